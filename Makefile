@@ -1,0 +1,34 @@
+# `make demo` and `make test` each set everything up and work on their own.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint types figures bench clean
+
+demo: .venv/.ready
+	$(BIN)/emergo demo
+
+test: .venv/.ready
+	$(BIN)/pytest -q
+
+lint: .venv/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/.ready
+	$(BIN)/basedpyright
+
+figures: .venv/.ready
+	for id in $$($(BIN)/emergo figures --json | $(BIN)/python -c "import json, sys; print(*(f['id'] for f in json.load(sys.stdin)['figures']))"); do \
+		$(BIN)/emergo figure $$id --out out || exit 1; done
+
+bench: .venv/.ready
+	$(BIN)/emergo bench
+
+clean:
+	rm -rf .venv out report.html
+
+.venv/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "emergo needs Python 3.11 or newer; try make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@

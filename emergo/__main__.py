@@ -1,0 +1,5 @@
+"""`python -m emergo`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,84 @@
+"""One look for all plots: colour-blind safe, readable in print, drawn without a display."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+# Okabe and Ito's palette, which stays distinct under the common colour-vision deficiencies.
+BLACK, ORANGE, SKY, GREEN, BLUE, RED, PINK = "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"
+GREY = "#777777"
+
+WIDTH = 7.2
+"""Inches: the width of a page's text."""
+
+_RC = {
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.labelsize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.6,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 4.5,
+    "legend.fontsize": 7,
+    "legend.title_fontsize": 7,
+    "legend.frameon": False,
+    "legend.handlelength": 1.6,
+    "mathtext.fontset": "dejavusans",
+    "svg.fonttype": "path",
+    "svg.hashsalt": "emergo",
+    "figure.dpi": 100,
+    "savefig.dpi": 200,
+}
+
+
+@contextlib.contextmanager
+def style() -> Iterator[None]:
+    """The rc settings of every plot; draw and save inside it."""
+    with mpl.rc_context(_RC):
+        yield
+
+
+def shades(count: int) -> Sequence[Any]:
+    """Colours for an ordered parameter, dark to light, without the palest end of the map."""
+    return [mpl.colormaps["viridis"](x) for x in np.linspace(0.0, 0.82, max(count, 2))[:count]]
+
+
+def panel(axes: Axes, letter: str, title: str = "") -> None:
+    axes.set_title(f"{letter}  {title}".rstrip())
+
+
+def key(axes: Axes, entries: Sequence[tuple[str, dict[str, Any]]], **options: Any) -> None:
+    """A legend of its own entries: (label, line properties)."""
+    handles = [Line2D([], [], **({"color": GREY} | properties)) for _, properties in entries]
+    before = axes.get_legend()
+    axes.legend(handles, [label for label, _ in entries], **options)
+    if before is not None:  # a second legend replaces the first unless that is kept as an ordinary artist
+        axes.add_artist(before)
+
+
+def outside(axes: Axes, title: str, entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    """A legend to the right of a panel, where it covers no data."""
+    key(axes, entries, title=title, loc="upper left", bbox_to_anchor=(1.0, 1.02), borderaxespad=0.3)
+
+
+def save(figure: Figure, stem: Path) -> None:
+    """Writes `<stem>.svg` and `<stem>.png`; the same figure gives the same bytes."""
+    with style():
+        figure.savefig(stem.with_name(stem.name + ".svg"), metadata={"Date": None})
+        figure.savefig(stem.with_name(stem.name + ".png"), metadata={"Software": None})

@@ -1,0 +1,157 @@
+r"""Stochastic gradient descent on the toy model, many seeds as one program.
+
+Two ways to draw the data give the same law of the training path:
+
+- `"tokens"` draws every token of every sequence: $n\,T\,d$ normals a step.
+- `"statistics"` draws only what the gradient reads: $2nd + T$ normals a step. Given the attention, a sample enters the
+  gradient through the relevant token, the weighted sum $u$ of the others, and the projections of the others on
+  $g = W^\top(y - y^*)$. $u$ is normal; given $u$, and so $g$, the projections are jointly normal with a known mean and
+  covariance; and only their mean over the batch is used, which is normal again. `docs/theory.md` has the algebra.
+"""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from .._errors import InputError, unknown
+from ..models import ToyAttention
+from ..tasks import SingleLocation, Truth
+
+Draws = Literal["statistics", "tokens"]
+Probe = Callable[[ToyAttention, Truth], dict[str, Array]]
+
+
+class Curves(NamedTuple):
+    """What the probe saw during training."""
+
+    step: Int[np.ndarray, " evaluations"]
+    values: dict[str, Float[np.ndarray, "seeds evaluations"]]
+
+
+def _gradient_from_tokens(
+    model: ToyAttention, truth: Truth, task: SingleLocation, key: Array, batch: int
+) -> ToyAttention:
+    data = task.sample(key, batch, truth)
+
+    def loss(model: ToyAttention) -> Float[Array, ""]:
+        return 0.5 * jnp.mean(jnp.sum((jax.vmap(model)(data.tokens) - data.target) ** 2, axis=-1))
+
+    return jax.grad(loss)(model)
+
+
+def _gradient_from_statistics(
+    model: ToyAttention, truth: Truth, task: SingleLocation, key: Array, batch: int
+) -> ToyAttention:
+    size = batch * task.dim
+    normals, key = task.normals(key, (2 * size + task.length,))
+    attention, relevant = model.attention, task.relevant
+    others = jnp.where(relevant, 0, attention)
+    total, square = jnp.sum(jnp.where(relevant, attention, 0)), jnp.sum(others**2)
+
+    token = task.relevant_tokens(normals[:size].reshape(batch, task.dim), key, truth)
+    noise = jnp.sqrt(square / task.dim) * normals[size : 2 * size].reshape(batch, task.dim)
+    seen = total * token + noise
+    error = seen @ model.weights.T - token @ truth.weights.T
+    pull = error @ model.weights  # g, one row a sample
+
+    # Mean over the batch of g . x_t: for a relevant t, exact; for another, its mean given u plus a normal rest.
+    rest = normals[2 * size :]
+    rest = rest - others * jnp.sum(others * rest) / square
+    scale = jnp.sqrt(jnp.sum(pull**2) / task.dim) / batch
+    by_attention = jnp.where(
+        relevant,
+        jnp.mean(jnp.sum(pull * token, -1)),
+        others * jnp.mean(jnp.sum(pull * noise, -1)) / square + scale * rest,
+    )
+    by_logits = attention * (by_attention - jnp.sum(attention * by_attention))
+    return ToyAttention(by_logits, error.T @ seen / batch)
+
+
+_GRADIENTS = {"statistics": _gradient_from_statistics, "tokens": _gradient_from_tokens}
+
+
+@eqx.filter_jit
+def _start(task, probe, seeds):
+    """The truth and the initial model of every seed, and what the probe sees there."""
+
+    def one(seed):
+        key_truth, key_model = jax.random.split(jax.random.fold_in(jax.random.key(seed), 0))
+        truth, model = task.truth(key_truth), ToyAttention.init(key_model, task.length, task.dim)
+        return truth, model, probe(model, truth)
+
+    return jax.vmap(one)(seeds)
+
+
+@eqx.filter_jit
+def _advance(task, draws, batch, steps, probe, seeds, truths, models, first, learning_rate):
+    """`steps` steps of every seed from step `first` on, then the probe."""
+
+    def one(seed, truth, model):
+        stream = jax.random.fold_in(jax.random.key(seed), 1)
+
+        def step(model, count):
+            gradient = _GRADIENTS[draws](model, truth, task, jax.random.fold_in(stream, count), batch)
+            return jax.tree.map(lambda x, g: x - learning_rate * g, model, gradient), None
+
+        model, _ = jax.lax.scan(step, model, first + jnp.arange(steps))
+        return model, probe(model, truth)
+
+    return jax.vmap(one)(seeds, truths, models)
+
+
+def train_toy(
+    task: SingleLocation,
+    probe: Probe,
+    *,
+    seeds: int = 5,
+    steps: int = 1000,
+    every: int = 10,
+    batch: int = 32,
+    learning_rate: float = 1.0,
+    draws: Draws = "statistics",
+    progress: Callable[[int], None] = lambda step: None,
+) -> Curves:
+    """Trains one toy model per seed by plain stochastic gradient descent, all of them as one compiled program.
+
+    A seed changes the target, the initial weights and the data (A.3.4); its randomness is a function of (seed, step) and
+    does not depend on the seeds beside it. Products are fp32.
+
+    **Arguments:**
+
+    - `task`: a [`emergo.tasks.SingleLocation`][].
+    - `probe`: maps (model, truth) to named scalars; it is evaluated every `every` steps. Keep it at module level (or
+      otherwise the same object), or every call compiles anew.
+    - `seeds`: how many seeds, from 0 on.
+    - `draws`: `"statistics"` or `"tokens"`; see the top of this module.
+    - `progress`: called with the number of steps done.
+
+    **Returns:**
+
+    [`emergo.engine.Curves`][]: the steps of evaluation and, by name, an array with one row a seed.
+    """
+    for name, value in (("seeds", seeds), ("steps", steps), ("every", every), ("batch", batch)):
+        if value < 1:
+            raise InputError(f"{name} must be at least 1, got {value}")
+    if not (np.isfinite(learning_rate) and learning_rate > 0):
+        raise InputError(f"learning_rate must be positive, got {learning_rate:g}")
+    if draws not in get_args(Draws):
+        raise unknown("draws", draws, get_args(Draws))
+    ids = jnp.arange(seeds, dtype=jnp.int32)
+    with jax.default_matmul_precision("highest"):
+        truths, models, seen = _start(task, probe, ids)
+        rate = jnp.float32(learning_rate)
+        at, rows = [0], [seen]
+        while at[-1] < steps:
+            count = min(every, steps - at[-1])
+            first = jnp.int32(at[-1])
+            models, seen = _advance(task, draws, batch, count, probe, ids, truths, models, first, rate)
+            at.append(at[-1] + count)
+            rows.append(seen)
+            progress(at[-1])
+    values = {name: np.stack([np.asarray(row[name], np.float64) for row in rows], axis=1) for name in rows[0]}
+    return Curves(np.array(at), values)

@@ -1,0 +1,26 @@
+"""When it happened, and how surely we know."""
+
+from ._agreement import Agreement, Published, compare
+from ._emergence import Direction, Emergence, emergence, running_median
+from ._laws import Law, evaluate_law, fit_law
+from ._logs import measure_logs, read_table, write_table
+from ._terms import Term, censored_rows, column
+
+__all__ = [
+    "Agreement",
+    "Direction",
+    "Emergence",
+    "Law",
+    "Published",
+    "Term",
+    "censored_rows",
+    "column",
+    "compare",
+    "emergence",
+    "evaluate_law",
+    "fit_law",
+    "measure_logs",
+    "read_table",
+    "running_median",
+    "write_table",
+]

@@ -1,0 +1,63 @@
+"""Our law beside the published one."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from ._laws import Law, evaluate_law
+from ._terms import censored_rows, column
+
+LEVEL = (0.8, 1.25)
+SLACK = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """A law as a paper prints it."""
+
+    source: str
+    C: float
+    exponents: Mapping[str, float]
+    r2: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+    """How a fitted law compares with a published one."""
+
+    level: float
+    """Geometric mean over our observed runs of our y over the published law."""
+    agrees: bool | None
+    """Every exponent within max(95% half-width, 0.05) and the level in [0.8, 1.25]; None where the settings differ."""
+    why: str
+
+
+def compare(law: Law, table: pd.DataFrame, published: Published, differs: str | None = None) -> Agreement:
+    """Sets a law beside the published one.
+
+    **Arguments:**
+
+    - `law`, `table`: ours and the runs that it was fitted to.
+    - `published`: the printed law.
+    - `differs`: how our setting differs from the paper's, in words. Then there is no verdict.
+    """
+    y = column(table, law.y)
+    seen = np.isfinite(y) & ~censored_rows(table)
+    rows = table[seen]
+    level = float(np.exp(np.mean(np.log(y[seen] / evaluate_law(published.C, published.exponents, rows)))))
+    if differs:
+        return Agreement(level, None, differs)
+    reasons = []
+    for name, printed in published.exponents.items():
+        low, high = law.ci95[name]
+        half = (high - low) / 2
+        allowed = max(half if math.isfinite(half) else 0.0, SLACK)
+        off = law.exponents[name] - printed
+        if abs(off) > allowed:
+            reasons.append(f"exponent of {name} is off by {off:+.3f}, more than {allowed:.3f}")
+    if not LEVEL[0] <= level <= LEVEL[1]:
+        reasons.append(f"level {level:.2f} is outside [{LEVEL[0]}, {LEVEL[1]}]")
+    return Agreement(level, not reasons, "; ".join(reasons) or "exponents and level within the limits")

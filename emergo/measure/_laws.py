@@ -1,0 +1,232 @@
+r"""Power laws $y = C \prod_k (\text{term}_k)^{\theta_k}$ with their doubt (zucchet2025, D.2).
+
+Least squares on logarithms, as the papers do; 95% intervals from a bootstrap; and, when some runs are right-censored, a
+maximum-likelihood fit beside it that uses them, because leaving them out pulls the law towards the runs that were quick.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from .._errors import InputError
+from ._censored import fit_censored
+from ._terms import Term, censored_rows, column, log_column
+
+Interval = tuple[float, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Law:
+    """A fitted power law."""
+
+    y: str
+    terms: tuple[Term, ...]
+    fixed: Mapping[str, float]
+    """Exponents that were given, not fitted."""
+    C: float
+    exponents: Mapping[str, float]
+    """One per column; columns tied in one term move together."""
+    ci95: Mapping[str, Interval]
+    """95% intervals of `C` and of every exponent; NaN where the data do not determine them."""
+    ci_kind: str
+    """What was resampled: `"seeds"` within cells, or `"cells"` where every cell has one run."""
+    r2: float
+    """Share of the variance of log y explained, over the runs that were observed."""
+    spread: float
+    """Standard deviation of log y around the law."""
+    runs: int
+    censored: int
+    failed: int = 0
+    method: Literal["least squares", "censored maximum likelihood"] = "least squares"
+    with_censored: "Law | None" = None
+    """The fit that uses the censored runs, when there are any."""
+
+    @property
+    def formula(self) -> str:
+        parts = " ".join(f"{name}^{value:.2f}" for name, value in self.exponents.items())
+        return f"{self.y} = {self.C:.3g} {parts}".rstrip()
+
+    def predict(self, table: pd.DataFrame) -> np.ndarray:
+        """The law's value for every row of a table with the law's columns."""
+        return evaluate_law(self.C, self.exponents, table)
+
+
+def evaluate_law(C: float, exponents: Mapping[str, float], table: pd.DataFrame) -> np.ndarray:
+    """$C \\prod_k x_k^{\\theta_k}$ for every row."""
+    return C * np.exp(sum((power * log_column(table, name) for name, power in exponents.items()), np.zeros(len(table))))
+
+
+def _check_design(design: np.ndarray, terms: Sequence[Term], what: str) -> None:
+    runs, parameters = design.shape
+    if runs < parameters:
+        raise InputError(
+            f"{what} has {runs} usable {'run' if runs == 1 else 'runs'}, fewer than the {parameters} numbers to fit "
+            f"(C and {len(terms)} {'exponent' if len(terms) == 1 else 'exponents'})"
+        )
+    for i, term in enumerate(terms):
+        if np.ptp(design[:, i + 1]) < 1e-12 * (1 + np.abs(design[:, i + 1]).max()):
+            raise InputError(
+                f"'{term}' is constant in {what}: its exponent cannot be told from C; vary it or leave it out"
+            )
+    if np.linalg.matrix_rank(design - np.append(0, design[:, 1:].mean(0))) < parameters:
+        names = ", ".join(str(t) for t in terms)
+        raise InputError(
+            f"{what} cannot tell the exponents of {names} apart: they vary together; tie them or leave one out"
+        )
+
+
+def _least_squares(design: np.ndarray, z: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Weighted least squares for every row of weights; NaN where a resample does not determine the law."""
+    # The ratio of extreme eigenvalues tells a resample that lost an axis from one that is merely uneven.
+    centre = np.append(0, design[:, 1:].mean(0))
+    scale = np.append(1, design[:, 1:].std(0))
+    x = (design - centre) / scale
+    gram = np.einsum("fr,ri,rj->fij", weights, x, x)
+    values = np.linalg.eigvalsh(gram)
+    good = values[:, 0] > 1e-9 * values[:, -1]
+    theta = np.full((len(weights), x.shape[1]), np.nan)
+    moments = np.einsum("fr,ri->fi", weights, x * z[:, None])
+    theta[good] = np.linalg.solve(gram[good], moments[good][..., None])[..., 0]
+    theta /= scale
+    theta[:, 0] -= theta[:, 1:] @ centre[1:]
+    return theta
+
+
+def _resample(cell: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np.ndarray, str]:
+    """Bootstrap weights, one row a resample, and what was resampled.
+
+    With several runs a cell (seeds) the runs of each cell are resampled; otherwise the cells are. Of n units, n - 1 are drawn
+    and weighted by n/(n-1): drawing n would make the spread of a mean too small by (n-1)/n, which for five seeds is a
+    tenth of the interval (Rao and Wu 1988). A cell with one run among others with several keeps it.
+    """
+    groups = [np.flatnonzero(cell == c) for c in np.unique(cell)]
+    kind = "seeds" if len(cell) > len(groups) else "cells"
+    if kind == "cells":
+        groups = [np.arange(len(cell))]
+    weights = np.zeros((count, len(cell)))
+    for group in groups:
+        n = len(group)
+        if n == 1:
+            weights[:, group] = 1
+        else:
+            weights[:, group] = rng.multinomial(n - 1, np.full(n, 1 / n), size=count) * (n / (n - 1))
+    return weights, kind
+
+
+def _interval(samples: np.ndarray) -> Interval:
+    good = samples[np.isfinite(samples)]
+    if len(good) < max(20, len(samples) / 2):
+        return (math.nan, math.nan)
+    low, high = np.quantile(good, [0.025, 0.975])
+    return (float(low), float(high))
+
+
+def fit_law(
+    table: pd.DataFrame,
+    y: str = "plateau",
+    x: Sequence[str | Term] = ("dim", "length"),
+    *,
+    fixed: Mapping[str, float] | None = None,
+    resamples: int = 2000,
+    seed: int = 0,
+    what: str = "the table",
+) -> Law:
+    r"""Fits a power law to a table with one row a run.
+
+    **Arguments:**
+
+    - `table`: needs the columns of `y` and `x`. A boolean column `censored` marks runs whose `y` is only a lower bound;
+      rows without a `y`, or whose `state` is `failed`, are counted as failed and left out. Rows that agree in all columns of `x` and
+      `fixed` are runs of one cell.
+    - `y`: the column to explain.
+    - `x`: terms, each with one exponent: a column (`"dim"`), or a product (`"length/burst"` ties the two exponents to
+      opposite values; `"dim^0.5*length/repeat_factor"` is Fig. 2 right's $2\alpha = \beta = \gamma$). `repeat_factor` is
+      $f(p,d)$ of Eq. 22.
+    - `fixed`: columns with a known exponent, e.g. `{"length": 1.0}`.
+    - `resamples`, `seed`: of the bootstrap.
+
+    **Returns:**
+
+    A [`emergo.measure.Law`][], fitted to the observed runs by least squares on logarithms. With censored runs,
+    `with_censored` is the maximum-likelihood fit that uses them as well.
+    """
+    terms = tuple(t if isinstance(t, Term) else Term.parse(t) for t in x)
+    fixed = dict(fixed or {})
+    names = [name for term in terms for name, _ in term.powers]
+    twice = {n for n in names if names.count(n) > 1} | (set(names) & set(fixed))
+    if twice:
+        raise InputError(f"'{sorted(twice)[0]}' appears in more than one term; a column can have one exponent only")
+    if not terms:
+        raise InputError("there is no exponent to fit; give at least one term")
+    if resamples < 100:
+        raise InputError(f"resamples must be at least 100 for a 95% interval, got {resamples}")
+    if table.empty:
+        raise InputError(f"{what} is empty: there is nothing to fit")
+
+    lost = np.isnan(column(table, y))
+    if "state" in table:
+        lost |= np.asarray(table["state"] == "failed")
+    kept = table[~lost]
+    if kept.empty:
+        raise InputError(f"{what} has no run with a '{y}': there is nothing to fit")
+    censored = censored_rows(kept)
+    z = log_column(kept, y)
+    design = np.column_stack([np.ones(len(kept)), *(term.log(kept) for term in terms)])
+    offset = sum((power * log_column(kept, name) for name, power in fixed.items()), np.zeros(len(kept)))
+    _check_design(design[~censored], terms, f"{what} (without its censored runs)" if censored.any() else what)
+
+    cell = np.unique(np.round(np.column_stack([design, offset]), 12), axis=0, return_inverse=True)[1].ravel()
+    rng = np.random.default_rng(seed)
+
+    def law(estimate: np.ndarray, samples: np.ndarray, kind: str, **rest) -> Law:
+        exponents, intervals = {}, {"C": _interval(np.exp(samples[:, 0]))}
+        for i, term in enumerate(terms, start=1):
+            for name, power in term.powers:
+                exponents[name] = float(power * estimate[i])
+                intervals[name] = _interval(power * samples[:, i])
+        for name, value in fixed.items():
+            exponents[name], intervals[name] = float(value), (float(value), float(value))
+        return Law(
+            y=y,
+            terms=terms,
+            fixed=fixed,
+            C=float(np.exp(estimate[0])),
+            exponents=exponents,
+            ci95=intervals,
+            ci_kind=kind,
+            censored=int(censored.sum()),
+            failed=int(lost.sum()),
+            **rest,
+        )
+
+    seen = ~censored
+    target = (z - offset)[seen]
+    estimate = _least_squares(design[seen], target, np.ones((1, seen.sum())))[0]
+    residual = target - design[seen] @ estimate
+    total = np.sum((z[seen] - z[seen].mean()) ** 2)
+    r2 = float(1 - np.sum(residual**2) / total) if total > 0 else math.nan
+    spare = seen.sum() - design.shape[1]
+    weights, kind = _resample(cell[seen], resamples, rng)
+    samples = _least_squares(design[seen], target, weights)
+    if not spare:  # as many numbers as runs: an exact fit says nothing about its doubt
+        samples = np.full_like(samples, np.nan)
+    beside = None
+    if censored.any():
+        weights, kind_all = _resample(cell, resamples // 4, rng)
+        best, scale = fit_censored(design, z - offset, censored, np.ones((1, len(z))))
+        again, _ = fit_censored(design, z - offset, censored, weights)
+        beside = law(
+            best[0],
+            again,
+            kind_all,
+            r2=r2,
+            spread=float(scale[0]),
+            runs=len(kept),
+            method="censored maximum likelihood",
+        )
+    spread = float(np.sqrt(np.sum(residual**2) / spare)) if spare else math.nan
+    return law(estimate, samples, kind, r2=r2, spread=spread, runs=int(seen.sum()), with_censored=beside)

@@ -1,0 +1,88 @@
+"""The terms of a power law: products of columns that share one exponent, written `dim`, `length/burst` or `dim^0.5*length`."""
+
+import dataclasses
+import math
+import re
+
+import numpy as np
+import pandas as pd
+
+from .._errors import InputError, unknown
+from ..theory import repeat_factor
+
+_FACTOR = re.compile(r"\s*([*/]?)\s*([A-Za-z_]\w*)\s*(?:\^\s*([-+]?\d*\.?\d+(?:[eE][-+]?\d+)?))?\s*")
+
+
+@dataclasses.dataclass(frozen=True)
+class Term:
+    """A product of powers of columns, e.g. `length/burst`, that a law raises to one exponent."""
+
+    powers: tuple[tuple[str, float], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "Term":
+        """Reads `dim`, `length/burst`, `dim^0.5*length/repeat_factor`."""
+        powers, at = [], 0
+        while at < len(text):
+            match = _FACTOR.match(text, at)
+            if not match or (at > 0) != bool(match[1]):
+                raise InputError(
+                    f"'{text}' is not a term; write a column, or a product such as length/burst or dim^0.5*length"
+                )
+            power = float(match[3] or 1) * (-1 if match[1] == "/" else 1)
+            powers.append((match[2], power))
+            at = match.end()
+        if not powers:
+            raise InputError("a term is empty; write a column, or a product such as length/burst")
+        return cls(tuple(powers))
+
+    def __str__(self) -> str:
+        first, *rest = self.powers
+        text = first[0] if first[1] == 1 else f"{first[0]}^{first[1]:g}"
+        for name, power in rest:
+            sign, size = ("*", power) if power > 0 else ("/", -power)
+            text += f"{sign}{name}" if size == 1 else f"{sign}{name}^{size:g}"
+        return text
+
+    def log(self, table: pd.DataFrame) -> np.ndarray:
+        """The logarithm of the term for every row."""
+        return sum((power * log_column(table, name) for name, power in self.powers), np.zeros(len(table)))
+
+
+def column(table: pd.DataFrame, name: str) -> np.ndarray:
+    """A column as numbers, or one line that says what is wrong with it.
+
+    `repeat_factor`, f(p, d) of Eq. 22, is computed from `repeat` and `dim` when the table does not have it.
+    """
+    if name == "repeat_factor" and name not in table and {"repeat", "dim"} <= set(table.columns):
+        return repeat_factor(column(table, "repeat"), column(table, "dim"))
+    if name not in table:
+        raise unknown("column", name, map(str, table.columns))
+    try:
+        return np.asarray(pd.to_numeric(table[name]), np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"column '{name}' is not numeric") from None
+
+
+def censored_rows(table: pd.DataFrame) -> np.ndarray:
+    """Which rows are censored: the column `censored` as true/false, 1/0 or those words in text; none without the column."""
+    if "censored" not in table:
+        return np.zeros(len(table), bool)
+    words = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+    flags = table["censored"].astype(str).str.strip().str.lower().map(words)
+    if flags.isna().any():
+        bad = table["censored"][flags.isna()].iloc[0]
+        raise InputError(f"column 'censored' must be true or false (or 1 or 0), but has {bad!r}")
+    return np.asarray(flags, bool)
+
+
+def log_column(table: pd.DataFrame, name: str) -> np.ndarray:
+    values = column(table, name)
+    bad = ~(np.isfinite(values) & (values > 0))
+    if bad.any():
+        got = values[bad][0]
+        shown = "no value" if math.isnan(got) else f"{got:g}"
+        raise InputError(
+            f"column '{name}' must be positive for a power law, but has {shown} ({bad.sum()} of {len(values)} rows)"
+        )
+    return np.log(values)

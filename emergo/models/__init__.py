@@ -1,0 +1,5 @@
+"""Who learns."""
+
+from ._toy import ToyAttention
+
+__all__ = ["ToyAttention"]

@@ -1,0 +1,33 @@
+"""Every figure, one module each: a study, its laws beside the published ones, and a plot."""
+
+from collections.abc import Mapping
+
+from .._errors import unknown
+from . import own, zucchet2025
+from ._figure import Check, Comparison, Figure, Outcome, Preset, law_json, made_preset, plain, run_figure
+from ._probe import toy_probe
+
+FIGURES: Mapping[str, Figure] = {f.id: f for f in (*zucchet2025.FIGURES, *own.FIGURES)}
+
+
+def find_figure(id: str) -> Figure:
+    """The figure of that id, or an `InputError` with the nearest ids."""
+    if id not in FIGURES:
+        raise unknown("figure", id, FIGURES)
+    return FIGURES[id]
+
+
+__all__ = [
+    "FIGURES",
+    "Check",
+    "Comparison",
+    "Figure",
+    "Outcome",
+    "Preset",
+    "find_figure",
+    "law_json",
+    "made_preset",
+    "plain",
+    "run_figure",
+    "toy_probe",
+]

@@ -1,0 +1,6 @@
+"""Figures of *The emergence of sparse attention: impact of data distribution and benefits of repetition* (arXiv 2505.17863)."""
+
+from . import fig1, fig2, fig6, fig7, fig8, fig9, fig10
+
+FIGURES = tuple(module.FIGURE for module in (fig1, fig2, fig6, fig7, fig8, fig9, fig10))
+__all__ = ["FIGURES"]

@@ -1,0 +1,158 @@
+"""Figure 1: the task, its phases, who learns first, and how long the plateau lasts."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Plot
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+from ... import theory
+from ..._style import BLUE, GREEN, GREY, ORANGE, RED, WIDTH, panel, shades
+from ...measure import Published, fit_law
+from .._figure import Check, Comparison, Figure, Outcome, Progress
+from .._plateaus import curve_table, plateau_table, scatter_by
+
+# Fig. 1c prints R^2 only. Its law is the one of Fig. 2 left at B = 1 (Section 2.3: "replacing T by T/B in the scaling law
+# we obtained in Figure 1.c").
+PUBLISHED = Published("Fig. 2 left at B = 1; R² of Fig. 1c", 1.51, {"length": 0.99, "dim": 0.49}, 0.999)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    length: int = 512
+    dims: tuple[int, ...] = (16, 64, 256)
+    dim: int = 64
+    grid_lengths: tuple[int, ...] = (256, 512, 1024, 2048, 4096)
+    grid_dims: tuple[int, ...] = (16, 32, 64, 128, 256, 512)
+    points: int = 600
+    differs: str | None = None
+
+
+def make(settings: Settings, progress: Progress) -> Outcome:
+    grid = theory.grid(length=settings.grid_lengths, dim=settings.grid_dims)
+    plateaus = plateau_table(grid)
+    progress("trajectories", 0.5)
+    cell = theory.cells(settings.length, sorted({*settings.dims, settings.dim}))
+    end = 1.3 * float(theory.plateau(cell).time.max())
+    path = theory.trajectory(cell, np.linspace(0, end, settings.points))
+    curves = curve_table(cell, path)
+    law = fit_law(plateaus, x=["length", "dim"])
+    one = curves[curves["dim"] == settings.dim]
+    leads = when(one, "alignment", 0.1 * np.sqrt(settings.dim)) < when(one, "attention", 0.1)
+    linear = float(np.exp(np.mean(np.log(plateaus["escape_linear"] / plateaus["plateau"]))))
+    checks = [
+        Check("weights reach a tenth of their optimum before attention does (b)", bool(leads), True, bool(leads)),
+        Check("Eq. 6 over the integrated plateau, geometric mean (c)", linear, 1.0, bool(0.8 <= linear <= 1.25)),
+        Check("cells censored (c)", int(plateaus["censored"].sum()), 0, not plateaus["censored"].any()),
+    ]
+    return Outcome(
+        tables={"curves": curves, "plateaus": plateaus},
+        plot=draw(curves, plateaus, law, settings),
+        laws=[Comparison.of("plateau (c)", law, plateaus, PUBLISHED, settings.differs)],
+        checks=checks,
+    )
+
+
+def when(curve: pd.DataFrame, column: str, level: float) -> float:
+    """The first sampled time at which a column is at or above a level."""
+    return float(curve["time"][curve[column] >= level].min())
+
+
+def draw(curves: pd.DataFrame, plateaus: pd.DataFrame, law, settings: Settings) -> Plot:
+    plot = Plot(figsize=(WIDTH, 4.9), layout="constrained")
+    top, bottom = plot.subfigures(2, 1, height_ratios=(1, 1.15))
+    schematic(top.subplots())
+    a, b, c = bottom.subplots(1, 3, width_ratios=(1, 1, 1.05))
+    for dim, colour in zip(settings.dims, shades(len(settings.dims)), strict=True):
+        rows = curves[curves["dim"] == dim]
+        a.plot(rows["time"], rows["test_loss"], color=colour)
+        a.text(when(rows, "attention", 0.5), 0.25, f" $d$ = {dim}", color=colour, fontsize=6.5)
+    a.set(xlabel="flow time $t$", ylabel="loss", ylim=(-0.01, 0.53))
+    a.margins(x=0.08)
+    panel(a, "a", f"plateau and drop, $T$ = {settings.length}")
+
+    rows = curves[curves["dim"] == settings.dim]
+    b.axhline(1, color=GREY, ls="--", lw=1)
+    b.plot(rows["time"], rows["alignment"] / np.sqrt(settings.dim), color=BLUE, label=r"weights $w/\sqrt{d}$")
+    b.plot(rows["time"], rows["attention"], color=RED, label=r"attention $\alpha$")
+    b.set(xlabel="flow time $t$", ylabel="share of the optimal value", ylim=(-0.03, 1.2))
+    b.text(
+        0.03, 0.93, f"$T$ = {settings.length}, $d$ = {settings.dim}", transform=b.transAxes, fontsize=6.5, color=GREY
+    )
+    b.set_xlim(0, 1.6 * float(plateaus.query("length == @settings.length and dim == @settings.dim")["plateau"].iloc[0]))
+    b.legend(loc="center left", bbox_to_anchor=(0.0, 0.6))
+    panel(b, "b", "weights move first")
+
+    scatter_by(c, plateaus, law, "length", "$T$")
+    panel(c, "c", f"plateau = {law.C:.2f} $T^{{{law.exponents['length']:.2f}}}$ $d^{{{law.exponents['dim']:.2f}}}$")
+    c.set_title(c.get_title(loc="left"), loc="left", fontsize=8)
+    c.text(0.97, 0.03, f"$R^2$ = {law.r2:.5f}", transform=c.transAxes, ha="right", fontsize=6.5, color=GREY)
+    ticks = settings.grid_dims[:: 2 if len(settings.grid_dims) > 4 else 1]
+    c.set_xticks(ticks, [str(t) for t in ticks])
+    return plot
+
+
+def schematic(axes: Axes) -> None:
+    """The task in three rows: plain, repeated in context, repeated across samples."""
+    axes.set(xlim=(0, 100), ylim=(0, 30))
+    axes.axis("off")
+    plain, relevant, special = "#e9e9e9", ORANGE, GREEN
+
+    def row(x: float, y: float, colours: list[str], labels: list[str]) -> float:
+        for i, (colour, label) in enumerate(zip(colours, labels, strict=True)):
+            box = FancyBboxPatch(
+                (x + 4.4 * i, y), 3.4, 4.6, boxstyle="round,pad=0.1,rounding_size=0.6", fc=colour, ec="white"
+            )
+            axes.add_patch(box)
+            axes.text(x + 4.4 * i + 1.7, y + 2.3, label, ha="center", va="center", fontsize=7)
+        return x + 4.4 * len(colours)
+
+    names = ["$x_1$", "$x_2$", "$x_3$", "$x_4$", "$x_5$", "$x_T$"]
+    axes.text(0, 28.5, "The task: regression on one token of a sequence", fontsize=8.5, weight="bold", va="top")
+    axes.text(0, 23.6, "tokens", fontsize=7, va="top", color=GREY)
+    row(0, 15.5, [plain] * 5 + [relevant], names)
+    for i, width in enumerate([0.5] * 5 + [2.4]):
+        start = (4.4 * i + 1.7, 15.2)
+        colour = relevant if i == 5 else "#bbbbbb"
+        arrow = FancyArrowPatch(
+            start, (14, 7.6), arrowstyle="-", lw=width, color=colour, connectionstyle="arc3,rad=0.05"
+        )
+        axes.add_patch(arrow)
+    row(12.3, 3.0, [relevant], ["$y$"])
+    axes.text(
+        17.5, 5.3, r"$y = W \sum_t \mathrm{softmax}(a)_t\, x_t$,   target $y^* = W^* x_T$", fontsize=8, va="center"
+    )
+    axes.text(
+        27.5, 17.8, "The model must learn where to look ($a$)\nand what to do there ($W$).", fontsize=7.5, va="center"
+    )
+    axes.text(59, 28.5, "In-context repetition", fontsize=8, weight="bold", va="top")
+    axes.text(59, 25.2, "the relevant token appears $B$ times", fontsize=7, va="top", color=GREY)
+    row(
+        59,
+        17.0,
+        [plain, plain, relevant, plain, relevant, relevant],
+        ["$x_1$", "$x_2$", "$x_T$", "$x_4$", "$x_T$", "$x_T$"],
+    )
+    axes.text(59, 13.5, "Cross-sample repetition", fontsize=8, weight="bold", va="top")
+    axes.text(59, 10.2, r"with probability $p$ it is one special token $\tilde x$", fontsize=7, va="top", color=GREY)
+    row(59, 2.0, [plain] * 5 + [special], [*names[:5], r"$\tilde x$"])
+    axes.annotate("same token\nin many samples", (85.3, 4.3), (89, 4.3), fontsize=7, va="center", color=GREY)
+
+
+FULL = Settings()
+FIGURE = Figure(
+    id="zucchet2025/fig1",
+    shows="the task; the loss plateau and drop; weights learn before attention; plateau against length and dim",
+    presets={
+        "paper": FULL,
+        "laptop": FULL,
+        "smoke": Settings(
+            grid_lengths=(64, 256), grid_dims=(16, 64), points=60, differs="smoke preset: a smaller grid"
+        ),
+    },
+    make=make,
+    seconds={"paper": 9, "laptop": 9, "smoke": 8},
+    shrunk={"smoke": "a smaller grid"},
+)

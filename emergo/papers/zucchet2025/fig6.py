@@ -1,0 +1,92 @@
+"""Figure 6: the loss landscape of the reduced model and the path of the flow on it."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure as Plot
+from matplotlib.ticker import LogLocator
+
+from ... import theory
+from ..._style import WIDTH, panel
+from .._figure import Check, Figure, Outcome, Progress
+from .._plateaus import curve_table
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    length: int = 256
+    dim: int = 64
+    resolution: int = 201
+    until: float = 40.0
+    """In plateaus: long enough to see w fall back towards its optimum."""
+
+
+def make(settings: Settings, progress: Progress) -> Outcome:
+    cell = theory.cells(settings.length, settings.dim)
+    end = float(theory.plateau(cell).time)
+    # The transition takes a small share of the time but most of the path.
+    spans = (np.linspace(0, 0.9, 100), np.linspace(0.9, 1.3, 400), np.geomspace(1.3, settings.until, 100))
+    times = end * np.unique(np.concatenate(spans))
+    path = theory.trajectory(cell, times)
+    w = np.linspace(-1.5, 1.6 * np.sqrt(settings.dim), settings.resolution)
+    logit = np.linspace(-1.5, np.log(settings.length) + 5.5, settings.resolution)
+    with theory.float64():
+        states = jnp.stack(jnp.meshgrid(jnp.asarray(w), jnp.asarray(logit)), -1)
+        surface = np.asarray(jax.jit(jax.vmap(jax.vmap(lambda s: theory.loss(s, cell))))(states))
+        turn = jnp.array([path.alignment[-1], path.logit[-1]])
+        late = float(theory.loss(turn, cell))
+    landscape = pd.DataFrame({"w": np.tile(w, len(logit)), "logit": np.repeat(logit, len(w)), "loss": surface.ravel()})
+    peak, last = float(path.alignment.max()), float(path.alignment[-1])
+    checks = [
+        Check(
+            "w overshoots its optimum and comes back (A.3.3)",
+            [peak, last],
+            None,
+            bool(peak > last > np.sqrt(settings.dim)),
+        ),
+        Check(
+            "the loss falls all along the path",
+            bool((np.diff(path.loss) < 0).all()),
+            True,
+            bool((np.diff(path.loss) < 0).all()),
+        ),
+        Check("loss at the end of the path over the loss at its start", late / 0.5, None, bool(late < 1e-3)),
+    ]
+    return Outcome(
+        tables={"path": curve_table(cell, path), "landscape": landscape},
+        plot=draw(w, logit, surface, path, settings),
+        checks=checks,
+    )
+
+
+def draw(w: np.ndarray, logit: np.ndarray, surface: np.ndarray, path: theory.Trajectory, settings: Settings) -> Plot:
+    plot = Plot(figsize=(0.62 * WIDTH, 3.3), layout="constrained")
+    axes = plot.subplots()
+    levels = np.geomspace(1e-4, surface.max(), 25)
+    filled = axes.contourf(w, logit, np.maximum(surface, 1e-4), levels=levels, norm=LogNorm(), cmap="viridis")
+    axes.contour(w, logit, surface, levels=levels[::3], colors="black", linewidths=0.25, alpha=0.5)
+    axes.plot(path.alignment, path.logit, color="white", lw=1.8)
+    axes.plot(0, 0, "x", color="white", ms=7, mew=2)
+    axes.axvline(np.sqrt(settings.dim), color="white", ls=":", lw=1)
+    axes.text(np.sqrt(settings.dim) - 0.15, logit[0] + 0.3, r"$w = \sqrt{d}$", color="white", fontsize=7, ha="right")
+    axes.set(xlabel="weight $w$", ylabel=r"attention logit $\Delta a$", xlim=(w[0], w[-1]), ylim=(logit[0], logit[-1]))
+    axes.grid(visible=False)
+    bar = plot.colorbar(filled, ax=axes, label="loss", ticks=LogLocator())
+    bar.ax.minorticks_off()
+    panel(axes, "", f"Loss of the reduced model, $T$ = {settings.length}, $d$ = {settings.dim}")
+    return plot
+
+
+FULL = Settings()
+FIGURE = Figure(
+    id="zucchet2025/fig6",
+    shows="loss landscape of the reduced model in (w, Δa) with the path of the gradient flow",
+    presets={"paper": FULL, "laptop": FULL, "smoke": Settings(resolution=31)},
+    make=make,
+    seconds={"paper": 6, "laptop": 6, "smoke": 5},
+    shrunk={"smoke": "a coarser landscape"},
+)

@@ -1,0 +1,49 @@
+"""A fitted law, drawn: one panel an exponent, and the runs against the law."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Plot
+
+from .._style import BLUE, GREY, ORANGE, panel
+from ..measure import Law, censored_rows, column
+
+
+def law_plot(law: Law, table: pd.DataFrame) -> Plot:
+    """Log-log panels of a law. In the panel of a term, every run is divided by the rest of the law, so that the slope is the
+    exponent. Censored runs, whose true value lies higher, are open triangles.
+
+    Draw and save inside [`emergo.style`][].
+    """
+    y = column(table, law.y)
+    rows = table[np.isfinite(y)]
+    y = y[np.isfinite(y)]
+    censored = censored_rows(rows)
+    fitted = law.predict(rows)
+    plot = Plot(figsize=(2.6 * (len(law.terms) + 1), 2.6), layout="constrained")
+    *panels, last = plot.subplots(1, len(law.terms) + 1, squeeze=False)[0]
+
+    def scatter(axes: Axes, x: np.ndarray, values: np.ndarray) -> None:
+        axes.plot(x[~censored], values[~censored], "o", color=BLUE, mec="white", mew=0.5, alpha=0.9, zorder=3)
+        axes.plot(x[censored], values[censored], "^", color=ORANGE, mfc="none", zorder=3)
+        axes.set(xscale="log", yscale="log")
+
+    for axes, term in zip(panels, law.terms, strict=True):
+        name, power = term.powers[0]
+        exponent = law.exponents[name] / power
+        low, high = sorted(bound / power for bound in law.ci95[name])
+        x = np.exp(term.log(rows))
+        scatter(axes, x, y / fitted * x**exponent)
+        line = np.geomspace(x.min(), x.max(), 50)
+        axes.plot(line, line**exponent, color=GREY, lw=1.2)
+        axes.set(xlabel=str(term), ylabel=f"{law.y} / rest of the law")
+        panel(axes, "", f"{exponent:.3f}  [{low:.3f}, {high:.3f}]" if np.isfinite(low) else f"{exponent:.3f}")
+    scatter(last, fitted, y)
+    span = np.array([min(fitted.min(), y.min()), max(fitted.max(), y.max())])
+    last.plot(span, span, color=GREY, lw=1.2)
+    last.set(xlabel="law", ylabel=law.y)
+    panel(last, "", f"$R^2$ = {law.r2:.4f}")
+    if censored.any():
+        last.plot([], [], "^", color=ORANGE, mfc="none", label="censored")
+        last.legend(loc="lower right")
+    return plot

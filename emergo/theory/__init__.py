@@ -1,0 +1,47 @@
+"""What should happen: the loss, flows and closed forms of zucchet2025, in float64."""
+
+from ._cells import Cell, cells, grid
+from ._closed_form import escape_time, logit_speed, predicted_plateau, repeat_factor
+from ._describe import describe_cell
+from ._flow import THRESHOLD, Flow, Plateau, Trajectory, field, plateau, trajectory
+from ._full import Parameters, full_plateau, population_gradient, population_loss, unit_columns
+from ._linear import Linearisation, LinearSolution, growth_rate, linear_solution, linearise
+from ._precision import float64
+from ._reduced import directions, equilibrium, gradient, hessian, late_hessian, loss, relevant_attention, test_loss
+
+__all__ = [
+    "THRESHOLD",
+    "Cell",
+    "Flow",
+    "LinearSolution",
+    "Linearisation",
+    "Parameters",
+    "Plateau",
+    "Trajectory",
+    "cells",
+    "describe_cell",
+    "directions",
+    "equilibrium",
+    "escape_time",
+    "field",
+    "float64",
+    "full_plateau",
+    "gradient",
+    "grid",
+    "growth_rate",
+    "hessian",
+    "late_hessian",
+    "linear_solution",
+    "linearise",
+    "logit_speed",
+    "loss",
+    "plateau",
+    "population_gradient",
+    "population_loss",
+    "predicted_plateau",
+    "relevant_attention",
+    "repeat_factor",
+    "test_loss",
+    "trajectory",
+    "unit_columns",
+]

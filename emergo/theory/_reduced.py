@@ -1,0 +1,100 @@
+r"""The reduced model of zucchet2025, Appendix A: a few scalars that carry the whole learning dynamics.
+
+All of it is one formula. Under the paper's assumptions the weight matrix moves along $k$ fixed directions, each with
+its own input variance $\sigma_i$ and its own target $c_i$, and attention is one number, the total weight on the relevant
+tokens, $A = B\alpha$:
+
+$$L = \tfrac12\Big(\frac{(1-A)^2 \sum_i v_i^2}{d(T-B)} + \sum_i \sigma_i (A v_i - c_i)^2\Big),
+\qquad A = \frac{B}{(T-B)e^{-\Delta a} + B}.$$
+
+A state is the vector $(v_1, \dots, v_k, \Delta a)$:
+
+- two entries, $(w, \Delta a)$: one direction, $\sigma = 1/d$, $c = \sqrt d$. This is Eq. 12, without cross-sample repetition
+  (`repeat` is ignored).
+- three entries, $(\tilde w, w, \Delta a)$: the repeated direction, $\tilde\sigma = p + (1-p)/d$, $c = 1$, and the others,
+  $\sigma = (1-p)/d$, $c = \sqrt{d-1}$. This is Eq. 17, and with $B > 1$ its extension to both repetitions at once.
+
+The functions here are plain JAX: differentiate, map and compile them as you like. They follow the dtype of their input;
+use [`emergo.theory.float64`][] around them for 64 bits.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ._cells import Cell, Scalars
+
+State = Float[Array, " entries"]
+
+
+def directions(cell: Cell, count: int) -> tuple[Float[Array, " count"], Float[Array, " count"]]:
+    r"""The input variances $\sigma_i$ and targets $c_i$ of the `count` directions of the weights (1 or 2)."""
+    _, d, _, p = cell
+    if count == 1:
+        return jnp.stack([1 / jnp.asarray(d)]), jnp.stack([jnp.sqrt(d)])
+    rare = (1 - p) / d
+    return jnp.stack([p + rare, rare]), jnp.stack([jnp.ones_like(rare), jnp.sqrt(d - 1)])
+
+
+def relevant_attention(logit: Scalars, cell: Cell) -> Float[Array, "..."]:
+    r"""$A = B\alpha$: the attention on all relevant tokens together, for the logit difference $\Delta a$ (Eq. 9)."""
+    return jax.nn.sigmoid(logit + jnp.log(cell.burst / (cell.length - cell.burst)))
+
+
+def _noise(cell: Cell) -> Scalars:
+    """The factor of the loss's noise term, 1 / (d (T - B))."""
+    return 1 / (cell.dim * (cell.length - cell.burst))
+
+
+def loss(state: State, cell: Cell) -> Float[Array, ""]:
+    """The expected training loss: Eq. 12 for a state of two entries, Eq. 17 for three."""
+    v, A = state[:-1], relevant_attention(state[-1], cell)
+    sigma, c = directions(cell, len(v))
+    return 0.5 * ((1 - A) ** 2 * _noise(cell) * jnp.sum(v**2) + jnp.sum(sigma * (A * v - c) ** 2))
+
+
+def test_loss(state: State, cell: Cell) -> Float[Array, ""]:
+    """The expected loss on data without cross-sample repetition and with the same burst (Appendix D.1)."""
+    return loss(state, cell._replace(repeat=jnp.zeros_like(jnp.asarray(cell.repeat))))
+
+
+def gradient(state: State, cell: Cell) -> State:
+    """The gradient of [`emergo.theory.loss`][]: Eqs. 13-14 for two entries, Eqs. 18-21 for three."""
+    v, A = state[:-1], relevant_attention(state[-1], cell)
+    sigma, c = directions(cell, len(v))
+    n = _noise(cell)
+    by_weights = n * (1 - A) ** 2 * v + A * sigma * (A * v - c)
+    by_attention = -n * (1 - A) * jnp.sum(v**2) + jnp.sum(sigma * v * (A * v - c))
+    return jnp.append(by_weights, A * (1 - A) * by_attention)
+
+
+def hessian(state: State, cell: Cell) -> Float[Array, "entries entries"]:
+    r"""The Hessian of [`emergo.theory.loss`][].
+
+    The printed second derivatives in $\Delta a$ (A.3.1 and A.4.1) and the printed mixed ones of A.4.1 are wrong; these are
+    derived in `docs/theory.md` and tested against automatic differentiation.
+    """
+    v, A = state[:-1], relevant_attention(state[-1], cell)
+    sigma, c = directions(cell, len(v))
+    n, slope = _noise(cell), A * (1 - A)
+    weights = jnp.diag(n * (1 - A) ** 2 + A**2 * sigma)
+    mixed = slope * (-2 * n * (1 - A) * v + sigma * (2 * A * v - c))
+    logit = (1 - 2 * A) * gradient(state, cell)[-1] + slope**2 * (n * jnp.sum(v**2) + jnp.sum(sigma * v**2))
+    return jnp.block([[weights, mixed[:, None]], [mixed[None, :], logit[None, None]]])
+
+
+def equilibrium(attention: Scalars, cell: Cell) -> Float[Array, "..."]:
+    r"""$w^\infty$: the value of $w$ at which $\nabla_w L = 0$ for a given $A = B\alpha$ (A.3.3, without cross-sample repetition)."""
+    attention = jnp.asarray(attention)
+    return attention / jnp.sqrt(cell.dim) / ((1 - attention) ** 2 * _noise(cell) + attention**2 / cell.dim)
+
+
+def late_hessian(epsilon: Scalars, cell: Cell) -> Float[Array, "2 2"]:
+    r"""The Hessian of Eq. 12 at $w = w^\infty$ and $A = 1 - \varepsilon$, to leading order in $\varepsilon$ in each entry.
+
+    A.3.3 prints $B\varepsilon/\sqrt d$ off the diagonal and a term of order $\varepsilon$ for $\Delta a$. The mixed entry is
+    $\varepsilon/\sqrt d$, and the curvature in $\Delta a$ is of second order, $\varepsilon^2 (1 + 2/(T-B))$.
+    """
+    d, others = cell.dim, cell.length - cell.burst
+    mixed = epsilon / jnp.sqrt(d)
+    return jnp.array([[(1 - 2 * epsilon) / d, mixed], [mixed, epsilon**2 * (1 + 2 / others)]])

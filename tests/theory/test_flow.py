@@ -1,0 +1,153 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from scipy.integrate import solve_ivp
+
+from emergo import theory
+from emergo._errors import InputError
+from emergo.bench import random_cells, scipy_plateau
+
+from ..strategies import cells
+
+
+def test_plateau_equals_scipy():
+    """SciPy's DOP853 at a tighter tolerance, on its own formulas and in plain time."""
+    cell = random_cells(24, seed=3)
+    ours = theory.plateau(cell)
+    theirs = [scipy_plateau(*map(float, c), rtol=1e-10, atol=1e-13) for c in zip(*cell, strict=True)]
+    assert not ours.censored.any()
+    np.testing.assert_allclose(ours.time, theirs, rtol=1e-6)
+
+
+@pytest.mark.parametrize("flow", ["reduced", "exact"])
+def test_trajectory_equals_scipy(flow):
+    cell = theory.cells(96, 12, 3, 0.2)
+    times = np.linspace(0, 1.5 * float(theory.plateau(cell, flow).time), 50)
+
+    def velocity(_, y):
+        with theory.float64():
+            return np.asarray(theory.field(jnp.asarray(y), cell, flow))
+
+    theirs = solve_ivp(velocity, (0, times[-1]), np.zeros(3), "DOP853", times, rtol=1e-10, atol=1e-12).y
+    path = theory.trajectory(cell, times, flow)
+    # Saved between steps by a fourth-order interpolant at rtol 1e-8, where the path is steep.
+    np.testing.assert_allclose([path.repeated, path.others, path.logit], theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("burst", "repeat"), [(1, 0.0), (2, 0.0), (5, 0.0), (16, 0.0), (1, 0.2), (4, 0.1), (9, 0.6)])
+def test_exact_flow_is_the_full_model(burst, repeat):
+    """Every parameter of the model, both repetitions at once, against three scalars."""
+    cell = theory.cells(48, 6, burst, repeat)
+    full, exact = theory.full_plateau(cell), theory.plateau(cell, "exact")
+    assert not full.censored
+    assert float(full.time) == pytest.approx(float(exact.time), rel=1e-6)
+
+
+def test_reduced_and_exact_differ_by_one_over_length_at_burst_one():
+    lengths = np.array([64, 640, 6400])
+    cell = theory.cells(lengths, 32)
+    ratio = theory.plateau(cell, "reduced").time / theory.plateau(cell, "exact").time - 1
+    assert (ratio > 0).all()
+    np.testing.assert_allclose(ratio * lengths, np.mean(ratio * lengths), rtol=0.1)
+
+
+@settings(max_examples=80)
+@given(cells())
+def test_every_valid_cell_has_a_plateau_or_is_censored(cell):
+    for flow in ("reduced", "exact"):
+        found = theory.plateau(cell, flow)
+        assert np.isfinite(found.time)
+        assert found.time > 0
+        # Only the repeated direction is learned when nothing else is ever shown.
+        if float(cell.repeat) == 1 and float(cell.dim) > 1:
+            assert found.censored
+        if float(cell.repeat) <= 0.9:
+            assert not found.censored
+
+
+@given(cells(max_length=4096, max_dim=256, repeat=False))
+def test_reduced_plateau_is_never_longer_than_the_exact_one_beyond_burst_one(cell):
+    if float(cell.burst) > 1 and float(cell.burst) < float(cell.length) / 2:
+        assert theory.plateau(cell, "reduced").time < theory.plateau(cell, "exact").time
+
+
+def test_more_repetition_in_context_means_a_shorter_plateau():
+    found = theory.plateau(theory.cells(1024, 64, [1, 2, 4, 8, 16])).time
+    assert (np.diff(found) < 0).all()
+
+
+def test_shapes_and_batches_do_not_change_a_cell():
+    cell = theory.grid(length=[64, 300], dim=[8, 40], repeat=[0.0, 0.999])
+    square = theory.Cell(*(a.reshape(2, 2, 2) for a in cell))
+    together = theory.plateau(square)
+    assert together.time.shape == (2, 2, 2)
+    alone = [float(theory.plateau(theory.cells(*c)).time) for c in zip(*cell, strict=True)]
+    # Batched and single programs may order their sums differently.
+    np.testing.assert_allclose(together.time.ravel(), alone, rtol=1e-10)
+
+
+def test_a_cell_beyond_its_horizon_is_censored_there():
+    found = theory.plateau(theory.cells([64, 64, 64], 16), horizon=[10.0, 1e4, 100.0])
+    assert found.censored.tolist() == [True, False, True]
+    assert found.time[0] == pytest.approx(10.0)
+    assert found.time[2] == pytest.approx(100.0)
+
+
+def test_a_lower_threshold_is_reached_later():
+    cell = theory.cells(256, 64)
+    times = [float(theory.plateau(cell, threshold=s).time) for s in (0.9, 0.5, 0.2, 0.05)]
+    assert times == sorted(times)
+
+
+def test_the_event_lies_on_the_threshold():
+    cell = theory.cells(256, 64, 2, 0.1)
+    end = float(theory.plateau(cell).time)
+    path = theory.trajectory(cell, [0, end])
+    assert path.test_loss[-1] == pytest.approx(0.1, rel=1e-5)
+
+
+def test_no_cells_give_no_plateaus():
+    found = theory.plateau(theory.cells(np.zeros((0, 2)) + 4, 8))
+    assert found.time.shape == (0, 2)
+
+
+def test_callers_precision_is_left_alone():
+    theory.plateau(theory.cells(64, 8))
+    theory.trajectory(theory.cells(64, 8), [0.0, 1.0])
+    assert jnp.ones(1).dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda c: theory.plateau(c, threshold=1.5), "threshold must be between 0 and 1"),
+        (lambda c: theory.plateau(c, horizon=-1), "horizon must be a positive"),
+        (lambda c: theory.plateau(c, horizon=np.nan), "horizon must be a positive"),
+        (lambda c: theory.trajectory(c, [0, 2, 1]), "times must be"),
+        (lambda c: theory.trajectory(c, [-1, 1]), "times must be"),
+        (lambda c: theory.trajectory(c, 3.0), "times must be"),
+        (lambda c: theory.trajectory(c, [0, 1e12]), "ask for earlier times"),
+    ],
+)
+def test_wrong_input_is_named(call, message):
+    with pytest.raises(InputError, match=message):
+        call(theory.cells(64, 8))
+
+
+def test_alignment_is_w_of_eq_12():
+    """Two scalars integrated by SciPy, as the paper writes them (Eqs. 13-14)."""
+    T, d, B = 128, 20, 2
+
+    def velocity(_, y):
+        w, logit = y
+        a = 1 / ((T - B) * np.exp(-logit) + B)
+        dw = (1 - B * a) ** 2 * w / (d * (T - B)) + B * a * (B * a * w - np.sqrt(d)) / d
+        da = a * (1 - B * a) * (-B * (1 - B * a) * w**2 / (d * (T - B)) + B * w * (B * a * w - np.sqrt(d)) / d)
+        return [-dw, -da]
+
+    times = np.linspace(0, 700, 40)
+    theirs = solve_ivp(velocity, (0, 700), [0, 0], "DOP853", times, rtol=1e-10, atol=1e-12).y
+    path = theory.trajectory(theory.cells(T, d, B), times)
+    np.testing.assert_allclose(path.alignment, theirs[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(path.logit, theirs[1], rtol=1e-5, atol=1e-6)

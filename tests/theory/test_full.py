@@ -1,0 +1,66 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from emergo import theory
+from emergo.tasks import SingleLocation, Truth
+
+
+@pytest.mark.parametrize(("burst", "repeat"), [(1, 0.0), (3, 0.0), (1, 0.4), (3, 0.4)])
+def test_gradient_equals_automatic_differentiation(burst, repeat):
+    """Eqs. 7 and 8 away from any symmetric point."""
+    cell = theory.cells(9, 5, burst, repeat)
+    keys = jax.random.split(jax.random.key(0), 3)
+    with theory.float64():
+        target = theory.unit_columns(keys[0], 5)
+        point = theory.Parameters(jax.random.normal(keys[1], (9,)), jax.random.normal(keys[2], (5, 5)))
+        ours = theory.population_gradient(point, target, cell)
+        truth = jax.grad(theory.population_loss)(point, target, cell)
+    np.testing.assert_allclose(ours.logits, truth.logits, rtol=1e-9, atol=1e-13)
+    np.testing.assert_allclose(ours.weights, truth.weights, rtol=1e-9, atol=1e-13)
+
+
+@pytest.mark.parametrize(("burst", "repeat"), [(1, 0.0), (2, 0.3)])
+def test_population_loss_is_the_mean_over_samples(burst, repeat):
+    """The formula of A.2 against the task's own data: 200,000 samples leave a standard error near 0.3%."""
+    task = SingleLocation(6, 4, burst, repeat)
+    keys = jax.random.split(jax.random.key(1), 3)
+    target = theory.unit_columns(keys[0], 4)
+    truth = Truth(target, jnp.zeros(4).at[0].set(1.0))
+    point = theory.Parameters(jax.random.normal(keys[1], (6,)), jax.random.normal(keys[2], (4, 4)))
+    data = task.sample(jax.random.key(2), 200_000, truth)
+    output = jnp.einsum("ij,t,ntj->ni", point.weights, jax.nn.softmax(point.logits), data.tokens)
+    sampled = 0.5 * np.sum(np.asarray(output - data.target) ** 2, axis=-1)
+    exact = float(theory.population_loss(point, target, theory.cells(6, 4, burst, repeat)))
+    assert abs(sampled.mean() - exact) < 4 * sampled.std() / np.sqrt(len(sampled))
+
+
+def test_the_reduced_loss_is_the_full_loss_on_the_symmetric_line():
+    cell = theory.cells(12, 6, 3, 0.25)
+    with theory.float64():
+        target = theory.unit_columns(jax.random.key(0), 6)
+        repeated, others, logit = 0.7, 1.9, 1.3
+        columns = jnp.full(6, others / np.sqrt(5)).at[0].set(repeated)
+        point = theory.Parameters(jnp.where(jnp.arange(12) >= 9, logit, 0.0), target * columns)
+        full = theory.population_loss(point, target, cell)
+        reduced = theory.loss(jnp.array([repeated, others, logit]), cell)
+    assert float(full) == pytest.approx(float(reduced), rel=1e-12)
+
+
+def test_the_target_does_not_matter():
+    cell = theory.cells(32, 5, 2, 0.2)
+    times = [float(theory.full_plateau(cell, seed=s).time) for s in (0, 7)]
+    assert times[0] == pytest.approx(times[1], rel=1e-7)
+
+
+def test_cells_of_several_sizes_in_one_call():
+    cell = theory.cells([16, 32, 16], [4, 4, 8], [1, 2, 3])
+    found = theory.full_plateau(cell)
+    np.testing.assert_allclose(found.time, theory.plateau(cell, "exact").time, rtol=1e-6)
+
+
+def test_censored_beyond_the_horizon():
+    found = theory.full_plateau(theory.cells(16, 4), horizon=3.0)
+    assert found.censored
+    assert found.time == pytest.approx(3.0)

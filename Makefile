@@ -18,8 +18,7 @@ types: .venv/.ready
 	$(BIN)/basedpyright
 
 figures: .venv/.ready
-	for id in $$($(BIN)/emergo figures --json | $(BIN)/python -c "import json, sys; print(*(f['id'] for f in json.load(sys.stdin)['figures']))"); do \
-		$(BIN)/emergo figure $$id --out out || exit 1; done
+	$(BIN)/emergo figure $$($(BIN)/emergo figures --json | $(BIN)/python -c "import json, sys; print(*(f['id'] for f in json.load(sys.stdin)['figures']))")
 
 bench: .venv/.ready
 	$(BIN)/emergo bench

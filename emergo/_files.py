@@ -26,14 +26,18 @@ def output_folder(path: Path | str) -> Path:
 def staged(folder: Path) -> Iterator[Path]:
     """A temporary folder whose files move into `folder` one by one, by rename, when the block ends without an error.
 
-    Whatever happens, `folder` holds only whole files: old ones or new ones. Files move in the order of their creation, so
-    the last one written can vouch for the others.
+    Whatever happens, `folder` holds only whole files: old ones or new ones. A JSON file vouches for the files beside it: an old
+    one goes first and the new one comes last, so that it never stands beside files of another run.
     """
     folder.mkdir(parents=True, exist_ok=True)
     stage = Path(tempfile.mkdtemp(prefix=".emergo-", dir=folder))
     try:
         yield stage
-        for file in sorted(stage.iterdir(), key=lambda f: f.stat().st_mtime_ns):
+        files = sorted(stage.iterdir(), key=lambda f: (f.suffix == ".json", f.name))
+        for file in files:
+            if file.suffix == ".json":
+                (folder / file.name).unlink(missing_ok=True)
+        for file in files:
             os.replace(file, folder / file.name)
     finally:
         shutil.rmtree(stage, ignore_errors=True)

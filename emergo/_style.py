@@ -18,7 +18,7 @@ GREY = "#777777"
 WIDTH = 7.2
 """Inches: the width of a page's text."""
 
-_RC = {
+_RC: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 8.5,
     "axes.titlelocation": "left",
@@ -63,9 +63,13 @@ def panel(axes: Axes, letter: str, title: str = "") -> None:
     axes.set_title(f"{letter}  {title}".rstrip())
 
 
+def _line(properties: dict[str, Any]) -> Line2D:
+    return Line2D([], [], **properties)
+
+
 def key(axes: Axes, entries: Sequence[tuple[str, dict[str, Any]]], **options: Any) -> None:
     """A legend of its own entries: (label, line properties)."""
-    handles = [Line2D([], [], **({"color": GREY} | properties)) for _, properties in entries]
+    handles = [_line({"color": GREY} | properties) for _, properties in entries]
     before = axes.get_legend()
     axes.legend(handles, [label for label, _ in entries], **options)
     if before is not None:  # a second legend replaces the first unless that is kept as an ordinary artist
@@ -80,5 +84,7 @@ def outside(axes: Axes, title: str, entries: Sequence[tuple[str, dict[str, Any]]
 def save(figure: Figure, stem: Path) -> None:
     """Writes `<stem>.svg` and `<stem>.png`; the same figure gives the same bytes."""
     with style():
+        figure.draw_without_rendering()  # lays it out once, for both files
+        figure.set_layout_engine("none")
         figure.savefig(stem.with_name(stem.name + ".svg"), metadata={"Date": None})
         figure.savefig(stem.with_name(stem.name + ".png"), metadata={"Software": None})

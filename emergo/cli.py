@@ -75,32 +75,30 @@ class Figures:
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """Make one figure: plot (SVG, PNG), data (Parquet) and its laws and checks (JSON)."""
+    """Make figures: plot (SVG, PNG), data (Parquet) and laws and checks (JSON) of each."""
 
-    id: Positional[str]
-    """As listed by `emergo figures`, e.g. zucchet2025/fig2."""
+    id: Positional[tuple[str, ...]]
+    """As listed by `emergo figures`, e.g. zucchet2025/fig2. Several share what they compile."""
     preset: str = "laptop"
     """paper, laptop or smoke."""
     out: Path = Path("out")
     """Folder to write to; files go to OUT/<id>.*"""
     json: bool = False
-    """Print one JSON object."""
+    """Print one JSON object; for several figures it holds them in a list."""
 
     def run(self) -> None:
         from .papers import find_figure, run_figure
 
-        figure = find_figure(self.id)
-        with _bar() as show:
-            found = run_figure(figure, self.preset, self.out, show)
+        if not self.id:
+            raise InputError("name at least one figure; emergo figures lists them")
+        made = []
+        for figure in [find_figure(id) for id in self.id]:
+            with _bar() as show:
+                made.append(run_figure(figure, self.preset, self.out, show))
+            if not self.json:
+                _print_figure(made[-1])
         if self.json:
-            return _print_json(found)
-        for law in found["laws"]:
-            _print_law(law)
-        for check in found["checks"]:
-            print(
-                f"{_verdict(check['agrees'])}{check['name']}: {_short(check['measured'])}{_beside(check['published'])}"
-            )
-        print(f"{found['seconds']:.1f} s; wrote {', '.join(found['files'])}")
+            _print_json(made[0] if len(made) == 1 else {"figures": made})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,6 +154,8 @@ class Measure:
     """How many evaluations in a row must be past the threshold."""
     window: int = 1
     """Running median over this many evaluations first (odd)."""
+    missing: Literal["auto", "skip", "failed"] = "auto"
+    """A row without the metric: not evaluated (skip), diverged (failed), or by what else the row holds (auto)."""
     out: Path | None = None
     """Also write the table here (.csv or .parquet)."""
     json: bool = False
@@ -165,7 +165,6 @@ class Measure:
         if (self.below is None) == (self.above is None):
             raise InputError("give one threshold: --below VALUE or --above VALUE")
         from .measure import measure_logs, write_table
-        from .papers import plain
 
         threshold = self.below if self.below is not None else self.above
         assert threshold is not None
@@ -179,11 +178,12 @@ class Measure:
             run=self.run_column,
             hold=self.hold,
             window=self.window,
+            missing=self.missing,
         )
         if self.out is not None:
             write_table(table, self.out)
         if self.json:
-            return _print_json({"runs": plain(table.to_dict("records")), "censored": int(table["censored"].sum())})
+            return _print_json({"runs": table.to_dict("records"), "censored": int(table["censored"].sum())})
         print(table.to_string(index=False))
 
 
@@ -224,7 +224,7 @@ class Fit:
         _print_law(found)
         if found["censored"]:
             print(
-                f"note: least squares leave out {found['censored']} censored runs, which biases them; this fit uses them:"
+                f"note: least squares leave out the censored runs ({found['censored']}), which biases them; this fit uses them:"
             )
             _print_law(found["with_censored"])
         print(f"wrote {', '.join(found['files'])}")
@@ -248,7 +248,8 @@ class Bench:
         if self.json:
             return _print_json({"benchmarks": [found]})
         print(
-            f"{found['cells']} plateaus at rtol {found['rtol']:g}: {found['seconds']:.3f} s warm (compilation {found['compile_seconds']:.1f} s), "
+            f"{found['cells']} plateaus at rtol {found['rtol']:g}: {found['seconds']:.3f} s warm "
+            f"(compilation {found['compile_seconds']:.1f} s), "
             f"SciPy {found['scipy_seconds']:.1f} s: {found['ratio']:.0f} times as fast; "
             f"largest relative difference {found['largest_relative_difference']:.1e}"
         )
@@ -279,7 +280,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except InputError as error:
         _fail(2, str(error))
     except KeyboardInterrupt:
-        _fail(130, "interrupted; nothing was left half-written")
+        print("emergo: interrupted; nothing was left half-written", file=sys.stderr, flush=True)
+        os._exit(130)  # compiled programs may still be running; taking the interpreter down under them can crash
     except BrokenPipeError:  # the reader of our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
@@ -293,9 +295,7 @@ def _parse(arguments: Sequence[str]) -> Any:
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return tyro.cli(
-                Command, args=arguments, prog="emergo", description=__doc__.splitlines()[0] if __doc__ else None
-            )
+            return tyro.cli(Command, args=arguments, prog="emergo", description=__doc__.splitlines()[0] if __doc__ else None)
     except SystemExit as stop:
         if not stop.code:
             raise
@@ -360,7 +360,9 @@ def _bar() -> Iterator[Callable[[str, float], None]]:
 
 
 def _print_json(value: Any) -> None:
-    print(json.dumps(value, allow_nan=False))
+    from ._json import plain
+
+    print(json.dumps(plain(value), allow_nan=False))
 
 
 def _short(value: Any) -> str:
@@ -373,19 +375,38 @@ def _short(value: Any) -> str:
     return str(value)
 
 
-def _beside(published: Any) -> str:
-    return "" if published is None else f" (published: {_short(published)})"
+def _beside(check: dict[str, Any]) -> str:
+    if check["published"] is not None:
+        return f" (published: {_short(check['published'])})"
+    return f" (expected: {check['expected']})"
 
 
 def _verdict(agrees: bool | None) -> str:
     return {True: "agrees     ", False: "disagrees  ", None: "           "}[agrees]
 
 
+def _print_figure(found: dict[str, Any]) -> None:
+    print(found["figure"])
+    if found["shrunk"]:
+        print(f"{found['preset']} preset, so no verdict: {found['shrunk']}")
+    for law in found["laws"]:
+        _print_law(law)
+    for check in found["checks"]:
+        print(f"{_check_verdict(check)}{check['name']}: {_short(check['measured'])}{_beside(check)}")
+    print(f"{found['seconds']:.1f} s; wrote {', '.join(found['files'])}")
+
+
+def _check_verdict(check: dict[str, Any]) -> str:
+    """A published value is agreed with or not; an expectation of ours holds or not."""
+    if check["published"] is not None:
+        return _verdict(check["agrees"])
+    return {True: "holds      ", False: "fails      ", None: "           "}[check["holds"]]
+
+
 def _print_law(law: dict[str, Any]) -> None:
     name = f"{law['name']}: " if "name" in law else ""
-    print(
-        f"{_verdict(law['agrees']) if 'agrees' in law else ''}{name}{law['formula']}, R² {_short(law['r2'])}, {law['runs']} runs"
-    )
+    verdict = _verdict(law["agrees"]) if "agrees" in law else ""
+    print(f"{verdict}{name}{law['formula']}, R² {_short(law['r2'])}, {law['runs']} runs")
     for column, interval in law["ci95"].items():
         value = law["C"] if column == "C" else law["exponents"][column]
         bounds = "not determined" if interval[0] is None else f"[{interval[0]:.4g}, {interval[1]:.4g}]"

@@ -7,7 +7,14 @@ from emergo import theory
 
 
 @st.composite
-def cells(draw, max_length=10**6, max_dim=4096, repeat=True):
+def batches(draw, size=48):
+    """Many valid cells at once, the corners of the range among them."""
+    each = [draw(cells(max_dim=4096)) for _ in range(size)]
+    return theory.cells(*(np.array([float(getattr(c, name)) for c in each]) for name in theory.Cell._fields))
+
+
+@st.composite
+def cells(draw, max_length=10**9, max_dim=10**5, repeat=True):
     """Any valid cell, sizes spread over their logarithms."""
     length = int(np.exp(draw(st.floats(np.log(2), np.log(max_length)))))
     length = max(length, 2)

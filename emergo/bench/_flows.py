@@ -8,12 +8,10 @@ from jaxtyping import Float
 from scipy.integrate import solve_ivp
 
 from .. import theory
-from ..theory._flow import ATOL, RTOL  # the benchmark must use the very same tolerance
+from ..theory import ATOL, RTOL
 
 
-def scipy_plateau(
-    length: float, dim: float, burst: float, repeat: float, rtol: float = RTOL, atol: float = ATOL
-) -> float:
+def scipy_plateau(length: float, dim: float, burst: float, repeat: float, rtol: float = RTOL, atol: float = ATOL) -> float:
     """One cell of the reduced flow the plain way: Eqs. 18-21 in NumPy scalars, SciPy's RK45, an event at the threshold.
 
     Written on its own, so that it is also an oracle for [`emergo.theory.plateau`][].
@@ -38,7 +36,7 @@ def scipy_plateau(
         left = noise * (1 - A) ** 2 * (w1**2 + w2**2) + ((A * w1 - 1) ** 2 + (A * w2 - root) ** 2) / dim
         return left - theory.THRESHOLD
 
-    threshold.terminal = True
+    setattr(threshold, "terminal", True)  # noqa: B010 - how SciPy is told to stop there
     horizon = 100 * float(theory.predicted_plateau(theory.cells(length, dim, burst, repeat)) + dim)
     solution = solve_ivp(velocity, (0, horizon), [0, 0, 0], method="RK45", rtol=rtol, atol=atol, events=threshold)
     assert solution.t_events is not None
@@ -64,8 +62,8 @@ def bench_flows(count: int = 1000, repeats: int = 5) -> dict[str, Any]:
 
     **Returns:**
 
-    Seconds of both (ours: the median of `repeats` warm calls; SciPy: one pass), their ratio, our compilation time and the largest
-    relative difference of the plateaus.
+    Seconds of both (ours: the median of `repeats` warm calls; SciPy: one pass), their ratio, our compilation time and the
+    largest relative difference of the plateaus.
     """
     cell = random_cells(count)
     ours, first = _timed(cell)

@@ -33,9 +33,7 @@ class Curves(NamedTuple):
     values: dict[str, Float[np.ndarray, "seeds evaluations"]]
 
 
-def _gradient_from_tokens(
-    model: ToyAttention, truth: Truth, task: SingleLocation, key: Array, batch: int
-) -> ToyAttention:
+def _gradient_from_tokens(model: ToyAttention, truth: Truth, task: SingleLocation, key: Array, batch: int) -> ToyAttention:
     data = task.sample(key, batch, truth)
 
     def loss(model: ToyAttention) -> Float[Array, ""]:
@@ -44,30 +42,29 @@ def _gradient_from_tokens(
     return jax.grad(loss)(model)
 
 
-def _gradient_from_statistics(
-    model: ToyAttention, truth: Truth, task: SingleLocation, key: Array, batch: int
-) -> ToyAttention:
+def _gradient_from_statistics(model: ToyAttention, truth: Truth, task: SingleLocation, key: Array, batch: int) -> ToyAttention:
     size = batch * task.dim
     normals, key = task.normals(key, (2 * size + task.length,))
     attention, relevant = model.attention, task.relevant
-    others = jnp.where(relevant, 0, attention)
-    total, square = jnp.sum(jnp.where(relevant, attention, 0)), jnp.sum(others**2)
+    total = jnp.sum(jnp.where(relevant, attention, 0))
+    # The attention on the others is its norm times a unit vector, which stays exact when the norm underflows.
+    shares = jax.nn.softmax(model.logits, where=~relevant)
+    norm = (1 - total) * jnp.linalg.norm(shares)
+    unit = shares / jnp.linalg.norm(shares)
 
     token = task.relevant_tokens(normals[:size].reshape(batch, task.dim), key, truth)
-    noise = jnp.sqrt(square / task.dim) * normals[size : 2 * size].reshape(batch, task.dim)
+    direction = normals[size : 2 * size].reshape(batch, task.dim) / jnp.sqrt(jnp.float32(task.dim))
+    noise = norm * direction  # u
     seen = total * token + noise
     error = seen @ model.weights.T - token @ truth.weights.T
     pull = error @ model.weights  # g, one row a sample
 
     # Mean over the batch of g . x_t: for a relevant t, exact; for another, its mean given u plus a normal rest.
     rest = normals[2 * size :]
-    rest = rest - others * jnp.sum(others * rest) / square
+    rest = rest - unit * jnp.sum(unit * rest)
     scale = jnp.sqrt(jnp.sum(pull**2) / task.dim) / batch
-    by_attention = jnp.where(
-        relevant,
-        jnp.mean(jnp.sum(pull * token, -1)),
-        others * jnp.mean(jnp.sum(pull * noise, -1)) / square + scale * rest,
-    )
+    given_sum = unit * jnp.mean(jnp.sum(pull * direction, -1))
+    by_attention = jnp.where(relevant, jnp.mean(jnp.sum(pull * token, -1)), given_sum + scale * rest)
     by_logits = attention * (by_attention - jnp.sum(attention * by_attention))
     return ToyAttention(by_logits, error.T @ seen / batch)
 
@@ -75,14 +72,13 @@ def _gradient_from_statistics(
 _GRADIENTS = {"statistics": _gradient_from_statistics, "tokens": _gradient_from_tokens}
 
 
-@eqx.filter_jit
-def _start(task, probe, seeds):
-    """The truth and the initial model of every seed, and what the probe sees there."""
+def _start(task: SingleLocation, seeds: Int[Array, " seeds"], scale: float) -> tuple[Truth, ToyAttention]:
+    """The truth and the initial model of every seed. Not compiled as a whole: its draws are shared between tasks of one dim."""
 
     def one(seed):
         key_truth, key_model = jax.random.split(jax.random.fold_in(jax.random.key(seed), 0))
-        truth, model = task.truth(key_truth), ToyAttention.init(key_model, task.length, task.dim)
-        return truth, model, probe(model, truth)
+        model = ToyAttention.init(key_model, task.length, task.dim)
+        return task.truth(key_truth), ToyAttention(model.logits, scale * model.weights)
 
     return jax.vmap(one)(seeds)
 
@@ -113,6 +109,7 @@ def train_toy(
     every: int = 10,
     batch: int = 32,
     learning_rate: float = 1.0,
+    initial_scale: float = 1.0,
     draws: Draws = "statistics",
     progress: Callable[[int], None] = lambda step: None,
 ) -> Curves:
@@ -127,6 +124,7 @@ def train_toy(
     - `probe`: maps (model, truth) to named scalars; it is evaluated every `every` steps. Keep it at module level (or
       otherwise the same object), or every call compiles anew.
     - `seeds`: how many seeds, from 0 on.
+    - `initial_scale`: of the initial weights; 0 is Assumption 4 of A.1.
     - `draws`: `"statistics"` or `"tokens"`; see the top of this module.
     - `progress`: called with the number of steps done.
 
@@ -143,9 +141,9 @@ def train_toy(
         raise unknown("draws", draws, get_args(Draws))
     ids = jnp.arange(seeds, dtype=jnp.int32)
     with jax.default_matmul_precision("highest"):
-        truths, models, seen = _start(task, probe, ids)
+        truths, models = _start(task, ids, initial_scale)
         rate = jnp.float32(learning_rate)
-        at, rows = [0], [seen]
+        at, rows = [0], [jax.jit(jax.vmap(probe))(models, truths)]
         while at[-1] < steps:
             count = min(every, steps - at[-1])
             first = jnp.int32(at[-1])

@@ -2,9 +2,9 @@
 
 from ._agreement import Agreement, Published, compare
 from ._emergence import Direction, Emergence, emergence, running_median
-from ._laws import Law, evaluate_law, fit_law
+from ._laws import Law, evaluate_law, fit_law, law_json
 from ._logs import measure_logs, read_table, write_table
-from ._terms import Term, censored_rows, column
+from ._terms import Term, censored_rows, column, usable_rows
 
 __all__ = [
     "Agreement",
@@ -19,8 +19,10 @@ __all__ = [
     "emergence",
     "evaluate_law",
     "fit_law",
+    "law_json",
     "measure_logs",
     "read_table",
     "running_median",
+    "usable_rows",
     "write_table",
 ]

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ._laws import Law, evaluate_law
-from ._terms import censored_rows, column
+from ._terms import censored_rows, column, usable_rows
 
 LEVEL = (0.8, 1.25)
 SLACK = 0.05
@@ -30,26 +30,22 @@ class Agreement:
 
     level: float
     """Geometric mean over our observed runs of our y over the published law."""
-    agrees: bool | None
-    """Every exponent within max(95% half-width, 0.05) and the level in [0.8, 1.25]; None where the settings differ."""
+    agrees: bool
+    """Every exponent within max(95% half-width, 0.05) and the level in [0.8, 1.25]."""
     why: str
 
 
-def compare(law: Law, table: pd.DataFrame, published: Published, differs: str | None = None) -> Agreement:
+def compare(law: Law, table: pd.DataFrame, published: Published) -> Agreement:
     """Sets a law beside the published one.
 
     **Arguments:**
 
     - `law`, `table`: ours and the runs that it was fitted to.
     - `published`: the printed law.
-    - `differs`: how our setting differs from the paper's, in words. Then there is no verdict.
     """
-    y = column(table, law.y)
-    seen = np.isfinite(y) & ~censored_rows(table)
-    rows = table[seen]
-    level = float(np.exp(np.mean(np.log(y[seen] / evaluate_law(published.C, published.exponents, rows)))))
-    if differs:
-        return Agreement(level, None, differs)
+    rows = table[usable_rows(table, law.y)]
+    rows = rows[~censored_rows(rows)]
+    level = float(np.exp(np.mean(np.log(column(rows, law.y) / evaluate_law(published.C, published.exponents, rows)))))
     reasons = []
     for name, printed in published.exponents.items():
         low, high = law.ci95[name]

@@ -1,8 +1,8 @@
 r"""Linear regression with right-censored observations, by maximum likelihood, for many weightings at once.
 
 The model is $z \sim N(x^\top\theta, s^2)$ where an observed $z$ contributes its density and a censored one the
-probability of lying beyond. In Olsen's coordinates $(\gamma, \eta) = (\theta/s, 1/s)$ the log-likelihood is concave (Olsen 1978),
-so Newton's method from any start finds the one maximum.
+probability of lying beyond. In Olsen's coordinates $(\gamma, \eta) = (\theta/s, 1/s)$ the log-likelihood is concave
+(Olsen 1978), so Newton's method from any start finds the one maximum.
 """
 
 import numpy as np

@@ -1,13 +1,15 @@
 """When did it happen? Emergence time as a measurement: a value with an interval, or a censored observation."""
 
 import math
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .._errors import InputError, unknown
 
+Series = ArrayLike | Sequence[Any]
 Direction = Literal["below", "above"]
 State = Literal["reached", "censored", "failed"]
 
@@ -28,7 +30,7 @@ class Emergence(NamedTuple):
         return self.state == "censored"
 
 
-def running_median(values: ArrayLike, window: int) -> np.ndarray:
+def running_median(values: Series, window: int) -> np.ndarray:
     """The median over `window` (odd) neighbouring evaluations; at the ends over those there are."""
     values = np.asarray(values, np.float64)
     if window < 1 or window % 2 == 0:
@@ -38,8 +40,8 @@ def running_median(values: ArrayLike, window: int) -> np.ndarray:
 
 
 def emergence(
-    step: ArrayLike,
-    value: ArrayLike,
+    step: Series,
+    value: Series,
     threshold: float,
     direction: Direction = "below",
     *,

@@ -7,14 +7,15 @@ maximum-likelihood fit beside it that uses them, because leaving them out pulls 
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
 from .._errors import InputError
+from .._json import plain
 from ._censored import fit_censored
-from ._terms import Term, censored_rows, column, log_column
+from ._terms import Term, censored_rows, column, log_column, usable_rows
 
 Interval = tuple[float, float]
 
@@ -37,7 +38,7 @@ class Law:
     r2: float
     """Share of the variance of log y explained, over the runs that were observed."""
     spread: float
-    """Standard deviation of log y around the law."""
+    """Standard deviation of log y around the law: unbiased for least squares, the likelihood's own for the censored fit."""
     runs: int
     censored: int
     failed: int = 0
@@ -69,14 +70,10 @@ def _check_design(design: np.ndarray, terms: Sequence[Term], what: str) -> None:
         )
     for i, term in enumerate(terms):
         if np.ptp(design[:, i + 1]) < 1e-12 * (1 + np.abs(design[:, i + 1]).max()):
-            raise InputError(
-                f"'{term}' is constant in {what}: its exponent cannot be told from C; vary it or leave it out"
-            )
+            raise InputError(f"'{term}' is constant in {what}: its exponent cannot be told from C; vary it or leave it out")
     if np.linalg.matrix_rank(design - np.append(0, design[:, 1:].mean(0))) < parameters:
         names = ", ".join(str(t) for t in terms)
-        raise InputError(
-            f"{what} cannot tell the exponents of {names} apart: they vary together; tie them or leave one out"
-        )
+        raise InputError(f"{what} cannot tell the exponents of {names} apart: they vary together; tie them or leave one out")
 
 
 def _least_squares(design: np.ndarray, z: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -99,22 +96,23 @@ def _least_squares(design: np.ndarray, z: np.ndarray, weights: np.ndarray) -> np
 def _resample(cell: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np.ndarray, str]:
     """Bootstrap weights, one row a resample, and what was resampled.
 
-    With several runs a cell (seeds) the runs of each cell are resampled; otherwise the cells are. Of n units, n - 1 are drawn
-    and weighted by n/(n-1): drawing n would make the spread of a mean too small by (n-1)/n, which for five seeds is a
-    tenth of the interval (Rao and Wu 1988). A cell with one run among others with several keeps it.
+    Where every cell has several runs (seeds), the runs of each cell are resampled; otherwise whole cells are. Of n units, n - 1
+    are drawn and weighted by n/(n-1): drawing n would make the spread of a mean too small by (n-1)/n, which for five seeds is
+    a tenth of the interval (Rao and Wu 1988).
     """
-    groups = [np.flatnonzero(cell == c) for c in np.unique(cell)]
-    kind = "seeds" if len(cell) > len(groups) else "cells"
-    if kind == "cells":
-        groups = [np.arange(len(cell))]
-    weights = np.zeros((count, len(cell)))
-    for group in groups:
-        n = len(group)
-        if n == 1:
-            weights[:, group] = 1
-        else:
-            weights[:, group] = rng.multinomial(n - 1, np.full(n, 1 / n), size=count) * (n / (n - 1))
-    return weights, kind
+    labels, sizes = np.unique(cell, return_counts=True)
+
+    def draw(n: int) -> np.ndarray:
+        return rng.multinomial(n - 1, np.full(n, 1 / n), size=count) * (n / (n - 1))
+
+    weights = np.ones((count, len(cell)))
+    if sizes.min() > 1:
+        for label, size in zip(labels, sizes, strict=True):
+            weights[:, cell == label] = draw(int(size))
+        return weights, "seeds"
+    if len(labels) > 1:
+        weights = draw(len(labels))[:, np.searchsorted(labels, cell)]
+    return weights, "cells"
 
 
 def _interval(samples: np.ndarray) -> Interval:
@@ -140,8 +138,8 @@ def fit_law(
     **Arguments:**
 
     - `table`: needs the columns of `y` and `x`. A boolean column `censored` marks runs whose `y` is only a lower bound;
-      rows without a `y`, or whose `state` is `failed`, are counted as failed and left out. Rows that agree in all columns of `x` and
-      `fixed` are runs of one cell.
+      rows without a `y`, or whose `state` is `failed`, are counted as failed and left out. Rows that agree in all columns of
+      `x` and `fixed` are runs of one cell.
     - `y`: the column to explain.
     - `x`: terms, each with one exponent: a column (`"dim"`), or a product (`"length/burst"` ties the two exponents to
       opposite values; `"dim^0.5*length/repeat_factor"` is Fig. 2 right's $2\alpha = \beta = \gamma$). `repeat_factor` is
@@ -154,6 +152,8 @@ def fit_law(
     A [`emergo.measure.Law`][], fitted to the observed runs by least squares on logarithms. With censored runs,
     `with_censored` is the maximum-likelihood fit that uses them as well.
     """
+    if not all(math.isfinite(value) and abs(value) < 1e3 for value in (fixed or {}).values()):
+        raise InputError("a fixed exponent must be a finite number")
     terms = tuple(t if isinstance(t, Term) else Term.parse(t) for t in x)
     fixed = dict(fixed or {})
     names = [name for term in terms for name, _ in term.powers]
@@ -167,10 +167,8 @@ def fit_law(
     if table.empty:
         raise InputError(f"{what} is empty: there is nothing to fit")
 
-    lost = np.isnan(column(table, y))
-    if "state" in table:
-        lost |= np.asarray(table["state"] == "failed")
-    kept = table[~lost]
+    usable = usable_rows(table, y)
+    kept = table[usable]
     if kept.empty:
         raise InputError(f"{what} has no run with a '{y}': there is nothing to fit")
     censored = censored_rows(kept)
@@ -178,8 +176,11 @@ def fit_law(
     design = np.column_stack([np.ones(len(kept)), *(term.log(kept) for term in terms)])
     offset = sum((power * log_column(kept, name) for name, power in fixed.items()), np.zeros(len(kept)))
     _check_design(design[~censored], terms, f"{what} (without its censored runs)" if censored.any() else what)
+    if np.ptp(z[~censored]) < 1e-12 * (1 + np.abs(z).max()):
+        raise InputError(f"'{y}' is constant in {what}: there is no law to fit")
 
-    cell = np.unique(np.round(np.column_stack([design, offset]), 12), axis=0, return_inverse=True)[1].ravel()
+    varied = np.column_stack([column(kept, name) for name in (*names, *fixed)])
+    cell = np.unique(varied, axis=0, return_inverse=True)[1].ravel()
     rng = np.random.default_rng(seed)
 
     def law(estimate: np.ndarray, samples: np.ndarray, kind: str, **rest) -> Law:
@@ -199,7 +200,7 @@ def fit_law(
             ci95=intervals,
             ci_kind=kind,
             censored=int(censored.sum()),
-            failed=int(lost.sum()),
+            failed=int((~usable).sum()),
             **rest,
         )
 
@@ -208,7 +209,7 @@ def fit_law(
     estimate = _least_squares(design[seen], target, np.ones((1, seen.sum())))[0]
     residual = target - design[seen] @ estimate
     total = np.sum((z[seen] - z[seen].mean()) ** 2)
-    r2 = float(1 - np.sum(residual**2) / total) if total > 0 else math.nan
+    r2 = float(1 - np.sum(residual**2) / total)
     spare = seen.sum() - design.shape[1]
     weights, kind = _resample(cell[seen], resamples, rng)
     samples = _least_squares(design[seen], target, weights)
@@ -223,10 +224,21 @@ def fit_law(
             best[0],
             again,
             kind_all,
-            r2=r2,
+            r2=float(1 - np.sum((target - design[seen] @ best[0]) ** 2) / total),
             spread=float(scale[0]),
             runs=len(kept),
             method="censored maximum likelihood",
         )
     spread = float(np.sqrt(np.sum(residual**2) / spare)) if spare else math.nan
     return law(estimate, samples, kind, r2=r2, spread=spread, runs=int(seen.sum()), with_censored=beside)
+
+
+def law_json(law: Law) -> dict[str, Any]:
+    """A law as plain data."""
+    fields = ("C", "exponents", "ci95", "ci_kind", "r2", "spread", "runs", "censored", "failed", "method")
+    beside = law.with_censored
+    return plain(
+        {"formula": law.formula}
+        | {name: getattr(law, name) for name in fields}
+        | ({"with_censored": law_json(beside)} if beside else {})
+    )

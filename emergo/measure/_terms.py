@@ -26,10 +26,10 @@ class Term:
         while at < len(text):
             match = _FACTOR.match(text, at)
             if not match or (at > 0) != bool(match[1]):
-                raise InputError(
-                    f"'{text}' is not a term; write a column, or a product such as length/burst or dim^0.5*length"
-                )
+                raise InputError(f"'{text}' is not a term; write a column, or a product such as length/burst or dim^0.5*length")
             power = float(match[3] or 1) * (-1 if match[1] == "/" else 1)
+            if not 0 < abs(power) < 1e3:
+                raise InputError(f"'{text}': a power must be a finite number other than 0")
             powers.append((match[2], power))
             at = match.end()
         if not powers:
@@ -62,6 +62,14 @@ def column(table: pd.DataFrame, name: str) -> np.ndarray:
         return np.asarray(pd.to_numeric(table[name]), np.float64)
     except (TypeError, ValueError):
         raise InputError(f"column '{name}' is not numeric") from None
+
+
+def usable_rows(table: pd.DataFrame, y: str) -> np.ndarray:
+    """Which rows have a `y` and have not failed."""
+    usable = np.isfinite(column(table, y))
+    if "state" in table:
+        usable &= np.asarray(table["state"].astype(str) != "failed")
+    return usable
 
 
 def censored_rows(table: pd.DataFrame) -> np.ndarray:

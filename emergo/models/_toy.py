@@ -1,7 +1,5 @@
 """The simplified attention layer of zucchet2025, Eq. 2."""
 
-from typing import Self
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,7 +13,7 @@ class ToyAttention(eqx.Module):
     weights: Float[Array, "dim dim"]
 
     @classmethod
-    def init(cls, key: Array, length: int, dim: int) -> Self:
+    def init(cls, key: Array, length: int, dim: int) -> "ToyAttention":
         """Uniform attention, and weights with entries of variance 1/dim (A.3.4)."""
         weights = jax.random.normal(key, (dim, dim), jnp.float32) / jnp.sqrt(dim)
         return cls(jnp.zeros(length, jnp.float32), weights)

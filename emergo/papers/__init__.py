@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from .._errors import unknown
 from . import own, zucchet2025
-from ._figure import Check, Comparison, Figure, Outcome, Preset, law_json, made_preset, plain, run_figure
+from ._figure import Check, Comparison, Figure, Outcome, Preset, made_preset, run_figure
 from ._probe import toy_probe
 
 FIGURES: Mapping[str, Figure] = {f.id: f for f in (*zucchet2025.FIGURES, *own.FIGURES)}
@@ -25,9 +25,7 @@ __all__ = [
     "Outcome",
     "Preset",
     "find_figure",
-    "law_json",
     "made_preset",
-    "plain",
     "run_figure",
     "toy_probe",
 ]

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import platform
 import subprocess
 import time
@@ -11,15 +10,15 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import jax
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure as Plot
 
 from .. import __version__
 from .._errors import unknown
 from .._files import output_folder, staged
+from .._json import plain
 from .._style import save, style
-from ..measure import Agreement, Law, Published, compare
+from ..measure import Agreement, Law, Published, compare, law_json
 
 Preset = Literal["paper", "laptop", "smoke"]
 Progress = Callable[[str, float], None]
@@ -28,12 +27,19 @@ Progress = Callable[[str, float], None]
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """Something the paper shows that is not a law: a measured value, what it is held against, and the verdict."""
+    """Something that is not a law: a measured value and what it is held against."""
 
     name: str
     measured: Any
     published: Any
-    agrees: bool | None
+    """What the paper says, a number or words; None where it says nothing."""
+    holds: bool
+    expected: str | None = None
+    """Where nothing is published: what we expect, in words."""
+
+    def describe(self) -> dict[str, Any]:
+        agrees = self.holds if self.published is not None else None
+        return dataclasses.asdict(self) | {"agrees": agrees}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +52,8 @@ class Comparison:
     agreement: Agreement | None = None
 
     @classmethod
-    def of(cls, name: str, law: Law, table: pd.DataFrame, published: Published, differs: str | None) -> "Comparison":
-        return cls(name, law, published, compare(law, table, published, differs))
+    def of(cls, name: str, law: Law, table: pd.DataFrame, published: Published) -> "Comparison":
+        return cls(name, law, published, compare(law, table, published))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,28 +82,27 @@ class Figure:
     """How a preset differs from the paper's setting; no verdict is given on its laws and checks."""
 
 
-def run_figure(
-    figure: Figure, preset: str, out: Path | str, progress: Progress = lambda what, share: None
-) -> dict[str, Any]:
+def run_figure(figure: Figure, preset: str, out: Path | str, progress: Progress = lambda what, share: None) -> dict[str, Any]:
     """Makes a figure and writes it: `<id>.svg`, `<id>.png`, `<id>.<table>.parquet` and, last, `<id>.json`.
 
     **Returns:**
 
     The content of the JSON file, with `files` as paths that start with `out` (in the file itself they are names beside it).
     """
-    if preset not in get_args(Preset):
+    chosen = next((p for p in get_args(Preset) if p == preset), None)
+    if chosen is None:
         raise unknown("preset", preset, get_args(Preset))
     folder = output_folder(Path(out) / Path(figure.id).parent)
     start = time.monotonic()
     with style():
-        outcome = figure.make(figure.presets[preset], progress)
-    report = describe(figure, preset, outcome)
+        outcome = figure.make(figure.presets[chosen], progress)
+    report = describe(figure, chosen, outcome)
     name = Path(figure.id).name
     with staged(folder) as stage:
         save(outcome.plot, stage / name)
         for table_name, table in outcome.tables.items():
             table.to_parquet(stage / f"{name}.{table_name}.parquet", index=False)
-        files = sorted(f.name for f in stage.iterdir()) + [f"{name}.json"]
+        files = [*sorted(f.name for f in stage.iterdir()), f"{name}.json"]
         report = report | {"files": files, "seconds": round(time.monotonic() - start, 2)}
         (stage / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
     return report | {"files": [str(folder / f) for f in files]}
@@ -114,15 +119,18 @@ def made_preset(figure: Figure, out: Path | str) -> str | None:
 def describe(figure: Figure, preset: Preset, outcome: Outcome) -> dict[str, Any]:
     """The JSON object of a figure, without its files and seconds."""
     device = jax.devices()[0]
-    judged = preset not in figure.shrunk
+    shrunk = figure.shrunk.get(preset)
+    verdict = {"agrees": None, "why": f"{preset} preset: {shrunk}"} if shrunk else {}
+    unheld = verdict | {"holds": None} if shrunk else {}
     return plain(
         {
             "schema": 1,
             "figure": figure.id,
             "shows": figure.shows,
             "preset": preset,
-            "laws": [describe_law(c) for c in outcome.laws],
-            "checks": [dataclasses.asdict(c) | ({} if judged else {"agrees": None}) for c in outcome.checks],
+            "shrunk": shrunk,
+            "laws": [describe_law(c) | verdict for c in outcome.laws],
+            "checks": [c.describe() | unheld for c in outcome.checks],
             "provenance": {
                 "version": __version__,
                 "commit": commit(),
@@ -131,17 +139,6 @@ def describe(figure: Figure, preset: Preset, outcome: Outcome) -> dict[str, Any]
                 "jax": jax.__version__,
             },
         }
-    )
-
-
-def law_json(law: Law) -> dict[str, Any]:
-    """A law as plain data."""
-    fields = ("C", "exponents", "ci95", "ci_kind", "r2", "spread", "runs", "censored", "failed", "method")
-    beside = law.with_censored
-    return plain(
-        {"formula": law.formula}
-        | {name: getattr(law, name) for name in fields}
-        | ({"with_censored": law_json(beside)} if beside else {})
     )
 
 
@@ -168,23 +165,6 @@ def describe_law(comparison: Comparison) -> dict[str, Any]:
             "why": agreement.why if agreement else "nothing is published to set beside it",
         }
     )
-
-
-def plain(value: Any) -> Any:
-    """Data that JSON can hold; a number that is not finite becomes null."""
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    if isinstance(value, bool | np.bool_):
-        return bool(value)
-    if isinstance(value, int | np.integer):
-        return int(value)
-    if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else None
-    return value
 
 
 def commit() -> str | None:

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 
 from .. import theory
 from .._style import GREY, outside, shades
-from ..measure import Law
+from ..measure import Law, emergence
 
 
 def plateau_table(cell: theory.Cell, flow: theory.Flow = "reduced") -> pd.DataFrame:
@@ -25,6 +25,18 @@ def plateau_table(cell: theory.Cell, flow: theory.Flow = "reduced") -> pd.DataFr
             "escape_linear": theory.escape_time(cell, flow),
         }
     )
+
+
+def follow(cell: theory.Cell, times: np.ndarray) -> tuple[theory.Trajectory, np.ndarray]:
+    """The reduced flow at the given times, and where each of its test losses crosses the threshold on them.
+
+    For figures that show whole curves: it saves compiling a second program for the plateau alone.
+    """
+    path = theory.trajectory(cell, times)
+    rows = zip(path.time.reshape(-1, path.time.shape[-1]), path.test_loss.reshape(-1, path.time.shape[-1]), strict=True)
+    found = [emergence(time, loss, theory.THRESHOLD * loss[0]) for time, loss in rows]
+    assert all(f.state == "reached" for f in found), "the times end before the plateau does"
+    return path, np.array([f.time for f in found]).reshape(np.shape(cell.length))
 
 
 def curve_table(cell: theory.Cell, path: theory.Trajectory) -> pd.DataFrame:

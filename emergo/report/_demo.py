@@ -3,7 +3,8 @@
 import dataclasses
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ import pandas as pd
 
 from .. import __version__, theory
 from .._files import output_folder
+from .._json import plain
 from ..engine import train_toy
-from ..measure import Law, emergence, fit_law
-from ..papers import law_json, plain, toy_probe
+from ..measure import Law, emergence, fit_law, law_json
+from ..papers import toy_probe
 from ..tasks import SingleLocation
-from ._demo_page import demo_page
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Demo:
     law: Law
     flow_law: Law
     repetition: pd.DataFrame
-    """Plateaus of the flows against burst and repeat."""
+    """Plateau of the reduced flow at the middle cell against repeat."""
 
     @property
     def middle(self) -> tuple[int, int]:
@@ -64,59 +65,60 @@ def compute_demo(settings: DemoSettings, advance: Advance = lambda stage, done, 
     middle = settings.lengths[len(settings.lengths) // 2], settings.dims[len(settings.dims) // 2]
     tasks = [SingleLocation(T, d) for T in settings.lengths for d in settings.dims]
     tasks += [SingleLocation(*middle, burst=b) for b in settings.bursts]
-    cell = theory.cells(*(np.array([getattr(t, n) for t in tasks]) for n in ("length", "dim", "burst", "repeat")))
-    advance("integrating the flows", 0, 3)
-    reduced = theory.plateau(cell, "reduced").time
-    advance("integrating the flows", 1, 3)
-    exact = theory.plateau(cell, "exact").time
-    advance("integrating the flows", 2, 3)
-    end = 2.0 * float(reduced[tasks.index(SingleLocation(*middle))])
-    path = theory.trajectory(theory.cells(*middle), np.linspace(0, end, 300))
-    flow = pd.DataFrame(
-        {"time": path.time, "loss": path.test_loss, "attention": path.attention, "alignment": path.alignment}
-    )
-    advance("integrating the flows", 3, 3)
-
-    curves, rows = [], []
-    for task, slow, fast in zip(tasks, exact, reduced, strict=True):
-        every = max(1, round(2.5 * slow / settings.points))
-        steps = every * settings.points
-        stage = f"training length {task.length}, dim {task.dim}, burst {task.burst}"
-        seen = train_toy(
-            task,
-            toy_probe(task.burst),
-            seeds=settings.seeds,
-            steps=steps,
-            every=every,
-            batch=settings.batch,
-            progress=lambda done, stage=stage, steps=steps: advance(stage, done, steps),
-        )
-        sizes = {"length": task.length, "dim": task.dim, "burst": task.burst}
-        for seed in range(settings.seeds):
-            values = {name: v[seed] for name, v in seen.values.items()}
-            curves.append(pd.DataFrame(sizes | {"seed": seed, "step": seen.step} | values))
-            found = emergence(seen.step, values["loss"], theory.THRESHOLD * values["loss"][0])
-            measured = {
-                "plateau": found.time,
-                "low": found.low,
-                "high": found.high,
-                "censored": found.censored,
-                "state": found.state,
-            }
-            rows.append(sizes | {"seed": seed} | measured | {"reduced": fast, "exact": slow})
+    cell = theory.cells(*(np.array([getattr(t, n) for t in tasks]) for n in theory.Cell._fields))
+    # Most of both is compilation, on one core each: the flows are integrated beside the training.
+    with ThreadPoolExecutor(1) as beside:
+        flows = beside.submit(_flows, cell, middle)
+        curves, rows = [], []
+        for task in tasks:
+            advance("integrating the flows", int(flows.done()), 1)
+            for curve, row in _train(task, settings, advance):
+                curves.append(curve)
+                rows.append(row)
+        reduced, exact, flow, repetition = flows.result()
+    advance("integrating the flows", 1, 1)
     runs = pd.DataFrame(rows)
+    runs["reduced"], runs["exact"] = np.repeat(reduced, settings.seeds), np.repeat(exact, settings.seeds)
     advance("fitting the law", 0, 1)
     law = fit_law(runs[runs["burst"] == 1], x=["length", "dim"])
-    flow_law = fit_law(
-        pd.DataFrame({"length": cell.length, "dim": cell.dim, "plateau": reduced})[: -len(settings.bursts)],
-        x=["length", "dim"],
-    )
-
-    repeats = np.linspace(0, 0.5, 26)
-    across = theory.plateau(theory.cells(*middle, repeat=repeats)).time
-    repetition = pd.DataFrame({"length": middle[0], "dim": middle[1], "repeat": repeats, "plateau": across})
+    plain_cells = pd.DataFrame({"length": cell.length, "dim": cell.dim, "plateau": reduced})[cell.burst == 1]
+    flow_law = fit_law(plain_cells, x=["length", "dim"])
     advance("fitting the law", 1, 1)
     return Demo(settings, pd.concat(curves, ignore_index=True), flow, runs, law, flow_law, repetition)
+
+
+def _flows(cell: theory.Cell, middle: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, pd.DataFrame, pd.DataFrame]:
+    """Plateaus of both flows, the path of the middle cell, and plateaus of that cell against cross-sample repetition."""
+    reduced, exact = theory.plateau(cell, "reduced").time, theory.plateau(cell, "exact").time
+    repeats = np.linspace(0, 0.5, 26)
+    across = theory.plateau(theory.cells(*middle, repeat=repeats)).time
+    path = theory.trajectory(theory.cells(*middle), np.linspace(0, 2 * across[0], 300))
+    flow = {"time": path.time, "loss": path.test_loss, "attention": path.attention, "alignment": path.alignment}
+    return reduced, exact, pd.DataFrame(flow), pd.DataFrame({"repeat": repeats, "plateau": across})
+
+
+def _train(task: SingleLocation, settings: DemoSettings, advance: Advance) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
+    """The curve and the measured plateau of every seed of one task."""
+    expected = float(theory.predicted_plateau(theory.cells(task.length, task.dim, task.burst), "exact")) + task.dim
+    every = max(1, round(2.5 * expected / settings.points))
+    steps = every * settings.points
+    stage = f"training length {task.length}, dim {task.dim}, burst {task.burst}"
+    seen = train_toy(
+        task,
+        toy_probe(task.burst),
+        seeds=settings.seeds,
+        steps=steps,
+        every=every,
+        batch=settings.batch,
+        progress=lambda done: advance(stage, done, steps),
+    )
+    sizes = {"length": task.length, "dim": task.dim, "burst": task.burst}
+    for seed in range(settings.seeds):
+        values = {name: v[seed] for name, v in seen.values.items()}
+        found = emergence(seen.step, values["loss"], theory.THRESHOLD * values["loss"][0])
+        measured = {"plateau": found.time, "low": found.low, "high": found.high}
+        row = sizes | {"seed": seed} | measured | {"censored": found.censored, "state": found.state}
+        yield pd.DataFrame(sizes | {"seed": seed, "step": seen.step} | values), row
 
 
 def run_demo(
@@ -132,6 +134,8 @@ def run_demo(
     start = time.monotonic()
     demo = compute_demo(settings or DemoSettings(), advance)
     seconds = time.monotonic() - start
+    from ._demo_page import demo_page  # Altair is needed for the page alone
+
     path = folder / "report.html"
     device = jax.devices()[0]
     footer = (

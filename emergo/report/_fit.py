@@ -9,8 +9,7 @@ import pandas as pd
 
 from .._files import output_folder, staged
 from .._style import save, style
-from ..measure import fit_law
-from ..papers import law_json
+from ..measure import fit_law, law_json
 from ._law_plot import law_plot
 
 

@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from .._style import BLUE, GREY, ORANGE, panel
-from ..measure import Law, censored_rows, column
+from ..measure import Law, censored_rows, column, usable_rows
 
 
 def law_plot(law: Law, table: pd.DataFrame) -> Plot:
@@ -15,9 +16,8 @@ def law_plot(law: Law, table: pd.DataFrame) -> Plot:
 
     Draw and save inside [`emergo.style`][].
     """
-    y = column(table, law.y)
-    rows = table[np.isfinite(y)]
-    y = y[np.isfinite(y)]
+    rows = table[usable_rows(table, law.y)]
+    y = column(rows, law.y)
     censored = censored_rows(rows)
     fitted = law.predict(rows)
     plot = Plot(figsize=(2.6 * (len(law.terms) + 1), 2.6), layout="constrained")
@@ -27,6 +27,10 @@ def law_plot(law: Law, table: pd.DataFrame) -> Plot:
         axes.plot(x[~censored], values[~censored], "o", color=BLUE, mec="white", mew=0.5, alpha=0.9, zorder=3)
         axes.plot(x[censored], values[censored], "^", color=ORANGE, mfc="none", zorder=3)
         axes.set(xscale="log", yscale="log")
+        for axis in (axes.xaxis, axes.yaxis):  # plain numbers, few enough not to collide
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=6))
+            axis.set_major_formatter(lambda x, _: f"{x:g}")
+            axis.set_minor_formatter(NullFormatter())
 
     for axes, term in zip(panels, law.terms, strict=True):
         name, power = term.powers[0]

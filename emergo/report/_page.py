@@ -60,9 +60,7 @@ class Page:
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         top = "".join(f"<th>{h}</th>" for h in head)
         body = "".join(
-            "<tr>"
-            + "".join(f'<td class="{"number" if i else ""}">{html.escape(c)}</td>' for i, c in enumerate(row))
-            + "</tr>"
+            "<tr>" + "".join(f'<td class="{"number" if i else ""}">{html.escape(c)}</td>' for i, c in enumerate(row)) + "</tr>"
             for row in rows
         )
         self._parts.append(f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>")
@@ -88,7 +86,7 @@ class Page:
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>{html.escape(self.title)}</title><style>{_CSS}</style>"
-            f"<script>{vl_convert.javascript_bundle()}</script></head><body>"
+            f"<script>{vl_convert.javascript_bundle('window.vegaEmbed = vegaEmbed;')}</script></head><body>"
             f'<h1>{html.escape(self.title)}</h1><p class="lead">{self.lead}</p>{"".join(self._parts)}'
             f"<footer>{footer}</footer><script>{script}</script></body></html>\n"
         )

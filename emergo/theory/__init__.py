@@ -1,15 +1,17 @@
 """What should happen: the loss, flows and closed forms of zucchet2025, in float64."""
 
 from ._cells import Cell, cells, grid
-from ._closed_form import escape_time, logit_speed, predicted_plateau, repeat_factor
+from ._closed_form import Flow, escape_time, leading_rate, logit_speed, predicted_plateau, repeat_factor
 from ._describe import describe_cell
-from ._flow import THRESHOLD, Flow, Plateau, Trajectory, field, plateau, trajectory
+from ._flow import ATOL, RTOL, THRESHOLD, Plateau, Trajectory, field, plateau, trajectory
 from ._full import Parameters, full_plateau, population_gradient, population_loss, unit_columns
 from ._linear import Linearisation, LinearSolution, growth_rate, linear_solution, linearise
 from ._precision import float64
 from ._reduced import directions, equilibrium, gradient, hessian, late_hessian, loss, relevant_attention, test_loss
 
 __all__ = [
+    "ATOL",
+    "RTOL",
     "THRESHOLD",
     "Cell",
     "Flow",
@@ -31,6 +33,7 @@ __all__ = [
     "growth_rate",
     "hessian",
     "late_hessian",
+    "leading_rate",
     "linear_solution",
     "linearise",
     "logit_speed",

@@ -1,6 +1,7 @@
 """A cell of the parameter space: sequence length, dimension and the two kinds of repetition."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike as JaxArrayLike
@@ -9,8 +10,16 @@ from numpy.typing import ArrayLike
 
 from .._errors import InputError
 
-Scalars = Float[JaxArrayLike, "..."]
-"""A number or an array of them, of NumPy or JAX, traced or not."""
+# A number or an array of them, of NumPy or JAX, traced or not. Static checkers cannot follow arithmetic on that union.
+if TYPE_CHECKING:
+    Scalars = Any
+else:
+    Scalars = Float[JaxArrayLike, "..."]
+
+
+Numbers = ArrayLike | Sequence[Any]
+"""What a user may give: a number, a sequence or an array."""
+_LARGEST = 1e15  # whole numbers beyond it are not exact in float64
 
 
 class Cell(NamedTuple):
@@ -29,18 +38,20 @@ class Cell(NamedTuple):
     """p, the probability that the relevant token is the special one (cross-sample repetition)."""
 
 
-def _sizes(name: str, values: ArrayLike, least: int) -> Float[np.ndarray, "..."]:
+def _sizes(name: str, values: Numbers, least: int) -> Float[np.ndarray, "..."]:
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name} must be a whole number of at least {least}, got {values!r}") from None
     bad = ~np.isfinite(array) | (array < least) | (array != np.floor(array))
+    if not bad.any() and (array > _LARGEST).any():
+        raise InputError(f"{name} must be at most {_LARGEST:g}, got {float(array.max()):g}")
     if bad.any():
         raise InputError(f"{name} must be a whole number of at least {least}, got {float(array[bad].flat[0]):g}")
     return array
 
 
-def cells(length: ArrayLike, dim: ArrayLike, burst: ArrayLike = 1, repeat: ArrayLike = 0.0) -> Cell:
+def cells(length: Numbers, dim: Numbers, burst: Numbers = 1, repeat: Numbers = 0.0) -> Cell:
     """Checks four numbers or arrays and broadcasts them against each other.
 
     **Arguments:**
@@ -77,7 +88,7 @@ def cells(length: ArrayLike, dim: ArrayLike, burst: ArrayLike = 1, repeat: Array
     return Cell(length, dim, burst, repeat)
 
 
-def grid(**axes: ArrayLike) -> Cell:
+def grid(**axes: Numbers) -> Cell:
     """The full product of some axes as one flat [`emergo.theory.Cell`][].
 
     ```python

@@ -1,7 +1,7 @@
 r"""Formulas for the plateau: the paper's, from the linearised flow, and ours, which has no logarithm.
 
 All are derived in `docs/theory.md`. With $\kappa$ the speed of the logit (1 in the reduced flow, $1/B$ to leading order in the
-exact one) and $Q = \sum_i \sigma_i^2 c_i^2 = \tilde\sigma^2 + (d-1)\sigma^2$, the growth rate at the origin is
+exact one) and $Q = \sum_i \sigma_i^2 c_i^2 = p^2 + (1-p^2)/d$, the growth rate at the origin is
 $\lambda = \frac{B}{T}\sqrt{\kappa Q}$ to leading order, and
 
 | | plateau |
@@ -10,42 +10,47 @@ $\lambda = \frac{B}{T}\sqrt{\kappa Q}$ to leading order, and
 | ours | $\sqrt{\pi/2} / \lambda$ |
 """
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 
-from ._cells import Cell
+from .._errors import unknown
+from ._cells import Cell, Numbers
+
+Flow = Literal["reduced", "exact"]
 
 
-def logit_speed(cell: Cell, flow: str) -> Any:
+def check_flow(flow: str, known: tuple[str, ...] = get_args(Flow)) -> None:
+    if flow not in known:
+        raise unknown("flow", flow, known)
+
+
+def logit_speed(cell: Cell, flow: Flow, leading: bool = False) -> Any:
     r"""$\kappa$: how fast $\Delta a$ moves per unit of the gradient of the loss in $\Delta a$.
 
     1 in the reduced flow (Eq. 14). In the model each of the B relevant logits receives 1/B of that gradient and each of
-    the others $-1/(T-B)$ of it, so their difference moves at $1/B + 1/(T-B)$.
+    the others $-1/(T-B)$ of it, so their difference moves at $1/B + 1/(T-B)$; `leading` drops the second term.
     """
+    check_flow(flow)
     if flow == "reduced":
         return 1.0
-    return 1 / cell.burst + 1 / (cell.length - cell.burst)
+    return 1 / cell.burst if leading else 1 / cell.burst + 1 / (cell.length - cell.burst)
 
 
-def repeat_factor(repeat: ArrayLike, dim: ArrayLike) -> Float[np.ndarray, "..."]:
+def repeat_factor(repeat: Numbers, dim: Numbers) -> Float[np.ndarray, "..."]:
     r"""$f(p, d) = \sqrt{p^2 d + (1-p)^2}$ (Eq. 22): what cross-sample repetition divides the plateau by."""
     p, d = np.asarray(repeat, np.float64), np.asarray(dim, np.float64)
     return np.asarray(np.sqrt(p**2 * d + (1 - p) ** 2))
 
 
-def _leading_rate(cell: Cell, flow: str) -> Any:
-    r"""$\lambda = \frac{B}{T}\sqrt{\kappa Q}$ with $\kappa = 1/B$ for the exact flow."""
-    T, d, B, p = cell
-    rare = (1 - p) / d
-    strength = (p + rare) ** 2 + (d - 1) * rare**2
-    speed = 1.0 if flow == "reduced" else 1 / B
-    return B / T * (speed * strength) ** 0.5
+def leading_rate(cell: Cell, flow: Flow = "reduced") -> Any:
+    r"""$\lambda = \frac{B}{T}\sqrt{\kappa Q}$: the growth rate at the origin to leading order. $Q = p^2 + (1-p^2)/d$."""
+    strength = cell.repeat**2 + (1 - cell.repeat**2) / cell.dim
+    return cell.burst / cell.length * (logit_speed(cell, flow, leading=True) * strength) ** 0.5
 
 
-def predicted_plateau(cell: Cell, flow: str = "reduced") -> Any:
+def predicted_plateau(cell: Cell, flow: Flow = "reduced") -> Any:
     r"""The closed form of the plateau, $\sqrt{\pi/2}\,/\,\lambda$, for both kinds of repetition at once.
 
     While $A \ll 1$ the flow has an invariant, $\Delta a = \kappa Q s^2/2$ in attention time $s$; then
@@ -53,15 +58,14 @@ def predicted_plateau(cell: Cell, flow: str = "reduced") -> Any:
     $\sqrt d\,T/B$. With cross-sample repetition it is the time at which attention takes off; the test loss may lag behind
     it while the directions that are not repeated are learned.
     """
-    return (np.pi / 2) ** 0.5 / _leading_rate(cell, flow)
+    return (np.pi / 2) ** 0.5 / leading_rate(cell, flow)
 
 
-def escape_time(cell: Cell, flow: str = "reduced", epsilon: float = 0.8) -> Float[np.ndarray, "*cells"]:
+def escape_time(cell: Cell, flow: Flow = "reduced", epsilon: float = 0.8) -> Float[np.ndarray, "*cells"]:
     r"""The paper's escape time (A.3.2): when the *linearised* flow has lost a share `epsilon` of its training loss.
 
     $\frac{1}{2\lambda}\operatorname{arcsinh}(\varepsilon\kappa/\lambda)$, exact in the arcsinh. For the reduced flow without
     cross-sample repetition this is $\frac{\sqrt d\,T}{2B}\operatorname{arcsinh}\frac{\varepsilon\sqrt d\,T}{B}$.
     """
-    rate = np.asarray(_leading_rate(cell, flow))
-    speed = 1.0 if flow == "reduced" else 1 / np.asarray(cell.burst)
+    rate, speed = np.asarray(leading_rate(cell, flow)), logit_speed(cell, flow, leading=True)
     return np.asarray(np.arcsinh(epsilon * speed / rate) / (2 * rate))

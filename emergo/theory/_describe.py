@@ -6,8 +6,8 @@ import numpy as np
 
 from .._errors import InputError
 from ._cells import cells
-from ._closed_form import escape_time, predicted_plateau
-from ._flow import THRESHOLD, check_flow, plateau
+from ._closed_form import check_flow, escape_time, predicted_plateau
+from ._flow import THRESHOLD, plateau
 from ._full import full_plateau
 from ._linear import growth_rate
 
@@ -28,17 +28,15 @@ def describe_cell(
 
     **Returns:**
 
-    The cell, and `plateau` (flow time to `threshold` of the initial test loss), `censored`, `rate` (the largest eigenvalue of the
-    linearisation at the origin), `predicted` (the closed form) and `escape_linear` (the paper's arcsinh formula at ε = 0.8). For the
-    full model the last three are those of the exact flow, which it follows.
+    The cell, and `plateau` (flow time to `threshold` of the initial test loss), `censored`, `rate` (the largest eigenvalue
+    of the linearisation at the origin), `predicted` (the closed form) and `escape_linear` (the paper's arcsinh formula at
+    ε = 0.8). For the full model the last three are those of the exact flow, which it follows.
     """
     check_flow(flow, ("reduced", "exact", "full"))
     cell = cells(length, dim, burst, repeat)
     if flow == "full":
         if length + dim**2 > _LARGEST_MODEL:
-            raise InputError(
-                f"the full model has {length + dim**2} parameters, over {_LARGEST_MODEL}; use --flow exact"
-            )
+            raise InputError(f"the full model has {length + dim**2} parameters, over {_LARGEST_MODEL}; use --flow exact")
         found, formula = full_plateau(cell, threshold=threshold, horizon=horizon), "exact"
     else:
         found, formula = plateau(cell, flow, threshold=threshold, horizon=horizon), flow

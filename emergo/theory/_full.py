@@ -11,11 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
-from numpy.typing import ArrayLike
 
-from ._cells import Cell
+from ._cells import Cell, Numbers
 from ._closed_form import predicted_plateau
-from ._flow import _MANY_STEPS, THRESHOLD, Plateau, check_horizon, escape
+from ._flow import _MANY_STEPS, COMPILER, THRESHOLD, Plateau, check_horizon, escape
 from ._precision import float64
 
 
@@ -69,7 +68,7 @@ def unit_columns(key: Array, dim: int) -> Float[Array, "dim dim"]:
     return columns / jnp.linalg.norm(columns, axis=0)
 
 
-@partial(jax.jit, static_argnames=("length", "dim"))
+@partial(jax.jit, static_argnames=("length", "dim"), compiler_options=COMPILER)
 def _escape_full(length: int, dim: int, cell: Cell, threshold, horizon, target):
     zero = Parameters(jnp.zeros(length), jnp.zeros((dim, dim)))
     start, unravel = ravel_pytree(zero)
@@ -94,16 +93,14 @@ def _escape_full(length: int, dim: int, cell: Cell, threshold, horizon, target):
     return jax.vmap(one)(cell, horizon)
 
 
-def full_plateau(
-    cell: Cell, *, threshold: float = THRESHOLD, horizon: ArrayLike | None = None, seed: int = 0
-) -> Plateau:
+def full_plateau(cell: Cell, *, threshold: float = THRESHOLD, horizon: Numbers | None = None, seed: int = 0) -> Plateau:
     """As [`emergo.theory.plateau`][], for the whole model from $a = 0$, $W = 0$. One compiled program per (length, dim).
 
     **Arguments:**
 
     - `seed`: chooses the target, a matrix with random columns of norm 1. The result does not depend on it.
     """
-    limit = check_horizon(cell, threshold, horizon)
+    limit = check_horizon(cell, "exact", threshold, horizon)
     shape = np.shape(cell.length)
     flat = Cell(*(np.ravel(np.asarray(a, np.float64)) for a in cell))
     limit = np.ravel(limit)

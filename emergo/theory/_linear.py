@@ -4,10 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from numpy.typing import ArrayLike
 
-from ._cells import Cell
-from ._closed_form import _leading_rate, logit_speed
+from ._cells import Cell, Numbers
+from ._closed_form import Flow, leading_rate, logit_speed
+from ._precision import float64
+from ._reduced import directions
 
 
 class Linearisation(NamedTuple):
@@ -17,13 +18,13 @@ class Linearisation(NamedTuple):
     matrix: Float[np.ndarray, "*cells 3 3"]
 
 
-def linearise(cell: Cell, flow: str = "reduced") -> Linearisation:
+def linearise(cell: Cell, flow: Flow = "reduced") -> Linearisation:
     """The velocity and its Jacobian at the origin, with all terms kept: the 3 by 3 system of A.4.2, for any burst and flow."""
     T, d, B, p = (np.asarray(a, np.float64) for a in cell)
     A = B / T
-    rare = (1 - p) / d
-    sigma = np.stack([p + rare, rare], -1)
-    pull = A[..., None] * sigma * np.stack([np.ones_like(d), np.sqrt(d - 1)], -1)
+    with float64():
+        sigma, target = (np.asarray(x) for x in directions(Cell(T, d, B, p), 2))
+    pull = A[..., None] * sigma * target
     decay = (1 - A) ** 2 / (d * (T - B))
     matrix = np.zeros((*A.shape, 3, 3))
     for i in range(2):
@@ -33,7 +34,7 @@ def linearise(cell: Cell, flow: str = "reduced") -> Linearisation:
     return Linearisation(np.concatenate([pull, np.zeros_like(pull[..., :1])], -1), matrix)
 
 
-def growth_rate(cell: Cell, flow: str = "reduced") -> Float[np.ndarray, "*cells"]:
+def growth_rate(cell: Cell, flow: Flow = "reduced") -> Float[np.ndarray, "*cells"]:
     r"""The largest eigenvalue of the linearisation at the origin. To leading order $\frac{B}{T}\sqrt{\kappa Q}$."""
     matrix = linearise(cell, flow).matrix.copy()
     # Scaling the logit by the root of its speed makes the matrix symmetric.
@@ -50,9 +51,9 @@ class LinearSolution(NamedTuple):
     loss: Float[np.ndarray, "*cells times"]
 
 
-def linear_solution(cell: Cell, times: ArrayLike) -> LinearSolution:
-    r"""The linearised reduced flow without cross-sample repetition (A.3.2), with its loss $\frac12(1 - \lambda\sinh 2\lambda t)$."""
+def linear_solution(cell: Cell, times: Numbers) -> LinearSolution:
+    r"""The linearised reduced flow without cross-sample repetition (A.3.2). Loss: $\frac12(1 - \lambda\sinh 2\lambda t)$."""
     without = cell._replace(repeat=np.zeros_like(np.asarray(cell.repeat)))
-    rate = np.asarray(_leading_rate(without, "reduced"))[..., None]
+    rate = np.asarray(leading_rate(without, "reduced"))[..., None]
     x = rate * np.asarray(times, np.float64)
     return LinearSolution(np.sinh(x), np.cosh(x) - 1, 0.5 * (1 - rate * np.sinh(2 * x)))

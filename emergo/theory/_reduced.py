@@ -24,16 +24,16 @@ from jaxtyping import Array, Float
 
 from ._cells import Cell, Scalars
 
-State = Float[Array, " entries"]
+State = Float[Array, "... entries"]
 
 
-def directions(cell: Cell, count: int) -> tuple[Float[Array, " count"], Float[Array, " count"]]:
-    r"""The input variances $\sigma_i$ and targets $c_i$ of the `count` directions of the weights (1 or 2)."""
-    _, d, _, p = cell
+def directions(cell: Cell, count: int) -> tuple[Float[Array, "... count"], Float[Array, "... count"]]:
+    r"""The input variances $\sigma_i$ and targets $c_i$ of the `count` directions of the weights (1 or 2), on a last axis."""
+    d, p = jnp.asarray(cell.dim), jnp.asarray(cell.repeat)
     if count == 1:
-        return jnp.stack([1 / jnp.asarray(d)]), jnp.stack([jnp.sqrt(d)])
+        return (1 / d)[..., None], jnp.sqrt(d)[..., None]
     rare = (1 - p) / d
-    return jnp.stack([p + rare, rare]), jnp.stack([jnp.ones_like(rare), jnp.sqrt(d - 1)])
+    return jnp.stack([p + rare, rare], -1), jnp.stack([jnp.ones_like(rare), jnp.sqrt(d - 1)], -1)
 
 
 def relevant_attention(logit: Scalars, cell: Cell) -> Float[Array, "..."]:
@@ -46,55 +46,59 @@ def _noise(cell: Cell) -> Scalars:
     return 1 / (cell.dim * (cell.length - cell.burst))
 
 
-def loss(state: State, cell: Cell) -> Float[Array, ""]:
-    """The expected training loss: Eq. 12 for a state of two entries, Eq. 17 for three."""
-    v, A = state[:-1], relevant_attention(state[-1], cell)
-    sigma, c = directions(cell, len(v))
-    return 0.5 * ((1 - A) ** 2 * _noise(cell) * jnp.sum(v**2) + jnp.sum(sigma * (A * v - c) ** 2))
+def loss(state: State, cell: Cell) -> Float[Array, "..."]:
+    """The expected training loss: Eq. 12 for a state of two entries, Eq. 17 for three. States and cells broadcast."""
+    v, A = state[..., :-1], relevant_attention(state[..., -1], cell)
+    sigma, c = directions(cell, v.shape[-1])
+    signal = jnp.sum(sigma * (A[..., None] * v - c) ** 2, -1)
+    return 0.5 * ((1 - A) ** 2 * _noise(cell) * jnp.sum(v**2, -1) + signal)
 
 
-def test_loss(state: State, cell: Cell) -> Float[Array, ""]:
+def test_loss(state: State, cell: Cell) -> Float[Array, "..."]:
     """The expected loss on data without cross-sample repetition and with the same burst (Appendix D.1)."""
     return loss(state, cell._replace(repeat=jnp.zeros_like(jnp.asarray(cell.repeat))))
 
 
 def gradient(state: State, cell: Cell) -> State:
     """The gradient of [`emergo.theory.loss`][]: Eqs. 13-14 for two entries, Eqs. 18-21 for three."""
-    v, A = state[:-1], relevant_attention(state[-1], cell)
-    sigma, c = directions(cell, len(v))
-    n = _noise(cell)
+    v, A = state[..., :-1], relevant_attention(state[..., -1], cell)[..., None]
+    sigma, c = directions(cell, v.shape[-1])
+    n = jnp.asarray(_noise(cell))[..., None]
     by_weights = n * (1 - A) ** 2 * v + A * sigma * (A * v - c)
-    by_attention = -n * (1 - A) * jnp.sum(v**2) + jnp.sum(sigma * v * (A * v - c))
-    return jnp.append(by_weights, A * (1 - A) * by_attention)
+    by_attention = jnp.sum(-n * (1 - A) * v**2 + sigma * v * (A * v - c), -1, keepdims=True)
+    return jnp.concatenate([by_weights, A * (1 - A) * by_attention], -1)
 
 
-def hessian(state: State, cell: Cell) -> Float[Array, "entries entries"]:
+def hessian(state: State, cell: Cell) -> Float[Array, "... entries entries"]:
     r"""The Hessian of [`emergo.theory.loss`][].
 
     The printed second derivatives in $\Delta a$ (A.3.1 and A.4.1) and the printed mixed ones of A.4.1 are wrong; these are
     derived in `docs/theory.md` and tested against automatic differentiation.
     """
-    v, A = state[:-1], relevant_attention(state[-1], cell)
-    sigma, c = directions(cell, len(v))
-    n, slope = _noise(cell), A * (1 - A)
-    weights = jnp.diag(n * (1 - A) ** 2 + A**2 * sigma)
+    v, A = state[..., :-1], relevant_attention(state[..., -1], cell)[..., None]
+    sigma, c = directions(cell, v.shape[-1])
+    n, slope = jnp.asarray(_noise(cell))[..., None], A * (1 - A)
+    weights = (n * (1 - A) ** 2 + A**2 * sigma)[..., None] * jnp.eye(v.shape[-1])
     mixed = slope * (-2 * n * (1 - A) * v + sigma * (2 * A * v - c))
-    logit = (1 - 2 * A) * gradient(state, cell)[-1] + slope**2 * (n * jnp.sum(v**2) + jnp.sum(sigma * v**2))
-    return jnp.block([[weights, mixed[:, None]], [mixed[None, :], logit[None, None]]])
+    curvature = slope**2 * jnp.sum((n + sigma) * v**2, -1, keepdims=True)
+    logit = (1 - 2 * A) * gradient(state, cell)[..., -1:] + curvature
+    last = jnp.concatenate([mixed, logit], -1)
+    return jnp.concatenate([jnp.concatenate([weights, mixed[..., None]], -1), last[..., None, :]], -2)
 
 
 def equilibrium(attention: Scalars, cell: Cell) -> Float[Array, "..."]:
-    r"""$w^\infty$: the value of $w$ at which $\nabla_w L = 0$ for a given $A = B\alpha$ (A.3.3, without cross-sample repetition)."""
+    r"""$w^\infty$: the value of $w$ at which $\nabla_w L = 0$ for a given $A = B\alpha$ (A.3.3; no cross-sample repetition)."""
     attention = jnp.asarray(attention)
     return attention / jnp.sqrt(cell.dim) / ((1 - attention) ** 2 * _noise(cell) + attention**2 / cell.dim)
 
 
-def late_hessian(epsilon: Scalars, cell: Cell) -> Float[Array, "2 2"]:
+def late_hessian(epsilon: Scalars, cell: Cell) -> Float[Array, "... 2 2"]:
     r"""The Hessian of Eq. 12 at $w = w^\infty$ and $A = 1 - \varepsilon$, to leading order in $\varepsilon$ in each entry.
 
     A.3.3 prints $B\varepsilon/\sqrt d$ off the diagonal and a term of order $\varepsilon$ for $\Delta a$. The mixed entry is
     $\varepsilon/\sqrt d$, and the curvature in $\Delta a$ is of second order, $\varepsilon^2 (1 + 2/(T-B))$.
     """
-    d, others = cell.dim, cell.length - cell.burst
+    d, others, epsilon = jnp.asarray(cell.dim), cell.length - cell.burst, jnp.asarray(epsilon)
     mixed = epsilon / jnp.sqrt(d)
-    return jnp.array([[(1 - 2 * epsilon) / d, mixed], [mixed, epsilon**2 * (1 + 2 / others)]])
+    entries = jnp.broadcast_arrays((1 - 2 * epsilon) / d, mixed, mixed, epsilon**2 * (1 + 2 / others))
+    return jnp.stack(entries, -1).reshape(*entries[0].shape, 2, 2)

@@ -54,6 +54,7 @@ def test_the_target_does_not_matter():
     assert times[0] == pytest.approx(times[1], rel=1e-7)
 
 
+@pytest.mark.slow
 def test_cells_of_several_sizes_in_one_call():
     cell = theory.cells([16, 32, 16], [4, 4, 8], [1, 2, 3])
     found = theory.full_plateau(cell)

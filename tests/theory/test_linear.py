@@ -30,9 +30,7 @@ def test_growth_rate_is_the_largest_eigenvalue(cell):
         matrix = theory.linearise(cell, flow).matrix
         largest = np.linalg.eigvals(matrix).real.max()
         # LAPACK's general solver loses digits against the norm of the matrix.
-        assert float(theory.growth_rate(cell, flow)) == pytest.approx(
-            largest, rel=1e-7, abs=1e-12 * np.abs(matrix).max()
-        )
+        assert float(theory.growth_rate(cell, flow)) == pytest.approx(largest, rel=1e-7, abs=1e-12 * np.abs(matrix).max())
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,7 @@ from emergo import theory
 from ..strategies import cells
 
 # Compiled once each; the property tests then only run them.
-gradient, hessian, loss, loss_on_test = (
-    jax.jit(f) for f in (theory.gradient, theory.hessian, theory.loss, theory.test_loss)
-)
+gradient, hessian, loss, loss_on_test = (jax.jit(f) for f in (theory.gradient, theory.hessian, theory.loss, theory.test_loss))
 auto_gradient, auto_hessian = jax.jit(jax.grad(theory.loss)), jax.jit(jax.hessian(theory.loss))
 
 weights = st.floats(-30, 30)
@@ -42,6 +40,19 @@ def test_two_variables_are_three_without_cross_sample_repetition(cell, w, logit)
         root = np.sqrt(cell.dim)
         apart = jnp.array([w / root, w * np.sqrt(cell.dim - 1) / root, logit])
         close(loss(jnp.array([w, logit]), cell), loss(apart, cell))
+
+
+@pytest.mark.parametrize("entries", [2, 3])
+def test_arrays_of_cells_and_states_broadcast(entries):
+    cell = theory.cells([[64], [128]], [4, 16, 32], 2, 0.0 if entries == 2 else 0.3)
+    with theory.float64():
+        states = jnp.linspace(0.1, 2.0, 3 * entries).reshape(3, entries)
+        for function in (theory.loss, theory.test_loss, theory.gradient, theory.hessian, theory.field):
+            together = function(states, cell)
+            for i, j in np.ndindex(2, 3):
+                one = theory.Cell(*(a[i, j] for a in cell))
+                np.testing.assert_allclose(together[i, j], function(states[j], one), rtol=1e-12)
+        assert theory.late_hessian(jnp.asarray(0.1), cell).shape == (2, 3, 2, 2)
 
 
 @given(cells(), weights, weights, logits)

@@ -27,7 +27,6 @@ class Settings:
     grid_lengths: tuple[int, ...] = (256, 512, 1024, 2048, 4096)
     grid_dims: tuple[int, ...] = (16, 32, 64, 128, 256, 512)
     points: int = 600
-    differs: str | None = None
 
 
 def make(settings: Settings, progress: Progress) -> Outcome:
@@ -35,7 +34,7 @@ def make(settings: Settings, progress: Progress) -> Outcome:
     plateaus = plateau_table(grid)
     progress("trajectories", 0.5)
     cell = theory.cells(settings.length, sorted({*settings.dims, settings.dim}))
-    end = 1.3 * float(theory.plateau(cell).time.max())
+    end = 1.35 * float(theory.predicted_plateau(cell).max())
     path = theory.trajectory(cell, np.linspace(0, end, settings.points))
     curves = curve_table(cell, path)
     law = fit_law(plateaus, x=["length", "dim"])
@@ -44,13 +43,19 @@ def make(settings: Settings, progress: Progress) -> Outcome:
     linear = float(np.exp(np.mean(np.log(plateaus["escape_linear"] / plateaus["plateau"]))))
     checks = [
         Check("weights reach a tenth of their optimum before attention does (b)", bool(leads), True, bool(leads)),
-        Check("Eq. 6 over the integrated plateau, geometric mean (c)", linear, 1.0, bool(0.8 <= linear <= 1.25)),
-        Check("cells censored (c)", int(plateaus["censored"].sum()), 0, not plateaus["censored"].any()),
+        Check(
+            "Eq. 6 over the integrated plateau, geometric mean (c)",
+            linear,
+            None,
+            bool(0.8 <= linear <= 1.25),
+            expected="1 if Eq. 6 gave the time; held to [0.8, 1.25]",
+        ),
+        Check("cells censored (c)", int(plateaus["censored"].sum()), None, not plateaus["censored"].any(), "none"),
     ]
     return Outcome(
         tables={"curves": curves, "plateaus": plateaus},
         plot=draw(curves, plateaus, law, settings),
-        laws=[Comparison.of("plateau (c)", law, plateaus, PUBLISHED, settings.differs)],
+        laws=[Comparison.of("plateau (c)", law, plateaus, PUBLISHED)],
         checks=checks,
     )
 
@@ -62,13 +67,16 @@ def when(curve: pd.DataFrame, column: str, level: float) -> float:
 
 def draw(curves: pd.DataFrame, plateaus: pd.DataFrame, law, settings: Settings) -> Plot:
     plot = Plot(figsize=(WIDTH, 4.9), layout="constrained")
-    top, bottom = plot.subfigures(2, 1, height_ratios=(1, 1.15))
+    top, bottom = plot.subfigures(2, 1, height_ratios=(1, 1.15), squeeze=False)[:, 0]
     schematic(top.subplots())
     a, b, c = bottom.subplots(1, 3, width_ratios=(1, 1, 1.05))
+    end = float(curves["time"].max())
     for dim, colour in zip(settings.dims, shades(len(settings.dims)), strict=True):
         rows = curves[curves["dim"] == dim]
         a.plot(rows["time"], rows["test_loss"], color=colour)
-        a.text(when(rows, "attention", 0.5), 0.25, f" $d$ = {dim}", color=colour, fontsize=6.5)
+        a.text(
+            when(rows, "attention", 0.5) + 0.015 * end, 0.25, f"$d$ = {dim}", color=colour, fontsize=7, rotation=90, va="center"
+        )
     a.set(xlabel="flow time $t$", ylabel="loss", ylim=(-0.01, 0.53))
     a.margins(x=0.08)
     panel(a, "a", f"plateau and drop, $T$ = {settings.length}")
@@ -78,10 +86,8 @@ def draw(curves: pd.DataFrame, plateaus: pd.DataFrame, law, settings: Settings) 
     b.plot(rows["time"], rows["alignment"] / np.sqrt(settings.dim), color=BLUE, label=r"weights $w/\sqrt{d}$")
     b.plot(rows["time"], rows["attention"], color=RED, label=r"attention $\alpha$")
     b.set(xlabel="flow time $t$", ylabel="share of the optimal value", ylim=(-0.03, 1.2))
-    b.text(
-        0.03, 0.93, f"$T$ = {settings.length}, $d$ = {settings.dim}", transform=b.transAxes, fontsize=6.5, color=GREY
-    )
-    b.set_xlim(0, 1.6 * float(plateaus.query("length == @settings.length and dim == @settings.dim")["plateau"].iloc[0]))
+    b.text(0.03, 0.93, f"$T$ = {settings.length}, $d$ = {settings.dim}", transform=b.transAxes, fontsize=6.5, color=GREY)
+    b.set_xlim(0, 1.6 * when(rows, "attention", 0.5))
     b.legend(loc="center left", bbox_to_anchor=(0.0, 0.6))
     panel(b, "b", "weights move first")
 
@@ -102,9 +108,7 @@ def schematic(axes: Axes) -> None:
 
     def row(x: float, y: float, colours: list[str], labels: list[str]) -> float:
         for i, (colour, label) in enumerate(zip(colours, labels, strict=True)):
-            box = FancyBboxPatch(
-                (x + 4.4 * i, y), 3.4, 4.6, boxstyle="round,pad=0.1,rounding_size=0.6", fc=colour, ec="white"
-            )
+            box = FancyBboxPatch((x + 4.4 * i, y), 3.4, 4.6, boxstyle="round,pad=0.1,rounding_size=0.6", fc=colour, ec="white")
             axes.add_patch(box)
             axes.text(x + 4.4 * i + 1.7, y + 2.3, label, ha="center", va="center", fontsize=7)
         return x + 4.4 * len(colours)
@@ -116,17 +120,11 @@ def schematic(axes: Axes) -> None:
     for i, width in enumerate([0.5] * 5 + [2.4]):
         start = (4.4 * i + 1.7, 15.2)
         colour = relevant if i == 5 else "#bbbbbb"
-        arrow = FancyArrowPatch(
-            start, (14, 7.6), arrowstyle="-", lw=width, color=colour, connectionstyle="arc3,rad=0.05"
-        )
+        arrow = FancyArrowPatch(start, (14, 7.6), arrowstyle="-", lw=width, color=colour, connectionstyle="arc3,rad=0.05")
         axes.add_patch(arrow)
     row(12.3, 3.0, [relevant], ["$y$"])
-    axes.text(
-        17.5, 5.3, r"$y = W \sum_t \mathrm{softmax}(a)_t\, x_t$,   target $y^* = W^* x_T$", fontsize=8, va="center"
-    )
-    axes.text(
-        27.5, 17.8, "The model must learn where to look ($a$)\nand what to do there ($W$).", fontsize=7.5, va="center"
-    )
+    axes.text(17.5, 5.3, r"$y = W \sum_t \mathrm{softmax}(a)_t\, x_t$,   target $y^* = W^* x_T$", fontsize=8, va="center")
+    axes.text(27.5, 17.8, "The model must learn where to look ($a$)\nand what to do there ($W$).", fontsize=7.5, va="center")
     axes.text(59, 28.5, "In-context repetition", fontsize=8, weight="bold", va="top")
     axes.text(59, 25.2, "the relevant token appears $B$ times", fontsize=7, va="top", color=GREY)
     row(
@@ -148,11 +146,9 @@ FIGURE = Figure(
     presets={
         "paper": FULL,
         "laptop": FULL,
-        "smoke": Settings(
-            grid_lengths=(64, 256), grid_dims=(16, 64), points=60, differs="smoke preset: a smaller grid"
-        ),
+        "smoke": Settings(grid_lengths=(64, 256), grid_dims=(16, 64), points=60),
     },
     make=make,
-    seconds={"paper": 9, "laptop": 9, "smoke": 8},
+    seconds={"paper": 16, "laptop": 16, "smoke": 8},
     shrunk={"smoke": "a smaller grid"},
 )

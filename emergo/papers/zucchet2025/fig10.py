@@ -18,12 +18,12 @@ class Settings:
     dim: int = 64
     repeats: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.4)
     points: int = 600
-    until: float = 1.4
+    until: float = 1.45
 
 
 def make(settings: Settings, progress: Progress) -> Outcome:
     cell = theory.cells(settings.length, settings.dim, repeat=settings.repeats)
-    end = settings.until * float(theory.plateau(cell).time.max())
+    end = settings.until * float(theory.predicted_plateau(cell).max())
     path = theory.trajectory(cell, np.linspace(0, end, settings.points))
     curves = curve_table(cell, path)
     first, second = np.array(settings.repeats)[[0, -1]]
@@ -42,12 +42,11 @@ def make(settings: Settings, progress: Progress) -> Outcome:
     }
     earlier = halfway[first][2] / halfway[second][2]
     ratio = float(
-        curves[curves["repeat"] == second]["test_loss"].iloc[-1]
-        / curves[curves["repeat"] == first]["test_loss"].iloc[-1]
+        curves[curves["repeat"] == second]["test_loss"].iloc[-1] / curves[curves["repeat"] == first]["test_loss"].iloc[-1]
     )
     checks = [
         Check("the repeated direction is half learned before the others, for every p > 0", led, True, led),
-        Check(f"time to half attention, p = {first:g} over p = {second:g}", earlier, None, bool(earlier > 1)),
+        Check(f"time to half attention, p = {first:g} over p = {second:g}", earlier, "> 1", bool(earlier > 1)),
         Check(
             f"duration of the drop itself, p = {second:g} over p = {first:g} (2.3: slower after the plateau)",
             drop[second] / drop[first],
@@ -99,6 +98,6 @@ FIGURE = Figure(
     shows="cross-sample repetition: test loss, repeated and other weights, attention",
     presets={"paper": FULL, "laptop": FULL, "smoke": Settings(points=80)},
     make=make,
-    seconds={"paper": 6, "laptop": 6, "smoke": 6},
+    seconds={"paper": 11, "laptop": 11, "smoke": 6},
     shrunk={"smoke": "fewer points"},
 )

@@ -1,0 +1,121 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emergo._errors import InputError
+from emergo.measure import emergence, running_median
+
+
+def test_the_crossing_is_interpolated_between_its_evaluations():
+    found = emergence([0, 10, 20, 30], [1.0, 0.8, 0.4, 0.1], 0.5)
+    assert found.time == pytest.approx(17.5)
+    assert (found.low, found.high, found.state) == (10, 20, "reached")
+    assert not found.censored
+
+
+def test_above_is_below_upside_down():
+    step, value = [0, 1, 2, 3], np.array([0.0, 0.2, 0.7, 0.9])
+    up, down = emergence(step, value, 0.5, "above"), emergence(step, -value, -0.5, "below")
+    assert up == down
+    assert up.time == pytest.approx(1.6)
+
+
+def test_a_curve_that_never_crosses_is_censored_at_its_last_step():
+    found = emergence([0, 10, 20], [1.0, 0.9, 0.8], 0.5)
+    assert (found.time, found.low, found.high, found.state) == (20, 20, math.inf, "censored")
+    assert found.censored
+
+
+def test_a_curve_past_the_threshold_at_once_has_emerged_by_then():
+    found = emergence([5, 10], [0.1, 0.0], 0.5)
+    assert (found.time, found.low, found.high, found.state) == (5, -math.inf, 5, "reached")
+
+
+def test_a_value_on_the_threshold_counts():
+    assert emergence([0, 1], [1.0, 0.5], 0.5).time == 1
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_run_that_diverges_before_it_crosses_has_failed(bad):
+    found = emergence([0, 1, 2, 3], [1.0, 0.9, bad, 0.1], 0.5)
+    assert found.state == "failed"
+    assert math.isnan(found.time)
+    assert not found.censored
+
+
+def test_a_run_that_diverges_afterwards_has_emerged():
+    assert emergence([0, 1, 2, 3], [1.0, 0.4, 0.3, math.nan], 0.5).state == "reached"
+
+
+def test_hold_asks_for_a_sustained_crossing_dated_where_it_begins():
+    step = np.arange(8)
+    value = [1.0, 1.0, 0.1, 1.0, 1.0, 0.2, 0.2, 0.2]
+    assert emergence(step, value, 0.5).high == 2
+    assert emergence(step, value, 0.5, hold=2).high == 5
+    assert emergence(step, value, 0.5, hold=3).high == 5
+    assert emergence(step, value, 0.5, hold=4).state == "censored"
+    assert emergence([0, 1], [1.0, 0.1], 0.5, hold=3).state == "censored"
+
+
+def test_noisy_curves_need_hold_or_a_window():
+    """A sigmoid at 500 with noise: single evaluations cross early, the sustained crossing and the median do not."""
+    rng = np.random.default_rng(0)
+    step = np.arange(0, 1000, 5)
+    errors = {"first": [], "hold": [], "window": []}
+    for _ in range(50):
+        value = 1 / (1 + np.exp((step - 500) / 20)) + 0.2 * rng.normal(size=len(step))
+        errors["first"].append(emergence(step, value, 0.5).time - 500)
+        errors["hold"].append(emergence(step, value, 0.5, hold=8).time - 500)
+        errors["window"].append(emergence(step, value, 0.5, window=15).time - 500)
+    assert np.mean(errors["first"]) < -60
+    assert abs(np.mean(errors["hold"])) < 25
+    assert abs(np.mean(errors["window"])) < 10
+
+
+@given(st.floats(20, 980), st.integers(1, 50))
+def test_the_interval_holds_the_truth_of_a_noiseless_curve(truth, every):
+    step = np.arange(0, 1001, every)
+    found = emergence(step, np.where(step < truth, 1.0, 0.0), 0.5)
+    if found.state == "reached":
+        assert found.low < truth <= found.high
+        assert found.low <= found.time <= found.high
+    else:
+        assert step[-1] < truth
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=40), st.floats(-4, 4), st.integers(1, 4))
+def test_crossing_lies_in_its_bracket_and_nothing_earlier_holds(values, threshold, hold):
+    step = np.arange(len(values)) * 3.0
+    found = emergence(step, values, threshold, hold=hold)
+    past = np.array(values) <= threshold
+    if found.state == "censored":
+        assert not any(past[i : i + hold].all() for i in range(len(past) - hold + 1))
+    else:
+        first = int(found.high // 3)
+        assert past[first : first + hold].all()
+        assert not any(past[i : i + hold].all() for i in range(first))
+        assert found.low <= found.time <= found.high
+
+
+def test_running_median():
+    assert running_median([1, 9, 2, 8, 3], 3).tolist() == [5, 2, 8, 3, 5.5]
+    assert running_median([4, 5], 1).tolist() == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"step": [], "value": [], "threshold": 0.5}, "empty"),
+        ({"step": [0, 1], "value": [1.0], "threshold": 0.5}, "one length"),
+        ({"step": [0, 0], "value": [1.0, 1.0], "threshold": 0.5}, "increasing"),
+        ({"step": [0, 1], "value": [1.0, 1.0], "threshold": math.nan}, "threshold must be finite"),
+        ({"step": [0, 1], "value": [1.0, 1.0], "threshold": 0.5, "hold": 0}, "hold must be at least 1"),
+        ({"step": [0, 1], "value": [1.0, 1.0], "threshold": 0.5, "window": 2}, "window must be an odd"),
+    ],
+)
+def test_wrong_input_is_named(arguments, message):
+    with pytest.raises(InputError, match=message):
+        emergence(**arguments)

@@ -1,0 +1,62 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from emergo._errors import InputError
+from emergo.measure import Term, censored_rows, column
+
+
+@pytest.mark.parametrize(
+    ("text", "powers"),
+    [
+        ("dim", {"dim": 1}),
+        ("length/burst", {"length": 1, "burst": -1}),
+        ("dim^0.5 * length / repeat_factor", {"dim": 0.5, "length": 1, "repeat_factor": -1}),
+        ("a^-2/b^1.5", {"a": -2, "b": -1.5}),
+    ],
+)
+def test_terms_are_read(text, powers):
+    term = Term.parse(text)
+    assert dict(term.powers) == powers
+    assert dict(Term.parse(str(term)).powers) == powers
+
+
+@pytest.mark.parametrize("text", ["", "dim+length", "2*dim", "dim length", "/dim", "dim^", "dim^x"])
+def test_what_is_not_a_term_is_refused(text):
+    with pytest.raises(InputError, match="term"):
+        Term.parse(text)
+
+
+def test_log_of_a_term():
+    table = pd.DataFrame({"length": [4.0, 9.0], "burst": [2.0, 3.0]})
+    np.testing.assert_allclose(Term.parse("length^2/burst").log(table), np.log([8, 27]))
+
+
+def test_repeat_factor_is_computed_where_the_table_lacks_it():
+    table = pd.DataFrame({"repeat": [0.0, 0.5], "dim": [16, 16]})
+    np.testing.assert_allclose(column(table, "repeat_factor"), [1, np.sqrt(0.25 * 16 + 0.25)])
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"dm": [1]}, "unknown column 'dim'; did you mean dm"),
+        ({"dim": ["a"]}, "column 'dim' is not numeric"),
+        ({"dim": [1, 0]}, r"must be positive for a power law, but has 0 \(1 of 2 rows\)"),
+        ({"dim": [1, np.nan]}, "has no value"),
+    ],
+)
+def test_wrong_columns_are_named(table, message):
+    with pytest.raises(InputError, match=message):
+        Term.parse("dim").log(pd.DataFrame(table))
+
+
+@pytest.mark.parametrize("values", [[True, False], [1, 0], [1.0, 0.0], ["True", "false"], [" TRUE ", "0"]])
+def test_censored_flags_in_any_usual_form(values):
+    assert censored_rows(pd.DataFrame({"censored": values})).tolist() == [True, False]
+
+
+def test_censored_flags_that_make_no_sense():
+    assert not censored_rows(pd.DataFrame({"x": [1]})).any()
+    with pytest.raises(InputError, match="must be true or false"):
+        censored_rows(pd.DataFrame({"censored": ["maybe"]}))

@@ -222,7 +222,7 @@ def demo_page(demo: "Demo") -> Page:
         f"{int(bursts.index[-1])} the plateau is {speedup:.1f} times shorter. The paper's two-variable theory predicts a gain of "
         f"{_gain(runs, length, dim, 'reduced'):.1f}. The model gains less, because the same push is "
         "divided among <i>B</i> attention scores. Taking that into account gives the exact flow, which predicts a gain of "
-        f"{_gain(runs, length, dim, 'exact'):.1f}.",
+        f"{_gain(runs, length, dim, 'exact'):.1f}. The runs come somewhat later than it, since their matrix starts at random and the flow's at 0.",
     )
     page.chart(_burst_chart(demo), f"Steps until emergence against repetition in context, length {length}, dimension {dim}.")
     across = demo.repetition

@@ -141,7 +141,7 @@ def check_horizon(cell: Cell, flow: Flow, threshold: float, horizon: Numbers | N
         ) from None
 
 
-# Small programs that run for milliseconds: a lighter optimisation halves their compilation and costs a tenth of the run.
+# Small programs that run for milliseconds: a lighter optimisation saves more than a second of the first call (docs/dev/LOG.md).
 COMPILER = {"xla_backend_optimization_level": 1}
 
 

@@ -6,11 +6,13 @@ Exit status: 0, 1 for a failure, 2 for wrong input, 130 for an interrupt.
 
 import contextlib
 import dataclasses
+import importlib.util
 import io
 import json
 import os
 import re
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,7 +21,7 @@ from typing import Annotated, Any, Literal, Union
 import tyro
 from tyro.conf import Positional, subcommand
 
-from ._errors import InputError
+from ._errors import InputError, unknown
 
 # The rooms are imported inside the commands: `emergo --help` should not wait for JAX.
 
@@ -54,21 +56,25 @@ class Figures:
     """Print one JSON object."""
 
     def run(self) -> None:
-        from .papers import FIGURES, made_preset
+        from .papers import FIGURES, made_preset, seconds_needed, work_for
 
-        rows = [
-            {"id": f.id, "shows": f.shows, "seconds": dict(f.seconds), "made": made_preset(f, self.out)}
-            for f in FIGURES.values()
-        ]
+        work = work_for(self.out)
+        rows = []
+        for f in FIGURES.values():
+            needed = {preset: seconds_needed(f, preset, work) for preset in f.presets}
+            made = made_preset(f, self.out)
+            rows.append({"id": f.id, "shows": f.shows, "seconds": dict(f.seconds), "needed": needed, "made": made})
         if self.json:
             return _print_json({"figures": rows})
         from rich.table import Table
+
+        from .report import duration
 
         table = Table(box=None, header_style="bold", pad_edge=False)
         for head in ("figure", "shows", "laptop", "paper", "state"):
             table.add_column(head, no_wrap=head != "shows", justify="right" if head in ("laptop", "paper") else "left")
         for row in rows:
-            cost = [f"{row['seconds'][p]:.0f} s" for p in ("laptop", "paper")]
+            cost = [duration(row["needed"][p]) if row["needed"][p] else "recorded" for p in ("laptop", "paper")]
             table.add_row(row["id"], row["shows"], *cost, f"made ({row['made']})" if row["made"] else "not made")
         _console().print(table)
 
@@ -82,7 +88,11 @@ class Figure:
     preset: str = "laptop"
     """paper, laptop or smoke."""
     out: Path = Path("out")
-    """Folder to write to; files go to OUT/<id>.*"""
+    """Folder to write to; files go to OUT/<id>.*, runs that have to be trained to OUT/runs."""
+    fresh: bool = False
+    """Train even where results/ has the runs."""
+    yes: bool = False
+    """Do not ask before training that takes over ten minutes on this CPU."""
     json: bool = False
     """Print one JSON object; for several figures it holds them in a list."""
 
@@ -91,14 +101,173 @@ class Figure:
 
         if not self.id:
             raise InputError("name at least one figure; emergo figures lists them")
+        chosen = [find_figure(id) for id in self.id]
+        if not self.yes:
+            self._ask(chosen)
         made = []
-        for figure in [find_figure(id) for id in self.id]:
+        for figure in chosen:
             with _bar() as show:
-                made.append(run_figure(figure, self.preset, self.out, show))
+                made.append(run_figure(figure, self.preset, self.out, show, self.fresh))
             if not self.json:
                 _print_figure(made[-1])
         if self.json:
             _print_json(made[0] if len(made) == 1 else {"figures": made})
+
+    def _ask(self, figures: Sequence[Any]) -> None:
+        """Before training that takes over ten minutes on a CPU."""
+        import jax
+
+        from .papers import seconds_needed, work_for
+        from .report import duration
+
+        if jax.default_backend() != "cpu":
+            return
+        work = work_for(self.out, fresh=self.fresh)
+        needed = {figure.id: seconds_needed(figure, self.preset, work) for figure in figures}
+        long = [f"{id} takes about {duration(seconds)}" for id, seconds in needed.items() if seconds > 600]
+        if not long:
+            return
+        said = f"on a CPU of two cores the {self.preset} preset of {', of '.join(long)}"
+        if self.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise InputError(f"{said}; add --yes to start it")
+        print(f"{said}. Start? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            _fail(1, "nothing was started")
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Train a grid of Transformers at once and say when their attention became sparse.
+
+    Options that take several values span the grid. The defaults are small, for two cores; the paper's are --layers 2 --heads 4
+    --width 256 --learning-rate 1e-4 --steps 50000. Every run is kept in OUT as soon as it ends and is never trained again.
+    After an interrupt the same command goes on.
+    """
+
+    length: tuple[int, ...] = (32,)
+    """T, the number of tokens."""
+    dim: tuple[int, ...] = (4, 8, 16)
+    """d, the dimension of a token."""
+    burst: tuple[int, ...] = (1,)
+    """B, how often the relevant token appears in a sequence (smaller than length)."""
+    repeat: tuple[float, ...] = (0.0,)
+    """p, the probability that the relevant token is the special one, in [0, 1]."""
+    learning_rate: tuple[float, ...] = (5e-4,)
+    """Of the optimizer, constant."""
+    seeds: int = 3
+    """Runs of each cell of the grid; their seeds are 0, 1, ..."""
+    position: Literal["random", "fixed", "last"] = "random"
+    """Where the relevant token stands: drawn for each sequence, once for a run, or at the end."""
+    indicator: bool = True
+    """Whether tokens carry a feature that marks the relevant ones."""
+    special: Literal["draw", "basis"] = "draw"
+    """The special token: a draw of the law of the tokens, or the first basis vector."""
+    layers: int = 1
+    """Of the Transformer."""
+    heads: int = 1
+    """Of a layer; they share the width."""
+    width: int = 64
+    """Features of the stream."""
+    mlp_factor: int = 4
+    """Hidden features of an MLP over width."""
+    norm: Literal["none", "pre", "post"] = "none"
+    """Layer normalisation."""
+    mask: Literal["none", "causal"] = "none"
+    """Of the attention."""
+    activation: Literal["relu", "gelu"] = "relu"
+    """Of the MLPs."""
+    attention: Literal["softmax", "linear", "biased", "positional"] = "softmax"
+    """softmax; linear: without it; biased: with a learned logit for every pair of positions; positional: by these alone."""
+    initial: Literal["pytorch", "xavier", "normal"] = "pytorch"
+    """How parameters are drawn."""
+    positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
+    """What is added to the tokens."""
+    skip: bool = True
+    """Skip connections."""
+    mlp: bool = True
+    """MLPs."""
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    """An optimizer of Optax."""
+    momentum: float = 0.0
+    """Of sgd."""
+    weight_decay: float = 0.01
+    """Of adamw."""
+    batch: int = 32
+    """Sequences a step."""
+    precision: Literal["fp32", "tf32", "bf16"] | None = None
+    """Of matrix products; by default bf16 on a GPU and fp32 elsewhere."""
+    steps: int = 5000
+    """The most of a run."""
+    threshold: float = 0.1
+    """Test loss that ends the plateau, and the run."""
+    beyond: float = 0.0
+    """How much longer to train after that, as a share of the plateau."""
+    together: int | None = None
+    """Runs of one shape to train at once; by default what memory holds and cores need."""
+    out: Path = Path("runs")
+    """Folder of finished runs."""
+    json: bool = False
+    """Print one JSON object."""
+
+    def run(self) -> None:
+        from ._files import output_folder
+        from .report import cell_rows, cell_table, duration, live_progress
+        from .studies import Store, result_row, run_all
+
+        begun, runs = time.monotonic(), self._runs()
+        store = Store(output_folder(self.out))
+        before = sum(run in store for run in runs)
+        try:
+            with live_progress(before) as show:
+                results = run_all(runs, store, curves=False, width=self.together, progress=show)
+        except KeyboardInterrupt as stop:
+            finished = sum(run in store for run in runs)
+            stop.add_note(f"{finished} of {len(runs)} runs are finished; the same command goes on from there")
+            raise
+        cells = cell_rows(results)
+        if self.json:
+            return _print_json({"runs": [result_row(result) for result in results], "cells": cells, "out": str(self.out)})
+        _console().print(cell_table(cells))
+        there = f" ({before} were there)" if before else ""
+        print(f"{len(runs)} runs{there}, {duration(time.monotonic() - begun)}; kept in {self.out}")
+
+    def _runs(self) -> list[Any]:
+        import jax
+
+        from .engine import Config, Optimizer, default_precision
+        from .models import Transformer
+        from .studies import grid_runs
+        from .tasks import SingleLocation
+
+        axes = {name: getattr(self, name) for name in ("length", "dim", "burst", "repeat", "learning_rate")}
+        for name, values in axes.items():
+            if not values:
+                raise InputError(f"--{name.replace('_', '-')} needs at least one value")
+        for name in ("seeds", "together"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"--{name} must be at least 1, got {value}")
+        if self.precision == "tf32" and jax.default_backend() == "cpu":
+            raise InputError("precision tf32 is a GPU's; on a CPU use fp32")
+        model = Transformer(
+            self.layers,
+            self.heads,
+            self.width,
+            self.mlp_factor,
+            self.norm,
+            self.mask,
+            self.activation,
+            self.attention,
+            self.initial,
+            self.positions,
+            self.skip,
+            self.mlp,
+        )
+        task = SingleLocation(2, 1, position=self.position, indicator=self.indicator, special=self.special)
+        optimizer = Optimizer(self.optimizer, momentum=self.momentum, weight_decay=self.weight_decay)
+        precision = self.precision or default_precision()
+        base = Config(task, model, optimizer, self.batch, precision, self.steps, self.threshold, self.beyond)
+        return grid_runs(base, self.seeds, **{name: tuple(dict.fromkeys(values)) for name, values in axes.items()})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,33 +401,76 @@ class Fit:
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """Speed: 1,000 plateaus in one compiled call against a loop over SciPy's solver."""
+    """Speed: plateaus in one compiled call against a loop over SciPy's solver; training against PyTorch."""
 
+    benchmark: Positional[Literal["flows", "training", "all"]] = "all"
+    """Which."""
     cells: int = 1000
-    """How many cells."""
+    """How many cells, for flows."""
+    quick: bool = False
+    """Only the first rows of training."""
     json: bool = False
     """Print one JSON object."""
 
     def run(self) -> None:
-        from .bench import bench_flows
-
         if self.cells < 1:
             raise InputError(f"--cells must be at least 1, got {self.cells}")
+        load, cores = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, os.cpu_count() or 1
+        if load > cores / 4:
+            message = f"this machine is busy or just was (load {load:.1f}, {cores} cores); other work spoils timings"
+            print(f"emergo: {message}", file=sys.stderr, flush=True)
+        found = []
+        if self.benchmark != "training":
+            found.append(self._flows())
+        if self.benchmark != "flows":
+            found += self._training()
+        if self.json:
+            _print_json({"benchmarks": found})
+
+    def _training(self) -> list[dict[str, Any]]:
+        import jax
+
+        from .bench import bench_training, default_cases
+
+        if importlib.util.find_spec("torch") is None:
+            message = "PyTorch is not installed, so nothing is compared with it: pip install 'emergo[bench]'"
+            print(f"emergo: {message}", file=sys.stderr, flush=True)
+        cases = default_cases(jax.default_backend())
+        if self.quick:
+            cases = cases[: 2 if jax.default_backend() == "cpu" else 3]
+        rows, found = bench_training(cases), []
+        if not self.json:
+            print(_BENCH_HEAD, flush=True)
+        while True:
+            with contextlib.redirect_stdout(sys.stderr):  # compilers talk
+                row = next(rows, None)
+            if row is None:
+                return found
+            found.append(row)
+            if not self.json:
+                print(_bench_row(row), flush=True)
+
+    def _flows(self) -> dict[str, Any]:
+        from .bench import bench_flows
+
         found = bench_flows(self.cells)
         if self.json:
-            return _print_json({"benchmarks": [found]})
+            return found
         print(
             f"{found['cells']} plateaus at rtol {found['rtol']:g}: {found['seconds']:.3f} s warm "
             f"(compilation {found['compile_seconds']:.1f} s), "
             f"SciPy {found['scipy_seconds']:.1f} s: {found['ratio']:.0f} times as fast; "
-            f"largest relative difference {found['largest_relative_difference']:.1e}"
+            f"largest relative difference {found['largest_relative_difference']:.1e}",
+            flush=True,
         )
+        return found
 
 
 Command = Union[  # noqa: UP007 - tyro reads the names from the annotations
     Annotated[Demo, subcommand("demo")],
     Annotated[Figures, subcommand("figures")],
     Annotated[Figure, subcommand("figure")],
+    Annotated[Train, subcommand("train")],
     Annotated[Theory, subcommand("theory")],
     Annotated[Measure, subcommand("measure")],
     Annotated[Fit, subcommand("fit")],
@@ -279,8 +491,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
     except InputError as error:
         _fail(2, str(error))
-    except KeyboardInterrupt:
-        print("emergo: interrupted; nothing was left half-written", file=sys.stderr, flush=True)
+    except KeyboardInterrupt as stop:
+        what = "; ".join(getattr(stop, "__notes__", ())) or "nothing was left half-written"
+        print(f"emergo: interrupted; {what}", file=sys.stderr, flush=True)
         os._exit(130)  # compiled programs may still be running; taking the interpreter down under them can crash
     except BrokenPipeError:  # the reader of our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -307,14 +520,22 @@ def _one_line(box: str) -> str:
     sections: list[list[str]] = [[]]
     for raw in box.splitlines():
         line = raw.strip().strip("│").strip()
-        if set(line) <= set("─╭╮╰╯ ") or raw.lstrip().startswith("╭"):
+        if set(line) <= set("─╭╮╰╯- ") or raw.lstrip().startswith("╭"):
             sections.append([])
         else:
             sections[-1].append(line)
+    if "╭" not in box:  # without Unicode the title is a section like the others
+        sections = [s for s in sections if s][1:]
     words = [" ".join(s) for s in sections if s and not s[0].startswith(("For full helptext", "Argument helptext"))]
     text = re.sub(r"\s+", " ", "; ".join(words)).strip()
     text = re.sub(r"invalid literal for int\(\) with base 10: ('.*?')", r"expected a whole number, got \1", text)
+    choice = re.fullmatch(r"invalid choice '(.*?)' for argument '(.*?)'\. Expected one of \((.*)\)\.", text)
+    if choice:
+        given, name, known = choice.groups()
+        return str(unknown(name.lstrip("-").lower(), given, re.findall(r"'(.*?)'", known)))
     text = re.sub(r"could not convert string to float: ('.*?')", r"expected a number, got \1", text)
+    text = re.sub(r"no type matching .* (expected a .*?, got '.*?')", r"\1", text)
+    text = re.sub(r"Could not find valid parse for arguments: \[(.*)\]", r"cannot be read from \1", text)
     return text.removeprefix("Error parsing ") or "the command line could not be read; try emergo --help"
 
 
@@ -373,6 +594,22 @@ def _short(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(_short(v) for v in value)
     return str(value)
+
+
+_BENCH_HEAD = (
+    "layers heads    T    d  runs  precision  ms/step/run  runs/hour  x PyTorch  x torch.compile  of floor\n"
+    "                                                     (10,000 steps)"
+)
+
+
+def _bench_row(row: dict[str, Any]) -> str:
+    size = f"{row['layers']:6} {row['heads']:5} {row['length']:4} {row['dim']:4} {row['runs']:5}  {row['precision']:>9}"
+    if "error" in row:
+        return f"{size}  {row['error']}"
+    ratios = ("-" if row[name] is None else f"{row[name]:.1f}" for name in ("ratio", "ratio_compile"))
+    plain, compiled = ratios
+    speed = f"{row['ms']:11.3g}  {row['runs_per_hour']:9.3g}"
+    return f"{size}  {speed}  {plain:>9}  {compiled:>15}  {row['share_of_floor']:8.0%}"
 
 
 def _beside(check: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._errors import InputError, unknown
+from .._random import fold_in, normals, raw
 from ..models import ToyAttention
 from ..tasks import SingleLocation, Truth
 
@@ -44,23 +45,24 @@ def _gradient_from_tokens(model: ToyAttention, truth: Truth, task: SingleLocatio
 
 def _gradient_from_statistics(model: ToyAttention, truth: Truth, task: SingleLocation, key: Array, batch: int) -> ToyAttention:
     size = batch * task.dim
-    normals, key = task.normals(key, (2 * size + task.length,))
-    attention, relevant = model.attention, task.relevant
+    pairs = -(-(2 * size + task.length) // 2)
+    drawn = normals(raw(key), 2, 1, pairs).ravel()
+    attention, relevant = model.attention, truth.relevant
     total = jnp.sum(jnp.where(relevant, attention, 0))
     # The attention on the others is its norm times a unit vector, which stays exact when the norm underflows.
     shares = jax.nn.softmax(model.logits, where=~relevant)
     norm = (1 - total) * jnp.linalg.norm(shares)
     unit = shares / jnp.linalg.norm(shares)
 
-    token = task.relevant_tokens(normals[:size].reshape(batch, task.dim), key, truth)
-    direction = normals[size : 2 * size].reshape(batch, task.dim) / jnp.sqrt(jnp.float32(task.dim))
+    token, direction = drawn[: 2 * size].reshape(2, batch, task.dim) / jnp.sqrt(jnp.float32(task.dim))
+    token = task.repeated(key, token, truth, task.repeat)
     noise = norm * direction  # u
     seen = total * token + noise
     error = seen @ model.weights.T - token @ truth.weights.T
     pull = error @ model.weights  # g, one row a sample
 
     # Mean over the batch of g . x_t: for a relevant t, exact; for another, its mean given u plus a normal rest.
-    rest = normals[2 * size :]
+    rest = drawn[2 * size : 2 * size + task.length]
     rest = rest - unit * jnp.sum(unit * rest)
     scale = jnp.sqrt(jnp.sum(pull**2) / task.dim) / batch
     given_sum = unit * jnp.mean(jnp.sum(pull * direction, -1))
@@ -76,7 +78,7 @@ def _start(task: SingleLocation, seeds: Int[Array, " seeds"], scale: float) -> t
     """The truth and the initial model of every seed. Not compiled as a whole: its draws are shared between tasks of one dim."""
 
     def one(seed):
-        key_truth, key_model = jax.random.split(jax.random.fold_in(jax.random.key(seed), 0))
+        key_truth, key_model = (fold_in(fold_in(raw(jax.random.key(seed)), 0), i) for i in range(2))
         model = ToyAttention.init(key_model, task.length, task.dim)
         return task.truth(key_truth), ToyAttention(model.logits, scale * model.weights)
 
@@ -88,10 +90,10 @@ def _advance(task, draws, batch, steps, probe, seeds, truths, models, first, lea
     """`steps` steps of every seed from step `first` on, then the probe."""
 
     def one(seed, truth, model):
-        stream = jax.random.fold_in(jax.random.key(seed), 1)
+        stream = fold_in(raw(jax.random.key(seed)), 1)
 
         def step(model, count):
-            gradient = _GRADIENTS[draws](model, truth, task, jax.random.fold_in(stream, count), batch)
+            gradient = _GRADIENTS[draws](model, truth, task, fold_in(stream, count), batch)
             return jax.tree.map(lambda x, g: x - learning_rate * g, model, gradient), None
 
         model, _ = jax.lax.scan(step, model, first + jnp.arange(steps))

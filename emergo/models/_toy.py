@@ -5,6 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._random import normals, raw
+
 
 class ToyAttention(eqx.Module):
     r"""$y = W \sum_t \mathrm{softmax}(a)_t\, x_t$: one logit a position, one weight matrix, nothing else."""
@@ -15,7 +17,7 @@ class ToyAttention(eqx.Module):
     @classmethod
     def init(cls, key: Array, length: int, dim: int) -> "ToyAttention":
         """Uniform attention, and weights with entries of variance 1/dim (A.3.4)."""
-        weights = jax.random.normal(key, (dim, dim), jnp.float32) / jnp.sqrt(dim)
+        weights = normals(raw(key), 1, dim, dim)[0] / jnp.sqrt(dim)
         return cls(jnp.zeros(length, jnp.float32), weights)
 
     @property

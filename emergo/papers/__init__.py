@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from .._errors import unknown
 from . import own, zucchet2025
-from ._figure import Check, Comparison, Figure, Outcome, Preset, made_preset, run_figure
+from ._figure import Check, Comparison, Figure, Outcome, Preset, made_preset, run_figure, seconds_needed, work_for
 from ._probe import toy_probe
 
 FIGURES: Mapping[str, Figure] = {f.id: f for f in (*zucchet2025.FIGURES, *own.FIGURES)}
@@ -27,5 +27,7 @@ __all__ = [
     "find_figure",
     "made_preset",
     "run_figure",
+    "seconds_needed",
     "toy_probe",
+    "work_for",
 ]

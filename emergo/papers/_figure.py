@@ -18,11 +18,12 @@ from .._errors import unknown
 from .._files import output_folder, staged
 from .._json import plain
 from .._style import save, style
+from ..engine import Run
 from ..measure import Agreement, Law, Published, compare, law_json
+from ..studies import read_records
+from ._work import Progress, Work
 
 Preset = Literal["paper", "laptop", "smoke"]
-Progress = Callable[[str, float], None]
-"""Called with what is being done and the share of it that is done."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +66,8 @@ class Outcome:
     laws: Sequence[Comparison] = ()
     checks: Sequence[Check] = ()
     precision: str = "float64"
+    device: str | None = None
+    """Where the runs were trained, if that was not here."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,27 +78,54 @@ class Figure:
     shows: str
     presets: Mapping[Preset, Any]
     """The settings of each preset."""
-    make: Callable[[Any, Progress], Outcome]
+    make: Callable[[Any, Work], Outcome]
     seconds: Mapping[Preset, float]
-    """What each preset took on two CPU cores, compilation included."""
+    """What each preset takes on two CPU cores, compilation included; for those that nobody would train there, an estimate."""
+    runs: Callable[[Any], Sequence[Run]] | None = None
+    """The runs that the figure is made of, where it trains any."""
     shrunk: Mapping[Preset, str] = dataclasses.field(default_factory=dict)
     """How a preset differs from the paper's setting; no verdict is given on its laws and checks."""
 
 
-def run_figure(figure: Figure, preset: str, out: Path | str, progress: Progress = lambda what, share: None) -> dict[str, Any]:
+def find_preset(preset: str) -> Preset:
+    """The preset of that name, or an `InputError` with the nearest names."""
+    chosen = next((p for p in get_args(Preset) if p == preset), None)
+    if chosen is None:
+        raise unknown("preset", preset, get_args(Preset))
+    return chosen
+
+
+def work_for(out: Path | str, progress: Progress = lambda what, share: None, fresh: bool = False) -> Work:
+    """What figures in `out` work with: runs are kept in `out`/runs; unless `fresh`, this checkout's records are used."""
+    return Work(progress, Path(out) / "runs", None if fresh else read_records())
+
+
+def seconds_needed(figure: Figure, preset: str, work: Work) -> float:
+    """About how long making a figure takes on two CPU cores, given the runs that are already there."""
+    chosen = find_preset(preset)
+    if figure.runs is None:
+        return figure.seconds[chosen]
+    runs = figure.runs(figure.presets[chosen])
+    return figure.seconds[chosen] * len(work.missing(runs)) / len(runs)
+
+
+def run_figure(
+    figure: Figure, preset: str, out: Path | str, progress: Progress = lambda what, share: None, fresh: bool = False
+) -> dict[str, Any]:
     """Makes a figure and writes it: `<id>.svg`, `<id>.png`, `<id>.<table>.parquet` and, last, `<id>.json`.
+
+    Runs that it has to train are kept under `out`/runs and not trained again. Where the checkout has records of them, those
+    are used, unless `fresh` is set.
 
     **Returns:**
 
     The content of the JSON file, with `files` as paths that start with `out` (in the file itself they are names beside it).
     """
-    chosen = next((p for p in get_args(Preset) if p == preset), None)
-    if chosen is None:
-        raise unknown("preset", preset, get_args(Preset))
+    chosen = find_preset(preset)
     folder = output_folder(Path(out) / Path(figure.id).parent)
     start = time.monotonic()
     with style():
-        outcome = figure.make(figure.presets[chosen], progress)
+        outcome = figure.make(figure.presets[chosen], work_for(out, progress, fresh))
     report = describe(figure, chosen, outcome)
     name = Path(figure.id).name
     with staged(folder) as stage:
@@ -134,7 +164,7 @@ def describe(figure: Figure, preset: Preset, outcome: Outcome) -> dict[str, Any]
             "provenance": {
                 "version": __version__,
                 "commit": commit(),
-                "device": device.device_kind if device.platform != "cpu" else f"cpu ({platform.machine()})",
+                "device": outcome.device or (device.device_kind if device.platform != "cpu" else f"cpu ({platform.machine()})"),
                 "precision": outcome.precision,
                 "jax": jax.__version__,
             },

@@ -1,5 +1,5 @@
 """What there is to learn."""
 
-from ._single_location import Batch, SingleLocation, Truth
+from ._single_location import Batch, Position, SingleLocation, Special, Traits, Truth
 
-__all__ = ["Batch", "SingleLocation", "Truth"]
+__all__ = ["Batch", "Position", "SingleLocation", "Special", "Traits", "Truth"]

@@ -34,8 +34,9 @@ def test_both_draws_give_gradients_of_one_law(burst, repeat):
 
 def test_saturated_attention_is_not_divided_by_zero():
     task = SingleLocation(6, 3, 2)
-    model = ToyAttention(jnp.where(task.relevant, 60.0, 0.0), jnp.eye(3))
-    gradient = _gradient_from_statistics(model, task.truth(jax.random.key(0)), task, jax.random.key(1), 4)
+    truth = task.truth(jax.random.key(0))
+    model = ToyAttention(jnp.where(truth.relevant, 60.0, 0.0), jnp.eye(3))
+    gradient = _gradient_from_statistics(model, truth, task, jax.random.key(1), 4)
     assert np.isfinite(gradient.logits).all()
     assert np.isfinite(gradient.weights).all()
 
@@ -57,7 +58,7 @@ def test_a_plain_numpy_loop_takes_the_same_path():
     """Five steps on the same tokens, with gradients written out in NumPy float64."""
     task = SingleLocation(6, 3, 2)
     seen = train_toy(task, full_probe, seeds=1, steps=5, every=1, batch=4, learning_rate=0.7, draws="tokens")
-    key_truth, key_model = jax.random.split(jax.random.fold_in(jax.random.key(0), 0))
+    key_truth, key_model = (jax.random.fold_in(jax.random.fold_in(jax.random.key(0), 0), i) for i in range(2))
     truth = task.truth(key_truth)
     a, W = np.zeros(6), np.asarray(ToyAttention.init(key_model, 6, 3).weights, np.float64)
     target = np.asarray(truth.weights, np.float64)
@@ -123,7 +124,7 @@ def test_a_learning_rate_that_diverges_is_seen_as_failed_and_spoils_nothing_else
 def test_probe_reads_what_it_says():
     task = SingleLocation(6, 3, 2)
     truth = task.truth(jax.random.key(0))
-    model = ToyAttention(jnp.where(task.relevant, 60.0, 0.0), truth.weights)
+    model = ToyAttention(jnp.where(truth.relevant, 60.0, 0.0), truth.weights)
     seen = toy_probe(2)(model, truth)
     assert float(seen["attention"]) == pytest.approx(1, abs=1e-6)
     assert float(seen["alignment"]) == pytest.approx(float(jnp.linalg.norm(truth.weights)), rel=1e-6)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from emergo import theory
-from emergo.tasks import SingleLocation, Truth
+from emergo.tasks import SingleLocation
 
 
 @pytest.mark.parametrize(("burst", "repeat"), [(1, 0.0), (3, 0.0), (1, 0.4), (3, 0.4)])
@@ -27,7 +27,7 @@ def test_population_loss_is_the_mean_over_samples(burst, repeat):
     task = SingleLocation(6, 4, burst, repeat)
     keys = jax.random.split(jax.random.key(1), 3)
     target = theory.unit_columns(keys[0], 4)
-    truth = Truth(target, jnp.zeros(4).at[0].set(1.0))
+    truth = task.truth(keys[0])._replace(weights=target)
     point = theory.Parameters(jax.random.normal(keys[1], (6,)), jax.random.normal(keys[2], (4, 4)))
     data = task.sample(jax.random.key(2), 200_000, truth)
     output = jnp.einsum("ij,t,ntj->ni", point.weights, jax.nn.softmax(point.logits), data.tokens)

@@ -1,6 +1,8 @@
 """Figures of *The emergence of sparse attention: impact of data distribution and benefits of repetition* (arXiv 2505.17863)."""
 
-from . import fig1, fig2, fig6, fig7, fig8, fig9, fig10
+from . import fig1, fig2, fig3, fig6, fig7, fig8, fig9, fig10, fig11, fig12, fig13, fig14, fig15
 
-FIGURES = tuple(module.FIGURE for module in (fig1, fig2, fig6, fig7, fig8, fig9, fig10))
+FIGURES = tuple(
+    module.FIGURE for module in (fig1, fig2, fig3, fig6, fig7, fig8, fig9, fig10, fig11, fig12, fig13, fig14, fig15)
+)
 __all__ = ["FIGURES"]

@@ -1,0 +1,55 @@
+"""What `emergo bench` times for training, on a machine that has no command line; the promised rows first.
+
+    python benchmarks/speed.py OUT_FOLDER SECONDS
+
+Writes `speed.csv` after every row and begins no new one when the time is up.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import jax
+import pandas as pd
+
+from emergo.bench import bench_training, default_cases
+
+
+def main(out: Path, seconds: float) -> None:
+    begun = time.monotonic()
+    out.mkdir(parents=True, exist_ok=True)
+    cases = default_cases(jax.default_backend())
+    promised = 2 if jax.default_backend() == "cpu" else 3
+    rows = []
+    for part, peers in ((cases[:promised], True), (cases[promised:], False)):
+        for row in bench_training(part, peers):
+            rows.append(row | {"jax": jax.__version__})
+            pd.DataFrame(rows).to_csv(out / "speed.csv", index=False)
+            shown = {
+                k: row.get(k)
+                for k in (
+                    "layers",
+                    "heads",
+                    "length",
+                    "dim",
+                    "runs",
+                    "precision",
+                    "ms",
+                    "torch_ms",
+                    "torch_compile_ms",
+                    "ratio",
+                    "share_of_floor",
+                    "program_gb",
+                )
+            }
+            print(
+                f"[{time.monotonic() - begun:.0f} s]",
+                {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in shown.items()},
+                flush=True,
+            )
+            if time.monotonic() - begun > seconds:
+                return
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), float(sys.argv[2]))

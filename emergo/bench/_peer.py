@@ -1,0 +1,97 @@
+"""The peer: a training loop as a researcher writes it in PyTorch. One run at a time, fp32, nothing folded.
+
+Needs the extra `bench`. Written on its own, so that it is also an oracle for the Transformer.
+"""
+
+import math
+import time
+from typing import Any
+
+
+def torch_model(layers: int, heads: int, length: int, dim: int, width: int = 256, factor: int = 4) -> Any:
+    """The Transformer of zucchet2025, Table 1, on tokens with the indicator as their last feature."""
+    import torch
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+            self.up, self.down = nn.Linear(width, factor * width), nn.Linear(factor * width, width)
+
+        def forward(self, x):
+            n, t, _ = x.shape
+            q, k, v = (f(x).view(n, t, heads, -1).transpose(1, 2) for f in (self.query, self.key, self.value))
+            mixed = nn.functional.scaled_dot_product_attention(q, k, v)
+            x = x + self.out(mixed.transpose(1, 2).reshape(n, t, width))
+            return x + self.down(torch.relu(self.up(x)))
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Linear(dim + 1, width)
+            self.blocks = nn.ModuleList(Block() for _ in range(layers))
+            self.readout = nn.Linear(width, dim)
+            angle = torch.arange(length)[:, None] * torch.exp(torch.arange(0, width, 2) * (-math.log(10_000) / width))
+            self.register_buffer("positions", torch.stack([angle.sin(), angle.cos()], -1).reshape(length, width))
+
+        def forward(self, x):
+            x = self.embed(x) + self.positions
+            for block in self.blocks:
+                x = block(x)
+            return self.readout(x[:, -1])
+
+    return Model()
+
+
+def torch_batch(length: int, dim: int, batch: int, weights: Any) -> tuple[Any, Any]:
+    """Sequences with the relevant token at a random position, and their targets."""
+    import torch
+
+    device = weights.device
+    tokens = torch.randn(batch, length, dim, device=device) / math.sqrt(dim)
+    rows, place = torch.arange(batch, device=device), torch.randint(length, (batch,), device=device)
+    marks = torch.zeros(batch, length, 1, device=device)
+    marks[rows, place] = 1
+    return torch.cat([tokens, marks], -1), tokens[rows, place] @ weights.T
+
+
+def torch_seconds(
+    layers: int, heads: int, length: int, dim: int, batch: int = 32, compiled: bool = False, seconds: float = 3.0
+) -> float:
+    """Seconds a step of the plain loop takes, or of the loop under `torch.compile`: the median of blocks of ten steps."""
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(0)
+    model = torch_model(layers, heads, length, dim).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+    weights = torch.randn(dim, dim, device=device) / math.sqrt(dim)
+
+    def loss_of(tokens, target):
+        return 0.5 * ((model(tokens) - target) ** 2).sum(-1).mean()
+
+    if compiled:
+        loss_of = torch.compile(loss_of)
+
+    def step() -> None:
+        loss = loss_of(*torch_batch(length, dim, batch, weights))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    def wait() -> None:
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    for _ in range(5):
+        step()
+    times, begun = [], time.perf_counter()
+    while len(times) < 3 or time.perf_counter() - begun < seconds:
+        wait()
+        start = time.perf_counter()
+        for _ in range(10):
+            step()
+        wait()
+        times.append((time.perf_counter() - start) / 10)
+    return sorted(times)[len(times) // 2]

@@ -1,0 +1,152 @@
+"""Training: our stack of runs against a plain PyTorch loop, the same under `torch.compile`, and the arithmetic floor."""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ..engine import Config, Precision, Run, Shape, step_operations
+from ..engine._cost import compile_chunk, memory_of
+from ..engine._program import insert, products, start
+from ..models import Transformer
+from ..tasks import SingleLocation
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One row of the table."""
+
+    layers: int
+    heads: int
+    length: int
+    dim: int
+    runs: int
+    precision: Precision
+
+    @property
+    def config(self) -> Config:
+        task = SingleLocation(self.length, self.dim, position="random", indicator=True, special="draw")
+        return Config(task, Transformer(layers=self.layers, heads=self.heads), precision=self.precision)
+
+
+def default_cases(platform: str) -> list[Case]:
+    """The rows that are promised first, then how cost grows with length, dim, layers and number of runs."""
+    if platform == "cpu":
+        first = [Case(2, 4, 64, 16, 4, "fp32"), Case(1, 1, 64, 16, 8, "fp32")]
+        grown = [Case(2, 4, 64, 16, 1, "fp32"), Case(2, 4, 128, 16, 4, "fp32"), Case(2, 4, 64, 64, 4, "fp32")]
+        return first + grown + [Case(4, 4, 64, 16, 4, "fp32"), Case(1, 1, 64, 16, 32, "fp32"), Case(1, 1, 256, 64, 8, "fp32")]
+    first = [Case(2, 4, 256, 64, 64, "bf16"), Case(1, 1, 256, 64, 128, "bf16"), Case(2, 4, 256, 64, 20, "tf32")]
+    grown = [Case(1, 1, 256, 64, 16, "bf16"), Case(2, 4, 64, 64, 64, "bf16"), Case(2, 4, 256, 64, 16, "bf16")]
+    more = [Case(2, 4, 512, 64, 64, "bf16"), Case(2, 4, 256, 128, 64, "bf16"), Case(4, 4, 256, 64, 32, "bf16")]
+    return first + grown + more + [Case(2, 4, 256, 64, 20, "fp32")]
+
+
+def matrix_rate(precision: Precision, size: int | None = None) -> float:
+    """Operations a second of one large matrix product: the ceiling that the floor is counted with."""
+    size = size or (2048 if jax.default_backend() == "cpu" else 8192)
+    kind = jnp.bfloat16 if precision == "bf16" else jnp.float32
+    a, b = (jax.random.normal(jax.random.key(i), (size, size), jnp.float32).astype(kind) for i in range(2))
+    with products(precision):
+        product = jax.jit(jnp.matmul)
+        product(a, b).block_until_ready()
+    times = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        out = [product(a, b) for _ in range(4)]
+        jax.block_until_ready(out)
+        times.append((time.perf_counter() - begun) / 4)
+    return 2 * size**3 / sorted(times)[2]
+
+
+def step_seconds(case: Case, seconds: float = 3.0) -> tuple[float, int]:
+    """Seconds a step of one run takes in a stack of `case.runs`, evaluations left out, and the bytes of the program."""
+    shape, device = Shape.of([case.config]), jax.devices()[0]
+    program = compile_chunk(shape, case.runs, device, memory_of(device), tuned=True)
+    if program.width < case.runs:
+        raise MemoryError(f"{case.runs} runs do not fit; {program.width} would")
+    slot = start(shape, Run(case.config, 0))
+    slots = jax.tree.map(lambda x: jnp.repeat(x[None], case.runs, 0), slot)
+    for i in range(case.runs):
+        slots = insert(slots, jnp.int32(i), start(shape, Run(case.config, i)))
+
+    def go(steps: int) -> float:
+        nonlocal slots
+        begun = time.perf_counter()
+        slots, seen = program.run(slots, jnp.int32(steps))
+        jax.block_until_ready((slots, seen))
+        return time.perf_counter() - begun
+
+    go(1)
+    evaluation = min(go(0) for _ in range(3))
+    once = max((go(5) - evaluation) / 5, 1e-6)
+    count = max(3, int(seconds / 3 / once))
+    times = sorted((go(count) - evaluation) / count / case.runs for _ in range(3))
+    return times[1], program.bytes
+
+
+def bench_training(
+    cases: Sequence[Case] | None = None, peers: bool = True, note: Callable[[str], None] = lambda text: None
+) -> Iterator[dict[str, Any]]:
+    """Times the cases one by one.
+
+    **Returns:**
+
+    For each, as soon as it is timed: milliseconds per step per run, runs of 10,000 steps an hour, the ratios to the peers
+    (where PyTorch is installed and `peers` is set) and the share of the arithmetic floor.
+    """
+    cases = default_cases(jax.default_backend()) if cases is None else cases
+    rates: dict[str, float] = {}
+    plain: dict[tuple[int, int, int, int], dict[str, float | None]] = {}
+    for case in cases:
+        note(f"{case}")
+        if case.precision not in rates:
+            rates[case.precision] = matrix_rate(case.precision)
+        size = (case.layers, case.heads, case.length, case.dim)
+        try:
+            ours, used = step_seconds(case)
+        except MemoryError as error:
+            yield dataclasses.asdict(case) | {"name": "training", "error": str(error)}
+            continue
+        if peers and size not in plain:
+            plain[size] = _peers(*size)
+        theirs = plain.get(size, {})
+        floor = step_operations(Shape.of([case.config])) / rates[case.precision]
+        yield dataclasses.asdict(case) | {
+            "name": "training",
+            "ms": 1e3 * ours,
+            "runs_per_hour": 3600 / (1e4 * ours),
+            "torch_ms": _scaled(theirs.get("plain")),
+            "torch_compile_ms": _scaled(theirs.get("compiled")),
+            "ratio": _over(theirs.get("plain"), ours),
+            "ratio_compile": _over(theirs.get("compiled"), ours),
+            "floor_ms": 1e3 * floor,
+            "share_of_floor": floor / ours,
+            "matrix_tflops": rates[case.precision] / 1e12,
+            "program_gb": used / 1e9,
+            "device": jax.devices()[0].device_kind,
+        }
+
+
+def _scaled(seconds: float | None) -> float | None:
+    return None if seconds is None else 1e3 * seconds
+
+
+def _over(theirs: float | None, ours: float) -> float | None:
+    return None if theirs is None else theirs / ours
+
+
+def _peers(layers: int, heads: int, length: int, dim: int) -> dict[str, float | None]:
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        return {}
+    from ._peer import torch_seconds
+
+    found: dict[str, float | None] = {"plain": torch_seconds(layers, heads, length, dim), "compiled": None}
+    with contextlib.suppress(Exception):  # a compiler may be missing; the plain peer is the one that counts
+        found["compiled"] = torch_seconds(layers, heads, length, dim, compiled=True)
+    return found

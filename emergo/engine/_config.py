@@ -1,0 +1,134 @@
+"""What a run is: a tree of frozen dataclasses and a seed, and the identity they have."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+from typing import Any, Literal, get_args
+
+import jax
+
+from .._errors import InputError, check_numbers, unknown
+from ..models import Transformer
+from ..tasks import SingleLocation
+
+SEMANTICS = 1
+"""Raised only when the same config and seed give other numbers than before."""
+
+Precision = Literal["fp32", "tf32", "bf16"]
+Method = Literal["adam", "adamw", "sgd"]
+
+
+def default_precision() -> Precision:
+    """The fastest that leaves emergence times unchanged (docs/REPRODUCTION.md): bf16 products on a GPU, fp32 elsewhere."""
+    return "bf16" if jax.default_backend() == "gpu" else "fp32"
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """An optimizer of Optax, with a constant learning rate."""
+
+    method: Method = "adam"
+    learning_rate: float = 1e-4
+    momentum: float = 0.0
+    """Of sgd."""
+    weight_decay: float = 0.01
+    """Of adamw."""
+    b1: float = 0.9
+    b2: float = 0.999
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        if self.method not in get_args(Method):
+            raise unknown("method", str(self.method), get_args(Method))
+        check_numbers(self)
+        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+            raise InputError(f"learning_rate must be positive, got {self.learning_rate!r}")
+        for name in ("momentum", "b1", "b2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"{name} must be in [0, 1), got {getattr(self, name)!r}")
+        for name, method, unused in (("momentum", "sgd", 0.0), ("weight_decay", "adamw", 0.01)):
+            if self.method != method and getattr(self, name) != unused:
+                raise InputError(f"{name} belongs to {method}, and has no effect with {self.method}; leave it out")
+        for name in ("weight_decay", "eps"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise InputError(f"{name} must be at least 0, got {getattr(self, name)!r}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """One training run but for its seed.
+
+    **Arguments:**
+
+    - `precision`: of matrix products: `"fp32"`, `"tf32"` (a GPU's) or `"bf16"`. Parameters and optimizer state are always
+      fp32. By default as [`emergo.engine.default_precision`][].
+    - `steps`: the most there may be. A run also ends when its test loss has fallen to `threshold`, after `beyond` times as
+      many more steps.
+    - `tests`: sequences of the fixed test set of a run.
+    """
+
+    task: SingleLocation
+    model: Transformer = Transformer()
+    optimizer: Optimizer = Optimizer()
+    batch: int = 32
+    precision: Precision = dataclasses.field(default_factory=default_precision)
+    steps: int = 50_000
+    threshold: float = 0.1
+    beyond: float = 0.0
+    tests: int = 128
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "steps", "tests"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+        check_numbers(self)
+        if self.precision not in get_args(Precision):
+            raise unknown("precision", str(self.precision), get_args(Precision))
+        if not math.isfinite(self.threshold):
+            raise InputError(f"threshold must be finite, got {self.threshold!r}")
+        if not (math.isfinite(self.beyond) and self.beyond >= 0):
+            raise InputError(f"beyond must be at least 0, got {self.beyond!r}")
+        if self.task.position == "random" and not self.task.indicator:
+            raise InputError("position 'random' cannot be learned without the indicator feature; set indicator=True")
+
+    def describe(self) -> dict[str, Any]:
+        """The config as plain data."""
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A config and a seed: everything that a run is a function of."""
+
+    config: Config
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.seed, int) or isinstance(self.seed, bool) or not 0 <= self.seed < 2**32:
+            raise InputError(f"seed must be a whole number from 0 to 2^32 - 1, got {self.seed!r}")
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """Sixteen hexadecimal digits: a hash of the config, the seed and [`emergo.engine.SEMANTICS`][]."""
+        content = {"semantics": SEMANTICS, "config": _canonical(self.config.describe()), "seed": self.seed}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _canonical(value: Any, name: str = "") -> Any:
+    """Numbers of one value have one form: a field that may hold a fraction is a float, however it was written."""
+    if isinstance(value, dict):
+        return {k: _canonical(v, k) for k, v in value.items()}
+    if isinstance(value, int) and not isinstance(value, bool) and name in _FRACTIONS:
+        return float(value)
+    return value + 0.0 if isinstance(value, float) else value  # -0.0 is 0.0
+
+
+_FRACTIONS = frozenset(
+    field.name
+    for kind in (SingleLocation, Transformer, Optimizer, Config)
+    for field in dataclasses.fields(kind)
+    if field.type is float
+)

@@ -1,0 +1,42 @@
+"""What a figure works with: a place to report progress to, and finished runs for the asking."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..engine import Progress as Training
+from ..engine import Run
+from ..studies import Records, Result, run_all
+
+Progress = Callable[[str, float], None]
+"""Called with what is being done and the share of it that is done."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """Handed to a figure's `make`. Called, it reports progress."""
+
+    progress: Progress = lambda what, share: None
+    store: Path | None = None
+    """Where runs are kept that had to be trained; None keeps nothing."""
+    records: Records | None = None
+    """Runs that were trained elsewhere."""
+
+    def __call__(self, what: str, share: float) -> None:
+        self.progress(what, share)
+
+    def results(self, runs: Sequence[Run], curves: bool = False) -> list[Result]:
+        """The results of runs, in their order: recorded, stored or trained now."""
+
+        def show(now: Training) -> None:
+            left = "" if now.seconds_left is None else f", about {now.seconds_left:.0f} s left"
+            self.progress(f"training: {now.done} of {now.total} runs, {now.rate:.0f} steps/s{left}", now.done / now.total)
+
+        return run_all(runs, self.store, records=self.records, curves=curves, progress=show)
+
+    def missing(self, runs: Sequence[Run]) -> list[Run]:
+        """Those that would have to be trained (a record without curves counts as there)."""
+        from ..studies import Store
+
+        kept = Store(self.store) if self.store is not None else ()
+        return [run for run in runs if not (self.records is not None and run in self.records) and run not in kept]

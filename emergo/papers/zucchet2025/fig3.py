@@ -1,0 +1,155 @@
+"""Figure 3: the plateau of trained Transformers against dim, length, burst and repeat."""
+
+import dataclasses
+
+import pandas as pd
+from matplotlib.figure import Figure as Plot
+
+from ..._style import WIDTH, panel
+from ...engine import Optimizer, Precision, Run
+from ...measure import Law, Published, fit_law
+from ...models import Transformer
+from ...studies import grid_runs, provenance_of
+from .._figure import Check, Comparison, Figure, Outcome
+from .._transformers import best_rate, cell_means, config, plateaus_by, run_table, write_law
+from .._work import Work
+
+LAW = Published("Fig. 3 left and middle", 0.76, {"dim": 1.29, "length": 0.80, "burst": -0.80}, 0.995)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    model: Transformer = Transformer()
+    optimizer: Optimizer = Optimizer()
+    precision: Precision = "bf16"
+    batch: int = 32
+    steps: int = 50_000
+    seeds: int = 5
+    dims: tuple[int, ...] = (16, 32, 64, 128)
+    lengths: tuple[int, ...] = (32, 64, 128, 256, 512)
+    bursts: tuple[int, ...] = (1, 2, 4, 8, 16)
+    length: int = 256
+    """Of the middle and the right panel."""
+    repeats: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.4)
+    rates: tuple[float, ...] = (1e-4, 3e-4)
+    """To choose from in the right panel (D.3)."""
+
+    def parts(self) -> dict[str, list[Run]]:
+        base = config(self.model, self.optimizer, batch=self.batch, precision=self.precision, steps=self.steps)
+        # D.1: a threshold of 0.4 under cross-sample repetition.
+        early = dataclasses.replace(base, threshold=0.4)
+        return {
+            "left": grid_runs(base, self.seeds, length=self.lengths, dim=self.dims),
+            "middle": grid_runs(base, self.seeds, length=(self.length,), dim=self.dims, burst=self.bursts),
+            "right": grid_runs(
+                early, self.seeds, length=(self.length,), dim=self.dims, repeat=self.repeats, learning_rate=self.rates
+            ),
+        }
+
+
+def runs(settings: Settings) -> list[Run]:
+    return list({run.identity: run for part in settings.parts().values() for run in part}.values())
+
+
+def make(settings: Settings, work: Work) -> Outcome:
+    found = {result.run.identity: result for result in work.results(runs(settings))}
+    tables = {name: run_table([found[run.identity] for run in part]) for name, part in settings.parts().items()}
+    both = pd.concat([tables["left"], tables["middle"]]).drop_duplicates("identity")
+    law = fit_law(both, x=["dim", "length/burst"])
+    tuned = best_rate(tables["right"], ["dim", "repeat"])
+    means = cell_means(tuned, ["dim", "repeat"]).pivot(index="dim", columns="repeat", values="plateau")
+    most = means.columns.max()
+    speedup = means[0.0] / means[most]
+    shortest = means.drop(columns=0.0).min(axis=1)
+    burst_means = cell_means(tables["middle"], ["dim", "burst"]).pivot(index="dim", columns="burst", values="plateau")
+    checks = [
+        Check(
+            "in-context repetition: plateau at the largest burst over that at 1, largest over dims",
+            float((burst_means[burst_means.columns.max()] / burst_means[1]).max()),
+            "below 1",
+            bool((burst_means[burst_means.columns.max()] < burst_means[1]).all()),
+        ),
+        Check(
+            "cross-sample repetition: best plateau with repetition over that without, largest over dims",
+            float((shortest / means[0.0]).max()),
+            "below 1",
+            bool((shortest < means[0.0]).all()),
+        ),
+        Check(
+            f"speed-up by p = {most:g} at the largest dim over that at the smallest",
+            float(speedup.loc[speedup.index.max()] / speedup.loc[speedup.index.min()]),
+            "above 1: the effect grows with d",
+            bool(speedup.loc[speedup.index.max()] > speedup.loc[speedup.index.min()]),
+        ),
+    ]
+    return Outcome(
+        tables=tables | {"tuned": tuned},
+        plot=draw(tables, tuned, law, settings),
+        laws=[Comparison.of("without repetition and with in-context repetition", law, both, LAW)],
+        checks=checks,
+        precision=settings.precision,
+        device=provenance_of(found),
+    )
+
+
+def draw(tables: dict[str, pd.DataFrame], tuned: pd.DataFrame, law: Law, settings: Settings) -> Plot:
+    plot = Plot(figsize=(WIDTH, 2.7), layout="constrained")
+    left, middle, right = plot.subplots(1, 3, sharey=True)
+    plateaus_by(left, tables["left"], law, "length", "$T$")
+    plateaus_by(middle, tables["middle"], law, "burst", "$B$")
+    plateaus_by(right, tuned, None, "repeat", "$p$", means=True)
+    write_law(left, law, "0.76 $d^{1.29} T^{0.80} B^{-0.80}$, $R^2$ = 0.995", {"dim": "d", "length": "T", "burst": "B"})
+    for axes, letter in ((left, "left"), (middle, "middle"), (right, "right")):
+        axes.set_xlabel("input dimension $d$")
+        axes.set_ylabel("plateau (steps)" if axes is left else "")
+        panel(axes, letter)
+        axes.title.set_position((0, 1.12))
+    left.set_title("left", y=1.13)
+    middle.set_title(f"middle  T = {settings.length}", y=1.13)
+    right.set_title(f"right  T = {settings.length}, loss 0.4", y=1.13)
+    return plot
+
+
+SMALL = Transformer(layers=2, heads=4, width=64)
+FIGURE = Figure(
+    id="zucchet2025/fig3",
+    shows="plateau of trained Transformers against dim for lengths, bursts and repeats",
+    presets={
+        "paper": Settings(),
+        "laptop": Settings(
+            SMALL,
+            Optimizer(learning_rate=1e-3),
+            "fp32",
+            batch=16,
+            steps=2000,
+            seeds=2,
+            dims=(4, 8, 16),
+            lengths=(8, 16, 32),
+            bursts=(1, 2, 4),
+            length=16,
+            repeats=(0.0, 0.2, 0.4),
+            rates=(1e-3, 2e-3),
+        ),
+        "smoke": Settings(
+            Transformer(layers=2, heads=2, width=16),
+            Optimizer(learning_rate=1e-2),
+            "fp32",
+            batch=16,
+            steps=600,
+            seeds=1,
+            dims=(2, 4),
+            lengths=(4, 8),
+            bursts=(1, 2),
+            length=8,
+            repeats=(0.0, 0.4),
+            rates=(1e-2,),
+        ),
+    },
+    make=make,
+    runs=runs,
+    seconds={"paper": 3e6, "laptop": 100, "smoke": 25},
+    shrunk={
+        "laptop": "width 64, batch 16, learning rates 1e-3 and 2e-3, d ≤ 16, T ≤ 32, 2 seeds",
+        "smoke": "width 16, d ≤ 4, T ≤ 8, one seed",
+    },
+)

@@ -1,0 +1,106 @@
+"""A finished run: what it was, when its attention became sparse, and its curves."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pandas as pd
+
+from .. import __version__
+from .._errors import InputError
+from ..engine import SEMANTICS, Config, History, Optimizer, Run
+from ..measure import Emergence, emergence
+from ..models import Transformer
+from ..tasks import SingleLocation
+
+
+class Result(NamedTuple):
+    """One finished run."""
+
+    run: Run
+    emergence: Emergence
+    """Of the test loss, at the run's own threshold."""
+    steps: int
+    """How many were trained."""
+    failed_step: int | None
+    provenance: Mapping[str, Any]
+    curves: Mapping[str, np.ndarray] | None
+    """As in [`emergo.engine.History`][]; None where only the outcome was kept."""
+
+    @classmethod
+    def of(cls, history: History) -> "Result":
+        found = emergence(history.curves["step"], history.curves["loss"], history.run.config.threshold)
+        if history.state == "failed" and found.state != "reached":
+            found = Emergence(float("nan"), float("nan"), float("nan"), "failed")
+        provenance = {"version": __version__, "jax": jax.__version__, "device": history.device}
+        return cls(history.run, found, int(history.curves["step"][-1]), history.failed_step, provenance, history.curves)
+
+
+def result_row(result: Result) -> dict[str, Any]:
+    """A run as one row of a table: its axes, its seed, its plateau."""
+    config, found = result.run.config, result.emergence
+    task, model, optimizer = config.task, config.model, config.optimizer
+    return {
+        "identity": result.run.identity,
+        **dataclasses.asdict(task),
+        **{name: value for name, value in dataclasses.asdict(model).items() if name != "positions"},
+        "positions": model.positions,
+        "optimizer": optimizer.method,
+        "learning_rate": optimizer.learning_rate,
+        "batch": config.batch,
+        "precision": config.precision,
+        "threshold": config.threshold,
+        "seed": result.run.seed,
+        "plateau": found.time,
+        "plateau_low": found.low,
+        "plateau_high": found.high,
+        "censored": found.censored,
+        "state": found.state,
+        "steps": result.steps,
+        "failed_step": result.failed_step,
+        "device": result.provenance.get("device"),
+    }
+
+
+def curve_frame(result: Result) -> pd.DataFrame:
+    """The curves of a run as a table, a row an evaluation; a curve a layer and head has columns like `attention_0_1`."""
+    columns: dict[str, np.ndarray] = {}
+    for name, values in (result.curves or {}).items():
+        if values.ndim == 1:
+            columns[name] = values
+        else:
+            for place in np.ndindex(values.shape[1:]):
+                columns["_".join([name, *map(str, place)])] = values[(slice(None), *place)]
+    return pd.DataFrame(columns)
+
+
+def curves_from(frame: pd.DataFrame, run: Run) -> dict[str, np.ndarray]:
+    """The inverse of [`emergo.studies.curve_frame`][]."""
+    model, task = run.config.model, run.config.task
+    names = ["step", "loss", "train_loss", "alignment"]
+    names += ["loss_single"] * (task.burst > 1 and task.position == "random")
+    found = {name: frame[name].to_numpy() for name in names}
+    for name in ("attention", "entropy"):
+        layers = [[frame[f"{name}_{i}_{j}"] for j in range(model.heads)] for i in range(model.layers)]
+        found[name] = np.moveaxis(np.array(layers), -1, 0)
+    return found
+
+
+def run_json(run: Run) -> dict[str, Any]:
+    """A run as plain data."""
+    return {"semantics": SEMANTICS, "config": run.config.describe(), "seed": run.seed}
+
+
+def run_from_json(data: Mapping[str, Any]) -> Run:
+    """A run from plain data, as [`emergo.studies.run_json`][] writes it."""
+    try:
+        if data["semantics"] != SEMANTICS:
+            raise InputError(f"this run has semantics {data['semantics']}; this version reads {SEMANTICS}")
+        config = dict(data["config"])
+        parts = {"task": SingleLocation, "model": Transformer, "optimizer": Optimizer}
+        made = {name: kind(**config.pop(name)) for name, kind in parts.items()}
+        return Run(Config(**made, **config), data["seed"])
+    except (KeyError, TypeError) as error:
+        raise InputError(f"this is not a run of this version ({error})") from None

@@ -1,0 +1,56 @@
+"""Asking for runs: those that are finished cost nothing, the rest are trained and kept."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..engine import History, Progress, Run, train
+from ._records import Records
+from ._result import Result
+from ._store import Store
+
+
+def run_all(
+    runs: Sequence[Run],
+    store: Store | Path | str | None = None,
+    *,
+    records: Records | None = None,
+    curves: bool = True,
+    width: int | None = None,
+    checkpoint_seconds: float = 60.0,
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> list[Result]:
+    """The results of runs, in their order.
+
+    **Arguments:**
+
+    - `store`: a folder of finished runs. What is there is read; what is not is trained, written as soon as it ends, and
+      checkpointed on the way, so that an interrupt loses at most a minute.
+    - `records`: results that were trained elsewhere, used before the store.
+    - `curves`: whether the curves are needed; without, records that hold only outcomes will do.
+    """
+    kept = Store(store) if isinstance(store, Path | str) else store
+    found: dict[str, Result] = {}
+    for run in runs:
+        if records is not None and run in records and (records.has_curves(run) or not curves):
+            found[run.identity] = records.read(run)
+        elif kept is not None and run in kept:
+            found[run.identity] = kept.read(run, curves)
+
+    def keep(history: History) -> None:
+        result = Result.of(history)
+        found[result.run.identity] = result
+        if kept is not None:
+            kept.write(result)
+
+    missing = [run for run in runs if run.identity not in found]
+    if missing:
+        checkpoint = kept.folder / ".checkpoints" if kept is not None else None
+        train(
+            missing,
+            width=width,
+            checkpoint=checkpoint,
+            checkpoint_seconds=checkpoint_seconds,
+            on_end=keep,
+            progress=progress,
+        )
+    return [found[run.identity] for run in runs]

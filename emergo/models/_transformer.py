@@ -234,7 +234,7 @@ class Transformer:
             below = seen.stream() if x is None else x
             maps = (layer.query, layer.key, layer.value)
             if x is None and composes and features < self.width:
-                q, k, v = (self._heads(seen.through(map)) for map in maps)
+                q, k, v = (self._heads(seen.through(map, fused)) for map in maps)
             else:
                 n = self._before(layer, 0, below)
                 q, k, v = (self._heads(map(n)) for map in maps)
@@ -336,8 +336,9 @@ class _Embedded(NamedTuple):
     def stream(self) -> Float[Array, "n length width"]:
         return _rows(self.tokens, self.embed) + self.places
 
-    def through(self, map: Linear) -> Float[Array, "n length outputs"]:
-        return _composed(self, map)
+    def through(self, map: Linear, by_products: bool) -> Float[Array, "n length outputs"]:
+        """The stream through a map, composed: (x E + c) W + b as x (E W + 1 b) + c W. `by_products` is for a GPU."""
+        return _composed_by_products(self, map) if by_products else _composed(self, map)
 
     def last(self) -> Float[Array, "n width"]:
         return self.tokens[:, -1] @ self.embed + self.places[-1]
@@ -351,10 +352,11 @@ class _Embedded(NamedTuple):
         return jnp.einsum("nht,ntf->nhf", weights, self.tokens) @ self.embed + jnp.einsum("nht,tw->nhw", weights, self.places)
 
 
-@jax.custom_vjp
 def _composed(seen: _Embedded, map: Linear) -> Float[Array, "n length outputs"]:
-    """(x E + c) W + b as x (E W + 1 b) + c W."""
     return _rows(seen.tokens, seen.embed @ map.weight + seen.one[:, None] * map.bias) + seen.places @ map.weight
+
+
+_composed_by_products = jax.custom_vjp(_composed)
 
 
 def _composed_forward(seen: _Embedded, map: Linear) -> tuple[Array, tuple[_Embedded, Linear]]:
@@ -362,7 +364,7 @@ def _composed_forward(seen: _Embedded, map: Linear) -> tuple[Array, tuple[_Embed
 
 
 def _composed_backward(kept: tuple[_Embedded, Linear], g: Float[Array, "n length outputs"]) -> tuple[_Embedded, Linear]:
-    """By hand: the sum of g over sequences that c W asks for is slower than the product (x E + c)^T g, W's gradient."""
+    """By hand: the sum of g over sequences that c W asks for is slower on a GPU than the product (x E + c)^T g."""
     seen, map = kept
     by_map = _rows_back(seen.tokens, g)
     by_weight = _rows_back(seen.stream(), g)  # the skip connection has the stream already
@@ -370,7 +372,7 @@ def _composed_backward(kept: tuple[_Embedded, Linear], g: Float[Array, "n length
     return _Embedded(by_tokens, by_map @ map.weight.T, by_places, by_map @ map.bias), Linear(by_weight, seen.one @ by_map)
 
 
-_composed.defvjp(_composed_forward, _composed_backward)
+_composed_by_products.defvjp(_composed_forward, _composed_backward)
 
 
 class _Stream(NamedTuple):

@@ -81,10 +81,10 @@ class Figure:
     make: Callable[[Any, Work], Outcome]
     seconds: Mapping[Preset, float]
     """What each preset takes on two CPU cores, compilation included; for those that nobody would train there, an estimate."""
-    runs: Callable[[Any], Sequence[Run]] | None = None
-    """The runs that the figure is made of, where it trains any."""
     shrunk: Mapping[Preset, str] = dataclasses.field(default_factory=dict)
     """How a preset differs from the paper's setting; no verdict is given on its laws and checks."""
+    runs: Callable[[Any], Sequence[Run]] | None = None
+    """The runs that the figure is made of, where it trains any."""
 
 
 def find_preset(preset: str) -> Preset:

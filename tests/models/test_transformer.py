@@ -85,8 +85,8 @@ def by_plain(model, parameters, tokens, marks):
     return graded(f, parameters)
 
 
-def by_folded(model, parameters, tokens, marks):
-    return graded(lambda p: tuple(model.watch(p, tokens, marks)), parameters)
+def by_folded(model, parameters, tokens, marks, fused=False):
+    return graded(lambda p: tuple(model.watch(p, tokens, marks, fused)), parameters)
 
 
 def close(ours, theirs, tolerance=1e-5):
@@ -103,6 +103,16 @@ def test_folded_equals_plain_in_values_and_gradients(options):
     """Also the attention of the last position, which both report."""
     case = made(options)
     for plain, folded in zip(by_plain(*case), by_folded(*case), strict=True):
+        close(folded, plain)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"positions": "learned"}, {"norm": "post"}, {"mask": "causal", "attention": "biased"}], ids=str
+)
+def test_the_gradients_written_for_a_gpu_are_the_same(options):
+    """In fp32 `fused` changes nothing but how the first layer's gradients are computed."""
+    case = made(options)
+    for plain, folded in zip(by_plain(*case), by_folded(*case, fused=True), strict=True):
         close(folded, plain)
 
 

@@ -3,13 +3,17 @@
 import json
 
 import matplotlib.image
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure as Plot
 
 from emergo._errors import InputError
+from emergo.engine import History
 from emergo.papers import FIGURES, Check, Figure, Outcome, find_figure, made_preset, run_figure
 from emergo.papers._figure import describe
+from emergo.studies import Records, Result, record_tables, run_from_json
+from emergo.studies._records import RESULTS
 
 KEYS = {"schema", "figure", "shows", "preset", "shrunk", "laws", "checks", "files", "seconds", "provenance"}
 LAW_KEYS = {
@@ -82,8 +86,49 @@ def test_the_reduction_misses_half_of_the_exponent(tmp_path):
 
 
 def test_flow_figures_are_the_same_in_paper_and_laptop():
-    same = [f for f in FIGURES.values() if f.id != "zucchet2025/fig9"]
+    same = [f for f in FIGURES.values() if f.runs is None and f.id != "zucchet2025/fig9"]
     assert all(f.presets["paper"] == f.presets["laptop"] for f in same)
+
+
+def test_records_stand_in_for_training(tmp_path, monkeypatch):
+    """Half of a smoke preset recorded: only the other half is trained, and the JSON names both sources."""
+    figure = FIGURES["zucchet2025/fig12"]
+    assert figure.runs is not None
+    runs = figure.runs(figure.presets["smoke"])
+    curves = {
+        "step": np.array([0, 25, 50]),
+        "loss": np.array([0.5, 0.45, 0.05]),
+        "train_loss": np.array([np.nan, 0.5, 0.3]),
+        "alignment": np.array([0.0, 0.5, 0.9]),
+        "attention": np.full((3, 2, 2), 0.5),
+        "entropy": np.full((3, 2, 2), 1.0),
+    }
+    made = {run.identity: Result.of(History(run, "reached", None, curves, "elsewhere")) for run in runs}
+    known = Records(*record_tables([made[runs[0].identity]], [runs[0].identity]))
+    monkeypatch.setattr("emergo.papers._figure.read_records", lambda: known)
+    trained = []
+
+    def train(missing, on_end, **options):
+        for run in missing:
+            trained.append(run)
+            on_end(History(run, "reached", None, curves, "here"))
+
+    monkeypatch.setattr("emergo.studies._run.train", train)
+    found = run_figure(figure, "smoke", tmp_path)
+    assert [run.identity for run in trained] == [run.identity for run in runs[1:]]
+    assert found["provenance"]["device"] == f"1 runs on elsewhere, {len(runs) - 1} runs on here"
+    assert run_figure(figure, "smoke", tmp_path, fresh=True)["provenance"]["device"] == f"{len(runs)} runs on here"
+    assert [run.identity for run in trained[len(runs) - 1 :]] == [runs[0].identity]  # the rest was kept
+
+
+def test_recorded_runs_are_those_of_the_paper_presets():
+    """An identity that changed by accident would orphan them."""
+    wanted = {run.identity for figure in FIGURES.values() if figure.runs for run in figure.runs(figure.presets["paper"])}
+    recorded = pd.read_parquet(RESULTS / "zucchet2025.runs.parquet")
+    assert len(recorded) > 0
+    assert set(recorded["identity"]) <= wanted
+    for text, identity in zip(recorded["run"], recorded["identity"], strict=True):
+        assert run_from_json(json.loads(text)).identity == identity
 
 
 def test_unknown_names_get_the_nearest():

@@ -120,7 +120,7 @@ FIGURE = Figure(
         "smoke": Settings(
             Transformer(layers=1, heads=1, width=16),
             Optimizer(learning_rate=1e-2),
-            Optimizer("sgd", 0.3),
+            Optimizer("sgd", 0.05),
             "fp32",
             batch=16,
             seeds=1,

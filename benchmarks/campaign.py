@@ -25,15 +25,13 @@ from emergo.studies import Store, read_records, record_tables, run_all
 def stages() -> dict[str, list[Run]]:
     """Named lists of runs, in the order of their value for their cost."""
     three, fifteen = fig3.FIGURE.presets["paper"].parts(), fig15.FIGURE.presets["paper"].parts()
-    main = three["left"] + three["middle"]
+    main = three["left"] + three["middle"] + fig11.runs(fig11.FIGURE.presets["paper"])
     return {
-        "fig3 left and middle": [run for run in main if run.config.task.length <= 256],
+        "fig3 left and middle, fig11": [run for run in main if run.config.task.length <= 256],
         "fig14, fig15 Adam": fig14.runs(fig14.FIGURE.presets["paper"]) + fifteen["adam"],
         "fig13": fig13.runs(fig13.FIGURE.presets["paper"]),
         "precision": precision_runs(),
-        "fig11": fig11.runs(fig11.FIGURE.presets["paper"]),
-        "fig3 right": three["right"],
-        "fig12": fig12.runs(fig12.FIGURE.presets["paper"]),
+        "fig3 right, fig12": three["right"] + fig12.runs(fig12.FIGURE.presets["paper"]),
         "fig3 left, length 512": [run for run in main if run.config.task.length > 256],
         "fig15 SGD": fifteen["sgd"],
     }

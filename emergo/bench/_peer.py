@@ -10,8 +10,8 @@ from typing import Any
 
 def torch_model(layers: int, heads: int, length: int, dim: int, width: int = 256, factor: int = 4) -> Any:
     """The Transformer of zucchet2025, Table 1, on tokens with the indicator as their last feature."""
-    import torch
-    from torch import nn
+    import torch  # pyright: ignore[reportMissingImports]
+    from torch import nn  # pyright: ignore[reportMissingImports]
 
     class Block(nn.Module):
         def __init__(self) -> None:
@@ -46,7 +46,7 @@ def torch_model(layers: int, heads: int, length: int, dim: int, width: int = 256
 
 def torch_batch(length: int, dim: int, batch: int, weights: Any) -> tuple[Any, Any]:
     """Sequences with the relevant token at a random position, and their targets."""
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     device = weights.device
     tokens = torch.randn(batch, length, dim, device=device) / math.sqrt(dim)
@@ -60,7 +60,7 @@ def torch_seconds(
     layers: int, heads: int, length: int, dim: int, batch: int = 32, compiled: bool = False, seconds: float = 3.0
 ) -> float:
     """Seconds a step of the plain loop takes, or of the loop under `torch.compile`: the median of blocks of ten steps."""
-    import torch
+    import torch  # pyright: ignore[reportMissingImports]
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib.util
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -140,9 +141,7 @@ def _over(theirs: float | None, ours: float) -> float | None:
 
 
 def _peers(layers: int, heads: int, length: int, dim: int) -> dict[str, float | None]:
-    try:
-        import torch  # noqa: F401
-    except ImportError:
+    if importlib.util.find_spec("torch") is None:
         return {}
     from ._peer import torch_seconds
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..engine import Progress as Training
 from ..engine import Run
-from ..studies import Records, Result, run_all
+from ..studies import Records, Result, Store, run_all
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and the share of it that is done."""
@@ -36,7 +36,5 @@ class Work:
 
     def missing(self, runs: Sequence[Run]) -> list[Run]:
         """Those that would have to be trained (a record without curves counts as there)."""
-        from ..studies import Store
-
         kept = Store(self.store) if self.store is not None else ()
         return [run for run in runs if not (self.records is not None and run in self.records) and run not in kept]

@@ -6,7 +6,6 @@ Runs that results/ or STATE_FOLDER hold are not trained again; what is in traini
 the next call. Writes `zucchet2025.runs.parquet`, `zucchet2025.curves.parquet` (copy both to results/) and `campaign.json`.
 """
 
-import dataclasses
 import json
 import os
 import signal
@@ -18,6 +17,7 @@ from typing import Any
 import jax
 
 from emergo.engine import Progress, Run
+from emergo.papers.own import precision
 from emergo.papers.zucchet2025 import fig3, fig11, fig12, fig13, fig14, fig15
 from emergo.studies import Store, read_records, record_tables, run_all
 
@@ -30,19 +30,11 @@ def stages() -> dict[str, list[Run]]:
         "fig3 left and middle, fig11": [run for run in main if run.config.task.length <= 256],
         "fig14, fig15 Adam": fig14.runs(fig14.FIGURE.presets["paper"]) + fifteen["adam"],
         "fig13": fig13.runs(fig13.FIGURE.presets["paper"]),
-        "precision": precision_runs(),
+        "precision": precision.runs(precision.FIGURE.presets["paper"]),
         "fig3 right, fig12": three["right"] + fig12.runs(fig12.FIGURE.presets["paper"]),
         "fig3 left, length 512": [run for run in main if run.config.task.length > 256],
         "fig15 SGD": fifteen["sgd"],
     }
-
-
-def precision_runs() -> list[Run]:
-    """Three cells of Fig. 3 and two of Fig. 15 under the three precisions."""
-    three, fifteen = fig3.FIGURE.presets["paper"].parts()["left"], fig15.FIGURE.presets["paper"].parts()["adam"]
-    chosen = [r for r in three if (r.config.task.length, r.config.task.dim) in {(64, 16), (64, 32), (64, 64)}]
-    chosen += [r for r in fifteen if (r.config.task.length, r.config.task.dim) in {(64, 32), (64, 64)}]
-    return [Run(dataclasses.replace(r.config, precision=p), r.seed) for p in ("bf16", "tf32", "fp32") for r in chosen]
 
 
 def main(state: Path, out: Path, seconds: float) -> None:

@@ -91,6 +91,8 @@ class Figure:
     """Folder to write to; files go to OUT/<id>.*, runs that have to be trained to OUT/runs."""
     fresh: bool = False
     """Train even where results/ has the runs."""
+    partial: bool = False
+    """Train nothing: show the cells whose runs are all there already."""
     yes: bool = False
     """Do not ask before training that takes over ten minutes on this CPU."""
     json: bool = False
@@ -102,12 +104,12 @@ class Figure:
         if not self.id:
             raise InputError("name at least one figure; emergo figures lists them")
         chosen = [find_figure(id) for id in self.id]
-        if not self.yes:
+        if not (self.yes or self.partial):
             self._ask(chosen)
         made = []
         for figure in chosen:
             with _bar() as show:
-                made.append(run_figure(figure, self.preset, self.out, show, self.fresh))
+                made.append(run_figure(figure, self.preset, self.out, show, self.fresh, self.partial))
             if not self.json:
                 _print_figure(made[-1])
         if self.json:
@@ -626,6 +628,8 @@ def _print_figure(found: dict[str, Any]) -> None:
     print(found["figure"])
     if found["shrunk"]:
         print(f"{found['preset']} preset, so no verdict: {found['shrunk']}")
+    if found["partial"]:
+        print(found["partial"])
     for law in found["laws"]:
         _print_law(law)
     for check in found["checks"]:

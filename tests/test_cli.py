@@ -373,9 +373,9 @@ def started(monkeypatch, cpu):
     """The figures that were started, with `fresh`; none is made."""
     made = []
 
-    def run_figure(figure, preset, out, progress, fresh):
+    def run_figure(figure, preset, out, progress, fresh, partial):
         made.append((figure.id, fresh))
-        return {"figure": figure.id, "shrunk": None, "laws": [], "checks": [], "seconds": 0.0, "files": []}
+        return {"figure": figure.id, "shrunk": None, "partial": None, "laws": [], "checks": [], "seconds": 0.0, "files": []}
 
     monkeypatch.setattr("emergo.papers.run_figure", run_figure)
     monkeypatch.setattr("emergo.papers.seconds_needed", lambda f, p, w: 3e6 if f.id.endswith("fig3") else 600.0)
@@ -412,6 +412,15 @@ def test_where_nobody_can_be_asked_a_long_figure_wants_yes(capsys, monkeypatch, 
     )
     assert not (tmp_path / "new").exists()
     assert started == []
+
+
+def test_a_partial_figure_does_not_ask_and_says_what_it_shows(capsys, tmp_path):
+    status, out, _ = call(capsys, "figure", "zucchet2025/fig15", "--preset", "paper", "--partial", "--out", str(tmp_path))
+    assert status == 0
+    assert (
+        "runs: cells that lack a seed are left out" in out
+        or json.loads((tmp_path / "zucchet2025/fig15.json").read_text())["partial"] is None
+    )
 
 
 def test_on_a_gpu_a_figure_does_not_ask(capsys, monkeypatch, tmp_path, started):

@@ -21,7 +21,7 @@ Method = Literal["adam", "adamw", "sgd"]
 
 
 def default_precision() -> Precision:
-    """bf16 products on a GPU, fp32 elsewhere. That bf16 leaves emergence times as they are is not yet shown here."""
+    """bf16 products on a GPU, fp32 elsewhere; emergence times are the same within the seed spread (docs/REPRODUCTION.md)."""
     return "bf16" if jax.default_backend() == "gpu" else "fp32"
 
 

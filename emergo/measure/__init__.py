@@ -4,6 +4,7 @@ from ._agreement import Agreement, Published, compare
 from ._emergence import Direction, Emergence, emergence, running_median
 from ._laws import Law, evaluate_law, fit_law, law_json
 from ._logs import measure_logs, read_table, write_table
+from ._offset import OffsetLaw, fit_offset
 from ._terms import Term, censored_rows, column, usable_rows
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "Direction",
     "Emergence",
     "Law",
+    "OffsetLaw",
     "Published",
     "Term",
     "censored_rows",
@@ -19,6 +21,7 @@ __all__ = [
     "emergence",
     "evaluate_law",
     "fit_law",
+    "fit_offset",
     "law_json",
     "measure_logs",
     "read_table",

@@ -93,7 +93,7 @@ def _least_squares(design: np.ndarray, z: np.ndarray, weights: np.ndarray) -> np
     return theta
 
 
-def _resample(cell: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np.ndarray, str]:
+def resample(cell: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np.ndarray, str]:
     """Bootstrap weights, one row a resample, and what was resampled.
 
     Where every cell has several runs (seeds), the runs of each cell are resampled; otherwise whole cells are. Of n units, n - 1
@@ -115,7 +115,7 @@ def _resample(cell: np.ndarray, count: int, rng: np.random.Generator) -> tuple[n
     return weights, "cells"
 
 
-def _interval(samples: np.ndarray) -> Interval:
+def interval(samples: np.ndarray) -> Interval:
     good = samples[np.isfinite(samples)]
     if len(good) < max(20, len(samples) / 2):
         return (math.nan, math.nan)
@@ -184,11 +184,11 @@ def fit_law(
     rng = np.random.default_rng(seed)
 
     def law(estimate: np.ndarray, samples: np.ndarray, kind: str, **rest) -> Law:
-        exponents, intervals = {}, {"C": _interval(np.exp(samples[:, 0]))}
+        exponents, intervals = {}, {"C": interval(np.exp(samples[:, 0]))}
         for i, term in enumerate(terms, start=1):
             for name, power in term.powers:
                 exponents[name] = float(power * estimate[i])
-                intervals[name] = _interval(power * samples[:, i])
+                intervals[name] = interval(power * samples[:, i])
         for name, value in fixed.items():
             exponents[name], intervals[name] = float(value), (float(value), float(value))
         return Law(
@@ -211,13 +211,13 @@ def fit_law(
     total = np.sum((z[seen] - z[seen].mean()) ** 2)
     r2 = float(1 - np.sum(residual**2) / total)
     spare = seen.sum() - design.shape[1]
-    weights, kind = _resample(cell[seen], resamples, rng)
+    weights, kind = resample(cell[seen], resamples, rng)
     samples = _least_squares(design[seen], target, weights)
     if not spare:  # as many numbers as runs: an exact fit says nothing about its doubt
         samples = np.full_like(samples, np.nan)
     beside = None
     if censored.any():
-        weights, kind_all = _resample(cell, resamples // 4, rng)
+        weights, kind_all = resample(cell, resamples // 4, rng)
         best, scale = fit_censored(design, z - offset, censored, np.ones((1, len(z))))
         again, _ = fit_censored(design, z - offset, censored, weights)
         beside = law(

@@ -95,9 +95,11 @@ def find_preset(preset: str) -> Preset:
     return chosen
 
 
-def work_for(out: Path | str, progress: Progress = lambda what, share: None, fresh: bool = False) -> Work:
+def work_for(
+    out: Path | str, progress: Progress = lambda what, share: None, fresh: bool = False, partial: bool = False
+) -> Work:
     """What figures in `out` work with: runs are kept in `out`/runs; unless `fresh`, this checkout's records are used."""
-    return Work(progress, Path(out) / "runs", None if fresh else read_records())
+    return Work(progress, Path(out) / "runs", None if fresh else read_records(), partial)
 
 
 def seconds_needed(figure: Figure, preset: str, work: Work) -> float:
@@ -110,12 +112,18 @@ def seconds_needed(figure: Figure, preset: str, work: Work) -> float:
 
 
 def run_figure(
-    figure: Figure, preset: str, out: Path | str, progress: Progress = lambda what, share: None, fresh: bool = False
+    figure: Figure,
+    preset: str,
+    out: Path | str,
+    progress: Progress = lambda what, share: None,
+    fresh: bool = False,
+    partial: bool = False,
 ) -> dict[str, Any]:
     """Makes a figure and writes it: `<id>.svg`, `<id>.png`, `<id>.<table>.parquet` and, last, `<id>.json`.
 
     Runs that it has to train are kept under `out`/runs and not trained again. Where the checkout has records of them, those
-    are used, unless `fresh` is set.
+    are used, unless `fresh` is set. With `partial` nothing is trained: the figure shows the cells that are there with all
+    their seeds, and `partial` in the JSON says how many runs those are.
 
     **Returns:**
 
@@ -125,8 +133,9 @@ def run_figure(
     folder = output_folder(Path(out) / Path(figure.id).parent)
     start = time.monotonic()
     with style():
-        outcome = figure.make(figure.presets[chosen], work_for(out, progress, fresh))
-    report = describe(figure, chosen, outcome)
+        work = work_for(out, progress, fresh, partial)
+        outcome = figure.make(figure.presets[chosen], work)
+    report = describe(figure, chosen, outcome) | {"partial": _left_out(figure, chosen, work)}
     name = Path(figure.id).name
     with staged(folder) as stage:
         save(outcome.plot, stage / name)
@@ -136,6 +145,13 @@ def run_figure(
         report = report | {"files": files, "seconds": round(time.monotonic() - start, 2)}
         (stage / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
     return report | {"files": [str(folder / f) for f in files]}
+
+
+def _left_out(figure: Figure, preset: Preset, work: Work) -> str | None:
+    """What a partial figure is made of, in words; None for a whole one."""
+    runs = figure.runs(figure.presets[preset]) if figure.runs else ()
+    used = len(work.whole(runs)) if work.partial else len(runs)
+    return f"{used} of {len(runs)} runs: cells that lack a seed are left out" if used < len(runs) else None
 
 
 def made_preset(figure: Figure, out: Path | str) -> str | None:

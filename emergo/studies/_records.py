@@ -4,6 +4,7 @@
 them at once.
 """
 
+import collections
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -68,9 +69,8 @@ def read_records(folder: Path | str = RESULTS) -> Records:
     return Records(pd.concat(runs, ignore_index=True), pd.concat(curves, ignore_index=True) if curves else None)
 
 
-def provenance_of(results: Mapping[str, Result]) -> str:
-    """Where the numbers come from, in words."""
-    kinds: dict[str, int] = {}
-    for result in results.values():
-        kinds[str(result.provenance.get("device"))] = kinds.get(str(result.provenance.get("device")), 0) + 1
+def provenance_of(parts: Mapping[str, Iterable[Result]]) -> str:
+    """Where the numbers of the parts of a figure come from, in words."""
+    unique = {result.run.identity: str(result.provenance.get("device")) for part in parts.values() for result in part}
+    kinds = collections.Counter(unique.values())
     return ", ".join(f"{count} runs on {kind}" for kind, count in sorted(kinds.items()))

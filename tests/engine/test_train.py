@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ from emergo.engine import _cost as costs
 from emergo.engine import _group as groups
 from emergo.engine._cost import Program, compile_chunk, planned_width, run_bytes
 from emergo.engine._program import _step, products, start
+from emergo.measure import emergence
 from emergo.models import Transformer
 from emergo.tasks import SingleLocation
 
@@ -94,6 +96,23 @@ def test_a_run_is_the_same_alone_and_among_others(together):
         alike(beside, alone, 1e-2)
         # A single test loss is told only of runs whose burst is not 1, whatever the others have.
         assert ("loss_single" in beside.curves) == (beside.run.config.task.burst > 1)
+
+
+@pytest.mark.slow
+def test_seeds_trained_together_are_distributed_as_seeds_trained_alone():
+    """Other seeds on either side, so that only the law of the emergence times can agree."""
+
+    def time(history):
+        assert history.state == "reached"
+        return emergence(history.curves["step"], history.curves["loss"], history.run.config.threshold).time
+
+    slow = Optimizer(learning_rate=0.005)
+    together = [time(history) for history in train([run_of(seed, optimizer=slow) for seed in range(100, 116)], width=8)]
+    alone = [time(train([run_of(seed, optimizer=slow)])[0]) for seed in range(200, 216)]
+    assert len(set(together)) == len(together)  # neighbours do not see the same draws
+    # The seeds are fixed, so the p-values are; a shift by one standard deviation would give 0.002.
+    assert scipy.stats.mannwhitneyu(together, alone).pvalue > 0.05
+    assert scipy.stats.ansari(together, alone).pvalue > 0.05
 
 
 def test_order_and_ends(together):

@@ -1,5 +1,6 @@
 """Every figure through its smoke preset, and the numbers that the cheap ones must give at full size."""
 
+import dataclasses
 import json
 
 import matplotlib.image
@@ -15,7 +16,7 @@ from emergo.papers._figure import describe
 from emergo.studies import Records, Result, record_tables, run_from_json
 from emergo.studies._records import RESULTS
 
-KEYS = {"schema", "figure", "shows", "preset", "shrunk", "laws", "checks", "files", "seconds", "provenance"}
+KEYS = {"schema", "figure", "shows", "preset", "shrunk", "partial", "laws", "checks", "files", "seconds", "provenance"}
 LAW_KEYS = {
     "name",
     "formula",
@@ -119,6 +120,34 @@ def test_records_stand_in_for_training(tmp_path, monkeypatch):
     assert found["provenance"]["device"] == f"1 runs on elsewhere, {len(runs) - 1} runs on here"
     assert run_figure(figure, "smoke", tmp_path, fresh=True)["provenance"]["device"] == f"{len(runs)} runs on here"
     assert [run.identity for run in trained[len(runs) - 1 :]] == [runs[0].identity]  # the rest was kept
+
+
+def test_a_partial_figure_trains_nothing_and_shows_whole_cells(tmp_path, monkeypatch):
+    figure = FIGURES["zucchet2025/fig15"]
+    assert figure.runs is not None
+    settings = dataclasses.replace(figure.presets["smoke"], seeds=2)
+    figure = dataclasses.replace(figure, presets={"smoke": settings})
+    parts = settings.parts()
+    losses = {run.identity: np.array([0.5, 0.5, 0.05 / run.config.task.dim]) for run in parts["adam"]}
+    made = [
+        Result.of(History(run, "reached", None, {"step": np.array([0, 25, 50]), "loss": loss}, "elsewhere"))
+        for run, loss in zip(parts["adam"], losses.values(), strict=True)
+    ]
+
+    def none(*_, **__):
+        raise AssertionError("nothing is to be trained")
+
+    monkeypatch.setattr("emergo.studies._run.train", none)
+    monkeypatch.setattr("emergo.papers._figure.read_records", lambda: Records(*record_tables(made[:-1])))
+    found = run_figure(figure, "smoke", tmp_path, partial=True)
+    every = len(parts["sgd"]) + len(parts["adam"])
+    assert found["partial"] == f"{len(made) - 2} of {every} runs: cells that lack a seed are left out"
+    assert [law["name"] for law in found["laws"]] == ["adam"]
+    assert found["laws"][0]["runs"] == len(made) - 2
+    assert found["checks"] == []  # they compare with SGD
+    monkeypatch.setattr("emergo.papers._figure.read_records", lambda: Records(pd.DataFrame()))
+    with pytest.raises(InputError, match="no cell of this figure is there with all its seeds"):
+        run_figure(figure, "smoke", tmp_path, partial=True)
 
 
 def test_recorded_runs_are_those_of_the_paper_presets():

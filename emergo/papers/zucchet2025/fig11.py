@@ -79,9 +79,8 @@ def half_times(result: Result) -> tuple[float, float]:
 
 
 def make(settings: Settings, work: Work) -> Outcome:
-    found = {result.run.identity: result for result in work.results(runs(settings), curves=True)}
-    parts = {name: [found[run.identity] for run in part] for name, part in settings.parts().items()}
-    everything = list(found.values())
+    parts = work.by_part(settings.parts(), curves=True)
+    everything = list({result.run.identity: result for part in parts.values() for result in part}.values())
     table = run_table(everything)
     height, sharp, order = [], [], []
     for result in everything:
@@ -118,7 +117,7 @@ def make(settings: Settings, work: Work) -> Outcome:
         plot=draw(parts, settings),
         checks=checks,
         precision=settings.precision,
-        device=provenance_of(found),
+        device=provenance_of(parts),
     )
 
 

@@ -70,7 +70,7 @@ def make(settings: Settings, work: Work) -> Outcome:
         plot=draw(results, settings),
         checks=checks,
         precision=settings.precision,
-        device=provenance_of({r.run.identity: r for r in results}),
+        device=provenance_of({"runs": results}),
     )
 
 

@@ -55,7 +55,7 @@ def make(settings: Settings, work: Work) -> Outcome:
         laws=[Comparison.of("layers and heads", law, table, LAW)],
         checks=checks,
         precision=settings.precision,
-        device=provenance_of({r.run.identity: r for r in results}),
+        device=provenance_of({"runs": results}),
     )
 
 

@@ -52,8 +52,8 @@ def runs(settings: Settings) -> list[Run]:
 
 
 def make(settings: Settings, work: Work) -> Outcome:
-    found = {result.run.identity: result for result in work.results(runs(settings))}
-    tables = {kind: run_table([found[run.identity] for run in part]) for kind, part in settings.parts().items()}
+    parts = work.by_part(settings.parts())
+    tables = {kind: run_table(results) for kind, results in parts.items()}
     laws = {kind: fit_law(table, x=["dim", "length"]) for kind, table in tables.items()}
     random, fixed, blind = (laws[kind].exponents["length"] for kind in KINDS)
     checks = [
@@ -71,7 +71,7 @@ def make(settings: Settings, work: Work) -> Outcome:
         laws=[Comparison.of(kind, laws[kind], tables[kind], published) for kind, (_, published) in KINDS.items()],
         checks=checks,
         precision=settings.precision,
-        device=provenance_of(found),
+        device=provenance_of(parts),
     )
 
 

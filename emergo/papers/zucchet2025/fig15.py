@@ -52,9 +52,20 @@ def runs(settings: Settings) -> list[Run]:
 
 
 def make(settings: Settings, work: Work) -> Outcome:
-    found = {result.run.identity: result for result in work.results(runs(settings))}
-    tables = {name: run_table([found[run.identity] for run in part]) for name, part in settings.parts().items()}
+    parts = work.by_part(settings.parts())
+    tables = {name: run_table(results) for name, results in parts.items()}
     laws = {name: fit_law(table, x=["dim", "length"]) for name, table in tables.items()}
+    return Outcome(
+        tables=tables,
+        plot=draw(tables, laws, settings),
+        laws=[Comparison.of(name, laws[name], tables[name], PUBLISHED[name]) for name in tables],
+        checks=compare_optimizers(tables, laws, settings) if len(tables) == 2 else (),
+        precision=settings.precision,
+        device=provenance_of(parts),
+    )
+
+
+def compare_optimizers(tables: dict[str, pd.DataFrame], laws: dict[str, Law], settings: Settings) -> list[Check]:
     # At the hardest cell that both have; a censored run counts as it stands, so the gap is at least this.
     hardest = {"dim": max(settings.sgd_dims), "length": max(settings.sgd_lengths)}
     cell = {
@@ -66,7 +77,7 @@ def make(settings: Settings, work: Work) -> Outcome:
     }
     gap, printed = float(cell["sgd"] / cell["adam"]), float(by_law["sgd"] / by_law["adam"])
     steeper = {n: laws["sgd"].exponents[n] - laws["adam"].exponents[n] for n in ("dim", "length")}
-    checks = [
+    return [
         Check(
             f"plateau of SGD over Adam at d = {hardest['dim']}, T = {hardest['length']}",
             gap,
@@ -76,26 +87,19 @@ def make(settings: Settings, work: Work) -> Outcome:
         Check("exponent of length, SGD less Adam", steeper["length"], 0.50, bool(abs(steeper["length"] - 0.50) < 0.15)),
         Check("exponent of dim, SGD less Adam", steeper["dim"], 0.13, bool(abs(steeper["dim"] - 0.13) < 0.15)),
     ]
-    return Outcome(
-        tables=tables,
-        plot=draw(tables, laws, settings),
-        laws=[Comparison.of(name, laws[name], tables[name], PUBLISHED[name]) for name in tables],
-        checks=checks,
-        precision=settings.precision,
-        device=provenance_of(found),
-    )
 
 
 def draw(tables: dict[str, pd.DataFrame], laws: dict[str, Law], settings: Settings) -> Plot:
-    plot = Plot(figsize=(WIDTH * 0.75, 2.8), layout="constrained")
-    panels = plot.subplots(1, 2, sharey=True)
+    plot = Plot(figsize=(WIDTH * 0.375 * len(tables), 2.8), layout="constrained")
+    panels = plot.subplots(1, len(tables), sharey=True, squeeze=False)[0]
     for axes, name in zip(panels, tables, strict=True):
         optimizer, published = getattr(settings, name), PUBLISHED[name]
         plateaus_by(axes, tables[name], laws[name], "length", "$T$")
         printed = f"{published.C:.2f} $d^{{{published.exponents['dim']:.2f}}} T^{{{published.exponents['length']:.2f}}}$"
         write_law(axes, laws[name], f"{printed}, $R^2$ = {published.r2:.3f}", {"dim": "d", "length": "T"})
         axes.set_title(f"{'SGD' if name == 'sgd' else 'Adam'}, learning rate {optimizer.learning_rate:g}", y=1.13)
-    panels[1].set_ylabel("")
+    for axes in panels[1:]:
+        axes.set_ylabel("")
     return plot
 
 

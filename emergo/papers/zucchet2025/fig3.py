@@ -52,16 +52,16 @@ def runs(settings: Settings) -> list[Run]:
 
 
 def make(settings: Settings, work: Work) -> Outcome:
-    found = {result.run.identity: result for result in work.results(runs(settings))}
-    tables = {name: run_table([found[run.identity] for run in part]) for name, part in settings.parts().items()}
+    parts = work.by_part(settings.parts())
+    tables = {name: run_table(results) for name, results in parts.items()}
     both = pd.concat([tables["left"], tables["middle"]]).drop_duplicates("identity")
     law = fit_law(both, x=["dim", "length/burst"])
     tuned = best_rate(tables["right"], ["dim", "repeat"])
-    means = cell_means(tuned, ["dim", "repeat"]).pivot(index="dim", columns="repeat", values="plateau")
+    means = cell_means(tuned, ["dim", "repeat"]).pivot(index="dim", columns="repeat", values="plateau").dropna()
     most = means.columns.max()
     speedup = means[0.0] / means[most]
     shortest = means.drop(columns=0.0).min(axis=1)
-    burst_means = cell_means(tables["middle"], ["dim", "burst"]).pivot(index="dim", columns="burst", values="plateau")
+    burst_means = cell_means(tables["middle"], ["dim", "burst"]).pivot(index="dim", columns="burst", values="plateau").dropna()
     checks = [
         Check(
             "in-context repetition: plateau at the largest burst over that at 1, largest over dims",
@@ -88,7 +88,7 @@ def make(settings: Settings, work: Work) -> Outcome:
         laws=[Comparison.of("without repetition and with in-context repetition", law, both, LAW)],
         checks=checks,
         precision=settings.precision,
-        device=provenance_of(found),
+        device=provenance_of(parts),
     )
 
 

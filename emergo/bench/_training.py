@@ -12,7 +12,8 @@ import jax.numpy as jnp
 
 from ..engine import Config, Precision, Run, Shape, step_operations
 from ..engine._cost import compile_chunk, memory_of
-from ..engine._program import insert, products, start
+from ..engine._program import insert
+from ..engine._shape import products, start
 from ..models import Transformer
 from ..tasks import SingleLocation
 

@@ -3,7 +3,8 @@
 from ._config import SEMANTICS, Config, Method, Optimizer, Precision, Run, default_precision
 from ._cost import next_evaluation, step_operations
 from ._group import History, State
-from ._program import Shape
+from ._probes import circuits
+from ._shape import Shape
 from ._toy import Curves, Draws, Probe, train_toy
 from ._train import Progress, train
 
@@ -21,6 +22,7 @@ __all__ = [
     "Run",
     "Shape",
     "State",
+    "circuits",
     "default_precision",
     "next_evaluation",
     "step_operations",

@@ -21,7 +21,7 @@ import numpy as np
 from .._errors import InputError
 from ._config import SEMANTICS, Run
 from ._group import Group, History, Place, Pool
-from ._program import Device, Shape, blank
+from ._shape import Device, Shape, blank
 
 
 def save_group(path: Path, group: Group, ended: Sequence[History]) -> None:
@@ -31,7 +31,7 @@ def save_group(path: Path, group: Group, ended: Sequence[History]) -> None:
         arrays.update({f"{name}/{key}": np.asarray(values) for key, values in curves.items()})
 
     hull = group.shape.hull
-    meta: dict[str, Any] = {"semantics": SEMANTICS, "hull": [hull.dim, hull.burst, hull.repeat]}
+    meta: dict[str, Any] = {"semantics": SEMANTICS, "hull": hull.traits._asdict()}
     meta["queue"] = [run.identity for run in group.queue]
     meta["pools"] = []
     for i, pool in enumerate(group.pools):
@@ -73,7 +73,7 @@ def load_group(path: Path, runs: Sequence[Run], devices: Sequence[Device]) -> tu
             arrays = {name: file[name] for name in file.files}
         meta = json.loads(arrays["meta"].tobytes())
         active = {*meta["queue"], *(p["run"] for pool in meta["pools"] for p in pool if p)}
-        dim, burst, repeat = meta["hull"]
+        hull = dict(meta["hull"])
         ended_before = {entry[0] for entry in meta["ended"]}
         semantics = meta["semantics"]
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, EOFError) as error:
@@ -82,7 +82,7 @@ def load_group(path: Path, runs: Sequence[Run], devices: Sequence[Device]) -> tu
     if semantics != SEMANTICS or not active <= set(known) <= active | ended_before or len(meta["pools"]) > len(devices):
         return None
     shape = Shape.of([run.config for run in runs])
-    shape = dataclasses.replace(shape, hull=dataclasses.replace(shape.hull, dim=dim, burst=burst, repeat=repeat))
+    shape = dataclasses.replace(shape, hull=dataclasses.replace(shape.hull, **hull))
 
     def seen(name: str) -> dict[str, Any]:
         return {key.removeprefix(f"{name}/"): value for key, value in arrays.items() if key.startswith(f"{name}/")}

@@ -11,7 +11,7 @@ import jax
 
 from .._errors import InputError, check_numbers, unknown
 from ..models import Transformer
-from ..tasks import SingleLocation
+from ..tasks import Recall, SingleLocation, Task
 
 SEMANTICS = 1
 """Raised only when the same config and seed give other numbers than before."""
@@ -64,12 +64,12 @@ class Config:
 
     - `precision`: of matrix products: `"fp32"`, `"tf32"` (a GPU's) or `"bf16"`. Parameters and optimizer state are always
       fp32. By default as [`emergo.engine.default_precision`][].
-    - `steps`: the most there may be. A run also ends when its test loss has fallen to `threshold`, after `beyond` times as
-      many more steps.
+    - `steps`: the most there may be. A run also ends when what tells that it has learned, its test loss or in recall its test
+      accuracy, has come to `threshold`, after `beyond` times as many more steps.
     - `tests`: sequences of the fixed test set of a run.
     """
 
-    task: SingleLocation
+    task: Task
     model: Transformer = Transformer()
     optimizer: Optimizer = Optimizer()
     batch: int = 32
@@ -91,12 +91,16 @@ class Config:
             raise InputError(f"threshold must be finite, got {self.threshold!r}")
         if not (math.isfinite(self.beyond) and self.beyond >= 0):
             raise InputError(f"beyond must be at least 0, got {self.beyond!r}")
-        if self.task.position == "random" and not self.task.indicator:
+        task = self.task
+        if isinstance(task, SingleLocation) and task.position == "random" and not task.indicator:
             raise InputError("position 'random' cannot be learned without the indicator feature; set indicator=True")
 
     def describe(self) -> dict[str, Any]:
-        """The config as plain data."""
-        return dataclasses.asdict(self)
+        """The config as plain data; a task other than the first one says its kind."""
+        made = dataclasses.asdict(self)
+        if isinstance(self.task, Recall):
+            made["task"] = {"kind": "recall"} | made["task"]
+        return made
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,22 +117,14 @@ class Run:
     @functools.cached_property
     def identity(self) -> str:
         """Sixteen hexadecimal digits: a hash of the config, the seed and [`emergo.engine.SEMANTICS`][]."""
-        content = {"semantics": SEMANTICS, "config": _canonical(self.config.describe()), "seed": self.seed}
+        content = {"semantics": SEMANTICS, "config": _canonical(self.config), "seed": self.seed}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _canonical(value: Any, name: str = "") -> Any:
-    """Numbers of one value have one form: a field that may hold a fraction is a float, however it was written."""
-    if isinstance(value, dict):
-        return {k: _canonical(v, k) for k, v in value.items()}
-    if isinstance(value, int) and not isinstance(value, bool) and name in _FRACTIONS:
+def _canonical(value: Any, field_type: Any = None) -> Any:
+    """Plain data where numbers of one value have one form: a field that may hold a fraction is a float, however written."""
+    if dataclasses.is_dataclass(value):
+        return {f.name: _canonical(getattr(value, f.name), f.type) for f in dataclasses.fields(value)}
+    if isinstance(value, int) and not isinstance(value, bool) and field_type is float:
         return float(value)
     return value + 0.0 if isinstance(value, float) else value  # -0.0 is 0.0
-
-
-_FRACTIONS = frozenset(
-    field.name
-    for kind in (SingleLocation, Transformer, Optimizer, Config)
-    for field in dataclasses.fields(kind)
-    if field.type is float
-)

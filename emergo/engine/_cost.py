@@ -9,8 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ..tasks import Recall
 from ._config import Run
-from ._program import Device, Shape, blank, chunk, products
+from ._program import chunk
+from ._shape import Device, Shape, blank, products
 
 CADENCE = 25
 """Steps between evaluations at first; later 2% of the step. See [`emergo.engine.next_evaluation`][]."""
@@ -34,7 +36,8 @@ def step_operations(shape: Shape) -> float:
     Matrix products alone: two operations a multiply and add. The backward pass of a product is two products of its size.
     """
     model, task = shape.model, shape.hull
-    tokens, width, features = shape.batch * task.length, model.width, task.dim + task.indicator
+    tokens, width = shape.batch * task.length, model.width
+    features = 0 if isinstance(task, Recall) else task.inputs + task.marked  # one-hot tokens are looked up
     hidden = 2 * width * model.mlp_factor * model.mlp  # up and down
     composes = model.norm != "pre" and features < width
     total = 0.0
@@ -46,7 +49,7 @@ def step_operations(shape: Shape) -> float:
     # The last layer: one query, and every token against one vector a head, twice.
     read = features if model.layers == 1 and model.norm != "pre" else width
     total += 2 * tokens * 2 * read * model.heads
-    total += 2 * shape.batch * (4 * width * width + hidden * width + (features + task.dim) * width)
+    total += 2 * shape.batch * (4 * width * width + hidden * width + (features + task.outputs) * width)
     return 3 * total
 
 
@@ -55,11 +58,11 @@ def run_bytes(shape: Shape) -> float:
     model, task = shape.model, shape.hull
     size = 2 if shape.precision == "bf16" else 4
     per_layer = model.width**2 * (4 + 2 * model.mlp_factor * model.mlp)
-    parameters = model.layers * per_layer + 2 * task.dim * model.width
+    parameters = model.layers * per_layer + (task.inputs + task.outputs) * model.width
     if model.attention in ("biased", "positional"):
         parameters += model.layers * model.heads * task.length**2
     tokens = max(shape.batch, shape.tests / 2) * task.length
-    kept = tokens * (2 * task.dim * 4 + 2 * model.width * size)
+    kept = tokens * (2 * task.inputs * 4 + 2 * model.width * size)
     maps = model.heads * task.length * (2 * 4 + size)
     kept += (model.layers - 1) * tokens * (8 * model.width * size + 3 * model.mlp_factor * model.width * size + maps)
     return 4 * (6 * parameters) + 1.2 * kept

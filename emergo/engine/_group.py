@@ -16,7 +16,9 @@ import numpy as np
 
 from ._config import Run
 from ._cost import Program, compile_chunk, memory_of, next_evaluation, planned_width, worth_narrowing, worth_tuning
-from ._program import Device, Shape, Slot, gather, insert, start
+from ._probes import kept
+from ._program import gather, insert
+from ._shape import Device, Shape, Slot, start
 
 State = Literal["reached", "exhausted", "failed"]
 
@@ -29,9 +31,14 @@ class History(NamedTuple):
     """It passed its threshold, or came to its last step without, or its loss was no longer finite."""
     failed_step: int | None
     curves: dict[str, np.ndarray]
-    """By name, a row an evaluation: `step`, `loss` (test), `train_loss` (mean since the evaluation before), `attention` and
-    `entropy` (of the last position, layers x heads), `alignment` (cosine of the value path and W*), and for a burst over 1
-    at random positions `loss_single` (test with burst 1)."""
+    """By name, a row an evaluation: `step`, `loss` (test), `train_loss` (mean since the evaluation before) and `entropy` (of
+    the last position's attention, layers x heads).
+
+    Single location: `attention` (to the relevant token, layers x heads), `alignment` (cosine of the value path and W*), and
+    for a burst over 1 at random positions `loss_single` (test with burst 1).
+
+    Recall: `accuracy` (test), `accuracy_repeated` (on the training distribution, where that has repetition), and by layer and
+    head `copying`, `selecting`, `previous` and `induction` (see [`emergo.engine.circuits`][])."""
     device: str
 
 
@@ -110,7 +117,7 @@ class Pool:
             if not broken and place.seen["step"] and steps[i] < _due(place):
                 continue
             since = int(steps[i]) - place.step
-            row = {name: value[i] for name, value in seen.items() if name != "loss_single" or place.run.config.task.burst > 1}
+            row = {name: value[i] for name, value in seen.items() if kept(place.run.config.task, name)}
             row["train_loss"] = np.float32(place.total / since if since else math.nan)
             place.total = 0.0
             if not place.seen["step"] or since:
@@ -145,7 +152,9 @@ def _due(place: Place) -> int:
 
 def _ended(place: Place) -> State | None:
     config, step = place.run.config, place.step
-    crossed = [s for s, loss in zip(place.seen["step"], place.seen["loss"], strict=True) if float(loss) <= config.threshold]
+    sign = -1 if config.task.rises else 1
+    found = zip(place.seen["step"], place.seen[config.task.metric], strict=True)
+    crossed = [at for at, value in found if sign * float(value) <= sign * config.threshold]
     if crossed and (step >= crossed[0] * (1 + config.beyond) or step >= config.steps):
         return "reached"
     return "exhausted" if step >= config.steps else None

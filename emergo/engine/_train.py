@@ -15,7 +15,7 @@ from .._errors import InputError
 from ._checkpoint import load_group, save_group
 from ._config import Run
 from ._group import Group, History
-from ._program import Device, Shape, family
+from ._shape import Device, Shape, family
 
 
 @dataclasses.dataclass(frozen=True)

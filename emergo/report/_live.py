@@ -26,14 +26,15 @@ class Axes(NamedTuple):
 
     length: int
     dim: int
-    burst: int
+    """Or the size of the vocabulary."""
+    burst: float
     repeat: float
     learning_rate: float
 
     @classmethod
     def of(cls, run: Run) -> "Axes":
         task = run.config.task
-        return cls(task.length, task.dim, task.burst, task.repeat, run.config.optimizer.learning_rate)
+        return cls(task.length, task.inputs, task.burst, task.repeat, run.config.optimizer.learning_rate)
 
     def words(self) -> list[str]:
         return [f"{value:g}" for value in self]

@@ -1,6 +1,7 @@
 """A finished run: what it was, when its attention became sparse, and its curves."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -13,7 +14,9 @@ from .._errors import InputError
 from ..engine import SEMANTICS, Config, History, Optimizer, Run
 from ..measure import Emergence, emergence
 from ..models import Transformer
-from ..tasks import SingleLocation
+from ..tasks import Recall, SingleLocation
+
+_PLACE = re.compile(r"_\d+_\d+$")
 
 
 class Result(NamedTuple):
@@ -21,7 +24,7 @@ class Result(NamedTuple):
 
     run: Run
     emergence: Emergence
-    """Of the test loss, at the run's own threshold."""
+    """Of the test loss, or in recall the test accuracy, at the run's own threshold."""
     steps: int
     """How many were trained."""
     failed_step: int | None
@@ -31,7 +34,9 @@ class Result(NamedTuple):
 
     @classmethod
     def of(cls, history: History) -> "Result":
-        found = emergence(history.curves["step"], history.curves["loss"], history.run.config.threshold)
+        config = history.run.config
+        direction = "above" if config.task.rises else "below"
+        found = emergence(history.curves["step"], history.curves[config.task.metric], config.threshold, direction)
         if history.state == "failed" and found.state != "reached":
             found = Emergence(float("nan"), float("nan"), float("nan"), "failed")
         provenance = {"version": __version__, "jax": jax.__version__, "device": history.device}
@@ -78,13 +83,16 @@ def curve_frame(result: Result) -> pd.DataFrame:
 
 def curves_from(frame: pd.DataFrame, run: Run) -> dict[str, np.ndarray]:
     """The inverse of [`emergo.studies.curve_frame`][]."""
-    model, task = run.config.model, run.config.task
-    names = ["step", "loss", "train_loss", "alignment"]
-    names += ["loss_single"] * (task.burst > 1 and task.position == "random")
-    found = {name: frame[name].to_numpy() for name in names}
-    for name in ("attention", "entropy"):
-        layers = [[frame[f"{name}_{i}_{j}"] for j in range(model.heads)] for i in range(model.layers)]
-        found[name] = np.moveaxis(np.array(layers), -1, 0)
+    model = run.config.model
+    shown = frame.drop(columns="identity", errors="ignore").dropna(axis=1, how="all")  # other runs have other curves
+    found = {}
+    for column in shown.columns:
+        name = _PLACE.sub("", column)
+        if name == column:
+            found[name] = shown[column].to_numpy()
+        elif name not in found:
+            layers = [[shown[f"{name}_{i}_{j}"] for j in range(model.heads)] for i in range(model.layers)]
+            found[name] = np.moveaxis(np.array(layers), -1, 0)
     return found
 
 
@@ -99,8 +107,10 @@ def run_from_json(data: Mapping[str, Any]) -> Run:
         if data["semantics"] != SEMANTICS:
             raise InputError(f"this run has semantics {data['semantics']}; this version reads {SEMANTICS}")
         config = dict(data["config"])
-        parts = {"task": SingleLocation, "model": Transformer, "optimizer": Optimizer}
-        made = {name: kind(**config.pop(name)) for name, kind in parts.items()}
+        task = dict(config.pop("task"))
+        kinds = {"single_location": SingleLocation, "recall": Recall}
+        made = {"task": kinds[task.pop("kind", "single_location")](**task)}
+        made |= {name: kind(**config.pop(name)) for name, kind in (("model", Transformer), ("optimizer", Optimizer))}
         return Run(Config(**made, **config), data["seed"])
     except (KeyError, TypeError) as error:
         raise InputError(f"this is not a run of this version ({error})") from None

@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Sequence
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -63,6 +64,10 @@ class SingleLocation:
     - `special`: the first basis vector, as in the theory (A.2), or one draw of the law of the tokens.
     """
 
+    metric: ClassVar[str] = "loss"
+    """What tells that a run has learned; see [`emergo.engine.Config`][]."""
+    rises: ClassVar[bool] = False
+
     length: int
     dim: int
     burst: int = 1
@@ -88,8 +93,31 @@ class SingleLocation:
                 raise unknown(name, str(getattr(self, name)), known)
 
     @property
+    def inputs(self) -> int:
+        """Features that a model reads, marks aside."""
+        return self.dim
+
+    @property
+    def outputs(self) -> int:
+        return self.dim
+
+    @property
+    def marked(self) -> bool:
+        return self.indicator
+
+    @property
     def traits(self) -> Traits:
-        return Traits(self.dim, self.burst, self.repeat)
+        return Traits(self.dim, self.burst, float(self.repeat))
+
+    def hull(self, others: Sequence["SingleLocation"]) -> "SingleLocation":
+        """A task that can stand for these as well, given their traits: one program for all."""
+        everyone = [self, *others]
+        repeat = float(any(t.repeat for t in everyone))
+        return dataclasses.replace(self, dim=max(t.dim for t in everyone), burst=max(t.burst for t in everyone), repeat=repeat)
+
+    def family(self) -> "SingleLocation":
+        """The same for all tasks that can share a hull."""
+        return dataclasses.replace(self, dim=1, burst=1, repeat=0.0)
 
     def without_repetition(self, burst: int | None = None) -> "SingleLocation":
         """The test distribution: the same task at repeat 0, and at another burst if one is given."""
@@ -153,3 +181,11 @@ class SingleLocation:
         tokens = jnp.where(relevant[:, :, None], token[:, None], drawn[:, :-1])
         marks = relevant.astype(jnp.float32) if self.indicator else None
         return Batch(tokens, marks, token @ truth.weights.T, relevant)
+
+    def encode(self, batch: Batch) -> tuple[Float[Array, "n length dim"], Float[Array, "n length"] | None]:
+        """What a model reads: tokens and marks."""
+        return batch.tokens, batch.marks
+
+    def losses(self, output: Float[Array, "n dim"], batch: Batch, traits: Traits) -> Float[Array, " n"]:
+        """Half the squared error of each answer."""
+        return 0.5 * jnp.sum((output.astype(jnp.float32) - batch.target) ** 2, -1)

@@ -24,7 +24,8 @@ from emergo.engine import Config, Optimizer, Run, Shape, next_evaluation, train
 from emergo.engine import _cost as costs
 from emergo.engine import _group as groups
 from emergo.engine._cost import Program, compile_chunk, planned_width, run_bytes
-from emergo.engine._program import _step, products, start
+from emergo.engine._program import step as one_step
+from emergo.engine._shape import products, start
 from emergo.measure import emergence
 from emergo.models import Transformer
 from emergo.tasks import SingleLocation
@@ -169,6 +170,7 @@ def test_data_are_the_same_alone_and_batched():
     )
     for i, run in enumerate(RUNS):
         task = run.config.task
+        assert isinstance(task, SingleLocation)
         alone = by_itself(task, raw(jax.random.key(run.seed)))
         tokens, target = np.asarray(batched.tokens[i]), np.asarray(batched.target[i])
         assert not tokens[..., task.dim :].any()
@@ -250,7 +252,7 @@ def test_a_plain_loop_takes_the_same_path_with_adamw():
     """A weight decay large enough to matter. Single steps of the engine, so that the parameters themselves can be compared."""
     run = run_of(0, optimizer=Optimizer("adamw", 0.01, weight_decay=0.3), steps=20)
     shape = Shape.of([run.config])
-    slot, step, losses = start(shape, run), jax.jit(functools.partial(_step, shape, False)), []
+    slot, step, losses = start(shape, run), jax.jit(functools.partial(one_step, shape, False)), []
     with products("fp32"):
         for _ in range(run.config.steps):
             slot, loss = step(slot)

@@ -59,7 +59,7 @@ def curve_table(results: Sequence[Result]) -> pd.DataFrame:
     frames = []
     for result in results:
         task = result.run.config.task
-        sizes = {"length": task.length, "dim": task.dim, "burst": task.burst, "repeat": task.repeat, "seed": result.run.seed}
+        sizes = {"length": task.length, "dim": task.inputs, "burst": task.burst, "repeat": task.repeat, "seed": result.run.seed}
         frames.append(curve_frame(result).assign(**sizes))
     return pd.concat(frames, ignore_index=True)
 
@@ -158,7 +158,7 @@ def draw(parts: dict[str, list[Result]], settings: Settings) -> Plot:
     c.plot(step, attention_of(shown), color=RED)
     c.plot(step, shown.curves["alignment"], color=BLUE)
     c.set(xlabel="step")
-    panel(c, "c", f"d = {shown.run.config.task.dim}, T = {settings.length}, one run")
+    panel(c, "c", f"d = {shown.run.config.task.inputs}, T = {settings.length}, one run")
     lines = (
         ("test loss\nover 0.5", ORANGE),
         ("attention to\nthe relevant\ntoken", RED),

@@ -1,0 +1,117 @@
+"""What the figures of associative recall share: runs over a grid, criteria of emergence, and curves."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from .._style import outside, shades
+from ..engine import Config, Optimizer, Precision, Run
+from ..measure import Emergence, emergence
+from ..models import Transformer
+from ..studies import Result, curve_frame
+from ..tasks import Recall
+
+PAPER = Transformer(layers=4, heads=4, mask="causal")
+SMALL = Transformer(layers=2, heads=2, width=64, mask="causal")
+TINY = Transformer(layers=2, heads=1, width=16, mask="causal")
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """How the runs of a figure are trained."""
+
+    model: Transformer = PAPER
+    precision: Precision = "bf16"
+    batch: int = 32
+    steps: int = 200_000
+    threshold: float = 0.9
+    """Test accuracy that ends a run: well past the transition, so that any criterion can be read off the curve."""
+    beyond: float = 0.0
+    tests: int = 512
+
+    def runs(self, tasks: Iterable[Recall], rates: Iterable[float], seeds: Iterable[int]) -> list[Run]:
+        """Every task with every learning rate and seed, the hardest first."""
+        found = []
+        for task, rate, seed in itertools.product(tasks, rates, seeds):
+            optimizer = Optimizer(learning_rate=rate)
+            config = Config(
+                task, self.model, optimizer, self.batch, self.precision, self.steps, self.threshold, self.beyond, self.tests
+            )
+            found.append(Run(config, seed))
+        return sorted(found, key=lambda r: (r.config.task.length, r.config.task.inputs), reverse=True)
+
+
+def criteria(result: Result, level: float = 0.05) -> dict[str, Emergence]:
+    """When recall emerged: test accuracy at `level`, and at `level` of the way from guessing to perfect.
+
+    A model that names any value of the context is right once in `pairs`: with fewer than 20 pairs it passes 5% without recall.
+    Three evaluations in a row must be past the mark: accuracy is counted on few hundred sequences.
+    """
+    assert result.curves is not None
+    task = result.run.config.task
+    assert isinstance(task, Recall)
+    guess = 1 / task.pairs
+    step, accuracy = result.curves["step"], result.curves["accuracy"]
+    return {
+        "plain": emergence(step, accuracy, level, "above", hold=3),
+        "corrected": emergence(step, accuracy, guess + level * (1 - guess), "above", hold=3),
+    }
+
+
+def emergence_table(results: Sequence[Result]) -> pd.DataFrame:
+    """A row a run: `plateau` by the chance-corrected criterion, `plain` by the paper's 5%."""
+    rows = []
+    for result in results:
+        task, found = result.run.config.task, criteria(result)
+        assert isinstance(task, Recall)
+        assert result.curves is not None
+        rows.append(
+            {
+                "identity": result.run.identity,
+                **dataclasses.asdict(task),
+                "learning_rate": result.run.config.optimizer.learning_rate,
+                "seed": result.run.seed,
+                "plateau": found["corrected"].time,
+                "censored": found["corrected"].censored,
+                "state": found["corrected"].state,
+                "plain": found["plain"].time,
+                "plain_censored": found["plain"].censored,
+                "accuracy": float(result.curves["accuracy"][-1]),
+                "guess": 1 / task.pairs,
+                "steps": result.steps,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def recall_curves(results: Sequence[Result]) -> pd.DataFrame:
+    """All curves, a row an evaluation."""
+    frames = []
+    for result in results:
+        task = dataclasses.asdict(result.run.config.task)
+        frames.append(curve_frame(result).assign(**task, seed=result.run.seed))
+    return pd.concat(frames, ignore_index=True)
+
+
+def strongest(result: Result, name: str) -> np.ndarray:
+    """A curve of layers and heads: that of the head where it ends highest."""
+    assert result.curves is not None
+    flat = result.curves[name].reshape(len(result.curves["step"]), -1)
+    return flat[:, int(np.argmax(flat[-1]))]
+
+
+def curves_by(axes: Axes, results: Sequence[Result], by: str, curve: str, label: str, legend: bool = True) -> None:
+    """A curve against step, one colour a value of `by`, a line a seed."""
+    values = sorted({getattr(r.run.config.task, by) for r in results})
+    colours = dict(zip(values, shades(len(values)), strict=True))
+    for result in results:
+        assert result.curves is not None
+        colour = colours[getattr(result.run.config.task, by)]
+        axes.plot(result.curves["step"][1:], result.curves[curve][1:], color=colour, lw=1, alpha=0.85)
+    axes.set(xscale="log", xlabel="step")
+    if legend:
+        outside(axes, label, [(f"{value:g}", {"color": colour}) for value, colour in colours.items()])

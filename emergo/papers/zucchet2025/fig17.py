@@ -1,0 +1,144 @@
+"""Figure 17: recall emerges together with attention to the relevant tokens, in two layers at once."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure as Plot
+
+from ..._style import GREY, WIDTH, outside, panel, shades
+from ...engine import Run
+from ...measure import emergence
+from ...studies import Result, provenance_of
+from ...tasks import Recall
+from .._figure import Check, Figure, Outcome
+from .._recall import SMALL, TINY, Training, recall_curves, strongest
+from .._work import Work
+
+PROBES = {
+    "copying": "attention of the\nrelevant value to its key",
+    "selecting": "attention of the query\nto the relevant value",
+    "previous": "attention to the\ntoken before",
+    "induction": "attention to what\nfollowed a token before",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    training: Training
+    rate: float = 1e-4
+    seeds: int = 3
+    pairs: int = 32
+    vocabulary: int = 256
+
+
+def runs(settings: Settings) -> list[Run]:
+    task = Recall(settings.pairs, settings.vocabulary)
+    return settings.training.runs([task], [settings.rate], range(settings.seeds))
+
+
+def holders(result: Result) -> dict[str, int]:
+    """The layer (from 1) whose heads copy and the one whose heads select, at the end, by their strongest head."""
+    assert result.curves is not None
+    return {name: int(np.argmax(result.curves[name][-1].max(-1))) + 1 for name in ("copying", "selecting")}
+
+
+def half_times(result: Result) -> dict[str, float]:
+    """When accuracy and the strongest copying and selecting head are half way from where they begin to where they end."""
+    assert result.curves is not None
+    step = result.curves["step"]
+    found = {name: strongest(result, name) for name in ("copying", "selecting")} | {"accuracy": result.curves["accuracy"]}
+    return {name: emergence(step, c, float(c[0] + c[-1]) / 2, "above", hold=3).time for name, c in found.items()}
+
+
+def make(settings: Settings, work: Work) -> Outcome:
+    results = work.results(runs(settings), curves=True)
+    rows = []
+    for result in results:
+        assert result.curves is not None
+        layers, halves = holders(result), half_times(result)
+        rows.append(
+            {"seed": result.run.seed, "accuracy": float(result.curves["accuracy"][-1])}
+            | {f"{name}_layer": layer for name, layer in layers.items()}
+            | {f"{name}_end": float(result.curves[name][-1].max()) for name in layers}
+            | {f"{name}_half": time for name, time in halves.items()}
+        )
+    table = pd.DataFrame(rows)
+    apart = float(np.max(np.abs(np.log(table["copying_half"].to_numpy() / table["selecting_half"].to_numpy()))))
+    checks = [
+        Check(
+            "copying and selecting attention half way: largest ratio of their times",
+            float(np.exp(apart)),
+            "1: learned at the same time",
+            bool(np.exp(apart) < 1.5),
+        ),
+        Check(
+            "layer that selects less layer that copies, smallest over runs",
+            int((table["selecting_layer"] - table["copying_layer"]).min()),
+            1,
+            bool((table["selecting_layer"] > table["copying_layer"]).all()),
+        ),
+        Check(
+            "attention of the strongest selecting head at the end, smallest over runs",
+            float(table["selecting_end"].min()),
+            "near 1",
+            bool(table["selecting_end"].min() > 0.5),
+        ),
+    ]
+    return Outcome(
+        tables={"runs": table, "curves": recall_curves(results)},
+        plot=draw(results[0]),
+        checks=checks,
+        precision=settings.training.precision,
+        device=provenance_of({"runs": results}),
+    )
+
+
+def draw(result: Result) -> Plot:
+    assert result.curves is not None
+    plot = Plot(figsize=(WIDTH, 4.2), layout="constrained")
+    grid = plot.subplots(2, 3, sharex=True)
+    step, model, task = result.curves["step"], result.run.config.model, result.run.config.task
+    assert isinstance(task, Recall)
+    colours = shades(model.layers)
+    grid[0][0].plot(step[1:], result.curves["accuracy"][1:], color="black", lw=1.2)
+    grid[0][0].axhline(1 / task.pairs, color=GREY, ls=":", lw=0.8)
+    grid[0][0].set(ylabel="test accuracy", ylim=(-0.03, 1.03))
+    panel(grid[0][0], "a", f"{task.pairs} pairs, {task.vocabulary} tokens")
+    grid[1][0].plot(step[1:], result.curves["loss"][1:], color="black", lw=1.2)
+    grid[1][0].set(ylabel="test loss", ylim=(0, None))
+    panel(grid[1][0], "d")
+    places = (grid[0][1], grid[0][2], grid[1][1], grid[1][2])
+    for axes, letter, (name, label) in zip(places, "bcef", PROBES.items(), strict=True):
+        for layer, colour in enumerate(colours):
+            axes.plot(step[1:], result.curves[name][1:, layer], color=colour, lw=1)
+        axes.set(ylabel=label, ylim=(-0.03, 1.03))
+        panel(axes, letter)
+    for axes in grid.flat:
+        axes.set_xscale("log")
+    for axes in grid[1]:
+        axes.set_xlabel("step")
+    outside(grid[0][2], "layer", [(str(i + 1), {"color": colour}) for i, colour in enumerate(colours)])
+    return plot
+
+
+FIGURE = Figure(
+    id="zucchet2025/fig17",
+    shows="recall emerges together with copying and selecting attention",
+    presets={
+        "paper": Settings(Training(beyond=0.3)),
+        "laptop": Settings(
+            Training(SMALL, "fp32", steps=3000, tests=256, beyond=0.5), rate=1e-3, seeds=2, pairs=4, vocabulary=16
+        ),
+        "smoke": Settings(
+            Training(TINY, "fp32", batch=16, steps=200, threshold=0.6, tests=64), rate=1e-2, seeds=1, pairs=3, vocabulary=6
+        ),
+    },
+    make=make,
+    runs=runs,
+    seconds={"paper": 4e5, "laptop": 45, "smoke": 15},
+    shrunk={
+        "laptop": "2 layers, 2 heads, width 64, learning rate 1e-3, 4 pairs of 16 tokens, 2 seeds",
+        "smoke": "width 16, one head, 3 pairs of 6 tokens, one seed",
+    },
+)

@@ -1,0 +1,165 @@
+"""Figure 4: in-context learning emerges in associative recall, later with more pairs and a larger vocabulary."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure as Plot
+
+from ..._style import GREY, WIDTH, outside, shades
+from ...engine import Run
+from ...measure import Law, Published, fit_law
+from ...studies import Result, provenance_of
+from ...tasks import Recall
+from .._figure import Check, Comparison, Figure, Outcome
+from .._recall import SMALL, TINY, Training, curves_by, emergence_table, recall_curves, strongest
+from .._work import Work
+
+LAW = Published("Fig. 4 right", 0.55, {"vocabulary": 0.79, "pairs": 2.25}, 0.982)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    training: Training
+    rates: tuple[float, ...] = (1e-5, 3e-5, 1e-4)
+    """To choose from, by the first seed of each cell (D.3)."""
+    seeds: int = 5
+    pairs: tuple[int, ...] = (8, 16, 32, 64)
+    vocabularies: tuple[int, ...] = (64, 128, 256, 512)
+    vocabulary: int = 256
+    """Of the learning curves."""
+
+    def tasks(self) -> list[Recall]:
+        return [Recall(pairs, size) for pairs in self.pairs for size in self.vocabularies if size > pairs]
+
+
+def runs(settings: Settings) -> list[Run]:
+    """The first seed at every learning rate; the other seeds follow at the best."""
+    return settings.training.runs(settings.tasks(), settings.rates, (0,))
+
+
+def chosen_rates(first: list[Result]) -> dict[Recall, float]:
+    """The learning rate with the shortest plateau of each task; a censored one counts as it stands."""
+    table = emergence_table(first)
+    # Of several that are censored at the same step, the largest rate.
+    ordered = table.sort_values(["censored", "plateau", "learning_rate"], ascending=[True, True, False])
+    best = ordered.groupby(["pairs", "vocabulary"])["learning_rate"].first().to_dict()
+    tasks = dict.fromkeys(r.run.config.task for r in first)
+    return {task: float(best[task.pairs, task.vocabulary]) for task in tasks if isinstance(task, Recall)}
+
+
+def make(settings: Settings, work: Work) -> Outcome:
+    first = work.results(runs(settings), curves=True)
+    best = chosen_rates(first)
+    results = [r for r in first if r.run.config.optimizer.learning_rate == best[r.run.config.task]]  # pyright: ignore[reportArgumentType]
+    more = [
+        run
+        for task, rate in best.items()
+        if settings.seeds > 1
+        for run in settings.training.runs([task], [rate], range(1, settings.seeds))
+    ]
+    results += work.results(more, curves=True) if more else []
+    table = emergence_table(results)
+    law = fit_law(table, x=["vocabulary", "pairs"])
+    means = table.groupby(["vocabulary", "pairs"])["plateau"].mean().unstack()
+    seen = table[~table["censored"]]
+    checks = [
+        Check(
+            "emergence is later with more pairs: smallest ratio of neighbours",
+            float(np.nanmin(means.ffill(axis=1).pct_change(axis=1, fill_method=None) + 1)),
+            "above 1",
+            bool(np.nanmin(means.pct_change(axis=1, fill_method=None)) > 0),
+        ),
+        Check(
+            "and with a larger vocabulary: largest over smallest, mean over pairs",
+            float((means.iloc[-1] / means.iloc[0]).mean()),
+            "above 1",
+            bool((means.iloc[-1] / means.iloc[0]).mean() > 1),
+        ),
+        Check(
+            "accuracy at the end over that of guessing a value of the context, smallest over runs that emerged",
+            float((seen["accuracy"] / seen["guess"]).min()),
+            None,
+            bool((seen["accuracy"] / seen["guess"]).min() > 2),
+            "above 2: it is recall",
+        ),
+    ]
+    at = [r for r in results if r.run.config.task.inputs == settings.vocabulary]
+    return Outcome(
+        tables={"runs": table, "rates": emergence_table(first), "curves": recall_curves(at)},
+        plot=draw(at, table, law, settings),
+        laws=[Comparison.of("chance-corrected 5%", law, table, LAW)],
+        checks=checks,
+        precision=settings.training.precision,
+        device=provenance_of({"first": first, "all": results}),
+    )
+
+
+def draw(shown: list[Result], table: pd.DataFrame, law: Law, settings: Settings) -> Plot:
+    plot = Plot(figsize=(WIDTH, 2.6), layout="constrained")
+    left, middle, right = plot.subplots(1, 3)
+    curves_by(left, shown, "pairs", "loss", "pairs", legend=False)
+    left.set(ylabel="test loss", ylim=(0, None))
+    left.set_title(f"left  {settings.vocabulary} tokens", y=1.16)
+    curves_by(middle, shown, "pairs", "accuracy", "pairs")
+    colours = dict(zip(sorted(settings.pairs), shades(len(settings.pairs)), strict=True))
+    for result in shown:
+        assert result.curves is not None
+        assert isinstance(result.run.config.task, Recall)
+        line = {"color": colours[result.run.config.task.pairs], "lw": 0.9, "ls": ":"}
+        middle.plot(result.curves["step"][1:], strongest(result, "selecting")[1:], **line)
+    middle.set(ylabel="test accuracy; dotted: attention\nof the query to its value", ylim=(-0.03, 1.03))
+    middle.set_title("middle", y=1.16)
+    sizes = sorted(table["vocabulary"].unique())
+    for size, colour in zip(sizes, shades(len(sizes)), strict=True):
+        rows = table[table["vocabulary"] == size]
+        seen, late = rows[~rows["censored"]], rows[rows["censored"]]
+        right.plot(seen["pairs"], seen["plateau"], "o", color=colour, mec="white", mew=0.4, ms=4, zorder=3)
+        right.plot(late["pairs"], late["plateau"], "^", color=colour, mfc="none", ms=5, zorder=3)
+        points = np.geomspace(rows["pairs"].min(), rows["pairs"].max(), 40)
+        right.plot(points, law.predict(pd.DataFrame({"vocabulary": size, "pairs": points})), color=colour, lw=1.2)
+    right.set_xscale("log", base=2)
+    right.set_yscale("log")
+    right.set_xticks(settings.pairs, [f"{pairs}" for pairs in settings.pairs])
+    right.set(xlabel="pairs", ylabel="emergence (steps)")
+    e = law.exponents
+    said = (
+        f"ours: {law.C:.2g} $N_{{tok}}^{{{e['vocabulary']:.2f}}} N_{{pairs}}^{{{e['pairs']:.2f}}}$, $R^2$ = {law.r2:.3f}\n"
+        "published: 0.55 $N_{tok}^{0.79} N_{pairs}^{2.25}$, $R^2$ = 0.982"
+    )
+    right.text(0.0, 1.01, said, transform=right.transAxes, va="bottom", fontsize=6.5, color=GREY)
+    right.set_title("right", y=1.16)
+    outside(right, "tokens", [(f"{s:g}", {"color": c, "marker": "o"}) for s, c in zip(sizes, shades(len(sizes)), strict=True)])
+    return plot
+
+
+FIGURE = Figure(
+    id="zucchet2025/fig4",
+    shows="associative recall emerges, later with more pairs and a larger vocabulary",
+    presets={
+        "paper": Settings(Training()),
+        "laptop": Settings(
+            Training(SMALL, "fp32", steps=3000, tests=256),
+            rates=(1e-3,),
+            seeds=2,
+            pairs=(3, 4, 6),
+            vocabularies=(12, 24),
+            vocabulary=24,
+        ),
+        "smoke": Settings(
+            Training(TINY, "fp32", batch=16, steps=300, threshold=0.6, tests=64),
+            rates=(1e-2,),
+            seeds=1,
+            pairs=(2, 3),
+            vocabularies=(4, 6),
+            vocabulary=6,
+        ),
+    },
+    make=make,
+    runs=runs,
+    seconds={"paper": 3e6, "laptop": 110, "smoke": 30},
+    shrunk={
+        "laptop": "2 layers, 2 heads, width 64, learning rate 1e-3, at most 6 pairs of 24 tokens, 2 seeds",
+        "smoke": "width 16, one head, at most 3 pairs of 6 tokens, one seed",
+    },
+)

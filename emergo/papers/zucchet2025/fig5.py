@@ -1,0 +1,168 @@
+"""Figure 5: repetition speeds recall up on test data without repetition, and may overfit."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure as Plot
+
+from ..._style import GREY, WIDTH
+from ...engine import Run
+from ...measure import emergence
+from ...studies import Result, provenance_of
+from ...tasks import Recall
+from .._figure import Check, Figure, Outcome, Preset
+from .._recall import SMALL, TINY, Training, curves_by, recall_curves
+from .._work import Work
+
+LEVEL = 0.5
+"""Accuracy at which curves are compared: in the middle of the transition."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    training: Training
+    rate: float = 1e-4
+    seeds: int = 3
+    pairs: int = 32
+    vocabulary: int = 256
+    bursts: tuple[float, ...] = (1, 2, 4, 8, 16)
+    """A burst of 1 is no repetition: the query stands in the context once."""
+    repeats: tuple[float, ...] = (0.0, 0.1, 0.2, 0.4, 0.8)
+
+    def parts(self) -> dict[str, list[Run]]:
+        once = Recall(self.pairs, self.vocabulary)
+        in_context = [
+            once if burst == 1 else dataclasses.replace(once, burst=float(burst), placement="chance") for burst in self.bursts
+        ]
+        across = [dataclasses.replace(once, repeat=repeat) for repeat in self.repeats]
+        seeds = range(self.seeds)
+        return {
+            "in_context": self.training.runs(in_context, [self.rate], seeds),
+            "across_samples": self.training.runs(across, [self.rate], seeds),
+        }
+
+
+BY = {"in_context": "burst", "across_samples": "repeat"}
+
+
+def runs(settings: Settings) -> list[Run]:
+    return list({run.identity: run for part in settings.parts().values() for run in part}.values())
+
+
+def training_accuracy(result: Result) -> np.ndarray:
+    """Accuracy on the training distribution: that of the test where nothing is repeated."""
+    assert result.curves is not None
+    return result.curves.get("accuracy_repeated", result.curves["accuracy"])
+
+
+def times(parts: dict[str, list[Result]]) -> pd.DataFrame:
+    """When test and training accuracy pass [`LEVEL`][], a row a run."""
+    rows = []
+    for part, results in parts.items():
+        for result in results:
+            assert result.curves is not None
+            step = result.curves["step"]
+            test = emergence(step, result.curves["accuracy"], LEVEL, "above", hold=3)
+            train = emergence(step, training_accuracy(result), LEVEL, "above", hold=3)
+            rows.append(
+                {
+                    "part": part,
+                    "amount": getattr(result.run.config.task, BY[part]),
+                    "seed": result.run.seed,
+                    "test": test.time,
+                    "test_censored": test.censored,
+                    "train": train.time,
+                    "train_censored": train.censored,
+                    "accuracy": float(result.curves["accuracy"][-1]),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def speed_up(table: pd.DataFrame, part: str, kind: str) -> tuple[float, float]:
+    """The largest gain of repetition over none, and the amount that gives it; a censored run counts as it stands."""
+    means = table[table["part"] == part].groupby("amount")[kind].mean()
+    gains = means.iloc[0] / means.iloc[1:]
+    return float(gains.max()), float(gains.idxmax())
+
+
+def make(settings: Settings, work: Work) -> Outcome:
+    parts = work.by_part(settings.parts(), curves=True)
+    table = times(parts)
+    checks = []
+    for part, published in (("in_context", 4.0), ("across_samples", 2.0)):
+        if part in parts:
+            gain, amount = speed_up(table, part, "test")
+            name = f"largest gain of test emergence by {BY[part]} (at {amount:g})"
+            checks.append(Check(name, gain, f"about {published:g}", bool(published / 1.5 < gain < published * 1.5)))
+    if "in_context" in parts:
+        rows = table[table["part"] == "in_context"].groupby("amount")[["test", "train"]].mean()
+        gap = float(rows["test"].iloc[-1] / rows["train"].iloc[-1])
+        checks.append(Check("test over training emergence at the largest burst", gap, "above 1: overfitting", gap > 1.1))
+    return Outcome(
+        tables={"times": table, "curves": recall_curves(list({r.run.identity: r for p in parts.values() for r in p}.values()))},
+        plot=draw(parts, "accuracy"),
+        checks=checks,
+        precision=settings.training.precision,
+        device=provenance_of(parts),
+    )
+
+
+def draw(parts: dict[str, list[Result]], curve: str) -> Plot:
+    plot = Plot(figsize=(WIDTH * 0.42 * len(parts), 2.5), layout="constrained")
+    titles = {"in_context": ("in-context repetition", "$B$"), "across_samples": ("cross-sample repetition", "$p$")}
+    for axes, (part, results) in zip(plot.subplots(1, len(parts), sharey=True, squeeze=False)[0], parts.items(), strict=True):
+        curves_by(axes, _with(results, curve), BY[part], curve, titles[part][1])
+        task = results[0].run.config.task
+        assert isinstance(task, Recall)
+        axes.axhline(1 / task.pairs, color=GREY, ls=":", lw=0.8)
+        axes.set(ylim=(-0.03, 1.03), ylabel="accuracy, test" if curve == "accuracy" else "accuracy, training distribution")
+        axes.set_title(titles[part][0])
+    return plot
+
+
+def _with(results: Sequence[Result], curve: str) -> list[Result]:
+    """Results that all have that curve; without repetition the training distribution is that of the test."""
+    made = []
+    for result in results:
+        assert result.curves is not None
+        made.append(result._replace(curves={**result.curves, curve: result.curves.get(curve, result.curves["accuracy"])}))
+    return made
+
+
+PRESETS: dict[Preset, Settings] = {
+    "paper": Settings(Training(steps=300_000, beyond=0.1)),
+    "laptop": Settings(
+        Training(SMALL, "fp32", steps=3000, tests=256, beyond=0.1),
+        rate=1e-3,
+        seeds=2,
+        pairs=6,
+        vocabulary=24,
+        bursts=(1, 2, 4),
+        repeats=(0.0, 0.4, 0.8),
+    ),
+    "smoke": Settings(
+        Training(TINY, "fp32", batch=16, steps=200, threshold=0.6, tests=64),
+        rate=1e-2,
+        seeds=1,
+        pairs=3,
+        vocabulary=6,
+        bursts=(1, 2),
+        repeats=(0.0, 0.5),
+    ),
+}
+SHRUNK: dict[Preset, str] = {
+    "laptop": "2 layers, 2 heads, width 64, learning rate 1e-3, 6 pairs of 24 tokens, 2 seeds",
+    "smoke": "width 16, one head, 3 pairs of 6 tokens, one seed",
+}
+FIGURE = Figure(
+    id="zucchet2025/fig5",
+    shows="repetition speeds recall up on test data without repetition, and may overfit",
+    presets=PRESETS,
+    make=make,
+    runs=runs,
+    seconds={"paper": 3e6, "laptop": 110, "smoke": 20},
+    shrunk=SHRUNK,
+)

@@ -19,7 +19,7 @@ def main(out: Path, seconds: float) -> None:
     begun = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     cases = default_cases(jax.default_backend())
-    promised = 2 if jax.default_backend() == "cpu" else 3
+    promised = 3 if jax.default_backend() == "cpu" else 4
     rows = []
     for part, peers in ((cases[:promised], True), (cases[promised:], False)):
         for row in bench_training(part, peers):
@@ -39,6 +39,7 @@ def main(out: Path, seconds: float) -> None:
                     "torch_compile_ms",
                     "ratio",
                     "share_of_floor",
+                    "share_of_drawing",
                     "program_gb",
                 )
             }

@@ -8,8 +8,8 @@ import time
 from typing import Any
 
 
-def torch_model(layers: int, heads: int, length: int, dim: int, width: int = 256, factor: int = 4) -> Any:
-    """The Transformer of zucchet2025, Table 1, on tokens with the indicator as their last feature."""
+def torch_model(layers: int, heads: int, length: int, dim: int, width: int = 256, factor: int = 4, recall: bool = False) -> Any:
+    """The Transformer of zucchet2025, Table 1: on tokens with the indicator as their last feature, or causal, on words."""
     import torch  # pyright: ignore[reportMissingImports]
     from torch import nn  # pyright: ignore[reportMissingImports]
 
@@ -22,14 +22,14 @@ def torch_model(layers: int, heads: int, length: int, dim: int, width: int = 256
         def forward(self, x):
             n, t, _ = x.shape
             q, k, v = (f(x).view(n, t, heads, -1).transpose(1, 2) for f in (self.query, self.key, self.value))
-            mixed = nn.functional.scaled_dot_product_attention(q, k, v)
+            mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=recall)
             x = x + self.out(mixed.transpose(1, 2).reshape(n, t, width))
             return x + self.down(torch.relu(self.up(x)))
 
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.embed = nn.Linear(dim + 1, width)
+            self.embed = nn.Embedding(dim, width) if recall else nn.Linear(dim + 1, width)
             self.blocks = nn.ModuleList(Block() for _ in range(layers))
             self.readout = nn.Linear(width, dim)
             angle = torch.arange(length)[:, None] * torch.exp(torch.arange(0, width, 2) * (-math.log(10_000) / width))
@@ -56,26 +56,48 @@ def torch_batch(length: int, dim: int, batch: int, weights: Any) -> tuple[Any, A
     return torch.cat([tokens, marks], -1), tokens[rows, place] @ weights.T
 
 
+def torch_recall_batch(length: int, vocabulary: int, batch: int, device: Any) -> tuple[Any, Any]:
+    """Pairs of a key and its value by a random permutation, a query, and its value."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    pairs = length // 2
+    values = torch.rand(batch, vocabulary, device=device).argsort(1)
+    keys = torch.rand(batch, vocabulary, device=device).argsort(1)[:, :pairs]
+    context = torch.stack([keys, values.gather(1, keys)], -1).reshape(batch, 2 * pairs)
+    query = keys.gather(1, torch.randint(pairs, (batch, 1), device=device))
+    return torch.cat([context, query], 1), values.gather(1, query)[:, 0]
+
+
 def torch_seconds(
-    layers: int, heads: int, length: int, dim: int, batch: int = 32, compiled: bool = False, seconds: float = 3.0
+    layers: int,
+    heads: int,
+    length: int,
+    dim: int,
+    batch: int = 32,
+    compiled: bool = False,
+    seconds: float = 3.0,
+    recall: bool = False,
 ) -> float:
     """Seconds a step of the plain loop takes, or of the loop under `torch.compile`: the median of blocks of ten steps."""
     import torch  # pyright: ignore[reportMissingImports]
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
-    model = torch_model(layers, heads, length, dim).to(device)
+    model = torch_model(layers, heads, length, dim, recall=recall).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     weights = torch.randn(dim, dim, device=device) / math.sqrt(dim)
 
     def loss_of(tokens, target):
+        if recall:
+            return torch.nn.functional.cross_entropy(model(tokens), target)
         return 0.5 * ((model(tokens) - target) ** 2).sum(-1).mean()
 
     if compiled:
         loss_of = torch.compile(loss_of)
 
     def step() -> None:
-        loss = loss_of(*torch_batch(length, dim, batch, weights))
+        data = torch_recall_batch(length, dim, batch, device) if recall else torch_batch(length, dim, batch, weights)
+        loss = loss_of(*data)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -9,13 +9,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
+from .._random import fold_in
 from ..engine import Config, Precision, Run, Shape, step_operations
 from ..engine._cost import compile_chunk, memory_of
 from ..engine._program import insert
 from ..engine._shape import products, start
 from ..models import Transformer
-from ..tasks import SingleLocation
+from ..tasks import Recall, SingleLocation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,11 +28,16 @@ class Case:
     heads: int
     length: int
     dim: int
+    """In recall the number of tokens, and `length` is twice that of the pairs and one more."""
     runs: int
     precision: Precision
+    recall: bool = False
 
     @property
     def config(self) -> Config:
+        if self.recall:
+            model = Transformer(layers=self.layers, heads=self.heads, mask="causal")
+            return Config(Recall(self.length // 2, self.dim), model, precision=self.precision)
         task = SingleLocation(self.length, self.dim, position="random", indicator=True, special="draw")
         return Config(task, Transformer(layers=self.layers, heads=self.heads), precision=self.precision)
 
@@ -38,10 +45,11 @@ class Case:
 def default_cases(platform: str) -> list[Case]:
     """The rows that are promised first, then how cost grows with length, dim, layers and number of runs."""
     if platform == "cpu":
-        first = [Case(2, 4, 64, 16, 4, "fp32"), Case(1, 1, 64, 16, 8, "fp32")]
+        first = [Case(2, 4, 64, 16, 4, "fp32"), Case(1, 1, 64, 16, 8, "fp32"), Case(4, 4, 65, 256, 2, "fp32", recall=True)]
         grown = [Case(2, 4, 64, 16, 1, "fp32"), Case(2, 4, 128, 16, 4, "fp32"), Case(2, 4, 64, 64, 4, "fp32")]
         return first + grown + [Case(4, 4, 64, 16, 4, "fp32"), Case(1, 1, 64, 16, 32, "fp32"), Case(1, 1, 256, 64, 8, "fp32")]
     first = [Case(2, 4, 256, 64, 64, "bf16"), Case(1, 1, 256, 64, 128, "bf16"), Case(2, 4, 256, 64, 20, "tf32")]
+    first += [Case(4, 4, 65, 256, 64, "bf16", recall=True)]
     grown = [Case(1, 1, 256, 64, 16, "bf16"), Case(2, 4, 64, 64, 64, "bf16"), Case(2, 4, 256, 64, 16, "bf16")]
     more = [Case(2, 4, 512, 64, 64, "bf16"), Case(2, 4, 256, 128, 64, "bf16"), Case(4, 4, 256, 64, 32, "bf16")]
     return first + grown + more + [Case(2, 4, 256, 64, 20, "fp32")]
@@ -90,6 +98,32 @@ def step_seconds(case: Case, seconds: float = 3.0) -> tuple[float, int]:
     return times[1], program.bytes
 
 
+def sample_seconds(case: Case, steps: int = 200) -> float:
+    """Seconds a step's data take to draw for one run, in a stack of `case.runs`: the same draws, and nothing done with them."""
+    shape = Shape.of([case.config])
+    slot = start(shape, Run(case.config, 0))
+
+    @jax.jit
+    def draw(seeds: Array) -> Array:
+        def one(seed: Array) -> Array:
+            def body(i: Array, total: Array) -> Array:
+                data: Any = shape.hull.sample(fold_in(fold_in(slot.stream, seed), i), shape.batch, slot.truth, slot.traits)  # pyright: ignore[reportArgumentType]
+                return total + sum(jnp.sum(part.astype(jnp.float32)) for part in jax.tree.leaves(data))
+
+            return jax.lax.fori_loop(0, steps, body, jnp.float32(0))
+
+        return jax.vmap(one)(seeds)
+
+    seeds = jnp.arange(case.runs)
+    draw(seeds).block_until_ready()
+    times = []
+    for _ in range(3):
+        begun = time.perf_counter()
+        draw(seeds).block_until_ready()
+        times.append(time.perf_counter() - begun)
+    return sorted(times)[1] / steps / case.runs
+
+
 def bench_training(
     cases: Sequence[Case] | None = None, peers: bool = True, note: Callable[[str], None] = lambda text: None
 ) -> Iterator[dict[str, Any]]:
@@ -102,12 +136,12 @@ def bench_training(
     """
     cases = default_cases(jax.default_backend()) if cases is None else cases
     rates: dict[str, float] = {}
-    plain: dict[tuple[int, int, int, int], dict[str, float | None]] = {}
+    plain: dict[tuple[int, int, int, int, bool], dict[str, float | None]] = {}
     for case in cases:
         note(f"{case}")
         if case.precision not in rates:
             rates[case.precision] = matrix_rate(case.precision)
-        size = (case.layers, case.heads, case.length, case.dim)
+        size = (case.layers, case.heads, case.length, case.dim, case.recall)
         try:
             ours, used = step_seconds(case)
         except MemoryError as error:
@@ -127,6 +161,7 @@ def bench_training(
             "ratio_compile": _over(theirs.get("compiled"), ours),
             "floor_ms": 1e3 * floor,
             "share_of_floor": floor / ours,
+            "share_of_drawing": sample_seconds(case) / ours,
             "matrix_tflops": rates[case.precision] / 1e12,
             "program_gb": used / 1e9,
             "device": jax.devices()[0].device_kind,
@@ -141,12 +176,12 @@ def _over(theirs: float | None, ours: float) -> float | None:
     return None if theirs is None else theirs / ours
 
 
-def _peers(layers: int, heads: int, length: int, dim: int) -> dict[str, float | None]:
+def _peers(layers: int, heads: int, length: int, dim: int, recall: bool) -> dict[str, float | None]:
     if importlib.util.find_spec("torch") is None:
         return {}
     from ._peer import torch_seconds
 
-    found: dict[str, float | None] = {"plain": torch_seconds(layers, heads, length, dim), "compiled": None}
+    found: dict[str, float | None] = {"plain": torch_seconds(layers, heads, length, dim, recall=recall), "compiled": None}
     with contextlib.suppress(Exception):  # a compiler may be missing; the plain peer is the one that counts
-        found["compiled"] = torch_seconds(layers, heads, length, dim, compiled=True)
+        found["compiled"] = torch_seconds(layers, heads, length, dim, compiled=True, recall=recall)
     return found

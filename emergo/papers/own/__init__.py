@@ -1,6 +1,6 @@
 """Figures of our own."""
 
-from . import closed_form, reduction
+from . import closed_form, escape, reduction
 
-FIGURES = (reduction.FIGURE, closed_form.FIGURE)
+FIGURES = (reduction.FIGURE, closed_form.FIGURE, escape.FIGURE)
 __all__ = ["FIGURES"]

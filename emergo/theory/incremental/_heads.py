@@ -72,15 +72,18 @@ def loss(heads: Heads, delta: Target) -> Float[Array, ""]:
     return 0.5 * jnp.sum(residual(heads, delta) ** 2)
 
 
-def pull(head: Heads, rest: Float[Array, "groups length"], flow: Flow) -> Heads:
-    """The velocity of heads in a given residual `rest`: of one, or of many, each on its own."""
+def pull(head: Heads, rest: Float[Array, "groups length"], on_logits: bool | Array) -> Heads:
+    """The velocity of heads in a given residual `rest`: of one, or of many, each on its own.
+
+    `on_logits` is the flow as a number, so that one compiled program serves both.
+    """
     s = attention(head)
     gain = jnp.sum(head.values[..., :, None] * rest, -2)  # R^T V
-    if flow == "logit":
-        gain = s * (gain - jnp.sum(s * gain, -1, keepdims=True))
+    gain = jnp.where(on_logits, s * (gain - jnp.sum(s * gain, -1, keepdims=True)), gain)
     return Heads(jnp.sum(rest * s[..., None, :], -1), gain)
 
 
 def velocity(heads: Heads, delta: Target, flow: Flow = "logit") -> Heads:
     """How the heads move. In the logit flow it is minus the gradient of [`emergo.theory.incremental.loss`][]."""
-    return pull(heads, residual(heads, delta), flow)
+    check_flow(flow)
+    return pull(heads, residual(heads, delta), flow == "logit")

@@ -16,7 +16,7 @@ from .._cells import Numbers
 from .._flow import COMPILER
 from .._precision import float64
 from ._closed_form import check_heads
-from ._heads import Flow, Heads, attention, check_flow, loss, pull, start, target, velocity
+from ._heads import Flow, Heads, attention, check_flow, loss, pull, residual, start, target
 
 # Heads that differ by 1e-12 take the same steps, so that the errors of the solver are the same for all of them and their
 # differences are right far below the tolerance.
@@ -54,8 +54,8 @@ def _solve(field, y0, times: Float[Array, " times"], observe):
     )
 
 
-@partial(jax.jit, static_argnames=("heads", "flow"), compiler_options=COMPILER)
-def _follow(heads: int, flow: Flow, delta, times, scales, seeds):
+@partial(jax.jit, static_argnames=("heads",), compiler_options=COMPILER)
+def _follow(heads: int, on_logits, delta, times, scales, seeds):
     # Each head is an array of its own for the solver: its products over an array of all would round equal heads differently.
     def apart(y: Heads) -> list[Heads]:
         return [Heads(*(a[k] for a in y)) for k in range(heads)]
@@ -67,9 +67,13 @@ def _follow(heads: int, flow: Flow, delta, times, scales, seeds):
         whole = together(y)
         return whole.values, attention(whole), loss(whole, delta)
 
+    def field(y: list[Heads]) -> list[Heads]:
+        whole = together(y)
+        return apart(pull(whole, residual(whole, delta), on_logits))
+
     def one(scale, seed):
         first = apart(start(heads, delta, scale, seed))
-        found = _solve(lambda y: apart(velocity(together(y), delta, flow)), first, times, observe)
+        found = _solve(field, first, times, observe)
         return found.result == diffrax.RESULTS.successful, found.ys
 
     return jax.vmap(one)(scales, seeds)
@@ -102,7 +106,7 @@ def trajectory(
     if not (np.isfinite(scales) & (scales >= 0)).all():
         raise InputError("scale must be finite and not negative")
     with float64():
-        done, columns = _follow(heads, flow, delta, found, scales.ravel(), seeds.ravel())
+        done, columns = _follow(heads, flow == "logit", delta, found, scales.ravel(), seeds.ravel())
     if not np.all(done):
         raise InputError(f"times reach too far: over {_MOST_STEPS} steps are needed; ask for earlier times")
     values, seen, losses = (np.asarray(c).reshape(*scales.shape, *c.shape[1:]) for c in columns)
@@ -122,8 +126,8 @@ class Growth(NamedTuple):
     loss: Float[np.ndarray, " times"]
 
 
-@partial(jax.jit, static_argnames=("heads", "flow"), compiler_options=COMPILER)
-def _grow(heads: int, flow: Flow, delta, times, direction):
+@partial(jax.jit, compiler_options=COMPILER)
+def _grow(heads, on_logits, delta, times, direction):
     def common(head: Heads) -> Float[Array, "groups length"]:
         return delta - heads * head.values[:, None] * attention(head)[None, :]
 
@@ -131,7 +135,7 @@ def _grow(heads: int, flow: Flow, delta, times, direction):
         head, difference, _ = y
         rest = common(head)
         # The residual is the same for all heads and, to first order, a difference that sums to 0 does not change it.
-        moved, change = jax.jvp(lambda h: pull(h, rest, flow), (head,), (difference,))
+        moved, change = jax.jvp(lambda h: pull(h, rest, on_logits), (head,), (difference,))
         rate = sum(jnp.sum(a * b) for a, b in zip(difference, change, strict=True))
         return moved, jax.tree.map(lambda c, d: c - rate * d, change, difference), rate
 
@@ -159,7 +163,7 @@ def growth(
     found, delta = _check_times(times), target(groups, length)
     with float64():
         direction = start(1, delta, 1.0, seed).logits[0]
-        done, columns = _grow(heads, flow, delta, found, direction - direction.mean())
+        done, columns = _grow(heads, flow == "logit", delta, found, direction - direction.mean())
     if not done:
         raise InputError(f"times reach too far: over {_MOST_STEPS} steps are needed; ask for earlier times")
     return Growth(found, *(np.asarray(c) for c in columns))

@@ -39,7 +39,7 @@ class Attended(NamedTuple):
     """What the plain forward returns."""
 
     logits: Float[Array, "n length vocabulary"]
-    attention: Float[Array, "layers n heads length length"]
+    attention: Float[Array, "n layers heads length length"]
     """Weights from each position (fourth axis) to each (fifth)."""
 
 
@@ -150,7 +150,7 @@ class MinimalAttention:
             maps.append(jnp.swapaxes(attention, 0, 1))
             values = jnp.einsum("nic,hco->hnio", x, layer.value, precision="highest")
             x = jnp.sum(jnp.einsum("hnti,hnio->hnto", attention, values, precision="highest"), 0)
-        return Attended(x, jnp.stack(maps))
+        return Attended(x, jnp.stack(maps, axis=1))
 
     def answer(
         self, parameters: MinimalParameters, tokens: Int[Array, "n length"], last: int

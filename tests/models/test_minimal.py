@@ -47,7 +47,7 @@ def test_the_fast_forward_and_its_gradient_are_the_plain_ones(options):
 def test_attention_is_causal_and_sums_to_one():
     model, parameters, tokens = case(context=2)
     maps = np.asarray(jax.jit(model.forward)(parameters, tokens).attention)
-    assert maps.shape == (1, 7, 3, 6, 6)
+    assert maps.shape == (7, 1, 3, 6, 6)
     np.testing.assert_allclose(maps.sum(-1), 1, rtol=1e-5)
     behind = np.arange(6)[:, None] - np.arange(6)
     assert (maps[..., (behind < 0) | (behind > 1)] == 0).all()

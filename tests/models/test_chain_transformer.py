@@ -75,10 +75,10 @@ def test_the_start_and_the_sizes_of_the_paper():
     assert shapes.encode.shape == (50, 255)
     assert shapes.blocks[0].up.weight.shape == (255, 64)
     assert shapes.decode.weight.shape == (255, 50)
-    for sizes in ({"vocabulary": 4, "width": 6}, {"vocabulary": 6, "width": 4}):
+    for sizes in ({}, {"vocabulary": 10}):
         encode = np.asarray(jax.jit(ChainTransformer(**(SMALL | sizes)).init)(jax.random.key(0)).encode)
         gram = encode @ encode.T if encode.shape[0] < encode.shape[1] else encode.T @ encode
-        np.testing.assert_allclose(gram, np.eye(4), atol=1e-5)
+        np.testing.assert_allclose(gram, np.eye(min(encode.shape)), atol=1e-5)
 
 
 @pytest.mark.parametrize(

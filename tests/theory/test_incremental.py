@@ -149,7 +149,7 @@ def test_leading_rates(flow):
 def test_growth_on_the_symmetric_plateau(flow):
     """Unequal groups and positions outside all of them: attention, rate and the square of the logarithm, as derived."""
     groups, heads, length = Groups((2, 1, 1), 1.5), 4, 6
-    found = inc.growth(groups, np.geomspace(1e-2, 3e4, 400), heads, length, flow)
+    found = inc.growth(groups, np.geomspace(1e-2, 2e4, 400), heads, length, flow)
     late = found.time > 1e4
     formula = inc.cooperation(groups, length, heads, found.time[late], flow)
     for k, position in enumerate((2, 3)):
@@ -177,7 +177,7 @@ def test_escape_with_two_groups_is_the_printed_formula():
 @pytest.mark.slow
 @pytest.mark.parametrize("flow", FLOWS)
 def test_the_first_stage_of_long_sequences(flow):
-    groups, length, heads = Groups((2, 1), 1.8), 400, 3
+    groups, length, heads = Groups((2, 1), 1.8), 400, 2
     expected = inc.first_stage(groups, length, heads, flow)
     path = inc.trajectory(groups, np.linspace(0, 1.2 * expected, 200), heads, length, flow, scale=0.0)
     # Corrections are of order 1/T in the logit flow and 1/sqrt(T) in the other.

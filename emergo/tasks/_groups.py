@@ -48,9 +48,11 @@ class Groups:
             raise unknown("end of the strongest group", str(self.strongest), get_args(Strongest))
         if self.weights is None:
             return
+        if not isinstance(self.weights, tuple) or not all(isinstance(w, tuple) for w in self.weights):
+            raise InputError(f"weights must be a tuple with one tuple a group, got {self.weights!r}")
         if tuple(len(w) for w in self.weights) != self.spans:
             raise InputError(f"weights must have one number a position of each group, spans {self.spans}, got {self.weights!r}")
-        if not all(math.isfinite(a) and a > 0 for w in self.weights for a in w):
+        if not all(isinstance(a, float | int) and math.isfinite(a) and a > 0 for w in self.weights for a in w):
             raise InputError(f"weights must be finite and positive, got {self.weights!r}")
 
     @property

@@ -80,6 +80,8 @@ def test_the_settings_of_the_paper():
         ({"strongest": "nearest"}, "unknown end of the strongest group 'nearest'; did you mean near"),
         ({"weights": ((1.0,), (1.0,), (1.0,))}, "weights must have one number a position"),
         ({"spans": (2,), "weights": ((1.0, -1.0),)}, "weights must be finite and positive"),
+        ({"spans": (1,), "weights": (("much",),)}, "weights must be finite and positive"),
+        ({"spans": (1,), "weights": ([1.0],)}, "weights must be a tuple with one tuple a group"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 from .._errors import unknown
-from . import own, zucchet2025
+from . import own, yuksel2026, zucchet2025
 from ._figure import Check, Comparison, Figure, Outcome, Preset, made_preset, run_figure, seconds_needed, work_for
 from ._probe import toy_probe
 
-FIGURES: Mapping[str, Figure] = {f.id: f for f in (*zucchet2025.FIGURES, *own.FIGURES)}
+FIGURES: Mapping[str, Figure] = {f.id: f for f in (*zucchet2025.FIGURES, *yuksel2026.FIGURES, *own.FIGURES)}
 
 
 def find_figure(id: str) -> Figure:

@@ -1,5 +1,6 @@
-"""What should happen: the loss, flows and closed forms of zucchet2025, in float64."""
+"""What should happen, in float64: the loss, flows and closed forms of zucchet2025; those of yuksel2026 are in `incremental`."""
 
+from . import incremental
 from ._cells import Cell, cells, grid
 from ._closed_form import Flow, escape_time, leading_rate, logit_speed, predicted_plateau, repeat_factor
 from ._describe import describe_cell
@@ -32,6 +33,7 @@ __all__ = [
     "grid",
     "growth_rate",
     "hessian",
+    "incremental",
     "late_hessian",
     "leading_rate",
     "linear_solution",

@@ -1,6 +1,6 @@
 """Figures of our own."""
 
-from . import closed_form, offset, precision, reduction
+from . import closed_form, escape, offset, precision, reduction
 
-FIGURES = (reduction.FIGURE, closed_form.FIGURE, offset.FIGURE, precision.FIGURE)
+FIGURES = (reduction.FIGURE, closed_form.FIGURE, offset.FIGURE, precision.FIGURE, escape.FIGURE)
 __all__ = ["FIGURES"]

@@ -1,0 +1,135 @@
+r"""Stages of a curve that falls in steps: where each plateau ends and the next drop begins (yuksel2026).
+
+The curve is seen on logarithms of both axes, where a stage is as wide late as early. Its speed
+$-\mathrm d\log y/\mathrm d\log t$ has a peak in every drop and a valley on every plateau. The *onset* of a drop is where the
+tangent at its steepest point meets the level of the plateau before it, so that it does not depend on a threshold.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+from scipy.ndimage import gaussian_filter1d
+from scipy.signal import find_peaks
+
+from .._errors import InputError
+from ._emergence import Series
+
+_POINTS = 1000
+
+
+class Drop(NamedTuple):
+    """One fall of a curve and the plateau before it."""
+
+    onset: float
+    """The step at which the plateau ends."""
+    steepest: float
+    """The step at which the curve falls fastest, on logarithms."""
+    level: float
+    """The value on the plateau before, where the curve is flattest; for the first drop, the first value."""
+    after: float
+    """The value on the plateau after; for the last drop, the last value."""
+
+
+class Boundary(NamedTuple):
+    """The end of a plateau over several runs."""
+
+    step: float
+    """Geometric mean of the onsets."""
+    low: float
+    """A 95% interval of that mean, from Student's t on logarithms; NaN with fewer than two runs."""
+    high: float
+    runs: int
+    """How many runs show as many stages as most do, and so are in it."""
+    of: int
+    """How many runs there are."""
+
+
+def find_stages(
+    step: Series, value: Series, *, floor: float = 0.01, smooth: float = 0.05, depth: float = 0.5, least: float = 0.15
+) -> list[Drop]:
+    """The drops of a curve, in order. A curve that falls without a plateau in between is one drop.
+
+    **Arguments:**
+
+    - `step`: increasing, not negative; step 0 has no logarithm and only counts for the first level.
+    - `value`: a loss above its floor (excess loss, KL): 0 is the best there is.
+    - `floor`: values below this share of the largest are not told apart: the exponential approach to 0 is not a stage.
+    - `smooth`: width of the Gaussian that the speed is smoothed with, in units of log step.
+    - `depth`: a plateau is where the speed is below 1 - `depth` of that in the smaller of the drops beside it.
+    - `least`: a drop must lower the logarithm of the value by this much.
+    """
+    step, value = np.asarray(step, np.float64), np.asarray(value, np.float64)
+    if step.ndim != 1 or step.shape != value.shape or len(step) < 3:
+        raise InputError(f"step and value must be two series of one length, at least 3, got {step.shape} and {value.shape}")
+    if not np.isfinite(value).all() or not np.isfinite(step).all() or (np.diff(step) <= 0).any() or step[0] < 0:
+        raise InputError("steps must be finite, increasing and not negative, and values finite")
+    if not (0 < floor < 1 and smooth > 0 and 0 < depth < 1 and least > 0):
+        raise InputError("floor and depth must be between 0 and 1, smooth and least positive")
+    if value.max() <= 0:
+        return []
+    seen = step > 0
+    x = np.log(step[seen])
+    height = floor * value.max()
+    grid, y = _averaged(x, np.log(np.maximum(value[seen], 0) + height))
+    width = smooth / (grid[1] - grid[0])
+    y = gaussian_filter1d(y, width, mode="nearest")
+    speed = np.maximum(-np.gradient(y, grid), 0)
+
+    # Beyond both ends nothing moves, so that a drop at the edge is a peak too.
+    peaks, found = find_peaks(np.pad(speed, 1), prominence=1e-12)
+    kept = [int(p) - 1 for p, q in zip(peaks, found["prominences"], strict=True) if q >= depth * speed[p - 1]]
+
+    def plateaus() -> list[int]:
+        return [0, *(a + int(np.argmin(speed[a:b])) for a, b in pairwise(kept)), len(grid) - 1]
+
+    while kept:
+        falls = [y[a] - y[b] for a, b in pairwise(plateaus())]
+        if min(falls) >= least:
+            break
+        kept.pop(int(np.argmin(falls)))
+    if not kept:
+        return []
+    flats = plateaus()
+    levels = np.exp(y[flats]) - height
+    levels[0], levels[-1] = value[0], value[-1]
+    drops = []
+    for i, peak in enumerate(kept):
+        back = (y[flats[i]] - y[peak]) / speed[peak]
+        onset = np.clip(grid[peak] - back, grid[flats[i]], grid[peak])
+        drops.append(Drop(float(np.exp(onset)), float(np.exp(grid[peak])), float(levels[i]), float(levels[i + 1])))
+    return drops
+
+
+def _averaged(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The curve on an even grid: in each cell the mean of the straight lines between evaluations, so that none is left out."""
+    edges = np.linspace(x[0], x[-1], _POINTS + 1)
+    every = np.union1d(x, edges)
+    lines = np.interp(every, x, y)
+    area = np.append(0, np.cumsum(np.diff(every) * (lines[1:] + lines[:-1]) / 2))
+    return (edges[1:] + edges[:-1]) / 2, np.diff(np.interp(edges, every, area)) / np.diff(edges)
+
+
+def stage_boundaries(runs: Sequence[Sequence[Drop]]) -> list[Boundary]:
+    """The ends of the plateaus between the stages of several runs: the onsets of all drops but the first.
+
+    Runs that show another number of stages than most are left out and counted. Of numbers that are as frequent, the largest is
+    taken.
+    """
+    if not runs:
+        raise InputError("there is no run to find boundaries in")
+    counts = Counter(len(run) for run in runs)
+    usual = max(counts, key=lambda n: (counts[n], n))
+    chosen = np.log([[drop.onset for drop in run[1:]] for run in runs if len(run) == usual])
+    found = []
+    for onsets in chosen.T:
+        mean, n = float(onsets.mean()), len(onsets)
+        half = math.nan
+        if n > 1:
+            half = float(stats.t.ppf(0.975, n - 1) * onsets.std(ddof=1) / math.sqrt(n))
+        found.append(Boundary(math.exp(mean), math.exp(mean - half), math.exp(mean + half), n, len(runs)))
+    return found

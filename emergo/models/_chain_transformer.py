@@ -1,0 +1,143 @@
+"""The full Transformer of yuksel2026: post-norm blocks on tokens, with learned positions and dropout.
+
+It is not an option of `Transformer`, which reads vectors and answers at one position: here tokens come in, and the last
+positions are all compared.
+"""
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from .._errors import InputError, check_numbers
+from .._random import Key, fold_in, normals, raw, uniform
+from ._minimal import Attended, visible
+from ._transformer import Linear, Scale
+
+
+class ChainBlock(NamedTuple):
+    query: Float[Array, "width width"]
+    key: Float[Array, "width width"]
+    value: Float[Array, "width width"]
+    out: Float[Array, "width width"]
+    norms: tuple[Scale, Scale]
+    """After the attention and after the MLP."""
+    up: Linear
+    down: Linear
+
+
+class ChainParameters(NamedTuple):
+    encode: Float[Array, "vocabulary width"]
+    positions: Float[Array, "length width"]
+    blocks: tuple[ChainBlock, ...]
+    decode: Linear
+
+
+@dataclasses.dataclass(frozen=True)
+class ChainTransformer:
+    """The options; the defaults are the paper's. Parameters are separate: `init` draws them.
+
+    **Arguments:**
+
+    - `length`: how many positions are read: for a [`emergo.tasks.MarkovChain`][] one fewer than its sequences have.
+    - `vocabulary`, `heads`, `width`, `hidden`, `layers`: sizes; heads share the width.
+    - `dropout`: on attention weights, on what attention and MLP add, and on the MLP's hidden features (where PyTorch's encoder
+      layer has it); in force where a key is given.
+    - `context`: how many positions a query sees, itself among them; None: all before it. With one layer this is the
+      context-restricted predictor; with more, a window reaches further back by each layer.
+
+    The encoder starts orthogonal. Of the rest the starts are not known; here they are PyTorch's: maps uniform in ±1/√inputs,
+    positions N(0, 1). Products have the precision that is in force (`jax.default_matmul_precision`).
+    """
+
+    length: int
+    vocabulary: int = 50
+    heads: int = 3
+    width: int = 255
+    hidden: int = 64
+    layers: int = 1
+    dropout: float = 0.1
+    context: int | None = None
+
+    def __post_init__(self) -> None:
+        names = ("length", "vocabulary", "heads", "width", "hidden", "layers", *(() if self.context is None else ("context",)))
+        for name in names:
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+        check_numbers(self)
+        if self.width % self.heads:
+            raise InputError(f"heads must divide width, got {self.heads} heads with width {self.width}")
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"dropout must be in [0, 1), got {self.dropout!r}")
+
+    def init(self, key: Array) -> ChainParameters:
+        key, width = raw(key), self.width
+
+        def draw(place: int, inputs: int, outputs: int) -> Array:
+            return (2 * uniform(fold_in(key, place), inputs, outputs) - 1) / math.sqrt(inputs)
+
+        def linear(place: int, inputs: int, outputs: int) -> Linear:
+            bias = (2 * uniform(fold_in(key, place), 1, outputs)[0] - 1) / math.sqrt(inputs)
+            return Linear(draw(place + 1, inputs, outputs), bias)
+
+        def block(first: int) -> ChainBlock:
+            query, keys, value, out = (draw(first + i, width, width) for i in range(4))
+            scale = Scale(jnp.ones(width, jnp.float32), jnp.zeros(width, jnp.float32))
+            up, down = linear(first + 4, width, self.hidden), linear(first + 6, self.hidden, width)
+            return ChainBlock(query, keys, value, out, (scale, scale), up, down)
+
+        tall = normals(fold_in(key, 0), 1, max(self.vocabulary, width), min(self.vocabulary, width))[0]
+        q, r = jnp.linalg.qr(tall)
+        q = q * jnp.sign(jnp.diagonal(r))
+        encode = q if self.vocabulary >= width else q.T
+        positions = normals(fold_in(key, 1), 1, self.length, width)[0]
+        blocks = tuple(block(4 + 8 * i) for i in range(self.layers))
+        return ChainParameters(encode, positions, blocks, linear(2, width, self.vocabulary))
+
+    def forward(self, parameters: ChainParameters, tokens: Int[Array, "n length"], key: Array | None = None) -> Attended:
+        """Logits at all positions and every attention map; with dropout if a key is given."""
+        x, maps = self._embed(parameters, tokens), []
+        for i, block in enumerate(parameters.blocks):
+            x, attention = self._block(block, x, self.length, _place(key, i))
+            maps.append(attention)
+        return Attended(parameters.decode(x), jnp.stack(maps, axis=1))
+
+    def answer(
+        self, parameters: ChainParameters, tokens: Int[Array, "n length"], last: int, key: Array | None = None
+    ) -> Float[Array, "n last vocabulary"]:
+        """Logits at the `last` positions: the last block has no other queries."""
+        x = self._embed(parameters, tokens)
+        for i, block in enumerate(parameters.blocks):
+            x, _ = self._block(block, x, last if i == self.layers - 1 else self.length, _place(key, i))
+        return parameters.decode(x)
+
+    def _embed(self, parameters: ChainParameters, tokens: Int[Array, "n length"]) -> Float[Array, "n length width"]:
+        return parameters.encode[tokens] + parameters.positions
+
+    def _block(
+        self, block: ChainBlock, x: Float[Array, "n length width"], last: int, key: Key | None
+    ) -> tuple[Float[Array, "n last width"], Float[Array, "n heads last length"]]:
+        split = (self.heads, self.width // self.heads)
+        asked = x[:, self.length - last :]
+        q, k, v = ((a @ m).reshape(*a.shape[:2], *split) for a, m in ((asked, block.query), (x, block.key), (x, block.value)))
+        scores = jnp.einsum("nqhs,nkhs->nhqk", q, k) / math.sqrt(split[1])
+        seen = visible(self.length, self.context)[self.length - last :]
+        attention = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), -1)
+        mixed = jnp.einsum("nhqk,nkhs->nqhs", self._drop(attention, key, 0), v)
+        x = block.norms[0](asked + self._drop(mixed.reshape(asked.shape) @ block.out, key, 1))
+        hidden = self._drop(jax.nn.relu(block.up(x)), key, 2)
+        return block.norms[1](x + self._drop(block.down(hidden), key, 3)), attention
+
+    def _drop(self, x: Float[Array, "*rows columns"], key: Key | None, place: int) -> Float[Array, "*rows columns"]:
+        if key is None or not self.dropout:
+            return x
+        chance = uniform(fold_in(key, place), math.prod(x.shape[:-1]), x.shape[-1]).reshape(x.shape)
+        return jnp.where(chance < self.dropout, 0, x / (1 - self.dropout))
+
+
+def _place(key: Array | None, layer: int) -> Key | None:
+    return None if key is None else fold_in(raw(key), layer)

@@ -1,0 +1,72 @@
+"""Attention per group, similarity, competition and cooperation, where the answer is known."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emergo._errors import InputError
+from emergo.measure import division, group_mass, head_similarity, lag_attention
+from emergo.tasks import Groups
+
+
+def test_lags_of_a_map():
+    """A map whose entry from i to j is 10 i + j: a lag's mean is over the diagonal below."""
+    table = 10.0 * np.arange(5)[:, None] + np.arange(5)
+    found = lag_attention(np.stack([table, -table]), 3)
+    expected = [np.mean([11 * i - lag for i in (2, 3, 4)]) for lag in range(3)]
+    np.testing.assert_allclose(found, [expected, np.negative(expected)])
+    np.testing.assert_allclose(lag_attention(table, 1, first=4), [44.0])
+    with pytest.raises(InputError, match="window 6"):
+        lag_attention(table, 6)
+    with pytest.raises(InputError, match="from position 5"):
+        lag_attention(table, 2, first=5)
+
+
+def test_mass_of_groups():
+    weights = np.array([[0.1, 0.2, 0.3, 0.15, 0.25]])
+    np.testing.assert_allclose(group_mass(weights, Groups((1, 2)).members), [[0.1, 0.5]])
+    np.testing.assert_allclose(group_mass(weights, Groups((2, 2), stride=1).members), [[0.3, 0.5]])  # a shared position
+    with pytest.raises(InputError, match="groups reach over 6 positions, attention over 5"):
+        group_mass(weights, Groups().members)
+
+
+def test_similarity():
+    same = np.tile([0.2, 0.5, 0.3], (3, 1))
+    assert head_similarity(same) == pytest.approx(1)
+    assert head_similarity(np.eye(3)) == pytest.approx(0)
+    two_of_three = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    assert head_similarity(two_of_three) == pytest.approx(1 / 3)
+    assert head_similarity(np.stack([same, np.eye(3)])).shape == (2,)
+    with pytest.raises(InputError, match="at least 2"):
+        head_similarity(same[:1])
+
+
+def test_division_at_its_corners():
+    corners = {
+        "competition": np.tile([1.0, 0.0, 0.0], (3, 1)),
+        "cooperation": np.eye(3),
+        "indecision": np.full((3, 3), 1 / 3),
+    }
+    for name, mass in corners.items():
+        found = division(mass)
+        for part in found._fields:
+            assert float(getattr(found, part)) == pytest.approx(float(part == name), abs=1e-12)
+    assert division(corners["competition"]).balance == pytest.approx(-1)
+    assert division(corners["cooperation"]).balance == pytest.approx(1)
+    # Uniform attention over groups of unlike size favours none of them, position by position.
+    assert division(np.tile([0.25, 0.75], (2, 1)), np.array([1.0, 3.0])).indecision == pytest.approx(1)
+    with pytest.raises(InputError, match="every head must look at some group"):
+        division(np.zeros((2, 2)))
+    with pytest.raises(InputError, match="at least 2 groups"):
+        division(np.ones((2, 1)))
+
+
+@given(st.lists(st.lists(st.floats(1e-6, 1), min_size=3, max_size=3), min_size=2, max_size=5))
+def test_shares_add_up_and_heads_have_no_names(rows):
+    mass = np.array(rows)
+    found = division(mass)
+    assert sum(found) == pytest.approx(1)
+    assert min(found) >= -1e-12
+    np.testing.assert_allclose(division(mass[::-1]), found, atol=1e-12)
+    np.testing.assert_allclose(division(mass[:, ::-1]), found, atol=1e-12)

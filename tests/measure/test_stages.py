@@ -1,0 +1,110 @@
+"""Stage detection on curves whose boundaries are known."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emergo._errors import InputError
+from emergo.measure import find_stages, stage_boundaries
+from emergo.measure._stages import Drop
+
+
+def staircase(step, onsets, levels, power=6.0):
+    """Plateaus at `levels`; from each onset on a power law of the step leads straight to the next level."""
+    log = np.full(len(step), np.log(levels[0]))
+    for onset, high, low in zip(onsets, levels, levels[1:], strict=False):
+        fall = power * np.log(np.maximum(step, 1e-9) / onset)
+        log -= np.clip(fall, 0, np.log(high / low))
+    return np.exp(log)
+
+
+STEPS = np.arange(0, 2001)
+TRUTH = (20, 120, 700)
+LEVELS = (3.3, 0.9, 0.35, 0.1)
+
+
+def test_plateaus_and_onsets_of_a_staircase():
+    found = find_stages(STEPS, staircase(STEPS, TRUTH, LEVELS))
+    assert len(found) == 3
+    for drop, onset, high, low in zip(found, TRUTH, LEVELS, LEVELS[1:], strict=False):
+        assert drop.onset == pytest.approx(onset, rel=0.05)
+        assert drop.onset < drop.steepest < onset * (high / low) ** (1 / 6) * 1.05
+        assert drop.level == pytest.approx(high, rel=0.03)
+        assert drop.after == pytest.approx(low, rel=0.03)
+
+
+@given(
+    st.floats(10, 30),
+    st.lists(st.floats(2.5, 6.0), min_size=1, max_size=2),
+    st.lists(st.floats(2.0, 4.0), min_size=3, max_size=3),
+)
+def test_any_staircase(first, gaps, ratios):
+    """Onsets at least a factor 2.5 apart and drops by a factor of 2 to 4, the last level a fiftieth of the first or more."""
+    onsets = first * np.cumprod([1.0, *gaps])
+    drops = np.minimum(ratios[: len(onsets)], 50 ** (1 / len(onsets)))
+    levels = 2.0 / np.cumprod([1.0, *drops])
+    found = find_stages(STEPS, staircase(STEPS, onsets, levels))
+    assert [d.onset for d in found] == pytest.approx(list(onsets), rel=0.07)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_moves_onsets_little_and_makes_no_stages(seed):
+    noise = np.exp(0.05 * np.random.default_rng(seed).normal(size=len(STEPS)))
+    found = find_stages(STEPS, staircase(STEPS, TRUTH, LEVELS) * noise)
+    assert [d.onset for d in found] == pytest.approx(TRUTH, rel=0.12)
+
+
+def test_the_scale_of_values_and_the_choice_of_steps_do_not_matter():
+    curve = staircase(STEPS, TRUTH, LEVELS)
+    reference = [d.onset for d in find_stages(STEPS, curve)]
+    assert [d.onset for d in find_stages(STEPS, 1e6 * curve)] == pytest.approx(reference, rel=1e-6)
+    some = np.unique(np.round(np.geomspace(1, 2000, 250)))
+    assert [d.onset for d in find_stages(some, staircase(some, TRUTH, LEVELS))] == pytest.approx(reference, rel=0.05)
+
+
+def test_what_is_no_stage():
+    step = np.arange(1, 1001)
+    assert find_stages(step, np.full(1000, 2.0)) == []
+    assert find_stages(step, np.zeros(1000)) == []
+    assert find_stages(step, np.linspace(1, 2, 1000)) == []
+    # An exponential approach to 0 is one drop: below a hundredth of the start nothing is told apart.
+    assert len(find_stages(step, 3 * np.exp(-step / 50))) == 1
+    # A power law has no plateau in it.
+    assert len(find_stages(step, 1 / np.sqrt(step))) == 1
+    # Overfitting after the drop is no drop.
+    assert len(find_stages(step, staircase(step, (50,), (1, 0.2)) * (1 + (step > 300) * step / 1000))) == 1
+
+
+def test_boundaries_over_runs():
+    def run(*onsets):
+        return [Drop(o, o, 1.0, 0.5) for o in onsets]
+
+    one, two = stage_boundaries([run(1, 90, 400), run(2, 100, 500), run(1, 110, 450), run(1, 100)])
+    assert (one.runs, one.of) == (3, 4)
+    logs = np.log([90, 100, 110])
+    assert one.step == pytest.approx(np.exp(logs.mean()))
+    half = 4.303 * logs.std(ddof=1) / np.sqrt(3)  # t of two degrees of freedom
+    assert (one.low, one.high) == pytest.approx((np.exp(logs.mean() - half), np.exp(logs.mean() + half)), rel=1e-3)
+    assert two.low < 450 < two.high
+    (alone,) = stage_boundaries([run(1, 100)])
+    assert alone.step == pytest.approx(100)
+    assert np.isnan([alone.low, alone.high]).all()
+    assert stage_boundaries([run(), run()]) == []
+    assert stage_boundaries([run(5), run(5)]) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: find_stages([1, 2], [1, 2]), "at least 3"),
+        (lambda: find_stages([1, 2, 2], [3, 2, 1]), "increasing"),
+        (lambda: find_stages([-1, 2, 3], [3, 2, 1]), "not negative"),
+        (lambda: find_stages([1, 2, 3], [3, np.nan, 1]), "values finite"),
+        (lambda: find_stages([1, 2, 3], [3, 2, 1], depth=2.0), "depth must be between 0 and 1"),
+        (lambda: stage_boundaries([]), "no run"),
+    ],
+)
+def test_wrong_input_is_named(call, message):
+    with pytest.raises(InputError, match=message):
+        call()

@@ -1,0 +1,95 @@
+"""The full model of yuksel2026: against a second one written by hand, its mask, its dropout, its start."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from emergo._errors import InputError
+from emergo.models import ChainTransformer
+
+SMALL = {"length": 6, "vocabulary": 5, "heads": 2, "width": 8, "hidden": 3}
+TOKENS = jnp.asarray(np.random.default_rng(0).integers(5, size=(4, 6)), jnp.int32)
+
+
+def by_hand(model, p, tokens):
+    """One sequence, one position, one head at a time, in float64."""
+    x = np.asarray(p.encode, np.float64)[tokens] + np.asarray(p.positions, np.float64)
+    size = model.width // model.heads
+
+    def norm(v, scale):
+        return (v - v.mean()) / np.sqrt(v.var() + 1e-5) * np.asarray(scale.gain) + np.asarray(scale.offset)
+
+    for block in p.blocks:
+        q, k, v = (x @ np.asarray(m, np.float64) for m in (block.query, block.key, block.value))
+        after = np.zeros_like(x)
+        for t in range(len(x)):
+            mixed = np.zeros(model.width)
+            for h in range(model.heads):
+                part = slice(h * size, (h + 1) * size)
+                first = 0 if model.context is None else max(0, t + 1 - model.context)
+                scores = np.exp([q[t, part] @ k[i, part] / np.sqrt(size) for i in range(first, t + 1)])
+                mixed[part] = (scores / scores.sum()) @ v[first : t + 1, part]
+            y = norm(x[t] + mixed @ np.asarray(block.out), block.norms[0])
+            hidden = np.maximum(y @ np.asarray(block.up.weight) + np.asarray(block.up.bias), 0)
+            after[t] = norm(y + hidden @ np.asarray(block.down.weight) + np.asarray(block.down.bias), block.norms[1])
+        x = after
+    return x @ np.asarray(p.decode.weight) + np.asarray(p.decode.bias)
+
+
+@pytest.mark.parametrize("options", [{}, {"layers": 2, "context": 3}])
+def test_both_forwards_are_the_one_by_hand(options):
+    model = ChainTransformer(**SMALL, **options)
+    parameters = jax.jit(model.init)(jax.random.key(0))
+    seen = jax.jit(model.forward)(parameters, TOKENS)
+    expected = np.stack([by_hand(model, parameters, row) for row in np.asarray(TOKENS)])
+    np.testing.assert_allclose(seen.logits, expected, rtol=1e-4, atol=1e-5)
+    answer = jax.jit(model.answer, static_argnums=2)(parameters, TOKENS, 2)
+    np.testing.assert_allclose(answer, expected[:, -2:], rtol=1e-4, atol=1e-5)
+    maps = np.asarray(seen.attention)
+    assert maps.shape == (4, model.layers, 2, 6, 6)
+    np.testing.assert_allclose(maps.sum(-1), 1, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_dropout_is_a_function_of_its_key_and_leaves_the_mean():
+    model = ChainTransformer(**SMALL, dropout=0.3)
+    ones = jnp.ones((200, 50))
+    dropped = np.asarray(model._drop(ones, jnp.array([0, 1], jnp.uint32), 0))
+    assert set(np.unique(dropped)) == {0.0, np.float32(1 / 0.7)}
+    assert abs((dropped == 0).mean() - 0.3) < 4 * np.sqrt(0.21 / 10_000)
+    parameters = jax.jit(model.init)(jax.random.key(0))
+    answer = jax.jit(model.answer, static_argnums=2)
+    one, same, other = (np.asarray(answer(parameters, TOKENS, 2, jax.random.key(i))) for i in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert (one != other).any()
+    without = ChainTransformer(**SMALL, dropout=0.0)
+    unused = jax.jit(without.answer, static_argnums=2)(parameters, TOKENS, 2, jax.random.key(1))
+    expected = np.stack([by_hand(model, parameters, row)[-2:] for row in np.asarray(TOKENS)])
+    np.testing.assert_allclose(unused, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_start_and_the_sizes_of_the_paper():
+    model = ChainTransformer(31)
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    assert shapes.encode.shape == (50, 255)
+    assert shapes.blocks[0].up.weight.shape == (255, 64)
+    assert shapes.decode.weight.shape == (255, 50)
+    for sizes in ({}, {"vocabulary": 10}):
+        encode = np.asarray(jax.jit(ChainTransformer(**(SMALL | sizes)).init)(jax.random.key(0)).encode)
+        gram = encode @ encode.T if encode.shape[0] < encode.shape[1] else encode.T @ encode
+        np.testing.assert_allclose(gram, np.eye(min(encode.shape)), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"heads": 3}, "heads must divide width, got 3 heads with width 8"),
+        ({"dropout": 1.0}, r"dropout must be in \[0, 1\)"),
+        ({"hidden": 0}, "hidden must be a whole number of at least 1"),
+        ({"context": 0}, "context must be a whole number of at least 1"),
+    ],
+)
+def test_wrong_input_is_named(options, message):
+    with pytest.raises(InputError, match=message):
+        ChainTransformer(**(SMALL | options))

@@ -1,0 +1,95 @@
+"""Which positions matter, and how much."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emergo._errors import InputError
+from emergo.tasks import Groups
+
+
+@st.composite
+def groups(draw, most=4):
+    """The options of any valid groups: contiguous, overlapping or apart, weighted or not, strongest at either end.
+
+    Not the groups themselves: the type checks that tests run under use chance, which a strategy must not.
+    """
+    spans = tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=most)))
+    weights = tuple(tuple(draw(st.floats(0.1, 2.0)) for _ in range(n)) for n in spans) if draw(st.booleans()) else None
+    stride = draw(st.one_of(st.none(), st.integers(1, 4)))
+    return (spans, draw(st.floats(1, 3)), draw(st.sampled_from(["near", "far"])), stride, weights)
+
+
+@given(groups())
+def test_every_group_has_its_span_and_its_weights(options):
+    one = Groups(*options)
+    assert one.members.shape == one.mixing.shape == (one.count, one.window)
+    assert (one.members.sum(1) == one.spans).all()
+    assert one.members[:, -1].any()  # the window ends where the last group does
+    assert ((one.mixing > 0) == one.members).all()
+    for k, span in enumerate(one.spans):
+        lags = np.flatnonzero(one.members[k])
+        np.testing.assert_array_equal(lags, one.starts[k] + np.arange(span))
+        given = np.ones(span) if one.weights is None else one.weights[k]
+        np.testing.assert_array_equal(one.mixing[k, lags], given)
+    if one.stride is None:
+        assert one.disjoint
+        assert one.members.all(0).all() == (one.count == 1)
+        assert one.members.any(0).all()
+
+
+@given(groups())
+def test_strengths_fall_along_the_ranking_by_the_importance(options):
+    one = Groups(*options)
+    ranked = one.strengths[list(one.ranking)]
+    assert ranked[-1] == 1
+    np.testing.assert_allclose(ranked[:-1], one.importance * ranked[1:])
+    for keep in range(one.count + 1):
+        kept = one.strongest_of(keep)
+        assert kept.sum() == keep
+        assert set(np.flatnonzero(kept)) == set(one.ranking[:keep])
+    assert one.strongest_of(None).all()
+
+
+def test_the_settings_of_the_paper():
+    minimal = Groups()
+    np.testing.assert_allclose(minimal.strengths, [2.89, 1.7, 1.0])
+    assert minimal.window == 6
+    reversed_ = Groups((2, 4, 8), strongest="far")
+    assert reversed_.window == 14
+    assert reversed_.ranking == (2, 1, 0)
+    overlapping = Groups((4, 4, 4), stride=2)
+    assert overlapping.window == 8
+    assert not overlapping.disjoint
+    np.testing.assert_array_equal(overlapping.members.sum(0), [1, 1, 2, 2, 2, 2, 1, 1])
+    assert Groups((1, 1), stride=3).disjoint
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"spans": ()}, "spans must be a tuple"),
+        ({"spans": (2, 0)}, "spans and stride must be whole numbers of at least 1"),
+        ({"spans": (2, 1.5)}, "spans and stride must be whole numbers"),
+        ({"spans": 3}, "spans must be a tuple"),
+        ({"stride": 0}, "spans and stride must be whole"),
+        ({"importance": 0.5}, "importance must be a finite number of at least 1"),
+        ({"importance": float("inf")}, "importance must be a finite"),
+        ({"importance": "much"}, "importance must be a number"),
+        ({"strongest": "nearest"}, "unknown end of the strongest group 'nearest'; did you mean near"),
+        ({"weights": ((1.0,), (1.0,), (1.0,))}, "weights must have one number a position"),
+        ({"spans": (2,), "weights": ((1.0, -1.0),)}, "weights must be finite and positive"),
+        ({"spans": (1,), "weights": (("much",),)}, "weights must be finite and positive"),
+        ({"spans": (1,), "weights": ([1.0],)}, "weights must be a tuple with one tuple a group"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_wrong_input_is_named(values, message):
+    with pytest.raises(InputError, match=message):
+        Groups(**values)
+
+
+def test_keeping_more_groups_than_there_are_is_wrong():
+    with pytest.raises(InputError, match="keep must be a number of groups from 0 to 3, got 4"):
+        Groups().strongest_of(4)

@@ -1,0 +1,206 @@
+"""The law of the chain, exactly for small vocabularies."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from emergo._errors import InputError
+from emergo.tasks import ChainTruth, Groups, MarkovChain, MarkovRegression, Supply, divergence, entropy
+
+from .test_groups import groups
+
+
+def dense(task, truth, history, keep=None):
+    """The next token's distribution as the paper writes it, in float64: products with one-hot vectors, group by group."""
+    total = np.zeros(task.vocabulary)
+    chosen = task.groups.ranking[:keep]
+    for k in chosen:
+        pooled = np.zeros(task.vocabulary)
+        for i, start in enumerate(range(task.groups.starts[k], task.groups.starts[k] + task.groups.spans[k])):
+            alpha = 1.0 if task.groups.weights is None else task.groups.weights[k][i]
+            pooled += alpha * np.eye(task.vocabulary)[history[-1 - start]]
+        total += np.asarray(truth.maps[k], np.float64) @ pooled
+    weights = np.exp((total - total.max()) / task.temperature)
+    return weights / weights.sum()
+
+
+@pytest.mark.slow
+@settings(max_examples=12)
+@given(groups(most=3), st.integers(0, 100), st.floats(0.2, 2.0))
+def test_teacher_and_references_are_the_formula(options, seed, temperature):
+    one = Groups(*options)
+    task = MarkovChain(one, vocabulary=4, temperature=temperature, generated=2)
+    truth = task.truth(jax.random.key(seed))
+    tokens = jnp.asarray(np.random.default_rng(seed).integers(4, size=(3, task.length)), jnp.int32)
+    for keep in (None, seed % (one.count + 1)):
+        found = np.exp(np.asarray(task.teacher(truth, tokens, keep)))
+        for row, sequence in zip(found, np.asarray(tokens), strict=True):
+            for place in range(2):
+                expected = dense(task, truth, sequence[: one.window + place], keep)
+                np.testing.assert_allclose(row[place], expected, rtol=2e-4, atol=1e-6)  # logits of some tens in fp32
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        Groups((1, 1), 1.5, strongest="far"),
+        Groups((2, 2), 2.0, stride=1, weights=((0.7, 0.3), (0.4, 0.6))),
+    ],
+)
+def test_sequences_have_the_probabilities_of_the_chain(one):
+    """Every sequence of three tokens enumerated: chi-square of 40,000 draws, entropy and divergences as exact sums."""
+    task = MarkovChain(one, vocabulary=3, temperature=0.8, generated=2)
+    truth = task.truth(jax.random.key(5))
+    n, window = 40_000, one.window
+    everything = np.array(list(itertools.product(range(3), repeat=task.length)))
+    probability = np.full(len(everything), 3.0**-window)
+    exact_entropy, exact_kl = 0.0, np.zeros(one.count)
+    for i, sequence in enumerate(everything):
+        for place in range(2):
+            probability[i] *= dense(task, truth, sequence[: window + place])[sequence[window + place]]
+    assert probability.sum() == pytest.approx(1)
+    for sequence, p in zip(everything, probability, strict=True):
+        for place in range(2):
+            full = dense(task, truth, sequence[: window + place])
+            exact_entropy += p * stats.entropy(full) / 2
+            for k in range(one.count):
+                exact_kl[k] += p * stats.entropy(dense(task, truth, sequence[: window + place], k + 1), full) / 2
+    drawn = task.sample(jax.random.key(6), n, truth)
+    code = np.asarray(drawn) @ 3 ** np.arange(task.length)[::-1]
+    counts = np.bincount(code, minlength=len(everything))
+    assert stats.chisquare(counts, probability * n).pvalue > 1e-3
+    # Over all sequences, weighted by their probabilities, the task's own numbers are the exact ones.
+    tokens = jnp.asarray(everything, jnp.int32)
+    full = task.teacher(truth, tokens)
+    assert float((entropy(full).mean(1) * probability).sum()) == pytest.approx(exact_entropy, rel=1e-5)
+    found = [float((divergence(r, full).mean(1) * probability).sum()) for r in task.references(truth, tokens)]
+    np.testing.assert_allclose(found, exact_kl, rtol=1e-4, atol=1e-6)
+    # The teacher's own loss is its entropy, up to sampling: the standard error of 40,000 draws is below 0.004.
+    assert float(task.cross_entropy(drawn, task.teacher(truth, drawn))) == pytest.approx(exact_entropy, abs=0.02)
+
+
+def test_the_maps_are_orthogonal_and_scaled_and_uniform():
+    task = MarkovChain()
+    maps = np.asarray(task.truth(jax.random.key(0)).maps, np.float64)
+    for one, strength in zip(maps, task.groups.strengths, strict=True):
+        np.testing.assert_allclose(one.T @ one, strength**2 * np.eye(50), atol=2e-5)
+    # Of a uniform orthogonal matrix of size 2, a column is a uniform direction and either determinant is as likely.
+    many = jax.vmap(MarkovChain(Groups((1,)), 2).truth)(jax.random.split(jax.random.key(1), 2000)).maps[:, 0]
+    angle = np.arctan2(*np.asarray(many[:, ::-1, 0]).T[::-1])
+    assert stats.kstest(angle / (2 * np.pi) % 1, "uniform").pvalue > 1e-3
+    assert stats.binomtest(int((np.linalg.det(np.asarray(many)) > 0).sum()), 2000).pvalue > 1e-3
+
+
+def test_check_values_of_the_papers_setting():
+    """Published ranges over draws of the maps at [2, 2, 2], m = 1.7."""
+    task = MarkovChain()
+    truth = task.truth(jax.random.key(0))
+    tokens = task.sample(jax.random.key(1), 1000, truth)
+    full = task.teacher(truth, tokens)
+    uniform = task.teacher(truth, tokens, 0)
+    np.testing.assert_allclose(uniform, -np.log(50), rtol=1e-6)
+    one, two, nothing = np.asarray(task.divergences(truth, tokens, full))
+    assert 0.5 < float(entropy(full).mean()) < 0.65
+    assert one == pytest.approx(2.8, abs=0.2)
+    assert two == pytest.approx(0.68, abs=0.04)
+    assert nothing == 0
+    assert float(divergence(full, uniform).mean()) == pytest.approx(3.3, abs=0.07)
+
+
+def test_divergence_is_zero_only_at_itself():
+    p = jnp.log(jnp.array([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]]))
+    np.testing.assert_array_equal(divergence(p, p), 0)
+    expected = [stats.entropy(np.exp(a), np.exp(b)) for a, b in zip(p, p[::-1], strict=True)]
+    np.testing.assert_allclose(divergence(p, p[::-1]), expected, rtol=1e-5)
+
+
+def test_a_sequence_depends_on_its_key_and_row_alone():
+    task = MarkovChain(Groups((1, 2)), 5)
+    truth = task.truth(jax.random.key(0))
+    many = task.sample(jax.random.key(1), 12, truth)
+    np.testing.assert_array_equal(task.sample(jax.random.key(1), 5, truth), many[:5])
+    keys = jax.random.split(jax.random.key(2), 3)
+    mapped = jax.vmap(lambda k: task.sample(k, 4, truth))(keys)
+    np.testing.assert_array_equal(mapped, jnp.stack([task.sample(k, 4, truth) for k in keys]))
+
+
+@pytest.mark.parametrize("one", [Groups((1, 2), 2.0), Groups((2, 2), 1.5, "far", 1, ((0.7, 0.3), (0.5, 0.5)))])
+def test_the_regression_is_linear_in_the_last_tokens(one):
+    task = MarkovRegression(one, dim=3, length=6)
+    truth = task.truth(jax.random.key(0))
+    maps = np.asarray(truth.maps).reshape(one.count, -1)
+    np.testing.assert_allclose(maps @ maps.T, np.diag(one.strengths**2), atol=1e-5)
+    data = task.sample(jax.random.key(1), 4, truth)
+    assert data.tokens.shape == (4, 6, 3)
+    expected = np.zeros((4, 3))
+    for k in range(one.count):
+        for lag in range(one.window):
+            expected += one.mixing[k, lag] * np.asarray(data.tokens)[:, 5 - lag] @ np.asarray(truth.maps[k]).T
+    np.testing.assert_allclose(data.target, expected, rtol=1e-5, atol=1e-5)
+    assert MarkovRegression(one, dim=3).tokens == one.window
+
+
+def test_a_finite_supply_goes_through_all_its_sequences_in_every_epoch():
+    supply, key = Supply(size=12, batch=4), jax.random.key(3)
+    epochs = [np.concatenate([supply.rows(key, 3 * e + i) for i in range(3)]) for e in range(3)]
+    for epoch in epochs:
+        np.testing.assert_array_equal(np.sort(epoch), np.arange(12))
+    assert (epochs[0] != epochs[1]).any()
+    np.testing.assert_array_equal(supply.rows(key, 4), jax.jit(lambda s: supply.rows(key, s))(4))
+    uneven = Supply(size=11, batch=4)
+    assert len(np.unique(np.concatenate([uneven.rows(key, i) for i in range(2)]))) == 8
+    small = Supply(size=3, batch=4)
+    assert small.width == 3
+    np.testing.assert_array_equal(np.sort(small.rows(key, 7)), np.arange(3))
+
+
+def test_batches_are_rows_of_the_dataset_or_fresh():
+    task, key = MarkovChain(Groups((1,)), 6, generated=8), jax.random.key(0)
+    truth = task.truth(key)
+    finite = Supply(size=10, batch=5)
+    data = finite.dataset(task, key, truth)
+    assert data is not None
+    np.testing.assert_array_equal(finite.at(task, key, 1, truth, data), data[finite.rows(key, 1)])
+    more = Supply(size=20, batch=5).dataset(task, key, truth)
+    assert more is not None
+    np.testing.assert_array_equal(more[:10], data)
+    online = Supply(size=None, batch=5)
+    assert online.dataset(task, key, truth) is None
+    first, second = (np.asarray(online.at(task, key, s, truth, None)) for s in (0, 1))
+    assert first.shape == (5, task.length)
+    assert (first != second).any()
+    np.testing.assert_array_equal(first, online.at(task, key, 0, truth, None))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: MarkovChain(vocabulary=1), "vocabulary must be a whole number of at least 2"),
+        (lambda: MarkovChain(generated=0), "generated must be a whole number of at least 1"),
+        (lambda: MarkovChain(temperature=0.0), "temperature must be finite and positive"),
+        (lambda: MarkovRegression(length=4), "length must be a whole number of at least 6"),
+        (lambda: MarkovRegression(dim=1), "dim must be at least 2 for 3 orthogonal maps"),
+        (lambda: Supply(size=0), "size must be a whole number of at least 1"),
+        (lambda: Supply(batch=0), "batch must be a whole number of at least 1"),
+    ],
+)
+def test_wrong_input_is_named(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_truth_may_come_from_elsewhere():
+    """A teacher is any set of maps: with none of them there is nothing to know."""
+    task = MarkovChain(Groups((1, 1)), 4)
+    truth = ChainTruth(jnp.zeros((2, 4, 4)))
+    tokens = task.sample(jax.random.key(0), 200, truth)
+    assert float(entropy(task.teacher(truth, tokens)).mean()) == pytest.approx(
+        np.log(4), rel=1e-5
+    )  # a mean of 4,000 numbers in fp32
+    assert stats.chisquare(np.bincount(np.asarray(tokens).ravel())).pvalue > 1e-3

@@ -1,9 +1,10 @@
-"""The paper presets of the figures that train Transformers, the most valuable first, until the time is up.
+"""The paper presets of figures that train, the most valuable first, until the time is up.
 
-    python benchmarks/campaign.py STATE_FOLDER OUT_FOLDER SECONDS
+    python benchmarks/campaign.py regression|recall STATE_FOLDER OUT_FOLDER SECONDS
 
 Runs that results/ or STATE_FOLDER hold are not trained again; what is in training when the time is up goes on from there at
-the next call. Writes `zucchet2025.runs.parquet`, `zucchet2025.curves.parquet` (copy both to results/) and `campaign.json`.
+the next call. Writes `zucchet2025-KIND.runs.parquet`, `zucchet2025-KIND.curves.parquet` (add both to results/) and
+`campaign.json`.
 """
 
 import json
@@ -11,45 +12,62 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
 
 from emergo.engine import Progress, Run
-from emergo.papers.own import precision
-from emergo.papers.zucchet2025 import fig3, fig11, fig12, fig13, fig14, fig15
-from emergo.studies import Store, read_records, record_tables, run_all
+from emergo.papers.own import precision, reading
+from emergo.papers.zucchet2025 import fig3, fig4, fig5, fig11, fig12, fig13, fig14, fig15, fig17
+from emergo.studies import Records, Result, Store, read_records, record_tables, run_all
+
+Stages = dict[str, Callable[[Callable[[list[Run]], list[Result]]], list[Run]]]
+"""Named lists of runs, in the order of their value for their cost; one may depend on the results of earlier ones."""
 
 
-def stages() -> dict[str, list[Run]]:
-    """Named lists of runs, in the order of their value for their cost."""
+def paper(figure: Any) -> list[Run]:
+    return list(figure.runs(figure.FIGURE.presets["paper"]))
+
+
+def regression() -> Stages:
     three, fifteen = fig3.FIGURE.presets["paper"].parts(), fig15.FIGURE.presets["paper"].parts()
-    main = three["left"] + three["middle"] + fig11.runs(fig11.FIGURE.presets["paper"])
+    main = three["left"] + three["middle"] + paper(fig11)
     return {
-        "fig3 left and middle, fig11": [run for run in main if run.config.task.length <= 256],
-        "fig14, fig15 Adam": fig14.runs(fig14.FIGURE.presets["paper"]) + fifteen["adam"],
-        "fig13": fig13.runs(fig13.FIGURE.presets["paper"]),
-        "precision": precision.runs(precision.FIGURE.presets["paper"]),
-        "fig3 right, fig12": three["right"] + fig12.runs(fig12.FIGURE.presets["paper"]),
-        "fig3 left, length 512": [run for run in main if run.config.task.length > 256],
-        "fig15 SGD": fifteen["sgd"],
+        "fig3 left and middle, fig11": lambda _: [run for run in main if run.config.task.length <= 256],
+        "fig14, fig15 Adam": lambda _: paper(fig14) + fifteen["adam"],
+        "fig13": lambda _: paper(fig13),
+        "precision": lambda _: paper(precision),
+        "fig3 right, fig12": lambda _: three["right"] + paper(fig12),
+        "fig3 left, length 512": lambda _: [run for run in main if run.config.task.length > 256],
+        "fig15 SGD": lambda _: fifteen["sgd"],
     }
 
 
-def main(state: Path, out: Path, seconds: float) -> None:
+def recall() -> Stages:
+    four = fig4.FIGURE.presets["paper"]
+
+    def up_to(pairs: int, runs: list[Run]) -> list[Run]:
+        return [run for run in runs if run.config.task.length <= 2 * pairs + 1]
+
+    def other_seeds(results: Callable[[list[Run]], list[Result]]) -> list[Run]:
+        return up_to(32, fig4.more_runs(four, results(up_to(32, paper(fig4)))))
+
+    return {
+        "reading": lambda _: paper(reading),
+        "fig17": lambda _: paper(fig17),
+        "fig4, one seed": lambda _: up_to(32, paper(fig4)),
+        "fig5": lambda _: paper(fig5),
+        "fig4, other seeds": other_seeds,
+        "fig4, 64 pairs": lambda _: paper(fig4),
+    }
+
+
+def main(kind: str, state: Path, out: Path, seconds: float) -> None:
     begun = said = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     records, store = read_records(), Store(state)
-    kinds = stages()
-    todo: dict[str, list[Run]] = {}
-    seen: set[str] = set()
-    for name, runs in kinds.items():
-        todo[name] = [run for run in runs if run not in records and run not in store and run.identity not in seen]
-        seen |= {run.identity for run in todo[name]}
-    everything = [run for runs in kinds.values() for run in runs if run not in records]
-    everything = list({run.identity: run for run in everything}.values())
-    timings: dict[str, float] = {}
 
     def watch(now: Progress) -> None:
         nonlocal said
@@ -65,34 +83,48 @@ def main(state: Path, out: Path, seconds: float) -> None:
         if time.monotonic() - begun > seconds:
             os.kill(os.getpid(), signal.SIGINT)  # saves what is in training
 
+    def results(runs: list[Run]) -> list[Result]:
+        return run_all(runs, store, records=records, curves=kind == "recall", checkpoint_seconds=1e9, progress=watch)
+
+    timings: dict[str, float] = {}
+    wanted: dict[str, list[Run]] = {}
     try:
-        for name, runs in todo.items():
+        for name, runs in {"regression": regression, "recall": recall}[kind]().items():
             start = time.monotonic()
-            run_all(runs, store, curves=False, checkpoint_seconds=1e9, progress=watch)
+            wanted[name] = runs(results)
+            results(wanted[name])
             timings[name] = time.monotonic() - start
-            print(f"[{time.monotonic() - begun:.0f} s] {name}: {len(runs)} runs in {timings[name]:.0f} s", flush=True)
+            print(f"[{time.monotonic() - begun:.0f} s] {name}: {len(wanted[name])} runs in {timings[name]:.0f} s", flush=True)
     except KeyboardInterrupt:
         print("time is up", flush=True)
-    shown = {run.identity for module in (fig11, fig12) for run in module.runs(module.FIGURE.presets["paper"])}
-    results = [store.read(run, curves=run.identity in shown) for run in everything if run in store]
+    write(kind, wanted, records, store, out, timings, time.monotonic() - begun)
+
+
+def write(
+    kind: str,
+    wanted: dict[str, list[Run]],
+    records: Records,
+    store: Store,
+    out: Path,
+    timings: dict[str, float],
+    seconds: float,
+) -> None:
+    """What was trained and is not among the records; curves of those figures that show them."""
+    everything = {run.identity: run for runs in wanted.values() for run in runs if run not in records and run in store}
+    shown = {run.identity for figure in (fig11, fig12) for run in paper(figure)} if kind == "regression" else set(everything)
+    results = [store.read(run, curves=run.identity in shown) for run in everything.values()]
     runs, curves = record_tables(results, shown)
-    runs.to_parquet(out / "zucchet2025.runs.parquet", index=False, compression="zstd")
-    curves.to_parquet(out / "zucchet2025.curves.parquet", index=False, compression="zstd")
-    done = {r.run.identity: r for r in results}
-    summary: dict[str, Any] = {}
-    for name, wanted in kinds.items():
-        unique = {r.identity for r in wanted}
-        summary[name] = {
-            "runs": len(unique),
-            "done": len(unique & set(done)),
-            "steps": sum(done[i].steps for i in unique & set(done)),
-        }
+    runs.to_parquet(out / f"zucchet2025-{kind}.runs.parquet", index=False, compression="zstd")
+    curves.to_parquet(out / f"zucchet2025-{kind}.curves.parquet", index=False, compression="zstd")
+    summary: dict[str, Any] = {
+        name: {"runs": len(runs), "there": sum(run in records or run in store for run in runs)} for name, runs in wanted.items()
+    }
     summary["seconds of whole stages"] = timings
-    summary["seconds"] = time.monotonic() - begun
+    summary["seconds"] = seconds
     summary["device"] = jax.devices()[0].device_kind
     (out / "campaign.json").write_text(json.dumps(summary, indent=1))
     print(json.dumps(summary, indent=1), flush=True)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]))
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4]))

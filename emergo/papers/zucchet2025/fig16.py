@@ -13,11 +13,18 @@ def make(settings: Settings, work: Work) -> Outcome:
     checks = []
     for part in parts:
         gain, amount = speed_up(table, part, "train")
-        checks.append(Check(f"largest gain of training emergence by {BY[part]} (at {amount:g})", gain, "above 1", gain > 1))
+        checks.append(
+            Check(f"largest gain of training emergence by {BY[part]} (at {amount:g})", gain, "above 1", bool(gain > 1))
+        )
         means = table[table["part"] == part].groupby("amount")["train"].mean()
         steps = (means.iloc[1:].to_numpy() / means.iloc[:-1].to_numpy()).max()
         checks.append(
-            Check(f"largest ratio of neighbouring amounts of {BY[part]}", float(steps), "below 1: more is faster", steps < 1.05)
+            Check(
+                f"largest ratio of neighbouring amounts of {BY[part]}",
+                float(steps),
+                "below 1: more is faster",
+                bool(steps < 1.05),
+            )
         )
     return Outcome(
         tables={"times": table, "curves": recall_curves(list({r.run.identity: r for p in parts.values() for r in p}.values()))},

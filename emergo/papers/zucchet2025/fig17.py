@@ -8,11 +8,10 @@ from matplotlib.figure import Figure as Plot
 
 from ..._style import GREY, WIDTH, outside, panel, shades
 from ...engine import Run
-from ...measure import emergence
 from ...studies import Result, provenance_of
 from ...tasks import Recall
 from .._figure import Check, Figure, Outcome
-from .._recall import SMALL, TINY, Training, recall_curves, strongest
+from .._recall import SMALL, TINY, Training, passed, recall_curves, strongest
 from .._work import Work
 
 PROBES = {
@@ -48,7 +47,7 @@ def half_times(result: Result) -> dict[str, float]:
     assert result.curves is not None
     step = result.curves["step"]
     found = {name: strongest(result, name) for name in ("copying", "selecting")} | {"accuracy": result.curves["accuracy"]}
-    return {name: emergence(step, c, float(c[0] + c[-1]) / 2, "above", hold=3).time for name, c in found.items()}
+    return {name: passed(step, c, float(c[0] + c[-1]) / 2).time for name, c in found.items()}
 
 
 def make(settings: Settings, work: Work) -> Outcome:

@@ -48,16 +48,19 @@ def chosen_rates(first: list[Result]) -> dict[Recall, float]:
     return {task: float(best[task.pairs, task.vocabulary]) for task in tasks if isinstance(task, Recall)}
 
 
-def make(settings: Settings, work: Work) -> Outcome:
-    first = work.results(runs(settings), curves=True)
-    best = chosen_rates(first)
-    results = [r for r in first if r.run.config.optimizer.learning_rate == best[r.run.config.task]]  # pyright: ignore[reportArgumentType]
-    more = [
+def more_runs(settings: Settings, first: list[Result]) -> list[Run]:
+    """The other seeds, at the learning rates that the first seed chooses."""
+    return [
         run
-        for task, rate in best.items()
-        if settings.seeds > 1
+        for task, rate in chosen_rates(first).items()
         for run in settings.training.runs([task], [rate], range(1, settings.seeds))
     ]
+
+
+def make(settings: Settings, work: Work) -> Outcome:
+    first = work.results(runs(settings), curves=True)
+    best, more = chosen_rates(first), more_runs(settings, first)
+    results = [r for r in first if r.run.config.optimizer.learning_rate == best[r.run.config.task]]  # pyright: ignore[reportArgumentType]
     results += work.results(more, curves=True) if more else []
     table = emergence_table(results)
     law = fit_law(table, x=["vocabulary", "pairs"])
@@ -147,8 +150,8 @@ FIGURE = Figure(
             vocabulary=24,
         ),
         "smoke": Settings(
-            Training(TINY, "fp32", batch=16, steps=300, threshold=0.6, tests=64),
-            rates=(1e-2,),
+            Training(TINY, "fp32", batch=16, steps=600, threshold=0.8, tests=64),
+            rates=(3e-3,),
             seeds=1,
             pairs=(2, 3),
             vocabularies=(4, 6),

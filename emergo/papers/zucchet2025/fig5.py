@@ -9,11 +9,10 @@ from matplotlib.figure import Figure as Plot
 
 from ..._style import GREY, WIDTH
 from ...engine import Run
-from ...measure import emergence
 from ...studies import Result, provenance_of
 from ...tasks import Recall
 from .._figure import Check, Figure, Outcome, Preset
-from .._recall import SMALL, TINY, Training, curves_by, recall_curves
+from .._recall import SMALL, TINY, Training, curves_by, passed, recall_curves
 from .._work import Work
 
 LEVEL = 0.5
@@ -64,8 +63,8 @@ def times(parts: dict[str, list[Result]]) -> pd.DataFrame:
         for result in results:
             assert result.curves is not None
             step = result.curves["step"]
-            test = emergence(step, result.curves["accuracy"], LEVEL, "above", hold=3)
-            train = emergence(step, training_accuracy(result), LEVEL, "above", hold=3)
+            test = passed(step, result.curves["accuracy"], LEVEL)
+            train = passed(step, training_accuracy(result), LEVEL)
             rows.append(
                 {
                     "part": part,
@@ -100,7 +99,7 @@ def make(settings: Settings, work: Work) -> Outcome:
     if "in_context" in parts:
         rows = table[table["part"] == "in_context"].groupby("amount")[["test", "train"]].mean()
         gap = float(rows["test"].iloc[-1] / rows["train"].iloc[-1])
-        checks.append(Check("test over training emergence at the largest burst", gap, "above 1: overfitting", gap > 1.1))
+        checks.append(Check("test over training emergence at the largest burst", gap, "above 1: overfitting", bool(gap > 1.1)))
     return Outcome(
         tables={"times": table, "curves": recall_curves(list({r.run.identity: r for p in parts.values() for r in p}.values()))},
         plot=draw(parts, "accuracy"),
@@ -135,12 +134,12 @@ def _with(results: Sequence[Result], curve: str) -> list[Result]:
 PRESETS: dict[Preset, Settings] = {
     "paper": Settings(Training(steps=300_000, beyond=0.1)),
     "laptop": Settings(
-        Training(SMALL, "fp32", steps=3000, tests=256, beyond=0.1),
+        Training(SMALL, "fp32", steps=2000, tests=256, beyond=0.1),
         rate=1e-3,
         seeds=2,
-        pairs=6,
-        vocabulary=24,
-        bursts=(1, 2, 4),
+        pairs=4,
+        vocabulary=16,
+        bursts=(1, 2, 3),
         repeats=(0.0, 0.4, 0.8),
     ),
     "smoke": Settings(
@@ -154,7 +153,7 @@ PRESETS: dict[Preset, Settings] = {
     ),
 }
 SHRUNK: dict[Preset, str] = {
-    "laptop": "2 layers, 2 heads, width 64, learning rate 1e-3, 6 pairs of 24 tokens, 2 seeds",
+    "laptop": "2 layers, 2 heads, width 64, learning rate 1e-3, 4 pairs of 16 tokens, 2 seeds",
     "smoke": "width 16, one head, 3 pairs of 6 tokens, one seed",
 }
 FIGURE = Figure(

@@ -15,8 +15,9 @@ from ._program import Device, Shape, blank, chunk, products
 CADENCE = 25
 """Steps between evaluations at first; later 2% of the step. See [`emergo.engine.next_evaluation`][]."""
 
-# What to expect of a device, for plans: operations a second and seconds to compile a program.
+# What to expect of a device, for plans: operations a second, seconds to draw a normal number and to compile a program.
 _RATE = {"cpu": 1e11, "gpu": 2e14}
+_DRAW_SECONDS = {"cpu": 4.2e-9, "gpu": 0.0}
 _COMPILE_SECONDS = {"cpu": 8.0, "gpu": 10.0}
 
 
@@ -76,10 +77,22 @@ def memory_of(device: Device) -> float:
         return 4e9
 
 
-def planned_width(shape: Shape, device: Device, budget: float) -> int:
+def step_seconds(shape: Shape, platform: str) -> float:
+    """About how long a step of one run takes among others, on a device as the table above has it."""
+    kind = platform if platform in _RATE else "gpu"
+    draws = shape.batch * (shape.hull.length + 1) * shape.hull.dim
+    return step_operations(shape) / _RATE[kind] + draws * _DRAW_SECONDS[kind]
+
+
+def compile_seconds(platform: str) -> float:
+    """About how long a program takes to compile."""
+    return _COMPILE_SECONDS.get(platform, _COMPILE_SECONDS["gpu"])
+
+
+def planned_width(shape: Shape, platform: str, budget: float) -> int:
     """How many runs to train at once: what fits and fills a GPU; on a CPU, what keeps a chunk under a few seconds."""
     fits = int(budget / run_bytes(shape))
-    if device.platform != "cpu":
+    if platform != "cpu":
         return max(1, min(fits, 128))
     return max(1, min(fits, 32, int(5 * _RATE["cpu"] / (CADENCE * step_operations(shape)))))
 

@@ -207,7 +207,8 @@ class Status_:
         if self.json:
             print_json(status.data())
         else:
-            console().print(_status_view(status), soft_wrap=True)
+            out = console()
+            out.print(_status_view(status), width=None if out.is_terminal else 160, soft_wrap=not status.workers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -355,9 +356,8 @@ def _print_estimate(found: "Estimate", where: str) -> None:
     if found.groups:
         console().print(table)
     kind = f"{found.devices} x {found.platform.upper()}"
-    print(
-        f"{where} ({kind}): at most about {duration(found.seconds)}, if no run ends before its last step; {_memory(found.bytes)}"
-    )
+    most = f"at most about {duration(found.seconds)}, if no run ends before its last step"
+    print(f"{where} ({kind}): {most}; {_memory(found.bytes)}")
 
 
 def _memory(size: float) -> str:
@@ -380,7 +380,7 @@ def _status_view(status: "Status") -> Any:
         line += f", {status.training} in training, {status.waiting} waiting"
     if status.failures > status.failed:
         line += f"; {status.failures} failures, tried again"
-    parts: list[Any] = [Text(line, no_wrap=True, overflow="ellipsis")]
+    parts: list[Any] = [Text(line)]
     if status.workers:
         table = Table(box=None, header_style="bold", pad_edge=False)
         for head in ("unit", "host", "process", "job", "runs", "step", "loss", "steps/s", "left", "seen"):

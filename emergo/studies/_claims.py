@@ -2,8 +2,8 @@
 
 A claim names its owner and is renewed every few seconds; a process that was killed does not renew it. On the same machine a
 dead owner is seen at once, elsewhere after `stale` seconds; a requeued Slurm job takes what its former self held. Should two
-processes come to hold one claim, the one that finds the other's name in the file gives up; until then both do the same work, and
-the store takes the result of either.
+processes come to hold one claim, the one that finds the other's name in the file gives up; until then both do the same work,
+and the store takes the result of either.
 """
 
 import contextlib

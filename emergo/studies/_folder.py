@@ -8,7 +8,11 @@ checkpoints/    units in training
 slurm/          a folder for each submission
 """
 
+import contextlib
 import json
+import re
+import shutil
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +21,10 @@ from .._files import output_folder, write_whole
 
 SCHEMA = 1
 """Of `study.json`; raised when older versions could not read it."""
+
+
+_LEFTOVER = re.compile(r"\.writing-[0-9a-f]{16}|\.[\w.-]+\.(json|npz)\.[0-9a-f]{16}")
+"""Names that `spare_name` and the store give to what is not finished."""
 
 
 class Planned(NamedTuple):
@@ -71,6 +79,17 @@ class StudyFolder:
                 folder.mkdir(exist_ok=True)
         except OSError as error:
             raise StorageError.of(self.path, error) from None
+
+    def sweep(self, older: float = 86_400.0) -> None:
+        """Removes what processes that were killed left half-written, once it is old: no living one writes for so long."""
+        now = time.time()
+        for folder in (self.path, self.runs, self.claims, self.failures, *self.checkpoints.glob("*")):
+            for path in folder.glob(".*"):
+                if not _LEFTOVER.fullmatch(path.name):
+                    continue
+                with contextlib.suppress(OSError):
+                    if now - path.stat().st_mtime > older:
+                        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def read(self) -> Plan:
         """The plan."""

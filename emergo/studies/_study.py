@@ -31,13 +31,18 @@ class Slurm:
     tasks: int = 32
     """The most tasks of the array; each trains unit after unit until none is left."""
     account: str = ""
-    setup: tuple[str, ...] = ()
+    setup: Sequence[str] = ()
     """Shell lines to run first, such as `module load cuda`."""
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Other options of sbatch by name, e.g. {qos = "low"}."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "setup", tuple(self.setup))
+        object.__setattr__(self, "setup", _texts("slurm.setup", self.setup))
+        for name in ("partition", "account"):
+            if not isinstance(getattr(self, name), str):
+                raise InputError(f"slurm.{name} must be a text, got {getattr(self, name)!r}")
+        if not isinstance(self.extra, Mapping):
+            raise InputError(f"slurm.extra must be a table of options of sbatch, got {self.extra!r}")
         for name, least in (("minutes", 1), ("gpus", 0), ("cpus", 1), ("tasks", 1)):
             _whole(f"slurm.{name}", getattr(self, name), least)
         check_numbers(self)
@@ -49,12 +54,14 @@ class Slurm:
 class Fit:
     """The law to fit to the finished runs, as `emergo fit` would."""
 
-    x: tuple[str, ...]
+    x: Sequence[str]
     y: str = "plateau"
     fix: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "x", tuple(self.x))
+        object.__setattr__(self, "x", _texts("[law] x", self.x))
+        if not isinstance(self.fix, Mapping) or not all(type(v) in (int, float) for v in self.fix.values()):
+            raise InputError(f"[law] fix must give exponents, e.g. fix = {{length = 1}}, got {self.fix!r}")
         if not self.x:
             raise InputError('[law] x needs at least one term, e.g. x = ["dim", "length/burst"]')
 
@@ -106,7 +113,7 @@ class Study:
         if self.count > MOST_RUNS:
             raise InputError(f"this study has {self.count:,} runs; at most {MOST_RUNS:,} are taken")
         # The base is the first cell, so that two ways to write a study are equal.
-        object.__setattr__(self, "base", self._config(next(iter(self._cells()))))
+        object.__setattr__(self, "base", self._configs[0])
         if self.law is not None:
             self._check_law(self.law)
 
@@ -130,17 +137,22 @@ class Study:
         for parts in itertools.product(*grid, rows, *tune):
             yield {name: value for part in parts for name, value in part.items()}
 
-    def _config(self, values: Mapping[str, Any]) -> Config:
-        try:
-            return varied(self.base, values)
-        except InputError as error:
-            cell = ", ".join(f"{name} = {value!r}" for name, value in values.items())
-            raise InputError(f"the cell {cell}: {error}") from None
+    @functools.cached_property
+    def _configs(self) -> list[Config]:
+        """Of every cell; a cell that cannot be is named."""
+        made = []
+        for values in self._cells():
+            try:
+                made.append(varied(self.base, values))
+            except InputError as error:
+                cell = ", ".join(f"{name} = {value!r}" for name, value in values.items())
+                raise InputError(f"the cell {cell}: {error}" if values else str(error)) from None
+        return made
 
     @functools.cached_property
     def runs(self) -> list[Run]:
         """All runs, the hardest first; the order does not depend on how the axes are written."""
-        configs = [self._config(values) for values in self._cells()]
+        configs = self._configs
         made = [Run(config, seed) for config in configs for seed in _seeds(self.seeds)]
         unique = {run.identity: run for run in made}
         if len(unique) < len(made):
@@ -158,6 +170,8 @@ class Study:
 
     def _check_law(self, law: Fit) -> None:
         known = [*PLACES, "repeat_factor"]
+        if law.y not in ("plateau", "steps"):
+            raise InputError(f"[law] y must be plateau or steps, got {law.y!r}")
         for text in law.x:
             names = [name for name, _ in Term.parse(text).powers]
             for name in names:
@@ -166,8 +180,6 @@ class Study:
             moving = {*self.axes} | ({"repeat_factor"} if {"repeat", "dim"} & {*self.axes} else set())
             if not any(name in moving and self._varies(name) for name in names):
                 raise InputError(f"[law] '{text}' is the same in all runs of this study; vary it in [grid], or leave it out")
-        if law.y not in ("plateau", "steps"):
-            raise InputError(f"[law] y must be plateau or steps, got {law.y!r}")
 
     def _varies(self, name: str) -> bool:
         every = {**self.grid, **self.zip, **self.tune}
@@ -282,10 +294,16 @@ def _table(kind: Any, given: Any, where: str) -> Any:
     for name in given:
         if name not in known:
             raise wrong_key(f"[{where}]", name, known)
-    try:
-        return kind(**given)
-    except TypeError:
-        raise InputError(f"[{where}] needs {known[0]}") from None
+    for field in dataclasses.fields(kind):
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING and field.name not in given:
+            raise InputError(f"[{where}] needs {field.name}")
+    return kind(**given)
+
+
+def _texts(name: str, values: Any) -> tuple[str, ...]:
+    if isinstance(values, str) or not isinstance(values, Sequence) or not all(isinstance(v, str) for v in values):
+        raise InputError(f"{name} must be a list of texts, got {values!r}")
+    return tuple(values)
 
 
 def _whole(name: str, value: Any, least: int) -> None:

@@ -66,6 +66,7 @@ class Worker:
             raise StorageError.of(self.folder.path, error) from None
 
     def _run(self) -> bool:
+        self.folder.sweep()
         claims, waiting = Claims(self.folder.claims, self.stale, self.beat), ""
         while True:
             plan = self.folder.read()  # it may have grown
@@ -162,7 +163,7 @@ class _Trainer:
                 progress=self._show,
             )
         except CheckpointError as error:
-            aside = spare_name(error.path)
+            aside = error.path.with_name(f".broken-{spare_name(error.path).name[1:]}")
             with contextlib.suppress(FileNotFoundError):
                 os.replace(error.path, aside)
             self.worker.say(f"{error.path}: cannot be read; moved to {aside.name}, its runs begin anew")

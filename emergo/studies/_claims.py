@@ -217,6 +217,13 @@ class Claims:
         with claim:
             yield claim
 
+    def clear(self) -> None:
+        """Removes the claims of owners that are gone."""
+        live = self.live()
+        for path in self.folder.glob("*.json"):
+            if path.stem not in live:
+                path.unlink(missing_ok=True)
+
     def live(self) -> dict[str, dict[str, Any]]:
         """The claims whose owners are at work, by unit."""
         found, probe = {}, time.time()

@@ -73,6 +73,7 @@ class Worker:
             found = read_outcomes(self.folder.runs)
             left = [unit for unit in plan.units if any(run.identity not in found.rows for run in unit.runs)]
             if not left:
+                self._tidy(claims)
                 return True
             study, runs = study_of(self.folder, plan)
             finished = sum(run.identity in found.rows for run in plan.runs)
@@ -100,6 +101,15 @@ class Worker:
                 self.say(f"waiting for what others train: {line}")
                 waiting = line
             time.sleep(min(2.0, self.beat))
+
+
+    def _tidy(self, claims: Claims) -> None:
+        """All is finished: removes what processes left behind that were killed just before their end."""
+        claims.clear()
+        live = claims.live()
+        for folder in self.folder.checkpoints.iterdir():
+            if folder.name.partition(".")[0] not in live:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclasses.dataclass

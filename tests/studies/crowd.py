@@ -3,8 +3,8 @@
     python crowd.py points FOLDER          kills a process before each of its writes, one after another
     python crowd.py crowd FOLDER SEED      lets several processes train one study and kills them at random times
 
-It forks, which is safe only before JAX has started threads: nothing here trains for real. `train` stands for the engine: it makes
-up curves that depend on the run alone, a little at a time.
+It forks, which is safe only before JAX has started threads: nothing here trains for real. `slow_train` stands for the engine:
+it makes up curves that depend on the run alone, a little at a time.
 """
 
 import json
@@ -54,7 +54,7 @@ def made_up(run: Run) -> History:
 
 def slow_train(runs, *, on_end, **_):
     for run in runs:
-        time.sleep(0.01)
+        time.sleep(0.03)
         on_end(made_up(run))
 
 
@@ -81,30 +81,30 @@ def points(folder: Path) -> None:
         read_outcomes(space.runs)
         open_study(space, study(2, 2))
 
+    def dies_before(count: int, place: Path) -> None:
+        """Does all of that, but is killed when it comes to change number `count`."""
+        seen = 0
+
+        def watch(event: str, arguments: tuple) -> None:
+            nonlocal seen
+            if event not in changes or not any(str(place) in str(a) for a in arguments):
+                return
+            if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+                return
+            if seen == count:
+                os.kill(os.getpid(), signal.SIGKILL)
+            seen += 1
+
+        sys.addaudithook(watch)
+        one_of_each(place)
+
     changes = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "shutil.rmtree")
     found = []
     for count in range(1000):
         place = folder / f"{count}"
         child = os.fork()
         if child == 0:
-            seen = 0
-
-            def watch(event: str, arguments: tuple) -> None:
-                nonlocal seen
-                if event not in changes or not any(str(place) in str(a) for a in arguments):
-                    return
-                if (
-                    event == "open"
-                    and isinstance(arguments[2], int)
-                    and not arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
-                ):
-                    return
-                if seen == count:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                seen += 1
-
-            sys.addaudithook(watch)
-            one_of_each(place)
+            dies_before(count, place)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         found.append(_found(place))

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import tomllib
+import zlib
 from pathlib import Path
 
 import pytest
@@ -135,7 +136,7 @@ def _shuffled(data, order):
     """The same content with the keys of every table in another order."""
     if not isinstance(data, dict):
         return data
-    names = sorted(data, key=lambda name: hash((order, name)))
+    names = sorted(data, key=lambda name: zlib.crc32(f"{order} {name}".encode()))
     return {name: _shuffled(data[name], order) for name in names}
 
 

@@ -13,12 +13,12 @@ BASE = Config(
     Optimizer(learning_rate=3e-3),
     batch=8,
     precision="fp32",
-    steps=600,
-    threshold=0.2,
+    steps=2000,
+    threshold=0.02,
     tests=32,
 )
 
-STUDY = Study(BASE, grid={"learning_rate": [2e-3, 4e-3]}, seeds=3, name="tiny", unit=3)
+STUDY = Study(BASE, grid={"learning_rate": [5e-4, 1e-3]}, seeds=3, name="tiny", unit=3)
 """Six runs of one program in two units."""
 
 

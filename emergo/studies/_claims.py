@@ -25,7 +25,7 @@ from .._files import spare_name, write_whole
 
 STALE = 120.0
 """Seconds after which a claim that was not renewed is free, where its owner cannot be looked up."""
-BEAT = 5.0
+BEAT = 2.0
 """Seconds between renewals."""
 
 

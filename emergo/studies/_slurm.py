@@ -101,7 +101,8 @@ class Task:
             if not requeue:
                 raise SystemExit(143) from None
             _say("the time is nearly up: saved, and back into the queue")
-            subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=True)
+            # Where the signal announces a preemption, Slurm may have put the job back by itself, and says so.
+            subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=False)
             time.sleep(60)  # Slurm ends this process
             raise SystemExit(143) from None
 

@@ -14,7 +14,7 @@ from .._errors import InputError
 from .._files import flush, output_folder, spare_name
 from ..engine import Run
 from ..measure import Emergence
-from ._outcomes import IDENTITY, Outcomes, outcome_numbers, read_outcomes
+from ._outcomes import IDENTITY, Outcomes, is_finished, outcome_numbers, read_outcomes
 from ._result import Result, curve_frame, curves_from, result_content, run_from_json
 
 
@@ -81,7 +81,7 @@ class Store:
 
     def _readable(self, identity: str) -> bool:
         try:
-            return self.read(identity).run.identity == identity
+            return is_finished(self.folder, identity) and self.read(identity).run.identity == identity
         except InputError:
             return False
 

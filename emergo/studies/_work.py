@@ -102,7 +102,6 @@ class Worker:
                 waiting = line
             time.sleep(min(2.0, self.beat))
 
-
     def _tidy(self, claims: Claims) -> None:
         """All is finished: removes what processes left behind that were killed just before their end."""
         claims.clear()
@@ -215,7 +214,9 @@ class _Trainer:
     def _store(self, result: Result) -> None:
         if is_finished(self.store.folder, result.run.identity):
             return  # before an interruption, or by another process
-        self.store.write(result)
+        place = self.store.write(result)
+        if not is_finished(self.store.folder, result.run.identity):  # else it would be trained for ever
+            raise StorageError(f"{place}: what was written there cannot be read; is the disk in order?")
         self.done += 1
         self.worker.on_end(result)
 

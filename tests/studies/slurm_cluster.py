@@ -118,7 +118,7 @@ class Cluster:
             StateSaveLocation={D}/state
             SlurmdSpoolDir={D}/spool-%n
             AuthType=auth/munge
-            AuthInfo=socket={D}/run/munge.socket,cred_expire=20
+            AuthInfo=socket={D}/run/munge.socket,cred_expire=5
             CredType=cred/munge
             ProctrackType=proctrack/linuxproc
             TaskPlugin=task/none

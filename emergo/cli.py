@@ -533,7 +533,7 @@ def _one_line(box: str) -> str:
     words = [" ".join(s) for s in sections if s and not s[0].startswith(("For full helptext", "Argument helptext"))]
     text = re.sub(r"\s+", " ", "; ".join(words)).strip()
     text = re.sub(r"invalid literal for int\(\) with base 10: ('.*?')", r"expected a whole number, got \1", text)
-    choice = re.fullmatch(r"invalid choice '(.*?)' for argument '(.*?)'\. Expected one of \((.*)\)\.", text)
+    choice = re.fullmatch(r"invalid choice '(.*?)' for argument '(.*?)'\. Expected one of \((.*)\)\s*\.", text)
     if choice:
         given, name, known = choice.groups()
         return str(unknown(name.lstrip("-").lower(), given, re.findall(r"'(.*?)'", known)))

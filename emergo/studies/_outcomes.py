@@ -83,14 +83,12 @@ def read_outcomes(folder: Path) -> Outcomes:
         try:
             stamp = _stamp(place)
             before = known.get(name)
-            if before is not None and before[0] == stamp:
-                content = before[1]
-                rows[name] = outcome_row(content)
+            if isinstance(before, list) and len(before) == 2 and before[0] == stamp and isinstance(before[1], dict):
+                rows[name] = before[1]
             else:
-                content = _read(place, name)
-                rows[name] = outcome_row(content)
+                rows[name] = outcome_row(_read(place, name))
                 fresh += 1
-            entries[name] = [stamp, content]
+            entries[name] = [stamp, rows[name]]
         except _UNREADABLE as error:
             broken[place] = _why(error)
     if fresh and (fresh >= 200 or 10 * fresh >= len(rows)):
@@ -138,9 +136,7 @@ def _read(place: str, identity: str) -> dict[str, Any]:
         file.seek(-4, os.SEEK_END)
         if head != b"PAR1" or file.read(4) != b"PAR1":
             raise ValueError("curves.parquet is cut short or no Parquet file")
-    device = {"device": content["provenance"].get("device")}
-    names = ("identity", "config", "seed", "outcome")
-    return {name: content[name] for name in names} | {"provenance": device}
+    return content
 
 
 def _read_index(path: Path) -> dict[str, list[Any]]:

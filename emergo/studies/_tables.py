@@ -4,6 +4,8 @@ import warnings
 from collections.abc import Sequence
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ..measure import Law, fit_law
 from ._failures import Failures
@@ -46,22 +48,25 @@ def study_curves(folder: StudyFolder, plan: Plan | None = None, columns: Sequenc
     """
     plan = folder.read() if plan is None else plan
     rows = read_outcomes(folder.runs).rows
-    frames = []
+    parts = []
     for run in plan.runs:
         if run.identity not in rows:
             continue
         path = folder.runs / run.identity / "curves.parquet"
         try:
-            frame = pd.read_parquet(path, columns=None if columns is None else list(columns))
-        except (OSError, ValueError) as error:
+            with path.open("rb") as file:
+                part = pq.ParquetFile(file).read(None if columns is None else list(columns))
+        except (OSError, ValueError, pa.ArrowException) as error:
             warnings.warn(f"{path}: not curves that can be read ({str(error).splitlines()[0]})", stacklevel=2)
             continue
-        if len(frame):
+        if part.num_rows:
             head = {"identity": run.identity, **dict(zip(plan.axes, run.values, strict=True)), "seed": run.seed}
             for place, (name, value) in enumerate(head.items()):
-                frame.insert(place, name, value)
-            frames.append(frame)
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"identity": [], "step": []})
+                part = part.add_column(place, name, pa.repeat(pa.scalar(value), part.num_rows))
+            parts.append(part.replace_schema_metadata(None))
+    if not parts:
+        return pd.DataFrame({"identity": [], "step": []})
+    return pa.concat_tables(parts, promote_options="permissive").to_pandas()
 
 
 def study_law(table: pd.DataFrame, plan: Plan) -> Law | None:

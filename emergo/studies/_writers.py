@@ -1,13 +1,14 @@
 """Finished runs for other people's viewers: TensorBoard, Weights & Biases. Off by default; neither needs a network."""
 
 import os
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from .._errors import InputError, unknown
 from ._folder import StudyFolder
 from ._result import Result, curve_frame, result_row
 
 
+@runtime_checkable
 class Writer(Protocol):
     """Gets every run as soon as it is finished."""
 

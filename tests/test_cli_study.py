@@ -186,7 +186,7 @@ def test_status_needs_neither_jax_nor_pandas(tmp_path):
 
 @pytest.mark.usefixtures("quick")
 def test_tensorboard_gets_every_curve(capsys, tmp_path, file):
-    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
     from tensorboardX.record_writer import masked_crc32c
 
     out = tmp_path / "out"

@@ -53,7 +53,7 @@ def _wait(condition):
 def _write(claims, content, age=0.0):
     path = claims.path("a")
     path.write_text(json.dumps(content) if isinstance(content, dict) else content)
-    os.utime(path, (time.time() - age,) * 2)
+    os.utime(path, (time.time() - age, time.time() - age))
 
 
 @pytest.mark.parametrize(("age", "free"), [(0, False), (50, False), (70, True)])

@@ -136,15 +136,14 @@ def test_a_killed_command_is_followed_by_one_that_goes_on(tmp_path, whole):
     STUDY.write(tmp_path / "tiny.toml")
     folder = StudyFolder(tmp_path / "out")
     command = [sys.executable, "-m", "emergo", "study", "run", str(tmp_path / "tiny.toml"), "--out", str(folder.path)]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     for number, status in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 130)):
-        process = subprocess.Popen(command, **quiet)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         _wait_for_training(folder, process)
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
         assert process.returncode == status, err
     assert b"the same command goes on from there" in err
-    done = subprocess.run(command, **quiet)
+    done = subprocess.run(command, capture_output=True)
     assert done.returncode == 0, done.stderr
     same_tables(study_table(folder), whole[0])
     assert not list(folder.claims.glob("*.json"))

@@ -41,6 +41,11 @@ class Engine:
                 on_end(made_up(run))
 
 
+def by_cell(table):
+    """Rows of a table by dim and seed."""
+    return {(row["dim"], row["seed"]): row for row in table.to_dict("records")}
+
+
 @pytest.fixture
 def engine(monkeypatch):
     def use(plan=lambda run, asked: "reached"):
@@ -89,21 +94,21 @@ def test_a_failed_run_is_tried_again_and_kept_with_its_reason(tmp_path, engine):
         return "failed" if run.config.task.dim == 3 and asked == 1 else "reached"
 
     used = engine(plan)
-    table = run_study(STUDY, tmp_path).set_index(["dim", "seed"])
+    rows = by_cell(run_study(STUDY, tmp_path))
     assert [len(names) for names in used.asked] == [4, 3, 2]
     for dim in (2, 3):
-        row = table.loc[(dim, 1)]
+        row = rows[dim, 1]
         assert (row["state"], row["tries"], row["failed_step"]) == ("failed", 3, 77)
         assert row["reason"] == "the loss was not finite at step 77, in 3 tries"
         assert math.isnan(row["plateau"])
         assert not row["censored"]
-    assert list(table.loc[(3, 0), ["state", "tries"]]) == ["censored", 2]
-    assert list(table.loc[(2, 0), ["state", "tries"]]) == ["censored", 1]
+    assert (rows[3, 0]["state"], rows[3, 0]["tries"]) == ("censored", 2)
+    assert (rows[2, 0]["state"], rows[2, 0]["tries"]) == ("censored", 1)
     status = study_status(StudyFolder(tmp_path))
     assert (status.failed, status.failures, status.complete) == (2, 7, True)
     run_study(STUDY, tmp_path)
     assert len(used.asked) == 3  # never again
-    curves = Store(tmp_path / "runs").read(table.loc[(2, 1), "identity"]).curves
+    curves = Store(tmp_path / "runs").read(rows[2, 1]["identity"]).curves
     assert curves is not None
     assert math.isnan(curves["loss"][-1])
 
@@ -124,13 +129,13 @@ def test_without_memory_fewer_are_trained_at_once(tmp_path, engine):
 
 def test_a_run_that_never_fits_fails_with_its_reason(tmp_path, engine):
     used = engine(lambda run, asked: "memory" if run.config.task.dim == 3 else "reached")
-    table = run_study(STUDY, tmp_path).set_index(["dim", "seed"])
+    rows = by_cell(run_study(STUDY, tmp_path))
     assert used.widths == [None, 1, 1]
-    assert list(table["state"][[3]]) == ["failed", "failed"]
-    assert table.loc[(3, 0), "reason"].startswith("out of memory with 1 together")
-    found = Store(tmp_path / "runs").read(table.loc[(3, 0), "identity"])
+    assert [rows[3, seed]["state"] for seed in (0, 1)] == ["failed", "failed"]
+    assert rows[3, 0]["reason"].startswith("out of memory with 1 together")
+    found = Store(tmp_path / "runs").read(rows[3, 0]["identity"])
     assert found.curves is None
-    assert found.reason == table.loc[(3, 0), "reason"]
+    assert found.reason == rows[3, 0]["reason"]
 
 
 def test_no_retries_means_one_try(tmp_path, engine):

@@ -57,12 +57,15 @@ def estimate(study: Study, finished: frozenset[str] = frozenset(), slurm: bool =
     """What is left of a study takes this: here, or on the Slurm cluster it asks for."""
     if slurm:
         platform, budget = ("gpu", 0.9 * _GPU_BYTES) if study.slurm.gpus else ("cpu", 0.5e9 * study.slurm.memory_gb)
-        devices = min(study.slurm.tasks, max(1, math.ceil(study.count / study.unit))) * max(1, study.slurm.gpus)
+        devices = study.slurm.tasks * max(1, study.slurm.gpus)
     else:
         device = jax.devices()[0]
         platform, budget, devices = device.platform, memory_of(device), len(jax.devices())
     groups = groups_of([run for run in study.runs if run.identity not in finished])
-    return Estimate(platform, devices, [_group(group, study, platform, budget) for group in groups])
+    made = [_group(group, study, platform, budget) for group in groups]
+    if slurm:  # a unit has one task
+        devices = min(devices, max(1, sum(group.units for group in made)) * max(1, study.slurm.gpus))
+    return Estimate(platform, devices, made)
 
 
 def _group(runs: list[Run], study: Study, platform: str, budget: float) -> GroupEstimate:

@@ -81,7 +81,7 @@ def training(folder):
     (unit,) = folder.read().units
     claim = read_claim(folder.claims / f"{unit.id}.json")
     running = claim and claim[0].get("progress", {}).get("running")
-    return claim[0] if claim and running and min(step for _, step, _ in running) > 200 else None
+    return claim[0] if claim and running and min(at for _, at, _ in running) > 200 else None
 
 
 def job_field(cluster, job, name):
@@ -109,34 +109,34 @@ def test_an_array_of_tasks_trains_the_units(cluster, tmp_path):
         submit_study(folder, study, folder.read())
 
 
-def test_a_task_whose_time_is_nearly_up_saves_and_queues_again(cluster, tmp_path, expected):
-    """`scancel --signal` sends what Slurm sends before the end of a task's time."""
-    folder, sent = submit(_long(), tmp_path)
-    wait_for(lambda: training(folder), "training")
+def test_interrupted_tasks_save_queue_again_and_go_on(cluster, tmp_path, expected):
+    """Twice: told that its time is nearly up, which is what `scancel --signal` sends here; then preempted by a job of higher
+    priority, for which Slurm itself kills and starts again. No hook of submitit is called."""
+    folder, sent = submit(_long(cpus=2, extra={"nodelist": "n1"}), tmp_path)
+    first = wait_for(lambda: training(folder), "training")
     cluster.call("scancel", "--signal=USR2", sent.job)
     wait_for(lambda: "back into the queue" in output(sent), "the task has seen the signal")
     assert list(folder.checkpoints.glob("*/*.npz"))
-    wait_for(lambda: job_field(cluster, sent.job, "Restarts") == "1", "it was started again")
-    wait_until_finished(folder, sent)
-    same_tables(study_table(folder), expected)
-
-
-def test_preemption_without_a_word_is_survived(cluster, tmp_path, expected):
-    """A job of higher priority takes the node: Slurm kills the task and starts it again. No hook of submitit is called."""
-    folder, sent = submit(_long(cpus=2, extra={"nodelist": "n1"}), tmp_path)
-    wait_for(lambda: training(folder), "training")
+    second = wait_for(lambda: (c := training(folder)) and c["token"] != first["token"] and c, "training again")
+    assert job_field(cluster, sent.job, "Restarts") == "1"
+    assert step(second) >= step(first)  # it went on, and did not begin anew
     high = ["--partition=high", "--nodelist=n1", "--cpus-per-task=2", "--output=/dev/null"]
     cluster.call("sbatch", *high, "--wrap=sleep 1")
-    wait_for(lambda: job_field(cluster, sent.job, "Restarts") == "1", "it was started again")
+    wait_for(lambda: job_field(cluster, sent.job, "Restarts") == "2", "it was started a third time")
     wait_until_finished(folder, sent)
     same_tables(study_table(folder), expected)
+    assert "DUE TO PREEMPTION" in output(sent)
     assert "Calling checkpoint method" not in output(sent)
+
+
+def step(claim):
+    return min(at for _, at, _ in claim["progress"]["running"])
 
 
 def test_two_copies_after_a_node_is_lost(cluster, tmp_path):
     """The node's slurmd dies; its task lives on while Slurm starts a second copy on the other node."""
     study = _long()
-    longer = dataclasses.replace(study, base=dataclasses.replace(study.base, steps=200_000))
+    longer = dataclasses.replace(study, base=dataclasses.replace(study.base, steps=150_000))
     folder, sent = submit(longer, tmp_path)
     first = wait_for(lambda: training(folder), "training")
     node = job_field(cluster, sent.job, "NodeList")
@@ -152,7 +152,7 @@ def test_two_copies_after_a_node_is_lost(cluster, tmp_path):
         cluster.start_node(node)
     table = study_table(folder)
     assert sorted(table["identity"]) == sorted(run.identity for run in longer.runs)
-    assert set(table["steps"]) == {200_000}
+    assert set(table["steps"]) == {150_000}
     wait_for(lambda: not _alive(first["pid"]), "the first copy has given up")
 
 

@@ -6,11 +6,12 @@ from typing import Any
 from ._json import plain
 
 
-def console():
-    """Standard output."""
+def console(wide: bool = False):
+    """Standard output; `wide` where it is not a terminal, so that lines stay whole."""
     from rich.console import Console
 
-    return Console()
+    made = Console()
+    return Console(width=160) if wide and not made.is_terminal else made
 
 
 def print_json(value: Any) -> None:

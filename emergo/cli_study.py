@@ -207,8 +207,7 @@ class Status_:
         if self.json:
             print_json(status.data())
         else:
-            out = console()
-            out.print(_status_view(status), width=None if out.is_terminal else 160, soft_wrap=not status.workers)
+            console(wide=True).print(_status_view(status))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -59,6 +59,7 @@ class WeightsAndBiases:
             import wandb  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise InputError("--log wandb needs wandb: pip install wandb") from None
+        os.environ.setdefault("WANDB_SILENT", "true")
         self._wandb, self._folder = wandb, folder.path
         self._project = str(folder.path.resolve().name)
 

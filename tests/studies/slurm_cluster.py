@@ -90,6 +90,17 @@ class Cluster:
                 process.kill()
                 process.wait()
         self._processes.clear()
+        self._end_orphans()
+
+    def _end_orphans(self) -> None:
+        """What a lost node had started is nobody's child; it is known by its environment, which names this cluster."""
+        mark = f"SLURM_CONF={self.config}".encode()
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if int(process.name) != os.getpid() and mark in (process / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(process.name), signal.SIGKILL)
+            except OSError:
+                continue  # gone, or another user's
 
     def _start(self, name: str, *arguments: str, label: str = "") -> None:
         path = _find(name)

@@ -8,7 +8,7 @@ demo: .venv/.ready
 	$(BIN)/emergo demo
 
 test: .venv/.ready
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -rs
 
 lint: .venv/.ready
 	$(BIN)/ruff check .

@@ -1,7 +1,8 @@
-"""The one kind of error that is the user's to mend."""
+"""The errors that are not ours to mend: the user's, and the disk's."""
 
 import dataclasses
 import difflib
+import errno
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,6 +12,24 @@ class InputError(ValueError):
 
     The command line prints it and exits with status 2; from Python it is an ordinary `ValueError`.
     """
+
+
+class StorageError(Exception):
+    """A disk or folder does not do its part: full, read-only, gone. The message is one line that names it.
+
+    The command line prints it and exits with status 1; what was finished before is kept.
+    """
+
+    @classmethod
+    def of(cls, where: object, error: OSError) -> "StorageError":
+        advice = {
+            errno.ENOSPC: "free some space; the same command then goes on",
+            errno.EDQUOT: "free some space; the same command then goes on",
+            errno.EROFS: "it can be read, not worked in; copy it to a folder that can be written",
+            errno.EACCES: "it can be read, not worked in; copy it to a folder that can be written",
+        }
+        said = advice.get(error.errno or 0, "nothing that was finished is lost; the same command then goes on")
+        return cls(f"{where}: cannot be written ({error.strerror or error}); {said}")
 
 
 def unknown(what: str, given: str, known: Iterable[str]) -> InputError:

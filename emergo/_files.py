@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,35 @@ def output_folder(path: Path | str) -> Path:
     except OSError as error:
         raise InputError(f"{folder}: cannot write to this folder ({error.strerror}); choose another --out") from None
     return folder
+
+
+def spare_name(path: Path) -> Path:
+    """A hidden name beside `path` that no other process on any machine uses."""
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:16]}")
+
+
+def flush(path: Path) -> None:
+    """Brings a file, or the names in a folder, to the disk, so that even a machine that stops keeps them."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some file systems cannot do this for folders
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_whole(path: Path, content: str | bytes, durable: bool = True) -> None:
+    """Writes a file under another name and renames it: a reader sees the old content or the new. The last to write wins."""
+    part = spare_name(path)
+    try:
+        part.write_bytes(content.encode() if isinstance(content, str) else content)
+        if durable:
+            flush(part)
+        os.replace(part, path)
+        if durable:
+            flush(path.parent)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

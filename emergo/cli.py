@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import importlib.util
 import io
-import json
 import os
 import re
 import sys
@@ -21,7 +20,9 @@ from typing import Annotated, Any, Literal, Union
 import tyro
 from tyro.conf import Positional, subcommand
 
-from ._errors import InputError, unknown
+from ._errors import InputError, StorageError, unknown
+from ._terminal import console, print_json, print_law, short, verdict
+from .cli_study import StudyCommand
 
 # The rooms are imported inside the commands: `emergo --help` should not wait for JAX.
 
@@ -41,8 +42,8 @@ class Demo:
         with _bar() as show:
             found = run_demo(self.out, advance=lambda stage, done, of: show(stage, done / of))
         if self.json:
-            return _print_json(found)
-        _print_law(found["law"])
+            return print_json(found)
+        print_law(found["law"])
         print(f"{found['runs']} runs, {found['seconds']:.0f} s; open {found['files'][0]}")
 
 
@@ -65,7 +66,7 @@ class Figures:
             made = made_preset(f, self.out)
             rows.append({"id": f.id, "shows": f.shows, "seconds": dict(f.seconds), "needed": needed, "made": made})
         if self.json:
-            return _print_json({"figures": rows})
+            return print_json({"figures": rows})
         from rich.table import Table
 
         from .report import duration
@@ -76,7 +77,7 @@ class Figures:
         for row in rows:
             cost = [duration(row["needed"][p]) if row["needed"][p] else "recorded" for p in ("laptop", "paper")]
             table.add_row(row["id"], row["shows"], *cost, f"made ({row['made']})" if row["made"] else "not made")
-        _console().print(table)
+        console().print(table)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Figure:
             if not self.json:
                 _print_figure(made[-1])
         if self.json:
-            _print_json(made[0] if len(made) == 1 else {"figures": made})
+            print_json(made[0] if len(made) == 1 else {"figures": made})
 
     def _ask(self, figures: Sequence[Any]) -> None:
         """Before training that takes over ten minutes on a CPU."""
@@ -228,8 +229,8 @@ class Train:
             raise
         cells = cell_rows(results)
         if self.json:
-            return _print_json({"runs": [result_row(result) for result in results], "cells": cells, "out": str(self.out)})
-        _console().print(cell_table(cells))
+            return print_json({"runs": [result_row(result) for result in results], "cells": cells, "out": str(self.out)})
+        console().print(cell_table(cells))
         there = f" ({before} were there)" if before else ""
         print(f"{len(runs)} runs{there}, {duration(time.monotonic() - begun)}; kept in {self.out}")
 
@@ -300,9 +301,9 @@ class Theory:
             self.length, self.dim, self.burst, self.repeat, self.flow, threshold=self.threshold, horizon=self.horizon
         )
         if self.json:
-            return _print_json(found)
+            return print_json(found)
         for name, value in found.items():
-            print(f"{name:14} {_short(value)}")
+            print(f"{name:14} {short(value)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -354,7 +355,7 @@ class Measure:
         if self.out is not None:
             write_table(table, self.out)
         if self.json:
-            return _print_json({"runs": table.to_dict("records"), "censored": int(table["censored"].sum())})
+            return print_json({"runs": table.to_dict("records"), "censored": int(table["censored"].sum())})
         print(table.to_string(index=False))
 
 
@@ -391,13 +392,13 @@ class Fit:
         table = read_table(self.table)
         found = fit_table(table, self.y, self.x, fixed, self.out, self.table.stem, str(self.table), self.resamples)
         if self.json:
-            return _print_json(found)
-        _print_law(found)
+            return print_json(found)
+        print_law(found)
         if found["censored"]:
             print(
                 f"note: least squares leave out the censored runs ({found['censored']}), which biases them; this fit uses them:"
             )
-            _print_law(found["with_censored"])
+            print_law(found["with_censored"])
         print(f"wrote {', '.join(found['files'])}")
 
 
@@ -427,7 +428,7 @@ class Bench:
         if self.benchmark != "flows":
             found += self._training()
         if self.json:
-            _print_json({"benchmarks": found})
+            print_json({"benchmarks": found})
 
     def _training(self) -> list[dict[str, Any]]:
         import jax
@@ -473,6 +474,7 @@ Command = Union[  # noqa: UP007 - tyro reads the names from the annotations
     Annotated[Figures, subcommand("figures")],
     Annotated[Figure, subcommand("figure")],
     Annotated[Train, subcommand("train")],
+    Annotated[StudyCommand, subcommand("study")],
     Annotated[Theory, subcommand("theory")],
     Annotated[Measure, subcommand("measure")],
     Annotated[Fit, subcommand("fit")],
@@ -493,6 +495,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
     except InputError as error:
         _fail(2, str(error))
+    except StorageError as error:
+        _fail(1, str(error))
     except KeyboardInterrupt as stop:
         what = "; ".join(getattr(stop, "__notes__", ())) or "nothing was left half-written"
         print(f"emergo: interrupted; {what}", file=sys.stderr, flush=True)
@@ -531,7 +535,7 @@ def _one_line(box: str) -> str:
     words = [" ".join(s) for s in sections if s and not s[0].startswith(("For full helptext", "Argument helptext"))]
     text = re.sub(r"\s+", " ", "; ".join(words)).strip()
     text = re.sub(r"invalid literal for int\(\) with base 10: ('.*?')", r"expected a whole number, got \1", text)
-    choice = re.fullmatch(r"invalid choice '(.*?)' for argument '(.*?)'\. Expected one of \((.*)\)\.", text)
+    choice = re.fullmatch(r"invalid choice '(.*?)' for argument '(.*?)'\. Expected one of \((.*)\)\s*\.", text)
     if choice:
         given, name, known = choice.groups()
         return str(unknown(name.lstrip("-").lower(), given, re.findall(r"'(.*?)'", known)))
@@ -544,12 +548,6 @@ def _one_line(box: str) -> str:
 def _fail(status: int, message: str) -> None:
     print("emergo: " + " ".join(message.split()), file=sys.stderr)
     sys.exit(status)
-
-
-def _console():
-    from rich.console import Console
-
-    return Console()
 
 
 @contextlib.contextmanager
@@ -582,22 +580,6 @@ def _bar() -> Iterator[Callable[[str, float], None]]:
             progress.update(task, completed=1.0)
 
 
-def _print_json(value: Any) -> None:
-    from ._json import plain
-
-    print(json.dumps(plain(value), allow_nan=False))
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "-"}[value]
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, list):
-        return ", ".join(_short(v) for v in value)
-    return str(value)
-
-
 _BENCH_HEAD = (
     "layers heads    T    d  runs  precision  ms/step/run  runs/hour  x PyTorch  x torch.compile  of floor\n"
     "                                                     (10,000 steps)"
@@ -616,12 +598,8 @@ def _bench_row(row: dict[str, Any]) -> str:
 
 def _beside(check: dict[str, Any]) -> str:
     if check["published"] is not None:
-        return f" (published: {_short(check['published'])})"
+        return f" (published: {short(check['published'])})"
     return f" (expected: {check['expected']})"
-
-
-def _verdict(agrees: bool | None) -> str:
-    return {True: "agrees     ", False: "disagrees  ", None: "           "}[agrees]
 
 
 def _print_figure(found: dict[str, Any]) -> None:
@@ -631,29 +609,17 @@ def _print_figure(found: dict[str, Any]) -> None:
     if found["partial"]:
         print(found["partial"])
     for law in found["laws"]:
-        _print_law(law)
+        print_law(law)
     for check in found["checks"]:
-        print(f"{_check_verdict(check)}{check['name']}: {_short(check['measured'])}{_beside(check)}")
+        print(f"{_check_verdict(check)}{check['name']}: {short(check['measured'])}{_beside(check)}")
     print(f"{found['seconds']:.1f} s; wrote {', '.join(found['files'])}")
 
 
 def _check_verdict(check: dict[str, Any]) -> str:
     """A published value is agreed with or not; an expectation of ours holds or not."""
     if check["published"] is not None:
-        return _verdict(check["agrees"])
+        return verdict(check["agrees"])
     return {True: "holds      ", False: "fails      ", None: "           "}[check["holds"]]
-
-
-def _print_law(law: dict[str, Any]) -> None:
-    name = f"{law['name']}: " if "name" in law else ""
-    verdict = _verdict(law["agrees"]) if "agrees" in law else ""
-    print(f"{verdict}{name}{law['formula']}, R² {_short(law['r2'])}, {law['runs']} runs")
-    for column, interval in law["ci95"].items():
-        value = law["C"] if column == "C" else law["exponents"][column]
-        bounds = "not determined" if interval[0] is None else f"[{interval[0]:.4g}, {interval[1]:.4g}]"
-        print(f"    {column:14} {value:.4g}  95% {bounds} ({law['ci_kind']})")
-    if law.get("published"):
-        print(f"    published: {law['published']['formula']}; level {_short(law['level'])}; {law['why']}")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,20 @@
 """Learning itself: many runs as one compiled program."""
 
+from ._checkpoint import CheckpointError
 from ._config import SEMANTICS, Config, Method, Optimizer, Precision, Run, default_precision
-from ._cost import next_evaluation, step_operations
+from ._cost import compile_seconds, memory_of, next_evaluation, planned_width, run_bytes, step_operations, step_seconds
 from ._group import History, State
 from ._probes import circuits
-from ._shape import Shape
+from ._shape import Device, Shape, family
 from ._toy import Curves, Draws, Probe, train_toy
 from ._train import Progress, train
 
 __all__ = [
     "SEMANTICS",
+    "CheckpointError",
     "Config",
     "Curves",
+    "Device",
     "Draws",
     "History",
     "Method",
@@ -23,9 +26,15 @@ __all__ = [
     "Shape",
     "State",
     "circuits",
+    "compile_seconds",
     "default_precision",
+    "family",
+    "memory_of",
     "next_evaluation",
+    "planned_width",
+    "run_bytes",
     "step_operations",
+    "step_seconds",
     "train",
     "train_toy",
 ]

@@ -19,9 +19,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._errors import InputError
+from .._files import spare_name
 from ._config import SEMANTICS, Run
 from ._group import Group, History, Place, Pool
 from ._shape import Device, Shape, blank
+
+
+class CheckpointError(InputError):
+    """A checkpoint that cannot be read."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path}: not a checkpoint that can be read ({why}); remove it to begin anew")
+        self.path = path
 
 
 def save_group(path: Path, group: Group, ended: Sequence[History]) -> None:
@@ -49,7 +58,7 @@ def save_group(path: Path, group: Group, ended: Sequence[History]) -> None:
         keep(f"ended/{i}", history.curves)
     arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part = spare_name(path)  # two machines may train the same group, with the same process number
     try:
         with part.open("wb") as file:
             np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
@@ -77,7 +86,7 @@ def load_group(path: Path, runs: Sequence[Run], devices: Sequence[Device]) -> tu
         ended_before = {entry[0] for entry in meta["ended"]}
         semantics = meta["semantics"]
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, EOFError) as error:
-        raise InputError(f"{path}: not a checkpoint that can be read ({error}); remove it to begin anew") from None
+        raise CheckpointError(path, str(error)) from None
     known = {run.identity: run for run in runs}
     if semantics != SEMANTICS or not active <= set(known) <= active | ended_before or len(meta["pools"]) > len(devices):
         return None

@@ -11,7 +11,7 @@ import jax
 
 from .._errors import InputError, check_numbers, unknown
 from ..models import Transformer
-from ..tasks import Recall, SingleLocation, Task
+from ..tasks import TASKS, SingleLocation, Task
 
 SEMANTICS = 1
 """Raised only when the same config and seed give other numbers than before."""
@@ -98,8 +98,8 @@ class Config:
     def describe(self) -> dict[str, Any]:
         """The config as plain data; a task other than the first one says its kind."""
         made = dataclasses.asdict(self)
-        if isinstance(self.task, Recall):
-            made["task"] = {"kind": "recall"} | made["task"]
+        if not isinstance(self.task, SingleLocation):
+            made["task"] = {"kind": next(name for name, kind in TASKS.items() if isinstance(self.task, kind))} | made["task"]
         return made
 
 

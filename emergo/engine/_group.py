@@ -167,7 +167,7 @@ class Group:
         self.shape, self.queue = shape, deque(runs)
         self.pools = []
         for device in devices[: len(runs)]:
-            wanted = width or planned_width(shape, device, memory_of(device))
+            wanted = width or planned_width(shape, device.platform, memory_of(device))
             share = math.ceil(len(runs) / min(len(devices), len(runs)))
             self.pools.append(Pool(shape, device, min(wanted, share), worth_tuning(shape, device, runs)))
 

@@ -37,20 +37,6 @@ def run_table(results: Sequence[Result]) -> pd.DataFrame:
     return pd.DataFrame([result_row(result) for result in results])
 
 
-def cell_means(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """A row a cell: the mean plateau of its runs. A censored one counts as it stands, a failed one as infinite."""
-    filled = table.assign(plateau=table["plateau"].where(table["state"] != "failed", np.inf))
-    grouped = filled.groupby(list(by), sort=True)
-    return grouped.agg(plateau=("plateau", "mean"), censored=("censored", "sum"), runs=("plateau", "size")).reset_index()
-
-
-def best_rate(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """The runs of the learning rate with the shortest mean plateau in each cell (D.3)."""
-    means = cell_means(table, [*by, "learning_rate"])
-    chosen = means.loc[means.groupby(list(by))["plateau"].idxmin(), [*by, "learning_rate"]]
-    return table.merge(chosen, on=[*by, "learning_rate"])
-
-
 def plateaus_by(
     axes: Axes,
     table: pd.DataFrame,

@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from .._terminal import duration
 from ..engine import Progress, Run
 from ..studies import Result
 
@@ -38,14 +39,6 @@ class Axes(NamedTuple):
 
     def words(self) -> list[str]:
         return [f"{value:g}" for value in self]
-
-
-def duration(seconds: float) -> str:
-    """A time to read: 40 s, 12 min, 9 h, 12 d."""
-    for most, unit, size in ((90, "s", 1), (90 * 60, "min", 60), (36 * 3600, "h", 3600)):
-        if seconds < most:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds / 86400:.0f} d"
 
 
 def progress_line(now: Progress, before: int = 0) -> str:

@@ -3,8 +3,15 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 from ..engine import Config, Run
+
+
+def hardness(config: Config) -> tuple[Any, ...]:
+    """Larger for a config whose plateau is longer, as far as theory tells: by dim, length over burst, repeat and rate."""
+    task = config.task
+    return (task.inputs, task.length / task.burst, -task.repeat, -config.optimizer.learning_rate)
 
 
 def grid_runs(
@@ -18,11 +25,10 @@ def grid_runs(
     learning_rate: Sequence[float] | None = None,
 ) -> list[Run]:
     """Every combination with every seed, the hardest first, so that a group does not wait for a late beginner."""
-    cells = list(itertools.product(length, dim, burst, repeat, learning_rate or (base.optimizer.learning_rate,)))
-    cells.sort(key=lambda c: (c[1], c[0] / c[2], -c[3], -c[4]), reverse=True)
-    runs = []
-    for (T, d, B, p, rate), seed in itertools.product(cells, range(seeds)):
+    configs = []
+    for T, d, B, p, rate in itertools.product(length, dim, burst, repeat, learning_rate or (base.optimizer.learning_rate,)):
         task = dataclasses.replace(base.task, length=T, dim=d, burst=B, repeat=p)
         optimizer = dataclasses.replace(base.optimizer, learning_rate=rate)
-        runs.append(Run(dataclasses.replace(base, task=task, optimizer=optimizer), seed))
-    return runs
+        configs.append(dataclasses.replace(base, task=task, optimizer=optimizer))
+    configs.sort(key=hardness, reverse=True)
+    return [Run(config, seed) for config, seed in itertools.product(configs, range(seeds))]

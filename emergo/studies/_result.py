@@ -1,6 +1,5 @@
 """A finished run: what it was, when its attention became sparse, and its curves."""
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -14,7 +13,8 @@ from .._errors import InputError
 from ..engine import SEMANTICS, Config, History, Optimizer, Run
 from ..measure import Emergence, emergence
 from ..models import Transformer
-from ..tasks import Recall, SingleLocation
+from ..tasks import TASKS
+from ._outcomes import outcome_row, run_content
 
 _PLACE = re.compile(r"_\d+_\d+$")
 
@@ -31,42 +31,46 @@ class Result(NamedTuple):
     provenance: Mapping[str, Any]
     curves: Mapping[str, np.ndarray] | None
     """As in [`emergo.engine.History`][]; None where only the outcome was kept."""
+    reason: str | None = None
+    """Why it failed."""
 
     @classmethod
     def of(cls, history: History) -> "Result":
+        """What became of a run that the engine has trained."""
         config = history.run.config
         direction = "above" if config.task.rises else "below"
         found = emergence(history.curves["step"], history.curves[config.task.metric], config.threshold, direction)
+        reason = None
         if history.state == "failed" and found.state != "reached":
-            found = Emergence(float("nan"), float("nan"), float("nan"), "failed")
-        provenance = {"version": __version__, "jax": jax.__version__, "device": history.device}
-        return cls(history.run, found, int(history.curves["step"][-1]), history.failed_step, provenance, history.curves)
+            found = _FAILED
+            reason = f"the loss was not finite at step {history.failed_step}"
+        steps = int(history.curves["step"][-1])
+        return cls(history.run, found, steps, history.failed_step, _provenance(history.device), history.curves, reason)
+
+    @classmethod
+    def failed(cls, run: Run, reason: str, device: str) -> "Result":
+        """A run that could not be trained at all."""
+        return cls(run, _FAILED, 0, None, _provenance(device), None, reason)
+
+
+_FAILED = Emergence(float("nan"), float("nan"), float("nan"), "failed")
+
+
+def _provenance(device: str) -> dict[str, Any]:
+    return {"version": __version__, "jax": jax.__version__, "device": device}
+
+
+def result_content(result: Result) -> dict[str, Any]:
+    """A result but for its curves, as plain data: what `run.json` holds."""
+    outcome = result.emergence._asdict() | {"steps": result.steps, "failed_step": result.failed_step}
+    if result.reason is not None:
+        outcome["reason"] = result.reason
+    return run_content(run_json(result.run), result.run.identity, outcome, result.provenance)
 
 
 def result_row(result: Result) -> dict[str, Any]:
     """A run as one row of a table: its axes, its seed, its plateau."""
-    config, found = result.run.config, result.emergence
-    task, model, optimizer = config.task, config.model, config.optimizer
-    return {
-        "identity": result.run.identity,
-        **dataclasses.asdict(task),
-        **{name: value for name, value in dataclasses.asdict(model).items() if name != "positions"},
-        "positions": model.positions,
-        "optimizer": optimizer.method,
-        "learning_rate": optimizer.learning_rate,
-        "batch": config.batch,
-        "precision": config.precision,
-        "threshold": config.threshold,
-        "seed": result.run.seed,
-        "plateau": found.time,
-        "plateau_low": found.low,
-        "plateau_high": found.high,
-        "censored": found.censored,
-        "state": found.state,
-        "steps": result.steps,
-        "failed_step": result.failed_step,
-        "device": result.provenance.get("device"),
-    }
+    return outcome_row(result_content(result))
 
 
 def curve_frame(result: Result) -> pd.DataFrame:
@@ -108,8 +112,7 @@ def run_from_json(data: Mapping[str, Any]) -> Run:
             raise InputError(f"this run has semantics {data['semantics']}; this version reads {SEMANTICS}")
         config = dict(data["config"])
         task = dict(config.pop("task"))
-        kinds = {"single_location": SingleLocation, "recall": Recall}
-        made = {"task": kinds[task.pop("kind", "single_location")](**task)}
+        made: dict[str, Any] = {"task": TASKS[task.pop("kind", "single_location")](**task)}
         made |= {name: kind(**config.pop(name)) for name, kind in (("model", Transformer), ("optimizer", Optimizer))}
         return Run(Config(**made, **config), data["seed"])
     except (KeyError, TypeError) as error:

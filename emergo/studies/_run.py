@@ -2,11 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from ..engine import History, Progress, Run, train
+from ._folder import StudyFolder
+from ._plan import open_study
 from ._records import Records
 from ._result import Result
 from ._store import Store
+from ._study import Study
+from ._tables import study_table
+from ._work import Worker
 
 
 def run_all(
@@ -54,3 +62,15 @@ def run_all(
             progress=progress,
         )
     return [found[run.identity] for run in runs]
+
+
+def run_study(study: Study | Path | str, out: Path | str, **options: Any) -> pd.DataFrame:
+    """Trains what is missing of a study in the folder `out`, beside any other process that does, and returns its table.
+
+    `study` may be a TOML file. `options` are those of [`emergo.studies.Worker`][], such as `progress`.
+    """
+    made = study if isinstance(study, Study) else Study.read(study)
+    folder = StudyFolder(out)
+    open_study(folder, made)
+    Worker(folder, **options).run()
+    return study_table(folder)

@@ -2,22 +2,20 @@
 
 import json
 import os
-import re
 import shutil
-import tempfile
+import uuid
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 
 from .._errors import InputError
-from .._files import output_folder
-from .._json import plain
+from .._files import flush, output_folder, spare_name
 from ..engine import Run
 from ..measure import Emergence
-from ._result import Result, curve_frame, curves_from, result_row, run_from_json, run_json
-
-_IDENTITY = re.compile("[0-9a-f]{16}")
+from ._outcomes import IDENTITY, Outcomes, is_finished, outcome_numbers, read_outcomes
+from ._result import Result, curve_frame, curves_from, result_content, run_from_json
 
 
 class Store:
@@ -38,17 +36,16 @@ class Store:
 
     def write(self, result: Result) -> Path:
         """Puts a run into the store."""
-        output_folder(self.folder)
+        if not self.folder.is_dir():
+            output_folder(self.folder)
         place = self._place(result.run.identity)
-        stage = Path(tempfile.mkdtemp(prefix=".writing-", dir=self.folder))
+        stage = self.folder / f".writing-{uuid.uuid4().hex[:16]}"
+        stage.mkdir()
         try:
             curve_frame(result).to_parquet(stage / "curves.parquet", index=False)
-            content = run_json(result.run) | {
-                "identity": result.run.identity,
-                "outcome": result.emergence._asdict() | {"steps": result.steps, "failed_step": result.failed_step},
-                "provenance": dict(result.provenance),
-            }
-            (stage / "run.json").write_text(json.dumps(plain(content), indent=1) + "\n")
+            (stage / "run.json").write_text(json.dumps(result_content(result), indent=1) + "\n")
+            for path in (stage / "curves.parquet", stage / "run.json", stage):
+                flush(path)
             if place.exists() and not self._readable(place.name):
                 os.rename(place, self.folder / f".broken-{stage.name.removeprefix('.writing-')}")
             try:
@@ -56,9 +53,15 @@ class Store:
             except OSError:
                 if not self._readable(place.name):  # else another process was first, with the same run
                     raise
+            flush(self.folder)
         finally:
             shutil.rmtree(stage, ignore_errors=True)
         return place
+
+    def set_aside(self, identity: str) -> None:
+        """Takes a run out of the store; its folder stays under another name."""
+        place = self._place(identity)
+        os.rename(place, self.folder / f".aside{spare_name(place).name}")
 
     def read(self, run: Run | str, curves: bool = True) -> Result:
         """A finished run; with `curves=False` only its outcome."""
@@ -67,21 +70,18 @@ class Store:
         try:
             content = json.loads((place / "run.json").read_text())
             outcome = content["outcome"]
-            numbers = {k: _number(outcome[k]) for k in ("time", "low", "high")}
-            if outcome["state"] == "censored":
-                numbers["high"] = float("inf")
-            elif outcome["state"] == "reached" and outcome["low"] is None:
-                numbers["low"] = float("-inf")
-            found = Emergence(**numbers, state=outcome["state"])
+            found = Emergence(**outcome_numbers(outcome), state=outcome["state"])
             made = run_from_json(content)
-            seen = curves_from(pd.read_parquet(place / "curves.parquet"), made) if curves else None
+            frame = pd.read_parquet(place / "curves.parquet") if curves else None
+            seen = None if frame is None or not len(frame.columns) else curves_from(frame, made)
+            steps, failed, reason = outcome["steps"], outcome["failed_step"], outcome.get("reason")
+            return Result(made, found, steps, failed, content["provenance"], seen, reason)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{place}: not a finished run that can be read ({error})") from None
-        return Result(made, found, outcome["steps"], outcome["failed_step"], content["provenance"], seen)
 
     def _readable(self, identity: str) -> bool:
         try:
-            return self.read(identity).run.identity == identity
+            return is_finished(self.folder, identity) and self.read(identity).run.identity == identity
         except InputError:
             return False
 
@@ -89,12 +89,15 @@ class Store:
         """The identities of the runs that are there."""
         if self.folder.is_dir():
             names = (p.name for p in self.folder.iterdir() if (p / "run.json").exists())
-            yield from sorted(name for name in names if _IDENTITY.fullmatch(name))
+            yield from sorted(name for name in names if IDENTITY.fullmatch(name))
+
+    def outcomes(self) -> Outcomes:
+        """The rows of all runs by identity, and what cannot be read, without their curves."""
+        return read_outcomes(self.folder)
 
     def table(self) -> pd.DataFrame:
-        """All runs as a table, a row a run."""
-        return pd.DataFrame([result_row(self.read(identity, curves=False)) for identity in self])
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else float(value)
+        """All runs as a table, a row a run. Warns of folders that cannot be read, and leaves them out."""
+        found = self.outcomes()
+        for place, why in found.broken.items():
+            warnings.warn(f"{place}: not a finished run that can be read ({why})", stacklevel=2)
+        return pd.DataFrame(list(found.rows.values()))

@@ -101,6 +101,11 @@ class Recall:
         return self.vocabulary
 
     @property
+    def draws(self) -> int:
+        """Random numbers that a sequence takes."""
+        return 3 * self.pairs + 4
+
+    @property
     def marked(self) -> bool:
         return False
 
@@ -139,7 +144,7 @@ class Recall:
         With `traits` the task is only a hull for several tasks, which draw exactly what they draw on their own.
         """
         traits, pairs = self.traits if traits is None else traits, self.pairs
-        drawn = uniform(raw(key), n, 3 * pairs + 4)
+        drawn = uniform(raw(key), n, self.draws)
         for_keys, for_values, for_places, rest = jnp.split(drawn, (pairs, 2 * pairs + 1, 3 * pairs + 1), axis=1)
         size = jnp.where(rest[:, 0] < traits.repeat, 2, traits.vocabulary)
         query = jnp.floor(rest[:, 1] * size).astype(jnp.int32)

@@ -102,6 +102,11 @@ class SingleLocation:
         return self.dim
 
     @property
+    def draws(self) -> int:
+        """Random numbers that a sequence takes, about."""
+        return (self.length + 1) * self.dim
+
+    @property
     def marked(self) -> bool:
         return self.indicator
 

@@ -443,12 +443,12 @@ def test_the_planned_width():
     """At least one run, more where there is more memory, and never more than fit."""
     shape, device = Shape.of([BASE]), jax.devices()[0]
     budgets = [0.0, 1.0, run_bytes(shape), 5.5 * run_bytes(shape), 1e12]
-    widths = [planned_width(shape, device, b) for b in budgets]
+    widths = [planned_width(shape, device.platform, b) for b in budgets]
     assert widths[:4] == [1, 1, 1, 5]
     assert widths == sorted(widths)
     large = Shape.of([Config(SingleLocation(512, 64), precision="fp32")])
     assert run_bytes(large) > run_bytes(shape)
-    assert 1 <= planned_width(large, device, 1e12) < planned_width(shape, device, 1e12)
+    assert 1 <= planned_width(large, device.platform, 1e12) < planned_width(shape, device.platform, 1e12)
 
 
 TWO_DEVICES = """

@@ -9,9 +9,9 @@ from ..._style import WIDTH, panel
 from ...engine import Optimizer, Precision, Run
 from ...measure import Law, Published, fit_law
 from ...models import Transformer
-from ...studies import grid_runs, provenance_of
+from ...studies import best_of, cell_means, grid_runs, provenance_of
 from .._figure import Check, Comparison, Figure, Outcome
-from .._transformers import best_rate, cell_means, config, plateaus_by, run_table, write_law
+from .._transformers import config, plateaus_by, run_table, write_law
 from .._work import Work
 
 LAW = Published("Fig. 3 left and middle", 0.76, {"dim": 1.29, "length": 0.80, "burst": -0.80}, 0.995)
@@ -56,7 +56,7 @@ def make(settings: Settings, work: Work) -> Outcome:
     tables = {name: run_table(results) for name, results in parts.items()}
     both = pd.concat([tables["left"], tables["middle"]]).drop_duplicates("identity")
     law = fit_law(both, x=["dim", "length/burst"])
-    tuned = best_rate(tables["right"], ["dim", "repeat"])
+    tuned = best_of(tables["right"], ["dim", "repeat"])
     means = cell_means(tuned, ["dim", "repeat"]).pivot(index="dim", columns="repeat", values="plateau").dropna()
     most = means.columns.max()
     speedup = means[0.0] / means[most]

@@ -1,0 +1,91 @@
+"""How `emergo study status` and `export` grow with the number of finished runs, as commands, start of Python included.
+
+    python benchmarks/store.py [RUNS ...]        by default 100 1000 10000
+
+Writes made-up runs into a folder in the system's temporary place, then times the commands: the first `status` has no index yet.
+"""
+
+import dataclasses
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from emergo.engine import Config, Optimizer
+from emergo.models import Transformer
+from emergo.studies import Study, StudyFolder, open_study
+from emergo.studies._outcomes import run_content
+from emergo.studies._result import run_json
+from emergo.tasks import SingleLocation
+
+BASE = Config(SingleLocation(256, 64, 1, 0.0, "random", True), Transformer(), Optimizer(), precision="fp32")
+
+
+def made_up(folder: StudyFolder, study: Study) -> None:
+    """Finished runs with curves of 120 evaluations; the same curves for all, as only their size matters."""
+    import numpy as np
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    steps = np.cumsum(np.linspace(25, 400, 120).astype(int))
+    names = [
+        "loss",
+        "train_loss",
+        "alignment",
+        *(f"{n}_{i}_{j}" for n in ("attention", "entropy") for i in (0, 1) for j in range(4)),
+    ]
+    curves = pd.DataFrame({"step": steps} | {name: rng.random(120).astype(np.float32) for name in names})
+    sample = folder.path / "curves.parquet"
+    curves.to_parquet(sample, index=False)
+    for run in study.runs:
+        place = folder.runs / run.identity
+        place.mkdir()
+        time_, state = float(rng.integers(1000, 20000)), "reached"
+        outcome = {"time": time_, "low": time_ - 25, "high": time_, "state": state, "steps": int(time_), "failed_step": None}
+        content = run_content(run_json(run), run.identity, outcome, {"version": "0", "jax": "0", "device": "made up"})
+        (place / "run.json").write_text(json.dumps(content, indent=1) + "\n")
+        os.link(sample, place / "curves.parquet")
+
+
+def timed(*arguments: str) -> tuple[float, float]:
+    """Seconds and megabytes of one command."""
+    begun = time.monotonic()
+    process = subprocess.Popen([sys.executable, "-m", "emergo", "study", *arguments], stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    assert status == 0, status
+    return time.monotonic() - begun, used.ru_maxrss / 1024
+
+
+def main(sizes: list[int]) -> None:
+    print("  runs  status, first  status  export   curves   memory (export, curves)")
+    for size in sizes:
+        place = Path(tempfile.mkdtemp(prefix="emergo-store-"))
+        try:
+            cells = max(1, size // 10)
+            study = dataclasses.replace(
+                Study(BASE, name="made up", seeds=10), grid={"learning_rate": [1e-4 * (1 + i / cells) for i in range(cells)]}
+            )
+            folder = StudyFolder(place)
+            open_study(folder, study)
+            made_up(folder, study)
+            first, _ = timed("status", str(place))
+            again, _ = timed("status", str(place))
+            export, memory = timed("export", str(place), "--to", str(place / "table.parquet"))
+            both, more = timed("export", str(place), "--to", str(place / "t.parquet"), "--curves", str(place / "c.parquet"))
+            print(
+                f"{len(study.runs):6} {first:12.2f} s {again:5.2f} s {export:5.2f} s {both - export:6.2f} s"
+                f"   {memory:.0f} MB, {more:.0f} MB",
+                flush=True,
+            )
+        finally:
+            shutil.rmtree(place)
+
+
+if __name__ == "__main__":
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 64
+    main([int(word) for word in sys.argv[1:]] or [100, 1000, 10_000])

@@ -1,0 +1,238 @@
+"""Who trains which unit: a file a unit, taken by one process at a time. Needs neither JAX nor pandas.
+
+A claim names its owner and is renewed every few seconds; a process that was killed does not renew it. On the same machine a
+dead owner is seen at once, elsewhere after `stale` seconds; a requeued Slurm job takes what its former self held. Should two
+processes come to hold one claim, the one that finds the other's name in the file gives up; until then both do the same work,
+and the store takes the result of either.
+"""
+
+import contextlib
+import errno
+import functools
+import json
+import os
+import platform
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .._errors import InputError, StorageError
+from .._files import spare_name, write_whole
+
+STALE = 120.0
+"""Seconds after which a claim that was not renewed is free, where its owner cannot be looked up."""
+BEAT = 2.0
+"""Seconds between renewals."""
+
+
+class ClaimLost(Exception):
+    """Another process has taken the claim; `same_job` when it is a later start of this Slurm job."""
+
+    def __init__(self, same_job: bool) -> None:
+        super().__init__("another process has taken over this unit")
+        self.same_job = same_job
+
+
+@functools.cache
+def machine() -> str:
+    """The same text for processes that see each other's numbers: one machine since its start, one container."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return platform.node()
+
+
+def process_start(pid: int) -> str | None:
+    """When a process began, so that a number used again is not taken for it; None if there is no such process."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if fields[0] in "ZX" else fields[19]  # ended, and only waiting to be noticed by its parent
+    except (FileNotFoundError, ProcessLookupError):
+        if sys.platform == "linux":
+            return None
+    except (OSError, IndexError):
+        return "unknown"
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except OSError:
+        pass
+    return "unknown"
+
+
+def _slurm_job() -> tuple[str | None, int]:
+    """The Slurm task this process belongs to, and how often it was restarted."""
+    job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
+    if job is None:
+        return None, 0
+    restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
+    return f"{job}_{os.environ.get('SLURM_ARRAY_TASK_ID', '')}", int(restarts) if restarts.isdigit() else 0
+
+
+def owner() -> dict[str, Any]:
+    """This process."""
+    pid, (job, restarts) = os.getpid(), _slurm_job()
+    found = {"machine": machine(), "host": platform.node(), "pid": pid, "start": process_start(pid)}
+    return found | {"job": job, "restarts": restarts}
+
+
+def alive(record: Mapping[str, Any], age: float, stale: float) -> bool:
+    """Whether the owner of a claim of this age still works on it, as far as can be told from here."""
+    job, restarts = _slurm_job()
+    if job is not None and record.get("job") == job and record.get("restarts", 0) < restarts:
+        return False
+    if record.get("machine") == machine() and isinstance(record.get("pid"), int):
+        return record.get("start") == process_start(record["pid"])
+    return age <= stale
+
+
+def read_claim(path: Path) -> tuple[dict[str, Any], float] | None:
+    """The content of a claim and when it was renewed; an empty content if it cannot be read, None if there is none."""
+    try:
+        when = path.stat().st_mtime
+        content = json.loads(path.read_bytes())
+        return (content if isinstance(content, dict) else {}), when
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError):
+            return {}, path.stat().st_mtime
+        return None
+
+
+class Claim:
+    """A unit that this process holds, renewed by a thread until it is released."""
+
+    def __init__(self, path: Path, token: str, content: dict[str, Any], beat: float) -> None:
+        self.path, self._token, self._content, self._beat = path, token, content, beat
+        self._taker: dict[str, Any] | None = None
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._renew, daemon=True)
+        self._thread.start()
+
+    def tell(self, progress: Mapping[str, Any]) -> None:
+        """What others may read of it at the next renewal. Raises [`ClaimLost`][] if the claim is another's by now."""
+        if self._taker is not None:
+            raise ClaimLost(self._taker.get("job") is not None and self._taker.get("job") == self._content["job"])
+        self._content["progress"] = dict(progress)
+
+    def _mine(self) -> bool:
+        found = read_claim(self.path)
+        if found is not None and found[0].get("token") not in (None, self._token):
+            self._taker = found[0]
+            return False
+        return True
+
+    def _renew(self) -> None:
+        while not self._end.wait(self._beat):
+            try:
+                if not self._mine():
+                    return
+                write_whole(self.path, json.dumps(self._content), durable=False)
+            except OSError:
+                continue  # the disk's trouble is told where results are written
+
+    def release(self) -> None:
+        self._end.set()
+        self._thread.join()
+        with contextlib.suppress(OSError):
+            if self._mine():
+                self.path.unlink(missing_ok=True)
+
+    def __enter__(self) -> "Claim":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class Claims:
+    """The claims under a folder."""
+
+    def __init__(self, folder: Path, stale: float = STALE, beat: float = BEAT) -> None:
+        self.folder, self.stale, self.beat = folder, stale, beat
+
+    def path(self, unit: str) -> Path:
+        return self.folder / f"{unit}.json"
+
+    def take(self, unit: str) -> Claim | None:
+        """The claim on a unit, or None while another process holds it."""
+        path, token = self.path(unit), uuid.uuid4().hex
+        content = {"token": token, "unit": unit, "since": time.time()} | owner()
+        part = spare_name(path)
+        try:
+            part.write_text(json.dumps(content))
+            if self._place(part, path) or self._take_over(part, path, token):
+                return Claim(path, token, content, self.beat)
+            return None
+        except OSError as error:
+            raise StorageError.of(self.folder.parent, error) from None
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _place(self, part: Path, path: Path) -> bool:
+        """Gives the file its name if no file has it."""
+        try:
+            os.link(part, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
+                raise
+            try:  # a file system without links: for a moment the claim is empty, which reads as held
+                with path.open("xb") as file:
+                    file.write(part.read_bytes())
+            except FileExistsError:
+                return False
+        return True
+
+    def _take_over(self, part: Path, path: Path, token: str) -> bool:
+        found = read_claim(path)
+        if found is None:
+            return self._place(part, path)
+        # Both times are the file system's, so that clocks of machines need not agree.
+        if alive(found[0], part.stat().st_mtime - found[1], self.stale):
+            return False
+        os.replace(part, path)
+        time.sleep(0.02)
+        now = read_claim(path)
+        return now is not None and now[0].get("token") == token
+
+    @contextlib.contextmanager
+    def hold(self, name: str, patience: float = 60.0) -> Iterator[Claim]:
+        """A claim as a lock: waits for it, and says who has it if that takes long."""
+        until = time.monotonic() + patience
+        while (claim := self.take(name)) is None:
+            if time.monotonic() > until:
+                other = read_claim(self.path(name))
+                who = f"{other[0].get('host')}, process {other[0].get('pid')}" if other else "another process"
+                raise InputError(f"{self.path(name)}: held by {who}; wait for it to end, or remove the file if it is gone")
+            time.sleep(0.1)
+        with claim:
+            yield claim
+
+    def clear(self) -> None:
+        """Removes the claims of owners that are gone."""
+        live = self.live()
+        for path in self.folder.glob("*.json"):
+            if path.stem not in live:
+                path.unlink(missing_ok=True)
+
+    def live(self) -> dict[str, dict[str, Any]]:
+        """The claims whose owners are at work, by unit."""
+        found, probe = {}, time.time()
+        try:
+            names = sorted(name for name in os.listdir(self.folder) if name.endswith(".json") and not name.startswith("."))
+        except OSError:
+            return {}
+        for name in names:
+            claim = read_claim(self.folder / name)
+            if claim is not None and alive(claim[0], probe - claim[1], self.stale):
+                found[name.removesuffix(".json")] = claim[0] | {"age": max(0.0, probe - claim[1])}
+        return found

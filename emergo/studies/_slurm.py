@@ -1,0 +1,117 @@
+"""A study on a Slurm cluster: one array job whose tasks take units until none is left.
+
+What a task needs to go on after an interruption is in the folder of the study, never in Slurm or submitit:
+
+- killed without a word (preemption, a lost node): Slurm starts it again, and it goes on from the last checkpoint;
+- told to end (SIGTERM: preemption with a grace time, `scancel`): it saves what is in training first;
+- told that its time is nearly up (SIGUSR2, which submitit asks Slurm to send): it saves, and puts itself back into the queue.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .._errors import InputError
+from ._folder import Plan, StudyFolder
+from ._outcomes import read_outcomes
+from ._study import Study
+
+WARNING_SECONDS = 90
+"""How long before the end of its time a task is told."""
+
+
+class Submission(NamedTuple):
+    """An array job."""
+
+    job: str
+    tasks: int
+    folder: Path
+    """Scripts and output of its tasks; never used again."""
+
+
+def submit_study(folder: StudyFolder, study: Study, plan: Plan) -> Submission:
+    """Submits an array job for the units of a study that are not finished."""
+    try:
+        import submitit
+        from submitit.core.utils import FailedJobError
+    except ImportError:
+        raise InputError("Slurm needs submitit: pip install 'emergo[slurm]'") from None
+    if shutil.which("sbatch") is None or shutil.which("srun") is None:
+        raise InputError("there is no Slurm here (no sbatch on the PATH); log in to the cluster, or leave out --on slurm")
+    rows = read_outcomes(folder.runs).rows
+    left = [unit for unit in plan.units if any(run.identity not in rows for run in unit.runs)]
+    if not left:
+        raise InputError(f"{folder.path}: all {len(plan.runs)} runs are finished; there is nothing to submit")
+    asked, tasks = study.slurm, min(study.slurm.tasks, len(left))
+    # A folder of its own: job numbers may come again, and with them the names of files.
+    place = folder.slurm / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
+    place.mkdir(parents=True)
+    # submitit counts interruptions of short jobs as time-outs; how often a task may come back is Slurm's to say.
+    executor = submitit.AutoExecutor(folder=place, cluster="slurm", slurm_max_num_timeout=1_000_000)
+    options: dict[str, Any] = {
+        "name": f"emergo-{study.name}",
+        "timeout_min": asked.minutes,
+        "mem_gb": asked.memory_gb,
+        "cpus_per_task": asked.cpus,
+        "slurm_array_parallelism": tasks,
+        "slurm_signal_delay_s": min(WARNING_SECONDS, 30 * asked.minutes),
+        "slurm_additional_parameters": {"requeue": True} | dict(asked.extra),
+    }
+    if asked.gpus:
+        options["gpus_per_node"] = asked.gpus
+    for name, value in (("partition", asked.partition), ("account", asked.account), ("setup", list(asked.setup))):
+        if value:
+            options[f"slurm_{name}"] = value
+    executor.update_parameters(**options)
+    share = len(left) / tasks
+    try:
+        jobs = executor.map_array(Task(str(folder.path.resolve())), [int(i * share) for i in range(tasks)])
+    except FailedJobError as error:
+        raise InputError(f"Slurm did not take the job ({' '.join(str(error).split())})") from None
+    return Submission(jobs[0].job_id.partition("_")[0], tasks, place)
+
+
+class Task:
+    """What a task of the array runs."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def __call__(self, first: int) -> bool:
+        """Says whether all runs of the study were finished when there was nothing left to take."""
+        from ._work import Worker
+
+        requeue = False
+
+        def warned(number: int, frame: object) -> None:
+            nonlocal requeue
+            requeue = True
+            signal.raise_signal(signal.SIGINT)
+
+        signal.signal(signal.SIGUSR2, warned)
+        try:
+            return Worker(StudyFolder(self.folder), first, wait=False, say=_say).run()
+        except KeyboardInterrupt:
+            if not requeue:
+                raise SystemExit(143) from None
+            _say("the time is nearly up: saved, and back into the queue")
+            # Where the signal announces a preemption, Slurm may have put the job back by itself, and says so.
+            subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=False)
+            time.sleep(60)  # Slurm ends this process
+            raise SystemExit(143) from None
+
+    def checkpoint(self, *arguments: Any) -> Any:
+        """For submitit, should the signal come before this task listens to it: nothing to save, begin again."""
+        import submitit
+
+        return submitit.helpers.DelayedSubmission(self, *arguments)
+
+
+def _say(line: str) -> None:
+    print(f"emergo: {line}", file=sys.stderr, flush=True)

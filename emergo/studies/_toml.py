@@ -1,0 +1,49 @@
+"""Study files: read with the standard library, written by the few lines below."""
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .._errors import InputError
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The content of a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: a folder, not a study file") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path}: not a TOML file that can be read ({error})") from None
+
+
+def toml_text(data: Mapping[str, Any], table: str = "") -> str:
+    """Plain data as TOML: values first, then a table for each mapping."""
+    lines = [f"{name} = {_value(value)}" for name, value in data.items() if not isinstance(value, Mapping)]
+    if table and (lines or not data):
+        lines.insert(0, f"[{table}]")
+    text = "\n".join(lines) + "\n" if lines else ""
+    for name, value in data.items():
+        if isinstance(value, Mapping):
+            inner = toml_text(value, f"{table}.{name}" if table else name)
+            text += ("\n" if text else "") + inner
+    return text
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else {"nan": "nan", "inf": "inf", "-inf": "-inf"}[str(value)]
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_value(v) for v in value)}]"
+    raise InputError(f"{value!r} cannot be written to a study file")

@@ -1,0 +1,169 @@
+"""Studies on a real Slurm: a controller and two nodes on this machine. Skipped, with the reason, where it is not installed."""
+
+import dataclasses
+import os
+import re
+import time
+
+import pytest
+
+from emergo._errors import InputError
+from emergo.studies import Slurm, Study, StudyFolder, open_study, run_study, study_status, study_table, submit_study
+from emergo.studies._claims import read_claim
+
+from .slurm_cluster import Cluster, why_not
+from .tiny import BASE, same_tables
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(why_not() is not None, reason=f"no Slurm: {why_not()}"),
+    pytest.mark.xdist_group("slurm"),
+]
+
+ASKED = Slurm(minutes=60, gpus=0, cpus=1, memory_gb=0.5)
+# Runs that do not end before their last step, so that there is time to interrupt them.
+LONG = dataclasses.replace(BASE, threshold=-1.0, steps=60_000)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    made = Cluster(tmp_path_factory.mktemp("slurm"))
+    patch = pytest.MonkeyPatch()
+    try:
+        made.start()
+        patch.setenv("SLURM_CONF", str(made.config))
+        yield made
+    finally:
+        patch.undo()
+        made.stop()
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    """What the long study gives when nothing interrupts it."""
+    return run_study(_long(), tmp_path_factory.mktemp("expected"))
+
+
+def _long(**asked):
+    """One unit of two runs."""
+    return Study(LONG, seeds=2, name="long", slurm=dataclasses.replace(ASKED, **asked))
+
+
+def submit(study, path):
+    folder = StudyFolder(path)
+    plan, _ = open_study(folder, study)
+    return folder, submit_study(folder, study, plan)
+
+
+def wait_for(condition, what, seconds=120):
+    until = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < until, f"{what}: not after {seconds} s"
+        time.sleep(0.2)
+    return found
+
+
+def output(sent):
+    return "".join(path.read_text() for path in sent.folder.glob("*_log.*"))
+
+
+def wait_until_finished(folder, sent):
+    def finished():
+        text = output(sent)
+        assert "Traceback" not in text, text
+        return study_status(folder).complete
+
+    wait_for(finished, "the study is complete")
+
+
+def training(folder):
+    """The claim of the unit once its runs have made some steps."""
+    (unit,) = folder.read().units
+    claim = read_claim(folder.claims / f"{unit.id}.json")
+    running = claim and claim[0].get("progress", {}).get("running")
+    return claim[0] if claim and running and min(at for _, at, _ in running) > 200 else None
+
+
+def job_field(cluster, job, name):
+    text = cluster.call("scontrol", "show", "job", job)
+    found = re.search(rf"\b{name}=(\S+)", text)
+    return found[1] if found else ""
+
+
+def test_an_array_of_tasks_trains_the_units(cluster, tmp_path):
+    """Submission, array, result table; and a second submission has a folder of its own."""
+    study = Study(BASE, grid={"learning_rate": [5e-4, 1e-3]}, seeds=2, unit=2, slurm=dataclasses.replace(ASKED, tasks=2))
+    folder, sent = submit(study, tmp_path / "out")
+    assert sent.tasks == 2
+    again = submit_study(folder, study, folder.read())
+    assert again.folder != sent.folder
+    wait_until_finished(folder, sent)
+    wait_for(lambda: not cluster.call("squeue", "-h"), "the queue is empty")
+    table = study_table(folder)
+    same_tables(table, run_study(dataclasses.replace(study, name="here"), tmp_path / "here"))
+    assert table["identity"].is_unique
+    script = next(sent.folder.glob("*.sh")).read_text()
+    for line in ("--array=0-1%2", "--time=60", "--cpus-per-task=1", "--mem=512MB", "--requeue", "--signal=USR2@90"):
+        assert line in script, line
+    with pytest.raises(InputError, match="all 4 runs are finished; there is nothing to submit"):
+        submit_study(folder, study, folder.read())
+
+
+def test_interrupted_tasks_save_queue_again_and_go_on(cluster, tmp_path, expected):
+    """Twice: told that its time is nearly up, which is what `scancel --signal` sends here; then preempted by a job of higher
+    priority, for which Slurm itself kills and starts again. No hook of submitit is called."""
+    folder, sent = submit(_long(cpus=2, extra={"nodelist": "n1"}), tmp_path)
+    first = wait_for(lambda: training(folder), "training")
+    cluster.call("scancel", "--signal=USR2", sent.job)
+    wait_for(lambda: "back into the queue" in output(sent), "the task has seen the signal")
+    assert list(folder.checkpoints.glob("*/*.npz"))
+    second = wait_for(lambda: (c := training(folder)) and c["token"] != first["token"] and c, "training again")
+    assert job_field(cluster, sent.job, "Restarts") == "1"
+    assert step(second) >= step(first)  # it went on, and did not begin anew
+    high = ["--partition=high", "--nodelist=n1", "--cpus-per-task=2", "--output=/dev/null"]
+    cluster.call("sbatch", *high, "--wrap=sleep 1")
+    wait_for(lambda: job_field(cluster, sent.job, "Restarts") == "2", "it was started a third time")
+    wait_until_finished(folder, sent)
+    same_tables(study_table(folder), expected)
+    assert "DUE TO PREEMPTION" in output(sent)
+    assert "Calling checkpoint method" not in output(sent)
+
+
+def step(claim):
+    return min(at for _, at, _ in claim["progress"]["running"])
+
+
+def test_two_copies_after_a_node_is_lost(cluster, tmp_path):
+    """The node's slurmd dies; its task lives on while Slurm starts a second copy on the other node."""
+    study = _long()
+    longer = dataclasses.replace(study, base=dataclasses.replace(study.base, steps=150_000))
+    folder, sent = submit(longer, tmp_path)
+    first = wait_for(lambda: training(folder), "training")
+    node = job_field(cluster, sent.job, "NodeList")
+    cluster.kill_node(node)
+    # Slurm would find out by itself, after a minute or so.
+    cluster.call("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
+    try:
+        wait_for(lambda: job_field(cluster, sent.job, "Restarts") == "1", "it was started again")
+        second = wait_for(lambda: (c := training(folder)) and c["token"] != first["token"] and c, "the second copy trains")
+        assert (second["restarts"], second["job"]) == (1, first["job"])
+        wait_until_finished(folder, sent)
+    finally:
+        cluster.start_node(node)
+    table = study_table(folder)
+    assert sorted(table["identity"]) == sorted(run.identity for run in longer.runs)
+    assert set(table["steps"]) == {150_000}
+    wait_for(lambda: not _alive(first["pid"]), "the first copy has given up")
+
+
+def _alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_what_slurm_refuses_is_said(cluster, tmp_path):
+    with pytest.raises(InputError, match="Slurm did not take the job"):
+        submit(_long(partition="nowhere"), tmp_path)

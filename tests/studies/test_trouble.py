@@ -1,0 +1,182 @@
+"""Disks and files that fail: named in one line, nothing lost, the rest still readable (promise 7)."""
+
+import errno
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from emergo._errors import InputError, StorageError
+from emergo.studies import Result, Store, StudyFolder, Worker, open_study, read_outcomes, run_study, study_status, study_table
+from emergo.studies import _work as work
+
+from .crowd import made_up, slow_train, study
+
+MODULE = [sys.executable, "-m", "emergo", "study"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A finished study of six runs."""
+    monkeypatch.setattr(work, "train", slow_train)
+    made = StudyFolder(tmp_path / "study")
+    run_study(study(2, 3), made.path)
+    return made
+
+
+def places(folder):
+    return [folder.runs / run.identity for run in folder.read().runs]
+
+
+DAMAGE = {
+    "cut run": lambda place: (place / "run.json").write_bytes((place / "run.json").read_bytes()[:-40]),
+    "empty run": lambda place: (place / "run.json").write_text(""),
+    "no run": lambda place: (place / "run.json").unlink(),
+    "foreign run": lambda place: (place / "run.json").write_text('{"loss": [1, 2]}'),
+    "binary run": lambda place: (place / "run.json").write_bytes(b"\xff\xfe\x00"),
+    "another's run": lambda place: _rename_within(place),
+    "cut curves": lambda place: (place / "curves.parquet").write_bytes((place / "curves.parquet").read_bytes()[:-40]),
+    "empty curves": lambda place: (place / "curves.parquet").write_text(""),
+    "no curves": lambda place: (place / "curves.parquet").unlink(),
+    "folder for a file": lambda place: ((place / "run.json").unlink(), (place / "run.json").mkdir()),
+}
+
+
+def _rename_within(place):
+    content = json.loads((place / "run.json").read_text())
+    (place / "run.json").write_text(json.dumps(content | {"identity": "0" * 16}))
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_run_is_named_kept_and_trained_again(folder, damage, indexed):
+    read_outcomes(folder.runs)
+    if not indexed:
+        (folder.runs / ".index.json").unlink()
+    place = places(folder)[2]
+    os.utime(place / "run.json", ns=(1, 1))
+    DAMAGE[damage](place)
+    status = study_status(folder)
+    assert list(status.broken) == [str(place)]
+    assert (status.finished, status.waiting) == (5, 1)
+    with pytest.warns(UserWarning, match=place.name):
+        assert len(study_table(folder)) == 5
+    Worker(folder).run()
+    assert study_status(folder).complete
+    assert not study_status(folder).broken
+    assert len(study_table(folder)) == 6
+    assert len(list(folder.runs.glob(".broken-*"))) == 1  # nothing is thrown away
+
+
+def test_foreign_files_are_passed_over(folder):
+    for parent in (folder.path, folder.runs, folder.claims, folder.failures, folder.checkpoints):
+        (parent / "notes.txt").write_text("mine")
+        (parent / "copy of a folder").mkdir()
+    (folder.runs / "0123456789abcdef").write_text("a file with the name of a run")
+    (folder.claims / "junk.json").write_text("{")
+    (folder.failures / "junk.json").write_text("{")
+    assert study_status(folder).complete
+    assert len(study_table(folder)) == 6
+    Worker(folder).run()
+    assert (folder.path / "notes.txt").exists()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 1}', '{"schema": 1, "study": {}, "axes": [], "units": [3]}'])
+def test_a_damaged_plan_is_named_and_made_again_from_the_file(folder, content):
+    before = len(study_table(folder))
+    folder.file.write_text(content)
+    with pytest.raises(InputError, match=r"study\.json: not a plan that can be read"):
+        study_status(folder)
+    folder.file.rename(folder.path / "old.json")
+    open_study(folder, study(2, 3))
+    assert len(study_table(folder)) == before
+
+
+def test_a_plan_of_a_later_version_is_named(folder):
+    folder.file.write_text(json.dumps(json.loads(folder.file.read_text()) | {"schema": 99}))
+    with pytest.raises(InputError, match="written by a later version of emergo"):
+        folder.read()
+
+
+def test_a_damaged_index_is_made_again(folder):
+    read_outcomes(folder.runs)
+    for content in ("", "{", "[]", '{"version": 99, "runs": {}}', '{"version": 1, "runs": []}'):
+        (folder.runs / ".index.json").write_text(content)
+        assert len(read_outcomes(folder.runs).rows) == 6
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
+def test_an_error_of_the_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch, number):
+    """In the middle of a study, while a result is written."""
+    monkeypatch.setattr(work, "train", slow_train)
+    folder = StudyFolder(tmp_path)
+    open_study(folder, study(2, 3))
+    real, left = Store.write, [3]
+
+    def fails(self, result: Result) -> Path:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(number, os.strerror(number))
+        return real(self, result)
+
+    monkeypatch.setattr(Store, "write", fails)
+    with pytest.raises(StorageError) as caught:
+        Worker(folder).run()
+    assert str(folder.path) in str(caught.value)
+    assert os.strerror(number) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    monkeypatch.setattr(Store, "write", real)
+    assert study_status(folder).finished == 3
+    Worker(folder).run()
+    assert study_status(folder).complete
+
+
+def test_a_file_that_outgrows_its_limit_is_not_a_run(tmp_path):
+    """A real error of the system: files of this process may not grow over 2 kB, curves are larger."""
+    store, made = Store(tmp_path), Result.of(made_up(study(1, 1).runs[0]))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            store.write(made)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(store) == []
+    assert os.listdir(tmp_path) == []
+    store.write(made)
+    assert made.run in store
+
+
+def test_a_folder_that_may_only_be_read_can_be_read(folder):
+    """Status and tables work; training says in one line that it cannot. Root has to give up its right to write everywhere."""
+    weak = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.getuid() == 0 else []
+    if weak and shutil.which("setpriv") is None:
+        pytest.skip("no setpriv: root can write everywhere")
+    everything = [folder.path, *folder.path.rglob("*")]
+    (folder.runs / ".index.json").unlink(missing_ok=True)
+    for path in everything:
+        if path.is_dir():
+            path.chmod(0o555)
+    try:
+
+        def call(*arguments):
+            return subprocess.run([*weak, *MODULE, *arguments], capture_output=True, text=True, timeout=60)
+
+        done = call("status", str(folder.path), "--json")
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["finished"] == 6
+        done = call("export", str(folder.path), "--to", str(folder.path.parent / "table.csv"))
+        assert done.returncode == 0, done.stderr
+        done = call("run", str(folder.path))
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"emergo: {folder.path}: cannot write to this folder (Permission denied)")
+        assert done.stderr.count("\n") == 1
+    finally:
+        for path in everything:
+            if path.is_dir():
+                path.chmod(0o755)

@@ -1,0 +1,31 @@
+"""A study that trains for real in a moment, for the tests."""
+
+import numpy as np
+
+from emergo.engine import Config, Optimizer
+from emergo.models import Transformer
+from emergo.studies import Study
+from emergo.tasks import SingleLocation
+
+BASE = Config(
+    SingleLocation(4, 2, position="random", indicator=True),
+    Transformer(layers=1, heads=1, width=8),
+    Optimizer(learning_rate=3e-3),
+    batch=8,
+    precision="fp32",
+    steps=2000,
+    threshold=0.02,
+    tests=32,
+)
+
+STUDY = Study(BASE, grid={"learning_rate": [5e-4, 1e-3]}, seeds=3, name="tiny", unit=3)
+"""Six runs of one program in two units."""
+
+
+def same_tables(one, two):
+    """The same runs with the same outcomes, bit for bit: the same programs computed them."""
+    names = ["identity", "learning_rate", "seed", "plateau", "plateau_low", "plateau_high", "censored", "state", "steps"]
+    one, two = (t.sort_values("identity").reset_index(drop=True)[names] for t in (one, two))
+    assert len(one) == len(two)
+    for name in names:
+        np.testing.assert_array_equal(one[name], two[name])

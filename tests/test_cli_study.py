@@ -1,0 +1,248 @@
+"""`emergo study` as a user meets it: status, one line of error, one object of JSON, files that exist."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from emergo.cli import main
+from emergo.studies import Study, StudyFolder
+from emergo.studies import _work as work
+
+from .studies.crowd import BASE, slow_train, study
+
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.toml"))
+
+
+def call(capsys, *arguments):
+    """Exit status, standard output and standard error of one command."""
+    status = 0
+    try:
+        main(["study", *map(str, arguments)])
+    except SystemExit as stop:
+        status = stop.code or 0
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Runs end at once, with made-up curves."""
+    monkeypatch.setattr(work, "train", slow_train)
+
+
+@pytest.fixture
+def file(tmp_path):
+    made = Study(BASE, grid={"dim": [2, 4]}, tune={"learning_rate": [1e-3, 3e-3]}, seeds=3, name="tuned")
+    made.write(tmp_path / "tuned.toml")
+    return tmp_path / "tuned.toml"
+
+
+@pytest.mark.usefixtures("quick")
+def test_from_the_file_to_the_table(capsys, tmp_path, file):
+    out = tmp_path / "out"
+    status, said, err = call(capsys, "run", file, "--out", out)
+    assert (status, err) == (0, "")
+    assert "12 of 12 runs finished (8 reached, 4 censored, 0 failed)" in said
+    status, said, _ = call(capsys, "status", out)
+    assert status == 0
+    assert said.startswith("tuned: 12 of 12 runs finished")
+    status, said, _ = call(capsys, "status", out, "--watch", "--json")
+    assert json.loads(said)["complete"] is True
+    status, said, _ = call(capsys, "show", out)
+    assert status == 0
+    assert "3 of 3" in said
+    assert said.count("*") == 2  # one learning rate is kept for each dim
+    status, said, _ = call(capsys, "export", out, "--to", tmp_path / "table.parquet", "--curves", tmp_path / "curves.csv")
+    assert status == 0
+    table = pd.read_parquet(tmp_path / "table.parquet")
+    assert {"dim", "learning_rate", "seed", "plateau", "censored", "state", "chosen"} <= set(table.columns)
+    assert len(table) == 12
+    assert table["chosen"].sum() == 6
+    assert len(pd.read_csv(tmp_path / "curves.csv")) == 12 * 5
+    status, said, _ = call(capsys, "run", file, "--out", out, "--json")
+    assert json.loads(said)["finished"] == 12
+
+
+@pytest.mark.usefixtures("quick")
+def test_growing(capsys, tmp_path, file):
+    out = tmp_path / "out"
+    call(capsys, "run", file, "--out", out)
+    status, said, _ = call(capsys, "grow", out, "--axis", "dim=8", "--seeds", "4")
+    assert (status, said.split(";")[0]) == (0, "24 runs, 12 of them new")
+    status, said, _ = call(capsys, "status", out, "--json")
+    assert (json.loads(said)["finished"], json.loads(said)["waiting"]) == (12, 12)
+    status, said, err = call(capsys, "export", out, "--to", tmp_path / "table.csv")
+    assert "12 of 24 runs are not finished and not in the table" in err
+    status, said, _ = call(capsys, "run", out)
+    assert "24 of 24 runs finished" in said
+    assert "(12 were there)" in said
+    status, said, _ = call(capsys, "show", out, "--toml")
+    (tmp_path / "grown.toml").write_text(said)
+    assert Study.read(tmp_path / "grown.toml").count == 24
+    status, _, err = call(capsys, "run", file, "--out", out)
+    assert (status, "a study can grow, not shrink" in err) == (2, True)
+
+
+@pytest.mark.usefixtures("quick")
+def test_failed_runs_can_begin_anew(capsys, tmp_path, file, monkeypatch):
+    out = tmp_path / "out"
+
+    def fails(runs, **options):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(work, "train", fails)
+    status, said, err = call(capsys, "run", file, "--out", out)
+    assert (status, "12 failed" in said) == (0, True)
+    assert "out of memory" in err
+    monkeypatch.setattr(work, "train", slow_train)
+    status, said, err = call(capsys, "run", file, "--out", out, "--retry-failed")
+    assert "12 failed runs begin anew" in err
+    assert "8 reached, 4 censored, 0 failed" in said
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_examples_pass_a_dry_run(capsys, tmp_path, path):
+    place = "slurm" if path.stem == "slurm" else "local"
+    status, said, err = call(capsys, "run", path, "--out", tmp_path / "out", "--dry-run", "--on", place)
+    assert (status, err) == (0, "")
+    for words in ("runs", "units", "together", "memory", "at most about"):
+        assert words in said
+    status, said, _ = call(capsys, "run", path, "--dry-run", "--json", "--on", place)
+    found = json.loads(said)
+    assert found["runs"] == sum(group["runs"] for group in found["groups"])
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "Expected one of"),
+        (("rum",), "Available subcommands: run, status, show, grow, export"),
+        (("run",), "A study file (TOML)"),
+        (("run", "{tmp}/none.toml", "--out", "{tmp}/new"), "none.toml: no such file"),
+        (("run", "{tmp}/good.toml"), "say where to keep the study: --out DIR"),
+        (("run", "{tmp}/bad.toml", "--out", "{tmp}/new"), "unknown key 'sedes'; did you mean seeds"),
+        (("run", "{tmp}/good.toml", "--out", "{tmp}/file"), "cannot write to this folder"),
+        (("run", "{tmp}/good.toml", "--out", "{tmp}/new", "--on", "slrum"), "did you mean slurm?"),
+        (("run", "{tmp}/good.toml", "--out", "{tmp}/new", "--log", "tensorbord"), "did you mean tensorboard?"),
+        (("run", "{tmp}/good.toml", "--out", "{tmp}/new", "--together", "0"), "--together must be at least 1, got 0"),
+        (("run", "{tmp}"), "no study here"),
+        (("status", "{tmp}"), "no study here; emergo study run FILE --out"),
+        (("status", "{tmp}/file"), "a file, not the folder of a study"),
+        (("status", "{tmp}/none"), "no study here"),
+        (("show", "{tmp}"), "no study here"),
+        (("export", "{tmp}", "--to", "{tmp}/t.csv"), "no study here"),
+        (("export", "{tmp}/begun", "--to", "{tmp}/t.csv"), "no run is finished yet"),
+        (("grow", "{tmp}/begun"), "say what to add"),
+        (("grow", "{tmp}/begun", "--axis", "dim"), "write axis=value,value, e.g. dim=32,64"),
+        (("grow", "{tmp}/begun", "--axis", "dmi=4"), "this study has no axis 'dmi'; did you mean dim?"),
+        (("grow", "{tmp}/begun", "--axis", "dim=4.5"), "dim must be a whole number"),
+        (("grow", "{tmp}/begun", "--seeds", "0"), "seeds must be a whole number of at least 1"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_wrong_input_is_one_line_and_status_2(capsys, tmp_path, arguments, words):
+    (tmp_path / "file").write_text("")
+    study(2, 1).write(tmp_path / "good.toml")
+    (tmp_path / "bad.toml").write_text("sedes = 3\n")
+    from emergo.studies import open_study
+
+    open_study(StudyFolder(tmp_path / "begun"), study(2, 1))
+    before = sorted(os.listdir(tmp_path))
+    status, out, err = call(capsys, *(a.format(tmp=tmp_path) for a in arguments))
+    assert (status, out) == (2, "")
+    assert err.startswith("emergo: ")
+    assert err.count("\n") == 1
+    assert words in err
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_without_slurm_the_flag_says_so(tmp_path, file):
+    command = [sys.executable, "-m", "emergo", "study", "run", str(file), "--out", str(tmp_path / "out"), "--on", "slurm"]
+    done = subprocess.run(command, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("emergo: there is no Slurm here (no sbatch on the PATH)")
+    assert done.stderr.count("\n") == 1
+
+
+def test_status_needs_neither_jax_nor_pandas(tmp_path):
+    """It would take seconds to import them."""
+    from emergo.studies import open_study
+
+    open_study(StudyFolder(tmp_path), study(2, 1))
+    code = (
+        "import sys; from emergo.cli import main; main(['study', 'status', sys.argv[1]]); "
+        "sys.exit(any(name in sys.modules for name in ('jax', 'pandas', 'pyarrow')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "0 of 2 runs finished" in done.stdout
+
+
+@pytest.mark.usefixtures("quick")
+def test_tensorboard_gets_every_curve(capsys, tmp_path, file):
+    from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+    from tensorboardX.record_writer import masked_crc32c
+
+    out = tmp_path / "out"
+    assert call(capsys, "run", file, "--out", out, "--log", "tensorboard")[0] == 0
+    folders = sorted((out / "tensorboard").iterdir())
+    assert [folder.name for folder in folders] == sorted(path.name for path in (out / "runs").iterdir() if path.is_dir())
+    (events,) = folders[0].iterdir()
+    data, at, seen = events.read_bytes(), 0, {}
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 8], "little")
+        body = data[at + 12 : at + 12 + size]
+        assert int.from_bytes(data[at + 12 + size : at + 16 + size], "little") == masked_crc32c(body)
+        event = Event.FromString(body)
+        for value in event.summary.value:
+            seen.setdefault(value.tag, {})[event.step] = value.simple_value
+        at += 16 + size
+    curves = pd.read_parquet(out / "runs" / folders[0].name / "curves.parquet")
+    assert seen["loss"] == pytest.approx(dict(zip(curves["step"], curves["loss"], strict=True)))
+    assert {"attention_0_0", "entropy_0_0", "plateau"} <= set(seen)
+
+
+@pytest.mark.usefixtures("quick")
+def test_weights_and_biases_gets_every_run_offline(capsys, tmp_path, file, monkeypatch):
+    """A stand-in for the package, which tests do not install: what it is asked to do."""
+    asked = []
+
+    class Run:
+        def __init__(self, options):
+            self.options, self.logged, self.summary, self.finished = options, [], {}, False
+
+        def log(self, values, step):
+            self.logged.append((step, values))
+
+        def finish(self):
+            self.finished = True
+
+    class Package:
+        @staticmethod
+        def init(**options):
+            asked.append(Run(options))
+            return asked[-1]
+
+    monkeypatch.setitem(sys.modules, "wandb", Package)
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    assert call(capsys, "run", file, "--out", tmp_path / "out", "--log", "wandb")[0] == 0
+    assert len(asked) == 12
+    for run in asked:
+        assert run.options["mode"] == "offline"
+        assert run.finished
+        assert [step for step, _ in run.logged] == [0, 25, 50, 75, 100]
+        assert "loss" in run.logged[0][1]
+
+
+def test_a_missing_writer_is_named(capsys, tmp_path, file, monkeypatch):
+    for name, package in (("tensorboard", "tensorboardX"), ("wandb", "wandb")):
+        monkeypatch.setitem(sys.modules, package, None)
+        status, _, err = call(capsys, "run", file, "--out", tmp_path / "out", "--log", name)
+        assert status == 2
+        assert "pip install" in err

@@ -14,10 +14,13 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
 from emergo.engine import Config, History, Optimizer, Run
+from emergo.engine._checkpoint import save_group
 from emergo.models import Transformer
 from emergo.studies import Failures, Result, Store, Study, StudyFolder, Worker, open_study, read_outcomes
 from emergo.studies import _work as work
@@ -62,11 +65,17 @@ def study(dims: int, seeds: int, unit: int = 3) -> Study:
     return Study(BASE, grid={"dim": list(range(2, 2 + dims))}, seeds=seeds, unit=unit)
 
 
+def group_of(version: int) -> Any:
+    """As much of a group in training as a checkpoint holds, large enough for several writes."""
+    pool = SimpleNamespace(places=[None], slots=[np.full(300_000, version, np.float32)])
+    return SimpleNamespace(shape=SimpleNamespace(hull=BASE.task), queue=[], pools=[pool])
+
+
 def points(folder: Path) -> None:
     """Every change of the folder, and for each a process that dies just before it; prints what was found afterwards."""
 
     def one_of_each(place: Path) -> None:
-        """Every kind of write there is: plan, growth, claims, results, failures, index."""
+        """Every kind of write there is: plan, growth, claims, results, failures, index, checkpoints."""
         space = StudyFolder(place)
         if not (space.exists() and len(space.read().runs) == 4):
             open_study(space, study(1, 2))
@@ -77,6 +86,8 @@ def points(folder: Path) -> None:
             for run in study(1, 2).runs:
                 store.write(Result.of(made_up(run)))
             time.sleep(0.02)
+        for version in (1, 2):
+            save_group(space.checkpoints / "unit.0" / "group.npz", group_of(version), [])
         Failures(space.failures).note("0" * 16, 0, "no reason", "loss")
         read_outcomes(space.runs)
         open_study(space, study(2, 2))
@@ -127,7 +138,10 @@ def _found(place: Path) -> dict:
     planned = len(space.read().runs) if space.exists() else 0
     outcomes = read_outcomes(space.runs)
     readable = sum(Store(space.runs).read(identity).curves is not None for identity in outcomes.rows)
-    return {"planned": planned, "finished": len(outcomes.rows), "readable": readable, "broken": len(outcomes.broken)}
+    found = {"planned": planned, "finished": len(outcomes.rows), "readable": readable, "broken": len(outcomes.broken)}
+    checkpoint = space.checkpoints / "unit.0" / "group.npz"
+    versions = set(np.load(checkpoint)["slots/0/0"].tolist()) if checkpoint.exists() else {0}
+    return found | {"checkpoint": versions.pop() if len(versions) == 1 else "mixed"}
 
 
 def crowd(folder: Path, seed: int) -> None:

@@ -51,7 +51,8 @@ def test_killed_before_any_write_it_leaves_the_old_or_the_new(quick_disk):
     for one in found:
         assert one["readable"] == one["finished"]
         assert one["again"] == 0
-        assert one["after"] == {"planned": 4, "finished": 2, "readable": 2, "broken": 0}
+        assert one["after"] == {"planned": 4, "finished": 2, "readable": 2, "broken": 0, "checkpoint": 2}
+    assert {one["checkpoint"] for one in found} == {0, 1, 2}
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Learning itself: many runs as one compiled program."""
 
-from ._config import SEMANTICS, Config, Method, Optimizer, Precision, Run, default_precision
+from ._config import KINDS, SEMANTICS, Config, Method, Optimizer, Precision, Run, default_precision
 from ._cost import next_evaluation, step_operations
 from ._group import History, State
 from ._probes import circuits
@@ -9,6 +9,7 @@ from ._toy import Curves, Draws, Probe, train_toy
 from ._train import Progress, train
 
 __all__ = [
+    "KINDS",
     "SEMANTICS",
     "Config",
     "Curves",

@@ -9,25 +9,24 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..tasks import Recall
+from ..models import Transformer
+from ..tasks import MarkovChain, Recall
+from ._chain import chain_bytes, chain_operations
 from ._config import Run
 from ._program import chunk
 from ._shape import Device, Shape, blank, products
-
-CADENCE = 25
-"""Steps between evaluations at first; later 2% of the step. See [`emergo.engine.next_evaluation`][]."""
 
 # What to expect of a device, for plans: operations a second and seconds to compile a program.
 _RATE = {"cpu": 1e11, "gpu": 2e14}
 _COMPILE_SECONDS = {"cpu": 8.0, "gpu": 10.0}
 
 
-def next_evaluation(step: int) -> int:
-    """The step of a run's next evaluation: 25 later, or 2% later in whole multiples of 25 where that is more.
+def next_evaluation(step: int, cadence: int = 25) -> int:
+    """The step of a run's next evaluation: `cadence` later, or 2% later in whole multiples of it where that is more.
 
     It depends on the run's own step alone, so that a run is evaluated at the same steps alone and among others.
     """
-    return step + max(CADENCE, step // 50 // CADENCE * CADENCE)
+    return step + max(cadence, step // 50 // cadence * cadence)
 
 
 def step_operations(shape: Shape) -> float:
@@ -36,6 +35,10 @@ def step_operations(shape: Shape) -> float:
     Matrix products alone: two operations a multiply and add. The backward pass of a product is two products of its size.
     """
     model, task = shape.model, shape.hull
+    if isinstance(task, MarkovChain):
+        assert not isinstance(model, Transformer)
+        return chain_operations(task, model, shape.supply.width)
+    assert isinstance(model, Transformer)
     tokens, width = shape.batch * task.length, model.width
     features = 0 if isinstance(task, Recall) else task.inputs + task.marked  # one-hot tokens are looked up
     hidden = 2 * width * model.mlp_factor * model.mlp  # up and down
@@ -56,6 +59,10 @@ def step_operations(shape: Shape) -> float:
 def run_bytes(shape: Shape) -> float:
     """A guess of the memory of one run: parameters and what the backward pass keeps. The compiler's own count decides."""
     model, task = shape.model, shape.hull
+    if isinstance(task, MarkovChain):
+        assert not isinstance(model, Transformer)
+        return chain_bytes(task, model, max(shape.supply.width, shape.tests // 2), shape.samples)
+    assert isinstance(model, Transformer)
     size = 2 if shape.precision == "bf16" else 4
     per_layer = model.width**2 * (4 + 2 * model.mlp_factor * model.mlp)
     parameters = model.layers * per_layer + (task.inputs + task.outputs) * model.width
@@ -84,7 +91,7 @@ def planned_width(shape: Shape, device: Device, budget: float) -> int:
     fits = int(budget / run_bytes(shape))
     if device.platform != "cpu":
         return max(1, min(fits, 128))
-    return max(1, min(fits, 32, int(5 * _RATE["cpu"] / (CADENCE * step_operations(shape)))))
+    return max(1, min(fits, 32, int(5 * _RATE["cpu"] / (shape.hull.cadence * step_operations(shape)))))
 
 
 def worth_narrowing(shape: Shape, device: Device, width: int, steps: int) -> bool:

@@ -74,7 +74,7 @@ class Store:
                 numbers["low"] = float("-inf")
             found = Emergence(**numbers, state=outcome["state"])
             made = run_from_json(content)
-            seen = curves_from(pd.read_parquet(place / "curves.parquet"), made) if curves else None
+            seen = curves_from(pd.read_parquet(place / "curves.parquet")) if curves else None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{place}: not a finished run that can be read ({error})") from None
         return Result(made, found, outcome["steps"], outcome["failed_step"], content["provenance"], seen)

@@ -14,7 +14,7 @@ from ...models import ChainModel
 from ...studies import provenance_of
 from .._figure import Check, Figure, Outcome, Preset
 from .._work import Work
-from ._chains import LAPTOP, SMOKE, Seen, Training, table, watch
+from ._chains import LAPTOP, SMOKE, Seen, Training, table, watch, weight
 
 COLOURS = (BLUE, ORANGE, GREEN, PINK)
 
@@ -129,7 +129,8 @@ def draw(seen: Seen, settings: Settings) -> Plot:
     first = seen.curves[0]
     heads = seen.heads(first).shape[1]
     plot = Plot(figsize=(WIDTH, 4.4 if heads <= 4 else 5.4), layout="constrained")
-    top, bottom = plot.subfigures(2, 1, height_ratios=(2.6, 0.9 + 0.12 * heads))
+    parts: Any = plot.subfigures(2, 1, height_ratios=(2.6, 0.9 + 0.12 * heads))
+    top, bottom = parts
     left, right = top.subfigures(1, 2)
     divergences(left.subplots(), seen)
     columns = right.subplots(heads, 1, sharex=True, squeeze=False)[:, 0]
@@ -158,8 +159,7 @@ def divergences(axes: Axes, seen: Seen) -> None:
     count = seen.groups.count
     for i, curve in enumerate(seen.curves):
         for j, colour in zip(range(count), COLOURS, strict=False):
-            thin = {"lw": 1.6} if i == 0 else {"lw": 0.7, "alpha": 0.45}
-            axes.plot(curve["step"][1:], curve["divergences"][1:, j], color=colour, **thin)
+            axes.plot(curve["step"][1:], curve["divergences"][1:, j], color=colour, **weight(i))
     for drop in seen.stages[0][1:] if seen.stages else ():
         axes.axvline(drop.onset, color=BLACK, lw=0.7, ls=":")
     axes.set(xscale="log", xlabel="step", ylabel="KL(reference ‖ student)", ylim=(0, None))

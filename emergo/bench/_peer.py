@@ -68,6 +68,51 @@ def torch_recall_batch(length: int, vocabulary: int, batch: int, device: Any) ->
     return torch.cat([context, query], 1), values.gather(1, query)[:, 0]
 
 
+def torch_minimal(heads: int, length: int, vocabulary: int, scale: float = 1e-9) -> Any:
+    """The minimal attention of yuksel2026, one layer: one-hot tokens and positions, and dense products with them."""
+    import torch  # pyright: ignore[reportMissingImports]
+    from torch import nn  # pyright: ignore[reportMissingImports]
+
+    size = vocabulary + length
+
+    class Model(nn.Module):
+        places: Any
+        later: Any
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.query = nn.Parameter(scale * (2 * torch.rand(heads, size, size) - 1))
+            self.value = nn.Parameter(torch.zeros(heads, size, size))
+            self.register_buffer("places", torch.eye(length))
+            self.register_buffer("later", torch.ones(length, length).triu(1).bool())
+
+        def forward(self, tokens):
+            hot = nn.functional.one_hot(tokens, vocabulary).float()
+            x = torch.cat([hot, self.places.expand(len(tokens), -1, -1)], -1)
+            scores = torch.einsum("nic,hcd,ntd->nhti", x, self.query, x) / math.sqrt(size)
+            weights = scores.masked_fill(self.later, -math.inf).softmax(-1)
+            return torch.einsum("nhti,nic,hco->nto", weights, x, self.value)[..., :vocabulary]
+
+    return Model()
+
+
+class _Epochs:
+    """A dataset of random tokens (their values cost nothing), shuffled anew in every epoch."""
+
+    def __init__(self, length: int, vocabulary: int, batch: int, device: Any, samples: int = 9000) -> None:
+        import torch  # pyright: ignore[reportMissingImports]
+
+        self.data, self.batch, self.left = torch.randint(vocabulary, (samples, length), device=device), batch, []
+
+    def next(self) -> Any:
+        import torch  # pyright: ignore[reportMissingImports]
+
+        if not self.left:
+            order = torch.randperm(len(self.data), device=self.data.device)
+            self.left = list(order.split(self.batch))
+        return self.data[self.left.pop()]
+
+
 def torch_seconds(
     layers: int,
     heads: int,
@@ -77,17 +122,26 @@ def torch_seconds(
     compiled: bool = False,
     seconds: float = 3.0,
     recall: bool = False,
+    chain: bool = False,
 ) -> float:
     """Seconds a step of the plain loop takes, or of the loop under `torch.compile`: the median of blocks of ten steps."""
     import torch  # pyright: ignore[reportMissingImports]
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
-    model = torch_model(layers, heads, length, dim, recall=recall).to(device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+    if chain:
+        model = torch_minimal(heads, length, dim).to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.08, weight_decay=0.01)
+    else:
+        model = torch_model(layers, heads, length, dim, recall=recall).to(device)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     weights = torch.randn(dim, dim, device=device) / math.sqrt(dim)
+    epochs, generated = _Epochs(length + 1, dim, 3000, device), 20
 
     def loss_of(tokens, target):
+        if chain:
+            logits = model(tokens)[:, -generated:]
+            return torch.nn.functional.cross_entropy(logits.reshape(-1, dim), target.reshape(-1))
         if recall:
             return torch.nn.functional.cross_entropy(model(tokens), target)
         return 0.5 * ((model(tokens) - target) ** 2).sum(-1).mean()
@@ -96,10 +150,16 @@ def torch_seconds(
         loss_of = torch.compile(loss_of)
 
     def step() -> None:
-        data = torch_recall_batch(length, dim, batch, device) if recall else torch_batch(length, dim, batch, weights)
+        if chain:
+            tokens = epochs.next()
+            data = (tokens[:, :-1], tokens[:, -generated:])
+        else:
+            data = torch_recall_batch(length, dim, batch, device) if recall else torch_batch(length, dim, batch, weights)
         loss = loss_of(*data)
         optimizer.zero_grad()
         loss.backward()
+        if chain:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
     def wait() -> None:

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._random import fold_in
-from ..engine import Config, Precision, Run, Shape, step_operations
+from ..engine import Config, Optimizer, Precision, Run, Shape, step_operations
 from ..engine._cost import compile_chunk, memory_of
 from ..engine._program import insert
-from ..engine._shape import products, start
-from ..models import Transformer
-from ..tasks import Recall, SingleLocation
+from ..engine._shape import draw, products, start
+from ..models import MinimalAttention, Transformer
+from ..tasks import MarkovChain, Recall, SingleLocation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,13 +28,19 @@ class Case:
     heads: int
     length: int
     dim: int
-    """In recall the number of tokens, and `length` is twice that of the pairs and one more."""
+    """In recall and for a chain the number of tokens; `length` is that of what is read."""
     runs: int
     precision: Precision
     recall: bool = False
+    chain: bool = False
+    """The minimal attention on a Markov chain, with the batch, data and optimizer of yuksel2026."""
 
     @property
     def config(self) -> Config:
+        if self.chain:
+            task, model = MarkovChain(vocabulary=self.dim), MinimalAttention(self.length, self.dim, self.heads, self.layers)
+            optimizer = Optimizer("adamw", 0.08, clip=1.0)
+            return Config(task, model, optimizer, 3000, self.precision, 2000, 0.0, tests=3000, samples=9000)
         if self.recall:
             model = Transformer(layers=self.layers, heads=self.heads, mask="causal")
             return Config(Recall(self.length // 2, self.dim), model, precision=self.precision)
@@ -46,10 +52,11 @@ def default_cases(platform: str) -> list[Case]:
     """The rows that are promised first, then how cost grows with length, dim, layers and number of runs."""
     if platform == "cpu":
         first = [Case(2, 4, 64, 16, 4, "fp32"), Case(1, 1, 64, 16, 8, "fp32"), Case(4, 4, 65, 256, 2, "fp32", recall=True)]
+        first += [Case(1, 3, 25, 50, 2, "fp32", chain=True)]
         grown = [Case(2, 4, 64, 16, 1, "fp32"), Case(2, 4, 128, 16, 4, "fp32"), Case(2, 4, 64, 64, 4, "fp32")]
         return first + grown + [Case(4, 4, 64, 16, 4, "fp32"), Case(1, 1, 64, 16, 32, "fp32"), Case(1, 1, 256, 64, 8, "fp32")]
     first = [Case(2, 4, 256, 64, 64, "bf16"), Case(1, 1, 256, 64, 128, "bf16"), Case(2, 4, 256, 64, 20, "tf32")]
-    first += [Case(4, 4, 65, 256, 64, "bf16", recall=True)]
+    first += [Case(4, 4, 65, 256, 64, "bf16", recall=True), Case(1, 3, 25, 50, 8, "fp32", chain=True)]
     grown = [Case(1, 1, 256, 64, 16, "bf16"), Case(2, 4, 64, 64, 64, "bf16"), Case(2, 4, 256, 64, 16, "bf16")]
     more = [Case(2, 4, 512, 64, 64, "bf16"), Case(2, 4, 256, 128, 64, "bf16"), Case(4, 4, 256, 64, 32, "bf16")]
     return first + grown + more + [Case(2, 4, 256, 64, 20, "fp32")]
@@ -104,10 +111,10 @@ def sample_seconds(case: Case, steps: int = 200) -> float:
     slot = start(shape, Run(case.config, 0))
 
     @jax.jit
-    def draw(seeds: Array) -> Array:
+    def drawn(seeds: Array) -> Array:
         def one(seed: Array) -> Array:
             def body(i: Array, total: Array) -> Array:
-                data: Any = shape.hull.sample(fold_in(fold_in(slot.stream, seed), i), shape.batch, slot.truth, slot.traits)  # pyright: ignore[reportArgumentType]
+                data: Any = draw(shape, slot._replace(stream=fold_in(slot.stream, seed), step=i))
                 return total + sum(jnp.sum(part.astype(jnp.float32)) for part in jax.tree.leaves(data))
 
             return jax.lax.fori_loop(0, steps, body, jnp.float32(0))
@@ -115,11 +122,11 @@ def sample_seconds(case: Case, steps: int = 200) -> float:
         return jax.vmap(one)(seeds)
 
     seeds = jnp.arange(case.runs)
-    draw(seeds).block_until_ready()
+    drawn(seeds).block_until_ready()
     times = []
     for _ in range(3):
         begun = time.perf_counter()
-        draw(seeds).block_until_ready()
+        drawn(seeds).block_until_ready()
         times.append(time.perf_counter() - begun)
     return sorted(times)[1] / steps / case.runs
 
@@ -136,12 +143,12 @@ def bench_training(
     """
     cases = default_cases(jax.default_backend()) if cases is None else cases
     rates: dict[str, float] = {}
-    plain: dict[tuple[int, int, int, int, bool], dict[str, float | None]] = {}
+    plain: dict[tuple[int, int, int, int, bool, bool], dict[str, float | None]] = {}
     for case in cases:
         note(f"{case}")
         if case.precision not in rates:
             rates[case.precision] = matrix_rate(case.precision)
-        size = (case.layers, case.heads, case.length, case.dim, case.recall)
+        size = (case.layers, case.heads, case.length, case.dim, case.recall, case.chain)
         try:
             ours, used = step_seconds(case)
         except MemoryError as error:
@@ -176,12 +183,13 @@ def _over(theirs: float | None, ours: float) -> float | None:
     return None if theirs is None else theirs / ours
 
 
-def _peers(layers: int, heads: int, length: int, dim: int, recall: bool) -> dict[str, float | None]:
+def _peers(layers: int, heads: int, length: int, dim: int, recall: bool, chain: bool) -> dict[str, float | None]:
     if importlib.util.find_spec("torch") is None:
         return {}
     from ._peer import torch_seconds
 
-    found: dict[str, float | None] = {"plain": torch_seconds(layers, heads, length, dim, recall=recall), "compiled": None}
+    sizes, kind = (layers, heads, length, dim), {"recall": recall, "chain": chain}
+    found: dict[str, float | None] = {"plain": torch_seconds(*sizes, **kind), "compiled": None}
     with contextlib.suppress(Exception):  # a compiler may be missing; the plain peer is the one that counts
-        found["compiled"] = torch_seconds(layers, heads, length, dim, compiled=True, recall=recall)
+        found["compiled"] = torch_seconds(*sizes, compiled=True, **kind)
     return found

@@ -1,7 +1,7 @@
 """Learning itself: many runs as one compiled program."""
 
 from ._checkpoint import CheckpointError
-from ._config import SEMANTICS, Config, Method, Optimizer, Precision, Run, default_precision
+from ._config import KINDS, SEMANTICS, Config, Method, Optimizer, Precision, Run, default_precision
 from ._cost import compile_seconds, memory_of, next_evaluation, planned_width, run_bytes, step_operations, step_seconds
 from ._group import History, State
 from ._probes import circuits
@@ -10,6 +10,7 @@ from ._toy import Curves, Draws, Probe, train_toy
 from ._train import Progress, train
 
 __all__ = [
+    "KINDS",
     "SEMANTICS",
     "CheckpointError",
     "Config",

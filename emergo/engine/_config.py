@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 import jax
 
 from .._errors import InputError, check_numbers, unknown
-from ..models import Transformer
-from ..tasks import TASKS, SingleLocation, Task
+from ..models import ChainTransformer, MinimalAttention, Model, Transformer
+from ..tasks import MarkovChain, Recall, SingleLocation, Task
 
 SEMANTICS = 1
 """Raised only when the same config and seed give other numbers than before."""
@@ -38,6 +38,8 @@ class Optimizer:
     b1: float = 0.9
     b2: float = 0.999
     eps: float = 1e-8
+    clip: float | None = None
+    """The largest norm of a gradient, over all parameters; None: any."""
 
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
@@ -51,6 +53,8 @@ class Optimizer:
         for name, method, unused in (("momentum", "sgd", 0.0), ("weight_decay", "adamw", 0.01)):
             if self.method != method and getattr(self, name) != unused:
                 raise InputError(f"{name} belongs to {method}, and has no effect with {self.method}; leave it out")
+        if self.clip is not None and not (math.isfinite(self.clip) and self.clip > 0):
+            raise InputError(f"clip must be positive, or None, got {self.clip!r}")
         for name in ("weight_decay", "eps"):
             if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise InputError(f"{name} must be at least 0, got {getattr(self, name)!r}")
@@ -64,13 +68,17 @@ class Config:
 
     - `precision`: of matrix products: `"fp32"`, `"tf32"` (a GPU's) or `"bf16"`. Parameters and optimizer state are always
       fp32. By default as [`emergo.engine.default_precision`][].
-    - `steps`: the most there may be. A run also ends when what tells that it has learned, its test loss or in recall its test
-      accuracy, has come to `threshold`, after `beyond` times as many more steps.
+    - `steps`: the most there may be. A run also ends when what tells that it has learned, its test loss, in recall its test
+      accuracy, for a Markov chain its KL from the teacher, has come to `threshold`, after `beyond` times as many more steps.
     - `tests`: sequences of the fixed test set of a run.
+    - `samples`: of a Markov chain, how many training sequences there are; None: every step draws new ones.
+
+    A Markov chain is learned by a [`emergo.models.MinimalAttention`][] or a [`emergo.models.ChainTransformer`][] that reads all
+    but the last token, in fp32 with products of highest precision: what tells heads apart may be as small as rounding errors.
     """
 
     task: Task
-    model: Transformer = Transformer()
+    model: Model = Transformer()
     optimizer: Optimizer = Optimizer()
     batch: int = 32
     precision: Precision = dataclasses.field(default_factory=default_precision)
@@ -78,9 +86,10 @@ class Config:
     threshold: float = 0.1
     beyond: float = 0.0
     tests: int = 128
+    samples: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("batch", "steps", "tests"):
+        for name in ("batch", "steps", "tests", *(() if self.samples is None else ("samples",))):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
@@ -94,13 +103,47 @@ class Config:
         task = self.task
         if isinstance(task, SingleLocation) and task.position == "random" and not task.indicator:
             raise InputError("position 'random' cannot be learned without the indicator feature; set indicator=True")
+        if isinstance(task, MarkovChain):
+            self._check_chain(task)
+        elif not isinstance(self.model, Transformer):
+            raise InputError(f"{type(self.model).__name__} learns a MarkovChain; for this task choose a Transformer")
+        elif self.samples is not None:
+            raise InputError("samples belongs to MarkovChain; this task draws new data in every step; leave it out")
+
+    def _check_chain(self, task: MarkovChain) -> None:
+        model = self.model
+        if isinstance(model, Transformer):
+            raise InputError("a MarkovChain is learned by a MinimalAttention or a ChainTransformer, not by a Transformer")
+        if (model.length, model.vocabulary) != (task.length - 1, task.vocabulary):
+            raise InputError(
+                f"the model must read {task.length - 1} positions of {task.vocabulary} tokens for this chain, "
+                f"got {model.length} of {model.vocabulary}"
+            )
+        if self.precision != "fp32":
+            raise InputError(f"a MarkovChain is trained in precision fp32, got {self.precision!r}")
 
     def describe(self) -> dict[str, Any]:
-        """The config as plain data; a task other than the first one says its kind."""
+        """The config as plain data; a task or model other than the first one says its kind."""
         made = dataclasses.asdict(self)
-        if not isinstance(self.task, SingleLocation):
-            made["task"] = {"kind": next(name for name, kind in TASKS.items() if isinstance(self.task, kind))} | made["task"]
+        for part in ("task", "model"):
+            kind = KINDS[type(getattr(self, part))]
+            if kind:
+                made[part] = {"kind": kind} | made[part]
+        for place, name in ((made, "samples"), (made["optimizer"], "clip")):
+            if place[name] is None:
+                del place[name]
         return made
+
+
+KINDS: dict[type, str] = {
+    SingleLocation: "",
+    Recall: "recall",
+    MarkovChain: "markov_chain",
+    Transformer: "",
+    MinimalAttention: "minimal_attention",
+    ChainTransformer: "chain_transformer",
+}
+"""What plain data calls tasks and models; those without a word were there first."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,10 +164,17 @@ class Run:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
+_ADDED = ("clip", "samples")
+"""Fields that came later: None, their default, is left out, so that the runs from before keep their identity."""
+
+
 def _canonical(value: Any, field_type: Any = None) -> Any:
     """Plain data where numbers of one value have one form: a field that may hold a fraction is a float, however written."""
     if dataclasses.is_dataclass(value):
-        return {f.name: _canonical(getattr(value, f.name), f.type) for f in dataclasses.fields(value)}
-    if isinstance(value, int) and not isinstance(value, bool) and field_type is float:
+        fields = {f.name: (getattr(value, f.name), f.type) for f in dataclasses.fields(value)}
+        return {name: _canonical(v, kind) for name, (v, kind) in fields.items() if v is not None or name not in _ADDED}
+    if isinstance(value, tuple):
+        return [_canonical(v, float if "float" in str(field_type) else None) for v in value]
+    if isinstance(value, int) and not isinstance(value, bool) and field_type in (float, float | None):
         return float(value)
     return value + 0.0 if isinstance(value, float) else value  # -0.0 is 0.0

@@ -9,13 +9,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..tasks import Recall
+from ..models import Transformer
+from ..tasks import MarkovChain, Recall
+from ._chain import chain_bytes, chain_operations, chain_parameters
 from ._config import Run
 from ._program import chunk
 from ._shape import Device, Shape, blank, products
-
-CADENCE = 25
-"""Steps between evaluations at first; later 2% of the step. See [`emergo.engine.next_evaluation`][]."""
 
 # What to expect of a device, for plans: operations a second, seconds to draw a normal number, to update a parameter and to
 # compile a program.
@@ -25,12 +24,12 @@ _UPDATE_SECONDS = {"cpu": 5e-9, "gpu": 2e-11}
 _COMPILE_SECONDS = {"cpu": 8.0, "gpu": 10.0}
 
 
-def next_evaluation(step: int) -> int:
-    """The step of a run's next evaluation: 25 later, or 2% later in whole multiples of 25 where that is more.
+def next_evaluation(step: int, cadence: int = 25) -> int:
+    """The step of a run's next evaluation: `cadence` later, or 2% later in whole multiples of it where that is more.
 
     It depends on the run's own step alone, so that a run is evaluated at the same steps alone and among others.
     """
-    return step + max(CADENCE, step // 50 // CADENCE * CADENCE)
+    return step + max(cadence, step // 50 // cadence * cadence)
 
 
 def step_operations(shape: Shape) -> float:
@@ -39,6 +38,10 @@ def step_operations(shape: Shape) -> float:
     Matrix products alone: two operations a multiply and add. The backward pass of a product is two products of its size.
     """
     model, task = shape.model, shape.hull
+    if isinstance(task, MarkovChain):
+        assert not isinstance(model, Transformer)
+        return chain_operations(task, model, shape.supply.width)
+    assert isinstance(model, Transformer)
     tokens, width = shape.batch * task.length, model.width
     features = 0 if isinstance(task, Recall) else task.inputs + task.marked  # one-hot tokens are looked up
     hidden = 2 * width * model.mlp_factor * model.mlp  # up and down
@@ -59,6 +62,10 @@ def step_operations(shape: Shape) -> float:
 def _parameters(shape: Shape) -> float:
     """How many there are, but for biases."""
     model, task = shape.model, shape.hull
+    if isinstance(task, MarkovChain):
+        assert not isinstance(model, Transformer)
+        return chain_parameters(model)
+    assert isinstance(model, Transformer)
     per_layer = model.width**2 * (4 + 2 * model.mlp_factor * model.mlp)
     parameters = model.layers * per_layer + (task.inputs + task.outputs) * model.width
     if model.attention in ("biased", "positional"):
@@ -69,6 +76,10 @@ def _parameters(shape: Shape) -> float:
 def run_bytes(shape: Shape) -> float:
     """A guess of the memory of one run: parameters and what the backward pass keeps. The compiler's own count decides."""
     model, task = shape.model, shape.hull
+    if isinstance(task, MarkovChain):
+        assert not isinstance(model, Transformer)
+        return chain_bytes(task, model, max(shape.supply.width, shape.tests // 2), shape.samples)
+    assert isinstance(model, Transformer)
     size = 2 if shape.precision == "bf16" else 4
     tokens = max(shape.batch, shape.tests / 2) * task.length
     kept = tokens * (2 * task.inputs * 4 + 2 * model.width * size)
@@ -96,7 +107,7 @@ def step_seconds(shape: Shape, platform: str) -> float:
     """
     kind = platform if platform in _RATE else "gpu"
     draws = shape.batch * shape.hull.draws
-    rate = _RATE[kind] * min(1.0, shape.model.width / 256)
+    rate = _RATE[kind] * min(1.0, getattr(shape.model, "width", 256) / 256)
     return step_operations(shape) / rate + draws * _DRAW_SECONDS[kind] + _parameters(shape) * _UPDATE_SECONDS[kind]
 
 
@@ -110,7 +121,7 @@ def planned_width(shape: Shape, platform: str, budget: float) -> int:
     fits = int(budget / run_bytes(shape))
     if platform != "cpu":
         return max(1, min(fits, 128))
-    return max(1, min(fits, 32, int(5 * _RATE["cpu"] / (CADENCE * step_operations(shape)))))
+    return max(1, min(fits, 32, int(5 * _RATE["cpu"] / (shape.hull.cadence * step_operations(shape)))))
 
 
 def worth_narrowing(shape: Shape, device: Device, width: int, steps: int) -> bool:

@@ -31,14 +31,17 @@ class History(NamedTuple):
     """It passed its threshold, or came to its last step without, or its loss was no longer finite."""
     failed_step: int | None
     curves: dict[str, np.ndarray]
-    """By name, a row an evaluation: `step`, `loss` (test), `train_loss` (mean since the evaluation before) and `entropy` (of
-    the last position's attention, layers x heads).
+    """By name, a row an evaluation: `step`, `loss` (test), `train_loss` (mean since the evaluation before) and, but for Markov
+    chains, `entropy` (of the last position's attention, layers x heads).
 
     Single location: `attention` (to the relevant token, layers x heads), `alignment` (cosine of the value path and W*), and
     for a burst over 1 at random positions `loss_single` (test with burst 1).
 
     Recall: `accuracy` (test), `accuracy_repeated` (on the training distribution, where that has repetition), and by layer and
-    head `copying`, `selecting`, `previous` and `induction` (see [`emergo.engine.circuits`][])."""
+    head `copying`, `selecting`, `previous` and `induction` (see [`emergo.engine.circuits`][]).
+
+    Markov chain: `teacher_loss` (the teacher's on the same test set), `divergences` (exact KL from the references that know 1,
+    2, ... groups to the student), `excess` (the last of them, from the teacher), `lags` (attention by layer, head and lag)."""
     device: str
 
 
@@ -147,7 +150,8 @@ class Pool:
 
 
 def _due(place: Place) -> int:
-    return min(next_evaluation(place.step), place.run.config.steps)
+    config = place.run.config
+    return min(next_evaluation(place.step, config.task.cadence), config.steps)
 
 
 def _ended(place: Place) -> State | None:

@@ -6,7 +6,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._random import fold_in
-from ..tasks import Recall, RecallBatch, SingleLocation, Task, Traits, Truth
+from ..models import Transformer
+from ..tasks import ChainTruth, MarkovChain, Recall, RecallBatch, SingleLocation, Task, Traits, Truth
+from ._chain import probe
 from ._shape import Shape, Slot, answers, lower, mean_loss
 
 MAPS = 64
@@ -15,7 +17,10 @@ MAPS = 64
 
 def evaluate(shape: Shape, fused: bool, slot: Slot) -> dict[str, Array]:
     """By name: numbers, and one a layer and head."""
-    return _recall(shape, fused, slot) if isinstance(shape.hull, Recall) else _single_location(shape, shape.hull, fused, slot)
+    hull = shape.hull
+    if isinstance(hull, MarkovChain):
+        return _chain(shape, hull, slot)
+    return _recall(shape, fused, slot) if isinstance(hull, Recall) else _single_location(shape, hull, fused, slot)
 
 
 def kept(task: Task, name: str) -> bool:
@@ -23,6 +28,12 @@ def kept(task: Task, name: str) -> bool:
     if name == "loss_single":
         return isinstance(task, SingleLocation) and task.burst > 1
     return name != "accuracy_repeated" or (isinstance(task, Recall) and task.repeats)
+
+
+def _chain(shape: Shape, hull: MarkovChain, slot: Slot) -> dict[str, Array]:
+    assert isinstance(slot.truth, ChainTruth)
+    assert not isinstance(shape.model, Transformer)
+    return probe(hull, shape.model, slot.parameters, hull.sample(slot.test, shape.tests, slot.truth), slot.truth)
 
 
 def _single_location(shape: Shape, hull: SingleLocation, fused: bool, slot: Slot) -> dict[str, Array]:
@@ -33,6 +44,7 @@ def _single_location(shape: Shape, hull: SingleLocation, fused: bool, slot: Slot
     data = hull.sample(slot.test, shape.tests, slot.truth, plain)
     output, attention = answers(shape, fused, slot.parameters, data)
     on_relevant = jnp.sum(jnp.where(data.relevant[:, None, None], attention, 0), -1)
+    assert isinstance(shape.model, Transformer)
     path = shape.model.value_path(slot.parameters)
     norms = jnp.linalg.norm(path) * jnp.linalg.norm(slot.truth.weights)
     seen = {
@@ -51,6 +63,7 @@ def _recall(shape: Shape, fused: bool, slot: Slot) -> dict[str, Array]:
     """No repetition, the first sequences with every attention map; and the accuracy on the training distribution."""
     hull, traits = shape.hull, slot.traits
     assert isinstance(hull, Recall)
+    assert isinstance(shape.model, Transformer)
     plain = hull.without_repetition()
     at_test: Any = traits._replace(burst=jnp.float32(1), repeat=jnp.float32(0))
     data = plain.sample(slot.test, shape.tests, traits=at_test)

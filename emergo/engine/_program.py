@@ -7,15 +7,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .._random import fold_in
 from ._probes import evaluate
-from ._shape import Shape, Slot, mean_loss, transform
+from ._shape import Shape, Slot, draw, training_loss, transform
 
 
 def step(shape: Shape, fused: bool, slot: Slot) -> tuple[Slot, Float[Array, ""]]:
     """One step of one run."""
-    data = shape.hull.sample(fold_in(slot.stream, slot.step), shape.batch, slot.truth, slot.traits)  # pyright: ignore[reportArgumentType]
-    loss, gradient = jax.value_and_grad(lambda p: mean_loss(shape, fused, p, data, slot.traits))(slot.parameters)
+    data = draw(shape, slot)
+    loss, gradient = jax.value_and_grad(lambda p: training_loss(shape, fused, p, data, slot))(slot.parameters)
     updates, memory = transform(shape.optimizer).update(gradient, slot.memory, slot.parameters)
     parameters = jax.tree.map(lambda p, u: p - slot.rate * u, slot.parameters, updates)
     failed = jnp.where((slot.failed < 0) & ~jnp.isfinite(loss), slot.step, slot.failed)

@@ -6,11 +6,17 @@ from ._minimal import Attended, MinimalAttention, MinimalLayer, MinimalParameter
 from ._toy import ToyAttention
 from ._transformer import Activation, Initial, Mask, Norm, Parameters, Positions, Seen, Transformer, Watched
 
+ChainModel = MinimalAttention | ChainTransformer
+"""What the engine can train on a Markov chain."""
+Model = Transformer | ChainModel
+"""What the engine can train."""
+
 __all__ = [
     "Activation",
     "Attended",
     "Attention",
     "ChainBlock",
+    "ChainModel",
     "ChainParameters",
     "ChainTransformer",
     "Initial",
@@ -18,6 +24,7 @@ __all__ = [
     "MinimalAttention",
     "MinimalLayer",
     "MinimalParameters",
+    "Model",
     "Norm",
     "Parameters",
     "Positions",

@@ -135,8 +135,12 @@ class ChainTransformer:
     def _drop(self, x: Float[Array, "*rows columns"], key: Key | None, place: int) -> Float[Array, "*rows columns"]:
         if key is None or not self.dropout:
             return x
-        chance = uniform(fold_in(key, place), math.prod(x.shape[:-1]), x.shape[-1]).reshape(x.shape)
-        return jnp.where(chance < self.dropout, 0, x / (1 - self.dropout))
+        rows, columns, at = math.prod(x.shape[:-1]), x.shape[-1], fold_in(key, place)
+        # In a loop, for two halves: outside of one, XLA compiles the generator into everything that reads the mask, which takes
+        # half a minute on a CPU.
+        halves = jax.lax.map(lambda i: uniform(fold_in(at, i), -(-rows // 2), columns) < self.dropout, jnp.arange(2))
+        dropped = halves.reshape(-1, columns)[:rows].reshape(x.shape)
+        return jnp.where(dropped, 0, x / (1 - self.dropout))
 
 
 def _place(key: Array | None, layer: int) -> Key | None:

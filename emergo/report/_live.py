@@ -17,6 +17,7 @@ from rich.text import Text
 from .._terminal import duration
 from ..engine import Progress, Run
 from ..studies import Result
+from ..tasks import MarkovChain
 
 ROWS = 15
 """The most cells that the moving table shows one by one."""
@@ -35,6 +36,8 @@ class Axes(NamedTuple):
     @classmethod
     def of(cls, run: Run) -> "Axes":
         task = run.config.task
+        if isinstance(task, MarkovChain):
+            return cls(task.length, task.vocabulary, 1.0, 0.0, run.config.optimizer.learning_rate)
         return cls(task.length, task.inputs, task.burst, task.repeat, run.config.optimizer.learning_rate)
 
     def words(self) -> list[str]:

@@ -79,6 +79,7 @@ def _group(runs: list[Run], study: Study, platform: str, budget: float) -> Group
     dims = sorted({run.config.task.inputs for run in runs})
     span = f"{dims[0]}" if len(dims) == 1 else f"{dims[0]}-{dims[-1]}"
     size = "dim" if isinstance(task, SingleLocation) else "vocabulary"
-    what = f"length {task.length}, {size} {span}, layers {model.layers}, heads {model.heads}, width {model.width}"
+    width = getattr(model, "width", task.inputs)
+    what = f"length {task.length}, {size} {span}, layers {model.layers}, heads {model.heads}, width {width}"
     what += f", batch {shape.batch}, {shape.optimizer.method}, {shape.precision}"
     return GroupEstimate(what, len(runs), units, together, together * run_bytes(shape), seconds)

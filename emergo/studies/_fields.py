@@ -8,10 +8,12 @@ from typing import Any
 from .._errors import InputError, unknown
 from ..engine import Config, Optimizer
 from ..models import Transformer
-from ..tasks import TASKS, SingleLocation
+from ..tasks import Recall, SingleLocation
 
 PARTS: dict[str, Any] = {"task": SingleLocation, "model": Transformer, "optimizer": Optimizer}
 """The parts of a config that are dataclasses of their own. The task may be another one, if its `kind` says so."""
+TASKS = {"single_location": SingleLocation, "recall": Recall}
+"""What a study file may call a task."""
 
 STOP = ("steps", "threshold", "beyond")
 """The fields of a config that say when a run ends; a study file has them in `[stop]`."""

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..engine import Config, Run
+from ..tasks import MarkovChain
 
 
 def hardness(config: Config) -> tuple[Any, ...]:
     """Larger for a config whose plateau is longer, as far as theory tells: by dim, length over burst, repeat and rate."""
     task = config.task
-    return (task.inputs, task.length / task.burst, -task.repeat, -config.optimizer.learning_rate)
+    burst, repeat = (1, 0) if isinstance(task, MarkovChain) else (task.burst, task.repeat)
+    return (task.inputs, task.length / burst, -repeat, -config.optimizer.learning_rate)
 
 
 def grid_runs(

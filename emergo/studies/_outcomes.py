@@ -46,14 +46,14 @@ def outcome_row(content: Mapping[str, Any]) -> dict[str, Any]:
     numbers, state = outcome_numbers(outcome), outcome["state"]
     if state not in ("reached", "censored", "failed"):
         raise ValueError(f"state {state!r}")
-    task, model = dict(config["task"]), dict(config["model"])
-    task.pop("kind", None)
-    positions = model.pop("positions")
+    task, model = _flat(config["task"]), _flat(config["model"])
+    last = {name: model.pop(name) for name in ("positions",) if name in model}
+    last |= {name: config[name] for name in ("samples",) if name in config}
     return {
         "identity": content["identity"],
         **task,
-        **model,
-        "positions": positions,
+        **{name: value for name, value in model.items() if name not in task},
+        **last,
         "optimizer": config["optimizer"]["method"],
         "learning_rate": config["optimizer"]["learning_rate"],
         "batch": config["batch"],
@@ -70,6 +70,17 @@ def outcome_row(content: Mapping[str, Any]) -> dict[str, Any]:
         "reason": outcome.get("reason"),
         "device": content["provenance"].get("device"),
     }
+
+
+def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a part as cells of a table: those of its own parts beside the others, lists as text, without its kind."""
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value)
+        elif name != "kind":
+            found[name] = str(value) if isinstance(value, list | tuple) else value
+    return found
 
 
 def read_outcomes(folder: Path) -> Outcomes:

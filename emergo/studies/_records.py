@@ -37,7 +37,7 @@ class Records:
         row = self._rows[run.identity]
         found = Emergence(row["plateau"], row["plateau_low"], row["plateau_high"], row["state"])
         frame = self._curves.get(run.identity)
-        seen = None if frame is None else curves_from(frame, run)
+        seen = None if frame is None else curves_from(frame)
         failed = None if pd.isna(row["failed_step"]) else int(row["failed_step"])
         return Result(run, found, int(row["steps"]), failed, json.loads(row["provenance"]), seen)
 

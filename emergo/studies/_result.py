@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import jax
 import numpy as np
@@ -10,13 +10,13 @@ import pandas as pd
 
 from .. import __version__
 from .._errors import InputError
-from ..engine import SEMANTICS, Config, History, Optimizer, Run
+from ..engine import KINDS, SEMANTICS, Config, History, Optimizer, Run
 from ..measure import Emergence, emergence
-from ..models import Transformer
-from ..tasks import TASKS
+from ..models import Model
+from ..tasks import Groups, Task
 from ._outcomes import outcome_row, run_content
 
-_PLACE = re.compile(r"_\d+_\d+$")
+_PLACE = re.compile(r"(_\d+)+$")
 
 
 class Result(NamedTuple):
@@ -74,7 +74,7 @@ def result_row(result: Result) -> dict[str, Any]:
 
 
 def curve_frame(result: Result) -> pd.DataFrame:
-    """The curves of a run as a table, a row an evaluation; a curve a layer and head has columns like `attention_0_1`."""
+    """The curves of a run as a table, a row an evaluation; a curve of several numbers has columns like `attention_0_1`."""
     columns: dict[str, np.ndarray] = {}
     for name, values in (result.curves or {}).items():
         if values.ndim == 1:
@@ -85,9 +85,8 @@ def curve_frame(result: Result) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def curves_from(frame: pd.DataFrame, run: Run) -> dict[str, np.ndarray]:
+def curves_from(frame: pd.DataFrame) -> dict[str, np.ndarray]:
     """The inverse of [`emergo.studies.curve_frame`][]."""
-    model = run.config.model
     shown = frame.drop(columns="identity", errors="ignore").dropna(axis=1, how="all")  # other runs have other curves
     found = {}
     for column in shown.columns:
@@ -95,8 +94,11 @@ def curves_from(frame: pd.DataFrame, run: Run) -> dict[str, np.ndarray]:
         if name == column:
             found[name] = shown[column].to_numpy()
         elif name not in found:
-            layers = [[shown[f"{name}_{i}_{j}"] for j in range(model.heads)] for i in range(model.layers)]
-            found[name] = np.moveaxis(np.array(layers), -1, 0)
+            places = [tuple(map(int, c[len(name) + 1 :].split("_"))) for c in shown.columns if _PLACE.sub("", c) == name]
+            values = np.full((len(shown), *(1 + np.max(places, 0))), np.nan, shown[column].to_numpy().dtype)
+            for place in places:
+                values[(slice(None), *place)] = shown["_".join([name, *map(str, place)])]
+            found[name] = values
     return found
 
 
@@ -111,9 +113,18 @@ def run_from_json(data: Mapping[str, Any]) -> Run:
         if data["semantics"] != SEMANTICS:
             raise InputError(f"this run has semantics {data['semantics']}; this version reads {SEMANTICS}")
         config = dict(data["config"])
-        task = dict(config.pop("task"))
-        made: dict[str, Any] = {"task": TASKS[task.pop("kind", "single_location")](**task)}
-        made |= {name: kind(**config.pop(name)) for name, kind in (("model", Transformer), ("optimizer", Optimizer))}
+        made: dict[str, Any] = {"optimizer": Optimizer(**config.pop("optimizer"))}
+        for part, kinds in (("task", Task), ("model", Model)):
+            fields = dict(config.pop(part))
+            named = {KINDS[kind]: kind for kind in get_args(kinds)}
+            if "groups" in fields:
+                fields["groups"] = Groups(**{name: _tupled(value) for name, value in fields["groups"].items()})
+            made[part] = named[fields.pop("kind", "")](**fields)
         return Run(Config(**made, **config), data["seed"])
     except (KeyError, TypeError) as error:
         raise InputError(f"this is not a run of this version ({error})") from None
+
+
+def _tupled(value: Any) -> Any:
+    """Lists of plain data as the tuples they were."""
+    return tuple(map(_tupled, value)) if isinstance(value, list) else value

@@ -73,7 +73,7 @@ class Store:
             found = Emergence(**outcome_numbers(outcome), state=outcome["state"])
             made = run_from_json(content)
             frame = pd.read_parquet(place / "curves.parquet") if curves else None
-            seen = None if frame is None or not len(frame.columns) else curves_from(frame, made)
+            seen = None if frame is None or not len(frame.columns) else curves_from(frame)
             steps, failed, reason = outcome["steps"], outcome["failed_step"], outcome.get("reason")
             return Result(made, found, steps, failed, content["provenance"], seen, reason)
         except (OSError, ValueError, KeyError, TypeError) as error:

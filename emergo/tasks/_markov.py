@@ -8,7 +8,8 @@ Tokens are one-hot, so that products with them are look-ups: the teacher is one 
 import dataclasses
 import functools
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +28,10 @@ class ChainTruth(NamedTuple):
 
     maps: Float[Array, "groups size size"]
     """A_k*, the nearest group first, strengths included."""
+
+
+class ChainTraits(NamedTuple):
+    """The numbers that may differ between runs of one program: none, strengths are in the truth."""
 
 
 class RegressionBatch(NamedTuple):
@@ -66,6 +71,12 @@ class MarkovChain:
     - `generated`: how many tokens of a sequence follow the chain; these are to be predicted.
     """
 
+    metric: ClassVar[str] = "excess"
+    """What tells that a run has learned: the KL from the teacher. It is never 0, so that a threshold of 0 ends no run."""
+    rises: ClassVar[bool] = False
+    cadence: ClassVar[int] = 5
+    """Steps between evaluations at first; see [`emergo.engine.next_evaluation`][]."""
+
     groups: Groups = MINIMAL
     vocabulary: int = 50
     temperature: float = 0.1
@@ -81,6 +92,27 @@ class MarkovChain:
     def length(self) -> int:
         """Tokens of a sequence. A model reads all but the last; its last `generated` outputs are compared."""
         return self.groups.window + self.generated
+
+    @property
+    def inputs(self) -> int:
+        return self.vocabulary
+
+    @property
+    def draws(self) -> int:
+        """Random numbers that a sequence takes."""
+        return self.length
+
+    @property
+    def traits(self) -> ChainTraits:
+        return ChainTraits()
+
+    def hull(self, others: Sequence["MarkovChain"]) -> "MarkovChain":
+        """A task that can stand for these as well, given the truths of their runs: one program for all importances."""
+        return self.family()
+
+    def family(self) -> "MarkovChain":
+        """The same for all tasks that can share a hull: with groups of strength 1."""
+        return dataclasses.replace(self, groups=dataclasses.replace(self.groups, importance=1.0))
 
     def truth(self, key: Array) -> ChainTruth:
         """Draws the maps of a run."""

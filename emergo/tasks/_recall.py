@@ -60,6 +60,8 @@ class Recall:
     metric: ClassVar[str] = "accuracy"
     """What tells that a run has learned; see [`emergo.engine.Config`][]."""
     rises: ClassVar[bool] = True
+    cadence: ClassVar[int] = 25
+    """Steps between evaluations at first; see [`emergo.engine.next_evaluation`][]."""
 
     pairs: int
     vocabulary: int

@@ -67,6 +67,8 @@ class SingleLocation:
     metric: ClassVar[str] = "loss"
     """What tells that a run has learned; see [`emergo.engine.Config`][]."""
     rises: ClassVar[bool] = False
+    cadence: ClassVar[int] = 25
+    """Steps between evaluations at first; see [`emergo.engine.next_evaluation`][]."""
 
     length: int
     dim: int

@@ -242,6 +242,7 @@ def test_a_plain_loop_takes_the_same_path_with_adam():
     on_relevant = np.where(np.asarray(test.relevant)[:, None, None], seen, 0).sum(-1).mean(0)
     np.testing.assert_allclose(history.curves["attention"][1], on_relevant, rtol=1e-3)
     np.testing.assert_allclose(history.curves["entropy"][1], -(seen * np.log(seen)).sum(-1).mean(0), rtol=1e-3)
+    assert isinstance(model, Transformer)
     path, target = np.asarray(model.value_path(parameters)), np.asarray(truth.weights).T
     cosine = (path * target).sum() / np.linalg.norm(path) / np.linalg.norm(target)
     assert history.curves["alignment"][1] == pytest.approx(cosine, rel=1e-3, abs=1e-4)

@@ -296,7 +296,7 @@ def test_curves_as_a_table_and_back():
     made = result()
     frame = curve_frame(made)
     assert {"step", "loss", "attention_0_0", "attention_1_2", "entropy_1_0"} <= set(frame.columns)
-    back = curves_from(frame, made.run)
+    back = curves_from(frame)
     for name, values in (made.curves or {}).items():
         np.testing.assert_array_equal(back[name], values)
     assert curve_frame(made._replace(curves=None)).empty

@@ -14,6 +14,7 @@ from ...engine import Optimizer, Precision, Run
 from ...measure import emergence
 from ...models import Transformer
 from ...studies import Result, curve_frame, grid_runs, provenance_of
+from ...tasks import MarkovChain
 from .._figure import Check, Figure, Outcome
 from .._transformers import config, run_table
 from .._work import Work
@@ -59,6 +60,7 @@ def curve_table(results: Sequence[Result]) -> pd.DataFrame:
     frames = []
     for result in results:
         task = result.run.config.task
+        assert not isinstance(task, MarkovChain)
         sizes = {"length": task.length, "dim": task.inputs, "burst": task.burst, "repeat": task.repeat, "seed": result.run.seed}
         frames.append(curve_frame(result).assign(**sizes))
     return pd.concat(frames, ignore_index=True)

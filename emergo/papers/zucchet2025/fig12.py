@@ -10,6 +10,7 @@ from ...engine import Optimizer, Precision, Run
 from ...measure import emergence
 from ...models import Transformer
 from ...studies import Result, grid_runs, provenance_of
+from ...tasks import MarkovChain
 from .._figure import Check, Figure, Outcome
 from .._transformers import config, run_table
 from .._work import Work
@@ -47,11 +48,17 @@ def crossing(result: Result, level: float) -> float:
     return emergence(result.curves["step"], result.curves["loss"], level).time
 
 
+def repeat_of(result: Result) -> float:
+    task = result.run.config.task
+    assert not isinstance(task, MarkovChain)
+    return task.repeat
+
+
 def make(settings: Settings, work: Work) -> Outcome:
     results = work.results(runs(settings), curves=True)
 
     def mean(repeat: float, level: float) -> float:
-        return float(np.mean([crossing(r, level) for r in results if r.run.config.task.repeat == repeat]))
+        return float(np.mean([crossing(r, level) for r in results if repeat_of(r) == repeat]))
 
     first, last = min(settings.repeats), max(settings.repeats)
     early = mean(last, 0.4) / mean(first, 0.4)
@@ -83,7 +90,7 @@ def draw(results: list[Result], settings: Settings) -> Plot:
     colours = dict(zip(settings.repeats, shades(len(settings.repeats)), strict=True))
     for result in results:
         assert result.curves is not None
-        colour, step = colours[result.run.config.task.repeat], result.curves["step"]
+        colour, step = colours[repeat_of(result)], result.curves["step"]
         b.plot(step, attention_of(result), color=colour, lw=1, alpha=0.85)
         c.plot(step, result.curves["alignment"], color=colour, lw=1, alpha=0.85)
     b.set(xlabel="step", ylabel="attention to the relevant token", xscale="log", xlim=(20, None))

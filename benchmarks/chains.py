@@ -1,0 +1,79 @@
+"""The paper presets of the figures that train Markov chains, the most valuable first, until the time is up.
+
+    python benchmarks/chains.py STATE_FOLDER OUT_FOLDER SECONDS [FIGURE ...]
+
+Runs that results/ or STATE_FOLDER hold are not trained again; what is in training when the time is up goes on from there at
+the next call. Writes `yuksel2026.runs.parquet`, `yuksel2026.curves.parquet` (copy both to results/) and `chains.json`.
+FIGURE: `fig1 fig4 ...`, to train only those, in this order.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from emergo.engine import Progress, Run
+from emergo.papers import FIGURES
+from emergo.studies import Store, read_records, record_tables, run_all
+
+ORDER = ("fig1", "fig4", "fig5", "fig3", "fig6", "fig8", "fig13", "fig18")
+
+
+def stages(names: tuple[str, ...]) -> dict[str, list[Run]]:
+    """The runs of each figure's paper preset."""
+    found = {}
+    for name in names:
+        figure = FIGURES[f"yuksel2026/{name}"]
+        assert figure.runs is not None
+        found[name] = list(figure.runs(figure.presets["paper"]))
+    return found
+
+
+def main(state: Path, out: Path, seconds: float, names: tuple[str, ...]) -> None:
+    begun = said = time.monotonic()
+    out.mkdir(parents=True, exist_ok=True)
+    records, store = read_records(), Store(state)
+    kinds = stages(names)
+    timings: dict[str, float] = {}
+
+    def watch(now: Progress) -> None:
+        nonlocal said
+        if time.monotonic() - said > 20:
+            said = time.monotonic()
+            steps = sorted(step for _, step, _ in now.running)
+            at = f"{len(steps)} runs at {steps[0]}-{steps[-1]}" if steps else "between runs"
+            print(f"[{said - begun:.0f} s] {now.done} of {now.total}, {now.rate:.0f} steps/s, {at}", flush=True)
+        if time.monotonic() - begun > seconds:
+            os.kill(os.getpid(), signal.SIGINT)  # saves what is in training
+
+    try:
+        for name, runs in kinds.items():
+            todo = [run for run in runs if run not in records and run not in store]
+            start = time.monotonic()
+            run_all(todo, store, curves=False, checkpoint_seconds=1e9, progress=watch)
+            timings[name] = time.monotonic() - start
+            print(f"[{time.monotonic() - begun:.0f} s] {name}: {len(todo)} runs in {timings[name]:.0f} s", flush=True)
+    except KeyboardInterrupt:
+        print("time is up", flush=True)
+    everything = {run.identity: run for runs in stages(ORDER).values() for run in runs}
+    there = [run for run in everything.values() if run in store or run in records]
+    results = [store.read(run) if run in store else records.read(run) for run in there]
+    runs, curves = record_tables(results, everything)
+    runs.to_parquet(out / "yuksel2026.runs.parquet", index=False, compression="zstd")
+    curves.to_parquet(out / "yuksel2026.curves.parquet", index=False, compression="zstd")
+    summary: dict[str, Any] = {
+        name: {"runs": len(runs), "done": sum(run in store or run in records for run in runs)} for name, runs in kinds.items()
+    }
+    summary |= {"seconds of whole stages": timings, "seconds": time.monotonic() - begun}
+    summary["device"] = jax.devices()[0].device_kind
+    (out / "chains.json").write_text(json.dumps(summary, indent=1))
+    print(json.dumps(summary, indent=1), flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]), tuple(sys.argv[4:]) or ORDER)

@@ -1,0 +1,23 @@
+"""Figures 8 and 9: with the far group strongest, the far group is learned first."""
+
+import dataclasses
+
+from ...tasks import Groups, MarkovChain
+from ._chains import FULL, LAPTOP, TWO, Training, laptop, smoke
+from ._stage_figure import Printed, Settings, stage_figure
+
+PAPER = Training(MarkovChain(Groups((2, 4, 8), strongest="far")), FULL)
+SMALL = laptop(Groups(strongest="far"))
+TINY = smoke(dataclasses.replace(TWO, strongest="far"))
+FIGURE = stage_figure(
+    "yuksel2026/fig8",
+    "with the far group strongest, the far group is learned first (Figs. 8 and 9)",
+    presets={
+        "paper": Settings(PAPER, PAPER.full()),
+        "laptop": Settings(SMALL, SMALL.minimal()),
+        "smoke": Settings(TINY, TINY.minimal(heads=2, scale=1e-3)),
+    },
+    seconds={"paper": 25000, "laptop": 80, "smoke": 10},
+    printed=Printed(boundaries=(90, 410)),
+    laptop=f"the minimal attention instead of the Transformer, groups of 2 positions, {LAPTOP}",
+)

@@ -1,0 +1,84 @@
+"""The measures behind the figures of trained chains, on curves made by hand; and that their checks can fail."""
+
+import numpy as np
+
+from emergo.engine import History
+from emergo.papers import FIGURES
+from emergo.papers.yuksel2026 import fig4, fig5
+from emergo.papers.yuksel2026._chains import Training, watch
+from emergo.papers.yuksel2026._stage_figure import Printed, checks_of
+from emergo.studies import Result
+from emergo.tasks import MarkovChain
+
+TRAINING = Training(seeds=2)
+STEPS = np.arange(5, 2001, 5)
+
+
+def result(run, excess, shares):
+    """`shares`: (evaluation, head, group), spread over the two positions of each group."""
+    lags = np.repeat(shares, 2, -1)[:, None] / 2
+    references = np.stack([excess + 1, excess + 0.5, excess], -1)
+    curves = {"step": STEPS, "loss": excess + 0.5, "excess": excess, "divergences": references, "lags": lags}
+    return Result.of(History(run, "exhausted", None, curves, "by hand"))
+
+
+def staged(run, late=500):
+    """Falls at steps 20, 200 and `late`; all heads on group 1, then one of them leaves for each other group."""
+
+    def past(step):
+        return 1 / (1 + (STEPS / step) ** -12.0)
+
+    excess = 3.3 - 2.4 * past(20) - 0.55 * past(200) - 0.33 * past(late)
+    one, two = past(200)[:, None], past(late)[:, None]
+    group = np.eye(3) * 0.9
+    heads = [group[0] + 0 * one, group[0] * (1 - one) + group[1] * one, group[0] * (1 - two) + group[2] * two]
+    return result(run, excess, np.stack(heads, 1) * past(20)[:, None, None])
+
+
+def test_stages_made_by_hand_are_seen():
+    runs = TRAINING.runs(TRAINING.minimal())
+    seen = watch([staged(run) for run in runs])
+    assert [len(run) for run in seen.stages] == [3, 3]
+    assert seen.order() == [[1, 2, 3]] * 2
+    assert seen.owners == 2
+    assert seen.together > 0.85
+    np.testing.assert_allclose(seen.plateaus, [0.9, 0.35], rtol=0.03)
+    onsets = [b.step for b in seen.boundaries]
+    assert 150 < onsets[0] < 200 < 380 < onsets[1] < 500
+    printed = Printed(tuple(onsets), (1.02, 0.52, 0.02), (0.9, 0.35))
+    assert all(check.holds for check in checks_of(seen, printed, heads_meet=True))
+
+
+def test_a_run_without_stages_fails_every_check():
+    runs = TRAINING.runs(TRAINING.minimal())
+    flat = [result(run, np.full(len(STEPS), 3.3), np.full((len(STEPS), 3, 3), 0.2)) for run in runs]
+    made = checks_of(watch(flat), Printed((330, 575), (2.78, 0.70, 0.09), (0.87, 0.34)), heads_meet=True)
+    assert len(made) == 7
+    assert not any(check.holds for check in made)
+
+
+def test_later_plateaus_and_the_second_stage():
+    (run, _) = TRAINING.runs(TRAINING.minimal())
+    early, late = staged(run, 400), staged(run, 1200)
+    assert fig4.later_plateaus(late) > fig4.later_plateaus(early) > 0
+    assert 180 < fig4.second_stage(early, 0.6) < 230
+    assert fig4.second_stage(early, -1.0) == 2000
+
+
+def test_references_are_apart():
+    apart = fig5.apart(TRAINING.task, 256)
+    np.testing.assert_allclose(np.diag(apart), 0, atol=1e-5)
+    assert apart[2, 0] > apart[2, 1] > 0.3  # the teacher is further from A_1 than from A_1:2
+
+
+def test_paper_presets_have_the_published_setting():
+    for name in ("fig1", "fig3", "fig4", "fig5", "fig6", "fig8", "fig13", "fig18"):
+        figure = FIGURES[f"yuksel2026/{name}"]
+        assert figure.runs is not None
+        for run in figure.runs(figure.presets["paper"]):
+            config = run.config
+            assert isinstance(config.task, MarkovChain)
+            assert (config.batch, config.tests, config.precision, config.optimizer.clip) == (3000, 3000, "fp32", 1.0)
+            assert config.task.vocabulary == 50
+            assert config.task.generated == 20
+        assert len({run.seed for run in figure.runs(figure.presets["paper"])}) == 5

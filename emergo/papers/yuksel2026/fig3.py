@@ -7,7 +7,7 @@ from ._chains import FULL, LAPTOP, Training, laptop, smoke
 from ._stage_figure import Printed, Settings, stage_figure
 
 PAPER = Training(MarkovChain(Groups((4, 4, 4))), FULL)
-SMALL = laptop(Groups(), optimizer=dataclasses.replace(FULL, learning_rate=3e-3), batch=128, steps=800)
+SMALL = laptop(Groups((3, 3, 3), importance=2.2), optimizer=FULL, batch=128, steps=800)
 TINY = smoke(optimizer=dataclasses.replace(FULL, learning_rate=3e-2))
 FIGURE = stage_figure(
     "yuksel2026/fig3",
@@ -19,5 +19,5 @@ FIGURE = stage_figure(
     },
     seconds={"paper": 20000, "laptop": 100, "smoke": 15},
     printed=Printed(boundaries=(65, 450), last=(3.05, 0.78, 0.19), plateaus=(0.45,)),
-    laptop=f"groups of 2 positions, width 48, {LAPTOP}".replace("256", "128"),
+    laptop=f"groups of 3 positions, importance 2.2, width 48, {LAPTOP}".replace("256", "128"),
 )

@@ -8,6 +8,7 @@ from emergo.papers.yuksel2026 import fig4, fig5
 from emergo.papers.yuksel2026._chains import Training, watch
 from emergo.papers.yuksel2026._stage_figure import Printed, checks_of
 from emergo.studies import Result
+from emergo.tasks import MarkovChain
 
 TRAINING = Training(seeds=2)
 STEPS = np.arange(5, 2001, 5)
@@ -77,6 +78,6 @@ def test_paper_presets_have_the_published_setting():
         for run in figure.runs(figure.presets["paper"]):
             config = run.config
             assert (config.batch, config.tests, config.precision, config.optimizer.clip) == (3000, 3000, "fp32", 1.0)
-            assert config.task.vocabulary == 50
-            assert config.task.generated == 20
+            assert isinstance(config.task, MarkovChain)
+            assert (config.task.vocabulary, config.task.generated) == (50, 20)
         assert len({run.seed for run in figure.runs(figure.presets["paper"])}) == 5

@@ -79,6 +79,6 @@ def test_paper_presets_have_the_published_setting():
             config = run.config
             assert isinstance(config.task, MarkovChain)
             assert (config.batch, config.tests, config.precision, config.optimizer.clip) == (3000, 3000, "fp32", 1.0)
-            assert config.task.vocabulary == 50
-            assert config.task.generated == 20
+            assert isinstance(config.task, MarkovChain)
+            assert (config.task.vocabulary, config.task.generated) == (50, 20)
         assert len({run.seed for run in figure.runs(figure.presets["paper"])}) == 5

@@ -166,7 +166,8 @@ def divergences(axes: Axes, seen: Seen) -> None:
     words = ["teacher" if k == count else ("$A_1$" if k == 1 else f"$A_{{1:{k}}}$") for k in range(1, count + 1)]
     entries = [(word, {"color": colour}) for word, colour in zip(words, COLOURS, strict=False)]
     key(axes, [*entries, ("plateau ends (first seed)", {"color": BLACK, "lw": 0.7, "ls": ":"})], loc="lower left")
-    panel(axes, "a", f"KL from the references, {len(seen.results)} seeds")
+    seeds = len(seen.results)
+    panel(axes, "a", f"KL from the references, {seeds} seed{'s' if seeds > 1 else ''}")
 
 
 def masses(axes: Axes, seen: Seen, k: int) -> None:
@@ -186,10 +187,11 @@ def masses(axes: Axes, seen: Seen, k: int) -> None:
 
 
 def moments_of(seen: Seen) -> list[tuple[int, str]]:
-    """The start, the end of each plateau of the first seed, and the end."""
+    """The start, the end of each plateau of the first seed, and the end; without plateaus, evenly in log step."""
     step = seen.steps
     drops = seen.stages[0][1:] if seen.stages else []
-    within = [int(np.searchsorted(step, drop.onset)) for drop in drops]
+    onsets = [drop.onset for drop in drops] or np.geomspace(step[1], step[-1], 4)[1:-1]
+    within = [int(np.searchsorted(step, onset)) for onset in onsets]
     at = sorted({0, *within, len(step) - 1})
     return [(i, f"step {step[i]}") for i in at]
 

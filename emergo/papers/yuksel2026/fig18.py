@@ -9,17 +9,17 @@ from ._stage_figure import Printed, Settings, stage_figure
 
 SGD, CLEAR = Optimizer("sgd", 0.2, 0.9, clip=1.0), Groups(importance=2.0)
 PAPER = Training(MarkovChain(CLEAR), SGD, steps=10_000)
-SMALL = laptop(CLEAR, optimizer=dataclasses.replace(SGD, learning_rate=1.0), steps=2000, seeds=1, batch=128)
+SMALL = laptop(CLEAR, optimizer=dataclasses.replace(SGD, learning_rate=4.0), steps=4000, seeds=1, batch=128)
 TINY = smoke(optimizer=SGD)
 FIGURE = stage_figure(
     "yuksel2026/fig18",
     "SGD learns the chain in the same stages, slower (Figs. 18 and 19)",
     presets={
         "paper": Settings(PAPER, PAPER.minimal()),
-        "laptop": Settings(SMALL, SMALL.minimal(scale=1e-2)),
+        "laptop": Settings(SMALL, SMALL.minimal(scale=1e-4)),
         "smoke": Settings(TINY, TINY.minimal(heads=2, scale=1e-3)),
     },
     seconds={"paper": 36000, "laptop": 100, "smoke": 10},
     printed=Printed(boundaries=(600, 4000)),
-    laptop=f"initial scale 1e-2, learning rate 1, {LAPTOP}".replace("256", "128").replace("2 seeds", "one seed"),
+    laptop=f"initial scale 1e-4, learning rate 4, {LAPTOP}".replace("256", "128").replace("2 seeds", "one seed"),
 )

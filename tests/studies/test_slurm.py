@@ -17,7 +17,6 @@ from .tiny import BASE, same_tables
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(why_not() is not None, reason=f"no Slurm: {why_not()}"),
-    pytest.mark.xdist_group("slurm"),
 ]
 
 ASKED = Slurm(minutes=60, gpus=0, cpus=1, memory_gb=0.5)

@@ -399,7 +399,7 @@ def test_the_grid_of_evaluations():
 
 def test_runs_of_other_ages_are_evaluated_on_their_own_grid(monkeypatch):
     """Runs that begin late are due at other times than those beside them, as when one's spacing is 50 and another's 75."""
-    monkeypatch.setattr(groups, "next_evaluation", lambda step: step + (4 if step < 8 else 6))
+    monkeypatch.setattr(groups, "next_evaluation", lambda step, cadence: step + (4 if step < 8 else 6))
     runs = [altered(r, steps=s, threshold=-1.0) for r, s in zip(RUNS, (10, 33, 33, 20, 33), strict=True)]
     for history in train(runs, width=2):
         last = history.run.config.steps

@@ -139,7 +139,7 @@ def test_records_give_back_what_was_seen(together):
     results = [Result.of(history) for history in together]
     runs, curves = record_tables(results, [run.identity for run in RUNS])
     assert set(runs["importance"]) == {2.0, 1.3}
-    assert set(runs["spans"]) == {"(1, 1)"}
+    assert set(runs["spans"]) == {"[1, 1]"}
     records = Records(runs, pd.concat([curves.assign(entropy_0_0=np.nan)]))
     for result in results:
         assert run_from_json(json.loads(json.dumps(run_json(result.run)))) == result.run

@@ -1,8 +1,13 @@
 """Settings that all tests share."""
 
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
+import jax
 import jaxtyping
 import matplotlib as mpl
 import pytest
@@ -11,6 +16,24 @@ mpl.use("Agg")
 # Compilation makes the first example slow; runs must not depend on the clock or on chance.
 hypothesis.settings.register_profile("emergo", deadline=None, derandomize=True, max_examples=60)
 hypothesis.settings.load_profile("emergo")
+
+# What one process of a session has compiled, the others (pytest's workers and what tests start) need not compile again.
+CACHE = "JAX_COMPILATION_CACHE_DIR"
+MADE = pytest.StashKey[Path]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if CACHE not in os.environ:
+        config.stash[MADE] = Path(tempfile.mkdtemp(prefix="emergo-programs-"))
+        settings = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}  # no word of every loading
+        os.environ |= settings | {CACHE: str(config.stash[MADE])}
+    jax.config.update("jax_compilation_cache_dir", os.environ[CACHE])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if MADE in config.stash:
+        shutil.rmtree(config.stash[MADE], ignore_errors=True)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Training on the Markov chain: the same runs alone, batched and resumed; equal heads stay equal; finite and fresh data."""
 
 import dataclasses
+import functools
 import json
 
 import jax
@@ -12,8 +13,9 @@ import pytest
 from emergo._errors import InputError
 from emergo._random import fold_in, raw
 from emergo.engine import Config, Optimizer, Run, train
+from emergo.engine._chain import predictions
 from emergo.engine._cost import next_evaluation, run_bytes, step_operations
-from emergo.engine._shape import Shape, family
+from emergo.engine._shape import Shape, draw, family, start, training_loss
 from emergo.models import ChainTransformer, MinimalAttention, Transformer
 from emergo.studies import Records, Result, record_tables, run_from_json
 from emergo.studies._result import run_json
@@ -43,6 +45,11 @@ FULL_RUNS = [Run(dataclasses.replace(BASE, model=FULL, samples=None, optimizer=O
 @pytest.fixture(scope="module")
 def together():
     return train(RUNS)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def loss_of(shape, parameters, data, slot):
+    return training_loss(shape, False, parameters, data, slot)
 
 
 def test_importance_scale_and_start_share_a_program():
@@ -127,12 +134,19 @@ def test_the_full_model_learns_from_fresh_data_with_dropout():
     for history in made:
         assert history.curves["lags"].shape[1:] == (1, 2, 2)
         assert history.curves["excess"][-1] < 0.7 * history.curves["excess"][0]
-    # Without dropout the same seed sees the same data but goes elsewhere.
-    config = made[0].run.config
-    dry = dataclasses.replace(config, model=dataclasses.replace(FULL, dropout=0.0), steps=10)
-    (other,) = train([Run(dry, 0)])
-    assert other.curves["excess"][0] == pytest.approx(made[0].curves["excess"][0], rel=1e-5)
-    assert other.curves["excess"][2] != made[0].curves["excess"][2]
+
+
+def test_training_drops_other_units_at_every_step_and_tests_none():
+    wet = FULL_RUNS[0].config
+    dry = dataclasses.replace(wet, model=dataclasses.replace(FULL, dropout=0.0))
+    shape = Shape.of([wet])
+    slot = start(shape, FULL_RUNS[0])
+    data = draw(shape, slot)
+    now, later = (float(loss_of(shape, slot.parameters, data, slot._replace(step=slot.step + n))) for n in (0, 1))
+    without = float(loss_of(Shape.of([dry]), slot.parameters, data, slot))
+    assert len({now, later, without}) == 3
+    tested = TASK.cross_entropy(data, predictions(TASK, FULL, slot.parameters, data))
+    assert float(tested) == pytest.approx(without, rel=1e-6)
 
 
 def test_records_give_back_what_was_seen(together):

@@ -87,7 +87,7 @@ def together():
 @pytest.mark.slow
 def test_a_run_is_the_same_alone_and_among_others(together):
     """Of another dim, burst, seed and learning rate. The loss falls past the threshold by much more than rounding errors."""
-    for beside in together[0]:
+    for beside in together[0][:2]:
         (alone,) = train([beside.run])
         assert beside.state == "reached"
         np.testing.assert_array_equal(beside.curves["step"], alone.curves["step"])

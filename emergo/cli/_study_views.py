@@ -30,6 +30,8 @@ def print_estimate(found: "Estimate", where: str) -> None:
 
 def counts(status: "Status") -> str:
     parts = [f"{status.reached} reached", f"{status.censored} censored", f"{status.failed} failed"]
+    if status.trained:
+        parts.insert(2, f"{status.trained} trained without a threshold")
     return f"{status.finished} of {status.runs} runs finished ({', '.join(parts)})"
 
 

@@ -1,7 +1,11 @@
 """What commands print, and how. Needs nothing that is slow to import."""
 
+import contextlib
 import json
-from typing import Any
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 from ._json import plain
 
@@ -17,6 +21,17 @@ def console(wide: bool = False):
 def print_json(value: Any) -> None:
     """One JSON object on standard output."""
     print(json.dumps(plain(value), allow_nan=False))
+
+
+def say(message: str) -> None:
+    """One line on standard error."""
+    print(f"emergo: {message}", file=sys.stderr, flush=True)
+
+
+def fail(status: int, message: str) -> NoReturn:
+    """Ends the process with one line on standard error."""
+    say(" ".join(message.split()))
+    sys.exit(status)
 
 
 def short(value: Any) -> str:
@@ -38,6 +53,29 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86400:.0f} d"
 
 
+def memory(size: float) -> str:
+    """A number of bytes to read: 12 MB, 3.4 GB."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+
+
+def plateau_words(cell: dict[str, Any]) -> tuple[str, str]:
+    """The median plateau of a cell, with a * where it was `chosen`, and the smallest and largest; > marks a lower bound."""
+    if cell["plateau"] is None:
+        return "-", "-"
+    middle = f"{'>' if cell['bound'] else ''}{cell['plateau']:.0f}{'*' if cell.get('chosen') else ''}"
+    return middle, f"{cell['plateau_min']:.0f}-{'>' if cell['censored'] else ''}{cell['plateau_max']:.0f}"
+
+
+def table(*heads: str, left: tuple[str, ...] = (), wrap: tuple[str, ...] = ()):
+    """An empty table without lines; columns are to the right and in one line but for those in `left` and in `wrap`."""
+    from rich.table import Table
+
+    made = Table(box=None, header_style="bold", pad_edge=False)
+    for head in heads:
+        made.add_column(head, justify="left" if head in left else "right", no_wrap=head not in wrap)
+    return made
+
+
 def verdict(agrees: bool | None) -> str:
     """The words before a law or a check."""
     return {True: "agrees     ", False: "disagrees  ", None: "           "}[agrees]
@@ -54,3 +92,33 @@ def print_law(law: dict[str, Any]) -> None:
         print(f"    {column:14} {value:.4g}  95% {bounds} ({law['ci_kind']})")
     if law.get("published"):
         print(f"    published: {law['published']['formula']}; level {short(law['level'])}; {law['why']}")
+
+
+@contextlib.contextmanager
+def progress_bar() -> Iterator[Callable[[str, float], None]]:
+    """A live progress display on standard error; calls with (what, share done)."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        current: dict[str, Any] = {}
+
+        def show(what: str, share: float) -> None:
+            # A description that only counts (SGD step 30 of 900) is one bar, not many.
+            name = re.sub(r"\d+ of \d+", "", what)
+            if name not in current:
+                for task in current.values():
+                    progress.update(task, completed=1.0)
+                current[name] = progress.add_task(what, total=1.0)
+            progress.update(current[name], description=what, completed=share)
+
+        yield show
+        for task in current.values():
+            progress.update(task, completed=1.0)

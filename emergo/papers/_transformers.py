@@ -1,35 +1,57 @@
 """What the figures of trained Transformers share: grids of runs, tables of their plateaus, and the panels that show them."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
 from .._style import GREY, outside, shades
-from ..engine import Config, Optimizer, Precision
-from ..measure import Law
+from ..engine import Config, Optimizer, Run
+from ..measure import Law, Published
 from ..models import Transformer
-from ..studies import Result, result_row
+from ..studies import Result, grid_runs, result_row
 from ..tasks import SingleLocation
 
 TASK = SingleLocation(2, 1, position="random", indicator=True, special="draw")
 """The task of B.1; length and dim are set by the grids."""
 
 
-def config(
-    model: Transformer,
-    optimizer: Optimizer,
-    *,
-    batch: int = 32,
-    precision: Precision = "fp32",
-    steps: int = 50_000,
-    threshold: float = 0.1,
-    beyond: float = 0.0,
-    task: SingleLocation = TASK,
-) -> Config:
-    """A config whose task is filled in by [`grid_runs`][]."""
-    return Config(task, model, optimizer, batch, precision, steps, threshold, beyond)
+PAPER = Config(TASK, Transformer(), Optimizer(), batch=32, precision="bf16", steps=50_000, threshold=0.1)
+SMALL = dataclasses.replace(
+    PAPER, model=Transformer(width=64), optimizer=Optimizer(learning_rate=1e-3), batch=16, precision="fp32", steps=2000
+)
+"""For two cores."""
+TINY = dataclasses.replace(
+    SMALL, model=Transformer(layers=2, heads=2, width=16), optimizer=Optimizer(learning_rate=1e-2), steps=600
+)
+"""For a few seconds."""
+
+
+def shallow(base: Config) -> Config:
+    """One layer with one head."""
+    return dataclasses.replace(base, model=dataclasses.replace(base.model, layers=1, heads=1))
+
+
+@dataclasses.dataclass(frozen=True)
+class Grid:
+    """Runs of a config with every dim and length."""
+
+    base: Config = PAPER
+    seeds: int = 5
+    dims: tuple[int, ...] = (16, 32, 64, 128)
+    lengths: tuple[int, ...] = (32, 64, 128, 256, 512)
+
+    def runs(self, **changes: Any) -> list[Run]:
+        """With `changes` of the config."""
+        return grid_runs(dataclasses.replace(self.base, **changes), self.seeds, length=self.lengths, dim=self.dims)
+
+
+def distinct(parts: Mapping[str, Sequence[Run]]) -> list[Run]:
+    """The runs of the parts of a figure, each once."""
+    return list({run.identity: run for part in parts.values() for run in part}.values())
 
 
 def run_table(results: Sequence[Result]) -> pd.DataFrame:
@@ -74,10 +96,14 @@ def plateaus_by(
         outside(axes, label, [(f"{v:g}", {"color": c, "marker": "o"}) for v, c in zip(values, colours, strict=True)])
 
 
-def write_law(axes: Axes, law: Law | None, published: str, names: dict[str, str]) -> None:
+def law_words(law: Law | Published, names: Mapping[str, str]) -> str:
+    """A law as it is written above a panel: its factors in the order of `names`, which says what they are called."""
+    parts = " ".join(f"{names[n]}^{{{law.exponents[n]:.2f}}}" for n in names if n in law.exponents)
+    return f"{law.C:.2f} ${parts}$, $R^2$ = {law.r2:.3f}"
+
+
+def write_law(axes: Axes, law: Law | None, published: Published, names: Mapping[str, str]) -> None:
     """Two lines above a panel's data: our law and the published one."""
-    ours = "ours: not fitted"
-    if law is not None:
-        parts = " ".join(f"{names[n]}^{{{law.exponents[n]:.2f}}}" for n in names if n in law.exponents)
-        ours = f"ours: {law.C:.2f} ${parts}$, $R^2$ = {law.r2:.3f}"
-    axes.text(0.0, 1.01, f"{ours}\npublished: {published}", transform=axes.transAxes, va="bottom", fontsize=6.5, color=GREY)
+    ours = "not fitted" if law is None else law_words(law, names)
+    said = f"ours: {ours}\npublished: {law_words(published, names)}"
+    axes.text(0.0, 1.01, said, transform=axes.transAxes, va="bottom", fontsize=6.5, color=GREY)

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from .._terminal import duration
+from .._terminal import duration, memory, plateau_words, table
 from ..engine import Progress, Run
 from ..studies import Result
 from ..tasks import MarkovChain
@@ -48,8 +48,7 @@ def progress_line(now: Progress, before: int = 0) -> str:
     """How far training is, in one line. `before` runs were finished when it began."""
     left = "" if now.seconds_left is None else f", about {duration(now.seconds_left)} left"
     failed = f", {now.failed} failed" if now.failed else ""
-    memory = f"{now.bytes / 1e9:.1f} GB" if now.bytes >= 1e9 else f"{now.bytes / 1e6:.0f} MB"
-    return f"{now.done + before} of {now.total + before} runs{failed}, {now.rate:,.0f} steps/s, {memory}{left}"
+    return f"{now.done + before} of {now.total + before} runs{failed}, {now.rate:,.0f} steps/s, {memory(now.bytes)}{left}"
 
 
 def progress_table(now: Progress, before: int = 0, rows: int = ROWS) -> Group:
@@ -60,17 +59,15 @@ def progress_table(now: Progress, before: int = 0, rows: int = ROWS) -> Group:
     cells: dict[Axes, list[tuple[int, float]]] = {}
     for run, step, loss in now.running:
         cells.setdefault(Axes.of(run), []).append((step, loss))
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for head in ("length", "dim", "burst", "repeat", "rate", "training", "step", "loss min", "median", "max"):
-        table.add_column(head, justify="right", no_wrap=True)
+    made = table("length", "dim", "burst", "repeat", "rate", "training", "step", "loss min", "median", "max")
     shown = sorted(cells)[: rows if len(cells) <= rows else rows - 1]
     for axes in shown:
-        table.add_row(*axes.words(), *_seen(cells.pop(axes)))
+        made.add_row(*axes.words(), *_seen(cells.pop(axes)))
     if cells:
         rest = list(itertools.chain.from_iterable(cells.values()))
-        table.add_row(f"{len(cells)} more", "", "", "", "", *_seen(rest), style="dim")
+        made.add_row(f"{len(cells)} more", "", "", "", "", *_seen(rest), style="dim")
     line = Text(progress_line(now, before), no_wrap=True, overflow="ellipsis")
-    return Group(line, table) if now.running else Group(line)
+    return Group(line, made) if now.running else Group(line)
 
 
 def _seen(running: Sequence[tuple[int, float]]) -> list[str]:
@@ -132,14 +129,8 @@ def cell_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 def cell_table(rows: Sequence[dict[str, Any]]) -> Table:
     """The rows of [`emergo.report.cell_rows`][] for reading."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for head in ("length", "dim", "burst", "repeat", "rate", "runs", "plateau", "min-max", "censored", "failed"):
-        table.add_column(head, justify="right", no_wrap=True)
+    made = table("length", "dim", "burst", "repeat", "rate", "runs", "plateau", "min-max", "censored", "failed")
     for row in rows:
-        middle, spread = "-", "-"
-        if row["plateau"] is not None:
-            middle = f"{'>' if row['bound'] else ''}{row['plateau']:.0f}"
-            spread = f"{row['plateau_min']:.0f}-{'>' if row['censored'] else ''}{row['plateau_max']:.0f}"
         axes = Axes(**{name: row[name] for name in Axes._fields})
-        table.add_row(*axes.words(), str(row["runs"]), middle, spread, str(row["censored"]), str(row["failed"]))
-    return table
+        made.add_row(*axes.words(), str(row["runs"]), *plateau_words(row), str(row["censored"]), str(row["failed"]))
+    return made

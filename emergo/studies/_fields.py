@@ -2,31 +2,54 @@
 
 import dataclasses
 import difflib
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._errors import InputError, unknown
 from ..engine import Config, Optimizer
-from ..models import Transformer
-from ..tasks import Recall, SingleLocation
+from ..models import ChainTransformer, MinimalAttention, Transformer
+from ..tasks import Groups, MarkovChain, Recall, SingleLocation
 
-PARTS: dict[str, Any] = {"task": SingleLocation, "model": Transformer, "optimizer": Optimizer}
-"""The parts of a config that are dataclasses of their own. The task may be another one, if its `kind` says so."""
-TASKS = {"single_location": SingleLocation, "recall": Recall}
-"""What a study file may call a task."""
+KINDS: dict[str, dict[str, Any]] = {
+    "task": {"single_location": SingleLocation, "recall": Recall, "markov_chain": MarkovChain},
+    "model": {"transformer": Transformer, "minimal_attention": MinimalAttention, "chain_transformer": ChainTransformer},
+    "optimizer": {"": Optimizer},
+}
+"""The parts of a config that are dataclasses of their own, and what a study file may call their kinds; the first is the
+default, but a Markov chain is learned by a minimal attention."""
+INNER = {"groups": Groups}
+"""Parts of a part."""
 
 STOP = ("steps", "threshold", "beyond")
 """The fields of a config that say when a run ends; a study file has them in `[stop]`."""
+FOLLOWED = ("length", "vocabulary")
+"""Fields of a model of chains that its task decides; a study file does not say them again."""
 
 
 def _fields(kind: Any) -> list[str]:
-    return [field.name for field in dataclasses.fields(kind)]
+    followed = FOLLOWED if kind in (MinimalAttention, ChainTransformer) else ()
+    return [field.name for field in dataclasses.fields(kind) if field.name not in followed]
 
 
-OWN = [name for name in _fields(Config) if name not in PARTS]
-PLACES: dict[str, str] = {name: part for part, kind in PARTS.items() for name in _fields(kind)} | dict.fromkeys(OWN, "")
-PLACES |= {name: "task" for kind in TASKS.values() for name in _fields(kind)}
+def _places(part: str, kind: Any) -> dict[str, str]:
+    """The fields of a part and of its own parts, and where they are."""
+    found = {}
+    for name in _fields(kind):
+        found |= _places(f"{part}.{name}", INNER[name]) if name in INNER else {name: part}
+    return found
+
+
+OWN = [name for name in _fields(Config) if name not in KINDS]
+PLACES: dict[str, str] = {
+    name: place for part, kinds in KINDS.items() for kind in kinds.values() for name, place in _places(part, kind).items()
+} | dict.fromkeys(OWN, "")
 """Every field that an axis may vary, and the part of the config it belongs to."""
+
+
+def place_of(config: Config, part: str) -> Any:
+    """The part of a config that `PLACES` names."""
+    return functools.reduce(getattr, part.split("."), config) if part else config
 
 
 def wrong_key(where: str, given: str, known: Sequence[str], elsewhere: Sequence[str] = (), kind: str = "key") -> InputError:
@@ -51,34 +74,82 @@ def config_from(base: Mapping[str, Any], stop: Mapping[str, Any], first: Mapping
     for name in stop:
         if name not in STOP:
             raise wrong_key("[stop]", name, STOP, file_paths())
-    here = [name for name in (*PARTS, *OWN) if name not in STOP]
-    parts: dict[str, Any] = {}
-    for name, value in base.items():
+    here = [name for name in (*KINDS, *OWN) if name not in STOP]
+    for name in base:
         if name not in here:
             raise wrong_key("[base]", name, here, file_paths())
-        if name in PARTS and not isinstance(value, Mapping):
-            raise InputError(f"base.{name} must be a table, got {value!r}")
-    for part, kind in PARTS.items():
-        given = dict(base.get(part, {}))
-        if part == "task" and "kind" in given:
-            name = str(given.pop("kind"))
-            if name not in TASKS:
-                raise unknown("base.task.kind", name, TASKS)
-            kind = TASKS[name]
-        for name in first:
-            if PLACES[name] == part and name not in _fields(kind):
-                raise wrong_key(f"[base.{part}]", name, _fields(kind), kind="axis")
-        for name in given:
-            if name not in _fields(kind):
-                raise wrong_key(f"[base.{part}]", name, _fields(kind), file_paths())
-        given |= {name: value for name, value in first.items() if PLACES[name] == part}
-        for field in dataclasses.fields(kind):
-            needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-            if needed and field.name not in given:
-                raise InputError(f"[base.{part}] needs {field.name}; give it there, or vary it in [grid]")
-        parts[part] = _made(kind, given, f"base.{part}")
-    own = {name: value for name, value in base.items() if name not in PARTS} | dict(stop)
+    tables = {part: _table(base.get(part, {}), f"base.{part}") for part in KINDS}
+    kinds = _kinds_of(tables)
+    _check_axes(first, kinds)
+    parts = {"task": _part_from(kinds["task"], tables["task"], "task", first)}
+    own = {name: value for name, value in base.items() if name not in KINDS} | dict(stop)
+    follows = {}
+    if isinstance(parts["task"], MarkovChain):
+        own = {"precision": "fp32"} | own
+        follows = {} if kinds["model"] is Transformer else _followed(parts["task"])
+    parts["model"] = _part_from(kinds["model"], tables["model"], "model", first, follows)
+    parts["optimizer"] = _part_from(Optimizer, tables["optimizer"], "optimizer", first)
     return _made(Config, parts | own | {n: v for n, v in first.items() if not PLACES[n]}, "base")
+
+
+def _table(given: Any, where: str) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise InputError(f"{where} must be a table, got {given!r}")
+    return dict(given)
+
+
+def _kinds_of(tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """What the parts are; takes `kind` out of their tables."""
+    found: dict[str, Any] = {}
+    for part, kinds in KINDS.items():
+        name = next(iter(kinds))
+        if part == "model" and found["task"] is MarkovChain:
+            name = "minimal_attention"
+        if len(kinds) > 1 and "kind" in tables[part]:
+            name = str(tables[part].pop("kind"))
+        if name not in kinds:
+            raise unknown(f"base.{part}.kind", name, kinds)
+        found[part] = kinds[name]
+    return found
+
+
+def _check_axes(names: Iterable[str], kinds: Mapping[str, Any]) -> None:
+    """Axes must be fields of the task and the model that there are."""
+    for part, kind in kinds.items():
+        known = _places(part, kind)
+        for name in names:
+            if PLACES[name].split(".")[0] == part and name not in known:
+                raise wrong_key(f"[base.{part}]", name, list(known), kind="axis")
+
+
+def _part_from(
+    kind: Any, given: Mapping[str, Any], part: str, first: Mapping[str, Any], follows: Mapping[str, Any] | None = None
+) -> Any:
+    """A part of a config from its table, the first values of the axes and what follows from other parts."""
+    where, known = f"base.{part}", _fields(kind)
+    for name in given:
+        if name not in known:
+            raise wrong_key(f"[{where}]", name, known, file_paths())
+    made = {name: tupled(value) for name, value in given.items()}
+    made |= {name: value for name, value in first.items() if PLACES[name] == part}
+    for name, inner in INNER.items():
+        if name in known:
+            made[name] = _part_from(inner, _table(given.get(name, {}), f"{where}.{name}"), f"{part}.{name}", first)
+    for field in dataclasses.fields(kind):
+        needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if needed and field.name in known and field.name not in made:
+            raise InputError(f"[{where}] needs {field.name}; give it there, or vary it in [grid]")
+    return _made(kind, made | dict(follows or {}), where)
+
+
+def tupled(value: Any) -> Any:
+    """Lists of plain data as the tuples that configs hold."""
+    return tuple(map(tupled, value)) if isinstance(value, list) else value
+
+
+def _followed(task: MarkovChain) -> dict[str, int]:
+    """What the model of a chain takes from it: it reads all but the last token."""
+    return {"length": task.length - 1, "vocabulary": task.vocabulary}
 
 
 def _made(kind: Any, given: Mapping[str, Any], where: str) -> Any:
@@ -89,15 +160,31 @@ def _made(kind: Any, given: Mapping[str, Any], where: str) -> Any:
 
 
 def config_data(config: Config) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The tables `[base]` and `[stop]` of a config, whole: later versions may have other defaults."""
+    """The tables `[base]` and `[stop]` of a config, whole: later versions may have other defaults. None is left out."""
     data = config.describe()
+    if isinstance(config.task, MarkovChain):
+        data["model"] = {name: value for name, value in data["model"].items() if name not in FOLLOWED}
+    data = _given(data)
     return {k: v for k, v in data.items() if k not in STOP}, {k: data[k] for k in STOP}
+
+
+def _given(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: _given(v) if isinstance(v, Mapping) else v for k, v in data.items() if v is not None}
 
 
 def varied(config: Config, values: Mapping[str, Any]) -> Config:
     """The config with other values of these fields, whichever part they belong to."""
-    own: dict[str, Any] = {}
-    for part in {PLACES[name] for name in values}:
-        mine = {name: value for name, value in values.items() if PLACES[name] == part}
-        own |= {part: dataclasses.replace(getattr(config, part), **mine)} if part else mine
+    _check_axes(values, {"task": type(config.task), "model": type(config.model)})
+    changes: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        changes.setdefault(PLACES[name], {})[name] = value
+    for part in sorted(changes, key=len, reverse=True):  # parts of parts first
+        if part:
+            outer, _, name = part.rpartition(".")
+            made = dataclasses.replace(place_of(config, part), **changes.pop(part))
+            changes.setdefault(outer, {})[name] = made
+    own = changes.get("", {})
+    task, model = own.get("task", config.task), own.get("model", config.model)
+    if isinstance(task, MarkovChain):
+        own["model"] = dataclasses.replace(model, **_followed(task))
     return dataclasses.replace(config, **own)

@@ -25,7 +25,7 @@ class Outcomes(NamedTuple):
     """What a folder of runs holds."""
 
     rows: dict[str, dict[str, Any]]
-    """By identity, as [`outcome_row`][] makes them."""
+    """By identity, as [`outcome_row`][] makes them, but a run without a threshold is `trained` and has no plateau."""
     broken: dict[str, str]
     """Folders that should be runs and cannot be read, and why."""
 
@@ -96,17 +96,27 @@ def read_outcomes(folder: Path) -> Outcomes:
             stamp = _stamp(place)
             before = known.get(name)
             if isinstance(before, list) and len(before) == 2 and before[0] == stamp and isinstance(before[1], dict):
-                rows[name] = before[1]
+                row = before[1]
             else:
-                rows[name] = outcome_row(_read(place, name))
+                row = outcome_row(_read(place, name))
                 fresh += 1
-            entries[name] = [stamp, rows[name]]
+            entries[name], rows[name] = [stamp, row], _without_plateau(row)
         except _UNREADABLE as error:
             broken[place] = _why(error)
     if fresh and (fresh >= 200 or 10 * fresh >= len(rows)):
         with contextlib.suppress(OSError):  # a full or read-only disk: it is only a cache
             write_whole(folder / INDEX, json.dumps({"version": _VERSION, "runs": entries}), durable=False)
     return Outcomes(rows, broken)
+
+
+def _without_plateau(row: dict[str, Any]) -> dict[str, Any]:
+    """A run whose threshold nothing comes to, such as 0 for the KL of a chain, was trained to its last step: that says nothing
+    about a plateau, not even a lower bound."""
+    if row["state"] != "censored" or row["threshold"] > 0:
+        return row
+    return (
+        row | dict.fromkeys(("plateau", "plateau_low", "plateau_high"), float("nan")) | {"censored": False, "state": "trained"}
+    )
 
 
 def is_finished(folder: Path, identity: str) -> bool:

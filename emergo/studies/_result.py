@@ -14,6 +14,7 @@ from ..engine import KINDS, SEMANTICS, Config, History, Optimizer, Run
 from ..measure import Emergence, emergence
 from ..models import Model
 from ..tasks import Groups, Task
+from ._fields import tupled
 from ._outcomes import outcome_row, run_content
 
 _PLACE = re.compile(r"(_\d+)+$")
@@ -24,7 +25,7 @@ class Result(NamedTuple):
 
     run: Run
     emergence: Emergence
-    """Of the test loss, or in recall the test accuracy, at the run's own threshold."""
+    """Of the test loss, in recall the test accuracy, for a Markov chain its KL from the teacher, at the run's own threshold."""
     steps: int
     """How many were trained."""
     failed_step: int | None
@@ -118,13 +119,8 @@ def run_from_json(data: Mapping[str, Any]) -> Run:
             fields = dict(config.pop(part))
             named = {KINDS[kind]: kind for kind in get_args(kinds)}
             if "groups" in fields:
-                fields["groups"] = Groups(**{name: _tupled(value) for name, value in fields["groups"].items()})
+                fields["groups"] = Groups(**{name: tupled(value) for name, value in fields["groups"].items()})
             made[part] = named[fields.pop("kind", "")](**fields)
         return Run(Config(**made, **config), data["seed"])
     except (KeyError, TypeError) as error:
         raise InputError(f"this is not a run of this version ({error})") from None
-
-
-def _tupled(value: Any) -> Any:
-    """Lists of plain data as the tuples they were."""
-    return tuple(map(_tupled, value)) if isinstance(value, list) else value

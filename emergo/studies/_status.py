@@ -16,6 +16,8 @@ class Status(NamedTuple):
     runs: int
     reached: int
     censored: int
+    trained: int
+    """Without a threshold, to the last step."""
     failed: int
     training: int
     """Runs of units that a process is at work on."""
@@ -30,7 +32,7 @@ class Status(NamedTuple):
 
     @property
     def finished(self) -> int:
-        return self.reached + self.censored + self.failed
+        return self.reached + self.censored + self.trained + self.failed
 
     @property
     def waiting(self) -> int:
@@ -48,7 +50,7 @@ def study_status(folder: StudyFolder) -> Status:
     """Reads the plan, the outcomes and the claims."""
     plan = folder.read()
     found = read_outcomes(folder.runs)
-    states = {"reached": 0, "censored": 0, "failed": 0}
+    states = {"reached": 0, "censored": 0, "trained": 0, "failed": 0}
     units_finished, left_in = 0, {}
     for unit in plan.units:
         left = 0

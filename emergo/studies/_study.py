@@ -11,7 +11,8 @@ from .._errors import InputError, check_numbers
 from .._files import write_whole
 from ..engine import Config, Run
 from ..measure import Term
-from ._fields import PLACES, config_data, config_from, file_paths, varied, wrong_key
+from ..tasks import MarkovChain
+from ._fields import PLACES, config_data, config_from, file_paths, place_of, varied, wrong_key
 from ._grid import hardness
 from ._toml import read_toml, toml_text
 
@@ -114,6 +115,10 @@ class Study:
             raise InputError(f"this study has {self.count:,} runs; at most {MOST_RUNS:,} are taken")
         # The base is the first cell, so that two ways to write a study are equal.
         object.__setattr__(self, "base", self._configs[0])
+        if (self.law is not None or self.tune) and not any(map(_has_threshold, self._configs)):
+            raise InputError(
+                "[law] and [tune] are about plateaus; give a threshold that ends them, e.g. [stop] threshold = 0.1"
+            )
         if self.law is not None:
             self._check_law(self.law)
 
@@ -162,11 +167,7 @@ class Study:
 
     def values_of(self, run: Run) -> list[Any]:
         """The values of the axes that a run has."""
-        found = []
-        for name in self.axes:
-            part = PLACES[name]
-            found.append(getattr(getattr(run.config, part) if part else run.config, name))
-        return found
+        return [getattr(place_of(run.config, PLACES[name]), name) for name in self.axes]
 
     def _check_law(self, law: Fit) -> None:
         known = [*PLACES, "repeat_factor"]
@@ -251,6 +252,11 @@ class Study:
             made[table][name] += fresh
         every = list(dict.fromkeys((*_seeds(self.seeds), *(_seeds(seeds) if seeds is not None else ()))))
         return dataclasses.replace(self, **made, seeds=every)
+
+
+def _has_threshold(config: Config) -> bool:
+    """Whether a run can end its plateau: the KL of a chain is never 0."""
+    return config.threshold > 0 or not isinstance(config.task, MarkovChain)
 
 
 def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:

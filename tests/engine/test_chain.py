@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 
 import jax
 import numpy as np
@@ -17,9 +16,10 @@ from emergo.engine._chain import predictions
 from emergo.engine._cost import next_evaluation, run_bytes, step_operations
 from emergo.engine._shape import Shape, draw, family, start, training_loss
 from emergo.models import ChainTransformer, MinimalAttention, Transformer
-from emergo.studies import Records, Result, record_tables, run_from_json
-from emergo.studies._result import run_json
+from emergo.studies import Records, Result, record_tables
 from emergo.tasks import Groups, MarkovChain, SingleLocation, Supply
+
+from .laws import check_going_on, check_records
 
 TASK = MarkovChain(Groups((1, 1), importance=2.0), vocabulary=5, generated=4)
 LENGTH = TASK.length - 1
@@ -66,16 +66,7 @@ def test_a_run_is_the_same_alone_and_among_others(together):
 
 
 def test_an_interrupted_call_goes_on_where_it_was(together, tmp_path):
-    def stop(now):
-        if now.steps >= 40:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(RUNS, checkpoint=tmp_path, checkpoint_seconds=0, progress=stop)
-    for one, two in zip(train(RUNS, checkpoint=tmp_path), together, strict=True):
-        assert set(one.curves) == set(two.curves)
-        for name, values in one.curves.items():
-            assert np.array_equal(values, two.curves[name], equal_nan=True), name
+    check_going_on(together, 40, tmp_path)
 
 
 def test_what_is_seen(together):
@@ -155,14 +146,7 @@ def test_records_give_back_what_was_seen(together):
     assert set(runs["importance"]) == {2.0, 1.3}
     assert set(runs["spans"]) == {"[1, 1]"}
     records = Records(runs, pd.concat([curves.assign(entropy_0_0=np.nan)]))
-    for result in results:
-        assert run_from_json(json.loads(json.dumps(run_json(result.run)))) == result.run
-        found = records.read(result.run)
-        assert found.curves is not None
-        assert result.curves is not None
-        assert set(found.curves) == set(result.curves)
-        for name, values in result.curves.items():
-            np.testing.assert_allclose(found.curves[name], values)
+    check_records(records, results)
 
 
 def test_identities():

@@ -1,7 +1,6 @@
 """Training on associative recall: an induction head forms, and the same runs come out alone, batched and resumed."""
 
 import dataclasses
-import json
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +9,10 @@ import pytest
 
 from emergo.engine import Config, Optimizer, Run, circuits, train
 from emergo.models import Transformer
-from emergo.studies import Records, Result, record_tables, run_from_json
-from emergo.studies._result import run_json
+from emergo.studies import Records, Result, record_tables
 from emergo.tasks import Recall, RecallBatch
+
+from .laws import check_going_on, check_records
 
 BASE = Config(
     Recall(2, 6),
@@ -69,14 +69,7 @@ def test_what_is_seen(together):
 def test_records_give_back_what_was_seen(together):
     results = [Result.of(history) for history in together]
     records = Records(*record_tables(results, [run.identity for run in RUNS]))
-    for result in results:
-        assert run_from_json(json.loads(json.dumps(run_json(result.run)))) == result.run
-        found = records.read(result.run)
-        assert found.curves is not None
-        assert result.curves is not None
-        assert set(found.curves) == set(result.curves)
-        for name, values in result.curves.items():
-            np.testing.assert_allclose(found.curves[name], values)
+    check_records(records, results)
 
 
 def test_the_parts_of_an_induction_head():
@@ -113,13 +106,4 @@ def test_relevant_pairs_alone_are_read_off():
 
 @pytest.mark.slow
 def test_an_interrupted_call_goes_on_where_it_was(together, tmp_path):
-    def stop(now):
-        if now.steps >= 100:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(RUNS, checkpoint=tmp_path, checkpoint_seconds=0, progress=stop)
-    for one, two in zip(train(RUNS, checkpoint=tmp_path), together, strict=True):
-        assert set(one.curves) == set(two.curves)
-        for name, values in one.curves.items():
-            assert np.array_equal(values, two.curves[name], equal_nan=True), name
+    check_going_on(together, 100, tmp_path)

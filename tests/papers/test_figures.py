@@ -128,7 +128,9 @@ def test_records_stand_in_for_training(tmp_path, monkeypatch):
 def test_a_partial_figure_trains_nothing_and_shows_whole_cells(tmp_path, monkeypatch):
     figure = FIGURES["zucchet2025/fig15"]
     assert figure.runs is not None
-    settings = dataclasses.replace(figure.presets["smoke"], seeds=2)
+    smoke = figure.presets["smoke"]
+    grids = {name: dataclasses.replace(getattr(smoke, name), seeds=2) for name in ("adam", "sgd")}
+    settings = dataclasses.replace(smoke, **grids)
     figure = dataclasses.replace(figure, presets={"smoke": settings})
     parts = settings.parts()
     losses = {run.identity: np.array([0.5, 0.5, 0.05 / run.config.task.dim]) for run in parts["adam"]}

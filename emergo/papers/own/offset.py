@@ -13,12 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
 
 from ..._style import BLUE, GREEN, GREY, ORANGE, RED, WIDTH, outside, panel, shades
-from ...engine import Optimizer, Run
+from ...engine import Run
 from ...measure import Law, OffsetLaw, fit_law, fit_offset
-from ...models import Transformer
 from ...studies import provenance_of
 from .._figure import Check, Comparison, Figure, Outcome
-from .._transformers import run_table
+from .._transformers import SMALL, TINY, run_table, shallow
 from .._work import Work
 from ..zucchet2025 import fig3, fig14
 
@@ -86,7 +85,7 @@ def make(settings: Settings, work: Work) -> Outcome:
         plot=draw(tables, laws, plain),
         laws=[Comparison(f"{name}, plain power law", law) for name, law in plain.items()],
         checks=checks,
-        precision=settings.one.precision,
+        precision=settings.one.base.precision,
         device=provenance_of(parts),
     )
 
@@ -164,11 +163,7 @@ FIGURE = Figure(
         "paper": Settings(fig14.Settings(), fig3.Settings()),
         "laptop": Settings(
             fig14.Settings(
-                Transformer(layers=1, heads=1, width=64),
-                Optimizer(learning_rate=1e-3),
-                "fp32",
-                batch=16,
-                steps=3000,
+                dataclasses.replace(shallow(SMALL), steps=3000),
                 seeds=3,
                 dims=(4, 8, 16),
                 lengths=(8, 16, 32, 64),
@@ -176,16 +171,7 @@ FIGURE = Figure(
             None,
         ),
         "smoke": Settings(
-            fig14.Settings(
-                Transformer(layers=1, heads=1, width=16),
-                Optimizer(learning_rate=1e-2),
-                "fp32",
-                batch=16,
-                steps=600,
-                seeds=1,
-                dims=(2, 4),
-                lengths=(4, 8, 16),
-            ),
+            fig14.Settings(shallow(TINY), seeds=1, dims=(2, 4), lengths=(4, 8, 16)),
             None,
         ),
     },

@@ -7,11 +7,11 @@ import pandas as pd
 from matplotlib.figure import Figure as Plot
 
 from ..._style import BLUE, GREY, ORANGE, WIDTH, outside
-from ...engine import Optimizer, Precision, Run
+from ...engine import Config, Optimizer, Precision, Run
 from ...models import Transformer
 from ...studies import grid_runs, provenance_of
 from .._figure import Check, Figure, Outcome
-from .._transformers import config, run_table
+from .._transformers import TASK, run_table
 from .._work import Work
 
 CELL = ["layers", "heads", "length", "dim"]
@@ -36,7 +36,7 @@ def runs(settings: Settings) -> list[Run]:
     found = []
     for precision in settings.precisions:
         for model, dims in settings.models:
-            base = config(model, settings.optimizer, batch=settings.batch, precision=precision, steps=settings.steps)
+            base = Config(TASK, model, settings.optimizer, settings.batch, precision, settings.steps)
             found += grid_runs(base, settings.seeds, length=(settings.length,), dim=dims)
     return found
 

@@ -10,24 +10,17 @@ from matplotlib.figure import Figure as Plot
 from matplotlib.ticker import NullFormatter
 
 from ..._style import BLUE, GREY, ORANGE, RED, WIDTH, outside, panel, shades
-from ...engine import Optimizer, Precision, Run
+from ...engine import Run
 from ...measure import emergence
-from ...models import Transformer
 from ...studies import Result, curve_frame, grid_runs, provenance_of
 from ...tasks import MarkovChain
 from .._figure import Check, Figure, Outcome
-from .._transformers import config, run_table
+from .._transformers import SMALL, TINY, Grid, distinct, run_table
 from .._work import Work
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    model: Transformer = Transformer()
-    optimizer: Optimizer = Optimizer()
-    precision: Precision = "bf16"
-    batch: int = 32
-    steps: int = 50_000
-    beyond: float = 0.5
+class Settings(Grid):
     seeds: int = 3
     dims: tuple[int, ...] = (16, 32, 64)
     lengths: tuple[int, ...] = (64, 128, 256, 512)
@@ -37,14 +30,7 @@ class Settings:
     """Where the dim varies."""
 
     def parts(self) -> dict[str, list[Run]]:
-        base = config(
-            self.model,
-            self.optimizer,
-            batch=self.batch,
-            precision=self.precision,
-            steps=self.steps,
-            beyond=self.beyond,
-        )
+        base = dataclasses.replace(self.base, beyond=0.5)
         return {
             "dim": grid_runs(base, self.seeds, length=(self.length,), dim=self.dims),
             "length": grid_runs(base, self.seeds, length=self.lengths, dim=(self.dim,)),
@@ -52,7 +38,7 @@ class Settings:
 
 
 def runs(settings: Settings) -> list[Run]:
-    return list({run.identity: run for part in settings.parts().values() for run in part}.values())
+    return distinct(settings.parts())
 
 
 def curve_table(results: Sequence[Result]) -> pd.DataFrame:
@@ -118,7 +104,7 @@ def make(settings: Settings, work: Work) -> Outcome:
         tables={"runs": table, "curves": curve_table(everything)},
         plot=draw(parts, settings),
         checks=checks,
-        precision=settings.precision,
+        precision=settings.base.precision,
         device=provenance_of(parts),
     )
 
@@ -175,29 +161,8 @@ FIGURE = Figure(
     shows="learning curves of Transformers, with attention and value path",
     presets={
         "paper": Settings(),
-        "laptop": Settings(
-            Transformer(width=64),
-            Optimizer(learning_rate=1e-3),
-            "fp32",
-            batch=16,
-            steps=2000,
-            dims=(8, 16),
-            lengths=(8, 32),
-            dim=16,
-            length=32,
-        ),
-        "smoke": Settings(
-            Transformer(layers=2, heads=2, width=16),
-            Optimizer(learning_rate=1e-2),
-            "fp32",
-            batch=16,
-            steps=600,
-            seeds=1,
-            dims=(2, 4),
-            lengths=(8,),
-            dim=4,
-            length=8,
-        ),
+        "laptop": Settings(SMALL, dims=(8, 16), lengths=(8, 32), dim=16, length=32),
+        "smoke": Settings(TINY, seeds=1, dims=(2, 4), lengths=(8,), dim=4, length=8),
     },
     make=make,
     runs=runs,

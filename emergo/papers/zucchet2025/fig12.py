@@ -6,24 +6,19 @@ import numpy as np
 from matplotlib.figure import Figure as Plot
 
 from ..._style import GREY, WIDTH, panel, shades
-from ...engine import Optimizer, Precision, Run
+from ...engine import Config, Run
 from ...measure import emergence
-from ...models import Transformer
 from ...studies import Result, grid_runs, provenance_of
 from ...tasks import MarkovChain
 from .._figure import Check, Figure, Outcome
-from .._transformers import config, run_table
+from .._transformers import PAPER, SMALL, TINY, run_table
 from .._work import Work
 from .fig11 import attention_of, curve_table, curves_by
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    model: Transformer = Transformer()
-    optimizer: Optimizer = Optimizer()
-    precision: Precision = "bf16"
-    batch: int = 32
-    steps: int = 20_000
+    base: Config
     seeds: int = 3
     dim: int = 64
     length: int = 256
@@ -31,14 +26,7 @@ class Settings:
 
 
 def runs(settings: Settings) -> list[Run]:
-    base = config(
-        settings.model,
-        settings.optimizer,
-        batch=settings.batch,
-        precision=settings.precision,
-        steps=settings.steps,
-        beyond=0.25,
-    )
+    base = dataclasses.replace(settings.base, beyond=0.25)
     return grid_runs(base, settings.seeds, length=(settings.length,), dim=(settings.dim,), repeat=settings.repeats)
 
 
@@ -76,7 +64,7 @@ def make(settings: Settings, work: Work) -> Outcome:
         tables={"runs": run_table(results), "curves": curve_table(results)},
         plot=draw(results, settings),
         checks=checks,
-        precision=settings.precision,
+        precision=settings.base.precision,
         device=provenance_of({"runs": results}),
     )
 
@@ -104,28 +92,9 @@ FIGURE = Figure(
     id="zucchet2025/fig12",
     shows="learning curves of Transformers under cross-sample repetition",
     presets={
-        "paper": Settings(),
-        "laptop": Settings(
-            Transformer(width=64),
-            Optimizer(learning_rate=1e-3),
-            "fp32",
-            batch=16,
-            steps=1500,
-            dim=16,
-            length=32,
-            repeats=(0.0, 0.2, 0.4),
-        ),
-        "smoke": Settings(
-            Transformer(layers=2, heads=2, width=16),
-            Optimizer(learning_rate=1e-2),
-            "fp32",
-            batch=16,
-            steps=500,
-            seeds=1,
-            dim=4,
-            length=8,
-            repeats=(0.0, 0.4),
-        ),
+        "paper": Settings(dataclasses.replace(PAPER, steps=20_000)),
+        "laptop": Settings(dataclasses.replace(SMALL, steps=1500), dim=16, length=32, repeats=(0.0, 0.2, 0.4)),
+        "smoke": Settings(dataclasses.replace(TINY, steps=500), seeds=1, dim=4, length=8, repeats=(0.0, 0.4)),
     },
     make=make,
     runs=runs,

@@ -7,38 +7,29 @@ import pandas as pd
 from matplotlib.figure import Figure as Plot
 
 from ..._style import WIDTH
-from ...engine import Optimizer, Precision, Run
+from ...engine import Optimizer, Run
 from ...measure import Law, Published, fit_law
 from ...models import Transformer
-from ...studies import grid_runs, provenance_of
+from ...studies import provenance_of
 from .._figure import Check, Comparison, Figure, Outcome
-from .._transformers import config, plateaus_by, run_table
+from .._transformers import SMALL, TINY, Grid, law_words, plateaus_by, run_table
 from .._work import Work
 
 LAW = Published("Fig. 13", 1.03, {"dim": 1.27, "length": 0.70, "layers": 0.06, "heads": 0.16}, 0.995)
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    model: Transformer = Transformer()
-    optimizer: Optimizer = Optimizer()
-    precision: Precision = "bf16"
-    batch: int = 32
-    steps: int = 50_000
-    seeds: int = 5
-    layers: tuple[int, ...] = (1, 2, 4)
-    heads: tuple[int, ...] = (1, 4)
+class Settings(Grid):
     dims: tuple[int, ...] = (16, 32, 64)
     lengths: tuple[int, ...] = (64, 128, 256)
+    layers: tuple[int, ...] = (1, 2, 4)
+    heads: tuple[int, ...] = (1, 4)
 
 
 def runs(settings: Settings) -> list[Run]:
-    found = []
-    for layers, heads in itertools.product(settings.layers, settings.heads):
-        model = dataclasses.replace(settings.model, layers=layers, heads=heads)
-        base = config(model, settings.optimizer, batch=settings.batch, precision=settings.precision, steps=settings.steps)
-        found += grid_runs(base, settings.seeds, length=settings.lengths, dim=settings.dims)
-    return found
+    kinds = itertools.product(settings.layers, settings.heads)
+    models = [dataclasses.replace(settings.base.model, layers=layers, heads=heads) for layers, heads in kinds]
+    return [run for model in models for run in settings.runs(model=model)]
 
 
 def make(settings: Settings, work: Work) -> Outcome:
@@ -54,7 +45,7 @@ def make(settings: Settings, work: Work) -> Outcome:
         plot=draw(table, law, settings),
         laws=[Comparison.of("layers and heads", law, table, LAW)],
         checks=checks,
-        precision=settings.precision,
+        precision=settings.base.precision,
         device=provenance_of({"runs": results}),
     )
 
@@ -72,15 +63,9 @@ def draw(table: pd.DataFrame, law: Law, settings: Settings) -> Plot:
                 axes.set_xlabel("")
             if j:
                 axes.set_ylabel("")
-    e = law.exponents
-    plot.suptitle(
-        f"ours: {law.C:.2f} $d^{{{e['dim']:.2f}}} T^{{{e['length']:.2f}}} N_{{layers}}^{{{e['layers']:.2f}}}"
-        f" N_{{heads}}^{{{e['heads']:.2f}}}$, $R^2$ = {law.r2:.3f}      published: 1.03 $d^{{1.27}} T^{{0.70}}"
-        " N_{layers}^{0.06} N_{heads}^{0.16}$, $R^2$ = 0.995",
-        fontsize=7.5,
-        x=0.01,
-        ha="left",
-    )
+    names = {"dim": "d", "length": "T", "layers": "N_{layers}", "heads": "N_{heads}"}
+    said = f"ours: {law_words(law, names)}      published: {law_words(LAW, names)}"
+    plot.suptitle(said, fontsize=7.5, x=0.01, ha="left")
     return plot
 
 
@@ -90,28 +75,13 @@ FIGURE = Figure(
     presets={
         "paper": Settings(),
         "laptop": Settings(
-            Transformer(width=32),
-            Optimizer(learning_rate=2e-3),
-            "fp32",
-            batch=16,
-            steps=2000,
+            dataclasses.replace(SMALL, model=Transformer(width=32), optimizer=Optimizer(learning_rate=2e-3)),
             seeds=3,
-            layers=(1, 2),
             dims=(4, 8),
             lengths=(8, 16),
-        ),
-        "smoke": Settings(
-            Transformer(width=16),
-            Optimizer(learning_rate=1e-2),
-            "fp32",
-            batch=16,
-            steps=600,
-            seeds=1,
             layers=(1, 2),
-            heads=(1, 2),
-            dims=(2, 4),
-            lengths=(4, 8),
         ),
+        "smoke": Settings(TINY, seeds=1, dims=(2, 4), lengths=(4, 8), layers=(1, 2), heads=(1, 2)),
     },
     make=make,
     runs=runs,

@@ -6,13 +6,12 @@ import pandas as pd
 from matplotlib.figure import Figure as Plot
 
 from ..._style import WIDTH
-from ...engine import Optimizer, Precision, Run
+from ...engine import Config, Run
 from ...measure import Law, Published, fit_law
-from ...models import Transformer
-from ...studies import grid_runs, provenance_of
+from ...studies import provenance_of
 from ...tasks import SingleLocation
 from .._figure import Check, Comparison, Figure, Outcome
-from .._transformers import TASK, config, plateaus_by, run_table, write_law
+from .._transformers import PAPER, SMALL, TASK, TINY, Grid, distinct, plateaus_by, run_table, shallow, write_law
 from .._work import Work
 
 KINDS: dict[str, tuple[SingleLocation, Published]] = {
@@ -27,28 +26,19 @@ KINDS: dict[str, tuple[SingleLocation, Published]] = {
     ),
 }
 
+ONE = shallow(PAPER)
+
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    model: Transformer = Transformer(layers=1, heads=1)
-    optimizer: Optimizer = Optimizer()
-    precision: Precision = "bf16"
-    batch: int = 32
-    steps: int = 50_000
-    seeds: int = 5
-    dims: tuple[int, ...] = (16, 32, 64, 128)
-    lengths: tuple[int, ...] = (32, 64, 128, 256, 512)
+class Settings(Grid):
+    base: Config = ONE
 
     def parts(self) -> dict[str, list[Run]]:
-        made = {}
-        for kind, (task, _) in KINDS.items():
-            base = config(self.model, self.optimizer, batch=self.batch, precision=self.precision, steps=self.steps, task=task)
-            made[kind] = grid_runs(base, self.seeds, length=self.lengths, dim=self.dims)
-        return made
+        return {kind: self.runs(task=task) for kind, (task, _) in KINDS.items()}
 
 
 def runs(settings: Settings) -> list[Run]:
-    return [run for part in settings.parts().values() for run in part]
+    return distinct(settings.parts())
 
 
 def make(settings: Settings, work: Work) -> Outcome:
@@ -70,7 +60,7 @@ def make(settings: Settings, work: Work) -> Outcome:
         plot=draw(tables, laws),
         laws=[Comparison.of(kind, laws[kind], tables[kind], published) for kind, (_, published) in KINDS.items()],
         checks=checks,
-        precision=settings.precision,
+        precision=settings.base.precision,
         device=provenance_of(parts),
     )
 
@@ -80,8 +70,7 @@ def draw(tables: dict[str, pd.DataFrame], laws: dict[str, Law]) -> Plot:
     panels = plot.subplots(1, 3, sharey=True)
     for axes, (kind, (_, published)) in zip(panels, KINDS.items(), strict=True):
         plateaus_by(axes, tables[kind], laws[kind], "length", "$T$", legend=axes is panels[-1])
-        printed = f"{published.C:.2f} $d^{{{published.exponents['dim']:.2f}}} T^{{{published.exponents['length']:.2f}}}$"
-        write_law(axes, laws[kind], f"{printed}, $R^2$ = {published.r2:.3f}", {"dim": "d", "length": "T"})
+        write_law(axes, laws[kind], published, {"dim": "d", "length": "T"})
         axes.set_title(kind, y=1.13)
         if axes is not panels[0]:
             axes.set_ylabel("")
@@ -94,24 +83,12 @@ FIGURE = Figure(
     presets={
         "paper": Settings(),
         "laptop": Settings(
-            Transformer(layers=1, heads=1, width=64),
-            Optimizer(learning_rate=1e-3),
-            "fp32",
-            steps=3000,
+            dataclasses.replace(shallow(SMALL), batch=32, steps=3000),
             seeds=3,
             dims=(4, 8, 16),
             lengths=(16, 64),
         ),
-        "smoke": Settings(
-            Transformer(layers=1, heads=1, width=16),
-            Optimizer(learning_rate=1e-2),
-            "fp32",
-            batch=16,
-            steps=600,
-            seeds=1,
-            dims=(2, 4),
-            lengths=(4, 8),
-        ),
+        "smoke": Settings(shallow(TINY), seeds=1, dims=(2, 4), lengths=(4, 8)),
     },
     make=make,
     runs=runs,

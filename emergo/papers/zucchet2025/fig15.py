@@ -7,12 +7,11 @@ import pandas as pd
 from matplotlib.figure import Figure as Plot
 
 from ..._style import WIDTH
-from ...engine import Optimizer, Precision, Run
+from ...engine import Config, Optimizer, Run
 from ...measure import Law, Published, fit_law
-from ...models import Transformer
-from ...studies import grid_runs, provenance_of
+from ...studies import provenance_of
 from .._figure import Check, Comparison, Figure, Outcome
-from .._transformers import config, plateaus_by, run_table, write_law
+from .._transformers import PAPER, SMALL, TINY, Grid, distinct, plateaus_by, run_table, shallow, write_law
 from .._work import Work
 
 PUBLISHED = {
@@ -23,32 +22,15 @@ PUBLISHED = {
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    model: Transformer = Transformer(layers=1, heads=1)
-    adam: Optimizer = Optimizer()
-    sgd: Optimizer = Optimizer("sgd", 5e-3)
-    precision: Precision = "bf16"
-    batch: int = 32
-    seeds: int = 5
-    adam_steps: int = 50_000
-    sgd_steps: int = 400_000
-    dims: tuple[int, ...] = (16, 32, 64, 128)
-    lengths: tuple[int, ...] = (32, 64, 128, 256, 512)
-    sgd_dims: tuple[int, ...] = (16, 32, 64)
-    sgd_lengths: tuple[int, ...] = (32, 64, 128, 256)
+    adam: Grid
+    sgd: Grid
 
     def parts(self) -> dict[str, list[Run]]:
-        def grid(optimizer: Optimizer, steps: int, lengths: tuple[int, ...], dims: tuple[int, ...]) -> list[Run]:
-            base = config(self.model, optimizer, batch=self.batch, precision=self.precision, steps=steps)
-            return grid_runs(base, self.seeds, length=lengths, dim=dims)
-
-        return {
-            "sgd": grid(self.sgd, self.sgd_steps, self.sgd_lengths, self.sgd_dims),
-            "adam": grid(self.adam, self.adam_steps, self.lengths, self.dims),
-        }
+        return {"sgd": self.sgd.runs(), "adam": self.adam.runs()}
 
 
 def runs(settings: Settings) -> list[Run]:
-    return [run for part in settings.parts().values() for run in part]
+    return distinct(settings.parts())
 
 
 def make(settings: Settings, work: Work) -> Outcome:
@@ -60,14 +42,14 @@ def make(settings: Settings, work: Work) -> Outcome:
         plot=draw(tables, laws, settings),
         laws=[Comparison.of(name, laws[name], tables[name], PUBLISHED[name]) for name in tables],
         checks=compare_optimizers(tables, laws, settings) if len(tables) == 2 else (),
-        precision=settings.precision,
+        precision=settings.adam.base.precision,
         device=provenance_of(parts),
     )
 
 
 def compare_optimizers(tables: dict[str, pd.DataFrame], laws: dict[str, Law], settings: Settings) -> list[Check]:
     # At the hardest cell that both have; a censored run counts as it stands, so the gap is at least this.
-    hardest = {"dim": max(settings.sgd_dims), "length": max(settings.sgd_lengths)}
+    hardest = {"dim": max(settings.sgd.dims), "length": max(settings.sgd.lengths)}
     cell = {
         n: t[(t["dim"] == hardest["dim"]) & (t["length"] == hardest["length"])]["plateau"].mean() for n, t in tables.items()
     }
@@ -93,47 +75,35 @@ def draw(tables: dict[str, pd.DataFrame], laws: dict[str, Law], settings: Settin
     plot = Plot(figsize=(WIDTH * 0.375 * len(tables), 2.8), layout="constrained")
     panels = plot.subplots(1, len(tables), sharey=True, squeeze=False)[0]
     for axes, name in zip(panels, tables, strict=True):
-        optimizer, published = getattr(settings, name), PUBLISHED[name]
+        optimizer = getattr(settings, name).base.optimizer
         plateaus_by(axes, tables[name], laws[name], "length", "$T$")
-        printed = f"{published.C:.2f} $d^{{{published.exponents['dim']:.2f}}} T^{{{published.exponents['length']:.2f}}}$"
-        write_law(axes, laws[name], f"{printed}, $R^2$ = {published.r2:.3f}", {"dim": "d", "length": "T"})
+        write_law(axes, laws[name], PUBLISHED[name], {"dim": "d", "length": "T"})
         axes.set_title(f"{'SGD' if name == 'sgd' else 'Adam'}, learning rate {optimizer.learning_rate:g}", y=1.13)
     for axes in panels[1:]:
         axes.set_ylabel("")
     return plot
 
 
+def sgd(base: Config, learning_rate: float, steps: int) -> Config:
+    return dataclasses.replace(base, optimizer=Optimizer("sgd", learning_rate), steps=steps)
+
+
+MIDDLE = dataclasses.replace(shallow(SMALL), batch=32)
 FIGURE = Figure(
     id="zucchet2025/fig15",
     shows="plateau under SGD and under Adam (one layer, one head)",
     presets={
-        "paper": Settings(),
+        "paper": Settings(
+            Grid(shallow(PAPER)),
+            Grid(sgd(shallow(PAPER), 5e-3, 400_000), dims=(16, 32, 64), lengths=(32, 64, 128, 256)),
+        ),
         "laptop": Settings(
-            Transformer(layers=1, heads=1, width=64),
-            Optimizer(learning_rate=1e-3),
-            Optimizer("sgd", 5e-2),
-            "fp32",
-            seeds=3,
-            adam_steps=2000,
-            sgd_steps=8000,
-            dims=(4, 8, 16),
-            lengths=(8, 32),
-            sgd_dims=(4, 8, 16),
-            sgd_lengths=(8, 32),
+            Grid(MIDDLE, 3, dims=(4, 8, 16), lengths=(8, 32)),
+            Grid(sgd(MIDDLE, 5e-2, 8000), 3, dims=(4, 8, 16), lengths=(8, 32)),
         ),
         "smoke": Settings(
-            Transformer(layers=1, heads=1, width=16),
-            Optimizer(learning_rate=1e-2),
-            Optimizer("sgd", 0.05),
-            "fp32",
-            batch=16,
-            seeds=1,
-            adam_steps=600,
-            sgd_steps=2000,
-            dims=(2, 4),
-            lengths=(4, 8),
-            sgd_dims=(2, 4),
-            sgd_lengths=(4, 8),
+            Grid(shallow(TINY), 1, dims=(2, 4), lengths=(4, 8)),
+            Grid(sgd(shallow(TINY), 5e-2, 2000), 1, dims=(2, 4), lengths=(4, 8)),
         ),
     },
     make=make,

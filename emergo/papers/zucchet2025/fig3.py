@@ -6,27 +6,18 @@ import pandas as pd
 from matplotlib.figure import Figure as Plot
 
 from ..._style import WIDTH, panel
-from ...engine import Optimizer, Precision, Run
+from ...engine import Run
 from ...measure import Law, Published, fit_law
-from ...models import Transformer
 from ...studies import best_of, cell_means, grid_runs, provenance_of
 from .._figure import Check, Comparison, Figure, Outcome
-from .._transformers import config, plateaus_by, run_table, write_law
+from .._transformers import SMALL, TINY, Grid, distinct, plateaus_by, run_table, write_law
 from .._work import Work
 
 LAW = Published("Fig. 3 left and middle", 0.76, {"dim": 1.29, "length": 0.80, "burst": -0.80}, 0.995)
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    model: Transformer = Transformer()
-    optimizer: Optimizer = Optimizer()
-    precision: Precision = "bf16"
-    batch: int = 32
-    steps: int = 50_000
-    seeds: int = 5
-    dims: tuple[int, ...] = (16, 32, 64, 128)
-    lengths: tuple[int, ...] = (32, 64, 128, 256, 512)
+class Settings(Grid):
     bursts: tuple[int, ...] = (1, 2, 4, 8, 16)
     length: int = 256
     """Of the middle and the right panel."""
@@ -35,12 +26,11 @@ class Settings:
     """To choose from in the right panel (D.3)."""
 
     def parts(self) -> dict[str, list[Run]]:
-        base = config(self.model, self.optimizer, batch=self.batch, precision=self.precision, steps=self.steps)
         # D.1: a threshold of 0.4 under cross-sample repetition.
-        early = dataclasses.replace(base, threshold=0.4)
+        early = dataclasses.replace(self.base, threshold=0.4)
         return {
-            "left": grid_runs(base, self.seeds, length=self.lengths, dim=self.dims),
-            "middle": grid_runs(base, self.seeds, length=(self.length,), dim=self.dims, burst=self.bursts),
+            "left": self.runs(),
+            "middle": grid_runs(self.base, self.seeds, length=(self.length,), dim=self.dims, burst=self.bursts),
             "right": grid_runs(
                 early, self.seeds, length=(self.length,), dim=self.dims, repeat=self.repeats, learning_rate=self.rates
             ),
@@ -48,7 +38,7 @@ class Settings:
 
 
 def runs(settings: Settings) -> list[Run]:
-    return list({run.identity: run for part in settings.parts().values() for run in part}.values())
+    return distinct(settings.parts())
 
 
 def make(settings: Settings, work: Work) -> Outcome:
@@ -87,7 +77,7 @@ def make(settings: Settings, work: Work) -> Outcome:
         plot=draw(tables, tuned, law, settings),
         laws=[Comparison.of("without repetition and with in-context repetition", law, both, LAW)],
         checks=checks,
-        precision=settings.precision,
+        precision=settings.base.precision,
         device=provenance_of(parts),
     )
 
@@ -98,7 +88,7 @@ def draw(tables: dict[str, pd.DataFrame], tuned: pd.DataFrame, law: Law, setting
     plateaus_by(left, tables["left"], law, "length", "$T$")
     plateaus_by(middle, tables["middle"], law, "burst", "$B$")
     plateaus_by(right, tuned, None, "repeat", "$p$", means=True)
-    write_law(left, law, "0.76 $d^{1.29} T^{0.80} B^{-0.80}$, $R^2$ = 0.995", {"dim": "d", "length": "T", "burst": "B"})
+    write_law(left, law, LAW, {"dim": "d", "length": "T", "burst": "B"})
     for axes, letter in ((left, "left"), (middle, "middle"), (right, "right")):
         axes.set_xlabel("input dimension $d$")
         axes.set_ylabel("plateau (steps)" if axes is left else "")
@@ -110,7 +100,6 @@ def draw(tables: dict[str, pd.DataFrame], tuned: pd.DataFrame, law: Law, setting
     return plot
 
 
-SMALL = Transformer(layers=2, heads=4, width=64)
 FIGURE = Figure(
     id="zucchet2025/fig3",
     shows="plateau of trained Transformers against dim for lengths, bursts and repeats",
@@ -118,10 +107,6 @@ FIGURE = Figure(
         "paper": Settings(),
         "laptop": Settings(
             SMALL,
-            Optimizer(learning_rate=1e-3),
-            "fp32",
-            batch=16,
-            steps=2000,
             seeds=2,
             dims=(4, 8, 16),
             lengths=(8, 16, 32),
@@ -131,11 +116,7 @@ FIGURE = Figure(
             rates=(1e-3, 2e-3),
         ),
         "smoke": Settings(
-            Transformer(layers=2, heads=2, width=16),
-            Optimizer(learning_rate=1e-2),
-            "fp32",
-            batch=16,
-            steps=600,
+            TINY,
             seeds=1,
             dims=(2, 4),
             lengths=(4, 8),

@@ -9,24 +9,18 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from emergo.cli import main
 from emergo.studies import Study, StudyFolder
 from emergo.studies import _work as work
 
-from .studies.crowd import BASE, slow_train, study
+from ..studies.crowd import BASE, slow_train, study
+from . import command
 
-EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.toml"))
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
 
 
 def call(capsys, *arguments):
-    """Exit status, standard output and standard error of one command."""
-    status = 0
-    try:
-        main(["study", *map(str, arguments)])
-    except SystemExit as stop:
-        status = stop.code or 0
-    out, err = capsys.readouterr()
-    return status, out, err
+    """Exit status, standard output and standard error of one command of `emergo study`."""
+    return command.call(capsys, "study", *map(str, arguments))
 
 
 @pytest.fixture

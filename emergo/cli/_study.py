@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from tyro.conf import OmitSubcommandPrefixes, Positional, subcommand
 
-from ._errors import InputError
-from ._terminal import console, duration, print_json, print_law
+from .._errors import InputError
+from .._terminal import console, duration, print_json, print_law, say
+from ._study_views import axes_words, cell_table, counts, print_estimate, status_view
 
 if TYPE_CHECKING:
-    from .studies import Estimate, Status, Study, StudyFolder
+    from ..studies import Status, Study, StudyFolder
 
 # The rooms are imported inside the commands; those of `status` are without JAX and pandas, so that it answers at once.
 
@@ -43,7 +44,7 @@ class Run:
     """Print one JSON object."""
 
     def run(self) -> None:
-        from .studies import StudyFolder, open_study, study_status, submit_study
+        from ..studies import StudyFolder, open_study, study_status, submit_study
 
         if self.together is not None and self.together < 1:
             raise InputError(f"--together must be at least 1, got {self.together}")
@@ -56,9 +57,9 @@ class Run:
             _forget_failures(folder)
         status = study_status(folder)
         if fresh and fresh < status.runs:
-            _say(f"{folder.path}: {fresh} of {status.runs} runs are new")
+            say(f"{folder.path}: {fresh} of {status.runs} runs are new")
         for place, why in status.broken.items():
-            _say(f"{place}: not a finished run that can be read ({why}); it is moved aside and trained again")
+            say(f"{place}: not a finished run that can be read ({why}); it is moved aside and trained again")
         if self.on == "slurm":
             sent = submit_study(folder, study, plan)
             if self.json:
@@ -68,13 +69,13 @@ class Run:
         self._train(StudyFolder(folder.path), status, writer)
 
     def _train(self, folder: "StudyFolder", status: "Status", writer: Any) -> None:
-        from .report import live_progress
-        from .studies import Worker, study_status
+        from ..report import live_progress
+        from ..studies import Worker, study_status
 
         begun = time.monotonic()
         try:
             with live_progress() as show:
-                Worker(folder, together=self.together, progress=show, say=_say, on_end=writer.write).run()
+                Worker(folder, together=self.together, progress=show, say=say, on_end=writer.write).run()
         except KeyboardInterrupt as stop:
             now = study_status(folder)
             stop.add_note(f"{now.finished} of {now.runs} runs are finished; the same command goes on from there")
@@ -85,11 +86,11 @@ class Run:
         if self.json:
             return print_json(now.data() | {"out": str(folder.path), "seconds": time.monotonic() - begun})
         there = f" ({status.finished} were there)" if status.finished else ""
-        print(f"{_counts(now)}{there}, {duration(time.monotonic() - begun)}; kept in {folder.path}")
+        print(f"{counts(now)}{there}, {duration(time.monotonic() - begun)}; kept in {folder.path}")
         print(f"emergo study show {folder.path}   shows what came out")
 
     def _find(self) -> tuple["StudyFolder", "Study"]:
-        from .studies import Study, StudyFolder
+        from ..studies import Study, StudyFolder
 
         if self.study.is_dir():
             if self.out is not None and self.out != self.study:
@@ -102,12 +103,12 @@ class Run:
         return StudyFolder(self.out or Path(".")), study
 
     def _writer(self, folder: "StudyFolder") -> Any:
-        from .studies import find_writer
+        from ..studies import find_writer
 
         return find_writer(self.log, folder)
 
     def _describe(self, folder: "StudyFolder", study: "Study") -> None:
-        from .studies import estimate, read_outcomes
+        from ..studies import estimate, read_outcomes
 
         finished = frozenset(read_outcomes(folder.runs).rows) & {run.identity for run in study.runs}
         found = estimate(study, finished, slurm=self.on == "slurm")
@@ -115,8 +116,10 @@ class Run:
             return print_json({"study": study.name, "runs": study.count, "finished": len(finished)} | found.data())
         cells = study.count // len(list(study.seeds) if not isinstance(study.seeds, int) else range(study.seeds))
         there = f", {len(finished)} of them finished" if finished else ""
-        print(f"{study.name}: {study.count} runs{there}: {cells} cells ({_axes(study)}), {study.count // cells} seeds each")
-        _print_estimate(found, "Slurm" if self.on == "slurm" else "this machine")
+        print(
+            f"{study.name}: {study.count} runs{there}: {cells} cells ({axes_words(study)}), {study.count // cells} seeds each"
+        )
+        print_estimate(found, "Slurm" if self.on == "slurm" else "this machine")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,17 +134,17 @@ class Show:
     """Print one JSON object."""
 
     def run(self) -> None:
-        from .studies import StudyFolder
+        from ..studies import StudyFolder
 
         folder = StudyFolder(self.folder)
         plan = folder.read()
         if self.toml:
-            from .studies._toml import toml_text
+            from ..studies._toml import toml_text
 
             return print(toml_text(plan.study), end="")
-        from .measure import law_json
-        from .studies import study_law, study_table
-        from .studies._cells import cell_summary
+        from ..measure import law_json
+        from ..studies import study_law, study_table
+        from ..studies._cells import cell_summary
 
         with _named_warnings():
             table = study_table(folder, plan)
@@ -158,7 +161,7 @@ class Show:
             )
         print(f"{plan.study['name']}: {len(table)} of {len(plan.runs)} runs are finished")
         if cells:
-            console().print(_cell_table(cells, plan.axes))
+            console().print(cell_table(cells, plan.axes))
         if law is not None:
             print_law(law_json(law))
         elif plan.study.get("law"):
@@ -179,7 +182,7 @@ class Status_:
     """Print one JSON object (with --watch, one a look)."""
 
     def run(self) -> None:
-        from .studies import StudyFolder, study_status
+        from ..studies import StudyFolder, study_status
 
         folder = StudyFolder(self.folder)
         if not self.every > 0:
@@ -198,7 +201,7 @@ class Status_:
         with Live(console=out, refresh_per_second=4) as live:
             while True:
                 status = study_status(folder)
-                live.update(_status_view(status))
+                live.update(status_view(status))
                 if status.complete:
                     return
                 time.sleep(self.every)
@@ -207,7 +210,7 @@ class Status_:
         if self.json:
             print_json(status.data())
         else:
-            console(wide=True).print(_status_view(status))
+            console(wide=True).print(status_view(status))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +227,7 @@ class Grow:
     """Print one JSON object."""
 
     def run(self) -> None:
-        from .studies import Study, StudyFolder, open_study
+        from ..studies import Study, StudyFolder, open_study
 
         if not self.axis and self.seeds is None:
             raise InputError("say what to add: --axis dim=32,64 or --seeds 5")
@@ -257,8 +260,8 @@ class Export:
     """Print one JSON object."""
 
     def run(self) -> None:
-        from .measure import write_table
-        from .studies import StudyFolder, study_curves, study_table
+        from ..measure import write_table
+        from ..studies import StudyFolder, study_curves, study_table
 
         folder = StudyFolder(self.folder)
         plan = folder.read()
@@ -275,7 +278,7 @@ class Export:
         if self.json:
             return print_json({"runs": len(table), "unfinished": left, "files": files})
         if left:
-            _say(f"{left} of {len(plan.runs)} runs are not finished and not in the table")
+            say(f"{left} of {len(plan.runs)} runs are not finished and not in the table")
         print(f"{len(table)} runs; wrote {', '.join(files)}")
 
 
@@ -298,16 +301,12 @@ class StudyCommand:
         self.command.run()
 
 
-def _say(line: str) -> None:
-    print(f"emergo: {line}", file=sys.stderr, flush=True)
-
-
 @contextlib.contextmanager
 def _named_warnings() -> Iterator[None]:
     """Warnings of files that cannot be read become lines on standard error."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = lambda message, *_, **__: _say(str(message))
+        warnings.showwarning = lambda message, *_, **__: say(str(message))
         yield
 
 
@@ -324,7 +323,7 @@ def _value(word: str) -> Any:
 
 
 def _forget_failures(folder: "StudyFolder") -> None:
-    from .studies import Failures, Store, read_outcomes
+    from ..studies import Failures, Store, read_outcomes
 
     store, failures = Store(folder.runs), Failures(folder.failures)
     failed = [identity for identity, row in read_outcomes(folder.runs).rows.items() if row["state"] == "failed"]
@@ -332,88 +331,4 @@ def _forget_failures(folder: "StudyFolder") -> None:
         store.set_aside(identity)
         failures.forget(identity)
     if failed:
-        _say(f"{len(failed)} failed runs begin anew")
-
-
-def _axes(study: "Study") -> str:
-    words = [f"{name} x {len(values)}" for name, values in study.grid.items()]
-    if study.zip:
-        words.append(f"{' with '.join(study.zip)} x {len(next(iter(study.zip.values())))}")
-    words += [f"{name} tuned x {len(values)}" for name, values in study.tune.items()]
-    return ", ".join(words) or "one"
-
-
-def _print_estimate(found: "Estimate", where: str) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for head in ("group", "runs", "units", "together", "memory", "time at most"):
-        table.add_column(head, justify="left" if head == "group" else "right", no_wrap=head != "group")
-    for group in found.groups:
-        numbers = (str(group.runs), str(group.units), str(group.together))
-        table.add_row(group.what, *numbers, _memory(group.bytes), duration(group.seconds))
-    if found.groups:
-        console().print(table)
-    kind = f"{found.devices} x {found.platform.upper()}"
-    most = f"at most about {duration(found.seconds)}, if no run ends before its last step"
-    print(f"{where} ({kind}): {most}; {_memory(found.bytes)}")
-
-
-def _memory(size: float) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
-
-
-def _counts(status: "Status") -> str:
-    parts = [f"{status.reached} reached", f"{status.censored} censored", f"{status.failed} failed"]
-    return f"{status.finished} of {status.runs} runs finished ({', '.join(parts)})"
-
-
-def _status_view(status: "Status") -> Any:
-    """One line on the whole, a row a process at work, and what is wrong."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    line = f"{status.name}: {_counts(status)}"
-    if not status.complete:
-        line += f", {status.training} in training, {status.waiting} waiting"
-    if status.failures > status.failed:
-        line += f"; {status.failures} failures, tried again"
-    parts: list[Any] = [Text(line)]
-    if status.workers:
-        table = Table(box=None, header_style="bold", pad_edge=False)
-        for head in ("unit", "host", "process", "job", "runs", "step", "loss", "steps/s", "left", "seen"):
-            table.add_column(head, justify="left" if head in ("unit", "host") else "right", no_wrap=True)
-        for worker in status.workers:
-            table.add_row(*_worker_words(worker))
-        parts.append(table)
-    parts += [Text(f"{place}: cannot be read ({why})", style="red") for place, why in status.broken.items()]
-    return Group(*parts)
-
-
-def _worker_words(worker: dict[str, Any]) -> list[str]:
-    def said(value: Any, form: str) -> str:
-        return "-" if value is None else form.format(value)
-
-    step = "-" if worker["step_min"] is None else f"{worker['step_min']}-{worker['step_max']}"
-    runs = "compiling" if worker["total"] is None else f"{worker['done']} of {worker['total']}"
-    left = "-" if worker["seconds_left"] is None else duration(worker["seconds_left"])
-    words = [worker["unit"], str(worker["host"]), str(worker["pid"]), worker["job"] or "-", runs, step]
-    return [*words, said(worker["loss"], "{:.3f}"), said(worker["rate"], "{:,.0f}"), left, f"{worker['age']:.0f} s ago"]
-
-
-def _cell_table(cells: list[dict[str, Any]], axes: list[str]) -> Any:
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for head in (*axes, "runs", "plateau", "min-max", "censored", "failed"):
-        table.add_column(head, justify="right", no_wrap=True)
-    for cell in cells:
-        middle, spread = "-", "-"
-        if cell["plateau"] is not None:
-            middle = f"{'>' if cell['bound'] else ''}{cell['plateau']:.0f}{'*' if cell.get('chosen') else ''}"
-            spread = f"{cell['plateau_min']:.0f}-{'>' if cell['censored'] else ''}{cell['plateau_max']:.0f}"
-        values = [f"{cell[axis]:g}" if isinstance(cell[axis], float | int) else str(cell[axis]) for axis in axes]
-        counts = [f"{cell['runs']} of {cell['planned']}", middle, spread, str(cell["censored"]), str(cell["failed"])]
-        table.add_row(*values, *counts)
-    return table
+        say(f"{len(failed)} failed runs begin anew")

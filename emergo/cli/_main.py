@@ -1,0 +1,100 @@
+"""The `emergo` command: which commands there are, how the command line is read and what becomes of errors."""
+
+import contextlib
+import io
+import os
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any, Union
+
+import tyro
+from tyro.conf import subcommand
+
+from .._errors import InputError, StorageError, unknown
+from .._terminal import fail, say
+from ._bench import Bench
+from ._demo import Demo
+from ._figures import Figure, Figures
+from ._measure import Fit, Measure
+from ._study import StudyCommand
+from ._theory import Theory
+from ._train import Train
+
+Command = Union[  # noqa: UP007 - tyro reads the names from the annotations
+    Annotated[Demo, subcommand("demo")],
+    Annotated[Figures, subcommand("figures")],
+    Annotated[Figure, subcommand("figure")],
+    Annotated[Train, subcommand("train")],
+    Annotated[StudyCommand, subcommand("study")],
+    Annotated[Theory, subcommand("theory")],
+    Annotated[Measure, subcommand("measure")],
+    Annotated[Fit, subcommand("fit")],
+    Annotated[Bench, subcommand("bench")],
+]
+
+DESCRIPTION = "The `emergo` command: a thin door to the rooms behind it."
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs one command and exits with its status."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments == ["--version"]:
+        from .. import __version__
+
+        print(f"emergo {__version__}")
+        return
+    try:
+        _parse(arguments).run()
+        sys.stdout.flush()
+    except InputError as error:
+        fail(2, str(error))
+    except StorageError as error:
+        fail(1, str(error))
+    except KeyboardInterrupt as stop:
+        what = "; ".join(getattr(stop, "__notes__", ())) or "nothing was left half-written"
+        say(f"interrupted; {what}")
+        os._exit(130)  # compiled programs may still be running; taking the interpreter down under them can crash
+    except BrokenPipeError:  # the reader of our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as error:
+        if os.environ.get("EMERGO_TRACEBACK"):
+            traceback.print_exc()
+        fail(1, f"{type(error).__name__}: {error} (set EMERGO_TRACEBACK=1 for the traceback)")
+
+
+def _parse(arguments: Sequence[str]) -> Any:
+    """Reads the command line. What tyro prints in a box becomes one line."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(Command, args=arguments, prog="emergo", description=DESCRIPTION)
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise InputError(_one_line(said.getvalue())) from None
+
+
+def _one_line(box: str) -> str:
+    """The sense of a boxed message: its first sections, without the rules and the pointer to the help."""
+    sections: list[list[str]] = [[]]
+    for raw in box.splitlines():
+        line = raw.strip().strip("│").strip()
+        if set(line) <= set("─╭╮╰╯- ") or raw.lstrip().startswith("╭"):
+            sections.append([])
+        else:
+            sections[-1].append(line)
+    if "╭" not in box:  # without Unicode the title is a section like the others
+        sections = [s for s in sections if s][1:]
+    words = [" ".join(s) for s in sections if s and not s[0].startswith(("For full helptext", "Argument helptext"))]
+    text = re.sub(r"\s+", " ", "; ".join(words)).strip()
+    text = re.sub(r"invalid literal for int\(\) with base 10: ('.*?')", r"expected a whole number, got \1", text)
+    choice = re.fullmatch(r"invalid choice '(.*?)' for argument '(.*?)'\. Expected one of \((.*)\)\s*\.", text)
+    if choice:
+        given, name, known = choice.groups()
+        return str(unknown(name.lstrip("-").lower(), given, re.findall(r"'(.*?)'", known)))
+    text = re.sub(r"could not convert string to float: ('.*?')", r"expected a number, got \1", text)
+    text = re.sub(r"no type matching .* (expected a .*?, got '.*?')", r"\1", text)
+    text = re.sub(r"Could not find valid parse for arguments: \[(.*)\]", r"cannot be read from \1", text)
+    return text.removeprefix("Error parsing ") or "the command line could not be read; try emergo --help"

@@ -1,0 +1,107 @@
+"""`emergo measure` and `emergo fit`: the instruments for anybody's logs and tables."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from tyro.conf import Positional
+
+from .._errors import InputError
+from .._terminal import print_json, print_law
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """Emergence times from anybody's logs: one row an evaluation in, one row a run out."""
+
+    logs: Positional[tuple[Path, ...]]
+    """CSV or Parquet files with a step column and the metric."""
+    metric: str
+    """The column to watch, e.g. loss."""
+    below: float | None = None
+    """Emergence is the metric falling to this value ..."""
+    above: float | None = None
+    """... or rising to this one."""
+    step: str = "step"
+    """Column of steps."""
+    run_column: Annotated[str | None, tyro.conf.arg(name="run")] = None
+    """Column that tells runs apart; by default `run` where there is one, else each file is a run."""
+    hold: int = 1
+    """How many evaluations in a row must be past the threshold."""
+    window: int = 1
+    """Running median over this many evaluations first (odd)."""
+    missing: Literal["auto", "skip", "failed"] = "auto"
+    """A row without the metric: not evaluated (skip), diverged (failed), or by what else the row holds (auto)."""
+    out: Path | None = None
+    """Also write the table here (.csv or .parquet)."""
+    json: bool = False
+    """Print one JSON object."""
+
+    def run(self) -> None:
+        if (self.below is None) == (self.above is None):
+            raise InputError("give one threshold: --below VALUE or --above VALUE")
+        from ..measure import measure_logs, write_table
+
+        threshold = self.below if self.below is not None else self.above
+        assert threshold is not None
+        direction = "below" if self.below is not None else "above"
+        table = measure_logs(
+            self.logs,
+            self.metric,
+            threshold,
+            direction,
+            step=self.step,
+            run=self.run_column,
+            hold=self.hold,
+            window=self.window,
+            missing=self.missing,
+        )
+        if self.out is not None:
+            write_table(table, self.out)
+        if self.json:
+            return print_json({"runs": table.to_dict("records"), "censored": int(table["censored"].sum())})
+        print(table.to_string(index=False))
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """A power law from anybody's table: exponents, 95% intervals, R², and a log-log plot."""
+
+    table: Positional[Path]
+    """CSV or Parquet, one row a run. A column `censored` marks values that are lower bounds."""
+    y: str = "plateau"
+    """The column to explain."""
+    x: tuple[str, ...] = ("dim", "length")
+    """Terms with one exponent each: a column, or a product such as length/burst or dim^0.5*length."""
+    fix: tuple[str, ...] = ()
+    """Known exponents, e.g. length=1."""
+    resamples: int = 2000
+    """Of the bootstrap."""
+    out: Path = Path("out")
+    """Folder for <table>.law.svg, .png and .json."""
+    json: bool = False
+    """Print one JSON object."""
+
+    def run(self) -> None:
+        from ..measure import read_table
+        from ..report import fit_table
+
+        fixed = {}
+        for text in self.fix:
+            name, _, value = text.partition("=")
+            try:
+                fixed[name] = float(value)
+            except ValueError:
+                raise InputError(f"--fix '{text}': write column=exponent, e.g. length=1") from None
+        table = read_table(self.table)
+        found = fit_table(table, self.y, self.x, fixed, self.out, self.table.stem, str(self.table), self.resamples)
+        if self.json:
+            return print_json(found)
+        print_law(found)
+        if found["censored"]:
+            print(
+                f"note: least squares leave out the censored runs ({found['censored']}), which biases them; this fit uses them:"
+            )
+            print_law(found["with_censored"])
+        print(f"wrote {', '.join(found['files'])}")

@@ -1,0 +1,87 @@
+"""The command as a user meets it: status, one line of error."""
+
+import os
+
+import pytest
+
+from .command import call
+
+
+def test_version(capsys):
+    assert call(capsys, "--version")[1].startswith("emergo 0.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "Expected one of"),
+        (("thery",), "thery"),
+        (("theory",), "--length"),
+        (("theory", "--length", "8", "--dim", "4", "--burst", "8"), "burst must be smaller than length"),
+        (("theory", "--length", "8", "--dim", "4", "--repeat", "1.5"), "repeat must be in [0, 1], got 1.5"),
+        (("theory", "--length", "8", "--dim", "4", "--repeat", "nan"), "repeat must be in [0, 1], got nan"),
+        (("theory", "--length", "0", "--dim", "4"), "length must be a whole number of at least 2, got 0"),
+        (("theory", "--length", "-8", "--dim", "4"), "length must be a whole number of at least 2, got -8"),
+        (("theory", "--length", "8.5", "--dim", "4"), "--length: expected a whole number, got '8.5'"),
+        (("theory", "--length", "8", "--dim", "inf"), "--dim: expected a whole number, got 'inf'"),
+        (("theory", "--length", "8", "--dim", "4", "--flow", "exat"), "exact"),
+        (("theory", "--length", "8", "--dim", "4", "--horizon", "-1"), "horizon must be a positive"),
+        (("theory", "--length", "8", "--dim", "4", "--threshold", "2"), "threshold must be between 0 and 1"),
+        (("figure",), "name at least one figure"),
+        (("figure", "zucchet2025/fig99"), "unknown figure"),
+        (("figure", "zucchet2025/fig1", "zucchet2025/fig99", "--out", "{tmp}/new"), "unknown figure"),
+        (("figure", "zucchet2025/fig1", "--preset", "big"), "unknown preset 'big'"),
+        (("figure", "zucchet2025/fig1", "--out", "{tmp}/file/out"), "cannot write to this folder"),
+        (("measure", "{tmp}/none.csv", "--metric", "loss", "--below", "1"), "no such file"),
+        (("measure", "{tmp}/runs.csv", "--metric", "plateau"), "--below VALUE or --above VALUE"),
+        (("fit", "{tmp}/none.csv"), "no such file"),
+        (("fit", "{tmp}/empty.csv"), "the file is empty"),
+        (("fit", "{tmp}/head.csv"), "is empty"),
+        (("fit", "{tmp}/constant.csv", "--x", "dim"), "'dim' is constant"),
+        (("fit", "{tmp}/few.csv", "--x", "dim", "length"), "fewer than the 3 numbers"),
+        (("fit", "{tmp}/runs.csv", "--x", "dmi"), "did you mean dim"),
+        (("fit", "{tmp}/runs.csv", "--x", "dim", "--fix", "length"), "write column=exponent"),
+        (("fit", "{tmp}/runs.csv", "--x", "dim", "--out", "{tmp}/file"), "cannot write to this folder"),
+        (("bench", "--cells", "0"), "--cells must be at least 1"),
+        (("bench", "trainig"), "unknown benchmark 'trainig'; did you mean training?"),
+        (("train", "--attention", "sofmax"), "unknown attention 'sofmax'; did you mean softmax?"),
+        (("train", "--precision", "fp8"), "did you mean fp32?"),
+        (("train", "--length", "8", "16", "--burst", "8", "--out", "{tmp}/new"), "got burst 8 with length 8"),
+        (("train", "--heads", "3", "--out", "{tmp}/new"), "heads must divide width, got 3 heads with width 64"),
+        (("train", "--precision", "tf32", "--out", "{tmp}/new"), "precision tf32 is a GPU's"),
+        (("train", "--out", "{tmp}/file"), "cannot write to this folder"),
+        (("train", "--seeds", "-1", "--out", "{tmp}/new"), "--seeds must be at least 1, got -1"),
+        (("train", "--together", "0", "--out", "{tmp}/new"), "--together must be at least 1, got 0"),
+        (("train", "--together", "some"), "--together: expected a whole number, got 'some'"),
+        (("train", "--length"), "--length needs at least one value"),
+        (("train", "--dim", "4.5"), "--dim: cannot be read from '4.5'"),
+        (("train", "--repeat", "1.5", "--out", "{tmp}/new"), "repeat must be in [0, 1]"),
+        (("train", "--learning-rate", "0", "--out", "{tmp}/new"), "learning_rate must be positive"),
+        (("train", "--momentum", "1", "--out", "{tmp}/new"), "momentum must be in [0, 1)"),
+        (("train", "--steps", "0", "--out", "{tmp}/new"), "steps must be a whole number of at least 1"),
+        (("train", "--no-indicator", "--out", "{tmp}/new"), "cannot be learned without the indicator"),
+    ],
+)
+def test_wrong_input_is_one_line_and_status_2(capsys, tmp_path, cpu, arguments, words):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "head.csv").write_text("dim,length,plateau\n")
+    (tmp_path / "constant.csv").write_text("dim,plateau\n4,1\n4,2\n4,3\n")
+    (tmp_path / "few.csv").write_text("dim,length,plateau\n4,1,1\n8,2,2\n")
+    (tmp_path / "runs.csv").write_text("dim,length,plateau\n4,1,1\n8,2,2\n16,2,5\n")
+    before = sorted(os.listdir(tmp_path))
+    status, out, err = call(capsys, *(a.format(tmp=tmp_path) for a in arguments))
+    assert status == 2
+    assert out == ""
+    assert err.startswith("emergo: ")
+    assert err.count("\n") == 1
+    assert words in err
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_a_failure_is_one_line_and_status_1(capsys, monkeypatch):
+    monkeypatch.setattr("emergo.theory.describe_cell", lambda *a, **k: 1 / 0)
+    status, _, err = call(capsys, "theory", "--length", "8", "--dim", "4")
+    assert status == 1
+    assert err.startswith("emergo: ZeroDivisionError")
+    assert err.count("\n") == 1

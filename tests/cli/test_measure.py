@@ -1,0 +1,50 @@
+"""`emergo measure` and `emergo fit`."""
+
+import json
+import os
+
+import pytest
+
+from .command import call
+
+
+def test_measure_then_fit(capsys, tmp_path):
+    rows = ["run,dim,seed,step,loss"]
+    for dim in (4, 8, 16):
+        for seed in range(3):
+            crossing = 10 * dim + seed
+            rows += [f"{dim}-{seed},{dim},{seed},{s},{1.0 if s < crossing else 0.0}" for s in range(0, 401, 2)]
+    (tmp_path / "logs.csv").write_text("\n".join(rows))
+    table = tmp_path / "runs.parquet"
+    status, out, _ = call(
+        capsys,
+        "measure",
+        str(tmp_path / "logs.csv"),
+        "--metric",
+        "loss",
+        "--below",
+        "0.5",
+        "--out",
+        str(table),
+        "--json",
+    )
+    found = json.loads(out)
+    assert status == 0
+    assert len(found["runs"]) == 9
+    assert found["censored"] == 0
+    status, out, _ = call(capsys, "fit", str(table), "--x", "dim", "--out", str(tmp_path / "fit"), "--json")
+    law = json.loads(out)
+    assert status == 0
+    assert law["exponents"]["dim"] == pytest.approx(1, abs=0.05)
+    assert all(os.path.exists(f) for f in law["files"])
+    status, out, _ = call(capsys, "fit", str(table), "--x", "dim", "--out", str(tmp_path / "fit"))
+    assert status == 0
+    assert "95%" in out
+
+
+def test_fit_shows_both_laws_when_runs_are_censored(capsys, tmp_path):
+    rows = ["dim,plateau,censored"] + [f"{d},{min(d * k, 30)},{d * k > 30}" for d in (2, 4, 8) for k in (2, 3, 4)]
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    status, out, _ = call(capsys, "fit", str(tmp_path / "t.csv"), "--x", "dim", "--out", str(tmp_path))
+    assert status == 0
+    assert "this fit uses them" in out

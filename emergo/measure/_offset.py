@@ -57,16 +57,22 @@ def fit_offset(
     keep = ~np.isin(cell, cell[bad])
     if len({*cell[keep]}) <= len(NAMES):
         raise InputError(f"{len({*cell[keep]})} whole cells are too few for a law of {len(NAMES)} numbers")
+    if len({*lv[keep]}) < 3:
+        raise InputError(f"'{second}' takes {len({*lv[keep]})} values in whole cells; an offset needs at least 3")
     lu, lv, z, cell = lu[keep], lv[keep], log_column(table[keep], y), cell[keep]
     theta = _fit(lu, lv, z, np.ones(len(z)), _guess(lu, lv, z))
     weights, _ = resample(cell, resamples, np.random.default_rng(seed))
-    samples = np.array([_fit(lu, lv, z, w, theta) for w in weights])
+    unique, which = np.unique(weights, axis=0, return_inverse=True)  # with one seed a cell, all are equal
+    samples = np.array([_fit(lu, lv, z, w, theta) for w in unique])[which.ravel()]
     residual = z - _log_law(theta, lu, lv)
     means = pd.Series(z).groupby(cell).transform("mean")
     spare = len(z) - len({*cell})
 
     def shown(values: np.ndarray) -> np.ndarray:
-        return np.where(np.isin(NAMES, ("a", "b")), np.exp(values), values)
+        values = values.copy()
+        levels = np.isin(NAMES, ("a", "b"))
+        values[..., levels] = np.exp(values[..., levels])
+        return values
 
     return OffsetLaw(
         u=first,

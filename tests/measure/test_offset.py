@@ -48,3 +48,5 @@ def test_cells_that_are_not_whole_are_left_out():
     assert fit_offset(table, resamples=100).runs == len(table) - 5
     with pytest.raises(InputError, match="5 whole cells are too few for a law of 5 numbers"):
         fit_offset(table[table["dim"] == 16])
+    with pytest.raises(InputError, match="'length' takes 2 values in whole cells; an offset needs at least 3"):
+        fit_offset(table[table["length"] <= 64])

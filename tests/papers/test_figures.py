@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 
 import matplotlib.image
 import numpy as np
@@ -38,7 +39,8 @@ LAW_KEYS = {
 @pytest.mark.parametrize("id", sorted(FIGURES))
 def test_smoke(id, tmp_path, tmp_path_factory):
     shares = []
-    shared = tmp_path_factory.getbasetemp() / "smoke-runs"  # some figures show the same runs
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "smoke-runs"  # some figures show the same runs
     shared.mkdir(exist_ok=True)
     (tmp_path / "runs").symlink_to(shared)
     found = run_figure(FIGURES[id], "smoke", tmp_path, lambda what, share: shares.append(share))

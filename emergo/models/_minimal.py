@@ -120,6 +120,11 @@ class MinimalAttention:
         """D, coordinates of an input."""
         return self.vocabulary + self.length
 
+    @property
+    def width(self) -> int:
+        """Features of the stream, as other models call them: D."""
+        return self.size
+
     def init(self, key: Array, scale: float | Array | None = None) -> MinimalParameters:
         """Draws the parameters; `scale` may be traced and stands in for the option of that name."""
         scale = self.scale if scale is None else scale

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import jax
 
 from ..engine import Run, Shape, compile_seconds, memory_of, planned_width, run_bytes, step_seconds
-from ..models import MinimalAttention
 from ..tasks import SingleLocation
 from ._plan import groups_of
 from ._study import Study
@@ -80,7 +79,6 @@ def _group(runs: list[Run], study: Study, platform: str, budget: float) -> Group
     dims = sorted({run.config.task.inputs for run in runs})
     span = f"{dims[0]}" if len(dims) == 1 else f"{dims[0]}-{dims[-1]}"
     size = "dim" if isinstance(task, SingleLocation) else "vocabulary"
-    width = model.size if isinstance(model, MinimalAttention) else model.width
-    what = f"length {task.length}, {size} {span}, layers {model.layers}, heads {model.heads}, width {width}"
+    what = f"length {task.length}, {size} {span}, layers {model.layers}, heads {model.heads}, width {model.width}"
     what += f", batch {shape.batch}, {shape.optimizer.method}, {shape.precision}"
     return GroupEstimate(what, len(runs), units, together, together * run_bytes(shape), seconds)

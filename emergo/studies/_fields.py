@@ -85,8 +85,7 @@ def config_from(base: Mapping[str, Any], stop: Mapping[str, Any], first: Mapping
     own = {name: value for name, value in base.items() if name not in KINDS} | dict(stop)
     follows = {}
     if isinstance(parts["task"], MarkovChain):
-        own = {"precision": "fp32"} | own
-        follows = {} if kinds["model"] is Transformer else _followed(parts["task"])
+        own, follows = {"precision": "fp32"} | own, _followed(parts["task"])
     parts["model"] = _part_from(kinds["model"], tables["model"], "model", first, follows)
     parts["optimizer"] = _part_from(Optimizer, tables["optimizer"], "optimizer", first)
     return _made(Config, parts | own | {n: v for n, v in first.items() if not PLACES[n]}, "base")
@@ -110,6 +109,10 @@ def _kinds_of(tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         if name not in kinds:
             raise unknown(f"base.{part}.kind", name, kinds)
         found[part] = kinds[name]
+    if (found["task"] is MarkovChain) == (found["model"] is Transformer):
+        raise InputError(
+            "base.model.kind: minimal_attention and chain_transformer learn a markov_chain, transformer all other tasks"
+        )
     return found
 
 
@@ -128,8 +131,10 @@ def _part_from(
     """A part of a config from its table, the first values of the axes and what follows from other parts."""
     where, known = f"base.{part}", _fields(kind)
     for name in given:
+        if name in FOLLOWED and name in (follows or ()):
+            raise InputError(f"[{where}] {name} follows from the task; leave it out")
         if name not in known:
-            raise wrong_key(f"[{where}]", name, known, file_paths())
+            raise wrong_key(f"[{where}]", name, known, [path for path in file_paths() if path.rpartition(".")[0] != where])
     made = {name: tupled(value) for name, value in given.items()}
     made |= {name: value for name, value in first.items() if PLACES[name] == part}
     for name, inner in INNER.items():

@@ -92,6 +92,10 @@ class Seen:
         """And by group: (evaluation, head, group)."""
         return group_mass(self.heads(curve), self.groups.members)
 
+    def covered(self, curve: dict[str, np.ndarray]) -> np.ndarray:
+        """The attention of each head within the window of the chain at the end: (head,)."""
+        return self.heads(curve)[-1].sum(-1)
+
     def division(self, curve: dict[str, np.ndarray]) -> Division:
         return division(self.mass(curve), np.array(self.groups.spans, float))
 
@@ -114,6 +118,11 @@ class Seen:
     def last(self) -> np.ndarray:
         """KL from each reference at the end, mean over seeds."""
         return np.mean([curve["divergences"][-1] for curve in self.curves], 0)
+
+    @property
+    def nearest(self) -> np.ndarray:
+        """The step at which the KL from each reference is least: (run, reference)."""
+        return np.array([curve["step"][curve["divergences"].argmin(0)] for curve in self.curves])
 
     @property
     def plateaus(self) -> list[float]:

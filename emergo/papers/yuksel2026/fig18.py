@@ -5,7 +5,8 @@ import dataclasses
 from ...engine import Optimizer
 from ...tasks import Groups, MarkovChain
 from ._chains import LAPTOP, Training, laptop, smoke
-from ._stage_figure import Printed, Settings, stage_figure
+from ._stage_checks import Printed
+from ._stage_figure import Settings, stage_figure
 
 SGD, CLEAR = Optimizer("sgd", 0.2, 0.9, clip=1.0), Groups(importance=2.0)
 PAPER = Training(MarkovChain(CLEAR), SGD, steps=10_000)

@@ -4,7 +4,8 @@ import dataclasses
 
 from ...tasks import Groups, MarkovChain
 from ._chains import FULL, LAPTOP, Training, laptop, smoke
-from ._stage_figure import Printed, Settings, stage_figure
+from ._stage_checks import Printed
+from ._stage_figure import Settings, stage_figure
 
 PAPER = Training(MarkovChain(Groups((4, 4, 4))), FULL)
 SMALL = laptop(Groups(importance=2.2), optimizer=FULL, batch=128, steps=800)

@@ -3,7 +3,8 @@
 from ...tasks import Groups
 from .._figure import Check
 from ._chains import Seen, Training, laptop, smoke
-from ._stage_figure import Printed, Settings, stage_figure
+from ._stage_checks import Printed
+from ._stage_figure import Settings, stage_figure
 
 
 def overfitting(seen: Seen) -> list[Check]:

@@ -57,7 +57,7 @@ def test_smoke(id, tmp_path, tmp_path_factory):
             assert matplotlib.image.imread(file).std() > 0.01  # something is drawn
         if file.endswith("gif"):
             with Image.open(file) as frames:
-                assert frames.n_frames > 3  # something moves: equal frames are written once
+                frames.seek(3)  # something moves: equal frames are written once
     for law in found["laws"]:
         assert set(law) >= LAW_KEYS
         assert law["agrees"] is None  # no verdict on a shrunken preset

@@ -1,12 +1,17 @@
 """The measures behind the figures of trained chains, on curves made by hand; and that their checks can fail."""
 
+import dataclasses
+
 import numpy as np
 
 from emergo.engine import History
+from emergo.measure import Stop
 from emergo.papers import FIGURES
-from emergo.papers.yuksel2026 import fig4, fig5
+from emergo.papers.yuksel2026 import _map_figure as maps
+from emergo.papers.yuksel2026 import fig3, fig4, fig5, fig15
 from emergo.papers.yuksel2026._chains import Training, watch
 from emergo.papers.yuksel2026._stage_checks import Printed, checks_of
+from emergo.papers.yuksel2026._stage_figure import moments_of
 from emergo.studies import Result
 from emergo.tasks import MarkovChain
 
@@ -14,9 +19,9 @@ TRAINING = Training(seeds=2)
 STEPS = np.arange(5, 2001, 5)
 
 
-def result(run, excess, shares):
-    """`shares`: (evaluation, head, group), spread over the two positions of each group."""
-    lags = np.repeat(shares, 2, -1)[:, None] / 2
+def result(run, excess, shares, lags=None):
+    """`shares`: (evaluation, head, group), spread over the two positions of each group unless `lags` are given."""
+    lags = np.repeat(shares, 2, -1)[:, None] / 2 if lags is None else lags
     truncated = [abs(excess - level) + level for level in (0.9, 0.35)]  # nearest on the plateau of that level
     references = np.stack([*truncated, excess], -1)
     curves = {"step": STEPS, "loss": excess + 0.5, "excess": excess, "divergences": references, "lags": lags}
@@ -64,6 +69,49 @@ def test_later_plateaus_and_the_second_stage():
     assert fig4.later_plateaus(late) > fig4.later_plateaus(early) > 0
     assert 180 < fig4.second_stage(early, 0.6) < 230
     assert fig4.second_stage(early, -1.0) == 2000
+
+
+def test_heads_that_share_what_groups_share():
+    """Overlapping groups, each with a head that looks at all of its positions; and heads that look at one position each."""
+    training = Training(MarkovChain(fig15.OVERLAP), seeds=1)
+    (run,) = training.runs(training.minimal())
+    spans = fig15.OVERLAP.members / 4
+
+    def seen(maps):
+        lags = np.broadcast_to(maps, (len(STEPS), 1, *maps.shape))
+        return watch([result(run, np.full(len(STEPS), 3.3), np.zeros((len(STEPS), 3, 3)), lags)])
+
+    (check,) = fig15.sharing(seen(spans))
+    np.testing.assert_allclose(check.measured, [1, 0])
+    assert check.holds
+    (check,) = fig15.sharing(seen(0.9 * np.eye(3, 8) + 0.01))
+    assert not check.holds
+
+
+def test_maps_made_by_hand():
+    runs = TRAINING.runs(TRAINING.minimal())
+    seen = watch([staged(run) for run in runs])
+    assert maps.order_of(seen).tolist() == [0, 1, 2]
+    assert len(set(maps.tints(seen))) == 3
+    steps = [seen.steps[at] for at, _ in moments_of(seen)]
+    assert (steps[0], steps[-1], len(steps)) == (STEPS[0], STEPS[-1], 4)
+    # They start on no group at all, so that only the first check, of a uniform start, has nothing to say.
+    assert all(check.holds for check in maps.checks_of(seen, own=True)[1:])
+    flat = [result(run, np.full(len(STEPS), 3.3), np.full((len(STEPS), 3, 3), 0.2)) for run in runs]
+    assert [check.holds for check in maps.checks_of(watch(flat), own=True)] == [True, False, False, False]
+
+
+def test_predictors_of_restricted_context_are_passed_in_order():
+    training = dataclasses.replace(TRAINING, windows=(2, 4, 6), seeds=1)
+    (run,) = training.runs(training.minimal())
+    made = staged(run)
+    assert made.curves is not None
+    passed = made._replace(curves={**made.curves, "restricted": made.curves["divergences"]})
+    assert all(check.holds for check in fig3.by_window(watch([passed])))
+    assert fig5.nearest_window(passed, Stop(2000, 0, 1, 0, None)) == 6
+    turned = made._replace(curves={**made.curves, "restricted": made.curves["divergences"][:, ::-1]})
+    assert not any(check.holds for check in fig3.by_window(watch([turned])))
+    assert fig5.nearest_window(turned, Stop(2000, 0, 1, 0, None)) == 2
 
 
 def test_references_are_apart():

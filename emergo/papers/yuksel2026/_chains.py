@@ -32,12 +32,13 @@ class Training:
     steps: int = 2000
     tests: int = 3000
     seeds: int = 5
+    windows: tuple[int, ...] | None = None
+    """How many tokens the predictors of restricted context see that runs are compared with, if with any."""
 
     def config(self, model: ChainModel) -> Config:
         """No threshold is reached: all steps are trained."""
-        return Config(
-            self.task, model, self.optimizer, self.batch, "fp32", self.steps, 0.0, tests=self.tests, samples=self.samples
-        )
+        more: dict[str, Any] = {"tests": self.tests, "samples": self.samples, "windows": self.windows}
+        return Config(self.task, model, self.optimizer, self.batch, "fp32", self.steps, 0.0, **more)
 
     def minimal(self, **options: Any) -> MinimalAttention:
         return MinimalAttention(self.task.length - 1, self.task.vocabulary, **options)

@@ -1,7 +1,7 @@
 """The figures that show the stages of one setting: KLs from the references over training, and where the heads look."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -76,15 +76,19 @@ def draw(seen: Seen, settings: Settings) -> Plot:
     plot = Plot(figsize=(WIDTH, 4.4 if heads <= 4 else 5.4), layout="constrained")
     parts: Any = plot.subfigures(2, 1, height_ratios=(2.6, 0.9 + 0.12 * heads))
     top, bottom = parts
-    left, right = top.subfigures(1, 2)
-    divergences(left.subplots(), seen)
+    windows = settings.training.windows
+    left, right = top.subfigures(1, 2, width_ratios=(1.9, 1) if windows else (1, 1))
+    panels = left.subplots(1, 2 if windows else 1, sharey=True, squeeze=False)[0]
+    divergences(panels[0], seen)
+    if windows:
+        restricted(panels[1], seen, windows)
     columns = right.subplots(heads, 1, sharex=True, squeeze=False)[:, 0]
     order = np.argsort(seen.mass(first)[-1].argmax(-1), kind="stable")
     for i, (axes, k) in enumerate(zip(columns, order, strict=True)):
         masses(axes, seen, int(k))
         axes.set_ylabel(_name(int(k), settings.model), rotation=0, ha="right", va="center")
         if i == 0:
-            panel(axes, "b", "attention on each group, stacked")
+            panel(axes, "c" if windows else "b", "attention on each group")
     columns[-1].set_xlabel("step")
     moments = moments_of(seen)
     for axes, (at, title) in zip(bottom.subplots(1, len(moments)), moments, strict=True):
@@ -92,7 +96,7 @@ def draw(seen: Seen, settings: Settings) -> Plot:
         axes.set_title(title, fontsize=7.5)
     bottom.axes[0].set_ylabel("head")
     bottom.axes[0].set_yticks(range(heads), [f"{_name(int(k), settings.model)}" for k in order], fontsize=6)
-    bottom.suptitle("c  attention by head and lag", x=0.01, ha="left", fontsize=8.5, fontweight="bold")
+    bottom.suptitle(f"{'d' if windows else 'c'}  attention by head and lag", x=0.01, ha="left", fontsize=8.5, fontweight="bold")
     return plot
 
 
@@ -113,6 +117,18 @@ def divergences(axes: Axes, seen: Seen, letter: str = "a", what: str = "") -> No
     over(axes, [*entries, ("plateau ends (seed 0)", {"color": BLACK, "lw": 0.7, "ls": ":"})])
     seeds = len(seen.results)
     axes.set_title(f"{letter}  {what}KL from the references, {seeds} seed{'s' if seeds > 1 else ''}", pad=17)
+
+
+def restricted(axes: Axes, seen: Seen, windows: Sequence[int]) -> None:
+    """KL from the trained predictors of restricted context."""
+    for i, curve in enumerate(seen.curves):
+        for j, colour in enumerate(COLOURS[: len(windows)]):
+            axes.plot(curve["step"][1:], curve["restricted"][1:, j], color=colour, **weight(i))
+    for drop in seen.stages[0][1:]:
+        axes.axvline(drop.onset, color=BLACK, lw=0.7, ls=":")
+    axes.set(xscale="log", xlabel="step")
+    over(axes, [(f"$c$ = {c}", {"color": colour}) for c, colour in zip(windows, COLOURS, strict=False)])
+    axes.set_title("b  KL from students that see $c$ tokens", pad=17)
 
 
 def masses(axes: Axes, seen: Seen, k: int) -> None:

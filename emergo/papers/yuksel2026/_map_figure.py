@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator, NullFormatter
 from ..._style import BLACK, GREY, WIDTH
 from ...engine import Run
 from ...studies import provenance_of
-from .._figure import Animation, Check, Figure, Outcome
+from .._figure import Animation, Check, Figure, Outcome, Preset
 from .._work import Work
 from ._chains import Seen, table, watch
 from ._stage_figure import COLOURS, Settings, brackets, moments_of
@@ -57,7 +57,13 @@ def map_figure(
         one = part(settings)
         return one.training.runs(one.model)
 
-    return Figure(id, shows, partner.presets, make, partner.seconds, partner.shrunk, runs)
+    def seconds(preset: Preset) -> float:
+        assert partner.runs is not None
+        settings = partner.presets[preset]
+        return partner.seconds[preset] * len(runs(settings)) / len(partner.runs(settings))
+
+    costs = {preset: seconds(preset) for preset in partner.presets}
+    return Figure(id, shows, partner.presets, make, costs, partner.shrunk, runs)
 
 
 def checks_of(seen: Seen, own: bool) -> list[Check]:

@@ -91,7 +91,7 @@ def draw(found: dict[str, Seen]) -> Plot:
 
 FIGURE = Figure(
     id="yuksel2026/fig15",
-    shows="groups that overlap, learned by three and by four heads: what groups share, heads share (Figs. 15 to 17)",
+    shows="groups that overlap, learned by three and by four heads: what groups share, heads share",
     presets={
         "paper": Both(Training(MarkovChain(OVERLAP))),
         "laptop": Both(laptop(OVERLAP, seeds=1)),

@@ -1,4 +1,4 @@
-"""Figures 18 and 19: the same stages with SGD, slower."""
+"""Figure 18: the same stages with SGD, slower."""
 
 import dataclasses
 
@@ -14,7 +14,7 @@ SMALL = laptop(CLEAR, optimizer=dataclasses.replace(SGD, learning_rate=4.0), ste
 TINY = smoke(optimizer=SGD)
 FIGURE = stage_figure(
     "yuksel2026/fig18",
-    "SGD learns the chain in the same stages, slower (Figs. 18 and 19)",
+    "SGD learns the chain in the same stages, slower",
     presets={
         "paper": Settings(PAPER, PAPER.minimal()),
         "laptop": Settings(SMALL, SMALL.minimal(scale=1e-4)),

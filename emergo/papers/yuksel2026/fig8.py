@@ -1,4 +1,4 @@
-"""Figures 8 and 9: with the far group strongest, the far group is learned first."""
+"""Figure 8: with the far group strongest, the far group is learned first."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ SMALL = laptop(Groups(strongest="far"))
 TINY = smoke(dataclasses.replace(TWO, strongest="far"))
 FIGURE = stage_figure(
     "yuksel2026/fig8",
-    "with the far group strongest, the far group is learned first (Figs. 8 and 9)",
+    "with the far group strongest, the far group is learned first",
     presets={
         "paper": Settings(PAPER, PAPER.full()),
         "laptop": Settings(SMALL, SMALL.minimal()),

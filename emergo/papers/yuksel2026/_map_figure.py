@@ -124,7 +124,7 @@ def draw(seen: Seen) -> Plot:
     parts: Any = plot.subfigures(2, 1, height_ratios=(2.0 + 0.16 * heads, 1.9))
     above, below = parts
     grid = above.subplots(2, len(moments), sharex=True, sharey="row", height_ratios=(1.2, 0.25 + 0.16 * heads), squeeze=False)
-    shade = Normalize(0, max(0.5, float(seen.heads(seen.curves[0]).max())))
+    shade = Normalize(0, max(0.3, float(seen.heads(seen.curves[0]).max())))
     image = None
     for column, (at, title) in zip(grid.T, moments, strict=True):
         summed(column[0], seen, order, at)
@@ -195,7 +195,7 @@ def animate(seen: Seen) -> Animation:
     step = curve["step"]
     wanted = np.concatenate([[0], np.geomspace(step[1], step[-1], FRAMES - 1)])
     frames = sorted({int(i) for i in np.searchsorted(step, wanted - 1e-6)})
-    shade = Normalize(0, max(0.5, float(seen.heads(curve).max())))
+    shade = Normalize(0, max(0.3, float(seen.heads(curve).max())))
     most = float(seen.heads(curve).sum(1).max())
     plot = Plot(figsize=(5.6, 2.4), dpi=120, layout="constrained")
     placed: Any = plot.subplot_mosaic([["kl", "sum"], ["kl", "heads"]], width_ratios=(1, 1.2), height_ratios=(1.5, 1))

@@ -7,6 +7,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
+from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
 from ..._style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, WIDTH, over, panel
@@ -79,7 +80,7 @@ def draw(seen: Seen, settings: Settings) -> Plot:
     windows = settings.training.windows
     left, right = top.subfigures(1, 2, width_ratios=(1.9, 1) if windows else (1, 1))
     panels = left.subplots(1, 2 if windows else 1, sharey=True, squeeze=False)[0]
-    divergences(panels[0], seen)
+    divergences(panels[0], seen, narrow=windows is not None)
     if windows:
         restricted(panels[1], seen, windows)
     columns = right.subplots(heads, 1, sharex=True, squeeze=False)[:, 0]
@@ -96,7 +97,8 @@ def draw(seen: Seen, settings: Settings) -> Plot:
         axes.set_title(title, fontsize=7.5)
     bottom.axes[0].set_ylabel("head")
     bottom.axes[0].set_yticks(range(heads), [f"{_name(int(k), settings.model)}" for k in order], fontsize=6)
-    bottom.suptitle(f"{'d' if windows else 'c'}  attention by head and lag", x=0.01, ha="left", fontsize=8.5, fontweight="bold")
+    words = "attention by head and lag: at the start, where plateaus end (dotted above), at the end"
+    bottom.suptitle(f"{'d' if windows else 'c'}  {words}", x=0.01, ha="left", fontsize=8.5, fontweight="bold")
     return plot
 
 
@@ -104,7 +106,7 @@ def _name(k: int, model: Any) -> str:
     return f"{k + 1}" if model.layers == 1 else f"{k // model.heads + 1}.{k % model.heads + 1}"
 
 
-def divergences(axes: Axes, seen: Seen, letter: str = "a", what: str = "") -> None:
+def divergences(axes: Axes, seen: Seen, letter: str = "a", what: str = "", narrow: bool = False) -> None:
     count = seen.groups.count
     for i, curve in enumerate(seen.curves):
         for j, colour in zip(range(count), COLOURS, strict=False):
@@ -114,9 +116,10 @@ def divergences(axes: Axes, seen: Seen, letter: str = "a", what: str = "") -> No
     axes.set(xscale="log", xlabel="step", ylabel="KL(reference ‖ student)", ylim=(0, None))
     words = ["teacher" if k == count else ("$A_1$" if k == 1 else f"$A_{{1:{k}}}$") for k in range(1, count + 1)]
     entries = [(word, {"color": colour}) for word, colour in zip(words, COLOURS, strict=False)]
-    over(axes, [*entries, ("plateau ends (seed 0)", {"color": BLACK, "lw": 0.7, "ls": ":"})])
+    dotted = [("plateau ends (seed 0)", {"color": BLACK, "lw": 0.7, "ls": ":"})]
+    over(axes, entries if narrow else [*entries, *dotted])
     seeds = len(seen.results)
-    axes.set_title(f"{letter}  {what}KL from the references, {seeds} seed{'s' if seeds > 1 else ''}", pad=17)
+    axes.set_title(f"{letter}  {what}KL from references, {seeds} seed{'s' if seeds > 1 else ''}", pad=17)
 
 
 def restricted(axes: Axes, seen: Seen, windows: Sequence[int]) -> None:
@@ -128,7 +131,7 @@ def restricted(axes: Axes, seen: Seen, windows: Sequence[int]) -> None:
         axes.axvline(drop.onset, color=BLACK, lw=0.7, ls=":")
     axes.set(xscale="log", xlabel="step")
     over(axes, [(f"$c$ = {c}", {"color": colour}) for c, colour in zip(windows, COLOURS, strict=False)])
-    axes.set_title("b  KL from students that see $c$ tokens", pad=17)
+    axes.set_title("b  students that see $c$ tokens", pad=17)
 
 
 def masses(axes: Axes, seen: Seen, k: int) -> None:
@@ -174,10 +177,11 @@ def brackets(axes: Axes, groups: Groups, side: Literal["above", "below", "left"]
 
 def snapshot(axes: Axes, seen: Seen, order: np.ndarray, at: int) -> None:
     maps = seen.heads(seen.curves[0])[at][order]
-    axes.imshow(maps, vmin=0, vmax=max(0.5, float(maps.max())), cmap="Greys", aspect="auto", interpolation="nearest")
+    axes.imshow(maps, vmin=0, vmax=max(0.3, float(maps.max())), cmap="Greys", aspect="auto", interpolation="nearest")
     brackets(axes, seen.groups, "above")
     axes.set(xlabel="lag", yticks=[], ylim=(len(maps) - 0.5, -0.5))
     axes.grid(visible=False)
     axes.tick_params(length=0)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     for spine in axes.spines.values():
         spine.set_color(GREY)

@@ -84,7 +84,7 @@ def draw(seen: Seen, settings: Settings) -> Plot:
     if windows:
         restricted(panels[1], seen, windows)
     columns = right.subplots(heads, 1, sharex=True, squeeze=False)[:, 0]
-    order = np.argsort(seen.mass(first)[-1].argmax(-1), kind="stable")
+    order = np.lexsort((seen.mass(first)[-1].argmax(-1), np.arange(heads) // settings.model.heads))  # by layer, then by group
     for i, (axes, k) in enumerate(zip(columns, order, strict=True)):
         masses(axes, seen, int(k))
         axes.set_ylabel(_name(int(k), settings.model), rotation=0, ha="right", va="center")

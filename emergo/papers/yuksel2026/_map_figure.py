@@ -140,7 +140,7 @@ def draw(seen: Seen) -> Plot:
         image = course(axes, seen, int(k), [seen.steps[at] for at, _ in moments], shade)
         axes.set_title(f"head {k + 1}", fontsize=7.5, color=tints(seen)[k])
         axes.set(xlabel="step", ylim=(window - 0.5, -0.5))
-    panels[0].set_ylabel("lag", labelpad=9)
+    panels[0].set_ylabel("lag")
     panels[0].yaxis.set_major_locator(MaxNLocator(5, integer=True))
     below.suptitle("b  attention of each head over training", x=0.01, ha="left", fontsize=8.5, fontweight="bold")
     assert image is not None
@@ -186,6 +186,7 @@ def course(axes: Axes, seen: Seen, k: int, moments: list[int], shade: Normalize)
     axes.grid(visible=False)
     axes.xaxis.set_minor_formatter(NullFormatter())
     brackets(axes, seen.groups, "left")
+    axes.tick_params(axis="y", length=0, pad=6 if seen.groups.disjoint else 9)
     return image
 
 

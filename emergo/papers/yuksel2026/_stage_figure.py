@@ -151,11 +151,11 @@ def masses(axes: Axes, seen: Seen, k: int) -> None:
 
 
 def moments_of(seen: Seen) -> list[tuple[int, str]]:
-    """The start, the end of each plateau of the first seed, and the end; with fewer than two plateaus, evenly in log step."""
+    """The start, the end of each plateau of the first seed, and the end; with fewer than two plateaus, some between."""
     step = seen.steps
     onsets = [drop.onset for drop in seen.stages[0][1:]]
     if len(onsets) < 2:
-        onsets = np.geomspace(step[1], step[-1], 4)[1:-1]
+        onsets += np.geomspace(onsets[0] if onsets else step[1], step[-1], 4 - len(onsets))[1:-1].tolist()
     within = [int(np.searchsorted(step, onset)) for onset in onsets]
     at = sorted({0, *within, len(step) - 1})
     return [(i, f"step {step[i]}") for i in at]

@@ -137,7 +137,7 @@ def draw(seen: Seen) -> Plot:
     above.suptitle("a  where the heads look, first seed", x=0.01, ha="left", fontsize=8.5, fontweight="bold")
     panels = below.subplots(1, heads, sharex=True, sharey=True, squeeze=False)[0]
     for axes, k in zip(panels, order, strict=True):
-        image = course(axes, seen, int(k), [seen.steps[at] for at, _ in moments], shade)
+        image = course(axes, seen, int(k), [int(seen.steps[at]) for at, _ in moments], shade)
         axes.set_title(f"head {k + 1}", fontsize=7.5, color=tints(seen)[k])
         axes.set(xlabel="step", ylim=(window - 0.5, -0.5))
     panels[0].set_ylabel("lag")

@@ -63,7 +63,7 @@ def smoke(groups: Groups = TWO, **changes: Any) -> Training:
 
 
 LAPTOP = "16 tokens, 12 of them generated a sequence, batches of 256 of fresh data, 2 seeds"
-SMOKE = "two groups of one position, 5 tokens, batches of 32, at most 60 steps"
+SMOKE = "two groups of one or two positions, 5 tokens, batches of 32, at most 60 steps"
 
 
 @dataclasses.dataclass(frozen=True)

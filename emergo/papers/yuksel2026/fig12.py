@@ -8,7 +8,8 @@ from ._stage_checks import Printed
 from ._stage_figure import Settings, stage_figure
 
 PAPER = Training(MarkovChain(Groups((4, 4, 4))), FULL)
-SMALL = laptop(Groups((4, 4, 4)), optimizer=dataclasses.replace(FULL, learning_rate=1e-3), batch=128, seeds=1)
+SLOWER = dataclasses.replace(FULL, learning_rate=2e-3)
+SMALL = laptop(Groups((4, 4, 4)), optimizer=SLOWER, batch=64, steps=2500, tests=256, seeds=1)
 TINY = smoke(optimizer=dataclasses.replace(FULL, learning_rate=3e-2))
 FIGURE = stage_figure(
     "yuksel2026/fig12",
@@ -20,6 +21,6 @@ FIGURE = stage_figure(
     },
     seconds={"paper": 45000, "laptop": 100, "smoke": 15},
     printed=Printed(boundaries=(70, 200)),
-    laptop=f"width 48, no dropout, learning rate 1e-3, {LAPTOP}".replace("256", "128").replace("2 seeds", "one seed"),
+    laptop=f"width 48, no dropout, learning rate 2e-3, {LAPTOP}".replace("256", "64").replace("2 seeds", "one seed"),
     one_layer=False,
 )

@@ -14,7 +14,7 @@ WIDE = Groups((4, 4, 4))
 PAPER = Training(MarkovChain(WIDE), FULL, windows=(4, 8, 12))
 SLOWER = dataclasses.replace(FULL, learning_rate=2e-3)
 SMALL = laptop(WIDE, optimizer=SLOWER, batch=64, steps=2000, tests=256, seeds=1, windows=(4, 8, 12))
-TINY = smoke(optimizer=dataclasses.replace(FULL, learning_rate=3e-2), windows=(1, 2))
+TINY = smoke(Groups((2, 2)), optimizer=dataclasses.replace(FULL, learning_rate=3e-2), windows=(2, 4))
 
 
 def by_window(seen: Seen) -> list[Check]:

@@ -1,6 +1,8 @@
 """The measures behind the figures of trained chains, on curves made by hand; and that their checks can fail."""
 
 import dataclasses
+import runpy
+from pathlib import Path
 
 import numpy as np
 
@@ -132,3 +134,12 @@ def test_paper_presets_have_the_published_setting():
             assert isinstance(config.task, MarkovChain)
             assert (config.task.vocabulary, config.task.generated) == (50, 20)
         assert len({run.seed for run in figure.runs(figure.presets["paper"])}) == 5
+
+
+def test_the_campaign_trains_all_figures_and_maps_need_no_runs_of_their_own():
+    campaign = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "chains.py"))
+    wanted = {id for id, figure in FIGURES.items() if id.startswith("yuksel2026/") and figure.runs}
+    assert {f"yuksel2026/{name}" for name in campaign["ORDER"]} == wanted
+    runs = {name: {run.identity for run in part} for name, part in campaign["stages"](campaign["ORDER"]).items()}
+    trained = set().union(*(runs[name] for name in campaign["CURVES"]))
+    assert all(runs[name] <= trained for name in campaign["MAPS"])

@@ -62,7 +62,7 @@ def map_figure(
         settings = partner.presets[preset]
         return partner.seconds[preset] * len(runs(settings)) / len(partner.runs(settings))
 
-    costs = {preset: seconds(preset) for preset in partner.presets}
+    costs: dict[Preset, float] = {preset: seconds(preset) for preset in partner.presets}
     return Figure(id, shows, partner.presets, make, costs, partner.shrunk, runs)
 
 

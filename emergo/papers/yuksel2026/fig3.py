@@ -14,7 +14,7 @@ WIDE = Groups((4, 4, 4))
 PAPER = Training(MarkovChain(WIDE), FULL, windows=(4, 8, 12))
 SLOWER = dataclasses.replace(FULL, learning_rate=2e-3)
 SMALL = laptop(WIDE, optimizer=SLOWER, batch=64, steps=2000, tests=256, seeds=1, windows=(4, 8, 12))
-TINY = smoke(Groups((2, 2)), optimizer=dataclasses.replace(FULL, learning_rate=3e-2), windows=(2, 4))
+TINY = smoke(seeds=1, windows=(1, 2))
 
 
 def by_window(seen: Seen) -> list[Check]:
@@ -44,7 +44,7 @@ FIGURE = stage_figure(
     presets={
         "paper": Settings(PAPER, PAPER.full()),
         "laptop": Settings(SMALL, SMALL.full(width=96, hidden=32, dropout=0.0)),
-        "smoke": Settings(TINY, TINY.full(heads=2, width=8, hidden=8, dropout=0.0)),
+        "smoke": Settings(TINY, TINY.minimal(heads=2, scale=1e-3)),
     },
     seconds={"paper": 80000, "laptop": 100, "smoke": 20},
     printed=Printed(boundaries=(65, 450), last=(3.05, 0.78, 0.19), plateaus=(0.45,)),

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from ..._random import fold_in, raw
 from ..._style import BLACK, GREY, WIDTH, outside, shades
@@ -155,6 +156,9 @@ def draw(found: dict[str, list[Result]], stopped: dict[str, list[Stop]], setting
         entries.append((name, {"color": colour}))
     for axes, title in ((left, "left  best excess loss so far"), (right, "excess loss")):
         axes.set(xscale="log", yscale="log", xlabel="step")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_title(title)
     outside(right, "samples", entries)
     panels = np.ravel(bottom.subplots(1, len(found), sharey=True, squeeze=False))
@@ -185,14 +189,14 @@ FIGURE = Figure(
     shows="with little data the best step falls while the student is still a truncated predictor",
     presets={
         "paper": Settings(Training(windows=(2, 4, 6))),
-        "laptop": Settings(laptop(Groups(), seeds=1, batch=128, steps=800, windows=(2, 4, 6)), sizes=(100, 400, 2000, None)),
+        "laptop": Settings(laptop(Groups(), seeds=1, batch=128, steps=800, windows=(2, 4, 6)), sizes=(100, 400, None)),
         "smoke": Settings(smoke(seeds=1, windows=(1, 2)), sizes=(16, None), heads=2, scale=1e-3),
     },
     make=make,
     runs=runs,
     seconds={"paper": 45000, "laptop": 110, "smoke": 15},
     shrunk={
-        "laptop": f"100 to 2,000 samples, {LAPTOP}".replace("256 of fresh data, 2 seeds", "128 at most, one seed"),
+        "laptop": f"100 and 400 samples, {LAPTOP}".replace("256 of fresh data, 2 seeds", "128 at most, one seed"),
         "smoke": SMOKE,
     },
 )

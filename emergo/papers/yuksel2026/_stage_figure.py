@@ -108,14 +108,15 @@ def _name(k: int, model: Any) -> str:
 
 def divergences(axes: Axes, seen: Seen, letter: str = "a", what: str = "", narrow: bool = False) -> None:
     count = seen.groups.count
+    colours = [COLOURS[group % len(COLOURS)] for group in seen.groups.ranking]  # a reference has that of the group it adds
     for i, curve in enumerate(seen.curves):
-        for j, colour in zip(range(count), COLOURS, strict=False):
+        for j, colour in enumerate(colours):
             axes.plot(curve["step"][1:], curve["divergences"][1:, j], color=colour, **weight(i))
     for drop in seen.stages[0][1:] if seen.stages else ():
         axes.axvline(drop.onset, color=BLACK, lw=0.7, ls=":")
     axes.set(xscale="log", xlabel="step", ylabel="KL(reference ‖ student)", ylim=(0, None))
     words = ["teacher" if k == count else ("$A_1$" if k == 1 else f"$A_{{1:{k}}}$") for k in range(1, count + 1)]
-    entries = [(word, {"color": colour}) for word, colour in zip(words, COLOURS, strict=False)]
+    entries = [(word, {"color": colour}) for word, colour in zip(words, colours, strict=True)]
     dotted = [("plateau ends (seed 0)", {"color": BLACK, "lw": 0.7, "ls": ":"})]
     over(axes, entries if narrow else [*entries, *dotted])
     seeds = len(seen.results)
@@ -177,7 +178,8 @@ def brackets(axes: Axes, groups: Groups, side: Literal["above", "below", "left"]
 
 def snapshot(axes: Axes, seen: Seen, order: np.ndarray, at: int) -> None:
     maps = seen.heads(seen.curves[0])[at][order]
-    axes.imshow(maps, vmin=0, vmax=max(0.3, float(maps.max())), cmap="Greys", aspect="auto", interpolation="nearest")
+    most = max(0.3, float(seen.heads(seen.curves[0]).max()))
+    axes.imshow(maps, vmin=0, vmax=most, cmap="Greys", aspect="auto", interpolation="nearest")
     brackets(axes, seen.groups, "above")
     axes.set(xlabel="lag", yticks=[], ylim=(len(maps) - 0.5, -0.5))
     axes.grid(visible=False)

@@ -21,7 +21,10 @@ from emergo.engine import Progress, Run
 from emergo.papers import FIGURES
 from emergo.studies import Store, read_records, record_tables, run_all
 
-ORDER = ("fig1", "fig4", "fig5", "fig3", "fig6", "fig8", "fig13", "fig18")
+CURVES = ("fig1", "fig4", "fig5", "fig3", "fig6", "fig8", "fig13", "fig18", "fig15", "fig11", "fig12")
+MAPS = ("fig2", "fig7", "fig9", "fig14", "fig16", "fig17", "fig19")
+"""These show the runs of figures of curves, and need none of their own."""
+ORDER = (*CURVES, *MAPS)
 
 
 def stages(names: tuple[str, ...]) -> dict[str, list[Run]]:

@@ -1,15 +1,18 @@
 """One look for all plots: colour-blind safe, readable in print, drawn without a display."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from PIL import Image
 
 # Okabe and Ito's palette, which stays distinct under the common colour-vision deficiencies.
 BLACK, ORANGE, SKY, GREEN, BLUE, RED, PINK = "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"
@@ -81,6 +84,12 @@ def outside(axes: Axes, title: str, entries: Sequence[tuple[str, dict[str, Any]]
     key(axes, entries, title=title, loc="upper left", bbox_to_anchor=(1.0, 1.02), borderaxespad=0.3)
 
 
+def over(axes: Axes, entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    """A legend in one row between a panel and its title, which needs a pad of 17 points."""
+    options = {"columnspacing": 1.0, "handlelength": 1.2, "handletextpad": 0.4, "borderpad": 0.0, "borderaxespad": 0.3}
+    key(axes, entries, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(entries), **options)
+
+
 def save(figure: Figure, stem: Path) -> None:
     """Writes `<stem>.svg` and `<stem>.png`; the same figure gives the same bytes."""
     with style():
@@ -88,3 +97,22 @@ def save(figure: Figure, stem: Path) -> None:
         figure.set_layout_engine("none")
         figure.savefig(stem.with_name(stem.name + ".svg"), metadata={"Date": None})
         figure.savefig(stem.with_name(stem.name + ".png"), metadata={"Software": None})
+
+
+def save_animation(figure: Figure, frames: int, draw: Callable[[int], Sequence[Artist]], path: Path, rate: int = 8) -> None:
+    """Writes a GIF, `rate` frames a second. `draw` makes the figure what it is in a frame and returns what moves."""
+    with style():
+        canvas, images = FigureCanvasAgg(figure), []
+        moving = draw(0)
+        figure.draw_without_rendering()  # laid out once, so that nothing jumps
+        figure.set_layout_engine("none")
+        for artist in moving:
+            artist.set_animated(True)
+        canvas.draw()
+        still = canvas.copy_from_bbox(figure.bbox)
+        for i in range(frames):
+            canvas.restore_region(still)
+            for artist in draw(i):
+                artist.draw(canvas.get_renderer())
+            images.append(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()))
+    images[0].save(path, save_all=True, append_images=images[1:], duration=1000 // rate, loop=0, optimize=True)

@@ -41,7 +41,7 @@ class Figures:
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """Make figures: plot (SVG, PNG), data (Parquet) and laws and checks (JSON) of each."""
+    """Make figures: plot (SVG, PNG, for some an animation), data (Parquet) and laws and checks (JSON) of each."""
 
     id: Positional[tuple[str, ...]]
     """As listed by `emergo figures`, e.g. zucchet2025/fig2. Several share what they compile."""

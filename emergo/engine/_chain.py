@@ -4,13 +4,15 @@ Runs of one program may differ in the strengths of the groups and in the start o
 starts with, and in no later operation.
 """
 
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._random import fold_in
 from ..models import ChainModel, ChainTransformer, MinimalAttention
-from ..tasks import ChainTruth, MarkovChain
+from ..tasks import ChainTruth, MarkovChain, divergence
 
 MAPS = 64
 """Test sequences whose attention is looked at."""
@@ -23,25 +25,48 @@ def dropout_key(stream: Array, step: Int[Array, ""]) -> Array:
 
 
 def predictions(
-    task: MarkovChain, model: ChainModel, parameters: object, tokens: Int[Array, "n length"], key: Array | None = None
+    task: MarkovChain,
+    model: ChainModel,
+    parameters: object,
+    tokens: Int[Array, "n length"],
+    key: Array | None = None,
+    window: Int[Array, ""] | None = None,
 ) -> Float[Array, "n generated vocabulary"]:
-    """A student's log-probabilities of every generated token; with dropout, if it has any, where a key is given."""
+    """A student's log-probabilities of every generated token; with dropout, if it has any, where a key is given; seeing no
+    more than `window` tokens, where that is given."""
     read = tokens[:, :-1]
     if isinstance(model, ChainTransformer):
-        logits = model.answer(parameters, read, task.generated, key)  # pyright: ignore[reportArgumentType]
+        logits = model.answer(parameters, read, task.generated, key, window)  # pyright: ignore[reportArgumentType]
     else:
-        logits = model.answer(parameters, read, task.generated)  # pyright: ignore[reportArgumentType]
+        logits = model.answer(parameters, read, task.generated, window)  # pyright: ignore[reportArgumentType]
     return jax.nn.log_softmax(logits, -1)
 
 
+class Restricted(NamedTuple):
+    """Trained predictors that see a part of the context only."""
+
+    parameters: Any
+    """With a leading axis over the windows."""
+    windows: Int[Array, " windows"]
+
+
 def probe(
-    task: MarkovChain, model: ChainModel, parameters: object, tokens: Int[Array, "n length"], truth: ChainTruth
+    task: MarkovChain,
+    model: ChainModel,
+    parameters: object,
+    tokens: Int[Array, "n length"],
+    truth: ChainTruth,
+    others: Restricted | None = None,
 ) -> dict[str, Array]:
-    """What is watched of a student on its test set."""
+    """What is watched of a student on its test set; with `others`, its divergence from these as well."""
     student = predictions(task, model, parameters, tokens)
     divergences = task.divergences(truth, tokens, student)
     teacher = task.teacher(truth, tokens)
-    return {
+    more = {}
+    if others is not None:
+        theirs = jax.vmap(lambda p, window: predictions(task, model, p, tokens, window=window))(*others)
+        more["restricted"] = jax.vmap(lambda one: divergence(one, student).mean())(theirs)
+    return more | {
         "loss": task.cross_entropy(tokens, student),
         "teacher_loss": task.cross_entropy(tokens, teacher),
         "excess": divergences[-1],

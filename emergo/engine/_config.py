@@ -72,6 +72,8 @@ class Config:
       accuracy, for a Markov chain its KL from the teacher, has come to `threshold`, after `beyond` times as many more steps.
     - `tests`: sequences of the fixed test set of a run.
     - `samples`: of a Markov chain, how many training sequences there are; None: every step draws new ones.
+    - `windows`: of a Markov chain, how many tokens each of some predictors sees that the run is compared with: the same model
+      from the same start, trained beforehand for as many steps, on fresh data.
 
     A Markov chain is learned by a [`emergo.models.MinimalAttention`][] or a [`emergo.models.ChainTransformer`][] that reads all
     but the last token, in fp32 with products of highest precision: what tells heads apart may be as small as rounding errors.
@@ -87,6 +89,7 @@ class Config:
     beyond: float = 0.0
     tests: int = 128
     samples: int | None = None
+    windows: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in ("batch", "steps", "tests", *(() if self.samples is None else ("samples",))):
@@ -109,6 +112,8 @@ class Config:
             raise InputError(f"{type(self.model).__name__} learns a MarkovChain; for this task choose a Transformer")
         elif self.samples is not None:
             raise InputError("samples belongs to MarkovChain; this task draws new data in every step; leave it out")
+        elif self.windows is not None:
+            raise InputError("windows belongs to MarkovChain; leave it out")
 
     def _check_chain(self, task: MarkovChain) -> None:
         model = self.model
@@ -121,6 +126,13 @@ class Config:
             )
         if self.precision != "fp32":
             raise InputError(f"a MarkovChain is trained in precision fp32, got {self.precision!r}")
+        if self.windows is None:
+            return
+        whole = isinstance(self.windows, tuple) and all(isinstance(c, int) and not isinstance(c, bool) for c in self.windows)
+        if not whole or not self.windows or not all(1 <= c <= model.length for c in self.windows):
+            raise InputError(f"windows must be a tuple of numbers of tokens from 1 to {model.length}, got {self.windows!r}")
+        if model.layers > 1 or model.context is not None:
+            raise InputError("windows are for a model of one layer without a context: with more, a window reaches further back")
 
     def describe(self) -> dict[str, Any]:
         """The config as plain data; a task or model other than the first one says its kind."""
@@ -129,7 +141,7 @@ class Config:
             kind = KINDS[type(getattr(self, part))]
             if kind:
                 made[part] = {"kind": kind} | made[part]
-        for place, name in ((made, "samples"), (made["optimizer"], "clip")):
+        for place, name in ((made, "samples"), (made, "windows"), (made["optimizer"], "clip")):
             if place[name] is None:
                 del place[name]
         return made
@@ -164,7 +176,7 @@ class Run:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-_ADDED = ("clip", "samples")
+_ADDED = ("clip", "samples", "windows")
 """Fields that came later: None, their default, is left out, so that the runs from before keep their identity."""
 
 

@@ -18,7 +18,8 @@ from ._config import Run
 from ._cost import Program, compile_chunk, memory_of, next_evaluation, planned_width, worth_narrowing, worth_tuning
 from ._probes import kept
 from ._program import gather, insert
-from ._shape import Device, Shape, Slot, start
+from ._restricted import begin
+from ._shape import Device, Shape, Slot
 
 State = Literal["reached", "exhausted", "failed"]
 
@@ -41,7 +42,8 @@ class History(NamedTuple):
     head `copying`, `selecting`, `previous` and `induction` (see [`emergo.engine.circuits`][]).
 
     Markov chain: `teacher_loss` (the teacher's on the same test set), `divergences` (exact KL from the references that know 1,
-    2, ... groups to the student), `excess` (the last of them, from the teacher), `lags` (attention by layer, head and lag)."""
+    2, ... groups to the student), `excess` (the last of them, from the teacher), `lags` (attention by layer, head and lag);
+    with windows `restricted` (exact KL from the predictors of these windows to the student)."""
     device: str
 
 
@@ -89,7 +91,7 @@ class Pool:
             if not queue:
                 break
             run = queue.popleft()
-            slot = jax.device_put(start(self.shape, run), self.device)
+            slot = jax.device_put(begin(self.shape, run), self.device)
             if self.slots is None:
                 self.slots = jax.tree.map(lambda x: jnp.repeat(x[None], len(self.places), 0), slot)
             self.slots = insert(self.slots, jnp.int32(index), slot)

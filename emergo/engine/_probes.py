@@ -33,7 +33,8 @@ def kept(task: Task, name: str) -> bool:
 def _chain(shape: Shape, hull: MarkovChain, slot: Slot) -> dict[str, Array]:
     assert isinstance(slot.truth, ChainTruth)
     assert not isinstance(shape.model, Transformer)
-    return probe(hull, shape.model, slot.parameters, hull.sample(slot.test, shape.tests, slot.truth), slot.truth)
+    tokens = hull.sample(slot.test, shape.tests, slot.truth)
+    return probe(hull, shape.model, slot.parameters, tokens, slot.truth, slot.restricted)
 
 
 def _single_location(shape: Shape, hull: SingleLocation, fused: bool, slot: Slot) -> dict[str, Array]:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 from .._random import Key, fold_in, raw
 from ..models import MinimalAttention, Model, Parameters, Transformer, Watched
 from ..tasks import ChainTraits, ChainTruth, MarkovChain, RecallTraits, RecallTruth, Supply, Task, Traits, Truth
-from ._chain import dropout_key, predictions
+from ._chain import Restricted, dropout_key, predictions
 from ._config import Config, Optimizer, Precision, Run
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Shape:
     tests: int
     precision: Precision
     samples: int | None = None
+    windows: tuple[int, ...] | None = None
 
     @classmethod
     def of(cls, configs: Sequence[Config]) -> "Shape":
@@ -44,7 +45,8 @@ class Shape:
         first = configs[0]
         hull = first.task.hull([c.task for c in configs[1:]])  # pyright: ignore[reportArgumentType]
         optimizer = dataclasses.replace(first.optimizer, learning_rate=1.0)
-        return cls(hull, _unstarted(first.model), optimizer, first.batch, first.tests, first.precision, first.samples)
+        sizes = (first.batch, first.tests, first.precision, first.samples, first.windows)
+        return cls(hull, _unstarted(first.model), optimizer, *sizes)
 
     @property
     def supply(self) -> Supply:
@@ -80,6 +82,10 @@ class Slot(NamedTuple):
     """The step whose loss was not finite, or -1."""
     dataset: Int[Array, "samples length"] | None = None
     """All training data, where that is finite."""
+    restricted: Restricted | None = None
+    """Of a Markov chain, what it is compared with."""
+    window: Int[Array, ""] | None = None
+    """Of a predictor that sees a part of the context, how many tokens."""
 
 
 def transform(optimizer: Optimizer) -> Any:
@@ -136,8 +142,15 @@ def blank(shape: Shape) -> Slot:
     """Some run of this shape, for its structure."""
     if isinstance(shape.hull, MarkovChain):
         strengths, one = jnp.ones(shape.hull.groups.count, jnp.float32), jnp.float32(1)
-        return _start_chain(shape, shape.model, jnp.uint32(0), strengths, one, one)
+        slot = _start_chain(shape, shape.model, jnp.uint32(0), strengths, one, one)
+        return slot if shape.windows is None else slot._replace(restricted=stacked(slot, shape.windows))
     return _start(shape, jnp.uint32(0), _traced(shape.hull), jnp.float32(1))
+
+
+def stacked(slot: Slot, windows: Sequence[int]) -> Restricted:
+    """The parameters of a run, once for each window."""
+    many = jax.tree.map(lambda p: jnp.repeat(p[None], len(windows), 0), slot.parameters)
+    return Restricted(many, jnp.asarray(windows, jnp.int32))
 
 
 def _traced(task: Task) -> Any:
@@ -172,7 +185,7 @@ def training_loss(shape: Shape, fused: bool, parameters: Any, data: Any, slot: S
     if isinstance(shape.hull, MarkovChain):
         assert not isinstance(shape.model, Transformer)
         key = dropout_key(slot.stream, slot.step)
-        return shape.hull.cross_entropy(data, predictions(shape.hull, shape.model, parameters, data, key))
+        return shape.hull.cross_entropy(data, predictions(shape.hull, shape.model, parameters, data, key, slot.window))
     return mean_loss(shape, fused, parameters, data, slot.traits)
 
 

@@ -107,25 +107,35 @@ class ChainTransformer:
         return Attended(parameters.decode(x), jnp.stack(maps, axis=1))
 
     def answer(
-        self, parameters: ChainParameters, tokens: Int[Array, "n length"], last: int, key: Array | None = None
+        self,
+        parameters: ChainParameters,
+        tokens: Int[Array, "n length"],
+        last: int,
+        key: Array | None = None,
+        context: Int[Array, ""] | None = None,
     ) -> Float[Array, "n last vocabulary"]:
-        """Logits at the `last` positions: the last block has no other queries."""
+        """Logits at the `last` positions: the last block has no other queries; `context` stands in for the option."""
         x = self._embed(parameters, tokens)
         for i, block in enumerate(parameters.blocks):
-            x, _ = self._block(block, x, last if i == self.layers - 1 else self.length, _place(key, i))
+            x, _ = self._block(block, x, last if i == self.layers - 1 else self.length, _place(key, i), context)
         return parameters.decode(x)
 
     def _embed(self, parameters: ChainParameters, tokens: Int[Array, "n length"]) -> Float[Array, "n length width"]:
         return parameters.encode[tokens] + parameters.positions
 
     def _block(
-        self, block: ChainBlock, x: Float[Array, "n length width"], last: int, key: Key | None
+        self,
+        block: ChainBlock,
+        x: Float[Array, "n length width"],
+        last: int,
+        key: Key | None,
+        context: Int[Array, ""] | None = None,
     ) -> tuple[Float[Array, "n last width"], Float[Array, "n heads last length"]]:
         split = (self.heads, self.width // self.heads)
         asked = x[:, self.length - last :]
         q, k, v = ((a @ m).reshape(*a.shape[:2], *split) for a, m in ((asked, block.query), (x, block.key), (x, block.value)))
         scores = jnp.einsum("nqhs,nkhs->nhqk", q, k) / math.sqrt(split[1])
-        seen = visible(self.length, self.context)[self.length - last :]
+        seen = visible(self.length, self.context if context is None else context)[self.length - last :]
         attention = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), -1)
         mixed = jnp.einsum("nhqk,nkhs->nqhs", self._drop(attention, key, 0), v)
         x = block.norms[0](asked + self._drop(mixed.reshape(asked.shape) @ block.out, key, 1))

@@ -43,7 +43,7 @@ class Attended(NamedTuple):
     """Weights from each position (fourth axis) to each (fifth)."""
 
 
-def visible(length: int, context: int | None) -> Bool[Array, "length length"]:
+def visible(length: int, context: int | Int[Array, ""] | None) -> Bool[Array, "length length"]:
     """Which positions each one sees: itself and those before it, the last `context` of them."""
     behind = jnp.arange(length)[:, None] - jnp.arange(length)
     return (behind >= 0) & (behind < (length if context is None else context))
@@ -158,33 +158,43 @@ class MinimalAttention:
         return Attended(x, jnp.stack(maps, axis=1))
 
     def answer(
-        self, parameters: MinimalParameters, tokens: Int[Array, "n length"], last: int
+        self,
+        parameters: MinimalParameters,
+        tokens: Int[Array, "n length"],
+        last: int,
+        context: Int[Array, ""] | None = None,
     ) -> Float[Array, "n last vocabulary"]:
-        """Logits at the `last` positions: those that the task compares."""
+        """Logits at the `last` positions, those that the task compares; `context` stands in for the option."""
         first, *rest = parameters
         queries = last if not rest else self.length
-        x = self._first(first, tokens, queries)
+        x = self._first(first, tokens, queries, context)
         for i, layer in enumerate(rest):
-            x = self._dense(layer, x, last if i == len(rest) - 1 else self.length)
+            x = self._dense(layer, x, last if i == len(rest) - 1 else self.length, context)
         return x
 
-    def _weigh(self, scores: Float[Array, "*rows queries length"], last: int) -> Float[Array, "*rows queries length"]:
-        seen = visible(self.length, self.context)[self.length - last :]
+    def _weigh(
+        self, scores: Float[Array, "*rows queries length"], last: int, context: Int[Array, ""] | None = None
+    ) -> Float[Array, "*rows queries length"]:
+        seen = visible(self.length, self.context if context is None else context)[self.length - last :]
         return jax.nn.softmax(jnp.where(seen, scores / math.sqrt(self.size), -jnp.inf), -1)
 
-    def _first(self, layer: MinimalLayer, tokens: Int[Array, "n length"], last: int) -> Float[Array, "n last outputs"]:
+    def _first(
+        self, layer: MinimalLayer, tokens: Int[Array, "n length"], last: int, context: Int[Array, ""] | None
+    ) -> Float[Array, "n last outputs"]:
         """The first layer, whose input is one-hot, at its last positions."""
         vocabulary = self.vocabulary
         by_query = jnp.swapaxes(layer.query, 1, 2)
         queries = look_up(by_query[:, :vocabulary], tokens[:, self.length - last :])
         queries = queries + by_query[:, None, vocabulary + self.length - last :]
-        attention = self._weigh(pick(queries[..., :vocabulary], tokens) + queries[..., vocabulary:], last)
+        attention = self._weigh(pick(queries[..., :vocabulary], tokens) + queries[..., vocabulary:], last, context)
         values = look_up(layer.value[:, :vocabulary], tokens) + layer.value[:, None, vocabulary:]
         return jnp.sum(jnp.einsum("hnti,hnio->hnto", attention, values, precision="highest"), 0)
 
-    def _dense(self, layer: MinimalLayer, x: Float[Array, "n length size"], last: int) -> Float[Array, "n last outputs"]:
+    def _dense(
+        self, layer: MinimalLayer, x: Float[Array, "n length size"], last: int, context: Int[Array, ""] | None
+    ) -> Float[Array, "n last outputs"]:
         """A later layer: the key map moves to the queries, and values behind the weighted sum."""
         dot = functools.partial(jnp.einsum, precision="highest")
         scores = dot("hntk,nik->hnti", dot("hkc,ntc->hntk", layer.query, x[:, self.length - last :]), x)
-        mixed = dot("hnti,nic->hntc", self._weigh(scores, last), x)
+        mixed = dot("hnti,nic->hntc", self._weigh(scores, last, context), x)
         return dot("hntc,hco->nto", mixed, layer.value)

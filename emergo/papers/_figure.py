@@ -11,13 +11,14 @@ from typing import Any, Literal, get_args
 
 import jax
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure as Plot
 
 from .. import __version__
 from .._errors import unknown
 from .._files import output_folder, staged
 from .._json import plain
-from .._style import save, style
+from .._style import save, save_animation, style
 from ..engine import Run
 from ..measure import Agreement, Law, Published, compare, law_json
 from ..studies import read_records
@@ -58,6 +59,16 @@ class Comparison:
 
 
 @dataclasses.dataclass(frozen=True)
+class Animation:
+    """A plot that changes."""
+
+    plot: Plot
+    frames: int
+    draw: Callable[[int], Sequence[Artist]]
+    """Makes the plot what it is in that frame, and returns what moves."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Outcome:
     """What making a figure yields."""
 
@@ -68,6 +79,7 @@ class Outcome:
     precision: str = "float64"
     device: str | None = None
     """Where the runs were trained, if that was not here."""
+    animation: Animation | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +131,7 @@ def run_figure(
     fresh: bool = False,
     partial: bool = False,
 ) -> dict[str, Any]:
-    """Makes a figure and writes it: `<id>.svg`, `<id>.png`, `<id>.<table>.parquet` and, last, `<id>.json`.
+    """Makes a figure and writes it: `<id>.svg`, `<id>.png`, for some `<id>.gif`, `<id>.<table>.parquet` and, last, `<id>.json`.
 
     Runs that it has to train are kept under `out`/runs and not trained again. Where the checkout has records of them, those
     are used, unless `fresh` is set. With `partial` nothing is trained: the figure shows the cells that are there with all
@@ -139,6 +151,9 @@ def run_figure(
     name = Path(figure.id).name
     with staged(folder) as stage:
         save(outcome.plot, stage / name)
+        if outcome.animation is not None:
+            moving = outcome.animation
+            save_animation(moving.plot, moving.frames, moving.draw, stage / f"{name}.gif")
         for table_name, table in outcome.tables.items():
             table.to_parquet(stage / f"{name}.{table_name}.parquet", index=False)
         files = [*sorted(f.name for f in stage.iterdir()), f"{name}.json"]

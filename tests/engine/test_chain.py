@@ -28,6 +28,9 @@ MINIMAL = MinimalAttention(LENGTH, 5, heads=2, scale=1e-3)
 FULL = ChainTransformer(LENGTH, 5, heads=2, width=8, hidden=8)
 BASE = Config(TASK, MINIMAL, ADAMW, batch=32, precision="fp32", steps=20, threshold=0.0, tests=64, samples=64)
 
+IDENTITY = "67719c21fb2cfde1"
+"""Of the first run below, as it has ever been."""
+
 
 def with_importance(m):
     return dataclasses.replace(TASK, groups=dataclasses.replace(TASK.groups, importance=m))
@@ -119,6 +122,18 @@ def test_training_is_plain_optax_on_the_supply(together):
     assert float(loss(parameters, tests)) == pytest.approx(float(together[0].curves["loss"][2]), rel=1e-4)
 
 
+def test_predictors_of_restricted_context():
+    """The one that sees all tokens, on fresh data as the run is, ends where the run ends; the one that sees less does not."""
+    config = dataclasses.replace(BASE, samples=None, windows=(1, LENGTH), optimizer=Optimizer("adamw", 0.2, clip=1.0))
+    made = Run(config, 0)
+    (history,) = train([made])
+    less, all = history.curves["restricted"].T
+    assert all[0] > 0.1
+    assert all[-1] == pytest.approx(0, abs=1e-4)  # two programs, twenty steps: near rounding
+    assert less[-1] > 0.01
+    assert run_from_json(json.loads(json.dumps(run_json(made)))) == made
+
+
 @pytest.mark.slow
 def test_the_full_model_learns_from_fresh_data_with_dropout():
     made = train([dataclasses.replace(run, config=dataclasses.replace(run.config, steps=40)) for run in FULL_RUNS])
@@ -155,6 +170,8 @@ def test_identities():
     assert Run(dataclasses.replace(BASE, task=weights), 0).identity == Run(dataclasses.replace(BASE, task=same), 0).identity
     different = {run.identity for run in [*RUNS, *FULL_RUNS, Run(dataclasses.replace(BASE, samples=None), 0)]}
     assert len(different) == len(RUNS) + len(FULL_RUNS) + 1
+    assert Run(BASE, 0).identity == IDENTITY  # fields that came later are left out of it
+    assert Run(dataclasses.replace(BASE, windows=(1, 2)), 0).identity not in {IDENTITY, *different}
 
 
 def test_the_cadence_suits_short_runs():
@@ -177,8 +194,15 @@ def test_cost_grows_with_the_model():
         ({"model": MinimalAttention(9, 5)}, "must read 5 positions of 5 tokens for this chain, got 9 of 5"),
         ({"precision": "bf16"}, "trained in precision fp32, got 'bf16'"),
         ({"samples": 0}, "samples must be a whole number of at least 1, got 0"),
+        ({"windows": (0, 2)}, r"windows must be a tuple of numbers of tokens from 1 to 5, got \(0, 2\)"),
+        ({"windows": (6,)}, "windows must be a tuple of numbers of tokens from 1 to 5"),
+        ({"windows": (2,), "model": dataclasses.replace(MINIMAL, layers=2)}, "windows are for a model of one layer"),
         ({"task": SingleLocation(8, 2)}, "MinimalAttention learns a MarkovChain; for this task choose a Transformer"),
         ({"task": SingleLocation(8, 2), "model": Transformer()}, "samples belongs to MarkovChain"),
+        (
+            {"task": SingleLocation(8, 2), "model": Transformer(), "samples": None, "windows": (2,)},
+            "windows belongs to MarkovChain",
+        ),
     ],
 )
 def test_wrong_input_is_named(change, message):

@@ -1,5 +1,7 @@
 """The full model of yuksel2026: against a second one written by hand, its mask, its dropout, its start."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,6 +47,9 @@ def test_both_forwards_are_the_one_by_hand(options):
     expected = np.stack([by_hand(model, parameters, row) for row in np.asarray(TOKENS)])
     np.testing.assert_allclose(seen.logits, expected, rtol=1e-4, atol=1e-5)
     answer = jax.jit(model.answer, static_argnums=2)(parameters, TOKENS, 2)
+    np.testing.assert_allclose(answer, expected[:, -2:], rtol=1e-4, atol=1e-5)
+    free, window = dataclasses.replace(model, context=None), jnp.int32(model.context or 6)
+    answer = jax.jit(lambda p, w: free.answer(p, TOKENS, 2, context=w))(parameters, window)
     np.testing.assert_allclose(answer, expected[:, -2:], rtol=1e-4, atol=1e-5)
     maps = np.asarray(seen.attention)
     assert maps.shape == (4, model.layers, 2, 6, 6)

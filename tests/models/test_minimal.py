@@ -1,5 +1,7 @@
 """The fast forward of the minimal model against the plain one; identical heads; the model can express the task."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,6 +62,8 @@ def test_tokens_outside_the_context_do_not_matter():
     answer = jax.jit(model.answer, static_argnums=2)
     np.testing.assert_array_equal(answer(parameters, tokens, 2), answer(parameters, other, 2))
     assert (np.asarray(answer(parameters, tokens, 3)) != np.asarray(answer(parameters, other, 3))).any()
+    free = jax.jit(dataclasses.replace(model, context=None).answer, static_argnums=2)
+    np.testing.assert_allclose(free(parameters, tokens, 3, jnp.int32(2)), answer(parameters, tokens, 3), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -1,12 +1,19 @@
 """The measures behind the figures of trained chains, on curves made by hand; and that their checks can fail."""
 
+import dataclasses
+import runpy
+from pathlib import Path
+
 import numpy as np
 
 from emergo.engine import History
+from emergo.measure import Stop
 from emergo.papers import FIGURES
-from emergo.papers.yuksel2026 import fig4, fig5
+from emergo.papers.yuksel2026 import _map_figure as maps
+from emergo.papers.yuksel2026 import fig3, fig4, fig5, fig15
 from emergo.papers.yuksel2026._chains import Training, watch
-from emergo.papers.yuksel2026._stage_figure import Printed, checks_of
+from emergo.papers.yuksel2026._stage_checks import Printed, checks_of
+from emergo.papers.yuksel2026._stage_figure import moments_of
 from emergo.studies import Result
 from emergo.tasks import MarkovChain
 
@@ -14,10 +21,11 @@ TRAINING = Training(seeds=2)
 STEPS = np.arange(5, 2001, 5)
 
 
-def result(run, excess, shares):
-    """`shares`: (evaluation, head, group), spread over the two positions of each group."""
-    lags = np.repeat(shares, 2, -1)[:, None] / 2
-    references = np.stack([excess + 1, excess + 0.5, excess], -1)
+def result(run, excess, shares, lags=None):
+    """`shares`: (evaluation, head, group), spread over the two positions of each group unless `lags` are given."""
+    lags = np.repeat(shares, 2, -1)[:, None] / 2 if lags is None else lags
+    truncated = [abs(excess - level) + level for level in (0.9, 0.35)]  # nearest on the plateau of that level
+    references = np.stack([*truncated, excess], -1)
     curves = {"step": STEPS, "loss": excess + 0.5, "excess": excess, "divergences": references, "lags": lags}
     return Result.of(History(run, "exhausted", None, curves, "by hand"))
 
@@ -45,15 +53,15 @@ def test_stages_made_by_hand_are_seen():
     np.testing.assert_allclose(seen.plateaus, [0.9, 0.35], rtol=0.03)
     onsets = [b.step for b in seen.boundaries]
     assert 150 < onsets[0] < 200 < 380 < onsets[1] < 500
-    printed = Printed(tuple(onsets), (1.02, 0.52, 0.02), (0.9, 0.35))
-    assert all(check.holds for check in checks_of(seen, printed, heads_meet=True))
+    printed = Printed(tuple(onsets), (1.78, 0.68, 0.02), (0.9, 0.35))
+    assert all(check.holds for check in checks_of(seen, printed, one_layer=True))
 
 
 def test_a_run_without_stages_fails_every_check():
     runs = TRAINING.runs(TRAINING.minimal())
     flat = [result(run, np.full(len(STEPS), 3.3), np.full((len(STEPS), 3, 3), 0.2)) for run in runs]
-    made = checks_of(watch(flat), Printed((330, 575), (2.78, 0.70, 0.09), (0.87, 0.34)), heads_meet=True)
-    assert len(made) == 7
+    made = checks_of(watch(flat), Printed((330, 575), (2.78, 0.70, 0.09), (0.87, 0.34)), one_layer=True)
+    assert len(made) == 8
     assert not any(check.holds for check in made)
 
 
@@ -65,6 +73,50 @@ def test_later_plateaus_and_the_second_stage():
     assert fig4.second_stage(early, -1.0) == 2000
 
 
+def test_heads_that_share_what_groups_share():
+    """Overlapping groups, each with a head that looks at all of its positions; against heads that share nothing, or all."""
+    training = Training(MarkovChain(fig15.OVERLAP), seeds=1)
+    (run,) = training.runs(training.minimal())
+    spans = fig15.OVERLAP.members / 4
+
+    def seen(maps):
+        lags = np.broadcast_to(maps, (len(STEPS), 1, *maps.shape))
+        return watch([result(run, np.full(len(STEPS), 3.3), np.zeros((len(STEPS), 3, 3)), lags)])
+
+    (check,) = fig15.sharing(seen(spans))
+    np.testing.assert_allclose(check.measured, [0.5, 1 / 3])  # the middle one shares half with each of the others
+    assert check.holds
+    apart = watch([staged(run) for run in TRAINING.runs(TRAINING.minimal())])
+    uniform = seen(np.full((3, 8), 1 / 8))
+    assert not any(fig15.sharing(one)[0].holds for one in (apart, uniform))
+
+
+def test_maps_made_by_hand():
+    runs = TRAINING.runs(TRAINING.minimal())
+    seen = watch([staged(run) for run in runs])
+    assert maps.order_of(seen).tolist() == [0, 1, 2]
+    assert len(set(maps.tints(seen))) == 3
+    steps = [seen.steps[at] for at, _ in moments_of(seen)]
+    assert (steps[0], steps[-1], len(steps)) == (STEPS[0], STEPS[-1], 4)
+    # They start on no group at all, so that only the first check, of a uniform start, has nothing to say.
+    assert all(check.holds for check in maps.checks_of(seen, own=True)[1:])
+    flat = [result(run, np.full(len(STEPS), 3.3), np.full((len(STEPS), 3, 3), 0.2)) for run in runs]
+    assert [check.holds for check in maps.checks_of(watch(flat), own=True)] == [True, False, False, False]
+
+
+def test_predictors_of_restricted_context_are_passed_in_order():
+    training = dataclasses.replace(TRAINING, windows=(2, 4, 6), seeds=1)
+    (run,) = training.runs(training.minimal())
+    made = staged(run)
+    assert made.curves is not None
+    passed = made._replace(curves={**made.curves, "restricted": made.curves["divergences"]})
+    assert all(check.holds for check in fig3.by_window(watch([passed])))
+    assert fig5.nearest_window(passed, Stop(2000, 0, 1, 0, None)) == 6
+    turned = made._replace(curves={**made.curves, "restricted": made.curves["divergences"][:, ::-1]})
+    assert not any(check.holds for check in fig3.by_window(watch([turned])))
+    assert fig5.nearest_window(turned, Stop(2000, 0, 1, 0, None)) == 2
+
+
 def test_references_are_apart():
     apart = fig5.apart(TRAINING.task, 256)
     np.testing.assert_allclose(np.diag(apart), 0, atol=1e-5)
@@ -72,7 +124,7 @@ def test_references_are_apart():
 
 
 def test_paper_presets_have_the_published_setting():
-    for name in ("fig1", "fig3", "fig4", "fig5", "fig6", "fig8", "fig13", "fig18"):
+    for name in (f"fig{n}" for n in range(1, 20) if n != 10):
         figure = FIGURES[f"yuksel2026/{name}"]
         assert figure.runs is not None
         for run in figure.runs(figure.presets["paper"]):
@@ -82,3 +134,12 @@ def test_paper_presets_have_the_published_setting():
             assert isinstance(config.task, MarkovChain)
             assert (config.task.vocabulary, config.task.generated) == (50, 20)
         assert len({run.seed for run in figure.runs(figure.presets["paper"])}) == 5
+
+
+def test_the_campaign_trains_all_figures_and_maps_need_no_runs_of_their_own():
+    campaign = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "chains.py"))
+    wanted = {id for id, figure in FIGURES.items() if id.startswith("yuksel2026/") and figure.runs}
+    assert {f"yuksel2026/{name}" for name in campaign["ORDER"]} == wanted
+    runs = {name: {run.identity for run in part} for name, part in campaign["stages"](campaign["ORDER"]).items()}
+    trained = set().union(*(runs[name] for name in campaign["CURVES"]))
+    assert all(runs[name] <= trained for name in campaign["MAPS"])

@@ -32,12 +32,13 @@ class Training:
     steps: int = 2000
     tests: int = 3000
     seeds: int = 5
+    windows: tuple[int, ...] | None = None
+    """How many tokens the predictors of restricted context see that runs are compared with, if with any."""
 
     def config(self, model: ChainModel) -> Config:
         """No threshold is reached: all steps are trained."""
-        return Config(
-            self.task, model, self.optimizer, self.batch, "fp32", self.steps, 0.0, tests=self.tests, samples=self.samples
-        )
+        more: dict[str, Any] = {"tests": self.tests, "samples": self.samples, "windows": self.windows}
+        return Config(self.task, model, self.optimizer, self.batch, "fp32", self.steps, 0.0, **more)
 
     def minimal(self, **options: Any) -> MinimalAttention:
         return MinimalAttention(self.task.length - 1, self.task.vocabulary, **options)
@@ -62,7 +63,7 @@ def smoke(groups: Groups = TWO, **changes: Any) -> Training:
 
 
 LAPTOP = "16 tokens, 12 of them generated a sequence, batches of 256 of fresh data, 2 seeds"
-SMOKE = "two groups of one position, 5 tokens, batches of 32, at most 60 steps"
+SMOKE = "two groups of one or two positions, 5 tokens, batches of 32, at most 60 steps"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +93,10 @@ class Seen:
         """And by group: (evaluation, head, group)."""
         return group_mass(self.heads(curve), self.groups.members)
 
+    def covered(self, curve: dict[str, np.ndarray]) -> np.ndarray:
+        """The attention of each head within the window of the chain at the end: (head,)."""
+        return self.heads(curve)[-1].sum(-1)
+
     def division(self, curve: dict[str, np.ndarray]) -> Division:
         return division(self.mass(curve), np.array(self.groups.spans, float))
 
@@ -114,6 +119,11 @@ class Seen:
     def last(self) -> np.ndarray:
         """KL from each reference at the end, mean over seeds."""
         return np.mean([curve["divergences"][-1] for curve in self.curves], 0)
+
+    @property
+    def nearest(self) -> np.ndarray:
+        """The step at which the KL from each reference is least: (run, reference)."""
+        return np.array([curve["step"][curve["divergences"].argmin(0)] for curve in self.curves])
 
     @property
     def plateaus(self) -> list[float]:

@@ -1,20 +1,24 @@
 """The figures that show the stages of one setting: KLs from the references over training, and where the heads look."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, cast
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
+from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import ScaledTranslation
 
-from ..._style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, WIDTH, key, panel
+from ..._style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, WIDTH, over, panel
 from ...engine import Run
 from ...models import ChainModel
 from ...studies import provenance_of
+from ...tasks import Groups
 from .._figure import Check, Figure, Outcome, Preset
 from .._work import Work
 from ._chains import LAPTOP, SMOKE, Seen, Training, table, watch, weight
+from ._stage_checks import NOTHING, Printed, checks_of
 
 COLOURS = (BLUE, ORANGE, GREEN, PINK)
 
@@ -25,16 +29,6 @@ class Settings:
     model: ChainModel
 
 
-@dataclasses.dataclass(frozen=True)
-class Printed:
-    """What the paper's figure shows, read off its plot (one seed)."""
-
-    boundaries: tuple[float, ...] = ()
-    last: tuple[float, ...] = ()
-    plateaus: tuple[float, ...] = ()
-
-
-NOTHING = Printed()
 Checks = Callable[[Seen], list[Check]]
 
 
@@ -46,7 +40,7 @@ def stage_figure(
     printed: Printed = NOTHING,
     more: Checks = lambda seen: [],
     laptop: str = LAPTOP,
-    heads_meet: bool = True,
+    one_layer: bool = True,
 ) -> Figure:
     """A figure of the stages of one setting.
 
@@ -54,7 +48,8 @@ def stage_figure(
 
     - `printed`: the published numbers that are known.
     - `more`: checks of this figure alone.
-    - `heads_meet`: whether all heads at once are to look at the strongest group first.
+    - `one_layer`: whether heads are to be held against the groups; of more layers, one may look at what
+      another gathered.
     """
 
     def make(settings: Settings, work: Work) -> Outcome:
@@ -62,7 +57,7 @@ def stage_figure(
         return Outcome(
             tables={"curves": table(seen.results)},
             plot=draw(seen, settings),
-            checks=checks_of(seen, printed, heads_meet) + more(seen),
+            checks=checks_of(seen, printed, one_layer) + more(seen),
             precision="fp32",
             device=provenance_of({"all": seen.results}),
         )
@@ -75,55 +70,6 @@ def runs(settings: Settings) -> list[Run]:
     return settings.training.runs(settings.model)
 
 
-def checks_of(seen: Seen, printed: Printed, heads_meet: bool) -> list[Check]:
-    count, seeds = seen.groups.count, len(seen.results)
-    whole = sum(len(run) == count for run in seen.stages)
-    steps = [float(x) for b in seen.boundaries for x in (b.step, b.low, b.high)]
-    wanted = [group + 1 for group in seen.groups.ranking]
-    right = [run[: len(wanted)] == wanted for run in seen.order()]
-    between = [b.step for b in seen.boundaries]
-    as_printed = len(between) == count - 1
-    if printed.boundaries:
-        as_printed = len(between) == len(printed.boundaries) and bool(
-            np.all(np.abs(np.log(np.divide(between, printed.boundaries))) < np.log(1.5))
-        )
-    found = [
-        Check(f"seeds that learn in {count} stages", whole, None, whole == seeds, f"all {seeds}"),
-        Check(
-            "ends of the plateaus, with 95% intervals over seeds",
-            steps,
-            list(printed.boundaries) or None,
-            as_printed,
-            "within a factor of 1.5: they are drawn by eye" if printed.boundaries else f"{count - 1} of them",
-        ),
-        Check(
-            "seeds in which some head has half of its attention on each group, the strongest group first",
-            sum(right),
-            "each stage corresponds to the acquisition of a sparse attention pattern",
-            all(right),
-        ),
-        Check(
-            "seeds at whose end each group has a head of its own, the one that looks at it most",
-            seen.owners,
-            "cooperative: heads specialize in distinct patterns",
-            seen.owners == seeds,
-        ),
-    ]
-    if heads_meet:
-        words = "competitive: heads converge on the most statistically dominant pattern"
-        name = "attention that all heads at once have on the strongest group before the second drop, least over seeds"
-        found.append(Check(name, seen.together, words, seen.together > 0.5))
-    if len(printed.last) == count:
-        ours = seen.last
-        close = bool(np.all(np.abs(ours - printed.last) < 0.1 + 0.1 * np.array(printed.last)))
-        found.append(Check("KL from A_1, ... and the teacher at the end", ours.tolist(), list(printed.last), close))
-    if printed.plateaus:
-        levels = np.array(seen.plateaus)
-        close = len(levels) == len(printed.plateaus) and bool(np.allclose(levels, printed.plateaus, rtol=0.25))
-        found.append(Check("KL from the teacher on the plateaus", levels.tolist(), list(printed.plateaus), close))
-    return found
-
-
 def draw(seen: Seen, settings: Settings) -> Plot:
     """Above: KLs over training, and each head's attention by group; below: attention by head and lag at four moments."""
     first = seen.curves[0]
@@ -131,15 +77,19 @@ def draw(seen: Seen, settings: Settings) -> Plot:
     plot = Plot(figsize=(WIDTH, 4.4 if heads <= 4 else 5.4), layout="constrained")
     parts: Any = plot.subfigures(2, 1, height_ratios=(2.6, 0.9 + 0.12 * heads))
     top, bottom = parts
-    left, right = top.subfigures(1, 2)
-    divergences(left.subplots(), seen)
+    windows = settings.training.windows
+    left, right = top.subfigures(1, 2, width_ratios=(1.9, 1) if windows else (1, 1))
+    panels = left.subplots(1, 2 if windows else 1, sharey=True, squeeze=False)[0]
+    divergences(panels[0], seen, narrow=windows is not None)
+    if windows:
+        restricted(panels[1], seen, windows)
     columns = right.subplots(heads, 1, sharex=True, squeeze=False)[:, 0]
-    order = np.argsort(seen.mass(first)[-1].argmax(-1), kind="stable")
+    order = np.lexsort((seen.mass(first)[-1].argmax(-1), np.arange(heads) // settings.model.heads))  # by layer, then by group
     for i, (axes, k) in enumerate(zip(columns, order, strict=True)):
         masses(axes, seen, int(k))
         axes.set_ylabel(_name(int(k), settings.model), rotation=0, ha="right", va="center")
         if i == 0:
-            panel(axes, "b", "attention on each group, stacked")
+            panel(axes, "c" if windows else "b", "attention on each group")
     columns[-1].set_xlabel("step")
     moments = moments_of(seen)
     for axes, (at, title) in zip(bottom.subplots(1, len(moments)), moments, strict=True):
@@ -147,7 +97,8 @@ def draw(seen: Seen, settings: Settings) -> Plot:
         axes.set_title(title, fontsize=7.5)
     bottom.axes[0].set_ylabel("head")
     bottom.axes[0].set_yticks(range(heads), [f"{_name(int(k), settings.model)}" for k in order], fontsize=6)
-    bottom.suptitle("c  attention by head and lag", x=0.01, ha="left", fontsize=8.5, fontweight="bold")
+    words = "attention by head and lag: at the start, where plateaus end (dotted above), at the end"
+    bottom.suptitle(f"{'d' if windows else 'c'}  {words}", x=0.01, ha="left", fontsize=8.5, fontweight="bold")
     return plot
 
 
@@ -155,19 +106,33 @@ def _name(k: int, model: Any) -> str:
     return f"{k + 1}" if model.layers == 1 else f"{k // model.heads + 1}.{k % model.heads + 1}"
 
 
-def divergences(axes: Axes, seen: Seen) -> None:
+def divergences(axes: Axes, seen: Seen, letter: str = "a", what: str = "", narrow: bool = False) -> None:
     count = seen.groups.count
+    colours = [COLOURS[group % len(COLOURS)] for group in seen.groups.ranking]  # a reference has that of the group it adds
     for i, curve in enumerate(seen.curves):
-        for j, colour in zip(range(count), COLOURS, strict=False):
+        for j, colour in enumerate(colours):
             axes.plot(curve["step"][1:], curve["divergences"][1:, j], color=colour, **weight(i))
     for drop in seen.stages[0][1:] if seen.stages else ():
         axes.axvline(drop.onset, color=BLACK, lw=0.7, ls=":")
     axes.set(xscale="log", xlabel="step", ylabel="KL(reference ‖ student)", ylim=(0, None))
     words = ["teacher" if k == count else ("$A_1$" if k == 1 else f"$A_{{1:{k}}}$") for k in range(1, count + 1)]
-    entries = [(word, {"color": colour}) for word, colour in zip(words, COLOURS, strict=False)]
-    key(axes, [*entries, ("plateau ends (first seed)", {"color": BLACK, "lw": 0.7, "ls": ":"})], loc="lower left")
+    entries = [(word, {"color": colour}) for word, colour in zip(words, colours, strict=True)]
+    dotted = [("plateau ends (seed 0)", {"color": BLACK, "lw": 0.7, "ls": ":"})]
+    over(axes, entries if narrow else [*entries, *dotted])
     seeds = len(seen.results)
-    panel(axes, "a", f"KL from the references, {seeds} seed{'s' if seeds > 1 else ''}")
+    axes.set_title(f"{letter}  {what}KL from references, {seeds} seed{'s' if seeds > 1 else ''}", pad=17)
+
+
+def restricted(axes: Axes, seen: Seen, windows: Sequence[int]) -> None:
+    """KL from the trained predictors of restricted context."""
+    for i, curve in enumerate(seen.curves):
+        for j, colour in enumerate(COLOURS[: len(windows)]):
+            axes.plot(curve["step"][1:], curve["restricted"][1:, j], color=colour, **weight(i))
+    for drop in seen.stages[0][1:]:
+        axes.axvline(drop.onset, color=BLACK, lw=0.7, ls=":")
+    axes.set(xscale="log", xlabel="step")
+    over(axes, [(f"$c$ = {c}", {"color": colour}) for c, colour in zip(windows, COLOURS, strict=False)])
+    axes.set_title("b  students that see $c$ tokens", pad=17)
 
 
 def masses(axes: Axes, seen: Seen, k: int) -> None:
@@ -187,23 +152,38 @@ def masses(axes: Axes, seen: Seen, k: int) -> None:
 
 
 def moments_of(seen: Seen) -> list[tuple[int, str]]:
-    """The start, the end of each plateau of the first seed, and the end; without plateaus, evenly in log step."""
+    """The start, the end of each plateau of the first seed, and the end; with fewer than two plateaus, some between."""
     step = seen.steps
-    drops = seen.stages[0][1:] if seen.stages else []
-    onsets = [drop.onset for drop in drops] or np.geomspace(step[1], step[-1], 4)[1:-1]
+    onsets = [drop.onset for drop in seen.stages[0][1:]]
+    if len(onsets) < 2:
+        onsets += np.geomspace(onsets[0] if onsets else step[1], step[-1], 4 - len(onsets))[1:-1].tolist()
     within = [int(np.searchsorted(step, onset)) for onset in onsets]
     at = sorted({0, *within, len(step) - 1})
     return [(i, f"step {step[i]}") for i in at]
 
 
+def brackets(axes: Axes, groups: Groups, side: Literal["above", "below", "left"]) -> None:
+    """The lags of each group, as a bar in its colour along one side of a panel; where groups overlap, bars lie side by side."""
+    rows = 1 if groups.disjoint else 2
+    for j, (start, span) in enumerate(zip(groups.starts, groups.spans, strict=True)):
+        away = 3 + 3 * (j % rows)  # points
+        ends = (start - 0.42, start + span - 0.58)
+        along = axes.get_xaxis_transform() if side != "left" else axes.get_yaxis_transform()
+        shift = {"above": (0, away), "below": (0, -away), "left": (-away, 0)}[side]
+        place = along + ScaledTranslation(shift[0] / 72, shift[1] / 72, cast(Any, axes.figure).dpi_scale_trans)
+        edge = [1.0 if side == "above" else 0.0] * 2
+        x, y = (edge, ends) if side == "left" else (ends, edge)
+        axes.plot(x, y, color=COLOURS[j % 4], lw=2.2, clip_on=False, transform=place, solid_capstyle="butt", zorder=5)
+
+
 def snapshot(axes: Axes, seen: Seen, order: np.ndarray, at: int) -> None:
     maps = seen.heads(seen.curves[0])[at][order]
-    axes.imshow(maps, vmin=0, vmax=max(0.5, float(maps.max())), cmap="Greys", aspect="auto", interpolation="nearest")
-    if seen.groups.disjoint:
-        for start, colour, span in zip(seen.groups.starts, COLOURS, seen.groups.spans, strict=False):
-            axes.plot([start - 0.45, start + span - 0.55], [-0.62, -0.62], color=colour, lw=2.5, clip_on=False)
+    most = max(0.3, float(seen.heads(seen.curves[0]).max()))
+    axes.imshow(maps, vmin=0, vmax=most, cmap="Greys", aspect="auto", interpolation="nearest")
+    brackets(axes, seen.groups, "above")
     axes.set(xlabel="lag", yticks=[], ylim=(len(maps) - 0.5, -0.5))
     axes.grid(visible=False)
     axes.tick_params(length=0)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     for spine in axes.spines.values():
         spine.set_color(GREY)

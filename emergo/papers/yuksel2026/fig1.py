@@ -2,7 +2,8 @@
 
 from ...tasks import Groups
 from ._chains import Training, laptop, smoke
-from ._stage_figure import Printed, Settings, stage_figure
+from ._stage_checks import Printed
+from ._stage_figure import Settings, stage_figure
 
 PAPER, SMALL, TINY = Training(), laptop(Groups()), smoke()
 FIGURE = stage_figure(

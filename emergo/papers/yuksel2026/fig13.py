@@ -1,4 +1,4 @@
-"""Figures 13 and 14: with unequal weights within a group, attention follows them."""
+"""Figure 13: with unequal weights within a group, attention follows them."""
 
 import dataclasses
 
@@ -30,7 +30,7 @@ PAPER, SMALL = Training(MarkovChain(UNEQUAL)), laptop(UNEQUAL)
 TINY = smoke(dataclasses.replace(TWO, spans=(2, 2), weights=((0.7, 0.3),) * 2))
 FIGURE = stage_figure(
     "yuksel2026/fig13",
-    "with unequal weights within a group, attention follows them (Figs. 13 and 14)",
+    "with unequal weights within a group, attention follows them",
     presets={
         "paper": Settings(PAPER, PAPER.minimal()),
         "laptop": Settings(SMALL, SMALL.minimal()),

@@ -1,11 +1,12 @@
-"""Figures 18 and 19: the same stages with SGD, slower."""
+"""Figure 18: the same stages with SGD, slower."""
 
 import dataclasses
 
 from ...engine import Optimizer
 from ...tasks import Groups, MarkovChain
 from ._chains import LAPTOP, Training, laptop, smoke
-from ._stage_figure import Printed, Settings, stage_figure
+from ._stage_checks import Printed
+from ._stage_figure import Settings, stage_figure
 
 SGD, CLEAR = Optimizer("sgd", 0.2, 0.9, clip=1.0), Groups(importance=2.0)
 PAPER = Training(MarkovChain(CLEAR), SGD, steps=10_000)
@@ -13,7 +14,7 @@ SMALL = laptop(CLEAR, optimizer=dataclasses.replace(SGD, learning_rate=4.0), ste
 TINY = smoke(optimizer=SGD)
 FIGURE = stage_figure(
     "yuksel2026/fig18",
-    "SGD learns the chain in the same stages, slower (Figs. 18 and 19)",
+    "SGD learns the chain in the same stages, slower",
     presets={
         "paper": Settings(PAPER, PAPER.minimal()),
         "laptop": Settings(SMALL, SMALL.minimal(scale=1e-4)),

@@ -1,9 +1,10 @@
-"""Figures 6 and 7: the minimal attention on fresh data in every step: the stages of Fig. 1 without overfitting."""
+"""Figure 6: the minimal attention on fresh data in every step: the stages of Fig. 1 without overfitting."""
 
 from ...tasks import Groups
 from .._figure import Check
 from ._chains import Seen, Training, laptop, smoke
-from ._stage_figure import Printed, Settings, stage_figure
+from ._stage_checks import Printed
+from ._stage_figure import Settings, stage_figure
 
 
 def overfitting(seen: Seen) -> list[Check]:
@@ -15,7 +16,7 @@ def overfitting(seen: Seen) -> list[Check]:
 PAPER, SMALL, TINY = Training(samples=None), laptop(Groups()), smoke()
 FIGURE = stage_figure(
     "yuksel2026/fig6",
-    "the minimal attention on fresh data in every step: the same stages, without overfitting (Figs. 6 and 7)",
+    "the minimal attention on fresh data in every step: the same stages, without overfitting",
     presets={
         "paper": Settings(PAPER, PAPER.minimal()),
         "laptop": Settings(SMALL, SMALL.minimal()),

@@ -1,17 +1,18 @@
-"""Figures 8 and 9: with the far group strongest, the far group is learned first."""
+"""Figure 8: with the far group strongest, the far group is learned first."""
 
 import dataclasses
 
 from ...tasks import Groups, MarkovChain
 from ._chains import FULL, LAPTOP, TWO, Training, laptop, smoke
-from ._stage_figure import Printed, Settings, stage_figure
+from ._stage_checks import Printed
+from ._stage_figure import Settings, stage_figure
 
 PAPER = Training(MarkovChain(Groups((2, 4, 8), strongest="far")), FULL)
 SMALL = laptop(Groups(strongest="far"))
 TINY = smoke(dataclasses.replace(TWO, strongest="far"))
 FIGURE = stage_figure(
     "yuksel2026/fig8",
-    "with the far group strongest, the far group is learned first (Figs. 8 and 9)",
+    "with the far group strongest, the far group is learned first",
     presets={
         "paper": Settings(PAPER, PAPER.full()),
         "laptop": Settings(SMALL, SMALL.minimal()),

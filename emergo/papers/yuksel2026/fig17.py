@@ -1,0 +1,13 @@
+"""Figure 17: where four heads look when three groups overlap."""
+
+from . import fig15
+from ._map_figure import map_figure
+
+FIGURE = map_figure(
+    "yuksel2026/fig17",
+    "where four heads look when three groups overlap",
+    fig15.FIGURE,
+    fig15.sharing,
+    lambda both: both.part(1),
+    own=False,
+)

@@ -1,8 +1,8 @@
 """One transition, two papers: the plateau of a single location is the first stage of several heads; what rules the second.
 
 The two theories meet in one flow (`docs/theory.md`, "Where the two papers meet"): B copies are a group of n positions, T is T,
-and the signal is m, in the first paper √d in a time unit of d. A stage is dated by attention: some head has half of its weight
-on the group.
+and the signal is m, in the first paper √d in a time unit of d. A stage of the flow is dated by half of its drop of the loss,
+one of a trained model, whose levels have no closed form, by half of some head's weight on the group.
 """
 
 import dataclasses
@@ -37,6 +37,8 @@ TERMS = {1: ("length", "span", "importance"), 2: ("length", "span", "gap")}
 """Of the laws of the two stages; gap is m² - 1, the lead of group 1 in n m² over group 2."""
 SINGLE = {"length": 1.0, "span": -0.5, "importance": -1.0}
 """Exponents of the plateau in zucchet2025's task, in the flow of its model: √(π/2) T/(√n m)."""
+FAR = {"logit": 2.5, "preconditioned": 8.0}
+"""How far to look for the second stage, in units of its leading order, which log(1/s) approaches slowly."""
 PRINTED = {"length": fig3.LAW.exponents["length"], "span": fig3.LAW.exponents["burst"]}
 """Of its Transformers (its Fig. 3)."""
 
@@ -81,7 +83,7 @@ class Star:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    flows: Star = Star(Cell(64, 2, 1.7), (16, 32, 64, 128), (1, 2, 4, 8), (1.3, 1.7, 2.2, 3.0))
+    flows: Star = Star(Cell(64, 2, 1.7), (16, 32, 64, 128), (1, 2, 4), (1.3, 1.7, 2.2, 2.6))
     trained: Star = Star(Cell(16, 2, 1.7), (8, 16, 32, 64), (1, 2, 4), (1.3, 1.7, 2.2, 2.8))
     optimizers: tuple[Optimizer, ...] = (Optimizer("sgd", 100.0), Optimizer("adamw", 0.08, clip=1.0))
     heads: int = 2
@@ -135,38 +137,39 @@ def make(settings: Settings, work: Work) -> Outcome:
     )
 
 
-def dated(steps: np.ndarray, attention: np.ndarray, groups: Groups) -> list[dict[str, Any]]:
-    """When some head has half of its weight on group 1, and on group 2: a row a stage. Attention: (time, head, position)."""
-    most = group_mass(attention, groups.members).max(1)
-    times = [emergence(steps, most[:, j], 0.5, "above") for j in range(2)]
-    return [{"stage": j + 1, "time": t.time, "censored": t.censored, "state": t.state} for j, t in enumerate(times)]
-
-
 def flow_rows(flow: incremental.Flow, settings: Settings) -> list[dict[str, Any]]:
+    """When the loss has done half of each drop, and when the closed forms say."""
     rows = []
     for cell in settings.flows.cells:
         first = incremental.first_stage(cell.groups, cell.length, settings.heads, flow)
         second = incremental.escape_factor(cell.groups, cell.length, settings.heads, flow) * np.log(settings.flow_scale) ** 2
-        times = np.append(0, np.geomspace(0.05 * first, 3 * (first + second), settings.points))
+        times = np.append(0, np.geomspace(0.05 * first, 5 * first + FAR[flow] * second, settings.points))
         path = incremental.trajectory(
             cell.groups, times, settings.heads, cell.length, flow, settings.flow_scale, np.arange(settings.seeds)
         )
-        for seed, seen in enumerate(path.attention):
-            common = cell.columns | {"part": flow, "seed": seed}
-            both = zip(dated(times, seen, cell.groups), (first, second), strict=True)
-            rows += [common | row | {"derived": value} for row, value in both]
+        found = incremental.stage_times(path, incremental.plateaus(cell.groups, settings.heads))
+        for seed, stages in enumerate(found):
+            for stage, (time, derived) in enumerate(zip(stages, (first, second), strict=True), 1):
+                late = bool(np.isnan(time))
+                row = {"part": flow, "seed": seed, "stage": stage, "time": times[-1] if late else time, "censored": late}
+                rows.append(cell.columns | row | {"state": "censored" if late else "reached", "derived": derived})
     return rows
 
 
 def trained_rows(name: str, result: Result, settings: Settings) -> list[dict[str, Any]]:
+    """When some head has half of its weight on the group."""
     task = result.run.config.task
     assert isinstance(task, MarkovChain)
     assert result.curves is not None
     cell = Cell(task.given, task.groups.spans[0], task.groups.importance)
-    common = cell.columns | {"part": name, "seed": result.run.seed}
     first = derived_first(result.run.config, result.run.seed, settings.sequences) if name == "sgd" else np.nan
-    rows = dated(result.curves["step"], result.curves["lags"][:, 0], cell.groups)
-    return [common | row | {"derived": value} for row, value in zip(rows, (first, np.nan), strict=True)]
+    most = group_mass(result.curves["lags"][:, 0], cell.groups.members).max(1)
+    rows = []
+    for stage, derived in ((1, first), (2, np.nan)):
+        found = emergence(result.curves["step"], most[:, stage - 1], 0.5, "above")
+        row = {"part": name, "seed": result.run.seed, "stage": stage, "time": found.time, "censored": found.censored}
+        rows.append(cell.columns | row | {"state": found.state, "derived": derived})
+    return rows
 
 
 @functools.lru_cache(maxsize=1024)
@@ -201,18 +204,19 @@ def law_of(table: pd.DataFrame, part: str, stage: int, y: str = "time") -> Law |
 def meeting(settings: Settings, dim: int = 16, copies: int = 4) -> list[Check]:
     """The single location as one head and one group: the same loss for one copy, the same plateau for several."""
     T = settings.flows.base.length
-    times = np.linspace(0, 2.5 * float(theory.predicted_plateau(theory.cells(T, dim), "exact")), 400)
-    apart, taken = 0.0, []
-    for n in (1, copies):
-        cell = theory.cells(T, dim, n)
-        single = theory.trajectory(cell, times, "exact")
+
+    def both(T: int, n: int) -> tuple[float, float]:
+        """The largest difference of the losses, over their start; the ratio of the times of half attention."""
+        times = np.linspace(0, 2.5 * float(theory.predicted_plateau(theory.cells(T, dim, n), "exact")), 400)
+        single = theory.trajectory(theory.cells(T, dim, n), times, "exact")
         group = Groups((n,), weights=((float(np.sqrt(dim)),) * n,))
         heads = incremental.trajectory(group, times / dim, 1, T, scale=0.0)
-        if n == 1:
-            apart = float(np.max(np.abs(single.loss - heads.loss / dim)) / single.loss[0])
-        mass = heads.attention[:, 0, :n].sum(-1)
-        taken = [emergence(times, a, 0.5, "above").time for a in (mass, single.attention)]
-    ratio = taken[0] / taken[1]
+        taken = [emergence(times, a, 0.5, "above").time for a in (heads.attention[:, 0, :n].sum(-1), single.attention)]
+        return float(np.max(np.abs(single.loss - heads.loss / dim)) / single.loss[0]), taken[0] / taken[1]
+
+    apart, _ = both(T, 1)
+    ratios = [both(length, copies)[1] for length in (T, 4 * T)]
+    near, far = (abs(ratio - 1) for ratio in ratios)
     return [
         Check(
             f"single location (T = {T}, d = {dim}) and one head with n = 1, m = √d: largest difference of the loss",
@@ -222,45 +226,29 @@ def meeting(settings: Settings, dim: int = 16, copies: int = 4) -> list[Check]:
             "0: one flow in two notations, time in units of d",
         ),
         Check(
-            f"the same with {copies} copies: time of half attention, one head over single location",
-            ratio,
+            f"the same with {copies} copies: time of half attention, one head over single location, at T and 4T",
+            ratios,
             None,
-            abs(ratio - 1) < copies / T,
-            f"1 to leading order in B/T = {copies / T:g}",
+            far < 0.7 * near and far < 0.1,
+            "1 where T is much larger than B: within 10%, and nearer, at 4T",
         ),
     ]
 
 
 def checks_of(table: pd.DataFrame, laws: dict[Any, Law | None], derived: dict[Any, Law | None]) -> list[Check]:
-    checks = []
-    for (part, stage), law in laws.items():
-        expected = derived[part, stage]
-        if law is None or expected is None:
-            continue
-        off = {n: law.exponents[n] - expected.exponents[n] for n in law.exponents}
-        slack = {n: max(0.15, float(np.ptp(law.ci95[n])) / 2) for n in law.exponents}
-        worst = max(off, key=lambda n: abs(off[n]) / slack[n])
-        checks.append(
-            Check(
-                f"stage {stage}, {NAMES[part]}: exponents less the derived ones",
-                off,
-                None,
-                bool(abs(off[worst]) <= slack[worst]),
-                "0 within 0.15 or the 95% half-width",
-            )
-        )
+    checks = [exponent_check(part, laws[part, 1], derived[part, 1]) for part in (*FLOWS, "sgd") if (part, 1) in laws]
+    checks += [nearer_check(part, laws[part, 2], [derived[flow, 2] for flow in FLOWS]) for part in FLOWS]
     seen = table[(table["part"] == "sgd") & (table["stage"] == 1) & ~table["censored"].astype(bool)]
-    if len(seen):
-        level = float(np.exp(np.log(seen["time"] / seen["derived"]).mean()))
-        checks.append(
-            Check(
-                "stage 1, trained, SGD: steps over those derived without a fit, geometric mean",
-                level,
-                None,
-                1 / 1.5 < level < 1.5,
-                "1 within a factor of 1.5",
-            )
+    level = float(np.exp(np.log(seen["time"] / seen["derived"]).mean()))
+    checks.append(
+        Check(
+            "stage 1, trained, SGD: steps over those derived without a fit, geometric mean",
+            level,
+            None,
+            1 / 1.5 < level < 1.5,
+            "1 within a factor of 1.5",
         )
+    )
     for part in [p for p in ("sgd", "adamw") if laws.get((p, 2))]:
         one, two = laws[part, 1], laws[part, 2]
         assert one is not None
@@ -278,6 +266,39 @@ def checks_of(table: pd.DataFrame, laws: dict[Any, Law | None], derived: dict[An
     return checks
 
 
+def exponent_check(part: str, law: Law | None, expected: Law | None) -> Check:
+    """The first stage: exponents as derived."""
+    assert law is not None
+    assert expected is not None
+    off = {n: law.exponents[n] - expected.exponents[n] for n in law.exponents}
+    least = 0.15 if part in FLOWS else 0.25  # the signal of group 1 is derived as if group 2 were not there
+    within = {n: max(least, float(np.ptp(law.ci95[n])) / 2) for n in law.exponents}
+    holds = all(abs(off[n]) <= within[n] for n in off)
+    return Check(
+        f"stage 1, {NAMES[part]}: exponents less the derived ones",
+        off,
+        None,
+        holds,
+        f"0 within {least} or half of the interval",
+    )
+
+
+def nearer_check(part: str, law: Law | None, expected: Sequence[Law | None]) -> Check:
+    """The second stage, derived to leading order in log(1/s): exponents nearer to their own flow than to the other."""
+    assert law is not None
+    own, other = (e.exponents for e in (expected if part == FLOWS[0] else expected[::-1]) if e is not None)
+    names = ("length", "span")
+    holds = all(abs(law.exponents[n] - own[n]) < abs(law.exponents[n] - other[n]) for n in names)
+    shown = {n: [law.exponents[n], own[n], other[n]] for n in names}
+    return Check(
+        f"stage 2, {NAMES[part]}: exponents of T and n, derived, derived for the other flow",
+        shown,
+        None,
+        holds,
+        "nearer to their own",
+    )
+
+
 def draw(table: pd.DataFrame, laws: dict[Any, Law | None], derived: dict[Any, Law | None], settings: Settings) -> Plot:
     plot = Plot(figsize=(WIDTH, 7.4), layout="constrained")
     grid: Any = plot.subplots(3, 3, height_ratios=(1, 1, 1.15), gridspec_kw={"wspace": 0.04})
@@ -288,11 +309,15 @@ def draw(table: pd.DataFrame, laws: dict[Any, Law | None], derived: dict[Any, La
         exponents(bottom, laws, derived, axis, trained)
     for row, label in ((grid[0], "flow time of the stage"), (grid[1], "step of the stage")):
         row[0].set_ylabel(label)
-        low, high = min(a.get_ylim()[0] for a in row), max(a.get_ylim()[1] for a in row)
+        low, high = min(a.get_ylim()[0] for a in row), 6 * max(a.get_ylim()[1] for a in row)  # room for the legends
         for axes in row:
             axes.set_ylim(low, high)
             axes.tick_params(labelleft=axes is row[0])
-    words = ("a  flow, integrated (dots) and derived (lines)", "b  trained", "c  exponents: measured (dots), derived (bars)")
+    words = (
+        "a  flow, integrated (dots) and derived (lines)",
+        "b  trained (dots) and derived without a fit (line)",
+        "c  exponents: measured (dots), derived (bars)",
+    )
     for axes, text in zip(grid[:, 0], words, strict=True):
         axes.set_title(text)
     marks = [
@@ -333,39 +358,38 @@ def exponents(
         name = TERMS[stage][list(AXES).index(axis)]
         expected = derived[part, stage]
         rows.append((NAMES[part], COLOURS[part], laws[part, stage], expected and expected.exponents[name], None))
-    heights, labels = [], []
+    half = 2 + len(places) // 2
+    heights, labels = [1.0, -half - 0.4], ["stage 1: group 1 found", "stage 2: heads part"]
     for i, (label, colour, law, bar, printed) in enumerate(rows):
-        second = i >= 2 + len(places) // 2
-        y = -i - 0.9 * second
+        stage = 2 if i >= half else 1
+        y = -i - 1.4 * (stage == 2)
         heights.append(y)
         labels.append(label)
         if bar is not None:
-            axes.plot([bar, bar], [y - 0.33, y + 0.33], color=colour, lw=2.2, solid_capstyle="butt", alpha=0.55)
+            axes.plot([bar, bar], [y - 0.36, y + 0.36], color=colour, lw=2.4, solid_capstyle="butt", alpha=0.5)
         if printed is not None:
             axes.plot(printed, y, "D", color=colour, ms=4)
         if law is not None:
-            name = TERMS[1 + second][list(AXES).index(axis)]
+            name = TERMS[stage][list(AXES).index(axis)]
             low, high = law.ci95[name]
-            look = {"marker": "s", "mfc": "white"} if second else {"marker": "o"}
+            look = {"marker": "s", "mfc": "white"} if stage == 2 else {"marker": "o", "mec": "white", "mew": 0.5}
             axes.plot([low, high], [y, y], color=colour, lw=1)
             axes.plot(law.exponents[name], y, color=colour, ms=4.5, **look)
-    between = (heights[1 + len(places) // 2] + heights[2 + len(places) // 2]) / 2
-    axes.axhline(between, color=GREY, lw=0.6)
     axes.axvline(0, color=GREY, lw=0.6)
     axes.set_yticks(heights, labels if axis == "length" else [])
-    axes.set_ylim(heights[-1] - 0.7, 0.7)
+    for label in axes.get_yticklabels()[:2]:
+        label.set_fontweight("bold")
+    axes.set_ylim(min(heights) - 0.7, 1.5)
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
-    words = {"length": "exponent of $T$", "span": "exponent of $n$", "importance": "exponent of $m$; below: of $m^2 - 1$"}
+    words = {"length": "exponent of $T$", "span": "exponent of $n$", "importance": "exponent of $m$ (stage 2: $m^2 - 1$)"}
     axes.set_xlabel(words[axis])
-    axes.text(0.98, 0.985, "stage 1", transform=axes.transAxes, ha="right", va="top", fontsize=6.5, color=GREY)
-    axes.text(0.98, 0.015, "stage 2", transform=axes.transAxes, ha="right", va="bottom", fontsize=6.5, color=GREY)
 
 
 SGD = Optimizer("sgd", 30.0)
 FIGURE = Figure(
     id="emergo/stages",
-    shows="a single location's plateau is the first stage of several heads; T, group size and importance rule the second otherwise",
+    shows="a single location's plateau is the first stage of several heads; the second depends on T, n and m otherwise",
     presets={
         "paper": Settings(),
         "laptop": Settings(
@@ -373,7 +397,7 @@ FIGURE = Figure(
             optimizers=(SGD,),
             seeds=3,
             vocabulary=16,
-            batch=256,
+            batch=128,
             steps=2500,
             tests=256,
             sequences=1 << 14,
@@ -396,7 +420,7 @@ FIGURE = Figure(
     runs=runs,
     seconds={"paper": 40_000, "laptop": 90, "smoke": 40},
     shrunk={
-        "laptop": "SGD only, 16 tokens, batches of 256, T ≤ 32, n ≤ 3, 3 seeds",
+        "laptop": "SGD only, 16 tokens, batches of 128, T ≤ 32, n ≤ 3, 3 seeds",
         "smoke": "T ≤ 12, 5 tokens, batches of 32, at most 60 steps",
     },
 )

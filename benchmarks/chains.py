@@ -4,7 +4,7 @@
 
 Runs that results/ or STATE_FOLDER hold are not trained again; what is in training when the time is up goes on from there at
 the next call. Writes `yuksel2026.runs.parquet`, `yuksel2026.curves.parquet` (copy both to results/) and `chains.json`.
-FIGURE: `fig1 fig4 ...`, to train only those, in this order.
+FIGURE: `fig1 fig4 ... emergo/stages`, to train only those, in this order.
 """
 
 import json
@@ -21,14 +21,14 @@ from emergo.engine import Progress, Run
 from emergo.papers import FIGURES
 from emergo.studies import Store, read_records, record_tables, run_all
 
-ORDER = ("fig1", "fig4", "fig5", "fig3", "fig6", "fig8", "fig13", "fig18")
+ORDER = ("fig1", "fig4", "fig5", "fig3", "fig6", "fig8", "fig13", "fig18", "emergo/stages", "emergo/rounding")
 
 
 def stages(names: tuple[str, ...]) -> dict[str, list[Run]]:
     """The runs of each figure's paper preset."""
     found = {}
     for name in names:
-        figure = FIGURES[f"yuksel2026/{name}"]
+        figure = FIGURES[name if "/" in name else f"yuksel2026/{name}"]
         assert figure.runs is not None
         found[name] = list(figure.runs(figure.presets["paper"]))
     return found

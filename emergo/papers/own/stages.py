@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
 
 from ... import theory
+from ..._errors import InputError
 from ..._random import fold_in, raw
 from ..._style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, WIDTH, key
 from ...engine import Config, Optimizer, Run
@@ -197,7 +198,10 @@ def law_of(table: pd.DataFrame, part: str, stage: int, y: str = "time") -> Law |
         rows = rows.assign(censored=False, state="reached")
     if rows[y].isna().all():
         return None
-    law = fit_law(rows, y, TERMS[stage], what=f"stage {stage} of {part}")
+    try:
+        law = fit_law(rows, y, TERMS[stage], what=f"stage {stage} of {part}")
+    except InputError:  # too few runs came so far
+        return None
     return law.with_censored or law
 
 
@@ -236,8 +240,8 @@ def meeting(settings: Settings, dim: int = 16, copies: int = 4) -> list[Check]:
 
 
 def checks_of(table: pd.DataFrame, laws: dict[Any, Law | None], derived: dict[Any, Law | None]) -> list[Check]:
-    checks = [exponent_check(part, laws[part, 1], derived[part, 1]) for part in (*FLOWS, "sgd") if (part, 1) in laws]
-    checks += [nearer_check(part, laws[part, 2], [derived[flow, 2] for flow in FLOWS]) for part in FLOWS]
+    checks = [exponent_check(part, laws[part, 1], derived[part, 1]) for part in (*FLOWS, "sgd") if laws.get((part, 1))]
+    checks += [nearer_check(part, laws[part, 2], [derived[flow, 2] for flow in FLOWS]) for part in FLOWS if laws[part, 2]]
     seen = table[(table["part"] == "sgd") & (table["stage"] == 1) & ~table["censored"].astype(bool)]
     level = float(np.exp(np.log(seen["time"] / seen["derived"]).mean()))
     checks.append(
@@ -249,7 +253,7 @@ def checks_of(table: pd.DataFrame, laws: dict[Any, Law | None], derived: dict[An
             "1 within a factor of 1.5",
         )
     )
-    for part in [p for p in ("sgd", "adamw") if laws.get((p, 2))]:
+    for part in [p for p in ("sgd", "adamw") if laws.get((p, 1)) and laws.get((p, 2))]:
         one, two = laws[part, 1], laws[part, 2]
         assert one is not None
         assert two is not None

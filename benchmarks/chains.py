@@ -4,7 +4,7 @@
 
 Runs that results/ or STATE_FOLDER hold are not trained again; what is in training when the time is up goes on from there at
 the next call. Writes `yuksel2026.runs.parquet`, `yuksel2026.curves.parquet` (copy both to results/) and `chains.json`.
-FIGURE: `fig1 fig4 ...`, to train only those, in this order.
+FIGURE: `fig1 fig4 ... emergo/stages`, to train only those, in this order.
 """
 
 import json
@@ -24,14 +24,15 @@ from emergo.studies import Store, read_records, record_tables, run_all
 CURVES = ("fig1", "fig4", "fig5", "fig3", "fig6", "fig8", "fig13", "fig18", "fig15", "fig11", "fig12")
 MAPS = ("fig2", "fig7", "fig9", "fig14", "fig16", "fig17", "fig19")
 """These show the runs of figures of curves, and need none of their own."""
-ORDER = (*CURVES, *MAPS)
+OURS = ("emergo/stages", "emergo/rounding")
+ORDER = (*CURVES, *OURS, *MAPS)
 
 
 def stages(names: tuple[str, ...]) -> dict[str, list[Run]]:
     """The runs of each figure's paper preset."""
     found = {}
     for name in names:
-        figure = FIGURES[f"yuksel2026/{name}"]
+        figure = FIGURES[name if "/" in name else f"yuksel2026/{name}"]
         assert figure.runs is not None
         found[name] = list(figure.runs(figure.presets["paper"]))
     return found

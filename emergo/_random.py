@@ -46,11 +46,11 @@ def _unit(word: UInt32[Array, "..."]) -> Float[Array, "..."]:
     return (word >> 9).astype(jnp.float32) * 2.0**-23 + 2.0**-24
 
 
-@functools.partial(jax.jit, static_argnames=("rows", "columns", "first_column"))
-def uniform(key: Key, rows: int, columns: int, first_column: int = 0) -> Float[Array, "rows columns"]:
+@functools.partial(jax.jit, static_argnames=("rows", "columns"))
+def uniform(key: Key, rows: int, columns: int, first_column: int | Array = 0) -> Float[Array, "rows columns"]:
     """Uniform on (0, 1), one number a place."""
     high = jax.lax.broadcasted_iota(jnp.uint32, (rows, columns), 0)
-    low = jax.lax.broadcasted_iota(jnp.uint32, (rows, columns), 1) + jnp.uint32(first_column)
+    low = jax.lax.broadcasted_iota(jnp.uint32, (rows, columns), 1) + jnp.asarray(first_column).astype(jnp.uint32)
     return _unit(threefry(key, high, low)[0])
 
 

@@ -77,7 +77,7 @@ def probe(
 
 def _by_lag(task: MarkovChain, maps: Float[Array, "n layers heads length length"]) -> Float[Array, "layers heads window"]:
     """Attention to the token that lies 0, 1, ... before the query, mean over the positions that are compared."""
-    queries = jnp.arange(task.groups.window - 1, task.length - 1)
+    queries = jnp.arange(task.given - 1, task.length - 1)
     by_lag = [maps[..., queries, queries - lag].mean((0, -1)) for lag in range(task.groups.window)]
     return jnp.stack(by_lag, -1)
 

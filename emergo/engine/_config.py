@@ -16,7 +16,7 @@ from ..tasks import MarkovChain, Recall, SingleLocation, Task
 SEMANTICS = 1
 """Raised only when the same config and seed give other numbers than before."""
 
-Precision = Literal["fp32", "tf32", "bf16"]
+Precision = Literal["fp32", "tf32", "bf16", "fp64"]
 Method = Literal["adam", "adamw", "sgd"]
 
 
@@ -66,8 +66,9 @@ class Config:
 
     **Arguments:**
 
-    - `precision`: of matrix products: `"fp32"`, `"tf32"` (a GPU's) or `"bf16"`. Parameters and optimizer state are always
-      fp32. By default as [`emergo.engine.default_precision`][].
+    - `precision`: of matrix products: `"fp32"`, `"tf32"` (a GPU's) or `"bf16"`; parameters and optimizer state are fp32. For a
+      Markov chain `"fp32"`, or `"fp64"`: everything but the random draws in 64 bits, from the same start and on the same
+      teacher. By default as [`emergo.engine.default_precision`][].
     - `steps`: the most there may be. A run also ends when what tells that it has learned, its test loss, in recall its test
       accuracy, for a Markov chain its KL from the teacher, has come to `threshold`, after `beyond` times as many more steps.
     - `tests`: sequences of the fixed test set of a run.
@@ -76,7 +77,8 @@ class Config:
       from the same start, trained beforehand for as many steps, on fresh data.
 
     A Markov chain is learned by a [`emergo.models.MinimalAttention`][] or a [`emergo.models.ChainTransformer`][] that reads all
-    but the last token, in fp32 with products of highest precision: what tells heads apart may be as small as rounding errors.
+    but the last token, in fp32 with products of highest precision or in fp64: what tells heads apart may be as small as
+    rounding errors.
     """
 
     task: Task
@@ -108,6 +110,8 @@ class Config:
             raise InputError("position 'random' cannot be learned without the indicator feature; set indicator=True")
         if isinstance(task, MarkovChain):
             self._check_chain(task)
+        elif self.precision == "fp64":
+            raise InputError("precision fp64 belongs to MarkovChain; for this task choose fp32, tf32 or bf16")
         elif not isinstance(self.model, Transformer):
             raise InputError(f"{type(self.model).__name__} learns a MarkovChain; for this task choose a Transformer")
         elif self.samples is not None:
@@ -124,8 +128,8 @@ class Config:
                 f"the model must read {task.length - 1} positions of {task.vocabulary} tokens for this chain, "
                 f"got {model.length} of {model.vocabulary}"
             )
-        if self.precision != "fp32":
-            raise InputError(f"a MarkovChain is trained in precision fp32, got {self.precision!r}")
+        if self.precision not in ("fp32", "fp64"):
+            raise InputError(f"a MarkovChain is trained in precision fp32 or fp64, got {self.precision!r}")
         if self.windows is None:
             return
         whole = isinstance(self.windows, tuple) and all(isinstance(c, int) and not isinstance(c, bool) for c in self.windows)
@@ -141,8 +145,8 @@ class Config:
             kind = KINDS[type(getattr(self, part))]
             if kind:
                 made[part] = {"kind": kind} | made[part]
-        for place, name in ((made, "samples"), (made, "windows"), (made["optimizer"], "clip")):
-            if place[name] is None:
+        for place, name in ((made, "samples"), (made, "windows"), (made["optimizer"], "clip"), (made["task"], "prefix")):
+            if name in place and place[name] is None:
                 del place[name]
         return made
 
@@ -176,7 +180,7 @@ class Run:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-_ADDED = ("clip", "samples", "windows")
+_ADDED = ("clip", "samples", "windows", "prefix")
 """Fields that came later: None, their default, is left out, so that the runs from before keep their identity."""
 
 

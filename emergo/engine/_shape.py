@@ -121,6 +121,8 @@ def _start_chain(shape: Shape, model: Model, seed: Array, strengths: Array, scal
     truth = ChainTruth(strengths[:, None, None] * hull.truth(fold_in(key, 0)).maps)
     at = fold_in(key, 1)
     parameters = model.init(at, scale) if isinstance(model, MinimalAttention) else model.init(at)
+    if shape.precision == "fp64":  # the numbers of an fp32 run, as a start for 64 bits
+        truth, parameters, rate = jax.tree.map(lambda x: x.astype(jnp.float64), (truth, parameters, rate))
     memory, stream = transform(shape.optimizer).init(parameters), fold_in(key, 2)
     slot = Slot(parameters, memory, truth, hull.traits, rate, stream, fold_in(key, 3), jnp.int32(0), jnp.int32(-1))
     return slot._replace(dataset=shape.supply.dataset(hull, stream, truth))
@@ -156,6 +158,11 @@ def stacked(slot: Slot, windows: Sequence[int]) -> Restricted:
 def _traced(task: Task) -> Any:
     """The traits of a task as arrays."""
     return type(task.traits)(*(jnp.int32(t) if isinstance(t, int) else jnp.float32(t) for t in task.traits))
+
+
+def arithmetic(precision: Precision) -> contextlib.AbstractContextManager[None]:
+    """A context in which arrays have the bits that a precision asks for; everything of a run happens in it."""
+    return jax.enable_x64(True) if precision == "fp64" else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from .._errors import InputError
 from ._checkpoint import load_group, save_group
 from ._config import Run
 from ._group import Group, History
-from ._shape import Device, Shape, family
+from ._shape import Device, Shape, arithmetic, family
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,28 +106,33 @@ def train(
             path = Path(checkpoint) / f"{prefix}-{_digest(*sorted(run.identity for run in members))}.npz"
         return path, Group(Shape.of([run.config for run in members]), members, devices, width), []
 
-    with _interrupts() as interrupted:
-        for members in families.values():
-            path, group, ended = prepare(members)
-            for history in ended:
+    def follow(members: list[Run], interrupted: Callable[[], bool]) -> None:
+        nonlocal steps
+        path, group, ended = prepare(members)
+        for history in ended:
+            done[history.run.identity] = history
+            on_end(history)
+        saved = time.monotonic()
+        while group.queue or group.live:
+            before = _total(group, ended)
+            for history in group.advance():
+                ended.append(history)
                 done[history.run.identity] = history
                 on_end(history)
-            saved = time.monotonic()
-            while group.queue or group.live:
-                before = _total(group, ended)
-                for history in group.advance():
-                    ended.append(history)
-                    done[history.run.identity] = history
-                    on_end(history)
-                steps += _total(group, ended) - before
-                report(group)
-                if path is not None and (interrupted() or time.monotonic() - saved >= checkpoint_seconds):
-                    save_group(path, group, ended)
-                    saved = time.monotonic()
-                if interrupted():
-                    raise KeyboardInterrupt
-            if path is not None:
-                path.unlink(missing_ok=True)
+            steps += _total(group, ended) - before
+            report(group)
+            if path is not None and (interrupted() or time.monotonic() - saved >= checkpoint_seconds):
+                save_group(path, group, ended)
+                saved = time.monotonic()
+            if interrupted():
+                raise KeyboardInterrupt
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+    with _interrupts() as interrupted:
+        for shape, members in families.items():
+            with arithmetic(shape.precision):
+                follow(members, interrupted)
     return [done[run.identity] for run in runs]
 
 

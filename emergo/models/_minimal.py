@@ -13,7 +13,8 @@ into places would have another order in every run on a GPU.
 import dataclasses
 import functools
 import math
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -80,6 +81,20 @@ def _pick_back(saved, g):
 
 
 pick.defvjp(lambda scores, tokens: (pick(scores, tokens), (tokens, scores.shape[-1])), _pick_back)
+
+
+def _each(function: Callable[[MinimalLayer], Any], layer: MinimalLayer) -> Any:
+    """What a function of heads gives for all of them; in 64 bits for one after another, so that equal heads stay equal.
+
+    A product over all heads at once may round those at its edge otherwise. In fp32 that was not seen, and a loop costs time.
+    """
+    if layer.query.dtype != jnp.float64:
+        return function(layer)
+
+    def one(head: MinimalLayer) -> Any:
+        return jax.tree.map(lambda a: a[0], function(MinimalLayer(*(a[None] for a in head))))
+
+    return jax.lax.map(one, layer)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,13 +164,18 @@ class MinimalAttention:
         place = jnp.broadcast_to(jnp.eye(self.length), (len(tokens), self.length, self.length))
         x, maps = jnp.concatenate([one_hot, place], -1), []
         for layer in parameters:
-            queries = jnp.einsum("hkc,ntc->hntk", layer.query, x, precision="highest")
-            scores = jnp.einsum("hntk,nik->hnti", queries, x, precision="highest")
-            attention = self._weigh(scores, self.length)
+            mixed, attention = _each(functools.partial(self._plain, x=x), layer)
             maps.append(jnp.swapaxes(attention, 0, 1))
-            values = jnp.einsum("nic,hco->hnio", x, layer.value, precision="highest")
-            x = jnp.sum(jnp.einsum("hnti,hnio->hnto", attention, values, precision="highest"), 0)
+            x = jnp.sum(mixed, 0)
         return Attended(x, jnp.stack(maps, axis=1))
+
+    def _plain(self, layer: MinimalLayer, x: Float[Array, "n length size"]) -> tuple[Array, Array]:
+        """What each head adds, and its attention."""
+        queries = jnp.einsum("hkc,ntc->hntk", layer.query, x, precision="highest")
+        scores = jnp.einsum("hntk,nik->hnti", queries, x, precision="highest")
+        attention = self._weigh(scores, self.length)
+        values = jnp.einsum("nic,hco->hnio", x, layer.value, precision="highest")
+        return jnp.einsum("hnti,hnio->hnto", attention, values, precision="highest"), attention
 
     def answer(
         self,
@@ -167,9 +187,13 @@ class MinimalAttention:
         """Logits at the `last` positions, those that the task compares; `context` stands in for the option."""
         first, *rest = parameters
         queries = last if not rest else self.length
-        x = self._first(first, tokens, queries, context)
+        x = jnp.sum(_each(functools.partial(self._first, tokens=tokens, last=queries, context=context), first), 0)
         for i, layer in enumerate(rest):
-            x = self._dense(layer, x, last if i == len(rest) - 1 else self.length, context)
+            asked = last if i == len(rest) - 1 else self.length
+            if x.dtype == jnp.float64:
+                x = jnp.sum(_each(lambda one, x=x, asked=asked: self._dense(one, x, asked, context)[None], layer), 0)
+            else:
+                x = self._dense(layer, x, asked, context)
         return x
 
     def _weigh(
@@ -180,15 +204,15 @@ class MinimalAttention:
 
     def _first(
         self, layer: MinimalLayer, tokens: Int[Array, "n length"], last: int, context: Int[Array, ""] | None
-    ) -> Float[Array, "n last outputs"]:
-        """The first layer, whose input is one-hot, at its last positions."""
+    ) -> Float[Array, "heads n last outputs"]:
+        """What each head of the first layer adds, whose input is one-hot, at its last positions."""
         vocabulary = self.vocabulary
         by_query = jnp.swapaxes(layer.query, 1, 2)
         queries = look_up(by_query[:, :vocabulary], tokens[:, self.length - last :])
         queries = queries + by_query[:, None, vocabulary + self.length - last :]
         attention = self._weigh(pick(queries[..., :vocabulary], tokens) + queries[..., vocabulary:], last, context)
         values = look_up(layer.value[:, :vocabulary], tokens) + layer.value[:, None, vocabulary:]
-        return jnp.sum(jnp.einsum("hnti,hnio->hnto", attention, values, precision="highest"), 0)
+        return jnp.einsum("hnti,hnio->hnto", attention, values, precision="highest")
 
     def _dense(
         self, layer: MinimalLayer, x: Float[Array, "n length size"], last: int, context: Int[Array, ""] | None

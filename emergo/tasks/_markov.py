@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._errors import InputError, check_numbers
-from .._random import normals, raw, uniform
+from .._random import Key, normals, raw, uniform
 from ._groups import Groups
 
 MINIMAL = Groups()  # [2, 2, 2], the setting of the paper's minimal model
@@ -59,7 +59,7 @@ def divergence(reference: Float[Array, "*rows vocabulary"], student: Float[Array
 
 @dataclasses.dataclass(frozen=True)
 class MarkovChain:
-    r"""Sequences of `groups.window` uniform tokens, then `generated` tokens of the chain.
+    r"""Sequences of `prefix` uniform tokens, then `generated` tokens of the chain.
 
     $A_k^*$ is the strength of the group times a random orthogonal matrix, uniform among all of them.
 
@@ -69,6 +69,8 @@ class MarkovChain:
     - `vocabulary`: how many tokens there are.
     - `temperature`: $1/\beta$.
     - `generated`: how many tokens of a sequence follow the chain; these are to be predicted.
+    - `prefix`: how many uniform tokens come before them; None: as many as the chain looks back on. Older ones only make what
+      matters harder to find.
     """
 
     metric: ClassVar[str] = "excess"
@@ -81,17 +83,23 @@ class MarkovChain:
     vocabulary: int = 50
     temperature: float = 0.1
     generated: int = 20
+    prefix: int | None = None
 
     def __post_init__(self) -> None:
-        _whole(self, vocabulary=2, generated=1)
+        _whole(self, vocabulary=2, generated=1, **({} if self.prefix is None else {"prefix": self.groups.window}))
         check_numbers(self)
         if not (math.isfinite(self.temperature) and self.temperature > 0):
             raise InputError(f"temperature must be finite and positive, got {self.temperature!r}")
 
     @property
+    def given(self) -> int:
+        """The length of the prefix in force: tokens of a sequence that are not predicted."""
+        return self.groups.window if self.prefix is None else self.prefix
+
+    @property
     def length(self) -> int:
         """Tokens of a sequence. A model reads all but the last; its last `generated` outputs are compared."""
-        return self.groups.window + self.generated
+        return self.given + self.generated
 
     @property
     def inputs(self) -> int:
@@ -134,9 +142,9 @@ class MarkovChain:
     @functools.partial(jax.jit, static_argnames=("self", "n"))
     def sample(self, key: Array, n: int, truth: ChainTruth) -> Int[Array, "n length"]:
         """Draws `n` sequences. A sequence depends on the key and its row alone: fewer rows are the first of more."""
-        window, size = self.groups.window, self.vocabulary
-        chance = uniform(raw(key), n, self.length)
-        first = jnp.minimum(jnp.floor(chance[:, :window] * size).astype(jnp.int32), size - 1)
+        given, size = self.given, self.vocabulary
+        chance = _chances(raw(key), n, self.length)
+        first = jnp.minimum(jnp.floor(chance[:, :given] * size).astype(jnp.int32), size - 1)
         table = self.table(truth)
 
         def step(recent: Array, u: Array) -> tuple[Array, Array]:
@@ -146,7 +154,8 @@ class MarkovChain:
             token = jnp.minimum(token, size - 1)
             return jnp.concatenate([token[:, None], recent[:, :-1]], 1), token
 
-        _, drawn = jax.lax.scan(step, first[:, ::-1], chance[:, window:].T)
+        recent = first[:, given - self.groups.window :][:, ::-1]
+        _, drawn = jax.lax.scan(step, recent, chance[:, given:].T)
         return jnp.concatenate([first, drawn.T], 1)
 
     @functools.partial(jax.jit, static_argnames=("self", "keep"))
@@ -155,8 +164,8 @@ class MarkovChain:
 
         `keep` makes it the reference $A^*_{1:k}$, which knows the `keep` strongest groups only; 0 is the uniform distribution.
         """
-        window, count = self.groups.window, tokens.shape[1] - self.groups.window
-        places = jnp.arange(count)[:, None] + window - 1 - jnp.arange(window)
+        count = tokens.shape[1] - self.given
+        places = jnp.arange(count)[:, None] + self.given - 1 - jnp.arange(self.groups.window)
         return jax.nn.log_softmax(_look_up(self.table(truth, keep), tokens[:, places]), -1)
 
     def references(self, truth: ChainTruth, tokens: Int[Array, "n length"]) -> list[LogProbs]:
@@ -167,10 +176,38 @@ class MarkovChain:
         r"""KL($A^*_{1:k}$ ‖ student) for k = 1 to h, mean over sequences and positions. The target has no sampling noise."""
         return jnp.stack([divergence(r, student).mean() for r in self.references(truth, tokens)])
 
+    def signals(self, truth: ChainTruth, tokens: Int[Array, "n length"]) -> Float[Array, " window"]:
+        r"""How strongly the next token depends on that at each lag: $\lVert E[(y - \bar y)\,x_i^\top]\rVert_F$, one-hot.
+
+        Of the teacher's probabilities, so that the target has no noise. The square is the product of two independent estimates,
+        one from each half of the sequences; where chance makes it negative, the signal is 0.
+        """
+        size, half = self.vocabulary, len(tokens) // 2
+        hot = jax.nn.one_hot(tokens, size)
+        expected = jnp.exp(self.teacher(truth, tokens))
+
+        def square(lag: int) -> Array:
+            before = hot[:, self.given - 1 - lag : self.length - 1 - lag]
+            halves = []
+            for part in (slice(None, half), slice(half, 2 * half)):
+                met = jnp.einsum("ntp,ntc->pc", expected[part], before[part], precision="highest") / (half * self.generated)
+                halves.append(met - met.mean(1, keepdims=True))
+            return jnp.sum(halves[0] * halves[1])
+
+        return jnp.sqrt(jnp.maximum(jnp.stack([square(lag) for lag in range(self.groups.window)]), 0))
+
     def cross_entropy(self, tokens: Int[Array, "n length"], student: LogProbs) -> Float[Array, ""]:
         """The loss: minus the log-probability of each generated token, mean over sequences and positions."""
-        seen = jnp.take_along_axis(student, tokens[:, self.groups.window :, None], -1)
+        seen = jnp.take_along_axis(student, tokens[:, self.given :, None], -1)
         return -seen.mean()
+
+
+def _chances(key: Key, rows: int, columns: int) -> Float[Array, "rows columns"]:
+    """The numbers of `uniform`, drawn in a loop of two halves: outside of one, XLA compiles the generator into everything that
+    reads a token, which doubles the time that a step takes to compile on a CPU."""
+    half = -(-columns // 2)
+    parts = jax.lax.map(lambda i: uniform(key, rows, half, i * half), jnp.arange(2, dtype=jnp.uint32))
+    return jnp.moveaxis(parts, 0, 1).reshape(rows, 2 * half)[:, :columns]
 
 
 def _look_up(table: Float[Array, "window size size"], recent: Int[Array, "*rows window"]) -> Float[Array, "*rows size"]:

@@ -96,6 +96,28 @@ def test_equal_heads_stay_equal_bit_for_bit(together):
     assert (other[-1, 0] != other[-1, 1]).any()
 
 
+@pytest.mark.slow
+def test_64_bits_are_the_same_run_with_smaller_rounding(together, tmp_path):
+    runs = [dataclasses.replace(run, config=dataclasses.replace(run.config, precision="fp64")) for run in RUNS[:2]]
+
+    def stop(now):
+        if now.steps >= 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(runs, checkpoint=tmp_path, checkpoint_seconds=0, progress=stop)
+    one, equal = train(runs, checkpoint=tmp_path)
+    assert jax.numpy.ones(()).dtype == np.float32  # outside nothing has changed
+    assert one.curves["loss"].dtype == one.curves["lags"].dtype == np.float64
+    for name in ("loss", "excess", "divergences", "lags"):
+        # Twenty steps of AdamW from the same start, on the same data: apart by what fp32 rounds off.
+        np.testing.assert_allclose(one.curves[name], together[0].curves[name], rtol=1e-3, atol=1e-5, err_msg=name)
+    assert (one.curves["loss"] != together[0].curves["loss"]).any()
+    heads = equal.curves["lags"][:, 0]
+    np.testing.assert_array_equal(heads[:, 0], heads[:, 1])
+    assert np.ptp(heads[-1, 0]) > 1e-3
+
+
 def test_training_is_plain_optax_on_the_supply(together):
     """Ten steps written out: the batches of `Supply`, the loss of the task, clipped AdamW."""
     run = together[0].run
@@ -192,7 +214,7 @@ def test_cost_grows_with_the_model():
     [
         ({"model": Transformer()}, "learned by a MinimalAttention or a ChainTransformer"),
         ({"model": MinimalAttention(9, 5)}, "must read 5 positions of 5 tokens for this chain, got 9 of 5"),
-        ({"precision": "bf16"}, "trained in precision fp32, got 'bf16'"),
+        ({"precision": "bf16"}, "trained in precision fp32 or fp64, got 'bf16'"),
         ({"samples": 0}, "samples must be a whole number of at least 1, got 0"),
         ({"windows": (0, 2)}, r"windows must be a tuple of numbers of tokens from 1 to 5, got \(0, 2\)"),
         ({"windows": (6,)}, "windows must be a tuple of numbers of tokens from 1 to 5"),
@@ -203,6 +225,7 @@ def test_cost_grows_with_the_model():
             {"task": SingleLocation(8, 2), "model": Transformer(), "samples": None, "windows": (2,)},
             "windows belongs to MarkovChain",
         ),
+        ({"task": SingleLocation(8, 2), "model": Transformer(), "precision": "fp64"}, "precision fp64 belongs to MarkovChain"),
     ],
 )
 def test_wrong_input_is_named(change, message):

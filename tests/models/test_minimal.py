@@ -95,6 +95,28 @@ def test_identical_heads_stay_identical_bit_for_bit():
     assert (losses[..., -1] < losses[..., 0] - 0.1).all()
 
 
+@pytest.mark.parametrize("layers", [1, 2])
+def test_equal_heads_have_equal_gradients_in_64_bits(layers):
+    """At a size where a product over all heads at once rounds them differently in the last bit."""
+    task = MarkovChain(Groups((2, 2)), 10, 0.1, 6)
+    model = MinimalAttention(task.length - 1, 10, heads=2, layers=layers, start="xavier")
+    with jax.enable_x64(True):
+        tokens = task.sample(jax.random.key(1), 128, task.truth(jax.random.key(0)))
+        equal = jax.tree.map(lambda a: jnp.stack([a[0], a[0]]).astype(jnp.float64), model.init(jax.random.key(2)))
+
+        @jax.jit
+        def gradient(p):
+            return jax.grad(lambda p: task.cross_entropy(tokens, jax.nn.log_softmax(model.answer(p, tokens[:, :-1], 6), -1)))(p)
+
+        for array in (
+            *jax.tree.leaves(gradient(equal)),
+            jnp.swapaxes(model.forward(equal, tokens[:, :-1]).attention[:, 0], 0, 1),
+        ):
+            assert array.dtype == jnp.float64
+            assert np.abs(array).max() > 1e-4
+            np.testing.assert_array_equal(array[0], array[1])
+
+
 def test_the_model_holds_the_teacher():
     """A head a group, its attention on the positions of the group, its value the group's map: the teacher's distribution."""
     task = MarkovChain(Groups((1, 2)), 4, 0.5, 5)

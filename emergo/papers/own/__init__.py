@@ -1,6 +1,15 @@
 """Figures of our own."""
 
-from . import closed_form, escape, offset, precision, reading, reduction
+from . import closed_form, escape, offset, precision, reading, reduction, rounding, stages
 
-FIGURES = (reduction.FIGURE, closed_form.FIGURE, offset.FIGURE, precision.FIGURE, escape.FIGURE, reading.FIGURE)
+FIGURES = (
+    reduction.FIGURE,
+    closed_form.FIGURE,
+    offset.FIGURE,
+    precision.FIGURE,
+    escape.FIGURE,
+    reading.FIGURE,
+    stages.FIGURE,
+    rounding.FIGURE,
+)
 __all__ = ["FIGURES"]

@@ -1,6 +1,16 @@
 """Incremental learning: heads that compete for the strongest group, then share out the others (yuksel2026). float64."""
 
-from ._closed_form import Cooperation, Rates, cooperation, escape_factor, first_stage, learning_order, plateaus, start_rates
+from ._closed_form import (
+    Cooperation,
+    Rates,
+    cooperation,
+    escape_factor,
+    first_stage,
+    learning_order,
+    plateaus,
+    start_rates,
+    takeoff,
+)
 from ._heads import Flow, Heads, attention, loss, residual, start, target, velocity
 from ._integrate import Growth, Path, growth, stage_times, trajectory
 
@@ -23,6 +33,7 @@ __all__ = [
     "stage_times",
     "start",
     "start_rates",
+    "takeoff",
     "target",
     "trajectory",
     "velocity",

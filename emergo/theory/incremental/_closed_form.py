@@ -145,12 +145,20 @@ def first_stage(groups: Groups, length: int, heads: int, flow: Flow = "logit") -
     mu = float(np.sqrt(_powers(groups).max()))
     if flow == "preconditioned":
         return float(np.pi * np.sqrt(length / 2) / mu)
+    return length * takeoff(mu, heads)
+
+
+def takeoff(signal: float, damping: float) -> float:
+    r"""The time at which $\dot x = \mu y - \kappa x$, $\dot y = \mu xy^2$ from $(0, 1)$ reaches infinity: $\mu$ the `signal`,
+    $\kappa$ the `damping`. Between $\sqrt{\pi/2}/\mu$ (no damping) and, for much of it, $\kappa/2\mu^2$, which it exceeds."""
+    if not (signal > 0 and damping >= 0):
+        raise InputError(f"signal must be positive and damping not negative, got {signal!r} and {damping!r}")
 
     # In attention time, du = y dt, nothing diverges: x grows at most linearly and log y quadratically.
     def field(_, state):
         x, log_y, _ = state
-        return [mu - heads * x * np.exp(-log_y), mu * x, np.exp(-log_y)]
+        return [signal - damping * x * np.exp(-log_y), signal * x, np.exp(-log_y)]
 
-    # x falls to mu/K at most, so that log y has passed 40 by the end, and the rest of the time is below e^-40.
-    end = 9 / mu + 40 * heads / mu**2
-    return float(length * solve_ivp(field, (0, end), [0.0, 0.0, 0.0], "LSODA", rtol=1e-10, atol=1e-12).y[2, -1])
+    # x falls to signal/damping at most, so that log y has passed 40 by the end, and the rest of the time is below e^-40.
+    end = 9 / signal + 40 * damping / signal**2
+    return float(solve_ivp(field, (0, end), [0.0, 0.0, 0.0], "LSODA", rtol=1e-10, atol=1e-12).y[2, -1])

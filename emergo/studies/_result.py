@@ -121,6 +121,6 @@ def run_from_json(data: Mapping[str, Any]) -> Run:
             if "groups" in fields:
                 fields["groups"] = Groups(**{name: tupled(value) for name, value in fields["groups"].items()})
             made[part] = named[fields.pop("kind", "")](**fields)
-        return Run(Config(**made, **{name: _tupled(value) for name, value in config.items()}), data["seed"])
+        return Run(Config(**made, **{name: tupled(value) for name, value in config.items()}), data["seed"])
     except (KeyError, TypeError) as error:
         raise InputError(f"this is not a run of this version ({error})") from None

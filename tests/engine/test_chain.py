@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 
 import jax
 import numpy as np
@@ -16,7 +17,8 @@ from emergo.engine._chain import predictions
 from emergo.engine._cost import next_evaluation, run_bytes, step_operations
 from emergo.engine._shape import Shape, draw, family, start, training_loss
 from emergo.models import ChainTransformer, MinimalAttention, Transformer
-from emergo.studies import Records, Result, record_tables
+from emergo.studies import Records, Result, record_tables, run_from_json
+from emergo.studies._result import run_json
 from emergo.tasks import Groups, MarkovChain, SingleLocation, Supply
 
 from .laws import check_going_on, check_records

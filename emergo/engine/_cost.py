@@ -102,8 +102,8 @@ def memory_of(device: Device) -> float:
 def step_seconds(shape: Shape, platform: str) -> float:
     """About how long a step of one run takes among others, on a device as the table above has it.
 
-    Within a factor of two of what was timed on two CPU cores for widths of 32 to 256, and on an H200 at width 256; for minimal
-    attentions of width 25 to 75, half of the processor time. Products of narrow models are slow: the rate is that of width 256,
+    Within a factor of two of what was timed on two CPU cores for widths of 32 to 256, and on an H200 at width 256; about half
+    of that of minimal attentions of width 25 to 75 on a CPU. Products of narrow models are slow: the rate is that of width 256,
     and falls with the width below that.
     """
     kind = platform if platform in _RATE else "gpu"

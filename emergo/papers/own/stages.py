@@ -376,7 +376,7 @@ def exponents(
         if law is not None:
             name = TERMS[stage][list(AXES).index(axis)]
             low, high = law.ci95[name]
-            look: dict[str, Any] = {"marker": "s", "mfc": "white"} if stage == 2 else {"marker": "o", "mec": "white", "mew": 0.5}
+            look = {"marker": "s", "mfc": "white"} if stage == 2 else {"marker": "o", "mec": "white", "mew": 0.5}
             axes.plot([low, high], [y, y], color=colour, lw=1)
             axes.plot(law.exponents[name], y, color=colour, ms=4.5, **look)
     axes.axvline(0, color=GREY, lw=0.6)

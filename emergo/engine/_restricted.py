@@ -1,7 +1,11 @@
 """Predictors of restricted context, trained before the run that is compared with them (yuksel2026, Figs. 3 and 5)."""
 
+import contextlib
 import dataclasses
 import functools
+import signal
+import threading
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +16,7 @@ from ._config import Run
 from ._program import step
 from ._shape import Shape, Slot, products, start
 
-_CHUNK = 100
+_CHUNK = 50
 """Steps of one call: an interrupt is noticed between calls."""
 
 
@@ -31,12 +35,25 @@ def _trained(shape: Shape, run: Run) -> Restricted:
     assert shape.windows is not None
     slot = start(shape, run)
     slots = jax.vmap(lambda window: slot._replace(window=window))(jnp.asarray(shape.windows, jnp.int32))
-    with products(shape.precision):
+    with products(shape.precision), _interruptible():
         for done in range(0, run.config.steps, _CHUNK):
             slots = _advance(shape, slots, jnp.int32(min(_CHUNK, run.config.steps - done)))
             jax.block_until_ready(slots.step)
     assert slots.window is not None
     return Restricted(slots.parameters, slots.window)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Inside the block Ctrl-C ends the call at once, as there is nothing to keep yet; `train` waits for the end of a chunk."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=1)

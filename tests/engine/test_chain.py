@@ -146,7 +146,8 @@ def test_training_is_plain_optax_on_the_supply(together):
     assert float(loss(parameters, tests)) == pytest.approx(float(together[0].curves["loss"][2]), rel=1e-4)
 
 
-def test_predictors_of_restricted_context():
+@pytest.mark.slow
+def test_predictors_of_restricted_context(tmp_path):
     """The one that sees all tokens, on fresh data as the run is, ends where the run ends; the one that sees less does not."""
     config = dataclasses.replace(BASE, samples=None, windows=(1, LENGTH), optimizer=Optimizer("adamw", 0.2, clip=1.0))
     made = Run(config, 0)
@@ -155,6 +156,15 @@ def test_predictors_of_restricted_context():
     assert all[0] > 0.1
     assert all[-1] == pytest.approx(0, abs=1e-4)  # two programs, twenty steps: near rounding
     assert less[-1] > 0.01
+
+    def stop(now):
+        if now.steps >= 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train([made], checkpoint=tmp_path, checkpoint_seconds=0, progress=stop)
+    (again,) = train([made], checkpoint=tmp_path)  # with what it was compared with
+    np.testing.assert_array_equal(again.curves["restricted"], history.curves["restricted"])
     assert run_from_json(json.loads(json.dumps(run_json(made)))) == made
 
 

@@ -10,7 +10,7 @@ from ._stage_figure import Settings, stage_figure
 
 SGD, CLEAR = Optimizer("sgd", 0.2, 0.9, clip=1.0), Groups(importance=2.0)
 PAPER = Training(MarkovChain(CLEAR), SGD, steps=10_000)
-SMALL = laptop(CLEAR, optimizer=dataclasses.replace(SGD, learning_rate=4.0), steps=4000, seeds=1, batch=128)
+SMALL = laptop(CLEAR, optimizer=dataclasses.replace(SGD, learning_rate=4.0), steps=6000, seeds=1, batch=128)
 TINY = smoke(optimizer=SGD)
 FIGURE = stage_figure(
     "yuksel2026/fig18",

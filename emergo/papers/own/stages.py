@@ -205,9 +205,10 @@ def law_of(table: pd.DataFrame, part: str, stage: int, y: str = "time") -> Law |
     return law.with_censored or law
 
 
-def meeting(settings: Settings, dim: int = 16, copies: int = 4) -> list[Check]:
+def meeting(settings: Settings, dim: int = 16) -> list[Check]:
     """The single location as one head and one group: the same loss for one copy, the same plateau for several."""
     T = settings.flows.base.length
+    copies = max(1, T // 16)
 
     def both(T: int, n: int) -> tuple[float, float]:
         """The largest difference of the losses, over their start; the ratio of the times of half attention."""
@@ -376,7 +377,9 @@ def exponents(
         if law is not None:
             name = TERMS[stage][list(AXES).index(axis)]
             low, high = law.ci95[name]
-            look = {"marker": "s", "mfc": "white"} if stage == 2 else {"marker": "o", "mec": "white", "mew": 0.5}
+            look: dict[str, Any] = (
+                {"marker": "s", "mfc": "white"} if stage == 2 else {"marker": "o", "mec": "white", "mew": 0.5}
+            )
             axes.plot([low, high], [y, y], color=colour, lw=1)
             axes.plot(law.exponents[name], y, color=colour, ms=4.5, **look)
     axes.axvline(0, color=GREY, lw=0.6)
@@ -408,7 +411,7 @@ FIGURE = Figure(
         ),
         "smoke": Settings(
             flows=Star(Cell(6, 1, 2.0), (6, 12), (1, 2), (2.0, 3.0)),
-            trained=Star(Cell(4, 1, 2.0), (4, 6), (1, 2), (2.0, 3.0)),
+            trained=Star(Cell(4, 1, 2.0), (4, 6), (1,), (2.0, 3.0)),
             optimizers=(SGD,),
             seeds=2,
             flow_scale=1e-3,

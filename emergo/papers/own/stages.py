@@ -404,6 +404,7 @@ FIGURE = Figure(
     presets={
         "paper": Settings(),
         "laptop": Settings(
+            flows=Star(Cell(64, 2, 1.7), (16, 32, 64), (1, 2, 4), (1.3, 1.7, 2.2)),
             trained=Star(Cell(16, 2, 1.7), (8, 16, 32), (1, 2, 3), (1.3, 1.7, 2.2)),
             optimizers=(SGD,),
             seeds=3,
@@ -429,9 +430,9 @@ FIGURE = Figure(
     },
     make=make,
     runs=runs,
-    seconds={"paper": 40_000, "laptop": 90, "smoke": 40},
+    seconds={"paper": 40_000, "laptop": 115, "smoke": 25},
     shrunk={
-        "laptop": "SGD only, 16 tokens, batches of 128, T ≤ 32, n ≤ 3, 3 seeds",
+        "laptop": "flows T ≤ 64 and m ≤ 2.2; SGD only, 16 tokens, batches of 128, T ≤ 32, n ≤ 3; 3 seeds",
         "smoke": "T ≤ 12, 5 tokens, batches of 32, at most 60 steps",
     },
 )

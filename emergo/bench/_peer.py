@@ -96,6 +96,25 @@ def torch_minimal(heads: int, length: int, vocabulary: int, scale: float = 1e-9)
     return Model()
 
 
+def chain_loss(model: Any, tokens: Any, generated: int) -> Any:
+    """The cross-entropy of the last `generated` tokens."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    logits = model(tokens[:, :-1])[:, -generated:]
+    return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), tokens[:, -generated:].reshape(-1))
+
+
+def torch_step(model: Any, optimizer: Any, loss: Any, clip: float | None = None) -> None:
+    """One step down a loss."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    optimizer.zero_grad()
+    loss.backward()
+    if clip is not None:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+    optimizer.step()
+
+
 class _Epochs:
     """A dataset of random tokens (their values cost nothing), shuffled anew in every epoch."""
 
@@ -138,10 +157,9 @@ def torch_seconds(
     weights = torch.randn(dim, dim, device=device) / math.sqrt(dim)
     epochs, generated = _Epochs(length + 1, dim, 3000, device), 20
 
-    def loss_of(tokens, target):
+    def loss_of(tokens: Any, target: Any = None) -> Any:
         if chain:
-            logits = model(tokens)[:, -generated:]
-            return torch.nn.functional.cross_entropy(logits.reshape(-1, dim), target.reshape(-1))
+            return chain_loss(model, tokens, generated)
         if recall:
             return torch.nn.functional.cross_entropy(model(tokens), target)
         return 0.5 * ((model(tokens) - target) ** 2).sum(-1).mean()
@@ -151,16 +169,10 @@ def torch_seconds(
 
     def step() -> None:
         if chain:
-            tokens = epochs.next()
-            data = (tokens[:, :-1], tokens[:, -generated:])
+            data = (epochs.next(),)
         else:
             data = torch_recall_batch(length, dim, batch, device) if recall else torch_batch(length, dim, batch, weights)
-        loss = loss_of(*data)
-        optimizer.zero_grad()
-        loss.backward()
-        if chain:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        torch_step(model, optimizer, loss_of(*data), 1.0 if chain else None)
 
     def wait() -> None:
         if device == "cuda":

@@ -5,10 +5,12 @@ import runpy
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from emergo.engine import History
 from emergo.measure import Stop
 from emergo.papers import FIGURES
+from emergo.papers.own import rounding, stages
 from emergo.papers.yuksel2026 import _map_figure as maps
 from emergo.papers.yuksel2026 import fig3, fig4, fig5, fig15
 from emergo.papers.yuksel2026._chains import Training, watch
@@ -121,6 +123,55 @@ def test_references_are_apart():
     apart = fig5.apart(TRAINING.task, 256)
     np.testing.assert_allclose(np.diag(apart), 0, atol=1e-5)
     assert apart[2, 0] > apart[2, 1] > 0.3  # the teacher is further from A_1 than from A_1:2
+
+
+def test_the_growth_of_differences_made_by_hand():
+    (run, _) = TRAINING.runs(TRAINING.minimal())
+    step = np.arange(5, 2001, 5)
+
+    def grown(log):
+        shares = np.full((len(step), 3, 3), 0.3)
+        shares[:, 0, 0] += np.exp(np.minimum(log, np.log(0.1)))
+        return rounding.growth(result(run, np.ones(len(step)), shares))
+
+    steady, _ = grown(-30 + step / 40)
+    assert abs(steady - 1) < 0.02
+    falling, expected = grown(-30 + 0.8 * np.sqrt(step))
+    assert abs(falling - expected) < 0.03
+    assert expected < 0.75
+    assert np.isnan(grown(np.full(len(step), -30.0))).all()  # never came apart
+
+
+def test_laws_of_the_stages_are_those_of_their_table():
+    rows = []
+    for cell in stages.Settings().trained.cells:
+        for seed, noise in enumerate((0.97, 1.0, 1.03)):
+            time = noise * 3 * cell.length**1.2 * cell.span**-0.5 * cell.importance**-1.0
+            late = {"censored": False, "state": "reached", "derived": np.nan}
+            rows.append(cell.columns | {"part": "sgd", "stage": 1, "seed": seed, "time": time} | late)
+    table = pd.DataFrame(rows)
+    law = stages.law_of(table, "sgd", 1)
+    assert law is not None
+    np.testing.assert_allclose([law.exponents[n] for n in ("length", "span", "importance")], [1.2, -0.5, -1.0], atol=0.02)
+    assert stages.law_of(table, "sgd", 1, "derived") is None
+    other = dataclasses.replace(law, exponents={**law.exponents, "length": 0.9, "span": 0.0})
+    assert stages.exponent_check("sgd", law, law).holds
+    assert not stages.exponent_check("sgd", law, other).holds
+    assert stages.nearer_check("logit", law, [law, other]).holds
+    assert not stages.nearer_check("preconditioned", law, [law, other]).holds
+
+
+def test_the_derived_first_stage_scales_as_the_flow_says():
+    """Twice the rate, half the steps; without damping to speak of, T √D, and more with it."""
+    settings = stages.FIGURE.presets["smoke"]
+    settings = dataclasses.replace(settings, trained=dataclasses.replace(settings.trained, lengths=(4, 6)))
+    short, long = ({run.config.task.given: run.config for run in settings.runs(settings.optimizers[0])}[T] for T in (4, 6))
+    fast = dataclasses.replace(short, optimizer=dataclasses.replace(short.optimizer, learning_rate=60.0))
+    steps = stages.derived_first(short, 0, 256)
+    assert np.isclose(steps, 2 * stages.derived_first(fast, 0, 256))
+    again = np.sqrt(long.model.size / short.model.size) * 6 / 4
+    signals = 1.2  # of 256 sequences each, other ones
+    assert again / signals < stages.derived_first(long, 0, 256) / steps < 1.3 * again * signals
 
 
 def test_paper_presets_have_the_published_setting():

@@ -204,3 +204,39 @@ def test_truth_may_come_from_elsewhere():
         np.log(4), rel=1e-5
     )  # a mean of 4,000 numbers in fp32
     assert stats.chisquare(np.bincount(np.asarray(tokens).ravel())).pvalue > 1e-3
+
+
+def test_a_longer_prefix_changes_nothing_but_what_is_read():
+    short = MarkovChain(Groups((1, 2)), vocabulary=4, generated=3)
+    long = MarkovChain(Groups((1, 2)), vocabulary=4, generated=3, prefix=8)
+    assert (short.given, short.length, long.given, long.length) == (3, 6, 8, 11)
+    truth = long.truth(jax.random.key(0))
+    tokens = long.sample(jax.random.key(1), 5, truth)
+    assert tokens.shape == (5, 11)
+    recent = tokens[:, 8 - 3 :]
+    student = short.teacher(truth, recent, keep=1)
+    np.testing.assert_array_equal(long.teacher(truth, tokens), short.teacher(truth, recent))
+    np.testing.assert_array_equal(long.cross_entropy(tokens, student), short.cross_entropy(recent, student))
+    np.testing.assert_array_equal(long.divergences(truth, tokens, student), short.divergences(truth, recent, student))
+    # The generated tokens follow the chain: twenty thousand of them have the teacher's entropy on average.
+    many = long.sample(jax.random.key(2), 20_000, truth)
+    expected = float(entropy(long.teacher(truth, many)).mean())
+    assert float(long.cross_entropy(many, long.teacher(truth, many))) == pytest.approx(expected, abs=0.02)
+    with pytest.raises(InputError, match="prefix must be a whole number of at least 3, got 2"):
+        MarkovChain(Groups((1, 2)), prefix=2)
+
+
+def test_the_signal_of_a_lag_is_its_correlation_with_the_next_token():
+    task = MarkovChain(Groups((1, 1), 2.0), vocabulary=4, temperature=0.5, generated=1, prefix=5)
+    truth = task.truth(jax.random.key(3))
+    contexts = np.array(list(itertools.product(range(4), repeat=2)))  # oldest first
+    expected = []
+    for lag in range(2):
+        met = np.zeros((4, 4))
+        for one in contexts:
+            met[:, one[-1 - lag]] += dense(task, truth, one) / len(contexts)
+        expected.append(np.linalg.norm(met - met.mean(1, keepdims=True)))
+    found = task.signals(truth, task.sample(jax.random.key(4), 40_000, truth))
+    # An entry is a mean of 20,000 numbers below 1, a quarter of them not 0: errors of a percent of the signal.
+    np.testing.assert_allclose(found, expected, rtol=0.04)
+    assert expected[0] > 1.3 * expected[1]

@@ -190,6 +190,17 @@ def test_the_first_stage_of_long_sequences(flow):
         assert inc.first_stage(Groups((1,)), 100, 300) == pytest.approx(100 * 150, rel=1e-3)
 
 
+def test_takeoff_with_and_without_damping():
+    assert inc.takeoff(2.0, 0.0) == pytest.approx(np.sqrt(np.pi / 2) / 2.0, rel=1e-6)
+    # To first order in the damping, 1 - pi/4 more of it (docs/theory.md, next order of the single location).
+    assert inc.takeoff(1.0, 1e-3) == pytest.approx(np.sqrt(np.pi / 2) + 1e-3 * (1 - np.pi / 4), abs=1e-6)
+    assert 1 < inc.takeoff(1.0, 100.0) / (100 / 2) < 1.1
+    assert inc.takeoff(3.0, 6.0) == pytest.approx(inc.takeoff(1.0, 2.0) / 3, rel=1e-6)  # a unit of time
+    assert inc.first_stage(Groups((2,)), 50, 3) == pytest.approx(50 * inc.takeoff(np.sqrt(2), 3))
+    with pytest.raises(InputError, match="signal must be positive"):
+        inc.takeoff(0.0, 1.0)
+
+
 def test_plateaus_of_few_heads_and_reversed_groups():
     groups = Groups((2, 4, 8), 1.5, "far")
     powers = [8 * 1.5**4, 4 * 1.5**2, 2]

@@ -17,12 +17,17 @@ mpl.use("Agg")
 hypothesis.settings.register_profile("emergo", deadline=None, derandomize=True, max_examples=60)
 hypothesis.settings.load_profile("emergo")
 
-# What one process of a session has compiled, the others (pytest's workers and what tests start) need not compile again.
+# Most of the time of a test goes into compiling programs that run for a moment. LLVM leaves out what makes them fast, not what
+# makes them right; and what one process of a session has compiled, the others (pytest's workers and what tests start) need not
+# compile again.
+FLAGS = "--xla_backend_optimization_level=0"
 CACHE = "JAX_COMPILATION_CACHE_DIR"
 MADE = pytest.StashKey[Path]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if FLAGS not in os.environ.get("XLA_FLAGS", ""):
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
     if CACHE not in os.environ:
         config.stash[MADE] = Path(tempfile.mkdtemp(prefix="emergo-programs-"))
         settings = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}  # no word of every loading

@@ -71,7 +71,7 @@ def fit_offset(
     def shown(values: np.ndarray) -> np.ndarray:
         values = values.copy()
         levels = np.isin(NAMES, ("a", "b"))
-        values[..., levels] = np.exp(values[..., levels])
+        values[..., levels] = np.exp(np.clip(values[..., levels], -700, 700))  # a part that is not there has any level
         return values
 
     return OffsetLaw(

@@ -25,7 +25,7 @@ def tasks(draw):
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=7, deadline=None)  # each is compiled
 @given(tasks(), st.integers(0, 2**32 - 1))
 def test_every_sequence_is_a_mapping_and_a_query(task, seed):
     batch = task.sample(jax.random.key(seed), 16)

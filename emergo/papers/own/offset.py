@@ -17,7 +17,7 @@ from ...engine import Run
 from ...measure import Law, OffsetLaw, fit_law, fit_offset
 from ...studies import provenance_of
 from .._figure import Check, Comparison, Figure, Outcome
-from .._transformers import SMALL, TINY, run_table, shallow
+from .._transformers import SMALL, run_table, shallow
 from .._work import Work
 from ..zucchet2025 import fig3, fig14
 
@@ -30,13 +30,13 @@ COLOURS = dict(zip(PUBLISHED, (BLUE, ORANGE, GREEN, RED), strict=True))
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    one: fig14.Settings
+    one: fig14.Settings | None
     """One layer, one head, three kinds of task."""
     two: fig3.Settings | None
     """Two layers, four heads, lengths and bursts."""
 
     def parts(self) -> dict[str, list[Run]]:
-        parts = dict(self.one.parts())
+        parts = dict(self.one.parts()) if self.one else {}
         if self.two:
             deep = self.two.parts()
             parts[DEEP] = list({run.identity: run for run in deep["left"] + deep["middle"]}.values())
@@ -85,7 +85,7 @@ def make(settings: Settings, work: Work) -> Outcome:
         plot=draw(tables, laws, plain),
         laws=[Comparison(f"{name}, plain power law", law) for name, law in plain.items()],
         checks=checks,
-        precision=settings.one.base.precision,
+        precision=runs(settings)[0].config.precision,
         device=provenance_of(parts),
     )
 
@@ -170,16 +170,13 @@ FIGURE = Figure(
             ),
             None,
         ),
-        "smoke": Settings(
-            fig14.Settings(shallow(TINY), seeds=1, dims=(2, 4), lengths=(4, 8, 16)),
-            None,
-        ),
+        "smoke": Settings(None, fig3.FIGURE.presets["smoke"]),
     },
     make=make,
     runs=runs,
     seconds={"paper": 1e6, "laptop": 110, "smoke": 40},
     shrunk={
         "laptop": "one layer of width 64, batch 16, learning rate 1e-3, d ≤ 16, T ≤ 64, 3 seeds",
-        "smoke": "width 16, d ≤ 4, T ≤ 16, one seed",
+        "smoke": "width 16, two layers only, d ≤ 4, T ≤ 8, one seed",
     },
 )

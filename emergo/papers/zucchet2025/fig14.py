@@ -88,13 +88,13 @@ FIGURE = Figure(
             dims=(4, 8, 16),
             lengths=(16, 64),
         ),
-        "smoke": Settings(shallow(TINY), seeds=1, dims=(2, 4), lengths=(4, 8, 16)),
+        "smoke": Settings(shallow(TINY), seeds=1, dims=(2, 4), lengths=(4, 8)),
     },
     make=make,
     runs=runs,
     seconds={"paper": 1.5e4, "laptop": 92, "smoke": 36},
     shrunk={
         "laptop": "width 64, learning rate 1e-3, d ≤ 16, T = 16 and 64, 3 seeds",
-        "smoke": "width 16, d ≤ 4, T ≤ 16, one seed",
+        "smoke": "width 16, d ≤ 4, T ≤ 8, one seed",
     },
 )

@@ -106,10 +106,10 @@ def test_sgd_follows_the_exact_flow_not_the_reduced_one():
 @pytest.mark.slow
 def test_from_zero_weights_sgd_is_on_time_and_from_random_ones_late():
     """Assumption 4 of A.1 and what relaxing it does."""
-    flow = float(theory.plateau(theory.cells(48, 48), "exact").time)
+    flow = float(theory.plateau(theory.cells(32, 32), "exact").time)
     means = {}
     for scale in (0.0, 1.0):
-        seen = train_toy(SingleLocation(48, 48), toy_probe(), seeds=8, steps=1200, every=5, initial_scale=scale)
+        seen = train_toy(SingleLocation(32, 32), toy_probe(), seeds=8, steps=700, every=5, initial_scale=scale)
         means[scale] = np.mean([emergence(seen.step, v, 0.2 * v[0]).time for v in seen.values["loss"]]) / flow
     assert means[0.0] == pytest.approx(1, abs=0.03)
     assert means[1.0] > 1.05

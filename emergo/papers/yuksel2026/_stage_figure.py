@@ -97,7 +97,9 @@ def draw(seen: Seen, settings: Settings) -> Plot:
         axes.set_title(title, fontsize=7.5)
     bottom.axes[0].set_ylabel("head")
     bottom.axes[0].set_yticks(range(heads), [f"{_name(int(k), settings.model)}" for k in order], fontsize=6)
-    words = "attention by head and lag: at the start, where plateaus end (dotted above), at the end"
+    words = "attention by head and lag"
+    if len(seen.stages[0]) == len(moments) - 1:  # else some moments are no ends of plateaus
+        words += ": at the start, where plateaus end (dotted above), at the end"
     bottom.suptitle(f"{'d' if windows else 'c'}  {words}", x=0.01, ha="left", fontsize=8.5, fontweight="bold")
     return plot
 

@@ -1,10 +1,11 @@
 """The paper presets of figures that train, the most valuable first, until the time is up.
 
-    python benchmarks/campaign.py regression|recall STATE_FOLDER OUT_FOLDER SECONDS
+    python benchmarks/campaign.py regression|recall|fig3 STATE_FOLDER OUT_FOLDER SECONDS [LENGTH ...]
 
 Runs that results/ or STATE_FOLDER hold are not trained again; what is in training when the time is up goes on from there at
-the next call. Writes `zucchet2025-KIND.runs.parquet`, `zucchet2025-KIND.curves.parquet` (add both to results/) and
-`campaign.json`.
+the next call. `fig3` trains Figure 3 left and middle whether results/ hold them or not, for the time that they take (of
+these lengths: two processes can share a GPU). Writes
+`zucchet2025-KIND.runs.parquet`, `zucchet2025-KIND.curves.parquet` (add both to results/) and `campaign.json`.
 """
 
 import json
@@ -12,11 +13,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import pandas as pd
 
 from emergo.engine import Progress, Run
 from emergo.papers.own import precision, reading
@@ -39,8 +41,9 @@ def regression() -> Stages:
         "fig14, fig15 Adam": lambda _: paper(fig14) + fifteen["adam"],
         "fig13": lambda _: paper(fig13),
         "precision": lambda _: paper(precision),
-        "fig3 right, fig12": lambda _: three["right"] + paper(fig12),
+        "fig3 right": lambda _: three["right"],
         "fig3 left, length 512": lambda _: [run for run in main if run.config.task.length > 256],
+        "fig12": lambda _: paper(fig12),
         "fig15 SGD": lambda _: fifteen["sgd"],
     }
 
@@ -64,10 +67,16 @@ def recall() -> Stages:
     }
 
 
-def main(kind: str, state: Path, out: Path, seconds: float) -> None:
+def fig3_alone(lengths: Sequence[int] = ()) -> Stages:
+    three = fig3.FIGURE.presets["paper"].parts()
+    runs = [run for run in three["left"] + three["middle"] if not lengths or run.config.task.length in lengths]
+    return {"fig3 left and middle": lambda _: runs}
+
+
+def main(kind: str, state: Path, out: Path, seconds: float, lengths: Sequence[int] = ()) -> None:
     begun = said = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
-    records, store = read_records(), Store(state)
+    records, store = Records(pd.DataFrame()) if kind == "fig3" else read_records(), Store(state)
 
     def watch(now: Progress) -> None:
         nonlocal said
@@ -89,7 +98,7 @@ def main(kind: str, state: Path, out: Path, seconds: float) -> None:
     timings: dict[str, float] = {}
     wanted: dict[str, list[Run]] = {}
     try:
-        for name, runs in {"regression": regression, "recall": recall}[kind]().items():
+        for name, runs in {"regression": regression, "recall": recall, "fig3": lambda: fig3_alone(lengths)}[kind]().items():
             start = time.monotonic()
             wanted[name] = runs(results)
             results(wanted[name])
@@ -111,7 +120,7 @@ def write(
 ) -> None:
     """What was trained and is not among the records; curves of those figures that show them."""
     everything = {run.identity: run for runs in wanted.values() for run in runs if run not in records and run in store}
-    shown = {run.identity for figure in (fig11, fig12) for run in paper(figure)} if kind == "regression" else set(everything)
+    shown = {run.identity for figure in (fig11, fig12) for run in paper(figure)} if kind != "recall" else set(everything)
     results = [store.read(run, curves=run.identity in shown) for run in everything.values()]
     runs, curves = record_tables(results, shown)
     runs.to_parquet(out / f"zucchet2025-{kind}.runs.parquet", index=False, compression="zstd")
@@ -127,4 +136,4 @@ def write(
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4]))
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4]), [int(length) for length in sys.argv[5:]])

@@ -60,7 +60,16 @@ def attend_all(
     visible: Bool[Array, "length length"] | None,
     fused: bool,
 ) -> Float[Array, "n length heads size"]:
-    """Attention of all positions. `fused` takes the GPU's own kernel where there is one: softmax in bf16, heads up to 128."""
-    if fused and form == "softmax" and v.dtype == jnp.bfloat16 and q.shape[-1] <= 128 and q.shape[-1] % 8 == 0:
+    """Attention of all positions. `fused` takes the GPU's own kernel where there is one that can be relied on."""
+    if fused and form == "softmax" and v.dtype == jnp.bfloat16 and _fusible(q.shape[1], q.shape[-1]):
         return jax.nn.dot_product_attention(q, k, v, is_causal=visible is not None, implementation="cudnn")
     return attend(weigh(form, score(form, q, k, bias), visible), v)
+
+
+def _fusible(length: int, size: int) -> bool:
+    """Whether cuDNN's attention has right gradients for heads of this size.
+
+    It works on tiles of 128 positions. Positions that only fill up a tile have score 0, whose weight exp(0 - log Σ exp score)
+    overflows where all scores are below -88: the gradient of the query is then NaN.
+    """
+    return length % 128 == 0 and size <= 128 and size % 8 == 0

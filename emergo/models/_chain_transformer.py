@@ -14,8 +14,25 @@ from jaxtyping import Array, Float, Int
 
 from .._errors import InputError, check_numbers
 from .._random import Key, fold_in, normals, raw, uniform
-from ._minimal import Attended, visible
+from ._minimal import Attended, look_up, visible
 from ._transformer import Linear, Scale
+
+
+@jax.custom_vjp
+def product(x: Float[Array, "n length inputs"], weight: Float[Array, "inputs outputs"]) -> Float[Array, "n length outputs"]:
+    """A product over all rows, whose gradient by the weight is a sum of products over parts of the rows: one small result of
+    very many rows would keep but a few of a GPU's processors busy."""
+    return (x.reshape(-1, x.shape[-1]) @ weight).reshape(*x.shape[:-1], -1)
+
+
+def _product_back(saved, g):
+    x, weight = saved
+    parts = math.gcd(len(x), 40)
+    split = [a.reshape(parts, -1, a.shape[-1]) for a in (x, g)]
+    return product(g, weight.T), jnp.einsum("pri,pro->pio", *split).sum(0)
+
+
+product.defvjp(lambda x, weight: (product(x, weight), (x, weight)), _product_back)
 
 
 class ChainBlock(NamedTuple):
@@ -104,7 +121,7 @@ class ChainTransformer:
         for i, block in enumerate(parameters.blocks):
             x, attention = self._block(block, x, self.length, _place(key, i))
             maps.append(attention)
-        return Attended(parameters.decode(x), jnp.stack(maps, axis=1))
+        return Attended(_linear(parameters.decode, x), jnp.stack(maps, axis=1))
 
     def answer(
         self,
@@ -118,10 +135,10 @@ class ChainTransformer:
         x = self._embed(parameters, tokens)
         for i, block in enumerate(parameters.blocks):
             x, _ = self._block(block, x, last if i == self.layers - 1 else self.length, _place(key, i), context)
-        return parameters.decode(x)
+        return _linear(parameters.decode, x)
 
     def _embed(self, parameters: ChainParameters, tokens: Int[Array, "n length"]) -> Float[Array, "n length width"]:
-        return parameters.encode[tokens] + parameters.positions
+        return look_up(parameters.encode[None], tokens)[0] + parameters.positions
 
     def _block(
         self,
@@ -133,14 +150,16 @@ class ChainTransformer:
     ) -> tuple[Float[Array, "n last width"], Float[Array, "n heads last length"]]:
         split = (self.heads, self.width // self.heads)
         asked = x[:, self.length - last :]
-        q, k, v = ((a @ m).reshape(*a.shape[:2], *split) for a, m in ((asked, block.query), (x, block.key), (x, block.value)))
+        q, k, v = (
+            product(a, m).reshape(*a.shape[:2], *split) for a, m in ((asked, block.query), (x, block.key), (x, block.value))
+        )
         scores = jnp.einsum("nqhs,nkhs->nhqk", q, k) / math.sqrt(split[1])
         seen = visible(self.length, self.context if context is None else context)[self.length - last :]
         attention = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), -1)
         mixed = jnp.einsum("nhqk,nkhs->nqhs", self._drop(attention, key, 0), v)
-        x = block.norms[0](asked + self._drop(mixed.reshape(asked.shape) @ block.out, key, 1))
-        hidden = self._drop(jax.nn.relu(block.up(x)), key, 2)
-        return block.norms[1](x + self._drop(block.down(hidden), key, 3)), attention
+        x = block.norms[0](asked + self._drop(product(mixed.reshape(asked.shape), block.out), key, 1))
+        hidden = self._drop(jax.nn.relu(_linear(block.up, x)), key, 2)
+        return block.norms[1](x + self._drop(_linear(block.down, hidden), key, 3)), attention
 
     def _drop(self, x: Float[Array, "*rows columns"], key: Key | None, place: int) -> Float[Array, "*rows columns"]:
         if key is None or not self.dropout:
@@ -151,6 +170,10 @@ class ChainTransformer:
         halves = jax.lax.map(lambda i: uniform(fold_in(at, i), -(-rows // 2), columns) < self.dropout, jnp.arange(2))
         dropped = halves.reshape(-1, columns)[:rows].reshape(x.shape)
         return jnp.where(dropped, 0, x / (1 - self.dropout))
+
+
+def _linear(map: Linear, x: Float[Array, "n length inputs"]) -> Float[Array, "n length outputs"]:
+    return product(x, map.weight) + map.bias
 
 
 def _place(key: Array | None, layer: int) -> Key | None:

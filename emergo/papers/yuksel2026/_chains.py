@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...engine import Config, Optimizer, Run
+from ...engine import Config, Optimizer, Precision, Run
 from ...measure import Boundary, Division, Drop, division, find_stages, group_mass, stage_boundaries
 from ...models import ChainModel, ChainTransformer, MinimalAttention
 from ...studies import Result, curve_frame
@@ -34,11 +34,15 @@ class Training:
     seeds: int = 5
     windows: tuple[int, ...] | None = None
     """How many tokens the predictors of restricted context see that runs are compared with, if with any."""
+    compared: int | None = None
+    """How many of the runs are compared with these; None: all."""
+    precision: Precision = "fp32"
 
-    def config(self, model: ChainModel) -> Config:
+    def config(self, model: ChainModel, compared: bool = True) -> Config:
         """No threshold is reached: all steps are trained."""
-        more: dict[str, Any] = {"tests": self.tests, "samples": self.samples, "windows": self.windows}
-        return Config(self.task, model, self.optimizer, self.batch, "fp32", self.steps, 0.0, **more)
+        windows = self.windows if compared else None
+        more: dict[str, Any] = {"tests": self.tests, "samples": self.samples, "windows": windows}
+        return Config(self.task, model, self.optimizer, self.batch, self.precision, self.steps, 0.0, **more)
 
     def minimal(self, **options: Any) -> MinimalAttention:
         return MinimalAttention(self.task.length - 1, self.task.vocabulary, **options)
@@ -47,7 +51,8 @@ class Training:
         return ChainTransformer(self.task.length - 1, self.task.vocabulary, **options)
 
     def runs(self, model: ChainModel) -> list[Run]:
-        return [Run(self.config(model), seed) for seed in range(self.seeds)]
+        compared = self.seeds if self.compared is None else self.compared
+        return [Run(self.config(model, seed < compared), seed) for seed in range(self.seeds)]
 
 
 def laptop(groups: Groups, **changes: Any) -> Training:

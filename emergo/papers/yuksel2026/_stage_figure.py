@@ -58,7 +58,7 @@ def stage_figure(
             tables={"curves": table(seen.results)},
             plot=draw(seen, settings),
             checks=checks_of(seen, printed, one_layer) + more(seen),
-            precision="fp32",
+            precision=settings.training.precision,
             device=provenance_of({"all": seen.results}),
         )
 
@@ -127,7 +127,7 @@ def divergences(axes: Axes, seen: Seen, letter: str = "a", what: str = "", narro
 
 def restricted(axes: Axes, seen: Seen, windows: Sequence[int]) -> None:
     """KL from the trained predictors of restricted context."""
-    for i, curve in enumerate(seen.curves):
+    for i, curve in enumerate(c for c in seen.curves if "restricted" in c):
         for j, colour in enumerate(COLOURS[: len(windows)]):
             axes.plot(curve["step"][1:], curve["restricted"][1:, j], color=colour, **weight(i))
     for drop in seen.stages[0][1:]:

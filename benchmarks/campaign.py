@@ -51,17 +51,20 @@ def regression() -> Stages:
 def recall() -> Stages:
     four = fig4.FIGURE.presets["paper"]
 
-    def up_to(pairs: int, runs: list[Run]) -> list[Run]:
-        return [run for run in runs if run.config.task.length <= 2 * pairs + 1]
+    Ask = Callable[[list[Run]], list[Result]]
 
-    def other_seeds(results: Callable[[list[Run]], list[Result]]) -> list[Run]:
-        return up_to(32, fig4.more_runs(four, results(up_to(32, paper(fig4)))))
+    def first() -> list[Run]:
+        return [run for run in paper(fig4) if run.config.task.length <= 65]
+
+    def other_seeds(results: Ask) -> list[Run]:
+        tried = results(first())
+        return fig4.more_runs(four, tried + results(fig4.other_rates(four, tried)))
 
     return {
         "reading": lambda _: paper(reading),
-        "fig17": lambda _: paper(fig17),
-        "fig4, one seed": lambda _: up_to(32, paper(fig4)),
-        "fig5": lambda _: paper(fig5),
+        "fig4, first seed and rate": lambda _: first(),
+        "fig5, fig17": lambda _: [*paper(fig5), *paper(fig17)],
+        "fig4, other rates": lambda results: fig4.other_rates(four, results(first())),
         "fig4, other seeds": other_seeds,
         "fig4, 64 pairs": lambda _: paper(fig4),
     }

@@ -24,7 +24,7 @@ from emergo.studies import Store, read_records, record_tables, run_all
 CURVES = ("fig1", "fig4", "fig5", "fig3", "fig6", "fig8", "fig13", "fig18", "fig15", "fig11", "fig12")
 MAPS = ("fig2", "fig7", "fig9", "fig14", "fig16", "fig17", "fig19")
 """These show the runs of figures of curves, and need none of their own."""
-OURS = ("emergo/stages", "emergo/rounding")
+OURS = ("emergo/stages", "emergo/rounding", "emergo/dropout")
 ORDER = (*CURVES, *OURS, *MAPS)
 
 

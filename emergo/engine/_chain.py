@@ -31,12 +31,13 @@ def predictions(
     tokens: Int[Array, "n length"],
     key: Array | None = None,
     window: Int[Array, ""] | None = None,
+    step: Int[Array, ""] | None = None,
 ) -> Float[Array, "n generated vocabulary"]:
-    """A student's log-probabilities of every generated token; with dropout, if it has any, where a key is given; seeing no
-    more than `window` tokens, where that is given."""
+    """A student's log-probabilities of every generated token; with the dropout of a step of training, if it has any, where a
+    key is given; seeing no more than `window` tokens, where that is given."""
     read = tokens[:, :-1]
     if isinstance(model, ChainTransformer):
-        logits = model.answer(parameters, read, task.generated, key, window)  # pyright: ignore[reportArgumentType]
+        logits = model.answer(parameters, read, task.generated, key, window, step)  # pyright: ignore[reportArgumentType]
     else:
         logits = model.answer(parameters, read, task.generated, window)  # pyright: ignore[reportArgumentType]
     return jax.nn.log_softmax(logits, -1)

@@ -147,9 +147,10 @@ class Config:
             kind = KINDS[type(getattr(self, part))]
             if kind:
                 made[part] = {"kind": kind} | made[part]
-        for place, name in ((made, "samples"), (made, "windows"), (made["optimizer"], "clip"), (made["task"], "prefix")):
-            if name in place and place[name] is None:
-                del place[name]
+        for place in (made, made["task"], made["model"], made["optimizer"]):
+            for name in _ADDED:
+                if name in place and place[name] is None:
+                    del place[name]
         return made
 
 
@@ -182,7 +183,7 @@ class Run:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-_ADDED = ("clip", "samples", "windows", "prefix")
+_ADDED = ("clip", "samples", "windows", "prefix", "dropout_every")
 """Fields that came later: None, their default, is left out, so that the runs from before keep their identity."""
 
 

@@ -192,7 +192,9 @@ def training_loss(shape: Shape, fused: bool, parameters: Any, data: Any, slot: S
     if isinstance(shape.hull, MarkovChain):
         assert not isinstance(shape.model, Transformer)
         key = dropout_key(slot.stream, slot.step)
-        return shape.hull.cross_entropy(data, predictions(shape.hull, shape.model, parameters, data, key, slot.window))
+        return shape.hull.cross_entropy(
+            data, predictions(shape.hull, shape.model, parameters, data, key, slot.window, slot.step)
+        )
     return mean_loss(shape, fused, parameters, data, slot.traits)
 
 

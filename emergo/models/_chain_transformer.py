@@ -35,6 +35,9 @@ def _product_back(saved, g):
 product.defvjp(lambda x, weight: (product(x, weight), (x, weight)), _product_back)
 
 
+Rate = float | Float[Array, ""]
+
+
 class ChainBlock(NamedTuple):
     query: Float[Array, "width width"]
     key: Float[Array, "width width"]
@@ -63,6 +66,8 @@ class ChainTransformer:
     - `vocabulary`, `heads`, `width`, `hidden`, `layers`: sizes; heads share the width.
     - `dropout`: on attention weights, on what attention and MLP add, and on the MLP's hidden features (where PyTorch's encoder
       layer has it); in force where a key is given.
+    - `dropout_every`: in one step of so many dropout is in force, the first of them; None: in all. In the published runs it
+      was one in three.
     - `context`: how many positions a query sees, itself among them; None: all before it. With one layer this is the
       context-restricted predictor; with more, a window reaches further back by each layer.
 
@@ -78,9 +83,11 @@ class ChainTransformer:
     layers: int = 1
     dropout: float = 0.1
     context: int | None = None
+    dropout_every: int | None = None
 
     def __post_init__(self) -> None:
-        names = ("length", "vocabulary", "heads", "width", "hidden", "layers", *(() if self.context is None else ("context",)))
+        names = ["length", "vocabulary", "heads", "width", "hidden", "layers"]
+        names += [name for name in ("context", "dropout_every") if getattr(self, name) is not None]
         for name in names:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -119,7 +126,7 @@ class ChainTransformer:
         """Logits at all positions and every attention map; with dropout if a key is given."""
         x, maps = self._embed(parameters, tokens), []
         for i, block in enumerate(parameters.blocks):
-            x, attention = self._block(block, x, self.length, _place(key, i))
+            x, attention = self._block(block, x, self.length, _place(key, i), self.dropout)
             maps.append(attention)
         return Attended(_linear(parameters.decode, x), jnp.stack(maps, axis=1))
 
@@ -130,11 +137,13 @@ class ChainTransformer:
         last: int,
         key: Array | None = None,
         context: Int[Array, ""] | None = None,
+        step: Int[Array, ""] | None = None,
     ) -> Float[Array, "n last vocabulary"]:
-        """Logits at the `last` positions: the last block has no other queries; `context` stands in for the option."""
-        x = self._embed(parameters, tokens)
+        """Logits at the `last` positions: the last block has no other queries; `context` stands in for the option, and `step`
+        is that of training, for dropout that is not in force in every one."""
+        x, rate = self._embed(parameters, tokens), self._rate(step)
         for i, block in enumerate(parameters.blocks):
-            x, _ = self._block(block, x, last if i == self.layers - 1 else self.length, _place(key, i), context)
+            x, _ = self._block(block, x, last if i == self.layers - 1 else self.length, _place(key, i), rate, context)
         return _linear(parameters.decode, x)
 
     def _embed(self, parameters: ChainParameters, tokens: Int[Array, "n length"]) -> Float[Array, "n length width"]:
@@ -146,6 +155,7 @@ class ChainTransformer:
         x: Float[Array, "n length width"],
         last: int,
         key: Key | None,
+        rate: Rate,
         context: Int[Array, ""] | None = None,
     ) -> tuple[Float[Array, "n last width"], Float[Array, "n heads last length"]]:
         split = (self.heads, self.width // self.heads)
@@ -156,20 +166,26 @@ class ChainTransformer:
         scores = jnp.einsum("nqhs,nkhs->nhqk", q, k) / math.sqrt(split[1])
         seen = visible(self.length, self.context if context is None else context)[self.length - last :]
         attention = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), -1)
-        mixed = jnp.einsum("nhqk,nkhs->nqhs", self._drop(attention, key, 0), v)
-        x = block.norms[0](asked + self._drop(product(mixed.reshape(asked.shape), block.out), key, 1))
-        hidden = self._drop(jax.nn.relu(_linear(block.up, x)), key, 2)
-        return block.norms[1](x + self._drop(_linear(block.down, hidden), key, 3)), attention
+        mixed = jnp.einsum("nhqk,nkhs->nqhs", self._drop(attention, key, 0, rate), v)
+        x = block.norms[0](asked + self._drop(product(mixed.reshape(asked.shape), block.out), key, 1, rate))
+        hidden = self._drop(jax.nn.relu(_linear(block.up, x)), key, 2, rate)
+        return block.norms[1](x + self._drop(_linear(block.down, hidden), key, 3, rate)), attention
 
-    def _drop(self, x: Float[Array, "*rows columns"], key: Key | None, place: int) -> Float[Array, "*rows columns"]:
+    def _rate(self, step: Int[Array, ""] | None) -> Rate:
+        """Of dropout in a step."""
+        if self.dropout_every is None or step is None:
+            return self.dropout
+        return jnp.where(step % self.dropout_every == 0, self.dropout, 0.0)
+
+    def _drop(self, x: Float[Array, "*rows columns"], key: Key | None, place: int, rate: Rate) -> Float[Array, "*rows columns"]:
         if key is None or not self.dropout:
             return x
         rows, columns, at = math.prod(x.shape[:-1]), x.shape[-1], fold_in(key, place)
         # In a loop, for two halves: outside of one, XLA compiles the generator into everything that reads the mask, which takes
         # half a minute on a CPU.
-        halves = jax.lax.map(lambda i: uniform(fold_in(at, i), -(-rows // 2), columns) < self.dropout, jnp.arange(2))
+        halves = jax.lax.map(lambda i: uniform(fold_in(at, i), -(-rows // 2), columns) < rate, jnp.arange(2))
         dropped = halves.reshape(-1, columns)[:rows].reshape(x.shape)
-        return jnp.where(dropped, 0, x / (1 - self.dropout))
+        return jnp.where(dropped, 0, x / (1 - rate))
 
 
 def _linear(map: Linear, x: Float[Array, "n length inputs"]) -> Float[Array, "n length outputs"]:

@@ -60,7 +60,7 @@ def test_both_forwards_are_the_one_by_hand(options):
 def test_dropout_is_a_function_of_its_key_and_leaves_the_mean():
     model = ChainTransformer(**SMALL, dropout=0.3)
     ones = jnp.ones((200, 50))
-    dropped = np.asarray(model._drop(ones, jnp.array([0, 1], jnp.uint32), 0))
+    dropped = np.asarray(model._drop(ones, jnp.array([0, 1], jnp.uint32), 0, 0.3))
     assert set(np.unique(dropped)) == {0.0, np.float32(1 / 0.7)}
     assert abs((dropped == 0).mean() - 0.3) < 4 * np.sqrt(0.21 / 10_000)
     parameters = jax.jit(model.init)(jax.random.key(0))
@@ -68,10 +68,14 @@ def test_dropout_is_a_function_of_its_key_and_leaves_the_mean():
     one, same, other = (np.asarray(answer(parameters, TOKENS, 2, jax.random.key(i))) for i in (1, 1, 2))
     np.testing.assert_array_equal(one, same)
     assert (one != other).any()
+    sometimes = jax.jit(dataclasses.replace(model, dropout_every=3).answer, static_argnums=2)
+    dry, wet = (np.asarray(sometimes(parameters, TOKENS, 2, jax.random.key(1), step=jnp.int32(i))) for i in (4, 6))
+    np.testing.assert_allclose(wet, one, rtol=1e-5, atol=1e-6)
     without = ChainTransformer(**SMALL, dropout=0.0)
     unused = jax.jit(without.answer, static_argnums=2)(parameters, TOKENS, 2, jax.random.key(1))
     expected = np.stack([by_hand(model, parameters, row)[-2:] for row in np.asarray(TOKENS)])
     np.testing.assert_allclose(unused, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(dry, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_start_and_the_sizes_of_the_paper():
@@ -92,6 +96,7 @@ def test_the_start_and_the_sizes_of_the_paper():
         ({"heads": 3}, "heads must divide width, got 3 heads with width 8"),
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\)"),
         ({"hidden": 0}, "hidden must be a whole number of at least 1"),
+        ({"dropout_every": 0}, "dropout_every must be a whole number of at least 1"),
         ({"context": 0}, "context must be a whole number of at least 1"),
     ],
 )

@@ -1,6 +1,6 @@
 """Figures of our own."""
 
-from . import closed_form, escape, offset, precision, reading, reduction, rounding, stages
+from . import closed_form, dropout, escape, offset, precision, reading, reduction, rounding, stages
 
 FIGURES = (
     reduction.FIGURE,
@@ -11,5 +11,6 @@ FIGURES = (
     reading.FIGURE,
     stages.FIGURE,
     rounding.FIGURE,
+    dropout.FIGURE,
 )
 __all__ = ["FIGURES"]

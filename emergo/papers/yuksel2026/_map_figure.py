@@ -217,7 +217,7 @@ def animate(seen: Seen) -> Animation:
         for bar, foot, height in zip(bars, feet.ravel(), maps.ravel(), strict=True):
             bar.set(y=foot, height=height)
         image.set_data(maps)
-        title.set_text(f"step {step[at]}")
+        title.set_text(f"step {step[at]:.0f}")
         return [dot, *bars, image, title]
 
     return Animation(plot, len(frames) + HOLD, show)

@@ -161,7 +161,7 @@ def moments_of(seen: Seen) -> list[tuple[int, str]]:
         onsets += np.geomspace(onsets[0] if onsets else step[1], step[-1], 4 - len(onsets))[1:-1].tolist()
     within = [int(np.searchsorted(step, onset)) for onset in onsets]
     at = sorted({0, *within, len(step) - 1})
-    return [(i, f"step {step[i]}") for i in at]
+    return [(i, f"step {step[i]:.0f}") for i in at]
 
 
 def brackets(axes: Axes, groups: Groups, side: Literal["above", "below", "left"]) -> None:

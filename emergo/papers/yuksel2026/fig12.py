@@ -15,7 +15,7 @@ FIGURE = stage_figure(
     "yuksel2026/fig12",
     "two layers of the full Transformer learn the chain in the same stages",
     presets={
-        "paper": Settings(PAPER, PAPER.full(layers=2)),
+        "paper": Settings(PAPER, PAPER.full(layers=2, dropout_every=3)),
         "laptop": Settings(SMALL, SMALL.full(layers=2, width=48, hidden=32, dropout=0.0)),
         "smoke": Settings(TINY, TINY.full(heads=2, width=8, hidden=8, layers=2, dropout=0.0)),
     },

@@ -1,6 +1,7 @@
 """Figure 4: in-context learning emerges in associative recall, later with more pairs and a larger vocabulary."""
 
 import dataclasses
+import math
 
 import numpy as np
 import pandas as pd
@@ -21,47 +22,71 @@ LAW = Published("Fig. 4 right", 0.55, {"vocabulary": 0.79, "pairs": 2.25}, 0.982
 @dataclasses.dataclass(frozen=True)
 class Settings:
     training: Training
-    rates: tuple[float, ...] = (1e-5, 3e-5, 1e-4)
-    """To choose from, by the first seed of each cell (D.3)."""
+    rates: tuple[float, ...] = (1e-4, 3e-5, 1e-5)
+    """To choose from, by the first seed of each cell (D.3). The others are trained for as long as the first one takes: one
+    that has not emerged by then is no better."""
     seeds: int = 5
     pairs: tuple[int, ...] = (8, 16, 32, 64)
     vocabularies: tuple[int, ...] = (64, 128, 256, 512)
     vocabulary: int = 256
     """Of the learning curves."""
+    late: tuple[tuple[int, int], ...] = ()
+    """Numbers of pairs that are followed for fewer steps, so many, with the first seed and rate alone."""
 
     def tasks(self) -> list[Recall]:
         return [Recall(pairs, size) for pairs in self.pairs for size in self.vocabularies if size > pairs]
 
 
 def runs(settings: Settings) -> list[Run]:
-    """The first seed at every learning rate; the other seeds follow at the best."""
-    return settings.training.runs(settings.tasks(), settings.rates, (0,))
+    """The first seed at the first learning rate; the other rates and seeds follow."""
+    late = dict(settings.late)
+    found = settings.training.runs([t for t in settings.tasks() if t.pairs not in late], settings.rates[:1], (0,))
+    for pairs, steps in settings.late:
+        short = dataclasses.replace(settings.training, steps=steps)
+        found += short.runs([t for t in settings.tasks() if t.pairs == pairs], settings.rates[:1], (0,))
+    return found
+
+
+def other_rates(settings: Settings, first: list[Result]) -> list[Run]:
+    """The first seed at the other learning rates, for as many steps as it took to emerge at the first."""
+    found, late = [], dict(settings.late)
+    for result, (_, row) in zip(first, emergence_table(first).iterrows(), strict=True):
+        task = result.run.config.task
+        assert isinstance(task, Recall)
+        if task.pairs not in late:
+            steps = settings.training.steps if row["censored"] else math.ceil(row["plateau"])
+            found += dataclasses.replace(settings.training, steps=steps).runs([task], settings.rates[1:], (0,))
+    return found
 
 
 def chosen_rates(first: list[Result]) -> dict[Recall, float]:
-    """The learning rate with the shortest plateau of each task; a censored one counts as it stands."""
+    """The learning rate with the shortest plateau of each task; one that emerged goes before one that did not."""
     table = emergence_table(first)
-    # Of several that are censored at the same step, the largest rate.
-    ordered = table.sort_values(["censored", "plateau", "learning_rate"], ascending=[True, True, False])
+    # Of several that are censored, whenever that was, the largest rate.
+    table["emerged"] = table["plateau"].where(~table["censored"], np.inf)
+    ordered = table.sort_values(["emerged", "learning_rate"], ascending=[True, False])
     best = ordered.groupby(["pairs", "vocabulary"])["learning_rate"].first().to_dict()
     tasks = dict.fromkeys(r.run.config.task for r in first)
     return {task: float(best[task.pairs, task.vocabulary]) for task in tasks if isinstance(task, Recall)}
 
 
-def more_runs(settings: Settings, first: list[Result]) -> list[Run]:
-    """The other seeds, at the learning rates that the first seed chooses."""
+def more_runs(settings: Settings, tried: list[Result]) -> list[Run]:
+    """The other seeds, at the learning rates that the first seed chooses; the first as well, where it was cut short there."""
+    late = dict(settings.late)
     return [
         run
-        for task, rate in chosen_rates(first).items()
-        for run in settings.training.runs([task], [rate], range(1, settings.seeds))
+        for task, rate in chosen_rates(tried).items()
+        if task.pairs not in late
+        for run in settings.training.runs([task], [rate], range(rate == settings.rates[0], settings.seeds))
     ]
 
 
 def make(settings: Settings, work: Work) -> Outcome:
     first = work.results(runs(settings), curves=True)
-    best, more = chosen_rates(first), more_runs(settings, first)
+    tried = first + _those_there(work, other_rates(settings, first))
+    best = chosen_rates(tried)
     results = [r for r in first if r.run.config.optimizer.learning_rate == best[r.run.config.task]]  # pyright: ignore[reportArgumentType]
-    results += work.results(more, curves=True) if more else []
+    results += _those_there(work, more_runs(settings, tried))
     table = emergence_table(results)
     law = fit_law(table, x=["vocabulary", "pairs"])
     means = table.groupby(["vocabulary", "pairs"])["plateau"].mean().unstack()
@@ -89,13 +114,18 @@ def make(settings: Settings, work: Work) -> Outcome:
     ]
     at = [r for r in results if r.run.config.task.inputs == settings.vocabulary]
     return Outcome(
-        tables={"runs": table, "rates": emergence_table(first), "curves": recall_curves(at)},
+        tables={"runs": table, "rates": emergence_table(tried), "curves": recall_curves(at)},
         plot=draw(at, table, law, settings),
         laws=[Comparison.of("chance-corrected 5%", law, table, LAW)],
         checks=checks,
         precision=settings.training.precision,
-        device=provenance_of({"first": first, "all": results}),
+        device=provenance_of({"tried": tried, "all": results}),
     )
+
+
+def _those_there(work: Work, runs: list[Run]) -> list[Result]:
+    wanted = work.whole(runs) if work.partial else runs
+    return work.results(wanted, curves=True) if wanted else []
 
 
 def draw(shown: list[Result], table: pd.DataFrame, law: Law, settings: Settings) -> Plot:
@@ -140,7 +170,7 @@ FIGURE = Figure(
     id="zucchet2025/fig4",
     shows="associative recall emerges, later with more pairs and a larger vocabulary",
     presets={
-        "paper": Settings(Training()),
+        "paper": Settings(Training(), late=((64, 60_000),)),
         "laptop": Settings(
             Training(SMALL, "fp32", steps=3000, tests=256),
             rates=(1e-3,),
@@ -151,7 +181,7 @@ FIGURE = Figure(
         ),
         "smoke": Settings(
             Training(TINY, "fp32", batch=16, steps=600, threshold=0.8, tests=64),
-            rates=(3e-3,),
+            rates=(3e-3, 1e-3),
             seeds=1,
             pairs=(2, 3),
             vocabularies=(4, 6),

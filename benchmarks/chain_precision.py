@@ -1,4 +1,5 @@
-"""Are the stages of the full Transformer the same with products in tf32 as in fp32? Figure 8 of yuksel2026, its first steps.
+"""Are the stages of the full Transformer the same with products in tf32 as in fp32? Figure 8 of yuksel2026, its first steps,
+with dropout in every one.
 
     python benchmarks/chain_precision.py OUT_FOLDER [STEPS SEEDS]
 
@@ -21,11 +22,12 @@ from emergo.papers import FIGURES
 def main(out: Path, steps: int = 600, seeds: int = 3) -> None:
     figure = FIGURES["yuksel2026/fig8"]
     assert figure.runs is not None
-    rows = []
+    settings = figure.presets["paper"]
+    model, rows = settings.training.full(), []
     for precision in ("fp32", "tf32"):
         runs = [
-            Run(dataclasses.replace(run.config, precision=precision, steps=steps), run.seed)
-            for run in figure.runs(figure.presets["paper"])[:seeds]
+            Run(dataclasses.replace(run.config, model=model, precision=precision, steps=steps), run.seed)
+            for run in figure.runs(settings)[:seeds]
         ]
         for history in train(runs):
             curves = history.curves

@@ -70,12 +70,12 @@ def matrix_rate(precision: Precision, size: int | None = None) -> float:
     with products(precision):
         product = jax.jit(jnp.matmul)
         product(a, b).block_until_ready()
-    times = []
-    for _ in range(5):
-        begun = time.perf_counter()
-        out = [product(a, b) for _ in range(4)]
-        jax.block_until_ready(out)
-        times.append((time.perf_counter() - begun) / 4)
+        times = []
+        for _ in range(5):
+            begun = time.perf_counter()
+            out = [product(a, b) for _ in range(4)]
+            jax.block_until_ready(out)
+            times.append((time.perf_counter() - begun) / 4)
     return 2 * size**3 / sorted(times)[2]
 
 

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure as Plot
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from ..._style import BLUE, ORANGE, WIDTH, outside
 from ...engine import Run
@@ -97,13 +98,16 @@ def draw(found: dict[str, list[Result]], settings: Settings) -> Plot:
                 assert result.curves is not None
                 axes.plot(result.curves["step"][1:], result.curves["excess"][1:], color=colour, **weight(i))
         axes.set(xscale="log", yscale="log", xlabel="step")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_title(task)
     panels[0].set_ylabel("KL from the teacher")
     outside(panels[-1], "dropout", [(how.replace(" step", "\nstep"), {"color": c}) for how, c in COLOURS.items()])
     return plot
 
 
-_SMALL = dataclasses.replace(fig3.SMALL, windows=None, steps=1200)
+_SMALL = dataclasses.replace(fig3.SMALL, windows=None, steps=2500)
 _TINY = smoke(seeds=1)
 FIGURE = Figure(
     id="emergo/dropout",
@@ -122,7 +126,7 @@ FIGURE = Figure(
     runs=runs,
     seconds={"paper": 90000, "laptop": 120, "smoke": 15},
     shrunk={
-        "laptop": "width 48, 16 tokens, 12 of them generated a sequence, batches of 64 of fresh data, 1,200 steps, one seed",
+        "laptop": "width 48, 16 tokens, 12 of them generated a sequence, batches of 64 of fresh data, 2,500 steps, one seed",
         "smoke": "two groups of one position, 5 tokens, width 8, batches of 32, 60 steps",
     },
 )

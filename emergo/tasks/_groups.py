@@ -37,7 +37,7 @@ class Groups:
 
     def __post_init__(self) -> None:
         if not isinstance(self.spans, tuple) or not self.spans:
-            raise InputError(f"spans must be a tuple with one number of positions a group, got {self.spans!r}")
+            raise InputError(f"spans must be a tuple (in TOML a list) with one number of positions a group, got {self.spans!r}")
         whole = (*self.spans, *(() if self.stride is None else (self.stride,)))
         if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in whole):
             raise InputError(f"spans and stride must be whole numbers of at least 1, got {self.spans!r} and {self.stride!r}")
@@ -49,7 +49,7 @@ class Groups:
         if self.weights is None:
             return
         if not isinstance(self.weights, tuple) or not all(isinstance(w, tuple) for w in self.weights):
-            raise InputError(f"weights must be a tuple with one tuple a group, got {self.weights!r}")
+            raise InputError(f"weights must be a tuple (in TOML a list) with one of numbers a group, got {self.weights!r}")
         if tuple(len(w) for w in self.weights) != self.spans:
             raise InputError(f"weights must have one number a position of each group, spans {self.spans}, got {self.weights!r}")
         if not all(isinstance(a, float | int) and math.isfinite(a) and a > 0 for w in self.weights for a in w):

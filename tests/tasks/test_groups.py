@@ -81,7 +81,7 @@ def test_the_settings_of_the_paper():
         ({"weights": ((1.0,), (1.0,), (1.0,))}, "weights must have one number a position"),
         ({"spans": (2,), "weights": ((1.0, -1.0),)}, "weights must be finite and positive"),
         ({"spans": (1,), "weights": (("much",),)}, "weights must be finite and positive"),
-        ({"spans": (1,), "weights": ([1.0],)}, "weights must be a tuple with one tuple a group"),
+        ({"spans": (1,), "weights": ([1.0],)}, "weights must be a tuple .in TOML a list. with one of numbers a group"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")

@@ -1,0 +1,42 @@
+"""Where a GPU's fused attention may be used."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from emergo.models._attention import _fusible, attend_all
+
+
+@pytest.mark.parametrize(
+    ("length", "size", "expected"),
+    [
+        (128, 64, True),
+        (512, 128, True),
+        (64, 64, False),
+        (192, 64, False),
+        (65, 64, False),
+        (128, 20, False),
+        (128, 256, False),
+    ],
+)
+def test_whole_tiles_and_the_sizes_of_the_kernel(length, size, expected):
+    assert _fusible(length, size) is expected
+
+
+@pytest.mark.skipif(jax.default_backend() != "gpu", reason="needs a GPU")
+@pytest.mark.parametrize("length", [32, 64, 128, 192, 256])
+def test_gradients_are_those_of_the_plain_form_where_all_scores_are_far_below_0(length):
+    """At -100 the kernel's gradient is NaN for lengths of 64 and 192."""
+    q, k, v, g = (0.1 * jax.random.normal(key, (8, length, 4, 64)) for key in jax.random.split(jax.random.key(0), 4))
+    q, k = q.at[..., 0].set(8.0), k.at[..., 0].set(-100.0)
+
+    def gradients(fused):
+        def loss(*parts):
+            mixed = attend_all("softmax", *(p.astype(jnp.bfloat16) for p in parts), None, None, fused)
+            return jnp.sum(mixed.astype(jnp.float32) * g)
+
+        return jax.grad(loss, (0, 1, 2))(q, k, v)
+
+    for fused, plain in zip(gradients(True), gradients(False), strict=True):
+        np.testing.assert_allclose(fused, plain, atol=5e-3)  # bf16: 8 bits of numbers up to 0.2

@@ -1,11 +1,11 @@
 """The paper presets of figures that train, the most valuable first, until the time is up.
 
-    python benchmarks/campaign.py regression|recall|fig3 STATE_FOLDER OUT_FOLDER SECONDS [LENGTH ...]
+    python benchmarks/campaign.py regression|recall|fig3 STATE_FOLDER OUT_FOLDER SECONDS [WORD ...]
 
 Runs that results/ or STATE_FOLDER hold are not trained again; what is in training when the time is up goes on from there at
-the next call. `fig3` trains Figure 3 left and middle whether results/ hold them or not, for the time that they take (of
-these lengths: two processes can share a GPU). Writes
-`zucchet2025-KIND.runs.parquet`, `zucchet2025-KIND.curves.parquet` (add both to results/) and `campaign.json`.
+the next call. `fig3` trains Figure 3 left and middle whether results/ hold them or not, for the time that they take. WORD: only
+the stages in whose names one of these is (two processes can share a GPU). Writes `zucchet2025-KIND.runs.parquet`,
+`zucchet2025-KIND.curves.parquet` (add both to results/) and `campaign.json`.
 """
 
 import json
@@ -70,13 +70,14 @@ def recall() -> Stages:
     }
 
 
-def fig3_alone(lengths: Sequence[int] = ()) -> Stages:
+def fig3_anew() -> Stages:
     three = fig3.FIGURE.presets["paper"].parts()
-    runs = [run for run in three["left"] + three["middle"] if not lengths or run.config.task.length in lengths]
-    return {"fig3 left and middle": lambda _: runs}
+    runs = three["left"] + three["middle"]
+    lengths = sorted({run.config.task.length for run in runs}, reverse=True)
+    return {f"length {t}": lambda _, t=t: [run for run in runs if run.config.task.length == t] for t in lengths}
 
 
-def main(kind: str, state: Path, out: Path, seconds: float, lengths: Sequence[int] = ()) -> None:
+def main(kind: str, state: Path, out: Path, seconds: float, words: Sequence[str] = ()) -> None:
     begun = said = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     records, store = Records(pd.DataFrame()) if kind == "fig3" else read_records(), Store(state)
@@ -101,7 +102,9 @@ def main(kind: str, state: Path, out: Path, seconds: float, lengths: Sequence[in
     timings: dict[str, float] = {}
     wanted: dict[str, list[Run]] = {}
     try:
-        for name, runs in {"regression": regression, "recall": recall, "fig3": lambda: fig3_alone(lengths)}[kind]().items():
+        for name, runs in {"regression": regression, "recall": recall, "fig3": fig3_anew}[kind]().items():
+            if words and not any(word in name for word in words):
+                continue
             start = time.monotonic()
             wanted[name] = runs(results)
             results(wanted[name])
@@ -139,4 +142,4 @@ def write(
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4]), [int(length) for length in sys.argv[5:]])
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4]), sys.argv[5:])

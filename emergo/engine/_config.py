@@ -136,7 +136,8 @@ class Config:
             return
         whole = isinstance(self.windows, tuple) and all(isinstance(c, int) and not isinstance(c, bool) for c in self.windows)
         if not whole or not self.windows or not all(1 <= c <= model.length for c in self.windows):
-            raise InputError(f"windows must be a tuple (in TOML a list) of numbers of tokens from 1 to {model.length}, got {self.windows!r}")
+            wanted = f"a tuple (in TOML a list) of numbers of tokens from 1 to {model.length}"
+            raise InputError(f"windows must be {wanted}, got {self.windows!r}")
         if model.layers > 1 or model.context is not None:
             raise InputError("windows are for a model of one layer without a context: with more, a window reaches further back")
 

@@ -33,7 +33,8 @@ def test_gradients_are_those_of_the_plain_form_where_all_scores_are_far_below_0(
 
     def gradients(fused):
         def loss(*parts):
-            mixed = attend_all("softmax", *(p.astype(jnp.bfloat16) for p in parts), None, None, fused)
+            low_q, low_k, low_v = (p.astype(jnp.bfloat16) for p in parts)
+            mixed = attend_all("softmax", low_q, low_k, low_v, None, None, fused)
             return jnp.sum(mixed.astype(jnp.float32) * g)
 
         return jax.grad(loss, (0, 1, 2))(q, k, v)

@@ -4,8 +4,9 @@
 
 Runs that results/ or STATE_FOLDER hold are not trained again; what is in training when the time is up goes on from there at
 the next call. `fig3` trains Figure 3 left and middle whether results/ hold them or not, for the time that they take. WORD: only
-the stages in whose names one of these is (two processes can share a GPU). Writes `zucchet2025-KIND.runs.parquet`,
-`zucchet2025-KIND.curves.parquet` (add both to results/) and `campaign.json`.
+the stages in whose names one of these is (two processes can share a GPU, each with an OUT_FOLDER of its own). Writes
+`zucchet2025-KIND.runs.parquet` and `zucchet2025-KIND.curves.parquet`, whose rows are to be put into the tables of results/ in
+place of those of the same identity, and `campaign.json`.
 """
 
 import json
@@ -97,10 +98,12 @@ def main(kind: str, state: Path, out: Path, seconds: float, words: Sequence[str]
             os.kill(os.getpid(), signal.SIGINT)  # saves what is in training
 
     def results(runs: list[Run]) -> list[Result]:
+        asked.update((run.identity, run) for run in runs)
         return run_all(runs, store, records=records, curves=kind == "recall", checkpoint_seconds=1e9, progress=watch)
 
     timings: dict[str, float] = {}
     wanted: dict[str, list[Run]] = {}
+    asked: dict[str, Run] = {}
     try:
         for name, runs in {"regression": regression, "recall": recall, "fig3": fig3_anew}[kind]().items():
             if words and not any(word in name for word in words):
@@ -112,12 +115,13 @@ def main(kind: str, state: Path, out: Path, seconds: float, words: Sequence[str]
             print(f"[{time.monotonic() - begun:.0f} s] {name}: {len(wanted[name])} runs in {timings[name]:.0f} s", flush=True)
     except KeyboardInterrupt:
         print("time is up", flush=True)
-    write(kind, wanted, records, store, out, timings, time.monotonic() - begun)
+    write(kind, wanted, asked, records, store, out, timings, time.monotonic() - begun)
 
 
 def write(
     kind: str,
     wanted: dict[str, list[Run]],
+    asked: dict[str, Run],
     records: Records,
     store: Store,
     out: Path,
@@ -125,7 +129,7 @@ def write(
     seconds: float,
 ) -> None:
     """What was trained and is not among the records; curves of those figures that show them."""
-    everything = {run.identity: run for runs in wanted.values() for run in runs if run not in records and run in store}
+    everything = {identity: run for identity, run in asked.items() if run not in records and run in store}
     shown = {run.identity for figure in (fig11, fig12) for run in paper(figure)} if kind != "recall" else set(everything)
     results = [store.read(run, curves=run.identity in shown) for run in everything.values()]
     runs, curves = record_tables(results, shown)

@@ -1,4 +1,4 @@
-"""What `emergo bench` times for training, on a machine that has no command line; the promised rows first.
+"""What `emergo bench` times for training, on a machine that has no command line; the rows of speed.md first.
 
     python benchmarks/speed.py OUT_FOLDER SECONDS
 

@@ -67,8 +67,8 @@ class Config:
     **Arguments:**
 
     - `precision`: of matrix products: `"fp32"`, `"tf32"` (a GPU's) or `"bf16"`; parameters and optimizer state are fp32. For a
-      Markov chain `"fp32"`, of a ChainTransformer also `"tf32"`, or `"fp64"`: everything but the random draws in 64 bits,
-      from the same start and on the same teacher. By default as [`emergo.engine.default_precision`][].
+      Markov chain `"fp32"`, or `"fp64"`: everything but the random draws in 64 bits, from the same start and on the same
+      teacher. By default as [`emergo.engine.default_precision`][].
     - `steps`: the most there may be. A run also ends when what tells that it has learned, its test loss, in recall its test
       accuracy, for a Markov chain its KL from the teacher, has come to `threshold`, after `beyond` times as many more steps.
     - `tests`: sequences of the fixed test set of a run.
@@ -77,8 +77,8 @@ class Config:
       from the same start, trained beforehand for as many steps, on fresh data.
 
     A Markov chain is learned by a [`emergo.models.MinimalAttention`][] or a [`emergo.models.ChainTransformer`][] that reads all
-    but the last token. The former in fp32 with products of highest precision or in fp64: what tells its heads apart may be as
-    small as rounding errors.
+    but the last token, in fp32 with products of highest precision or in fp64: what tells heads apart may be as small as
+    rounding errors.
     """
 
     task: Task
@@ -128,10 +128,8 @@ class Config:
                 f"the model must read {task.length - 1} positions of {task.vocabulary} tokens for this chain, "
                 f"got {model.length} of {model.vocabulary}"
             )
-        allowed = ("fp32", "fp64") if isinstance(model, MinimalAttention) else ("fp32", "tf32", "fp64")
-        if self.precision not in allowed:
-            name = type(model).__name__
-            raise InputError(f"on a MarkovChain a {name} is trained in {' or '.join(allowed)}, got {self.precision!r}")
+        if self.precision not in ("fp32", "fp64"):
+            raise InputError(f"a MarkovChain is trained in precision fp32 or fp64, got {self.precision!r}")
         if self.windows is None:
             return
         whole = isinstance(self.windows, tuple) and all(isinstance(c, int) and not isinstance(c, bool) for c in self.windows)

@@ -35,6 +35,8 @@ def running_median(values: Series, window: int) -> np.ndarray:
     values = np.asarray(values, np.float64)
     if window < 1 or window % 2 == 0:
         raise InputError(f"window must be an odd number of evaluations, got {window}")
+    if window == 1:
+        return values.copy()
     half = window // 2
     return np.array([np.median(values[max(0, i - half) : i + half + 1]) for i in range(len(values))])
 

@@ -97,6 +97,14 @@ class Figure:
     """How a preset differs from the paper's setting; no verdict is given on its laws and checks."""
     runs: Callable[[Any], Sequence[Run]] | None = None
     """The runs that the figure is made of, where it trains any."""
+    then: Callable[[Any, Work], Sequence[Run]] | None = None
+    """Those that follow from the results of others, as far as these are there."""
+
+    def wanted(self, preset: Preset, work: Work) -> list[Run]:
+        """All runs that are known to be needed."""
+        settings = self.presets[preset]
+        first = list(self.runs(settings)) if self.runs else []
+        return first + list(self.then(settings, work)) if self.then and not work.missing(first) else first
 
 
 def find_preset(preset: str) -> Preset:
@@ -119,7 +127,7 @@ def seconds_needed(figure: Figure, preset: str, work: Work) -> float:
     chosen = find_preset(preset)
     if figure.runs is None:
         return figure.seconds[chosen]
-    runs = figure.runs(figure.presets[chosen])
+    runs = figure.wanted(chosen, work)
     return figure.seconds[chosen] * len(work.missing(runs)) / len(runs)
 
 
@@ -164,7 +172,7 @@ def run_figure(
 
 def _left_out(figure: Figure, preset: Preset, work: Work) -> str | None:
     """What a partial figure is made of, in words; None for a whole one."""
-    runs = figure.runs(figure.presets[preset]) if figure.runs else ()
+    runs = figure.wanted(preset, work)
     used = len(work.whole(runs)) if work.partial else len(runs)
     return f"{used} of {len(runs)} runs: cells that lack a seed are left out" if used < len(runs) else None
 

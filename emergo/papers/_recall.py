@@ -2,7 +2,9 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -55,15 +57,23 @@ def criteria(result: Result, level: float = 0.05) -> dict[str, Emergence]:
     task = result.run.config.task
     assert isinstance(task, Recall)
     guess = 1 / task.pairs
-    step, accuracy = result.curves["step"], result.curves["accuracy"]
     marks = {"plain": level, "corrected": guess + level * (1 - guess)}
-    return {name: passed(step, accuracy, mark) for name, mark in marks.items()}
+    return {name: passed(result, result.curves["accuracy"], mark) for name, mark in marks.items()}
 
 
-def passed(step: np.ndarray, curve: np.ndarray, mark: float) -> Emergence:
-    """When a curve rises past a mark for three evaluations in a row; a run that ended past it counts as staying there."""
-    step, curve = np.append(step, step[-1] + np.array([1, 2])), np.append(curve, curve[-1:].repeat(2))
-    return emergence(step, curve, mark, "above", hold=3)
+def passed(result: Result, curve: np.ndarray, mark: float) -> Emergence:
+    """When a curve of a run rises past a mark for three evaluations in a row. A run that has learned the task, and so ended,
+    counts as staying where it is; one that failed before it passed has failed."""
+    assert result.curves is not None
+    step = result.curves["step"]
+    found = emergence(step, curve, mark, "above", hold=3)
+    if found.state == "censored" and result.emergence.state == "reached":
+        longer = np.append(step, step[-1] + np.array([1, 2])), np.append(curve, curve[-1:].repeat(2))
+        with_rest = emergence(*longer, mark, "above", hold=3)
+        return with_rest if with_rest.state == "reached" else found
+    if found.state != "reached" and result.failed_step is not None:
+        return Emergence(math.nan, math.nan, math.nan, "failed")
+    return found
 
 
 def emergence_table(results: Sequence[Result]) -> pd.DataFrame:
@@ -94,7 +104,7 @@ def emergence_table(results: Sequence[Result]) -> pd.DataFrame:
 
 def recall_curves(results: Sequence[Result]) -> pd.DataFrame:
     """All curves, a row an evaluation."""
-    frames = []
+    frames = [pd.DataFrame()]
     for result in results:
         task = dataclasses.asdict(result.run.config.task)
         frames.append(curve_frame(result).assign(**task, seed=result.run.seed))
@@ -108,10 +118,15 @@ def strongest(result: Result, name: str) -> np.ndarray:
     return flat[:, int(np.argmax(flat[-1]))]
 
 
+def colours_by(results: Sequence[Result], by: str) -> dict[float, Any]:
+    """A colour for each value of a task's field."""
+    values = sorted({getattr(r.run.config.task, by) for r in results})
+    return dict(zip(values, shades(len(values)), strict=True))
+
+
 def curves_by(axes: Axes, results: Sequence[Result], by: str, curve: str, label: str, legend: bool = True) -> None:
     """A curve against step, one colour a value of `by`, a line a seed."""
-    values = sorted({getattr(r.run.config.task, by) for r in results})
-    colours = dict(zip(values, shades(len(values)), strict=True))
+    colours = colours_by(results, by)
     for result in results:
         assert result.curves is not None
         colour = colours[getattr(result.run.config.task, by)]

@@ -53,7 +53,7 @@ class Recall:
       `"once"`: one, drawn uniformly; no repetition, and the law of the test sets.
       `"chance"`: each of the places with probability B/N_pairs, as in C.1; where chance places it nowhere, at one drawn
       uniformly. The paper does not say what it does then; at B = 1 that is a third of the sequences, and without the query
-      they have no answer but a guess. This makes B = 1 a mean of 1.37 places.
+      they have no answer but a guess. This makes B = 1 a mean of 1.37 places, and B = 2 one of 2.13.
       `"chance or none"`: those sequences stay as they are.
     """
 

@@ -227,7 +227,7 @@ def test_cost_grows_with_the_model():
     [
         ({"model": Transformer()}, "learned by a MinimalAttention or a ChainTransformer"),
         ({"model": MinimalAttention(9, 5)}, "must read 5 positions of 5 tokens for this chain, got 9 of 5"),
-        ({"precision": "bf16"}, "trained in fp32 or fp64, got 'bf16'"),
+        ({"precision": "bf16"}, "trained in precision fp32 or fp64, got 'bf16'"),
         ({"samples": 0}, "samples must be a whole number of at least 1, got 0"),
         ({"windows": (0, 2)}, r"windows must be a tuple .in TOML a list. of numbers of tokens from 1 to 5, got \(0, 2\)"),
         ({"windows": (6,)}, "windows must be a tuple .in TOML a list. of numbers of tokens from 1 to 5"),

@@ -9,6 +9,7 @@ import pytest
 
 from emergo._errors import InputError
 from emergo.models import ChainTransformer
+from emergo.models._chain_transformer import product
 
 SMALL = {"length": 6, "vocabulary": 5, "heads": 2, "width": 8, "hidden": 3}
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(5, size=(4, 6)), jnp.int32)
@@ -76,6 +77,17 @@ def test_dropout_is_a_function_of_its_key_and_leaves_the_mean():
     expected = np.stack([by_hand(model, parameters, row)[-2:] for row in np.asarray(TOKENS)])
     np.testing.assert_allclose(unused, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(dry, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [3, 40, 64])
+def test_the_gradients_written_by_hand_are_those_of_plain_products(rows):
+    """The weight's is a sum over parts of the rows: as many as divide both their number and 40."""
+    keys = jax.random.split(jax.random.key(0), 3)
+    x, weight, g = (jax.random.normal(k, shape) for k, shape in zip(keys, ((rows, 5, 7), (7, 6), (rows, 5, 6)), strict=True))
+    with jax.default_matmul_precision("highest"):
+        ours, plain = (jax.grad(lambda *a, f=f: jnp.sum(f(*a) * g), (0, 1))(x, weight) for f in (product, jnp.matmul))
+    for one, other in zip(ours, plain, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_the_start_and_the_sizes_of_the_paper():

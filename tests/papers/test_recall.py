@@ -1,18 +1,25 @@
-"""The stages of Figure 4: which learning rates and seeds are asked for, on curves made by hand."""
+"""When recall emerges, and which learning rates and seeds Figure 4 asks for, on curves made by hand."""
+
+import dataclasses
+import math
 
 import numpy as np
+import pytest
 
-from emergo.engine import History, Run
+from emergo.engine import History, Run, State
+from emergo.papers import _recall as recall
+from emergo.papers._figure import seconds_needed
+from emergo.papers._work import Work
 from emergo.papers.zucchet2025 import fig4, fig5, fig17
-from emergo.studies import Result
+from emergo.studies import Records, Result, record_tables
 from emergo.tasks import Recall
 
 PAPER = fig4.FIGURE.presets["paper"]
 
 
 def emerging(run: Run, at: float) -> Result:
-    """A run whose accuracy jumps at a step, seen every 100 steps as far as the run goes."""
-    step = np.arange(0, run.config.steps + 1, 100)
+    """A run whose accuracy jumps at a step, seen every 500 steps as far as the run goes."""
+    step = np.arange(0, run.config.steps + 1, 500)
     curves = {"step": step, "accuracy": (step >= at).astype(np.float32), "loss": (step < at).astype(np.float32)}
     return Result.of(History(run, "reached" if at <= step[-1] else "exhausted", None, curves, "cpu"))
 
@@ -32,7 +39,7 @@ def test_the_other_rates_run_for_as_long_as_the_first_took():
     caps = {(pairs_of(run), run.config.steps) for run in others}
     assert {pairs for pairs, _ in caps} == {8, 16, 32}
     assert all(cap == 200_000 for pairs, cap in caps if pairs == 8), "a censored one has no end to stop the others at"
-    assert all(29_900 < cap <= 30_000 for pairs, cap in caps if pairs == 32)
+    assert all(cap == 30_000 for pairs, cap in caps if pairs == 32), "in thousands, and not by the last digit of a measurement"
 
 
 def test_the_rate_that_emerges_first_is_chosen_and_the_largest_where_none_does():
@@ -53,3 +60,62 @@ def test_the_rate_that_emerges_first_is_chosen_and_the_largest_where_none_does()
 def test_figure_17_shows_runs_of_figure_5():
     shown = {run.identity for run in fig17.runs(fig17.FIGURE.presets["paper"])}
     assert shown <= {run.identity for run in fig5.runs(fig5.FIGURE.presets["paper"])}
+
+
+def test_a_figure_is_whole_only_with_the_runs_that_follow_from_others():
+    first = [emerging(run, 20_000) for run in fig4.runs(PAPER)]
+
+    def needed(results):
+        work = Work(records=Records(*record_tables(results, [r.run.identity for r in results])))
+        return len(fig4.FIGURE.wanted("paper", work)), seconds_needed(fig4.FIGURE, "paper", work)
+
+    nothing, some = needed(first[:3]), needed(first)
+    assert nothing[0] == len(first) == 15
+    assert some[0] == 15 + 2 * 12, "the other rates of 8, 16 and 32 pairs"
+    assert 0 < some[1] < nothing[1] == pytest.approx(0.8 * fig4.FIGURE.seconds["paper"])
+    others = [emerging(run, 1e9) for run in fig4.other_rates(PAPER, first)]
+    assert needed(first + others)[0] == 15 + 2 * 12 + 4 * 12
+
+
+def test_emergence_is_later_with_more_pairs_where_that_can_be_told():
+    def table(times):
+        runs = {r.config.task: r for r in fig4.runs(PAPER) if r.config.task.inputs == 256}
+        return recall.emergence_table([emerging(run, times[pairs_of(run)]) for run in runs.values()])
+
+    rising = fig4.later_with_more(table({8: 10_000, 16: 50_000, 32: 100_000, 64: 1e9}))
+    assert rising == [pytest.approx(5, rel=0.1), pytest.approx(2, rel=0.1)], "64 pairs were not followed for as long as 32"
+    assert min(fig4.later_with_more(table({8: 20_000, 16: 10_000, 32: 50_000, 64: 1e9}))) < 1
+
+
+def test_a_lucky_last_evaluation_is_no_emergence_but_the_end_of_a_run_that_has_learned_is():
+    run = fig4.runs(PAPER)[0]
+    step, mark = np.arange(0, 500, 100), 0.5
+
+    def seen(accuracy, state: State = "exhausted", failed=None):
+        curves = {"step": step, "accuracy": np.array(accuracy), "loss": np.zeros(5)}
+        return recall.passed(Result.of(History(run, state, failed, curves, "cpu")), curves["accuracy"], mark)
+
+    assert seen([0, 0, 0, 0, 0.6]) == (400.0, 400.0, math.inf, "censored")
+    assert seen([0, 0, 0, 0, 0.95], "reached").state == "reached"
+    assert seen([0, 0, 0, 0, 0.0], "failed", 350).state == "failed"
+    assert seen([0, 0.6, 0.6, 0.6, 0.6], "failed", 450).time == pytest.approx(100 * 0.5 / 0.6)
+
+
+def test_a_gain_needs_runs_without_repetition_and_grokking_runs_that_get_there():
+    settings = dataclasses.replace(fig5.FIGURE.presets["laptop"], seeds=1)
+
+    def result(run, test, train):
+        step = np.arange(0, 2001, 25)
+        curves = {name: (step >= at).astype(float) for name, at in (("accuracy", test), ("accuracy_repeated", train))}
+        return Result.of(History(run, "exhausted", None, curves | {"step": step, "loss": 0.0 * step}, "cpu"))
+
+    runs = settings.parts()["in_context"]  # the hardest first, all of one size: bursts 1, 2, 3
+    parts = {"in_context": [result(run, at, at / 3) for run, at in zip(runs, (1200, 400, 1500), strict=True)]}
+    table = fig5.times(parts)
+    assert fig5.speed_up(table, "in_context", "test") == (pytest.approx(3, rel=0.1), 2.0)
+    assert fig5.speed_up(table[table["amount"] > 1], "in_context", "test") is None
+    assert fig5.speed_up(table, "across_samples", "test") is None
+    assert [check.holds for check in fig5.overfitting(table, 3.0)] == [True, True]
+    never = fig5.times({"in_context": [result(runs[2], 1e9, 400)]})
+    assert [check.holds for check in fig5.overfitting(never, 3.0)] == [True, False]
+    assert fig5.overfitting(table, 99.0) == []

@@ -60,22 +60,15 @@ def make(settings: Settings, work: Work) -> Outcome:
     table = pd.concat([emergence_table(results).assign(reading=name) for name, results in parts.items()], ignore_index=True)
     e = LAW.exponents
     table["law"] = LAW.C * table["vocabulary"] ** e["vocabulary"] * table["pairs"] ** e["pairs"]
-    # Of both criteria: the paper's own at these sizes can be passed by guessing.
     means = table.groupby(["reading", "learning_rate", "pairs", "vocabulary"]).agg(
-        corrected=("plateau", "mean"), plain=("plain", "mean"), law=("law", "first"), censored=("censored", "sum")
+        corrected=("plateau", "mean"),
+        plain=("plain", "mean"),
+        law=("law", "first"),
+        corrected_censored=("censored", "sum"),
+        plain_censored=("plain_censored", "sum"),
     )
-    means["factor"] = np.exp(np.abs(np.log(np.maximum(means["plain"].to_numpy(), 1) / means["law"].to_numpy())))
-    off = means["factor"].groupby(level=["reading", "learning_rate"]).max()
-    nearest = off.idxmin()
-    checks = [
-        Check(
-            f"nearest reading ({nearest[0]}, learning rate {nearest[1]:g}): largest factor between its 5% times and the law",  # pyright: ignore[reportIndexIssue]
-            float(off.min()),
-            None,
-            bool(off.min() < 1.5),
-            "below 1.5",
-        )
-    ]
+    # The paper's criterion can be passed by guessing at these sizes, so that the law may belong to either.
+    checks = [nearest(means, name, words) for name, words in (("plain", "5%"), ("corrected", "chance-corrected 5%"))]
     return Outcome(
         tables={"runs": table, "means": means.reset_index()},
         plot=draw(table, list(parts)),
@@ -83,6 +76,16 @@ def make(settings: Settings, work: Work) -> Outcome:
         precision=settings.training.precision,
         device=provenance_of(parts),
     )
+
+
+def nearest(means: pd.DataFrame, criterion: str, words: str) -> Check:
+    """The reading and rate whose emergence times are nearest to the published law, of those of which none is censored."""
+    means[f"{criterion}_factor"] = np.exp(np.abs(np.log(np.maximum(means[criterion], 1) / means["law"])))
+    seen = means[f"{criterion}_factor"].where(means[f"{criterion}_censored"] == 0, np.inf)
+    off = seen.groupby(level=["reading", "learning_rate"]).max()
+    reading, rate = off.idxmin()  # pyright: ignore[reportGeneralTypeIssues]
+    name = f"{words}: nearest reading ({reading}, learning rate {rate:g}): largest factor between its times and the law"
+    return Check(name, float(off.min()), None, bool(off.min() < 1.5), "below 1.5")
 
 
 def draw(table: pd.DataFrame, readings: list[str]) -> Plot:

@@ -80,7 +80,12 @@ def make(settings: Settings, work: Work) -> Outcome:
     return Outcome(
         tables={"runs": table},
         plot=draw(found, table, settings),
-        checks=[check for o, _ in settings.optimizers for check in checks_of(o.method, table, found[f"{o.method} fp64"])],
+        checks=[
+            check
+            for optimizer, _ in settings.optimizers
+            if all(f"{optimizer.method} {precision}" in found for precision in PRECISIONS)
+            for check in checks_of(optimizer.method, table, found[f"{optimizer.method} fp64"])
+        ],
         precision="fp32 and fp64",
         device=provenance_of(found),
     )
@@ -189,7 +194,7 @@ def fitted(axes: Axes, x: np.ndarray, times: np.ndarray, method: str) -> None:
 def over_steps(axes: Axes, found: dict[str, list[Result]], method: str, settings: Settings, differences: bool) -> None:
     colours = dict(zip(settings.scales, shades(len(settings.scales)), strict=True))
     for precision in PRECISIONS:
-        for result in found[f"{method} {precision}"]:
+        for result in found.get(f"{method} {precision}", []):
             if result.run.seed or result.curves is None:
                 continue
             step, values = result.curves["step"], apart(result) if differences else result.curves["excess"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...engine import Config, Optimizer, Precision, Run
+from ...engine import Config, Optimizer, Run
 from ...measure import Boundary, Division, Drop, division, find_stages, group_mass, stage_boundaries
 from ...models import ChainModel, ChainTransformer, MinimalAttention
 from ...studies import Result, curve_frame
@@ -36,13 +36,12 @@ class Training:
     """How many tokens the predictors of restricted context see that runs are compared with, if with any."""
     compared: int | None = None
     """How many of the runs are compared with these; None: all."""
-    precision: Precision = "fp32"
 
     def config(self, model: ChainModel, compared: bool = True) -> Config:
         """No threshold is reached: all steps are trained."""
         windows = self.windows if compared else None
         more: dict[str, Any] = {"tests": self.tests, "samples": self.samples, "windows": windows}
-        return Config(self.task, model, self.optimizer, self.batch, self.precision, self.steps, 0.0, **more)
+        return Config(self.task, model, self.optimizer, self.batch, "fp32", self.steps, 0.0, **more)
 
     def minimal(self, **options: Any) -> MinimalAttention:
         return MinimalAttention(self.task.length - 1, self.task.vocabulary, **options)

@@ -48,7 +48,7 @@ def map_figure(
             tables={"curves": table(seen.results)},
             plot=draw(seen),
             checks=checks_of(seen, own) + more(seen),
-            precision=part(settings).training.precision,
+            precision="fp32",
             device=provenance_of({"all": seen.results}),
             animation=animate(seen),
         )

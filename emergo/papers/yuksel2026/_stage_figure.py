@@ -58,7 +58,7 @@ def stage_figure(
             tables={"curves": table(seen.results)},
             plot=draw(seen, settings),
             checks=checks_of(seen, printed, one_layer) + more(seen),
-            precision=settings.training.precision,
+            precision="fp32",
             device=provenance_of({"all": seen.results}),
         )
 

@@ -7,7 +7,7 @@ from ._chains import FULL, LAPTOP, Training, laptop, smoke
 from ._stage_checks import Printed
 from ._stage_figure import Settings, stage_figure
 
-PAPER = Training(MarkovChain(Groups((4, 4, 4))), FULL, precision="tf32")
+PAPER = Training(MarkovChain(Groups((4, 4, 4))), FULL)
 SLOWER = dataclasses.replace(FULL, learning_rate=2e-3)
 SMALL = laptop(Groups((4, 4, 4)), optimizer=SLOWER, batch=64, steps=2500, tests=256, seeds=1)
 TINY = smoke(optimizer=dataclasses.replace(FULL, learning_rate=3e-2))

@@ -7,7 +7,7 @@ from ._chains import FULL, LAPTOP, TWO, Training, laptop, smoke
 from ._stage_checks import Printed
 from ._stage_figure import Settings, stage_figure
 
-PAPER = Training(MarkovChain(Groups((2, 4, 8), strongest="far")), FULL, precision="tf32")
+PAPER = Training(MarkovChain(Groups((2, 4, 8), strongest="far")), FULL)
 SMALL = laptop(Groups(strongest="far"))
 TINY = smoke(dataclasses.replace(TWO, strongest="far"))
 FIGURE = stage_figure(

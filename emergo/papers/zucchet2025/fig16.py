@@ -12,7 +12,10 @@ def make(settings: Settings, work: Work) -> Outcome:
     table = times(parts)
     checks = []
     for part in parts:
-        gain, amount = speed_up(table, part, "train")
+        found = speed_up(table, part, "train")
+        if found is None:
+            continue
+        gain, amount = found
         checks.append(
             Check(f"largest gain of training emergence by {BY[part]} (at {amount:g})", gain, "above 1", bool(gain > 1))
         )

@@ -45,9 +45,8 @@ def holders(result: Result) -> dict[str, int]:
 def half_times(result: Result) -> dict[str, float]:
     """When accuracy and the strongest copying and selecting head are half way from where they begin to where they end."""
     assert result.curves is not None
-    step = result.curves["step"]
     found = {name: strongest(result, name) for name in ("copying", "selecting")} | {"accuracy": result.curves["accuracy"]}
-    return {name: passed(step, c, float(c[0] + c[-1]) / 2).time for name, c in found.items()}
+    return {name: passed(result, c, float(c[0] + c[-1]) / 2).time for name, c in found.items()}
 
 
 def make(settings: Settings, work: Work) -> Outcome:

@@ -62,9 +62,8 @@ def times(parts: dict[str, list[Result]]) -> pd.DataFrame:
     for part, results in parts.items():
         for result in results:
             assert result.curves is not None
-            step = result.curves["step"]
-            test = passed(step, result.curves["accuracy"], LEVEL)
-            train = passed(step, training_accuracy(result), LEVEL)
+            test = passed(result, result.curves["accuracy"], LEVEL)
+            train = passed(result, training_accuracy(result), LEVEL)
             rows.append(
                 {
                     "part": part,
@@ -80,11 +79,36 @@ def times(parts: dict[str, list[Result]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def speed_up(table: pd.DataFrame, part: str, kind: str) -> tuple[float, float]:
-    """The largest gain of repetition over none, and the amount that gives it; a censored run counts as it stands."""
+NONE = {"in_context": 1.0, "across_samples": 0.0}
+"""The amount that is no repetition."""
+
+
+def speed_up(table: pd.DataFrame, part: str, kind: str) -> tuple[float, float] | None:
+    """The largest gain of repetition over none, and the amount that gives it; a censored run counts as it stands. None where
+    one of the two is not there."""
     means = table[table["part"] == part].groupby("amount")[kind].mean()
-    gains = means.iloc[0] / means.iloc[1:]
+    if NONE[part] not in means.index or len(means) < 2:
+        return None
+    gains = means[NONE[part]] / means.drop(NONE[part])
     return float(gains.max()), float(gains.idxmax())
+
+
+def overfitting(table: pd.DataFrame, burst: float) -> list[Check]:
+    """Whether the runs of the largest burst learn the training distribution first, and recall on test data later."""
+    rows = table[(table["part"] == "in_context") & (table["amount"] == burst)]
+    if not len(rows):
+        return []
+    gap = float(rows["test"].mean() / rows["train"].mean())
+    late = rows[~rows["test_censored"] & (rows["test"] > 1.1 * rows["train"])]
+    return [
+        Check("test over training emergence at the largest burst", gap, "above 1: overfitting", bool(gap > 1.1)),
+        Check(
+            "runs of the largest burst whose test accuracy gets there after their training accuracy did",
+            len(late),
+            "they do, late: grokking",
+            len(late) > 0,
+        ),
+    ]
 
 
 def make(settings: Settings, work: Work) -> Outcome:
@@ -92,14 +116,12 @@ def make(settings: Settings, work: Work) -> Outcome:
     table = times(parts)
     checks = []
     for part, published in (("in_context", 4.0), ("across_samples", 2.0)):
-        if part in parts:
-            gain, amount = speed_up(table, part, "test")
+        found = speed_up(table, part, "test")
+        if found is not None:
+            gain, amount = found
             name = f"largest gain of test emergence by {BY[part]} (at {amount:g})"
             checks.append(Check(name, gain, f"about {published:g}", bool(published / 1.5 < gain < published * 1.5)))
-    if "in_context" in parts:
-        rows = table[table["part"] == "in_context"].groupby("amount")[["test", "train"]].mean()
-        gap = float(rows["test"].iloc[-1] / rows["train"].iloc[-1])
-        checks.append(Check("test over training emergence at the largest burst", gap, "above 1: overfitting", bool(gap > 1.1)))
+    checks += overfitting(table, max(settings.bursts))
     return Outcome(
         tables={"times": table, "curves": recall_curves(list({r.run.identity: r for p in parts.values() for r in p}.values()))},
         plot=draw(parts, "accuracy"),

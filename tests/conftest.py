@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import matplotlib as mpl
 import pytest
 
 mpl.use("Agg")
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background of a shell ignores
 # Compilation makes the first example slow; runs must not depend on the clock or on chance.
 hypothesis.settings.register_profile("emergo", deadline=None, derandomize=True, max_examples=60)
 hypothesis.settings.load_profile("emergo")

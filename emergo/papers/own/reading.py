@@ -135,7 +135,7 @@ FIGURE = Figure(
     },
     make=make,
     runs=runs,
-    seconds={"paper": 1e6, "laptop": 90, "smoke": 20},
+    seconds={"paper": 1e6, "laptop": 68, "smoke": 20},
     shrunk={
         "laptop": "2 layers, 2 heads, width 64, learning rate 1e-3, 4 pairs of 16 tokens, three readings, 2 seeds",
         "smoke": "width 16, one head, 2 pairs of 6 tokens, two readings, one seed",

@@ -430,7 +430,7 @@ FIGURE = Figure(
     },
     make=make,
     runs=runs,
-    seconds={"paper": 40_000, "laptop": 115, "smoke": 25},
+    seconds={"paper": 40_000, "laptop": 109, "smoke": 25},
     shrunk={
         "laptop": "flows T ≤ 64 and m ≤ 2.2; SGD only, 16 tokens, batches of 128, T ≤ 32, n ≤ 3; 3 seeds",
         "smoke": "T ≤ 12, 5 tokens, batches of 32, at most 60 steps",

@@ -14,6 +14,6 @@ FIGURE = stage_figure(
         "laptop": Settings(SMALL, SMALL.minimal()),
         "smoke": Settings(TINY, TINY.minimal(heads=2, scale=1e-3)),
     },
-    seconds={"paper": 7200, "laptop": 80, "smoke": 10},
+    seconds={"paper": 7200, "laptop": 33, "smoke": 10},
     printed=Printed(boundaries=(330, 575), last=(2.78, 0.70, 0.09), plateaus=(0.87, 0.34)),
 )

@@ -14,7 +14,7 @@ FIGURE = stage_figure(
         "laptop": Settings(SMALL, SMALL.minimal(layers=2, start="xavier")),
         "smoke": Settings(TINY, TINY.minimal(heads=2, layers=2, start="xavier")),
     },
-    seconds={"paper": 40000, "laptop": 100, "smoke": 12},
+    seconds={"paper": 40000, "laptop": 54, "smoke": 12},
     printed=Printed(boundaries=(180, 370)),
     laptop=LAPTOP.replace("256", "128"),
     one_layer=False,

@@ -19,7 +19,7 @@ FIGURE = stage_figure(
         "laptop": Settings(SMALL, SMALL.full(layers=2, width=48, hidden=32, dropout=0.0)),
         "smoke": Settings(TINY, TINY.full(heads=2, width=8, hidden=8, layers=2, dropout=0.0)),
     },
-    seconds={"paper": 45000, "laptop": 100, "smoke": 15},
+    seconds={"paper": 45000, "laptop": 54, "smoke": 15},
     printed=Printed(boundaries=(70, 200)),
     laptop=f"width 48, no dropout, learning rate 2e-3, {LAPTOP}".replace("256", "64").replace("2 seeds", "one seed"),
     one_layer=False,

@@ -36,6 +36,6 @@ FIGURE = stage_figure(
         "laptop": Settings(SMALL, SMALL.minimal()),
         "smoke": Settings(TINY, TINY.minimal(heads=2, scale=1e-3)),
     },
-    seconds={"paper": 7200, "laptop": 80, "smoke": 10},
+    seconds={"paper": 7200, "laptop": 39, "smoke": 10},
     more=follows,
 )

@@ -97,6 +97,6 @@ FIGURE = Figure(
     },
     make=make,
     runs=runs,
-    seconds={"paper": 20000, "laptop": 100, "smoke": 15},
+    seconds={"paper": 20000, "laptop": 62, "smoke": 15},
     shrunk={"laptop": LAPTOP.replace("2 seeds", "one seed"), "smoke": SMOKE},
 )

@@ -129,6 +129,6 @@ FIGURE = Figure(
     },
     make=make,
     runs=runs,
-    seconds={"paper": 70000, "laptop": 100, "smoke": 15},
+    seconds={"paper": 70000, "laptop": 60, "smoke": 15},
     shrunk={"laptop": f"{LAPTOP}, three importances".replace("256", "128").replace("2 seeds", "one seed"), "smoke": SMOKE},
 )

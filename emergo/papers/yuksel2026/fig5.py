@@ -194,7 +194,7 @@ FIGURE = Figure(
     },
     make=make,
     runs=runs,
-    seconds={"paper": 45000, "laptop": 110, "smoke": 15},
+    seconds={"paper": 45000, "laptop": 66, "smoke": 15},
     shrunk={
         "laptop": f"100 and 400 samples, {LAPTOP}".replace("256 of fresh data, 2 seeds", "128 at most, one seed"),
         "smoke": SMOKE,

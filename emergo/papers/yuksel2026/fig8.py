@@ -18,7 +18,7 @@ FIGURE = stage_figure(
         "laptop": Settings(SMALL, SMALL.minimal()),
         "smoke": Settings(TINY, TINY.minimal(heads=2, scale=1e-3)),
     },
-    seconds={"paper": 25000, "laptop": 80, "smoke": 10},
+    seconds={"paper": 25000, "laptop": 30, "smoke": 10},
     printed=Printed(boundaries=(90, 410)),
     laptop=f"the minimal attention instead of the Transformer, groups of 2 positions, {LAPTOP}",
 )

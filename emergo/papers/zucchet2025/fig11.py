@@ -166,7 +166,7 @@ FIGURE = Figure(
     },
     make=make,
     runs=runs,
-    seconds={"paper": 8e4, "laptop": 74, "smoke": 15},
+    seconds={"paper": 8e4, "laptop": 53, "smoke": 15},
     shrunk={
         "laptop": "width 64, batch 16, learning rate 1e-3, d ≤ 16, T ≤ 32",
         "smoke": "width 16, d ≤ 4, T = 8, one seed",

@@ -98,7 +98,7 @@ FIGURE = Figure(
     },
     make=make,
     runs=runs,
-    seconds={"paper": 1e5, "laptop": 72, "smoke": 11},
+    seconds={"paper": 1e5, "laptop": 54, "smoke": 11},
     shrunk={
         "laptop": "width 64, batch 16, learning rate 1e-3, d = 16, T = 32",
         "smoke": "width 16, d = 4, T = 8, one seed",

@@ -85,7 +85,7 @@ FIGURE = Figure(
     },
     make=make,
     runs=runs,
-    seconds={"paper": 4e5, "laptop": 110, "smoke": 76},
+    seconds={"paper": 4e5, "laptop": 94, "smoke": 76},
     shrunk={
         "laptop": "width 32, batch 16, learning rate 2e-3, 1 or 2 layers, d ≤ 8, T ≤ 16, 3 seeds",
         "smoke": "width 16, 1 or 2 layers and heads, d ≤ 4, T ≤ 8, one seed",

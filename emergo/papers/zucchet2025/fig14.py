@@ -92,7 +92,7 @@ FIGURE = Figure(
     },
     make=make,
     runs=runs,
-    seconds={"paper": 1.5e4, "laptop": 92, "smoke": 36},
+    seconds={"paper": 1.5e4, "laptop": 66, "smoke": 36},
     shrunk={
         "laptop": "width 64, learning rate 1e-3, d ≤ 16, T = 16 and 64, 3 seeds",
         "smoke": "width 16, d ≤ 4, T ≤ 8, one seed",

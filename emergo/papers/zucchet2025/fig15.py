@@ -108,7 +108,7 @@ FIGURE = Figure(
     },
     make=make,
     runs=runs,
-    seconds={"paper": 7.5e4, "laptop": 93, "smoke": 33},
+    seconds={"paper": 7.5e4, "laptop": 82, "smoke": 33},
     shrunk={
         "laptop": "width 64, learning rates 1e-3 (Adam) and 5e-2 (SGD), d ≤ 16, T = 8 and 32, 3 seeds",
         "smoke": "width 16, d ≤ 4, T ≤ 8, one seed",

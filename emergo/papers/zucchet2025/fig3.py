@@ -128,7 +128,7 @@ FIGURE = Figure(
     },
     make=make,
     runs=runs,
-    seconds={"paper": 1.1e6, "laptop": 90, "smoke": 21},
+    seconds={"paper": 1.1e6, "laptop": 96, "smoke": 21},
     shrunk={
         "laptop": "width 64, batch 16, learning rates 1e-3 and 2e-3, d ≤ 16, T ≤ 32, 2 seeds",
         "smoke": "width 16, d ≤ 4, T ≤ 8, one seed",

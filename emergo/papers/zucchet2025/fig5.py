@@ -184,6 +184,6 @@ FIGURE = Figure(
     presets=PRESETS,
     make=make,
     runs=runs,
-    seconds={"paper": 3e6, "laptop": 110, "smoke": 20},
+    seconds={"paper": 3e6, "laptop": 91, "smoke": 20},
     shrunk=SHRUNK,
 )

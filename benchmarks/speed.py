@@ -12,16 +12,16 @@ from pathlib import Path
 import jax
 import pandas as pd
 
-from emergo.bench import bench_training, default_cases
+from emergo.bench import bench_training, default_cases, main_cases
 
 
 def main(out: Path, seconds: float) -> None:
     begun = time.monotonic()
     out.mkdir(parents=True, exist_ok=True)
     cases = default_cases(jax.default_backend())
-    promised = 3 if jax.default_backend() == "cpu" else 4
+    main_rows = len(main_cases(jax.default_backend()))
     rows = []
-    for part, peers in ((cases[:promised], True), (cases[promised:], False)):
+    for part, peers in ((cases[:main_rows], True), (cases[main_rows:], False)):
         for row in bench_training(part, peers):
             rows.append(row | {"jax": jax.__version__})
             pd.DataFrame(rows).to_csv(out / "speed.csv", index=False)

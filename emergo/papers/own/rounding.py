@@ -219,7 +219,7 @@ FIGURE = Figure(
     },
     make=make,
     runs=runs,
-    seconds={"paper": 90_000, "laptop": 81, "smoke": 15},
+    seconds={"paper": 60_000, "laptop": 81, "smoke": 15},
     shrunk={
         "laptop": "two groups of two positions, 10 tokens, batches of 128 of fresh data, two heads, one seed",
         "smoke": "two groups of one position, 5 tokens, batches of 32, 60 steps, AdamW only",

@@ -24,7 +24,7 @@ FIGURE = stage_figure(
         "laptop": Settings(SMALL, SMALL.minimal(scale=1e-4)),
         "smoke": Settings(TINY, TINY.minimal(heads=2, scale=1e-3)),
     },
-    seconds={"paper": 36000, "laptop": 46, "smoke": 10},
+    seconds={"paper": 75000, "laptop": 46, "smoke": 10},
     printed=Printed(boundaries=(600, 4000)),
     laptop="the minimal attention instead of the Transformer, groups of 2 positions, initial scale 1e-4, learning rate 4, "
     + LAPTOP.replace("256", "128").replace("2 seeds", "one seed"),

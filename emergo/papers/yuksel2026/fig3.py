@@ -49,7 +49,7 @@ FIGURE = stage_figure(
         "laptop": Settings(SMALL, SMALL.full(width=96, hidden=32, dropout=0.0)),
         "smoke": Settings(TINY, TINY.minimal(heads=2, scale=1e-3)),
     },
-    seconds={"paper": 80000, "laptop": 102, "smoke": 20},
+    seconds={"paper": 40000, "laptop": 102, "smoke": 20},
     printed=Printed(boundaries=(65, 450), last=(3.05, 0.78, 0.19), plateaus=(0.45,)),
     more=by_window,
     laptop=f"width 96, no dropout, learning rate 2e-3, {LAPTOP}".replace("256", "64").replace("2 seeds", "one seed"),

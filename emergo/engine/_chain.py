@@ -93,10 +93,12 @@ def chain_operations(task: MarkovChain, model: ChainModel, batch: int) -> float:
         total = 6 * queries * length * outputs + 2 * size * (length * outputs + queries * model.size + queries * length)
         dense = model.size**2 * 4 + 4 * length * model.size
         return batch * model.heads * (total + 3 * (model.layers - 1) * length * dense)
-    width = model.width
-    per_query = 2 * (2 * width * width + 2 * length * width + 2 * width * model.hidden)
-    whole = (model.layers - 1) * length + asked
-    return 3 * batch * (whole * per_query + model.layers * length * 4 * width * width + 2 * asked * width * size)
+    # The first block's look-ups: products with one-hot matrices back, for queries and what they are added to, keys and values.
+    width, later = model.width, model.layers - 1
+    queries, first = later * length + asked, length if later else asked
+    per_query = 2 * width * (width + 2 * length + 2 * model.hidden)
+    mapped = 2 * width * width * (queries - first + 2 * later * length)
+    return batch * (3 * (queries * per_query + mapped + 2 * asked * width * size) + 4 * size * width * (first + length))
 
 
 def chain_parameters(model: ChainModel) -> float:

@@ -61,15 +61,25 @@ def attend_all(
     fused: bool,
 ) -> Float[Array, "n length heads size"]:
     """Attention of all positions. `fused` takes the GPU's own kernel where there is one that can be relied on."""
-    if fused and form == "softmax" and v.dtype == jnp.bfloat16 and _fusible(q.shape[1], q.shape[-1]):
-        return jax.nn.dot_product_attention(q, k, v, is_causal=visible is not None, implementation="cudnn")
-    return attend(weigh(form, score(form, q, k, bias), visible), v)
+    length, causal = q.shape[1], visible is not None
+    tiles = _tiles(length, q.shape[-1], causal) if fused and form == "softmax" and v.dtype == jnp.bfloat16 else 0
+    if not tiles:
+        return attend(weigh(form, score(form, q, k, bias), visible), v)
+    q, k, v = (jnp.pad(a, ((0, 0), (0, _TILE * tiles - length), (0, 0), (0, 0))) for a in (q, k, v))
+    return jax.nn.dot_product_attention(q, k, v, is_causal=causal, implementation="cudnn")[:, :length]
 
 
-def _fusible(length: int, size: int) -> bool:
-    """Whether cuDNN's attention has right gradients for heads of this size.
+_TILE = 128
+"""Positions that cuDNN's attention works on at a time."""
 
-    It works on tiles of 128 positions. Positions that only fill up a tile have score 0, whose weight exp(0 - log Σ exp score)
-    overflows where all scores are below -88: the gradient of the query is then NaN.
+
+def _tiles(length: int, size: int, causal: bool) -> int:
+    """How many tiles cuDNN's attention is to be given for heads of this size, or 0: not to be used.
+
+    It must not fill up a tile itself: those positions have score 0, whose weight exp(0 - log Σ exp score) overflows where all
+    scores are below -88, and the gradient of the query is then NaN. With a causal mask what stands behind the last position is
+    seen by none, so that the tile can be filled up beforehand; that is worth it where at least half of it is used.
     """
-    return length % 128 == 0 and size <= 128 and size % 8 == 0
+    tiles = -(-length // _TILE)
+    whole = length == _TILE * tiles or (causal and 2 * length > _TILE * tiles)
+    return tiles if whole and size <= 128 and size % 8 == 0 else 0

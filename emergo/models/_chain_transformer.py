@@ -14,26 +14,9 @@ from jaxtyping import Array, Float, Int
 
 from .._errors import InputError, check_numbers
 from .._random import Key, fold_in, normals, raw, uniform
-from ._minimal import Attended, look_up, visible
+from ._minimal import Attended, visible
+from ._products import look_up, product
 from ._transformer import Linear, Scale
-
-
-@jax.custom_vjp
-def product(x: Float[Array, "n length inputs"], weight: Float[Array, "inputs outputs"]) -> Float[Array, "n length outputs"]:
-    """A product over all rows, whose gradient by the weight is a sum of products over parts of the rows: one small result of
-    very many rows would keep but a few of a GPU's processors busy."""
-    return (x.reshape(-1, x.shape[-1]) @ weight).reshape(*x.shape[:-1], -1)
-
-
-def _product_back(saved, g):
-    x, weight = saved
-    parts = math.gcd(len(x), 40)
-    split = [a.reshape(parts, -1, a.shape[-1]) for a in (x, g)]
-    return product(g, weight.T), jnp.einsum("pri,pro->pio", *split).sum(0)
-
-
-product.defvjp(lambda x, weight: (product(x, weight), (x, weight)), _product_back)
-
 
 Rate = float | Float[Array, ""]
 
@@ -47,6 +30,14 @@ class ChainBlock(NamedTuple):
     """After the attention and after the MLP."""
     up: Linear
     down: Linear
+
+
+class Maps(NamedTuple):
+    """What attention in a block works with, heads side by side."""
+
+    query: Float[Array, "n last width"]
+    key: Float[Array, "n length width"]
+    value: Float[Array, "n length width"]
 
 
 class ChainParameters(NamedTuple):
@@ -126,7 +117,7 @@ class ChainTransformer:
         """Logits at all positions and every attention map; with dropout if a key is given."""
         x, maps = self._embed(parameters, tokens), []
         for i, block in enumerate(parameters.blocks):
-            x, attention = self._block(block, x, self.length, _place(key, i), self.dropout)
+            x, attention = self._block(block, x, self._maps(block, x, x), _place(key, i), self.dropout)
             maps.append(attention)
         return Attended(_linear(parameters.decode, x), jnp.stack(maps, axis=1))
 
@@ -141,28 +132,48 @@ class ChainTransformer:
     ) -> Float[Array, "n last vocabulary"]:
         """Logits at the `last` positions: the last block has no other queries; `context` stands in for the option, and `step`
         is that of training, for dropout that is not in force in every one."""
-        x, rate = self._embed(parameters, tokens), self._rate(step)
+        read = tokens[:, self.length - last :] if self.layers == 1 else tokens
+        x, rate = self._embed(parameters, read), self._rate(step)
         for i, block in enumerate(parameters.blocks):
-            x, _ = self._block(block, x, last if i == self.layers - 1 else self.length, _place(key, i), rate, context)
+            asked = x[:, x.shape[1] - last :] if i == self.layers - 1 else x
+            maps = self._maps(block, asked, x) if i else self._first_maps(parameters, read, tokens)
+            x, _ = self._block(block, asked, maps, _place(key, i), rate, context)
         return _linear(parameters.decode, x)
 
-    def _embed(self, parameters: ChainParameters, tokens: Int[Array, "n length"]) -> Float[Array, "n length width"]:
-        return look_up(parameters.encode[None], tokens)[0] + parameters.positions
+    def _embed(self, parameters: ChainParameters, tokens: Int[Array, "n read"]) -> Float[Array, "n read width"]:
+        """The last positions, as many as there are tokens."""
+        return self._read(parameters.encode[None], parameters.positions[None], tokens)[0]
+
+    def _read(
+        self,
+        encode: Float[Array, "tables vocabulary width"],
+        positions: Float[Array, "tables length width"],
+        tokens: Int[Array, "n read"],
+    ) -> Float[Array, "tables n read width"]:
+        return look_up(encode, tokens) + positions[:, None, self.length - tokens.shape[1] :]
+
+    def _maps(self, block: ChainBlock, asked: Float[Array, "n last width"], x: Float[Array, "n length width"]) -> Maps:
+        """Queries of those that are asked, keys and values of all."""
+        return Maps(product(asked, block.query), product(x, block.key), product(x, block.value))
+
+    def _first_maps(self, parameters: ChainParameters, asked: Int[Array, "n last"], tokens: Int[Array, "n length"]) -> Maps:
+        """Those of the first block: a map of a token's row plus a position's is that of the mapped tables' rows."""
+        query, key, value = parameters.blocks[0][:3]
+        (queries,) = self._read(parameters.encode @ query[None], parameters.positions @ query[None], asked)
+        both = jnp.stack([key, value])
+        return Maps(queries, *self._read(parameters.encode @ both, parameters.positions @ both, tokens))
 
     def _block(
         self,
         block: ChainBlock,
-        x: Float[Array, "n length width"],
-        last: int,
+        asked: Float[Array, "n last width"],
+        maps: Maps,
         key: Key | None,
         rate: Rate,
         context: Int[Array, ""] | None = None,
     ) -> tuple[Float[Array, "n last width"], Float[Array, "n heads last length"]]:
-        split = (self.heads, self.width // self.heads)
-        asked = x[:, self.length - last :]
-        q, k, v = (
-            product(a, m).reshape(*a.shape[:2], *split) for a, m in ((asked, block.query), (x, block.key), (x, block.value))
-        )
+        last, split = asked.shape[1], (self.heads, self.width // self.heads)
+        q, k, v = (a.reshape(*a.shape[:2], *split) for a in maps)
         scores = jnp.einsum("nqhs,nkhs->nhqk", q, k) / math.sqrt(split[1])
         seen = visible(self.length, self.context if context is None else context)[self.length - last :]
         attention = jax.nn.softmax(jnp.where(seen, scores, -jnp.inf), -1)

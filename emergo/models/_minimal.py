@@ -6,8 +6,7 @@ The prediction is the first `vocabulary` coordinates of the output.
 
 Two forwards compute the same function. `MinimalAttention.forward` is the plain one: dense products, every position, every
 attention map. `MinimalAttention.answer` computes what the task reads: products with one-hot inputs are look-ups, and the last
-layer has only the queries and outputs that are compared. The gradients of look-ups are products with one-hot matrices: sums
-into places would have another order in every run on a GPU.
+layer has only the queries and outputs that are compared.
 """
 
 import dataclasses
@@ -22,6 +21,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._errors import InputError, check_numbers, unknown
 from .._random import fold_in, raw, uniform
+from ._products import look_up, pick
 
 Start = Literal["xavier", "small"]
 
@@ -48,39 +48,6 @@ def visible(length: int, context: int | Int[Array, ""] | None) -> Bool[Array, "l
     """Which positions each one sees: itself and those before it, the last `context` of them."""
     behind = jnp.arange(length)[:, None] - jnp.arange(length)
     return (behind >= 0) & (behind < (length if context is None else context))
-
-
-@jax.custom_vjp
-def look_up(
-    table: Float[Array, "heads rows columns"], tokens: Int[Array, "n length"]
-) -> Float[Array, "heads n length columns"]:
-    """The table's row of every token: a product with one-hot rows."""
-    return table[:, tokens]
-
-
-def _look_up_back(saved, g):
-    tokens, rows = saved
-    hot = jax.nn.one_hot(tokens.ravel(), rows, dtype=g.dtype)
-    return jnp.einsum("mr,hmc->hrc", hot, g.reshape(len(g), -1, g.shape[-1]), precision="highest"), None
-
-
-look_up.defvjp(lambda table, tokens: (look_up(table, tokens), (tokens, table.shape[1])), _look_up_back)
-
-
-@jax.custom_vjp
-def pick(
-    scores: Float[Array, "heads n queries rows"], tokens: Int[Array, "n length"]
-) -> Float[Array, "heads n queries length"]:
-    """The entry of every token: a product with one-hot columns."""
-    return jnp.take_along_axis(scores, tokens[None, :, None, :], -1)
-
-
-def _pick_back(saved, g):
-    tokens, rows = saved
-    return jnp.einsum("hnqt,ntr->hnqr", g, jax.nn.one_hot(tokens, rows, dtype=g.dtype), precision="highest"), None
-
-
-pick.defvjp(lambda scores, tokens: (pick(scores, tokens), (tokens, scores.shape[-1])), _pick_back)
 
 
 def _each(function: Callable[[MinimalLayer], Any], layer: MinimalLayer) -> Any:

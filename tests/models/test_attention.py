@@ -5,28 +5,31 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from emergo.models._attention import _fusible, attend_all
+from emergo.models._attention import _tiles, attend_all
 
 
 @pytest.mark.parametrize(
-    ("length", "size", "expected"),
+    ("length", "size", "causal", "expected"),
     [
-        (128, 64, True),
-        (512, 128, True),
-        (64, 64, False),
-        (192, 64, False),
-        (65, 64, False),
-        (128, 20, False),
-        (128, 256, False),
+        (128, 64, False, 1),
+        (512, 128, False, 4),
+        (64, 64, False, 0),
+        (192, 64, False, 0),
+        (65, 64, False, 0),
+        (65, 64, True, 1),
+        (64, 64, True, 0),
+        (129, 64, True, 2),
+        (128, 20, False, 0),
+        (128, 256, True, 0),
     ],
 )
-def test_whole_tiles_and_the_sizes_of_the_kernel(length, size, expected):
-    assert _fusible(length, size) is expected
+def test_whole_tiles_and_the_sizes_of_the_kernel(length, size, causal, expected):
+    assert _tiles(length, size, causal) == expected
 
 
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="needs a GPU")
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("length", [64, 128, 192, 256])
+@pytest.mark.parametrize("length", [64, 65, 100, 128, 192, 256])
 def test_gradients_are_those_of_the_plain_form_where_all_scores_are_far_below_0(length, causal):
     """At -100 the kernel's gradient is NaN for lengths of 64 and 192."""
     q, k, v, g = (0.1 * jax.random.normal(key, (8, length, 4, 64)) for key in jax.random.split(jax.random.key(0), 4))

@@ -9,7 +9,6 @@ import pytest
 
 from emergo._errors import InputError
 from emergo.models import ChainTransformer
-from emergo.models._chain_transformer import product
 
 SMALL = {"length": 6, "vocabulary": 5, "heads": 2, "width": 8, "hidden": 3}
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(5, size=(4, 6)), jnp.int32)
@@ -79,14 +78,18 @@ def test_dropout_is_a_function_of_its_key_and_leaves_the_mean():
     np.testing.assert_allclose(dry, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("rows", [3, 40, 64])
-def test_the_gradients_written_by_hand_are_those_of_plain_products(rows):
-    """The weight's is a sum over parts of the rows: as many as divide both their number and 40."""
-    keys = jax.random.split(jax.random.key(0), 3)
-    x, weight, g = (jax.random.normal(k, shape) for k, shape in zip(keys, ((rows, 5, 7), (7, 6), (rows, 5, 6)), strict=True))
-    with jax.default_matmul_precision("highest"):
-        ours, plain = (jax.grad(lambda *a, f=f: jnp.sum(f(*a) * g), (0, 1))(x, weight) for f in (product, jnp.matmul))
-    for one, other in zip(ours, plain, strict=True):
+@pytest.mark.parametrize("layers", [1, 2])
+def test_both_forwards_have_the_same_gradients(layers):
+    """`answer` maps the tables of the first block instead of every token, and has fewer queries in the last."""
+    model = ChainTransformer(**SMALL, layers=layers)
+    parameters = jax.jit(model.init)(jax.random.key(0))
+    g = jax.random.normal(jax.random.key(1), (4, 2, 5))
+
+    def plain(p):
+        return jnp.sum(model.forward(p, TOKENS).logits[:, -2:] * g)
+
+    ours = jax.jit(jax.grad(lambda p: jnp.sum(model.answer(p, TOKENS, 2) * g)))(parameters)
+    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(jax.jit(jax.grad(plain))(parameters)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 

@@ -1,0 +1,69 @@
+"""Products over very many rows, and with one-hot matrices, with gradients written by hand.
+
+The gradient of a small matrix is a sum over all rows of a batch. As one product it would keep but a few of a GPU's processors
+busy; here it is a sum of products over parts of the rows. The gradients of look-ups are products with one-hot matrices: sums
+into places would have another order in every run on a GPU.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+_PARTS = 40
+
+
+def _over_rows(x: Float[Array, "tables n length inputs"], g: Float[Array, "tables n length outputs"]) -> Array:
+    """x^T g of every table."""
+    parts = math.gcd(x.shape[1], _PARTS)
+    split = [a.reshape(len(a), parts, -1, a.shape[-1]) for a in (x, g)]
+    return jnp.einsum("tpri,tpro->tpio", *split).sum(1)
+
+
+@jax.custom_vjp
+def product(x: Float[Array, "n length inputs"], weight: Float[Array, "inputs outputs"]) -> Float[Array, "n length outputs"]:
+    """A product over all rows."""
+    return (x.reshape(-1, x.shape[-1]) @ weight).reshape(*x.shape[:-1], -1)
+
+
+def _product_back(saved, g):
+    x, weight = saved
+    return product(g, weight.T), _over_rows(x[None], g[None])[0]
+
+
+product.defvjp(lambda x, weight: (product(x, weight), (x, weight)), _product_back)
+
+
+@jax.custom_vjp
+def look_up(
+    tables: Float[Array, "tables rows columns"], tokens: Int[Array, "n length"]
+) -> Float[Array, "tables n length columns"]:
+    """The row of every token: a product with one-hot rows."""
+    return tables[:, tokens]
+
+
+def _look_up_back(saved, g):
+    tokens, rows = saved
+    hot = jax.nn.one_hot(tokens, rows, dtype=g.dtype)
+    with jax.default_matmul_precision("highest"):
+        return _over_rows(jnp.broadcast_to(hot, (len(g), *hot.shape)), g), None
+
+
+look_up.defvjp(lambda tables, tokens: (look_up(tables, tokens), (tokens, tables.shape[1])), _look_up_back)
+
+
+@jax.custom_vjp
+def pick(
+    scores: Float[Array, "heads n queries rows"], tokens: Int[Array, "n length"]
+) -> Float[Array, "heads n queries length"]:
+    """The entry of every token: a product with one-hot columns."""
+    return jnp.take_along_axis(scores, tokens[None, :, None, :], -1)
+
+
+def _pick_back(saved, g):
+    tokens, rows = saved
+    return jnp.einsum("hnqt,ntr->hnqr", g, jax.nn.one_hot(tokens, rows, dtype=g.dtype), precision="highest"), None
+
+
+pick.defvjp(lambda scores, tokens: (pick(scores, tokens), (tokens, scores.shape[-1])), _pick_back)

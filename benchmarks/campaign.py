@@ -5,8 +5,8 @@
 Runs that results/ or STATE_FOLDER hold are not trained again; what is in training when the time is up goes on from there at
 the next call. `fig3` trains Figure 3 left and middle whether results/ hold them or not, for the time that they take. WORD: only
 the stages in whose names one of these is (two processes can share a GPU, each with an OUT_FOLDER of its own). Writes
-`zucchet2025-KIND.runs.parquet` and `zucchet2025-KIND.curves.parquet`, whose rows are to be put into the tables of results/ in
-place of those of the same identity, and `campaign.json`.
+`zucchet2025.runs.parquet` and `zucchet2025.curves.parquet` (`zucchet2025-recall...`), which `python benchmarks/merge.py
+OUT_FOLDER` puts into those of results/, and `campaign.json`.
 """
 
 import json
@@ -24,7 +24,7 @@ import pandas as pd
 from emergo.engine import Progress, Run
 from emergo.papers.own import precision, reading
 from emergo.papers.zucchet2025 import fig3, fig4, fig5, fig11, fig12, fig13, fig14, fig15, fig17
-from emergo.studies import Records, Result, Store, read_records, record_tables, run_all
+from emergo.studies import Records, Result, Store, read_records, record_tables, run_all, write_records
 
 Stages = dict[str, Callable[[Callable[[list[Run]], list[Result]]], list[Run]]]
 """Named lists of runs, in the order of their value for their cost; one may depend on the results of earlier ones."""
@@ -50,21 +50,30 @@ def regression() -> Stages:
 
 
 def recall() -> Stages:
-    four = fig4.FIGURE.presets["paper"]
+    """A stack of few runs takes as long as one of ten: what can share a program is trained together, so that seeds of Fig. 4 go
+    at the first learning rate before it is known to be the best; and what cannot has a stage of its own, for processes that
+    share the GPU."""
+    four, readings = fig4.FIGURE.presets["paper"], reading.FIGURE.presets["paper"].parts()
+    late = dict(four.late)
 
     Ask = Callable[[list[Run]], list[Result]]
 
     def first() -> list[Run]:
-        return [run for run in paper(fig4) if run.config.task.length <= 65]
+        return [run for run in paper(fig4) if run.config.task.pairs not in late]
+
+    def likely(pairs: int) -> list[Run]:
+        runs = four.training.runs([task for task in four.tasks() if task.pairs == pairs], four.rates[:1], range(four.seeds))
+        return runs if pairs < 32 else [*runs, *paper(fig5), *paper(fig17)]
 
     def other_seeds(results: Ask) -> list[Run]:
         tried = results(first())
         return fig4.more_runs(four, tried + results(fig4.other_rates(four, tried)))
 
+    alone = ("norm before", "norm after", "no mask")
     return {
-        "reading": lambda _: paper(reading),
-        "fig4, first seed and rate": lambda _: first(),
-        "fig5, fig17": lambda _: [*paper(fig5), *paper(fig17)],
+        "reading: starts": lambda _: [run for name, runs in readings.items() if name not in alone for run in runs],
+        **{f"reading: {name}": lambda _, name=name: readings[name] for name in alone},
+        **{f"fig4, {pairs} pairs": lambda _, pairs=pairs: likely(pairs) for pairs in four.pairs if pairs not in late},
         "fig4, other rates": lambda results: fig4.other_rates(four, results(first())),
         "fig4, other seeds": other_seeds,
         "fig4, 64 pairs": lambda _: paper(fig4),
@@ -133,8 +142,7 @@ def write(
     shown = {run.identity for figure in (fig11, fig12) for run in paper(figure)} if kind != "recall" else set(everything)
     results = [store.read(run, curves=run.identity in shown) for run in everything.values()]
     runs, curves = record_tables(results, shown)
-    runs.to_parquet(out / f"zucchet2025-{kind}.runs.parquet", index=False, compression="zstd")
-    curves.to_parquet(out / f"zucchet2025-{kind}.curves.parquet", index=False, compression="zstd")
+    write_records(runs, curves, out, "zucchet2025-recall" if kind == "recall" else "zucchet2025")
     summary: dict[str, Any] = {
         name: {"runs": len(runs), "there": sum(run in records or run in store for run in runs)} for name, runs in wanted.items()
     }

@@ -3,7 +3,8 @@
     python benchmarks/chains.py STATE_FOLDER OUT_FOLDER SECONDS [FIGURE ...]
 
 Runs that results/ or STATE_FOLDER hold are not trained again; what is in training when the time is up goes on from there at
-the next call. Writes `yuksel2026.runs.parquet`, `yuksel2026.curves.parquet` (copy both to results/) and `chains.json`.
+the next call. Writes `yuksel2026.runs.parquet` and `yuksel2026.curves.parquet`, which `python benchmarks/merge.py OUT_FOLDER`
+puts into those of results/, and `chains.json`.
 FIGURE: `fig1 fig4 ... emergo/stages`, to train only those, in this order.
 """
 
@@ -19,7 +20,7 @@ import jax
 
 from emergo.engine import Progress, Run
 from emergo.papers import FIGURES
-from emergo.studies import Store, read_records, record_tables, run_all
+from emergo.studies import Store, read_records, record_tables, run_all, write_records
 
 CURVES = ("fig1", "fig4", "fig5", "fig3", "fig6", "fig8", "fig13", "fig18", "fig15", "fig11", "fig12")
 MAPS = ("fig2", "fig7", "fig9", "fig14", "fig16", "fig17", "fig19")
@@ -65,11 +66,8 @@ def main(state: Path, out: Path, seconds: float, names: tuple[str, ...]) -> None
     except KeyboardInterrupt:
         print("time is up", flush=True)
     everything = {run.identity: run for runs in stages(ORDER).values() for run in runs}
-    there = [run for run in everything.values() if run in store or run in records]
-    results = [store.read(run) if run in store else records.read(run) for run in there]
-    runs, curves = record_tables(results, everything)
-    runs.to_parquet(out / "yuksel2026.runs.parquet", index=False, compression="zstd")
-    curves.to_parquet(out / "yuksel2026.curves.parquet", index=False, compression="zstd")
+    runs, curves = record_tables([store.read(run) for run in everything.values() if run in store], everything)
+    write_records(runs, curves, out, "yuksel2026")
     summary: dict[str, Any] = {
         name: {"runs": len(runs), "done": sum(run in store or run in records for run in runs)} for name, runs in kinds.items()
     }

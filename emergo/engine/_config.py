@@ -182,7 +182,7 @@ class Run:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-_ADDED = ("clip", "samples", "windows", "prefix", "dropout_every")
+_ADDED = ("clip", "samples", "windows", "prefix", "dropout_every", "start")
 """Fields that came later: None, their default, is left out, so that the runs from before keep their identity."""
 
 

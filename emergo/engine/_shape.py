@@ -25,8 +25,8 @@ else:
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """What a program is compiled for. Runs of one shape differ in seed, learning rate and the traits of their task alone, and
-    runs on a Markov chain in its importance and the start of the minimal model."""
+    """What a program is compiled for. Runs of one shape differ in seed, learning rate, the start of their parameters and the
+    traits of their task alone, and runs on a Markov chain in its importance."""
 
     hull: Task
     """A task that stands for those of all runs."""
@@ -56,7 +56,9 @@ class Shape:
 
 def _unstarted(model: Model) -> Model:
     """The model without what is of meaning at the start only."""
-    return dataclasses.replace(model, start="small", scale=0.0) if isinstance(model, MinimalAttention) else model
+    if isinstance(model, MinimalAttention):
+        return dataclasses.replace(model, start="small", scale=0.0)
+    return dataclasses.replace(model, **({"initial": "pytorch"} if isinstance(model, Transformer) else {"start": None}))
 
 
 def family(config: Config) -> Any:
@@ -99,15 +101,15 @@ def transform(optimizer: Optimizer) -> Any:
     return adam if optimizer.method == "adam" else optax.chain(adam, optax.add_decayed_weights(optimizer.weight_decay))
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _start(shape: Shape, seed: Array, traits: Any, rate: Array) -> Slot:
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _start(shape: Shape, model: Model, seed: Array, traits: Any, rate: Array) -> Slot:
     hull = shape.hull
-    assert isinstance(shape.model, Transformer)
+    assert isinstance(model, Transformer)
     assert not isinstance(hull, MarkovChain)
     key = raw(jax.random.key(seed))
     truth = hull.truth(fold_in(key, 0), traits)
     used = (traits[0], traits[0])  # features and outputs: the dim, or the vocabulary
-    parameters = shape.model.init(fold_in(key, 1), hull.length, hull.inputs, hull.outputs, hull.marked, used)
+    parameters = model.init(fold_in(key, 1), hull.length, hull.inputs, hull.outputs, hull.marked, used)
     memory = transform(shape.optimizer).init(parameters)
     return Slot(parameters, memory, truth, traits, rate, fold_in(key, 2), fold_in(key, 3), jnp.int32(0), jnp.int32(-1))
 
@@ -137,7 +139,7 @@ def start(shape: Shape, run: Run) -> Slot:
         unscaled = dataclasses.replace(model, scale=0.0) if isinstance(model, MinimalAttention) else model
         strengths = jnp.asarray(task.groups.strengths, jnp.float32)
         return _start_chain(shape, unscaled, jnp.uint32(run.seed), strengths, scale, rate)
-    return _start(shape, jnp.uint32(run.seed), _traced(run.config.task), rate)
+    return _start(shape, model, jnp.uint32(run.seed), _traced(run.config.task), rate)
 
 
 def blank(shape: Shape) -> Slot:
@@ -146,7 +148,7 @@ def blank(shape: Shape) -> Slot:
         strengths, one = jnp.ones(shape.hull.groups.count, jnp.float32), jnp.float32(1)
         slot = _start_chain(shape, shape.model, jnp.uint32(0), strengths, one, one)
         return slot if shape.windows is None else slot._replace(restricted=stacked(slot, shape.windows))
-    return _start(shape, jnp.uint32(0), _traced(shape.hull), jnp.float32(1))
+    return _start(shape, shape.model, jnp.uint32(0), _traced(shape.hull), jnp.float32(1))
 
 
 def stacked(slot: Slot, windows: Sequence[int]) -> Restricted:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ._grid import grid_runs
     from ._outcomes import Outcomes, read_outcomes
     from ._plan import groups_of, make_plan, open_study
-    from ._records import Records, provenance_of, read_records, record_tables
+    from ._records import Records, provenance_of, read_records, record_tables, write_records
     from ._result import Result, curve_frame, result_row, run_from_json, run_json
     from ._run import run_all, run_study
     from ._slurm import submit_study
@@ -32,7 +32,7 @@ _PLACES = {
     "_grid": ["grid_runs"],
     "_outcomes": ["Outcomes", "read_outcomes"],
     "_plan": ["groups_of", "make_plan", "open_study"],
-    "_records": ["Records", "provenance_of", "read_records", "record_tables"],
+    "_records": ["Records", "provenance_of", "read_records", "record_tables", "write_records"],
     "_result": ["Result", "curve_frame", "result_row", "run_from_json", "run_json"],
     "_run": ["run_all", "run_study"],
     "_slurm": ["submit_study"],
@@ -94,4 +94,5 @@ __all__ = [
     "study_status",
     "study_table",
     "submit_study",
+    "write_records",
 ]

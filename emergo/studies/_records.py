@@ -8,10 +8,12 @@ import collections
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from .._errors import InputError
+from .._files import output_folder, staged
 from ..engine import Run
 from ..measure import Emergence
 from ._result import Result, curve_frame, curves_from, result_row, run_json
@@ -50,7 +52,25 @@ def record_tables(results: Iterable[Result], curves_of: Iterable[str] = ()) -> t
         rows.append(result_row(result) | {"provenance": json.dumps(dict(result.provenance)), "run": config})
         if result.run.identity in wanted and result.curves is not None:
             frames.append(curve_frame(result).assign(identity=result.run.identity))
-    return pd.DataFrame(rows), pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"identity": []})
+    none = pd.DataFrame({"identity": []})
+    return pd.DataFrame(rows) if rows else none, pd.concat(frames, ignore_index=True) if frames else none
+
+
+def write_records(runs: pd.DataFrame, curves: pd.DataFrame, folder: Path | str, name: str) -> None:
+    """Puts tables of records into `NAME.runs.parquet` and `NAME.curves.parquet` of a folder. What these hold of other runs is
+    kept, what they hold of the same runs replaced. Nothing is rounded; bytes are ordered so that files are half as large."""
+    folder = output_folder(folder)
+    with staged(folder) as stage:
+        for kind, table in (("runs", runs), ("curves", curves)):
+            path = folder / f"{name}.{kind}.parquet"
+            old = pd.read_parquet(path) if path.exists() else table[:0]
+            parts = [part for part in (old[~old["identity"].isin(runs["identity"])], table) if len(part)]
+            whole = pd.concat(parts, ignore_index=True) if parts else table
+            floats = [str(column) for column in whole if pd.api.types.is_float_dtype(whole[column])]
+            others = [str(column) for column in whole if column not in floats]
+            how: dict[str, Any] = {"compression": "zstd", "compression_level": 19}
+            how |= {"use_byte_stream_split": floats, "use_dictionary": others} if floats else {}
+            whole.to_parquet(stage / path.name, index=False, **how)
 
 
 def read_records(folder: Path | str = RESULTS) -> Records:

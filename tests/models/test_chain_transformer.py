@@ -1,6 +1,7 @@
 """The full model of yuksel2026: against a second one written by hand, its mask, its dropout, its start."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import pytest
 from emergo._errors import InputError
 from emergo.models import ChainTransformer
 
-SMALL = {"length": 6, "vocabulary": 5, "heads": 2, "width": 8, "hidden": 3}
+SMALL: dict[str, Any] = {"length": 6, "vocabulary": 5, "heads": 2, "width": 8, "hidden": 3}
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(5, size=(4, 6)), jnp.int32)
 
 
@@ -99,10 +100,30 @@ def test_the_start_and_the_sizes_of_the_paper():
     assert shapes.encode.shape == (50, 255)
     assert shapes.blocks[0].up.weight.shape == (255, 64)
     assert shapes.decode.weight.shape == (255, 50)
-    for sizes in ({}, {"vocabulary": 10}):
-        encode = np.asarray(jax.jit(ChainTransformer(**(SMALL | sizes)).init)(jax.random.key(0)).encode)
+    for vocabulary in (5, 10):
+        small = dataclasses.replace(ChainTransformer(**SMALL), vocabulary=vocabulary)
+        encode = np.asarray(jax.jit(small.init)(jax.random.key(0)).encode)
         gram = encode @ encode.T if encode.shape[0] < encode.shape[1] else encode.T @ encode
         np.testing.assert_allclose(gram, np.eye(min(encode.shape)), atol=1e-5)
+
+
+def test_the_published_start():
+    """Xavier's bounds for maps of 255 to 255 and 64 features and for 50 places, zero biases, an orthogonal decoder."""
+    model = ChainTransformer(31, start="xavier")
+    parameters, plain = (jax.jit(m.init)(jax.random.key(0)) for m in (model, ChainTransformer(31)))
+    block = parameters.blocks[0]
+    for map, bound in (
+        (block.query, (6 / 510) ** 0.5),
+        (block.up.weight, (6 / 319) ** 0.5),
+        (parameters.positions, (6 / 305) ** 0.5),
+    ):
+        assert 0.98 * bound < np.abs(map).max() < bound
+        assert abs(float(jnp.std(map)) / bound * 3**0.5 - 1) < 0.03
+    for bias in (block.up.bias, block.down.bias, parameters.decode.bias):
+        np.testing.assert_array_equal(bias, 0)
+    np.testing.assert_allclose(parameters.decode.weight.T @ parameters.decode.weight, np.eye(50), atol=1e-5)
+    np.testing.assert_array_equal(parameters.encode, plain.encode)
+    assert jnp.linalg.norm(plain.positions, axis=1).mean() > 10 * jnp.linalg.norm(parameters.positions, axis=1).mean()
 
 
 @pytest.mark.parametrize(
@@ -118,3 +139,9 @@ def test_the_start_and_the_sizes_of_the_paper():
 def test_wrong_input_is_named(options, message):
     with pytest.raises(InputError, match=message):
         ChainTransformer(**(SMALL | options))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_an_unknown_start_is_named():
+    with pytest.raises(InputError, match="unknown start 'small'; known: xavier"):
+        ChainTransformer(**SMALL, start="small")  # pyright: ignore[reportArgumentType]

@@ -12,7 +12,7 @@ import pytest
 from emergo._errors import InputError
 from emergo.engine import Config, History, Optimizer, Run, State
 from emergo.models import Transformer
-from emergo.studies import Records, Result, Store, curve_frame, read_records, result_row, run_all, run_from_json
+from emergo.studies import Records, Result, Store, curve_frame, read_records, result_row, run_all, run_from_json, write_records
 from emergo.studies import _run as runner
 from emergo.studies._records import provenance_of, record_tables
 from emergo.studies._result import curves_from, run_json
@@ -274,6 +274,18 @@ def test_records_through_parquet(tmp_path):
         assert found.emergence == one.emergence
     assert Run(CONFIG, 1234) not in records
     assert run_from_json(json.loads(runs["run"][0])) == made[0].run
+
+
+def test_records_are_added_to_those_that_are_there(tmp_path):
+    """Other runs are kept, the same ones replaced with their curves, and numbers are those that were written."""
+    first, second, again = result("reached", 0), result("reached", 1), result("censored", 0)
+    for made, shown in (([first], [first]), ([second, again], [again]), ([], [])):
+        write_records(*record_tables(made, [r.run.identity for r in shown]), tmp_path, "fig")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fig.curves.parquet", "fig.runs.parquet"]
+    records = read_records(tmp_path)
+    same(records.read(again.run), again)
+    assert records.read(second.run).emergence == second.emergence
+    assert not records.has_curves(second.run)
 
 
 def test_no_records_are_no_error(tmp_path):

@@ -154,19 +154,20 @@ def checks_of(method: str, table: pd.DataFrame, doubles: list[Result]) -> list[C
 
 
 def draw(found: dict[str, list[Result]], table: pd.DataFrame, settings: Settings) -> Plot:
-    plot = Plot(figsize=(WIDTH, 4.9), layout="constrained")
-    (a, b), (c, d) = plot.subplots(2, 2)
-    first, last = (optimizer.method for optimizer, _ in (settings.optimizers[0], settings.optimizers[-1]))
-    for axes, method, letter in ((b, first, "b"), (c, last, "c")):
+    methods = list(dict.fromkeys(optimizer.method for optimizer, _ in settings.optimizers))
+    rows, first = (2, 2) if len(methods) > 1 else (1, 3), methods[0]
+    plot = Plot(figsize=(WIDTH, 2.45 * rows[0]), layout="constrained")
+    a, *between, d = plot.subplots(*rows, squeeze=False).ravel()
+    for axes, method, letter in zip(between, methods, "bc", strict=False):
         over_steps(axes, found, method, settings, differences=True)
         axes.set(ylabel="difference between heads", ylim=(1e-17, 3))
-        panel(axes, letter, f"what tells heads apart, {NAMES[method]}")
+        panel(axes, letter, f"what tells heads apart, {NAMES[method]}" if len(methods) > 1 else "what tells heads apart")
     over_steps(a, found, first, settings, differences=False)
     a.set(xscale="log", ylabel="excess loss (KL from the teacher)")
     panel(a, "a", f"excess loss, {NAMES[first]}")
     entries = [(_name(s), {"color": k}) for s, k in zip(settings.scales, shades(len(settings.scales)), strict=True)]
-    outside(b, "initial\nscale $s$", [*entries, ("fp64", {"color": GREY}), ("fp32", {"color": GREY, "ls": ":"})])
-    for method in dict.fromkeys((first, last)):
+    outside(between[0], "initial\nscale $s$", [*entries, ("fp64", {"color": GREY}), ("fp32", {"color": GREY, "ls": ":"})])
+    for method in methods:
         for precision, fill in (("fp64", None), ("fp32", "white")):
             stage = seconds_stage(table, method, precision)
             stage = stage[stage.index > 0].dropna()
@@ -175,9 +176,9 @@ def draw(found: dict[str, list[Result]], table: pd.DataFrame, settings: Settings
             if precision == "fp64" and len(stage) > 2:
                 fitted(d, x, stage.to_numpy(), method)
     d.set(xlabel=r"$\log_{10}(1/s)$", ylabel="step of the second stage")
-    d.set_ylim(0, 1.45 * d.get_ylim()[1])  # room for the legend
-    panel(d, "d", "the second stage")
-    marks = [(f"{NAMES[method]}, fp64", LOOKS[method] | {"ls": ""}) for method in dict.fromkeys((first, last))]
+    d.set_ylim(0, (1.45 if len(methods) > 1 else 1.7) * d.get_ylim()[1])  # room for the legend
+    panel(d, "bcd"[len(methods)], "the second stage")
+    marks = [(f"{NAMES[method]}, fp64", LOOKS[method] | {"ls": ""}) for method in methods]
     marks += [("fp32", {"marker": "o", "ls": "", "mfc": "white"}), (r"$a + b\,\log(1/s)$", {"lw": 1})]
     key(d, [*marks, (r"$(a + b\,\log(1/s))^2$", {"lw": 1, "ls": "--"})], loc="upper left", fontsize=6.5)
     return plot

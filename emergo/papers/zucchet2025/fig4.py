@@ -190,7 +190,7 @@ FIGURE = Figure(
     id="zucchet2025/fig4",
     shows="associative recall emerges, later with more pairs and a larger vocabulary",
     presets={
-        "paper": Settings(Training(), late=((64, 60_000),)),
+        "paper": Settings(Training(), seeds=3, late=((64, 60_000),)),
         "laptop": Settings(
             Training(SMALL, "fp32", steps=3000, tests=256),
             rates=(1e-3,),

@@ -30,6 +30,10 @@ Stages = dict[str, Callable[[Callable[[list[Run]], list[Result]]], list[Run]]]
 """Named lists of runs, in the order of their value for their cost; one may depend on the results of earlier ones."""
 
 
+UNDRAWN = ("entropy_", "induction_", "previous_")
+"""Probes of recall that no figure shows, over half of the columns."""
+
+
 def paper(figure: Any) -> list[Run]:
     return list(figure.runs(figure.FIGURE.presets["paper"]))
 
@@ -142,6 +146,8 @@ def write(
     shown = {run.identity for figure in (fig11, fig12) for run in paper(figure)} if kind != "recall" else set(everything)
     results = [store.read(run, curves=run.identity in shown) for run in everything.values()]
     runs, curves = record_tables(results, shown)
+    if kind == "recall":
+        curves = curves[[name for name in curves if not str(name).startswith(UNDRAWN)]]
     write_records(runs, curves, out, "zucchet2025-recall" if kind == "recall" else "zucchet2025")
     summary: dict[str, Any] = {
         name: {"runs": len(runs), "there": sum(run in records or run in store for run in runs)} for name, runs in wanted.items()

@@ -30,8 +30,8 @@ Stages = dict[str, Callable[[Callable[[list[Run]], list[Result]]], list[Run]]]
 """Named lists of runs, in the order of their value for their cost; one may depend on the results of earlier ones."""
 
 
-UNDRAWN = ("entropy_", "induction_", "previous_")
-"""Probes of recall that no figure shows, over half of the columns."""
+PROBES = ("entropy", "previous", "induction")
+"""Of recall, over half of the numbers; only Fig. 17 shows them."""
 
 
 def paper(figure: Any) -> list[Run]:
@@ -145,9 +145,9 @@ def write(
     everything = {identity: run for identity, run in asked.items() if run not in records and run in store}
     shown = {run.identity for figure in (fig11, fig12) for run in paper(figure)} if kind != "recall" else set(everything)
     results = [store.read(run, curves=run.identity in shown) for run in everything.values()]
-    runs, curves = record_tables(results, shown)
     if kind == "recall":
-        curves = curves[[name for name in curves if not str(name).startswith(UNDRAWN)]]
+        results = [slim(result) for result in results]
+    runs, curves = record_tables(results, shown)
     write_records(runs, curves, out, "zucchet2025-recall" if kind == "recall" else "zucchet2025")
     summary: dict[str, Any] = {
         name: {"runs": len(runs), "there": sum(run in records or run in store for run in runs)} for name, runs in wanted.items()
@@ -157,6 +157,13 @@ def write(
     summary["device"] = jax.devices()[0].device_kind
     (out / "campaign.json").write_text(json.dumps(summary, indent=1))
     print(json.dumps(summary, indent=1), flush=True)
+
+
+def slim(result: Result) -> Result:
+    """The result without what no figure shows of it."""
+    if result.curves is None or result.run in paper(fig17):
+        return result
+    return result._replace(curves={name: curve for name, curve in result.curves.items() if name not in PROBES})
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def _tiles(length: int, size: int, causal: bool) -> int:
 
     It must not fill up a tile itself: those positions have score 0, whose weight exp(0 - log Σ exp score) overflows where all
     scores are below -88, and the gradient of the query is then NaN. With a causal mask what stands behind the last position is
-    seen by none, so that the tile can be filled up beforehand; that is worth it where at least half of it is used.
+    seen by none, so that the tile can be filled up beforehand; that is worth it where more than half of all tiles is used.
     """
     tiles = -(-length // _TILE)
     whole = length == _TILE * tiles or (causal and 2 * length > _TILE * tiles)

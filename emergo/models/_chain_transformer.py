@@ -63,10 +63,10 @@ class ChainTransformer:
       was one in three.
     - `context`: how many positions a query sees, itself among them; None: all before it. With one layer this is the
       context-restricted predictor; with more, a window reaches further back by each layer.
-
-    - `start`: `"xavier"`: that of the published runs: maps uniform in ±√(6/(inputs + outputs)), positions as the rows of such
-      a map from 50 places, biases 0, the decoder orthogonal. None: PyTorch's: maps and biases uniform in ±1/√inputs, positions
-      N(0, 1). The encoder starts orthogonal in both, so that a position is 1.3 times as long as a token or 16 times.
+    - `start`: `"xavier"`: as in the published code: maps uniform in ±√(6/(inputs + outputs)), positions as the rows of such a
+      map from 50 places, biases 0, the decoder orthogonal (there without a bias). None: PyTorch's: maps and biases uniform in
+      ±1/√inputs, positions N(0, 1). The encoder starts orthogonal in both: a position is 1.3 times as long as a token or 16
+      times.
 
     Products have the precision that is in force (`jax.default_matmul_precision`).
     """

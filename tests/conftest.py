@@ -16,7 +16,7 @@ import pytest
 mpl.use("Agg")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background of a shell ignores
 # Compilation makes the first example slow; runs must not depend on the clock or on chance.
-hypothesis.settings.register_profile("emergo", deadline=None, derandomize=True, max_examples=30)
+hypothesis.settings.register_profile("emergo", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.load_profile("emergo")
 
 # Most of the time of a test goes into compiling programs that run for a moment. LLVM leaves out what makes them fast, not what

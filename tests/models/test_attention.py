@@ -47,7 +47,10 @@ def test_gradients_are_those_of_the_plain_form_where_all_scores_are_far_below_0(
 
     fused, plain = (list(gradients(which)) for which in (True, False))
     assert all(bool(jnp.isfinite(part).all()) for part in fused)
-    # The first component of the query's is a sum that is 0, times -100: nothing but rounding.
-    fused[0], plain[0] = fused[0][..., 1:], plain[0][..., 1:]
-    for one, other in zip(fused, plain, strict=True):
+    # The first component of the query's is exactly 0, as weights do not depend on what is added to all scores. What is left is
+    # rounding times -100: on an H200 the two forms differed by up to 0.006.
+    for part in (fused, plain):
+        np.testing.assert_allclose(part[0][..., 0], 0, atol=0.02)
+    np.testing.assert_allclose(fused[0][..., 1:], plain[0][..., 1:], atol=5e-4)  # of up to 0.002
+    for one, other in zip(fused[1:], plain[1:], strict=True):
         np.testing.assert_allclose(one, other, atol=5e-3)  # bf16: 8 bits of numbers up to 0.5

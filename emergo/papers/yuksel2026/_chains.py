@@ -54,6 +54,11 @@ class Training:
         return [Run(self.config(model, seed < compared), seed) for seed in range(self.seeds)]
 
 
+def initial(scale: float | None) -> dict[str, Any]:
+    """The start of the minimal attention: of this scale; None: Xavier's."""
+    return {"start": "xavier"} if scale is None else {"scale": scale}
+
+
 def laptop(groups: Groups, **changes: Any) -> Training:
     """A small setting that shows the stages: 16 tokens, 12 of a sequence generated, batches of 256, fresh data."""
     options: dict[str, Any] = {"batch": 256, "samples": None, "steps": 1200, "tests": 512, "seeds": 2}

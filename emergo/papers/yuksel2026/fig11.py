@@ -1,11 +1,12 @@
 """Figure 11: two layers of the minimal attention learn the chain in the same stages."""
 
-from ...tasks import Groups
+from ...tasks import Groups, MarkovChain
 from ._chains import LAPTOP, SLOW, Training, laptop, smoke
 from ._stage_checks import Printed
 from ._stage_figure import Settings, stage_figure
 
-PAPER, SMALL, TINY = Training(optimizer=SLOW), laptop(Groups(), optimizer=SLOW, batch=128), smoke(optimizer=SLOW)
+PAPER = Training(MarkovChain(Groups((4, 4, 4), 1.8)), SLOW, samples=27_000)
+SMALL, TINY = laptop(Groups(), optimizer=SLOW, batch=128), smoke(optimizer=SLOW)
 FIGURE = stage_figure(
     "yuksel2026/fig11",
     "two layers of the minimal attention learn the chain in the same stages",
@@ -16,6 +17,6 @@ FIGURE = stage_figure(
     },
     seconds={"paper": 40000, "laptop": 54, "smoke": 12},
     printed=Printed(boundaries=(180, 370)),
-    laptop=LAPTOP.replace("256", "128"),
+    laptop="groups of 2 positions, m = 1.7, " + LAPTOP.replace("256", "128"),
     one_layer=False,
 )

@@ -7,7 +7,7 @@ from ._chains import FULL, LAPTOP, Training, laptop, smoke
 from ._stage_checks import Printed
 from ._stage_figure import Settings, stage_figure
 
-PAPER = Training(MarkovChain(Groups((4, 4, 4))), FULL)
+PAPER = Training(MarkovChain(Groups((4, 4, 4))), dataclasses.replace(FULL, learning_rate=1e-3))
 SLOWER = dataclasses.replace(FULL, learning_rate=2e-3)
 SMALL = laptop(Groups((4, 4, 4)), optimizer=SLOWER, batch=64, steps=2500, tests=256, seeds=1)
 TINY = smoke(optimizer=dataclasses.replace(FULL, learning_rate=3e-2))
@@ -15,7 +15,7 @@ FIGURE = stage_figure(
     "yuksel2026/fig12",
     "two layers of the full Transformer learn the chain in the same stages",
     presets={
-        "paper": Settings(PAPER, PAPER.full(layers=2, dropout_every=3)),
+        "paper": Settings(PAPER, PAPER.full(layers=2, dropout_every=3, start="xavier")),
         "laptop": Settings(SMALL, SMALL.full(layers=2, width=48, hidden=32, dropout=0.0)),
         "smoke": Settings(TINY, TINY.full(heads=2, width=8, hidden=8, layers=2, dropout=0.0)),
     },

@@ -7,6 +7,7 @@ import numpy as np
 from ...tasks import Groups, MarkovChain
 from .._figure import Check
 from ._chains import TWO, Seen, Training, laptop, smoke
+from ._stage_checks import Printed
 from ._stage_figure import Settings, stage_figure
 
 UNEQUAL = Groups(weights=((0.7, 0.3),) * 3)
@@ -32,10 +33,11 @@ FIGURE = stage_figure(
     "yuksel2026/fig13",
     "with unequal weights within a group, attention follows them",
     presets={
-        "paper": Settings(PAPER, PAPER.minimal()),
+        "paper": Settings(PAPER, PAPER.minimal(start="xavier")),
         "laptop": Settings(SMALL, SMALL.minimal()),
         "smoke": Settings(TINY, TINY.minimal(heads=2, scale=1e-3)),
     },
     seconds={"paper": 7200, "laptop": 39, "smoke": 10},
+    printed=Printed(boundaries=(130, 280)),
     more=follows,
 )

@@ -13,11 +13,12 @@ from ...studies import provenance_of
 from ...tasks import Groups, MarkovChain
 from .._figure import Check, Figure, Outcome
 from .._work import Work
-from ._chains import LAPTOP, SMOKE, Seen, Training, laptop, smoke, table, watch
-from ._stage_checks import ladder
+from ._chains import LAPTOP, SMOKE, Seen, Training, initial, laptop, smoke, table, watch
+from ._stage_checks import NOTHING, Printed, ladder
 from ._stage_figure import Settings, divergences, masses
 
 OVERLAP = Groups((4, 4, 4), stride=2)
+PRINTED = {"4 heads": Printed(boundaries=(150, 700))}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,10 +27,11 @@ class Both:
 
     training: Training
     heads: tuple[int, int] = (3, 4)
-    scale: float = 1e-9
+    scale: float | None = None
+    """None: Xavier's start."""
 
     def part(self, i: int) -> Settings:
-        return Settings(self.training, self.training.minimal(heads=self.heads[i], scale=self.scale))
+        return Settings(self.training, self.training.minimal(heads=self.heads[i], **initial(self.scale)))
 
     def parts(self) -> dict[str, list[Run]]:
         return {f"{h} heads": self.training.runs(self.part(i).model) for i, h in enumerate(self.heads)}
@@ -59,7 +61,7 @@ def make(settings: Both, work: Work) -> Outcome:
     found = {name: watch(results) for name, results in work.by_part(settings.parts(), curves=True).items()}
     checks = []
     for name, seen in found.items():
-        made = [*ladder(seen), *sharing(seen)]
+        made = [*ladder(seen, PRINTED.get(name, NOTHING)), *sharing(seen)]
         checks += [dataclasses.replace(check, name=f"{name}: {check.name}") for check in made]
     return Outcome(
         tables={name.replace(" ", "_"): table(seen.results) for name, seen in found.items()},
@@ -92,7 +94,7 @@ FIGURE = Figure(
     shows="groups that overlap, learned by three and by four heads: what groups share, heads share",
     presets={
         "paper": Both(Training(MarkovChain(OVERLAP))),
-        "laptop": Both(laptop(OVERLAP, seeds=1, steps=2000)),
+        "laptop": Both(laptop(OVERLAP, seeds=1, steps=2000), scale=1e-9),
         "smoke": Both(smoke(Groups((2, 2), stride=1)), (2, 3), 1e-3),
     },
     make=make,

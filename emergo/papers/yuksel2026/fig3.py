@@ -45,7 +45,7 @@ FIGURE = stage_figure(
     "yuksel2026/fig3",
     "the full Transformer learns the chain in stages, also seen from predictors of restricted context",
     presets={
-        "paper": Settings(PAPER, PAPER.full(dropout_every=3)),
+        "paper": Settings(PAPER, PAPER.full(dropout_every=3, start="xavier")),
         "laptop": Settings(SMALL, SMALL.full(width=96, hidden=32, dropout=0.0)),
         "smoke": Settings(TINY, TINY.minimal(heads=2, scale=1e-3)),
     },

@@ -15,7 +15,7 @@ from ...studies import Result, provenance_of
 from ...tasks import Groups
 from .._figure import Check, Figure, Outcome
 from .._work import Work
-from ._chains import LAPTOP, SMOKE, Training, laptop, smoke, table, weight
+from ._chains import LAPTOP, SMOKE, Training, initial, laptop, smoke, table, weight
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Settings:
     scales: tuple[float, ...] = (1e-3, 1e-6, 1e-9, 0.0)
     """Beside Xavier's start."""
     importances: tuple[float, ...] = (1.0, 1.3, 1.5, 1.9, 2.1)
-    scale: float = 1e-9
-    """Of the runs with different importances."""
+    scale: float | None = None
+    """Of the runs with different importances; None: Xavier's start."""
 
     def parts(self) -> dict[str, list[Run]]:
         """Runs by what they are called in the plot."""
@@ -36,7 +36,7 @@ class Settings:
         for m in self.importances:
             groups = dataclasses.replace(self.training.task.groups, importance=m)
             other = dataclasses.replace(self.training, task=dataclasses.replace(self.training.task, groups=groups))
-            found[f"m = {m:g}"] = other.runs(other.minimal(heads=self.heads, scale=self.scale))
+            found[f"m = {m:g}"] = other.runs(other.minimal(heads=self.heads, **initial(self.scale)))
         return found
 
 
@@ -124,7 +124,7 @@ FIGURE = Figure(
     shows="a smaller initial scale delays the second stage; a larger importance makes plateaus clearer",
     presets={
         "paper": Settings(Training()),
-        "laptop": Settings(laptop(Groups(), seeds=1, batch=128, steps=1400), importances=(1.0, 1.5, 2.1)),
+        "laptop": Settings(laptop(Groups(), seeds=1, batch=128, steps=1400), importances=(1.0, 1.5, 2.1), scale=1e-9),
         "smoke": Settings(smoke(seeds=1), heads=2, scales=(1e-2, 0.0), importances=(1.0, 2.0), scale=1e-3),
     },
     make=make,

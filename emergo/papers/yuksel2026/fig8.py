@@ -14,7 +14,7 @@ FIGURE = stage_figure(
     "yuksel2026/fig8",
     "with the far group strongest, the far group is learned first",
     presets={
-        "paper": Settings(PAPER, PAPER.full(dropout_every=3)),
+        "paper": Settings(PAPER, PAPER.full(dropout_every=3, start="xavier")),
         "laptop": Settings(SMALL, SMALL.minimal()),
         "smoke": Settings(TINY, TINY.minimal(heads=2, scale=1e-3)),
     },

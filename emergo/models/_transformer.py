@@ -231,6 +231,7 @@ class Transformer:
         composes = self.norm != "pre"
         rows = []
         for layer in parameters.layers[:-1]:
+            layer = _lean(layer) if fused and self.attention == "softmax" else layer
             below = seen.stream() if x is None else x
             maps = (layer.query, layer.key, layer.value)
             if x is None and composes and features < self.width:
@@ -338,7 +339,7 @@ class _Embedded(NamedTuple):
 
     def through(self, map: Linear, by_products: bool) -> Float[Array, "n length outputs"]:
         """The stream through a map, composed: (x E + c) W + b as x (E W + 1 b) + c W. `by_products` is for a GPU."""
-        return _composed_by_products(self, map) if by_products else _composed(self, map)
+        return _composed_back(self, map) if by_products else _composed(self, map)
 
     def last(self) -> Float[Array, "n width"]:
         return self.tokens[:, -1] @ self.embed + self.places[-1]
@@ -356,23 +357,23 @@ def _composed(seen: _Embedded, map: Linear) -> Float[Array, "n length outputs"]:
     return _rows(seen.tokens, seen.embed @ map.weight + seen.one[:, None] * map.bias) + seen.places @ map.weight
 
 
-_composed_by_products = jax.custom_vjp(_composed)
-
-
-def _composed_forward(seen: _Embedded, map: Linear) -> tuple[Array, tuple[_Embedded, Linear]]:
-    return _composed(seen, map), (seen, map)
+@jax.custom_vjp
+def _composed_back(seen: _Embedded, map: Linear) -> Float[Array, "n length outputs"]:
+    """Composed in the gradient only. On a GPU the sum with c W takes longer than the product with W, and the stream is there
+    already for the skip connection."""
+    return map(seen.stream())
 
 
 def _composed_backward(kept: tuple[_Embedded, Linear], g: Float[Array, "n length outputs"]) -> tuple[_Embedded, Linear]:
     """By hand: the sum of g over sequences that c W asks for is slower on a GPU than the product (x E + c)^T g."""
     seen, map = kept
     by_map = _rows_back(seen.tokens, g)
-    by_weight = _rows_back(seen.stream(), g)  # the skip connection has the stream already
+    by_weight = _rows_back(seen.stream(), g)
     by_tokens, by_places = _rows(g, (seen.embed @ map.weight).T), g.sum(0) @ map.weight.T  # dropped where nothing asks for them
     return _Embedded(by_tokens, by_map @ map.weight.T, by_places, by_map @ map.bias), Linear(by_weight, seen.one @ by_map)
 
 
-_composed_by_products.defvjp(_composed_forward, _composed_backward)
+_composed_back.defvjp(lambda seen, map: (_composed_back(seen, map), (seen, map)), _composed_backward)
 
 
 class _Stream(NamedTuple):
@@ -401,6 +402,15 @@ def _relu_forward(x: Array) -> tuple[Array, Array]:
 
 
 _relu.defvjp(_relu_forward, lambda y, g: (jnp.where(y > 0, g, 0),))
+
+
+def _lean(layer: Layer) -> Layer:
+    """The same layer without two of its biases, which are passes over all tokens. Softmax does not see what all keys share; and
+    as its weights sum to 1, the bias of the values can go through the output map as it is."""
+    key, value, out = layer.key, layer.value, layer.out
+    none = jnp.zeros_like(key.bias)
+    lean = Linear(out.weight, out.bias + value.bias @ out.weight)
+    return layer._replace(key=Linear(key.weight, none), value=Linear(value.weight, none), out=lean)
 
 
 def _row(layer: Layer) -> Array | None:

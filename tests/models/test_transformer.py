@@ -106,11 +106,19 @@ def test_folded_equals_plain_in_values_and_gradients(options):
         close(folded, plain)
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"positions": "learned"}, {"norm": "post"}, {"mask": "causal", "attention": "biased"}], ids=str
-)
-def test_the_gradients_written_for_a_gpu_are_the_same(options):
-    """In fp32 `fused` changes nothing but how the first layer's gradients are computed."""
+FUSED = [
+    {},
+    {"positions": "learned"},
+    {"norm": "post"},
+    {"norm": "pre", "mask": "causal", "layers": 3},
+    {"mask": "causal", "attention": "biased"},
+    {"attention": "linear"},
+]
+
+
+@pytest.mark.parametrize("options", FUSED, ids=str)
+def test_what_is_written_for_a_gpu_is_the_same(options):
+    """In fp32 `fused` changes where biases are added and how the gradients of the first layer are computed, and no more."""
     case = made(options)
     for plain, folded in zip(by_plain(*case), by_folded(*case, fused=True), strict=True):
         close(folded, plain)

@@ -18,7 +18,7 @@ from ...studies import Result, provenance_of
 from ...tasks import Groups, MarkovChain, divergence
 from .._figure import Check, Figure, Outcome
 from .._work import Work
-from ._chains import LAPTOP, SMOKE, Training, initial, laptop, smoke, table, weight
+from ._chains import LAPTOP, SMOKE, Training, laptop, smoke, table, weight
 from ._stage_figure import COLOURS
 
 BEST = {"600": 1.33, "2000": 0.81, "9000": 0.09, "online": 0.02}
@@ -32,14 +32,13 @@ class Settings:
     training: Training
     sizes: tuple[int | None, ...] = (600, 2000, 9000, None)
     heads: int = 3
-    scale: float | None = None
-    """None: Xavier's start."""
+    scale: float = 1e-9
 
     def parts(self) -> dict[str, list[Run]]:
         found = {}
         for size in self.sizes:
             training = dataclasses.replace(self.training, samples=size)
-            model = training.minimal(heads=self.heads, **initial(self.scale))
+            model = training.minimal(heads=self.heads, scale=self.scale)
             found["online" if size is None else f"{size}"] = training.runs(model)
         return found
 
@@ -190,9 +189,7 @@ FIGURE = Figure(
     shows="with little data the best step falls while the student is still a truncated predictor",
     presets={
         "paper": Settings(Training(windows=(2, 4, 6))),
-        "laptop": Settings(
-            laptop(Groups(), seeds=1, batch=128, steps=800, windows=(2, 4, 6)), sizes=(100, 400, None), scale=1e-9
-        ),
+        "laptop": Settings(laptop(Groups(), seeds=1, batch=128, steps=800, windows=(2, 4, 6)), sizes=(100, 400, None)),
         "smoke": Settings(smoke(seeds=1, windows=(1, 2)), sizes=(16, None), heads=2, scale=1e-3),
     },
     make=make,

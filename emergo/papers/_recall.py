@@ -17,7 +17,8 @@ from ..models import Transformer
 from ..studies import Result, curve_frame
 from ..tasks import Recall
 
-PAPER = Transformer(layers=4, heads=4, mask="causal")
+PAPER = Transformer(layers=4, heads=4, mask="causal", initial="xavier")
+"""Of the readings of the paper the one nearest to its law (`emergo/reading`)."""
 SMALL = Transformer(layers=2, heads=2, width=64, mask="causal")
 TINY = Transformer(layers=2, heads=1, width=16, mask="causal")
 

@@ -117,7 +117,7 @@ FIGURE = Figure(
     id="emergo/reading",
     shows="which norm, mask and start of the recall Transformer gives the published emergence times",
     presets={
-        "paper": Settings(Training(PAPER, steps=40_000)),
+        "paper": Settings(Training(dataclasses.replace(PAPER, initial="pytorch"), steps=40_000)),
         "laptop": Settings(
             Training(SMALL, "fp32", steps=2000, tests=256),
             rates=(1e-3,),

@@ -6,7 +6,7 @@ from ._heads import Division, division, group_mass, head_similarity, lag_attenti
 from ._laws import Law, evaluate_law, fit_law, law_json
 from ._logs import measure_logs, read_table, write_table
 from ._offset import OffsetLaw, fit_offset
-from ._stages import Boundary, Drop, find_stages, stage_boundaries
+from ._stages import Boundary, Drop, boundary_of, departure, find_stages, stage_boundaries
 from ._stopping import Stop, best_so_far, early_stop, excess_loss
 from ._terms import Term, censored_rows, column, usable_rows
 
@@ -23,9 +23,11 @@ __all__ = [
     "Stop",
     "Term",
     "best_so_far",
+    "boundary_of",
     "censored_rows",
     "column",
     "compare",
+    "departure",
     "division",
     "early_stop",
     "emergence",

@@ -124,12 +124,37 @@ def stage_boundaries(runs: Sequence[Sequence[Drop]]) -> list[Boundary]:
         raise InputError("there is no run to find boundaries in")
     counts = Counter(len(run) for run in runs)
     usual = max(counts, key=lambda n: (counts[n], n))
-    chosen = np.log([[drop.onset for drop in run[1:]] for run in runs if len(run) == usual])
-    found = []
-    for onsets in chosen.T:
-        mean, n = float(onsets.mean()), len(onsets)
-        half = math.nan
-        if n > 1:
-            half = float(stats.t.ppf(0.975, n - 1) * onsets.std(ddof=1) / math.sqrt(n))
-        found.append(Boundary(math.exp(mean), math.exp(mean - half), math.exp(mean + half), n, len(runs)))
-    return found
+    chosen = np.array([[drop.onset for drop in run[1:]] for run in runs if len(run) == usual])
+    return [boundary_of(onsets, len(runs)) for onsets in chosen.T]
+
+
+def boundary_of(steps: Series, of: int | None = None) -> Boundary:
+    """Steps of several runs as one boundary; those that are not finite are left out. `of`: how many runs there are, if more."""
+    steps = np.asarray(steps, np.float64)
+    logs = np.log(steps[np.isfinite(steps)])
+    n = len(logs)
+    mean = float(logs.mean()) if n else math.nan
+    half = float(stats.t.ppf(0.975, n - 1) * logs.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+    return Boundary(math.exp(mean), math.exp(mean - half), math.exp(mean + half), n, len(steps) if of is None else of)
+
+
+def departure(step: Series, value: Series, share: float = 0.05) -> float:
+    """The step at which a curve leaves its least value: where it has risen by `share` of what it rises to the end.
+
+    Of the distance from a simpler predictor it tells when a student has left that behind; a plateau is not needed.
+
+    **Returns:**
+
+    The step, on a straight line between evaluations; NaN where the curve is least at the end.
+    """
+    step, value = np.asarray(step, np.float64), np.asarray(value, np.float64)
+    if step.ndim != 1 or step.shape != value.shape or len(step) < 2 or (np.diff(step) <= 0).any():
+        raise InputError(f"step and value must be series of one length, steps increasing, got {step.shape} and {value.shape}")
+    if not 0 < share < 1:
+        raise InputError(f"share must be between 0 and 1, got {share!r}")
+    least = int(value.argmin())
+    mark = value[least] + share * (value[-1] - value[least])
+    if not value[-1] > value[least]:  # also where values are not finite
+        return math.nan
+    at = least + int(np.argmax(value[least:] >= mark))
+    return float(np.interp(mark, value[at - 1 : at + 1], step[at - 1 : at + 1]))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emergo._errors import InputError
-from emergo.measure import find_stages, stage_boundaries
+from emergo.measure import boundary_of, departure, find_stages, stage_boundaries
 from emergo.measure._stages import Drop
 
 
@@ -94,9 +94,29 @@ def test_boundaries_over_runs():
     assert stage_boundaries([run(5), run(5)]) == []
 
 
+@given(st.floats(2, 900), st.floats(0.01, 5), st.floats(-3, 3), st.floats(0.02, 0.9))
+def test_a_curve_is_left_where_it_has_risen_by_a_share(least, scale, level, share):
+    """Down to `least` and up in a straight line: the share of the rise is that of the way. Scale and level do not count."""
+    value = np.abs(STEPS - least)
+    found = departure(STEPS, scale * value + level, share)
+    assert found == pytest.approx(least + share * (STEPS[-1] - least), abs=1.5)  # the least evaluation is off by up to a half
+
+
+def test_a_plateau_is_left_at_its_end_and_what_does_not_rise_never():
+    value = np.where(STEPS < 300, 0.2, 1 - 0.8 * np.exp(-(STEPS - 300) / 50))
+    assert departure(STEPS, value) == pytest.approx(300 - 50 * np.log(0.95), abs=1)
+    assert np.isnan(departure(STEPS, 1.0 / (1 + STEPS)))
+    assert np.isnan(departure(STEPS, np.where(STEPS == 7, np.nan, 1.0 * STEPS)))
+    mixed = boundary_of([100.0, 400.0, np.nan])
+    assert (mixed.step, mixed.runs, mixed.of) == (pytest.approx(200), 2, 3)
+    assert np.isnan(boundary_of([np.nan]).step)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: departure([1, 2, 2], [3, 2, 1]), "increasing"),
+        (lambda: departure([1, 2], [3, 2], share=1.0), "share must be between 0 and 1"),
         (lambda: find_stages([1, 2], [1, 2]), "at least 3"),
         (lambda: find_stages([1, 2, 2], [3, 2, 1]), "increasing"),
         (lambda: find_stages([-1, 2, 3], [3, 2, 1]), "not negative"),

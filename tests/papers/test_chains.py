@@ -63,7 +63,7 @@ def test_a_run_without_stages_fails_every_check():
     runs = TRAINING.runs(TRAINING.minimal())
     flat = [result(run, np.full(len(STEPS), 3.3), np.full((len(STEPS), 3, 3), 0.2)) for run in runs]
     made = checks_of(watch(flat), Printed((330, 575), (2.78, 0.70, 0.09), (0.87, 0.34)), one_layer=True)
-    assert len(made) == 8
+    assert len(made) == 9
     assert not any(check.holds for check in made)
 
 

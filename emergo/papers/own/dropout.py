@@ -53,6 +53,7 @@ def make(settings: Settings, work: Work) -> Outcome:
             least = int(np.argmin(curve["excess"]))
             row = {"task": task, "dropout": how, "seed": result.run.seed, "stages": len(drops)}
             row |= {"excess": float(curve["excess"][-1]), "least": float(curve["excess"][least])}
+            row |= {f"left_{k + 1}": step for k, step in enumerate(seen.departures(curve))}
             rows.append(row | {"least_at": int(curve["step"][least]), "heads": float(seen.mass(curve)[-1].max(0).min())})
     table = pd.DataFrame(rows)
     return Outcome(
@@ -65,7 +66,9 @@ def make(settings: Settings, work: Work) -> Outcome:
 
 
 def checks_of(task: str, table: pd.DataFrame) -> list[Check]:
+    left = [name for name in table.columns if name.startswith("left_")]
     means = table.groupby("dropout", sort=False)[["excess", "stages", "heads"]].mean()
+    sooner = table.assign(**{name: np.log(table[name]) for name in left}).groupby("dropout")[left].mean()
     there = [how for how in HOW if how in means.index]
     always, seldom, published = (means.loc[how] if how in there else None for how in HOW)
     if always is None or seldom is None:
@@ -86,11 +89,20 @@ def checks_of(task: str, table: pd.DataFrame) -> list[Check]:
             bool(seldom["heads"] >= 0.5),
             "with less dropout above 0.5: each group has a head",
         ),
+        Check(
+            f"{task}: stages found, mean over seeds, {words}",
+            means.loc[there, "stages"].tolist(),
+            None,
+            bool(seldom["stages"] >= always["stages"]),
+            "no fewer with less dropout",
+        ),
     ]
     if published is not None:
-        name = f"{task}: stages found, mean over seeds, {words}"
-        more = bool(published["stages"] >= seldom["stages"] >= always["stages"])
-        found.append(Check(name, means.loc[there, "stages"].tolist(), None, more, "no fewer with less dropout and that start"))
+        early = bool(np.all(sooner.loc[there[2]] < sooner.loc[there[1]]))
+        name = f"{task}: steps at which the student leaves A_1, ..., geometric mean over seeds, {words}"
+        found.append(
+            Check(name, np.exp(sooner.loc[there].to_numpy()).ravel().tolist(), None, early, "sooner with the published start")
+        )
     return found
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure as Plot
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from ..._style import GREY, WIDTH, outside, shades
 from ...engine import Run
@@ -100,15 +101,21 @@ def draw(table: pd.DataFrame, readings: list[str]) -> Plot:
             for rate, colour in colours.items():
                 found = rows[(rows["reading"] == reading) & (rows["learning_rate"] == rate)]
                 at = np.full(len(found), height + 0.12 * (rates.index(rate) - (len(rates) - 1) / 2))
-                axes.plot(found["plain"], at, "o", color=colour, mfc="none", ms=4)
-                axes.plot(found["plateau"], at, "o", color=colour, mec="white", mew=0.4, ms=4.5)
+                for name, late, fill in (("plain", "plain_censored", "none"), ("plateau", "censored", colour)):
+                    edge = {"mec": "white", "mew": 0.4} if fill != "none" else {}
+                    for marker, which in (("o", ~found[late]), (">", found[late])):
+                        axes.plot(found[name][which], at[which], marker, color=colour, mfc=fill, ms=4.5, **edge)
         axes.axvline(rows["law"].iloc[0], color=GREY, ls="--", lw=1)
         axes.set(xscale="log", xlabel="emergence (steps)")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_title(f"{pairs} pairs, {vocabulary} tokens")
     panels[0].set_yticks(range(len(readings)), readings)
     panels[0].invert_yaxis()
     entries = [(f"{rate:g}", {"color": colour, "marker": "o", "ls": ""}) for rate, colour in colours.items()]
-    entries += [("5%", {"marker": "o", "ls": "", "mfc": "none"}), ("published\nlaw", {"ls": "--"})]
+    entries += [(word, {"marker": "o", "ls": "", "mfc": fill}) for word, fill in (("5%", "none"), ("corrected", GREY))]
+    entries += [("not by then", {"marker": ">", "ls": ""}), ("published\nlaw", {"ls": "--"})]
     outside(panels[-1], "learning rate", entries)
     return plot
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ...engine import Config, Optimizer, Run
-from ...measure import Boundary, Division, Drop, division, find_stages, group_mass, stage_boundaries
+from ...measure import Boundary, Division, Drop, boundary_of, departure, division, find_stages, group_mass, stage_boundaries
 from ...models import ChainModel, ChainTransformer, MinimalAttention
 from ...studies import Result, curve_frame
 from ...tasks import Groups, MarkovChain
@@ -133,6 +133,16 @@ class Seen:
     def nearest(self) -> np.ndarray:
         """The step at which the KL from each reference is least: (run, reference)."""
         return np.array([curve["step"][curve["divergences"].argmin(0)] for curve in self.curves])
+
+    def departures(self, curve: dict[str, np.ndarray]) -> list[float]:
+        """When a student leaves each reference but the teacher; NaN where it does not."""
+        return [departure(curve["step"], kl) for kl in curve["divergences"].T[:-1]]
+
+    @property
+    def left(self) -> list[Boundary]:
+        """The same over seeds."""
+        every = np.reshape([self.departures(curve) for curve in self.curves], (-1, self.groups.count - 1))
+        return [boundary_of(steps) for steps in every.T]
 
     @property
     def plateaus(self) -> list[float]:

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 
+from ...measure import Boundary
 from .._figure import Check
 from ._chains import Seen
 
@@ -15,6 +16,13 @@ class Printed:
     boundaries: tuple[float, ...] = ()
     last: tuple[float, ...] = ()
     plateaus: tuple[float, ...] = ()
+
+    def near(self, ours: list[Boundary]) -> bool:
+        """Whether boundaries are as many as are printed, and within a factor of 1.5 of them."""
+        steps = [b.step for b in ours]
+        return len(steps) == len(self.boundaries) and bool(
+            np.all(np.abs(np.log(np.divide(steps, self.boundaries))) < np.log(1.5))
+        )
 
 
 NOTHING = Printed()
@@ -29,21 +37,24 @@ def ladder(seen: Seen, printed: Printed = NOTHING) -> list[Check]:
     """That a chain is learned in stages, one reference after another."""
     count, seeds = seen.groups.count, len(seen.results)
     whole = sum(len(run) == count for run in seen.stages)
-    steps = [float(x) for b in seen.boundaries for x in (b.step, b.low, b.high)]
-    between = [b.step for b in seen.boundaries]
-    as_printed = len(between) == count - 1
-    if printed.boundaries:
-        as_printed = len(between) == len(printed.boundaries) and bool(
-            np.all(np.abs(np.log(np.divide(between, printed.boundaries))) < np.log(1.5))
-        )
+    found, left = seen.boundaries, seen.left
+    rising = bool(np.all(np.diff([0, *(b.step for b in left)]) > 0))  # not where one is NaN
+    near = "within a factor of 1.5: they are drawn by eye"
     return [
         Check(f"seeds that learn in {count} stages", whole, None, whole == seeds, f"all {seeds}"),
         Check(
             "ends of the plateaus, with 95% intervals over seeds",
-            steps,
+            _spread(found),
             list(printed.boundaries) or None,
-            as_printed,
-            "within a factor of 1.5: they are drawn by eye" if printed.boundaries else f"{count - 1} of them",
+            printed.near(found) if printed.boundaries else len(found) == count - 1,
+            near if printed.boundaries else f"{count - 1} of them",
+        ),
+        Check(
+            "steps at which the student leaves A_1, ...: the KL from it is 5% of its way up, with 95% intervals over seeds",
+            _spread(left),
+            list(printed.boundaries) or None,
+            printed.near(left) if printed.boundaries else rising,
+            near if printed.boundaries else "one after another",
         ),
         Check(
             "steps at which the student is nearest to A_1, ... and the teacher, geometric mean over seeds",
@@ -52,6 +63,10 @@ def ladder(seen: Seen, printed: Printed = NOTHING) -> list[Check]:
             bool(np.all(np.diff(seen.nearest) > 0)),
         ),
     ]
+
+
+def _spread(boundaries: list[Boundary]) -> list[float]:
+    return [float(x) for b in boundaries for x in (b.step, b.low, b.high)]
 
 
 def levels(seen: Seen, printed: Printed) -> list[Check]:

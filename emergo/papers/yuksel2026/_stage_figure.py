@@ -98,8 +98,8 @@ def draw(seen: Seen, settings: Settings) -> Plot:
     bottom.axes[0].set_ylabel("head")
     bottom.axes[0].set_yticks(range(heads), [f"{_name(int(k), settings.model)}" for k in order], fontsize=6)
     words = "attention by head and lag"
-    if len(seen.stages[0]) == len(moments) - 1:  # else some moments are no ends of plateaus
-        words += ": at the start, where plateaus end (dotted above), at the end"
+    if len(leavings(seen)) == len(moments) - 2:  # else some moments are others
+        words += ": at the start, where a reference is left (dotted above), at the end"
     bottom.suptitle(f"{'d' if windows else 'c'}  {words}", x=0.01, ha="left", fontsize=8.5, fontweight="bold")
     return plot
 
@@ -114,12 +114,11 @@ def divergences(axes: Axes, seen: Seen, letter: str = "a", what: str = "", narro
     for i, curve in enumerate(seen.curves):
         for j, colour in enumerate(colours):
             axes.plot(curve["step"][1:], curve["divergences"][1:, j], color=colour, **weight(i))
-    for drop in seen.stages[0][1:] if seen.stages else ():
-        axes.axvline(drop.onset, color=BLACK, lw=0.7, ls=":")
+    mark(axes, seen)
     axes.set(xscale="log", xlabel="step", ylabel="KL(reference ‖ student)", ylim=(0, None))
     words = ["teacher" if k == count else ("$A_1$" if k == 1 else f"$A_{{1:{k}}}$") for k in range(1, count + 1)]
     entries = [(word, {"color": colour}) for word, colour in zip(words, colours, strict=True)]
-    dotted = [("plateau ends (seed 0)", {"color": BLACK, "lw": 0.7, "ls": ":"})]
+    dotted = [("reference left (seed 0)", {"color": BLACK, "lw": 0.7, "ls": ":"})]
     over(axes, entries if narrow else [*entries, *dotted])
     seeds = len(seen.results)
     axes.set_title(f"{letter}  {what}KL from references, {seeds} seed{'s' if seeds > 1 else ''}", pad=17)
@@ -130,8 +129,7 @@ def restricted(axes: Axes, seen: Seen, windows: Sequence[int]) -> None:
     for i, curve in enumerate(c for c in seen.curves if "restricted" in c):
         for j, colour in enumerate(COLOURS[: len(windows)]):
             axes.plot(curve["step"][1:], curve["restricted"][1:, j], color=colour, **weight(i))
-    for drop in seen.stages[0][1:]:
-        axes.axvline(drop.onset, color=BLACK, lw=0.7, ls=":")
+    mark(axes, seen)
     axes.set(xscale="log", xlabel="step")
     over(axes, [(f"$c$ = {c}", {"color": colour}) for c, colour in zip(windows, COLOURS, strict=False)])
     axes.set_title("b  students that see $c$ tokens", pad=17)
@@ -147,19 +145,27 @@ def masses(axes: Axes, seen: Seen, k: int) -> None:
     else:  # a position may count for two groups
         for one, colour in zip(mass.T, COLOURS, strict=False):
             axes.plot(step, one, color=colour, lw=1.2)
-    for drop in seen.stages[0][1:] if seen.stages else ():
-        axes.axvline(drop.onset, color=BLACK, lw=0.7, ls=":")
+    mark(axes, seen)
     axes.set(xscale="log", ylim=(0, 1), yticks=[], xlim=(step[0], step[-1]))
     axes.grid(visible=False)
 
 
+def leavings(seen: Seen) -> list[float]:
+    """When the first seed leaves the references."""
+    return [step for step in seen.departures(seen.curves[0]) if np.isfinite(step)]
+
+
+def mark(axes: Axes, seen: Seen) -> None:
+    for step in leavings(seen):
+        axes.axvline(step, color=BLACK, lw=0.7, ls=":")
+
+
 def moments_of(seen: Seen) -> list[tuple[int, str]]:
-    """The start, the end of each plateau of the first seed, and the end; with fewer than two plateaus, some between."""
-    step = seen.steps
-    onsets = [drop.onset for drop in seen.stages[0][1:]]
-    if len(onsets) < 2:
-        onsets += np.geomspace(onsets[0] if onsets else step[1], step[-1], 4 - len(onsets))[1:-1].tolist()
-    within = [int(np.searchsorted(step, onset)) for onset in onsets]
+    """The start, where the first seed leaves each reference, and the end; if it leaves fewer than two, some between."""
+    step, found = seen.steps, leavings(seen)
+    if len(found) < 2:
+        found += np.geomspace(found[0] if found else step[1], step[-1], 4 - len(found))[1:-1].tolist()
+    within = [int(np.searchsorted(step, one)) for one in found]
     at = sorted({0, *within, len(step) - 1})
     return [(i, f"step {step[i]:.0f}") for i in at]
 

@@ -140,7 +140,7 @@ FIGURE = Figure(
     },
     make=make,
     runs=runs,
-    seconds={"paper": 80000, "laptop": 75, "smoke": 15},
+    seconds={"paper": 80000, "laptop": 47, "smoke": 17},
     shrunk={
         "laptop": "width 48, 16 tokens, 12 of them generated a sequence, batches of 64 of fresh data, 2,500 steps, one seed",
         "smoke": "two groups of one position, 5 tokens, width 8, batches of 32, 60 steps",

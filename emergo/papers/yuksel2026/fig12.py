@@ -21,6 +21,8 @@ FIGURE = stage_figure(
     },
     seconds={"paper": 45000, "laptop": 54, "smoke": 15},
     printed=Printed(boundaries=(70, 200)),
-    laptop=f"width 48, no dropout, learning rate 2e-3, {LAPTOP}".replace("256", "64").replace("2 seeds", "one seed"),
+    laptop=f"width 48, PyTorch's start, no dropout, learning rate 2e-3, {LAPTOP}".replace("256", "64").replace(
+        "2 seeds", "one seed"
+    ),
     one_layer=False,
 )

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...tasks import Groups, MarkovChain
 from .._figure import Check
-from ._chains import TWO, Seen, Training, laptop, smoke
+from ._chains import LAPTOP, TWO, Seen, Training, laptop, smoke
 from ._stage_checks import Printed
 from ._stage_figure import Settings, stage_figure
 
@@ -40,4 +40,5 @@ FIGURE = stage_figure(
     seconds={"paper": 7200, "laptop": 39, "smoke": 10},
     printed=Printed(boundaries=(130, 280)),
     more=follows,
+    laptop=f"initial scale 1e-9, {LAPTOP}",
 )

@@ -52,5 +52,7 @@ FIGURE = stage_figure(
     seconds={"paper": 40000, "laptop": 102, "smoke": 20},
     printed=Printed(boundaries=(65, 450), last=(3.05, 0.78, 0.19), plateaus=(0.45,)),
     more=by_window,
-    laptop=f"width 96, no dropout, learning rate 2e-3, {LAPTOP}".replace("256", "64").replace("2 seeds", "one seed"),
+    laptop=f"width 96, PyTorch's start, no dropout, learning rate 2e-3, {LAPTOP}".replace("256", "64").replace(
+        "2 seeds", "one seed"
+    ),
 )

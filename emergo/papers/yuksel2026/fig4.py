@@ -130,5 +130,10 @@ FIGURE = Figure(
     make=make,
     runs=runs,
     seconds={"paper": 70000, "laptop": 60, "smoke": 15},
-    shrunk={"laptop": f"{LAPTOP}, three importances".replace("256", "128").replace("2 seeds", "one seed"), "smoke": SMOKE},
+    shrunk={
+        "laptop": f"{LAPTOP}, three importances from an initial scale of 1e-9".replace("256", "128").replace(
+            "2 seeds", "one seed"
+        ),
+        "smoke": SMOKE,
+    },
 )

@@ -36,15 +36,15 @@ class Drop(NamedTuple):
 
 
 class Boundary(NamedTuple):
-    """The end of a plateau over several runs."""
+    """The step of one event, such as the end of a plateau, over several runs."""
 
     step: float
-    """Geometric mean of the onsets."""
+    """Geometric mean."""
     low: float
     """A 95% interval of that mean, from Student's t on logarithms; NaN with fewer than two runs."""
     high: float
     runs: int
-    """How many runs show as many stages as most do, and so are in it."""
+    """How many runs are in it: those that have the event, and of ends of plateaus those with as many stages as most."""
     of: int
     """How many runs there are."""
 
@@ -154,7 +154,7 @@ def departure(step: Series, value: Series, share: float = 0.05) -> float:
         raise InputError(f"share must be between 0 and 1, got {share!r}")
     least = int(value.argmin())
     mark = value[least] + share * (value[-1] - value[least])
-    if not value[-1] > value[least]:  # also where values are not finite
+    if not mark > value[least]:  # also where values are not finite, and where the rise is rounding
         return math.nan
     at = least + int(np.argmax(value[least:] >= mark))
     return float(np.interp(mark, value[at - 1 : at + 1], step[at - 1 : at + 1]))

@@ -6,7 +6,8 @@ Two forwards compute the same function. `Transformer.forward` is the plain one: 
 - The last layer has one query. With $n_t$ its input, $q_h\cdot k_{t,h} = n_t\cdot(W^K_h q_h) + q_h\cdot b^K_h$ and
   $\sum_t a_t v_{t,h} = (\sum_t a_t n_t) W^V_h + (\sum_t a_t)\, b^V_h$: keys and values of single tokens are never formed.
 - The first layer reads $x_t E + m_t e + c_t$ (token, mark, position), so that its maps compose with the embedding: $x_t (E W)$
-  costs dim/width of $(x_t E) W$. With one layer both apply, and no token is ever embedded.
+  costs dim/width of $(x_t E) W$. With one layer both apply, and no token is ever embedded. With more, a GPU is faster when only
+  the gradient is composed.
 """
 
 import dataclasses
@@ -214,7 +215,7 @@ class Transformer:
         marks: Float[Array, "n length"] | None = None,
         fused: bool = False,
     ) -> Float[Array, "n outputs"]:
-        """The output at the last position, by the cheapest exact way. `fused` allows a GPU's fused attention kernel."""
+        """The output at the last position, by the cheapest exact way; `fused`: by the cheapest on a GPU."""
         return self.watch(parameters, tokens, marks, fused).output
 
     def watch(
@@ -337,9 +338,9 @@ class _Embedded(NamedTuple):
     def stream(self) -> Float[Array, "n length width"]:
         return _rows(self.tokens, self.embed) + self.places
 
-    def through(self, map: Linear, by_products: bool) -> Float[Array, "n length outputs"]:
-        """The stream through a map, composed: (x E + c) W + b as x (E W + 1 b) + c W. `by_products` is for a GPU."""
-        return _composed_back(self, map) if by_products else _composed(self, map)
+    def through(self, map: Linear, on_gpu: bool) -> Float[Array, "n length outputs"]:
+        """The stream through a map, composed: (x E + c) W + b as x (E W + 1 b) + c W; `on_gpu` in the gradient only."""
+        return _composed_back(self, map) if on_gpu else _composed(self, map)
 
     def last(self) -> Float[Array, "n width"]:
         return self.tokens[:, -1] @ self.embed + self.places[-1]

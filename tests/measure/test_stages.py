@@ -107,6 +107,7 @@ def test_a_plateau_is_left_at_its_end_and_what_does_not_rise_never():
     assert departure(STEPS, value) == pytest.approx(300 - 50 * np.log(0.95), abs=1)
     assert np.isnan(departure(STEPS, 1.0 / (1 + STEPS)))
     assert np.isnan(departure(STEPS, np.where(STEPS == 7, np.nan, 1.0 * STEPS)))
+    assert np.isnan(departure([0, 1], [1.0, np.nextafter(1, 2)]))
     mixed = boundary_of([100.0, 400.0, np.nan])
     assert (mixed.step, mixed.runs, mixed.of) == (pytest.approx(200), 2, 3)
     assert np.isnan(boundary_of([np.nan]).step)

@@ -115,7 +115,7 @@ def draw(table: pd.DataFrame, readings: list[str]) -> Plot:
     panels[0].invert_yaxis()
     entries = [(f"{rate:g}", {"color": colour, "marker": "o", "ls": ""}) for rate, colour in colours.items()]
     entries += [(word, {"marker": "o", "ls": "", "mfc": fill}) for word, fill in (("5%", "none"), ("corrected", GREY))]
-    entries += [("not by then", {"marker": ">", "ls": ""}), ("published\nlaw", {"ls": "--"})]
+    entries += [("later, or not", {"marker": ">", "ls": ""}), ("published\nlaw", {"ls": "--"})]
     outside(panels[-1], "learning rate", entries)
     return plot
 

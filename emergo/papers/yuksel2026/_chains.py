@@ -111,10 +111,10 @@ class Seen:
 
     @property
     def together(self) -> float:
-        """The largest attention that all heads at once have on the strongest group before the second drop, least over seeds."""
+        """The largest attention that all heads at once have on the strongest group before A_1 is left, least over seeds."""
         found, strongest = [], self.groups.ranking[0]
-        for curve, drops in zip(self.curves, self.stages, strict=True):
-            early = curve["step"] < (drops[1].onset if len(drops) > 1 else curve["step"][-1])
+        for curve in self.curves:
+            early = ~(curve["step"] >= self.departures(curve)[0])  # all steps where it is not left
             found.append(float(self.mass(curve)[early][:, :, strongest].min(1).max()))
         return min(found)
 

@@ -11,7 +11,7 @@ from ._chains import Seen
 
 @dataclasses.dataclass(frozen=True)
 class Printed:
-    """What the paper's figure shows, read off its plot (one seed)."""
+    """What the paper's figure shows (one seed): read off its plot, or from the notebooks of its public code."""
 
     boundaries: tuple[float, ...] = ()
     last: tuple[float, ...] = ()
@@ -38,6 +38,7 @@ def ladder(seen: Seen, printed: Printed = NOTHING) -> list[Check]:
     count, seeds = seen.groups.count, len(seen.results)
     whole = sum(len(run) == count for run in seen.stages)
     found, left = seen.boundaries, seen.left
+    leave = min((b.runs for b in left), default=0)
     rising = bool(np.all(np.diff([0, *(b.step for b in left)]) > 0))  # not where one is NaN
     near = "within a factor of 1.5: they are drawn by eye"
     return [
@@ -50,7 +51,7 @@ def ladder(seen: Seen, printed: Printed = NOTHING) -> list[Check]:
             near if printed.boundaries else f"{count - 1} of them",
         ),
         Check(
-            "steps at which the student leaves A_1, ...: the KL from it is 5% of its way up, with 95% intervals over seeds",
+            f"steps at which the student leaves A_1, ...: KL from it 5% of its way up, with 95% intervals over {leave} seeds",
             _spread(left),
             list(printed.boundaries) or None,
             printed.near(left) if printed.boundaries else rising,
@@ -101,7 +102,7 @@ def heads_of(seen: Seen) -> list[Check]:
             seen.owners == seeds,
         ),
         Check(
-            "attention that all heads at once have on the strongest group before the second drop, least over seeds",
+            "attention that all heads at once have on the strongest group before A_1 is left, least over seeds",
             seen.together,
             "competitive: heads converge on the most statistically dominant pattern",
             seen.together > 0.5,

@@ -8,8 +8,9 @@ from ._stage_checks import Printed
 from ._stage_figure import Settings, stage_figure
 
 PAPER = Training(MarkovChain(Groups((4, 4, 4))), dataclasses.replace(FULL, learning_rate=1e-3))
-SLOWER = dataclasses.replace(FULL, learning_rate=2e-3)
-SMALL = laptop(Groups((4, 4, 4)), optimizer=SLOWER, batch=64, steps=2500, tests=256, seeds=1)
+SMALL = laptop(
+    Groups((4, 4, 4)), optimizer=dataclasses.replace(FULL, learning_rate=2e-3), batch=64, steps=2500, tests=256, seeds=1
+)
 TINY = smoke(optimizer=dataclasses.replace(FULL, learning_rate=3e-2))
 FIGURE = stage_figure(
     "yuksel2026/fig12",

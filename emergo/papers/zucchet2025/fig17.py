@@ -136,7 +136,7 @@ FIGURE = Figure(
     runs=runs,
     seconds={"paper": 4e5, "laptop": 31, "smoke": 15},
     shrunk={
-        "laptop": "2 layers, 2 heads, width 64, learning rate 1e-3, 4 pairs of 16 tokens, 2 seeds",
+        "laptop": "2 layers, 2 heads, width 64, PyTorch's start, learning rate 1e-3, 4 pairs of 16 tokens, 2 seeds",
         "smoke": "width 16, one head, 3 pairs of 6 tokens, one seed",
     },
 )

@@ -105,8 +105,9 @@ def later_with_more(table: pd.DataFrame) -> list[float]:
 
 
 def over_the_law(table: pd.DataFrame) -> Check:
-    """Emergence by the paper's own criterion, which with fewer than 20 pairs is passed by guessing, over the paper's law."""
-    seen = table[~table["plain_censored"] & (table["state"] != "failed")]
+    """Emergence by the paper's own criterion, which with fewer than 20 pairs is passed by guessing, over the paper's law; of a
+    run that did not get there, as long as it was followed."""
+    seen = table[table["state"] != "failed"]
     law = LAW.C * seen["vocabulary"] ** LAW.exponents["vocabulary"] * seen["pairs"] ** LAW.exponents["pairs"]
     cells = np.exp(np.log(seen["plain"] / law).groupby([seen["pairs"], seen["vocabulary"]]).mean())
     return Check(
@@ -230,7 +231,7 @@ FIGURE = Figure(
     then=then,
     seconds={"paper": 2e6, "laptop": 87, "smoke": 30},
     shrunk={
-        "laptop": "2 layers, 2 heads, width 64, learning rate 1e-3, at most 6 pairs of 24 tokens, 2 seeds",
+        "laptop": "2 layers, 2 heads, width 64, PyTorch's start, learning rate 1e-3, at most 6 pairs of 24 tokens, 2 seeds",
         "smoke": "width 16, one head, at most 3 pairs of 6 tokens, one seed",
     },
 )

@@ -175,7 +175,7 @@ PRESETS: dict[Preset, Settings] = {
     ),
 }
 SHRUNK: dict[Preset, str] = {
-    "laptop": "2 layers, 2 heads, width 64, learning rate 1e-3, 4 pairs of 16 tokens, 2 seeds",
+    "laptop": "2 layers, 2 heads, width 64, PyTorch's start, learning rate 1e-3, 4 pairs of 16 tokens, 2 seeds",
     "smoke": "width 16, one head, 3 pairs of 6 tokens, one seed",
 }
 FIGURE = Figure(

@@ -51,7 +51,7 @@ def ladder(seen: Seen, printed: Printed = NOTHING) -> list[Check]:
             near if printed.boundaries else f"{count - 1} of them",
         ),
         Check(
-            f"steps at which the student leaves A_1, ...: KL from it 5% of its way up, with 95% intervals over {leave} seeds",
+            f"steps at which the student leaves A_1, ...: KL from it 5% of its way up, 95% intervals, {leave} of {seeds} seeds",
             _spread(left),
             list(printed.boundaries) or None,
             printed.near(left) if printed.boundaries else rising,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -104,12 +105,17 @@ def later_with_more(table: pd.DataFrame) -> list[float]:
     return found
 
 
+def _law(vocabulary: Any, pairs: Any) -> Any:
+    return LAW.C * vocabulary ** LAW.exponents["vocabulary"] * pairs ** LAW.exponents["pairs"]
+
+
 def over_the_law(table: pd.DataFrame) -> Check:
     """Emergence by the paper's own criterion, which with fewer than 20 pairs is passed by guessing, over the paper's law; of a
     run that did not get there, as long as it was followed."""
     seen = table[table["state"] != "failed"]
-    law = LAW.C * seen["vocabulary"] ** LAW.exponents["vocabulary"] * seen["pairs"] ** LAW.exponents["pairs"]
-    cells = np.exp(np.log(seen["plain"] / law).groupby([seen["pairs"], seen["vocabulary"]]).mean())
+    cells = np.exp(
+        np.log(seen["plain"] / _law(seen["vocabulary"], seen["pairs"])).groupby([seen["pairs"], seen["vocabulary"]]).mean()
+    )
     return Check(
         "steps to 5% accuracy over the published law, geometric mean over seeds: smallest, median and largest over cells",
         [float(cells.min()), float(cells.median()), float(cells.max())],
@@ -180,7 +186,7 @@ def draw(shown: list[Result], table: pd.DataFrame, law: Law, settings: Settings)
         middle.plot(result.curves["step"][1:], strongest(result, "selecting")[1:], **line)
     middle.set(ylabel="test accuracy; dotted: attention\nof the query to its value", ylim=(-0.03, 1.03))
     middle.set_title("middle", y=1.16)
-    sizes = sorted(table["vocabulary"].unique())
+    sizes, published = sorted(table["vocabulary"].unique()), settings.training.model == PAPER
     for size, colour in zip(sizes, shades(len(sizes)), strict=True):
         rows = table[table["vocabulary"] == size]
         seen, late = rows[~rows["censored"]], rows[rows["censored"]]
@@ -188,9 +194,14 @@ def draw(shown: list[Result], table: pd.DataFrame, law: Law, settings: Settings)
         right.plot(late["pairs"], late["plateau"], "^", color=colour, mfc="none", ms=5, zorder=3)
         points = np.geomspace(rows["pairs"].min(), rows["pairs"].max(), 40)
         right.plot(points, law.predict(pd.DataFrame({"vocabulary": size, "pairs": points})), color=colour, lw=1.2)
+        if published:
+            early = rows[~rows["plain_censored"]]
+            right.plot(early["pairs"], early["plain"], "o", color=colour, mfc="none", mew=0.8, ms=4)
+            right.plot(points, _law(size, points), color=colour, lw=0.9, ls="--")
     right.set_xscale("log", base=2)
     right.set_yscale("log")
     right.set_xticks(settings.pairs, [f"{pairs}" for pairs in settings.pairs])
+    right.set_xlim(min(settings.pairs) / 1.2, max(settings.pairs) * 1.2)
     right.set(xlabel="pairs", ylabel="emergence (steps)")
     e = law.exponents
     said = (
@@ -199,7 +210,10 @@ def draw(shown: list[Result], table: pd.DataFrame, law: Law, settings: Settings)
     )
     right.text(0.0, 1.01, said, transform=right.transAxes, va="bottom", fontsize=6.5, color=GREY)
     right.set_title("right", y=1.16)
-    outside(right, "tokens", [(f"{s:g}", {"color": c, "marker": "o"}) for s, c in zip(sizes, shades(len(sizes)), strict=True)])
+    entries = [(f"{s:g}", {"color": c, "marker": "o"}) for s, c in zip(sizes, shades(len(sizes)), strict=True)]
+    if published:
+        entries += [("5%", {"marker": "o", "mfc": "none", "ls": ""}), ("published", {"ls": "--"})]
+    outside(right, "tokens", entries)
     return plot
 
 

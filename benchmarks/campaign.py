@@ -62,24 +62,27 @@ def recall() -> Stages:
 
     Ask = Callable[[list[Run]], list[Result]]
 
-    def first() -> list[Run]:
-        return [run for run in paper(fig4) if run.config.task.pairs not in late]
+    def first(pairs: int) -> list[Run]:
+        return [run for run in paper(fig4) if run.config.task.pairs == pairs]
 
     def likely(pairs: int) -> list[Run]:
         runs = four.training.runs([task for task in four.tasks() if task.pairs == pairs], four.rates[:1], range(four.seeds))
         return runs if pairs < 32 else [*runs, *paper(fig5), *paper(fig17)]
 
-    def other_seeds(results: Ask) -> list[Run]:
-        tried = results(first())
-        return fig4.more_runs(four, tried + results(fig4.other_rates(four, tried)))
+    def other_rates(results: Ask, pairs: int) -> list[Run]:
+        return fig4.other_rates(four, results(first(pairs)))
+
+    def other_seeds(results: Ask, pairs: int) -> list[Run]:
+        return fig4.more_runs(four, results(first(pairs)) + results(other_rates(results, pairs)))
 
     alone = ("norm before", "norm after", "no mask")
+    every = [pairs for pairs in four.pairs if pairs not in late]
     return {
         "reading: starts": lambda _: [run for name, runs in readings.items() if name not in alone for run in runs],
         **{f"reading: {name}": lambda _, name=name: readings[name] for name in alone},
-        **{f"fig4, {pairs} pairs": lambda _, pairs=pairs: likely(pairs) for pairs in four.pairs if pairs not in late},
-        "fig4, other rates": lambda results: fig4.other_rates(four, results(first())),
-        "fig4, other seeds": other_seeds,
+        **{f"fig4, {pairs} pairs": lambda _, pairs=pairs: likely(pairs) for pairs in every},
+        **{f"fig4, {pairs} pairs, other rates": lambda results, pairs=pairs: other_rates(results, pairs) for pairs in every},
+        **{f"fig4, {pairs} pairs, other seeds": lambda results, pairs=pairs: other_seeds(results, pairs) for pairs in every},
         "fig4, 64 pairs": lambda _: paper(fig4),
     }
 

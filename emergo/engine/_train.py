@@ -54,8 +54,8 @@ def train(
     """Trains runs, those of one shape together as one compiled program, on all devices of this machine.
 
     A run's numbers are a function of its config and seed: it draws the same data and is evaluated at the same steps whatever
-    runs are beside it. Runs that share all but seed, learning rate,
-    initialisation, dim, burst and repeat share a program.
+    runs are beside it. Runs that share all but seed, learning rate, initialisation, dim, burst and
+    repeat share a program.
 
     **Arguments:**
 

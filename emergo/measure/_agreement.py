@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,6 +23,10 @@ class Published:
     C: float
     exponents: Mapping[str, float]
     r2: float | None = None
+
+    def at(self, **values: Any) -> Any:
+        """The law at these values, numbers or columns."""
+        return self.C * math.prod(values[name] ** power for name, power in self.exponents.items())
 
 
 @dataclasses.dataclass(frozen=True)

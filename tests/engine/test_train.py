@@ -24,8 +24,9 @@ from emergo.engine import Config, Optimizer, Run, Shape, next_evaluation, train
 from emergo.engine import _cost as costs
 from emergo.engine import _group as groups
 from emergo.engine._cost import Program, compile_chunk, planned_width, run_bytes
+from emergo.engine._program import chunk
 from emergo.engine._program import step as one_step
-from emergo.engine._shape import products, start
+from emergo.engine._shape import lower, products, start
 from emergo.measure import emergence
 from emergo.models import Transformer
 from emergo.tasks import SingleLocation
@@ -270,6 +271,26 @@ def test_a_plain_loop_takes_the_same_path_with_adamw():
         # A softmax does not see the bias of the keys: its gradient is all rounding, which Adam scales up to full steps.
         if not jax.tree_util.keystr(path).endswith(".key.bias"):
             np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_bf16_copy_of_parameters_is_that_of_the_step():
+    """A chunk hands it from step to step; a single step casts for itself. With an old copy the losses would be others."""
+    run = run_of(0, optimizer=Optimizer("sgd", 0.1), precision="bf16", steps=8)
+    shape = Shape.of([run.config])
+    step = jax.jit(functools.partial(one_step, shape, False))
+    old = lower(shape, start(shape, run).parameters)
+    with products("bf16"):
+        stack = jax.tree.map(lambda x: x[None], start(shape, run))
+        _, seen = jax.jit(functools.partial(chunk, shape, False))(stack, jnp.int32(8))
+        fresh, stale = start(shape, run), start(shape, run)
+        totals = np.zeros(2)
+        for _ in range(8):
+            fresh, loss = step(fresh)
+            stale, late = step(stale, old)
+            totals += float(loss), float(late)
+    assert float(seen["train_loss"][0]) == pytest.approx(totals[0], rel=2e-3)
+    assert abs(totals[1] / totals[0] - 1) > 0.02
 
 
 def descent(seed, rate=0.05):

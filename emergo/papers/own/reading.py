@@ -59,8 +59,7 @@ def runs(settings: Settings) -> list[Run]:
 def make(settings: Settings, work: Work) -> Outcome:
     parts = work.by_part(settings.parts(), curves=True)
     table = pd.concat([emergence_table(results).assign(reading=name) for name, results in parts.items()], ignore_index=True)
-    e = LAW.exponents
-    table["law"] = LAW.C * table["vocabulary"] ** e["vocabulary"] * table["pairs"] ** e["pairs"]
+    table["law"] = LAW.at(vocabulary=table["vocabulary"], pairs=table["pairs"])
     means = table.groupby(["reading", "learning_rate", "pairs", "vocabulary"]).agg(
         corrected=("plateau", "mean"),
         plain=("plain", "mean"),

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -105,16 +104,14 @@ def later_with_more(table: pd.DataFrame) -> list[float]:
     return found
 
 
-def _law(vocabulary: Any, pairs: Any) -> Any:
-    return LAW.C * vocabulary ** LAW.exponents["vocabulary"] * pairs ** LAW.exponents["pairs"]
-
-
 def over_the_law(table: pd.DataFrame) -> Check:
     """Emergence by the paper's own criterion, which with fewer than 20 pairs is passed by guessing, over the paper's law; of a
     run that did not get there, as long as it was followed."""
     seen = table[table["state"] != "failed"]
     cells = np.exp(
-        np.log(seen["plain"] / _law(seen["vocabulary"], seen["pairs"])).groupby([seen["pairs"], seen["vocabulary"]]).mean()
+        np.log(seen["plain"] / LAW.at(vocabulary=seen["vocabulary"], pairs=seen["pairs"]))
+        .groupby([seen["pairs"], seen["vocabulary"]])
+        .mean()
     )
     return Check(
         "steps to 5% accuracy over the published law, geometric mean over seeds: smallest, median and largest over cells",
@@ -197,7 +194,7 @@ def draw(shown: list[Result], table: pd.DataFrame, law: Law, settings: Settings)
         if published:
             early = rows[~rows["plain_censored"]]
             right.plot(early["pairs"], early["plain"], "o", color=colour, mfc="none", mew=0.8, ms=4)
-            right.plot(points, _law(size, points), color=colour, lw=0.9, ls="--")
+            right.plot(points, LAW.at(vocabulary=size, pairs=points), color=colour, lw=0.9, ls="--")
     right.set_xscale("log", base=2)
     right.set_yscale("log")
     right.set_xticks(settings.pairs, [f"{pairs}" for pairs in settings.pairs])

@@ -55,35 +55,41 @@ def regression() -> Stages:
 
 def recall() -> Stages:
     """A stack of few runs takes as long as one of ten: what can share a program is trained together, so that seeds of Fig. 4 go
-    at the first learning rate before it is known to be the best; and what cannot has a stage of its own, for processes that
-    share the GPU."""
-    four, readings = fig4.FIGURE.presets["paper"], reading.FIGURE.presets["paper"].parts()
-    late = dict(four.late)
+    at the first learning rate, and the largest vocabulary at the next, before it is known that they are wanted; and what cannot
+    has a stage of its own, for processes that share the GPU."""
+    four, five = fig4.FIGURE.presets["paper"], fig5.FIGURE.presets["paper"].parts()
+    readings = reading.FIGURE.presets["paper"].parts()
+    largest = max(four.vocabularies)
 
     Ask = Callable[[list[Run]], list[Result]]
 
     def first(pairs: int) -> list[Run]:
         return [run for run in paper(fig4) if run.config.task.pairs == pairs]
 
-    def likely(pairs: int) -> list[Run]:
-        runs = four.training.runs([task for task in four.tasks() if task.pairs == pairs], four.rates[:1], range(four.seeds))
-        return runs if pairs < 32 else [*runs, *paper(fig5), *paper(fig17)]
+    def seeds(pairs: int) -> list[Run]:
+        return [run for task in four.tasks() if task.pairs == pairs for run in four.runs(task, four.rates[0])]
 
-    def other_rates(results: Ask, pairs: int) -> list[Run]:
-        return fig4.other_rates(four, results(first(pairs)))
+    def likely(results: Ask, pairs: int) -> list[Run]:
+        small = results([run for run in first(pairs) if run.config.task.inputs < largest])
+        large = next(task for task in four.tasks() if (task.pairs, task.vocabulary) == (pairs, largest))
+        return seeds(pairs) + four.runs(large, four.rates[1])[:1] + fig4.next_rates(four, small)
 
-    def other_seeds(results: Ask, pairs: int) -> list[Run]:
-        return fig4.more_runs(four, results(first(pairs)) + results(other_rates(results, pairs)))
+    def whole(results: Ask, pairs: int) -> list[Run]:
+        tried = results(first(pairs))
+        while following := fig4.next_rates(four, tried):
+            tried += results(following)
+        return [run for run in fig4.shown_runs(four, tried) if run.config.task.pairs == pairs]
 
     alone = ("norm before", "norm after", "no mask")
-    every = [pairs for pairs in four.pairs if pairs not in late]
+    tried = [pairs for pairs in four.pairs if pairs <= (four.tried or pairs)]
     return {
         "reading: starts": lambda _: [run for name, runs in readings.items() if name not in alone for run in runs],
         **{f"reading: {name}": lambda _, name=name: readings[name] for name in alone},
-        **{f"fig4, {pairs} pairs": lambda _, pairs=pairs: likely(pairs) for pairs in every},
-        **{f"fig4, {pairs} pairs, other rates": lambda results, pairs=pairs: other_rates(results, pairs) for pairs in every},
-        **{f"fig4, {pairs} pairs, other seeds": lambda results, pairs=pairs: other_seeds(results, pairs) for pairs in every},
-        "fig4, 64 pairs": lambda _: paper(fig4),
+        **{f"fig4, {pairs} pairs": lambda results, pairs=pairs: likely(results, pairs) for pairs in tried},
+        **{f"fig4, {pairs} pairs, the rest": lambda results, pairs=pairs: whole(results, pairs) for pairs in tried},
+        "fig4, 64 pairs": lambda _: seeds(64),
+        "fig4, 32 pairs, fig5 across samples, fig17": lambda _: [*seeds(32), *five["across_samples"], *paper(fig17)],
+        "fig5 in context": lambda _: [run for run in five["in_context"] if run.config.task.burst > 1],
     }
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from .._errors import InputError
 from .._files import spare_name
 from ._config import SEMANTICS, Run
+from ._cost import worth_tuning
 from ._group import Group, History, Place, Pool
 from ._shape import Device, Shape, blank
 
@@ -100,7 +101,8 @@ def load_group(path: Path, runs: Sequence[Run], devices: Sequence[Device]) -> tu
     group.shape, group.queue, group.pools = shape, deque(known[i] for i in meta["queue"]), []
     structure = jax.tree.structure(jax.eval_shape(lambda: blank(shape)))
     for i, (places, device) in enumerate(zip(meta["pools"], devices, strict=False)):
-        pool = Pool(shape, device, len(places), budget=math.inf)  # the width is given
+        tuned = worth_tuning(shape, device, runs)
+        pool = Pool(shape, device, len(places), tuned, budget=math.inf)  # the width is given
         leaves = [arrays[f"slots/{i}/{k}"] for k in range(structure.num_leaves)]
         slots = jax.device_put(jax.tree.unflatten(structure, [jnp.asarray(x) for x in leaves]), device)
         pool.slots = slots

@@ -30,37 +30,48 @@ def pairs_of(run: Run) -> int:
     return run.config.task.pairs
 
 
-def test_the_other_rates_run_for_as_long_as_the_first_took():
-    first = [
-        emerging(run, 30_000 if pairs_of(run) == 32 else 5_000 if pairs_of(run) == 16 else 1e9) for run in fig4.runs(PAPER)
-    ]
-    assert {(pairs_of(r.run), r.run.config.steps) for r in first} == {(8, 200_000), (16, 200_000), (32, 200_000), (64, 60_000)}
-    others = fig4.other_rates(PAPER, first)
-    assert {run.config.optimizer.learning_rate for run in others} == {3e-5, 1e-5}
-    caps = {(pairs_of(run), run.config.steps) for run in others}
-    assert {pairs for pairs, _ in caps} == {8, 16, 32}
-    assert all(cap == 200_000 for pairs, cap in caps if pairs == 8), "a censored one has no end to stop the others at"
-    assert all(cap == 30_000 for pairs, cap in caps if pairs == 32), "in thousands, and not by the last digit of a measurement"
+def rate_of(run: Run) -> float:
+    return run.config.optimizer.learning_rate
 
 
-def test_the_rate_that_emerges_first_is_chosen_and_the_largest_where_none_does():
-    first = [emerging(run, 1e9 if pairs_of(run) == 8 else 20_000) for run in fig4.runs(PAPER)]
-    others = fig4.other_rates(PAPER, first)
-    quick = [
-        emerging(run, 15_000 if pairs_of(run) == 32 and run.config.optimizer.learning_rate == 3e-5 else 1e9) for run in others
-    ]
-    chosen = {task.pairs: rate for task, rate in fig4.chosen_rates(first + quick).items()}
-    assert chosen == {8: 1e-4, 16: 1e-4, 32: 3e-5, 64: 1e-4}
-    more = fig4.more_runs(PAPER, first + quick)
-    assert {run.seed for run in more if pairs_of(run) == 16} == {1, 2}
-    assert {run.seed for run in more if pairs_of(run) == 32} == {0, 1, 2}, "the first was cut short at this rate"
-    assert all(run.config.steps == 200_000 for run in more)
-    assert 64 not in {pairs_of(run) for run in more}
+def test_the_next_rate_runs_for_about_as_long_as_the_first_took():
+    first = [emerging(run, 30_000 if pairs_of(run) == 16 else 1e9) for run in fig4.runs(PAPER)]
+    assert {(pairs_of(r.run), r.run.config.steps) for r in first} == {(8, 200_000), (16, 200_000)}
+    others = fig4.next_rates(PAPER, first)
+    assert {rate_of(run) for run in others} == {3e-5}
+    assert {(pairs_of(run), run.config.steps) for run in others} == {(8, 200_000), (16, 50_000)}
+    assert len(others) == len(first) == 8
 
 
-def test_figure_17_shows_runs_of_figure_5():
-    shown = {run.identity for run in fig17.runs(fig17.FIGURE.presets["paper"])}
-    assert shown <= {run.identity for run in fig5.runs(fig5.FIGURE.presets["paper"])}
+def test_rates_are_tried_until_one_is_no_better():
+    first = [emerging(run, 20_000) for run in fig4.runs(PAPER)]
+    second = [emerging(run, 10_000 if pairs_of(run) == 16 else 22_000) for run in fig4.next_rates(PAPER, first)]
+    third = fig4.next_rates(PAPER, first + second)
+    assert {(pairs_of(run), rate_of(run), run.config.steps) for run in third} == {(16, 1e-5, 12_500)}
+    tried = first + second + [emerging(run, 12_000) for run in third]
+    assert fig4.next_rates(PAPER, tried) == []
+    assert {task.pairs: rate for task, rate in fig4.chosen_rates(tried).items()} == {8: 1e-4, 16: 3e-5}
+    shown = fig4.shown_runs(PAPER, tried)
+    assert {pairs_of(run): rate_of(run) for run in shown} == {8: 1e-4, 16: 3e-5, 32: 3e-5, 64: 3e-5}
+    assert {pairs_of(run): run.config.steps for run in shown} == {8: 200_000, 16: 200_000, 32: 300_000, 64: 20_000}
+    assert {run.seed for run in shown if pairs_of(run) == 16} == {0, 1, 2}, "the first was cut short at this rate"
+    assert {run.seed for run in shown if pairs_of(run) == 64} == {0}
+    assert len(shown) == 8 * 3 + 3 * 3 + 1 + 3
+
+
+def test_where_no_rate_emerges_the_largest_is_chosen():
+    first = [emerging(run, 1e9) for run in fig4.runs(PAPER)]
+    second = [emerging(run, 1e9) for run in fig4.next_rates(PAPER, first)]
+    assert set(fig4.chosen_rates(first + second).values()) == {1e-4}
+    assert fig4.next_rates(PAPER, first + second) == []
+
+
+def test_figures_4_5_and_17_share_runs():
+    tried = [emerging(run, 20_000) for run in fig4.runs(PAPER)]
+    known = {run.identity for run in fig4.shown_runs(PAPER, tried)}
+    assert {run.identity for run in fig17.runs(fig17.FIGURE.presets["paper"])} <= known
+    five = fig5.runs(fig5.FIGURE.presets["paper"])
+    assert {run.config.task for run in five if run.identity in known} == {Recall(32, 256)}
 
 
 def test_a_figure_is_whole_only_with_the_runs_that_follow_from_others():
@@ -71,16 +82,17 @@ def test_a_figure_is_whole_only_with_the_runs_that_follow_from_others():
         return len(fig4.FIGURE.wanted("paper", work)), seconds_needed(fig4.FIGURE, "paper", work)
 
     nothing, some = needed(first[:3]), needed(first)
-    assert nothing[0] == len(first) == 15
-    assert some[0] == 15 + 2 * 12, "the other rates of 8, 16 and 32 pairs"
-    assert 0 < some[1] < nothing[1] == pytest.approx(0.8 * fig4.FIGURE.seconds["paper"])
-    others = [emerging(run, 1e9) for run in fig4.other_rates(PAPER, first)]
-    assert needed(first + others)[0] == 15 + 2 * 12 + 2 * 12, "and the other two seeds"
+    assert nothing[0] == len(first) == 8
+    assert some[0] == 8 + 8, "the next rate of 8 and 16 pairs"
+    assert 0 < some[1] < nothing[1] == pytest.approx(5 / 8 * fig4.FIGURE.seconds["paper"])
+    others = [emerging(run, 1e9) for run in fig4.next_rates(PAPER, first)]
+    assert needed(first + others)[0] == 8 + 8 + 2 * 8 + 13, "and the other two seeds, 32 and 64 pairs"
 
 
 def test_emergence_is_later_with_more_pairs_where_that_can_be_told():
     def table(times):
-        runs = {r.config.task: r for r in fig4.runs(PAPER) if r.config.task.inputs == 256}
+        shown = fig4.shown_runs(PAPER, [emerging(run, 20_000) for run in fig4.runs(PAPER)])
+        runs = {run.config.task: run for run in shown if run.config.task.inputs == 256}
         return recall.emergence_table([emerging(run, times[pairs_of(run)]) for run in runs.values()])
 
     rising = fig4.later_with_more(table({8: 10_000, 16: 50_000, 32: 100_000, 64: 1e9}))

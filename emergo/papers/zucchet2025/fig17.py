@@ -124,7 +124,7 @@ FIGURE = Figure(
     id="zucchet2025/fig17",
     shows="recall emerges together with copying and selecting attention",
     presets={
-        "paper": Settings(Training(steps=300_000, beyond=0.1)),
+        "paper": Settings(Training(steps=300_000)),
         "laptop": Settings(
             Training(SMALL, "fp32", steps=3000, tests=256, beyond=0.5), rate=1e-3, seeds=2, pairs=4, vocabulary=16
         ),

@@ -1,7 +1,6 @@
 """Figure 4: in-context learning emerges in associative recall, later with more pairs and a larger vocabulary."""
 
 import dataclasses
-import math
 
 import numpy as np
 import pandas as pd
@@ -23,73 +22,88 @@ LAW = Published("Fig. 4 right", 0.55, {"vocabulary": 0.79, "pairs": 2.25}, 0.982
 class Settings:
     training: Training
     rates: tuple[float, ...] = (1e-4, 3e-5, 1e-5)
-    """To choose from (D.3), here by the first seed of each cell. The others are trained for as long as the first one takes, in
-    thousands of steps: one that has not emerged by then is no better."""
-    grain: int = 1000
+    """To choose from (D.3), the largest first: by the first seed of each cell, on to the next as long as that is better. It is
+    trained for as long as the best before it took, or rather for all steps or the half, quarter, ... that holds it: one that
+    has not emerged by then is no better."""
+    tried: int | None = None
+    """The most pairs with which rates are tried: with more, a vocabulary has the rate that it has with so many. None: any."""
     seeds: int = 5
     pairs: tuple[int, ...] = (8, 16, 32, 64)
     vocabularies: tuple[int, ...] = (64, 128, 256, 512)
     vocabulary: int = 256
     """Of the learning curves."""
-    late: tuple[tuple[int, int], ...] = ()
-    """Numbers of pairs that are followed for fewer steps, so many, with the first seed and rate alone: drawn, but in no fit."""
+    caps: tuple[tuple[int, int], ...] = ()
+    """Numbers of pairs that are followed for so many steps instead of the training's; with fewer, they are in no fit."""
+    single: tuple[tuple[int, int], ...] = ()
+    """Pairs and tokens of the cells that are trained with the first seed alone."""
 
     def tasks(self) -> list[Recall]:
         return [Recall(pairs, size) for pairs in self.pairs for size in self.vocabularies if size > pairs]
 
+    def runs(self, task: Recall, rate: float) -> list[Run]:
+        """All seeds of a cell."""
+        steps = dict(self.caps).get(task.pairs, self.training.steps)
+        seeds = 1 if (task.pairs, task.vocabulary) in self.single else self.seeds
+        return dataclasses.replace(self.training, steps=steps).runs([task], [rate], range(seeds))
+
 
 def runs(settings: Settings) -> list[Run]:
-    """The first seed at the first learning rate; the other rates and seeds follow."""
-    late = dict(settings.late)
-    found = settings.training.runs([t for t in settings.tasks() if t.pairs not in late], settings.rates[:1], (0,))
-    for pairs, steps in settings.late:
-        short = dataclasses.replace(settings.training, steps=steps)
-        found += short.runs([t for t in settings.tasks() if t.pairs == pairs], settings.rates[:1], (0,))
-    return found
+    """The first seed at the first learning rate, of the cells where rates are tried; all else follows from these."""
+    limit = settings.tried or max(settings.pairs)
+    first = [settings.runs(task, settings.rates[0])[0] for task in settings.tasks() if task.pairs <= limit]
+    return sorted(first, key=lambda r: (r.config.task.length, r.config.task.inputs), reverse=True)
 
 
-def other_rates(settings: Settings, first: list[Result]) -> list[Run]:
-    """The first seed at the other learning rates, for as many steps as it took to emerge at the first."""
-    found, late = [], dict(settings.late)
-    for result, (_, row) in zip(first, emergence_table(first).iterrows(), strict=True):
-        task = result.run.config.task
+def next_rates(settings: Settings, tried: list[Result]) -> list[Run]:
+    """The first seed at the next learning rate, of each cell whose smallest rate so far is its best."""
+    found, best = [], chosen_rates(tried)
+    for result, (_, row) in zip(tried, emergence_table(tried).iterrows(), strict=True):
+        task, rate = result.run.config.task, result.run.config.optimizer.learning_rate
         assert isinstance(task, Recall)
-        if task.pairs not in late:
-            reached = row["state"] == "reached"
-            steps = settings.grain * math.ceil(row["plateau"] / settings.grain) if reached else settings.training.steps
-            found += dataclasses.replace(settings.training, steps=steps).runs([task], settings.rates[1:], (0,))
+        mine = [r.run.config.optimizer.learning_rate for r in tried if r.run.config.task == task]
+        if rate == best[task] == min(mine) and rate != settings.rates[-1]:
+            first = settings.runs(task, settings.rates[settings.rates.index(rate) + 1])[0]
+            steps = first.config.steps
+            while row["state"] == "reached" and steps % 2 == 0 and steps / 2 >= row["plateau"]:
+                steps //= 2
+            found.append(dataclasses.replace(first, config=dataclasses.replace(first.config, steps=steps)))
     return found
 
 
-def chosen_rates(first: list[Result]) -> dict[Recall, float]:
+def chosen_rates(tried: list[Result]) -> dict[Recall, float]:
     """The learning rate with the shortest plateau of each task; one that emerged goes before one that did not."""
-    table = emergence_table(first)
+    table = emergence_table(tried)
     # Of several that did not emerge, whenever they ended, the largest rate.
     table["emerged"] = table["plateau"].where(table["state"] == "reached", np.inf)
     ordered = table.sort_values(["emerged", "learning_rate"], ascending=[True, False])
     best = ordered.groupby(["pairs", "vocabulary"])["learning_rate"].first().to_dict()
-    tasks = dict.fromkeys(r.run.config.task for r in first)
+    tasks = dict.fromkeys(r.run.config.task for r in tried)
     return {task: float(best[task.pairs, task.vocabulary]) for task in tasks if isinstance(task, Recall)}
 
 
-def more_runs(settings: Settings, tried: list[Result]) -> list[Run]:
-    """The other seeds, at the learning rates that the first seed chooses; the first as well, where it was cut short there."""
-    late = dict(settings.late)
-    return [
-        run
-        for task, rate in chosen_rates(tried).items()
-        if task.pairs not in late
-        for run in settings.training.runs([task], [rate], range(rate == settings.rates[0], settings.seeds))
-    ]
+def shown_runs(settings: Settings, tried: list[Result]) -> list[Run]:
+    """All seeds of all cells, at the learning rates that the first seed chooses; cells that were not tried as far as they are
+    to be are left out."""
+    best = chosen_rates(tried)
+    found = []
+    for task in settings.tasks():
+        like = dataclasses.replace(task, pairs=min(task.pairs, settings.tried or task.pairs))
+        if like in best:
+            found += settings.runs(task, best[like])
+    return found
 
 
 def then(settings: Settings, work: Work) -> list[Run]:
-    """The other rates; and once they are there, the other seeds."""
-    first = work.results(runs(settings), curves=True)
-    others = other_rates(settings, first)
-    if work.missing(others):
-        return others
-    return others + more_runs(settings, first + (work.results(others, curves=True) if others else []))
+    """The other rates, as far as it can be told which; and once they are there, the other seeds and cells."""
+    tried = work.results(runs(settings), curves=True)
+    others: list[Run] = []
+    while following := next_rates(settings, tried):
+        others += following
+        if work.missing(following):
+            return others
+        tried += work.results(following, curves=True)
+    known = {result.run.identity for result in tried}
+    return others + [run for run in shown_runs(settings, tried) if run.identity not in known]
 
 
 def later_with_more(table: pd.DataFrame) -> list[float]:
@@ -123,13 +137,12 @@ def over_the_law(table: pd.DataFrame) -> Check:
 
 
 def make(settings: Settings, work: Work) -> Outcome:
-    first = work.results(runs(settings), curves=True)
-    tried = first + _those_there(work, other_rates(settings, first))
-    best = chosen_rates(tried)
-    results = [r for r in first if r.run.config.optimizer.learning_rate == best[r.run.config.task]]  # pyright: ignore[reportArgumentType]
-    results += _those_there(work, more_runs(settings, tried))
+    tried = work.results(runs(settings), curves=True)
+    while following := _those_there(work, next_rates(settings, tried)):
+        tried += following
+    results = _those_there(work, shown_runs(settings, tried))
     table = emergence_table(results)
-    fitted = table[~table["pairs"].isin(list(dict(settings.late)))]
+    fitted = table[~table["pairs"].isin([pairs for pairs, steps in settings.caps if steps < settings.training.steps])]
     law = fit_law(fitted, x=["vocabulary", "pairs"])
     means = fitted.groupby(["vocabulary", "pairs"])["plateau"].mean().unstack()
     ratios, seen = later_with_more(table), table[table["state"] == "reached"]
@@ -218,7 +231,13 @@ FIGURE = Figure(
     id="zucchet2025/fig4",
     shows="associative recall emerges, later with more pairs and a larger vocabulary",
     presets={
-        "paper": Settings(Training(), seeds=3, late=((64, 60_000),)),
+        "paper": Settings(
+            Training(),
+            tried=16,
+            seeds=3,
+            caps=((32, 300_000), (64, 20_000)),
+            single=((32, 512), (64, 128), (64, 256), (64, 512)),
+        ),
         "laptop": Settings(
             Training(SMALL, "fp32", steps=3000, tests=256),
             rates=(1e-3,),
@@ -230,7 +249,6 @@ FIGURE = Figure(
         "smoke": Settings(
             Training(TINY, "fp32", batch=16, steps=600, threshold=0.8, tests=64),
             rates=(3e-3, 1e-3),
-            grain=100,
             seeds=1,
             pairs=(2, 3),
             vocabularies=(4, 6),

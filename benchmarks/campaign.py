@@ -87,9 +87,10 @@ def recall() -> Stages:
         **{f"reading: {name}": lambda _, name=name: readings[name] for name in alone},
         **{f"fig4, {pairs} pairs": lambda results, pairs=pairs: likely(results, pairs) for pairs in tried},
         **{f"fig4, {pairs} pairs, the rest": lambda results, pairs=pairs: whole(results, pairs) for pairs in tried},
-        "fig4, 64 pairs": lambda _: seeds(64),
-        "fig4, 32 pairs, fig5 across samples, fig17": lambda _: [*seeds(32), *five["across_samples"], *paper(fig17)],
         "fig5 in context": lambda _: [run for run in five["in_context"] if run.config.task.burst > 1],
+        "fig5 across samples, fig17": lambda _: [*paper(fig17), *five["across_samples"]],
+        "fig4, 32 pairs": lambda _: seeds(32),
+        "fig4, 64 pairs": lambda _: seeds(64),
     }
 
 

@@ -102,12 +102,16 @@ def test_emergence_is_later_with_more_pairs_where_that_can_be_told():
 
 def test_five_percent_is_held_against_the_published_law():
     rows = [{"pairs": n, "vocabulary": v, "law": 0.55 * v**0.79 * n**2.25} for n in (8, 16) for v in (64, 128)]
-    table = pd.DataFrame(rows).assign(state="censored")
+    table = pd.DataFrame(rows).assign(state="censored", plain_censored=False)
     check = fig4.over_the_law(table.assign(plain=1.2 * table["law"]))
     assert check.measured == pytest.approx([1.2, 1.2, 1.2], rel=1e-6)
     assert check.holds
     assert not fig4.over_the_law(table.assign(plain=np.where(table["pairs"] == 8, 3, 1) * table["law"])).holds
     assert not fig4.over_the_law(table.assign(plain=table["law"], state="failed")).holds
+    early = table["pairs"] == 16
+    short = table.assign(plain=np.where(early, 0.1, 1.2) * table["law"], plain_censored=early)
+    assert fig4.over_the_law(short).measured == pytest.approx([1.2, 1.2, 1.2], rel=1e-6), "censored too soon to tell"
+    assert not fig4.over_the_law(short.assign(plain=np.where(early, 2.5, 1.2) * table["law"])).holds
 
 
 def test_a_lucky_last_evaluation_is_no_emergence_but_the_end_of_a_run_that_has_learned_is():

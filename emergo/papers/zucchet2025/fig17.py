@@ -73,7 +73,7 @@ def make(settings: Settings, work: Work) -> Outcome:
         Check(
             "layer that selects less layer that copies, smallest over runs",
             int((table["selecting_layer"] - table["copying_layer"]).min()),
-            1,
+            "above 0: layers 4 and 3",
             bool((table["selecting_layer"] > table["copying_layer"]).all()),
         ),
         Check(
@@ -112,10 +112,9 @@ def draw(result: Result) -> Plot:
             axes.plot(step[1:], result.curves[name][1:, layer], color=colour, lw=1)
         axes.set(ylabel=label, ylim=(-0.03, 1.03))
         panel(axes, letter)
-    for axes in grid.flat:
-        axes.set_xscale("log")
     for axes in grid[1]:
         axes.set_xlabel("step")
+        axes.locator_params(axis="x", nbins=4)
     outside(grid[0][2], "layer", [(str(i + 1), {"color": colour}) for i, colour in enumerate(colours)])
     return plot
 

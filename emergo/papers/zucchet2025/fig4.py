@@ -119,14 +119,11 @@ def later_with_more(table: pd.DataFrame) -> list[float]:
 
 
 def over_the_law(table: pd.DataFrame) -> Check:
-    """Emergence by the paper's own criterion, which with fewer than 20 pairs is passed by guessing, over the paper's law; of a
-    run that did not get there, as long as it was followed."""
-    seen = table[table["state"] != "failed"]
-    cells = np.exp(
-        np.log(seen["plain"] / LAW.at(vocabulary=seen["vocabulary"], pairs=seen["pairs"]))
-        .groupby([seen["pairs"], seen["vocabulary"]])
-        .mean()
-    )
+    """Emergence by the paper's own criterion, which with fewer than 20 pairs is passed by guessing, over the paper's law. A run
+    that did not get there counts as long as it was followed; where that is too short to disagree, nothing is known."""
+    ratio = table["plain"] / LAW.at(vocabulary=table["vocabulary"], pairs=table["pairs"])
+    ratio = ratio[(table["state"] != "failed") & ~(table["plain_censored"] & (ratio < 2))]
+    cells = np.exp(np.log(ratio).groupby([table["pairs"], table["vocabulary"]]).mean()).dropna()
     return Check(
         "steps to 5% accuracy over the published law, geometric mean over seeds: smallest, median and largest over cells",
         [float(cells.min()), float(cells.median()), float(cells.max())],

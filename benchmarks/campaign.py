@@ -55,11 +55,12 @@ def regression() -> Stages:
 
 def recall() -> Stages:
     """A stack of few runs takes as long as one of ten: what can share a program is trained together, so that seeds of Fig. 4 go
-    at the first learning rate, and the largest vocabulary at the next, before it is known that they are wanted; and what cannot
-    has a stage of its own, for processes that share the GPU."""
+    at the first learning rate, and the largest vocabulary at all, before it is known that they are wanted. What cannot has a
+    stage of its own, for processes that share the GPU. With more pairs than rates are tried with, a rate follows from records:
+    those stages come last, once the others are merged."""
     four, five = fig4.FIGURE.presets["paper"], fig5.FIGURE.presets["paper"].parts()
     readings = reading.FIGURE.presets["paper"].parts()
-    largest = max(four.vocabularies)
+    largest, largest_tried = max(four.vocabularies), four.tried or max(four.pairs)
 
     Ask = Callable[[list[Run]], list[Result]]
 
@@ -72,16 +73,17 @@ def recall() -> Stages:
     def likely(results: Ask, pairs: int) -> list[Run]:
         small = results([run for run in first(pairs) if run.config.task.inputs < largest])
         large = next(task for task in four.tasks() if (task.pairs, task.vocabulary) == (pairs, largest))
-        return seeds(pairs) + four.runs(large, four.rates[1])[:1] + fig4.next_rates(four, small)
+        smaller = four.runs(large, four.rates[1]) + four.runs(large, four.rates[2])[:1]
+        return seeds(pairs) + smaller + fig4.next_rates(four, small)
 
     def whole(results: Ask, pairs: int) -> list[Run]:
-        tried = results(first(pairs))
+        tried = results(first(min(pairs, largest_tried)))
         while following := fig4.next_rates(four, tried):
             tried += results(following)
         return [run for run in fig4.shown_runs(four, tried) if run.config.task.pairs == pairs]
 
     alone = ("norm before", "norm after", "no mask")
-    tried = [pairs for pairs in four.pairs if pairs <= (four.tried or pairs)]
+    tried = [pairs for pairs in four.pairs if pairs <= largest_tried]
     return {
         "reading: starts": lambda _: [run for name, runs in readings.items() if name not in alone for run in runs],
         **{f"reading: {name}": lambda _, name=name: readings[name] for name in alone},
@@ -91,6 +93,11 @@ def recall() -> Stages:
         "fig5 across samples, fig17": lambda _: [*paper(fig17), *five["across_samples"]],
         "fig4, 32 pairs": lambda _: seeds(32),
         "fig4, 64 pairs": lambda _: seeds(64),
+        **{
+            f"fig4, {pairs} after {largest_tried}": lambda results, pairs=pairs: whole(results, pairs)
+            for pairs in four.pairs
+            if pairs > largest_tried
+        },
     }
 
 

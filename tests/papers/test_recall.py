@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,7 +13,8 @@ from emergo.engine import History, Run, State
 from emergo.papers import _recall as recall
 from emergo.papers._figure import seconds_needed
 from emergo.papers._work import Work
-from emergo.papers.zucchet2025 import fig4, fig5, fig17
+from emergo.papers.own import reading
+from emergo.papers.zucchet2025 import fig4, fig5, fig16, fig17
 from emergo.studies import Records, Result, record_tables
 from emergo.tasks import Recall
 
@@ -102,12 +105,12 @@ def test_emergence_is_later_with_more_pairs_where_that_can_be_told():
 
 def test_five_percent_is_held_against_the_published_law():
     rows = [{"pairs": n, "vocabulary": v, "law": 0.55 * v**0.79 * n**2.25} for n in (8, 16) for v in (64, 128)]
-    table = pd.DataFrame(rows).assign(state="censored", plain_censored=False)
+    table = pd.DataFrame(rows).assign(plain_censored=False)
     check = fig4.over_the_law(table.assign(plain=1.2 * table["law"]))
     assert check.measured == pytest.approx([1.2, 1.2, 1.2], rel=1e-6)
     assert check.holds
     assert not fig4.over_the_law(table.assign(plain=np.where(table["pairs"] == 8, 3, 1) * table["law"])).holds
-    assert not fig4.over_the_law(table.assign(plain=table["law"], state="failed")).holds
+    assert not fig4.over_the_law(table.assign(plain=math.nan)).holds, "all failed"
     early = table["pairs"] == 16
     short = table.assign(plain=np.where(early, 0.1, 1.2) * table["law"], plain_censored=early)
     assert fig4.over_the_law(short).measured == pytest.approx([1.2, 1.2, 1.2], rel=1e-6), "censored too soon to tell"
@@ -128,6 +131,37 @@ def test_a_lucky_last_evaluation_is_no_emergence_but_the_end_of_a_run_that_has_l
     assert seen([0, 0.6, 0.6, 0.6, 0.6], "failed", 450).time == pytest.approx(100 * 0.5 / 0.6)
 
 
+def test_the_campaign_trains_all_that_the_figures_show():
+    campaign = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "campaign.py"))
+    for at in ({1e-4: 20_000, 3e-5: 10_000, 1e-5: 30_000}, dict.fromkeys(PAPER.rates, 1e9)):
+
+        def results(runs, at=at):
+            return [emerging(run, at[rate_of(run)]) for run in runs]
+
+        tried = results(fig4.runs(PAPER))
+        while following := fig4.next_rates(PAPER, tried):
+            tried += results(following)
+        stages = campaign["recall"]().values()
+        trained = {run.identity for runs in stages for run in runs(results)}
+        figures = [fig4.shown_runs(PAPER, tried), *(f.runs(f.FIGURE.presets["paper"]) for f in (fig5, fig16, fig17, reading))]
+        assert {run.identity for runs in figures for run in runs} <= trained
+
+
+def test_where_heads_are_and_when_attention_is_half_way():
+    run = fig17.runs(fig17.FIGURE.presets["smoke"])[0]
+    step = np.arange(0, 1001, 10)
+    rise = (step / 1000)[:, None, None]
+    heads = {"copying": np.array([[0.2], [0.8]]), "selecting": np.array([[0.1], [0.9]])}  # layers x heads
+    curves = {name: 0.1 + rise * (end - 0.1) for name, end in heads.items()} | {"accuracy": (step >= 400).astype(float)}
+    result = Result.of(History(run, "reached", None, curves | {"step": step, "loss": 0.0 * step}, "cpu"))
+    assert fig17.holders(result) == {"copying": 2, "selecting": 2}
+    assert fig17.half_times(result) == {
+        "copying": pytest.approx(500, abs=10),
+        "selecting": pytest.approx(500, abs=10),
+        "accuracy": pytest.approx(395, abs=10),
+    }
+
+
 def test_a_gain_needs_runs_without_repetition_and_grokking_runs_that_get_there():
     settings = dataclasses.replace(fig5.FIGURE.presets["laptop"], seeds=1)
 
@@ -143,6 +177,8 @@ def test_a_gain_needs_runs_without_repetition_and_grokking_runs_that_get_there()
     assert fig5.speed_up(table[table["amount"] > 1], "in_context", "test") is None
     assert fig5.speed_up(table, "across_samples", "test") is None
     assert [check.holds for check in fig5.overfitting(table, 3.0)] == [True, True]
-    never = fig5.times({"in_context": [result(runs[2], 1e9, 400)]})
+    never, at_once = (fig5.times({"in_context": [result(runs[2], at, 400)]}) for at in (1e9, 400))
     assert [check.holds for check in fig5.overfitting(never, 3.0)] == [True, False]
+    assert "at least" in fig5.overfitting(never, 3.0)[0].name
+    assert [check.holds for check in fig5.overfitting(at_once, 3.0)] == [False, False]
     assert fig5.overfitting(table, 99.0) == []

@@ -63,6 +63,7 @@ def make(settings: Settings, work: Work) -> Outcome:
         )
     table = pd.DataFrame(rows)
     apart = float(np.max(np.abs(np.log(table["copying_half"].to_numpy() / table["selecting_half"].to_numpy()))))
+    last = settings.training.model.layers
     checks = [
         Check(
             "copying and selecting attention half way: largest ratio of their times",
@@ -71,16 +72,23 @@ def make(settings: Settings, work: Work) -> Outcome:
             bool(np.exp(apart) < 1.5),
         ),
         Check(
-            "layer that selects less layer that copies, smallest over runs",
-            int((table["selecting_layer"] - table["copying_layer"]).min()),
-            "above 0: layers 4 and 3",
-            bool((table["selecting_layer"] > table["copying_layer"]).all()),
+            "layer that selects, by seed",
+            [int(layer) for layer in table["selecting_layer"]],
+            "the last",
+            bool((table["selecting_layer"] == last).all()),
+        ),
+        Check(
+            "layer that copies, by seed",
+            [int(layer) for layer in table["copying_layer"]],
+            "the one before",
+            bool((table["copying_layer"] == last - 1).all()),
         ),
         Check(
             "attention of the strongest selecting head at the end, smallest over runs",
             float(table["selecting_end"].min()),
-            "near 1",
+            None,
             bool(table["selecting_end"].min() > 0.5),
+            "above one half",
         ),
     ]
     return Outcome(

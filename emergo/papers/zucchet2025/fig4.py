@@ -46,6 +46,10 @@ class Settings:
         seeds = 1 if (task.pairs, task.vocabulary) in self.single else self.seeds
         return dataclasses.replace(self.training, steps=steps).runs([task], [rate], range(seeds))
 
+    def fitted(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The rows that are in a fit."""
+        return table[~table["pairs"].isin([pairs for pairs, steps in self.caps if steps < self.training.steps])]
+
 
 def runs(settings: Settings) -> list[Run]:
     """The first seed at the first learning rate, of the cells where rates are tried; all else follows from these."""
@@ -82,8 +86,8 @@ def chosen_rates(tried: list[Result]) -> dict[Recall, float]:
 
 
 def shown_runs(settings: Settings, tried: list[Result]) -> list[Run]:
-    """All seeds of all cells, at the learning rates that the first seed chooses; cells that were not tried as far as they are
-    to be are left out."""
+    """All seeds of all cells, at the learning rates that the first seed chooses from those tried so far; cells of which none
+    was tried are left out."""
     best = chosen_rates(tried)
     found = []
     for task in settings.tasks():
@@ -120,10 +124,10 @@ def later_with_more(table: pd.DataFrame) -> list[float]:
 
 def over_the_law(table: pd.DataFrame) -> Check:
     """Emergence by the paper's own criterion, which with fewer than 20 pairs is passed by guessing, over the paper's law. A run
-    that did not get there counts as long as it was followed; where that is too short to disagree, nothing is known."""
+    that did not get there counts as long as it was followed; a cell with one where that is too short to disagree does not."""
     ratio = table["plain"] / LAW.at(vocabulary=table["vocabulary"], pairs=table["pairs"])
-    ratio = ratio[(table["state"] != "failed") & ~(table["plain_censored"] & (ratio < 2))]
-    cells = np.exp(np.log(ratio).groupby([table["pairs"], table["vocabulary"]]).mean()).dropna()
+    by_cell, untold = [table["pairs"], table["vocabulary"]], table["plain_censored"] & (ratio < 2)
+    cells = np.exp(np.log(ratio).groupby(by_cell).mean())[~untold.groupby(by_cell).any()].dropna()
     return Check(
         "steps to 5% accuracy over the published law, geometric mean over seeds: smallest, median and largest over cells",
         [float(cells.min()), float(cells.median()), float(cells.max())],
@@ -139,7 +143,7 @@ def make(settings: Settings, work: Work) -> Outcome:
         tried += following
     results = _those_there(work, shown_runs(settings, tried))
     table = emergence_table(results)
-    fitted = table[~table["pairs"].isin([pairs for pairs, steps in settings.caps if steps < settings.training.steps])]
+    fitted = settings.fitted(table)
     law = fit_law(fitted, x=["vocabulary", "pairs"])
     means = fitted.groupby(["vocabulary", "pairs"])["plateau"].mean().unstack()
     ratios, seen = later_with_more(table), table[table["state"] == "reached"]
@@ -194,13 +198,15 @@ def draw(shown: list[Result], table: pd.DataFrame, law: Law, settings: Settings)
     middle.set(ylabel="test accuracy; dotted: attention\nof the query to its value", ylim=(-0.03, 1.03))
     middle.set_title("middle", y=1.16)
     sizes, published = sorted(table["vocabulary"].unique()), settings.training.model == PAPER
+    most = settings.fitted(table)["pairs"].max()
     for size, colour in zip(sizes, shades(len(sizes)), strict=True):
         rows = table[table["vocabulary"] == size]
         seen, late = rows[~rows["censored"]], rows[rows["censored"]]
         right.plot(seen["pairs"], seen["plateau"], "o", color=colour, mec="white", mew=0.4, ms=4, zorder=3)
         right.plot(late["pairs"], late["plateau"], "^", color=colour, mfc="none", ms=5, zorder=3)
         points = np.geomspace(rows["pairs"].min(), rows["pairs"].max(), 40)
-        right.plot(points, law.predict(pd.DataFrame({"vocabulary": size, "pairs": points})), color=colour, lw=1.2)
+        fitted = points[points <= most]
+        right.plot(fitted, law.predict(pd.DataFrame({"vocabulary": size, "pairs": fitted})), color=colour, lw=1.2)
         if published:
             early = rows[~rows["plain_censored"]]
             right.plot(early["pairs"], early["plain"], "o", color=colour, mfc="none", mew=0.8, ms=4)

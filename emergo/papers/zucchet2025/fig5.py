@@ -17,13 +17,15 @@ from .._work import Work
 
 LEVEL = 0.5
 """Accuracy at which curves are compared: in the middle of the transition."""
+LEARNED = 0.9
+"""Accuracy past the transition."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
     training: Training
     rate: float = 1e-4
-    seeds: int = 3
+    seeds: int = 2
     pairs: int = 32
     vocabulary: int = 256
     bursts: tuple[float, ...] = (1, 2, 4, 8)
@@ -57,29 +59,24 @@ def training_accuracy(result: Result) -> np.ndarray:
 
 
 def times(parts: dict[str, list[Result]]) -> pd.DataFrame:
-    """When test and training accuracy pass [`LEVEL`][], and the test accuracy the paper's 5% (`plain`) and 5% of the way from
-    guessing to perfect (`corrected`), a row a run."""
+    """When accuracies pass a mark, a row a run. On test data: [`LEVEL`][] (`test`), the paper's 5% (`plain`) and 5% of the way
+    from guessing to perfect (`corrected`); on training data: [`LEVEL`][] (`train`) and [`LEARNED`][] (`learned`)."""
     rows = []
     for part, results in parts.items():
         for result in results:
             assert result.curves is not None
-            test = passed(result, result.curves["accuracy"], LEVEL)
-            train = passed(result, training_accuracy(result), LEVEL)
-            early = criteria(result)
+            test, train = result.curves["accuracy"], training_accuracy(result)
+            found = {
+                "test": passed(result, test, LEVEL),
+                **criteria(result),
+                "train": passed(result, train, LEVEL),
+                "learned": passed(result, train, LEARNED),
+            }
             rows.append(
-                {
-                    "part": part,
-                    "amount": getattr(result.run.config.task, BY[part]),
-                    "seed": result.run.seed,
-                    "test": test.time,
-                    "test_censored": test.censored,
-                    "train": train.time,
-                    "train_censored": train.censored,
-                    "plain": early["plain"].time,
-                    "corrected": early["corrected"].time,
-                    "corrected_censored": early["corrected"].censored,
-                    "accuracy": float(result.curves["accuracy"][-1]),
-                }
+                {"part": part, "amount": getattr(result.run.config.task, BY[part]), "seed": result.run.seed}
+                | {name: mark.time for name, mark in found.items()}
+                | {f"{name}_censored": mark.censored for name, mark in found.items()}
+                | {"accuracy": float(test[-1])}
             )
     return pd.DataFrame(rows)
 
@@ -103,12 +100,12 @@ def overfitting(table: pd.DataFrame, burst: float) -> list[Check]:
     rows = table[(table["part"] == "in_context") & (table["amount"] == burst)]
     if not len(rows):
         return []
-    gap = float(rows["test"].mean() / rows["train"].mean())
-    late = rows[~rows["corrected_censored"] & (rows["corrected"] > 1.1 * rows["train"])]
+    gap, least = float(rows["test"].mean() / rows["train"].mean()), ", at least" if rows["test_censored"].any() else ""
+    late = rows[~rows["corrected_censored"] & (rows["corrected"] > 1.1 * rows["learned"])]
     return [
-        Check("test over training emergence at the largest burst", gap, "above 1: overfitting", bool(gap > 1.1)),
+        Check(f"test over training emergence at the largest burst{least}", gap, "above 1: overfitting", bool(gap > 1.1)),
         Check(
-            "runs of the largest burst whose test accuracy rises past guessing after half of the training data was learned",
+            f"runs of the largest burst whose test accuracy leaves guessing after training accuracy is at {LEARNED:.0%}",
             len(late),
             "it rises late: grokking",
             len(late) > 0,
@@ -119,11 +116,12 @@ def overfitting(table: pd.DataFrame, burst: float) -> list[Check]:
 def make(settings: Settings, work: Work) -> Outcome:
     parts = work.by_part(settings.parts(), curves=True)
     table = times(parts)
+    marks = {"corrected": "5% of the way from guessing to perfect", "test": f"{LEVEL:.0%}"}
+    if settings.pairs >= 20:  # with fewer, guessing passes it
+        marks = {"plain": "5%"} | marks
     checks = []
     for part, published in (("in_context", 4.0), ("across_samples", 2.0)):
-        for kind, mark in (("plain", "5%"), ("test", f"{LEVEL:.0%}")):
-            if kind == "plain" and settings.pairs < 20:  # passed by guessing
-                continue
+        for kind, mark in marks.items():
             found = speed_up(table, part, kind)
             if found is not None:
                 gain, amount = found
@@ -142,29 +140,25 @@ def make(settings: Settings, work: Work) -> Outcome:
 def draw(parts: dict[str, list[Result]], curve: str) -> Plot:
     plot = Plot(figsize=(WIDTH * 0.42 * len(parts), 2.5), layout="constrained")
     titles = {"in_context": ("in-context repetition", "$B$"), "across_samples": ("cross-sample repetition", "$p$")}
+    longest = max(result.steps for results in parts.values() for result in results)
     for axes, (part, results) in zip(plot.subplots(1, len(parts), sharey=True, squeeze=False)[0], parts.items(), strict=True):
-        curves_by(axes, _with(results, curve), BY[part], curve, titles[part][1])
+        curves_by(axes, _with_training(results), BY[part], curve, titles[part][1])
         task = results[0].run.config.task
         assert isinstance(task, Recall)
         axes.axhline(1 / task.pairs, color=GREY, ls=":", lw=0.8)
-        longest = max(result.steps for results in parts.values() for result in results)
         axes.set(xlim=(longest / 600, longest * 1.2))  # nothing happens before
         axes.set(ylim=(-0.03, 1.03), ylabel="accuracy, test" if curve == "accuracy" else "accuracy, training distribution")
         axes.set_title(titles[part][0])
     return plot
 
 
-def _with(results: Sequence[Result], curve: str) -> list[Result]:
-    """Results that all have that curve; without repetition the training distribution is that of the test."""
-    made = []
-    for result in results:
-        assert result.curves is not None
-        made.append(result._replace(curves={**result.curves, curve: result.curves.get(curve, result.curves["accuracy"])}))
-    return made
+def _with_training(results: Sequence[Result]) -> list[Result]:
+    """Results that all have the accuracy on the training distribution; without repetition it is that of the test."""
+    return [r._replace(curves={"accuracy_repeated": training_accuracy(r), **(r.curves or {})}) for r in results]
 
 
 PRESETS: dict[Preset, Settings] = {
-    "paper": Settings(Training(steps=300_000), seeds=2),
+    "paper": Settings(Training(steps=300_000)),
     "laptop": Settings(
         Training(SMALL, "fp32", steps=2000, tests=256, beyond=0.1),
         rate=1e-3,

@@ -146,7 +146,7 @@ def draw(parts: dict[str, list[Result]], curve: str) -> Plot:
         task = results[0].run.config.task
         assert isinstance(task, Recall)
         axes.axhline(1 / task.pairs, color=GREY, ls=":", lw=0.8)
-        axes.set(xlim=(longest / 600, longest * 1.2))  # nothing happens before
+        axes.set(xlim=(max(longest / 600, task.cadence), longest * 1.2))  # nothing happens before
         axes.set(ylim=(-0.03, 1.03), ylabel="accuracy, test" if curve == "accuracy" else "accuracy, training distribution")
         axes.set_title(titles[part][0])
     return plot

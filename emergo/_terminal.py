@@ -90,6 +90,10 @@ def print_law(law: dict[str, Any]) -> None:
         value = law["C"] if column == "C" else law["exponents"][column]
         bounds = "not determined" if interval[0] is None else f"[{interval[0]:.4g}, {interval[1]:.4g}]"
         print(f"    {column:14} {value:.4g}  95% {bounds} ({law['ci_kind']})")
+    spread, seeds = law["spread"], law["seed_spread"]
+    if law["ci_kind"] == "seeds" and spread and seeds and spread > 1.5 * seeds:
+        words = f"{spread:.2g} off the law, {seeds:.2g} off the means of cells"
+        print(f"    spread of logs: {words}; the intervals take the law for granted")
     if law.get("published"):
         print(f"    published: {law['published']['formula']}; level {short(law['level'])}; {law['why']}")
 

@@ -39,6 +39,10 @@ class Law:
     """Share of the variance of log y explained, over the runs that were observed."""
     spread: float
     """Standard deviation of log y around the law: unbiased for least squares, the likelihood's own for the censored fit."""
+    seed_spread: float
+    """The same around the means of the cells: what no law of these columns can explain. NaN without repeated cells. Where
+    `spread` is well above it, the law misses its cells by more than their seeds scatter, and intervals over seeds are too
+    narrow: they take the law for granted."""
     runs: int
     censored: int
     failed: int = 0
@@ -115,6 +119,13 @@ def resample(cell: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np
     return weights, "cells"
 
 
+def spread_of_seeds(z: np.ndarray, cell: np.ndarray) -> float:
+    """Unbiased standard deviation around the means of the cells; NaN where every cell has one run."""
+    spare = len(z) - len({*cell})
+    means = pd.Series(z).groupby(cell).transform("mean").to_numpy()
+    return float(np.sqrt(np.sum((z - means) ** 2) / spare)) if spare else math.nan
+
+
 def interval(samples: np.ndarray) -> Interval:
     good = samples[np.isfinite(samples)]
     if len(good) < max(20, len(samples) / 2):
@@ -172,11 +183,12 @@ def fit_law(
     if kept.empty:
         raise InputError(f"{what} has no run with a '{y}': there is nothing to fit")
     censored = censored_rows(kept)
+    seen = ~censored
     z = log_column(kept, y)
     design = np.column_stack([np.ones(len(kept)), *(term.log(kept) for term in terms)])
     offset = sum((power * log_column(kept, name) for name, power in fixed.items()), np.zeros(len(kept)))
-    _check_design(design[~censored], terms, f"{what} (without its censored runs)" if censored.any() else what)
-    if np.ptp(z[~censored]) < 1e-12 * (1 + np.abs(z).max()):
+    _check_design(design[seen], terms, f"{what} (without its censored runs)" if censored.any() else what)
+    if np.ptp(z[seen]) < 1e-12 * (1 + np.abs(z).max()):
         raise InputError(f"'{y}' is constant in {what}: there is no law to fit")
 
     varied = np.column_stack([column(kept, name) for name in (*names, *fixed)])
@@ -199,12 +211,12 @@ def fit_law(
             exponents=exponents,
             ci95=intervals,
             ci_kind=kind,
+            seed_spread=spread_of_seeds(z[seen], cell[seen]),
             censored=int(censored.sum()),
             failed=int((~usable).sum()),
             **rest,
         )
 
-    seen = ~censored
     target = (z - offset)[seen]
     estimate = _least_squares(design[seen], target, np.ones((1, seen.sum())))[0]
     residual = target - design[seen] @ estimate
@@ -235,7 +247,7 @@ def fit_law(
 
 def law_json(law: Law) -> dict[str, Any]:
     """A law as plain data."""
-    fields = ("C", "exponents", "ci95", "ci_kind", "r2", "spread", "runs", "censored", "failed", "method")
+    fields = ("C", "exponents", "ci95", "ci_kind", "r2", "spread", "seed_spread", "runs", "censored", "failed", "method")
     beside = law.with_censored
     return plain(
         {"formula": law.formula}

@@ -13,7 +13,7 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from .._errors import InputError
-from ._laws import Interval, interval, resample
+from ._laws import Interval, interval, resample, spread_of_seeds
 from ._terms import Term, censored_rows, log_column, usable_rows
 
 NAMES = ("a", "alpha", "b", "beta", "gamma")
@@ -65,8 +65,6 @@ def fit_offset(
     unique, which = np.unique(weights, axis=0, return_inverse=True)  # with one seed a cell, all are equal
     samples = np.array([_fit(lu, lv, z, w, theta) for w in unique])[which.ravel()]
     residual = z - _log_law(theta, lu, lv)
-    means = pd.Series(z).groupby(cell).transform("mean")
-    spare = len(z) - len({*cell})
 
     def shown(values: np.ndarray) -> np.ndarray:
         values = values.copy()
@@ -81,7 +79,7 @@ def fit_offset(
         ci95={n: interval(s) for n, s in zip(NAMES, shown(samples).T, strict=True)},
         r2=float(1 - np.sum(residual**2) / np.sum((z - z.mean()) ** 2)),
         spread=float(np.sqrt(np.sum(residual**2) / (len(z) - len(NAMES)))),
-        seed_spread=float(np.sqrt(np.sum((z - means) ** 2) / spare)) if spare else math.nan,
+        seed_spread=spread_of_seeds(z, cell),
         runs=len(z),
     )
 

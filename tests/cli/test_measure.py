@@ -48,3 +48,13 @@ def test_fit_shows_both_laws_when_runs_are_censored(capsys, tmp_path):
     status, out, _ = call(capsys, "fit", str(tmp_path / "t.csv"), "--x", "dim", "--out", str(tmp_path))
     assert status == 0
     assert "this fit uses them" in out
+
+
+def test_fit_says_where_a_law_misses_by_more_than_seeds_differ(capsys, tmp_path):
+    def fitted(bend):
+        rows = ["dim,plateau"] + [f"{d},{d**2 * (bend if d == 4 else 1) * k}" for d in (2, 4, 8) for k in (1, 1.1, 1.2)]
+        (tmp_path / "t.csv").write_text("\n".join(rows))
+        return call(capsys, "fit", str(tmp_path / "t.csv"), "--x", "dim", "--out", str(tmp_path))[1]
+
+    assert "take the law for granted" in fitted(3)
+    assert "take the law for granted" not in fitted(1)

@@ -48,6 +48,19 @@ def test_one_exponent_equals_scipy():
     assert law.r2 == pytest.approx(theirs.rvalue**2, rel=1e-10)
 
 
+def test_a_law_that_misses_its_cells_shows_in_the_spread():
+    table = synthetic(2, noise=0.1)
+    law = fit_law(table)
+    assert law.spread == pytest.approx(0.1, rel=0.2)  # standard deviations of 60 and 48 numbers: errors of 9% and 10%
+    assert law.seed_spread == pytest.approx(0.1, rel=0.2)
+    cells = table.assign(log=np.log(table["plateau"])).groupby(["length", "dim"])["log"]
+    assert law.seed_spread == pytest.approx(np.sqrt(cells.var().mean()), rel=1e-10), "cells of one size: the mean variance"
+    bent = fit_law(table.assign(plateau=table["plateau"] * np.where(table["dim"] == 32, 2, 1)))
+    assert bent.seed_spread == pytest.approx(law.seed_spread, rel=1e-10)
+    assert bent.spread > 3 * law.spread
+    assert math.isnan(fit_law(synthetic(0, seeds=1)).seed_spread)
+
+
 @pytest.mark.slow
 def test_intervals_cover_the_truth_about_as_often_as_they_say():
     """200 data sets of five seeds a cell, 400 resamples each. 95% nominal; so few seeds leave it a few points short."""

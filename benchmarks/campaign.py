@@ -186,4 +186,6 @@ def slim(result: Result) -> Result:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 5 or "--help" in sys.argv:
+        sys.exit(__doc__)
     main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), float(sys.argv[4]), sys.argv[5:])

@@ -78,4 +78,6 @@ def main(state: Path, out: Path, seconds: float, names: tuple[str, ...]) -> None
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 4 or "--help" in sys.argv:
+        sys.exit(__doc__)
     main(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]), tuple(sys.argv[4:]) or ORDER)

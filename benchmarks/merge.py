@@ -17,7 +17,10 @@ RESULTS = Path(__file__).parents[1] / "results"
 
 
 def main(folders: list[Path]) -> None:
-    for path in (path for folder in folders for path in sorted(folder.glob("*.runs.parquet"))):
+    paths = [path for folder in folders for path in sorted(folder.glob("*.runs.parquet"))]
+    if not paths:
+        sys.exit(f"no records (*.runs.parquet) in {', '.join(map(str, folders))}")
+    for path in paths:
         name = path.name.removesuffix(".runs.parquet")
         runs, curves = (pd.read_parquet(path.with_name(f"{name}.{kind}.parquet")) for kind in ("runs", "curves"))
         if len(runs):
@@ -26,4 +29,6 @@ def main(folders: list[Path]) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2 or "--help" in sys.argv:
+        sys.exit(__doc__)
     main([Path(folder) for folder in sys.argv[1:]])

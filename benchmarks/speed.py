@@ -53,4 +53,6 @@ def main(out: Path, seconds: float) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3 or "--help" in sys.argv:
+        sys.exit(__doc__)
     main(Path(sys.argv[1]), float(sys.argv[2]))

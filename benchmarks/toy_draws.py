@@ -56,4 +56,6 @@ def main(out: Path, seeds: int) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 2 or "--help" in sys.argv:
+        sys.exit(__doc__)
     main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 32)

@@ -1,14 +1,32 @@
 """Files that are either whole or not there."""
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
-from ._errors import InputError
+from ._errors import InputError, StorageError
+
+_TROUBLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO))
+"""Errors that are a disk's, whatever was being done."""
+
+
+@contextlib.contextmanager
+def named_disk(where: Path, numbers: Container[int | None] | None = None) -> Iterator[None]:
+    """An error of the system inside the block becomes one line that names the place; `numbers`: only errors with these."""
+    try:
+        yield
+    except BrokenPipeError:  # the reader of our output has gone
+        raise
+    except OSError as error:
+        if numbers is not None and error.errno not in numbers:
+            raise
+        plain = OSError(error.errno, os.strerror(error.errno)) if error.errno else error
+        raise StorageError.of(where, plain) from None
 
 
 def output_folder(path: Path | str) -> Path:
@@ -19,7 +37,7 @@ def output_folder(path: Path | str) -> Path:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise InputError(f"{folder}: cannot write to this folder ({error.strerror}); choose another --out") from None
+        raise InputError(f"{folder}: cannot write to this folder ({error.strerror}); choose another folder") from None
     return folder
 
 
@@ -41,15 +59,16 @@ def flush(path: Path) -> None:
 def write_whole(path: Path, content: str | bytes, durable: bool = True) -> None:
     """Writes a file under another name and renames it: a reader sees the old content or the new. The last to write wins."""
     part = spare_name(path)
-    try:
-        part.write_bytes(content.encode() if isinstance(content, str) else content)
-        if durable:
-            flush(part)
-        os.replace(part, path)
-        if durable:
-            flush(path.parent)
-    finally:
-        part.unlink(missing_ok=True)
+    with named_disk(path):
+        try:
+            part.write_bytes(content.encode() if isinstance(content, str) else content)
+            if durable:
+                flush(part)
+            os.replace(part, path)
+            if durable:
+                flush(path.parent)
+        finally:
+            part.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -59,15 +78,18 @@ def staged(folder: Path) -> Iterator[Path]:
     Whatever happens, `folder` holds only whole files: old ones or new ones. A JSON file vouches for the files beside it: an old
     one goes first and the new one comes last, so that it never stands beside files of another run.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    stage = Path(tempfile.mkdtemp(prefix=".emergo-", dir=folder))
+    with named_disk(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        stage = Path(tempfile.mkdtemp(prefix=".emergo-", dir=folder))
     try:
-        yield stage
-        files = sorted(stage.iterdir(), key=lambda f: (f.suffix == ".json", f.name))
-        for file in files:
-            if file.suffix == ".json":
-                (folder / file.name).unlink(missing_ok=True)
-        for file in files:
-            os.replace(file, folder / file.name)
+        with named_disk(folder, _TROUBLE):
+            yield stage
+        with named_disk(folder):
+            files = sorted(stage.iterdir(), key=lambda f: (f.suffix == ".json", f.name))
+            for file in files:
+                if file.suffix == ".json":
+                    (folder / file.name).unlink(missing_ok=True)
+            for file in files:
+                os.replace(file, folder / file.name)
     finally:
         shutil.rmtree(stage, ignore_errors=True)

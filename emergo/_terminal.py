@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -41,7 +42,9 @@ def short(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):
-        return ", ".join(short(v) for v in value)
+        return ", ".join(short(v) for v in value) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {short(v)}" for name, v in value.items()) or "none"
     return str(value)
 
 
@@ -100,7 +103,8 @@ def print_law(law: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Callable[[str, float], None]]:
-    """A live progress display on standard error; calls with (what, share done)."""
+    """A live progress display on standard error, or a line every ten seconds where that is no terminal; calls with (what, share
+    done)."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -113,10 +117,17 @@ def progress_bar() -> Iterator[Callable[[str, float], None]]:
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         current: dict[str, Any] = {}
+        said = time.monotonic()
 
         def show(what: str, share: float) -> None:
-            # A description that only counts (SGD step 30 of 900) is one bar, not many.
-            name = re.sub(r"\d+ of \d+", "", what)
+            nonlocal said
+            if not console.is_terminal:
+                if time.monotonic() - said > 10:
+                    said = time.monotonic()
+                    say(what)
+                return
+            # A description that only counts (SGD step 30 of 900; training: 3 of 9 runs, ...) is one bar, not many.
+            name = re.sub(r":.*|\d+ of \d+", "", what)
             if name not in current:
                 for task in current.values():
                     progress.update(task, completed=1.0)

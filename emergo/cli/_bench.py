@@ -46,7 +46,7 @@ class Bench:
         from ..bench import bench_training, default_cases
 
         if importlib.util.find_spec("torch") is None:
-            say("PyTorch is not installed, so nothing is compared with it: pip install 'emergo[bench]'")
+            say("PyTorch is not installed, so nothing is compared with it: pip install '.[bench]'")
         cases = default_cases(jax.default_backend())
         if self.quick:
             cases = cases[: 2 if jax.default_backend() == "cpu" else 3]

@@ -68,8 +68,13 @@ class Figure:
             self._ask(chosen)
         made = []
         for figure in chosen:
-            with progress_bar() as show:
-                made.append(run_figure(figure, self.preset, self.out, show, self.fresh, self.partial))
+            try:
+                with progress_bar() as show:
+                    made.append(run_figure(figure, self.preset, self.out, show, self.fresh, self.partial))
+            except KeyboardInterrupt as stop:
+                if figure.runs is not None:
+                    stop.add_note(f"runs that ended are in {self.out / 'runs'}; the same command goes on")
+                raise
             if not self.json:
                 _print_figure(made[-1])
         if self.json:

@@ -34,7 +34,7 @@ Command = Union[  # noqa: UP007 - tyro reads the names from the annotations
     Annotated[Bench, subcommand("bench")],
 ]
 
-DESCRIPTION = "The `emergo` command: a thin door to the rooms behind it."
+DESCRIPTION = "When does attention become sparse? Figures, training, theory and measuring. `emergo --version`: which this is."
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -66,6 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parse(arguments: Sequence[str]) -> Any:
     """Reads the command line. What tyro prints in a box becomes one line."""
+    names = [word.partition("=")[0] for word in arguments if word.startswith("--")]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise InputError(f"{twice} was given more than once; an option that takes several values takes them in a row")
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):

@@ -26,7 +26,7 @@ class Measure:
     step: str = "step"
     """Column of steps."""
     run_column: Annotated[str | None, tyro.conf.arg(name="run")] = None
-    """Column that tells runs apart; by default `run` where there is one, else each file is a run."""
+    """Column that tells runs apart; by default `run` or `identity` where there is one, else each file is a run."""
     hold: int = 1
     """How many evaluations in a row must be past the threshold."""
     window: int = 1
@@ -43,6 +43,8 @@ class Measure:
             raise InputError("give one threshold: --below VALUE or --above VALUE")
         from ..measure import measure_logs, write_table
 
+        if self.out is not None and self.out.resolve() in {log.resolve() for log in self.logs}:
+            raise InputError(f"--out {self.out}: this is one of the logs; choose another name")
         threshold = self.below if self.below is not None else self.above
         assert threshold is not None
         direction = "below" if self.below is not None else "above"
@@ -62,6 +64,8 @@ class Measure:
         if self.json:
             return print_json({"runs": table.to_dict("records"), "censored": int(table["censored"].sum())})
         print(table.to_string(index=False))
+        if self.out is not None:
+            print(f"wrote {self.out}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,8 +76,9 @@ class Fit:
     """CSV or Parquet, one row a run. A column `censored` marks values that are lower bounds."""
     y: str = "plateau"
     """The column to explain."""
-    x: tuple[str, ...] = ("dim", "length")
-    """Terms with one exponent each: a column, or a product such as length/burst or dim^0.5*length."""
+    x: tuple[str, ...] | None = None
+    """Terms with one exponent each: a column, or a product such as length/burst or dim^0.5*length. By default dim and length,
+    but for what --fix gives."""
     fix: tuple[str, ...] = ()
     """Known exponents, e.g. length=1."""
     resamples: int = 2000
@@ -94,8 +99,9 @@ class Fit:
                 fixed[name] = float(value)
             except ValueError:
                 raise InputError(f"--fix '{text}': write column=exponent, e.g. length=1") from None
+        terms = self.x if self.x is not None else tuple(name for name in ("dim", "length") if name not in fixed)
         table = read_table(self.table)
-        found = fit_table(table, self.y, self.x, fixed, self.out, self.table.stem, str(self.table), self.resamples)
+        found = fit_table(table, self.y, terms, fixed, self.out, self.table.stem, str(self.table), self.resamples)
         if self.json:
             return print_json(found)
         print_law(found)
@@ -104,4 +110,6 @@ class Fit:
                 f"note: least squares leave out the censored runs ({found['censored']}), which biases them; this fit uses them:"
             )
             print_law(found["with_censored"])
+        if found["failed"]:
+            print(f"note: {found['failed']} failed runs, or runs without a {self.y}, are left out")
         print(f"wrote {', '.join(found['files'])}")

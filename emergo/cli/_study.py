@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import os
 import sys
 import time
 import warnings
@@ -44,13 +45,17 @@ class Run:
     """Print one JSON object."""
 
     def run(self) -> None:
-        from ..studies import StudyFolder, open_study, study_status, submit_study
+        from ..studies import StudyFolder, check_here, check_slurm, open_study, study_status, submit_study
 
         if self.together is not None and self.together < 1:
             raise InputError(f"--together must be at least 1, got {self.together}")
         folder, study = self._find()
+        if self.on == "local":
+            check_here(folder, study)
         if self.dry_run:
             return self._describe(folder, study)
+        if self.on == "slurm":
+            check_slurm()
         writer = self._writer(folder)
         plan, fresh = open_study(folder, study)
         if self.retry_failed:
@@ -92,10 +97,10 @@ class Run:
     def _find(self) -> tuple["StudyFolder", "Study"]:
         from ..studies import Study, StudyFolder
 
-        if self.study.is_dir():
-            if self.out is not None and self.out != self.study:
+        folder = StudyFolder(self.study)
+        if os.path.isdir(self.study) and (self.out is None or folder.exists()):
+            if self.out is not None and self.out.resolve() != self.study.resolve():
                 raise InputError(f"{self.study} is the folder of a study itself; leave out --out")
-            folder = StudyFolder(self.study)
             return folder, Study.of(folder.read().study)
         study = Study.read(self.study)
         if self.out is None and not self.dry_run:
@@ -136,6 +141,8 @@ class Show:
     def run(self) -> None:
         from ..studies import StudyFolder
 
+        if self.toml and self.json:
+            raise InputError("--toml and --json exclude each other; with --json the study is in the object, as `study`")
         folder = StudyFolder(self.folder)
         plan = folder.read()
         if self.toml:
@@ -149,7 +156,7 @@ class Show:
         with _named_warnings():
             table = study_table(folder, plan)
         cells = cell_summary(table, plan)
-        law, why = None, "the study asks for none"
+        law, why = None, "no run is finished"
         try:
             law = study_law(table, plan) if len(table) else None
         except InputError as error:
@@ -191,20 +198,41 @@ class Status_:
             return self._print(study_status(folder))
         out = console()
         if self.json or not out.is_terminal:
-            while not (status := study_status(folder)).complete:
-                self._print(status)
-                sys.stdout.flush()
-                time.sleep(self.every)
-            return self._print(status)
+            return self._watch(folder)
         from rich.live import Live
 
         with Live(console=out, refresh_per_second=4) as live:
             while True:
                 status = study_status(folder)
-                live.update(status_view(status))
+                live.update(status_view(status, self._idle(folder, status)))
                 if status.complete:
                     return
                 time.sleep(self.every)
+
+    def _watch(self, folder: "StudyFolder") -> None:
+        """Line after line; without JSON only what is new."""
+        from ..studies import study_status
+
+        before, told = None, False
+        while True:
+            status = study_status(folder)
+            if self.json or status != before:
+                self._print(status)
+                sys.stdout.flush()
+            if status.complete:
+                return
+            idle = self._idle(folder, status)
+            if idle and not told:
+                say(idle)
+            before, told = status, bool(idle)
+            time.sleep(self.every)
+
+    def _idle(self, folder: "StudyFolder", status: "Status") -> str:
+        """What to say where runs are left and no process is at work on them."""
+        if status.complete or status.workers:
+            return ""
+        queued = "unless a job of Slurm waits in its queue, " if folder.slurm.is_dir() else ""
+        return f"nobody trains it; {queued}`emergo study run {folder.path}` does"
 
     def _print(self, status: "Status") -> None:
         if self.json:
@@ -233,17 +261,21 @@ class Grow:
             raise InputError("say what to add: --axis dim=32,64 or --seeds 5")
         folder = StudyFolder(self.folder)
         study = Study.of(folder.read().study)
-        plan, fresh = open_study(folder, study.grown(dict(self._values(study)), self.seeds))
+        plan, fresh = open_study(folder, study.grown(self._values(), self.seeds))
         if self.json:
             return print_json({"runs": len(plan.runs), "new": fresh})
+        if not fresh:
+            return print(f"nothing changed: all of this is among the {len(plan.runs)} runs of the study")
         print(f"{len(plan.runs)} runs, {fresh} of them new; emergo study run {folder.path} trains them")
 
-    def _values(self, study: "Study") -> Iterator[tuple[str, list[Any]]]:
+    def _values(self) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = {}
         for text in self.axis:
             name, equals, values = text.partition("=")
             if not equals or not values:
                 raise InputError(f"--axis '{text}': write axis=value,value, e.g. dim=32,64")
-            yield name, [_value(word.strip()) for word in values.split(",")]
+            found.setdefault(name, []).extend(_value(word.strip()) for word in values.split(","))
+        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,6 +295,8 @@ class Export:
         from ..measure import write_table
         from ..studies import StudyFolder, study_curves, study_table
 
+        if self.curves is not None and self.curves.resolve() == self.to.resolve():
+            raise InputError(f"--to and --curves are the same file, {self.to}; give the curves another name")
         folder = StudyFolder(self.folder)
         plan = folder.read()
         with _named_warnings():

@@ -35,8 +35,8 @@ def counts(status: "Status") -> str:
     return f"{status.finished} of {status.runs} runs finished ({', '.join(parts)})"
 
 
-def status_view(status: "Status") -> Any:
-    """One line on the whole, a row a process at work, and what is wrong."""
+def status_view(status: "Status", note: str = "") -> Any:
+    """One line on the whole, a row a process at work, what is wrong, and a note."""
     from rich.console import Group
     from rich.text import Text
 
@@ -53,6 +53,8 @@ def status_view(status: "Status") -> Any:
             made.add_row(*_worker_words(worker))
         parts.append(made)
     parts += [Text(f"{place}: cannot be read ({why})", style="red") for place, why in status.broken.items()]
+    if note:
+        parts.append(Text(note))
     return Group(*parts)
 
 

@@ -121,6 +121,8 @@ class Train:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"--{name} must be at least 1, got {value}")
+        if self.threshold <= 0:
+            raise InputError(f"--threshold must be positive: no test loss comes to {self.threshold:g}")
         if self.precision == "tf32" and jax.default_backend() == "cpu":
             raise InputError("precision tf32 is a GPU's; on a CPU use fp32")
         model = Transformer(

@@ -46,7 +46,7 @@ class Optimizer:
             raise unknown("method", str(self.method), get_args(Method))
         check_numbers(self)
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
-            raise InputError(f"learning_rate must be positive, got {self.learning_rate!r}")
+            raise InputError(f"learning_rate must be positive and finite, got {self.learning_rate!r}")
         for name in ("momentum", "b1", "b2"):
             if not 0 <= getattr(self, name) < 1:
                 raise InputError(f"{name} must be in [0, 1), got {getattr(self, name)!r}")
@@ -106,8 +106,14 @@ class Config:
         if not (math.isfinite(self.beyond) and self.beyond >= 0):
             raise InputError(f"beyond must be at least 0, got {self.beyond!r}")
         task = self.task
+        if isinstance(task, Recall) and task.pairs > 1 and not 1 / task.pairs < self.threshold <= 1:
+            raise InputError(
+                f"threshold is an accuracy in recall, and guessing a value of the context has 1/{task.pairs}; "
+                f"choose one above that and at most 1, e.g. 0.9, got {self.threshold!r}"
+            )
         if isinstance(task, SingleLocation) and task.position == "random" and not task.indicator:
-            raise InputError("position 'random' cannot be learned without the indicator feature; set indicator=True")
+            advice = "set indicator, or position 'fixed' or 'last'"
+            raise InputError(f"position 'random' cannot be learned without the indicator feature; {advice}")
         if isinstance(task, MarkovChain):
             self._check_chain(task)
         elif self.precision == "fp64":

@@ -109,7 +109,7 @@ def measure_logs(
 
     - `paths`: CSV or Parquet files.
     - `metric`, `step`: columns. Of rows that repeat a step, as a resumed run writes them, the last counts.
-    - `run`: the column that tells runs apart; by default `run` where there is one, else each file is one run.
+    - `run`: the column that tells runs apart; by default `run` or `identity` where there is one, else each file is one run.
     - `threshold`, `direction`, `hold`, `window`: as in [`emergo.measure.emergence`][].
     - `missing`: what a row without a value of the metric means. `"skip"`: it was not evaluated there. `"failed"`: it was not a
       number, and the run has diverged; this is what pandas writes for NaN. `"auto"`: skip where the row holds something
@@ -131,12 +131,12 @@ def measure_logs(
     rows: list[dict[str, Any]] = []
     source: dict[str, Path] = {}
     for path in files:
-        table = _read(path, text=[metric, run or "run"])
+        table = _read(path, text=[metric, *([run] if run else ["run", "identity"])])
         if table.empty:
             raise InputError(f"{path}: the table has no rows")
         names = [str(c) for c in table.columns]
         table.columns = pd.Index(names)
-        by = run if run is not None else ("run" if "run" in names else None)
+        by = run if run is not None else next((name for name in ("run", "identity") if name in names), None)
         for name in (metric, step, *([by] if by else [])):
             if name not in names:
                 raise InputError(f"{path}: {unknown('column', name, names)}")
@@ -147,6 +147,8 @@ def measure_logs(
             groups = {str(k): np.asarray(v) for k, v in labels.groupby(labels, sort=False).indices.items()}
         else:
             groups = {path.stem if stems.count(path.stem) == 1 else str(path): np.arange(len(table))}
+        if by is None and "seed" in names and table.assign(step=steps).groupby("step")["seed"].nunique().max() > 1:
+            raise InputError(f"{path}: steps repeat with another 'seed'; say which column tells runs apart, e.g. --run seed")
         others = [n for n in names if n not in (metric, step, by)]
         steady = [n for n in _steady(table, groups, others) if n not in _OURS]
         if missing == "auto":

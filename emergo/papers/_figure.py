@@ -174,7 +174,8 @@ def _left_out(figure: Figure, preset: Preset, work: Work) -> str | None:
     """What a partial figure is made of, in words; None for a whole one."""
     runs = figure.wanted(preset, work)
     used = len(work.whole(runs)) if work.partial else len(runs)
-    return f"{used} of {len(runs)} runs: cells that lack a seed are left out" if used < len(runs) else None
+    first = "the first " if figure.then is not None else ""
+    return f"{used} of {first}{len(runs)} runs: cells that lack a seed are left out" if used < len(runs) else None
 
 
 def made_preset(figure: Figure, out: Path | str) -> str | None:

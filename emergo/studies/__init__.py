@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from ._records import Records, provenance_of, read_records, record_tables, write_records
     from ._result import Result, curve_frame, result_row, run_from_json, run_json
     from ._run import run_all, run_study
-    from ._slurm import submit_study
+    from ._slurm import check_slurm, submit_study
     from ._status import Status, study_status
     from ._store import Store
     from ._study import Fit, Slurm, Study
     from ._tables import study_curves, study_law, study_table
     from ._tune import best_of, cell_means
-    from ._work import Worker
+    from ._work import Worker, check_here
     from ._writers import Writer, find_writer
 
 # What `emergo study status` needs must not wait for JAX and pandas, so that a name is imported when it is asked for.
@@ -35,13 +35,13 @@ _PLACES = {
     "_records": ["Records", "provenance_of", "read_records", "record_tables", "write_records"],
     "_result": ["Result", "curve_frame", "result_row", "run_from_json", "run_json"],
     "_run": ["run_all", "run_study"],
-    "_slurm": ["submit_study"],
+    "_slurm": ["check_slurm", "submit_study"],
     "_status": ["Status", "study_status"],
     "_store": ["Store"],
     "_study": ["Fit", "Slurm", "Study"],
     "_tables": ["study_curves", "study_law", "study_table"],
     "_tune": ["best_of", "cell_means"],
-    "_work": ["Worker"],
+    "_work": ["Worker", "check_here"],
     "_writers": ["Writer", "find_writer"],
 }
 
@@ -73,6 +73,8 @@ __all__ = [
     "Writer",
     "best_of",
     "cell_means",
+    "check_here",
+    "check_slurm",
     "curve_frame",
     "estimate",
     "find_writer",

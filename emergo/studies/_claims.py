@@ -135,7 +135,7 @@ class Claim:
                 if not self._mine():
                     return
                 write_whole(self.path, json.dumps(self._content), durable=False)
-            except OSError:
+            except (OSError, StorageError):
                 continue  # the disk's trouble is told where results are written
 
     def release(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .._files import write_whole
+from .._files import named_disk, write_whole
 
 
 class Failures:
@@ -54,5 +54,6 @@ class Failures:
 
     def forget(self, identity: str) -> None:
         """Lets a run begin anew."""
-        for path in self.folder.glob(f"{identity}.*.json"):
-            path.unlink(missing_ok=True)
+        with named_disk(self.folder):
+            for path in self.folder.glob(f"{identity}.*.json"):
+                path.unlink(missing_ok=True)

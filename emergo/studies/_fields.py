@@ -44,7 +44,23 @@ OWN = [name for name in _fields(Config) if name not in KINDS]
 PLACES: dict[str, str] = {
     name: place for part, kinds in KINDS.items() for kind in kinds.values() for name, place in _places(part, kind).items()
 } | dict.fromkeys(OWN, "")
-"""Every field that an axis may vary, and the part of the config it belongs to."""
+"""Every field of a config, and the part it belongs to."""
+LISTS = ("spans", "weights", "windows")
+"""Fields that hold several values; an axis has one a run."""
+AXES = [name for name in PLACES if name not in LISTS]
+"""Every field that an axis may vary."""
+_COLUMNS = {"optimizer": "method"}
+"""Columns of tables that are called otherwise than the field they show."""
+
+
+def wrong_axis(where: str, given: str, known: Sequence[str]) -> InputError:
+    """For an axis that does not exist."""
+    if given in LISTS:
+        table = ".".join(("base", *PLACES[given].split("."))) if PLACES[given] else "base"
+        return InputError(f"{where} {given} is a list and cannot be an axis; give it in [{table}]")
+    if _COLUMNS.get(given) in known:
+        return InputError(f"{where} has no axis '{given}'; did you mean {_COLUMNS[given]}?")
+    return wrong_key(where, given, [name for name in known if name not in LISTS], kind="axis")
 
 
 def place_of(config: Config, part: str) -> Any:
@@ -122,7 +138,7 @@ def _check_axes(names: Iterable[str], kinds: Mapping[str, Any]) -> None:
         known = _places(part, kind)
         for name in names:
             if PLACES[name].split(".")[0] == part and name not in known:
-                raise wrong_key(f"[base.{part}]", name, list(known), kind="axis")
+                raise wrong_axis(f"[base.{part}]", name, list(known))
 
 
 def _part_from(

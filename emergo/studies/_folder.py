@@ -10,14 +10,15 @@ slurm/          a folder for each submission
 
 import contextlib
 import json
+import os
 import re
 import shutil
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._errors import InputError, StorageError
-from .._files import output_folder, write_whole
+from .._errors import InputError
+from .._files import named_disk, output_folder, write_whole
 
 SCHEMA = 1
 """Of `study.json`; raised when older versions could not read it."""
@@ -69,16 +70,14 @@ class StudyFolder:
         self.slurm = self.path / "slurm"
 
     def exists(self) -> bool:
-        return self.file.exists()
+        return os.path.exists(self.file)
 
     def prepare(self) -> None:
         """Makes the folder and makes sure that it can be written to."""
         output_folder(self.path)
-        try:
+        with named_disk(self.path):
             for folder in (self.runs, self.claims, self.failures, self.checkpoints):
                 folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise StorageError.of(self.path, error) from None
 
     def sweep(self, older: float = 86_400.0) -> None:
         """Removes what processes that were killed left half-written, once it is old: no living one writes for so long."""
@@ -105,6 +104,10 @@ class StudyFolder:
             raise InputError(f"{self.path}: no study here; emergo study run FILE --out {self.path} makes one") from None
         except NotADirectoryError:
             raise InputError(f"{self.path}: a file, not the folder of a study") from None
+        except PermissionError as error:
+            raise InputError(
+                f"{self.file}: cannot be read ({error.strerror}); ask for the right to read it, or see to its permissions"
+            ) from None
         except InputError:
             raise
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -117,7 +120,4 @@ class StudyFolder:
         """Replaces the plan."""
         units = [{"id": u.id, "runs": [[r.identity, r.seed, *r.values] for r in u.runs]} for u in plan.units]
         content = {"schema": SCHEMA, "study": plan.study, "axes": plan.axes, "units": units}
-        try:
-            write_whole(self.file, json.dumps(content) + "\n")
-        except OSError as error:
-            raise StorageError.of(self.path, error) from None
+        write_whole(self.file, json.dumps(content) + "\n")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._errors import InputError, StorageError
 from .._files import write_whole
 from .._json import plain
 
@@ -104,7 +105,7 @@ def read_outcomes(folder: Path) -> Outcomes:
         except _UNREADABLE as error:
             broken[place] = _why(error)
     if fresh and (fresh >= 200 or 10 * fresh >= len(rows)):
-        with contextlib.suppress(OSError):  # a full or read-only disk: it is only a cache
+        with contextlib.suppress(StorageError):  # a full or read-only disk: it is only a cache
             write_whole(folder / INDEX, json.dumps({"version": _VERSION, "runs": entries}), durable=False)
     return Outcomes(rows, broken)
 
@@ -140,6 +141,8 @@ def _identities(folder: Path) -> list[str]:
             return sorted(e.name for e in entries if IDENTITY.fullmatch(e.name) and e.is_dir())
     except FileNotFoundError:
         return []
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be read ({error.strerror}); it should be a folder that you may read") from None
 
 
 def _stamp(place: str) -> list[int]:

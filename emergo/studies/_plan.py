@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from .._errors import InputError
@@ -19,14 +20,18 @@ def groups_of(runs: Sequence[Run]) -> list[list[Run]]:
     return list(groups.values())
 
 
-def make_plan(study: Study, before: Plan | None = None) -> Plan:
-    """The plan of a study. One that has grown keeps its units as they were and gets new ones for the new runs."""
+def make_plan(study: Study, before: Plan | None = None, folder: Path | str = "FOLDER") -> Plan:
+    """The plan of a study. One that has grown keeps its units as they were and gets new ones for the new runs.
+
+    `folder` is where the study is, for the message that this is another one.
+    """
     known = {run.identity for run in before.runs} if before else set()
     wanted = {run.identity for run in study.runs}
     if not known <= wanted:
         raise InputError(
             f"{len(known - wanted)} of the {len(known)} runs of the study that is there are not in this one; "
-            f"a study can grow, not shrink or change: choose another --out"
+            f"a study can grow, not shrink or change: `emergo study run {folder}` goes on with the one that is there; "
+            f"for this one choose another folder"
         )
     units = list(before.units) if before else []
     for group in groups_of([run for run in study.runs if run.identity not in known]):
@@ -45,7 +50,7 @@ def open_study(folder: StudyFolder, study: Study) -> tuple[Plan, int]:
     folder.prepare()
     with Claims(folder.claims).hold("plan"):
         before = folder.read() if folder.exists() else None
-        plan = make_plan(study, before)
+        plan = make_plan(study, before, folder.path)
         fresh = len(plan.runs) - (len(before.runs) if before else 0)
         if before is None or plan != before:
             folder.write(plan)
@@ -60,6 +65,6 @@ def study_of(folder: StudyFolder, plan: Plan) -> tuple[Study, dict[str, Run]]:
     if lost:
         raise InputError(
             f"{folder.file}: {len(lost)} of {len(plan.runs)} runs have another identity in this version of emergo; "
-            f"use the version that made the study, or choose another --out"
+            f"use the version that made the study, or choose another folder"
         )
     return study, runs

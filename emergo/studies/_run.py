@@ -1,11 +1,16 @@
 """Asking for runs: those that are finished cost nothing, the rest are trained and kept."""
 
+import contextlib
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from .._errors import InputError
+from .._files import named_disk
+from .._terminal import say as say_line
 from ..engine import History, Progress, Run, train
 from ._folder import StudyFolder
 from ._plan import open_study
@@ -14,7 +19,7 @@ from ._result import Result
 from ._store import Store
 from ._study import Study
 from ._tables import study_table
-from ._work import Worker
+from ._work import Worker, check_here
 
 
 def run_all(
@@ -26,6 +31,7 @@ def run_all(
     width: int | None = None,
     checkpoint_seconds: float = 60.0,
     progress: Callable[[Progress], None] = lambda progress: None,
+    say: Callable[[str], None] = say_line,
 ) -> list[Result]:
     """The results of runs, in their order.
 
@@ -35,14 +41,19 @@ def run_all(
       checkpointed on the way, so that an interrupt loses at most a minute.
     - `records`: results that were trained elsewhere, used before the store.
     - `curves`: whether the curves are needed; without, records that hold only outcomes will do.
+    - `say`: called with a line for each run of the store that cannot be read: it is trained again, and its folder kept under
+      another name; by default on standard error.
     """
     kept = Store(store) if isinstance(store, Path | str) else store
     found: dict[str, Result] = {}
-    for run in runs:
+    for run in {run.identity: run for run in runs}.values():
         if records is not None and run in records and (records.has_curves(run) or not curves):
             found[run.identity] = records.read(run)
-        elif kept is not None and run in kept:
-            found[run.identity] = kept.read(run, curves)
+        elif kept is not None and os.path.exists(kept.folder / run.identity):
+            try:
+                found[run.identity] = kept.read(run, curves)
+            except InputError as error:
+                say(f"{error}; it is moved aside and trained again")
 
     def keep(history: History) -> None:
         result = Result.of(history)
@@ -53,14 +64,15 @@ def run_all(
     missing = [run for run in runs if run.identity not in found]
     if missing:
         checkpoint = kept.folder / ".checkpoints" if kept is not None else None
-        train(
-            missing,
-            width=width,
-            checkpoint=checkpoint,
-            checkpoint_seconds=checkpoint_seconds,
-            on_end=keep,
-            progress=progress,
-        )
+        with contextlib.nullcontext() if kept is None else named_disk(kept.folder):
+            train(
+                missing,
+                width=width,
+                checkpoint=checkpoint,
+                checkpoint_seconds=checkpoint_seconds,
+                on_end=keep,
+                progress=progress,
+            )
     return [found[run.identity] for run in runs]
 
 
@@ -71,6 +83,7 @@ def run_study(study: Study | Path | str, out: Path | str, **options: Any) -> pd.
     """
     made = study if isinstance(study, Study) else Study.read(study)
     folder = StudyFolder(out)
+    check_here(folder, made, options.get("devices"))
     open_study(folder, made)
     Worker(folder, **options).run()
     return study_table(folder)

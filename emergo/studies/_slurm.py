@@ -7,6 +7,7 @@ What a task needs to go on after an interruption is in the folder of the study, 
 - told that its time is nearly up (SIGUSR2, which submitit asks Slurm to send): it saves, and puts itself back into the queue.
 """
 
+import importlib.util
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._errors import InputError
+from .._files import named_disk
 from ._folder import Plan, StudyFolder
 from ._outcomes import read_outcomes
 from ._study import Study
@@ -35,15 +37,20 @@ class Submission(NamedTuple):
     """Scripts and output of its tasks; never used again."""
 
 
-def submit_study(folder: StudyFolder, study: Study, plan: Plan) -> Submission:
-    """Submits an array job for the units of a study that are not finished."""
-    try:
-        import submitit
-        from submitit.core.utils import FailedJobError
-    except ImportError:
-        raise InputError("Slurm needs submitit: pip install 'emergo[slurm]'") from None
+def check_slurm() -> None:
+    """An `InputError` that says what is missing where jobs cannot be submitted."""
+    if importlib.util.find_spec("submitit") is None:
+        raise InputError("Slurm needs submitit: pip install '.[slurm]' in a clone of emergo")
     if shutil.which("sbatch") is None or shutil.which("srun") is None:
         raise InputError("there is no Slurm here (no sbatch on the PATH); log in to the cluster, or leave out --on slurm")
+
+
+def submit_study(folder: StudyFolder, study: Study, plan: Plan) -> Submission:
+    """Submits an array job for the units of a study that are not finished."""
+    check_slurm()
+    import submitit
+    from submitit.core.utils import FailedJobError
+
     rows = read_outcomes(folder.runs).rows
     left = [unit for unit in plan.units if any(run.identity not in rows for run in unit.runs)]
     if not left:
@@ -51,7 +58,8 @@ def submit_study(folder: StudyFolder, study: Study, plan: Plan) -> Submission:
     asked, tasks = study.slurm, min(study.slurm.tasks, len(left))
     # A folder of its own: job numbers may come again, and with them the names of files.
     place = folder.slurm / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
-    place.mkdir(parents=True)
+    with named_disk(place):
+        place.mkdir(parents=True)
     # submitit counts interruptions of short jobs as time-outs; how often a task may come back is Slurm's to say.
     executor = submitit.AutoExecutor(folder=place, cluster="slurm", slurm_max_num_timeout=1_000_000)
     options: dict[str, Any] = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from .._errors import InputError
-from .._files import flush, output_folder, spare_name
+from .._files import flush, named_disk, output_folder, spare_name
 from ..engine import Run
 from ..measure import Emergence
 from ._outcomes import IDENTITY, Outcomes, is_finished, outcome_numbers, read_outcomes
@@ -32,12 +32,17 @@ class Store:
         return self.folder / identity
 
     def __contains__(self, run: Run) -> bool:
-        return (self._place(run.identity) / "run.json").exists()
+        """Whether a run is there and can be read."""
+        return is_finished(self.folder, run.identity)
 
     def write(self, result: Result) -> Path:
         """Puts a run into the store."""
         if not self.folder.is_dir():
             output_folder(self.folder)
+        with named_disk(self.folder):
+            return self._write(result)
+
+    def _write(self, result: Result) -> Path:
         place = self._place(result.run.identity)
         stage = self.folder / f".writing-{uuid.uuid4().hex[:16]}"
         stage.mkdir()
@@ -61,7 +66,8 @@ class Store:
     def set_aside(self, identity: str) -> None:
         """Takes a run out of the store; its folder stays under another name."""
         place = self._place(identity)
-        os.rename(place, self.folder / f".aside{spare_name(place).name}")
+        with named_disk(place):
+            os.rename(place, self.folder / f".aside{spare_name(place).name}")
 
     def read(self, run: Run | str, curves: bool = True) -> Result:
         """A finished run; with `curves=False` only its outcome."""
@@ -72,12 +78,14 @@ class Store:
             outcome = content["outcome"]
             found = Emergence(**outcome_numbers(outcome), state=outcome["state"])
             made = run_from_json(content)
+            if isinstance(run, Run) and made.identity != identity:
+                raise ValueError(f"it holds the run {made.identity}")
             frame = pd.read_parquet(place / "curves.parquet") if curves else None
             seen = None if frame is None or not len(frame.columns) else curves_from(frame)
             steps, failed, reason = outcome["steps"], outcome["failed_step"], outcome.get("reason")
             return Result(made, found, steps, failed, content["provenance"], seen, reason)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{place}: not a finished run that can be read ({error})") from None
+            raise InputError(f"{place}: not a finished run that can be read ({' '.join(str(error).split())})") from None
 
     def _readable(self, identity: str) -> bool:
         try:
@@ -88,7 +96,7 @@ class Store:
     def __iter__(self) -> Iterator[str]:
         """The identities of the runs that are there."""
         if self.folder.is_dir():
-            names = (p.name for p in self.folder.iterdir() if (p / "run.json").exists())
+            names = (p.name for p in self.folder.iterdir() if os.path.exists(p / "run.json"))
             yield from sorted(name for name in names if IDENTITY.fullmatch(name))
 
     def outcomes(self) -> Outcomes:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from .._files import write_whole
 from ..engine import Config, Run
 from ..measure import Term
 from ..tasks import MarkovChain
-from ._fields import PLACES, config_data, config_from, file_paths, place_of, varied, wrong_key
+from ._fields import AXES, PLACES, config_data, config_from, file_paths, place_of, varied, wrong_axis, wrong_key
 from ._grid import hardness
 from ._toml import read_toml, toml_text
 
@@ -207,7 +208,10 @@ class Study:
         if "law" in data:
             made["law"] = _table(Fit, data["law"], "law")
         made["slurm"] = _table(Slurm, tables["slurm"], "slurm")
-        base = config_from(tables["base"], tables["stop"], first)
+        try:
+            base = config_from(tables["base"], tables["stop"], first)
+        except InputError as error:
+            raise InputError(_in_its_table(str(error), tables)) from None
         return cls(base, tables["grid"], tables["zip"], tune=tables["tune"], **made)
 
     @classmethod
@@ -247,11 +251,20 @@ class Study:
         for name, values in axes.items():
             table = next((t for t in made if name in made[t]), None)
             if table is None:
-                raise wrong_key("this study", name, self.axes or ["none"], kind="axis")
+                raise wrong_axis("this study", name, self.axes or ["none"])
             fresh = [value for value in values if table == "zip" or value not in made[table][name]]
             made[table][name] += fresh
         every = list(dict.fromkeys((*_seeds(self.seeds), *(_seeds(seeds) if seeds is not None else ()))))
         return dataclasses.replace(self, **made, seeds=every)
+
+
+def _in_its_table(said: str, tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """A message on a field of the config, with the table that the value was given in: an axis, or `[stop]`."""
+    found = re.match(r"\[base[.\w]*\] (?=(unknown )?(\w+))", said)
+    if found is None:
+        return said
+    table = next((table for table in ("grid", "zip", "tune", "stop") if found[2] in tables[table]), None)
+    return said if table is None else f"[{table}] {said[found.end() :]}"
 
 
 def _has_threshold(config: Config) -> bool:
@@ -278,8 +291,8 @@ def _axes(table: str, axes: Any) -> dict[str, tuple[Any, ...]]:
         raise InputError(f"[{table}] must be a table of axes, got {axes!r}")
     made = {}
     for name, values in axes.items():
-        if name not in PLACES:
-            raise wrong_key(f"[{table}]", name, list(PLACES), kind="axis")
+        if name not in AXES:
+            raise wrong_axis(f"[{table}]", name, AXES)
         if isinstance(values, str) or not isinstance(values, Sequence):
             raise InputError(f"[{table}] {name} must be a list of values, got {values!r}; for one value write it in [base]")
         if not values:

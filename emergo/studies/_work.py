@@ -13,14 +13,14 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from .._errors import StorageError
-from .._files import spare_name, write_whole
+from .._errors import InputError, StorageError
+from .._files import named_disk, spare_name, write_whole
 from ..engine import CheckpointError, Device, History, Progress, Run, train
 from ._claims import BEAT, STALE, Claim, ClaimLost, Claims
 from ._failures import Failures
@@ -29,6 +29,7 @@ from ._outcomes import is_finished, read_outcomes
 from ._plan import study_of
 from ._result import Result
 from ._store import Store
+from ._study import Study
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,11 +60,8 @@ class Worker:
 
     def run(self) -> bool:
         """Trains until nothing is left to take; says whether all runs are finished."""
-        try:
-            with _terminations():
-                return self._run()
-        except OSError as error:
-            raise StorageError.of(self.folder.path, error) from None
+        with named_disk(self.folder.path), _terminations():
+            return self._run()
 
     def _run(self) -> bool:
         self.folder.sweep()
@@ -109,6 +107,13 @@ class Worker:
         for folder in self.folder.checkpoints.iterdir():
             if folder.name.partition(".")[0] not in live:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_here(folder: StudyFolder, study: Study, devices: Sequence[Device] | None = None) -> None:
+    """An `InputError` if what is left of a study cannot be trained on the devices of this machine."""
+    special = [run.identity for run in study.runs if run.config.precision == "tf32"]
+    if special and (devices or jax.devices())[0].platform == "cpu" and set(special) - read_outcomes(folder.runs).rows.keys():
+        raise InputError("precision tf32 is a GPU's; on a CPU use fp32")
 
 
 @dataclasses.dataclass

@@ -34,7 +34,7 @@ class TensorBoard:
         try:
             from tensorboardX import SummaryWriter
         except ImportError:
-            raise InputError("--log tensorboard needs tensorboardX: pip install 'emergo[log]'") from None
+            raise InputError("--log tensorboard needs tensorboardX: pip install '.[log]' in a clone of emergo") from None
         self._open, self._folder = SummaryWriter, folder.path / "tensorboard"
 
     def write(self, result: Result) -> None:

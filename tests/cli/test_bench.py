@@ -45,7 +45,7 @@ def test_bench_prints_a_row_a_case(capsys, monkeypatch, timed):
     head, under, first, second = out.splitlines()
     assert status == 0
     assert err == (
-        "emergo: PyTorch is not installed, so nothing is compared with it: pip install 'emergo[bench]'\na compiler talks\n"
+        "emergo: PyTorch is not installed, so nothing is compared with it: pip install '.[bench]'\na compiler talks\n"
     )
     assert first.split() == ["2", "4", "64", "16", "4", "fp32", "12.5", "28.8", "2.5", "-", "50%"]
     assert second.endswith("4 runs do not fit")

@@ -42,6 +42,15 @@ def test_measure_then_fit(capsys, tmp_path):
     assert "95%" in out
 
 
+def test_fit_leaves_fixed_columns_out_of_its_default_and_counts_failed_runs(capsys, tmp_path):
+    rows = ["dim,length,plateau"] + [f"{d},{t},{d * t * k}" for d in (2, 4) for t in (3, 9) for k in (1, 1.1)] + ["2,3,"]
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    status, out, _ = call(capsys, "fit", str(tmp_path / "t.csv"), "--fix", "length=1", "--out", str(tmp_path))
+    assert status == 0
+    assert "dim^1.00 length^1.00" in out
+    assert "note: 1 failed runs" in out
+
+
 def test_fit_shows_both_laws_when_runs_are_censored(capsys, tmp_path):
     rows = ["dim,plateau,censored"] + [f"{d},{min(d * k, 30)},{d * k > 30}" for d in (2, 4, 8) for k in (2, 3, 4)]
     (tmp_path / "t.csv").write_text("\n".join(rows))

@@ -1,5 +1,6 @@
 """`emergo study` as a user meets it: status, one line of error, one object of JSON, files that exist."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -9,7 +10,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from emergo.studies import Study, StudyFolder
+from emergo.cli._study import Status_
+from emergo.studies import Fit, Study, StudyFolder, open_study
 from emergo.studies import _work as work
 
 from ..studies.crowd import BASE, slow_train, study
@@ -27,6 +29,12 @@ def call(capsys, *arguments):
 def quick(monkeypatch):
     """Runs end at once, with made-up curves."""
     monkeypatch.setattr(work, "train", slow_train)
+
+
+def begin(path, made):
+    """A study of which nothing is trained."""
+    open_study(StudyFolder(path / "begun"), made)
+    return StudyFolder(path / "begun")
 
 
 @pytest.fixture
@@ -82,6 +90,51 @@ def test_growing(capsys, tmp_path, file):
     assert (status, "a study can grow, not shrink" in err) == (2, True)
 
 
+def test_an_axis_may_be_named_more_than_once(capsys, tmp_path, file):
+    folder = begin(tmp_path, Study.read(file))
+    status, said, _ = call(capsys, "grow", folder.path, "--axis", "dim=8", "learning_rate=1e-2", "dim=16")
+    assert (status, said.split(";")[0]) == (0, "36 runs, 24 of them new")
+    assert folder.read().study["grid"]["dim"] == [2, 4, 8, 16]
+
+
+@pytest.mark.parametrize("more", [("--seeds", "2"), ("--axis", "dim=2")])
+def test_growing_by_what_is_there_changes_nothing(capsys, tmp_path, file, more):
+    folder = begin(tmp_path, Study.read(file))
+    before = folder.file.read_bytes()
+    status, said, err = call(capsys, "grow", folder.path, *more)
+    assert (status, said, err) == (0, "nothing changed: all of this is among the 12 runs of the study\n", "")
+    assert folder.file.read_bytes() == before
+    assert json.loads(call(capsys, "grow", folder.path, *more, "--json")[1]) == {"runs": 12, "new": 0}
+
+
+def test_before_the_first_run_there_is_no_law(capsys, tmp_path):
+    folder = begin(tmp_path, Study(BASE, grid={"dim": [2, 4]}, law=Fit(["dim"])))
+    status, said, _ = call(capsys, "show", folder.path)
+    assert (status, said) == (0, "study: 0 of 6 runs are finished\nno law yet: no run is finished\n")
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_watching_what_nobody_trains_says_so_once(capsys, tmp_path, monkeypatch, form):
+    folder, looks = begin(tmp_path, study(2, 1)), [0]
+
+    def sleep(seconds):
+        looks[0] += 1
+        if looks[0] == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("emergo.cli._study.time.sleep", sleep)
+    with pytest.raises(KeyboardInterrupt):
+        Status_(folder.path, watch=True, json=bool(form)).run()
+    said, err = capsys.readouterr()
+    assert err == f"emergo: nobody trains it; `emergo study run {folder.path}` does\n"
+    assert said.count("\n") == (3 if form else 1)  # one a look; else what is new
+    folder.slurm.mkdir()
+    looks[0] = 2
+    with pytest.raises(KeyboardInterrupt):
+        Status_(folder.path, watch=True).run()
+    assert "unless a job of Slurm waits" in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("quick")
 def test_failed_runs_can_begin_anew(capsys, tmp_path, file, monkeypatch):
     out = tmp_path / "out"
@@ -126,12 +179,18 @@ def test_the_examples_pass_a_dry_run(capsys, tmp_path, path):
         (("run", "{tmp}/good.toml", "--out", "{tmp}/new", "--log", "tensorbord"), "did you mean tensorboard?"),
         (("run", "{tmp}/good.toml", "--out", "{tmp}/new", "--together", "0"), "--together must be at least 1, got 0"),
         (("run", "{tmp}"), "no study here"),
+        (("run", "{tmp}", "--out", "{tmp}/new"), "a folder, not a study file"),
+        (("run", "{tmp}/begun", "--out", "{tmp}/new"), "is the folder of a study itself; leave out --out"),
+        (("run", "{tmp}/tf32.toml", "--out", "{tmp}/new"), "precision tf32 is a GPU's; on a CPU use fp32"),
+        (("run", "{tmp}/tf32.toml", "--dry-run"), "precision tf32 is a GPU's; on a CPU use fp32"),
         (("status", "{tmp}"), "no study here; emergo study run FILE --out"),
         (("status", "{tmp}/file"), "a file, not the folder of a study"),
         (("status", "{tmp}/none"), "no study here"),
         (("show", "{tmp}"), "no study here"),
+        (("show", "{tmp}/begun", "--toml", "--json"), "--toml and --json exclude each other"),
         (("export", "{tmp}", "--to", "{tmp}/t.csv"), "no study here"),
         (("export", "{tmp}/begun", "--to", "{tmp}/t.csv"), "no run is finished yet"),
+        (("export", "{tmp}/begun", "--to", "{tmp}/t.csv", "--curves", "{tmp}/begun/../t.csv"), "are the same file"),
         (("grow", "{tmp}/begun"), "say what to add"),
         (("grow", "{tmp}/begun", "--axis", "dim"), "write axis=value,value, e.g. dim=32,64"),
         (("grow", "{tmp}/begun", "--axis", "dmi=4"), "this study has no axis 'dmi'; did you mean dim?"),
@@ -144,9 +203,8 @@ def test_wrong_input_is_one_line_and_status_2(capsys, tmp_path, arguments, words
     (tmp_path / "file").write_text("")
     study(2, 1).write(tmp_path / "good.toml")
     (tmp_path / "bad.toml").write_text("sedes = 3\n")
-    from emergo.studies import open_study
-
-    open_study(StudyFolder(tmp_path / "begun"), study(2, 1))
+    Study(dataclasses.replace(BASE, precision="tf32")).write(tmp_path / "tf32.toml")
+    begin(tmp_path, study(2, 1))
     before = sorted(os.listdir(tmp_path))
     status, out, err = call(capsys, *(a.format(tmp=tmp_path) for a in arguments))
     assert (status, out) == (2, "")
@@ -162,12 +220,11 @@ def test_without_slurm_the_flag_says_so(tmp_path, file):
     assert done.returncode == 2
     assert done.stderr.startswith("emergo: there is no Slurm here (no sbatch on the PATH)")
     assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
 def test_status_needs_neither_jax_nor_pandas(tmp_path):
     """It would take seconds to import them."""
-    from emergo.studies import open_study
-
     open_study(StudyFolder(tmp_path), study(2, 1))
     code = (
         "import sys; from emergo.cli import main; main(['study', 'status', sys.argv[1]]); "

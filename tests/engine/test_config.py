@@ -8,7 +8,7 @@ from emergo._errors import InputError
 from emergo.engine import Config, Optimizer, Run
 from emergo.engine import _config as module
 from emergo.models import Transformer
-from emergo.tasks import SingleLocation
+from emergo.tasks import Recall, SingleLocation
 
 TASK = SingleLocation(16, 4, 2, 0.0, "random", True)
 SHORT = Config(TASK, precision="fp32")
@@ -145,13 +145,15 @@ def test_the_default_precision_is_that_of_the_device(backend, monkeypatch):
         (lambda: Config(TASK, steps=-1), "steps must be a whole number of at least 1"),
         (lambda: Config(TASK, tests=True), "tests must be a whole number of at least 1, got True"),
         (lambda: Config(TASK, threshold=float("nan")), "threshold must be finite, got nan"),
+        (lambda: Config(Recall(4, 16)), "guessing a value of the context has 1/4; choose one above that"),
+        (lambda: Config(Recall(4, 16), threshold=1.5), "at most 1, e.g. 0.9, got 1.5"),
         (lambda: Config(TASK, beyond=-0.5), "beyond must be at least 0, got -0.5"),
         (lambda: Config(TASK, beyond=float("inf")), "beyond must be at least 0, got inf"),
         (lambda: Config(TASK, precision="fp16"), "unknown precision 'fp16'; did you mean .*bf16"),  # pyright: ignore[reportArgumentType]
-        (lambda: Config(SingleLocation(8, 2, position="random")), "set indicator=True"),
+        (lambda: Config(SingleLocation(8, 2, position="random")), "set indicator, or position"),
         (lambda: Optimizer(method="adm"), "unknown method 'adm'; did you mean adam"),  # pyright: ignore[reportArgumentType]
-        (lambda: Optimizer(learning_rate=0.0), "learning_rate must be positive, got 0.0"),
-        (lambda: Optimizer(learning_rate=float("inf")), "learning_rate must be positive, got inf"),
+        (lambda: Optimizer(learning_rate=0.0), "learning_rate must be positive and finite, got 0.0"),
+        (lambda: Optimizer(learning_rate=float("inf")), "learning_rate must be positive and finite, got inf"),
         (lambda: Optimizer(momentum=1.0), r"momentum must be in \[0, 1\), got 1.0"),
         (lambda: Optimizer(b1=-0.1), r"b1 must be in \[0, 1\), got -0.1"),
         (lambda: Optimizer(b2=float("nan")), r"b2 must be in \[0, 1\), got nan"),

@@ -108,6 +108,7 @@ def test_of_repeated_steps_the_last_counts(tmp_path):
         ("columns.csv", "step,los\n0,1\n", "unknown column 'loss'; did you mean los"),
         ("extra.csv", "step,loss\n0,1,5\n1,0,5\n", "more cells than the header"),
         ("words.csv", "step,loss\n0,low\n", "column 'loss' is not numeric"),
+        ("seeds.csv", "step,seed,loss\n0,0,1\n0,1,1\n1,0,0\n1,1,0\n", "steps repeat with another 'seed'.*--run seed"),
         ("blank.csv", "step,loss\n0,\n1,\n", "has no value of 'loss'"),
         ("steps.csv", "step,loss\n,1\n1,0\n", "without a 'step'"),
         ("broken.parquet", "not parquet", "not a readable Parquet file"),
@@ -121,6 +122,14 @@ def test_files_that_cannot_be_measured_are_named(tmp_path, name, content, messag
     with pytest.raises(InputError, match=message) as caught:
         measure_logs([path], "loss", 0.5)
     assert name in str(caught.value)
+
+
+def test_exported_curves_are_told_apart_by_identity(tmp_path):
+    rows = [(f"{i:016x}", s, 1.0 if s < 3 + i else 0.0) for i in range(3) for s in range(8)]
+    pd.DataFrame(rows, columns=["identity", "step", "loss"]).to_parquet(tmp_path / "curves.parquet")
+    table = measure_logs([tmp_path / "curves.parquet"], "loss", 0.5)
+    assert table["run"].tolist() == [f"{i:016x}" for i in range(3)]
+    assert table["plateau"].tolist() == [2.5, 3.5, 4.5]
 
 
 def test_no_files():

@@ -92,7 +92,7 @@ def test_the_full_model_and_an_estimate():
         ({"base__model__length": 6}, "[base.model] length follows from the task; leave it out"),
         ({"base__model__width": 6}, "[base.model] has no key 'width'; known: heads, layers, start, scale, context"),
         ({"base__precision": "bf16"}, "a MarkovChain is trained in precision fp32 or fp64, got 'bf16'"),
-        ({"grid__dim": [4]}, "[base.task] has no axis 'dim'; known: spans, importance"),
+        ({"grid__dim": [4]}, "[base.task] has no axis 'dim'; known: importance"),
         ({"grid__hidden": [4]}, "[base.model] has no axis 'hidden'; known: heads, layers, start, scale, context"),
         ({"grid__importance": [0.5]}, "importance must be a finite number of at least 1, got 0.5"),
         ({"stop__threshold": 0, "law": {"x": ["importance"]}}, "give a threshold that ends them"),

@@ -1,6 +1,7 @@
 """Finished runs on disk: whole or not there, the same when read back, and never trained twice. Nothing is trained here."""
 
 import dataclasses
+import errno
 import json
 import math
 import os
@@ -9,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from emergo._errors import InputError
+from emergo._errors import InputError, StorageError
 from emergo.engine import Config, History, Optimizer, Run, State
 from emergo.models import Transformer
 from emergo.studies import Records, Result, Store, curve_frame, read_records, result_row, run_all, run_from_json, write_records
@@ -115,7 +116,7 @@ def test_a_crash_before_the_rename_leaves_nothing(tmp_path, monkeypatch):
         raise OSError("the disk is gone")
 
     monkeypatch.setattr(os, "rename", crash)
-    with pytest.raises(OSError, match="the disk is gone"):
+    with pytest.raises(StorageError, match="the disk is gone"):
         store.write(made)
     monkeypatch.undo()
     assert made.run not in store
@@ -235,6 +236,43 @@ def test_only_what_is_missing_is_trained(tmp_path, trainer):
     run_all(runs_of(0, 1, 2), Store(tmp_path))
     assert len(trainer.asked) == 2
     same(again[2], found[0])
+
+
+@pytest.mark.parametrize("damage", ["cut", "no run", "a folder", "another's", "cut curves"])
+def test_a_damaged_run_is_named_kept_and_trained_again(tmp_path, trainer, damage, capsys):
+    """As in a study. No line where all can be read."""
+    first = run_all(runs_of(0, 1), tmp_path)
+    place = tmp_path / first[0].run.identity
+    if damage in ("no run", "a folder"):
+        (place / "run.json").unlink()
+        (place / ("run.json" if damage == "a folder" else "empty")).mkdir()
+    elif damage == "another's":
+        (place / "run.json").write_bytes((tmp_path / first[1].run.identity / "run.json").read_bytes())
+    else:
+        (place / ("run.json" if damage == "cut" else "curves.parquet")).write_text("{")
+    assert first[0].run not in Store(tmp_path)
+    again = run_all(runs_of(0, 1, 0), tmp_path)
+    assert trainer.asked[1:] == [[0, 0]]
+    same(again[0], first[0])
+    said = capsys.readouterr().err
+    assert said.startswith(f"emergo: {place}: not a finished run that can be read (")
+    assert said.endswith("; it is moved aside and trained again\n")
+    assert said.count("\n") == 1
+    assert len(list(tmp_path.glob(".broken-*"))) == 1
+    run_all(runs_of(0, 1), tmp_path)
+    assert len(trainer.asked) == 2
+    assert capsys.readouterr().err == ""
+
+
+def test_a_full_disk_is_named_where_a_checkpoint_is_written(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(runner, "train", full)
+    with pytest.raises(StorageError, match=r"No space left on device.*free some space"):
+        run_all(runs_of(0), tmp_path)
+    with pytest.raises(OSError, match="No space left"):  # without a store it is not the store's
+        run_all(runs_of(0))
 
 
 def test_without_a_store_nothing_is_kept(trainer):

@@ -208,6 +208,14 @@ def test_what_is_written_as_toml_is_read(data):
         ("[grid]\ndim = []", "[grid] dim needs at least one value"),
         ("[grid]\ndim = [4, 4]", "[grid] dim has a value twice"),
         ("[grid]\ndim = [[4]]", "[grid] dim: [4] is neither a number nor a text"),
+        ("[grid]\ndim = ['a']", "study.toml: [grid] dim must be a whole number of at least 1, got 'a'"),
+        ("[zip]\ndim = ['a']", "study.toml: [zip] dim must be a whole number"),
+        ("[tune]\nlearning_rate = ['a', 1]", "study.toml: [tune] learning_rate must be"),
+        ("[grid]\nprecision = ['fp23']", "study.toml: [grid] unknown precision 'fp23'; did you mean fp32"),
+        ("[stop]\nsteps = -1", "study.toml: [stop] steps must be a whole number of at least 1, got -1"),
+        ("[grid]\noptimizer = ['sgd']", "[grid] has no axis 'optimizer'; did you mean method?"),
+        ("[grid]\nspans = [2]", "[grid] spans is a list and cannot be an axis; give it in [base.task.groups]"),
+        ("[grid]\nwindows = [2]", "[grid] windows is a list and cannot be an axis; give it in [base]"),
         ("[grid]\ndim = [4, 0]", "the cell dim = 0: dim must be a whole number of at least 1"),
         ("[grid]\nburst = [1, 8]", "the cell burst = 8: burst must be smaller than length"),
         ("grid = 3", "[grid] must be a table, got 3"),
@@ -275,6 +283,13 @@ def test_what_a_task_needs_is_asked_for(tmp_path):
         Study.read(tmp_path)
 
 
+def test_the_axes_that_are_known_can_be_axes():
+    with pytest.raises(InputError) as caught:
+        study(grid={"zzz": [1]})
+    assert "known: length, dim," in str(caught.value)
+    assert not {"spans", "weights", "windows"} & set(str(caught.value).replace(",", "").split())
+
+
 def test_units_hold_runs_of_one_shape():
     made = study(unit=5)
     plan = make_plan(made)
@@ -298,8 +313,9 @@ def test_a_study_grows_and_keeps_its_units():
     assert [run.identity for run in after.runs[: len(before.runs)]] == [run.identity for run in before.runs]
     assert sorted(run.identity for run in after.runs) == sorted(identities(grown))
     assert make_plan(made.grown({"dim": [8]}), before) == before
-    with pytest.raises(InputError, match="a study can grow, not shrink"):
-        make_plan(study(seeds=1), before)
+    with pytest.raises(InputError, match=r"a study can grow, not shrink.*`emergo study run out/x` goes on") as caught:
+        make_plan(study(seeds=1), before, "out/x")
+    assert "--out" not in str(caught.value)
     with pytest.raises(InputError, match="this study has no axis 'dmi'; did you mean dim"):
         made.grown({"dmi": [3]})
     with pytest.raises(InputError, match="as many values each"):

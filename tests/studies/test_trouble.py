@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from emergo._errors import InputError, StorageError
+from emergo._files import staged
 from emergo.studies import Result, Store, StudyFolder, Worker, open_study, read_outcomes, run_study, study_status, study_table
 from emergo.studies import _work as work
 
@@ -142,7 +143,7 @@ def test_a_file_that_outgrows_its_limit_is_not_a_run(tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
     try:
-        with pytest.raises(OSError, match="too large"):
+        with pytest.raises(StorageError, match=r"cannot be written \(File too large\)"):
             store.write(made)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -152,11 +153,69 @@ def test_a_file_that_outgrows_its_limit_is_not_a_run(tmp_path):
     assert made.run in store
 
 
+def _full(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("call", ["mkdtemp", "replace", "block"])
+def test_a_full_disk_is_named_where_files_are_staged(tmp_path, monkeypatch, call):
+    def write():
+        with staged(tmp_path) as stage:
+            (stage / "a.txt").write_text("new")
+            if call == "block":
+                _full()
+
+    (tmp_path / "a.txt").write_text("old")
+    if call != "block":
+        monkeypatch.setattr("tempfile.mkdtemp" if call == "mkdtemp" else "os.replace", _full)
+    with pytest.raises(StorageError, match=r"No space left on device.*free some space") as caught:
+        write()
+    assert str(caught.value).startswith(f"{tmp_path}: cannot be written")
+    assert os.listdir(tmp_path) == ["a.txt"]
+    assert (tmp_path / "a.txt").read_text() == "old"
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(errno.EPIPE, "gone"), FileNotFoundError(errno.ENOENT, "none", "font.ttf")])
+def test_other_errors_while_files_are_staged_are_not_the_disks(tmp_path, error):
+    with pytest.raises(type(error)), staged(tmp_path):
+        raise error
+
+
+def test_a_full_disk_is_named_where_a_file_is_written(tmp_path, monkeypatch):
+    study(2, 1).write(tmp_path / "study.toml")
+    before = (tmp_path / "study.toml").read_text()
+    monkeypatch.setattr(Path, "write_bytes", _full)
+    with pytest.raises(StorageError, match=r"study\.toml: cannot be written \(No space left on device\)"):
+        study(3, 1).write(tmp_path / "study.toml")
+    assert (tmp_path / "study.toml").read_text() == before
+    read_outcomes(tmp_path)  # whose index is only a cache
+
+
+def _weak():
+    """What a command begins with that must not read and write everywhere, as root can."""
+    if os.getuid() == 0 and shutil.which("setpriv") is None:
+        pytest.skip("no setpriv: root can write everywhere")
+    return ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.getuid() == 0 else []
+
+
+@pytest.mark.parametrize("name", ["study.json", "runs"])
+def test_what_may_not_be_read_is_named(folder, name):
+    weak, path = _weak(), folder.path / name
+    mode = path.stat().st_mode
+    path.chmod(0)
+    try:
+        done = subprocess.run([*weak, *MODULE, "status", str(folder.path)], capture_output=True, text=True, timeout=60)
+    finally:
+        path.chmod(mode)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"emergo: {path}: cannot be read (Permission denied)")
+    assert done.stderr.count("\n") == 1
+    assert "move it away" not in done.stderr
+
+
 def test_a_folder_that_may_only_be_read_can_be_read(folder):
     """Status and tables work; training says in one line that it cannot. Root has to give up its right to write everywhere."""
-    weak = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.getuid() == 0 else []
-    if weak and shutil.which("setpriv") is None:
-        pytest.skip("no setpriv: root can write everywhere")
+    weak = _weak()
     everything = [folder.path, *folder.path.rglob("*")]
     (folder.runs / ".index.json").unlink(missing_ok=True)
     for path in everything:

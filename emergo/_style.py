@@ -62,8 +62,22 @@ def shades(count: int) -> Sequence[Any]:
     return [mpl.colormaps["viridis"](x) for x in np.linspace(0.0, 0.82, max(count, 2))[:count]]
 
 
+def hues(count: int) -> Sequence[Any]:
+    """Colours for an ordered parameter whose curves lie close together: further apart than [`shades`][], up to five."""
+    return (BLACK, BLUE, GREEN, ORANGE, RED)[:count] if count <= 5 else shades(count)
+
+
+CENSORED: tuple[str, dict[str, Any]] = ("censored:\nat least", {"marker": "^", "mfc": "none", "ms": 5, "ls": ""})
+"""For a key: what hollow triangles are."""
+
+
 def panel(axes: Axes, letter: str, title: str = "") -> None:
-    axes.set_title(f"{letter}  {title}".rstrip())
+    axes.set_title(f"{letter}  {title}".strip())
+
+
+def subtitle(axes: Axes, words: str) -> None:
+    """At most two lines of small grey words between a panel and its title, which is to be at y = 1.13 or higher."""
+    axes.text(0.0, 1.01, words, transform=axes.transAxes, va="bottom", fontsize=6.5, color=GREY)
 
 
 def _line(properties: dict[str, Any]) -> Line2D:
@@ -88,6 +102,13 @@ def over(axes: Axes, entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
     """A legend in one row between a panel and its title, which needs a pad of 17 points."""
     options = {"columnspacing": 1.0, "handlelength": 1.2, "handletextpad": 0.4, "borderpad": 0.0, "borderaxespad": 0.3}
     key(axes, entries, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(entries), **options)
+
+
+def level(axes: Axes, y: float, words: str, ls: str = ":") -> None:
+    """A grey line across a panel, with words on its left end."""
+    axes.axhline(y, color=GREY, ls=ls, lw=0.8)
+    words_at = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "va": "bottom"}
+    axes.annotate(words, (0.01, y), (0, 0.5), color=GREY, fontsize=6.5, **words_at)
 
 
 def save(figure: Figure, stem: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from .._style import outside, shades
+from .._style import hues, outside
 from ..engine import Config, Optimizer, Precision, Run
 from ..measure import Emergence, emergence
 from ..models import Transformer
@@ -122,7 +122,7 @@ def strongest(result: Result, name: str) -> np.ndarray:
 def colours_by(results: Sequence[Result], by: str) -> dict[float, Any]:
     """A colour for each value of a task's field."""
     values = sorted({getattr(r.run.config.task, by) for r in results})
-    return dict(zip(values, shades(len(values)), strict=True))
+    return dict(zip(values, hues(len(values)), strict=True))
 
 
 def curves_by(axes: Axes, results: Sequence[Result], by: str, curve: str, label: str, legend: bool = True) -> None:

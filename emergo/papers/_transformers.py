@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from .._style import GREY, outside, shades
+from .._style import CENSORED, outside, shades, subtitle
 from ..engine import Config, Optimizer, Run
 from ..measure import Law, Published
 from ..models import Transformer
@@ -68,10 +68,12 @@ def plateaus_by(
     x: str = "dim",
     legend: bool = True,
     means: bool = False,
+    censored: bool | None = None,
 ) -> None:
     """Plateau against `x`, one colour a value of `by`: a dot a run, a line from the law (or through the means).
 
-    Censored runs are hollow triangles at the last step observed.
+    Censored runs are hollow triangles at the last step observed; `censored` is whether the legend says so (None: where there
+    are some).
     """
     values = sorted(table[by].unique())
     colours = shades(len(values))
@@ -93,7 +95,14 @@ def plateaus_by(
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set(xlabel={"dim": "input dimension $d$", "length": "sequence length $T$"}[x], ylabel="plateau (steps)")
     if legend:
-        outside(axes, label, [(f"{v:g}", {"color": c, "marker": "o"}) for v, c in zip(values, colours, strict=True)])
+        entries = [(f"{v:g}", {"color": c, "marker": "o"}) for v, c in zip(values, colours, strict=True)]
+        told = any_censored(table) if censored is None else censored
+        outside(axes, label, [*entries, CENSORED] if told else entries)
+
+
+def any_censored(*tables: pd.DataFrame) -> bool:
+    """Whether some run of these tables is drawn as a hollow triangle."""
+    return any(bool((table["censored"] & (table["state"] != "failed")).any()) for table in tables)
 
 
 def law_words(law: Law | Published, names: Mapping[str, str]) -> str:
@@ -106,4 +115,4 @@ def write_law(axes: Axes, law: Law | None, published: Published, names: Mapping[
     """Two lines above a panel's data: our law and the published one."""
     ours = "not fitted" if law is None else law_words(law, names)
     said = f"ours: {ours}\npublished: {law_words(published, names)}"
-    axes.text(0.0, 1.01, said, transform=axes.transAxes, va="bottom", fontsize=6.5, color=GREY)
+    subtitle(axes, said)

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
 
 from .._style import BLUE, GREY, ORANGE, panel
 from ..measure import Law, censored_rows, column, usable_rows
@@ -14,13 +14,17 @@ def law_plot(law: Law, table: pd.DataFrame) -> Plot:
     """Log-log panels of a law. In the panel of a term, every run is divided by the rest of the law, so that the slope is the
     exponent. Censored runs, whose true value lies higher, are open triangles.
 
+    Above the panels: the law, and each exponent with its 95% interval.
+
     Draw and save inside [`emergo.style`][].
     """
     rows = table[usable_rows(table, law.y)]
     y = column(rows, law.y)
     censored = censored_rows(rows)
     fitted = law.predict(rows)
-    plot = Plot(figsize=(2.6 * (len(law.terms) + 1), 2.6), layout="constrained")
+    plot = Plot(figsize=(2.6 * (len(law.terms) + 1), 2.9), layout="constrained")
+    powers = " ".join(f"{_plain(name)}$^{{{value:.2f}}}$" for name, value in law.exponents.items())
+    plot.suptitle(f"{_plain(law.y)} = {law.C:.3g} {powers}", x=0.01, ha="left", fontsize=8.5, color=GREY)
     *panels, last = plot.subplots(1, len(law.terms) + 1, squeeze=False)[0]
 
     def scatter(axes: Axes, x: np.ndarray, values: np.ndarray) -> None:
@@ -38,16 +42,32 @@ def law_plot(law: Law, table: pd.DataFrame) -> Plot:
         low, high = sorted(bound / power for bound in law.ci95[name])
         x = np.exp(term.log(rows))
         scatter(axes, x, y / fitted * x**exponent)
+        own_ticks(axes, x)
         line = np.geomspace(x.min(), x.max(), 50)
         axes.plot(line, line**exponent, color=GREY, lw=1.2)
         axes.set(xlabel=str(term), ylabel=f"{law.y} / rest of the law")
-        panel(axes, "", f"{exponent:.3f}  [{low:.3f}, {high:.3f}]" if np.isfinite(low) else f"{exponent:.3f}")
+        interval = f" [{low:.3f}, {high:.3f}]" if np.isfinite(low) else ""
+        panel(axes, "", f"exponent of {term}:\n{exponent:.3f}{interval}")
     scatter(last, fitted, y)
     span = np.array([min(fitted.min(), y.min()), max(fitted.max(), y.max())])
     last.plot(span, span, color=GREY, lw=1.2)
-    last.set(xlabel="law", ylabel=law.y)
-    panel(last, "", f"$R^2$ = {law.r2:.4f}")
+    last.set(xlabel=f"{law.y} by the law", ylabel=f"{law.y} measured")
+    panel(last, "", f"runs against the law:\nR² = {law.r2:.4f}")
     if censored.any():
         last.plot([], [], "^", color=ORANGE, mfc="none", label="censored")
         last.legend(loc="lower right")
     return plot
+
+
+def _plain(name: str) -> str:
+    """The name of a column where formulas are typeset."""
+    return name.replace("$", r"\$")
+
+
+def own_ticks(axes: Axes, x: np.ndarray, most: int = 6) -> None:
+    """Ticks at the values of the data, if these are few and not too close together to be read."""
+    values = np.unique([float(f"{value:.4g}") for value in x])
+    steps = np.diff(np.log(values))
+    if 1 < len(values) <= most and steps.min() > steps.sum() / 10:
+        axes.xaxis.set_major_locator(FixedLocator(values.tolist()))
+        axes.xaxis.set_minor_locator(NullLocator())

@@ -54,6 +54,15 @@ def test_law_plot_has_one_panel_a_term_and_one_for_the_law():
     assert plot.axes[-1].get_legend() is not None  # censored runs are explained
 
 
+def test_law_plot_says_what_it_shows():
+    plot = law_plot(fit_law(table()), table())
+    dim, length, last = plot.axes
+    assert dim.get_title().startswith("exponent of dim")
+    assert length.get_xticks().tolist() == [16, 32, 64]  # the values of the data
+    assert last.get_xlabel() == "plateau by the law"
+    assert plot.get_suptitle().startswith("plateau = ")
+
+
 def test_fit_table_writes_law_and_plot(tmp_path):
     found = fit_table(table(), "plateau", ["dim", "length"], {}, tmp_path, "runs")
     assert sorted(f.name for f in tmp_path.iterdir()) == ["runs.law.json", "runs.law.png", "runs.law.svg"]

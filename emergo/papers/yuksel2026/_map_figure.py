@@ -9,6 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, to_rgb
 from matplotlib.figure import Figure as Plot
 from matplotlib.image import AxesImage
+from matplotlib.legend_handler import HandlerTuple
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from ..._style import BLACK, GREY, WIDTH
@@ -134,11 +137,12 @@ def draw(seen: Seen) -> Plot:
     grid[0, 0].set_ylabel("attention,\nheads summed")
     grid[1, 0].set_yticks(range(heads), [f"{k + 1}" for k in order])
     grid[1, 0].set_ylabel("head")
+    keyed(above, seen, order)
     above.suptitle("a  where the heads look, first seed", x=0.01, ha="left", fontsize=8.5, fontweight="bold")
     panels = below.subplots(1, heads, sharex=True, sharey=True, squeeze=False)[0]
     for axes, k in zip(panels, order, strict=True):
         image = course(axes, seen, int(k), [int(seen.steps[at]) for at, _ in moments], shade)
-        axes.set_title(f"head {k + 1}", fontsize=7.5, color=tints(seen)[k])
+        axes.set_title(f"head {k + 1}", fontsize=7.5)
         axes.set(xlabel="step", ylim=(window - 0.5, -0.5))
     panels[0].set_ylabel("lag")
     panels[0].yaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -147,6 +151,18 @@ def draw(seen: Seen) -> Plot:
     bar = below.colorbar(image, ax=list(panels), label="attention", pad=0.015, aspect=12)
     bar.outline.set_linewidth(0.5)
     return plot
+
+
+def keyed(part: Any, seen: Seen, order: np.ndarray) -> None:
+    """Beside the title of a part: the colours of the heads and of the groups."""
+    bar: dict[str, Any] = {"lw": 2.2, "solid_capstyle": "butt"}
+    lines: list[Any] = [Patch(color=tints(seen)[k], lw=0) for k in order]
+    words = [f"head {k + 1}" for k in order]
+    lines.append(tuple(Line2D([], [], color=COLOURS[j % len(COLOURS)], **bar) for j in range(seen.groups.count)))
+    words.append("lags of a group")
+    options: dict[str, Any] = {"columnspacing": 1.0, "handlelength": 2.0, "handletextpad": 0.4, "borderaxespad": 0.2}
+    side_by_side = {tuple: HandlerTuple(ndivide=None, pad=0.15)}
+    part.legend(lines, words, loc="upper right", ncols=len(lines), handler_map=side_by_side, **options)
 
 
 def summed(axes: Axes, seen: Seen, order: np.ndarray, at: int) -> list[Any]:

@@ -7,10 +7,11 @@ from typing import Any, Literal, cast
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
+from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
-from ..._style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, WIDTH, over, panel
+from ..._style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, WIDTH, over
 from ...engine import Run
 from ...models import ChainModel
 from ...studies import provenance_of
@@ -21,6 +22,8 @@ from ._chains import LAPTOP, SMOKE, Seen, Training, table, watch, weight
 from ._stage_checks import NOTHING, Printed, checks_of
 
 COLOURS = (BLUE, ORANGE, GREEN, PINK)
+REST = "#dddddd"
+"""Behind the attention on the groups: what is on no group."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +81,7 @@ def draw(seen: Seen, settings: Settings) -> Plot:
     parts: Any = plot.subfigures(2, 1, height_ratios=(2.6, 0.9 + 0.12 * heads))
     top, bottom = parts
     windows = settings.training.windows
-    left, right = top.subfigures(1, 2, width_ratios=(1.9, 1) if windows else (1, 1))
+    left, right = top.subfigures(1, 2, width_ratios=(1.8, 1) if windows else (1, 1))
     panels = left.subplots(1, 2 if windows else 1, sharey=True, squeeze=False)[0]
     divergences(panels[0], seen, narrow=windows is not None)
     if windows:
@@ -86,15 +89,19 @@ def draw(seen: Seen, settings: Settings) -> Plot:
     columns = right.subplots(heads, 1, sharex=True, squeeze=False)[:, 0]
     order = np.lexsort((seen.mass(first)[-1].argmax(-1), np.arange(heads) // settings.model.heads))  # by layer, then by group
     for i, (axes, k) in enumerate(zip(columns, order, strict=True)):
-        masses(axes, seen, int(k))
-        axes.set_ylabel(_name(int(k), settings.model), rotation=0, ha="right", va="center")
+        masses(axes, seen, int(k), f"head {_name(int(k), settings.model)}")
         if i == 0:
-            panel(axes, "c" if windows else "b", "attention on each group")
+            by_group(axes, seen, "c" if windows else "b", "attention on each group")
     columns[-1].set_xlabel("step")
     moments = moments_of(seen)
-    for axes, (at, title) in zip(bottom.subplots(1, len(moments)), moments, strict=True):
-        snapshot(axes, seen, order, at)
-        axes.set_title(title, fontsize=7.5)
+    strips, image = bottom.subplots(1, len(moments)), None
+    for axes, (at, title) in zip(strips, moments, strict=True):
+        image = snapshot(axes, seen, order, at)
+        axes.set_title(title, fontsize=7.5, pad=8)
+    bar = bottom.colorbar(
+        image, ax=list(strips), label="attention", pad=0.01, aspect=10, ticks=MaxNLocator(4, steps=[1, 2, 5, 10])
+    )
+    bar.outline.set_linewidth(0.5)
     bottom.axes[0].set_ylabel("head")
     bottom.axes[0].set_yticks(range(heads), [f"{_name(int(k), settings.model)}" for k in order], fontsize=6)
     words = "attention by head and lag"
@@ -115,13 +122,21 @@ def divergences(axes: Axes, seen: Seen, letter: str = "a", what: str = "", narro
         for j, colour in enumerate(colours):
             axes.plot(curve["step"][1:], curve["divergences"][1:, j], color=colour, **weight(i))
     mark(axes, seen)
-    axes.set(xscale="log", xlabel="step", ylabel="KL(reference ‖ student)", ylim=(0, None))
+    axes.set(xscale="log", ylabel="KL(reference ‖ student)", ylim=(0, None))
+    axes.set_xlabel("step (dotted: seed 0 leaves a reference)" if leavings(seen) and not narrow else "step")
     words = ["teacher" if k == count else ("$A_1$" if k == 1 else f"$A_{{1:{k}}}$") for k in range(1, count + 1)]
+    if not narrow:  # which group each reference adds
+        spans = lags_of(seen.groups)
+        words = [
+            f"{word}: {'+ ' if k else 'lags '}{spans[group]}"
+            for k, (word, group) in enumerate(zip(words, seen.groups.ranking, strict=True))
+        ]
     entries = [(word, {"color": colour}) for word, colour in zip(words, colours, strict=True)]
-    dotted = [("reference left (seed 0)", {"color": BLACK, "lw": 0.7, "ls": ":"})]
-    over(axes, entries if narrow else [*entries, *dotted])
+    over(axes, entries)
     seeds = len(seen.results)
-    axes.set_title(f"{letter}  {what}KL from references, {seeds} seed{'s' if seeds > 1 else ''}", pad=17)
+    axes.set_title(
+        f"{letter}  {what}{'references' if narrow else 'KL from references'}, {seeds} seed{'s' if seeds > 1 else ''}", pad=17
+    )
 
 
 def restricted(axes: Axes, seen: Seen, windows: Sequence[int]) -> None:
@@ -135,18 +150,36 @@ def restricted(axes: Axes, seen: Seen, windows: Sequence[int]) -> None:
     axes.set_title("b  students that see $c$ tokens", pad=17)
 
 
-def masses(axes: Axes, seen: Seen, k: int) -> None:
+def lags_of(groups: Groups) -> list[str]:
+    """The lags of each group in words."""
+    ends = [(start, start + span - 1) for start, span in zip(groups.starts, groups.spans, strict=True)]
+    return [f"{first}" if first == last else f"{first}–{last}" for first, last in ends]
+
+
+def by_group(axes: Axes, seen: Seen, letter: str, title: str) -> None:
+    """The title of panels of masses, and what their colours are."""
+    spans, thick = lags_of(seen.groups), {"lw": 4.5, "solid_capstyle": "butt"} if seen.groups.disjoint else {"lw": 1.2}
+    entries = [(f"{'' if j else 'lags '}{span}", {"color": COLOURS[j % len(COLOURS)]} | thick) for j, span in enumerate(spans)]
+    if seen.groups.disjoint:
+        entries.append(("other", {"color": REST} | thick))
+    over(axes, entries)
+    axes.set_title(f"{letter}  {title}", pad=17)
+
+
+def masses(axes: Axes, seen: Seen, k: int, name: str) -> None:
     """What one head of the first seed looks at over training."""
     curve = seen.curves[0]
     step, mass = curve["step"][1:], seen.mass(curve)[1:, k]
-    axes.set_facecolor("#f4f4f4")
+    axes.set_facecolor(REST if seen.groups.disjoint else "white")
     if seen.groups.disjoint:
         axes.stackplot(step, mass.T, colors=COLOURS[: mass.shape[1]], lw=0)
     else:  # a position may count for two groups
         for one, colour in zip(mass.T, COLOURS, strict=False):
             axes.plot(step, one, color=colour, lw=1.2)
     mark(axes, seen)
-    axes.set(xscale="log", ylim=(0, 1), yticks=[], xlim=(step[0], step[-1]))
+    axes.set(xscale="log", ylim=(0, 1), yticks=[0, 1], xlim=(step[0], step[-1]))
+    axes.tick_params(axis="y", labelsize=6, length=2)
+    axes.set_ylabel(name, rotation=0, ha="right", va="center", labelpad=1, fontsize=7)
     axes.grid(visible=False)
 
 
@@ -184,14 +217,15 @@ def brackets(axes: Axes, groups: Groups, side: Literal["above", "below", "left"]
         axes.plot(x, y, color=COLOURS[j % 4], lw=2.2, clip_on=False, transform=place, solid_capstyle="butt", zorder=5)
 
 
-def snapshot(axes: Axes, seen: Seen, order: np.ndarray, at: int) -> None:
+def snapshot(axes: Axes, seen: Seen, order: np.ndarray, at: int) -> AxesImage:
     maps = seen.heads(seen.curves[0])[at][order]
     most = max(0.3, float(seen.heads(seen.curves[0]).max()))
-    axes.imshow(maps, vmin=0, vmax=most, cmap="Greys", aspect="auto", interpolation="nearest")
+    image = axes.imshow(maps, vmin=0, vmax=most, cmap="Greys", aspect="auto", interpolation="nearest")
     brackets(axes, seen.groups, "above")
     axes.set(xlabel="lag", yticks=[], ylim=(len(maps) - 0.5, -0.5))
     axes.grid(visible=False)
     axes.tick_params(length=0)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     for spine in axes.spines.values():
-        spine.set_color(GREY)
+        spine.set(color=GREY, visible=True)
+    return image

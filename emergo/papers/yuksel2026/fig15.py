@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure as Plot
 
-from ..._style import WIDTH, panel
+from ..._style import WIDTH
 from ...engine import Run
 from ...measure import head_similarity
 from ...studies import provenance_of
@@ -15,7 +15,7 @@ from .._figure import Check, Figure, Outcome
 from .._work import Work
 from ._chains import LAPTOP, SMOKE, Seen, Training, initial, laptop, smoke, table, watch
 from ._stage_checks import NOTHING, Printed, ladder
-from ._stage_figure import Settings, divergences, masses
+from ._stage_figure import Settings, by_group, divergences, masses
 
 OVERLAP = Groups((4, 4, 4), stride=2)
 PRINTED = {"4 heads": Printed(boundaries=(150, 700))}
@@ -82,9 +82,8 @@ def draw(found: dict[str, Seen]) -> Plot:
         divergences(above.subplots(), seen, "ab"[i], f"{name}: ")
         rows = below.subplots(heads, 1, sharex=True, squeeze=False)[:, 0]
         for k, axes in enumerate(rows):
-            masses(axes, seen, k)
-            axes.set_ylabel(f"{k + 1}", rotation=0, ha="right", va="center")
-        panel(rows[0], "cd"[i], "attention of each head on each group")
+            masses(axes, seen, k, f"head {k + 1}")
+        by_group(rows[0], seen, "cd"[i], "attention of each head on each group")
         rows[-1].set_xlabel("step")
     return plot
 

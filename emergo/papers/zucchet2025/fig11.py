@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
 from matplotlib.ticker import NullFormatter
 
-from ..._style import BLUE, GREY, ORANGE, RED, WIDTH, outside, panel, shades
+from ..._style import BLUE, ORANGE, RED, WIDTH, level, outside, panel, shades
 from ...engine import Run
 from ...measure import emergence
 from ...studies import Result, curve_frame, grid_runs, provenance_of
@@ -128,7 +128,7 @@ def curves_by(axes: Axes, results: Sequence[Result], by: str, label: str) -> Non
     axes.set(xscale="log", xlabel="step", ylabel="test loss", ylim=(0, 0.8))
     axes.set_xlim(left=20)
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.axhline(results[0].run.config.threshold, color=GREY, ls=":", lw=0.8)
+    level(axes, results[0].run.config.threshold, "threshold")
     outside(axes, label, [(f"{value:g}", {"color": colour}) for value, colour in colours.items()])
 
 

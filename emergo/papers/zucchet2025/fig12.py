@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 from matplotlib.figure import Figure as Plot
 
-from ..._style import GREY, WIDTH, panel, shades
+from ..._style import WIDTH, level, panel, shades
 from ...engine import Config, Run
 from ...measure import emergence
 from ...studies import Result, grid_runs, provenance_of
@@ -73,7 +73,7 @@ def draw(results: list[Result], settings: Settings) -> Plot:
     plot = Plot(figsize=(WIDTH, 2.4), layout="constrained")
     a, b, c = plot.subplots(1, 3)
     curves_by(a, results, "repeat", "$p$")
-    a.axhline(0.4, color=GREY, ls="--", lw=0.8)
+    level(a, 0.4, "threshold of Fig. 3 right", "--")
     panel(a, "a", "test loss, no repetition")
     colours = dict(zip(settings.repeats, shades(len(settings.repeats)), strict=True))
     for result in results:

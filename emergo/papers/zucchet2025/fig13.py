@@ -12,7 +12,7 @@ from ...measure import Law, Published, fit_law
 from ...models import Transformer
 from ...studies import provenance_of
 from .._figure import Check, Comparison, Figure, Outcome
-from .._transformers import SMALL, TINY, Grid, law_words, plateaus_by, run_table
+from .._transformers import SMALL, TINY, Grid, any_censored, law_words, plateaus_by, run_table
 from .._work import Work
 
 LAW = Published("Fig. 13", 1.03, {"dim": 1.27, "length": 0.70, "layers": 0.06, "heads": 0.16}, 0.995)
@@ -57,7 +57,8 @@ def draw(table: pd.DataFrame, law: Law, settings: Settings) -> Plot:
         for j, layers in enumerate(settings.layers):
             axes = grid[i][j]
             rows = table[(table["heads"] == heads) & (table["layers"] == layers)]
-            plateaus_by(axes, rows, law, "length", "$T$", legend=i == 0 and j == len(settings.layers) - 1)
+            keyed = i == 0 and j == len(settings.layers) - 1
+            plateaus_by(axes, rows, law, "length", "$T$", legend=keyed, censored=any_censored(table))
             axes.set_title(f"{layers} layer{'s' * (layers > 1)}, {heads} head{'s' * (heads > 1)}")
             if i < len(settings.heads) - 1:
                 axes.set_xlabel("")

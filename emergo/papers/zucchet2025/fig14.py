@@ -11,7 +11,7 @@ from ...measure import Law, Published, fit_law
 from ...studies import provenance_of
 from ...tasks import SingleLocation
 from .._figure import Check, Comparison, Figure, Outcome
-from .._transformers import PAPER, SMALL, TASK, TINY, Grid, distinct, plateaus_by, run_table, shallow, write_law
+from .._transformers import PAPER, SMALL, TASK, TINY, Grid, any_censored, distinct, plateaus_by, run_table, shallow, write_law
 from .._work import Work
 
 KINDS: dict[str, tuple[SingleLocation, Published]] = {
@@ -69,7 +69,8 @@ def draw(tables: dict[str, pd.DataFrame], laws: dict[str, Law]) -> Plot:
     plot = Plot(figsize=(WIDTH, 2.7), layout="constrained")
     panels = plot.subplots(1, 3, sharey=True)
     for axes, (kind, (_, published)) in zip(panels, KINDS.items(), strict=True):
-        plateaus_by(axes, tables[kind], laws[kind], "length", "$T$", legend=axes is panels[-1])
+        told = any_censored(*tables.values())
+        plateaus_by(axes, tables[kind], laws[kind], "length", "$T$", legend=axes is panels[-1], censored=told)
         write_law(axes, laws[kind], published, {"dim": "d", "length": "T"})
         axes.set_title(kind, y=1.13)
         if axes is not panels[0]:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure as Plot
 
-from ..._style import GREY, WIDTH, outside, panel, shades
+from ..._style import WIDTH, level, outside, panel, shades
 from ...engine import Run
 from ...studies import Result, provenance_of
 from ...tasks import Recall
@@ -108,7 +108,7 @@ def draw(result: Result) -> Plot:
     assert isinstance(task, Recall)
     colours = shades(model.layers)
     grid[0][0].plot(step[1:], result.curves["accuracy"][1:], color="black", lw=1.2)
-    grid[0][0].axhline(1 / task.pairs, color=GREY, ls=":", lw=0.8)
+    level(grid[0][0], 1 / task.pairs, "guess")
     grid[0][0].set(ylabel="test accuracy", ylim=(-0.03, 1.03))
     panel(grid[0][0], "a", f"{task.pairs} pairs, {task.vocabulary} tokens")
     grid[1][0].plot(step[1:], result.curves["loss"][1:], color="black", lw=1.2)
@@ -119,7 +119,7 @@ def draw(result: Result) -> Plot:
         for layer, colour in enumerate(colours):
             axes.plot(step[1:], result.curves[name][1:, layer], color=colour, lw=1)
         axes.set(ylabel=label, ylim=(-0.03, 1.03))
-        panel(axes, letter)
+        panel(axes, letter, name)
     for axes in grid[1]:
         axes.set_xlabel("step")
         axes.locator_params(axis="x", nbins=4)

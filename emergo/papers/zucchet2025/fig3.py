@@ -5,12 +5,12 @@ import dataclasses
 import pandas as pd
 from matplotlib.figure import Figure as Plot
 
-from ..._style import WIDTH, panel
+from ..._style import WIDTH, subtitle
 from ...engine import Run
 from ...measure import Law, Published, fit_law
 from ...studies import best_of, cell_means, grid_runs, provenance_of
 from .._figure import Check, Comparison, Figure, Outcome
-from .._transformers import SMALL, TINY, Grid, distinct, plateaus_by, run_table, write_law
+from .._transformers import SMALL, TINY, Grid, any_censored, distinct, plateaus_by, run_table, write_law
 from .._work import Work
 
 LAW = Published("Fig. 3 left and middle", 0.76, {"dim": 1.29, "length": 0.80, "burst": -0.80}, 0.995)
@@ -85,18 +85,18 @@ def make(settings: Settings, work: Work) -> Outcome:
 def draw(tables: dict[str, pd.DataFrame], tuned: pd.DataFrame, law: Law, settings: Settings) -> Plot:
     plot = Plot(figsize=(WIDTH, 2.7), layout="constrained")
     left, middle, right = plot.subplots(1, 3, sharey=True)
-    plateaus_by(left, tables["left"], law, "length", "$T$")
-    plateaus_by(middle, tables["middle"], law, "burst", "$B$")
-    plateaus_by(right, tuned, None, "repeat", "$p$", means=True)
+    plateaus_by(left, tables["left"], law, "length", "$T$", censored=False)
+    plateaus_by(middle, tables["middle"], law, "burst", "$B$", censored=False)
+    told = any_censored(tables["left"], tables["middle"], tuned)  # once for all three
+    plateaus_by(right, tuned, None, "repeat", "$p$", means=True, censored=told)
     write_law(left, law, LAW, {"dim": "d", "length": "T", "burst": "B"})
-    for axes, letter in ((left, "left"), (middle, "middle"), (right, "right")):
-        axes.set_xlabel("input dimension $d$")
-        axes.set_ylabel("plateau (steps)" if axes is left else "")
-        panel(axes, letter)
-        axes.title.set_position((0, 1.12))
-    left.set_title("left", y=1.13)
-    middle.set_title(f"middle  T = {settings.length}", y=1.13)
-    right.set_title(f"right  T = {settings.length}, loss 0.4", y=1.13)
+    subtitle(middle, f"$T$ = {settings.length}, lines: the law on the left")
+    subtitle(right, f"$T$ = {settings.length}, steps to a loss of 0.4,\nlines through the means")
+    left.set_title("left  no repetition", y=1.13)
+    middle.set_title("middle  in-context repetition", y=1.13)
+    right.set_title("right  cross-sample repetition", y=1.13)
+    for axes in (middle, right):
+        axes.set_ylabel("")
     return plot
 
 

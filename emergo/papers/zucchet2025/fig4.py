@@ -6,13 +6,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure as Plot
 
-from ..._style import GREY, WIDTH, outside, shades
+from ..._style import CENSORED, WIDTH, outside, shades, subtitle
 from ...engine import Run
 from ...measure import Law, Published, fit_law
 from ...studies import Result, provenance_of
 from ...tasks import Recall
 from .._figure import Check, Comparison, Figure, Outcome
 from .._recall import PAPER, SMALL, TINY, Training, colours_by, curves_by, emergence_table, recall_curves, strongest
+from .._transformers import any_censored
 from .._work import Work
 
 LAW = Published("Fig. 4 right", 0.55, {"vocabulary": 0.79, "pairs": 2.25}, 0.982)
@@ -187,7 +188,8 @@ def draw(shown: list[Result], table: pd.DataFrame, law: Law, settings: Settings)
     left, middle, right = plot.subplots(1, 3)
     curves_by(left, shown, "pairs", "loss", "pairs", legend=False)
     left.set(ylabel="test loss", ylim=(0, None))
-    left.set_title(f"left  {settings.vocabulary} tokens", y=1.16)
+    left.set_title("left  test loss", y=1.16)
+    subtitle(left, f"{settings.vocabulary} tokens")
     curves_by(middle, shown, "pairs", "accuracy", "pairs")
     colours = colours_by(shown, "pairs")
     for result in shown:
@@ -196,7 +198,8 @@ def draw(shown: list[Result], table: pd.DataFrame, law: Law, settings: Settings)
         line = {"color": colours[result.run.config.task.pairs], "lw": 0.9, "ls": ":"}
         middle.plot(result.curves["step"][1:], strongest(result, "selecting")[1:], **line)
     middle.set(ylabel="test accuracy; dotted: attention\nof the query to its value", ylim=(-0.03, 1.03))
-    middle.set_title("middle", y=1.16)
+    middle.set_title("middle  accuracy and attention", y=1.16)
+    subtitle(middle, f"{settings.vocabulary} tokens")
     sizes, published = sorted(table["vocabulary"].unique()), settings.training.model == PAPER
     most = settings.fitted(table)["pairs"].max()
     for size, colour in zip(sizes, shades(len(sizes)), strict=True):
@@ -221,11 +224,15 @@ def draw(shown: list[Result], table: pd.DataFrame, law: Law, settings: Settings)
         f"ours: {law.C:.2g} $N_{{tok}}^{{{e['vocabulary']:.2f}}} N_{{pairs}}^{{{e['pairs']:.2f}}}$, $R^2$ = {law.r2:.3f}\n"
         "published: 0.55 $N_{tok}^{0.79} N_{pairs}^{2.25}$, $R^2$ = 0.982"
     )
-    right.text(0.0, 1.01, said, transform=right.transAxes, va="bottom", fontsize=6.5, color=GREY)
-    right.set_title("right", y=1.16)
+    subtitle(right, said)
+    right.set_title("right  emergence", y=1.16)
     entries = [(f"{s:g}", {"color": c, "marker": "o"}) for s, c in zip(sizes, shades(len(sizes)), strict=True)]
     if published:
-        entries += [("5%", {"marker": "o", "mfc": "none", "ls": ""}), ("published", {"ls": "--"})]
+        criteria = (("corrected", {"mec": "white", "mew": 0.4}), ("5%", {"mfc": "none", "mew": 0.8}))
+        entries += [(name, {"marker": "o", "ls": "", "ms": 4} | look) for name, look in criteria]
+        entries += [("published", {"ls": "--", "lw": 0.9})]
+    if any_censored(table):
+        entries += [CENSORED]
     outside(right, "tokens", entries)
     return plot
 

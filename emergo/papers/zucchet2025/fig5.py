@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure as Plot
 
-from ..._style import GREY, WIDTH
+from ..._style import WIDTH, level
 from ...engine import Run
 from ...studies import Result, provenance_of
 from ...tasks import Recall
@@ -145,7 +145,7 @@ def draw(parts: dict[str, list[Result]], curve: str) -> Plot:
         curves_by(axes, _with_training(results), BY[part], curve, titles[part][1])
         task = results[0].run.config.task
         assert isinstance(task, Recall)
-        axes.axhline(1 / task.pairs, color=GREY, ls=":", lw=0.8)
+        level(axes, 1 / task.pairs, "guess")
         axes.set(xlim=(max(longest / 600, task.cadence), longest * 1.2))  # nothing happens before
         axes.set(ylim=(-0.03, 1.03), ylabel="accuracy, test" if curve == "accuracy" else "accuracy, training distribution")
         axes.set_title(titles[part][0])

@@ -8,10 +8,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure as Plot
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogLocator
 
 from ... import theory
-from ..._style import WIDTH, panel
+from ..._style import BLACK, WIDTH, panel
 from .._figure import Check, Figure, Outcome, Progress
 from .._plateaus import curve_table
 
@@ -67,10 +68,14 @@ def draw(w: np.ndarray, logit: np.ndarray, surface: np.ndarray, path: theory.Tra
     levels = np.geomspace(1e-4, surface.max(), 25)
     filled = axes.contourf(w, logit, np.maximum(surface, 1e-4), levels=levels, norm=LogNorm(), cmap="viridis")
     axes.contour(w, logit, surface, levels=levels[::3], colors="black", linewidths=0.25, alpha=0.5)
-    axes.plot(path.alignment, path.logit, color="white", lw=1.8)
-    axes.plot(0, 0, "x", color="white", ms=7, mew=2)
-    axes.axvline(np.sqrt(settings.dim), color="white", ls=":", lw=1)
-    axes.text(np.sqrt(settings.dim) - 0.15, logit[0] + 0.3, r"$w = \sqrt{d}$", color="white", fontsize=7, ha="right")
+    edge = [withStroke(linewidth=2.8, foreground=BLACK)]  # the landscape is pale where the path begins
+    axes.plot(path.alignment, path.logit, color="white", lw=1.8, path_effects=edge)
+    for at, marker, word, colour in ((0, "o", "start", BLACK), (-1, "s", "end", "white")):
+        place = float(path.alignment[at]), float(path.logit[at])
+        axes.plot(*place, marker, color="white", mec=BLACK, mew=0.8, ms=5.5, zorder=4)
+        axes.annotate(word, place, (6, -2.5), textcoords="offset points", va="top" if at == 0 else "bottom", color=colour)
+    axes.axvline(np.sqrt(settings.dim), color=BLACK, ls=":", lw=1)
+    axes.text(np.sqrt(settings.dim) - 0.15, logit[0] + 0.3, r"$w = \sqrt{d}$", color=BLACK, fontsize=7.5, ha="right")
     axes.set(xlabel="weight $w$", ylabel=r"attention logit $\Delta a$", xlim=(w[0], w[-1]), ylim=(logit[0], logit[-1]))
     axes.grid(visible=False)
     bar = plot.colorbar(filled, ax=axes, label="loss", ticks=LogLocator())

@@ -5,6 +5,8 @@ import dataclasses
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure as Plot
+from matplotlib.legend_handler import HandlerTuple
+from matplotlib.lines import Line2D
 
 from ... import theory
 from ..._style import BLACK, BLUE, GREY, ORANGE, RED, WIDTH, panel
@@ -92,23 +94,21 @@ def draw(runs: pd.DataFrame, path: theory.Trajectory, settings: Settings) -> Plo
         ("alignment", "alignment", "projection $w$ of $W$ on $W^*$", BLUE, "c"),
     )
     for axes, (name, flow, label, colour, letter) in zip(panels, columns, strict=True):
-        for seed, rows in runs.groupby("seed"):
-            axes.plot(
-                rows["step"],
-                rows[name],
-                color=colour,
-                lw=0.9,
-                alpha=0.8,
-                label="SGD, a line a seed" if seed == 0 else None,
-            )
-        axes.plot(path.time / settings.learning_rate, getattr(path, flow), color=BLACK, ls="--", lw=1.4, label="reduced flow")
+        for _, rows in runs.groupby("seed"):
+            axes.plot(rows["step"], rows[name], color=colour, lw=0.9, alpha=0.8)
+        axes.plot(path.time / settings.learning_rate, getattr(path, flow), color=BLACK, ls="--", lw=1.4)
         axes.set(xlabel="step", ylabel=label)
         panel(axes, letter)
-    panels[2].legend(loc="lower right", bbox_to_anchor=(1.0, 0.1))
     panels[2].axhline(np.sqrt(settings.dim), color=GREY, ls=":", lw=1)
     panels[2].text(0, np.sqrt(settings.dim), r"$\sqrt{d}$", fontsize=7, color=GREY, va="bottom")
     words = f"T = {settings.length}, d = {settings.dim}, batch {settings.batch}, learning rate {settings.learning_rate:g}"
     plot.suptitle(words, fontsize=8, x=0.01, ha="left", color=GREY)
+    seeds, dashed = tuple(Line2D([], [], color=column[3]) for column in columns), Line2D([], [], color=BLACK, ls="--", lw=1.4)
+    side_by_side = {tuple: HandlerTuple(ndivide=None, pad=0)}
+    lines = {"SGD, a line a seed": seeds, "reduced flow": dashed}
+    plot.legend(
+        lines.values(), lines, loc="upper right", ncols=2, handlelength=2.4, borderaxespad=0.1, handler_map=side_by_side
+    )
     return plot
 
 

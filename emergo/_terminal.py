@@ -36,13 +36,14 @@ def fail(status: int, message: str) -> NoReturn:
 
 
 def short(value: Any) -> str:
-    """A value in a few characters."""
+    """A value in a few characters; a list of three within another is a number and its interval."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value]
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):
-        return ", ".join(short(v) for v in value) or "none"
+        inner = [f"{short(v[0])} [{short(v[1:])}]" if isinstance(v, list) and len(v) == 3 else short(v) for v in value]
+        return ", ".join(inner) or "none"
     if isinstance(value, dict):
         return ", ".join(f"{name}: {short(v)}" for name, v in value.items()) or "none"
     return str(value)

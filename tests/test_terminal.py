@@ -10,7 +10,13 @@ from emergo import _terminal
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [([], "none"), ([1.0, 2.5], "1, 2.5"), ({"600": 1.23456789, "900": None}, "600: 1.23457, 900: -"), (True, "yes")],
+    [
+        ([], "none"),
+        ([1.0, 2.5], "1, 2.5"),
+        ([[3.0, 2.5, 4.0], [9.0, None, 10.0]], "3 [2.5, 4], 9 [-, 10]"),
+        ({"600": 1.23456789, "900": None}, "600: 1.23457, 900: -"),
+        (True, "yes"),
+    ],
 )
 def test_values_are_short(value, words):
     assert _terminal.short(value) == words

@@ -101,7 +101,7 @@ class Train:
         cells = cell_rows(results)
         if self.json:
             return print_json({"runs": [result_row(result) for result in results], "cells": cells, "out": str(self.out)})
-        console().print(cell_table(cells))
+        console(wide=True).print(cell_table(cells))
         there = f" ({before} were there)" if before else ""
         print(f"{len(runs)} runs{there}, {duration(time.monotonic() - begun)}; kept in {self.out}")
 

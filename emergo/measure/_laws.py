@@ -173,8 +173,10 @@ def fit_law(
         raise InputError(f"'{sorted(twice)[0]}' appears in more than one term; a column can have one exponent only")
     if not terms:
         raise InputError("there is no exponent to fit; give at least one term")
-    if resamples < 100:
-        raise InputError(f"resamples must be at least 100 for a 95% interval, got {resamples}")
+    if y in names or y in fixed:
+        raise InputError(f"'{y}' is what the law explains; leave it out of the terms")
+    if not 100 <= resamples <= 100_000:
+        raise InputError(f"resamples must be at least 100 for a 95% interval, and at most 100,000, got {resamples}")
     if table.empty:
         raise InputError(f"{what} is empty: there is nothing to fit")
 

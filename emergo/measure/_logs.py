@@ -17,7 +17,7 @@ from ._emergence import Direction, emergence
 Missing = Literal["auto", "skip", "failed"]
 
 _OURS = ("run", "plateau", "plateau_low", "plateau_high", "censored", "state", "evaluations")
-_CSV: dict[str, Any] = {"index_col": False, "low_memory": False}
+_CSV: dict[str, Any] = {"index_col": False, "low_memory": False, "skipinitialspace": True}
 
 
 def read_table(path: Path | str) -> pd.DataFrame:
@@ -76,7 +76,9 @@ def _numbers(table: pd.DataFrame, name: str, path: Path) -> tuple[np.ndarray, np
     try:
         return np.asarray(raw.astype(np.float64)), np.asarray(written)
     except (TypeError, ValueError):
-        raise InputError(f"{path}: column '{name}' is not numeric") from None
+        bad = raw[pd.to_numeric(raw, errors="coerce").isna() & (raw.astype(str).str.lower() != "nan")]
+        example = f", e.g. '{bad.iloc[0]}'" if len(bad) else ""
+        raise InputError(f"{path}: column '{name}' is not numeric{example}") from None
 
 
 def _steady(table: pd.DataFrame, groups: dict[str, np.ndarray], names: Sequence[str]) -> list[str]:

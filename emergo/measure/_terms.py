@@ -56,6 +56,8 @@ def column(table: pd.DataFrame, name: str) -> np.ndarray:
     """
     if name == "repeat_factor" and name not in table and {"repeat", "dim"} <= set(table.columns):
         return repeat_factor(column(table, "repeat"), column(table, "dim"))
+    if name == "repeat_factor" and name not in table:
+        raise InputError("repeat_factor is computed from the columns repeat and dim; the table lacks one of them")
     if name not in table:
         raise unknown("column", name, map(str, table.columns))
     try:

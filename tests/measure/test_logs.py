@@ -107,7 +107,7 @@ def test_of_repeated_steps_the_last_counts(tmp_path):
         ("head.csv", "step,loss\n", "has no rows"),
         ("columns.csv", "step,los\n0,1\n", "unknown column 'loss'; did you mean los"),
         ("extra.csv", "step,loss\n0,1,5\n1,0,5\n", "more cells than the header"),
-        ("words.csv", "step,loss\n0,low\n", "column 'loss' is not numeric"),
+        ("words.csv", "step,loss\n0,1\n1,low\n", "column 'loss' is not numeric, e.g. 'low'"),
         ("seeds.csv", "step,seed,loss\n0,0,1\n0,1,1\n1,0,0\n1,1,0\n", "steps repeat with another 'seed'.*--run seed"),
         ("blank.csv", "step,loss\n0,\n1,\n", "has no value of 'loss'"),
         ("steps.csv", "step,loss\n,1\n1,0\n", "without a 'step'"),
@@ -130,6 +130,11 @@ def test_exported_curves_are_told_apart_by_identity(tmp_path):
     table = measure_logs([tmp_path / "curves.parquet"], "loss", 0.5)
     assert table["run"].tolist() == [f"{i:016x}" for i in range(3)]
     assert table["plateau"].tolist() == [2.5, 3.5, 4.5]
+
+
+def test_blanks_after_commas_are_no_part_of_names(tmp_path):
+    (tmp_path / "log.csv").write_text("step, loss\n0, 1\n1, 0\n")
+    assert measure_logs([tmp_path / "log.csv"], "loss", 0.5)["plateau"].tolist() == [0.5]
 
 
 def test_no_files():

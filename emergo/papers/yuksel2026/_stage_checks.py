@@ -66,8 +66,8 @@ def ladder(seen: Seen, printed: Printed = NOTHING) -> list[Check]:
     ]
 
 
-def _spread(boundaries: list[Boundary]) -> list[float]:
-    return [float(x) for b in boundaries for x in (b.step, b.low, b.high)]
+def _spread(boundaries: list[Boundary]) -> list[list[float]]:
+    return [[float(x) for x in (b.step, b.low, b.high)] for b in boundaries]
 
 
 def levels(seen: Seen, printed: Printed) -> list[Check]:

@@ -88,7 +88,7 @@ def checks_of(seen: Seen, levels: np.ndarray, settings: Settings) -> list[Check]
     owners = [sorted(end.argmax(0).tolist()) == list(range(count)) for end in seen.mass[:-1, -1]]
     same = bool((seen.path.attention[-1] == seen.path.attention[-1][:, :1]).all())
     stuck = float(seen.path.loss[-1, -1])
-    apart = [float(x) for x in np.ravel([(b.step, b.low, b.high) for b in seen.boundaries])]
+    apart = [[float(x) for x in (b.step, b.low, b.high)] for b in seen.boundaries]
     formula = incremental.first_stage(settings.groups, settings.length, settings.heads, seen.flow)
     half = incremental.stage_times(seen.path, levels)
     return [

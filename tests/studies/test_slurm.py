@@ -135,7 +135,7 @@ def step(claim):
 def test_two_copies_after_a_node_is_lost(cluster, tmp_path):
     """The node's slurmd dies; its task lives on while Slurm starts a second copy on the other node."""
     study = _long()
-    longer = dataclasses.replace(study, base=dataclasses.replace(study.base, steps=60_000))
+    longer = dataclasses.replace(study, base=dataclasses.replace(study.base, steps=150_000))
     folder, sent = submit(longer, tmp_path)
     first = wait_for(lambda: training(folder), "training")
     node = job_field(cluster, sent.job, "NodeList")
@@ -151,7 +151,7 @@ def test_two_copies_after_a_node_is_lost(cluster, tmp_path):
         cluster.start_node(node)
     table = study_table(folder)
     assert sorted(table["identity"]) == sorted(run.identity for run in longer.runs)
-    assert set(table["steps"]) == {60_000}
+    assert set(table["steps"]) == {150_000}
     wait_for(lambda: not _alive(first["pid"]), "the first copy has given up")
 
 

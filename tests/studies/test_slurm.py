@@ -72,7 +72,7 @@ def wait_until_finished(folder, sent):
         assert "Traceback" not in text, text
         return study_status(folder).complete
 
-    wait_for(finished, "the study is complete")
+    wait_for(finished, "the study is complete", 300)
 
 
 def training(folder):

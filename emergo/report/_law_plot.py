@@ -51,6 +51,8 @@ def law_plot(law: Law, table: pd.DataFrame) -> Plot:
     scatter(last, fitted, y)
     span = np.array([min(fitted.min(), y.min()), max(fitted.max(), y.max())])
     last.plot(span, span, color=GREY, lw=1.2)
+    if span[1] > 10 * span[0]:
+        last.xaxis.set_major_locator(LogLocator(subs=(1,)))  # more would run into each other
     last.set(xlabel=f"{law.y} by the law", ylabel=f"{law.y} measured")
     panel(last, "", f"runs against the law:\nR² = {law.r2:.4f}")
     if censored.any():

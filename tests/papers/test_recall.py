@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import ttest_ind
 
 from emergo.engine import History, Run, State
 from emergo.papers import _recall as recall
@@ -162,6 +163,20 @@ def test_where_heads_are_and_when_attention_is_half_way():
     }
 
 
+def test_the_interval_of_a_gain_is_that_of_a_t_test_where_two_cells_are_all():
+    rng = np.random.default_rng(0)
+    logs = {1.0: rng.normal(3, 0.1, 4), 2.0: rng.normal(2, 0.1, 4)}
+    rows = [{"part": "in_context", "amount": a, "test": math.exp(x)} for a, xs in logs.items() for x in xs]
+    table = pd.DataFrame(rows).assign(test_censored=False)
+    gain, theirs = fig5.speed_up(table, "in_context", "test"), ttest_ind(logs[1.0], logs[2.0]).confidence_interval()
+    assert gain is not None
+    assert math.log(gain.high / gain.low) == pytest.approx(theirs.high - theirs.low, rel=1e-10)
+    assert gain.low < math.exp(np.mean(logs[1.0]) - np.mean(logs[2.0])) < gain.high
+    late = fig5.speed_up(table.assign(test_censored=table["amount"] == 2), "in_context", "test")
+    assert late is not None
+    assert math.isnan(late.high), "a bound has no interval"
+
+
 def test_a_gain_needs_runs_without_repetition_and_grokking_runs_that_get_there():
     settings = dataclasses.replace(fig5.FIGURE.presets["laptop"], seeds=1)
 
@@ -173,7 +188,10 @@ def test_a_gain_needs_runs_without_repetition_and_grokking_runs_that_get_there()
     runs = settings.parts()["in_context"]  # the hardest first, all of one size: bursts 1, 2, 3
     parts = {"in_context": [result(run, at, at / 3) for run, at in zip(runs, (1200, 400, 1500), strict=True)]}
     table = fig5.times(parts)
-    assert fig5.speed_up(table, "in_context", "test") == (pytest.approx(3, rel=0.1), 2.0)
+    gain = fig5.speed_up(table, "in_context", "test")
+    assert gain is not None
+    assert (gain.times, gain.amount) == (pytest.approx(3, rel=0.1), 2.0)
+    assert math.isnan(gain.low), "one seed"
     assert fig5.speed_up(table[table["amount"] > 1], "in_context", "test") is None
     assert fig5.speed_up(table, "across_samples", "test") is None
     assert [check.holds for check in fig5.overfitting(table, 3.0)] == [True, True]

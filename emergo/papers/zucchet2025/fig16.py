@@ -15,9 +15,8 @@ def make(settings: Settings, work: Work) -> Outcome:
         found = speed_up(table, part, "train")
         if found is None:
             continue
-        gain, amount = found
-        name = f"largest gain by {BY[part]} (at {amount:g}) of the steps to a training accuracy of {LEVEL:.0%}"
-        checks.append(Check(name, gain, "above 1", bool(gain > 1)))
+        name = f"largest gain by {BY[part]} (at {found.amount:g}) of the steps to a training accuracy of {LEVEL:.0%}"
+        checks.append(Check(name, found.interval, "above 1", bool(found.times > 1)))
         for kind, level in (("train", LEVEL), ("learned", LEARNED)):
             means = table[table["part"] == part].groupby("amount")[kind].mean()
             slowest = float((means.iloc[1:].to_numpy() / means.iloc[:-1].to_numpy()).max())

@@ -74,13 +74,13 @@ def make(settings: Settings, work: Work) -> Outcome:
         Check(
             "layer that selects, by seed",
             [int(layer) for layer in table["selecting_layer"]],
-            "the last",
+            f"{last}: the last",
             bool((table["selecting_layer"] == last).all()),
         ),
         Check(
             "layer that copies, by seed",
             [int(layer) for layer in table["copying_layer"]],
-            "the one before",
+            f"{last - 1}: the one before",
             bool((table["copying_layer"] == last - 1).all()),
         ),
         Check(

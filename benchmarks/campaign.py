@@ -25,7 +25,6 @@ from emergo.engine import Progress, Run
 from emergo.papers.own import precision, reading
 from emergo.papers.zucchet2025 import fig3, fig4, fig5, fig11, fig12, fig13, fig14, fig15, fig17
 from emergo.studies import Records, Result, Store, read_records, record_tables, run_all, write_records
-from emergo.tasks import Recall
 
 Ask = Callable[[list[Run]], list[Result]]
 Stages = dict[str, Callable[[Ask], list[Run]]]
@@ -57,49 +56,31 @@ def regression() -> Stages:
 
 def recall() -> Stages:
     """A stack of few runs takes as long as one of ten: what can share a program is trained together, so that seeds of Fig. 4 go
-    at the first learning rate, and the largest vocabulary at others, before it is known that they are wanted. What cannot has a
-    stage of its own, for processes that share the GPU. With more pairs than rates are tried with, a rate follows from records:
-    those stages come last, once the others are merged."""
+    at the first learning rate before it is known that they are wanted. What cannot has a stage of its own, for processes that
+    share the GPU. With more pairs than rates are tried with, a rate follows from records: that stage comes last, once others
+    are merged."""
     four, five = fig4.FIGURE.presets["paper"], fig5.FIGURE.presets["paper"].parts()
     readings = reading.FIGURE.presets["paper"].parts()
     most_tried = four.tried or max(four.pairs)
 
-    def first(pairs: int) -> list[Run]:
-        return [run for run in paper(fig4) if run.config.task.pairs == pairs]
-
     def seeds(pairs: int) -> list[Run]:
         return [run for task in four.tasks() if task.pairs == pairs for run in four.runs(task, four.rates[0])]
 
-    def largest(pairs: int) -> Recall:
-        return max((task for task in four.tasks() if task.pairs == pairs), key=lambda task: task.vocabulary)
-
-    def likely(results: Ask, pairs: int) -> list[Run]:
-        small = results([run for run in first(pairs) if run.config.task != largest(pairs)])
-        later = four.runs(largest(pairs), four.rates[1]) + four.runs(largest(pairs), four.rates[2])[:1]
-        return seeds(pairs) + later + fig4.next_rates(four, small)
-
     def whole(results: Ask, pairs: int) -> list[Run]:
-        tried = results(first(min(pairs, most_tried)))
+        tried = results([run for run in paper(fig4) if run.config.task.pairs == min(pairs, most_tried)])
         while following := fig4.next_rates(four, tried):
             tried += results(following)
-        return [run for run in fig4.shown_runs(four, tried) if run.config.task.pairs == pairs]
+        shown = [run for by in fig4.CRITERIA for run in fig4.shown_runs(four, tried, by)]
+        return [run for run in shown if run.config.task.pairs == pairs]
 
     alone = ("norm before", "norm after", "no mask")
-    tried = [pairs for pairs in four.pairs if pairs <= most_tried]
     return {
         "reading: starts": lambda _: [run for name, runs in readings.items() if name not in alone for run in runs],
         **{f"reading: {name}": lambda _, name=name: readings[name] for name in alone},
-        **{f"fig4, {pairs} pairs": lambda results, pairs=pairs: likely(results, pairs) for pairs in tried},
-        **{f"fig4, {pairs} pairs, the rest": lambda results, pairs=pairs: whole(results, pairs) for pairs in tried},
+        **{f"fig4, {pairs} pairs": lambda _, pairs=pairs: seeds(pairs) for pairs in four.pairs},
         "fig5 in context": lambda _: [run for run in five["in_context"] if run.config.task.burst > 1],
         "fig5 across samples, fig17": lambda _: [*paper(fig17), *five["across_samples"]],
-        "fig4, 32 pairs": lambda _: seeds(32) + four.runs(largest(32), four.rates[1]),
-        "fig4, 64 pairs": lambda _: seeds(64),
-        **{
-            f"fig4, {pairs} after {most_tried}": lambda results, pairs=pairs: whole(results, pairs)
-            for pairs in four.pairs
-            if pairs > most_tried
-        },
+        **{f"fig4, {pairs} pairs, the rest": lambda results, pairs=pairs: whole(results, pairs) for pairs in four.pairs},
     }
 
 

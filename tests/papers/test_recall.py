@@ -22,10 +22,11 @@ from emergo.tasks import Recall
 PAPER = fig4.FIGURE.presets["paper"]
 
 
-def emerging(run: Run, at: float) -> Result:
-    """A run whose accuracy jumps at a step, seen every 500 steps as far as the run goes."""
+def emerging(run: Run, at: float, guessing: float = math.inf) -> Result:
+    """A run whose accuracy jumps at a step, and may first jump to guessing, seen every 500 steps as far as the run goes."""
     step = np.arange(0, run.config.steps + 1, 500)
-    curves = {"step": step, "accuracy": (step >= at).astype(np.float32), "loss": (step < at).astype(np.float32)}
+    accuracy = np.where(step >= at, 1.0, (step >= guessing) / pairs_of(run)).astype(np.float32)
+    curves = {"step": step, "accuracy": accuracy, "loss": 1 - accuracy}
     return Result.of(History(run, "reached" if at <= step[-1] else "exhausted", None, curves, "cpu"))
 
 
@@ -40,11 +41,11 @@ def rate_of(run: Run) -> float:
 
 def test_the_next_rate_runs_for_about_as_long_as_the_first_took():
     first = [emerging(run, 30_000 if pairs_of(run) == 16 else 1e9) for run in fig4.runs(PAPER)]
-    assert {(pairs_of(r.run), r.run.config.steps) for r in first} == {(8, 200_000), (16, 200_000)}
+    assert {(pairs_of(r.run), r.run.config.steps) for r in first} == {(8, 200_000), (16, 200_000), (32, 300_000)}
     others = fig4.next_rates(PAPER, first)
     assert {rate_of(run) for run in others} == {3e-5}
-    assert {(pairs_of(run), run.config.steps) for run in others} == {(8, 200_000), (16, 50_000)}
-    assert len(others) == len(first) == 8
+    assert {(pairs_of(run), run.config.steps) for run in others} == {(8, 200_000), (16, 50_000), (32, 300_000)}
+    assert len(others) == len(first) == 12
 
 
 def test_rates_are_tried_until_one_is_no_better():
@@ -54,9 +55,9 @@ def test_rates_are_tried_until_one_is_no_better():
     assert {(pairs_of(run), rate_of(run), run.config.steps) for run in third} == {(16, 1e-5, 12_500)}
     tried = first + second + [emerging(run, 12_000) for run in third]
     assert fig4.next_rates(PAPER, tried) == []
-    assert {task.pairs: rate for task, rate in fig4.chosen_rates(tried).items()} == {8: 1e-4, 16: 3e-5}
+    assert {task.pairs: rate for task, rate in fig4.chosen_rates(tried).items()} == {8: 1e-4, 16: 3e-5, 32: 1e-4}
     shown = fig4.shown_runs(PAPER, tried)
-    assert {pairs_of(run): rate_of(run) for run in shown} == {8: 1e-4, 16: 3e-5, 32: 3e-5, 64: 3e-5}
+    assert {pairs_of(run): rate_of(run) for run in shown} == {8: 1e-4, 16: 3e-5, 32: 1e-4, 64: 1e-4}
     assert {pairs_of(run): run.config.steps for run in shown} == {8: 200_000, 16: 200_000, 32: 300_000, 64: 20_000}
     assert {run.seed for run in shown if pairs_of(run) == 16} == {0, 1, 2}, "the first was cut short at this rate"
     assert {run.seed for run in shown if pairs_of(run) == 64} == {0}
@@ -86,11 +87,24 @@ def test_a_figure_is_whole_only_with_the_runs_that_follow_from_others():
         return len(fig4.FIGURE.wanted("paper", work)), seconds_needed(fig4.FIGURE, "paper", work)
 
     nothing, some = needed(first[:3]), needed(first)
-    assert nothing[0] == len(first) == 8
-    assert some[0] == 8 + 8, "the next rate of 8 and 16 pairs"
-    assert 0 < some[1] < nothing[1] == pytest.approx(5 / 8 * fig4.FIGURE.seconds["paper"])
+    assert nothing[0] == len(first) == 12
+    assert some[0] == 12 + 12, "the next rate of 8, 16 and 32 pairs"
+    assert 0 < some[1] < nothing[1] == pytest.approx(9 / 12 * fig4.FIGURE.seconds["paper"])
     others = [emerging(run, 1e9) for run in fig4.next_rates(PAPER, first)]
-    assert needed(first + others)[0] == 8 + 8 + 2 * 8 + 13, "and the other two seeds, 32 and 64 pairs"
+    assert needed(first + others)[0] == 12 + 12 + 2 * 11 + 3, "and the other two seeds, of all but one cell, and 64 pairs"
+
+
+def test_a_criterion_has_rates_of_its_own():
+    """The first rate is the first to guess, which passes 5% with fewer than 20 pairs, and the second the first to recall."""
+    first = [emerging(run, 60_000, guessing=10_000) for run in fig4.runs(PAPER)]
+    second = [emerging(run, 40_000, guessing=20_000) for run in fig4.next_rates(PAPER, first)]
+    tried = first + second
+    assert set(fig4.chosen_rates(tried).values()) == {3e-5}
+    assert {task.pairs: rate for task, rate in fig4.chosen_rates(tried, "plain").items()} == {8: 1e-4, 16: 1e-4, 32: 3e-5}
+    tried += [emerging(run, 1e9) for run in fig4.next_rates(PAPER, tried)]
+    work = Work(records=Records(*record_tables(tried, [r.run.identity for r in tried])))
+    wanted = {run.identity for run in fig4.FIGURE.wanted("paper", work)}
+    assert all(run.identity in wanted for by in fig4.CRITERIA for run in fig4.shown_runs(PAPER, tried, by))
 
 
 def test_emergence_is_later_with_more_pairs_where_that_can_be_told():
@@ -144,7 +158,8 @@ def test_the_campaign_trains_all_that_the_figures_show():
             tried += results(following)
         stages = campaign["recall"]().values()
         trained = {run.identity for runs in stages for run in runs(results)}
-        figures = [fig4.shown_runs(PAPER, tried), *(f.runs(f.FIGURE.presets["paper"]) for f in (fig5, fig16, fig17, reading))]
+        figures = [fig4.shown_runs(PAPER, tried, by) for by in fig4.CRITERIA]
+        figures += [f.runs(f.FIGURE.presets["paper"]) for f in (fig5, fig16, fig17, reading)]
         assert {run.identity for runs in figures for run in runs} <= trained
 
 

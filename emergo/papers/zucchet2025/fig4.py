@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
 
 from ..._style import CENSORED, WIDTH, outside, shades, subtitle
@@ -17,6 +18,9 @@ from .._transformers import any_censored
 from .._work import Work
 
 LAW = Published("Fig. 4 right", 0.55, {"vocabulary": 0.79, "pairs": 2.25}, 0.982)
+CRITERIA = {"plateau": "censored", "plain": "plain_censored"}
+"""Columns of times, chance-corrected and the paper's 5%, and whether they are censored. Each has learning rates of its own:
+with few pairs, the one that is first to guess a value of the context need not be the first to recall."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Settings:
     vocabulary: int = 256
     """Of the learning curves."""
     caps: tuple[tuple[int, int], ...] = ()
-    """Numbers of pairs that are followed for so many steps instead of the training's; with fewer, they are in no fit."""
+    """Numbers of pairs that are followed for so many steps instead of the training's."""
     single: tuple[tuple[int, int], ...] = ()
     """Pairs and tokens of the cells that are trained with the first seed alone."""
 
@@ -46,10 +50,6 @@ class Settings:
         steps = dict(self.caps).get(task.pairs, self.training.steps)
         seeds = 1 if (task.pairs, task.vocabulary) in self.single else self.seeds
         return dataclasses.replace(self.training, steps=steps).runs([task], [rate], range(seeds))
-
-    def fitted(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The rows that are in a fit."""
-        return table[~table["pairs"].isin([pairs for pairs, steps in self.caps if steps < self.training.steps])]
 
 
 def runs(settings: Settings) -> list[Run]:
@@ -75,21 +75,21 @@ def next_rates(settings: Settings, tried: list[Result]) -> list[Run]:
     return found
 
 
-def chosen_rates(tried: list[Result]) -> dict[Recall, float]:
-    """The learning rate with the shortest plateau of each task; one that emerged goes before one that did not."""
+def chosen_rates(tried: list[Result], by: str = "plateau") -> dict[Recall, float]:
+    """The learning rate that is the first to meet a criterion, for each task; one that does goes before one that does not."""
     table = emergence_table(tried)
     # Of several that did not emerge, whenever they ended, the largest rate.
-    table["emerged"] = table["plateau"].where(table["state"] == "reached", np.inf)
+    table["emerged"] = table[by].mask(table[CRITERIA[by]]).fillna(np.inf)
     ordered = table.sort_values(["emerged", "learning_rate"], ascending=[True, False])
     best = ordered.groupby(["pairs", "vocabulary"])["learning_rate"].first().to_dict()
     tasks = dict.fromkeys(r.run.config.task for r in tried)
     return {task: float(best[task.pairs, task.vocabulary]) for task in tasks if isinstance(task, Recall)}
 
 
-def shown_runs(settings: Settings, tried: list[Result]) -> list[Run]:
+def shown_runs(settings: Settings, tried: list[Result], by: str = "plateau") -> list[Run]:
     """All seeds of all cells, at the learning rates that the first seed chooses from those tried so far; cells of which none
     was tried are left out."""
-    best = chosen_rates(tried)
+    best = chosen_rates(tried, by)
     found = []
     for task in settings.tasks():
         like = dataclasses.replace(task, pairs=min(task.pairs, settings.tried or task.pairs))
@@ -108,7 +108,8 @@ def then(settings: Settings, work: Work) -> list[Run]:
             return others
         tried += work.results(following, curves=True)
     known = {result.run.identity for result in tried}
-    return others + [run for run in shown_runs(settings, tried) if run.identity not in known]
+    shown = {run.identity: run for by in CRITERIA for run in shown_runs(settings, tried, by)}
+    return others + [run for identity, run in shown.items() if identity not in known]
 
 
 def later_with_more(table: pd.DataFrame) -> list[float]:
@@ -142,11 +143,10 @@ def make(settings: Settings, work: Work) -> Outcome:
     tried = work.results(runs(settings), curves=True)
     while following := _those_there(work, next_rates(settings, tried)):
         tried += following
-    results = _those_there(work, shown_runs(settings, tried))
-    table = emergence_table(results)
-    fitted = settings.fitted(table)
-    law = fit_law(fitted, x=["vocabulary", "pairs"])
-    means = fitted.groupby(["vocabulary", "pairs"])["plateau"].mean().unstack()
+    by = {name: _those_there(work, shown_runs(settings, tried, name)) for name in CRITERIA}
+    results, table, plain = by["plateau"], emergence_table(by["plateau"]), emergence_table(by["plain"])
+    law = fit_law(table, x=["vocabulary", "pairs"])
+    means = table.groupby(["vocabulary", "pairs"])["plateau"].mean().unstack()
     ratios, seen = later_with_more(table), table[table["state"] == "reached"]
     more = float((means.iloc[-1] / means.iloc[0]).mean())
     checks = [
@@ -166,15 +166,15 @@ def make(settings: Settings, work: Work) -> Outcome:
         ),
     ]
     if settings.training.model == PAPER:
-        checks.append(over_the_law(table))
+        checks.append(over_the_law(plain))
     at = [r for r in results if r.run.config.task.inputs == settings.vocabulary]
     return Outcome(
-        tables={"runs": table, "rates": emergence_table(tried), "curves": recall_curves(at)},
-        plot=draw(at, table, law, settings),
-        laws=[Comparison.of("chance-corrected 5%", law, fitted, LAW)],
+        tables={"runs": table, "plain": plain, "rates": emergence_table(tried), "curves": recall_curves(at)},
+        plot=draw(at, table, plain, law, settings),
+        laws=[Comparison.of("chance-corrected 5%", law, table, LAW)],
         checks=checks,
         precision=settings.training.precision,
-        device=provenance_of({"tried": tried, "all": results}),
+        device=provenance_of({"tried": tried, **by}),
     )
 
 
@@ -183,12 +183,15 @@ def _those_there(work: Work, runs: list[Run]) -> list[Result]:
     return work.results(wanted, curves=True) if wanted else []
 
 
-def draw(shown: list[Result], table: pd.DataFrame, law: Law, settings: Settings) -> Plot:
-    plot = Plot(figsize=(WIDTH, 2.6), layout="constrained")
-    left, middle, right = plot.subplots(1, 3)
+def draw(shown: list[Result], table: pd.DataFrame, plain: pd.DataFrame, law: Law, settings: Settings) -> Plot:
+    """At the paper's size there are two panels of emergence: by the paper's criterion, beside its law, and by ours."""
+    published = settings.training.model == PAPER
+    plot = Plot(figsize=(WIDTH, 5.2 if published else 2.6), layout="constrained")
+    title = 1.1 if published else 1.16
+    left, middle, *rights = plot.subplots(2, 2).flat if published else plot.subplots(1, 3)
     curves_by(left, shown, "pairs", "loss", "pairs", legend=False)
     left.set(ylabel="test loss", ylim=(0, None))
-    left.set_title("left  test loss", y=1.16)
+    left.set_title("left  test loss", y=title)
     subtitle(left, f"{settings.vocabulary} tokens")
     curves_by(middle, shown, "pairs", "accuracy", "pairs")
     colours = colours_by(shown, "pairs")
@@ -198,43 +201,47 @@ def draw(shown: list[Result], table: pd.DataFrame, law: Law, settings: Settings)
         line = {"color": colours[result.run.config.task.pairs], "lw": 0.9, "ls": ":"}
         middle.plot(result.curves["step"][1:], strongest(result, "selecting")[1:], **line)
     middle.set(ylabel="test accuracy; dotted: attention\nof the query to its value", ylim=(-0.03, 1.03))
-    middle.set_title("middle  accuracy and attention", y=1.16)
+    middle.set_title("middle  accuracy and attention", y=title)
     subtitle(middle, f"{settings.vocabulary} tokens")
-    sizes, published = sorted(table["vocabulary"].unique()), settings.training.model == PAPER
-    most = settings.fitted(table)["pairs"].max()
-    for size, colour in zip(sizes, shades(len(sizes)), strict=True):
-        rows = table[table["vocabulary"] == size]
-        seen, late = rows[~rows["censored"]], rows[rows["censored"]]
-        right.plot(seen["pairs"], seen["plateau"], "o", color=colour, mec="white", mew=0.4, ms=4, zorder=3)
-        right.plot(late["pairs"], late["plateau"], "^", color=colour, mfc="none", ms=5, zorder=3)
-        points = np.geomspace(rows["pairs"].min(), rows["pairs"].max(), 40)
-        fitted = points[points <= most]
-        right.plot(fitted, law.predict(pd.DataFrame({"vocabulary": size, "pairs": fitted})), color=colour, lw=1.2)
-        if published:
-            early = rows[~rows["plain_censored"]]
-            right.plot(early["pairs"], early["plain"], "o", color=colour, mfc="none", mew=0.8, ms=4)
-            right.plot(points, LAW.at(vocabulary=size, pairs=points), color=colour, lw=0.9, ls="--")
-    right.set_xscale("log", base=2)
-    right.set_yscale("log")
-    right.set_xticks(settings.pairs, [f"{pairs}" for pairs in settings.pairs])
-    right.set_xlim(min(settings.pairs) / 1.2, max(settings.pairs) * 1.2)
-    right.set(xlabel="pairs", ylabel="emergence (steps)")
-    e = law.exponents
-    said = (
-        f"ours: {law.C:.2g} $N_{{tok}}^{{{e['vocabulary']:.2f}}} N_{{pairs}}^{{{e['pairs']:.2f}}}$, $R^2$ = {law.r2:.3f}\n"
-        "published: 0.55 $N_{tok}^{0.79} N_{pairs}^{2.25}$, $R^2$ = 0.982"
-    )
-    subtitle(right, said)
-    right.set_title("right  emergence", y=1.16)
-    entries = [(f"{s:g}", {"color": c, "marker": "o"}) for s, c in zip(sizes, shades(len(sizes)), strict=True)]
     if published:
-        criteria = (("corrected", {"mec": "white", "mew": 0.4}), ("5%", {"mfc": "none", "mew": 0.8}))
-        entries += [(name, {"marker": "o", "ls": "", "ms": 4} | look) for name, look in criteria]
-        entries += [("published", {"ls": "--", "lw": 0.9})]
-    if any_censored(table):
-        entries += [CENSORED]
-    outside(right, "tokens", entries)
+        draw_times(rights[0], plain, "plain", LAW, settings)
+        rights[0].set_title("right  5% accuracy: below 20 pairs, guessing", y=title)
+        subtitle(rights[0], f"lines, published: {formula(LAW)}")
+    draw_times(rights[-1], table, "plateau", law, settings)
+    rights[-1].set_title("right  recall" if published else "right  emergence", y=title)
+    subtitle(rights[-1], f"lines, ours: {formula(law)}")
+    if published:
+        ends = [axes.get_ylim() for axes in rights]
+        for axes in rights:
+            axes.set_ylim(min(low for low, _ in ends), max(high for _, high in ends))
+    sizes = sorted(table["vocabulary"].unique())
+    entries = [(f"{s:g}", {"color": c, "marker": "o"}) for s, c in zip(sizes, shades(len(sizes)), strict=True)]
+    outside(rights[-1], "tokens", entries + [CENSORED] * any_censored(table))
     return plot
+
+
+def draw_times(axes: Axes, table: pd.DataFrame, by: str, law: Law | Published, settings: Settings) -> None:
+    """Times by a criterion against pairs, a colour a vocabulary, with a law, ours as far as there are times."""
+    sizes, censored = sorted(table["vocabulary"].unique()), table[CRITERIA[by]]
+    told = table if isinstance(law, Published) else table[~censored]
+    points = np.geomspace(told["pairs"].min(), told["pairs"].max(), 40)
+    for size, colour, aside in zip(sizes, shades(len(sizes)), np.linspace(-0.07, 0.07, len(sizes)), strict=True):
+        for late, look in ((False, {"marker": "o", "mec": "white", "mew": 0.4, "ms": 4}), (True, CENSORED[1])):
+            rows = table[(table["vocabulary"] == size) & (censored == late)]
+            axes.plot(rows["pairs"] * 2**aside, rows[by], **{"ls": "", "color": colour, "zorder": 3} | look)
+        at = {"vocabulary": size, "pairs": points}
+        line = law.at(**at) if isinstance(law, Published) else law.predict(pd.DataFrame(at))
+        axes.plot(points, line, color=colour, lw=1.2)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(settings.pairs, [f"{pairs}" for pairs in settings.pairs])
+    axes.set_xlim(min(settings.pairs) / 1.2, max(settings.pairs) * 1.2)
+    axes.set(xlabel="pairs", ylabel="emergence (steps)")
+
+
+def formula(law: Law | Published) -> str:
+    e = law.exponents
+    return f"{law.C:.3g} $N_{{tok}}^{{{e['vocabulary']:.2f}}} N_{{pairs}}^{{{e['pairs']:.2f}}}$, $R^2$ = {law.r2:.3f}"
 
 
 FIGURE = Figure(
@@ -243,7 +250,7 @@ FIGURE = Figure(
     presets={
         "paper": Settings(
             Training(),
-            tried=16,
+            tried=32,
             seeds=3,
             caps=((32, 300_000), (64, 20_000)),
             single=((32, 512), (64, 128), (64, 256), (64, 512)),

@@ -28,7 +28,7 @@ LEARNED = 0.9
 class Settings:
     training: Training
     rate: float = 1e-4
-    seeds: int = 2
+    seeds: int = 3
     pairs: int = 32
     vocabulary: int = 256
     bursts: tuple[float, ...] = (1, 2, 4, 8)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
 
 from .._style import hues, outside
 from ..engine import Config, Optimizer, Precision, Run
@@ -133,5 +134,6 @@ def curves_by(axes: Axes, results: Sequence[Result], by: str, curve: str, label:
         colour = colours[getattr(result.run.config.task, by)]
         axes.plot(result.curves["step"][1:], result.curves[curve][1:], color=colour, lw=1, alpha=0.85)
     axes.set(xscale="log", xlabel="step")
+    axes.xaxis.set_minor_formatter(NullFormatter())
     if legend:
         outside(axes, label, [(f"{value:g}", {"color": colour}) for value, colour in colours.items()])

@@ -168,8 +168,10 @@ def make(settings: Settings, work: Work) -> Outcome:
     if settings.training.model == PAPER:
         checks.append(over_the_law(plain))
     at = [r for r in results if r.run.config.task.inputs == settings.vocabulary]
+    as_plateau = {"plain": "plateau", "plain_censored": "censored"}
+    only_plain = plain.drop(columns=["plateau", "censored", "state"]).rename(columns=as_plateau)
     return Outcome(
-        tables={"runs": table, "plain": plain, "rates": emergence_table(tried), "curves": recall_curves(at)},
+        tables={"runs": table, "plain": only_plain, "rates": emergence_table(tried), "curves": recall_curves(at)},
         plot=draw(at, table, plain, law, settings),
         laws=[Comparison.of("chance-corrected 5%", law, table, LAW)],
         checks=checks,

@@ -133,7 +133,7 @@ def overfitting(table: pd.DataFrame, burst: float) -> list[Check]:
     return [
         Check(f"test over training emergence at the largest burst{least}", gap, "above 1: overfitting", bool(gap > 1.1)),
         Check(
-            f"of {len(rows)} runs of the largest burst, those that leave guessing on test data after {LEARNED:.0%} on training data",
+            f"of {len(rows)} runs of the largest burst, those that leave guessing in the test after {LEARNED:.0%} in training",
             len(late),
             "it rises late: grokking",
             len(late) > 0,

@@ -22,6 +22,7 @@ import jax
 import pandas as pd
 
 from emergo.engine import Progress, Run
+from emergo.papers._recall import CRITERIA
 from emergo.papers.own import precision, reading
 from emergo.papers.zucchet2025 import fig3, fig4, fig5, fig11, fig12, fig13, fig14, fig15, fig17
 from emergo.studies import Records, Result, Store, read_records, record_tables, run_all, write_records
@@ -57,8 +58,8 @@ def regression() -> Stages:
 def recall() -> Stages:
     """A stack of few runs takes as long as one of ten: what can share a program is trained together, so that seeds of Fig. 4 go
     at the first learning rate before it is known that they are wanted. What cannot has a stage of its own, for processes that
-    share the GPU. With more pairs than rates are tried with, a rate follows from records: that stage comes last, once others
-    are merged."""
+    share the GPU. With more pairs than rates are tried with, the rate is that of fewer: the last stage trains what it needs of
+    these, unless results/ or its STATE_FOLDER have it."""
     four, five = fig4.FIGURE.presets["paper"], fig5.FIGURE.presets["paper"].parts()
     readings = reading.FIGURE.presets["paper"].parts()
     most_tried = four.tried or max(four.pairs)
@@ -70,8 +71,8 @@ def recall() -> Stages:
         tried = results([run for run in paper(fig4) if run.config.task.pairs == min(pairs, most_tried)])
         while following := fig4.next_rates(four, tried):
             tried += results(following)
-        shown = [run for by in fig4.CRITERIA for run in fig4.shown_runs(four, tried, by)]
-        return [run for run in shown if run.config.task.pairs == pairs]
+        shown = {run.identity: run for by in CRITERIA for run in fig4.shown_runs(four, tried, by)}
+        return [run for run in shown.values() if run.config.task.pairs == pairs]
 
     alone = ("norm before", "norm after", "no mask")
     return {

@@ -76,7 +76,7 @@ def panel(axes: Axes, letter: str, title: str = "") -> None:
 
 
 def subtitle(axes: Axes, words: str) -> None:
-    """At most two lines of small grey words between a panel and its title, which is to be at y = 1.13 or higher."""
+    """At most two lines of small grey words between a panel and its title, which is to be at y = 1.1, or 1.13 for two."""
     axes.text(0.0, 1.01, words, transform=axes.transAxes, va="bottom", fontsize=6.5, color=GREY)
 
 

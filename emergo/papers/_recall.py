@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,11 @@ PAPER = Transformer(layers=4, heads=4, mask="causal", initial="xavier")
 """Of the readings of the paper the one nearest to its law (`emergo/reading`)."""
 SMALL = Transformer(layers=2, heads=2, width=64, mask="causal")
 TINY = Transformer(layers=2, heads=1, width=16, mask="causal")
+
+
+Criterion = Literal["corrected", "plain"]
+CRITERIA: dict[Criterion, str] = {"corrected": "chance-corrected 5%", "plain": "5%"}
+"""Of emergence, in words."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,8 +54,8 @@ class Training:
         return sorted(found, key=lambda r: (r.config.task.length, r.config.task.inputs), reverse=True)
 
 
-def criteria(result: Result, level: float = 0.05) -> dict[str, Emergence]:
-    """When recall emerged: test accuracy at `level`, and at `level` of the way from guessing to perfect.
+def criteria(result: Result, level: float = 0.05) -> dict[Criterion, Emergence]:
+    """When recall emerged: test accuracy at `level`, the paper's (`plain`), and at `level` of the way from guessing to perfect.
 
     A model that names any value of the context is right once in `pairs`: with fewer than 20 pairs it passes 5% without recall.
     Three evaluations in a row must be past the mark: accuracy is counted on few hundred sequences.
@@ -59,7 +64,7 @@ def criteria(result: Result, level: float = 0.05) -> dict[str, Emergence]:
     task = result.run.config.task
     assert isinstance(task, Recall)
     guess = 1 / task.pairs
-    marks = {"plain": level, "corrected": guess + level * (1 - guess)}
+    marks: dict[Criterion, float] = {"plain": level, "corrected": guess + level * (1 - guess)}
     return {name: passed(result, result.curves["accuracy"], mark) for name, mark in marks.items()}
 
 
@@ -78,11 +83,11 @@ def passed(result: Result, curve: np.ndarray, mark: float) -> Emergence:
     return found
 
 
-def emergence_table(results: Sequence[Result]) -> pd.DataFrame:
-    """A row a run: `plateau` by the chance-corrected criterion, `plain` by the paper's 5%."""
+def emergence_table(results: Sequence[Result], by: Criterion = "corrected") -> pd.DataFrame:
+    """A row a run: when it emerged by a criterion."""
     rows = []
     for result in results:
-        task, found = result.run.config.task, criteria(result)
+        task, found = result.run.config.task, criteria(result)[by]
         assert isinstance(task, Recall)
         assert result.curves is not None
         rows.append(
@@ -91,11 +96,9 @@ def emergence_table(results: Sequence[Result]) -> pd.DataFrame:
                 **dataclasses.asdict(task),
                 "learning_rate": result.run.config.optimizer.learning_rate,
                 "seed": result.run.seed,
-                "plateau": found["corrected"].time,
-                "censored": found["corrected"].censored,
-                "state": found["corrected"].state,
-                "plain": found["plain"].time,
-                "plain_censored": found["plain"].censored,
+                "plateau": found.time,
+                "censored": found.censored,
+                "state": found.state,
                 "accuracy": float(result.curves["accuracy"][-1]),
                 "guess": 1 / task.pairs,
                 "steps": result.steps,
@@ -124,6 +127,12 @@ def colours_by(results: Sequence[Result], by: str) -> dict[float, Any]:
     """A colour for each value of a task's field."""
     values = sorted({getattr(r.run.config.task, by) for r in results})
     return dict(zip(values, hues(len(values)), strict=True))
+
+
+def step_limits(results: Sequence[Result], span: float = 600) -> tuple[float, float]:
+    """Of a logarithmic axis of steps, without the beginning, where nothing happens."""
+    longest = max(result.steps for result in results)
+    return max(longest / span, results[0].run.config.task.cadence), longest * 1.2
 
 
 def curves_by(axes: Axes, results: Sequence[Result], by: str, curve: str, label: str, legend: bool = True) -> None:

@@ -18,7 +18,7 @@ from ...models import Transformer
 from ...studies import provenance_of
 from ...tasks import Recall
 from .._figure import Check, Figure, Outcome
-from .._recall import PAPER, SMALL, TINY, Training, emergence_table
+from .._recall import CRITERIA, PAPER, SMALL, TINY, Criterion, Training, emergence_table
 from .._work import Work
 from ..zucchet2025.fig4 import LAW
 
@@ -58,17 +58,15 @@ def runs(settings: Settings) -> list[Run]:
 
 def make(settings: Settings, work: Work) -> Outcome:
     parts = work.by_part(settings.parts(), curves=True)
-    table = pd.concat([emergence_table(results).assign(reading=name) for name, results in parts.items()], ignore_index=True)
-    table["law"] = LAW.at(vocabulary=table["vocabulary"], pairs=table["pairs"])
-    means = table.groupby(["reading", "learning_rate", "pairs", "vocabulary"]).agg(
-        corrected=("plateau", "mean"),
-        plain=("plain", "mean"),
-        law=("law", "first"),
-        corrected_censored=("censored", "sum"),
-        plain_censored=("plain_censored", "sum"),
-    )
     # The paper's criterion can be passed by guessing at these sizes, so that the law may belong to either.
-    checks = [nearest(means, name, words) for name, words in (("plain", "5%"), ("corrected", "chance-corrected 5%"))]
+    found = [emergence_table(r, by).assign(reading=name, criterion=by) for by in CRITERIA for name, r in parts.items()]
+    table = pd.concat(found, ignore_index=True)
+    table["law"] = LAW.at(vocabulary=table["vocabulary"], pairs=table["pairs"])
+    means = table.groupby(["criterion", "reading", "learning_rate", "pairs", "vocabulary"]).agg(
+        plateau=("plateau", "mean"), law=("law", "first"), censored=("censored", "sum")
+    )
+    means["factor"] = np.exp(np.abs(np.log(np.maximum(means["plateau"], 1) / means["law"])))
+    checks = [nearest(means, by) for by in CRITERIA]
     return Outcome(
         tables={"runs": table, "means": means.reset_index()},
         plot=draw(table, list(parts)),
@@ -78,13 +76,13 @@ def make(settings: Settings, work: Work) -> Outcome:
     )
 
 
-def nearest(means: pd.DataFrame, criterion: str, words: str) -> Check:
+def nearest(means: pd.DataFrame, by: Criterion) -> Check:
     """The reading and rate whose emergence times are nearest to the published law, of those of which none is censored."""
-    means[f"{criterion}_factor"] = np.exp(np.abs(np.log(np.maximum(means[criterion], 1) / means["law"])))
-    seen = means[f"{criterion}_factor"].where(means[f"{criterion}_censored"] == 0, np.inf)
+    rows = means.xs(by, level="criterion")
+    seen = rows["factor"].where(rows["censored"] == 0, np.inf)
     off = seen.groupby(level=["reading", "learning_rate"]).max()
     reading, rate = off.idxmin()  # pyright: ignore[reportGeneralTypeIssues]
-    name = f"{words}: nearest reading ({reading}, learning rate {rate:g}): largest factor between its times and the law"
+    name = f"{CRITERIA[by]}: nearest reading ({reading}, learning rate {rate:g}): largest factor between its times and the law"
     return Check(name, float(off.min()), None, bool(off.min() < 1.5), "below 1.5")
 
 
@@ -99,11 +97,11 @@ def draw(table: pd.DataFrame, readings: list[str]) -> Plot:
         for height, reading in enumerate(readings):
             for rate, colour in colours.items():
                 found = rows[(rows["reading"] == reading) & (rows["learning_rate"] == rate)]
-                at = np.full(len(found), height + 0.12 * (rates.index(rate) - (len(rates) - 1) / 2))
-                for name, late, fill in (("plain", "plain_censored", "none"), ("plateau", "censored", colour)):
-                    edge = {"mec": "white", "mew": 0.4} if fill != "none" else {}
-                    for marker, which in (("o", ~found[late]), (">", found[late])):
-                        axes.plot(found[name][which], at[which], marker, color=colour, mfc=fill, ms=4.5, **edge)
+                at = height + 0.12 * (rates.index(rate) - (len(rates) - 1) / 2)
+                for by, look in (("plain", {"mfc": "none"}), ("corrected", {"mec": "white", "mew": 0.4})):
+                    for marker, late in (("o", False), (">", True)):
+                        times = found["plateau"][(found["criterion"] == by) & (found["censored"] == late)]
+                        axes.plot(times, np.full(len(times), at), marker, color=colour, ms=4.5, **look)
         axes.axvline(rows["law"].iloc[0], color=GREY, ls="--", lw=1)
         axes.set(xscale="log", xlabel="emergence (steps)")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

@@ -15,7 +15,7 @@ from ...engine import Run
 from ...studies import Result, provenance_of
 from ...tasks import Recall
 from .._figure import Check, Figure, Outcome, Preset
-from .._recall import SMALL, TINY, Training, criteria, curves_by, passed, recall_curves
+from .._recall import SMALL, TINY, Training, criteria, curves_by, passed, recall_curves, step_limits
 from .._work import Work
 
 LEVEL = 0.5
@@ -168,14 +168,14 @@ def make(settings: Settings, work: Work) -> Outcome:
 def draw(parts: dict[str, list[Result]], curve: str) -> Plot:
     plot = Plot(figsize=(WIDTH * 0.42 * len(parts), 2.5), layout="constrained")
     titles = {"in_context": ("in-context repetition", "$B$"), "across_samples": ("cross-sample repetition", "$p$")}
-    longest = max(result.steps for results in parts.values() for result in results)
+    limits = step_limits([result for results in parts.values() for result in results], 60 if curve == "accuracy" else 600)
     for axes, (part, results) in zip(plot.subplots(1, len(parts), sharey=True, squeeze=False)[0], parts.items(), strict=True):
         curves_by(axes, _with_training(results), BY[part], curve, titles[part][1])
         task = results[0].run.config.task
         assert isinstance(task, Recall)
         level(axes, 1 / task.pairs, "guess")
-        axes.set(xlim=(max(longest / 600, task.cadence), longest * 1.2))  # nothing happens before
-        axes.set(ylim=(-0.03, 1.03), ylabel="accuracy, test" if curve == "accuracy" else "accuracy, training distribution")
+        axes.set(xlim=limits, ylim=(-0.03, 1.03))
+        axes.set(ylabel="accuracy, test" if curve == "accuracy" else "accuracy, training distribution")
         axes.set_title(titles[part][0])
     return plot
 

@@ -19,7 +19,7 @@ from ._result import Result
 from ._store import Store
 from ._study import Study
 from ._tables import study_table
-from ._work import Worker, check_here
+from ._work import Worker, check_here, terminations
 
 
 def run_all(
@@ -38,7 +38,7 @@ def run_all(
     **Arguments:**
 
     - `store`: a folder of finished runs. What is there is read; what is not is trained, written as soon as it ends, and
-      checkpointed on the way, so that an interrupt loses at most a minute.
+      checkpointed on the way and when interrupted or told to end (SIGTERM); being killed loses at most a minute.
     - `records`: results that were trained elsewhere, used before the store.
     - `curves`: whether the curves are needed; without, records that hold only outcomes will do.
     - `say`: called with a line for each run of the store that cannot be read: it is trained again, and its folder kept under
@@ -64,7 +64,10 @@ def run_all(
     missing = [run for run in runs if run.identity not in found]
     if missing:
         checkpoint = kept.folder / ".checkpoints" if kept is not None else None
-        with contextlib.nullcontext() if kept is None else named_disk(kept.folder):
+        with contextlib.ExitStack() as saving:
+            if kept is not None:
+                saving.enter_context(named_disk(kept.folder))
+                saving.enter_context(terminations())
             train(
                 missing,
                 width=width,

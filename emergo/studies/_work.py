@@ -60,7 +60,7 @@ class Worker:
 
     def run(self) -> bool:
         """Trains until nothing is left to take; says whether all runs are finished."""
-        with named_disk(self.folder.path), _terminations():
+        with named_disk(self.folder.path), terminations():
             return self._run()
 
     def _run(self) -> bool:
@@ -248,7 +248,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def _terminations() -> Iterator[None]:
+def terminations() -> Iterator[None]:
     """Inside the block a request to end (SIGTERM) is an interrupt: what is in training is saved first."""
     if threading.current_thread() is not threading.main_thread():
         yield

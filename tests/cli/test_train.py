@@ -121,15 +121,16 @@ def test_train_trains(capsys, tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_in_training_keeps_what_is_finished_and_says_so(tmp_path):
-    """Dim 2 is learned at once; dim 64 cannot be, with a width of 8."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_in_training_keeps_what_is_finished_and_says_so(tmp_path, number):
+    """Or being told to end, as by a scheduler. Dim 2 is learned at once; dim 64 cannot be, with a width of 8."""
     options = "--length 4 --dim 2 64 --width 8 --learning-rate 1e-2 --seeds 1 --batch 4 --steps 1000000"
     command = [sys.executable, "-m", "emergo", "train", *options.split(), "--out", str(tmp_path / "runs")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 180  # usually 10 s
     while not list((tmp_path / "runs").glob("*/run.json")) and time.monotonic() < deadline:
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == ""

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from scipy.stats import ttest_ind
 
+from emergo._errors import InputError
 from emergo.engine import History, Run, State
 from emergo.papers import _recall as recall
 from emergo.papers._figure import seconds_needed
@@ -203,6 +204,22 @@ def test_figure_4_shows_all_that_it_wants_a_panel_a_criterion():
     over = cells["plateau"] / fig4.LAW.at(vocabulary=cells["vocabulary"], pairs=cells["pairs"])
     expected = [over.min(), over.median(), over.max()]
     assert check.measured == pytest.approx(expected, rel=0.02), "but for arithmetic means of seeds, a few percent apart"
+
+
+def test_where_nothing_emerges_figure_4_says_that_there_is_no_law():
+    made: dict[str, Result] = {}
+
+    def results(runs):
+        made.update((run.identity, emerging(run, 1e9)) for run in runs)
+        return [made[run.identity] for run in runs]
+
+    tried = results(fig4.runs(PAPER))
+    while following := fig4.next_rates(PAPER, tried):
+        tried += results(following)
+    for by in recall.CRITERIA:
+        results(fig4.shown_runs(PAPER, tried, by))
+    with pytest.raises(InputError, match="0 usable runs"):
+        fig4.make(PAPER, Work(records=Records(*record_tables(list(made.values()), list(made)))))
 
 
 def test_a_part_of_figure_4_keeps_its_colours():

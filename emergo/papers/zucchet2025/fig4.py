@@ -161,11 +161,11 @@ def make(settings: Settings, work: Work) -> Outcome:
     shown = {by: _those_there(work, shown_runs(settings, tried, by)) for by in CRITERIA}
     tables: dict[Criterion, pd.DataFrame] = {by: emergence_table(shown[by], by) for by in CRITERIA}
     table = tables["corrected"]
+    law = fit_law(table, x=["vocabulary", "pairs"])
     cells = table.groupby(["vocabulary", "pairs"])
     means = cells["plateau"].mean()[~cells["censored"].any()].unstack()
     ratios, seen = later_with_more(table), table[table["state"] == "reached"]
     more = float((means.iloc[-1] / means.iloc[0]).mean())
-    law = fit_law(table, x=["vocabulary", "pairs"])
     comparisons = [Comparison.of(CRITERIA["corrected"], law, table, LAW)]
     checks = [
         Check(
@@ -221,9 +221,9 @@ def draw(shown: list[Result], tables: dict[Criterion, pd.DataFrame], law: Law, s
         middle.plot(result.curves["step"][1:], strongest(result, "selecting")[1:], **line)
     middle.set(ylabel="test accuracy; dotted: attention\nof the query to its value", ylim=(-0.03, 1.03))
     middle.set_title("accuracy and attention", y=1.1)
-    for axes in (left, middle):
+    for axes in (left, middle) if shown else ():
         subtitle(axes, f"{settings.vocabulary} tokens, {rates_in_words(shown)}")
-        axes.set(xlim=step_limits(shown) if shown else None)
+        axes.set_xlim(step_limits(shown))
     if published:
         draw_times(rights[0], tables["plain"], LAW, settings)
         rights[0].set_title("5% accuracy: guessing below 20 pairs", y=1.1)
@@ -246,7 +246,7 @@ def vocabulary_colours(settings: Settings) -> dict[int, Any]:
 def rates_in_words(results: list[Result]) -> str:
     """The learning rate of most, and that of the others."""
     rates = {result.run.config.task: result.run.config.optimizer.learning_rate for result in results}
-    common = max(rates.values(), key=[*rates.values()].count, default=0.0)
+    common = max(rates.values(), key=[*rates.values()].count)
     others = [f"{task.pairs} pairs: {rate:g}" for task, rate in rates.items() if isinstance(task, Recall) and rate != common]
     return "; ".join([f"rate {common:g}", *others])
 

@@ -2,13 +2,18 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint types figures bench clean
+.PHONY: demo test quick lint types figures bench clean
 
 demo: .venv/.ready
 	$(BIN)/emergo demo
 
+# Several processes: one compiles while another waits.
 test: .venv/.ready
-	$(BIN)/pytest -q -rs
+	$(BIN)/pytest -q -rs -n 3
+
+# A few tests of every file, in a minute or two.
+quick: .venv/.ready
+	$(BIN)/pytest -q -n 3 --quick tests
 
 lint: .venv/.ready
 	$(BIN)/ruff check .

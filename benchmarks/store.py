@@ -5,7 +5,6 @@
 Writes made-up runs into a folder in the system's temporary place, then times the commands: the first `status` has no index yet.
 """
 
-import dataclasses
 import json
 import os
 import resource
@@ -16,14 +15,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from emergo.engine import Config, Optimizer
-from emergo.models import Transformer
-from emergo.studies import Study, StudyFolder, open_study
-from emergo.studies._outcomes import run_content
-from emergo.studies._result import run_json
+from emergo.engine import Result
+from emergo.measure import Emergence
+from emergo.studies import Study, StudyFolder
+from emergo.studies._store import result_content
 from emergo.tasks import SingleLocation
-
-BASE = Config(SingleLocation(256, 64, 1, 0.0, "random", True), Transformer(), Optimizer(), precision="fp32")
 
 
 def made_up(folder: StudyFolder, study: Study) -> None:
@@ -45,9 +41,8 @@ def made_up(folder: StudyFolder, study: Study) -> None:
     for run in study.runs:
         place = folder.runs / run.identity
         place.mkdir()
-        time_, state = float(rng.integers(1000, 20000)), "reached"
-        outcome = {"time": time_, "low": time_ - 25, "high": time_, "state": state, "steps": int(time_), "failed_step": None}
-        content = run_content(run_json(run), run.identity, outcome, {"version": "0", "jax": "0", "device": "made up"})
+        plateau = Emergence(float(rng.integers(1000, 20000)), 0.0, 20000.0, "reached")
+        content = result_content(Result(run, "reached", plateau, int(plateau.time), None, {"device": "made up"}, None))
         (place / "run.json").write_text(json.dumps(content, indent=1) + "\n")
         os.link(sample, place / "curves.parquet")
 
@@ -67,11 +62,13 @@ def main(sizes: list[int]) -> None:
         place = Path(tempfile.mkdtemp(prefix="emergo-store-"))
         try:
             cells = max(1, size // 10)
-            study = dataclasses.replace(
-                Study(BASE, name="made up", seeds=10), grid={"learning_rate": [1e-4 * (1 + i / cells) for i in range(cells)]}
+            task, rates = (
+                SingleLocation(256, 64, position="random", indicator=True),
+                [1e-4 * (1 + i / cells) for i in range(cells)],
             )
+            study = Study(task, grid={"learning_rate": rates}, seeds=10, name="made up", precision="fp32")
             folder = StudyFolder(place)
-            open_study(folder, study)
+            study.open(folder)
             made_up(folder, study)
             first, _ = timed("status", str(place))
             again, _ = timed("status", str(place))

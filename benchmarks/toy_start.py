@@ -10,11 +10,11 @@ import numpy as np
 from emergo import theory
 from emergo.engine import train_toy
 from emergo.measure import emergence
-from emergo.papers import toy_probe
+from emergo.papers._probe import toy_probe
 from emergo.tasks import SingleLocation
 
 flow = float(theory.plateau(theory.cells(64, 64)).time)
 for name, scale in (("random", 1.0), ("zero", 0.0)):
-    seen = train_toy(SingleLocation(64, 64), toy_probe(), seeds=16, steps=2000, every=5, initial_scale=scale)
-    ratio = np.array([emergence(seen.step, v, theory.THRESHOLD * v[0]).time for v in seen.values["loss"]]) / flow
+    curves = train_toy(SingleLocation(64, 64), toy_probe(), seeds=16, steps=2000, every=5, initial_scale=scale)
+    ratio = np.array([emergence(curves.step, v, theory.THRESHOLD * v[0]).time for v in curves.values["loss"]]) / flow
     print(f"{name} weights: {ratio.mean():.3f} ± {ratio.std(ddof=1) / 4:.3f}")

@@ -1,9 +1,8 @@
-"""The errors that are not ours to mend: the user's, and the disk's."""
+"""Errors caused by what a user gave, or by the environment: disk, permissions, memory."""
 
-import dataclasses
 import difflib
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -11,6 +10,13 @@ class InputError(ValueError):
     """Something the user gave is wrong. The message is one line: what is wrong and what would be right.
 
     The command line prints it and exits with status 2; from Python it is an ordinary `ValueError`.
+
+    ```python
+    >>> em.SingleLocation(length=32, dim=0)
+    Traceback (most recent call last):
+    emergo._errors.InputError: SingleLocation.dim must be a whole number of at least 1, got 0
+
+    ```
     """
 
 
@@ -40,11 +46,7 @@ def unknown(what: str, given: str, known: Iterable[str]) -> InputError:
     return InputError(f"unknown {what} '{given}'; {hint}")
 
 
-def check_numbers(config: Any) -> None:
-    """An `InputError` for a field of a dataclass that is declared as a number or a flag and holds something else."""
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if field.type is float and type(value) not in (float, int):
-            raise InputError(f"{field.name} must be a number, got {value!r}")
-        if field.type is bool and not isinstance(value, bool):
-            raise InputError(f"{field.name} must be True or False, got {value!r}")
+def check_table(where: str, given: Any) -> None:
+    """An `InputError` for what should be a table of a file and is not."""
+    if not isinstance(given, Mapping):
+        raise InputError(f"{where} must be a table, got {given!r}")

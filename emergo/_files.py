@@ -16,7 +16,7 @@ _TROUBLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errn
 
 
 @contextlib.contextmanager
-def named_disk(where: Path, numbers: Container[int | None] | None = None) -> Iterator[None]:
+def as_storage_error(where: Path, numbers: Container[int | None] | None = None) -> Iterator[None]:
     """An error of the system inside the block becomes one line that names the place; `numbers`: only errors with these."""
     try:
         yield
@@ -41,7 +41,7 @@ def output_folder(path: Path | str) -> Path:
     return folder
 
 
-def spare_name(path: Path) -> Path:
+def temporary_sibling(path: Path) -> Path:
     """A hidden name beside `path` that no other process on any machine uses."""
     return path.with_name(f".{path.name}.{uuid.uuid4().hex[:16]}")
 
@@ -56,10 +56,10 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_whole(path: Path, content: str | bytes, durable: bool = True) -> None:
+def atomic_write(path: Path, content: str | bytes, durable: bool = True) -> None:
     """Writes a file under another name and renames it: a reader sees the old content or the new. The last to write wins."""
-    part = spare_name(path)
-    with named_disk(path):
+    part = temporary_sibling(path)
+    with as_storage_error(path):
         try:
             part.write_bytes(content.encode() if isinstance(content, str) else content)
             if durable:
@@ -78,13 +78,13 @@ def staged(folder: Path) -> Iterator[Path]:
     Whatever happens, `folder` holds only whole files: old ones or new ones. A JSON file vouches for the files beside it: an old
     one goes first and the new one comes last, so that it never stands beside files of another run.
     """
-    with named_disk(folder):
+    with as_storage_error(folder):
         folder.mkdir(parents=True, exist_ok=True)
         stage = Path(tempfile.mkdtemp(prefix=".emergo-", dir=folder))
     try:
-        with named_disk(folder, _TROUBLE):
+        with as_storage_error(folder, _TROUBLE):
             yield stage
-        with named_disk(folder):
+        with as_storage_error(folder):
             files = sorted(stage.iterdir(), key=lambda f: (f.suffix == ".json", f.name))
             for file in files:
                 if file.suffix == ".json":

@@ -137,3 +137,23 @@ def save_animation(figure: Figure, frames: int, draw: Callable[[int], Sequence[A
                 artist.draw(canvas.get_renderer())
             images.append(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()))
     images[0].save(path, save_all=True, append_images=images[1:], duration=1000 // rate, loop=0, optimize=True)
+
+
+def curve_plot(lines: Sequence[tuple[Any, np.ndarray, np.ndarray]], y: str, by: str | None, x: str = "step") -> Figure:
+    """Curves on a logarithmic axis of steps, one colour per label; lines are (label, x, y)."""
+    plot = Figure(figsize=(0.62 * WIDTH, 2.9), layout="constrained")
+    axes = plot.subplots()
+    labels = sorted({label for label, _, _ in lines}, key=lambda label: (isinstance(label, str), label))
+    colours = dict(zip(labels, shades(len(labels)), strict=True))
+    for label, steps, values in lines:
+        axes.plot(steps, values, color=colours[label], lw=1.1, alpha=0.85)
+    largest = max(float(steps[-1]) for _, steps, _ in lines)
+    axes.set(xlabel=x, ylabel=y.replace("_", " "))
+    if largest > 1000:
+        axes.set_xscale("symlog", linthresh=max(10.0, largest / 300))
+    if by is not None:
+        named = [
+            (f"{label:g}" if isinstance(label, int | float) else str(label), {"color": colours[label]}) for label in labels
+        ]
+        outside(axes, by, named)
+    return plot

@@ -2,13 +2,12 @@
 
 import contextlib
 import json
-import re
 import sys
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
-from ._json import plain
+from ._json import to_jsonable
 
 
 def console(wide: bool = False):
@@ -21,7 +20,7 @@ def console(wide: bool = False):
 
 def print_json(value: Any) -> None:
     """One JSON object on standard output."""
-    print(json.dumps(plain(value), allow_nan=False))
+    print(json.dumps(to_jsonable(value), allow_nan=False))
 
 
 def say(message: str) -> None:
@@ -62,14 +61,6 @@ def memory(size: float) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
-def plateau_words(cell: dict[str, Any]) -> tuple[str, str]:
-    """The median plateau of a cell, with a * where it was `chosen`, and the smallest and largest; > marks a lower bound."""
-    if cell["plateau"] is None:
-        return "-", "-"
-    middle = f"{'>' if cell['bound'] else ''}{cell['plateau']:.0f}{'*' if cell.get('chosen') else ''}"
-    return middle, f"{cell['plateau_min']:.0f}-{'>' if cell['censored'] else ''}{cell['plateau_max']:.0f}"
-
-
 def table(*heads: str, left: tuple[str, ...] = (), wrap: tuple[str, ...] = ()):
     """An empty table without lines; columns are to the right and in one line but for those in `left` and in `wrap`."""
     from rich.table import Table
@@ -80,32 +71,58 @@ def table(*heads: str, left: tuple[str, ...] = (), wrap: tuple[str, ...] = ()):
     return made
 
 
+def cell_table(cells: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> Any:
+    """One row per cell of a `cell_summary`: the median plateau, with a * where it was `chosen`, and the smallest and largest; >
+    marks a lower bound."""
+    shown = table(*axes, "runs", "plateau", "min-max", "censored", "failed")
+    for cell in cells:
+        values = [f"{cell[axis]:g}" if isinstance(cell[axis], float | int) else str(cell[axis]) for axis in axes]
+        middle = spread = "-"
+        if cell["plateau"] is not None:
+            middle = f"{'>' if cell['bound'] else ''}{cell['plateau']:.0f}{'*' if cell.get('chosen') else ''}"
+            spread = f"{cell['plateau_min']:.0f}-{'>' if cell['censored'] else ''}{cell['plateau_max']:.0f}"
+        runs = f"{cell['runs']} of {cell['planned']}"
+        shown.add_row(*values, runs, middle, spread, str(cell["censored"]), str(cell["failed"]))
+    return shown
+
+
 def verdict(agrees: bool | None) -> str:
     """The words before a law or a check."""
     return {True: "agrees     ", False: "disagrees  ", None: "           "}[agrees]
 
 
-def print_law(law: dict[str, Any]) -> None:
-    """A law with its intervals, and the published one beside it."""
+def law_lines(law: dict[str, Any]) -> list[str]:
+    """A law (as plain data) in words: its formula, its intervals, and the published law beside it."""
     name = f"{law['name']}: " if "name" in law else ""
     before = verdict(law["agrees"]) if "agrees" in law else ""
-    print(f"{before}{name}{law['formula']}, R² {short(law['r2'])}, {law['runs']} runs")
+    lines = [f"{before}{name}{law['formula']}, R² {short(law['r2'])}, {law['runs']} runs"]
     for column, interval in law["ci95"].items():
         value = law["C"] if column == "C" else law["exponents"][column]
         bounds = "not determined" if interval[0] is None else f"[{interval[0]:.4g}, {interval[1]:.4g}]"
-        print(f"    {column:14} {value:.4g}  95% {bounds} ({law['ci_kind']})")
+        lines.append(f"    {column:14} {value:.4g}  95% {bounds} ({law['ci_kind']})")
     spread, seeds = law["spread"], law["seed_spread"]
     if law["ci_kind"] == "seeds" and spread and seeds and spread > 1.5 * seeds:
         words = f"{spread:.2g} off the law, {seeds:.2g} off the means of cells"
-        print(f"    spread of logs: {words}; the intervals take the law for granted")
+        lines.append(f"    spread of logs: {words}; the intervals take the law for granted")
     if law.get("published"):
-        print(f"    published: {law['published']['formula']}; level {short(law['level'])}; {law['why']}")
+        lines.append(f"    published: {law['published']['formula']}; level {short(law['level'])}; {law['why']}")
+    return lines
+
+
+def print_law(law: dict[str, Any]) -> None:
+    print("\n".join(law_lines(law)))
+
+
+@runtime_checkable
+class Show(Protocol):
+    """Called with what is being done (one bar each), the share of it that is done, and words that change meanwhile."""
+
+    def __call__(self, what: str, share: float, detail: str = "") -> None: ...
 
 
 @contextlib.contextmanager
-def progress_bar() -> Iterator[Callable[[str, float], None]]:
-    """A live progress display on standard error, or a line every ten seconds where that is no terminal; calls with (what, share
-    done)."""
+def progress_bar() -> Iterator[Show]:
+    """A live progress display on standard error; where that is no terminal, a line every ten seconds."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -117,24 +134,23 @@ def progress_bar() -> Iterator[Callable[[str, float], None]]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        current: dict[str, Any] = {}
-        said = time.monotonic()
+        bars: dict[str, Any] = {}
+        last = time.monotonic()
 
-        def show(what: str, share: float) -> None:
-            nonlocal said
+        def show(what: str, share: float, detail: str = "") -> None:
+            nonlocal last
+            words = f"{what}: {detail}" if detail else what
             if not console.is_terminal:
-                if time.monotonic() - said > 10:
-                    said = time.monotonic()
-                    say(what)
+                if time.monotonic() - last > 10:
+                    last = time.monotonic()
+                    say(words)
                 return
-            # A description that only counts (SGD step 30 of 900; training: 3 of 9 runs, ...) is one bar, not many.
-            name = re.sub(r":.*|\d+ of \d+", "", what)
-            if name not in current:
-                for task in current.values():
-                    progress.update(task, completed=1.0)
-                current[name] = progress.add_task(what, total=1.0)
-            progress.update(current[name], description=what, completed=share)
+            if what not in bars:
+                for bar in bars.values():
+                    progress.update(bar, completed=1.0)
+                bars[what] = progress.add_task(words, total=1.0)
+            progress.update(bars[what], description=words, completed=share)
 
         yield show
-        for task in current.values():
-            progress.update(task, completed=1.0)
+        for bar in bars.values():
+            progress.update(bar, completed=1.0)

@@ -22,14 +22,15 @@ def test_values_are_short(value, words):
     assert _terminal.short(value) == words
 
 
-def test_a_description_that_only_counts_is_one_bar(monkeypatch):
+def test_words_that_change_share_one_bar(monkeypatch):
     screen, console = io.StringIO(), rich.console.Console
     monkeypatch.setattr(rich.console, "Console", lambda stderr: console(file=screen, force_terminal=True, width=100))
     with _terminal.progress_bar() as show:
         for done in range(4):
-            show(f"training: {done} of 9 runs, {100 + done} steps/s, about {9 - done} s left", done / 9)
+            show("training", done / 9, f"{done} of 9 runs, {100 + done} steps/s, about {9 - done} s left")
         show("drawing", 0.5)
     last = screen.getvalue().split("\x1b[2K")[-1]
+    assert last.count("training: 3 of 9 runs") == 1
     assert last.count("training") == 1
     assert last.count("drawing") == 1
 
@@ -39,5 +40,32 @@ def test_without_a_terminal_a_line_comes_every_ten_seconds(monkeypatch, capsys):
     monkeypatch.setattr(_terminal.time, "monotonic", lambda: next(now))
     with _terminal.progress_bar() as show:
         for done in range(3):
-            show(f"training: {done} of 9 runs", done / 9)
+            show("training", done / 9, f"{done} of 9 runs")
     assert capsys.readouterr().err == "emergo: training: 1 of 9 runs\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (89, "89 s"), (100, "2 min"), (5000, "83 min"), (33_000, "9 h"), (3e6, "35 d")],
+)
+def test_durations_are_readable(seconds, words):
+    assert _terminal.duration(seconds) == words
+
+
+def cell(**changes):
+    usual = {"dim": 4, "planned": 4, "runs": 4, "plateau": 90.0, "plateau_min": 60.0, "plateau_max": 200.0}
+    return usual | {"bound": False, "censored": 1, "failed": 0} | changes
+
+
+def test_a_table_of_cells_marks_bounds_and_chosen_values():
+    none = {"plateau": None, "plateau_min": None, "plateau_max": None, "runs": 2, "censored": 0, "failed": 2}
+    screen = io.StringIO()
+    cells = [cell(), cell(bound=True, chosen=True), cell(**none)]
+    rich.console.Console(file=screen, width=100).print(_terminal.cell_table(cells, ["dim"]))
+    head, *rows = [line.split() for line in screen.getvalue().splitlines()]
+    assert head == ["dim", "runs", "plateau", "min-max", "censored", "failed"]
+    assert rows == [
+        ["4", "4", "of", "4", "90", "60->200", "1", "0"],
+        ["4", "4", "of", "4", ">90*", "60->200", "1", "0"],
+        ["4", "2", "of", "4", "-", "-", "0", "2"],
+    ]

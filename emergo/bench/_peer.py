@@ -3,15 +3,20 @@
 Needs the extra `bench`. Written on its own, so that it is also an oracle for the Transformer.
 """
 
+import importlib
 import math
 import time
 from typing import Any
 
 
+def _torch() -> Any:
+    return importlib.import_module("torch")
+
+
 def torch_model(layers: int, heads: int, length: int, dim: int, width: int = 256, factor: int = 4, recall: bool = False) -> Any:
     """The Transformer of zucchet2025, Table 1: on tokens with the indicator as their last feature, or causal, on words."""
-    import torch  # pyright: ignore[reportMissingImports]
-    from torch import nn  # pyright: ignore[reportMissingImports]
+    torch = _torch()
+    nn = torch.nn
 
     class Block(nn.Module):
         def __init__(self) -> None:
@@ -46,7 +51,7 @@ def torch_model(layers: int, heads: int, length: int, dim: int, width: int = 256
 
 def torch_batch(length: int, dim: int, batch: int, weights: Any) -> tuple[Any, Any]:
     """Sequences with the relevant token at a random position, and their targets."""
-    import torch  # pyright: ignore[reportMissingImports]
+    torch = _torch()
 
     device = weights.device
     tokens = torch.randn(batch, length, dim, device=device) / math.sqrt(dim)
@@ -58,7 +63,7 @@ def torch_batch(length: int, dim: int, batch: int, weights: Any) -> tuple[Any, A
 
 def torch_recall_batch(length: int, vocabulary: int, batch: int, device: Any) -> tuple[Any, Any]:
     """Pairs of a key and its value by a random permutation, a query, and its value."""
-    import torch  # pyright: ignore[reportMissingImports]
+    torch = _torch()
 
     pairs = length // 2
     values = torch.rand(batch, vocabulary, device=device).argsort(1)
@@ -70,8 +75,8 @@ def torch_recall_batch(length: int, vocabulary: int, batch: int, device: Any) ->
 
 def torch_minimal(heads: int, length: int, vocabulary: int, scale: float = 1e-9) -> Any:
     """The minimal attention of yuksel2026, one layer: one-hot tokens and positions, and dense products with them."""
-    import torch  # pyright: ignore[reportMissingImports]
-    from torch import nn  # pyright: ignore[reportMissingImports]
+    torch = _torch()
+    nn = torch.nn
 
     size = vocabulary + length
 
@@ -98,7 +103,7 @@ def torch_minimal(heads: int, length: int, vocabulary: int, scale: float = 1e-9)
 
 def chain_loss(model: Any, tokens: Any, generated: int) -> Any:
     """The cross-entropy of the last `generated` tokens."""
-    import torch  # pyright: ignore[reportMissingImports]
+    torch = _torch()
 
     logits = model(tokens[:, :-1])[:, -generated:]
     return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), tokens[:, -generated:].reshape(-1))
@@ -106,7 +111,7 @@ def chain_loss(model: Any, tokens: Any, generated: int) -> Any:
 
 def torch_step(model: Any, optimizer: Any, loss: Any, clip: float | None = None) -> None:
     """One step down a loss."""
-    import torch  # pyright: ignore[reportMissingImports]
+    torch = _torch()
 
     optimizer.zero_grad()
     loss.backward()
@@ -119,12 +124,12 @@ class _Epochs:
     """A dataset of random tokens (their values cost nothing), shuffled anew in every epoch."""
 
     def __init__(self, length: int, vocabulary: int, batch: int, device: Any, samples: int = 9000) -> None:
-        import torch  # pyright: ignore[reportMissingImports]
+        torch = _torch()
 
         self.data, self.batch, self.left = torch.randint(vocabulary, (samples, length), device=device), batch, []
 
     def next(self) -> Any:
-        import torch  # pyright: ignore[reportMissingImports]
+        torch = _torch()
 
         if not self.left:
             order = torch.randperm(len(self.data), device=self.data.device)
@@ -144,7 +149,7 @@ def torch_seconds(
     chain: bool = False,
 ) -> float:
     """Seconds a step of the plain loop takes, or of the loop under `torch.compile`: the median of blocks of ten steps."""
-    import torch  # pyright: ignore[reportMissingImports]
+    torch = _torch()
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._random import fold_in
-from ..engine import Config, Optimizer, Precision, Run, Shape, step_operations
+from ..engine import Config, Optimizer, Precision, Run
 from ..engine._cost import compile_chunk, memory_of
-from ..engine._program import insert
-from ..engine._shape import draw, products, start
+from ..engine._program import Program, draw, insert, products, start
 from ..models import MinimalAttention, Transformer
 from ..tasks import MarkovChain, Recall, SingleLocation
+from ._floor import floor_operations
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,9 +38,9 @@ class Case:
     @property
     def config(self) -> Config:
         if self.chain:
-            task, model = MarkovChain(vocabulary=self.dim), MinimalAttention(self.length, self.dim, self.heads, self.layers)
-            optimizer = Optimizer("adamw", 0.08, clip=1.0)
-            return Config(task, model, optimizer, 3000, self.precision, 2000, 0.0, tests=3000, samples=9000)
+            task, model = MarkovChain(vocabulary=self.dim), MinimalAttention(heads=self.heads, layers=self.layers)
+            optimizer = Optimizer("adamw", 0.08, clip=1.0, weight_decay=0.01)
+            return Config(task, model, optimizer, 3000, self.precision, 2000, None, n_test=3000, n_train=9000)
         if self.recall:
             model = Transformer(layers=self.layers, heads=self.heads, mask="causal")
             return Config(Recall(self.length // 2, self.dim), model, precision=self.precision)
@@ -87,20 +87,21 @@ def matrix_rate(precision: Precision, size: int | None = None) -> float:
 
 def step_seconds(case: Case, seconds: float = 3.0) -> tuple[float, int]:
     """Seconds a step of one run takes in a stack of `case.runs`, evaluations left out, and the bytes of the program."""
-    shape, device = Shape.of([case.config]), jax.devices()[0]
-    program = compile_chunk(shape, case.runs, device, memory_of(device), tuned=True)
-    if program.width < case.runs:
-        raise MemoryError(f"{case.runs} runs do not fit; {program.width} would")
-    slot = start(shape, Run(case.config, 0))
+    program, device = Program.of(case.config), jax.devices()[0]
+    slot = start(program, Run(case.config, 0))
+    compiled = compile_chunk(program, slot, case.runs, device, memory_of(device), tuned=True)
+    if compiled.n_parallel < case.runs:
+        raise MemoryError(f"{case.runs} runs do not fit; {compiled.n_parallel} would")
     slots = jax.tree.map(lambda x: jnp.repeat(x[None], case.runs, 0), slot)
     for i in range(case.runs):
-        slots = insert(slots, jnp.int32(i), start(shape, Run(case.config, i)))
+        slots = insert(slots, jnp.int32(i), start(program, Run(case.config, i)))
+    due = jnp.zeros(case.runs, jnp.int32)
 
     def go(steps: int) -> float:
         nonlocal slots
         begun = time.perf_counter()
-        slots, seen = program.run(slots, jnp.int32(steps))
-        jax.block_until_ready((slots, seen))
+        slots, metrics = compiled.run(slots, jnp.int32(steps), due)
+        jax.block_until_ready((slots, metrics))
         return time.perf_counter() - begun
 
     go(1)
@@ -108,19 +109,19 @@ def step_seconds(case: Case, seconds: float = 3.0) -> tuple[float, int]:
     once = max((go(5) - evaluation) / 5, 1e-6)
     count = max(3, int(seconds / 3 / once))
     times = sorted((go(count) - evaluation) / count / case.runs for _ in range(3))
-    return times[1], program.bytes
+    return times[1], compiled.bytes
 
 
 def sample_seconds(case: Case, steps: int = 200) -> float:
     """Seconds a step's data take to draw for one run, in a stack of `case.runs`: the same draws, and nothing done with them."""
-    shape = Shape.of([case.config])
-    slot = start(shape, Run(case.config, 0))
+    program = Program.of(case.config)
+    slot = start(program, Run(case.config, 0))
 
     @jax.jit
     def drawn(seeds: Array) -> Array:
         def one(seed: Array) -> Array:
             def body(i: Array, total: Array) -> Array:
-                data: Any = draw(shape, slot._replace(stream=fold_in(slot.stream, seed), step=i))
+                data = draw(program, slot._replace(data_key=fold_in(slot.data_key, seed), step=i))
                 return total + sum(jnp.sum(part.astype(jnp.float32)) for part in jax.tree.leaves(data))
 
             return jax.lax.fori_loop(0, steps, body, jnp.float32(0))
@@ -163,7 +164,7 @@ def bench_training(
         if peers and size not in plain:
             plain[size] = _peers(*size)
         theirs = plain.get(size, {})
-        floor = step_operations(Shape.of([case.config])) / rates[case.precision]
+        floor = floor_operations(case.config) / rates[case.precision]
         yield dataclasses.asdict(case) | {
             "name": "training",
             "ms": 1e3 * ours,

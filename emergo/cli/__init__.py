@@ -1,4 +1,4 @@
-"""The `emergo` command: a thin door to the rooms behind it. A module a command.
+"""The `emergo` command: a thin door to the rooms behind it, one module per command.
 
 Standard output carries results (with `--json`, one JSON object and nothing else); progress and messages go to standard error.
 Exit status: 0, 1 for a failure, 2 for wrong input, 130 for an interrupt.

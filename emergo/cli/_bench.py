@@ -18,9 +18,9 @@ class Bench:
     """Speed: plateaus in one compiled call against a loop over SciPy's solver; training against PyTorch."""
 
     benchmark: Positional[Literal["flows", "training", "all"]] = "all"
-    """Which."""
+    """Which benchmark to run."""
     cells: int = 1000
-    """How many cells, for flows."""
+    """Number of cells that the benchmark of flows integrates."""
     quick: bool = False
     """Only the first rows of training."""
     json: bool = False
@@ -32,13 +32,13 @@ class Bench:
         load, cores = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, os.cpu_count() or 1
         if load > cores / 4:
             say(f"this machine is busy or just was (load {load:.1f}, {cores} cores); other work spoils timings")
-        found = []
+        reports = []
         if self.benchmark != "training":
-            found.append(self._flows())
+            reports.append(self._flows())
         if self.benchmark != "flows":
-            found += self._training()
+            reports += self._training()
         if self.json:
-            print_json({"benchmarks": found})
+            print_json({"benchmarks": reports})
 
     def _training(self) -> list[dict[str, Any]]:
         import jax
@@ -50,32 +50,28 @@ class Bench:
         cases = default_cases(jax.default_backend())
         if self.quick:
             cases = cases[: 2 if jax.default_backend() == "cpu" else 3]
-        rows, found = bench_training(cases), []
+        rows, reports = bench_training(cases), []
         if not self.json:
             print(_HEAD, flush=True)
         while True:
             with contextlib.redirect_stdout(sys.stderr):  # compilers talk
                 row = next(rows, None)
             if row is None:
-                return found
-            found.append(row)
+                return reports
+            reports.append(row)
             if not self.json:
                 print(_row(row), flush=True)
 
     def _flows(self) -> dict[str, Any]:
         from ..bench import bench_flows
 
-        found = bench_flows(self.cells)
-        if self.json:
-            return found
-        print(
-            f"{found['cells']} plateaus at rtol {found['rtol']:g}: {found['seconds']:.3f} s warm "
-            f"(compilation {found['compile_seconds']:.1f} s), "
-            f"SciPy {found['scipy_seconds']:.1f} s: {found['ratio']:.0f} times as fast; "
-            f"largest relative difference {found['largest_relative_difference']:.1e}",
-            flush=True,
-        )
-        return found
+        report = bench_flows(self.cells)
+        if not self.json:
+            ours = f"{report['seconds']:.3f} s warm (compilation {report['compile_seconds']:.1f} s)"
+            theirs = f"SciPy {report['scipy_seconds']:.1f} s: {report['ratio']:.0f} times as fast"
+            worst = f"largest relative difference {report['largest_relative_difference']:.1e}"
+            print(f"{report['cells']} plateaus at rtol {report['rtol']:g}: {ours}, {theirs}; {worst}", flush=True)
+        return report
 
 
 _HEAD = (

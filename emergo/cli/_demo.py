@@ -19,8 +19,8 @@ class Demo:
         from ..report import run_demo
 
         with progress_bar() as show:
-            found = run_demo(self.out, advance=lambda stage, done, of: show(stage, done / of))
+            report = run_demo(self.out, show=show)
         if self.json:
-            return print_json(found)
-        print_law(found["law"])
-        print(f"{found['runs']} runs, {found['seconds']:.0f} s; open {found['files'][0]}")
+            return print_json(report)
+        print_law(report["law"])
+        print(f"{report['runs']} runs, {report['seconds']:.0f} s; open {report['files'][0]}")

@@ -4,12 +4,13 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tyro.conf import Positional
 
 from .._errors import InputError
-from .._terminal import console, duration, fail, print_json, print_law, progress_bar, short, table, verdict
+from .._terminal import console, duration, fail, print_json, table
+from ._run import check_positive, parse_pairs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,20 +23,20 @@ class Figures:
     """Print one JSON object."""
 
     def run(self) -> None:
-        from ..papers import FIGURES, made_preset, seconds_needed, work_for
+        from ..papers import FIGURES, made_preset, seconds_needed, source_for
 
-        work = work_for(self.out)
         rows = []
-        for f in FIGURES.values():
-            needed = {preset: seconds_needed(f, preset, work) for preset in f.presets}
-            made = made_preset(f, self.out)
-            rows.append({"id": f.id, "shows": f.shows, "seconds": dict(f.seconds), "needed": needed, "made": made})
+        for figure in FIGURES.values():
+            source = source_for(figure, self.out)
+            needed = {preset: seconds_needed(figure, preset, source) for preset in figure.presets}
+            row = {"id": figure.id, "title": figure.title, "seconds": dict(figure.seconds), "needed": needed}
+            rows.append(row | {"made": made_preset(figure, self.out)})
         if self.json:
             return print_json({"figures": rows})
         shown = table("figure", "shows", "laptop", "paper", "state", left=("figure", "shows", "state"), wrap=("shows",))
         for row in rows:
-            cost = [duration(row["needed"][p]) if row["needed"][p] else "recorded" for p in ("laptop", "paper")]
-            shown.add_row(row["id"], row["shows"], *cost, f"made ({row['made']})" if row["made"] else "not made")
+            cost = [duration(row["needed"][preset]) if row["needed"][preset] else "recorded" for preset in ("laptop", "paper")]
+            shown.add_row(row["id"], row["title"], *cost, f"made ({row['made']})" if row["made"] else "not made")
         console().print(shown)
 
 
@@ -49,79 +50,64 @@ class Figure:
     """paper, laptop or smoke."""
     out: Path = Path("out")
     """Folder to write to; files go to OUT/<id>.*, runs that have to be trained to OUT/runs."""
+    on: Literal["local", "slurm"] = "local"
+    """Train here, or send what has to be trained to Slurm; the same command without it draws the figure afterwards."""
+    slurm: tuple[str, ...] = ()
+    """What to ask Slurm for, e.g. minutes=60 gpus=1 partition=gpu."""
+    seconds: float | None = None
+    """Stop training after so many seconds, the most valuable cells first; the same command goes on."""
     fresh: bool = False
-    """Train even where results/ has the runs."""
+    """Train even where the package's records have the runs."""
     partial: bool = False
-    """Train nothing: show the cells whose runs are all there already."""
+    """Show the cells whose runs are all there already. Trains nothing, or only for --seconds."""
     yes: bool = False
     """Do not ask before training that takes over ten minutes on this CPU."""
     json: bool = False
     """Print one JSON object; for several figures it holds them in a list."""
 
     def run(self) -> None:
-        from ..papers import find_figure, run_figure
+        from ..papers import find_figure
+        from ..papers._make import make_figures, print_figure
 
         if not self.id:
             raise InputError("name at least one figure; emergo figures lists them")
+        check_positive(seconds=self.seconds)
         chosen = [find_figure(id) for id in self.id]
-        if not (self.yes or self.partial):
+        if self.on == "slurm":
+            return self._submit()
+        if not (self.yes or self.partial or self.seconds):
             self._ask(chosen)
-        made = []
-        for figure in chosen:
-            try:
-                with progress_bar() as show:
-                    made.append(run_figure(figure, self.preset, self.out, show, self.fresh, self.partial))
-            except KeyboardInterrupt as stop:
-                if figure.runs is not None:
-                    stop.add_note(f"runs that ended are in {self.out / 'runs'}; the same command goes on")
-                raise
-            if not self.json:
-                _print_figure(made[-1])
+        options: dict[str, Any] = {"fresh": self.fresh, "partial": self.partial, "seconds": self.seconds}
+        options |= {} if self.json else {"on_made": print_figure}
+        reports = make_figures(self.id, self.preset, self.out, **options)
         if self.json:
-            print_json(made[0] if len(made) == 1 else {"figures": made})
+            print_json(reports[0] if len(reports) == 1 else {"figures": reports})
+
+    def _submit(self) -> None:
+        from ..papers._make import submit_figures
+        from ..studies import Slurm
+
+        lines = submit_figures(self.id, self.preset, self.out, Slurm(**parse_pairs("--slurm", self.slurm)), self.fresh)
+        if self.json:
+            return print_json({"submitted": lines, "out": str(self.out)})
+        print("\n".join(lines))
+        print(f"emergo study status {self.out} --watch   shows how far it is")
 
     def _ask(self, figures: Sequence[Any]) -> None:
         """Before training that takes over ten minutes on a CPU."""
         import jax
 
-        from ..papers import seconds_needed, work_for
+        from ..papers import seconds_needed, source_for
 
         if jax.default_backend() != "cpu":
             return
-        work = work_for(self.out, fresh=self.fresh)
-        needed = {figure.id: seconds_needed(figure, self.preset, work) for figure in figures}
+        needed = {f.id: seconds_needed(f, self.preset, source_for(f, self.out, fresh=self.fresh)) for f in figures}
         long = [f"{id} takes about {duration(seconds)}" for id, seconds in needed.items() if seconds > 600]
         if not long:
             return
-        said = f"on a CPU of two cores the {self.preset} preset of {', of '.join(long)}"
+        cost = f"on a CPU of two cores the {self.preset} preset of {', of '.join(long)}"
         if self.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise InputError(f"{said}; add --yes to start it")
-        print(f"{said}. Start? [y/N] ", end="", file=sys.stderr, flush=True)
+            raise InputError(f"{cost}; add --yes to start it, or --seconds N to train for a while")
+        print(f"{cost}. Start? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             fail(1, "nothing was started")
-
-
-def _print_figure(found: dict[str, Any]) -> None:
-    print(found["figure"])
-    if found["shrunk"]:
-        print(f"{found['preset']} preset, so no verdict: {found['shrunk']}")
-    if found["partial"]:
-        print(found["partial"])
-    for law in found["laws"]:
-        print_law(law)
-    for check in found["checks"]:
-        print(f"{_check_verdict(check)}{check['name']}: {short(check['measured'])}{_beside(check)}")
-    print(f"{found['seconds']:.1f} s; wrote {', '.join(found['files'])}")
-
-
-def _check_verdict(check: dict[str, Any]) -> str:
-    """A published value is agreed with or not; an expectation of ours holds or not."""
-    if check["published"] is not None:
-        return verdict(check["agrees"])
-    return {True: "holds      ", False: "fails      ", None: "           "}[check["holds"]]
-
-
-def _beside(check: dict[str, Any]) -> str:
-    if check["published"] is not None:
-        return f" (published: {short(check['published'])})"
-    return f" (expected: {check['expected']})"

@@ -1,6 +1,7 @@
 """The `emergo` command: which commands there are, how the command line is read and what becomes of errors."""
 
 import contextlib
+import dataclasses
 import io
 import os
 import re
@@ -18,9 +19,17 @@ from ._bench import Bench
 from ._demo import Demo
 from ._figures import Figure, Figures
 from ._measure import Fit, Measure
+from ._records import Records
 from ._study import StudyCommand
 from ._theory import Theory
-from ._train import Train
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """Train a grid of runs at once; `emergo train --help` lists its options, which depend on the task and the model."""
+
+    def run(self) -> None: ...
+
 
 Command = Union[  # noqa: UP007 - tyro reads the names from the annotations
     Annotated[Demo, subcommand("demo")],
@@ -28,6 +37,7 @@ Command = Union[  # noqa: UP007 - tyro reads the names from the annotations
     Annotated[Figure, subcommand("figure")],
     Annotated[Train, subcommand("train")],
     Annotated[StudyCommand, subcommand("study")],
+    Annotated[Records, subcommand("records")],
     Annotated[Theory, subcommand("theory")],
     Annotated[Measure, subcommand("measure")],
     Annotated[Fit, subcommand("fit")],
@@ -46,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"emergo {__version__}")
         return
     try:
-        _parse(arguments).run()
+        _run(arguments)
         sys.stdout.flush()
     except InputError as error:
         fail(2, str(error))
@@ -64,24 +74,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
         fail(1, f"{type(error).__name__}: {error} (set EMERGO_TRACEBACK=1 for the traceback)")
 
 
-def _parse(arguments: Sequence[str]) -> Any:
-    """Reads the command line. What tyro prints in a box becomes one line."""
+def _run(arguments: Sequence[str]) -> None:
     names = [word.partition("=")[0] for word in arguments if word.startswith("--")]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
         raise InputError(f"{twice} was given more than once; an option that takes several values takes them in a row")
-    said = io.StringIO()
+    if arguments[:1] == ["train"]:
+        from ._train import train
+
+        return train(arguments[1:])
+    _parse(arguments).run()
+
+
+def _parse(arguments: Sequence[str]) -> Any:
+    """Reads the command line. What tyro prints in a box becomes one line."""
+    errors = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(errors):
             return tyro.cli(Command, args=arguments, prog="emergo", description=DESCRIPTION)
     except SystemExit as stop:
         if not stop.code:
             raise
-        raise InputError(_one_line(said.getvalue())) from None
+        raise InputError(_one_line(errors.getvalue())) from None
 
 
 def _one_line(box: str) -> str:
-    """The sense of a boxed message: its first sections, without the rules and the pointer to the help."""
+    """The sense of a boxed message: its first sections, without the rules and the pointer to the help.
+
+    tyro has a hook for parse errors (`tyro._errors.on_parse_error`), but it is private, may change in any release, is missing
+    from the older versions that we allow, and each of its events would need words of its own. The text of the box is stabler.
+    """
     sections: list[list[str]] = [[]]
     for raw in box.splitlines():
         line = raw.strip().strip("│").strip()

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from tyro.conf import Positional
@@ -13,7 +13,7 @@ from .._terminal import print_json, print_law
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """Emergence times from anybody's logs: one row an evaluation in, one row a run out."""
+    """Emergence times from anybody's logs: one row per evaluation in, one row per run out."""
 
     logs: Positional[tuple[Path, ...]]
     """CSV or Parquet files with a step column and the metric."""
@@ -45,20 +45,9 @@ class Measure:
 
         if self.out is not None and self.out.resolve() in {log.resolve() for log in self.logs}:
             raise InputError(f"--out {self.out}: this is one of the logs; choose another name")
-        threshold = self.below if self.below is not None else self.above
-        assert threshold is not None
-        direction = "below" if self.below is not None else "above"
-        table = measure_logs(
-            self.logs,
-            self.metric,
-            threshold,
-            direction,
-            step=self.step,
-            run=self.run_column,
-            hold=self.hold,
-            window=self.window,
-            missing=self.missing,
-        )
+        threshold = (self.below, "below") if self.below is not None else (self.above or 0.0, "above")
+        columns: dict[str, Any] = {"step": self.step, "run": self.run_column, "missing": self.missing}
+        table = measure_logs(self.logs, self.metric, *threshold, hold=self.hold, window=self.window, **columns)
         if self.out is not None:
             write_table(table, self.out)
         if self.json:
@@ -73,7 +62,7 @@ class Fit:
     """A power law from anybody's table: exponents, 95% intervals, R², and a log-log plot."""
 
     table: Positional[Path]
-    """CSV or Parquet, one row a run. A column `censored` marks values that are lower bounds."""
+    """CSV or Parquet, one row per run. A column `censored` marks values that are lower bounds."""
     y: str = "plateau"
     """The column to explain."""
     x: tuple[str, ...] | None = None
@@ -82,7 +71,7 @@ class Fit:
     fix: tuple[str, ...] = ()
     """Known exponents, e.g. length=1."""
     resamples: int = 2000
-    """Of the bootstrap."""
+    """How many resamples the bootstrap draws."""
     out: Path = Path("out")
     """Folder for <table>.law.svg, .png and .json."""
     json: bool = False
@@ -101,15 +90,13 @@ class Fit:
                 raise InputError(f"--fix '{text}': write column=exponent, e.g. length=1") from None
         terms = self.x if self.x is not None else tuple(name for name in ("dim", "length") if name not in fixed)
         table = read_table(self.table)
-        found = fit_table(table, self.y, terms, fixed, self.out, self.table.stem, str(self.table), self.resamples)
+        law = fit_table(table, self.y, terms, fixed, self.out, self.table.stem, str(self.table), self.resamples)
         if self.json:
-            return print_json(found)
-        print_law(found)
-        if found["censored"]:
-            print(
-                f"note: least squares leave out the censored runs ({found['censored']}), which biases them; this fit uses them:"
-            )
-            print_law(found["with_censored"])
-        if found["failed"]:
-            print(f"note: {found['failed']} failed runs, or runs without a {self.y}, are left out")
-        print(f"wrote {', '.join(found['files'])}")
+            return print_json(law)
+        print_law(law)
+        if law["censored"]:
+            print(f"note: least squares leave out the {law['censored']} censored runs, which biases them; this fit uses them:")
+            print_law(law["with_censored"])
+        if law["failed"]:
+            print(f"note: {law['failed']} failed runs, or runs without a {self.y}, are left out")
+        print(f"wrote {', '.join(law['files'])}")

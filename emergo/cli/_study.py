@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import os
 import sys
 import time
@@ -13,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from tyro.conf import OmitSubcommandPrefixes, Positional, subcommand
 
-from .._errors import InputError
-from .._terminal import console, duration, print_json, print_law, say
-from ._study_views import axes_words, cell_table, counts, print_estimate, status_view
+from .._errors import InputError, unknown
+from .._terminal import cell_table, console, duration, print_json, print_law, say
+from ._run import announce_plugins, check_positive, execute, parse_value, submit
+from ._study_views import axes_words, counts, print_estimate, status_view
 
 if TYPE_CHECKING:
-    from ..studies import Status, Study, StudyFolder
+    from ..studies import Plan, Status, Study, StudyFolder
 
 # The rooms are imported inside the commands; those of `status` are without JAX and pandas, so that it answers at once.
 
@@ -28,15 +28,19 @@ class Run:
     """Train what is missing of a study. The same command goes on after an interrupt, and several may run at once."""
 
     study: Positional[Path]
-    """A study file (TOML), or the folder of a study that was begun."""
+    """A study file (TOML), or the folder of studies that were begun."""
     out: Path | None = None
-    """Folder of the study."""
+    """Folder that keeps the study."""
     on: Literal["local", "slurm"] = "local"
-    """Here, on all devices of this machine; or as an array job of Slurm."""
+    """Train here, on all devices of this machine; or as an array job of Slurm."""
     dry_run: bool = False
-    """Only say what would run: groups, runs, time and memory."""
-    together: int | None = None
-    """Runs of one shape to train at once on a device; by default what memory holds and cores need."""
+    """Only say what would run: programs, runs, time and memory."""
+    n_parallel: int | None = None
+    """How many runs of one program to train at once on a device; by default what memory holds and cores need."""
+    seconds: float | None = None
+    """Stop after so many seconds; the same command goes on."""
+    keep: bool = False
+    """Keep the parameters of every run at log-spaced steps."""
     retry_failed: bool = False
     """Begin failed runs anew, however often they were tried."""
     log: Literal["none", "tensorboard", "wandb"] = "none"
@@ -45,98 +49,108 @@ class Run:
     """Print one JSON object."""
 
     def run(self) -> None:
-        from ..studies import StudyFolder, check_here, check_slurm, open_study, study_status, submit_study
+        from ..studies import check_platform, check_slurm, find_writer, migrate, study_status
+        from ..studies._version_1 import is_version_1
 
-        if self.together is not None and self.together < 1:
-            raise InputError(f"--together must be at least 1, got {self.together}")
+        check_positive(n_parallel=self.n_parallel, seconds=self.seconds)
         folder, study = self._find()
-        if self.on == "local":
-            check_here(folder, study)
+        if self.on == "slurm" and not self.dry_run:
+            check_slurm()
+        if study is not None and self.on == "local":
+            check_platform(study.runs)
         if self.dry_run:
             return self._describe(folder, study)
-        if self.on == "slurm":
-            check_slurm()
-        writer = self._writer(folder)
-        plan, fresh = open_study(folder, study)
+        writer = find_writer(self.log, folder)
+        if is_version_1(folder.path):
+            say(f"{folder.path}: {migrate(folder.path)} runs of version 1 got the names of version 2")
+        plans, known = self._open(folder, study)
         if self.retry_failed:
             _forget_failures(folder)
-        status = study_status(folder)
-        if fresh and fresh < status.runs:
-            say(f"{folder.path}: {fresh} of {status.runs} runs are new")
-        for place, why in status.broken.items():
-            say(f"{place}: not a finished run that can be read ({why}); it is moved aside and trained again")
+        keys = [plan.key for plan in plans]
+        before = study_status(folder, keys)
+        for path, why in before.broken.items():
+            say(f"{path}: not a finished run that can be read ({why}); it is moved aside and trained again")
         if self.on == "slurm":
-            sent = submit_study(folder, study, plan)
-            if self.json:
-                return print_json({"job": sent.job, "tasks": sent.tasks, "folder": str(sent.folder), "out": str(folder.path)})
-            print(f"array job {sent.job}, {sent.tasks} tasks, output in {sent.folder}")
-            return print(f"emergo study status {folder.path} --watch   shows how far it is")
-        self._train(StudyFolder(folder.path), status, writer)
+            from ..studies import Slurm
 
-    def _train(self, folder: "StudyFolder", status: "Status", writer: Any) -> None:
-        from ..report import live_progress
-        from ..studies import Worker, study_status
-
+            asked = study.slurm if study is not None else Slurm(**plans[0].study.get("slurm", {}))
+            return submit(folder, plans, asked, self.json)
         begun = time.monotonic()
-        try:
-            with live_progress() as show:
-                Worker(folder, together=self.together, progress=show, say=say, on_end=writer.write).run()
-        except KeyboardInterrupt as stop:
-            now = study_status(folder)
-            stop.add_note(f"{now.finished} of {now.runs} runs are finished; the same command goes on from there")
-            raise
-        finally:
-            writer.close()
-        now = study_status(folder)
-        if self.json:
-            return print_json(now.data() | {"out": str(folder.path), "seconds": time.monotonic() - begun})
-        there = f" ({status.finished} were there)" if status.finished else ""
-        print(f"{counts(now)}{there}, {duration(time.monotonic() - begun)}; kept in {folder.path}")
-        print(f"emergo study show {folder.path}   shows what came out")
+        now = execute(folder, keys, known, writer, self.n_parallel, self.seconds)
+        self._print(folder, before, now, time.monotonic() - begun)
 
-    def _find(self) -> tuple["StudyFolder", "Study"]:
+    def _find(self) -> tuple["StudyFolder", "Study | None"]:
+        """The folder, and the study of a study file. Says which plugins are about to be imported."""
         from ..studies import Study, StudyFolder
+        from ..studies._toml import read_toml
 
         folder = StudyFolder(self.study)
         if os.path.isdir(self.study) and (self.out is None or folder.exists()):
             if self.out is not None and self.out.resolve() != self.study.resolve():
                 raise InputError(f"{self.study} is the folder of a study itself; leave out --out")
-            return folder, Study.of(folder.read().study)
-        study = Study.read(self.study)
+            announce_plugins(list(dict.fromkeys(name for plan in folder.read() for name in plan.plugins)))
+            return folder, None
+        plugins = read_toml(self.study).get("plugins")
+        announce_plugins([str(name) for name in plugins] if isinstance(plugins, list) else [])
+        study = Study.read_file(self.study)
         if self.out is None and not self.dry_run:
             raise InputError("say where to keep the study: --out DIR")
-        return StudyFolder(self.out or Path(".")), study
+        return StudyFolder(self.out or Path(".")), study.replace(keep=True) if self.keep else study
 
-    def _writer(self, folder: "StudyFolder") -> Any:
-        from ..studies import find_writer
+    def _open(self, folder: "StudyFolder", study: "Study | None") -> tuple[list["Plan"], dict[str, Any]]:
+        """The plans to train, and their runs where these are at hand."""
+        from ..studies import check_platform
+        from ..studies._plan import runs_of
 
-        return find_writer(self.log, folder)
+        if study is not None:
+            plan, new = study.open(folder)
+            if 0 < new < len(plan.runs):
+                say(f"{folder.path}: {new} of {len(plan.runs)} runs are new")
+            return [plan], {run.identity: run for run in study.runs}
+        plans, known = folder.read(), {}
+        for plan in plans:
+            known |= runs_of(plan, folder.path)
+        if self.on == "local":
+            check_platform(list(known.values()))
+        if self.keep:
+            plans = [folder.write(plan._replace(study=plan.study | {"keep": True})) for plan in plans]
+        return plans, known
 
-    def _describe(self, folder: "StudyFolder", study: "Study") -> None:
+    def _describe(self, folder: "StudyFolder", study: "Study | None") -> None:
         from ..studies import estimate, read_outcomes
 
+        study = study or _study_of(_only(folder, None, "a dry run"))
         finished = frozenset(read_outcomes(folder.runs).rows) & {run.identity for run in study.runs}
-        found = estimate(study, finished, slurm=self.on == "slurm")
+        expected = estimate(study, finished, slurm=self.on == "slurm")
         if self.json:
-            return print_json({"study": study.name, "runs": study.count, "finished": len(finished)} | found.data())
-        cells = study.count // len(list(study.seeds) if not isinstance(study.seeds, int) else range(study.seeds))
+            return print_json({"study": study.name, "runs": study.count, "finished": len(finished)} | expected.data())
         there = f", {len(finished)} of them finished" if finished else ""
-        print(
-            f"{study.name}: {study.count} runs{there}: {cells} cells ({axes_words(study)}), {study.count // cells} seeds each"
-        )
-        print_estimate(found, "Slurm" if self.on == "slurm" else "this machine")
+        cells = f"{study.count // len(study.seeds)} cells ({axes_words(study)}), {len(study.seeds)} seeds each"
+        print(f"{study.name}: {study.count} runs{there}: {cells}")
+        print_estimate(expected, "Slurm" if self.on == "slurm" else "this machine")
+
+    def _print(self, folder: "StudyFolder", before: "Status", now: "Status", seconds: float) -> None:
+        if self.json:
+            return print_json(now.data() | {"out": str(folder.path), "seconds": seconds})
+        there = f" ({before.finished} were there)" if before.finished else ""
+        print(f"{counts(now)}{there}, {duration(seconds)}; kept in {folder.path}")
+        print(f"emergo study show {folder.path}   shows what came out")
+        if not now.complete:
+            print("the time is over; the same command goes on")
 
 
 @dataclasses.dataclass(frozen=True)
 class Show:
-    """What came out so far: a row a cell, and the law."""
+    """What came out so far: one row per cell, and the law."""
 
     folder: Positional[Path]
     """Folder of the study."""
+    study: str | None = None
+    """Name of the study, where the folder holds several; by default all are shown."""
     toml: bool = False
     """Print the study as a study file instead."""
     json: bool = False
-    """Print one JSON object."""
+    """Print one JSON object; for several studies it holds them in a list."""
 
     def run(self) -> None:
         from ..studies import StudyFolder
@@ -144,95 +158,91 @@ class Show:
         if self.toml and self.json:
             raise InputError("--toml and --json exclude each other; with --json the study is in the object, as `study`")
         folder = StudyFolder(self.folder)
-        plan = folder.read()
         if self.toml:
             from ..studies._toml import toml_text
 
-            return print(toml_text(plan.study), end="")
-        from ..measure import law_json
-        from ..studies import study_law, study_table
-        from ..studies._cells import cell_summary
-
-        with _named_warnings():
-            table = study_table(folder, plan)
-        cells = cell_summary(table, plan)
-        law, why = None, "no run is finished"
-        try:
-            law = study_law(table, plan) if len(table) else None
-        except InputError as error:
-            why = str(error)
+            study = _only(folder, self.study, "--toml").study
+            return print(toml_text({name: value for name, value in study.items() if name != "since"}), end="")
+        reports = [self._report(folder, plan) for plan in _chosen(folder, self.study)]
         if self.json:
-            found = None if law is None else law_json(law)
-            return print_json(
-                {"study": plan.study, "runs": len(plan.runs), "finished": len(table), "cells": cells, "law": found}
-            )
-        print(f"{plan.study['name']}: {len(table)} of {len(plan.runs)} runs are finished")
-        if cells:
-            console().print(cell_table(cells, plan.axes))
-        if law is not None:
-            print_law(law_json(law))
-        elif plan.study.get("law"):
-            print(f"no law yet: {why}")
+            return print_json(reports[0] if len(reports) == 1 else {"studies": reports})
+        for report in reports:
+            print(f"{report['study'].get('name', 'study')}: {report['finished']} of {report['runs']} runs are finished")
+            if report["cells"]:
+                console().print(cell_table(report["cells"], report["axes"]))
+            if report["law"] is not None:
+                print_law(report["law"])
+            elif report["study"].get("law"):
+                print(f"no law yet: {report['why']}")
+
+    def _report(self, folder: "StudyFolder", plan: "Plan") -> dict[str, Any]:
+        from ..measure import law_json
+        from ..studies import cell_summary, study_law, study_table
+
+        with _spoken_warnings():
+            table = study_table(folder, plan)
+        law, why = None, "no run is finished"
+        if len(table):
+            try:
+                law = study_law(table, plan)
+            except InputError as error:
+                why = str(error)
+        cells = cell_summary(table, plan.axes, [run.values for run in plan.runs])
+        report = {"study": plan.study, "axes": plan.axes, "runs": len(plan.runs), "finished": len(table), "cells": cells}
+        return report | {"law": None if law is None else law_json(law), "why": None if law is not None else why}
 
 
 @dataclasses.dataclass(frozen=True)
 class Status_:
-    """How far a study is; from any machine that sees its folder."""
+    """How far the studies of a folder are; from any machine that sees the folder."""
 
     folder: Positional[Path]
     """Folder of the study."""
+    study: str | None = None
+    """Name of the study, where the folder holds several; by default all together."""
     watch: bool = False
     """Look again and again until all runs are finished."""
     every: float = 2.0
     """Seconds between looks."""
     json: bool = False
-    """Print one JSON object (with --watch, one a look)."""
+    """Print one JSON object (with --watch, one per look)."""
 
     def run(self) -> None:
         from ..studies import StudyFolder, study_status
 
+        check_positive(every=self.every)
         folder = StudyFolder(self.folder)
-        if not self.every > 0:
-            raise InputError(f"--every must be positive, got {self.every:g}")
+        keys = None if self.study is None else [plan.key for plan in _chosen(folder, self.study)]
         if not self.watch:
-            return self._print(study_status(folder))
-        out = console()
-        if self.json or not out.is_terminal:
-            return self._watch(folder)
-        from rich.live import Live
+            return self._print(study_status(folder, keys))
+        out, live = console(), None
+        if out.is_terminal and not self.json:
+            from rich.live import Live
 
-        with Live(console=out, refresh_per_second=4) as live:
+            live = Live(console=out, refresh_per_second=4)
+        before, was_idle = None, False
+        with live or contextlib.nullcontext():
             while True:
-                status = study_status(folder)
-                live.update(status_view(status, self._idle(folder, status)))
+                status = study_status(folder, keys)
+                idle = self._idle(folder, status)
+                if live is not None:
+                    live.update(status_view(status, idle))
+                elif self.json or status != before:
+                    self._print(status)
+                    sys.stdout.flush()
                 if status.complete:
                     return
+                if live is None and idle and not was_idle:
+                    say(idle)
+                before, was_idle = status, bool(idle)
                 time.sleep(self.every)
-
-    def _watch(self, folder: "StudyFolder") -> None:
-        """Line after line; without JSON only what is new."""
-        from ..studies import study_status
-
-        before, told = None, False
-        while True:
-            status = study_status(folder)
-            if self.json or status != before:
-                self._print(status)
-                sys.stdout.flush()
-            if status.complete:
-                return
-            idle = self._idle(folder, status)
-            if idle and not told:
-                say(idle)
-            before, told = status, bool(idle)
-            time.sleep(self.every)
 
     def _idle(self, folder: "StudyFolder", status: "Status") -> str:
         """What to say where runs are left and no process is at work on them."""
         if status.complete or status.workers:
             return ""
-        queued = "unless a job of Slurm waits in its queue, " if folder.slurm.is_dir() else ""
-        return f"nobody trains it; {queued}`emergo study run {folder.path}` does"
+        queued = "unless a job waits in the queue of Slurm, " if folder.slurm.is_dir() else ""
+        return f"it is not being trained; {queued}`emergo study run {folder.path}` continues it"
 
     def _print(self, status: "Status") -> None:
         if self.json:
@@ -247,6 +257,8 @@ class Grow:
 
     folder: Positional[Path]
     """Folder of the study."""
+    study: str | None = None
+    """Name of the study, where the folder holds several."""
     axis: tuple[str, ...] = ()
     """More values of an axis, e.g. dim=32,64; several axes after one another."""
     seeds: int | None = None
@@ -255,65 +267,86 @@ class Grow:
     """Print one JSON object."""
 
     def run(self) -> None:
-        from ..studies import Study, StudyFolder, open_study
+        from ..studies import StudyFolder
 
         if not self.axis and self.seeds is None:
             raise InputError("say what to add: --axis dim=32,64 or --seeds 5")
         folder = StudyFolder(self.folder)
-        study = Study.of(folder.read().study)
-        plan, fresh = open_study(folder, study.grown(self._values(), self.seeds))
+        chosen = _only(folder, self.study, "growing")
+        announce_plugins(chosen.plugins)
+        plan, new = _study_of(chosen).grown(self._values(), self.seeds).open(folder)
         if self.json:
-            return print_json({"runs": len(plan.runs), "new": fresh})
-        if not fresh:
+            return print_json({"runs": len(plan.runs), "new": new})
+        if not new:
             return print(f"nothing changed: all of this is among the {len(plan.runs)} runs of the study")
-        print(f"{len(plan.runs)} runs, {fresh} of them new; emergo study run {folder.path} trains them")
+        print(f"{len(plan.runs)} runs, {new} of them new; emergo study run {folder.path} trains them")
 
     def _values(self) -> dict[str, list[Any]]:
-        found: dict[str, list[Any]] = {}
+        axes: dict[str, list[Any]] = {}
         for text in self.axis:
             name, equals, values = text.partition("=")
             if not equals or not values:
                 raise InputError(f"--axis '{text}': write axis=value,value, e.g. dim=32,64")
-            found.setdefault(name, []).extend(_value(word.strip()) for word in values.split(","))
-        return found
+            axes.setdefault(name, []).extend(parse_value(word.strip()) for word in values.split(","))
+        return axes
 
 
 @dataclasses.dataclass(frozen=True)
 class Export:
-    """Write the finished runs as one table, a row a run."""
+    """Write the finished runs of a folder as one table, one row per run."""
 
     folder: Positional[Path]
     """Folder of the study."""
     to: Path
     """File to write (.parquet or .csv)."""
+    study: str | None = None
+    """Name of the study, where the folder holds several; by default all."""
     curves: Path | None = None
-    """Also write all curves to this file, a row an evaluation."""
+    """Also write all curves to this file, one row per evaluation."""
     json: bool = False
     """Print one JSON object."""
 
     def run(self) -> None:
+        import pandas as pd
+
         from ..measure import write_table
         from ..studies import StudyFolder, study_curves, study_table
 
         if self.curves is not None and self.curves.resolve() == self.to.resolve():
             raise InputError(f"--to and --curves are the same file, {self.to}; give the curves another name")
         folder = StudyFolder(self.folder)
-        plan = folder.read()
-        with _named_warnings():
-            table = study_table(folder, plan)
-            if table.empty:
+        plans = _chosen(folder, self.study)
+        with _spoken_warnings():
+            tables = [table for table in (study_table(folder, plan) for plan in plans) if len(table)]
+            if not tables:
                 raise InputError(f"{self.folder}: no run is finished yet")
+            table = pd.concat(tables, ignore_index=True).drop_duplicates("identity")  # studies may share runs
             write_table(table, self.to)
             files = [str(self.to)]
             if self.curves is not None:
-                write_table(study_curves(folder, plan), self.curves)
+                curves = pd.concat([study_curves(folder, plan) for plan in plans], ignore_index=True)
+                write_table(curves.drop_duplicates(["identity", "step"]), self.curves)
                 files.append(str(self.curves))
-        left = len(plan.runs) - len(table)
+        planned = len({run.identity for plan in plans for run in plan.runs})
+        left = planned - len(table)
         if self.json:
             return print_json({"runs": len(table), "unfinished": left, "files": files})
         if left:
-            say(f"{left} of {len(plan.runs)} runs are not finished and not in the table")
+            say(f"{left} of {planned} runs are not finished and not in the table")
         print(f"{len(table)} runs; wrote {', '.join(files)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Migrate:
+    """Give a folder of version 1 the names of version 2. Reading such a folder needs no migration; training in it does one."""
+
+    folder: Positional[Path]
+    """Folder of the study."""
+
+    def run(self) -> None:
+        from ..studies import migrate
+
+        print(f"{self.folder}: {migrate(self.folder)} runs have the names of version 2")
 
 
 Command = Union[  # noqa: UP007 - tyro reads the names from the annotations
@@ -322,12 +355,13 @@ Command = Union[  # noqa: UP007 - tyro reads the names from the annotations
     Annotated[Show, subcommand("show")],
     Annotated[Grow, subcommand("grow")],
     Annotated[Export, subcommand("export")],
+    Annotated[Migrate, subcommand("migrate")],
 ]
 
 
 @dataclasses.dataclass(frozen=True)
 class StudyCommand:
-    """Many runs with one question: run, status, show, grow, export."""
+    """Many runs with one question: run, status, show, grow, export, migrate."""
 
     command: OmitSubcommandPrefixes[Command]
 
@@ -335,25 +369,41 @@ class StudyCommand:
         self.command.run()
 
 
+def _chosen(folder: "StudyFolder", name: str | None) -> list["Plan"]:
+    """The studies of that name; by default all."""
+    plans = folder.read()
+    chosen = [plan for plan in plans if name in (None, plan.name, plan.key)]
+    if not chosen:
+        raise unknown(f"study in {folder.path}", str(name), dict.fromkeys(plan.name for plan in plans))
+    return chosen
+
+
+def _only(folder: "StudyFolder", name: str | None, what: str) -> "Plan":
+    plans = _chosen(folder, name)
+    if len(plans) > 1:
+        names = [plan.name for plan in plans]
+        words = [plan.key if names.count(plan.name) > 1 else plan.name for plan in plans]
+        raise InputError(f"{folder.path} holds {len(plans)} studies, and {what} needs one; add --study {' or '.join(words)}")
+    return plans[0]
+
+
+def _study_of(plan: "Plan") -> "Study":
+    """The study of a plan. Imports its plugins."""
+    from ..studies import Study, load_plugins
+
+    if "task" not in plan.study:
+        raise InputError(f"{plan.name} is not a study but the runs of a figure; `emergo figure` trains them")
+    load_plugins(plan.plugins)
+    return Study.from_data(plan.study)
+
+
 @contextlib.contextmanager
-def _named_warnings() -> Iterator[None]:
+def _spoken_warnings() -> Iterator[None]:
     """Warnings of files that cannot be read become lines on standard error."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_, **__: say(str(message))
         yield
-
-
-def _value(word: str) -> Any:
-    """A value as a study file would read it; text needs no quotes here."""
-    try:
-        return json.loads(word)
-    except ValueError:
-        pass
-    try:
-        return float(word)
-    except ValueError:
-        return word
 
 
 def _forget_failures(folder: "StudyFolder") -> None:

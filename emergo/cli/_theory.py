@@ -30,10 +30,10 @@ class Theory:
     def run(self) -> None:
         from ..theory import describe_cell
 
-        found = describe_cell(
+        cell = describe_cell(
             self.length, self.dim, self.burst, self.repeat, self.flow, threshold=self.threshold, horizon=self.horizon
         )
         if self.json:
-            return print_json(found)
-        for name, value in found.items():
+            return print_json(cell)
+        for name, value in cell.items():
             print(f"{name:14} {short(value)}")

@@ -1,146 +1,261 @@
-"""`emergo train`."""
+"""`emergo train`: one study from the command line. Its options are the fields of the task, model and optimizer that it names.
 
+It has a parser of its own, since tyro would have to know these types before it reads which they are.
+"""
+
+import argparse
 import dataclasses
+import functools
+import inspect
+import json
+import re
 import time
+import typing
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NoReturn
 
-from .._errors import InputError
-from .._terminal import console, duration, print_json
+from .._errors import InputError, unknown
+from .._json import to_jsonable
+from .._terminal import cell_table, console, duration, print_json
+from ._run import announce_plugins, check_positive, execute, parse_pairs, parse_value, submit
+
+DESCRIPTION = """Train a grid of runs at once and say when their attention became sparse.
+
+Every field of the task, the model, the optimizer and the training is an option; several values of one span the grid.
+Values are written as in a study file: 4, 1e-3, true, null, [1,2], or a table for a schedule, {"type": "Ramp", ...}. The
+defaults are small, for two cores; zucchet2025 has --layers 2 --heads 4 --width 256 --learning-rate 1e-4 --steps 50000.
+Every run is kept in OUT as soon as it ends and is never trained again; after an interrupt the same command goes on."""
+LAPTOP: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    "SingleLocation": {"length": [32], "dim": [4, 8, 16], "position": ["random"], "indicator": [True], "special": ["draw"]},
+    "Transformer": {"layers": [1], "heads": [1], "width": [64]},
+    "Optimizer": {"learning_rate": [5e-4]},
+    "Config": {"steps": [5000]},
+}
+"""Defaults that two cores train in a minute, where they differ from those of the types."""
+NO_OPTIONS = {"Config": ("task", "model", "optimizer", "interventions", "probes"), "Optimizer": ("name", "options")}
+"""Fields that are chosen otherwise, or need a study file."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Train:
-    """Train a grid of Transformers at once and say when their attention became sparse.
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(message)
 
-    Options that take several values span the grid. The defaults are small, for two cores; the paper's are --layers 2 --heads 4
-    --width 256 --learning-rate 1e-4 --steps 50000. Every run is kept in OUT as soon as it ends and is never trained again.
-    After an interrupt the same command goes on.
-    """
 
-    length: tuple[int, ...] = (32,)
-    """T, the number of tokens."""
-    dim: tuple[int, ...] = (4, 8, 16)
-    """d, the dimension of a token."""
-    burst: tuple[int, ...] = (1,)
-    """B, how often the relevant token appears in a sequence (smaller than length)."""
-    repeat: tuple[float, ...] = (0.0,)
-    """p, the probability that the relevant token is the special one, in [0, 1]."""
-    learning_rate: tuple[float, ...] = (5e-4,)
-    """Of the optimizer, constant."""
-    seeds: int = 3
-    """Runs of each cell of the grid; their seeds are 0, 1, ..."""
-    position: Literal["random", "fixed", "last"] = "random"
-    """Where the relevant token stands: drawn for each sequence, once for a run, or at the end."""
-    indicator: bool = True
-    """Whether tokens carry a feature that marks the relevant ones."""
-    special: Literal["draw", "basis"] = "draw"
-    """The special token: a draw of the law of the tokens, or the first basis vector."""
-    layers: int = 1
-    """Of the Transformer."""
-    heads: int = 1
-    """Of a layer; they share the width."""
-    width: int = 64
-    """Features of the stream."""
-    mlp_factor: int = 4
-    """Hidden features of an MLP over width."""
-    norm: Literal["none", "pre", "post"] = "none"
-    """Layer normalisation."""
-    mask: Literal["none", "causal"] = "none"
-    """Of the attention."""
-    activation: Literal["relu", "gelu"] = "relu"
-    """Of the MLPs."""
-    attention: Literal["softmax", "linear", "biased", "positional"] = "softmax"
-    """softmax; linear: without it; biased: with a learned logit for every pair of positions; positional: by these alone."""
-    initial: Literal["pytorch", "xavier", "normal"] = "pytorch"
-    """How parameters are drawn."""
-    positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
-    """What is added to the tokens."""
-    skip: bool = True
-    """Skip connections."""
-    mlp: bool = True
-    """MLPs."""
-    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
-    """An optimizer of Optax."""
-    momentum: float = 0.0
-    """Of sgd."""
-    weight_decay: float = 0.01
-    """Of adamw."""
-    batch: int = 32
-    """Sequences a step."""
-    precision: Literal["fp32", "tf32", "bf16"] | None = None
-    """Of matrix products; by default bf16 on a GPU and fp32 elsewhere."""
-    steps: int = 5000
-    """The most of a run."""
-    threshold: float = 0.1
-    """Test loss that ends the plateau, and the run."""
-    beyond: float = 0.0
-    """How much longer to train after that, as a share of the plateau."""
-    together: int | None = None
-    """Runs of one shape to train at once; by default what memory holds and cores need."""
-    out: Path = Path("runs")
-    """Folder of finished runs."""
-    json: bool = False
-    """Print one JSON object."""
+@dataclasses.dataclass
+class Setting:
+    """A field that is an option."""
 
-    def run(self) -> None:
-        from .._files import output_folder
-        from ..report import cell_rows, cell_table, live_progress
-        from ..studies import Store, result_row, run_all
+    path: tuple[str, ...]
+    """From the part on, e.g. task, groups, spans."""
+    kind: Any
+    """Its annotation."""
+    default: Any
+    """MISSING where it has to be given."""
+    small: Sequence[Any] = ()
+    """Values for two cores, where they are others."""
+    help: str = ""
+    within: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """The part of a part that it belongs to, as it is by default."""
+    option: str = ""
 
-        begun, runs = time.monotonic(), self._runs()
-        store = Store(output_folder(self.out))
-        before = sum(run in store for run in runs)
-        try:
-            with live_progress(before) as show:
-                results = run_all(runs, store, curves=False, width=self.together, progress=show)
-        except KeyboardInterrupt as stop:
-            finished = sum(run in store for run in runs)
-            stop.add_note(f"{finished} of {len(runs)} runs are finished; the same command goes on from there")
-            raise
-        cells = cell_rows(results)
-        if self.json:
-            return print_json({"runs": [result_row(result) for result in results], "cells": cells, "out": str(self.out)})
-        console(wide=True).print(cell_table(cells))
-        there = f" ({before} were there)" if before else ""
-        print(f"{len(runs)} runs{there}, {duration(time.monotonic() - begun)}; kept in {self.out}")
+    def values(self, words: Sequence[str] | None) -> list[Any]:
+        """The values that these words mean, each once."""
+        if not words:
+            if words is not None and self.kind is not bool:
+                raise InputError(f"{self.option} needs at least one value")
+            return list(self.small) if words is None else [True]
+        return list({json.dumps(value): value for value in map(parse_value, words)}.values())
 
-    def _runs(self) -> list[Any]:
-        import jax
 
-        from ..engine import Config, Optimizer, default_precision
-        from ..models import Transformer
-        from ..studies import grid_runs
-        from ..tasks import SingleLocation
+def train(arguments: Sequence[str]) -> None:
+    """Runs `emergo train` with these words."""
+    from ..studies import StudyFolder, cell_summary, check_platform, check_slurm, find_writer
 
-        axes = {name: getattr(self, name) for name in ("length", "dim", "burst", "repeat", "learning_rate")}
-        for name, values in axes.items():
-            if not values:
-                raise InputError(f"--{name.replace('_', '-')} needs at least one value")
-        for name in ("seeds", "together"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"--{name} must be at least 1, got {value}")
-        if self.threshold <= 0:
-            raise InputError(f"--threshold must be positive: no test loss comes to {self.threshold:g}")
-        if self.precision == "tf32" and jax.default_backend() == "cpu":
-            raise InputError("precision tf32 is a GPU's; on a CPU use fp32")
-        model = Transformer(
-            self.layers,
-            self.heads,
-            self.width,
-            self.mlp_factor,
-            self.norm,
-            self.mask,
-            self.activation,
-            self.attention,
-            self.initial,
-            self.positions,
-            self.skip,
-            self.mlp,
-        )
-        task = SingleLocation(2, 1, position=self.position, indicator=self.indicator, special=self.special)
-        optimizer = Optimizer(self.optimizer, momentum=self.momentum, weight_decay=self.weight_decay)
-        precision = self.precision or default_precision()
-        base = Config(task, model, optimizer, self.batch, precision, self.steps, self.threshold, self.beyond)
-        return grid_runs(base, self.seeds, **{name: tuple(dict.fromkeys(values)) for name, values in axes.items()})
+    begun = time.monotonic()
+    own, study = read_study([word.replace("_", "-") if re.match("--[a-z]", word) else word for word in arguments])
+    folder = StudyFolder(own.out)
+    if own.on == "slurm":
+        check_slurm()
+        return submit(folder, [study.open(folder)[0]], study.slurm, own.json)
+    check_platform(study.runs)
+    writer = find_writer(own.log, folder)
+    plan, _ = study.open(folder)
+    before = len(study.read(own.out, curves=False))
+    now = execute(folder, [plan.key], {run.identity: run for run in study.runs}, writer, own.n_parallel, own.seconds)
+    table = study.read(own.out, curves=False).table
+    cells = cell_summary(table, study.axes, [study.values_of(run) for run in study.runs])
+    if own.json:
+        rows = table.to_dict("records")
+        return print_json({"runs": rows, "cells": cells, "complete": now.complete, "out": str(own.out)})
+    if cells:
+        console(wide=True).print(cell_table(cells, study.axes))
+    there = f" ({before} were there)" if before else ""
+    print(f"{now.finished} of {now.runs} runs{there}, {duration(time.monotonic() - begun)}; kept in {own.out}")
+    if not now.complete:
+        print("the time is over; the same command goes on")
+
+
+def read_study(arguments: Sequence[str]) -> tuple[argparse.Namespace, Any]:
+    """The options of the command itself, and the study that the others describe."""
+    from .._identity import type_name
+    from ..engine import Config, Optimizer
+    from ..models import Model
+    from ..studies import Study, load_plugins
+    from ..tasks import Task
+
+    first = _Parser(add_help=False, allow_abbrev=False)
+    _add_own(first)
+    chosen, _ = first.parse_known_args(arguments)
+    plugins = [str(Path(name).resolve()) if name.endswith(".py") else name for name in chosen.plugins]
+    announce_plugins(plugins)
+    load_plugins(plugins)
+    task, model = _find(chosen.task, Task, "task"), _find(chosen.model, Model, "model")
+    small = task.__name__ == "SingleLocation"
+    groups = {
+        _words(task): list(_settings(("task",), task, small)),
+        _words(model): list(_settings(("model",), model, small)),
+        chosen.optimizer: [*_settings(("optimizer",), Optimizer), *_optimizer_settings(chosen.optimizer)],
+        "training": list(_settings((), Config)),
+    }
+    settings = [setting for group in groups.values() for setting in group]
+    own, left = _parser(groups, settings).parse_known_args(arguments)
+    if left:
+        known = [f"--{name.replace('_', '-')}" for name in vars(chosen)] + [setting.option for setting in settings]
+        raise unknown("option", left[0], known)
+    check_positive(n_parallel=own.n_parallel, seconds=own.seconds)
+    tables: dict[str, Any] = {"task": {"type": type_name(task)}, "model": {"type": type_name(model)}, "train": {}, "grid": {}}
+    tables["optimizer"], missing = {"name": chosen.optimizer}, []
+    for setting in settings:
+        values = setting.values(getattr(own, ".".join(setting.path)))
+        if values:
+            _set(tables, setting, values, settings)
+        elif setting.default is dataclasses.MISSING:
+            missing.append(setting.option)
+    if missing:
+        raise InputError(f"{task.__name__} with {model.__name__} needs {' and '.join(missing)}")
+    data = {"name": own.name, "plugins": plugins, "seeds": own.seeds[0] if len(own.seeds) == 1 else own.seeds, **tables}
+    data |= {} if own.keep is None else {"keep": own.keep or True}
+    study = Study.from_data(data | {"slurm": parse_pairs("--slurm", own.slurm)})
+    by_loss = study.base.task.learned is not None and study.base.task.learned.metric == "loss"
+    for threshold in [config.threshold for config in study.configs if by_loss]:
+        if isinstance(threshold, float) and threshold <= 0:
+            raise InputError("--threshold must be positive: no test loss comes to less; null trains all steps")
+    return own, study
+
+
+def _set(tables: dict[str, Any], setting: Setting, values: Sequence[Any], settings: Sequence[Setting]) -> None:
+    """Puts the values of a setting into the tables of a study file: the first into its part, several also into the grid."""
+    *parts, name = setting.path
+    table = tables[parts[0]] if parts else tables["train"]
+    for part in parts[1:]:
+        table = table.setdefault(part, dict(setting.within))
+    table[name] = values[0]
+    if len(values) > 1:
+        shared = sum(other.path[-1] == name for other in settings) > 1 or (parts == ["optimizer"] and name != "learning_rate")
+        tables["grid"][".".join(setting.path) if shared else name] = list(values)
+
+
+def _parser(groups: Mapping[str, Sequence[Setting]], settings: Sequence[Setting]) -> _Parser:
+    """An option for every setting; one whose name is not its own is given with its path."""
+    form = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=32, width=120)
+    usage = "emergo train [--task TASK] [--model MODEL] [--optimizer NAME] [options]"
+    parser = _Parser(usage=usage, description=DESCRIPTION, allow_abbrev=False, formatter_class=form)
+    _add_own(parser)
+    own, leaves = set(vars(parser.parse_args([]))), [setting.path[-1] for setting in settings]
+    for title, members in groups.items():
+        group = parser.add_argument_group(title)
+        for setting in members:
+            name, dest = setting.path[-1], ".".join(setting.path)
+            option = (dest if leaves.count(name) > 1 or name in own else name).replace("_", "-")
+            setting.option = f"--{option}"
+            usual = setting.small or ([] if setting.default is dataclasses.MISSING else [setting.default])
+            words = f"{setting.help or name.replace('_', ' ')} ({' '.join(map(_shown, usual)) or 'required'})"
+            choices = typing.get_args(setting.kind) if typing.get_origin(setting.kind) is typing.Literal else ()
+            metavar = "|".join(map(str, choices)) or ("true|false" if setting.kind is bool else "VALUE")
+            group.add_argument(setting.option, dest=dest, nargs="*", metavar=metavar, help=words.replace("%", "%%"))
+            if setting.kind is bool:
+                group.add_argument(f"--no-{option}", dest=dest, action="store_const", const=["false"], help=argparse.SUPPRESS)
+    return parser
+
+
+def _add_own(parser: _Parser) -> None:
+    add = parser.add_argument_group("the study").add_argument
+    add("--plugins", nargs="+", default=[], metavar="FILE", help="Python files or modules that define types used here")
+    add("--task", default="SingleLocation", help="single-location, recall, markov-chain, ..., or module:Class of a plugin")
+    add("--model", default="Transformer", help="transformer, minimal-attention, ..., or module:Class of a plugin")
+    add("--optimizer", default="adam", help="an optimizer of Optax by its name, or module:function of a plugin")
+    add("--seeds", nargs="+", type=parse_value, default=[3], help="how many runs each cell has, or which seeds (3)")
+    add("--keep", nargs="*", type=parse_value, metavar="STEP", help="keep parameters: at these steps, or log-spaced ones")
+    add("--name", default="train", help="the name of the study (train)")
+    add("--out", type=Path, default=Path("runs"), metavar="DIR", help="folder that keeps the study (runs)")
+    add("--on", choices=("local", "slurm"), default="local", help="train here, or as an array job of Slurm")
+    add("--slurm", nargs="+", default=[], metavar="NAME=VALUE", help="what to ask Slurm for, e.g. minutes=60 partition=gpu")
+    add("--n-parallel", type=int, metavar="N", help="runs of one program to train at once; by default what memory holds")
+    add("--seconds", type=float, metavar="N", help="stop after so many seconds; the same command goes on")
+    add("--log", choices=("none", "tensorboard", "wandb"), default="none", help="also write curves for these viewers")
+    add("--json", action="store_true", help="print one JSON object")
+
+
+def _find(name: str, kind: type, what: str) -> type:
+    """The type of that name: as in study files, or `single-location` for `SingleLocation`."""
+    from ..studies._description import known_types
+
+    known = known_types(kind)
+    same = [cls for full, cls in known.items() if name in (full, _words(cls), cls.__name__)]
+    if not same:
+        raise unknown(what, name, [full if ":" in full else _words(cls) for full, cls in known.items()])
+    return same[-1]
+
+
+def _words(cls: type) -> str:
+    return re.sub("(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
+
+
+def _shown(value: Any) -> str:
+    """A value as it would be written on the command line."""
+    return value if isinstance(value, str) else json.dumps(to_jsonable(value), separators=(",", ":"))
+
+
+def _settings(path: tuple[str, ...], cls: type, small: bool = True, part: Any = None) -> Iterator[Setting]:
+    """The fields of a type, and of the parts that it holds. `part`: an object whose values are the defaults."""
+    from .._identity import canonical
+    from .._pytree import Pytree, fields
+
+    hints, helps, within = typing.get_type_hints(cls), argument_helps(cls), {} if part is None else canonical(part)
+    values = LAPTOP.get(cls.__name__, {}) if small else {}
+    for field in fields(cls):
+        default = getattr(part, field.name) if part is not None else field.default
+        if field.name in NO_OPTIONS.get(cls.__name__, ()):
+            continue
+        if isinstance(default, Pytree) and not field.metadata.get("per_run"):
+            yield from _settings((*path, field.name), type(default), False, default)
+            continue
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        kind, words = hints[field.name], helps.get(field.name, "")
+        yield Setting((*path, field.name), kind, default, values.get(field.name, ()), words, within)
+
+
+def _optimizer_settings(name: str) -> Iterator[Setting]:
+    """The options that the optimizer's own function has."""
+    from ..engine import Optimizer
+    from ..studies._description import find_function
+
+    factory = find_function(name, "--optimizer") if ":" in name else Optimizer(name).factory
+    for option, parameter in inspect.signature(factory).parameters.items():
+        if option != "learning_rate" and parameter.kind is not parameter.VAR_KEYWORD:
+            default = dataclasses.MISSING if parameter.default is parameter.empty else parameter.default
+            yield Setting(("optimizer", option), type(parameter.default), default)
+
+
+def argument_helps(cls: type) -> dict[str, str]:
+    """What the docstrings of a class and its bases say of each argument."""
+    helps: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        text = inspect.cleandoc(base.__doc__ or "").partition("**Arguments:**")[2].partition("```")[0]
+        for entry in re.split(r"\n- ", text)[1:]:
+            names, _, words = entry.partition(": ")
+            words = re.sub(r"\[?`([^`]*)`\]?(\[\])?", r"\1", " ".join(words.partition("\n\n")[0].split()))
+            helps |= dict.fromkeys(re.findall(r"`(\w+)`", names), words)
+    return helps

@@ -1,41 +1,56 @@
-"""Learning itself: many runs as one compiled program."""
+"""Training: many runs as one compiled program, with schedules, interventions, probes and checkpoints."""
 
+from .._contract import Above, Below, Tap, Threshold, probe
+from .._pytree import Schedule
+from ._check import check_config, probe_curves
 from ._checkpoint import CheckpointError
-from ._config import KINDS, SEMANTICS, Config, Method, Optimizer, Precision, Run, default_precision
-from ._cost import compile_seconds, memory_of, next_evaluation, planned_width, run_bytes, step_operations, step_seconds
-from ._group import History, State
-from ._probes import circuits
-from ._shape import Device, Shape, family
-from ._toy import Curves, Draws, Probe, train_toy
-from ._train import Progress, train
+from ._config import SEMANTICS, Config, Precision, Run, default_precision
+from ._cost import GroupPlan, plan_group
+from ._interventions import Clamp, Freeze, Intervention, Replace, Scale
+from ._optimizer import Optimizer
+from ._parameters import Trained, load_parameters, log_steps, save_parameters, unpadded
+from ._result import Result
+from ._schedules import Ramp, Switch, WarmupCosine, When
+from ._toy import ToyCurves, train_toy
+from ._train import OutOfTime, Progress, groups_of, train
 
 __all__ = [
-    "KINDS",
     "SEMANTICS",
+    "Above",
+    "Below",
     "CheckpointError",
+    "Clamp",
     "Config",
-    "Curves",
-    "Device",
-    "Draws",
-    "History",
-    "Method",
+    "Freeze",
+    "GroupPlan",
+    "Intervention",
     "Optimizer",
+    "OutOfTime",
     "Precision",
-    "Probe",
     "Progress",
+    "Ramp",
+    "Replace",
+    "Result",
     "Run",
-    "Shape",
-    "State",
-    "circuits",
-    "compile_seconds",
+    "Scale",
+    "Schedule",
+    "Switch",
+    "Tap",
+    "Threshold",
+    "ToyCurves",
+    "Trained",
+    "WarmupCosine",
+    "When",
+    "check_config",
     "default_precision",
-    "family",
-    "memory_of",
-    "next_evaluation",
-    "planned_width",
-    "run_bytes",
-    "step_operations",
-    "step_seconds",
+    "groups_of",
+    "load_parameters",
+    "log_steps",
+    "plan_group",
+    "probe",
+    "probe_curves",
+    "save_parameters",
     "train",
     "train_toy",
+    "unpadded",
 ]

@@ -1,12 +1,10 @@
 """A group of runs on disk, whole: one `.npz` file of plain arrays, replaced by rename.
 
-It holds the stacks of all devices, what was seen of every run, the runs that have ended and the order of those that wait.
+It holds the stacks of all devices, what was measured of every run, the runs that have ended and the order of those that wait.
 Reading it back executes nothing: arrays without pickle, and text.
 """
 
-import dataclasses
 import json
-import math
 import os
 import zipfile
 from collections import deque
@@ -19,11 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._errors import InputError
-from .._files import spare_name
+from .._files import temporary_sibling
 from ._config import SEMANTICS, Run
-from ._cost import worth_tuning
-from ._group import Group, History, Place, Pool
-from ._shape import Device, Shape, blank
+from ._cost import Device
+from ._program import start
+from ._result import Result
+from ._scheduler import DeviceStack, Scheduler, Tracked
 
 
 class CheckpointError(InputError):
@@ -34,35 +33,36 @@ class CheckpointError(InputError):
         self.path = path
 
 
-def save_group(path: Path, group: Group, ended: Sequence[History]) -> None:
+def save_checkpoint(path: Path, scheduler: Scheduler, results: Sequence[Result]) -> None:
+    """Writes a group as it is between two chunks."""
     arrays: dict[str, np.ndarray] = {}
 
-    def keep(name: str, curves: Mapping[str, Any]) -> None:
-        arrays.update({f"{name}/{key}": np.asarray(values) for key, values in curves.items()})
+    def add(prefix: str, curves: Mapping[str, Any]) -> None:
+        arrays.update({f"{prefix}/{name}": np.asarray(values) for name, values in curves.items()})
 
-    hull = group.shape.hull
-    meta: dict[str, Any] = {"semantics": SEMANTICS, "hull": hull.traits._asdict()}
-    meta["queue"] = [run.identity for run in group.queue]
-    meta["pools"] = []
-    for i, pool in enumerate(group.pools):
-        places = []
-        for j, place in enumerate(pool.places):
-            places.append(None if place is None else {"run": place.run.identity, "total": place.total})
-            if place is not None:
-                keep(f"seen/{i}/{j}", place.seen)
-        leaves = jax.tree.leaves(pool.slots)
-        arrays.update({f"slots/{i}/{k}": np.asarray(leaf) for k, leaf in enumerate(leaves)})
-        meta["pools"].append(places)
-    meta["ended"] = []
-    for i, history in enumerate(ended):
-        meta["ended"].append([history.run.identity, history.state, history.failed_step, history.device])
-        keep(f"ended/{i}", history.curves)
+    meta: dict[str, Any] = {"semantics": SEMANTICS, "queue": [run.identity for run in scheduler.queue]}
+    meta["sizes"] = scheduler.sizes
+    meta["stacks"], meta["ended"] = [], []
+    for i, stack in enumerate(scheduler.stacks):
+        if stack.slots is None:
+            continue
+        entries = [t and {"run": t.run.identity, "total": t.total, "at": t.at} for t in stack.tracked]
+        meta["stacks"].append(entries)
+        for j, tracked in enumerate(stack.tracked):
+            add(f"curves/{i}/{j}", {} if tracked is None else tracked.curves)
+        for k, leaf in enumerate(jax.tree.leaves(stack.slots._replace(prepared=()))):
+            arrays[f"slots/{i}/{k}"] = np.asarray(leaf)
+        for k, prepared in enumerate(stack.slots.prepared):
+            add(f"prepared/{i}/{k}", prepared)
+    for i, result in enumerate(results):
+        meta["ended"].append([result.run.identity, result.failed_step, result.provenance["device"]])
+        add(f"ended/{i}", result.curves or {})
     arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = spare_name(path)  # two machines may train the same group, with the same process number
+    part = temporary_sibling(path)  # two machines may train the same group, with the same process number
     try:
         with part.open("wb") as file:
-            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
+            np.savez(file, allow_pickle=False, **arrays)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
@@ -70,8 +70,10 @@ def save_group(path: Path, group: Group, ended: Sequence[History]) -> None:
         part.unlink(missing_ok=True)
 
 
-def load_group(path: Path, runs: Sequence[Run], devices: Sequence[Device]) -> tuple[Group, list[History]] | None:
-    """The group as it was saved, and those of the runs that had ended by then.
+def load_checkpoint(
+    path: Path, runs: Sequence[Run], devices: Sequence[Device], **options: Any
+) -> tuple[Scheduler, list[Result]] | None:
+    """The group as it was saved, and those of the runs that had ended by then. `options` are those of the scheduler.
 
     None if nothing was saved, or if it does not fit: every one of `runs` must be in it, and those that were waiting or in
     training must still be wanted. Runs that had ended need not be: they may be in a store by now.
@@ -82,34 +84,50 @@ def load_group(path: Path, runs: Sequence[Run], devices: Sequence[Device]) -> tu
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         meta = json.loads(arrays["meta"].tobytes())
-        active = {*meta["queue"], *(p["run"] for pool in meta["pools"] for p in pool if p)}
-        hull = dict(meta["hull"])
-        ended_before = {entry[0] for entry in meta["ended"]}
-        semantics = meta["semantics"]
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile, EOFError) as error:
+        return _restored(meta, arrays, runs, devices, options)
+    except (OSError, ValueError, KeyError, TypeError, IndexError, zipfile.BadZipFile, EOFError) as error:
         raise CheckpointError(path, str(error)) from None
+
+
+def _under(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(f"{prefix}/"): value for name, value in arrays.items() if name.startswith(f"{prefix}/")}
+
+
+def _restored(
+    meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], runs: Sequence[Run], devices: Sequence[Device], options: Any
+) -> tuple[Scheduler, list[Result]] | None:
     known = {run.identity: run for run in runs}
-    if semantics != SEMANTICS or not active <= set(known) <= active | ended_before or len(meta["pools"]) > len(devices):
+    active = {*meta["queue"], *(entry["run"] for stack in meta["stacks"] for entry in stack if entry)}
+    ended = [entry[0] for entry in meta["ended"]]
+    if meta["semantics"] != SEMANTICS or not active <= set(known) <= active | set(ended) or len(meta["stacks"]) > len(devices):
         return None
-    shape = Shape.of([run.config for run in runs])
-    shape = dataclasses.replace(shape, hull=dataclasses.replace(shape.hull, **hull))
-
-    def seen(name: str) -> dict[str, Any]:
-        return {key.removeprefix(f"{name}/"): value for key, value in arrays.items() if key.startswith(f"{name}/")}
-
-    group = Group.__new__(Group)
-    group.shape, group.queue, group.pools = shape, deque(known[i] for i in meta["queue"]), []
-    structure = jax.tree.structure(jax.eval_shape(lambda: blank(shape)))
-    for i, (places, device) in enumerate(zip(meta["pools"], devices, strict=False)):
-        tuned = worth_tuning(shape, device, runs)
-        pool = Pool(shape, device, len(places), tuned, budget=math.inf)  # the width is given
-        leaves = [arrays[f"slots/{i}/{k}"] for k in range(structure.num_leaves)]
-        slots = jax.device_put(jax.tree.unflatten(structure, [jnp.asarray(x) for x in leaves]), device)
-        pool.slots = slots
-        for j, place in enumerate(places):
-            if place is not None:
-                curves = {k: list(v) for k, v in seen(f"seen/{i}/{j}").items()}
-                pool.places[j] = Place(known[place["run"]], curves, place["total"], int(slots.step[j]))
-        group.pools.append(pool)
-    ended = [History(known[e[0]], e[1], e[2], seen(f"ended/{i}"), e[3]) for i, e in enumerate(meta["ended"]) if e[0] in known]
-    return group, ended
+    scheduler = Scheduler(runs, devices, sizes={str(name): int(size) for name, size in meta["sizes"].items()}, **options)
+    scheduler.queue = deque(known[identity] for identity in meta["queue"])
+    structure = jax.tree.structure(jax.eval_shape(lambda: start(scheduler.program, runs[0], scheduler.sizes)))
+    stacks = []
+    for i, (entries, device) in enumerate(zip(meta["stacks"], devices, strict=False)):
+        leaves = [jnp.asarray(arrays[f"slots/{i}/{k}"]) for k in range(structure.num_leaves)]
+        count = len({name.split("/")[2] for name in arrays if name.startswith(f"prepared/{i}/")})
+        prepared = tuple(_under(arrays, f"prepared/{i}/{k}") for k in range(count))
+        slots = jax.tree.unflatten(structure, leaves)._replace(prepared=jax.tree.map(jnp.asarray, prepared))
+        tracked = [
+            None
+            if entry is None
+            else Tracked(
+                known[entry["run"]],
+                {name: list(values) for name, values in _under(arrays, f"curves/{i}/{j}").items()},
+                entry["total"],
+                entry["at"],
+            )
+            for j, entry in enumerate(entries)
+        ]
+        stack = DeviceStack(scheduler, device, len(entries), budget=float("inf"))  # the width is given
+        stack.restore(slots, tracked)
+        stacks.append(stack)
+    scheduler.stacks = stacks or scheduler.stacks
+    results = [
+        Result.measured(known[identity], _under(arrays, f"ended/{i}"), failed_step, device)
+        for i, (identity, failed_step, device) in enumerate(meta["ended"])
+        if identity in known
+    ]
+    return scheduler, results

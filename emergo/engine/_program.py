@@ -1,51 +1,302 @@
-"""The compiled part: one step, and a chunk of steps with an evaluation, of many runs of one shape."""
+"""The compiled part: the state of a run, one step, and a chunk of steps with an evaluation, of many runs at once."""
 
+import contextlib
+import dataclasses
 import functools
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
-from ._probes import evaluate
-from ._shape import Shape, Slot, draw, lower, training_loss, transform
+from .._contract import Batch, Output, Tap
+from .._identity import canonical
+from .._json import digest
+from .._pytree import fields
+from .._random import Key, fold_in, raw, uniform
+from ..models import Model
+from ..tasks import Task
+from ._config import Config, Precision, Probe, Run
+from ._optimizer import Optimizer, apply_updates
+from ._schedules import resolve, start_states, updated_states
+
+Tree = TypeVar("Tree")
+TAPPED = 64
+"""Test sequences that probes of taps see: whole attention patterns take length² numbers a head."""
+
+# Streams of a run's key of data; those of steps and epochs are folded in once more.
+_DATASET, _SHUFFLE, _DROPOUT = 0, 2, 3
 
 
-def step(shape: Shape, fused: bool, slot: Slot, lowered: Any = None) -> tuple[Slot, Float[Array, ""]]:
-    """One step of one run. `lowered`: its parameters as `lower` casts them, where they are at hand."""
-    data = draw(shape, slot)
-    at = slot.parameters if lowered is None else lowered
-    loss, gradient = jax.value_and_grad(lambda p: training_loss(shape, fused, p, data, slot))(at)
-    gradient = jax.tree.map(lambda g, p: g.astype(p.dtype), gradient, slot.parameters)
-    updates, memory = transform(shape.optimizer).update(gradient, slot.memory, slot.parameters)
-    parameters = jax.tree.map(lambda p, u: p - slot.rate * u, slot.parameters, updates)
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """What is compiled, but for the structure of the slots: settings that all runs of a stack share."""
+
+    batch: int
+    n_test: int
+    n_train: int | None
+    precision: Precision
+    probes: tuple[Probe, ...] = ()
+    variants: tuple[str, ...] = ()
+    """Names of the further test distributions that some run has."""
+    fused: bool = False
+    """Whether kernels of a GPU may be used."""
+
+    @classmethod
+    def of(cls, config: Config) -> "Program":
+        """The program of a run alone."""
+        names = tuple(config.task.variants())
+        return cls(config.batch, config.n_test, config.n_train, config.precision, config.probes, names)
+
+
+class Slot(NamedTuple):
+    """The state of one run; with a leading axis, of many."""
+
+    params: Any
+    opt_state: Any
+    truth: Any
+    varying: tuple[Any, ...]
+    """Task, model, optimizer and interventions with the run's own numbers and schedules."""
+    schedule_states: tuple[Any, ...]
+    data_key: Key
+    test_key: Key
+    step: Int[Array, ""]
+    failed: Int[Array, ""]
+    """The step whose training loss was not finite, or -1."""
+    dataset: Batch | None
+    """All training sequences, where they are finite."""
+    prepared: tuple[Any, ...]
+    """What probes that have `prepare` asked to be kept for them."""
+
+    def now(self) -> tuple[Task, Model, Optimizer, tuple[Any, ...]]:
+        """Task, model, optimizer and interventions as they are in this step."""
+        task, model, optimizer, interventions = resolve(self.varying, self.step, self.schedule_states)
+        return task, model, optimizer, interventions
+
+
+# Which runs share a program.
+
+
+def _sizes(config: Config) -> dict[str, int]:
+    """The fields of the task that may be padded; none where the model does not know how to start in a padded program."""
+    if not config.model.pads:
+        return {}
+    return {field.name: getattr(config.task, field.name) for field in fields(config.task) if field.metadata.get("padded")}
+
+
+def _unstarted(model: Model) -> Model:
+    """The model without the options that only `init` reads."""
+    defaults = {field.name: field.default for field in fields(model) if field.metadata.get("at_start")}
+    copy = model.padded({})
+    for name, value in defaults.items():
+        object.__setattr__(copy, name, value)
+    return copy
+
+
+def in_program(config: Config, sizes: Mapping[str, int]) -> tuple[Any, ...]:
+    """The varying parts of a config in a program made for these sizes of the task, with arrays for numbers."""
+    task, model, *rest = config.varying
+    return as_arrays((task.padded(sizes), _unstarted(model), *rest))
+
+
+def as_arrays(tree: Tree) -> Tree:
+    """The tree with arrays for numbers: whole ones in 32 bits, others in fp32."""
+    return jax.tree.map(lambda x: jnp.int32(x) if isinstance(x, int) and not isinstance(x, bool) else jnp.float32(x), tree)
+
+
+def largest_sizes(configs: Sequence[Config]) -> dict[str, int]:
+    """The sizes of a program that holds all these configs."""
+    every = [_sizes(config) for config in configs]
+    return {name: max(sizes[name] for sizes in every) for name in every[0]}
+
+
+def program_key(config: Config) -> Any:
+    """Equal for configs that can share a program."""
+    none = dict.fromkeys(_sizes(config), 0)
+    structure = jax.tree.structure(in_program(config, none))
+    return structure, dataclasses.replace(Program.of(config), variants=())
+
+
+def program_name(config: Config) -> str:
+    """A digest that is equal for configs that can share a program, in every process."""
+    sizes = dict.fromkeys(_sizes(config), 0)
+    varying = jax.tree.map(lambda _: 0.0, in_program(config, sizes))
+    probes = [getattr(probe, "__qualname__", type(probe).__qualname__) for probe in config.probes]
+    return digest(canonical([*varying, config.batch, config.n_test, config.n_train, config.precision, probes]))
+
+
+def shared_program(configs: Sequence[Config]) -> Program:
+    """The program of configs with equal keys."""
+    variants = dict.fromkeys(name for config in configs for name in config.task.variants())
+    return dataclasses.replace(Program.of(configs[0]), variants=tuple(variants))
+
+
+# The life of a run.
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _start(program: Program, model: Model, varying: tuple[Any, ...], seed: Array) -> Slot:
+    key = raw(jax.random.key(seed))
+    states = start_states(varying)
+    task, _, optimizer, _ = resolve(varying, jnp.int32(0), states)
+    model = resolve(model, jnp.int32(0), start_states(model))
+    truth = task.truth(user_key(fold_in(key, 0)))
+    params = model.init(user_key(fold_in(key, 1)), task.spec)
+    if program.precision == "fp64":  # the numbers of an fp32 run, as a start for 64 bits
+        truth, params = jax.tree.map(lambda x: x.astype(jnp.float64) if x.dtype == jnp.float32 else x, (truth, params))
+    data_key = fold_in(key, 2)
+    dataset = None
+    if program.n_train is not None:
+        dataset = task.batch(user_key(fold_in(data_key, _DATASET)), program.n_train, truth)
+    opt_state = optimizer.build().init(params)
+    ends = (jnp.int32(0), jnp.int32(-1))
+    return Slot(params, opt_state, truth, varying, states, data_key, fold_in(key, 3), *ends, dataset, ())
+
+
+def start(program: Program, run: Run, sizes: Mapping[str, int] | None = None) -> Slot:
+    """A run before its first step, in a program made for these sizes."""
+    config = run.config
+    sizes = largest_sizes([config]) if sizes is None else sizes
+    model = as_arrays(config.model)
+    program = dataclasses.replace(program, probes=(), variants=(), fused=False, batch=0, n_test=0)  # of no meaning at the start
+    return _start(program, model, in_program(config, sizes), jnp.uint32(run.seed))
+
+
+def user_key(words: Key) -> Array:
+    """A key as tasks and models get it: typed, of the generator that commutes with `vmap`."""
+    return jax.random.wrap_key_data(words, impl="threefry2x32")
+
+
+def arithmetic(precision: Precision) -> contextlib.AbstractContextManager[None]:
+    """A context in which arrays have the bits that a precision asks for; everything of a run happens in it."""
+    return jax.enable_x64(True) if precision == "fp64" else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def products(precision: Precision) -> Iterator[None]:
+    """The precision of products of fp32 arrays inside the block."""
+    with jax.default_matmul_precision("tensorfloat32" if precision == "tf32" else "highest"):
+        yield
+
+
+def lower(precision: Precision, tree: Any) -> Any:
+    """Casts what enters matrix products."""
+    if precision != "bf16":
+        return tree
+    return jax.tree.map(lambda x: x.astype(jnp.bfloat16) if x.dtype == jnp.float32 else x, tree)
+
+
+def forward(program: Program, slot: Slot, params: Any, inputs: Array, reads: Sequence[str] = (), key: Any = None) -> Output:
+    """The output of a run's model, by the fast way where nothing reads or writes at taps; `value` is at least fp32."""
+    task, model, _, interventions = slot.now()
+    tap = Tap(task.spec, key, slot.step, fused=program.fused, changes=interventions, reads=reads)
+    way = model.apply if interventions or reads else model.fast
+    output = way(lower(program.precision, params), lower(program.precision, inputs), tap)
+    value = output.value.astype(jnp.promote_types(output.value.dtype, jnp.float32))
+    return output._replace(value=value, taps=tap.taken)
+
+
+def draw(program: Program, slot: Slot) -> Batch:
+    """The data of a step: fresh, or rows of the data set, which every epoch goes through in an order of its own.
+
+    What is left over at the end of an epoch waits for the next one.
+    """
+    if slot.dataset is None or program.n_train is None:
+        task = slot.now()[0]
+        return task.batch(user_key(task.data_key(slot.data_key, slot.step)), program.batch, slot.truth)
+    size = min(program.batch, program.n_train)
+    steps = program.n_train // size
+    order = uniform(fold_in(fold_in(slot.data_key, _SHUFFLE), slot.step // steps), program.n_train, 1)[:, 0]
+    rows = jnp.take(jnp.argsort(order), (slot.step % steps) * size + jnp.arange(size))
+    return jax.tree.map(lambda part: part[rows], slot.dataset)
+
+
+def step(program: Program, slot: Slot, lowered: Any = None) -> tuple[Slot, Array]:
+    """One step of one run, and its training loss. `lowered`: the parameters as `lower` casts them, where they are at hand."""
+    data = draw(program, slot)
+    task, _, optimizer, _ = slot.now()
+    key = user_key(fold_in(fold_in(slot.data_key, _DROPOUT), slot.step))
+
+    def mean_loss(params: Any) -> Array:
+        return jnp.mean(task.loss(forward(program, slot, params, data.inputs, key=key), data))
+
+    loss, gradient = jax.value_and_grad(mean_loss)(slot.params if lowered is None else lowered)
+    gradient = jax.tree.map(lambda g, p: g.astype(p.dtype), gradient, slot.params)
+    updates, opt_state = optimizer.build().update(gradient, slot.opt_state, slot.params)
+    params = apply_updates(slot.params, updates)
     failed = jnp.where((slot.failed < 0) & ~jnp.isfinite(loss), slot.step, slot.failed)
-    return slot._replace(parameters=parameters, memory=memory, step=slot.step + 1, failed=failed), loss
+    return slot._replace(params=params, opt_state=opt_state, step=slot.step + 1, failed=failed), loss
 
 
-def chunk(shape: Shape, fused: bool, slots: Slot, count: Int[Array, ""]) -> tuple[Slot, dict[str, Array]]:
-    """`count` steps of all runs, then an evaluation. The sum of the training losses is among what is seen."""
+def evaluate(program: Program, slot: Slot) -> dict[str, Array]:
+    """What is measured of a run on its test set, by name."""
+    task = slot.now()[0]
+    at_test = task.at_test()
+    test = at_test.batch(user_key(slot.test_key), program.n_test, slot.truth)
+    output = forward(program, slot, slot.params, test.inputs)
+    curves = _means(at_test, output, test, slot.truth)
+    probes, prepared = (*task.probes(), *program.probes), iter(slot.prepared)
+    reads = [name for probe in probes for name in getattr(probe, "reads", ())]
+    few, tapped = test, output
+    if reads:
+        few = jax.tree.map(lambda part: part[:TAPPED], test)
+        tapped = forward(program, slot, slot.params, few.inputs, reads=reads)
+    for probe in probes:
+        subject = (tapped, few) if getattr(probe, "reads", ()) else (output, test)
+        further = (next(prepared),) if hasattr(probe, "prepare") else ()
+        curves |= probe(slot.params, *subject, slot.truth, slot.step, *further)
+    for name, variant in task.variants().items():
+        if name in program.variants:
+            key = fold_in(slot.test_key, variant.fold) if variant.fold else slot.test_key
+            other = variant.task.batch(user_key(key), program.n_test, slot.truth)
+            means = _means(variant.task, forward(program, slot, slot.params, other.inputs), other, slot.truth)
+            curves |= {f"{metric}_{name}": value for metric, value in means.items()}
+    return curves
+
+
+def _means(task: Task, output: Output, batch: Batch, truth: Any) -> dict[str, Array]:
+    every = {"loss": task.loss(output, batch)} | dict(task.metrics(output, batch, truth))
+    return {name: jnp.mean(values) for name, values in every.items()}
+
+
+def chunk(program: Program, slots: Slot, count: Int[Array, ""], due: Int[Array, " slots"]) -> tuple[Slot, dict[str, Array]]:
+    """`count` steps of all runs, then an evaluation. The sum of the training losses is among what is measured.
+
+    Schedules react to it where a run is at the step that its own evaluation is due at.
+    """
 
     def copy(slots: Slot) -> Any:
         """Parameters cast: from one step to the next, since the optimizer's pass over them can write them so at once."""
-        return lower(shape, slots.parameters) if shape.precision == "bf16" else None
+        return lower(program.precision, slots.params) if program.precision == "bf16" else None
 
     def body(_: Any, carry: tuple[Slot, Any, Array]) -> tuple[Slot, Any, Array]:
         slots, lowered, total = carry
-        slots, loss = jax.vmap(functools.partial(step, shape, fused))(slots, lowered)
+        slots, loss = jax.vmap(functools.partial(step, program))(slots, lowered)
         return slots, copy(slots), total + loss
 
-    slots, _, total = jax.lax.fori_loop(0, count, body, (slots, copy(slots), jnp.zeros_like(slots.rate)))
-    return slots, jax.vmap(functools.partial(evaluate, shape, fused))(slots) | {"train_loss": total}
+    dtype = jnp.float64 if program.precision == "fp64" else jnp.float32
+    begin = (slots, copy(slots), jnp.zeros(slots.step.shape, dtype))
+    slots, _, total = jax.lax.fori_loop(0, count, body, begin)
+    metrics = jax.vmap(functools.partial(evaluate, program))(slots)
+    if slots.schedule_states:
+        states = jax.vmap(updated_states)(slots.varying, slots.schedule_states, metrics)
+        is_due = slots.step == due
+
+        def chosen(new: Array, old: Array) -> Array:
+            return jnp.where(is_due.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
+
+        slots = slots._replace(schedule_states=jax.tree.map(chosen, states, slots.schedule_states))
+    return slots, metrics | {"train_loss": total}
 
 
 @functools.partial(jax.jit, donate_argnums=0)
 def insert(slots: Slot, index: Int[Array, ""], slot: Slot) -> Slot:
-    """Puts a run into a place of the stack."""
+    """Puts a run into a slot of the stack."""
     return jax.tree.map(lambda all, one: all.at[index].set(one), slots, slot)
 
 
 @jax.jit
-def gather(slots: Slot, indices: Int[Array, " places"]) -> Slot:
-    """The runs at these places."""
+def gather(slots: Slot, indices: Int[Array, " chosen"]) -> Slot:
+    """The runs in these slots."""
     return jax.tree.map(lambda all: all[indices], slots)

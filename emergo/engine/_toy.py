@@ -1,16 +1,15 @@
-r"""Stochastic gradient descent on the toy model, many seeds as one program.
+r"""Stochastic gradient descent on the toy model from the statistics of a batch, many seeds as one program.
 
-Two ways to draw the data give the same law of the training path:
-
-- `"tokens"` draws every token of every sequence: $n\,T\,d$ normals a step.
-- `"statistics"` draws only what the gradient reads: $2nd + T$ normals a step. Given the attention, a sample enters the
-  gradient through the relevant token, the weighted sum $u$ of the others, and the projections of the others on
-  $g = W^\top(y - y^*)$. $u$ is normal; given $u$, and so $g$, the projections are jointly normal with a known mean and
-  covariance; and only their mean over the batch is used, which is normal again. `docs/theory.md` has the algebra.
+It stays apart from [`emergo.engine.train`][], which trains [`emergo.models.ToyAttention`][] on tokens like any other model,
+because it draws only what the gradient reads: $2nd + T$ normals per step instead of $n\,T\,d$, with the same distribution of
+the training path. Given the attention, a sample enters the gradient through the relevant token, the weighted sum $u$ of the
+others, and the projections of the others on $g = W^\top(y - y^*)$. $u$ is normal; given $u$, and so $g$, the projections are
+jointly normal with a known mean and covariance; and only their mean over the batch is used, which is normal again.
+`docs/theory.md` has the algebra.
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,48 +17,38 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._errors import InputError, unknown
+from .._errors import InputError
 from .._random import fold_in, normals, raw
-from ..models import ToyAttention
+from ..models import ToyAttention, ToyParameters
 from ..tasks import SingleLocation, Truth
 
-Draws = Literal["statistics", "tokens"]
-Probe = Callable[[ToyAttention, Truth], dict[str, Array]]
+ToyProbe = Callable[[ToyParameters, Truth], dict[str, Array]]
 
 
-class Curves(NamedTuple):
-    """What the probe saw during training."""
+class ToyCurves(NamedTuple):
+    """What the probe measured during training."""
 
     step: Int[np.ndarray, " evaluations"]
     values: dict[str, Float[np.ndarray, "seeds evaluations"]]
 
 
-def _gradient_from_tokens(model: ToyAttention, truth: Truth, task: SingleLocation, key: Array, batch: int) -> ToyAttention:
-    data = task.sample(key, batch, truth)
-
-    def loss(model: ToyAttention) -> Float[Array, ""]:
-        return 0.5 * jnp.mean(jnp.sum((jax.vmap(model)(data.tokens) - data.target) ** 2, axis=-1))
-
-    return jax.grad(loss)(model)
-
-
-def _gradient_from_statistics(model: ToyAttention, truth: Truth, task: SingleLocation, key: Array, batch: int) -> ToyAttention:
+def toy_gradient(params: ToyParameters, truth: Truth, task: SingleLocation, key: Array, batch: int) -> ToyParameters:
+    """The gradient of the loss over a batch, drawn from its distribution."""
     size = batch * task.dim
     pairs = -(-(2 * size + task.length) // 2)
     drawn = normals(raw(key), 2, 1, pairs).ravel()
-    attention, relevant = model.attention, truth.relevant
+    attention, relevant = params.attention, truth.relevant
     total = jnp.sum(jnp.where(relevant, attention, 0))
     # The attention on the others is its norm times a unit vector, which stays exact when the norm underflows.
-    shares = jax.nn.softmax(model.logits, where=~relevant)
+    shares = jax.nn.softmax(params.logits, where=~relevant)
     norm = (1 - total) * jnp.linalg.norm(shares)
     unit = shares / jnp.linalg.norm(shares)
 
     token, direction = drawn[: 2 * size].reshape(2, batch, task.dim) / jnp.sqrt(jnp.float32(task.dim))
-    token = task.repeated(key, token, truth, task.repeat)
-    noise = norm * direction  # u
-    seen = total * token + noise
-    error = seen @ model.weights.T - token @ truth.weights.T
-    pull = error @ model.weights  # g, one row a sample
+    token = task.repeated(key, token, truth)
+    mixed = total * token + norm * direction  # the second part is u
+    error = mixed @ params.weights.T - token @ truth.weights.T
+    pull = error @ params.weights  # g, one row per sample
 
     # Mean over the batch of g . x_t: for a relevant t, exact; for another, its mean given u plus a normal rest.
     rest = drawn[2 * size : 2 * size + task.length]
@@ -68,43 +57,41 @@ def _gradient_from_statistics(model: ToyAttention, truth: Truth, task: SingleLoc
     given_sum = unit * jnp.mean(jnp.sum(pull * direction, -1))
     by_attention = jnp.where(relevant, jnp.mean(jnp.sum(pull * token, -1)), given_sum + scale * rest)
     by_logits = attention * (by_attention - jnp.sum(attention * by_attention))
-    return ToyAttention(by_logits, error.T @ seen / batch)
+    return ToyParameters(by_logits, error.T @ mixed / batch)
 
 
-_GRADIENTS = {"statistics": _gradient_from_statistics, "tokens": _gradient_from_tokens}
+def _start(task: SingleLocation, model: ToyAttention, seeds: Int[Array, " seeds"]) -> tuple[Truth, ToyParameters]:
+    """The truth and the initial parameters of every seed. Its draws are compiled by themselves: tasks of one dim share them."""
 
-
-def _start(task: SingleLocation, seeds: Int[Array, " seeds"], scale: float) -> tuple[Truth, ToyAttention]:
-    """The truth and the initial model of every seed. Not compiled as a whole: its draws are shared between tasks of one dim."""
-
-    def one(seed):
+    def one(seed: Array) -> tuple[Truth, ToyParameters]:
         key_truth, key_model = (fold_in(fold_in(raw(jax.random.key(seed)), 0), i) for i in range(2))
-        model = ToyAttention.init(key_model, task.length, task.dim)
-        return task.truth(key_truth), ToyAttention(model.logits, scale * model.weights)
+        return task.truth(key_truth), model.init(key_model, task.spec)
 
     return jax.vmap(one)(seeds)
 
 
 @eqx.filter_jit
-def _advance(task, draws, batch, steps, probe, seeds, truths, models, first, learning_rate):
+def _advance(
+    task: SingleLocation, batch: int, steps: int, probe: ToyProbe, seeds: Array, truths: Any, params: Any, first: Any, rate: Any
+) -> tuple[Any, dict[str, Array]]:
     """`steps` steps of every seed from step `first` on, then the probe."""
 
-    def one(seed, truth, model):
-        stream = fold_in(raw(jax.random.key(seed)), 1)
+    def one(seed: Array, truth: Truth, params: ToyParameters) -> tuple[ToyParameters, dict[str, Array]]:
+        data_key = fold_in(raw(jax.random.key(seed)), 1)
 
-        def step(model, count):
-            gradient = _GRADIENTS[draws](model, truth, task, fold_in(stream, count), batch)
-            return jax.tree.map(lambda x, g: x - learning_rate * g, model, gradient), None
+        def step(params: ToyParameters, count: Array) -> tuple[ToyParameters, None]:
+            gradient = toy_gradient(params, truth, task, fold_in(data_key, count), batch)
+            return jax.tree.map(lambda x, g: x - rate * g, params, gradient), None
 
-        model, _ = jax.lax.scan(step, model, first + jnp.arange(steps))
-        return model, probe(model, truth)
+        params, _ = jax.lax.scan(step, params, first + jnp.arange(steps))
+        return params, probe(params, truth)
 
-    return jax.vmap(one)(seeds, truths, models)
+    return jax.vmap(one)(seeds, truths, params)
 
 
 def train_toy(
     task: SingleLocation,
-    probe: Probe,
+    probe: ToyProbe,
     *,
     seeds: int = 5,
     steps: int = 1000,
@@ -112,9 +99,8 @@ def train_toy(
     batch: int = 32,
     learning_rate: float = 1.0,
     initial_scale: float = 1.0,
-    draws: Draws = "statistics",
     progress: Callable[[int], None] = lambda step: None,
-) -> Curves:
+) -> ToyCurves:
     """Trains one toy model per seed by plain stochastic gradient descent, all of them as one compiled program.
 
     A seed changes the target, the initial weights and the data (A.3.4); its randomness is a function of (seed, step) and
@@ -122,36 +108,40 @@ def train_toy(
 
     **Arguments:**
 
-    - `task`: a [`emergo.tasks.SingleLocation`][].
-    - `probe`: maps (model, truth) to named scalars; it is evaluated every `every` steps. Keep it at module level (or
+    - `probe`: maps (parameters, truth) to named scalars; it is evaluated every `every` steps. Keep it at module level (or
       otherwise the same object), or every call compiles anew.
     - `seeds`: how many seeds, from 0 on.
     - `initial_scale`: of the initial weights; 0 is Assumption 4 of A.1.
-    - `draws`: `"statistics"` or `"tokens"`; see the top of this module.
     - `progress`: called with the number of steps done.
 
     **Returns:**
 
-    [`emergo.engine.Curves`][]: the steps of evaluation and, by name, an array with one row a seed.
+    [`emergo.engine.ToyCurves`][]: the steps of evaluation and, by name, an array with one row per seed.
+
+    ```python
+    >>> import jax.numpy as jnp
+    >>> from emergo.engine import train_toy
+    >>> curves = train_toy(em.SingleLocation(length=4, dim=2), lambda p, t: {"a": p.attention[-1]}, seeds=2, steps=20)
+    >>> curves.step.tolist(), curves.values["a"].shape
+    ([0, 10, 20], (2, 3))
+
+    ```
     """
     for name, value in (("seeds", seeds), ("steps", steps), ("every", every), ("batch", batch)):
         if value < 1:
             raise InputError(f"{name} must be at least 1, got {value}")
     if not (np.isfinite(learning_rate) and learning_rate > 0):
         raise InputError(f"learning_rate must be positive, got {learning_rate:g}")
-    if draws not in get_args(Draws):
-        raise unknown("draws", draws, get_args(Draws))
     ids = jnp.arange(seeds, dtype=jnp.int32)
     with jax.default_matmul_precision("highest"):
-        truths, models = _start(task, ids, initial_scale)
+        truths, params = _start(task, ToyAttention(initial_scale), ids)
         rate = jnp.float32(learning_rate)
-        at, rows = [0], [jax.jit(jax.vmap(probe))(models, truths)]
+        at, rows = [0], [jax.jit(jax.vmap(probe))(params, truths)]
         while at[-1] < steps:
             count = min(every, steps - at[-1])
-            first = jnp.int32(at[-1])
-            models, seen = _advance(task, draws, batch, count, probe, ids, truths, models, first, rate)
+            params, metrics = _advance(task, batch, count, probe, ids, truths, params, jnp.int32(at[-1]), rate)
             at.append(at[-1] + count)
-            rows.append(seen)
+            rows.append(metrics)
             progress(at[-1])
     values = {name: np.stack([np.asarray(row[name], np.float64) for row in rows], axis=1) for name in rows[0]}
-    return Curves(np.array(at), values)
+    return ToyCurves(np.array(at), values)

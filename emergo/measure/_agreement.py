@@ -17,7 +17,11 @@ SLACK = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-    """A law as a paper prints it."""
+    """A law as a paper prints it.
+
+    >>> Published("Fig. 3", C=2.0, exponents={"dim": 2.0}).at(dim=8)
+    128.0
+    """
 
     source: str
     C: float
@@ -25,13 +29,17 @@ class Published:
     r2: float | None = None
 
     def at(self, **values: Any) -> Any:
-        """The law at these values, numbers or columns."""
+        """The law's value where its columns have these values, numbers or arrays."""
         return self.C * math.prod(values[name] ** power for name, power in self.exponents.items())
 
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-    """How a fitted law compares with a published one."""
+    """How a fitted law compares with a published one.
+
+    >>> Agreement(level=1.0, agrees=True, why="exponents and level within the limits").agrees
+    True
+    """
 
     level: float
     """Geometric mean over our observed runs of our y over the published law."""
@@ -46,7 +54,12 @@ def compare(law: Law, table: pd.DataFrame, published: Published) -> Agreement:
     **Arguments:**
 
     - `law`, `table`: ours and the runs that it was fitted to.
-    - `published`: the printed law.
+    - `published`: the printed law; its columns must be columns of ours.
+
+    >>> from emergo.measure import fit_law
+    >>> table = pd.DataFrame({"dim": [2, 4, 8], "plateau": [6, 12, 24]})
+    >>> compare(fit_law(table, x=["dim"]), table, Published("Fig. 3", 6.0, {"dim": 1.0})).why
+    'level 0.50 is outside [0.8, 1.25]'
     """
     rows = table[usable_rows(table, law.y)]
     rows = rows[~censored_rows(rows)]

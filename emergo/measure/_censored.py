@@ -28,7 +28,7 @@ def fit_censored(
 
     **Returns:**
 
-    The coefficients and the standard deviation, one row a fit; NaN where the data do not determine them.
+    The coefficients and the standard deviation, one row per fit; NaN where the data do not determine them.
     """
     fits, terms = weights.shape[0], design.shape[1]
     # Start from least squares that take the censored values as if observed, with a generous spread.
@@ -63,10 +63,10 @@ def fit_censored(
         size = np.ones(fits)
         for _ in range(40):
             trial = state + size[:, None] * move
-            bad = (trial[:, -1] <= 0) | ~(likelihood(trial) >= value - 1e-12 * np.abs(value))
-            if not bad.any():
+            worse = (trial[:, -1] <= 0) | ~(likelihood(trial) >= value - 1e-12 * np.abs(value))
+            if not worse.any():
                 break
-            size[bad] /= 2
+            size[worse] /= 2
         state = state + size[:, None] * move
         value = likelihood(state)
         if np.max(np.abs(move) / (1 + np.abs(state))) < 1e-10:

@@ -5,17 +5,26 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float
 from numpy.typing import ArrayLike
 
 from .._errors import InputError, unknown
 
 Series = ArrayLike | Sequence[Any]
 Direction = Literal["below", "above"]
-State = Literal["reached", "censored", "failed"]
+State = Literal["reached", "censored", "trained", "failed"]
+"""How a run ended. `reached`: it crossed its threshold. `censored`: all steps are trained and it did not. `trained`: all steps
+are trained and no threshold was asked for, so there is no plateau. `failed`: it diverged before it crossed."""
+STATES: tuple[State, ...] = get_args(State)
 
 
 class Emergence(NamedTuple):
-    """The emergence time of one curve."""
+    """The emergence time of one curve, in the units of its steps.
+
+    >>> emergence([0, 10, 20], [1.0, 0.9, 0.8], threshold=0.5)
+    Emergence(time=20.0, low=20.0, high=inf, state='censored')
+    """
 
     time: float
     """The interpolated crossing. Censored: the last step observed. Failed: NaN."""
@@ -30,25 +39,46 @@ class Emergence(NamedTuple):
         return self.state == "censored"
 
 
-def running_median(values: Series, window: int) -> np.ndarray:
-    """The median over `window` (odd) neighbouring evaluations; at the ends over those there are."""
+def as_curve(step: Series, value: Series, at_least: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Steps and values as float64; an `InputError` where they are too few or do not fit, or steps do not increase."""
+    step, value = np.asarray(step, np.float64), np.asarray(value, np.float64)
+    if step.ndim != 1 or step.shape != value.shape:
+        raise InputError(f"step and value must be two series of one length, got shapes {step.shape} and {value.shape}")
+    if len(step) < at_least:
+        raise InputError(f"the curve has too few evaluations: {len(step)}, and at least {at_least} are needed")
+    if not np.isfinite(step).all() or (np.diff(step) <= 0).any():
+        raise InputError("steps must be finite and increasing")
+    return step, value
+
+
+def past_threshold(value: ArrayLike, threshold: float, direction: Direction) -> Bool[np.ndarray, "..."]:
+    """Where values lie on or past a threshold; nowhere for NaN. Compares in float64, whatever the values are stored in.
+
+    >>> past_threshold([0.3, 0.1, float("nan")], 0.1, "below").tolist()
+    [False, True, False]
+    """
+    if direction not in get_args(Direction):
+        raise unknown("direction", direction, get_args(Direction))
+    value = np.asarray(value, np.float64)
+    return np.asarray(value <= threshold if direction == "below" else value >= threshold)
+
+
+def running_median(values: Series, window: int) -> Float[np.ndarray, " evaluations"]:
+    """The median over `window` (odd) neighbouring evaluations, at the ends over those that exist. Values must be finite.
+
+    >>> running_median([1, 9, 2, 8, 3], window=3).tolist()
+    [5.0, 2.0, 8.0, 3.0, 5.5]
+    """
     values = np.asarray(values, np.float64)
     if window < 1 or window % 2 == 0:
         raise InputError(f"window must be an odd number of evaluations, got {window}")
-    if window == 1:
-        return values.copy()
-    half = window // 2
-    return np.array([np.median(values[max(0, i - half) : i + half + 1]) for i in range(len(values))])
+    if not np.isfinite(values).all():
+        raise InputError("a running median needs finite values")
+    return pd.Series(values).rolling(window, center=True, min_periods=1).median().to_numpy(copy=True)
 
 
 def emergence(
-    step: Series,
-    value: Series,
-    threshold: float,
-    direction: Direction = "below",
-    *,
-    hold: int = 1,
-    window: int = 1,
+    step: Series, value: Series, threshold: float, direction: Direction = "below", *, hold: int = 1, window: int = 1
 ) -> Emergence:
     """The first time a curve crosses a threshold, linearly interpolated between evaluations.
 
@@ -67,29 +97,24 @@ def emergence(
     An [`emergo.measure.Emergence`][]. A curve that never crosses is right-censored at its last step. One that turns NaN or
     infinite before it crosses has failed. One that is past the threshold at its first evaluation has emerged by then:
     `low` is minus infinity.
+
+    >>> emergence([0, 10, 20, 30], [1.0, 0.75, 0.25, 0.1], threshold=0.5)
+    Emergence(time=15.0, low=10.0, high=20.0, state='reached')
     """
-    step, value = np.asarray(step, np.float64), np.asarray(value, np.float64)
-    if step.ndim != 1 or step.shape != value.shape:
-        raise InputError(f"step and value must be two series of one length, got shapes {step.shape} and {value.shape}")
-    if not len(step):
-        raise InputError("the curve is empty: there is no evaluation to measure")
-    if not np.isfinite(step).all() or (np.diff(step) <= 0).any():
-        raise InputError("steps must be finite and increasing")
+    step, value = as_curve(step, value)
     if not math.isfinite(threshold):
         raise InputError(f"threshold must be finite, got {threshold:g}")
-    if direction not in get_args(Direction):
-        raise unknown("direction", direction, get_args(Direction))
     if hold < 1:
         raise InputError(f"hold must be at least 1, got {hold}")
 
     finite = np.isfinite(value)
     healthy = len(value) if finite.all() else int(np.argmin(finite))
-    curve = running_median(value[:healthy], window) if healthy else value[:0]
-    past = curve <= threshold if direction == "below" else curve >= threshold
-    # Row i counts when evaluations i .. i + hold - 1 are all past the threshold.
-    rows = np.convolve(past, np.ones(hold), "valid") == hold if len(past) >= hold else np.zeros(0, bool)
-    if rows.any():
-        first = int(np.argmax(rows))
+    curve = running_median(value[:healthy], window)
+    past = past_threshold(curve, threshold, direction)
+    # Entry i is true when evaluations i .. i + hold - 1 are all past the threshold.
+    held = np.convolve(past, np.ones(hold), "valid") == hold if len(past) >= hold else np.zeros(0, bool)
+    if held.any():
+        first = int(np.argmax(held))
         if first == 0:
             return Emergence(float(step[0]), -math.inf, float(step[0]), "reached")
         share = (curve[first - 1] - threshold) / (curve[first - 1] - curve[first])

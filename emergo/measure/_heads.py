@@ -1,4 +1,4 @@
-"""Where heads look, how alike they are, and whether they compete or cooperate. Pure functions of attention weights."""
+"""How alike the heads of a layer are, and whether they compete or cooperate. Pure functions of attention weights."""
 
 from typing import NamedTuple
 
@@ -8,21 +8,20 @@ from jaxtyping import Bool, Float
 from .._errors import InputError
 
 
-def lag_attention(
-    attention: Float[np.ndarray, "*cells queries keys"], window: int, first: int = 0
-) -> Float[np.ndarray, "*cells window"]:
-    """The mean weight from a position to the one that lies 0, 1, ... `window` - 1 before it, over positions from `first` on."""
-    queries, keys = attention.shape[-2:]
-    if not 1 <= window <= keys or not max(first, window - 1) < queries:
-        raise InputError(f"window {window} from position {first} on does not fit into a map of {queries} by {keys}")
-    rows = np.arange(max(first, window - 1), queries)
-    return np.stack([attention[..., rows, rows - lag].mean(-1) for lag in range(window)], -1)
-
-
 def group_mass(
     attention: Float[np.ndarray, "*cells positions"], members: Bool[np.ndarray, "groups window"]
 ) -> Float[np.ndarray, "*cells groups"]:
-    """The weight on all positions of each group; `members` as in `tasks.Groups`. Positions beyond their window are in none."""
+    """The total weight on the positions of each group.
+
+    **Arguments:**
+
+    - `attention`: weights by position or lag.
+    - `members`: which of the first `window` positions belong to each group, as in `tasks.Groups`. Positions beyond the
+      window belong to none; a window longer than the attention is an `InputError`.
+
+    >>> group_mass(np.array([0.25, 0.5, 0.25]), np.array([[True, False], [False, True]])).tolist()
+    [0.25, 0.5]
+    """
     groups, window = members.shape
     if window > attention.shape[-1]:
         raise InputError(f"groups reach over {window} positions, attention over {attention.shape[-1]}")
@@ -30,7 +29,11 @@ def group_mass(
 
 
 def head_similarity(attention: Float[np.ndarray, "*cells heads positions"]) -> Float[np.ndarray, "*cells"]:
-    """Mean cosine between the patterns of two heads: 1 when all look alike, 0 when no two share a position."""
+    """Mean cosine between the patterns of two heads: 1 when all look alike, 0 when no two share a position.
+
+    >>> head_similarity(np.eye(2)).tolist()
+    0.0
+    """
     heads = attention.shape[-2]
     if heads < 2:
         raise InputError("similarity is between heads: there must be at least 2")
@@ -40,7 +43,11 @@ def head_similarity(attention: Float[np.ndarray, "*cells heads positions"]) -> F
 
 
 class Division(NamedTuple):
-    """How heads divide the groups among them: three shares that add up to 1."""
+    """How heads divide the groups among them: three shares that add up to 1.
+
+    >>> division(np.array([[1.0, 0.0], [1.0, 0.0]])).competition.tolist()
+    1.0
+    """
 
     competition: Float[np.ndarray, "*cells"]
     """Heads together favour some groups over others: 1 when all look at one and the same."""
@@ -48,11 +55,6 @@ class Division(NamedTuple):
     """Heads favour different groups: 1 when each looks at one and together at all of them equally."""
     indecision: Float[np.ndarray, "*cells"]
     """Single heads look at several groups: 1 when each looks at all of them equally."""
-
-    @property
-    def balance(self) -> Float[np.ndarray, "*cells"]:
-        """Cooperation less competition: -1 when all heads are on one group, 0 at the start, 1 when each has its own."""
-        return np.asarray(self.cooperation - self.competition)
 
 
 def division(mass: Float[np.ndarray, "*cells heads groups"], sizes: Float[np.ndarray, " groups"] | None = None) -> Division:
@@ -70,18 +72,21 @@ def division(mass: Float[np.ndarray, "*cells heads groups"], sizes: Float[np.nda
 
     - `mass`: from [`emergo.measure.group_mass`][]; weight outside the groups does not count.
     - `sizes`: positions of each group, if weights are to be taken per position, so that uniform attention favours none.
+
+    >>> [float(share) for share in division(np.eye(2))]
+    [0.0, 1.0, 0.0]
     """
     groups = mass.shape[-1]
     if groups < 2:
         raise InputError("there must be at least 2 groups to divide")
-    share = mass if sizes is None else mass / np.asarray(sizes)
-    total = share.sum(-1, keepdims=True)
-    if not (np.isfinite(share).all() and (share >= 0).all() and (total > 0).all()):
+    weights = mass if sizes is None else mass / sizes
+    total = weights.sum(-1, keepdims=True)
+    if not (np.isfinite(weights).all() and (weights >= 0).all() and (total > 0).all()):
         raise InputError("weights must be finite and not negative, and every head must look at some group")
-    p = share / total
+    p = weights / total
 
     def entropy(q: np.ndarray) -> np.ndarray:
         return np.asarray(-np.sum(np.where(q > 0, q * np.log(np.where(q > 0, q, 1)), 0), -1) / np.log(groups))
 
-    together, alone = entropy(p.mean(-2)), np.asarray(entropy(p).mean(-1))
-    return Division(*(np.asarray(share) for share in (1 - together, together - alone, alone)))
+    of_mean, mean_of_heads = entropy(p.mean(-2)), np.asarray(entropy(p).mean(-1))
+    return Division(*(np.asarray(share) for share in (1 - of_mean, of_mean - mean_of_heads, mean_of_heads)))

@@ -1,4 +1,4 @@
-r"""Power laws $y = C \prod_k (\text{term}_k)^{\theta_k}$ with their doubt (zucchet2025, D.2).
+r"""Power laws $y = C \prod_k (\text{term}_k)^{\theta_k}$ with their uncertainty (zucchet2025, D.2).
 
 Least squares on logarithms, as the papers do; 95% intervals from a bootstrap; and, when some runs are right-censored, a
 maximum-likelihood fit beside it that uses them, because leaving them out pulls the law towards the runs that were quick.
@@ -11,18 +11,28 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Bool, Float, Int
+from matplotlib.figure import Figure as Plot
 
 from .._errors import InputError
-from .._json import plain
+from .._json import to_jsonable
+from .._terminal import law_lines
 from ._censored import fit_censored
+from ._law_plot import law_plot
 from ._terms import Term, censored_rows, column, log_column, usable_rows
 
 Interval = tuple[float, float]
+Method = Literal["least squares", "censored maximum likelihood"]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Law:
-    """A fitted power law."""
+    """A fitted power law. Printed, it shows its intervals; `law.plot()` is its picture.
+
+    >>> law = fit_law(pd.DataFrame({"dim": [2, 4, 8], "plateau": [6, 12, 24]}), x=["dim"])
+    >>> law.predict(pd.DataFrame({"dim": [16, 32]})).round(6).tolist()
+    [48.0, 96.0]
+    """
 
     y: str
     terms: tuple[Term, ...]
@@ -44,61 +54,233 @@ class Law:
     `spread` is well above it, the law misses its cells by more than their seeds scatter, and intervals over seeds are too
     narrow: they take the law for granted."""
     runs: int
+    """How many runs the fit uses."""
     censored: int
     failed: int = 0
-    method: Literal["least squares", "censored maximum likelihood"] = "least squares"
+    method: Method = "least squares"
     with_censored: "Law | None" = None
     """The fit that uses the censored runs, when there are any."""
+    table: pd.DataFrame | None = dataclasses.field(default=None, compare=False)
+    """The table that it was fitted to."""
 
     @property
     def formula(self) -> str:
         parts = " ".join(f"{name}^{value:.2f}" for name, value in self.exponents.items())
         return f"{self.y} = {self.C:.3g} {parts}".rstrip()
 
-    def predict(self, table: pd.DataFrame) -> np.ndarray:
+    def predict(self, table: pd.DataFrame) -> Float[np.ndarray, " rows"]:
         """The law's value for every row of a table with the law's columns."""
         return evaluate_law(self.C, self.exponents, table)
 
+    def plot(self) -> Plot:
+        """The law and the runs it was fitted to, on logarithmic axes.
 
-def evaluate_law(C: float, exponents: Mapping[str, float], table: pd.DataFrame) -> np.ndarray:
-    """$C \\prod_k x_k^{\\theta_k}$ for every row."""
-    return C * np.exp(sum((power * log_column(table, name) for name, power in exponents.items()), np.zeros(len(table))))
+        In the panel of a term, every run is divided by the rest of the law, so that the slope is the exponent. Censored runs,
+        whose true value lies higher, are open triangles. Above the panels: the law, and each exponent with its 95% interval.
+
+        >>> law = fit_law(pd.DataFrame({"dim": [2, 4, 8], "plateau": [6, 12, 24]}), x=["dim"])
+        >>> [axes.get_xlabel() for axes in law.plot().axes]
+        ['dim', 'plateau by the law']
+        """
+        if self.table is None:
+            raise InputError(
+                "this law does not hold the table it was fitted to, so that there is nothing to draw; fit it again"
+            )
+        return law_plot(self, self.table)
+
+    def __repr__(self) -> str:
+        return "\n".join(law_lines(law_json(self)))
+
+
+def evaluate_law(C: float, exponents: Mapping[str, float], table: pd.DataFrame) -> Float[np.ndarray, " rows"]:
+    r"""$C \prod_k x_k^{\theta_k}$ for every row of a table with the columns $x_k$, which must be positive.
+
+    >>> evaluate_law(3.0, {"dim": 2.0}, pd.DataFrame({"dim": [1, 2]})).round(6).tolist()
+    [3.0, 12.0]
+    """
+    return C * np.exp(_log_product(exponents, table))
+
+
+def fit_law(
+    table: pd.DataFrame,
+    y: str = "plateau",
+    x: Sequence[str | Term] = ("dim", "length"),
+    *,
+    fixed: Mapping[str, float] | None = None,
+    resamples: int = 2000,
+    seed: int = 0,
+    what: str = "the table",
+) -> Law:
+    r"""Fits a power law to a table with one row per run.
+
+    **Arguments:**
+
+    - `table`: needs the columns of `y` and `x`. A boolean column `censored` marks runs whose `y` is only a lower bound;
+      rows without a `y`, or whose `state` is `failed`, are counted as failed and left out. Rows that agree in all columns of
+      `x` and `fixed` are runs of one cell.
+    - `y`: the column to explain.
+    - `x`: terms, each with one exponent: a column (`"dim"`), or a product (`"length/burst"` ties the two exponents to
+      opposite values; `"dim^0.5*length/repeat_factor"` is Fig. 2 right's $2\alpha = \beta = \gamma$). `repeat_factor` is
+      $f(p,d)$ of Eq. 22.
+    - `fixed`: columns with a known exponent, e.g. `{"length": 1.0}`.
+    - `resamples`, `seed`: of the bootstrap.
+    - `what`: how messages call the table.
+
+    **Returns:**
+
+    A [`emergo.measure.Law`][], fitted to the observed runs by least squares on logarithms. With censored runs,
+    `with_censored` is the maximum-likelihood fit that uses them as well. A table that does not determine the law (too few
+    runs, a constant column, columns that vary together, values that are not positive) is an `InputError`.
+
+    >>> fit_law(pd.DataFrame({"dim": [2, 4, 8], "plateau": [12, 48, 192]}), x=["dim"]).formula
+    'plateau = 3 dim^2.00'
+    """
+    terms = tuple(term if isinstance(term, Term) else Term.parse(term) for term in x)
+    _check_request(y, terms, fixed or {}, resamples)
+    runs = _log_runs(table, y, terms, dict(fixed or {}), what)
+    rng = np.random.default_rng(seed)
+    law = dataclasses.replace(_fit_observed(runs, resamples, rng), table=table)
+    return dataclasses.replace(law, with_censored=_fit_all(runs, resamples // 4, rng)) if runs.censored.any() else law
+
+
+@dataclasses.dataclass(frozen=True)
+class _Runs:
+    """The usable runs of a table on logarithms, and the law to fit to them."""
+
+    y: str
+    terms: tuple[Term, ...]
+    fixed: dict[str, float]
+    log_y: Float[np.ndarray, " runs"]
+    target: Float[np.ndarray, " runs"]
+    """log y less the columns with a fixed exponent."""
+    design: Float[np.ndarray, "runs parameters"]
+    """A column of ones for log C, then the logarithm of every term."""
+    censored: Bool[np.ndarray, " runs"]
+    cell: Int[np.ndarray, " runs"]
+    failed: int
+
+    def law(self, theta: np.ndarray, samples: np.ndarray, ci_kind: str, spread: float, runs: int, method: Method) -> Law:
+        """The law with log C and the exponents of the terms `theta`, with intervals from `samples` of them."""
+        exponents, ci95 = {}, {"C": interval(np.exp(samples[:, 0]))}
+        for i, term in enumerate(self.terms, start=1):
+            for name, power in term.powers:
+                exponents[name], ci95[name] = float(power * theta[i]), interval(power * samples[:, i])
+        for name, value in self.fixed.items():
+            exponents[name], ci95[name] = float(value), (float(value), float(value))
+        observed = ~self.censored
+        log_y, residual = self.log_y[observed], self.target[observed] - self.design[observed] @ theta
+        return Law(
+            y=self.y,
+            terms=self.terms,
+            fixed=self.fixed,
+            C=float(np.exp(theta[0])),
+            exponents=exponents,
+            ci95=ci95,
+            ci_kind=ci_kind,
+            r2=float(1 - np.sum(residual**2) / np.sum((log_y - log_y.mean()) ** 2)),
+            spread=spread,
+            seed_spread=spread_of_seeds(log_y, self.cell[observed]),
+            runs=runs,
+            censored=int(self.censored.sum()),
+            failed=self.failed,
+            method=method,
+        )
+
+
+def _check_request(y: str, terms: Sequence[Term], fixed: Mapping[str, float], resamples: int) -> None:
+    """Refuses a law that makes no sense for any table."""
+    for name, exponent in fixed.items():
+        if not abs(exponent) < 1e3:  # NaN too
+            raise InputError(f"the fixed exponent of '{name}' must be a finite number below 1000 in size, got {exponent:g}")
+    names = [*(name for term in terms for name, _ in term.powers), *fixed]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise InputError(f"'{repeated[0]}' appears in more than one term; a column can have one exponent only")
+    if not terms:
+        raise InputError("there is no exponent to fit; give at least one term")
+    if y in names:
+        raise InputError(f"'{y}' is what the law explains; leave it out of the terms")
+    if not 100 <= resamples <= 100_000:
+        raise InputError(f"resamples must be at least 100 for a 95% interval, and at most 100,000, got {resamples}")
+
+
+def _log_product(exponents: Mapping[str, float], table: pd.DataFrame) -> Float[np.ndarray, " rows"]:
+    return sum((power * log_column(table, name) for name, power in exponents.items()), np.zeros(len(table)))
+
+
+def _log_runs(table: pd.DataFrame, y: str, terms: tuple[Term, ...], fixed: dict[str, float], what: str) -> _Runs:
+    """The usable runs, or an `InputError` where the observed ones do not determine the law."""
+    if table.empty:
+        raise InputError(f"{what} is empty: there is nothing to fit")
+    usable = table[usable_rows(table, y)]
+    if usable.empty:
+        raise InputError(f"{what} has no run with a '{y}': there is nothing to fit")
+    censored, log_y = censored_rows(usable), log_column(usable, y)
+    design = np.column_stack([np.ones(len(usable)), *(term.log(usable) for term in terms)])
+    target = log_y - _log_product(fixed, usable)
+    _check_design(design[~censored], terms, f"{what} (without its censored runs)" if censored.any() else what)
+    if np.ptp(log_y[~censored]) < 1e-12 * (1 + np.abs(log_y).max()):
+        raise InputError(f"'{y}' is constant in {what}: there is no law to fit")
+    names = (*(name for term in terms for name, _ in term.powers), *fixed)
+    varied = np.column_stack([column(usable, name) for name in names])
+    cell = np.unique(varied, axis=0, return_inverse=True)[1].ravel()
+    return _Runs(y, terms, fixed, log_y, target, design, censored, cell, failed=len(table) - len(usable))
 
 
 def _check_design(design: np.ndarray, terms: Sequence[Term], what: str) -> None:
     runs, parameters = design.shape
     if runs < parameters:
-        raise InputError(
-            f"{what} has {runs} usable {'run' if runs == 1 else 'runs'}, fewer than the {parameters} numbers to fit "
-            f"(C and {len(terms)} {'exponent' if len(terms) == 1 else 'exponents'})"
-        )
+        count = f"{runs} usable run" if runs == 1 else f"{runs} usable runs"
+        raise InputError(f"{what} has {count}, fewer than the {parameters} numbers to fit (C and one exponent per term)")
     for i, term in enumerate(terms):
         if np.ptp(design[:, i + 1]) < 1e-12 * (1 + np.abs(design[:, i + 1]).max()):
-            raise InputError(f"'{term}' is constant in {what}: its exponent cannot be told from C; vary it or leave it out")
+            raise InputError(f"'{term}' is constant in {what}: nothing determines its exponent; vary it or leave it out")
     if np.linalg.matrix_rank(design - np.append(0, design[:, 1:].mean(0))) < parameters:
-        names = ", ".join(str(t) for t in terms)
+        names = ", ".join(map(str, terms))
         raise InputError(f"{what} cannot tell the exponents of {names} apart: they vary together; tie them or leave one out")
 
 
+def _fit_observed(runs: _Runs, resamples: int, rng: np.random.Generator) -> Law:
+    """Least squares without the censored runs."""
+    observed = ~runs.censored
+    design, target = runs.design[observed], runs.target[observed]
+    theta = _least_squares(design, target, np.ones((1, len(target))))[0]
+    weights, ci_kind = resample(runs.cell[observed], resamples, rng)
+    samples = _least_squares(design, target, weights)
+    spare = len(target) - len(theta)
+    if not spare:  # as many numbers as runs: an exact fit says nothing about its uncertainty
+        samples[:] = math.nan
+    spread = float(np.sqrt(np.sum((target - design @ theta) ** 2) / spare)) if spare else math.nan
+    return runs.law(theta, samples, ci_kind, spread, len(target), "least squares")
+
+
+def _fit_all(runs: _Runs, resamples: int, rng: np.random.Generator) -> Law:
+    """Maximum likelihood, which uses that a censored run took longer than was observed."""
+    weights, ci_kind = resample(runs.cell, resamples, rng)
+    theta, scale = fit_censored(runs.design, runs.target, runs.censored, np.ones((1, len(runs.target))))
+    samples, _ = fit_censored(runs.design, runs.target, runs.censored, weights)
+    return runs.law(theta[0], samples, ci_kind, float(scale[0]), len(runs.target), "censored maximum likelihood")
+
+
 def _least_squares(design: np.ndarray, z: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Weighted least squares for every row of weights; NaN where a resample does not determine the law."""
+    """Weighted least squares for every row of weights; NaN where a resample does not determine the numbers."""
     # The ratio of extreme eigenvalues tells a resample that lost an axis from one that is merely uneven.
     centre = np.append(0, design[:, 1:].mean(0))
     scale = np.append(1, design[:, 1:].std(0))
     x = (design - centre) / scale
     gram = np.einsum("fr,ri,rj->fij", weights, x, x)
     values = np.linalg.eigvalsh(gram)
-    good = values[:, 0] > 1e-9 * values[:, -1]
+    determined = values[:, 0] > 1e-9 * values[:, -1]
     theta = np.full((len(weights), x.shape[1]), np.nan)
     moments = np.einsum("fr,ri->fi", weights, x * z[:, None])
-    theta[good] = np.linalg.solve(gram[good], moments[good][..., None])[..., 0]
+    theta[determined] = np.linalg.solve(gram[determined], moments[determined][..., None])[..., 0]
     theta /= scale
     theta[:, 0] -= theta[:, 1:] @ centre[1:]
     return theta
 
 
 def resample(cell: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np.ndarray, str]:
-    """Bootstrap weights, one row a resample, and what was resampled.
+    """Bootstrap weights, one row per resample, and what was resampled.
 
     Where every cell has several runs (seeds), the runs of each cell are resampled; otherwise whole cells are. Of n units, n - 1
     are drawn and weighted by n/(n-1): drawing n would make the spread of a mean too small by (n-1)/n, which for five seeds is
@@ -127,132 +309,21 @@ def spread_of_seeds(z: np.ndarray, cell: np.ndarray) -> float:
 
 
 def interval(samples: np.ndarray) -> Interval:
-    good = samples[np.isfinite(samples)]
-    if len(good) < max(20, len(samples) / 2):
+    """The 95% interval of a bootstrap; NaN where fewer than 20, or than half, of the resamples determine the number."""
+    determined = samples[np.isfinite(samples)]
+    if len(determined) < max(20, len(samples) / 2):
         return (math.nan, math.nan)
-    low, high = np.quantile(good, [0.025, 0.975])
+    low, high = np.quantile(determined, [0.025, 0.975])
     return (float(low), float(high))
 
 
-def fit_law(
-    table: pd.DataFrame,
-    y: str = "plateau",
-    x: Sequence[str | Term] = ("dim", "length"),
-    *,
-    fixed: Mapping[str, float] | None = None,
-    resamples: int = 2000,
-    seed: int = 0,
-    what: str = "the table",
-) -> Law:
-    r"""Fits a power law to a table with one row a run.
-
-    **Arguments:**
-
-    - `table`: needs the columns of `y` and `x`. A boolean column `censored` marks runs whose `y` is only a lower bound;
-      rows without a `y`, or whose `state` is `failed`, are counted as failed and left out. Rows that agree in all columns of
-      `x` and `fixed` are runs of one cell.
-    - `y`: the column to explain.
-    - `x`: terms, each with one exponent: a column (`"dim"`), or a product (`"length/burst"` ties the two exponents to
-      opposite values; `"dim^0.5*length/repeat_factor"` is Fig. 2 right's $2\alpha = \beta = \gamma$). `repeat_factor` is
-      $f(p,d)$ of Eq. 22.
-    - `fixed`: columns with a known exponent, e.g. `{"length": 1.0}`.
-    - `resamples`, `seed`: of the bootstrap.
-
-    **Returns:**
-
-    A [`emergo.measure.Law`][], fitted to the observed runs by least squares on logarithms. With censored runs,
-    `with_censored` is the maximum-likelihood fit that uses them as well.
-    """
-    if not all(math.isfinite(value) and abs(value) < 1e3 for value in (fixed or {}).values()):
-        raise InputError("a fixed exponent must be a finite number")
-    terms = tuple(t if isinstance(t, Term) else Term.parse(t) for t in x)
-    fixed = dict(fixed or {})
-    names = [name for term in terms for name, _ in term.powers]
-    twice = {n for n in names if names.count(n) > 1} | (set(names) & set(fixed))
-    if twice:
-        raise InputError(f"'{sorted(twice)[0]}' appears in more than one term; a column can have one exponent only")
-    if not terms:
-        raise InputError("there is no exponent to fit; give at least one term")
-    if y in names or y in fixed:
-        raise InputError(f"'{y}' is what the law explains; leave it out of the terms")
-    if not 100 <= resamples <= 100_000:
-        raise InputError(f"resamples must be at least 100 for a 95% interval, and at most 100,000, got {resamples}")
-    if table.empty:
-        raise InputError(f"{what} is empty: there is nothing to fit")
-
-    usable = usable_rows(table, y)
-    kept = table[usable]
-    if kept.empty:
-        raise InputError(f"{what} has no run with a '{y}': there is nothing to fit")
-    censored = censored_rows(kept)
-    seen = ~censored
-    z = log_column(kept, y)
-    design = np.column_stack([np.ones(len(kept)), *(term.log(kept) for term in terms)])
-    offset = sum((power * log_column(kept, name) for name, power in fixed.items()), np.zeros(len(kept)))
-    _check_design(design[seen], terms, f"{what} (without its censored runs)" if censored.any() else what)
-    if np.ptp(z[seen]) < 1e-12 * (1 + np.abs(z).max()):
-        raise InputError(f"'{y}' is constant in {what}: there is no law to fit")
-
-    varied = np.column_stack([column(kept, name) for name in (*names, *fixed)])
-    cell = np.unique(varied, axis=0, return_inverse=True)[1].ravel()
-    rng = np.random.default_rng(seed)
-
-    def law(estimate: np.ndarray, samples: np.ndarray, kind: str, **rest) -> Law:
-        exponents, intervals = {}, {"C": interval(np.exp(samples[:, 0]))}
-        for i, term in enumerate(terms, start=1):
-            for name, power in term.powers:
-                exponents[name] = float(power * estimate[i])
-                intervals[name] = interval(power * samples[:, i])
-        for name, value in fixed.items():
-            exponents[name], intervals[name] = float(value), (float(value), float(value))
-        return Law(
-            y=y,
-            terms=terms,
-            fixed=fixed,
-            C=float(np.exp(estimate[0])),
-            exponents=exponents,
-            ci95=intervals,
-            ci_kind=kind,
-            seed_spread=spread_of_seeds(z[seen], cell[seen]),
-            censored=int(censored.sum()),
-            failed=int((~usable).sum()),
-            **rest,
-        )
-
-    target = (z - offset)[seen]
-    estimate = _least_squares(design[seen], target, np.ones((1, seen.sum())))[0]
-    residual = target - design[seen] @ estimate
-    total = np.sum((z[seen] - z[seen].mean()) ** 2)
-    r2 = float(1 - np.sum(residual**2) / total)
-    spare = seen.sum() - design.shape[1]
-    weights, kind = resample(cell[seen], resamples, rng)
-    samples = _least_squares(design[seen], target, weights)
-    if not spare:  # as many numbers as runs: an exact fit says nothing about its doubt
-        samples = np.full_like(samples, np.nan)
-    beside = None
-    if censored.any():
-        weights, kind_all = resample(cell, resamples // 4, rng)
-        best, scale = fit_censored(design, z - offset, censored, np.ones((1, len(z))))
-        again, _ = fit_censored(design, z - offset, censored, weights)
-        beside = law(
-            best[0],
-            again,
-            kind_all,
-            r2=float(1 - np.sum((target - design[seen] @ best[0]) ** 2) / total),
-            spread=float(scale[0]),
-            runs=len(kept),
-            method="censored maximum likelihood",
-        )
-    spread = float(np.sqrt(np.sum(residual**2) / spare)) if spare else math.nan
-    return law(estimate, samples, kind, r2=r2, spread=spread, runs=int(seen.sum()), with_censored=beside)
-
-
 def law_json(law: Law) -> dict[str, Any]:
-    """A law as plain data."""
-    fields = ("C", "exponents", "ci95", "ci_kind", "r2", "spread", "seed_spread", "runs", "censored", "failed", "method")
-    beside = law.with_censored
-    return plain(
-        {"formula": law.formula}
-        | {name: getattr(law, name) for name in fields}
-        | ({"with_censored": law_json(beside)} if beside else {})
-    )
+    """A law as numbers, text, lists and dictionaries; a number that is not finite becomes None.
+
+    >>> law_json(fit_law(pd.DataFrame({"dim": [2, 4, 8], "plateau": [6, 12, 24]}), x=["dim"]))["formula"]
+    'plateau = 3 dim^1.00'
+    """
+    request = ("y", "terms", "fixed", "with_censored", "table")
+    fields = ["formula", *(field.name for field in dataclasses.fields(Law) if field.name not in request)]
+    nested = {"with_censored": law_json(law.with_censored)} if law.with_censored else {}
+    return to_jsonable({name: getattr(law, name) for name in fields} | nested)

@@ -1,7 +1,7 @@
 """Tables from files, and emergence times from anybody's logs."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,17 +17,26 @@ from ._emergence import Direction, emergence
 Missing = Literal["auto", "skip", "failed"]
 
 _OURS = ("run", "plateau", "plateau_low", "plateau_high", "censored", "state", "evaluations")
+_KINDS = {".csv": "CSV", ".parquet": "Parquet", ".pq": "Parquet"}
+_RUN_COLUMNS = ("run", "identity")
 _CSV: dict[str, Any] = {"index_col": False, "low_memory": False, "skipinitialspace": True}
 
 
 def read_table(path: Path | str) -> pd.DataFrame:
-    """Reads a CSV or Parquet file, chosen by its suffix. Raises `InputError` with the file's name when it cannot."""
+    """Reads a CSV or Parquet file, chosen by its suffix. Raises `InputError` with the file's name when it cannot.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_table(pd.DataFrame({"dim": [4, 8]}), f"{folder}/runs.csv")
+    ...     read_table(f"{folder}/runs.csv")["dim"].tolist()
+    [4, 8]
+    """
     return _read(Path(path))
 
 
 def _read(path: Path, text: Sequence[str] = ()) -> pd.DataFrame:
-    """As [`read_table`][], with some columns of a CSV kept as text."""
-    kind = {".csv": "CSV", ".parquet": "Parquet", ".pq": "Parquet"}.get(path.suffix.lower())
+    """As [`read_table`][], with the columns `text` of a CSV kept as text."""
+    kind = _KINDS.get(path.suffix.lower())
     if kind is None:
         raise InputError(f"{path}: expected a .csv or .parquet file")
     if not path.is_file():
@@ -39,9 +48,9 @@ def _read(path: Path, text: Sequence[str] = ()) -> pd.DataFrame:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
             table = pd.read_csv(path, **_CSV)
-            kept = [name for name in text if name in table]
-            if kept:
-                table[kept] = pd.read_csv(path, usecols=kept, dtype=str, keep_default_na=False, **_CSV)[kept]
+            present = [name for name in text if name in table]
+            if present:
+                table[present] = pd.read_csv(path, usecols=present, dtype=str, keep_default_na=False, **_CSV)[present]
             return table
     except pd.errors.EmptyDataError:
         raise InputError(f"{path}: the file is empty") from None
@@ -52,16 +61,32 @@ def _read(path: Path, text: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def write_table(table: pd.DataFrame, path: Path | str) -> None:
-    """Writes a CSV or Parquet file, chosen by its suffix, whole or not at all."""
+    """Writes a CSV or Parquet file, chosen by its suffix, whole or not at all. Makes the folder where there is none.
+
+    >>> write_table(pd.DataFrame({"dim": [4]}), "runs.xlsx")
+    Traceback (most recent call last):
+    emergo._errors.InputError: runs.xlsx: expected the name of a file that ends in .csv or .parquet
+    """
     path = Path(path)
-    if path.suffix.lower() not in (".csv", ".parquet", ".pq") or path.is_dir():
+    kind = _KINDS.get(path.suffix.lower())
+    if kind is None or path.is_dir():
         raise InputError(f"{path}: expected the name of a file that ends in .csv or .parquet")
     output_folder(path.parent)
     with staged(path.parent) as stage:
-        if path.suffix.lower() == ".csv":
+        if kind == "CSV":
             table.to_csv(stage / path.name, index=False)
         else:
-            table.to_parquet(stage / path.name, index=False)
+            storable(table).to_parquet(stage / path.name, index=False)
+
+
+def storable(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with text in columns that mix numbers and text, such as constants and schedules: Parquet has one type each.
+
+    >>> storable(pd.DataFrame({"repeat": [0.5, "Switch(...)"]}))["repeat"].tolist()
+    ['0.5', 'Switch(...)']
+    """
+    mixed = [name for name in table if table[name].dtype == object and len(set(table[name].dropna().map(type))) > 1]
+    return table.assign(**{str(name): table[name].map(lambda v: v if pd.isna(v) else str(v)) for name in mixed})
 
 
 def _numbers(table: pd.DataFrame, name: str, path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -76,21 +101,77 @@ def _numbers(table: pd.DataFrame, name: str, path: Path) -> tuple[np.ndarray, np
     try:
         return np.asarray(raw.astype(np.float64)), np.asarray(written)
     except (TypeError, ValueError):
-        bad = raw[pd.to_numeric(raw, errors="coerce").isna() & (raw.astype(str).str.lower() != "nan")]
-        example = f", e.g. '{bad.iloc[0]}'" if len(bad) else ""
+        words = raw[pd.to_numeric(raw, errors="coerce").isna() & (raw.astype(str).str.lower() != "nan")]
+        example = f", e.g. '{words.iloc[0]}'" if len(words) else ""
         raise InputError(f"{path}: column '{name}' is not numeric{example}") from None
 
 
-def _steady(table: pd.DataFrame, groups: dict[str, np.ndarray], names: Sequence[str]) -> list[str]:
-    """The columns that have one value in every run."""
+def _read_log(path: Path, metric: str, step: str, run: str | None) -> tuple[pd.DataFrame, str | None]:
+    """A file that has these columns, and the name of the column that tells its runs apart, if any."""
+    table = _read(path, text=[metric, *([run] if run else _RUN_COLUMNS)])
+    if table.empty:
+        raise InputError(f"{path}: the table has no rows")
+    names = [str(name) for name in table.columns]
+    table.columns = pd.Index(names)
+    run = run if run is not None else next((name for name in _RUN_COLUMNS if name in names), None)
+    for name in (metric, step, *([run] if run else [])):
+        if name not in names:
+            raise InputError(f"{path}: {unknown('column', name, names)}")
+    return table, run
 
-    def same(name: str) -> bool:
-        try:
-            return all(len(table[name].iloc[rows].drop_duplicates()) == 1 for rows in groups.values())
-        except TypeError:  # lists and the like
-            return False
 
-    return [name for name in names if same(name)]
+def _read_runs(
+    path: Path, label: str, metric: str, step: str, run: str | None, missing: Missing
+) -> Iterator[tuple[str, dict[str, Any], pd.Series]]:
+    """The name, constant columns and curve of each run in a file; without a run column it is one run, called `label`."""
+    table, run = _read_log(path, metric, step, run)
+    values, written = _numbers(table, metric, path)
+    steps, _ = _numbers(table, step, path)
+    if run is None and "seed" in table and table.assign(step=steps).groupby("step")["seed"].nunique().max() > 1:
+        raise InputError(f"{path}: steps repeat with another 'seed'; name the column that tells runs apart, e.g. run='seed'")
+    labels = table[run].astype(str) if run else pd.Series(label, index=table.index)
+    rows_by_run = {str(name): np.asarray(rows) for name, rows in labels.groupby(labels, sort=False).indices.items()}
+    others = [name for name in table.columns if name not in (metric, step, run)]
+    constant = [name for name in others if name not in _OURS and _is_constant(table[name], rows_by_run.values())]
+    evaluated = _evaluated(written, table[[name for name in others if name not in constant]], missing)
+    for name, rows in rows_by_run.items():
+        logged = rows[evaluated[rows]]
+        if not written[logged].any():
+            raise InputError(f"{path}: run '{name}' has no value of '{metric}'")
+        if not np.isfinite(steps[logged]).all():
+            raise InputError(f"{path}: run '{name}' has rows without a '{step}'")
+        curve = pd.Series(values[logged], index=steps[logged])
+        curve = curve[~curve.index.duplicated(keep="last")].sort_index()
+        yield name, {column: table[column].iloc[rows[0]] for column in constant}, curve
+
+
+def _is_constant(column: pd.Series, rows_of_runs: Iterable[np.ndarray]) -> bool:
+    """Whether a column has one value in every run."""
+    try:
+        return all(len(column.iloc[rows].drop_duplicates()) == 1 for rows in rows_of_runs)
+    except TypeError:  # lists and the like
+        return False
+
+
+def _evaluated(written: np.ndarray, varying: pd.DataFrame, missing: Missing) -> np.ndarray:
+    """Which rows are evaluations of the metric, given where it is written and the other columns that vary within runs."""
+    if missing == "skip":
+        return written
+    if missing == "auto" and len(varying.columns):
+        return written | ~np.asarray(varying.notna().any(axis=1), bool)
+    return np.ones(len(written), bool)
+
+
+def _labels(paths: Sequence[Path | str]) -> dict[Path, str]:
+    """The name of each file as a run: its stem where no other file has that, else its path."""
+    files = [Path(path) for path in paths]
+    if not files:
+        raise InputError("no file was given to measure")
+    for file in files:
+        if files.count(file) > 1:
+            raise InputError(f"{file}: given more than once")
+    stems = [file.stem for file in files]
+    return {file: file.stem if stems.count(file.stem) == 1 else str(file) for file in files}
 
 
 def measure_logs(
@@ -105,7 +186,7 @@ def measure_logs(
     window: int = 1,
     missing: Missing = "auto",
 ) -> pd.DataFrame:
-    """Emergence times from long tables: one row an evaluation in, one row a run out.
+    """Emergence times from long tables: one row per evaluation in, one row per run out.
 
     **Arguments:**
 
@@ -121,58 +202,23 @@ def measure_logs(
     **Returns:**
 
     A table with `run`, the columns that are constant within every run (length, seed, ...), `plateau`, `plateau_low`,
-    `plateau_high`, `censored`, `state` and `evaluations`.
+    `plateau_high`, `censored`, `state` and `evaluations`. Files without these columns or without numbers, and runs whose
+    name is in two files, are an `InputError`.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_table(pd.DataFrame({"step": [0, 10], "loss": [1.0, 0.0]}), f"{folder}/log.csv")
+    ...     measure_logs([f"{folder}/log.csv"], "loss", 0.5)[["run", "plateau", "state"]].values.tolist()
+    [['log', 5.0, 'reached']]
     """
-    files = [Path(p) for p in paths]
-    if not files:
-        raise InputError("no file was given to measure")
-    twice = [f for f in files if files.count(f) > 1]
-    if twice:
-        raise InputError(f"{twice[0]}: given more than once")
-    stems = [f.stem for f in files]
-    rows: list[dict[str, Any]] = []
+    measured: list[dict[str, Any]] = []
     source: dict[str, Path] = {}
-    for path in files:
-        table = _read(path, text=[metric, *([run] if run else ["run", "identity"])])
-        if table.empty:
-            raise InputError(f"{path}: the table has no rows")
-        names = [str(c) for c in table.columns]
-        table.columns = pd.Index(names)
-        by = run if run is not None else next((name for name in ("run", "identity") if name in names), None)
-        for name in (metric, step, *([by] if by else [])):
-            if name not in names:
-                raise InputError(f"{path}: {unknown('column', name, names)}")
-        values, written = _numbers(table, metric, path)
-        steps, _ = _numbers(table, step, path)
-        if by:
-            labels = table[by].astype(str)
-            groups = {str(k): np.asarray(v) for k, v in labels.groupby(labels, sort=False).indices.items()}
-        else:
-            groups = {path.stem if stems.count(path.stem) == 1 else str(path): np.arange(len(table))}
-        if by is None and "seed" in names and table.assign(step=steps).groupby("step")["seed"].nunique().max() > 1:
-            raise InputError(f"{path}: steps repeat with another 'seed'; say which column tells runs apart, e.g. --run seed")
-        others = [n for n in names if n not in (metric, step, by)]
-        steady = [n for n in _steady(table, groups, others) if n not in _OURS]
-        if missing == "auto":
-            beside = [n for n in others if n not in steady]
-            used = written | ~np.asarray(table[beside].notna().any(axis=1), bool) if beside else np.ones(len(table), bool)
-        else:
-            used = written if missing == "skip" else np.ones(len(table), bool)
-        for name, index in groups.items():
+    for path, label in _labels(paths).items():
+        for name, constant, curve in _read_runs(path, label, metric, step, run, missing):
             if name in source:
-                raise InputError(
-                    f"run '{name}' is in {source[name]} and in {path}; give runs different names, or join its parts"
-                )
+                raise InputError(f"run '{name}' is in {source[name]} and in {path}; rename one of them, or join their rows")
             source[name] = path
-            logged = index[used[index]]
-            if not len(logged) or not written[logged].any():
-                raise InputError(f"{path}: run '{name}' has no value of '{metric}'")
-            if not np.isfinite(steps[logged]).all():
-                raise InputError(f"{path}: run '{name}' has rows without a '{step}'")
-            curve = pd.Series(values[logged], index=steps[logged])
-            curve = curve[~curve.index.duplicated(keep="last")].sort_index()
-            found = emergence(np.asarray(curve.index), np.asarray(curve), threshold, direction, hold=hold, window=window)
-            measured = (found.time, found.low, found.high, found.censored, found.state, len(curve))
-            constant = {n: table[n].iloc[index[0]] for n in steady}
-            rows.append({"run": name} | constant | dict(zip(_OURS[1:], measured, strict=True)))
-    return pd.DataFrame(rows)
+            result = emergence(np.asarray(curve.index), np.asarray(curve), threshold, direction, hold=hold, window=window)
+            outcome = (name, result.time, result.low, result.high, result.censored, result.state, len(curve))
+            measured.append({"run": name} | constant | dict(zip(_OURS, outcome, strict=True)))
+    return pd.DataFrame(measured)

@@ -21,7 +21,13 @@ NAMES = ("a", "alpha", "b", "beta", "gamma")
 
 @dataclasses.dataclass(frozen=True)
 class OffsetLaw:
-    r"""$y = a\,u^{\alpha} + b\,u^{\beta} v^{\gamma}$."""
+    r"""A fitted $y = a\,u^{\alpha} + b\,u^{\beta} v^{\gamma}$.
+
+    >>> numbers = {"a": 4.0, "alpha": 1.0, "b": 1.0, "beta": 0.0, "gamma": 1.0}
+    >>> law = OffsetLaw(Term.parse("dim"), Term.parse("length"), numbers, {}, 1.0, 0.0, 0.0, 40)
+    >>> law.predict(pd.DataFrame({"dim": [2], "length": [8]})).round(6).tolist()
+    [16.0]
+    """
 
     u: Term
     v: Term
@@ -47,55 +53,64 @@ def fit_offset(
 ) -> OffsetLaw:
     r"""Fits $y = a\,u^{\alpha} + b\,u^{\beta} v^{\gamma}$ by least squares on logarithms.
 
-    Cells with a censored or failed run are left out whole: their other runs are the quick ones. Intervals are from a bootstrap
-    of the seeds within cells.
+    Cells with a censored or failed run are left out whole: their other runs are the quick ones.
+
+    **Arguments:**
+
+    - `table`: one row per run, with the columns of `y`, `u` and `v`; `censored` and `state` as in `fit_law`.
+    - `y`: the column to explain; `u`, `v`: a column or a product such as `length/burst`.
+    - `resamples`, `seed`: of the bootstrap of the seeds within cells.
+
+    Fewer than six whole cells, or three values of `v` in them, are an `InputError`.
+
+    >>> table = pd.DataFrame([(d, t, 4 * d + t) for d in (2, 4) for t in (8, 16, 32)], columns=["dim", "length", "plateau"])
+    >>> round(fit_offset(table, resamples=100).values["gamma"], 3)
+    1.0
     """
-    first, second = Term.parse(u), Term.parse(v)
-    lu, lv = first.log(table), second.log(table)
-    cell = np.unique(np.column_stack([lu, lv]), axis=0, return_inverse=True)[1].ravel()
-    bad = censored_rows(table) | ~usable_rows(table, y)
-    keep = ~np.isin(cell, cell[bad])
-    if len({*cell[keep]}) <= len(NAMES):
-        raise InputError(f"{len({*cell[keep]})} whole cells are too few for a law of {len(NAMES)} numbers")
-    if len({*lv[keep]}) < 3:
-        raise InputError(f"'{second}' takes {len({*lv[keep]})} values in whole cells; an offset needs at least 3")
-    lu, lv, z, cell = lu[keep], lv[keep], log_column(table[keep], y), cell[keep]
-    theta = _fit(lu, lv, z, np.ones(len(z)), _guess(lu, lv, z))
+    u_term, v_term = Term.parse(u), Term.parse(v)
+    log_u, log_v = u_term.log(table), v_term.log(table)
+    cell = np.unique(np.column_stack([log_u, log_v]), axis=0, return_inverse=True)[1].ravel()
+    whole = ~np.isin(cell, cell[censored_rows(table) | ~usable_rows(table, y)])
+    if len({*cell[whole]}) <= len(NAMES):
+        raise InputError(f"{len({*cell[whole]})} whole cells are too few for a law of {len(NAMES)} numbers")
+    if len({*log_v[whole]}) < 3:
+        raise InputError(f"'{v_term}' takes {len({*log_v[whole]})} values in whole cells; an offset needs at least 3")
+    log_u, log_v, log_y, cell = log_u[whole], log_v[whole], log_column(table[whole], y), cell[whole]
+    theta = _fit(log_u, log_v, log_y, np.ones(len(log_y)), _guess(log_u, log_v, log_y))
     weights, _ = resample(cell, resamples, np.random.default_rng(seed))
-    unique, which = np.unique(weights, axis=0, return_inverse=True)  # with one seed a cell, all are equal
-    samples = np.array([_fit(lu, lv, z, w, theta) for w in unique])[which.ravel()]
-    residual = z - _log_law(theta, lu, lv)
-
-    def shown(values: np.ndarray) -> np.ndarray:
-        values = values.copy()
-        levels = np.isin(NAMES, ("a", "b"))
-        values[..., levels] = np.exp(np.clip(values[..., levels], -700, 700))  # a part that is not there has any level
-        return values
-
+    unique, inverse = np.unique(weights, axis=0, return_inverse=True)  # with one seed per cell, all are equal
+    samples = np.array([_fit(log_u, log_v, log_y, w, theta) for w in unique])[inverse.ravel()]
+    residual = log_y - _log_law(theta, log_u, log_v)
     return OffsetLaw(
-        u=first,
-        v=second,
-        values=dict(zip(NAMES, map(float, shown(theta)), strict=True)),
-        ci95={n: interval(s) for n, s in zip(NAMES, shown(samples).T, strict=True)},
-        r2=float(1 - np.sum(residual**2) / np.sum((z - z.mean()) ** 2)),
-        spread=float(np.sqrt(np.sum(residual**2) / (len(z) - len(NAMES)))),
-        seed_spread=spread_of_seeds(z, cell),
-        runs=len(z),
+        u=u_term,
+        v=v_term,
+        values=dict(zip(NAMES, map(float, _values(theta)), strict=True)),
+        ci95={n: interval(s) for n, s in zip(NAMES, _values(samples).T, strict=True)},
+        r2=float(1 - np.sum(residual**2) / np.sum((log_y - log_y.mean()) ** 2)),
+        spread=float(np.sqrt(np.sum(residual**2) / (len(log_y) - len(NAMES)))),
+        seed_spread=spread_of_seeds(log_y, cell),
+        runs=len(log_y),
     )
 
 
-def _log_law(theta: np.ndarray, lu: np.ndarray, lv: np.ndarray) -> np.ndarray:
+def _values(theta: np.ndarray) -> np.ndarray:
+    """The five numbers from those that are fitted, which are the logarithms of `a` and `b`."""
+    levels = np.isin(NAMES, ("a", "b"))
+    return np.where(levels, np.exp(np.clip(theta, -700, 700)), theta)  # a part that is not there has any level
+
+
+def _log_law(theta: np.ndarray, log_u: np.ndarray, log_v: np.ndarray) -> np.ndarray:
     log_a, alpha, log_b, beta, gamma = theta
-    return np.logaddexp(log_a + alpha * lu, log_b + beta * lu + gamma * lv)
+    return np.logaddexp(log_a + alpha * log_u, log_b + beta * log_u + gamma * log_v)
 
 
-def _guess(lu: np.ndarray, lv: np.ndarray, z: np.ndarray) -> np.ndarray:
+def _guess(log_u: np.ndarray, log_v: np.ndarray, log_y: np.ndarray) -> np.ndarray:
     """Both parts half of what a plain power law gives in the middle, and an exponent of 1."""
-    design = np.column_stack([np.ones(len(z)), lu, lv])
-    log_c, power, growth = np.linalg.lstsq(design, z, rcond=None)[0]
-    middle = lv.mean()
+    design = np.column_stack([np.ones(len(log_y)), log_u, log_v])
+    log_c, power, growth = np.linalg.lstsq(design, log_y, rcond=None)[0]
+    middle = log_v.mean()
     return np.array([log_c + growth * middle - math.log(2), power, log_c + (growth - 1) * middle - math.log(2), power, 1.0])
 
 
-def _fit(lu: np.ndarray, lv: np.ndarray, z: np.ndarray, weights: np.ndarray, start: np.ndarray) -> np.ndarray:
-    return least_squares(lambda theta: np.sqrt(weights) * (_log_law(theta, lu, lv) - z), start, x_scale="jac").x
+def _fit(log_u: np.ndarray, log_v: np.ndarray, log_y: np.ndarray, weights: np.ndarray, start: np.ndarray) -> np.ndarray:
+    return least_squares(lambda theta: np.sqrt(weights) * (_log_law(theta, log_u, log_v) - log_y), start, x_scale="jac").x

@@ -1,6 +1,6 @@
 r"""Stages of a curve that falls in steps: where each plateau ends and the next drop begins (yuksel2026).
 
-The curve is seen on logarithms of both axes, where a stage is as wide late as early. Its speed
+The curve is drawn on logarithms of both axes, where a stage is as wide late as early. Its speed
 $-\mathrm d\log y/\mathrm d\log t$ has a peak in every drop and a valley on every plateau. The *onset* of a drop is where the
 tangent at its steepest point meets the level of the plateau before it, so that it does not depend on a threshold.
 """
@@ -17,13 +17,17 @@ from scipy.ndimage import gaussian_filter1d
 from scipy.signal import find_peaks
 
 from .._errors import InputError
-from ._emergence import Series
+from ._emergence import Series, as_curve
 
 _POINTS = 1000
 
 
 class Drop(NamedTuple):
-    """One fall of a curve and the plateau before it."""
+    """One fall of a curve and the plateau before it.
+
+    >>> Drop(onset=20.0, steepest=24.0, level=3.3, after=0.9).onset
+    20.0
+    """
 
     onset: float
     """The step at which the plateau ends."""
@@ -36,7 +40,11 @@ class Drop(NamedTuple):
 
 
 class Boundary(NamedTuple):
-    """The step of one event, such as the end of a plateau, over several runs."""
+    """The step of one event, such as the end of a plateau, over several runs.
+
+    >>> Boundary(step=100.0, low=80.0, high=125.0, runs=3, of=4).runs
+    3
+    """
 
     step: float
     """Geometric mean."""
@@ -62,47 +70,50 @@ def find_stages(
     - `smooth`: width of the Gaussian that the speed is smoothed with, in units of log step.
     - `depth`: a plateau is where the speed is below 1 - `depth` of that in the smaller of the drops beside it.
     - `least`: a drop must lower the logarithm of the value by this much.
+
+    >>> step = np.arange(1, 1001)
+    >>> len(find_stages(step, np.exp(-step / 50)))
+    1
     """
-    step, value = np.asarray(step, np.float64), np.asarray(value, np.float64)
-    if step.ndim != 1 or step.shape != value.shape or len(step) < 3:
-        raise InputError(f"step and value must be two series of one length, at least 3, got {step.shape} and {value.shape}")
-    if not np.isfinite(value).all() or not np.isfinite(step).all() or (np.diff(step) <= 0).any() or step[0] < 0:
-        raise InputError("steps must be finite, increasing and not negative, and values finite")
+    step, value = as_curve(step, value, at_least=3)
+    if step[0] < 0 or not np.isfinite(value).all():
+        raise InputError("steps must be not negative, and values finite")
     if not (0 < floor < 1 and smooth > 0 and 0 < depth < 1 and least > 0):
         raise InputError("floor and depth must be between 0 and 1, smooth and least positive")
     if value.max() <= 0:
         return []
-    seen = step > 0
-    x = np.log(step[seen])
-    height = floor * value.max()
-    grid, y = _averaged(x, np.log(np.maximum(value[seen], 0) + height))
-    width = smooth / (grid[1] - grid[0])
-    y = gaussian_filter1d(y, width, mode="nearest")
+    positive, height = step > 0, floor * value.max()
+    grid, y = _averaged(np.log(step[positive]), np.log(np.maximum(value[positive], 0) + height))
+    y = gaussian_filter1d(y, smooth / (grid[1] - grid[0]), mode="nearest")
     speed = np.maximum(-np.gradient(y, grid), 0)
-
-    # Beyond both ends nothing moves, so that a drop at the edge is a peak too.
-    peaks, found = find_peaks(np.pad(speed, 1), prominence=1e-12)
-    kept = [int(p) - 1 for p, q in zip(peaks, found["prominences"], strict=True) if q >= depth * speed[p - 1]]
-
-    def plateaus() -> list[int]:
-        return [0, *(a + int(np.argmin(speed[a:b])) for a, b in pairwise(kept)), len(grid) - 1]
-
-    while kept:
-        falls = [y[a] - y[b] for a, b in pairwise(plateaus())]
-        if min(falls) >= least:
-            break
-        kept.pop(int(np.argmin(falls)))
-    if not kept:
-        return []
-    flats = plateaus()
+    peaks = _peaks(speed, y, depth, least)
+    flats = _flattest(speed, peaks)
     levels = np.exp(y[flats]) - height
     levels[0], levels[-1] = value[0], value[-1]
     drops = []
-    for i, peak in enumerate(kept):
+    for i, peak in enumerate(peaks):
         back = (y[flats[i]] - y[peak]) / speed[peak]
         onset = np.clip(grid[peak] - back, grid[flats[i]], grid[peak])
         drops.append(Drop(float(np.exp(onset)), float(np.exp(grid[peak])), float(levels[i]), float(levels[i + 1])))
     return drops
+
+
+def _peaks(speed: np.ndarray, y: np.ndarray, depth: float, least: float) -> list[int]:
+    """The grid points of steepest fall, one per drop; peaks that lower `y` by less than `least` are dropped, smallest first."""
+    # Beyond both ends nothing moves, so that a drop at the edge is a peak too.
+    candidates, properties = find_peaks(np.pad(speed, 1), prominence=1e-12)
+    peaks = [int(p) - 1 for p, q in zip(candidates, properties["prominences"], strict=True) if q >= depth * speed[p - 1]]
+    while peaks:
+        falls = [y[a] - y[b] for a, b in pairwise(_flattest(speed, peaks))]
+        if min(falls) >= least:
+            break
+        peaks.pop(int(np.argmin(falls)))
+    return peaks
+
+
+def _flattest(speed: np.ndarray, peaks: Sequence[int]) -> list[int]:
+    """The grid points of the plateaus: both ends, and the slowest between neighbouring drops."""
+    return [0, *(a + int(np.argmin(speed[a:b])) for a, b in pairwise(peaks)), len(speed) - 1]
 
 
 def _averaged(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -119,6 +130,10 @@ def stage_boundaries(runs: Sequence[Sequence[Drop]]) -> list[Boundary]:
 
     Runs that show another number of stages than most are left out and counted. Of numbers that are as frequent, the largest is
     taken.
+
+    >>> one = [Drop(5.0, 6.0, 3.0, 1.0), Drop(100.0, 120.0, 1.0, 0.2)]
+    >>> round(stage_boundaries([one, one])[0].step)
+    100
     """
     if not runs:
         raise InputError("there is no run to find boundaries in")
@@ -129,7 +144,11 @@ def stage_boundaries(runs: Sequence[Sequence[Drop]]) -> list[Boundary]:
 
 
 def boundary_of(steps: Series, of: int | None = None) -> Boundary:
-    """Steps of several runs as one boundary; those that are not finite are left out. `of`: how many runs there are, if more."""
+    """Steps of several runs as one boundary; those that are not finite are left out. `of`: how many runs there are, if more.
+
+    >>> round(boundary_of([100.0, 400.0, math.nan]).step)
+    200
+    """
     steps = np.asarray(steps, np.float64)
     logs = np.log(steps[np.isfinite(steps)])
     n = len(logs)
@@ -141,20 +160,21 @@ def boundary_of(steps: Series, of: int | None = None) -> Boundary:
 def departure(step: Series, value: Series, share: float = 0.05) -> float:
     """The step at which a curve leaves its least value: where it has risen by `share` of what it rises to the end.
 
-    Of the distance from a simpler predictor it tells when a student has left that behind; a plateau is not needed.
+    Where the curve is the distance from a simpler predictor, this is when a student has left that behind; it needs no plateau.
 
     **Returns:**
 
     The step, on a straight line between evaluations; NaN where the curve is least at the end.
+
+    >>> departure([0, 100, 200, 300], [1.0, 0.0, 0.5, 1.0], share=0.25)
+    150.0
     """
-    step, value = np.asarray(step, np.float64), np.asarray(value, np.float64)
-    if step.ndim != 1 or step.shape != value.shape or len(step) < 2 or (np.diff(step) <= 0).any():
-        raise InputError(f"step and value must be series of one length, steps increasing, got {step.shape} and {value.shape}")
+    step, value = as_curve(step, value, at_least=2)
     if not 0 < share < 1:
         raise InputError(f"share must be between 0 and 1, got {share!r}")
     least = int(value.argmin())
-    mark = value[least] + share * (value[-1] - value[least])
-    if not mark > value[least]:  # also where values are not finite, and where the rise is rounding
+    level = value[least] + share * (value[-1] - value[least])
+    if not level > value[least]:  # also where values are not finite, and where the rise is rounding
         return math.nan
-    at = least + int(np.argmax(value[least:] >= mark))
-    return float(np.interp(mark, value[at - 1 : at + 1], step[at - 1 : at + 1]))
+    after = least + int(np.argmax(value[least:] >= level))
+    return float(np.interp(level, value[after - 1 : after + 1], step[after - 1 : after + 1]))

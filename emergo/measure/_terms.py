@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Bool, Float
 
 from .._errors import InputError, unknown
 from ..theory import repeat_factor
@@ -15,23 +16,27 @@ _FACTOR = re.compile(r"\s*([*/]?)\s*([A-Za-z_]\w*)\s*(?:\^\s*([-+]?\d*\.?\d+(?:[
 
 @dataclasses.dataclass(frozen=True)
 class Term:
-    """A product of powers of columns, e.g. `length/burst`, that a law raises to one exponent."""
+    """A product of powers of columns, e.g. `length/burst`, that a law raises to one exponent.
+
+    >>> Term.parse("length^2/burst").log(pd.DataFrame({"length": [3], "burst": [9]})).tolist()
+    [0.0]
+    """
 
     powers: tuple[tuple[str, float], ...]
 
     @classmethod
     def parse(cls, text: str) -> "Term":
         """Reads `dim`, `length/burst`, `dim^0.5*length/repeat_factor`."""
-        powers, at = [], 0
-        while at < len(text):
-            match = _FACTOR.match(text, at)
-            if not match or (at > 0) != bool(match[1]):
+        powers, end = [], 0
+        while end < len(text):
+            match = _FACTOR.match(text, end)
+            if not match or (end > 0) != bool(match[1]):
                 raise InputError(f"'{text}' is not a term; write a column, or a product such as length/burst or dim^0.5*length")
             power = float(match[3] or 1) * (-1 if match[1] == "/" else 1)
             if not 0 < abs(power) < 1e3:
                 raise InputError(f"'{text}': a power must be a finite number other than 0")
             powers.append((match[2], power))
-            at = match.end()
+            end = match.end()
         if not powers:
             raise InputError("a term is empty; write a column, or a product such as length/burst")
         return cls(tuple(powers))
@@ -44,15 +49,18 @@ class Term:
             text += f"{sign}{name}" if size == 1 else f"{sign}{name}^{size:g}"
         return text
 
-    def log(self, table: pd.DataFrame) -> np.ndarray:
-        """The logarithm of the term for every row."""
+    def log(self, table: pd.DataFrame) -> Float[np.ndarray, " rows"]:
+        """The logarithm of the term for every row; its columns must be positive."""
         return sum((power * log_column(table, name) for name, power in self.powers), np.zeros(len(table)))
 
 
-def column(table: pd.DataFrame, name: str) -> np.ndarray:
+def column(table: pd.DataFrame, name: str) -> Float[np.ndarray, " rows"]:
     """A column as numbers, or one line that says what is wrong with it.
 
     `repeat_factor`, f(p, d) of Eq. 22, is computed from `repeat` and `dim` when the table does not have it.
+
+    >>> column(pd.DataFrame({"repeat": [0.0, 1.0], "dim": [4, 4]}), "repeat_factor").tolist()
+    [1.0, 2.0]
     """
     if name == "repeat_factor" and name not in table and {"repeat", "dim"} <= set(table.columns):
         return repeat_factor(column(table, "repeat"), column(table, "dim"))
@@ -66,33 +74,41 @@ def column(table: pd.DataFrame, name: str) -> np.ndarray:
         raise InputError(f"column '{name}' is not numeric") from None
 
 
-def usable_rows(table: pd.DataFrame, y: str) -> np.ndarray:
-    """Which rows have a `y` and have not failed."""
+def usable_rows(table: pd.DataFrame, y: str) -> Bool[np.ndarray, " rows"]:
+    """Which rows have a finite `y` and a `state`, where there is such a column, other than `failed`.
+
+    >>> usable_rows(pd.DataFrame({"plateau": [35.0, math.nan], "state": ["reached", "failed"]}), "plateau").tolist()
+    [True, False]
+    """
     usable = np.isfinite(column(table, y))
     if "state" in table:
         usable &= np.asarray(table["state"].astype(str) != "failed")
     return usable
 
 
-def censored_rows(table: pd.DataFrame) -> np.ndarray:
-    """Which rows are censored: the column `censored` as true/false, 1/0 or those words in text; none without the column."""
+def censored_rows(table: pd.DataFrame) -> Bool[np.ndarray, " rows"]:
+    """Which rows are censored: the column `censored` as true/false, 1/0 or those words in text; none without the column.
+
+    >>> censored_rows(pd.DataFrame({"censored": ["True", "0"]})).tolist()
+    [True, False]
+    """
     if "censored" not in table:
         return np.zeros(len(table), bool)
     words = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
     flags = table["censored"].astype(str).str.strip().str.lower().map(words)
     if flags.isna().any():
-        bad = table["censored"][flags.isna()].iloc[0]
-        raise InputError(f"column 'censored' must be true or false (or 1 or 0), but has {bad!r}")
+        other = table["censored"][flags.isna()].iloc[0]
+        raise InputError(f"column 'censored' must be true or false (or 1 or 0), but has {other!r}")
     return np.asarray(flags, bool)
 
 
-def log_column(table: pd.DataFrame, name: str) -> np.ndarray:
+def log_column(table: pd.DataFrame, name: str) -> Float[np.ndarray, " rows"]:
+    """The logarithm of a column, which must be positive."""
     values = column(table, name)
-    bad = ~(np.isfinite(values) & (values > 0))
-    if bad.any():
-        got = values[bad][0]
-        shown = "no value" if math.isnan(got) else f"{got:g}"
-        raise InputError(
-            f"column '{name}' must be positive for a power law, but has {shown} ({bad.sum()} of {len(values)} rows)"
-        )
+    invalid = ~(np.isfinite(values) & (values > 0))
+    if invalid.any():
+        first = values[invalid][0]
+        example = "no value" if math.isnan(first) else f"{first:g}"
+        share = f"{invalid.sum()} of {len(values)} rows"
+        raise InputError(f"column '{name}' must be positive for a power law, but has {example} ({share})")
     return np.log(values)

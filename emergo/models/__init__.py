@@ -1,36 +1,23 @@
-"""Who learns."""
+"""Models: attention in isolation, a Transformer, and the models of yuksel2026. All follow one contract, [`emergo.Model`][]."""
 
 from ._attention import Attention
-from ._chain_transformer import ChainBlock, ChainParameters, ChainTransformer
-from ._minimal import Attended, MinimalAttention, MinimalLayer, MinimalParameters, Start
-from ._toy import ToyAttention
-from ._transformer import Activation, Initial, Mask, Norm, Parameters, Positions, Seen, Transformer, Watched
-
-ChainModel = MinimalAttention | ChainTransformer
-"""What the engine can train on a Markov chain."""
-Model = Transformer | ChainModel
-"""What the engine can train."""
+from ._chain_transformer import ChainParameters, ChainTransformer
+from ._equinox import EquinoxModel
+from ._minimal import MinimalAttention, MinimalLayer
+from ._model import Model
+from ._toy import ToyAttention, ToyParameters
+from ._transformer import Transformer, TransformerParameters
 
 __all__ = [
-    "Activation",
-    "Attended",
     "Attention",
-    "ChainBlock",
-    "ChainModel",
     "ChainParameters",
     "ChainTransformer",
-    "Initial",
-    "Mask",
+    "EquinoxModel",
     "MinimalAttention",
     "MinimalLayer",
-    "MinimalParameters",
     "Model",
-    "Norm",
-    "Parameters",
-    "Positions",
-    "Seen",
-    "Start",
     "ToyAttention",
+    "ToyParameters",
     "Transformer",
-    "Watched",
+    "TransformerParameters",
 ]

@@ -3,7 +3,8 @@
 | form | weight from position i to j |
 | --- | --- |
 | `softmax` | softmax over j of q·k/√size |
-| `linear` | q·k/(√size · tokens seen): no exponential, no competition between tokens |
+| `linear` | q·k/(√size · visible positions): no exponential, no competition between tokens |
+| `sigmoid` | sigmoid of q·k/√size - log(visible positions): between 0 and 1, no competition between tokens |
 | `biased` | softmax over j of q·k/√size + a learned logit of (i, j) |
 | `positional` | softmax over j of the learned logit of (i, j) alone: the attention of the toy model (zucchet2025, Eq. 2) |
 """
@@ -13,9 +14,15 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
-Attention = Literal["softmax", "linear", "biased", "positional"]
+Attention = Literal["softmax", "linear", "sigmoid", "biased", "positional"]
+
+
+def causal(length: int, context: int | Int[Array, ""] | None = None) -> Bool[Array, "length length"]:
+    """Which positions each one sees: itself and those before it, at most `context` of them in all."""
+    behind = jnp.arange(length)[:, None] - jnp.arange(length)
+    return (behind >= 0) & (behind < (length if context is None else context))
 
 
 def score(
@@ -23,22 +30,32 @@ def score(
     q: Float[Array, "n queries heads size"],
     k: Float[Array, "n length heads size"],
     bias: Float[Array, "heads queries length"] | None,
+    temperature: Float[Array, " heads"] | None = None,
 ) -> Float[Array, "#n heads queries length"]:
-    """Scores of queries against all positions, in fp32."""
+    """Scores of queries against all positions, in fp32. `temperature`: its logarithm."""
     if form == "positional" and bias is not None:
-        return bias[None].astype(jnp.float32)
-    scores = jnp.einsum("nqhs,nkhs->nhqk", q, k, preferred_element_type=jnp.float32) / math.sqrt(q.shape[-1])
-    return scores if bias is None else scores + bias.astype(jnp.float32)
+        scores = bias[None].astype(jnp.float32)
+    else:
+        scores = jnp.einsum("nqhs,nkhs->nhqk", q, k, preferred_element_type=jnp.float32) / math.sqrt(q.shape[-1])
+        scores = scores if bias is None else scores + bias.astype(jnp.float32)
+    return cooled(scores, temperature)
+
+
+def cooled(
+    scores: Float[Array, "#n heads queries length"], temperature: Float[Array, " heads"] | None
+) -> Float[Array, "#n heads queries length"]:
+    """Scores over each head's temperature, which is given by its logarithm."""
+    return scores if temperature is None else scores / jnp.exp(temperature.astype(scores.dtype))[:, None, None]
 
 
 def weigh(
     form: Attention, scores: Float[Array, "*rows length"], visible: Bool[Array, "queries length"] | None
 ) -> Float[Array, "*rows length"]:
-    """Attention weights from scores, over the visible positions."""
-    if form == "linear":
-        if visible is None:
-            return scores / scores.shape[-1]
-        return jnp.where(visible, scores, 0) / jnp.sum(visible, -1, keepdims=True)
+    """Attention weights from scores, over the visible positions; None: all are."""
+    if form in ("linear", "sigmoid"):
+        count = scores.shape[-1] if visible is None else jnp.sum(visible, -1, keepdims=True)
+        weights = scores / count if form == "linear" else jax.nn.sigmoid(scores - jnp.log(jnp.asarray(count, scores.dtype)))
+        return weights if visible is None else jnp.where(visible, weights, 0)
     if visible is not None:
         scores = jnp.where(visible, scores, -jnp.inf)
     return jax.nn.softmax(scores, axis=-1)
@@ -47,6 +64,7 @@ def weigh(
 def attend(
     weights: Float[Array, "#n heads queries length"], v: Float[Array, "n length heads size"]
 ) -> Float[Array, "n queries heads size"]:
+    """Sums of values with these weights."""
     weights = jnp.broadcast_to(weights.astype(v.dtype), (len(v), *weights.shape[1:]))
     return jnp.einsum("nhqk,nkhs->nqhs", weights, v)
 
@@ -59,21 +77,24 @@ def attend_all(
     bias: Float[Array, "heads length length"] | None,
     visible: Bool[Array, "length length"] | None,
     fused: bool,
+    temperature: Float[Array, " heads"] | None = None,
 ) -> Float[Array, "n length heads size"]:
     """Attention of all positions. `fused` takes the GPU's own kernel where there is one that can be relied on."""
-    length, causal = q.shape[1], visible is not None
-    tiles = _tiles(length, q.shape[-1], causal) if fused and form == "softmax" and v.dtype == jnp.bfloat16 else 0
+    length, masked = q.shape[1], visible is not None
+    tiles = _tiles(length, q.shape[-1], masked) if fused and form == "softmax" and v.dtype == jnp.bfloat16 else 0
     if not tiles:
-        return attend(weigh(form, score(form, q, k, bias), visible), v)
+        return attend(weigh(form, score(form, q, k, bias, temperature), visible), v)
+    if temperature is not None:
+        q = q / jnp.exp(temperature)[:, None]
     q, k, v = (jnp.pad(a, ((0, 0), (0, _TILE * tiles - length), (0, 0), (0, 0))) for a in (q, k, v))
-    return jax.nn.dot_product_attention(q, k, v, is_causal=causal, implementation="cudnn")[:, :length]
+    return jax.nn.dot_product_attention(q, k, v, is_causal=masked, implementation="cudnn")[:, :length]
 
 
 _TILE = 128
 """Positions that cuDNN's attention works on at a time."""
 
 
-def _tiles(length: int, size: int, causal: bool) -> int:
+def _tiles(length: int, size: int, masked: bool) -> int:
     """How many tiles cuDNN's attention is to be given for heads of this size, or 0: not to be used.
 
     It must not fill up a tile itself: those positions have score 0, whose weight exp(0 - log Σ exp score) overflows where all
@@ -81,5 +102,5 @@ def _tiles(length: int, size: int, causal: bool) -> int:
     seen by none, so that the tile can be filled up beforehand; that is worth it where more than half of all tiles is used.
     """
     tiles = -(-length // _TILE)
-    whole = length == _TILE * tiles or (causal and 2 * length > _TILE * tiles)
+    whole = length == _TILE * tiles or (masked and 2 * length > _TILE * tiles)
     return tiles if whole and size <= 128 and size % 8 == 0 else 0

@@ -2,28 +2,31 @@ r"""The minimal attention of yuksel2026: one-hot tokens and positions, full-size
 
 The input of position t is $x_t = \mathrm{onehot}(\text{token}) \oplus \mathrm{onehot}(t)$, of size D = vocabulary + length. A
 head has scores $x_i^\top W_Q x_t / \sqrt D$ (the key map is the identity) and adds $\sum_i a_{ti} W_V x_i$; heads are summed.
-The prediction is the first `vocabulary` coordinates of the output.
+The last layer keeps the first `outputs` coordinates, which are the prediction.
 
-Two forwards compute the same function. `MinimalAttention.forward` is the plain one: dense products, every position, every
-attention map. `MinimalAttention.answer` computes what the task reads: products with one-hot inputs are look-ups, and the last
-layer has only the queries and outputs that are compared.
+Two forwards compute the same function. `MinimalAttention.apply` is the plain one: dense products, every position, every tap.
+`MinimalAttention.fast` computes what the task reads: products with one-hot inputs are look-ups, and the last layer has only the
+queries and outputs that are compared.
 """
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from .._errors import InputError, check_numbers, unknown
+from .._contract import NO_TAP, Output, Spec
+from .._pytree import option, per_run
 from .._random import fold_in, raw, uniform
+from ._attention import causal
+from ._model import Model, TapFunction, answers
 from ._products import look_up, pick
 
 Start = Literal["xavier", "small"]
+_dot = functools.partial(jnp.einsum, precision="highest")
 
 
 class MinimalLayer(NamedTuple):
@@ -36,156 +39,141 @@ class MinimalLayer(NamedTuple):
 MinimalParameters = tuple[MinimalLayer, ...]
 
 
-class Attended(NamedTuple):
-    """What the plain forward returns."""
-
-    logits: Float[Array, "n length vocabulary"]
-    attention: Float[Array, "n layers heads length length"]
-    """Weights from each position (fourth axis) to each (fifth)."""
-
-
-def visible(length: int, context: int | Int[Array, ""] | None) -> Bool[Array, "length length"]:
-    """Which positions each one sees: itself and those before it, the last `context` of them."""
-    behind = jnp.arange(length)[:, None] - jnp.arange(length)
-    return (behind >= 0) & (behind < (length if context is None else context))
-
-
-def _each(function: Callable[[MinimalLayer], Any], layer: MinimalLayer) -> Any:
+def _each(function: Callable[..., Any], *arrays: Any) -> Any:
     """What a function of heads gives for all of them; in 64 bits for one after another, so that equal heads stay equal.
 
     A product over all heads at once may round those at its edge otherwise. In fp32 that was not seen, and a loop costs time.
     """
-    if layer.query.dtype != jnp.float64:
-        return function(layer)
+    if jax.tree.leaves(arrays)[0].dtype != jnp.float64:
+        return function(*arrays)
 
-    def one(head: MinimalLayer) -> Any:
-        return jax.tree.map(lambda a: a[0], function(MinimalLayer(*(a[None] for a in head))))
+    def one(head: Any) -> Any:
+        return jax.tree.map(lambda a: a[0], function(*jax.tree.map(lambda a: a[None], head)))
 
-    return jax.lax.map(one, layer)
+    return jax.lax.map(one, arrays)
 
 
-@dataclasses.dataclass(frozen=True)
-class MinimalAttention:
-    """The options of the minimal model; parameters are separate: `init` draws them.
+class MinimalAttention(Model):
+    r"""The minimal attention of yuksel2026, on whole-number tokens (n, length).
 
     **Arguments:**
 
-    - `length`: how many positions are read: for a [`emergo.tasks.MarkovChain`][] one fewer than its sequences have.
-    - `vocabulary`, `heads`, `layers`: sizes. Layers but the last put out all coordinates.
-    - `start`: `"small"`: values 0 and queries uniform in ± `scale` (Fig. 1); `"xavier"`: both uniform in ± √(6/2D). At scale 0
-      all heads are the same.
+    - `heads`, `layers`: sizes. Layers but the last put out all D = vocabulary + length coordinates.
+    - `start`: `"small"`: values 0 and queries uniform in ± `scale` (Fig. 1); `"xavier"`: both uniform in ± √(6/2D).
+    - `scale`: of small initial queries. At scale 0 all heads are the same.
     - `context`: how many positions a query sees, itself among them; None: all before it.
+
+    | tap | shape | |
+    | --- | --- | --- |
+    | `embed` | (n, length, D) | one-hot token and position |
+    | `layers.{i}.queries` | (n, length, heads, D) | $W_Q x_t$ |
+    | `layers.{i}.scores` | (n, heads, length, length) | before the mask |
+    | `layers.{i}.pattern` | (n, heads, length, length) | attention weights |
+    | `layers.{i}.values` | (n, length, heads, D) | $W_V x_i$; of the last layer (…, outputs) |
+    | `layers.{i}.mixed` | (n, length, heads, D) | what each head adds; of the last layer (…, outputs) |
+    | `layers.{i}.output` | (n, length, D) | their sum; of the last layer (…, outputs) |
+    | `value` | (n, answers, outputs), or (n, outputs) | logits |
+
+    ```python
+    >>> import jax, jax.numpy as jnp
+    >>> model, spec = em.MinimalAttention(heads=2, context=3), em.Spec(length=6, inputs=5, outputs=5, answers=4)
+    >>> params = model.init(jax.random.key(0), spec)
+    >>> model.apply(params, jnp.zeros((7, 6), int), em.Tap(spec)).value.shape
+    (7, 4, 5)
+
+    ```
     """
 
-    length: int
-    vocabulary: int = 50
-    heads: int = 3
-    layers: int = 1
-    start: Start = "small"
-    scale: float = 1e-9
-    context: int | None = None
+    heads: int = option(default=3, low=1)
+    layers: int = option(default=1, low=1)
+    start: Start = option(default="small", at_start=True)
+    scale: float = per_run(default=1e-9, low=0.0)
+    context: int | None = per_run(default=None, low=1)
+    precisions = ("fp32", "fp64")
 
-    def __post_init__(self) -> None:
-        names = ("length", "vocabulary", "heads", "layers", *(() if self.context is None else ("context",)))
-        for name in names:
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
-        check_numbers(self)
-        if self.start not in get_args(Start):
-            raise unknown("start", str(self.start), get_args(Start))
-        if not (math.isfinite(self.scale) and self.scale >= 0):
-            raise InputError(f"scale must be finite and not negative, got {self.scale!r}")
-
-    @property
-    def size(self) -> int:
-        """D, coordinates of an input."""
-        return self.vocabulary + self.length
-
-    @property
-    def width(self) -> int:
-        """Features of the stream, as other models call them: D."""
-        return self.size
-
-    def init(self, key: Array, scale: float | Array | None = None) -> MinimalParameters:
-        """Draws the parameters; `scale` may be traced and stands in for the option of that name."""
-        scale = self.scale if scale is None else scale
-        bound, found = math.sqrt(3 / self.size), []
+    def init(self, key: Array, spec: Spec) -> MinimalParameters:
+        size, heads = spec.inputs + spec.length, self.heads
+        bound, layers = math.sqrt(3 / size), []
         for layer in range(self.layers):
-            outputs = self.vocabulary if layer == self.layers - 1 else self.size
+            outputs = spec.outputs if layer == self.layers - 1 else size
 
-            def draw(place: int, columns: int) -> Array:
-                chance = uniform(fold_in(raw(key), place), self.heads * self.size, self.size)[:, :columns]
-                return (2 * chance - 1).reshape(self.heads, self.size, columns)
+            def draw(number: int, columns: int) -> Array:
+                chance = uniform(fold_in(raw(key), number), heads * size, max(size, columns))[:, :columns]
+                return (2 * chance - 1).reshape(heads, size, columns)
 
-            query = draw(2 * layer, self.size)
+            query = draw(2 * layer, size)
             if self.start == "xavier":
-                found.append(MinimalLayer(bound * query, bound * draw(2 * layer + 1, outputs)))
+                layers.append(MinimalLayer(bound * query, bound * draw(2 * layer + 1, outputs)))
             else:
-                found.append(MinimalLayer(scale * query, jnp.zeros((self.heads, self.size, outputs), jnp.float32)))
-        return tuple(found)
+                layers.append(MinimalLayer(self.scale * query, jnp.zeros((heads, size, outputs), jnp.float32)))
+        return tuple(layers)
 
-    def forward(self, parameters: MinimalParameters, tokens: Int[Array, "n length"]) -> Attended:
-        """The plain forward."""
-        one_hot = jax.nn.one_hot(tokens, self.vocabulary)
-        place = jnp.broadcast_to(jnp.eye(self.length), (len(tokens), self.length, self.length))
-        x, maps = jnp.concatenate([one_hot, place], -1), []
-        for layer in parameters:
-            mixed, attention = _each(functools.partial(self._plain, x=x), layer)
-            maps.append(jnp.swapaxes(attention, 0, 1))
-            x = jnp.sum(mixed, 0)
-        return Attended(x, jnp.stack(maps, axis=1))
+    def apply(self, params: MinimalParameters, inputs: Int[Array, "n length"], tap: TapFunction = NO_TAP) -> Output:
+        (count, length), dtype, read = inputs.shape, params[0].query.dtype, answers(tap)
+        tokens = jax.nn.one_hot(inputs, params[0].query.shape[-1] - length, dtype=dtype)
+        positions = jnp.broadcast_to(jnp.eye(length, dtype=dtype), (count, length, length))
+        x, last_rows = tap("embed", jnp.concatenate([tokens, positions], -1)), []
 
-    def _plain(self, layer: MinimalLayer, x: Float[Array, "n length size"]) -> tuple[Array, Array]:
-        """What each head adds, and its attention."""
-        queries = jnp.einsum("hkc,ntc->hntk", layer.query, x, precision="highest")
-        scores = jnp.einsum("hntk,nik->hnti", queries, x, precision="highest")
-        attention = self._weigh(scores, self.length)
-        values = jnp.einsum("nic,hco->hnio", x, layer.value, precision="highest")
-        return jnp.einsum("hnti,hnio->hnto", attention, values, precision="highest"), attention
+        def tapped(name: str, by_head: Array, axis: int) -> Array:
+            """A tap's value has its heads at this axis."""
+            return jnp.moveaxis(tap(name, jnp.moveaxis(by_head, 0, axis)), axis, 0)
 
-    def answer(
-        self,
-        parameters: MinimalParameters,
-        tokens: Int[Array, "n length"],
-        last: int,
-        context: Int[Array, ""] | None = None,
-    ) -> Float[Array, "n last vocabulary"]:
-        """Logits at the `last` positions, those that the task compares; `context` stands in for the option."""
-        first, *rest = parameters
-        queries = last if not rest else self.length
-        x = jnp.sum(_each(functools.partial(self._first, tokens=tokens, last=queries, context=context), first), 0)
-        for i, layer in enumerate(rest):
-            asked = last if i == len(rest) - 1 else self.length
-            if x.dtype == jnp.float64:
-                x = jnp.sum(_each(lambda one, x=x, asked=asked: self._dense(one, x, asked, context)[None], layer), 0)
+        for i, layer in enumerate(params):
+            name = f"layers.{i}"
+            queries = _each(lambda query, x=x: _dot("hkc,ntc->hntk", query, x), layer.query)
+            queries = tapped(f"{name}.queries", queries, 2)
+            scores = _each(lambda queries, x=x: _dot("hntk,nik->hnti", queries, x), queries) / math.sqrt(x.shape[-1])
+            pattern = tapped(f"{name}.pattern", self._weigh(tapped(f"{name}.scores", scores, 1)), 1)
+            values = _each(lambda value, x=x: _dot("nic,hco->hnio", x, value), layer.value)
+            values = tapped(f"{name}.values", values, 2)
+            mixed = _each(lambda pattern, values: _dot("hnti,hnio->hnto", pattern, values), pattern, values)
+            x = tap(f"{name}.output", jnp.sum(tapped(f"{name}.mixed", mixed, 2), 0))
+            last_rows.append(pattern[:, :, -1])
+        value = tap("value", x[:, -1] if read is None else x[:, length - read :])
+        return Output(value, _last_rows(last_rows))
+
+    def fast(self, params: MinimalParameters, inputs: Int[Array, "n length"], tap: TapFunction = NO_TAP) -> Output:
+        """Computes the positions that are read alone. Of the taps, only `value` is there."""
+        read, length, x, last_rows = answers(tap), inputs.shape[1], inputs, []
+        for i, layer in enumerate(params):
+            last = (read or 1) if i == len(params) - 1 else length
+            if i == 0:
+                by_head, row = _each(functools.partial(self._first, tokens=inputs, last=last), layer)
+                x = jnp.sum(by_head, 0)
+            elif x.dtype == jnp.float64:
+                by_head, row = _each(lambda one, x=x, last=last: self._dense(one, x, last, heads="h"), layer)
+                x = jnp.sum(by_head, 0)
             else:
-                x = self._dense(layer, x, asked, context)
-        return x
+                x, row = self._dense(layer, x, last)
+            last_rows.append(row)
+        return Output(tap("value", x[:, 0] if read is None else x), _last_rows(last_rows))
 
-    def _weigh(
-        self, scores: Float[Array, "*rows queries length"], last: int, context: Int[Array, ""] | None = None
-    ) -> Float[Array, "*rows queries length"]:
-        seen = visible(self.length, self.context if context is None else context)[self.length - last :]
-        return jax.nn.softmax(jnp.where(seen, scores / math.sqrt(self.size), -jnp.inf), -1)
+    def _weigh(self, scores: Float[Array, "heads n last length"]) -> Float[Array, "heads n last length"]:
+        last, length = scores.shape[-2:]
+        return jax.nn.softmax(jnp.where(causal(length, self.context)[length - last :], scores, -jnp.inf), -1)
 
     def _first(
-        self, layer: MinimalLayer, tokens: Int[Array, "n length"], last: int, context: Int[Array, ""] | None
-    ) -> Float[Array, "heads n last outputs"]:
-        """What each head of the first layer adds, whose input is one-hot, at its last positions."""
-        vocabulary = self.vocabulary
+        self, layer: MinimalLayer, tokens: Int[Array, "n length"], last: int
+    ) -> tuple[Float[Array, "heads n last outputs"], Float[Array, "heads n length"]]:
+        """What each head of the first layer adds, whose input is one-hot, at its last positions; and the last one's weights."""
+        length, size = tokens.shape[1], layer.query.shape[-1]
+        vocabulary = size - length
         by_query = jnp.swapaxes(layer.query, 1, 2)
-        queries = look_up(by_query[:, :vocabulary], tokens[:, self.length - last :])
-        queries = queries + by_query[:, None, vocabulary + self.length - last :]
-        attention = self._weigh(pick(queries[..., :vocabulary], tokens) + queries[..., vocabulary:], last, context)
+        queries = look_up(by_query[:, :vocabulary], tokens[:, length - last :])
+        queries = queries + by_query[:, None, size - last :]
+        attention = self._weigh((pick(queries[..., :vocabulary], tokens) + queries[..., vocabulary:]) / math.sqrt(size))
         values = look_up(layer.value[:, :vocabulary], tokens) + layer.value[:, None, vocabulary:]
-        return jnp.einsum("hnti,hnio->hnto", attention, values, precision="highest")
+        return _dot("hnti,hnio->hnto", attention, values), attention[:, :, -1]
 
     def _dense(
-        self, layer: MinimalLayer, x: Float[Array, "n length size"], last: int, context: Int[Array, ""] | None
-    ) -> Float[Array, "n last outputs"]:
-        """A later layer: the key map moves to the queries, and values behind the weighted sum."""
-        dot = functools.partial(jnp.einsum, precision="highest")
-        scores = dot("hntk,nik->hnti", dot("hkc,ntc->hntk", layer.query, x[:, self.length - last :]), x)
-        mixed = dot("hnti,nic->hntc", self._weigh(scores, last, context), x)
-        return dot("hntc,hco->nto", mixed, layer.value)
+        self, layer: MinimalLayer, x: Float[Array, "n length size"], last: int, heads: Literal["", "h"] = ""
+    ) -> tuple[Array, Float[Array, "heads n length"]]:
+        """A later layer: the key map moves to the queries, and values behind the weighted sum. With `heads` for each head."""
+        scores = _dot("hntk,nik->hnti", _dot("hkc,ntc->hntk", layer.query, x[:, x.shape[1] - last :]), x)
+        attention = self._weigh(scores / math.sqrt(x.shape[-1]))
+        mixed = _dot("hnti,nic->hntc", attention, x)
+        return _dot(f"hntc,hco->{heads}nto", mixed, layer.value), attention[:, :, -1]
+
+
+def _last_rows(rows: list[Float[Array, "heads n length"]]) -> Float[Array, "n layers heads length"]:
+    return jnp.moveaxis(jnp.stack(rows), 2, 0)

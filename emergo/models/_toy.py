@@ -1,28 +1,61 @@
 """The simplified attention layer of zucchet2025, Eq. 2."""
 
-import equinox as eqx
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._contract import NO_TAP, Output, Spec
+from .._pytree import per_run
 from .._random import normals, raw
+from ._model import Model, TapFunction
 
 
-class ToyAttention(eqx.Module):
-    r"""$y = W \sum_t \mathrm{softmax}(a)_t\, x_t$: one logit a position, one weight matrix, nothing else."""
-
+class ToyParameters(NamedTuple):
     logits: Float[Array, " length"]
-    weights: Float[Array, "dim dim"]
-
-    @classmethod
-    def init(cls, key: Array, length: int, dim: int) -> "ToyAttention":
-        """Uniform attention, and weights with entries of variance 1/dim (A.3.4)."""
-        weights = normals(raw(key), 1, dim, dim)[0] / jnp.sqrt(dim)
-        return cls(jnp.zeros(length, jnp.float32), weights)
+    weights: Float[Array, "outputs inputs"]
 
     @property
     def attention(self) -> Float[Array, " length"]:
         return jax.nn.softmax(self.logits)
 
-    def __call__(self, tokens: Float[Array, "length dim"]) -> Float[Array, " dim"]:
-        return self.weights @ (self.attention @ tokens)
+
+class ToyAttention(Model):
+    r"""$y = W \sum_t \mathrm{softmax}(a)_t\, x_t$: one logit per position, one weight matrix, nothing else.
+
+    **Arguments:**
+
+    - `scale`: of the initial weights, whose entries have variance scale²/inputs (A.3.4). Attention is uniform at first.
+
+    | tap | shape | |
+    | --- | --- | --- |
+    | `layers.0.scores` | (n, 1, 1, length) | the logits |
+    | `layers.0.pattern` | (n, 1, 1, length) | attention weights |
+    | `layers.0.mixed` | (n, inputs) | the weighted sum of tokens |
+    | `value` | (n, outputs) | |
+
+    ```python
+    >>> import jax, jax.numpy as jnp
+    >>> model = em.ToyAttention()
+    >>> params = model.init(jax.random.key(0), em.Spec(length=4, inputs=3, outputs=3))
+    >>> model.apply(params, jnp.ones((5, 4, 3))).attention[0, 0, 0]
+    Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
+
+    ```
+    """
+
+    scale: float = per_run(default=1.0, low=0.0)
+    pads = True
+
+    def init(self, key: Array, spec: Spec) -> ToyParameters:
+        inputs, outputs = spec.used or (spec.inputs, spec.outputs)
+        weights = normals(raw(key), 1, spec.outputs, spec.inputs)[0] / jnp.sqrt(inputs)
+        real = (jnp.arange(spec.outputs)[:, None] < outputs) & (jnp.arange(spec.inputs) < inputs)
+        return ToyParameters(jnp.zeros(spec.length, jnp.float32), self.scale * jnp.where(real, weights, 0))
+
+    def apply(self, params: ToyParameters, inputs: Float[Array, "n length inputs"], tap: TapFunction = NO_TAP) -> Output:
+        scores = tap("layers.0.scores", jnp.broadcast_to(params.logits, (len(inputs), 1, 1, inputs.shape[1])))
+        pattern = tap("layers.0.pattern", jax.nn.softmax(scores, -1))
+        mixed = tap("layers.0.mixed", jnp.einsum("nt,ntd->nd", pattern[:, 0, 0], inputs))
+        return Output(tap("value", mixed @ params.weights.T), pattern, params.weights.T)

@@ -5,13 +5,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from .. import theory
+from .._errors import InputError
 from .._style import GREY, outside, shades
 from ..measure import Law, emergence
 
 
 def plateau_table(cell: theory.Cell, flow: theory.Flow = "reduced") -> pd.DataFrame:
-    """One row a cell: its plateau under the flow, and what the two formulas say."""
-    found = theory.plateau(cell, flow)
+    """One row per cell: its plateau under the flow, and what the two formulas say."""
+    plateau = theory.plateau(cell, flow)
     return pd.DataFrame(
         {
             "length": np.asarray(cell.length).astype(int),
@@ -19,8 +20,8 @@ def plateau_table(cell: theory.Cell, flow: theory.Flow = "reduced") -> pd.DataFr
             "burst": np.asarray(cell.burst).astype(int),
             "repeat": np.asarray(cell.repeat),
             "flow": flow,
-            "plateau": found.time,
-            "censored": found.censored,
+            "plateau": plateau.time,
+            "censored": plateau.censored,
             "predicted": theory.predicted_plateau(cell, flow),
             "escape_linear": theory.escape_time(cell, flow),
         }
@@ -34,20 +35,21 @@ def follow(cell: theory.Cell, times: np.ndarray) -> tuple[theory.Trajectory, np.
     """
     path = theory.trajectory(cell, times)
     rows = zip(path.time.reshape(-1, path.time.shape[-1]), path.test_loss.reshape(-1, path.time.shape[-1]), strict=True)
-    found = [emergence(time, loss, theory.THRESHOLD * loss[0]) for time, loss in rows]
-    assert all(f.state == "reached" for f in found), "the times end before the plateau does"
-    return path, np.array([f.time for f in found]).reshape(np.shape(cell.length))
+    plateaus = [emergence(time, loss, theory.THRESHOLD * loss[0]) for time, loss in rows]
+    if any(plateau.state != "reached" for plateau in plateaus):
+        raise InputError("the times end before the plateau does; follow the flow for longer")
+    return path, np.array([plateau.time for plateau in plateaus]).reshape(np.shape(cell.length))
 
 
 def curve_table(cell: theory.Cell, path: theory.Trajectory) -> pd.DataFrame:
-    """A long table of trajectories: one row a cell and time."""
+    """A long table of trajectories: one row per cell and time."""
     count = path.time.shape[-1]
     sizes = {name: np.repeat(np.ravel(getattr(cell, name)), count) for name in cell._fields}
     return pd.DataFrame(sizes | {name: np.ravel(getattr(path, name)) for name in path._fields})
 
 
 def scatter_by(axes: Axes, table: pd.DataFrame, law: Law | None, by: str, label: str, legend: bool = True) -> None:
-    """Plateau against dim, one colour a value of `by`: dots as integrated, lines from the law."""
+    """Plateau against dim, one colour per value of `by`: dots as integrated, lines from the law."""
     values = sorted(table[by].unique())
     colours = shades(len(values))
     dims = np.geomspace(table["dim"].min(), table["dim"].max(), 60)

@@ -1,4 +1,4 @@
-"""What the figures of trained Transformers share: grids of runs, tables of their plateaus, and the panels that show them."""
+"""What the figures of trained Transformers share: their base, grids around it, and the panels that show plateaus."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -9,30 +9,24 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from .._style import CENSORED, outside, shades, subtitle
-from ..engine import Config, Optimizer, Run
+from ..engine import Config, Optimizer
 from ..measure import Law, Published
 from ..models import Transformer
-from ..studies import Result, grid_runs, result_row
+from ..studies import Study
 from ..tasks import SingleLocation
 
 TASK = SingleLocation(2, 1, position="random", indicator=True, special="draw")
 """The task of B.1; length and dim are set by the grids."""
-
-
-PAPER = Config(TASK, Transformer(), Optimizer(), batch=32, precision="bf16", steps=50_000, threshold=0.1)
-SMALL = dataclasses.replace(
-    PAPER, model=Transformer(width=64), optimizer=Optimizer(learning_rate=1e-3), batch=16, precision="fp32", steps=2000
-)
+PAPER = Config(TASK, Transformer(), Optimizer(), precision="bf16")
+SMALL = PAPER.replace(model__width=64, optimizer__learning_rate=1e-3, batch=16, precision="fp32", steps=2000)
 """For two cores."""
-TINY = dataclasses.replace(
-    SMALL, model=Transformer(layers=2, heads=2, width=16), optimizer=Optimizer(learning_rate=1e-2), steps=600
-)
-"""For a few seconds."""
+TINY = SMALL.replace(model=Transformer(layers=1, heads=1, width=16), optimizer__learning_rate=1e-2, steps=600)
+"""For a few seconds. Figures that show the same runs, or as many of one length, share what is compiled."""
 
 
 def shallow(base: Config) -> Config:
     """One layer with one head."""
-    return dataclasses.replace(base, model=dataclasses.replace(base.model, layers=1, heads=1))
+    return base.replace(model__layers=1, model__heads=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,19 +38,9 @@ class Grid:
     dims: tuple[int, ...] = (16, 32, 64, 128)
     lengths: tuple[int, ...] = (32, 64, 128, 256, 512)
 
-    def runs(self, **changes: Any) -> list[Run]:
-        """With `changes` of the config."""
-        return grid_runs(dataclasses.replace(self.base, **changes), self.seeds, length=self.lengths, dim=self.dims)
-
-
-def distinct(parts: Mapping[str, Sequence[Run]]) -> list[Run]:
-    """The runs of the parts of a figure, each once."""
-    return list({run.identity: run for part in parts.values() for run in part}.values())
-
-
-def run_table(results: Sequence[Result]) -> pd.DataFrame:
-    """A row a run."""
-    return pd.DataFrame([result_row(result) for result in results])
+    def study(self, base: Config | None = None, **axes: Sequence[Any]) -> Study:
+        """The grid with further axes, or other values of `length` and `dim`."""
+        return Study.of(base or self.base, grid={"length": self.lengths, "dim": self.dims} | axes, seeds=self.seeds)
 
 
 def plateaus_by(
@@ -70,7 +54,7 @@ def plateaus_by(
     means: bool = False,
     censored: bool | None = None,
 ) -> None:
-    """Plateau against `x`, one colour a value of `by`: a dot a run, a line from the law (or through the means).
+    """Plateau against `x`, one colour per value of `by`: one dot per run, a line from the law (or through the means).
 
     Censored runs are hollow triangles at the last step observed; `censored` is whether the legend says so (None: where there
     are some).
@@ -79,9 +63,9 @@ def plateaus_by(
     colours = shades(len(values))
     for value, colour in zip(values, colours, strict=True):
         rows = table[(table[by] == value) & (table["state"] != "failed")]
-        seen, open_ended = rows[~rows["censored"]], rows[rows["censored"]]
-        axes.plot(seen[x], seen["plateau"], "o", color=colour, mec="white", mew=0.4, ms=4, alpha=0.9, zorder=3)
-        axes.plot(open_ended[x], open_ended["plateau"], "^", color=colour, mfc="none", ms=5, zorder=3)
+        reached, bounds = rows[~rows["censored"]], rows[rows["censored"]]
+        axes.plot(reached[x], reached["plateau"], "o", color=colour, mec="white", mew=0.4, ms=4, alpha=0.9, zorder=3)
+        axes.plot(bounds[x], bounds["plateau"], "^", color=colour, mfc="none", ms=5, zorder=3)
         if means:
             line = rows.groupby(x)["plateau"].mean()
             axes.plot(line.index, line, color=colour, lw=1.2)
@@ -96,8 +80,8 @@ def plateaus_by(
     axes.set(xlabel={"dim": "input dimension $d$", "length": "sequence length $T$"}[x], ylabel="plateau (steps)")
     if legend:
         entries = [(f"{v:g}", {"color": c, "marker": "o"}) for v, c in zip(values, colours, strict=True)]
-        told = any_censored(table) if censored is None else censored
-        outside(axes, label, [*entries, CENSORED] if told else entries)
+        explained = any_censored(table) if censored is None else censored
+        outside(axes, label, [*entries, CENSORED] if explained else entries)
 
 
 def any_censored(*tables: pd.DataFrame) -> bool:
@@ -114,5 +98,4 @@ def law_words(law: Law | Published, names: Mapping[str, str]) -> str:
 def write_law(axes: Axes, law: Law | None, published: Published, names: Mapping[str, str]) -> None:
     """Two lines above a panel's data: our law and the published one."""
     ours = "not fitted" if law is None else law_words(law, names)
-    said = f"ours: {ours}\npublished: {law_words(published, names)}"
-    subtitle(axes, said)
+    subtitle(axes, f"ours: {ours}\npublished: {law_words(published, names)}")

@@ -3,7 +3,7 @@
 import dataclasses
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ import pandas as pd
 
 from .. import __version__, theory
 from .._files import output_folder
-from .._json import plain
+from .._json import to_jsonable
+from .._terminal import Show
 from ..engine import train_toy
 from ..measure import Law, emergence, fit_law, law_json
-from ..papers import toy_probe
+from ..papers._probe import toy_probe
 from ..tasks import SingleLocation
 
 
@@ -34,8 +35,7 @@ class DemoSettings:
     points: int = 150
 
 
-Advance = Callable[[str, int, int], None]
-"""Called with the stage, the steps done in it and the steps it has."""
+def _silent(what: str, share: float, detail: str = "") -> None: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,11 +44,11 @@ class Demo:
 
     settings: DemoSettings
     curves: pd.DataFrame
-    """One row a run and evaluation: length, dim, burst, seed, step, loss, attention, alignment."""
+    """One row per evaluation of a run: length, dim, burst, seed, step, loss, attention, alignment."""
     flow: pd.DataFrame
     """The reduced flow of the middle cell."""
     runs: pd.DataFrame
-    """One row a run: its plateau and the plateaus of the flows."""
+    """One row per run: its plateau and the plateaus of the flows."""
     law: Law
     flow_law: Law
     repetition: pd.DataFrame
@@ -60,7 +60,7 @@ class Demo:
         return s.lengths[len(s.lengths) // 2], s.dims[len(s.dims) // 2]
 
 
-def compute_demo(settings: DemoSettings, advance: Advance = lambda stage, done, of: None) -> Demo:
+def compute_demo(settings: DemoSettings, show: Show = _silent) -> Demo:
     """Integrates the flows, trains the toy models, measures their plateaus and fits the law."""
     middle = settings.lengths[len(settings.lengths) // 2], settings.dims[len(settings.dims) // 2]
     tasks = [SingleLocation(T, d) for T in settings.lengths for d in settings.dims]
@@ -71,19 +71,19 @@ def compute_demo(settings: DemoSettings, advance: Advance = lambda stage, done, 
         flows = beside.submit(_flows, cell, middle)
         curves, rows = [], []
         for task in tasks:
-            advance("integrating the flows", int(flows.done()), 1)
-            for curve, row in _train(task, settings, advance):
+            show("integrating the flows", float(flows.done()))
+            for curve, row in _train(task, settings, show):
                 curves.append(curve)
                 rows.append(row)
         reduced, exact, flow, repetition = flows.result()
-    advance("integrating the flows", 1, 1)
+    show("integrating the flows", 1.0)
     runs = pd.DataFrame(rows)
     runs["reduced"], runs["exact"] = np.repeat(reduced, settings.seeds), np.repeat(exact, settings.seeds)
-    advance("fitting the law", 0, 1)
+    show("fitting the law", 0.0)
     law = fit_law(runs[runs["burst"] == 1], x=["length", "dim"])
     plain_cells = pd.DataFrame({"length": cell.length, "dim": cell.dim, "plateau": reduced})[cell.burst == 1]
     flow_law = fit_law(plain_cells, x=["length", "dim"])
-    advance("fitting the law", 1, 1)
+    show("fitting the law", 1.0)
     return Demo(settings, pd.concat(curves, ignore_index=True), flow, runs, law, flow_law, repetition)
 
 
@@ -97,42 +97,40 @@ def _flows(cell: theory.Cell, middle: tuple[int, int]) -> tuple[np.ndarray, np.n
     return reduced, exact, pd.DataFrame(flow), pd.DataFrame({"repeat": repeats, "plateau": across})
 
 
-def _train(task: SingleLocation, settings: DemoSettings, advance: Advance) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
+def _train(task: SingleLocation, settings: DemoSettings, show: Show) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
     """The curve and the measured plateau of every seed of one task."""
     expected = float(theory.predicted_plateau(theory.cells(task.length, task.dim, task.burst), "exact")) + task.dim
     every = max(1, round(2.5 * expected / settings.points))
     steps = every * settings.points
     stage = f"training length {task.length}, dim {task.dim}, burst {task.burst}"
-    seen = train_toy(
+    curves = train_toy(
         task,
         toy_probe(task.burst),
         seeds=settings.seeds,
         steps=steps,
         every=every,
         batch=settings.batch,
-        progress=lambda done: advance(stage, done, steps),
+        progress=lambda step: show(stage, step / steps),
     )
     sizes = {"length": task.length, "dim": task.dim, "burst": task.burst}
     for seed in range(settings.seeds):
-        values = {name: v[seed] for name, v in seen.values.items()}
-        found = emergence(seen.step, values["loss"], theory.THRESHOLD * values["loss"][0])
-        measured = {"plateau": found.time, "low": found.low, "high": found.high}
-        row = sizes | {"seed": seed} | measured | {"censored": found.censored, "state": found.state}
-        yield pd.DataFrame(sizes | {"seed": seed, "step": seen.step} | values), row
+        values = {name: v[seed] for name, v in curves.values.items()}
+        plateau = emergence(curves.step, values["loss"], theory.THRESHOLD * values["loss"][0])
+        measured = {"plateau": plateau.time, "low": plateau.low, "high": plateau.high}
+        row = sizes | {"seed": seed} | measured | {"censored": plateau.state == "censored", "state": plateau.state}
+        yield pd.DataFrame(sizes | {"seed": seed, "step": curves.step} | values), row
 
 
-def run_demo(
-    out: Path | str, settings: DemoSettings | None = None, advance: Advance = lambda stage, done, of: None
-) -> dict[str, Any]:
+def run_demo(out: Path | str, settings: DemoSettings | None = None, show: Show = _silent) -> dict[str, Any]:
     """Runs the demo and writes `report.html` into `out`.
 
     **Returns:**
 
-    What was found: the law with its intervals, and where the page is.
+    The law with its intervals, and where the page is.
     """
     folder = output_folder(out)
     start = time.monotonic()
-    demo = compute_demo(settings or DemoSettings(), advance)
+    demo = compute_demo(settings or DemoSettings(), show)
     seconds = time.monotonic() - start
     from ._demo_page import demo_page  # Altair is needed for the page alone
 
@@ -143,7 +141,7 @@ def run_demo(
         f"trained and measured in {seconds:.0f} s. Made by <code>emergo demo</code>."
     )
     demo_page(demo).write(path, footer)
-    return plain(
+    return to_jsonable(
         {
             "law": law_json(demo.law),
             "flow_law": law_json(demo.flow_law),

@@ -37,9 +37,9 @@ def _loss_chart(demo: "Demo") -> Any:
     length, dim = demo.middle
     c = demo.curves
     rows = c[(c["length"] == length) & (c["dim"] == dim) & (c["burst"] == 1)]
-    runs = rows[["step", "loss", "seed"]].assign(what="training run (one line a seed)")
+    runs = rows[["step", "loss", "seed"]].assign(what="training run (one line per seed)")
     flow = demo.flow[["time", "loss"]].rename(columns={"time": "step"}).assign(what="theory (gradient flow)")
-    names, colours = ["training run (one line a seed)", "theory (gradient flow)"], [ORANGE, BLACK]
+    names, colours = ["training run (one line per seed)", "theory (gradient flow)"], [ORANGE, BLACK]
     colour = alt.Color("what:N", title=None, scale=alt.Scale(domain=names, range=colours), legend=alt.Legend(orient="top"))
     x, y = alt.X("step:Q", title="training step"), alt.Y("loss:Q", title="test loss")
     lines = (
@@ -188,7 +188,7 @@ def demo_page(demo: "Demo") -> Page:
         "Longer sequences and higher dimensions mean a longer plateau, and the growth is a power law. Theory says "
         "plateau ≈ √(π/2) · √<i>d</i> · <i>T</i> for long sequences.",
     )
-    page.chart(_law_chart(demo), "Dots: one a run, at its measured emergence. Lines: the law fitted to all of them.")
+    page.chart(_law_chart(demo), "Dots: one per run, at its measured emergence. Lines: the law fitted to all of them.")
     page.table(
         ["law: plateau = C · length^β · dim^α", "C", "β (length)", "α (dim)", "R²", "runs"],
         [

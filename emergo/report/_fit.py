@@ -8,9 +8,8 @@ from typing import Any
 import pandas as pd
 
 from .._files import output_folder, staged
-from .._style import save, style
+from .._style import save
 from ..measure import fit_law, law_json
-from ._law_plot import law_plot
 
 
 def fit_table(
@@ -34,7 +33,6 @@ def fit_table(
     report = {"schema": 1, "y": y, "terms": [str(t) for t in law.terms], "fixed": dict(fixed)} | law_json(law)
     files = [f"{name}.law.{kind}" for kind in ("svg", "png", "json")]
     with staged(folder) as stage:
-        with style():
-            save(law_plot(law, table), stage / f"{name}.law")
+        save(law.plot(), stage / f"{name}.law")
         (stage / f"{name}.law.json").write_text(json.dumps(report | {"files": files}, indent=1) + "\n")
     return report | {"files": [str(folder / f) for f in files]}

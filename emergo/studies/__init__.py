@@ -1,100 +1,84 @@
-"""Many runs, each identified, kept and never done twice."""
+"""Studies: many runs, each identified, kept in files and never done twice; one executor, here or on Slurm."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ._cells import cell_summary, study_curves, study_law, study_table
     from ._claims import Claims
+    from ._description import build_run, load_plugins
     from ._estimate import Estimate, estimate
+    from ._executor import Executor, check_platform
     from ._failures import Failures
     from ._folder import Plan, StudyFolder
-    from ._grid import grid_runs
+    from ._live import live_progress, varying_columns
     from ._outcomes import Outcomes, read_outcomes
-    from ._plan import groups_of, make_plan, open_study
-    from ._records import Records, provenance_of, read_records, record_tables, write_records
-    from ._result import Result, curve_frame, result_row, run_from_json, run_json
-    from ._run import run_all, run_study
-    from ._slurm import check_slurm, submit_study
+    from ._plan import make_plan, open_plan
+    from ._records import Records, add_records, provenance_of, read_records, record_tables, write_records
+    from ._runs import Runs
+    from ._slurm import check_slurm, submit_plan
     from ._status import Status, study_status
-    from ._store import Store
+    from ._store import Store, curve_frame, result_row
     from ._study import Fit, Slurm, Study
-    from ._tables import study_curves, study_law, study_table
     from ._tune import best_of, cell_means
-    from ._work import Worker, check_here
+    from ._version_1 import migrate
     from ._writers import Writer, find_writer
-
-# What `emergo study status` needs must not wait for JAX and pandas, so that a name is imported when it is asked for.
-_PLACES = {
-    "_claims": ["Claims"],
-    "_estimate": ["Estimate", "estimate"],
-    "_failures": ["Failures"],
-    "_folder": ["Plan", "StudyFolder"],
-    "_grid": ["grid_runs"],
-    "_outcomes": ["Outcomes", "read_outcomes"],
-    "_plan": ["groups_of", "make_plan", "open_study"],
-    "_records": ["Records", "provenance_of", "read_records", "record_tables", "write_records"],
-    "_result": ["Result", "curve_frame", "result_row", "run_from_json", "run_json"],
-    "_run": ["run_all", "run_study"],
-    "_slurm": ["check_slurm", "submit_study"],
-    "_status": ["Status", "study_status"],
-    "_store": ["Store"],
-    "_study": ["Fit", "Slurm", "Study"],
-    "_tables": ["study_curves", "study_law", "study_table"],
-    "_tune": ["best_of", "cell_means"],
-    "_work": ["Worker", "check_here"],
-    "_writers": ["Writer", "find_writer"],
-}
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _PLACES.items():
-        if name in names:
-            value = getattr(importlib.import_module(f".{module}", __name__), name)
-            globals()[name] = value
-            return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
 
 __all__ = [
     "Claims",
     "Estimate",
+    "Executor",
     "Failures",
     "Fit",
     "Outcomes",
     "Plan",
     "Records",
-    "Result",
+    "Runs",
     "Slurm",
     "Status",
     "Store",
     "Study",
     "StudyFolder",
-    "Worker",
     "Writer",
+    "add_records",
     "best_of",
+    "build_run",
     "cell_means",
-    "check_here",
+    "cell_summary",
+    "check_platform",
     "check_slurm",
     "curve_frame",
     "estimate",
     "find_writer",
-    "grid_runs",
-    "groups_of",
+    "live_progress",
+    "load_plugins",
     "make_plan",
-    "open_study",
+    "migrate",
+    "open_plan",
     "provenance_of",
     "read_outcomes",
     "read_records",
     "record_tables",
     "result_row",
-    "run_all",
-    "run_from_json",
-    "run_json",
-    "run_study",
     "study_curves",
     "study_law",
     "study_status",
     "study_table",
-    "submit_study",
+    "submit_plan",
+    "varying_columns",
     "write_records",
 ]
+
+# What `emergo study status` needs must not wait for JAX and pandas: a name is looked for when it is asked for, in the modules
+# that need neither first.
+_LIGHT = ("_claims", "_failures", "_folder", "_outcomes", "_status", "_version_1")
+_HEAVY = ("_tune", "_cells", "_study", "_estimate", "_records", "_slurm", "_writers", "_description", "_plan", "_live")
+
+
+def __getattr__(name: str) -> Any:
+    for module in (*_LIGHT, *_HEAVY) if name in __all__ else ():
+        value = getattr(importlib.import_module(f".{module}", __name__), name, None)
+        if value is not None:
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

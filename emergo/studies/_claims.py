@@ -1,4 +1,4 @@
-"""Who trains which unit: a file a unit, taken by one process at a time. Needs neither JAX nor pandas.
+"""Who trains which unit: one file per unit, taken by one process at a time. Needs neither JAX nor pandas.
 
 A claim names its owner and is renewed every few seconds; a process that was killed does not renew it. On the same machine a
 dead owner is seen at once, elsewhere after `stale` seconds; a requeued Slurm job takes what its former self held. Should two
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import InputError, StorageError
-from .._files import spare_name, write_whole
+from .._files import atomic_write, temporary_sibling
 
 STALE = 120.0
 """Seconds after which a claim that was not renewed is free, where its owner cannot be looked up."""
@@ -134,7 +134,7 @@ class Claim:
             try:
                 if not self._mine():
                     return
-                write_whole(self.path, json.dumps(self._content), durable=False)
+                atomic_write(self.path, json.dumps(self._content), durable=False)
             except (OSError, StorageError):
                 continue  # the disk's trouble is told where results are written
 
@@ -165,7 +165,7 @@ class Claims:
         """The claim on a unit, or None while another process holds it."""
         path, token = self.path(unit), uuid.uuid4().hex
         content = {"token": token, "unit": unit, "since": time.time()} | owner()
-        part = spare_name(path)
+        part = temporary_sibling(path)
         try:
             part.write_text(json.dumps(content))
             if self._place(part, path) or self._take_over(part, path, token):

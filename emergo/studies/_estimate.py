@@ -1,13 +1,13 @@
-"""What a study will take, before anything runs: groups, time at most, memory."""
+"""What a study will take, before anything runs: programs, time at most, memory."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 
-from ..engine import Run, Shape, compile_seconds, memory_of, planned_width, run_bytes, step_seconds
-from ..tasks import SingleLocation
-from ._plan import groups_of
+from .._terminal import duration, memory
+from ..engine import Run, groups_of, plan_group
 from ._study import Study
 
 _GPU_BYTES = 40e9
@@ -20,7 +20,7 @@ class GroupEstimate(NamedTuple):
     what: str
     runs: int
     units: int
-    together: int
+    n_parallel: int
     """Trained at once on a device."""
     bytes: float
     """Of a device."""
@@ -44,14 +44,9 @@ class Estimate(NamedTuple):
         return max((group.bytes for group in self.groups), default=0.0)
 
     def data(self) -> dict[str, Any]:
+        """The estimate as plain data."""
         groups = [group._asdict() for group in self.groups]
-        return {
-            "platform": self.platform,
-            "devices": self.devices,
-            "groups": groups,
-            "seconds": self.seconds,
-            "bytes": self.bytes,
-        }
+        return self._asdict() | {"groups": groups, "seconds": self.seconds, "bytes": self.bytes}
 
 
 def estimate(study: Study, finished: frozenset[str] = frozenset(), slurm: bool = False) -> Estimate:
@@ -61,24 +56,40 @@ def estimate(study: Study, finished: frozenset[str] = frozenset(), slurm: bool =
         devices = study.slurm.tasks * max(1, study.slurm.gpus)
     else:
         device = jax.devices()[0]
-        platform, budget, devices = device.platform, memory_of(device), len(jax.devices())
+        platform, budget, devices = device.platform, None, len(jax.devices())
     groups = groups_of([run for run in study.runs if run.identity not in finished])
-    made = [_group(group, study, platform, budget) for group in groups]
+    estimates = [_group(group, study, platform, budget) for group in groups]
     if slurm:  # a unit has one task
-        devices = min(devices, max(1, sum(group.units for group in made)) * max(1, study.slurm.gpus))
-    return Estimate(platform, devices, made)
+        devices = min(devices, max(1, sum(group.units for group in estimates)) * max(1, study.slurm.gpus))
+    return Estimate(platform, devices, estimates)
 
 
-def _group(runs: list[Run], study: Study, platform: str, budget: float) -> GroupEstimate:
-    shape = Shape.of([run.config for run in runs])
-    together = min(planned_width(shape, platform, budget), len(runs), study.unit)
-    steps = sum(run.config.steps for run in runs)
+def _group(runs: list[Run], study: Study, platform: str, budget: float | None) -> GroupEstimate:
+    plan = plan_group(runs, platform, budget)
+    n_parallel = min(plan.n_parallel, len(runs), study.unit)
     units = math.ceil(len(runs) / study.unit)
-    seconds = steps * step_seconds(shape, platform) + units * compile_seconds(platform)
-    model, task = shape.model, shape.hull
-    dims = sorted({run.config.task.inputs for run in runs})
-    span = f"{dims[0]}" if len(dims) == 1 else f"{dims[0]}-{dims[-1]}"
-    size = "dim" if isinstance(task, SingleLocation) else "vocabulary"
-    what = f"length {task.length}, {size} {span}, layers {model.layers}, heads {model.heads}, width {model.width}"
-    what += f", batch {shape.batch}, {shape.optimizer.method}, {shape.precision}"
-    return GroupEstimate(what, len(runs), units, together, together * run_bytes(shape), seconds)
+    seconds = sum(run.config.steps for run in runs) * plan.step_seconds + units * plan.compile_seconds
+    return GroupEstimate(_words(runs), len(runs), units, n_parallel, n_parallel * plan.run_bytes, seconds)
+
+
+def _words(runs: Sequence[Run]) -> str:
+    """What the runs of a program have in common, in words."""
+    config = runs[0].config
+    inputs = sorted({run.config.task.spec.inputs for run in runs})
+    span = f"{inputs[0]}" if len(inputs) == 1 else f"{inputs[0]}-{inputs[-1]}"
+    what = f"{type(config.task).__name__}, length {config.task.spec.length}, {span} inputs, {config.model!r}"
+    return f"{what}, batch {config.batch}, {config.optimizer.label}, {config.precision}"
+
+
+def describe_study(study: Study) -> str:
+    """A study in a few lines: runs, programs, time and memory to expect here."""
+    expected = estimate(study)
+    cells = study.count // len(study.seeds)
+    lines = [f"{study.name}: {study.count} runs = {cells} cells x {len(study.seeds)} seeds"]
+    lines += [f"  {part}: {getattr(study.base, part)!r}" for part in ("task", "model", "optimizer")]
+    for table in ("grid", "zip", "tune"):
+        lines += [f"  {table} {name}: {', '.join(map(repr, values))}" for name, values in getattr(study, table).items()]
+    count, where = len(expected.groups), f"{expected.devices} x {expected.platform.upper()}"
+    programs = f"{count} program{'s' if count != 1 else ''}"
+    most = f"at most about {duration(expected.seconds)} if no run ends before step {study.base.steps}"
+    return "\n".join([*lines, f"  here ({where}): {programs}, {memory(expected.bytes)}, {most}"])

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .._files import named_disk, write_whole
+from .._files import as_storage_error, atomic_write
 
 
 class Failures:
@@ -26,9 +26,9 @@ class Failures:
     def note(self, identity: str, number: int, reason: str, kind: str, **more: Any) -> None:
         """Records that try `number` of a run failed. `kind` is `"loss"` or `"memory"`."""
         content = {"identity": identity, "try": number, "kind": kind, "reason": reason, "when": time.time()} | more
-        write_whole(self._path(identity, number), json.dumps(content) + "\n")
+        atomic_write(self._path(identity, number), json.dumps(content) + "\n")
 
-    def seen(self, identity: str, number: int) -> bool:
+    def recorded(self, identity: str, number: int) -> bool:
         return self._path(identity, number).exists()
 
     def read(self, identity: str, number: int) -> dict[str, Any]:
@@ -54,6 +54,6 @@ class Failures:
 
     def forget(self, identity: str) -> None:
         """Lets a run begin anew."""
-        with named_disk(self.folder):
+        with as_storage_error(self.folder):
             for path in self.folder.glob(f"{identity}.*.json"):
                 path.unlink(missing_ok=True)

@@ -1,68 +1,88 @@
-"""The folder of a study: where things are, and the plan. Needs neither JAX nor pandas.
+"""The folder of studies: where things are, and their plans. Needs neither JAX nor pandas.
 
-study.json      the study and its plan: which runs there are, and in which units they are trained
+studies/        one plan per study: which runs there are, and in which units they are trained
 runs/           finished runs, one folder each
-claims/         who trains which unit, and how far it is
-failures/       why a run failed, a file a time
+claims/         which process trains which unit, and how far it is
+failures/       why a run failed, one file for each time
 checkpoints/    units in training
 slurm/          a folder for each submission
 """
 
 import contextlib
 import json
-import os
 import re
 import shutil
 import time
+import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._errors import InputError
-from .._files import named_disk, output_folder, write_whole
+from .._files import as_storage_error, atomic_write, output_folder
+from ._version_1 import is_version_1, upgraded_plan
 
-SCHEMA = 1
-"""Of `study.json`; raised when older versions could not read it."""
+SCHEMA = 2
+"""Of a plan; raised when older versions could not read it."""
 
 
 _LEFTOVER = re.compile(r"\.writing-[0-9a-f]{16}|\.[\w.-]+\.(json|npz)\.[0-9a-f]{16}")
-"""Names that `spare_name` and the store give to what is not finished."""
+"""Names that `temporary_sibling` and the store give to what is not finished."""
 
 
 class Planned(NamedTuple):
-    """A run of the plan."""
+    """A run of a plan."""
 
     identity: str
+    config: int
+    """Which of the plan's configs it has."""
     seed: int
     values: list[Any]
     """Of the axes, in the order of the plan."""
 
 
 class Unit(NamedTuple):
-    """Runs of one shape that one process trains together."""
+    """Runs of one program that one process trains together."""
 
     id: str
     runs: list[Planned]
 
 
 class Plan(NamedTuple):
-    """What `study.json` holds."""
+    """What a file under `studies/` holds."""
 
     study: dict[str, Any]
-    """The study as plain data."""
+    """The study as plain data; of runs that no study file describes, its name alone."""
     axes: list[str]
+    configs: list[dict[str, Any]]
+    """As plain data, see `Config.describe`."""
     units: list[Unit]
+    key: str = ""
+    """The name of its file."""
 
     @property
     def runs(self) -> list[Planned]:
         return [run for unit in self.units for run in unit.runs]
 
+    @property
+    def name(self) -> str:
+        return str(self.study.get("name", "study"))
+
+    @property
+    def asks(self) -> bool:
+        """Whether it asks for more of a run than every run has: curves of probes, or parameters."""
+        return bool(self.study.get("keep")) or any("probes" in config for config in self.configs)
+
+    @property
+    def plugins(self) -> list[str]:
+        return list(self.study.get("plugins", ()))
+
 
 class StudyFolder:
-    """The folder of a study."""
+    """The folder of one or more studies."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self.file = self.path / "study.json"
+        self.plans = self.path / "studies"
         self.runs = self.path / "runs"
         self.claims = self.path / "claims"
         self.failures = self.path / "failures"
@@ -70,19 +90,30 @@ class StudyFolder:
         self.slurm = self.path / "slurm"
 
     def exists(self) -> bool:
-        return os.path.exists(self.file)
+        """Whether there is a study."""
+        return bool(self._files()) or is_version_1(self.path)
+
+    def _files(self) -> list[Path]:
+        try:
+            return sorted(path for path in self.plans.iterdir() if path.suffix == ".json" and path.name[0] != ".")
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise InputError(
+                f"{self.plans}: cannot be read ({error.strerror}); it should be a folder that you may read"
+            ) from None
 
     def prepare(self) -> None:
         """Makes the folder and makes sure that it can be written to."""
         output_folder(self.path)
-        with named_disk(self.path):
-            for folder in (self.runs, self.claims, self.failures, self.checkpoints):
+        with as_storage_error(self.path):
+            for folder in (self.plans, self.runs, self.claims, self.failures, self.checkpoints):
                 folder.mkdir(exist_ok=True)
 
     def sweep(self, older: float = 86_400.0) -> None:
         """Removes what processes that were killed left half-written, once it is old: no living one writes for so long."""
         now = time.time()
-        for folder in (self.path, self.runs, self.claims, self.failures, *self.checkpoints.glob("*")):
+        for folder in (self.path, self.plans, self.runs, self.claims, self.failures, *self.checkpoints.glob("*")):
             for path in folder.glob(".*"):
                 if not _LEFTOVER.fullmatch(path.name):
                     continue
@@ -90,34 +121,40 @@ class StudyFolder:
                     if now - path.stat().st_mtime > older:
                         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
-    def read(self) -> Plan:
-        """The plan."""
+    def read(self) -> list[Plan]:
+        """The plans of all studies in the folder, the first made first."""
+        files = self._files()
+        if not files and is_version_1(self.path):
+            return [self._read(self.path / "study.json")]
+        if not files:
+            if self.path.is_file():
+                raise InputError(f"{self.path}: a file, not the folder of a study")
+            raise InputError(f"{self.path}: no study here; a study is put into a folder by running it")
+        return sorted((self._read(path) for path in files), key=lambda plan: (plan.study.get("since", 0.0), plan.key))
+
+    def _read(self, path: Path) -> Plan:
         try:
-            content = json.loads(self.file.read_bytes())
+            content = json.loads(path.read_bytes())
             if content["schema"] > SCHEMA:
-                raise InputError(
-                    f"{self.file}: written by a later version of emergo (schema {content['schema']}); update emergo"
-                )
-            units = [Unit(u["id"], [Planned(run[0], run[1], run[2:]) for run in u["runs"]]) for u in content["units"]]
-            return Plan(content["study"], content["axes"], units)
-        except FileNotFoundError:
-            raise InputError(f"{self.path}: no study here; emergo study run FILE --out {self.path} makes one") from None
-        except NotADirectoryError:
-            raise InputError(f"{self.path}: a file, not the folder of a study") from None
-        except PermissionError as error:
-            raise InputError(
-                f"{self.file}: cannot be read ({error.strerror}); ask for the right to read it, or see to its permissions"
-            ) from None
+                raise InputError(f"{path}: written by a later version of emergo (schema {content['schema']}); update emergo")
+            if content["schema"] == 1:
+                content = upgraded_plan(content)
+            units = [Unit(u["id"], [Planned(r[0], r[1], r[2], r[3:]) for r in u["runs"]]) for u in content["units"]]
+            return Plan(content["study"], content["axes"], content["configs"], units, path.stem)
         except InputError:
             raise
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except PermissionError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror}); see to its permissions") from None
+        except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
             raise InputError(
-                f"{self.file}: not a plan that can be read ({error}); the runs beside it are kept: move it away and give "
-                f"the study file again"
+                f"{path}: not a plan that can be read ({error}); the runs are kept: move it away and run the study again"
             ) from None
 
-    def write(self, plan: Plan) -> None:
-        """Replaces the plan."""
-        units = [{"id": u.id, "runs": [[r.identity, r.seed, *r.values] for r in u.runs]} for u in plan.units]
-        content = {"schema": SCHEMA, "study": plan.study, "axes": plan.axes, "units": units}
-        write_whole(self.file, json.dumps(content) + "\n")
+    def write(self, plan: Plan) -> Plan:
+        """Writes a plan, in the place of the one with its key."""
+        key = plan.key or uuid.uuid4().hex[:12]
+        study = plan.study | ({} if "since" in plan.study else {"since": time.time()})
+        units = [{"id": u.id, "runs": [[r.identity, r.config, r.seed, *r.values] for r in u.runs]} for u in plan.units]
+        content = {"schema": SCHEMA, "study": study, "axes": plan.axes, "configs": plan.configs, "units": units}
+        atomic_write(self.plans / f"{key}.json", json.dumps(content) + "\n")
+        return plan._replace(key=key, study=study)

@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._errors import InputError, StorageError
-from .._files import write_whole
-from .._json import plain
+from .._files import atomic_write
+from .._json import to_jsonable
+from ._version_1 import upgraded_run
 
+SCHEMA = 2
+"""Of `run.json`; raised when older versions could not read it."""
+STATES = ("reached", "censored", "trained", "failed")
 IDENTITY = re.compile("[0-9a-f]{16}")
 INDEX = ".index.json"
-_VERSION = 1
+_VERSION = 2
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
@@ -26,14 +30,14 @@ class Outcomes(NamedTuple):
     """What a folder of runs holds."""
 
     rows: dict[str, dict[str, Any]]
-    """By identity, as [`outcome_row`][] makes them, but a run without a threshold is `trained` and has no plateau."""
+    """By identity, as `outcome_row` makes them."""
     broken: dict[str, str]
     """Folders that should be runs and cannot be read, and why."""
 
 
 def outcome_numbers(outcome: Mapping[str, Any]) -> dict[str, float]:
     """Time, low and high of an outcome; JSON has null for what is not finite."""
-    numbers = {k: float("nan") if outcome[k] is None else float(outcome[k]) for k in ("time", "low", "high")}
+    numbers = {name: float("nan") if outcome[name] is None else float(outcome[name]) for name in ("time", "low", "high")}
     if outcome["state"] == "censored":
         numbers["high"] = float("inf")
     elif outcome["state"] == "reached" and outcome["low"] is None:
@@ -41,25 +45,35 @@ def outcome_numbers(outcome: Mapping[str, Any]) -> dict[str, float]:
     return numbers
 
 
+def run_content(
+    described: Mapping[str, Any],
+    identity: str,
+    columns: Mapping[str, Any],
+    outcome: Mapping[str, Any],
+    curves: Any,
+    provenance: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The content of a `run.json`.
+
+    **Arguments:**
+
+    - `described`: the run as the plain data that its identity is a hash of.
+    - `columns`: its fields as cells of a table.
+    - `curves`: the names of the curves that are kept with it.
+    """
+    content = {"schema": SCHEMA, "identity": identity, **described, "columns": columns, "outcome": outcome}
+    return to_jsonable(content | {"curves": sorted(curves), "provenance": dict(provenance)})
+
+
 def outcome_row(content: Mapping[str, Any]) -> dict[str, Any]:
     """The content of a `run.json` as one row of a table: its axes, its seed, its plateau."""
-    config, outcome = content["config"], content["outcome"]
+    outcome = content["outcome"]
     numbers, state = outcome_numbers(outcome), outcome["state"]
-    if state not in ("reached", "censored", "failed"):
+    if state not in STATES:
         raise ValueError(f"state {state!r}")
-    task, model = _flat(config["task"]), _flat(config["model"])
-    last = {name: model.pop(name) for name in ("positions",) if name in model}
-    last |= {name: config[name] for name in ("samples",) if name in config}
     return {
         "identity": content["identity"],
-        **task,
-        **{name: value for name, value in model.items() if name not in task},
-        **last,
-        "optimizer": config["optimizer"]["method"],
-        "learning_rate": config["optimizer"]["learning_rate"],
-        "batch": config["batch"],
-        "precision": config["precision"],
-        "threshold": config["threshold"],
+        **content["columns"],
         "seed": content["seed"],
         "plateau": numbers["time"],
         "plateau_low": numbers["low"],
@@ -73,15 +87,18 @@ def outcome_row(content: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a part as cells of a table: those of its own parts beside the others, lists as text, without its kind."""
-    found: dict[str, Any] = {}
-    for name, value in fields.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value)
-        elif name != "kind":
-            found[name] = str(value) if isinstance(value, list | tuple) else value
-    return found
+def read_run(folder: str | Path, identity: str) -> dict[str, Any]:
+    """The content of a `run.json`, with a look at the end of the curves, which a cut file lacks."""
+    with open(os.path.join(folder, "run.json"), "rb") as file:
+        content = json.loads(file.read())
+    if content["identity"] != identity:
+        raise ValueError(f"it holds the run {content['identity']}")
+    with open(os.path.join(folder, "curves.parquet"), "rb") as file:
+        head = file.read(4)
+        file.seek(-4, os.SEEK_END)
+        if head != b"PAR1" or file.read(4) != b"PAR1":
+            raise ValueError("curves.parquet is cut short or no Parquet file")
+    return content if "schema" in content else upgraded_run(content)
 
 
 def read_outcomes(folder: Path) -> Outcomes:
@@ -92,38 +109,28 @@ def read_outcomes(folder: Path) -> Outcomes:
     broken: dict[str, str] = {}
     fresh = 0
     for name in _identities(folder):
-        place = os.path.join(folder, name)
+        path = os.path.join(folder, name)
         try:
-            stamp = _stamp(place)
+            stamp = _stamp(path)
             before = known.get(name)
             if isinstance(before, list) and len(before) == 2 and before[0] == stamp and isinstance(before[1], dict):
                 row = before[1]
             else:
-                row = outcome_row(_read(place, name))
+                row = outcome_row(read_run(path, name))
                 fresh += 1
-            entries[name], rows[name] = [stamp, row], _without_plateau(row)
+            entries[name], rows[name] = [stamp, row], row
         except _UNREADABLE as error:
-            broken[place] = _why(error)
+            broken[path] = _why(error)
     if fresh and (fresh >= 200 or 10 * fresh >= len(rows)):
         with contextlib.suppress(StorageError):  # a full or read-only disk: it is only a cache
-            write_whole(folder / INDEX, json.dumps({"version": _VERSION, "runs": entries}), durable=False)
+            atomic_write(folder / INDEX, json.dumps({"version": _VERSION, "runs": entries}), durable=False)
     return Outcomes(rows, broken)
-
-
-def _without_plateau(row: dict[str, Any]) -> dict[str, Any]:
-    """A run whose threshold nothing comes to, such as 0 for the KL of a chain, was trained to its last step: that says nothing
-    about a plateau, not even a lower bound."""
-    if row["state"] != "censored" or row["threshold"] > 0:
-        return row
-    return (
-        row | dict.fromkeys(("plateau", "plateau_low", "plateau_high"), float("nan")) | {"censored": False, "state": "trained"}
-    )
 
 
 def is_finished(folder: Path, identity: str) -> bool:
     """Whether a run is there and can be read."""
     try:
-        outcome_row(_read(os.path.join(folder, identity), identity))
+        outcome_row(read_run(os.path.join(folder, identity), identity))
         return True
     except _UNREADABLE:
         return False
@@ -145,23 +152,9 @@ def _identities(folder: Path) -> list[str]:
         raise InputError(f"{folder}: cannot be read ({error.strerror}); it should be a folder that you may read") from None
 
 
-def _stamp(place: str) -> list[int]:
-    run, curves = os.stat(os.path.join(place, "run.json")), os.stat(os.path.join(place, "curves.parquet"))
+def _stamp(path: str) -> list[int]:
+    run, curves = os.stat(os.path.join(path, "run.json")), os.stat(os.path.join(path, "curves.parquet"))
     return [run.st_mtime_ns, run.st_size, curves.st_mtime_ns, curves.st_size]
-
-
-def _read(place: str, identity: str) -> dict[str, Any]:
-    """What a row needs of a `run.json`, with a look at the end of the curves, which a cut file lacks."""
-    with open(os.path.join(place, "run.json"), "rb") as file:
-        content = json.loads(file.read())
-    if content["identity"] != identity:
-        raise ValueError(f"it holds the run {content['identity']}")
-    with open(os.path.join(place, "curves.parquet"), "rb") as file:
-        head = file.read(4)
-        file.seek(-4, os.SEEK_END)
-        if head != b"PAR1" or file.read(4) != b"PAR1":
-            raise ValueError("curves.parquet is cut short or no Parquet file")
-    return content
 
 
 def _read_index(path: Path) -> dict[str, list[Any]]:
@@ -170,10 +163,3 @@ def _read_index(path: Path) -> dict[str, list[Any]]:
         return content["runs"] if content["version"] == _VERSION and isinstance(content["runs"], dict) else {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
-
-
-def run_content(
-    description: Mapping[str, Any], identity: str, outcome: Mapping[str, Any], provenance: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The content of a `run.json`. `description` is a run as plain data."""
-    return plain({**description, "identity": identity, "outcome": outcome, "provenance": dict(provenance)})

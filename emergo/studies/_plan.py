@@ -1,70 +1,112 @@
-"""From a study to the units that processes train, and back."""
+"""From runs to the units that processes train, and back."""
 
-import hashlib
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .._errors import InputError
-from ..engine import Run, family
+from .._identity import canonical
+from .._json import digest
+from ..engine import Config, Run, groups_of, log_steps, probe_curves
 from ._claims import Claims
+from ._description import build_config, load_plugins
 from ._folder import Plan, Planned, StudyFolder, Unit
-from ._study import Study
+from ._store import Store
+from ._version_1 import is_version_1, migrate
 
 
-def groups_of(runs: Sequence[Run]) -> list[list[Run]]:
-    """Runs that can share a program, in their order."""
-    groups: dict[Any, list[Run]] = {}
-    for run in runs:
-        groups.setdefault(family(run.config), []).append(run)
-    return list(groups.values())
-
-
-def make_plan(study: Study, before: Plan | None = None, folder: Path | str = "FOLDER") -> Plan:
-    """The plan of a study. One that has grown keeps its units as they were and gets new ones for the new runs.
-
-    `folder` is where the study is, for the message that this is another one.
-    """
-    known = {run.identity for run in before.runs} if before else set()
-    wanted = {run.identity for run in study.runs}
-    if not known <= wanted:
-        raise InputError(
-            f"{len(known - wanted)} of the {len(known)} runs of the study that is there are not in this one; "
-            f"a study can grow, not shrink or change: `emergo study run {folder}` goes on with the one that is there; "
-            f"for this one choose another folder"
-        )
+def make_plan(
+    runs: Sequence[Run],
+    axes: Sequence[str] = (),
+    study: Mapping[str, Any] | None = None,
+    unit: int = 64,
+    values_of: Callable[[Run], list[Any]] = lambda run: [],
+    before: Plan | None = None,
+) -> Plan:
+    """The plan of runs. One that has grown from `before` keeps its units as they were and gets new ones for the new runs."""
     units = list(before.units) if before else []
-    for group in groups_of([run for run in study.runs if run.identity not in known]):
-        for first in range(0, len(group), study.unit):
-            members = group[first : first + study.unit]
-            label = hashlib.sha256(" ".join(run.identity for run in members).encode()).hexdigest()[:12]
-            units.append(Unit(label, [Planned(run.identity, run.seed, study.values_of(run)) for run in members]))
-    if before is not None:  # values of the axes come from the runs, in case the axes are written in another order now
-        values = {run.identity: study.values_of(run) for run in study.runs}
-        units = [Unit(u.id, [r._replace(values=values[r.identity]) for r in u.runs]) for u in units]
-    return Plan(study.data(), study.axes, units)
+    configs: dict[Config, int] = {}
+    for run in runs:
+        configs.setdefault(run.config, len(configs))
+    planned = {run.identity: Planned(run.identity, configs[run.config], run.seed, values_of(run)) for run in runs}
+    units = [Unit(u.id, [planned[r.identity] for r in u.runs]) for u in units]
+    known = {run.identity for u in units for run in u.runs}
+    for group in groups_of([run for run in runs if run.identity not in known]):
+        for first in range(0, len(group), unit):
+            members = group[first : first + unit]
+            label = digest(" ".join(run.identity for run in members), 12)
+            units.append(Unit(label, [planned[run.identity] for run in members]))
+    described = [_described(config) for config in configs]
+    since = {"since": before.study["since"]} if before and "since" in before.study else {}
+    return Plan(dict(study or {}) | since, list(axes), described, units, before.key if before else "")
 
 
-def open_study(folder: StudyFolder, study: Study) -> tuple[Plan, int]:
-    """Puts a study into its folder, or lets the one that is there grow to it; says how many runs are new."""
+def _described(config: Config) -> dict[str, Any]:
+    """A config as plain data, with all its probes: other processes measure what this one would."""
+    return config.describe() | ({"probes": canonical(config.probes)} if config.probes else {})
+
+
+def open_plan(
+    folder: StudyFolder,
+    runs: Sequence[Run],
+    axes: Sequence[str] = (),
+    study: Mapping[str, Any] | None = None,
+    unit: int = 64,
+    values_of: Callable[[Run], list[Any]] = lambda run: [],
+    say: Callable[[str], None] = lambda line: None,
+) -> tuple[Plan, int]:
+    """Puts runs into a folder as a plan, and says how many of them are new to it.
+
+    Where there is a plan of some of these runs and no others, it grows. Finished runs that lack what is asked for now are set
+    aside, to be trained again; `say` is called with a line on them.
+    """
     folder.prepare()
+    wanted = {run.identity for run in runs}
     with Claims(folder.claims).hold("plan"):
-        before = folder.read() if folder.exists() else None
-        plan = make_plan(study, before, folder.path)
-        fresh = len(plan.runs) - (len(before.runs) if before else 0)
-        if before is None or plan != before:
-            folder.write(plan)
-    return plan, fresh
+        if is_version_1(folder.path):
+            migrate(folder.path)
+        plans = folder.read() if folder.exists() else []
+        known = {run.identity for plan in plans for run in plan.runs}
+        within = [plan for plan in plans if plan.axes == list(axes) and {run.identity for run in plan.runs} <= wanted]
+        before = max(within, key=lambda plan: len(plan.runs), default=None)
+        plan = make_plan(runs, axes, study, unit, values_of, before)
+        if plan != before:
+            plan = folder.write(plan)
+        _set_aside(Store(folder.runs), runs, plan.study.get("keep"), say)
+    return plan, len(wanted - known)
 
 
-def study_of(folder: StudyFolder, plan: Plan) -> tuple[Study, dict[str, Run]]:
-    """The study of a plan, and its runs by identity."""
-    study = Study.of(plan.study)
-    runs = {run.identity: run for run in study.runs}
-    lost = [run.identity for run in plan.runs if run.identity not in runs]
-    if lost:
-        raise InputError(
-            f"{folder.file}: {len(lost)} of {len(plan.runs)} runs have another identity in this version of emergo; "
-            f"use the version that made the study, or choose another folder"
-        )
-    return study, runs
+def _set_aside(store: Store, runs: Sequence[Run], keep: Any, say: Callable[[str], None]) -> None:
+    """Takes out of the store what lacks curves of its probes, or parameters, that are asked for now."""
+    for group in groups_of([run for run in runs if (keep or run.config.probes) and run in store]):
+        curves = probe_curves(group[0].config)
+        lacking = {run: store.lacks(run, curves, steps_to_keep(keep, [run])) for run in group}
+        lacking = {run: names for run, names in lacking.items() if names}
+        for run in lacking:
+            store.set_aside(run.identity)
+        if lacking:
+            names = ", ".join(dict.fromkeys(name for lacks in lacking.values() for name in lacks))
+            say(f"{store.folder}: {len(lacking)} finished runs lack {names}; they are set aside and trained again")
+
+
+def steps_to_keep(keep: Any, runs: Sequence[Run]) -> tuple[int, ...] | None:
+    """The steps at which a study keeps the parameters of these runs; None: nowhere."""
+    if not keep:
+        return None
+    config = max((run.config for run in runs), key=lambda config: config.steps)
+    return log_steps(config.steps, config.task.eval_every) if keep is True else tuple(keep)
+
+
+def runs_of(plan: Plan, where: object) -> dict[str, Run]:
+    """The runs of a plan by identity. Imports the plugins that the study names."""
+    load_plugins(plan.plugins)
+    configs = [build_config(config) for config in plan.configs]
+    runs = {}
+    for planned in plan.runs:
+        run = Run(configs[planned.config], planned.seed)
+        if run.identity != planned.identity:
+            raise InputError(
+                f"{where}: the run {planned.identity} has another identity with this version of emergo or of its plugins; "
+                f"use the version that made the study, or choose another folder"
+            )
+        runs[run.identity] = run
+    return runs

@@ -1,12 +1,13 @@
-"""Runs that were trained elsewhere and kept as two tables: outcomes, and curves of those whose curves are shown.
+"""Runs that were trained elsewhere and kept as two tables: outcomes, and curves.
 
-`results/` of a checkout holds such records of the paper presets, trained on a GPU; a figure that asks for these runs draws
-them at once.
+`emergo/records` holds those of the papers' figures, trained on a GPU; they ship with the package, so that a figure that asks
+for these runs draws them at once.
 """
 
 import collections
+import functools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ import pandas as pd
 
 from .._errors import InputError
 from .._files import output_folder, staged
-from ..engine import Run
-from ..measure import Emergence
-from ._result import Result, curve_frame, curves_from, result_row, run_json
+from ..engine import Result, Run
+from ..measure import Emergence, storable
+from ._store import Store, curve_frame, curves_from, result_row
 
-RESULTS = Path(__file__).parents[2] / "results"
-"""The records of this checkout."""
+SHIPPED = Path(__file__).parents[1] / "records"
+"""The records that come with the package."""
 
 
 class Records:
@@ -32,33 +33,41 @@ class Records:
     def __contains__(self, run: Run) -> bool:
         return run.identity in self._rows
 
+    def __len__(self) -> int:
+        return len(self._rows)
+
     def has_curves(self, run: Run) -> bool:
         return run.identity in self._curves
 
     def read(self, run: Run) -> Result:
+        """The result of a run."""
         row = self._rows[run.identity]
-        found = Emergence(row["plateau"], row["plateau_low"], row["plateau_high"], row["state"])
+        plateau = Emergence(row["plateau"], row["plateau_low"], row["plateau_high"], row["state"])
         frame = self._curves.get(run.identity)
-        seen = None if frame is None else curves_from(frame)
+        curves = None if frame is None else curves_from(frame)
         failed = None if pd.isna(row["failed_step"]) else int(row["failed_step"])
-        return Result(run, found, int(row["steps"]), failed, json.loads(row["provenance"]), seen)
+        reason = None if pd.isna(row.get("reason")) else row["reason"]
+        return Result(run, row["state"], plateau, int(row["steps"]), failed, json.loads(row["provenance"]), curves, reason)
 
 
-def record_tables(results: Iterable[Result], curves_of: Iterable[str] = ()) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The two tables of records: outcomes of all, and curves of the runs with these identities."""
-    wanted, rows, frames = set(curves_of), [], []
+def record_tables(results: Iterable[Result], curves_of: Iterable[str] | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The two tables of records: outcomes of all, and curves of the runs with these identities (None: of all)."""
+    wanted, rows, frames = None if curves_of is None else set(curves_of), [], []
     for result in results:
-        config = json.dumps(run_json(result.run), sort_keys=True)
-        rows.append(result_row(result) | {"provenance": json.dumps(dict(result.provenance)), "run": config})
-        if result.run.identity in wanted and result.curves is not None:
-            frames.append(curve_frame(result).assign(identity=result.run.identity))
+        described = json.dumps(result.run.describe(), sort_keys=True)
+        rows.append(result_row(result) | {"provenance": json.dumps(dict(result.provenance)), "run": described})
+        if result.curves is not None and (wanted is None or result.run.identity in wanted):
+            frames.append(curve_frame(result.curves).assign(identity=result.run.identity))
     none = pd.DataFrame({"identity": []})
     return pd.DataFrame(rows) if rows else none, pd.concat(frames, ignore_index=True) if frames else none
 
 
 def write_records(runs: pd.DataFrame, curves: pd.DataFrame, folder: Path | str, name: str) -> None:
-    """Puts tables of records into `NAME.runs.parquet` and `NAME.curves.parquet` of a folder. What these hold of other runs is
-    kept, what they hold of the same runs replaced. Nothing is rounded; bytes are ordered so that files are half as large."""
+    """Puts tables of records into `NAME.runs.parquet` and `NAME.curves.parquet` of a folder.
+
+    What these hold of other runs is kept, what they hold of the same runs replaced. Nothing is rounded; bytes are ordered so
+    that files are half as large.
+    """
     folder = output_folder(folder)
     with staged(folder) as stage:
         for kind, table in (("runs", runs), ("curves", curves)):
@@ -70,27 +79,39 @@ def write_records(runs: pd.DataFrame, curves: pd.DataFrame, folder: Path | str, 
             others = [str(column) for column in whole if column not in floats]
             how: dict[str, Any] = {"compression": "zstd", "compression_level": 19}
             how |= {"use_byte_stream_split": floats, "use_dictionary": others} if floats else {}
-            whole.to_parquet(stage / path.name, index=False, **how)
+            storable(whole).to_parquet(stage / path.name, index=False, **how)
 
 
-def read_records(folder: Path | str = RESULTS) -> Records:
+def add_records(runs: Sequence[Run], store: Store, name: str, folder: Path | str = SHIPPED, curves: bool = True) -> int:
+    """Adds those of these runs that a store holds to the records called `name`; returns how many there were."""
+    results = [store.read(run, curves) for run in runs if run in store]
+    if results:
+        write_records(*record_tables(results), folder, name)
+    return len(results)
+
+
+def read_records(folder: Path | str = SHIPPED) -> Records:
     """The records under a folder: every `*.runs.parquet` with the `*.curves.parquet` beside it; none where there are none."""
-    runs, curves = [], []
-    for path in sorted(Path(folder).glob("*.runs.parquet")):
+    files = sorted(Path(folder).glob("*.parquet"))
+    return _read(Path(folder), tuple((path.name, path.stat().st_mtime_ns) for path in files))
+
+
+@functools.lru_cache(maxsize=4)
+def _read(folder: Path, stamps: tuple[Any, ...]) -> Records:
+    tables: dict[str, list[pd.DataFrame]] = {"runs": [], "curves": []}
+    for name, _ in stamps:
+        kind = name.split(".")[-2]
         try:
-            runs.append(pd.read_parquet(path))
-            beside = path.with_name(path.name.replace(".runs.", ".curves."))
-            if beside.exists():
-                curves.append(pd.read_parquet(beside))
+            tables.setdefault(kind, []).append(pd.read_parquet(folder / name))
         except (OSError, ValueError) as error:
-            raise InputError(f"{path}: cannot be read as records ({error})") from None
-    if not runs:
+            raise InputError(f"{folder / name}: cannot be read as records ({error})") from None
+    if not tables["runs"]:
         return Records(pd.DataFrame())
-    return Records(pd.concat(runs, ignore_index=True), pd.concat(curves, ignore_index=True) if curves else None)
+    curves = pd.concat(tables["curves"], ignore_index=True) if tables["curves"] else None
+    return Records(pd.concat(tables["runs"], ignore_index=True), curves)
 
 
 def provenance_of(parts: Mapping[str, Iterable[Result]]) -> str:
     """Where the numbers of the parts of a figure come from, in words."""
-    unique = {result.run.identity: str(result.provenance.get("device")) for part in parts.values() for result in part}
-    kinds = collections.Counter(unique.values())
-    return ", ".join(f"{count} runs on {kind}" for kind, count in sorted(kinds.items()))
+    devices = {result.run.identity: str(result.provenance.get("device")) for part in parts.values() for result in part}
+    return ", ".join(f"{count} runs on {kind}" for kind, count in sorted(collections.Counter(devices.values()).items()))

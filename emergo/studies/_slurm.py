@@ -12,17 +12,17 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._errors import InputError
-from .._files import named_disk
+from .._files import as_storage_error
+from .._terminal import say
 from ._folder import Plan, StudyFolder
 from ._outcomes import read_outcomes
-from ._study import Study
+from ._study import Slurm
 
 WARNING_SECONDS = 90
 """How long before the end of its time a task is told."""
@@ -42,11 +42,11 @@ def check_slurm() -> None:
     if importlib.util.find_spec("submitit") is None:
         raise InputError("Slurm needs submitit: pip install '.[slurm]' in a clone of emergo")
     if shutil.which("sbatch") is None or shutil.which("srun") is None:
-        raise InputError("there is no Slurm here (no sbatch on the PATH); log in to the cluster, or leave out --on slurm")
+        raise InputError("there is no Slurm here (no sbatch on the PATH); log in to the cluster, or train here")
 
 
-def submit_study(folder: StudyFolder, study: Study, plan: Plan) -> Submission:
-    """Submits an array job for the units of a study that are not finished."""
+def submit_plan(folder: StudyFolder, plan: Plan, asked: Slurm) -> Submission:
+    """Submits an array job for the units of a plan that are not finished."""
     check_slurm()
     import submitit
     from submitit.core.utils import FailedJobError
@@ -55,15 +55,15 @@ def submit_study(folder: StudyFolder, study: Study, plan: Plan) -> Submission:
     left = [unit for unit in plan.units if any(run.identity not in rows for run in unit.runs)]
     if not left:
         raise InputError(f"{folder.path}: all {len(plan.runs)} runs are finished; there is nothing to submit")
-    asked, tasks = study.slurm, min(study.slurm.tasks, len(left))
+    tasks = min(asked.tasks, len(left))
     # A folder of its own: job numbers may come again, and with them the names of files.
     place = folder.slurm / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
-    with named_disk(place):
+    with as_storage_error(place):
         place.mkdir(parents=True)
     # submitit counts interruptions of short jobs as time-outs; how often a task may come back is Slurm's to say.
     executor = submitit.AutoExecutor(folder=place, cluster="slurm", slurm_max_num_timeout=1_000_000)
     options: dict[str, Any] = {
-        "name": f"emergo-{study.name}",
+        "name": f"emergo-{plan.name}",
         "timeout_min": asked.minutes,
         "mem_gb": asked.memory_gb,
         "cpus_per_task": asked.cpus,
@@ -79,7 +79,7 @@ def submit_study(folder: StudyFolder, study: Study, plan: Plan) -> Submission:
     executor.update_parameters(**options)
     share = len(left) / tasks
     try:
-        jobs = executor.map_array(Task(str(folder.path.resolve())), [int(i * share) for i in range(tasks)])
+        jobs = executor.map_array(Task(str(folder.path.resolve()), plan.key), [int(i * share) for i in range(tasks)])
     except FailedJobError as error:
         raise InputError(f"Slurm did not take the job ({' '.join(str(error).split())})") from None
     return Submission(jobs[0].job_id.partition("_")[0], tasks, place)
@@ -88,12 +88,12 @@ def submit_study(folder: StudyFolder, study: Study, plan: Plan) -> Submission:
 class Task:
     """What a task of the array runs."""
 
-    def __init__(self, folder: str) -> None:
-        self.folder = folder
+    def __init__(self, folder: str, plan: str) -> None:
+        self.folder, self.plan = folder, plan
 
     def __call__(self, first: int) -> bool:
         """Says whether all runs of the study were finished when there was nothing left to take."""
-        from ._work import Worker
+        from ._executor import Executor
 
         requeue = False
 
@@ -104,11 +104,11 @@ class Task:
 
         signal.signal(signal.SIGUSR2, warned)
         try:
-            return Worker(StudyFolder(self.folder), first, wait=False, say=_say).run()
+            return Executor(StudyFolder(self.folder), [self.plan], first=first, wait=False, say=say).run()
         except KeyboardInterrupt:
             if not requeue:
                 raise SystemExit(143) from None
-            _say("the time is nearly up: saved, and back into the queue")
+            say("the time is nearly up: saved, and back into the queue")
             # Where the signal announces a preemption, Slurm may have put the job back by itself, and says so.
             subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=False)
             time.sleep(60)  # Slurm ends this process
@@ -119,7 +119,3 @@ class Task:
         import submitit
 
         return submitit.helpers.DelayedSubmission(self, *arguments)
-
-
-def _say(line: str) -> None:
-    print(f"emergo: {line}", file=sys.stderr, flush=True)

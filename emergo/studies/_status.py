@@ -1,15 +1,16 @@
 """How far a study is, at a glance and from any machine that sees its folder. Needs neither JAX nor pandas."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ._claims import Claims
 from ._failures import Failures
 from ._folder import StudyFolder
-from ._outcomes import read_outcomes
+from ._outcomes import STATES, read_outcomes
 
 
 class Status(NamedTuple):
-    """How far a study is."""
+    """How far the studies of a folder are."""
 
     name: str
     axes: list[str]
@@ -26,7 +27,7 @@ class Status(NamedTuple):
     units: int
     units_finished: int
     workers: list[dict[str, Any]]
-    """A row a process at work: its unit, where it is, how old its last sign of life is, runs, steps, rate and time left."""
+    """One row per process at work: its unit, where it is, how old its last sign of life is, runs, steps, rate and time left."""
     broken: dict[str, str]
     """What cannot be read, and why."""
 
@@ -46,40 +47,31 @@ class Status(NamedTuple):
         return self._asdict() | {"finished": self.finished, "waiting": self.waiting, "complete": self.complete}
 
 
-def study_status(folder: StudyFolder) -> Status:
-    """Reads the plan, the outcomes and the claims."""
-    plan = folder.read()
-    found = read_outcomes(folder.runs)
-    states = {"reached": 0, "censored": 0, "trained": 0, "failed": 0}
-    units_finished, left_in = 0, {}
-    for unit in plan.units:
-        left = 0
-        for run in unit.runs:
-            row = found.rows.get(run.identity)
-            if row is None:
-                left += 1
-            else:
-                states[row["state"]] += 1
-        units_finished += not left
-        left_in[unit.id] = left
-    workers, training = [], 0
-    for unit, claim in Claims(folder.claims).live().items():
-        if unit not in left_in:
-            continue
-        training += left_in[unit]
-        workers.append(_worker(unit, claim))
+def study_status(folder: StudyFolder, keys: Sequence[str] | None = None) -> Status:
+    """Reads the plans (those with these keys, by default all), the outcomes and the claims; a run that several studies share
+    counts once."""
+    plans = [plan for plan in folder.read() if keys is None or plan.key in keys]
+    outcomes = read_outcomes(folder.runs)
+    every = {run.identity for plan in plans for run in plan.runs}
+    states = dict.fromkeys(STATES, 0)
+    for identity in every:
+        if identity in outcomes.rows:
+            states[outcomes.rows[identity]["state"]] += 1
+    units = {unit.id: unit for plan in plans for unit in plan.units}
+    left_in = {key: {run.identity for run in unit.runs} - set(outcomes.rows) for key, unit in units.items()}
+    claims = {unit: claim for unit, claim in Claims(folder.claims).live().items() if unit in units}
     failures = Failures(folder.failures).counts()
     return Status(
-        name=str(plan.study.get("name", "study")),
-        axes=plan.axes,
-        runs=len(plan.runs),
+        name=", ".join(dict.fromkeys(plan.name for plan in plans)),
+        axes=list(dict.fromkeys(axis for plan in plans for axis in plan.axes)),
+        runs=len(every),
         **states,
-        training=training,
-        failures=sum(failures.get(run.identity, 0) for run in plan.runs),
-        units=len(plan.units),
-        units_finished=units_finished,
-        workers=workers,
-        broken=found.broken,
+        training=len({identity for unit in claims for identity in left_in[unit]}),
+        failures=sum(failures.get(identity, 0) for identity in every),
+        units=len(units),
+        units_finished=sum(not left for left in left_in.values()),
+        workers=[_worker(unit, claim) for unit, claim in claims.items()],
+        broken=outcomes.broken,
     )
 
 

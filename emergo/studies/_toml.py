@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,15 +25,19 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def toml_text(data: Mapping[str, Any], table: str = "") -> str:
     """Plain data as TOML: values first, then a table for each mapping."""
-    lines = [f"{name} = {_value(value)}" for name, value in data.items() if not isinstance(value, Mapping)]
+    lines = [f"{_key(name)} = {_value(value)}" for name, value in data.items() if not isinstance(value, Mapping)]
     if table and (lines or not data):
         lines.insert(0, f"[{table}]")
     text = "\n".join(lines) + "\n" if lines else ""
     for name, value in data.items():
         if isinstance(value, Mapping):
-            inner = toml_text(value, f"{table}.{name}" if table else name)
+            inner = toml_text(value, f"{table}.{_key(name)}" if table else _key(name))
             text += ("\n" if text else "") + inner
     return text
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _value(name)
 
 
 def _value(value: Any) -> str:
@@ -46,4 +51,6 @@ def _value(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):
         return f"[{', '.join(_value(v) for v in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_key(name)} = {_value(v)}' for name, v in value.items())}}}"
     raise InputError(f"{value!r} cannot be written to a study file")

@@ -7,7 +7,7 @@ import pandas as pd
 
 
 def cell_means(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """A row a cell: the mean plateau of its runs. A censored one counts as it stands, a failed one as infinite."""
+    """One row per cell: the mean plateau of its runs. A censored one counts as it stands, a failed one as infinite."""
     filled = table.assign(plateau=table["plateau"].where(table["state"] != "failed", np.inf))
     grouped = filled.groupby(list(by), sort=True)
     return grouped.agg(plateau=("plateau", "mean"), censored=("censored", "sum"), runs=("plateau", "size")).reset_index()

@@ -1,17 +1,12 @@
-"""What there is to learn."""
+"""Tasks: what there is to learn. Single-location regression, associative recall and Markov chains, and their base class."""
 
 from ._groups import Groups, Strongest
-from ._markov import ChainTraits, ChainTruth, MarkovChain, MarkovRegression, RegressionBatch, divergence, entropy
-from ._recall import Placement, Recall, RecallBatch, RecallTraits, RecallTruth
-from ._single_location import Batch, Position, SingleLocation, Special, Traits, Truth
-from ._supply import Supply
-
-Task = SingleLocation | Recall | MarkovChain
-"""What the engine can train on."""
+from ._markov import ChainTruth, MarkovChain, MarkovRegression, divergence, entropy
+from ._recall import Placement, Recall
+from ._single_location import Position, SingleLocation, Special, Truth
+from ._task import Task, Variant
 
 __all__ = [
-    "Batch",
-    "ChainTraits",
     "ChainTruth",
     "Groups",
     "MarkovChain",
@@ -19,17 +14,12 @@ __all__ = [
     "Placement",
     "Position",
     "Recall",
-    "RecallBatch",
-    "RecallTraits",
-    "RecallTruth",
-    "RegressionBatch",
     "SingleLocation",
     "Special",
     "Strongest",
-    "Supply",
     "Task",
-    "Traits",
     "Truth",
+    "Variant",
     "divergence",
     "entropy",
 ]

@@ -1,59 +1,68 @@
 """Groups of past positions with graded importance: what the next token depends on (yuksel2026)."""
 
-import dataclasses
 import math
-from typing import Literal, get_args
+from typing import Literal
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Array, Bool, Float
 
-from .._errors import InputError, check_numbers, unknown
+from .._errors import InputError
+from .._pytree import Pytree, Schedule, option, per_run
 
 Strongest = Literal["near", "far"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Groups:
+class Groups(Pytree):
     r"""Spans of past positions $I(1), \dots, I(h)$, each with one strength and a weight $\alpha_i$ for every position.
 
-    Positions are counted as lags: 0 is the last token that is seen. Groups are counted from the nearest on, whatever their
+    Positions are counted as lags: 0 is the last token that is read. Groups are counted from the nearest on, whatever their
     strength.
 
     **Arguments:**
 
     - `spans`: how many positions each group has, the nearest group first.
-    - `importance`: m, the ratio of the strengths of neighbouring groups. The weakest has strength 1.
+    - `importance`: m, the ratio of the strengths of neighbouring groups, at least 1. The weakest has strength 1.
     - `strongest`: which end the strongest group is at.
-    - `stride`: how far apart neighbouring groups begin. None: each begins where the last one ends; smaller than a
-      span: groups overlap.
-    - `weights`: $\alpha_i$, one tuple a group, nearest position first. None: all 1, so that a group is a plain sum.
+    - `stride`: how many positions lie between the starts of neighbouring groups. None: each begins where the last one ends;
+      smaller than a span: groups overlap.
+    - `weights`: $\alpha_i$, one tuple per group, nearest position first. None: all 1, so that a group is a plain sum.
+
+    ```python
+    >>> groups = em.Groups(spans=(1, 2), importance=2.0)
+    >>> groups.window, groups.strengths.tolist()
+    (3, [2.0, 1.0])
+
+    ```
     """
 
     spans: tuple[int, ...] = (2, 2, 2)
-    importance: float = 1.7
+    importance: float = per_run(default=1.7, low=1)
     strongest: Strongest = "near"
-    stride: int | None = None
+    stride: int | None = option(default=None, low=1)
     weights: tuple[tuple[float, ...], ...] | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.spans, tuple) or not self.spans:
-            raise InputError(f"spans must be a tuple (in TOML a list) with one number of positions a group, got {self.spans!r}")
-        whole = (*self.spans, *(() if self.stride is None else (self.stride,)))
-        if not all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in whole):
-            raise InputError(f"spans and stride must be whole numbers of at least 1, got {self.spans!r} and {self.stride!r}")
-        check_numbers(self)
-        if not (math.isfinite(self.importance) and self.importance >= 1):
-            raise InputError(f"importance must be a finite number of at least 1, got {self.importance!r}")
-        if self.strongest not in get_args(Strongest):
-            raise unknown("end of the strongest group", str(self.strongest), get_args(Strongest))
+        if not isinstance(self.spans, tuple) or not self.spans or not all(map(_is_count, self.spans)):
+            raise InputError(
+                "Groups.spans must be a tuple (in TOML a list) of whole numbers of at least 1, one per group, "
+                f"got {self.spans!r}"
+            )
+        if isinstance(self.importance, Schedule):
+            raise InputError("Groups.importance cannot be a schedule: the teacher is drawn once, when a run starts")
         if self.weights is None:
             return
         if not isinstance(self.weights, tuple) or not all(isinstance(w, tuple) for w in self.weights):
-            raise InputError(f"weights must be a tuple (in TOML a list) with one of numbers a group, got {self.weights!r}")
+            raise InputError(
+                f"Groups.weights must be a tuple (in TOML a list) with one tuple of numbers per group, got {self.weights!r}"
+            )
         if tuple(len(w) for w in self.weights) != self.spans:
-            raise InputError(f"weights must have one number a position of each group, spans {self.spans}, got {self.weights!r}")
+            raise InputError(
+                f"Groups.weights must have one number per position of each group, spans {self.spans}, got {self.weights!r}"
+            )
         if not all(isinstance(a, float | int) and math.isfinite(a) and a > 0 for w in self.weights for a in w):
-            raise InputError(f"weights must be finite and positive, got {self.weights!r}")
+            raise InputError(f"Groups.weights must be finite and positive, got {self.weights!r}")
+        object.__setattr__(self, "weights", tuple(tuple(map(float, weights)) for weights in self.weights))  # 1 is 1.0
 
     @property
     def count(self) -> int:
@@ -69,7 +78,7 @@ class Groups:
 
     @property
     def window(self) -> int:
-        """w: the next token depends on so many past ones."""
+        """w, the number of past tokens that the next one depends on."""
         return max(start + span for start, span in zip(self.starts, self.spans, strict=True))
 
     @property
@@ -93,14 +102,19 @@ class Groups:
         return mixing
 
     @property
-    def strengths(self) -> Float[np.ndarray, " groups"]:
-        """The scale of each group's map: m^(h-1), ..., m, 1 from the strongest to the weakest."""
-        rising = float(self.importance) ** np.arange(self.count)
-        return rising[::-1].copy() if self.strongest == "near" else rising
+    def strengths(self) -> Float[np.ndarray, " groups"] | Float[Array, " groups"]:
+        """The scale of each group's map: m^(h-1), ..., m, 1 from the strongest to the weakest.
+
+        In NumPy's float64; inside a program, where `importance` is traced, in JAX's float32.
+        """
+        powers = range(self.count) if self.strongest == "far" else range(self.count)[::-1]
+        if isinstance(self.importance, int | float):
+            return float(self.importance) ** np.array(powers)
+        return jnp.stack([jnp.asarray(self.importance) ** k for k in powers]).astype(jnp.float32)
 
     @property
     def ranking(self) -> tuple[int, ...]:
-        """The groups from the strongest to the weakest; of equal ones, in the same order."""
+        """The groups from the strongest to the weakest; equally strong ones in the same order."""
         return tuple(range(self.count)) if self.strongest == "near" else tuple(reversed(range(self.count)))
 
     def strongest_of(self, keep: int | None) -> Bool[np.ndarray, " groups"]:
@@ -110,3 +124,7 @@ class Groups:
         kept = np.zeros(self.count, bool)
         kept[list(self.ranking[:keep])] = True
         return kept
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -2,25 +2,31 @@ r"""A high-order Markov chain with groups of graded importance, and its regressi
 
 The next token is drawn from
 $\mathrm{softmax}\big(\beta \sum_k A_k^* \sum_{i\in I(k)} \alpha_i\, \mathrm{onehot}(x_{t-i})\big)$.
-Tokens are one-hot, so that products with them are look-ups: the teacher is one table a lag.
+Tokens are one-hot, so that products with them are look-ups: the teacher is one table per lag.
 """
 
-import dataclasses
 import functools
 import math
-from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+import operator
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .._errors import InputError, check_numbers
-from .._random import Key, normals, raw, uniform
+from .._attention import attention_by_lag
+from .._contract import Batch, Below, Output, Spec, probe
+from .._errors import InputError
+from .._pytree import option
+from .._random import Key, fold_in, normals, raw, uniform
 from ._groups import Groups
+from ._readout import half_squared_error, stacked_patterns, widened
+from ._task import Task
 
 MINIMAL = Groups()  # [2, 2, 2], the setting of the paper's minimal model
 LogProbs = Float[Array, "n generated vocabulary"]
+_FRESH = 1  # folded into the run's key of data: the first version drew the sequences of its steps there
 
 
 class ChainTruth(NamedTuple):
@@ -30,97 +36,75 @@ class ChainTruth(NamedTuple):
     """A_k*, the nearest group first, strengths included."""
 
 
-class ChainTraits(NamedTuple):
-    """The numbers that may differ between runs of one program: none, strengths are in the truth."""
-
-
-class RegressionBatch(NamedTuple):
-    tokens: Float[Array, "n length dim"]
-    """The newest token last."""
-    target: Float[Array, "n dim"]
-
-
-def _whole(task: object, **least: int) -> None:
-    for name, smallest in least.items():
-        value = getattr(task, name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < smallest:
-            raise InputError(f"{name} must be a whole number of at least {smallest}, got {value!r}")
-
-
 def entropy(log_probs: Float[Array, "*rows vocabulary"]) -> Float[Array, "*rows"]:
-    """The entropy of each row's distribution, in nats."""
+    """The entropy of the distribution in each row, in nats."""
     return -jnp.sum(jnp.exp(log_probs) * log_probs, -1)
 
 
 def divergence(reference: Float[Array, "*rows vocabulary"], student: Float[Array, "*rows vocabulary"]) -> Float[Array, "*rows"]:
-    """KL(reference ‖ student) of each row, exact over the vocabulary, from log-probabilities."""
+    """KL(reference ‖ student) of each row in nats, exact over the vocabulary, from log-probabilities."""
     return jnp.sum(jnp.exp(reference) * (reference - student), -1)
 
 
-@dataclasses.dataclass(frozen=True)
-class MarkovChain:
-    r"""Sequences of `prefix` uniform tokens, then `generated` tokens of the chain.
+class MarkovChain(Task):
+    r"""Sequences of `prefix` uniform tokens, then `generated` tokens of the chain, each of which is to be predicted.
 
-    $A_k^*$ is the strength of the group times a random orthogonal matrix, uniform among all of them.
+    $A_k^*$ is the strength of the group times a random orthogonal matrix, uniform among all of them. A model reads all tokens
+    but the last, and its last `generated` outputs are compared with the tokens that follow.
 
     **Arguments:**
 
     - `groups`: which past positions matter and how much.
-    - `vocabulary`: how many tokens there are.
-    - `temperature`: $1/\beta$.
-    - `generated`: how many tokens of a sequence follow the chain; these are to be predicted.
+    - `vocabulary`: the number of different tokens.
+    - `temperature`: $1/\beta$, above 0.
+    - `generated`: how many tokens of a sequence follow the chain.
     - `prefix`: how many uniform tokens come before them; None: as many as the chain looks back on. Older ones only make what
       matters harder to find.
+
+    Measured besides the loss: `kl_teacher`, the KL divergence of the model from the true probabilities, which is never quite 0,
+    so that a threshold of 0 ends no run; `teacher_loss`, the loss of the true probabilities; `kl_references`, the divergence
+    from the predictors that know the 1, 2, ... strongest groups; and `attention_by_lag`.
+
+    ```python
+    >>> import jax
+    >>> task = em.MarkovChain(em.Groups(spans=(1, 2)), vocabulary=5, generated=4)
+    >>> batch = task.batch(jax.random.key(0), 3, task.truth(jax.random.key(1)))
+    >>> batch.inputs.shape, batch.target.shape
+    ((3, 6), (3, 4))
+
+    ```
     """
 
-    metric: ClassVar[str] = "excess"
-    """What tells that a run has learned: the KL from the teacher. It is never 0, so that a threshold of 0 ends no run."""
-    rises: ClassVar[bool] = False
-    cadence: ClassVar[int] = 5
-    """Steps between evaluations at first; see [`emergo.engine.next_evaluation`][]."""
+    learned = Below("kl_teacher", 0.1)
+    eval_every = 5
 
     groups: Groups = MINIMAL
-    vocabulary: int = 50
+    vocabulary: int = option(default=50, low=2)
     temperature: float = 0.1
-    generated: int = 20
+    generated: int = option(default=20, low=1)
     prefix: int | None = None
 
     def __post_init__(self) -> None:
-        _whole(self, vocabulary=2, generated=1, **({} if self.prefix is None else {"prefix": self.groups.window}))
-        check_numbers(self)
-        if not (math.isfinite(self.temperature) and self.temperature > 0):
-            raise InputError(f"temperature must be finite and positive, got {self.temperature!r}")
+        _check_groups(self)
+        if self.prefix is not None and self.prefix < self.groups.window:
+            least = self.groups.window
+            raise InputError(f"MarkovChain.prefix must be a whole number of at least {least}, got {self.prefix!r}")
+        if not self.temperature > 0:
+            raise InputError(f"MarkovChain.temperature must be above 0, got {self.temperature!r}")
 
     @property
     def given(self) -> int:
-        """The length of the prefix in force: tokens of a sequence that are not predicted."""
+        """The number of tokens at the start of a sequence that are not predicted."""
         return self.groups.window if self.prefix is None else self.prefix
 
     @property
     def length(self) -> int:
-        """Tokens of a sequence. A model reads all but the last; its last `generated` outputs are compared."""
+        """Tokens of a sequence, including the last, which the model does not read."""
         return self.given + self.generated
 
     @property
-    def inputs(self) -> int:
-        return self.vocabulary
-
-    @property
-    def draws(self) -> int:
-        """Random numbers that a sequence takes."""
-        return self.length
-
-    @property
-    def traits(self) -> ChainTraits:
-        return ChainTraits()
-
-    def hull(self, others: Sequence["MarkovChain"]) -> "MarkovChain":
-        """A task that can stand for these as well, given the truths of their runs: one program for all importances."""
-        return self.family()
-
-    def family(self) -> "MarkovChain":
-        """The same for all tasks that can share a hull: with groups of strength 1."""
-        return dataclasses.replace(self, groups=dataclasses.replace(self.groups, importance=1.0))
+    def spec(self) -> Spec:
+        return Spec(self.length - 1, self.vocabulary, self.vocabulary, answers=self.generated)
 
     def truth(self, key: Array) -> ChainTruth:
         """Draws the maps of a run."""
@@ -130,18 +114,63 @@ class MarkovChain:
         signs = jnp.sign(jnp.diagonal(r, axis1=-2, axis2=-1))
         return ChainTruth(jnp.asarray(self.groups.strengths, jnp.float32)[:, None, None] * q * signs[:, None, :])
 
+    def batch(self, key: Array, n: int, truth: ChainTruth) -> Batch:
+        """Draws `n` sequences. A sequence depends on the key and its row alone: fewer rows are the first of more."""
+        return self.split(self.sample(key, n, truth))
+
+    def split(self, tokens: Int[Array, "n length"]) -> Batch:
+        """Whole sequences as a batch: what a model reads, and what it predicts."""
+        return Batch(tokens[:, :-1], tokens[:, self.given :])
+
+    def sequences(self, batch: Batch) -> Int[Array, "n length"]:
+        """The whole sequences of a batch."""
+        return jnp.concatenate([batch.inputs, batch.target[:, -1:]], 1)
+
+    def loss(self, output: Output, batch: Batch) -> Float[Array, " n"]:
+        """Minus the log-probability of each generated token in nats, mean over the positions of a sequence."""
+        return _surprise(_predictions(output), batch)
+
+    def metrics(self, output: Output, batch: Batch, truth: ChainTruth) -> Mapping[str, Float[Array, " n"]]:
+        """`kl_teacher`: KL(teacher ‖ model), mean over positions; `teacher_loss`: the loss of the teacher."""
+        teacher = self.teacher(truth, self.sequences(batch))
+        return {
+            "kl_teacher": divergence(teacher, _predictions(output)).mean(-1),
+            "teacher_loss": _surprise(teacher, batch),
+        }
+
+    def probes(self) -> tuple[Any, ...]:
+        return (self._references_probe, self._lags_probe)
+
+    def data_key(self, key: Array, step: Any) -> Array:
+        return fold_in(fold_in(raw(key), _FRESH), step)
+
+    def _references_probe(
+        self, params: Any, output: Output, batch: Batch, truth: ChainTruth, step: Any
+    ) -> dict[str, Float[Array, " groups"]]:
+        return {"kl_references": self.kl_references(truth, self.sequences(batch), _predictions(output))}
+
+    @probe(reads=["layers.*.pattern"])
+    def _lags_probe(
+        self, params: Any, output: Output, batch: Batch, truth: ChainTruth, step: Any
+    ) -> dict[str, Float[Array, "layers heads window"]]:
+        patterns = stacked_patterns(output)
+        if patterns is None:
+            return {}
+        return {"attention_by_lag": attention_by_lag(patterns, window=self.groups.window, first_query=self.given - 1)}
+
     def table(self, truth: ChainTruth, keep: int | None = None) -> Float[Array, "window vocabulary vocabulary"]:
         """What a token at a lag adds to the logits of the next one: (lag, token, next). `keep` as in `teacher`."""
         mixing = self.groups.mixing * self.groups.strongest_of(keep)[:, None] / self.temperature
         # Spelled out: a product of a GPU might round the table, and with it the teacher, to fewer digits.
-        return sum(
+        parts = (
             jnp.asarray(row, jnp.float32)[:, None, None] * jnp.swapaxes(one, 0, 1)
             for row, one in zip(mixing, truth.maps, strict=True)
-        )  # pyright: ignore[reportReturnType]
+        )
+        return functools.reduce(operator.add, parts)
 
-    @functools.partial(jax.jit, static_argnames=("self", "n"))
+    @functools.partial(jax.jit, static_argnames=("n",))
     def sample(self, key: Array, n: int, truth: ChainTruth) -> Int[Array, "n length"]:
-        """Draws `n` sequences. A sequence depends on the key and its row alone: fewer rows are the first of more."""
+        """Draws `n` whole sequences."""
         given, size = self.given, self.vocabulary
         chance = _chances(raw(key), n, self.length)
         first = jnp.minimum(jnp.floor(chance[:, :given] * size).astype(jnp.int32), size - 1)
@@ -158,22 +187,29 @@ class MarkovChain:
         _, drawn = jax.lax.scan(step, recent, chance[:, given:].T)
         return jnp.concatenate([first, drawn.T], 1)
 
-    @functools.partial(jax.jit, static_argnames=("self", "keep"))
+    @functools.partial(jax.jit, static_argnames=("keep",))
     def teacher(self, truth: ChainTruth, tokens: Int[Array, "n length"], keep: int | None = None) -> LogProbs:
-        r"""Log-probabilities of each generated token given those before it.
+        r"""True log-probabilities of each generated token given those before it.
 
-        `keep` makes it the reference $A^*_{1:k}$, which knows the `keep` strongest groups only; 0 is the uniform distribution.
+        **Arguments:**
+
+        - `tokens`: whole sequences.
+        - `keep`: makes it the reference $A^*_{1:k}$, which knows the `keep` strongest groups only; 0 is the uniform
+          distribution, None the teacher itself.
         """
         count = tokens.shape[1] - self.given
-        places = jnp.arange(count)[:, None] + self.given - 1 - jnp.arange(self.groups.window)
-        return jax.nn.log_softmax(_look_up(self.table(truth, keep), tokens[:, places]), -1)
+        positions = jnp.arange(count)[:, None] + self.given - 1 - jnp.arange(self.groups.window)
+        return jax.nn.log_softmax(_look_up(self.table(truth, keep), tokens[:, positions]), -1)
 
     def references(self, truth: ChainTruth, tokens: Int[Array, "n length"]) -> list[LogProbs]:
         r"""$A^*_{1:1}, \dots, A^*_{1:h}$; the last is the teacher itself."""
         return [self.teacher(truth, tokens, keep) for keep in range(1, self.groups.count + 1)]
 
-    def divergences(self, truth: ChainTruth, tokens: Int[Array, "n length"], student: LogProbs) -> Float[Array, " groups"]:
-        r"""KL($A^*_{1:k}$ ‖ student) for k = 1 to h, mean over sequences and positions. The target has no sampling noise."""
+    def kl_references(self, truth: ChainTruth, tokens: Int[Array, "n length"], student: LogProbs) -> Float[Array, " groups"]:
+        r"""KL($A^*_{1:k}$ ‖ student) for k = 1 to h, mean over sequences and positions.
+
+        Exact over the vocabulary, so that the target has no sampling noise.
+        """
         return jnp.stack([divergence(r, student).mean() for r in self.references(truth, tokens)])
 
     def signals(self, truth: ChainTruth, tokens: Int[Array, "n length"]) -> Float[Array, " window"]:
@@ -190,16 +226,26 @@ class MarkovChain:
             before = hot[:, self.given - 1 - lag : self.length - 1 - lag]
             halves = []
             for part in (slice(None, half), slice(half, 2 * half)):
-                met = jnp.einsum("ntp,ntc->pc", expected[part], before[part], precision="highest") / (half * self.generated)
-                halves.append(met - met.mean(1, keepdims=True))
+                joint = jnp.einsum("ntp,ntc->pc", expected[part], before[part], precision="highest") / (half * self.generated)
+                halves.append(joint - joint.mean(1, keepdims=True))
             return jnp.sum(halves[0] * halves[1])
 
         return jnp.sqrt(jnp.maximum(jnp.stack([square(lag) for lag in range(self.groups.window)]), 0))
 
-    def cross_entropy(self, tokens: Int[Array, "n length"], student: LogProbs) -> Float[Array, ""]:
-        """The loss: minus the log-probability of each generated token, mean over sequences and positions."""
-        seen = jnp.take_along_axis(student, tokens[:, self.given :, None], -1)
-        return -seen.mean()
+
+def _check_groups(task: Any) -> None:
+    if not isinstance(task.groups, Groups):
+        raise InputError(f"{type(task).__name__}.groups must be Groups, got {task.groups!r}")
+
+
+def _predictions(output: Output) -> LogProbs:
+    """A model's log-probabilities."""
+    return jax.nn.log_softmax(widened(output.value), -1)
+
+
+def _surprise(log_probs: LogProbs, batch: Batch) -> Float[Array, " n"]:
+    """Minus the log-probability of each token that is to be predicted, mean over positions."""
+    return -jnp.take_along_axis(log_probs, batch.target[:, :, None], -1)[:, :, 0].mean(-1)
 
 
 def _chances(key: Key, rows: int, columns: int) -> Float[Array, "rows columns"]:
@@ -212,11 +258,10 @@ def _chances(key: Key, rows: int, columns: int) -> Float[Array, "rows columns"]:
 
 def _look_up(table: Float[Array, "window size size"], recent: Int[Array, "*rows window"]) -> Float[Array, "*rows size"]:
     """The sum over lags of the table's rows for the tokens there; newest token first."""
-    return sum(table[lag, recent[..., lag]] for lag in range(table.shape[0]))  # pyright: ignore[reportReturnType]
+    return functools.reduce(operator.add, (table[lag, recent[..., lag]] for lag in range(table.shape[0])))
 
 
-@dataclasses.dataclass(frozen=True)
-class MarkovRegression:
+class MarkovRegression(Task):
     r"""The chain's linear predictor as a regression: squared loss, normal tokens, orthogonal normalised maps.
 
     The target is $\sum_k A_k^* \sum_{i\in I(k)} \alpha_i x_{t-i}$, where $\lVert A_k^*\rVert_F$ is the strength of group k and
@@ -226,35 +271,61 @@ class MarkovRegression:
     **Arguments:**
 
     - `groups`: as in [`emergo.tasks.MarkovChain`][].
-    - `dim`: of a token.
-    - `length`: T, at least the window; None is the window itself. Older tokens do not matter.
+    - `dim`: the number of features of a token.
+    - `length`: T, the number of tokens of a sequence, at least the window of the groups; None is the window itself. Older
+      tokens do not matter.
+
+    ```python
+    >>> import jax
+    >>> task = em.MarkovRegression(em.Groups(spans=(1, 2)), dim=4, length=5)
+    >>> batch = task.batch(jax.random.key(0), 3, task.truth(jax.random.key(1)))
+    >>> batch.target.shape, batch.relevant[0].tolist()
+    ((3, 4), [False, False, True, True, True])
+
+    ```
     """
 
+    learned = Below("loss", 0.1)
+
     groups: Groups = MINIMAL
-    dim: int = 8
+    dim: int = option(default=8, low=1)
     length: int | None = None
 
     def __post_init__(self) -> None:
-        _whole(self, dim=1)
-        if self.length is not None:
-            _whole(self, length=self.groups.window)
+        _check_groups(self)
+        if self.length is not None and self.length < self.groups.window:
+            least = self.groups.window
+            raise InputError(f"MarkovRegression.length must be a whole number of at least {least}, got {self.length!r}")
         if self.groups.count > self.dim**2:
+            least = math.ceil(self.groups.count**0.5)
             raise InputError(
-                f"dim must be at least {math.ceil(self.groups.count**0.5)} for {self.groups.count} orthogonal maps"
+                f"MarkovRegression.dim must be at least {least} for {self.groups.count} orthogonal maps, got {self.dim}"
             )
 
     @property
     def tokens(self) -> int:
-        """T, the length in force."""
+        """The number of tokens of a sequence, also where `length` is None."""
         return self.groups.window if self.length is None else self.length
 
+    @property
+    def spec(self) -> Spec:
+        return Spec(self.tokens, self.dim, self.dim)
+
     def truth(self, key: Array) -> ChainTruth:
+        """Draws the maps of a run."""
         q, _ = jnp.linalg.qr(normals(raw(key), 1, self.dim**2, self.groups.count)[0])
         maps = q.T.reshape(self.groups.count, self.dim, self.dim)
         return ChainTruth(jnp.asarray(self.groups.strengths, jnp.float32)[:, None, None] * maps)
 
-    def sample(self, key: Array, n: int, truth: ChainTruth) -> RegressionBatch:
-        tokens = normals(raw(key), n, self.tokens, self.dim)
-        newest_first = tokens[:, ::-1][:, : self.groups.window]
+    def batch(self, key: Array, n: int, truth: ChainTruth) -> Batch:
+        """Draws `n` sequences, the newest token last. The positions of all groups are relevant."""
+        inputs = normals(raw(key), n, self.tokens, self.dim)
+        newest_first = inputs[:, ::-1][:, : self.groups.window]
         sums = jnp.einsum("kw,nwd->nkd", jnp.asarray(self.groups.mixing, jnp.float32), newest_first, precision="highest")
-        return RegressionBatch(tokens, jnp.einsum("kij,nkj->ni", truth.maps, sums, precision="highest"))
+        target = jnp.einsum("kij,nkj->ni", truth.maps, sums, precision="highest")
+        relevant = jnp.pad(jnp.any(self.groups.members, 0)[::-1], (self.tokens - self.groups.window, 0))
+        return Batch(inputs, target, jnp.broadcast_to(relevant, (n, self.tokens)))
+
+    def loss(self, output: Output, batch: Batch) -> Float[Array, " n"]:
+        """Half the squared error of each answer."""
+        return half_squared_error(output, batch)

@@ -1,158 +1,154 @@
 """Single-location linear regression (zucchet2025, Sections 2.1 and B.1)."""
 
-import dataclasses
-import math
-from collections.abc import Sequence
-from typing import ClassVar, Literal, NamedTuple, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
-from .._errors import InputError, check_numbers, unknown
+from .._contract import Batch, Below, Output, Spec
+from .._errors import InputError
+from .._pytree import option, per_run
 from .._random import fold_in, normals, raw, uniform
+from ._readout import half_squared_error
+from ._task import Task, Variant, attention_probe
 
 Position = Literal["last", "fixed", "random"]
 Special = Literal["basis", "draw"]
 
 # Where the draws that are not tokens live: columns that no feature reaches.
-_PLACES, _CHANCE = 1 << 30, (1 << 30) + (1 << 20)
+_POSITIONS, _CHANCE = 1 << 30, (1 << 30) + (1 << 20)
 
 
 class Truth(NamedTuple):
-    """What one run has to learn: drawn once, the same for all its samples."""
+    """What one run has to learn: drawn once, the same for all its sequences."""
 
     weights: Float[Array, "dim dim"]
     """W*, the target map."""
     special: Float[Array, " dim"]
-    r"""$\\tilde x$, the token that is repeated across samples."""
+    r"""$\tilde x$, the token that is repeated across sequences."""
     relevant: Bool[Array, " length"]
     """Which positions hold the relevant token; none where they are drawn for each sequence."""
 
 
-class Batch(NamedTuple):
-    tokens: Float[Array, "n length dim"]
-    marks: Float[Array, "n length"] | None
-    """The indicator feature: 1 at relevant tokens, else 0; None when the task does not show it."""
-    target: Float[Array, "n dim"]
-    relevant: Bool[Array, "n length"]
-    """Which tokens are relevant, for measurement; the model does not see it."""
-
-
-class Traits(NamedTuple):
-    """The numbers that may differ between runs of one program; they may be traced."""
-
-    dim: int | Int[Array, ""]
-    burst: int | Int[Array, ""]
-    repeat: float | Float[Array, ""]
-
-
-@dataclasses.dataclass(frozen=True)
-class SingleLocation:
+class SingleLocation(Task):
     """Sequences of normal tokens of variance 1/dim; the target is a linear map of the relevant one.
 
-    With probability `repeat` the relevant token is the special token of the run, the same in all samples.
+    With probability `repeat` the relevant token is the special token of the run, the same in all sequences. The test set has no
+    such repetition; where `burst` is above 1 and positions are random, the loss at a burst of 1 is measured as well.
 
     **Arguments:**
 
-    - `length`, `dim`: T tokens of dimension d.
-    - `burst`: B, at how many positions the relevant token stands.
-    - `repeat`: p, how often it is the special one.
-    - `position`: the relevant token stands at the last `burst` positions (Section 2.1), at positions drawn once for a run
-      (`"fixed"`), or drawn for each sequence (`"random"`, B.1).
-    - `indicator`: whether tokens carry a feature that is 1 at all relevant ones (B.1).
-    - `special`: the first basis vector, as in the theory (A.2), or one draw of the law of the tokens.
+    - `length`: T, the number of tokens of a sequence.
+    - `dim`: d, the number of features of a token. Tasks of several dims can share a program.
+    - `burst`: B, the number of positions that hold the relevant token; smaller than `length`.
+    - `repeat`: p, the probability that the relevant token is the special one.
+    - `position`: where the relevant token stands: at the last `burst` positions (`"last"`, Section 2.1), at positions drawn
+      once for a run (`"fixed"`), or at positions drawn for each sequence (`"random"`, B.1), which needs `indicator`.
+    - `indicator`: whether tokens carry a further feature, the first one, that is 1 at relevant tokens and 0 at others (B.1).
+    - `special`: what the special token is: the first basis vector, as in the theory (A.2), or a draw from the distribution of
+      the other tokens.
+
+    ```python
+    >>> import jax
+    >>> task = em.SingleLocation(length=4, dim=2, burst=2)
+    >>> batch = task.batch(jax.random.key(0), 3, task.truth(jax.random.key(1)))
+    >>> batch.relevant[0].tolist()
+    [False, False, True, True]
+
+    ```
     """
 
-    metric: ClassVar[str] = "loss"
-    """What tells that a run has learned; see [`emergo.engine.Config`][]."""
-    rises: ClassVar[bool] = False
-    cadence: ClassVar[int] = 25
-    """Steps between evaluations at first; see [`emergo.engine.next_evaluation`][]."""
+    learned = Below("loss", 0.1)
 
-    length: int
-    dim: int
-    burst: int = 1
-    repeat: float = 0.0
+    length: int = option(low=2)
+    dim: int = option(low=1, padded=True)
+    burst: int = option(default=1, low=1, padded=True)
+    repeat: float = per_run(default=0.0, low=0, high=1)
     position: Position = "last"
     indicator: bool = False
     special: Special = "basis"
 
     def __post_init__(self) -> None:
-        for name, least in (("length", 2), ("dim", 1), ("burst", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
-        if self.length > _CHANCE - _PLACES or self.dim >= _PLACES:
-            raise InputError(f"length must be at most {_CHANCE - _PLACES} and dim below {_PLACES}")
+        for name, most in (("length", _CHANCE - _POSITIONS), ("dim", _POSITIONS - 1)):
+            if getattr(self, name) > most:
+                raise InputError(f"SingleLocation.{name} must be at most {most}, got {getattr(self, name)}")
         if self.burst >= self.length:
-            raise InputError(f"burst must be smaller than length, got burst {self.burst} with length {self.length}")
-        check_numbers(self)
-        if not (math.isfinite(self.repeat) and 0 <= self.repeat <= 1):
-            raise InputError(f"repeat must be in [0, 1], got {self.repeat!r}")
-        for name, known in (("position", get_args(Position)), ("special", get_args(Special))):
-            if getattr(self, name) not in known:
-                raise unknown(name, str(getattr(self, name)), known)
+            raise InputError(
+                f"SingleLocation.burst must be smaller than length, got burst {self.burst} with length {self.length}"
+            )
+        if self.position == "random" and not self.indicator:
+            raise InputError(
+                "SingleLocation.position 'random' cannot be learned without the indicator feature; "
+                "set indicator, or position 'fixed' or 'last'"
+            )
 
     @property
-    def inputs(self) -> int:
-        """Features that a model reads, marks aside."""
-        return self.dim
+    def spec(self) -> Spec:
+        marks, dim = int(self.indicator), self.real("dim")
+        used = None if dim is self.dim else (dim + marks, dim)
+        return Spec(self.length, self.dim + marks, self.dim, marks=marks, used=used)
 
-    @property
-    def outputs(self) -> int:
-        return self.dim
-
-    @property
-    def draws(self) -> int:
-        """Random numbers that a sequence takes, about."""
-        return (self.length + 1) * self.dim
-
-    @property
-    def marked(self) -> bool:
-        return self.indicator
-
-    @property
-    def traits(self) -> Traits:
-        return Traits(self.dim, self.burst, float(self.repeat))
-
-    def hull(self, others: Sequence["SingleLocation"]) -> "SingleLocation":
-        """A task that can stand for these as well, given their traits: one program for all."""
-        everyone = [self, *others]
-        repeat = float(any(t.repeat for t in everyone))
-        return dataclasses.replace(self, dim=max(t.dim for t in everyone), burst=max(t.burst for t in everyone), repeat=repeat)
-
-    def family(self) -> "SingleLocation":
-        """The same for all tasks that can share a hull."""
-        return dataclasses.replace(self, dim=1, burst=1, repeat=0.0)
-
-    def without_repetition(self, burst: int | None = None) -> "SingleLocation":
-        """The test distribution: the same task at repeat 0, and at another burst if one is given."""
-        return dataclasses.replace(self, repeat=0.0, burst=self.burst if burst is None else burst)
-
-    def truth(self, key: Array, traits: Traits | None = None) -> Truth:
-        """Draws W* with entries of variance 1/dim (A.3.4), the special token and, where they are fixed, the positions.
-
-        `traits` as in `sample`.
-        """
-        key, traits = raw(key), self.traits if traits is None else traits
-        used = jnp.arange(self.dim) < traits.dim
-        scale = jax.lax.rsqrt(jnp.float32(traits.dim))
+    def truth(self, key: Array) -> Truth:
+        """Draws W* with entries of variance 1/dim (A.3.4), the special token and, where they are fixed, the positions."""
+        key, dim = raw(key), self.real("dim")
+        used = jnp.arange(self.dim) < dim
+        scale = jax.lax.rsqrt(jnp.float32(dim))
         weights = jnp.where(used & used[:, None], scale * normals(key, 1, self.dim, self.dim)[0], 0)
         special = jnp.zeros(self.dim, jnp.float32).at[0].set(1.0)
         if self.special == "draw":
-            special = jnp.where(used, scale * normals(fold_in(key, _PLACES), 1, 1, self.dim)[0, 0], 0)
-        relevant = jnp.arange(self.length) >= self.length - traits.burst
+            special = jnp.where(used, scale * normals(fold_in(key, _POSITIONS), 1, 1, self.dim)[0, 0], 0)
+        relevant = jnp.arange(self.length) >= self.length - self.real("burst")
         if self.position == "fixed":
-            relevant = self._places(key, 1, traits.burst)[0]
+            relevant = self._positions(key, 1)[0]
         elif self.position == "random":
             relevant = jnp.zeros(self.length, bool)
         return Truth(weights, special, relevant)
 
-    def _places(self, key: Array, n: int, burst: int | Int[Array, ""]) -> Bool[Array, "n length"]:
-        """`burst` different positions a row, every set equally likely (Floyd's algorithm), for a `burst` up to the
-        task's own."""
-        chance = uniform(key, n, self.burst, first_column=_PLACES)
+    def batch(self, key: Array, n: int, truth: Truth) -> Batch:
+        """Draws `n` sequences. In a program for several tasks a run draws what it draws alone, padded with zero features."""
+        key, dim = raw(key), self.real("dim")
+        # Row `length` of a sequence is its relevant token.
+        drawn = normals(key, n, self.length + 1, self.dim)
+        if dim is not self.dim:
+            drawn = jnp.where(jnp.arange(self.dim) < dim, drawn, 0)
+        drawn = drawn * jax.lax.rsqrt(jnp.float32(dim))
+        token = self.repeated(key, drawn[:, -1], truth)
+        if self.position == "random":
+            relevant = self._positions(key, n)
+        else:
+            relevant = jnp.broadcast_to(truth.relevant, (n, self.length))
+        inputs = jnp.where(relevant[:, :, None], token[:, None], drawn[:, :-1])
+        if self.indicator:
+            inputs = jnp.concatenate([relevant[:, :, None].astype(inputs.dtype), inputs], -1)
+        return Batch(inputs, token @ truth.weights.T, relevant)
+
+    def loss(self, output: Output, batch: Batch) -> Float[Array, " n"]:
+        """Half the squared error of each answer."""
+        return half_squared_error(output, batch)
+
+    def at_test(self) -> "SingleLocation":
+        """The same task without repetition across sequences."""
+        return self.replace(repeat=0.0)
+
+    def variants(self) -> Mapping[str, Variant]:
+        """`single`: the sequences of the test set with the relevant token at one position only."""
+        if self.position != "random" or self.burst == 1:
+            return {}
+        return {"single": Variant(self.at_test().replace(burst=1))}
+
+    def probes(self) -> tuple[Any, ...]:
+        return (attention_probe, alignment_probe)
+
+    def repeated(self, key: Array, tokens: Float[Array, "n dim"], truth: Truth) -> Float[Array, "n dim"]:
+        """Replaces each of these relevant tokens with the special one, with probability `repeat`."""
+        return jnp.where(uniform(raw(key), len(tokens), 1, first_column=_CHANCE) < self.repeat, truth.special, tokens)
+
+    def _positions(self, key: Array, n: int) -> Bool[Array, "n length"]:
+        """In each row as many different positions as the run's burst, every set equally likely (Floyd's algorithm)."""
+        burst = self.real("burst")
+        chance = uniform(key, n, self.burst, first_column=_POSITIONS)
         chosen = jnp.full((n, self.burst), -1)
         for i in range(self.burst):
             top = self.length - burst + i
@@ -161,38 +157,11 @@ class SingleLocation:
             chosen = chosen.at[:, i].set(jnp.where(i < burst, pick, -1))
         return jnp.any(chosen[:, :, None] == jnp.arange(self.length), axis=1)
 
-    def repeated(self, key: Array, tokens: Float[Array, "n dim"], truth: Truth, repeat: float | Float[Array, ""]) -> Array:
-        """Puts the special token in the place of each with probability `repeat`."""
-        if not self.repeat:
-            return tokens
-        return jnp.where(uniform(raw(key), len(tokens), 1, first_column=_CHANCE) < repeat, truth.special, tokens)
 
-    def sample(self, key: Array, n: int, truth: Truth, traits: Traits | None = None) -> Batch:
-        """Draws `n` sequences and their targets.
-
-        With `traits` the task is only a hull for several tasks: they may have a smaller dim and burst and another repeat
-        (unless the hull's is 0), and draw exactly what they draw on their own, padded with zero features.
-        """
-        key, traits = raw(key), self.traits if traits is None else traits
-        columns = jnp.arange(self.dim)
-        # Row `length` of a sequence is its relevant token.
-        drawn = normals(key, n, self.length + 1, self.dim)
-        if traits.dim is not self.dim:
-            drawn = jnp.where(columns < traits.dim, drawn, 0)
-        drawn = drawn * jax.lax.rsqrt(jnp.float32(traits.dim))
-        token = self.repeated(key, drawn[:, -1], truth, traits.repeat)
-        if self.position == "random":
-            relevant = self._places(key, n, traits.burst)
-        else:
-            relevant = jnp.broadcast_to(truth.relevant, (n, self.length))
-        tokens = jnp.where(relevant[:, :, None], token[:, None], drawn[:, :-1])
-        marks = relevant.astype(jnp.float32) if self.indicator else None
-        return Batch(tokens, marks, token @ truth.weights.T, relevant)
-
-    def encode(self, batch: Batch) -> tuple[Float[Array, "n length dim"], Float[Array, "n length"] | None]:
-        """What a model reads: tokens and marks."""
-        return batch.tokens, batch.marks
-
-    def losses(self, output: Float[Array, "n dim"], batch: Batch, traits: Traits) -> Float[Array, " n"]:
-        """Half the squared error of each answer."""
-        return 0.5 * jnp.sum((output.astype(jnp.float32) - batch.target) ** 2, -1)
+def alignment_probe(params: Any, output: Output, batch: Batch, truth: Truth, step: Any) -> dict[str, Array]:
+    """The cosine between W* and the map from a token to the output through values alone, where the model has one."""
+    if output.value_path is None:
+        return {}
+    path = output.value_path[-len(truth.weights) :]  # without the rows of the marks
+    norms = jnp.linalg.norm(path) * jnp.linalg.norm(truth.weights)
+    return {"alignment": jnp.sum(path * truth.weights.T) / norms}

@@ -7,26 +7,36 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+
+from emergo.engine import OutOfTime
+from emergo.papers import FIGURES, find_figure
+from emergo.papers._make import add_figure_records
+from emergo.studies import Records, Store, StudyFolder, read_records
+from emergo.studies._slurm import Submission
 
 from .command import call
 
 
+@pytest.mark.slow
 def test_figures_lists_all_with_their_state(capsys, tmp_path):
     status, out, _ = call(capsys, "figures", "--out", str(tmp_path), "--json")
     rows = {f["id"]: f for f in json.loads(out)["figures"]}
     assert status == 0
     assert {f"zucchet2025/fig{n}" for n in (1, 2, 6, 7, 8, 9, 10)} | {"emergo/reduction", "emergo/closed-form"} <= set(rows)
-    assert all(f["made"] is None and f["shows"] and f["seconds"]["laptop"] for f in rows.values())
+    assert all(f["made"] is None and f["title"] and f["seconds"]["laptop"] for f in rows.values())
     status, out, _ = call(capsys, "figures", "--out", str(tmp_path))
     assert "emergo/closed-form" in out
 
 
 def test_figures_shows_what_is_still_to_be_trained(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr("emergo.papers.seconds_needed", lambda f, p, w: 0.0 if f.id.endswith("fig3") else 40_000.0)
-    found = call(capsys, "figures", "--out", str(tmp_path))[1]
-    lines = {line.split()[0]: line for line in found.splitlines()}
+    shown = call(capsys, "figures", "--out", str(tmp_path))[1]
+    lines = {line.split()[0]: line for line in shown.splitlines()}
     assert lines["zucchet2025/fig3"].count("recorded") == 2
     assert lines["zucchet2025/fig13"].count("11 h") == 2
     rows = json.loads(call(capsys, "figures", "--out", str(tmp_path), "--json")[1])["figures"]
@@ -36,9 +46,8 @@ def test_figures_shows_what_is_still_to_be_trained(capsys, tmp_path, monkeypatch
 @pytest.mark.slow
 def test_figure_prints_json_and_nothing_else(capsys, tmp_path):
     status, out, _ = call(capsys, "figure", "zucchet2025/fig7", "--preset", "smoke", "--out", str(tmp_path), "--json")
-    found = json.loads(out)
     assert status == 0
-    assert all(os.path.exists(f) for f in found["files"])
+    assert all(os.path.exists(f) for f in json.loads(out)["files"])
 
 
 @pytest.mark.slow
@@ -69,7 +78,6 @@ def test_ctrl_c_is_status_130_and_leaves_nothing_by_halves(tmp_path):
     deadline = time.monotonic() + 60
     while not folder.exists() and time.monotonic() < deadline:  # it is made just before the work starts
         time.sleep(0.1)
-    time.sleep(2)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -84,60 +92,150 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def started(monkeypatch, cpu):
-    """The figures that were started, with `fresh`; none is made."""
-    made = []
+    """The figures that were started, with their options; none is made."""
+    calls = []
 
-    def run_figure(figure, preset, out, progress, fresh, partial):
-        made.append((figure.id, fresh))
-        return {"figure": figure.id, "shrunk": None, "partial": None, "laws": [], "checks": [], "seconds": 0.0, "files": []}
+    def run_figure(figure, preset, out, report, fresh=False, partial=False, seconds=None):
+        calls.append((figure.id, fresh, partial, seconds))
+        if seconds is not None:
+            raise OutOfTime
+        report = {"figure": figure.id, "preset": preset, "caveat": None, "partial": None, "laws": [], "checks": []}
+        return report | {"seconds": 0.0, "files": []}
 
-    monkeypatch.setattr("emergo.papers.run_figure", run_figure)
+    monkeypatch.setattr("emergo.papers._make.run_figure", run_figure)
     monkeypatch.setattr("emergo.papers.seconds_needed", lambda f, p, w: 3e6 if f.id.endswith("fig3") else 600.0)
-    return made
+    return calls
+
+
+PAPER = ("figure", "zucchet2025/fig3", "--preset", "paper")
 
 
 @pytest.mark.parametrize(("answer", "status"), [("y\n", 0), ("yes\n", 0), ("n\n", 1), ("\n", 1), ("", 1)])
 def test_a_long_figure_asks_on_a_terminal(capsys, monkeypatch, tmp_path, started, answer, status):
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    found = call(capsys, "figure", "zucchet2025/fig3", "zucchet2025/fig1", "--preset", "paper", "--out", str(tmp_path))
-    assert found[0] == status
-    assert found[2].startswith("on a CPU of two cores the paper preset of zucchet2025/fig3 takes about 35 d. Start? [y/N] ")
-    assert started == ([] if status else [("zucchet2025/fig3", False), ("zucchet2025/fig1", False)])
-    assert status == 0 or found[2].endswith("emergo: nothing was started\n")
+    code, _, err = call(capsys, "figure", "zucchet2025/fig3", "zucchet2025/fig1", "--preset", "paper", "--out", str(tmp_path))
+    assert code == status
+    assert err.startswith("on a CPU of two cores the paper preset of zucchet2025/fig3 takes about 35 d. Start? [y/N] ")
+    assert [id for id, *_ in started] == ([] if status else ["zucchet2025/fig3", "zucchet2025/fig1"])
+    assert status == 0 or err.endswith("emergo: nothing was started\n")
 
 
 @pytest.mark.parametrize("arguments", [("--yes", "--json"), ("--yes", "--fresh", "--json")])
 def test_with_yes_a_figure_does_not_ask(capsys, tmp_path, started, arguments):
-    status, out, err = call(capsys, "figure", "zucchet2025/fig3", "--preset", "paper", "--out", str(tmp_path), *arguments)
+    status, out, err = call(capsys, *PAPER, "--out", str(tmp_path), *arguments)
     assert (status, err) == (0, "")
     assert json.loads(out)["figure"] == "zucchet2025/fig3"
-    assert started == [("zucchet2025/fig3", "--fresh" in arguments)]
+    assert started == [("zucchet2025/fig3", "--fresh" in arguments, False, None)]
 
 
 @pytest.mark.parametrize(("terminal", "more"), [(True, ("--json",)), (False, ())])
 def test_where_nobody_can_be_asked_a_long_figure_wants_yes(capsys, monkeypatch, tmp_path, started, terminal, more):
     monkeypatch.setattr(sys, "stdin", Terminal("y\n") if terminal else io.StringIO("y\n"))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    status, out, err = call(capsys, "figure", "zucchet2025/fig3", "--preset", "paper", "--out", str(tmp_path / "new"), *more)
+    status, out, err = call(capsys, *PAPER, "--out", str(tmp_path / "new"), *more)
     assert (status, out) == (2, "")
     assert err == (
-        "emergo: on a CPU of two cores the paper preset of zucchet2025/fig3 takes about 35 d; add --yes to start it\n"
+        "emergo: on a CPU of two cores the paper preset of zucchet2025/fig3 takes about 35 d; "
+        "add --yes to start it, or --seconds N to train for a while\n"
     )
     assert not (tmp_path / "new").exists()
     assert started == []
 
 
-def test_a_partial_figure_does_not_ask_and_says_what_it_shows(capsys, tmp_path):
-    status, out, _ = call(capsys, "figure", "zucchet2025/fig15", "--preset", "paper", "--partial", "--out", str(tmp_path))
-    assert status == 0
-    assert (
-        "runs: cells that lack a seed are left out" in out
-        or json.loads((tmp_path / "zucchet2025/fig15.json").read_text())["partial"] is None
-    )
-
-
 def test_on_a_gpu_a_figure_does_not_ask(capsys, monkeypatch, tmp_path, started):
     monkeypatch.setattr("jax.default_backend", lambda: "gpu")
-    assert call(capsys, "figure", "zucchet2025/fig3", "--preset", "paper", "--out", str(tmp_path))[0] == 0
+    assert call(capsys, *PAPER, "--out", str(tmp_path))[0] == 0
     assert len(started) == 1
+
+
+def test_when_its_seconds_are_over_a_figure_says_how_far_it_is(capsys, tmp_path, started):
+    status, out, err = call(capsys, *PAPER, "--fresh", "--seconds", "500", "--out", str(tmp_path))
+    (figure, fresh, partial, seconds) = started[0]
+    assert (status, err) == (0, "")
+    assert (figure, fresh, partial) == ("zucchet2025/fig3", True, False)
+    assert 490 < seconds <= 500
+    runs = len(find_figure("zucchet2025/fig3").runs("paper"))
+    assert out == f"zucchet2025/fig3: the time is over, 0 of {runs} runs are there; the same command goes on\n"
+    status, out, _ = call(capsys, *PAPER, "--seconds", "500", "--out", str(tmp_path), "--json")
+    assert json.loads(out) == {"figure": "zucchet2025/fig3", "preset": "paper", "runs": runs, "finished": runs}
+
+
+def test_with_partial_what_is_there_when_its_seconds_are_over_is_drawn(capsys, tmp_path, started):
+    status, out, _ = call(capsys, *PAPER, "--seconds", "500", "--partial", "--out", str(tmp_path))
+    assert status == 0
+    assert [(partial, seconds is None) for _, _, partial, seconds in started] == [(False, False), (True, True)]
+    assert out.startswith("zucchet2025/fig3\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lacking", [0, 1])
+def test_a_partial_figure_does_not_ask_and_says_what_it_shows(capsys, monkeypatch, tmp_path, lacking):
+    """Of a figure whose runs are all recorded, and of one that lacks the runs of one cell."""
+    figure, records = find_figure("zucchet2025/fig3"), read_records()
+    runs = figure.runs("paper")
+    gone = [run for run in runs if run.config == runs[0].config] if lacking else []
+    rows = pd.DataFrame([row for identity, row in records._rows.items() if identity not in {run.identity for run in gone}])
+    monkeypatch.setattr("emergo.papers._figure.read_records", lambda: Records(rows))
+    status, out, _ = call(capsys, *PAPER, "--partial", "--out", str(tmp_path))
+    assert status == 0
+    words = f"{len(runs) - len(gone)} of {len(runs)} runs: cells that lack a seed are left out" if lacking else None
+    assert json.loads((tmp_path / "zucchet2025/fig3.json").read_text())["partial"] == words
+    assert ("cells that lack a seed" in out) is bool(lacking)
+
+
+def test_without_slurm_the_option_says_so(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    status, out, err = call(capsys, *PAPER, "--fresh", "--on", "slurm", "--slurm", "gpus=0", "--out", str(tmp_path / "out"))
+    assert (status, out) == (2, "")
+    assert "there is no Slurm here" in err
+
+
+def test_on_slurm_the_missing_runs_are_submitted(capsys, tmp_path, monkeypatch):
+    asked = []
+
+    def submit_plan(folder, plan, slurm):
+        asked.append((folder.path, len(plan.runs), slurm.gpus))
+        return Submission("17", 2, folder.path / "slurm")
+
+    monkeypatch.setattr("emergo.papers._source.submit_plan", submit_plan)
+    command = ("figure", "zucchet2025/fig3", "zucchet2025/fig1", "--preset", "smoke", "--on", "slurm", "--slurm", "gpus=0")
+    status, out, _ = call(capsys, *command, "--out", str(tmp_path))
+    runs = len(find_figure("zucchet2025/fig3").runs("smoke"))
+    assert status == 0
+    assert asked == [(tmp_path, runs, 0)]
+    first, second, last = out.splitlines()
+    assert first.startswith(f"zucchet2025/fig3: array job 17 with 2 tasks trains {runs} runs")
+    assert second == "zucchet2025/fig1: has no runs to train"
+    assert last.startswith(f"emergo study status {tmp_path} --watch")
+
+
+@pytest.mark.slow
+def test_runs_of_figures_are_added_to_the_records(tmp_path):
+    """Those of the paper's preset that are not recorded; curves only for figures that draw them."""
+    with_curves = next(f for f in FIGURES.values() if f.studies and f.curves and f.id.startswith("yuksel2026"))
+    without = find_figure("zucchet2025/fig3")
+    records, store = read_records(), Store(StudyFolder(tmp_path / "out").runs)
+    StudyFolder(tmp_path / "out").prepare()
+    for figure in (with_curves, without):
+        run = figure.runs("paper")[0]
+        store.write(records.read(run)._replace(curves={"step": np.array([0, 5]), "loss": np.array([1.0, 0.5])}))
+    assert add_figure_records(tmp_path / "out", to=tmp_path / "records") == {"yuksel2026": 1, "zucchet2025": 1}
+    added = read_records(tmp_path / "records")
+    assert [added.has_curves(figure.runs("paper")[0]) for figure in (with_curves, without)] == [True, False]
+    assert added.read(without.runs("paper")[0]).plateau == records.read(without.runs("paper")[0]).plateau
+    assert add_figure_records(tmp_path / "out", to=tmp_path / "records") == {}
+    assert add_figure_records(tmp_path / "out") == {}  # the package has them
+
+
+@pytest.mark.slow
+def test_figures_can_be_made_without_the_packages_of_the_command_line(tmp_path):
+    """As on a GPU machine that lacks them."""
+    for name in ("tyro", "altair", "submitit"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError")
+    command = [sys.executable, "-m", "emergo.papers", "zucchet2025/fig3", "--seconds", "100", "--out", "out", "--json"]
+    path = {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])}
+    done = subprocess.run(command, cwd=tmp_path, env=dict(os.environ) | path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["figures"][0]["figure"] == "zucchet2025/fig3"
+    assert (tmp_path / "out" / "zucchet2025" / "fig3.svg").exists()

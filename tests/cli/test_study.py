@@ -1,22 +1,25 @@
 """`emergo study` as a user meets it: status, one line of error, one object of JSON, files that exist."""
 
-import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from emergo.cli._study import Status_
-from emergo.studies import Fit, Study, StudyFolder, open_study
-from emergo.studies import _work as work
+from emergo.engine import Optimizer, OutOfTime, Result
+from emergo.models import Transformer
+from emergo.studies import Fit, Study, StudyFolder
+from emergo.tasks import SingleLocation
 
-from ..studies.crowd import BASE, slow_train, study
 from . import command
 
+VERSION_1 = Path(__file__).parents[1] / "studies" / "fixtures" / "version-1"
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
 
 
@@ -25,22 +28,38 @@ def call(capsys, *arguments):
     return command.call(capsys, "study", *map(str, arguments))
 
 
+def study(**options):
+    """A small study, by default of two dims with one seed."""
+    task, model = SingleLocation(8, 4, position="random", indicator=True), Transformer(layers=1, heads=1, width=8)
+    usual = {"grid": {"dim": [2, 3]}, "seeds": 1, "steps": 100, "precision": "fp32"}
+    return Study(task, model, Optimizer(learning_rate=1e-3), **(usual | options))
+
+
+def fake_train(runs, *, on_end, **_):
+    """Runs end at once, with curves of five evaluations; every third seed does not reach its threshold."""
+    for run in runs:
+        loss = np.linspace(1.0, 0.05 if run.seed % 3 else 0.5, 5).astype(np.float32)
+        maps = np.ones((5, 1, 1), np.float32)
+        curves = {"step": np.arange(5) * 25, "loss": loss, "attention": maps, "entropy": maps}
+        on_end(Result.measured(run, curves, None, "cpu"))
+
+
 @pytest.fixture
 def quick(monkeypatch):
-    """Runs end at once, with made-up curves."""
-    monkeypatch.setattr(work, "train", slow_train)
+    monkeypatch.setattr("emergo.studies._executor.train", fake_train)
 
 
-def begin(path, made):
-    """A study of which nothing is trained."""
-    open_study(StudyFolder(path / "begun"), made)
-    return StudyFolder(path / "begun")
+def begin(path, *studies):
+    """A folder of studies of which nothing is trained."""
+    folder = StudyFolder(path / "begun")
+    for each in studies:
+        each.open(folder)
+    return folder
 
 
 @pytest.fixture
 def file(tmp_path):
-    made = Study(BASE, grid={"dim": [2, 4]}, tune={"learning_rate": [1e-3, 3e-3]}, seeds=3, name="tuned")
-    made.write(tmp_path / "tuned.toml")
+    study(tune={"learning_rate": [1e-3, 3e-3]}, grid={"dim": [2, 4]}, seeds=3, name="tuned").write_file(tmp_path / "tuned.toml")
     return tmp_path / "tuned.toml"
 
 
@@ -85,37 +104,37 @@ def test_growing(capsys, tmp_path, file):
     assert "(12 were there)" in said
     status, said, _ = call(capsys, "show", out, "--toml")
     (tmp_path / "grown.toml").write_text(said)
-    assert Study.read(tmp_path / "grown.toml").count == 24
-    status, _, err = call(capsys, "run", file, "--out", out)
-    assert (status, "a study can grow, not shrink" in err) == (2, True)
+    assert Study.read_file(tmp_path / "grown.toml").count == 24
+    status, said, _ = call(capsys, "run", file, "--out", out)  # part of it, as a study of its own
+    assert "12 of 12 runs finished" in said
 
 
 def test_an_axis_may_be_named_more_than_once(capsys, tmp_path, file):
-    folder = begin(tmp_path, Study.read(file))
+    folder = begin(tmp_path, Study.read_file(file))
     status, said, _ = call(capsys, "grow", folder.path, "--axis", "dim=8", "learning_rate=1e-2", "dim=16")
     assert (status, said.split(";")[0]) == (0, "36 runs, 24 of them new")
-    assert folder.read().study["grid"]["dim"] == [2, 4, 8, 16]
+    assert folder.read()[0].study["grid"]["dim"] == [2, 4, 8, 16]
 
 
 @pytest.mark.parametrize("more", [("--seeds", "2"), ("--axis", "dim=2")])
 def test_growing_by_what_is_there_changes_nothing(capsys, tmp_path, file, more):
-    folder = begin(tmp_path, Study.read(file))
-    before = folder.file.read_bytes()
+    folder = begin(tmp_path, Study.read_file(file))
+    before = [path.read_bytes() for path in folder.plans.iterdir()]
     status, said, err = call(capsys, "grow", folder.path, *more)
     assert (status, said, err) == (0, "nothing changed: all of this is among the 12 runs of the study\n", "")
-    assert folder.file.read_bytes() == before
+    assert [path.read_bytes() for path in folder.plans.iterdir()] == before
     assert json.loads(call(capsys, "grow", folder.path, *more, "--json")[1]) == {"runs": 12, "new": 0}
 
 
 def test_before_the_first_run_there_is_no_law(capsys, tmp_path):
-    folder = begin(tmp_path, Study(BASE, grid={"dim": [2, 4]}, law=Fit(["dim"])))
+    folder = begin(tmp_path, study(grid={"dim": [2, 4]}, seeds=3, law=Fit(["dim"])))
     status, said, _ = call(capsys, "show", folder.path)
     assert (status, said) == (0, "study: 0 of 6 runs are finished\nno law yet: no run is finished\n")
 
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
-def test_watching_what_nobody_trains_says_so_once(capsys, tmp_path, monkeypatch, form):
-    folder, looks = begin(tmp_path, study(2, 1)), [0]
+def test_watching_what_is_not_being_trained_says_so_once(capsys, tmp_path, monkeypatch, form):
+    folder, looks = begin(tmp_path, study()), [0]
 
     def sleep(seconds):
         looks[0] += 1
@@ -126,13 +145,88 @@ def test_watching_what_nobody_trains_says_so_once(capsys, tmp_path, monkeypatch,
     with pytest.raises(KeyboardInterrupt):
         Status_(folder.path, watch=True, json=bool(form)).run()
     said, err = capsys.readouterr()
-    assert err == f"emergo: nobody trains it; `emergo study run {folder.path}` does\n"
-    assert said.count("\n") == (3 if form else 1)  # one a look; else what is new
+    assert err == f"emergo: it is not being trained; `emergo study run {folder.path}` continues it\n"
+    assert said.count("\n") == (3 if form else 1)  # one per look; else what is new
     folder.slurm.mkdir()
     looks[0] = 2
     with pytest.raises(KeyboardInterrupt):
         Status_(folder.path, watch=True).run()
-    assert "unless a job of Slurm waits" in capsys.readouterr().err
+    assert "unless a job waits in the queue of Slurm" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_folder_of_several_studies(capsys, tmp_path):
+    """All are shown and exported; one can be chosen by its name. A run that two share counts and is exported once."""
+    folder = begin(tmp_path, study(name="one"), study(name="other", grid={"burst": [1, 2]}, seeds=2).replace(task__dim=3))
+    status, said, _ = call(capsys, "run", folder.path)
+    assert (status, "5 of 5 runs finished" in said) == (0, True)
+    assert call(capsys, "status", folder.path)[1].startswith("one, other: 5 of 5 runs finished")
+    assert call(capsys, "status", folder.path, "--study", "one")[1].startswith("one: 2 of 2 runs finished")
+    said = call(capsys, "show", folder.path)[1]
+    assert [line for line in said.splitlines() if "runs are finished" in line] == [
+        "one: 2 of 2 runs are finished",
+        "other: 4 of 4 runs are finished",
+    ]
+    shown = json.loads(call(capsys, "show", folder.path, "--json")[1])["studies"]
+    assert [report["axes"] for report in shown] == [["dim"], ["burst"]]
+    assert json.loads(call(capsys, "show", folder.path, "--study", "other", "--json")[1])["axes"] == ["burst"]
+    counts = {}
+    for more in ((), ("--study", "one")):
+        written = ("export", folder.path, "--to", tmp_path / "t.csv", "--curves", tmp_path / "c.csv", *more)
+        assert call(capsys, *written)[0] == 0
+        counts[more] = (len(pd.read_csv(tmp_path / "t.csv")), len(pd.read_csv(tmp_path / "c.csv")))
+    assert counts == {(): (5, 25), ("--study", "one"): (2, 10)}
+    assert call(capsys, "grow", folder.path, "--study", "one", "--seeds", "2")[1].startswith("4 runs, 1 of them new")
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_study_says_which_code_it_imports(capsys, tmp_path):
+    (tmp_path / "plugin_of_a_study.py").write_text("")
+    (tmp_path / "s.toml").write_text('plugins = ["plugin_of_a_study.py"]\nseeds = 1\n[task]\nlength = 8\ndim = 2\n')
+    status, _, err = call(capsys, "run", tmp_path / "s.toml", "--out", tmp_path / "out")
+    assert (status, err) == (0, "emergo: imports plugin_of_a_study.py, as the study asks for\n")
+    _, _, err = call(capsys, "run", tmp_path / "out")
+    assert err == f"emergo: imports {tmp_path / 'plugin_of_a_study.py'}, as the study asks for\n"
+    assert call(capsys, "show", tmp_path / "out")[2] == ""  # reading imports nothing
+
+
+def test_parameters_are_kept_and_the_time_limited_when_asked_for(capsys, tmp_path, engine):
+    study(name="kept").write_file(tmp_path / "s.toml")
+    assert call(capsys, "run", tmp_path / "s.toml", "--out", tmp_path / "out", "--keep", "--n-parallel", "4")[0] == 0
+    [(runs, n_parallel, keep)] = engine.asked
+    assert (len(runs), n_parallel, keep[:2]) == (2, 4, (0, 25))
+    begin(tmp_path, study(name="kept"))
+    assert call(capsys, "run", tmp_path / "begun", "--keep")[0] == 0
+    assert engine.asked[1][2][:2] == (0, 25)
+
+
+def test_a_study_that_runs_out_of_time_says_so(capsys, tmp_path, monkeypatch):
+    def out_of_time(runs, **options):
+        assert options["deadline"] is not None
+        raise OutOfTime
+
+    monkeypatch.setattr("emergo.studies._executor.train", out_of_time)
+    study().write_file(tmp_path / "s.toml")
+    status, said, _ = call(capsys, "run", tmp_path / "s.toml", "--out", tmp_path / "out", "--seconds", "5")
+    assert status == 0
+    assert said.splitlines()[0].startswith("0 of 2 runs finished")
+    assert said.splitlines()[-1] == "the time is over; the same command goes on"
+
+
+def test_a_folder_of_version_1_is_read_as_it_is_and_migrated_on_request(capsys, tmp_path):
+    shutil.copytree(VERSION_1, tmp_path / "old")
+    before = sorted(path.name for path in (tmp_path / "old" / "runs").iterdir())
+    shown = json.loads(call(capsys, "show", tmp_path / "old", "--json")[1])
+    assert shown["finished"] > 0
+    assert call(capsys, "status", tmp_path / "old")[0] == 0
+    assert call(capsys, "export", tmp_path / "old", "--to", tmp_path / "old.csv")[0] == 0
+    assert [name for name in before if not name.startswith(".")] == sorted(
+        path.name for path in (tmp_path / "old" / "runs").iterdir() if path.name in before and not path.name.startswith(".")
+    )
+    status, said, _ = call(capsys, "migrate", tmp_path / "old")
+    assert (status, said) == (0, f"{tmp_path / 'old'}: {shown['runs']} runs have the names of version 2\n")
+    again = json.loads(call(capsys, "show", tmp_path / "old", "--json")[1])
+    assert (again["finished"], again["cells"]) == (shown["finished"], shown["cells"])
 
 
 @pytest.mark.usefixtures("quick")
@@ -142,11 +236,11 @@ def test_failed_runs_can_begin_anew(capsys, tmp_path, file, monkeypatch):
     def fails(runs, **options):
         raise MemoryError("no room")
 
-    monkeypatch.setattr(work, "train", fails)
+    monkeypatch.setattr("emergo.studies._executor.train", fails)
     status, said, err = call(capsys, "run", file, "--out", out)
     assert (status, "12 failed" in said) == (0, True)
     assert "out of memory" in err
-    monkeypatch.setattr(work, "train", slow_train)
+    monkeypatch.setattr("emergo.studies._executor.train", fake_train)
     status, said, err = call(capsys, "run", file, "--out", out, "--retry-failed")
     assert "12 failed runs begin anew" in err
     assert "8 reached, 4 censored, 0 failed" in said
@@ -156,12 +250,13 @@ def test_failed_runs_can_begin_anew(capsys, tmp_path, file, monkeypatch):
 def test_the_examples_pass_a_dry_run(capsys, tmp_path, path):
     place = "slurm" if path.stem == "slurm" else "local"
     status, said, err = call(capsys, "run", path, "--out", tmp_path / "out", "--dry-run", "--on", place)
-    assert (status, err) == (0, "")
-    for words in ("runs", "units", "together", "memory", "at most about"):
+    imports = "emergo: imports own_task.py, as the study asks for\n" if path.stem == "own_task" else ""
+    assert (status, err) == (0, imports)
+    for words in ("runs", "units", "at once", "memory", "at most about"):
         assert words in said
     status, said, _ = call(capsys, "run", path, "--dry-run", "--json", "--on", place)
-    found = json.loads(said)
-    assert found["runs"] == sum(group["runs"] for group in found["groups"])
+    expected = json.loads(said)
+    assert expected["runs"] == sum(group["runs"] for group in expected["groups"])
     assert not (tmp_path / "out").exists()
 
 
@@ -169,21 +264,21 @@ def test_the_examples_pass_a_dry_run(capsys, tmp_path, path):
     ("arguments", "words"),
     [
         ((), "Expected one of"),
-        (("rum",), "Available subcommands: run, status, show, grow, export"),
+        (("rum",), "Available subcommands: run, status, show, grow, export, migrate"),
         (("run",), "A study file (TOML)"),
         (("run", "{tmp}/none.toml", "--out", "{tmp}/new"), "none.toml: no such file"),
         (("run", "{tmp}/good.toml"), "say where to keep the study: --out DIR"),
-        (("run", "{tmp}/bad.toml", "--out", "{tmp}/new"), "unknown key 'sedes'; did you mean seeds"),
+        (("run", "{tmp}/bad.toml", "--out", "{tmp}/new"), "bad.toml: the study has no key 'sedes'; did you mean seeds?"),
         (("run", "{tmp}/good.toml", "--out", "{tmp}/file"), "cannot write to this folder"),
         (("run", "{tmp}/good.toml", "--out", "{tmp}/new", "--on", "slrum"), "did you mean slurm?"),
         (("run", "{tmp}/good.toml", "--out", "{tmp}/new", "--log", "tensorbord"), "did you mean tensorboard?"),
-        (("run", "{tmp}/good.toml", "--out", "{tmp}/new", "--together", "0"), "--together must be at least 1, got 0"),
+        (("run", "{tmp}/good.toml", "--out", "{tmp}/new", "--n-parallel", "0"), "--n-parallel must be positive, got 0"),
         (("run", "{tmp}"), "no study here"),
         (("run", "{tmp}", "--out", "{tmp}/new"), "a folder, not a study file"),
         (("run", "{tmp}/begun", "--out", "{tmp}/new"), "is the folder of a study itself; leave out --out"),
-        (("run", "{tmp}/tf32.toml", "--out", "{tmp}/new"), "precision tf32 is a GPU's; on a CPU use fp32"),
-        (("run", "{tmp}/tf32.toml", "--dry-run"), "precision tf32 is a GPU's; on a CPU use fp32"),
-        (("status", "{tmp}"), "no study here; emergo study run FILE --out"),
+        (("run", "{tmp}/tf32.toml", "--out", "{tmp}/new"), "tf32 products need a GPU; on a CPU choose precision fp32"),
+        (("run", "{tmp}/tf32.toml", "--dry-run"), "tf32 products need a GPU; on a CPU choose precision fp32"),
+        (("status", "{tmp}"), "no study here; a study is put into a folder by running it"),
         (("status", "{tmp}/file"), "a file, not the folder of a study"),
         (("status", "{tmp}/none"), "no study here"),
         (("show", "{tmp}"), "no study here"),
@@ -193,18 +288,23 @@ def test_the_examples_pass_a_dry_run(capsys, tmp_path, path):
         (("export", "{tmp}/begun", "--to", "{tmp}/t.csv", "--curves", "{tmp}/begun/../t.csv"), "are the same file"),
         (("grow", "{tmp}/begun"), "say what to add"),
         (("grow", "{tmp}/begun", "--axis", "dim"), "write axis=value,value, e.g. dim=32,64"),
-        (("grow", "{tmp}/begun", "--axis", "dmi=4"), "this study has no axis 'dmi'; did you mean dim?"),
+        (("grow", "{tmp}/begun", "--axis", "dmi=4"), "this study has no key 'dmi'; did you mean dim?"),
         (("grow", "{tmp}/begun", "--axis", "dim=4.5"), "dim must be a whole number"),
+        (("grow", "{tmp}/two/begun", "--seeds", "5"), "holds 2 studies, and growing needs one; add --study one or other"),
+        (("show", "{tmp}/two/begun", "--toml"), "holds 2 studies, and --toml needs one; add --study one or other"),
+        (("show", "{tmp}/two/begun", "--study", "oen"), "did you mean one or other?"),
+        (("migrate", "{tmp}/begun"), "not a study of the first version"),
         (("grow", "{tmp}/begun", "--seeds", "0"), "seeds must be a whole number of at least 1"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")
 def test_wrong_input_is_one_line_and_status_2(capsys, tmp_path, arguments, words):
     (tmp_path / "file").write_text("")
-    study(2, 1).write(tmp_path / "good.toml")
+    study().write_file(tmp_path / "good.toml")
     (tmp_path / "bad.toml").write_text("sedes = 3\n")
-    Study(dataclasses.replace(BASE, precision="tf32")).write(tmp_path / "tf32.toml")
-    begin(tmp_path, study(2, 1))
+    study(precision="tf32").write_file(tmp_path / "tf32.toml")
+    begin(tmp_path, study())
+    begin(tmp_path / "two", study(name="one"), study(name="other", grid={"burst": [2, 3]}))
     before = sorted(os.listdir(tmp_path))
     status, out, err = call(capsys, *(a.format(tmp=tmp_path) for a in arguments))
     assert (status, out) == (2, "")
@@ -225,7 +325,7 @@ def test_without_slurm_the_flag_says_so(tmp_path, file):
 
 def test_status_needs_neither_jax_nor_pandas(tmp_path):
     """It would take seconds to import them."""
-    open_study(StudyFolder(tmp_path), study(2, 1))
+    study().open(StudyFolder(tmp_path))
     code = (
         "import sys; from emergo.cli import main; main(['study', 'status', sys.argv[1]]); "
         "sys.exit(any(name in sys.modules for name in ('jax', 'pandas', 'pyarrow')))"
@@ -245,18 +345,18 @@ def test_tensorboard_gets_every_curve(capsys, tmp_path, file):
     folders = sorted((out / "tensorboard").iterdir())
     assert [folder.name for folder in folders] == sorted(path.name for path in (out / "runs").iterdir() if path.is_dir())
     (events,) = folders[0].iterdir()
-    data, at, seen = events.read_bytes(), 0, {}
+    data, at, written = events.read_bytes(), 0, {}
     while at < len(data):
         size = int.from_bytes(data[at : at + 8], "little")
         body = data[at + 12 : at + 12 + size]
         assert int.from_bytes(data[at + 12 + size : at + 16 + size], "little") == masked_crc32c(body)
         event = Event.FromString(body)
         for value in event.summary.value:
-            seen.setdefault(value.tag, {})[event.step] = value.simple_value
+            written.setdefault(value.tag, {})[event.step] = value.simple_value
         at += 16 + size
     curves = pd.read_parquet(out / "runs" / folders[0].name / "curves.parquet")
-    assert seen["loss"] == pytest.approx(dict(zip(curves["step"], curves["loss"], strict=True)))
-    assert {"attention_0_0", "entropy_0_0", "plateau"} <= set(seen)
+    assert written["loss"] == pytest.approx(dict(zip(curves["step"], curves["loss"], strict=True)))
+    assert {"attention_0_0", "entropy_0_0", "plateau"} <= set(written)
 
 
 @pytest.mark.usefixtures("quick")

@@ -1,123 +1,192 @@
 """`emergo train`."""
 
 import json
-import math
+import re
 import signal
 import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
-from emergo.engine import History, Progress
+from emergo.cli._train import argument_helps, read_study
+from emergo.models import Transformer
 from emergo.studies import Store
+from emergo.tasks import MarkovChain
 
 from .command import call
 
+LOUDEST = """
+import jax, jax.numpy as jnp
+import emergo as em
 
-class Engine:
-    """Stands for the engine: seed 0 reaches its threshold at step 10 * dim, seed 1 is censored, seed 2 fails."""
+class Loudest(em.Task):
+    \"\"\"**Arguments:**
 
-    def __init__(self):
-        self.asked = []
+    - `gain`: how much louder the loudest token is.
+    \"\"\"
+    length: int
+    dim: int
+    gain: float = em.per_run(4.0)
+    steps: int = 2
 
-    def __call__(self, runs, *, on_end, progress, width, **_):
-        self.asked.append((runs, width))
-        for done, run in enumerate(runs):
-            end, low = 10 * run.config.task.dim, run.config.threshold
-            loss = {0: [1.0, low], 1: [1.0, 0.9], 2: [1.0, math.nan]}[run.seed]
-            shown = np.ones((2, run.config.model.layers, run.config.model.heads), np.float32)
-            curves = {"step": np.array([0, end]), "loss": np.array(loss), "attention": shown, "entropy": shown}
-            state = ("reached", "exhausted", "failed")[run.seed]
-            on_end(History(run, state, end if state == "failed" else None, curves, "cpu"))
-            progress(Progress(len(runs), done + 1, 0, [(run, end, loss[0])], end, 1.0, None, 10**6))
-
-
-@pytest.fixture
-def engine(monkeypatch):
-    made = Engine()
-    monkeypatch.setattr("emergo.studies._run.train", made)
-    return made
+    @property
+    def spec(self): return em.Spec(length=self.length, inputs=self.dim, outputs=self.dim)
+    def truth(self, key): return ()
+    def batch(self, key, n, truth):
+        x = jax.random.normal(key, (n, self.length, self.dim))
+        return em.Batch(x, x[:, -1])
+    def loss(self, output, batch): return jnp.sum((output.value - batch.target) ** 2, -1)
+"""
 
 
-def test_train_prints_a_row_a_cell_and_asking_again_costs_nothing(capsys, tmp_path, engine):
-    arguments = ("train", "--dim", "4", "8", "8", "--seeds", "3", "--together", "2", "--out", str(tmp_path / "runs"))
+def test_train_prints_one_row_per_cell_and_asking_again_costs_nothing(capsys, tmp_path, engine):
+    arguments = ("train", "--dim", "4", "8", "8", "--seeds", "3", "--n-parallel", "2", "--out", str(tmp_path))
     status, out, err = call(capsys, *arguments)
     assert (status, err) == (0, "")
     head, four, eight, last = out.splitlines()
-    assert head.split() == ["length", "dim", "burst", "repeat", "rate", "runs", "plateau", "min-max", "censored", "failed"]
+    assert head.split() == ["dim", "runs", "plateau", "min-max", "censored", "failed"]
     # Seeds 0 and 1 have plateaus 40 and over 40, so that the median is a bound too; seed 2 has none.
-    assert four.split() == ["32", "4", "1", "0", "0.0005", "3", ">40", "40->40", "1", "1"]
-    assert eight.split() == ["32", "8", "1", "0", "0.0005", "3", ">80", "80->80", "1", "1"]
-    assert last == f"6 runs, 0 s; kept in {tmp_path / 'runs'}"
-    assert [(len(runs), width) for runs, width in engine.asked] == [(6, 2)]
+    assert four.split() == ["4", "3", "of", "3", ">40", "40->40", "1", "1"]
+    assert eight.split() == ["8", "3", "of", "3", ">80", "80->80", "1", "1"]
+    assert re.fullmatch(rf"6 of 6 runs, \d+ s; kept in {tmp_path}", last)
+    assert [(len(runs), n_parallel) for runs, n_parallel, _ in engine.asked] == [(6, 2), (2, 2)]  # failed runs are tried again
     again = call(capsys, *arguments)[1].splitlines()
     assert again[:3] == [head, four, eight]
-    assert again[3].startswith("6 runs (6 were there)")
-    call(capsys, "train", "--dim", "8", "2", "--seeds", "2", "--out", str(tmp_path / "runs"))
-    assert [run.config.task.dim for run in engine.asked[1][0]] == [2, 2]
-    assert len(engine.asked) == 2
+    assert again[3].startswith("6 of 6 runs (6 were there)")
+    call(capsys, "train", "--dim", "8", "2", "--seeds", "2", "--out", str(tmp_path))
+    assert [run.config.task.dim for run in engine.asked[2][0]] == [2, 2]
+    assert len(engine.asked) == 3
 
 
 def test_train_prints_one_json_object(capsys, tmp_path, engine):
     status, out, err = call(capsys, "train", "--dim", "4", "--out", str(tmp_path), "--json")
-    found = json.loads(out)
+    printed = json.loads(out)
     assert (status, err) == (0, "")
-    assert [(r["seed"], r["state"]) for r in found["runs"]] == [(0, "reached"), (1, "censored"), (2, "failed")]
-    assert {"plateau", "plateau_low", "plateau_high", "censored", "learning_rate", "precision"} <= set(found["runs"][0])
-    cell = {"length": 32, "dim": 4, "burst": 1, "repeat": 0.0, "learning_rate": 5e-4, "runs": 3}
-    outcome = {"plateau": 40, "plateau_min": 40, "plateau_max": 40, "bound": True, "censored": 1, "failed": 1}
-    assert found["cells"] == [cell | outcome]
-    assert found["out"] == str(tmp_path)
+    assert [(r["seed"], r["state"]) for r in printed["runs"]] == [(0, "reached"), (1, "censored"), (2, "failed")]
+    assert {"plateau", "plateau_low", "plateau_high", "censored", "learning_rate", "precision"} <= set(printed["runs"][0])
+    counts = {"planned": 3, "runs": 3, "bound": True, "censored": 1, "failed": 1}
+    assert printed["cells"] == [counts | {"plateau": 40, "plateau_min": 40, "plateau_max": 40}]
+    assert (printed["complete"], printed["out"]) == (True, str(tmp_path))
 
 
-def test_every_option_of_train_reaches_its_run(capsys, tmp_path, engine):
+def test_every_option_of_train_reaches_its_run():
     task = "--length 8 --dim 2 --burst 3 --repeat 0.5 --position last --no-indicator --special basis --seeds 1"
     model = "--layers 2 --heads 2 --width 8 --mlp-factor 2 --norm pre --mask causal --activation gelu --attention biased"
-    more = "--initial xavier --positions learned --no-skip --no-mlp --optimizer sgd --momentum 0.9 --learning-rate 0.01"
-    rest = "--batch 4 --precision bf16 --steps 7 --threshold 0.3 --beyond 0.5"
-    status, _, err = call(capsys, "train", *f"{task} {model} {more} {rest} --out {tmp_path}".split())
-    assert (status, err) == (0, "")
-    [run] = engine.asked[0][0]
-    assert run.seed == 0
-    asked = {
+    more = "--initial xavier --positions learned --no-skip --mlp false --optimizer sgd --momentum 0.9 --learning-rate 0.01"
+    rest = "--batch 4 --precision bf16 --steps 7 --threshold 0.3 --overtrain 0.5 --n-train 64 --n-test 32 --clip 2 --keep 0 5"
+    _, study = read_study(f"{task} {model} {more} {rest} --slurm minutes=7 partition=gpu".split())
+    [run] = study.runs
+    expected = {
         "task": {"length": 8, "dim": 2, "burst": 3, "repeat": 0.5, "position": "last", "indicator": False, "special": "basis"},
-        "model": {
-            "layers": 2,
-            "heads": 2,
-            "width": 8,
-            "mlp_factor": 2,
-            "norm": "pre",
-            "mask": "causal",
-            "activation": "gelu",
-            "attention": "biased",
-            "initial": "xavier",
-            "positions": "learned",
-            "skip": False,
-            "mlp": False,
-        },
-        "optimizer": {"method": "sgd", "learning_rate": 0.01, "momentum": 0.9, "weight_decay": 0.01},
-        "batch": 4,
-        "precision": "bf16",
-        "steps": 7,
-        "threshold": 0.3,
-        "beyond": 0.5,
+        "model": {"layers": 2, "heads": 2, "width": 8, "mlp_factor": 2, "norm": "pre", "mask": "causal", "activation": "gelu"}
+        | {"attention": "biased", "initial": "xavier", "positions": "learned", "skip": False, "mlp": False},
+        "optimizer": {"name": "sgd", "learning_rate": 0.01, "clip": 2.0, "options": (("momentum", 0.9),)},
     }
-    found = run.config.describe()
-    for name, value in asked.items():
-        assert (found[name] | value if isinstance(value, dict) else value) == found[name], name
+    for part, values in expected.items():
+        assert {name: getattr(getattr(run.config, part), name) for name in values} == values
+    training = {"batch": 4, "precision": "bf16", "steps": 7, "threshold": 0.3, "overtrain": 0.5, "n_train": 64, "n_test": 32}
+    assert {name: getattr(run.config, name) for name in training} == training
+    assert (run.seed, study.keep, study.slurm.minutes, study.slurm.partition) == (0, (0, 5), 7, "gpu")
+
+
+def test_by_default_it_is_small():
+    _, study = read_study([])
+    assert study.grid == {"dim": (4, 8, 16)}
+    assert (study.count, study.base.steps, study.base.optimizer.learning_rate) == (9, 5000, 5e-4)
+    assert (study.base.task.length, study.base.task.position, study.base.task.special) == (32, "random", "draw")
+    assert study.base.model == Transformer(layers=1, heads=1, width=64)
+    assert study.keep is False
+
+
+def test_other_tasks_models_and_optimizers_have_their_own_options():
+    words = "--task recall --pairs 4 --vocabulary 8 16 --repeat 0 0.2 --optimizer lion --b1 0.8 0.9"
+    _, study = read_study(words.split())
+    assert study.grid == {"vocabulary": (8, 16), "repeat": (0, 0.2), "optimizer.b1": (0.8, 0.9)}
+    assert {dict(config.optimizer.options)["b1"] for config in study.configs} == {0.8, 0.9}
+    assert study.base.model.layers == 2  # one layer cannot recall
+    words = "--task markov-chain --model MinimalAttention --spans [1,1] --importance 2 3 --heads 2"
+    _, study = read_study(words.split())
+    assert study.base.task.groups.spans == (1, 1)
+    assert [config.task.groups.importance for config in study.configs] == [2.0, 3.0]
+    assert type(study.base.model).__name__ == "MinimalAttention"
+
+
+def test_a_value_may_be_a_schedule():
+    _, study = read_study(["--repeat", '{"type": "Switch", "before": 0.4, "after": 0.0, "at": 2000}', "--dim", "4"])
+    assert repr(study.base.task.repeat) == "Switch(before=0.4, after=0.0, at=2000)"
+
+
+def test_a_task_of_ones_own_comes_with_its_options(capsys, tmp_path, engine):
+    file = tmp_path / "loudest_of_train.py"
+    file.write_text(LOUDEST)
+    words = ("train", "--plugins", str(file), "--task", "loudest_of_train:Loudest", "--layers", "1")
+    sizes = ("--length", "4", "--dim", "2", "--gain", "1", "3", "--seeds", "1")
+    status, out, err = call(capsys, *words, *sizes, "--out", str(tmp_path))
+    assert (status, err) == (0, f"emergo: imports {file}, as the study asks for\n")
+    assert [line.split()[0] for line in out.splitlines()[:3]] == ["gain", "1", "3"]
+    # `steps` is a field of the task and of the training: both are named with their part.
+    status, out, _ = call(capsys, *words, "--help")
+    assert "--task.steps" in out
+    assert "how much louder the loudest token is" in out
+    assert json.loads((next((tmp_path / "studies").iterdir())).read_text())["study"]["plugins"] == [str(file)]
+
+
+def test_help_comes_from_docstrings():
+    assert argument_helps(MarkovChain)["groups"] == "which past positions matter and how much."
+    assert set(argument_helps(Transformer)) >= {"heads", "skip", "mlp", "positions"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--dmi 4", "unknown option '--dmi'; did you mean --dim"),
+        ("--length", "--length needs at least one value"),
+        ("--task recal", "unknown task 'recal'; did you mean recall?"),
+        ("--task recall", "Recall with Transformer needs --pairs and --vocabulary"),
+        ("--model transfomer", "unknown model 'transfomer'; did you mean transformer"),
+        ("--optimizer adamm", "unknown optimizer 'adamm'; did you mean adam"),
+        ("--optimizer sgd --b1 0.5", "unknown option '--b1'"),
+        ("--attention sofmax", "unknown Transformer.attention 'sofmax'; did you mean softmax?"),
+        ("--precision fp8", "unknown Config.precision 'fp8'; did you mean fp64 or fp32?"),
+        ("--length 8 16 --burst 8", "got burst 8 with length 8"),
+        ("--heads 3", "heads must divide width, got 3 heads with width 64"),
+        ("--seeds -1", "seeds must be a whole number of at least 1, got -1"),
+        ("--n-parallel 0", "--n-parallel must be positive, got 0"),
+        ("--n-parallel some", "--n-parallel: invalid int value: 'some'"),
+        ("--seconds 0", "--seconds must be positive, got 0"),
+        ("--dim 4.5", "SingleLocation.dim must be a whole number of at least 1, got 4.5"),
+        ("--repeat 1.5", "SingleLocation.repeat must be a finite number from 0 to 1, got 1.5"),
+        ("--learning-rate 0", "learning_rate must be positive"),
+        ("--threshold -1", "--threshold must be positive"),
+        ("--steps 0", "steps must be a whole number of at least 1"),
+        ("--no-indicator", "cannot be learned without the indicator"),
+        ("--plugins none.py", "none.py: no such file"),
+        ("--slurm minutes", "--slurm 'minutes': write name=value"),
+        ("--slurm minuts=3", "did you mean minutes?"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_wrong_input_is_one_line_and_nothing_is_written(capsys, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = call(capsys, "train", *words.split())
+    assert (status, out) == (2, "")
+    assert err.startswith("emergo: ")
+    assert message in err.splitlines()[-1]
+    assert err.count("\n") == (2 if "imports" in err else 1)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
 def test_train_trains(capsys, tmp_path):
     small = ("--length", "4", "--dim", "2", "--width", "16", "--learning-rate", "1e-2", "--seeds", "2", "--batch", "8")
-    status, out, _ = call(capsys, "train", *small, "--steps", "1000", "--out", str(tmp_path), "--json")
-    found = json.loads(out)
+    status, out, _ = call(capsys, "train", *small, "--steps", "1000", "--out", str(tmp_path), "--keep", "0", "--json")
+    printed = json.loads(out)
     assert status == 0
-    assert [run["state"] for run in found["runs"]] == ["reached", "reached"]
-    assert sorted(run["identity"] for run in found["runs"]) == list(Store(tmp_path))
-    assert not list((tmp_path / ".checkpoints").glob("*.npz"))
+    assert [run["state"] for run in printed["runs"]] == ["reached", "reached"]
+    assert sorted(run["identity"] for run in printed["runs"]) == sorted(Store(tmp_path / "runs"))
+    assert len(list((tmp_path / "runs").rglob("*.safetensors"))) == 4  # of each, step 0 and the last
+    assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
 @pytest.mark.slow
@@ -125,7 +194,7 @@ def test_train_trains(capsys, tmp_path):
 def test_ctrl_c_in_training_keeps_what_is_finished_and_says_so(tmp_path, number):
     """Or being told to end, as by a scheduler. Dim 2 is learned at once; dim 64 cannot be, with a width of 8."""
     options = "--length 4 --dim 2 64 --width 8 --learning-rate 1e-2 --seeds 1 --batch 4 --steps 1000000"
-    command = [sys.executable, "-m", "emergo", "train", *options.split(), "--out", str(tmp_path / "runs")]
+    command = [sys.executable, "-m", "emergo", "train", *options.split(), "--out", str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 180  # usually 10 s
     while not list((tmp_path / "runs").glob("*/run.json")) and time.monotonic() < deadline:
@@ -136,4 +205,4 @@ def test_ctrl_c_in_training_keeps_what_is_finished_and_says_so(tmp_path, number)
     assert out == ""
     assert err.splitlines()[-1] == "emergo: interrupted; 1 of 2 runs are finished; the same command goes on from there"
     assert len(list(Store(tmp_path / "runs"))) == 1
-    assert len(list((tmp_path / "runs" / ".checkpoints").glob("*.npz"))) == 1
+    assert len(list((tmp_path / "checkpoints").glob("*/*.npz"))) == 1

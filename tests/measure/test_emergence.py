@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emergo._errors import InputError
-from emergo.measure import emergence, running_median
+from emergo.measure import STATES, emergence, past_threshold, running_median
 
 
 def test_the_crossing_is_interpolated_between_its_evaluations():
-    found = emergence([0, 10, 20, 30], [1.0, 0.8, 0.4, 0.1], 0.5)
-    assert found.time == pytest.approx(17.5)
-    assert (found.low, found.high, found.state) == (10, 20, "reached")
-    assert not found.censored
+    result = emergence([0, 10, 20, 30], [1.0, 0.8, 0.4, 0.1], 0.5)
+    assert result.time == pytest.approx(17.5)
+    assert (result.low, result.high, result.state) == (10, 20, "reached")
+    assert not result.censored
 
 
 def test_above_is_below_upside_down():
@@ -24,14 +24,14 @@ def test_above_is_below_upside_down():
 
 
 def test_a_curve_that_never_crosses_is_censored_at_its_last_step():
-    found = emergence([0, 10, 20], [1.0, 0.9, 0.8], 0.5)
-    assert (found.time, found.low, found.high, found.state) == (20, 20, math.inf, "censored")
-    assert found.censored
+    result = emergence([0, 10, 20], [1.0, 0.9, 0.8], 0.5)
+    assert (result.time, result.low, result.high, result.state) == (20, 20, math.inf, "censored")
+    assert result.censored
 
 
 def test_a_curve_past_the_threshold_at_once_has_emerged_by_then():
-    found = emergence([5, 10], [0.1, 0.0], 0.5)
-    assert (found.time, found.low, found.high, found.state) == (5, -math.inf, 5, "reached")
+    result = emergence([5, 10], [0.1, 0.0], 0.5)
+    assert (result.time, result.low, result.high, result.state) == (5, -math.inf, 5, "reached")
 
 
 def test_a_value_on_the_threshold_counts():
@@ -40,10 +40,10 @@ def test_a_value_on_the_threshold_counts():
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_run_that_diverges_before_it_crosses_has_failed(bad):
-    found = emergence([0, 1, 2, 3], [1.0, 0.9, bad, 0.1], 0.5)
-    assert found.state == "failed"
-    assert math.isnan(found.time)
-    assert not found.censored
+    result = emergence([0, 1, 2, 3], [1.0, 0.9, bad, 0.1], 0.5)
+    assert result.state == "failed"
+    assert math.isnan(result.time)
+    assert not result.censored
 
 
 def test_a_run_that_diverges_afterwards_has_emerged():
@@ -78,10 +78,10 @@ def test_noisy_curves_need_hold_or_a_window():
 @given(st.floats(20, 980), st.integers(1, 50))
 def test_the_interval_holds_the_truth_of_a_noiseless_curve(truth, every):
     step = np.arange(0, 1001, every)
-    found = emergence(step, np.where(step < truth, 1.0, 0.0), 0.5)
-    if found.state == "reached":
-        assert found.low < truth <= found.high
-        assert found.low <= found.time <= found.high
+    result = emergence(step, np.where(step < truth, 1.0, 0.0), 0.5)
+    if result.state == "reached":
+        assert result.low < truth <= result.high
+        assert result.low <= result.time <= result.high
     else:
         assert step[-1] < truth
 
@@ -89,26 +89,45 @@ def test_the_interval_holds_the_truth_of_a_noiseless_curve(truth, every):
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=40), st.floats(-4, 4), st.integers(1, 4))
 def test_crossing_lies_in_its_bracket_and_nothing_earlier_holds(values, threshold, hold):
     step = np.arange(len(values)) * 3.0
-    found = emergence(step, values, threshold, hold=hold)
+    result = emergence(step, values, threshold, hold=hold)
     past = np.array(values) <= threshold
-    if found.state == "censored":
+    if result.state == "censored":
         assert not any(past[i : i + hold].all() for i in range(len(past) - hold + 1))
     else:
-        first = int(found.high // 3)
+        first = int(result.high // 3)
         assert past[first : first + hold].all()
         assert not any(past[i : i + hold].all() for i in range(first))
-        assert found.low <= found.time <= found.high
+        assert result.low <= result.time <= result.high
 
 
 def test_running_median():
     assert running_median([1, 9, 2, 8, 3], 3).tolist() == [5, 2, 8, 3, 5.5]
     assert running_median([4, 5], 1).tolist() == [4, 5]
+    with pytest.raises(InputError, match="finite"):
+        running_median([1.0, math.inf, 2.0], 3)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False, max_value=8e307, min_value=-8e307)), st.integers(0, 30))
+def test_running_median_is_the_median_of_every_window(values, half):
+    expected = [np.median(values[max(0, i - half) : i + half + 1]) for i in range(len(values))]
+    np.testing.assert_array_equal(running_median(values, 2 * half + 1), expected)
+
+
+def test_past_the_threshold_in_float64():
+    """0.1 in float32 is above 0.1: a comparison in float32 would count it as below."""
+    assert past_threshold(np.array([[0.2, 0.1], [0.0, np.nan]]), 0.1, "below").tolist() == [[False, True], [True, False]]
+    assert past_threshold(np.array([0.1, 0.05], np.float32), 0.1, "below").tolist() == [False, True]
+    assert past_threshold([0.2, 0.1, 0.0, np.nan], 0.1, "above").tolist() == [True, True, False, False]
+
+
+def test_states_of_a_run():
+    assert STATES == ("reached", "censored", "trained", "failed")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"step": [], "value": [], "threshold": 0.5}, "empty"),
+        ({"step": [], "value": [], "threshold": 0.5}, "too few evaluations: 0"),
         ({"step": [0, 1], "value": [1.0], "threshold": 0.5}, "one length"),
         ({"step": [0, 0], "value": [1.0, 1.0], "threshold": 0.5}, "increasing"),
         ({"step": [0, 1], "value": [1.0, 1.0], "threshold": math.nan}, "threshold must be finite"),

@@ -6,21 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emergo._errors import InputError
-from emergo.measure import division, group_mass, head_similarity, lag_attention
+from emergo.measure import division, group_mass, head_similarity
 from emergo.tasks import Groups
-
-
-def test_lags_of_a_map():
-    """A map whose entry from i to j is 10 i + j: a lag's mean is over the diagonal below."""
-    table = 10.0 * np.arange(5)[:, None] + np.arange(5)
-    found = lag_attention(np.stack([table, -table]), 3)
-    expected = [np.mean([11 * i - lag for i in (2, 3, 4)]) for lag in range(3)]
-    np.testing.assert_allclose(found, [expected, np.negative(expected)])
-    np.testing.assert_allclose(lag_attention(table, 1, first=4), [44.0])
-    with pytest.raises(InputError, match="window 6"):
-        lag_attention(table, 6)
-    with pytest.raises(InputError, match="from position 5"):
-        lag_attention(table, 2, first=5)
 
 
 def test_mass_of_groups():
@@ -49,11 +36,9 @@ def test_division_at_its_corners():
         "indecision": np.full((3, 3), 1 / 3),
     }
     for name, mass in corners.items():
-        found = division(mass)
-        for part in found._fields:
-            assert float(getattr(found, part)) == pytest.approx(float(part == name), abs=1e-12)
-    assert division(corners["competition"]).balance == pytest.approx(-1)
-    assert division(corners["cooperation"]).balance == pytest.approx(1)
+        shares = division(mass)
+        for part in shares._fields:
+            assert float(getattr(shares, part)) == pytest.approx(float(part == name), abs=1e-12)
     # Uniform attention over groups of unlike size favours none of them, position by position.
     assert division(np.tile([0.25, 0.75], (2, 1)), np.array([1.0, 3.0])).indecision == pytest.approx(1)
     with pytest.raises(InputError, match="every head must look at some group"):
@@ -65,8 +50,8 @@ def test_division_at_its_corners():
 @given(st.lists(st.lists(st.floats(1e-6, 1), min_size=3, max_size=3), min_size=2, max_size=5))
 def test_shares_add_up_and_heads_have_no_names(rows):
     mass = np.array(rows)
-    found = division(mass)
-    assert sum(found) == pytest.approx(1)
-    assert min(found) >= -1e-12
-    np.testing.assert_allclose(division(mass[::-1]), found, atol=1e-12)
-    np.testing.assert_allclose(division(mass[:, ::-1]), found, atol=1e-12)
+    shares = division(mass)
+    assert sum(shares) == pytest.approx(1)
+    assert min(shares) >= -1e-12
+    np.testing.assert_allclose(division(mass[::-1]), shares, atol=1e-12)
+    np.testing.assert_allclose(division(mass[:, ::-1]), shares, atol=1e-12)

@@ -14,7 +14,7 @@ def logs():
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_one_row_a_run_with_what_is_constant_in_it(tmp_path, suffix):
+def test_one_row_per_run_with_what_is_constant_in_it(tmp_path, suffix):
     path = tmp_path / f"logs{suffix}"
     write_table(logs().sample(frac=1, random_state=0), path)  # rows in any order
     table = measure_logs([path], "loss", 0.5).set_index("run")
@@ -108,7 +108,7 @@ def test_of_repeated_steps_the_last_counts(tmp_path):
         ("columns.csv", "step,los\n0,1\n", "unknown column 'loss'; did you mean los"),
         ("extra.csv", "step,loss\n0,1,5\n1,0,5\n", "more cells than the header"),
         ("words.csv", "step,loss\n0,1\n1,low\n", "column 'loss' is not numeric, e.g. 'low'"),
-        ("seeds.csv", "step,seed,loss\n0,0,1\n0,1,1\n1,0,0\n1,1,0\n", "steps repeat with another 'seed'.*--run seed"),
+        ("seeds.csv", "step,seed,loss\n0,0,1\n0,1,1\n1,0,0\n1,1,0\n", "steps repeat with another 'seed'.*run='seed'"),
         ("blank.csv", "step,loss\n0,\n1,\n", "has no value of 'loss'"),
         ("steps.csv", "step,loss\n,1\n1,0\n", "without a 'step'"),
         ("broken.parquet", "not parquet", "not a readable Parquet file"),

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emergo._errors import InputError
-from emergo.measure import boundary_of, departure, find_stages, stage_boundaries
-from emergo.measure._stages import Drop
+from emergo.measure import Drop, boundary_of, departure, find_stages, stage_boundaries
 
 
 def staircase(step, onsets, levels, power=6.0):
@@ -25,9 +24,9 @@ LEVELS = (3.3, 0.9, 0.35, 0.1)
 
 
 def test_plateaus_and_onsets_of_a_staircase():
-    found = find_stages(STEPS, staircase(STEPS, TRUTH, LEVELS))
-    assert len(found) == 3
-    for drop, onset, high, low in zip(found, TRUTH, LEVELS, LEVELS[1:], strict=False):
+    drops = find_stages(STEPS, staircase(STEPS, TRUTH, LEVELS))
+    assert len(drops) == 3
+    for drop, onset, high, low in zip(drops, TRUTH, LEVELS, LEVELS[1:], strict=False):
         assert drop.onset == pytest.approx(onset, rel=0.05)
         assert drop.onset < drop.steepest < onset * (high / low) ** (1 / 6) * 1.05
         assert drop.level == pytest.approx(high, rel=0.03)
@@ -42,17 +41,17 @@ def test_plateaus_and_onsets_of_a_staircase():
 def test_any_staircase(first, gaps, ratios):
     """Onsets at least a factor 2.5 apart and drops by a factor of 2 to 4, the last level a fiftieth of the first or more."""
     onsets = first * np.cumprod([1.0, *gaps])
-    drops = np.minimum(ratios[: len(onsets)], 50 ** (1 / len(onsets)))
-    levels = 2.0 / np.cumprod([1.0, *drops])
-    found = find_stages(STEPS, staircase(STEPS, onsets, levels))
-    assert [d.onset for d in found] == pytest.approx(list(onsets), rel=0.07)
+    factors = np.minimum(ratios[: len(onsets)], 50 ** (1 / len(onsets)))
+    levels = 2.0 / np.cumprod([1.0, *factors])
+    drops = find_stages(STEPS, staircase(STEPS, onsets, levels))
+    assert [d.onset for d in drops] == pytest.approx(list(onsets), rel=0.07)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_noise_moves_onsets_little_and_makes_no_stages(seed):
     noise = np.exp(0.05 * np.random.default_rng(seed).normal(size=len(STEPS)))
-    found = find_stages(STEPS, staircase(STEPS, TRUTH, LEVELS) * noise)
-    assert [d.onset for d in found] == pytest.approx(TRUTH, rel=0.12)
+    drops = find_stages(STEPS, staircase(STEPS, TRUTH, LEVELS) * noise)
+    assert [d.onset for d in drops] == pytest.approx(TRUTH, rel=0.12)
 
 
 def test_the_scale_of_values_and_the_choice_of_steps_do_not_matter():
@@ -98,8 +97,8 @@ def test_boundaries_over_runs():
 def test_a_curve_is_left_where_it_has_risen_by_a_share(least, scale, level, share):
     """Down to `least` and up in a straight line: the share of the rise is that of the way. Scale and level do not count."""
     value = np.abs(STEPS - least)
-    found = departure(STEPS, scale * value + level, share)
-    assert found == pytest.approx(least + share * (STEPS[-1] - least), abs=1.5)  # the least evaluation is off by up to a half
+    step = departure(STEPS, scale * value + level, share)
+    assert step == pytest.approx(least + share * (STEPS[-1] - least), abs=1.5)  # the least evaluation is off by up to a half
 
 
 def test_a_plateau_is_left_at_its_end_and_what_does_not_rise_never():

@@ -1,6 +1,5 @@
 """The full model of yuksel2026: against a second one written by hand, its mask, its dropout, its start."""
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -8,10 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from emergo._contract import Spec, Tap
 from emergo._errors import InputError
 from emergo.models import ChainTransformer
+from emergo.models._chain_transformer import _Dropout
 
-SMALL: dict[str, Any] = {"length": 6, "vocabulary": 5, "heads": 2, "width": 8, "hidden": 3}
+SMALL: dict[str, Any] = {"heads": 2, "width": 8, "hidden": 3}
+SPEC = Spec(length=6, inputs=5, outputs=5, answers=2)
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(5, size=(4, 6)), jnp.int32)
 
 
@@ -40,100 +42,126 @@ def by_hand(model, p, tokens):
     return x @ np.asarray(p.decode.weight) + np.asarray(p.decode.bias)
 
 
+def started(model, spec=SPEC):
+    return jax.jit(lambda key: model.init(key, spec))(jax.random.key(0))
+
+
 @pytest.mark.parametrize("options", [{}, {"layers": 2, "context": 3}])
 def test_both_forwards_are_the_one_by_hand(options):
     model = ChainTransformer(**SMALL, **options)
-    parameters = jax.jit(model.init)(jax.random.key(0))
-    seen = jax.jit(model.forward)(parameters, TOKENS)
-    expected = np.stack([by_hand(model, parameters, row) for row in np.asarray(TOKENS)])
-    np.testing.assert_allclose(seen.logits, expected, rtol=1e-4, atol=1e-5)
-    answer = jax.jit(model.answer, static_argnums=2)(parameters, TOKENS, 2)
-    np.testing.assert_allclose(answer, expected[:, -2:], rtol=1e-4, atol=1e-5)
-    free, window = dataclasses.replace(model, context=None), jnp.int32(model.context or 6)
-    answer = jax.jit(lambda p, w: free.answer(p, TOKENS, 2, context=w))(parameters, window)
-    np.testing.assert_allclose(answer, expected[:, -2:], rtol=1e-4, atol=1e-5)
-    maps = np.asarray(seen.attention)
-    assert maps.shape == (4, model.layers, 2, 6, 6)
-    np.testing.assert_allclose(maps.sum(-1), 1, rtol=1e-5)
+    params = started(model)
+    tap = Tap(SPEC._replace(answers=6), reads=["*.pattern"])
+    expected = np.stack([by_hand(model, params, row) for row in np.asarray(TOKENS)])
+    output = model.apply(params, TOKENS, tap)
+    assert output.attention is not None
+    np.testing.assert_allclose(output.value, expected, rtol=1e-4, atol=1e-5)
+    for i in range(model.layers):
+        pattern = np.asarray(tap.taken[f"layers.{i}.pattern"])
+        np.testing.assert_allclose(pattern.sum(-1), 1, rtol=1e-5)
+        np.testing.assert_array_equal(output.attention[:, i], pattern[:, :, -1])
+    fast = jax.jit(lambda model, p: model.fast(p, TOKENS, Tap(SPEC)))(model, params)  # the context is traced
+    np.testing.assert_allclose(fast.value, expected[:, -2:], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(fast.attention, output.attention, rtol=1e-4, atol=1e-6)
+    for forward in (model.apply, model.fast):
+        np.testing.assert_allclose(forward(params, TOKENS).value, expected[:, -1], rtol=1e-4, atol=1e-5)
+
+
+def test_64_bits_all_the_way():
+    model = ChainTransformer(**SMALL, layers=2)
+    with jax.enable_x64(True):
+        params = jax.tree.map(lambda x: x.astype(jnp.float64), started(model))
+        expected = np.stack([by_hand(model, params, row) for row in np.asarray(TOKENS)])
+        for forward in (model.apply, model.fast):
+            value = forward(params, TOKENS, Tap(SPEC)).value
+            assert value.dtype == jnp.float64
+            np.testing.assert_allclose(value, expected[:, -2:], rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.slow
 def test_dropout_is_a_function_of_its_key_and_leaves_the_mean():
-    model = ChainTransformer(**SMALL, dropout=0.3)
-    ones = jnp.ones((200, 50))
-    dropped = np.asarray(model._drop(ones, jnp.array([0, 1], jnp.uint32), 0, 0.3))
+    dropped = np.asarray(_Dropout(jnp.array([0, 1], jnp.uint32), 0.3, 200)(jnp.ones((200, 50)), 0))
     assert set(np.unique(dropped)) == {0.0, np.float32(1 / 0.7)}
     assert abs((dropped == 0).mean() - 0.3) < 4 * np.sqrt(0.21 / 10_000)
-    parameters = jax.jit(model.init)(jax.random.key(0))
-    answer = jax.jit(model.answer, static_argnums=2)
-    one, same, other = (np.asarray(answer(parameters, TOKENS, 2, jax.random.key(i))) for i in (1, 1, 2))
+    model = ChainTransformer(**SMALL, dropout=0.3)
+    params = started(model)
+
+    def value(model, seed, step=None):
+        return np.asarray(
+            jax.jit(lambda p, key: model.fast(p, TOKENS, Tap(SPEC, key, step)).value)(params, jax.random.key(seed))
+        )
+
+    one, same, other = (value(model, seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, same)
     assert (one != other).any()
-    sometimes = jax.jit(dataclasses.replace(model, dropout_every=3).answer, static_argnums=2)
-    dry, wet = (np.asarray(sometimes(parameters, TOKENS, 2, jax.random.key(1), step=jnp.int32(i))) for i in (4, 6))
+    sometimes = model.replace(dropout_every=3)
+    dry, wet = (value(sometimes, 1, jnp.int32(step)) for step in (4, 6))
     np.testing.assert_allclose(wet, one, rtol=1e-5, atol=1e-6)
-    without = ChainTransformer(**SMALL, dropout=0.0)
-    unused = jax.jit(without.answer, static_argnums=2)(parameters, TOKENS, 2, jax.random.key(1))
-    expected = np.stack([by_hand(model, parameters, row)[-2:] for row in np.asarray(TOKENS)])
+    unused = value(model.replace(dropout=0.0), 1)
+    expected = np.stack([by_hand(model, params, row)[-2:] for row in np.asarray(TOKENS)])
     np.testing.assert_allclose(unused, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(dry, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("key", [None, 3])
 @pytest.mark.parametrize("layers", [1, 2])
-def test_both_forwards_have_the_same_gradients(layers):
-    """`answer` maps the tables of the first block instead of every token, and has fewer queries in the last."""
-    model = ChainTransformer(**SMALL, layers=layers)
-    parameters = jax.jit(model.init)(jax.random.key(0))
-    g = jax.random.normal(jax.random.key(1), (4, 2, 5))
+def test_both_forwards_have_the_same_values_and_gradients(layers, key):
+    """`fast` maps the tables of the first block instead of every token, and has fewer queries in the last. With dropout
+    too: an intervention that changes nothing does not change the run."""
+    model = ChainTransformer(**SMALL, layers=layers, dropout=0.3)
+    params, g = started(model), jax.random.normal(jax.random.key(1), (4, 2, 5))
+    tap = Tap(SPEC, None if key is None else jax.random.key(key), jnp.int32(0))
 
-    def plain(p):
-        return jnp.sum(model.forward(p, TOKENS).logits[:, -2:] * g)
+    def graded(forward):
+        def loss(p):
+            value = forward(p, TOKENS, tap).value
+            return jnp.sum(value * g), value
 
-    ours = jax.jit(jax.grad(lambda p: jnp.sum(model.answer(p, TOKENS, 2) * g)))(parameters)
-    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(jax.jit(jax.grad(plain))(parameters)), strict=True):
+        return jax.jit(jax.grad(loss, has_aux=True))(params)
+
+    for one, other in zip(*(jax.tree.leaves(graded(f)) for f in (model.apply, model.fast)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+PAPER = Spec(length=31, inputs=50, outputs=50)
+
+
 def test_the_start_and_the_sizes_of_the_paper():
-    model = ChainTransformer(31)
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    shapes = jax.eval_shape(lambda key: ChainTransformer().init(key, PAPER), jax.random.key(0))
     assert shapes.encode.shape == (50, 255)
     assert shapes.blocks[0].up.weight.shape == (255, 64)
     assert shapes.decode.weight.shape == (255, 50)
     for vocabulary in (5, 10):
-        small = dataclasses.replace(ChainTransformer(**SMALL), vocabulary=vocabulary)
-        encode = np.asarray(jax.jit(small.init)(jax.random.key(0)).encode)
+        encode = np.asarray(started(ChainTransformer(**SMALL), Spec(6, vocabulary, vocabulary)).encode)
         gram = encode @ encode.T if encode.shape[0] < encode.shape[1] else encode.T @ encode
         np.testing.assert_allclose(gram, np.eye(min(encode.shape)), atol=1e-5)
 
 
 def test_the_published_start():
-    """Xavier's bounds for maps of 255 to 255 and 64 features and for 50 places, zero biases, an orthogonal decoder."""
-    model = ChainTransformer(31, start="xavier")
-    parameters, plain = (jax.jit(m.init)(jax.random.key(0)) for m in (model, ChainTransformer(31)))
-    block = parameters.blocks[0]
+    """Xavier's bounds for maps of 255 to 255 and 64 features and for 50 positions, zero biases, an orthogonal decoder."""
+    params, plain = (started(ChainTransformer(start=start), PAPER) for start in ("xavier", None))
+    block = params.blocks[0]
     for map, bound in (
         (block.query, (6 / 510) ** 0.5),
         (block.up.weight, (6 / 319) ** 0.5),
-        (parameters.positions, (6 / 305) ** 0.5),
+        (params.positions, (6 / 305) ** 0.5),
     ):
         assert 0.98 * bound < np.abs(map).max() < bound
         assert abs(float(jnp.std(map)) / bound * 3**0.5 - 1) < 0.03
-    for bias in (block.up.bias, block.down.bias, parameters.decode.bias):
+    for bias in (block.up.bias, block.down.bias, params.decode.bias):
         np.testing.assert_array_equal(bias, 0)
-    np.testing.assert_allclose(parameters.decode.weight.T @ parameters.decode.weight, np.eye(50), atol=1e-5)
-    np.testing.assert_array_equal(parameters.encode, plain.encode)
-    assert jnp.linalg.norm(plain.positions, axis=1).mean() > 10 * jnp.linalg.norm(parameters.positions, axis=1).mean()
+    np.testing.assert_allclose(params.decode.weight.T @ params.decode.weight, np.eye(50), atol=1e-5)
+    np.testing.assert_array_equal(params.encode, plain.encode)
+    assert jnp.linalg.norm(plain.positions, axis=1).mean() > 10 * jnp.linalg.norm(params.positions, axis=1).mean()
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"heads": 3}, "heads must divide width, got 3 heads with width 8"),
-        ({"dropout": 1.0}, r"dropout must be in \[0, 1\)"),
-        ({"hidden": 0}, "hidden must be a whole number of at least 1"),
-        ({"dropout_every": 0}, "dropout_every must be a whole number of at least 1"),
-        ({"context": 0}, "context must be a whole number of at least 1"),
+        ({"dropout": 1.0}, "dropout must be below 1, got 1.0"),
+        ({"hidden": 0}, "ChainTransformer.hidden must be a whole number of at least 1"),
+        ({"dropout_every": 0}, "ChainTransformer.dropout_every must be a whole number of at least 1"),
+        ({"context": 0}, "ChainTransformer.context must be a whole number of at least 1"),
     ],
 )
 def test_wrong_input_is_named(options, message):
@@ -143,5 +171,6 @@ def test_wrong_input_is_named(options, message):
 
 @pytest.mark.usefixtures("unchecked")
 def test_an_unknown_start_is_named():
-    with pytest.raises(InputError, match="unknown start 'small'; known: xavier"):
-        ChainTransformer(**SMALL, start="small")  # pyright: ignore[reportArgumentType]
+    wrong: dict[str, Any] = {"start": "small"}
+    with pytest.raises(InputError, match=r"unknown ChainTransformer.start 'small'; known: xavier"):
+        ChainTransformer(**wrong)

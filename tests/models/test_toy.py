@@ -1,19 +1,50 @@
-import jax
-import numpy as np
+"""The toy model against its equation."""
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from emergo._contract import Spec
+from emergo._errors import InputError
 from emergo.models import ToyAttention
 
 
 def test_forward_is_eq_2():
-    model = ToyAttention.init(jax.random.key(0), 7, 3)
-    model = ToyAttention(jax.random.normal(jax.random.key(1), (7,)), model.weights)
-    tokens = jax.random.normal(jax.random.key(2), (7, 3))
-    scores = np.exp(np.asarray(model.logits, np.float64))
-    expected = np.asarray(model.weights) @ np.sum(scores[:, None] / scores.sum() * np.asarray(tokens), axis=0)
-    np.testing.assert_allclose(model(tokens), expected, rtol=1e-5, atol=1e-6)
+    model = ToyAttention()
+    params = model.init(jax.random.key(0), Spec(length=7, inputs=3, outputs=2))
+    params = params._replace(logits=jax.random.normal(jax.random.key(1), (7,)))
+    tokens = jax.random.normal(jax.random.key(2), (5, 7, 3))
+    scores = np.exp(np.asarray(params.logits, np.float64))
+    expected = np.sum(scores[:, None] / scores.sum() * np.asarray(tokens), axis=1) @ np.asarray(params.weights).T
+    output = model.apply(params, tokens)
+    np.testing.assert_allclose(output.value, expected, rtol=1e-5, atol=1e-6)
+    assert output.attention is not None
+    assert output.value_path is not None
+    assert output.attention.shape == (5, 1, 1, 7)
+    np.testing.assert_allclose(output.attention[3, 0, 0], params.attention, rtol=1e-6)
+    np.testing.assert_array_equal(output.value_path, params.weights.T)
 
 
-def test_attention_starts_uniform_and_sums_to_one():
-    model = ToyAttention.init(jax.random.key(0), 9, 4)
-    np.testing.assert_allclose(model.attention, np.full(9, 1 / 9), rtol=1e-6)
-    assert model.weights.dtype == np.float32
+def test_the_start():
+    """Uniform attention, and weights of variance scale²/inputs, the scale of each run its own."""
+    spec = Spec(length=9, inputs=40, outputs=40)
+    params = ToyAttention().init(jax.random.key(0), spec)
+    np.testing.assert_allclose(params.attention, np.full(9, 1 / 9), rtol=1e-6)
+    assert params.weights.dtype == np.float32
+    assert abs(float(params.weights.var()) * 40 - 1) < 4 * np.sqrt(2 / 1600)
+    scaled = jax.jit(lambda model: model.init(jax.random.key(0), spec))(ToyAttention(scale=0.5))
+    np.testing.assert_allclose(scaled.weights, 0.5 * params.weights, rtol=1e-6)
+    assert jax.tree.leaves(ToyAttention(scale=0.5)) == [0.5]
+
+
+def test_wrong_options_are_named():
+    with pytest.raises(InputError, match=r"ToyAttention.scale must be a finite number of at least 0"):
+        ToyAttention(scale=-1.0)
+
+
+def test_half_precision_stays_half():
+    params = jax.tree.map(
+        lambda x: x.astype(jnp.bfloat16), ToyAttention().init(jax.random.key(0), Spec(length=4, inputs=3, outputs=3))
+    )
+    assert ToyAttention().apply(params, jnp.ones((2, 4, 3), jnp.bfloat16)).value.dtype == jnp.bfloat16

@@ -15,44 +15,43 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from emergo.engine import Config, History, Optimizer, Run
-from emergo.engine._checkpoint import save_group
+from emergo.engine import Optimizer, Result, Run
+from emergo.engine._checkpoint import save_checkpoint
 from emergo.models import Transformer
-from emergo.studies import Failures, Result, Store, Study, StudyFolder, Worker, open_study, read_outcomes
-from emergo.studies import _work as work
+from emergo.studies import Executor, Failures, Store, Study, StudyFolder, read_outcomes
+from emergo.studies import _executor as executor
+from emergo.studies import _plan as plan
 from emergo.studies._claims import Claims
 from emergo.tasks import SingleLocation
 
-BASE = Config(
-    SingleLocation(8, 4, 1, 0.0, "random", True),
-    Transformer(layers=1, heads=1, width=8),
-    Optimizer(learning_rate=1e-3),
-    precision="fp32",
-    steps=100,
-)
+
+def study(dims: int = 1, seeds: int = 1, unit: int = 3, **changes: Any) -> Study:
+    """A study of so many dims from 2 on."""
+    task, model = SingleLocation(8, 2, position="random", indicator=True), Transformer(layers=1, heads=1, width=8)
+    usual: dict[str, Any] = {"precision": "fp32", "steps": 100, "grid": {"dim": list(range(2, 2 + dims))}}
+    return Study(task, model, Optimizer(learning_rate=1e-3), seeds=seeds, unit=unit, **(usual | changes))
 
 
 def curves_of(run: Run, points: int = 5) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng([run.seed, run.config.task.inputs])
-    shape = (points, run.config.model.layers, run.config.model.heads)
+    rng = np.random.default_rng([run.seed, run.config.task.spec.inputs])
     fall = np.linspace(1.0, 0.05 if run.seed % 3 else 0.5, points)
     return {
         "step": np.arange(points) * 25,
         "loss": (fall + 0.01 * rng.random()).astype(np.float32),
         "train_loss": rng.random(points).astype(np.float32),
-        "attention": rng.random(shape).astype(np.float32),
-        "entropy": rng.random(shape).astype(np.float32),
+        "attention": rng.random((points, 1, 1)).astype(np.float32),
+        "entropy": rng.random((points, 1, 1)).astype(np.float32),
         "alignment": rng.random(points).astype(np.float32),
     }
 
 
-def made_up(run: Run) -> History:
-    curves = curves_of(run)
-    return History(run, "reached" if run.seed % 3 else "exhausted", None, curves, "cpu")
+def made_up(run: Run) -> Result:
+    """A run whose seed is a multiple of three is censored, another reaches its threshold."""
+    return Result.measured(run, curves_of(run), None, "cpu")
 
 
 def slow_train(runs, *, on_end, **_):
@@ -61,56 +60,57 @@ def slow_train(runs, *, on_end, **_):
         on_end(made_up(run))
 
 
-def study(dims: int, seeds: int, unit: int = 3) -> Study:
-    return Study(BASE, grid={"dim": list(range(2, 2 + dims))}, seeds=seeds, unit=unit)
+class Slots(NamedTuple):
+    array: np.ndarray
+    prepared: tuple[Any, ...] = ()
 
 
-def group_of(version: int) -> Any:
+def scheduler_of(version: int) -> Any:
     """As much of a group in training as a checkpoint holds, large enough for several writes."""
-    pool = SimpleNamespace(places=[None], slots=[np.full(300_000, version, np.float32)])
-    return SimpleNamespace(shape=SimpleNamespace(hull=BASE.task), queue=[], pools=[pool])
+    stack = SimpleNamespace(tracked=[None], slots=Slots(np.full(300_000, version, np.float32)))
+    return SimpleNamespace(queue=[], sizes={}, stacks=[stack])
 
 
 def points(folder: Path) -> None:
-    """Every change of the folder, and for each a process that dies just before it; prints what was found afterwards."""
+    """Every change of the folder, and for each a process that dies just before it; prints what was there afterwards."""
 
     def one_of_each(place: Path) -> None:
         """Every kind of write there is: plan, growth, claims, results, failures, index, checkpoints."""
         space = StudyFolder(place)
-        if not (space.exists() and len(space.read().runs) == 4):
-            open_study(space, study(1, 2))
+        if not (space.exists() and len(space.read()[0].runs) == 4):
+            study(1, 2).open(space)
         store = Store(space.runs)
         claim = Claims(space.claims, beat=0.005).take("unit")
         assert claim is not None
         with claim:
             for run in study(1, 2).runs:
-                store.write(Result.of(made_up(run)))
+                store.write(made_up(run))
             time.sleep(0.02)
         for version in (1, 2):
-            save_group(space.checkpoints / "unit.0" / "group.npz", group_of(version), [])
+            save_checkpoint(space.checkpoints / "unit.0" / "group.npz", scheduler_of(version), [])
         Failures(space.failures).note("0" * 16, 0, "no reason", "loss")
         read_outcomes(space.runs)
-        open_study(space, study(2, 2))
+        study(2, 2).open(space)
 
     def dies_before(count: int, place: Path) -> None:
         """Does all of that, but is killed when it comes to change number `count`."""
-        seen = 0
+        done = 0
 
-        def watch(event: str, arguments: tuple) -> None:
-            nonlocal seen
+        def watch(event: str, arguments: tuple[Any, ...]) -> None:
+            nonlocal done
             if event not in changes or not any(str(place) in str(a) for a in arguments):
                 return
             if event == "open" and not arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
                 return
-            if seen == count:
+            if done == count:
                 os.kill(os.getpid(), signal.SIGKILL)
-            seen += 1
+            done += 1
 
         sys.addaudithook(watch)
         one_of_each(place)
 
     changes = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "shutil.rmtree")
-    found = []
+    snapshots = []
     for count in range(1000):
         place = folder / f"{count}"
         child = os.fork()
@@ -118,37 +118,38 @@ def points(folder: Path) -> None:
             dies_before(count, place)
             os._exit(0)
         _, status = os.waitpid(child, 0)
-        found.append(_found(place))
+        first = _content(place)
         # Whoever comes next finds its way.
         again = os.fork()
         if again == 0:
             one_of_each(place)
             os._exit(0)
         _, second = os.waitpid(again, 0)
-        found[-1] |= {"killed": os.WIFSIGNALED(status), "again": second, "after": _found(place)}
+        snapshots.append(first | {"killed": os.WIFSIGNALED(status), "again": second, "after": _content(place)})
         if not os.WIFSIGNALED(status):
-            found[-1]["status"] = status
+            snapshots[-1]["status"] = status
             break
-    print(json.dumps(found))
+    print(json.dumps(snapshots))
 
 
-def _found(place: Path) -> dict:
+def _content(place: Path) -> dict[str, Any]:
     """What a reader sees: how many runs are planned, finished and unreadable."""
     space = StudyFolder(place)
-    planned = len(space.read().runs) if space.exists() else 0
+    planned = len(space.read()[0].runs) if space.exists() else 0
     outcomes = read_outcomes(space.runs)
-    readable = sum(Store(space.runs).read(identity).curves is not None for identity in outcomes.rows)
-    found = {"planned": planned, "finished": len(outcomes.rows), "readable": readable, "broken": len(outcomes.broken)}
+    store = Store(space.runs)
+    readable = sum(store.read(run).curves is not None for run in study(2, 2).runs if run.identity in outcomes.rows)
+    content = {"planned": planned, "finished": len(outcomes.rows), "readable": readable, "broken": len(outcomes.broken)}
     checkpoint = space.checkpoints / "unit.0" / "group.npz"
     versions = set(np.load(checkpoint)["slots/0/0"].tolist()) if checkpoint.exists() else {0}
-    return found | {"checkpoint": versions.pop() if len(versions) == 1 else "mixed"}
+    return content | {"checkpoint": versions.pop() if len(versions) == 1 else "mixed"}
 
 
 def crowd(folder: Path, seed: int) -> None:
     rng = random.Random(seed)
-    work.train = slow_train
+    executor.train = slow_train
     space = StudyFolder(folder)
-    open_study(space, study(5, 6))
+    study(5, 6).open(space)
     begun = time.monotonic()
     children: set[int] = set()
     kills = ends = 0
@@ -156,7 +157,7 @@ def crowd(folder: Path, seed: int) -> None:
         while len(children) < 4:
             child = os.fork()
             if child == 0:
-                done = Worker(space, first=rng.randrange(10), beat=0.05, stale=0.5).run()
+                done = Executor(space, first=rng.randrange(10), beat=0.05, stale=0.5).run()
                 os._exit(0 if done else 3)
             children.add(child)
         time.sleep(rng.uniform(0.0, 0.08))
@@ -179,6 +180,7 @@ def crowd(folder: Path, seed: int) -> None:
 
 
 if __name__ == "__main__":
+    plan.groups_of = lambda runs: [list(runs)] if runs else []  # all have one program; finding that out would start JAX
     mode, where = sys.argv[1], Path(sys.argv[2])
     if mode == "points":
         points(where)

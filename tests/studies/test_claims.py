@@ -111,9 +111,9 @@ def test_who_has_lost_a_claim_learns_of_it_and_leaves_it_alone(claims):
         _wait(lambda: claim.tell({}))
     assert not lost.value.same_job
     claim.release()
-    found = read_claim(claims.path("a"))
-    assert found is not None
-    assert found[0]["token"] == "theirs"
+    kept = read_claim(claims.path("a"))
+    assert kept is not None
+    assert kept[0]["token"] == "theirs"
 
 
 def test_of_those_who_ask_at_once_one_gets_it(tmp_path):

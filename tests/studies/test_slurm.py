@@ -8,11 +8,11 @@ import time
 import pytest
 
 from emergo._errors import InputError
-from emergo.studies import Slurm, Study, StudyFolder, open_study, run_study, study_status, study_table, submit_study
+from emergo.studies import Slurm, StudyFolder, study_status, study_table, submit_plan
 from emergo.studies._claims import read_claim
 
-from .slurm_cluster import Cluster, why_not
-from .tiny import BASE, same_tables
+from .slurm_cluster import why_not
+from .tiny import quiet, same_tables, tiny
 
 pytestmark = [
     pytest.mark.slow,
@@ -20,46 +20,31 @@ pytestmark = [
 ]
 
 ASKED = Slurm(minutes=60, gpus=0, cpus=1, memory_gb=0.5)
-# Runs that do not end before their last step, so that there is time to interrupt them.
-LONG = dataclasses.replace(BASE, threshold=-1.0, steps=25_000)
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    made = Cluster(tmp_path_factory.mktemp("slurm"))
-    patch = pytest.MonkeyPatch()
-    try:
-        made.start()
-        patch.setenv("SLURM_CONF", str(made.config))
-        yield made
-    finally:
-        patch.undo()
-        made.stop()
 
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
     """What the long study gives when nothing interrupts it."""
-    return run_study(_long(), tmp_path_factory.mktemp("expected"))
+    return _long().run(tmp_path_factory.mktemp("expected"), progress=quiet).table
 
 
-def _long(**asked):
-    """One unit of two runs."""
-    return Study(LONG, seeds=2, name="long", slurm=dataclasses.replace(ASKED, **asked))
+def _long(steps=25_000, **asked):
+    """One unit of two runs that do not end before their last step, so that there is time to interrupt them."""
+    return tiny(seeds=2, name="long", threshold=None, steps=steps, slurm=dataclasses.replace(ASKED, **asked))
 
 
 def submit(study, path):
     folder = StudyFolder(path)
-    plan, _ = open_study(folder, study)
-    return folder, submit_study(folder, study, plan)
+    plan, _ = study.open(folder)
+    return folder, submit_plan(folder, plan, study.slurm)
 
 
 def wait_for(condition, what, seconds=120):
     until = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < until, f"{what}: not after {seconds} s"
         time.sleep(0.2)
-    return found
+    return value
 
 
 def output(sent):
@@ -77,7 +62,7 @@ def wait_until_finished(folder, sent):
 
 def training(folder):
     """The claim of the unit once its runs have made some steps."""
-    (unit,) = folder.read().units
+    (unit,) = folder.read()[0].units
     claim = read_claim(folder.claims / f"{unit.id}.json")
     running = claim and claim[0].get("progress", {}).get("running")
     return claim[0] if claim and running and min(at for _, at, _ in running) > 200 else None
@@ -85,27 +70,28 @@ def training(folder):
 
 def job_field(cluster, job, name):
     text = cluster.call("scontrol", "show", "job", job)
-    found = re.search(rf"\b{name}=(\S+)", text)
-    return found[1] if found else ""
+    match = re.search(rf"\b{name}=(\S+)", text)
+    return match[1] if match else ""
 
 
 def test_an_array_of_tasks_trains_the_units(cluster, tmp_path):
     """Submission, array, result table; and a second submission has a folder of its own."""
-    study = Study(BASE, grid={"learning_rate": [5e-4, 1e-3]}, seeds=2, unit=2, slurm=dataclasses.replace(ASKED, tasks=2))
+    study = tiny(grid={"learning_rate": [5e-4, 1e-3]}, seeds=2, unit=2, slurm=dataclasses.replace(ASKED, tasks=2))
     folder, sent = submit(study, tmp_path / "out")
     assert sent.tasks == 2
-    again = submit_study(folder, study, folder.read())
+    [plan] = folder.read()
+    again = submit_plan(folder, plan, study.slurm)
     assert again.folder != sent.folder
     wait_until_finished(folder, sent)
     wait_for(lambda: not cluster.call("squeue", "-h"), "the queue is empty")
-    table = study_table(folder)
-    same_tables(table, run_study(dataclasses.replace(study, name="here"), tmp_path / "here"))
+    table = study_table(folder, plan)
+    same_tables(table, study.run(tmp_path / "here", progress=quiet).table)
     assert table["identity"].is_unique
     script = next(sent.folder.glob("*.sh")).read_text()
     for line in ("--array=0-1%2", "--time=60", "--cpus-per-task=1", "--mem=512MB", "--requeue", "--signal=USR2@90"):
         assert line in script, line
     with pytest.raises(InputError, match="all 4 runs are finished; there is nothing to submit"):
-        submit_study(folder, study, folder.read())
+        submit_plan(folder, plan, study.slurm)
 
 
 def test_interrupted_tasks_save_queue_again_and_go_on(cluster, tmp_path, expected):
@@ -123,7 +109,7 @@ def test_interrupted_tasks_save_queue_again_and_go_on(cluster, tmp_path, expecte
     cluster.call("sbatch", *high, "--wrap=sleep 1")
     wait_for(lambda: job_field(cluster, sent.job, "Restarts") == "2", "it was started a third time")
     wait_until_finished(folder, sent)
-    same_tables(study_table(folder), expected)
+    same_tables(study_table(folder, folder.read()[0]), expected)
     assert "DUE TO PREEMPTION" in output(sent)
     assert "Calling checkpoint method" not in output(sent)
 
@@ -134,8 +120,7 @@ def step(claim):
 
 def test_two_copies_after_a_node_is_lost(cluster, tmp_path):
     """The node's slurmd dies; its task lives on while Slurm starts a second copy on the other node."""
-    study = _long()
-    longer = dataclasses.replace(study, base=dataclasses.replace(study.base, steps=150_000))
+    longer = _long(60_000)
     folder, sent = submit(longer, tmp_path)
     first = wait_for(lambda: training(folder), "training")
     node = job_field(cluster, sent.job, "NodeList")
@@ -149,9 +134,9 @@ def test_two_copies_after_a_node_is_lost(cluster, tmp_path):
         wait_until_finished(folder, sent)
     finally:
         cluster.start_node(node)
-    table = study_table(folder)
+    table = study_table(folder, folder.read()[0])
     assert sorted(table["identity"]) == sorted(run.identity for run in longer.runs)
-    assert set(table["steps"]) == {150_000}
+    assert set(table["steps"]) == {60_000}
     wait_for(lambda: not _alive(first["pid"]), "the first copy has given up")
 
 

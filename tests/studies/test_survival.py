@@ -16,10 +16,10 @@ import pandas as pd
 import pytest
 
 from emergo.engine import Progress
-from emergo.studies import Store, StudyFolder, Worker, open_study, run_study, study_curves, study_status, study_table
+from emergo.studies import Executor, Store, StudyFolder, study_curves, study_status, study_table
 from emergo.studies._claims import read_claim
 
-from .tiny import STUDY, same_tables
+from .tiny import STUDY, quiet, same_tables
 
 CROWD = Path(__file__).with_name("crowd.py")
 
@@ -42,33 +42,34 @@ def crowd(*arguments):
 @pytest.mark.slow
 def test_killed_before_any_write_it_leaves_the_old_or_the_new(quick_disk):
     """Promise 2. The plan has 0, then 2, then 4 runs; of runs there are 0, 1, then 2; never anything between."""
-    found = crowd("points", quick_disk)
-    assert len(found) > 40
-    assert not any(one["broken"] for one in found)
-    assert [one["killed"] for one in found] == [True] * (len(found) - 1) + [False]
-    assert {one["planned"] for one in found} == {0, 2, 4}
-    assert {one["finished"] for one in found} == {0, 1, 2}
-    for one in found:
+    states = crowd("points", quick_disk)
+    assert len(states) > 40
+    assert not any(one["broken"] for one in states)
+    assert [one["killed"] for one in states] == [True] * (len(states) - 1) + [False]
+    assert {one["planned"] for one in states} == {0, 2, 4}
+    assert {one["finished"] for one in states} == {0, 1, 2}
+    for one in states:
         assert one["readable"] == one["finished"]
         assert one["again"] == 0
         assert one["after"] == {"planned": 4, "finished": 2, "readable": 2, "broken": 0, "checkpoint": 2}
-    assert {one["checkpoint"] for one in found} == {0, 1, 2}
+    assert {one["checkpoint"] for one in states} == {0, 1, 2}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_many_processes_killed_at_random_finish_every_run_once(quick_disk, seed):
     """Promise 4."""
-    found = crowd("crowd", quick_disk, seed)
-    assert found["kills"] >= 10
+    counts = crowd("crowd", quick_disk, seed)
+    assert counts["kills"] >= 10
     folder = StudyFolder(quick_disk)
-    status, table = study_status(folder), study_table(folder)
+    [plan] = folder.read()
+    status, table = study_status(folder), study_table(folder, plan)
     assert status.complete
     assert not status.workers
-    assert sorted(table["identity"]) == sorted(run.identity for run in folder.read().runs)
+    assert sorted(table["identity"]) == sorted(run.identity for run in plan.runs)
     assert table["identity"].is_unique
     assert len(table) == 30
-    assert len(study_curves(folder)) == 30 * 5
+    assert len(study_curves(folder, plan)) == 30 * 5
     assert not list(folder.claims.glob("*.json"))
 
 
@@ -91,8 +92,9 @@ class KillAfter:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """The tiny study, trained without interruption."""
-    folder = StudyFolder(tmp_path_factory.mktemp("whole"))
-    return run_study(STUDY, folder.path), study_curves(folder)
+    folder = tmp_path_factory.mktemp("whole")
+    runs = STUDY.run(folder, progress=quiet)
+    return runs.table, runs.curves
 
 
 @pytest.mark.slow
@@ -101,20 +103,20 @@ def test_an_interrupted_study_ends_as_an_uninterrupted_one(tmp_path, whole, seed
     """Promise 3: at random steps, with a checkpoint after every chunk or only sometimes; bit for bit, curves included."""
     rng = random.Random(seed)
     folder = StudyFolder(tmp_path)
-    open_study(folder, STUDY)
+    plan, _ = STUDY.open(folder)
     interruptions = 0
     while True:
         try:
             every = rng.choice([0.0, 0.05, 1e9])
-            Worker(folder, checkpoint_seconds=every, progress=KillAfter(rng.randrange(1, 30))).run()
+            Executor(folder, checkpoint_seconds=every, progress=KillAfter(rng.randrange(1, 30))).run()
             break
         except Killed:
             interruptions += 1
             assert interruptions < 100
     assert interruptions > 0
     table, curves = whole
-    same_tables(study_table(folder), table)
-    pd.testing.assert_frame_equal(_sorted(study_curves(folder)), _sorted(curves), check_exact=True)
+    same_tables(study_table(folder, plan), table)
+    pd.testing.assert_frame_equal(_sorted(study_curves(folder, plan)), _sorted(curves), check_exact=True)
     assert not list(folder.checkpoints.iterdir())
 
 
@@ -125,7 +127,7 @@ def _sorted(curves):
 @pytest.mark.slow
 def test_other_groups_give_the_same_emergence_times(tmp_path, whole):
     """Trained one at a time the sums are rounded differently: the same times within the step between evaluations."""
-    alone = run_study(STUDY, tmp_path, together=1).sort_values("identity")
+    alone = STUDY.run(tmp_path, progress=quiet, n_parallel=1).table.sort_values("identity")
     table = whole[0].sort_values("identity")
     np.testing.assert_allclose(alone["plateau"], table["plateau"], atol=25)
     assert list(alone["state"]) == list(table["state"])
@@ -134,7 +136,7 @@ def test_other_groups_give_the_same_emergence_times(tmp_path, whole):
 @pytest.mark.slow
 def test_a_killed_command_is_followed_by_one_that_goes_on(tmp_path, whole):
     """The real command, killed without a word in the middle of training, and asked to end."""
-    STUDY.write(tmp_path / "tiny.toml")
+    STUDY.write_file(tmp_path / "tiny.toml")
     folder = StudyFolder(tmp_path / "out")
     command = [sys.executable, "-m", "emergo", "study", "run", str(tmp_path / "tiny.toml"), "--out", str(folder.path)]
     for number, status in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 130)):
@@ -146,7 +148,7 @@ def test_a_killed_command_is_followed_by_one_that_goes_on(tmp_path, whole):
     assert b"the same command goes on from there" in err
     done = subprocess.run(command, capture_output=True)
     assert done.returncode == 0, done.stderr
-    same_tables(study_table(folder), whole[0])
+    same_tables(STUDY.read(folder.path).table, whole[0])
     assert not list(folder.claims.glob("*.json"))
 
 
@@ -154,10 +156,10 @@ def _wait_for_training(folder, process):
     until = time.monotonic() + 120
     while time.monotonic() < until:
         assert process.poll() is None, process.stderr.read()
-        units = [] if not folder.exists() else folder.read().units
+        units = [] if not folder.exists() else folder.read()[0].units
         claims = [read_claim(folder.claims / f"{unit.id}.json") for unit in units]
-        if any(claim is not None and claim[0].get("pid") == process.pid for claim in claims):
-            time.sleep(1.0)
+        ours = [claim[0] for claim in claims if claim is not None and claim[0].get("pid") == process.pid]
+        if any(claim.get("progress", {}).get("running") for claim in ours):
             return
         time.sleep(0.05)
     raise AssertionError("nothing was trained")
@@ -167,17 +169,17 @@ def _wait_for_training(folder, process):
 def test_two_copies_of_a_unit_are_harmless(tmp_path, whole):
     """Slurm may start a job a second time while the first lives. Neither knows of the other; both write all."""
     folder = StudyFolder(tmp_path)
-    open_study(folder, STUDY)
-    unit = folder.read().units[0]
+    plan, _ = STUDY.open(folder)
+    unit = plan.units[0]
     other = []
 
     def begin_a_second(now: Progress):
         if not other:
             other.append(True)
             folder.claims.joinpath(f"{unit.id}.json").unlink()
-            Worker(folder, checkpoint_seconds=0.0).run()
+            Executor(folder, checkpoint_seconds=0.0).run()
 
-    Worker(folder, checkpoint_seconds=0.0, beat=1e9, progress=begin_a_second).run()
+    Executor(folder, checkpoint_seconds=0.0, beat=1e9, progress=begin_a_second).run()
     assert other
-    same_tables(study_table(folder), whole[0])
+    same_tables(study_table(folder, plan), whole[0])
     assert len(list(Store(folder.runs))) == 6

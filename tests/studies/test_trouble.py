@@ -13,10 +13,13 @@ import pytest
 
 from emergo._errors import InputError, StorageError
 from emergo._files import staged
-from emergo.studies import Result, Store, StudyFolder, Worker, open_study, read_outcomes, run_study, study_status, study_table
-from emergo.studies import _work as work
+from emergo.engine import Result
+from emergo.studies import Executor, Store, StudyFolder, read_outcomes, study_status
+from emergo.studies import _executor as executor
+from emergo.studies import study_table as table_of_plan
 
 from .crowd import made_up, slow_train, study
+from .tiny import quiet
 
 MODULE = [sys.executable, "-m", "emergo", "study"]
 
@@ -24,14 +27,18 @@ MODULE = [sys.executable, "-m", "emergo", "study"]
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A finished study of six runs."""
-    monkeypatch.setattr(work, "train", slow_train)
-    made = StudyFolder(tmp_path / "study")
-    run_study(study(2, 3), made.path)
-    return made
+    monkeypatch.setattr(executor, "train", slow_train)
+    folder = StudyFolder(tmp_path / "study")
+    study(2, 3).run(folder.path, progress=quiet)
+    return folder
+
+
+def study_table(folder):
+    return table_of_plan(folder, folder.read()[0])
 
 
 def places(folder):
-    return [folder.runs / run.identity for run in folder.read().runs]
+    return [folder.runs / run.identity for run in folder.read()[0].runs]
 
 
 DAMAGE = {
@@ -67,7 +74,7 @@ def test_a_damaged_run_is_named_kept_and_trained_again(folder, damage, indexed):
     assert (status.finished, status.waiting) == (5, 1)
     with pytest.warns(UserWarning, match=place.name):
         assert len(study_table(folder)) == 5
-    Worker(folder).run()
+    Executor(folder).run()
     assert study_status(folder).complete
     assert not study_status(folder).broken
     assert len(study_table(folder)) == 6
@@ -75,7 +82,7 @@ def test_a_damaged_run_is_named_kept_and_trained_again(folder, damage, indexed):
 
 
 def test_foreign_files_are_passed_over(folder):
-    for parent in (folder.path, folder.runs, folder.claims, folder.failures, folder.checkpoints):
+    for parent in (folder.path, folder.plans, folder.runs, folder.claims, folder.failures, folder.checkpoints):
         (parent / "notes.txt").write_text("mine")
         (parent / "copy of a folder").mkdir()
     (folder.runs / "0123456789abcdef").write_text("a file with the name of a run")
@@ -83,23 +90,32 @@ def test_foreign_files_are_passed_over(folder):
     (folder.failures / "junk.json").write_text("{")
     assert study_status(folder).complete
     assert len(study_table(folder)) == 6
-    Worker(folder).run()
+    Executor(folder).run()
     assert (folder.path / "notes.txt").exists()
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 1}', '{"schema": 1, "study": {}, "axes": [], "units": [3]}'])
-def test_a_damaged_plan_is_named_and_made_again_from_the_file(folder, content):
-    before = len(study_table(folder))
-    folder.file.write_text(content)
-    with pytest.raises(InputError, match=r"study\.json: not a plan that can be read"):
+def plan_file(folder):
+    [path] = folder.plans.glob("*.json")
+    return path
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": 2}', '{"schema": 2, "study": {}, "axes": [], "units": [3]}'])
+def test_a_damaged_plan_is_named_and_made_again_from_the_study(folder, content):
+    before, path = len(study_table(folder)), plan_file(folder)
+    path.write_text(content)
+    with pytest.raises(InputError, match=rf"{path.name}: not a plan that can be read.*move it away") as caught:
         study_status(folder)
-    folder.file.rename(folder.path / "old.json")
-    open_study(folder, study(2, 3))
+    assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match=r"not a plan that can be read"):
+        study(2, 3).open(folder)
+    path.rename(folder.path / "old.json")
+    study(2, 3).open(folder)
     assert len(study_table(folder)) == before
 
 
 def test_a_plan_of_a_later_version_is_named(folder):
-    folder.file.write_text(json.dumps(json.loads(folder.file.read_text()) | {"schema": 99}))
+    path = plan_file(folder)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": 99}))
     with pytest.raises(InputError, match="written by a later version of emergo"):
         folder.read()
 
@@ -114,9 +130,9 @@ def test_a_damaged_index_is_made_again(folder):
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
 def test_an_error_of_the_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatch, number):
     """In the middle of a study, while a result is written."""
-    monkeypatch.setattr(work, "train", slow_train)
+    monkeypatch.setattr(executor, "train", slow_train)
     folder = StudyFolder(tmp_path)
-    open_study(folder, study(2, 3))
+    study(2, 3).open(folder)
     real, left = Store.write, [3]
 
     def fails(self, result: Result) -> Path:
@@ -127,19 +143,19 @@ def test_an_error_of_the_disk_is_one_line_and_loses_nothing(tmp_path, monkeypatc
 
     monkeypatch.setattr(Store, "write", fails)
     with pytest.raises(StorageError) as caught:
-        Worker(folder).run()
+        Executor(folder).run()
     assert str(folder.path) in str(caught.value)
     assert os.strerror(number) in str(caught.value)
     assert "\n" not in str(caught.value)
     monkeypatch.setattr(Store, "write", real)
     assert study_status(folder).finished == 3
-    Worker(folder).run()
+    Executor(folder).run()
     assert study_status(folder).complete
 
 
 def test_a_file_that_outgrows_its_limit_is_not_a_run(tmp_path):
     """A real error of the system: files of this process may not grow over 2 kB, curves are larger."""
-    store, made = Store(tmp_path), Result.of(made_up(study(1, 1).runs[0]))
+    store, made = Store(tmp_path), made_up(study(1, 1).runs[0])
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
     try:
@@ -182,11 +198,11 @@ def test_other_errors_while_files_are_staged_are_not_the_disks(tmp_path, error):
 
 
 def test_a_full_disk_is_named_where_a_file_is_written(tmp_path, monkeypatch):
-    study(2, 1).write(tmp_path / "study.toml")
+    study(2, 1).write_file(tmp_path / "study.toml")
     before = (tmp_path / "study.toml").read_text()
     monkeypatch.setattr(Path, "write_bytes", _full)
     with pytest.raises(StorageError, match=r"study\.toml: cannot be written \(No space left on device\)"):
-        study(3, 1).write(tmp_path / "study.toml")
+        study(3, 1).write_file(tmp_path / "study.toml")
     assert (tmp_path / "study.toml").read_text() == before
     read_outcomes(tmp_path)  # whose index is only a cache
 
@@ -198,7 +214,7 @@ def _weak():
     return ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.getuid() == 0 else []
 
 
-@pytest.mark.parametrize("name", ["study.json", "runs"])
+@pytest.mark.parametrize("name", ["studies", "runs"])
 def test_what_may_not_be_read_is_named(folder, name):
     weak, path = _weak(), folder.path / name
     mode = path.stat().st_mode
@@ -213,6 +229,22 @@ def test_what_may_not_be_read_is_named(folder, name):
     assert "move it away" not in done.stderr
 
 
+READ_ONLY = """
+import json, sys
+from emergo._errors import InputError
+from emergo.studies import StudyFolder, study_curves, study_status, study_table
+from tests.studies.crowd import study
+folder = StudyFolder(sys.argv[1])
+[plan] = folder.read()
+finished = study_status(folder).finished, len(study_table(folder, plan)), len(study_curves(folder, plan))
+results = len(study(2, 3).read(folder.path))
+try:
+    study(2, 3).run(folder.path)
+except InputError as error:
+    print(json.dumps([*finished, results, str(error)]))
+"""
+
+
 def test_a_folder_that_may_only_be_read_can_be_read(folder):
     """Status and tables work; training says in one line that it cannot. Root has to give up its right to write everywhere."""
     weak = _weak()
@@ -222,20 +254,14 @@ def test_a_folder_that_may_only_be_read_can_be_read(folder):
         if path.is_dir():
             path.chmod(0o555)
     try:
-
-        def call(*arguments):
-            return subprocess.run([*weak, *MODULE, *arguments], capture_output=True, text=True, timeout=60)
-
-        done = call("status", str(folder.path), "--json")
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["finished"] == 6
-        done = call("export", str(folder.path), "--to", str(folder.path.parent / "table.csv"))
-        assert done.returncode == 0, done.stderr
-        done = call("run", str(folder.path))
-        assert done.returncode == 2
-        assert done.stderr.startswith(f"emergo: {folder.path}: cannot write to this folder (Permission denied)")
-        assert done.stderr.count("\n") == 1
+        command = [*weak, sys.executable, "-c", READ_ONLY, str(folder.path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[2])
     finally:
         for path in everything:
             if path.is_dir():
                 path.chmod(0o755)
+    assert done.returncode == 0, done.stderr
+    *counts, error = json.loads(done.stdout)
+    assert counts == [6, 6, 30, 6]
+    assert error.startswith(f"{folder.path}: cannot write to this folder (Permission denied)")
+    assert "\n" not in error

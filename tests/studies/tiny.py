@@ -1,28 +1,30 @@
 """A study that trains for real in a moment, for the tests."""
 
 import numpy as np
+import pandas as pd
 
-from emergo.engine import Config, Optimizer
+from emergo.engine import Optimizer
 from emergo.models import Transformer
 from emergo.studies import Study
 from emergo.tasks import SingleLocation
 
-BASE = Config(
-    SingleLocation(4, 2, position="random", indicator=True),
-    Transformer(layers=1, heads=1, width=8),
-    Optimizer(learning_rate=3e-3),
-    batch=8,
-    precision="fp32",
-    steps=2000,
-    threshold=0.02,
-    tests=32,
-)
 
-STUDY = Study(BASE, grid={"learning_rate": [5e-4, 1e-3]}, seeds=3, name="tiny", unit=3)
+def tiny(**changes) -> Study:
+    """A study of a task that a small model learns within some hundred steps."""
+    usual = {"batch": 8, "precision": "fp32", "steps": 2000, "threshold": 0.02, "n_test": 32, "name": "tiny"}
+    task, model = SingleLocation(4, 2, position="random", indicator=True), Transformer(layers=1, heads=1, width=8)
+    return Study(task, model, Optimizer(learning_rate=3e-3), **(usual | changes))
+
+
+STUDY = tiny(grid={"learning_rate": [5e-4, 1e-3]}, seeds=3, unit=3)
 """Six runs of one program in two units."""
 
 
-def same_tables(one, two):
+def quiet(now) -> None:
+    """Progress that is not shown."""
+
+
+def same_tables(one: pd.DataFrame, two: pd.DataFrame) -> None:
     """The same runs with the same outcomes, bit for bit: the same programs computed them."""
     names = ["identity", "learning_rate", "seed", "plateau", "plateau_low", "plateau_high", "censored", "state", "steps"]
     one, two = (t.sort_values("identity").reset_index(drop=True)[names] for t in (one, two))

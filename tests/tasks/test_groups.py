@@ -1,11 +1,16 @@
 """Which positions matter, and how much."""
 
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from emergo._errors import InputError
+from emergo._pytree import Schedule
 from emergo.tasks import Groups
 
 
@@ -66,28 +71,55 @@ def test_the_settings_of_the_paper():
     assert Groups((1, 1), stride=3).disjoint
 
 
+def test_inside_a_program_the_strengths_follow_the_traced_importance():
+    """Runs of one program may differ in importance; fp32 powers differ from the exact ones by rounding alone."""
+    many = jax.vmap(lambda m: Groups((1, 2, 1), m, "far").strengths)(jnp.array([1.0, 1.7, 3.0]))
+    expected = [Groups((1, 2, 1), m, "far").strengths for m in (1.0, 1.7, 3.0)]
+    assert many.dtype == jnp.float32
+    np.testing.assert_allclose(many, expected, rtol=3e-7)
+    leaves, structure = jax.tree.flatten(Groups((1, 2), 1.5))
+    assert leaves == [1.5]
+    assert jax.tree.unflatten(structure, leaves) == Groups((1, 2), 1.5)
+    assert jax.tree.structure(Groups((1, 2), 2.5)) == structure != jax.tree.structure(Groups((2, 1), 1.5))
+
+
+class Constant(Schedule):
+    number: float = 2.0
+
+    def extremes(self):
+        return (self.number,)
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"spans": ()}, "spans must be a tuple"),
-        ({"spans": (2, 0)}, "spans and stride must be whole numbers of at least 1"),
-        ({"spans": (2, 1.5)}, "spans and stride must be whole numbers"),
-        ({"spans": 3}, "spans must be a tuple"),
-        ({"stride": 0}, "spans and stride must be whole"),
-        ({"importance": 0.5}, "importance must be a finite number of at least 1"),
-        ({"importance": float("inf")}, "importance must be a finite"),
-        ({"importance": "much"}, "importance must be a number"),
-        ({"strongest": "nearest"}, "unknown end of the strongest group 'nearest'; did you mean near"),
-        ({"weights": ((1.0,), (1.0,), (1.0,))}, "weights must have one number a position"),
-        ({"spans": (2,), "weights": ((1.0, -1.0),)}, "weights must be finite and positive"),
-        ({"spans": (1,), "weights": (("much",),)}, "weights must be finite and positive"),
-        ({"spans": (1,), "weights": ([1.0],)}, "weights must be a tuple .in TOML a list. with one of numbers a group"),
+        ({"spans": ()}, "Groups.spans must be a tuple"),
+        ({"spans": (2, 0)}, "Groups.spans must be a tuple .in TOML a list. of whole numbers of at least 1"),
+        ({"spans": (2, 1.5)}, r"Groups.spans .* got \(2, 1.5\)"),
+        ({"spans": 3}, "Groups.spans must be a tuple"),
+        ({"stride": 0}, "Groups.stride must be a whole number of at least 1, got 0"),
+        ({"importance": 0.5}, "Groups.importance must be a finite number of at least 1, got 0.5"),
+        ({"importance": float("inf")}, "Groups.importance must be a finite"),
+        ({"importance": "much"}, "Groups.importance must be a number"),
+        ({"importance": Constant()}, "Groups.importance cannot be a schedule"),
+        ({"strongest": "nearest"}, "unknown Groups.strongest 'nearest'; did you mean near"),
+        ({"weights": ((1.0,), (1.0,), (1.0,))}, "Groups.weights must have one number per position"),
+        ({"spans": (2,), "weights": ((1.0, -1.0),)}, "Groups.weights must be finite and positive"),
+        ({"spans": (1,), "weights": (("much",),)}, "Groups.weights must be finite and positive"),
+        (
+            {"spans": (1,), "weights": (1.0,)},
+            "Groups.weights must be a tuple .in TOML a list. with one tuple of numbers per group",
+        ),
     ],
 )
-@pytest.mark.usefixtures("unchecked")
 def test_wrong_input_is_named(values, message):
     with pytest.raises(InputError, match=message):
         Groups(**values)
+
+
+def test_lists_become_tuples():
+    lists: Any = {"spans": [1, 2], "weights": [[1.0], [0.5, 2.0]]}
+    assert Groups(**lists) == Groups((1, 2), weights=((1.0,), (0.5, 2.0)))
 
 
 def test_keeping_more_groups_than_there_are_is_wrong():

@@ -1,4 +1,4 @@
-"""The law of the chain, exactly for small vocabularies."""
+"""The distribution of the chain, exactly for small vocabularies."""
 
 import itertools
 
@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from emergo._contract import Output
 from emergo._errors import InputError
-from emergo.tasks import ChainTruth, Groups, MarkovChain, MarkovRegression, Supply, divergence, entropy
+from emergo.tasks import ChainTruth, Groups, MarkovChain, MarkovRegression, divergence, entropy
 
 from .test_groups import groups
 
@@ -30,6 +31,11 @@ def dense(task, truth, history, keep=None):
     return weights / weights.sum()
 
 
+def loss(task, tokens, log_probs):
+    """The mean loss of these predictions."""
+    return float(task.loss(Output(log_probs), task.split(tokens)).mean())
+
+
 @pytest.mark.slow
 @settings(max_examples=12)
 @given(groups(most=3), st.integers(0, 100), st.floats(0.2, 2.0))
@@ -41,9 +47,9 @@ def test_teacher_and_references_are_the_formula(options, seed, temperature):
     for keep in (None, seed % (one.count + 1)):
         found = np.exp(np.asarray(task.teacher(truth, tokens, keep)))
         for row, sequence in zip(found, np.asarray(tokens), strict=True):
-            for place in range(2):
-                expected = dense(task, truth, sequence[: one.window + place], keep)
-                np.testing.assert_allclose(row[place], expected, rtol=2e-4, atol=1e-6)  # logits of some tens in fp32
+            for t in range(2):
+                expected = dense(task, truth, sequence[: one.window + t], keep)
+                np.testing.assert_allclose(row[t], expected, rtol=2e-4, atol=1e-6)  # logits of some tens in fp32
 
 
 @pytest.mark.parametrize(
@@ -54,7 +60,7 @@ def test_teacher_and_references_are_the_formula(options, seed, temperature):
     ],
 )
 def test_sequences_have_the_probabilities_of_the_chain(one):
-    """Every sequence of three tokens enumerated: chi-square of 40,000 draws, entropy and divergences as exact sums."""
+    """Every sequence of three tokens enumerated: chi-square of 40,000 draws, entropy and KL divergences as exact sums."""
     task = MarkovChain(one, vocabulary=3, temperature=0.8, generated=2)
     truth = task.truth(jax.random.key(5))
     n, window = 40_000, one.window
@@ -62,15 +68,15 @@ def test_sequences_have_the_probabilities_of_the_chain(one):
     probability = np.full(len(everything), 3.0**-window)
     exact_entropy, exact_kl = 0.0, np.zeros(one.count)
     for i, sequence in enumerate(everything):
-        for place in range(2):
-            probability[i] *= dense(task, truth, sequence[: window + place])[sequence[window + place]]
+        for t in range(2):
+            probability[i] *= dense(task, truth, sequence[: window + t])[sequence[window + t]]
     assert probability.sum() == pytest.approx(1)
     for sequence, p in zip(everything, probability, strict=True):
-        for place in range(2):
-            full = dense(task, truth, sequence[: window + place])
+        for t in range(2):
+            full = dense(task, truth, sequence[: window + t])
             exact_entropy += p * stats.entropy(full) / 2
             for k in range(one.count):
-                exact_kl[k] += p * stats.entropy(dense(task, truth, sequence[: window + place], k + 1), full) / 2
+                exact_kl[k] += p * stats.entropy(dense(task, truth, sequence[: window + t], k + 1), full) / 2
     drawn = task.sample(jax.random.key(6), n, truth)
     code = np.asarray(drawn) @ 3 ** np.arange(task.length)[::-1]
     counts = np.bincount(code, minlength=len(everything))
@@ -82,7 +88,7 @@ def test_sequences_have_the_probabilities_of_the_chain(one):
     found = [float((divergence(r, full).mean(1) * probability).sum()) for r in task.references(truth, tokens)]
     np.testing.assert_allclose(found, exact_kl, rtol=1e-4, atol=1e-6)
     # The teacher's own loss is its entropy, up to sampling: the standard error of 40,000 draws is below 0.004.
-    assert float(task.cross_entropy(drawn, task.teacher(truth, drawn))) == pytest.approx(exact_entropy, abs=0.02)
+    assert loss(task, drawn, task.teacher(truth, drawn)) == pytest.approx(exact_entropy, abs=0.02)
 
 
 def test_the_maps_are_orthogonal_and_scaled_and_uniform():
@@ -105,7 +111,7 @@ def test_check_values_of_the_papers_setting():
     full = task.teacher(truth, tokens)
     uniform = task.teacher(truth, tokens, 0)
     np.testing.assert_allclose(uniform, -np.log(50), rtol=1e-6)
-    one, two, nothing = np.asarray(task.divergences(truth, tokens, full))
+    one, two, nothing = np.asarray(task.kl_references(truth, tokens, full))
     assert 0.5 < float(entropy(full).mean()) < 0.65
     assert one == pytest.approx(2.8, abs=0.2)
     assert two == pytest.approx(0.68, abs=0.04)
@@ -136,58 +142,83 @@ def test_the_regression_is_linear_in_the_last_tokens(one):
     truth = task.truth(jax.random.key(0))
     maps = np.asarray(truth.maps).reshape(one.count, -1)
     np.testing.assert_allclose(maps @ maps.T, np.diag(one.strengths**2), atol=1e-5)
-    data = task.sample(jax.random.key(1), 4, truth)
-    assert data.tokens.shape == (4, 6, 3)
+    data = task.batch(jax.random.key(1), 4, truth)
+    assert data.inputs.shape == (4, 6, 3)
     expected = np.zeros((4, 3))
     for k in range(one.count):
         for lag in range(one.window):
-            expected += one.mixing[k, lag] * np.asarray(data.tokens)[:, 5 - lag] @ np.asarray(truth.maps[k]).T
+            expected += one.mixing[k, lag] * np.asarray(data.inputs)[:, 5 - lag] @ np.asarray(truth.maps[k]).T
     np.testing.assert_allclose(data.target, expected, rtol=1e-5, atol=1e-5)
+    lags = 5 - np.arange(one.window)
+    np.testing.assert_array_equal(np.asarray(data.relevant)[:, lags], np.broadcast_to(one.members.any(0), (4, one.window)))
+    assert np.asarray(data.relevant).sum() == 4 * one.members.any(0).sum()
     assert MarkovRegression(one, dim=3).tokens == one.window
+    np.testing.assert_allclose(task.loss(Output(data.target + 2), data), 6, rtol=1e-5)
 
 
-def test_a_finite_supply_goes_through_all_its_sequences_in_every_epoch():
-    supply, key = Supply(size=12, batch=4), jax.random.key(3)
-    epochs = [np.concatenate([supply.rows(key, 3 * e + i) for i in range(3)]) for e in range(3)]
-    for epoch in epochs:
-        np.testing.assert_array_equal(np.sort(epoch), np.arange(12))
-    assert (epochs[0] != epochs[1]).any()
-    np.testing.assert_array_equal(supply.rows(key, 4), jax.jit(lambda s: supply.rows(key, s))(4))
-    uneven = Supply(size=11, batch=4)
-    assert len(np.unique(np.concatenate([uneven.rows(key, i) for i in range(2)]))) == 8
-    small = Supply(size=3, batch=4)
-    assert small.width == 3
-    np.testing.assert_array_equal(np.sort(small.rows(key, 7)), np.arange(3))
+def test_a_batch_is_the_sequences_without_their_last_token():
+    task = MarkovChain(Groups((1, 2)), 5, generated=4, prefix=6)
+    truth = task.truth(jax.random.key(0))
+    tokens = task.sample(jax.random.key(1), 7, truth)
+    batch = task.batch(jax.random.key(1), 7, truth)
+    np.testing.assert_array_equal(batch.inputs, tokens[:, :-1])
+    np.testing.assert_array_equal(batch.target, tokens[:, 6:])
+    np.testing.assert_array_equal(task.sequences(batch), tokens)
+    assert task.spec == (9, 5, 5, 4, 0, None)
+    expected = jax.random.fold_in(jax.random.fold_in(jax.random.key(2), 1), 30)
+    np.testing.assert_array_equal(task.data_key(jax.random.key(2), 30), jax.random.key_data(expected))
 
 
-def test_batches_are_rows_of_the_dataset_or_fresh():
-    task, key = MarkovChain(Groups((1,)), 6, generated=8), jax.random.key(0)
-    truth = task.truth(key)
-    finite = Supply(size=10, batch=5)
-    data = finite.dataset(task, key, truth)
-    assert data is not None
-    np.testing.assert_array_equal(finite.at(task, key, 1, truth, data), data[finite.rows(key, 1)])
-    more = Supply(size=20, batch=5).dataset(task, key, truth)
-    assert more is not None
-    np.testing.assert_array_equal(more[:10], data)
-    online = Supply(size=None, batch=5)
-    assert online.dataset(task, key, truth) is None
-    first, second = (np.asarray(online.at(task, key, s, truth, None)) for s in (0, 1))
-    assert first.shape == (5, task.length)
-    assert (first != second).any()
-    np.testing.assert_array_equal(first, online.at(task, key, 0, truth, None))
+def test_metrics_and_probes_compare_with_the_teacher():
+    task = MarkovChain(Groups((1, 2), 2.0), 5, generated=4)
+    truth = task.truth(jax.random.key(0))
+    batch = task.batch(jax.random.key(1), 7, truth)
+    tokens, logits = task.sequences(batch), jax.random.normal(jax.random.key(2), (7, 4, 5))
+    student = np.asarray(jax.nn.log_softmax(logits, -1), np.float64)
+    teacher = np.array([[dense(task, truth, row[: 3 + t]) for t in range(4)] for row in np.asarray(tokens)])
+    metrics = task.metrics(Output(logits), batch, truth)
+    expected = (teacher * (np.log(teacher) - student)).sum(-1).mean(-1)
+    np.testing.assert_allclose(metrics["kl_teacher"], expected, rtol=1e-3)  # probabilities near 1 in fp32
+    chosen = np.take_along_axis(np.log(teacher), np.asarray(batch.target)[..., None], -1)[..., 0]
+    np.testing.assert_allclose(metrics["teacher_loss"], -chosen.mean(-1), rtol=1e-3)
+    references, lags = task.probes()
+    divergences = references(None, Output(logits), batch, truth, 0)["kl_references"]
+    assert divergences.shape == (2,)
+    assert float(divergences[-1]) == pytest.approx(float(metrics["kl_teacher"].mean()), rel=1e-5)
+    assert lags.reads == ("layers.*.pattern",)
+    # Attention to the token that lies one before the query, in layer 1.
+    patterns = [jnp.broadcast_to(jnp.eye(6, k=-k), (7, 2, 6, 6)) for k in range(2)]
+    taps = {f"layers.{i}.pattern": pattern for i, pattern in enumerate(patterns)}
+    by_lag = lags(None, Output(logits, taps=taps), batch, truth, 0)["attention_by_lag"]
+    np.testing.assert_array_equal(by_lag, np.broadcast_to(np.eye(2, 3)[:, None], (2, 2, 3)))
+    assert lags(None, Output(logits), batch, truth, 0) == {}
+
+
+def test_runs_of_one_program_may_differ_in_importance():
+    def drawn(task):
+        truth = task.truth(jax.random.key(0))
+        return truth.maps, task.sample(jax.random.key(1), 5, truth)
+
+    tasks = [MarkovChain(Groups((1, 2), m), 5, generated=4) for m in (1.0, 1.7, 3.0)]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.float32(leaf) for leaf in leaves]), *tasks)
+    maps, tokens = jax.jit(jax.vmap(drawn))(stacked)
+    for task, map_, sequence in zip(tasks, maps, tokens, strict=True):
+        alone = drawn(task)
+        np.testing.assert_allclose(map_, alone[0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(sequence, alone[1])
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: MarkovChain(vocabulary=1), "vocabulary must be a whole number of at least 2"),
-        (lambda: MarkovChain(generated=0), "generated must be a whole number of at least 1"),
-        (lambda: MarkovChain(temperature=0.0), "temperature must be finite and positive"),
-        (lambda: MarkovRegression(length=4), "length must be a whole number of at least 6"),
-        (lambda: MarkovRegression(dim=1), "dim must be at least 2 for 3 orthogonal maps"),
-        (lambda: Supply(size=0), "size must be a whole number of at least 1"),
-        (lambda: Supply(batch=0), "batch must be a whole number of at least 1"),
+        (lambda: MarkovChain(vocabulary=1), "MarkovChain.vocabulary must be a whole number of at least 2"),
+        (lambda: MarkovChain(generated=0), "MarkovChain.generated must be a whole number of at least 1"),
+        (lambda: MarkovChain(temperature=0.0), "MarkovChain.temperature must be above 0, got 0.0"),
+        (lambda: MarkovRegression(length=4), "MarkovRegression.length must be a whole number of at least 6"),
+        (lambda: MarkovRegression(dim=1), "MarkovRegression.dim must be at least 2 for 3 orthogonal maps, got 1"),
+        (lambda: MarkovChain(temperature=float("inf")), "MarkovChain.temperature must be a finite number, got inf"),
+        (lambda: MarkovChain().replace(prefix=2.5), "MarkovChain.prefix must be a whole number, got 2.5"),
+        (lambda: MarkovChain().replace(groups=(2, 2)), r"MarkovChain.groups must be Groups, got \(2, 2\)"),
     ],
 )
 def test_wrong_input_is_named(make, message):
@@ -216,13 +247,13 @@ def test_a_longer_prefix_changes_nothing_but_what_is_read():
     recent = tokens[:, 8 - 3 :]
     student = short.teacher(truth, recent, keep=1)
     np.testing.assert_array_equal(long.teacher(truth, tokens), short.teacher(truth, recent))
-    np.testing.assert_array_equal(long.cross_entropy(tokens, student), short.cross_entropy(recent, student))
-    np.testing.assert_array_equal(long.divergences(truth, tokens, student), short.divergences(truth, recent, student))
+    assert loss(long, tokens, student) == loss(short, recent, student)
+    np.testing.assert_array_equal(long.kl_references(truth, tokens, student), short.kl_references(truth, recent, student))
     # The generated tokens follow the chain: twenty thousand of them have the teacher's entropy on average.
     many = long.sample(jax.random.key(2), 20_000, truth)
     expected = float(entropy(long.teacher(truth, many)).mean())
-    assert float(long.cross_entropy(many, long.teacher(truth, many))) == pytest.approx(expected, abs=0.02)
-    with pytest.raises(InputError, match="prefix must be a whole number of at least 3, got 2"):
+    assert loss(long, many, long.teacher(truth, many)) == pytest.approx(expected, abs=0.02)
+    with pytest.raises(InputError, match=r"MarkovChain\.prefix must be a whole number of at least 3, got 2"):
         MarkovChain(Groups((1, 2)), prefix=2)
 
 

@@ -1,6 +1,4 @@
-"""The law of associative recall's data, as C.1 states it."""
-
-import dataclasses
+"""The distribution of associative recall's data, as C.1 states it."""
 
 import jax
 import jax.numpy as jnp
@@ -10,31 +8,42 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emergo._contract import Output
 from emergo._errors import InputError
+from emergo._pytree import Schedule
 from emergo._random import raw, uniform
-from emergo.tasks import Recall, RecallTraits
-from emergo.tasks._recall import _different
+from emergo.tasks import Recall
+from emergo.tasks._recall import _different, circuits_probe
 
 
 @st.composite
-def tasks(draw):
+def options(draw):
+    """The options of any valid task. Not the task itself: the type checks that tests run under use chance."""
     pairs = draw(st.integers(1, 5))
     placement = draw(st.sampled_from(("once", "chance", "chance or none")))
     burst = 1.0 if placement == "once" else draw(st.floats(0.25, pairs)) if pairs > 0.25 else 1.0
-    return Recall(pairs, draw(st.integers(max(3, pairs + 1), 24)), burst, draw(st.sampled_from((0.0, 0.3, 1.0))), placement)
+    return (pairs, draw(st.integers(max(3, pairs + 1), 24)), burst, draw(st.sampled_from((0.0, 0.3, 1.0))), placement)
+
+
+def asked(batch):
+    """Which pairs have the query as their key."""
+    return np.asarray(batch.inputs)[:, :-1:2] == np.asarray(batch.inputs)[:, -1:]
 
 
 @pytest.mark.slow
 @settings(max_examples=6, deadline=None)  # each is compiled
-@given(tasks(), st.integers(0, 2**32 - 1))
-def test_every_sequence_is_a_mapping_and_a_query(task, seed):
-    batch = task.sample(jax.random.key(seed), 16)
-    tokens = np.asarray(batch.tokens)
+@given(options(), st.integers(0, 2**32 - 1))
+def test_every_sequence_is_a_mapping_and_a_query(options, seed):
+    task = Recall(*options)
+    batch = task.batch(jax.random.key(seed), 16, ())
+    tokens = np.asarray(batch.inputs)
     assert tokens.shape == (16, task.length) == (16, 2 * task.pairs + 1)
     assert tokens.min() >= 0
     assert tokens.max() < task.vocabulary
     for row, target, relevant in zip(tokens, np.asarray(batch.target), np.asarray(batch.relevant), strict=True):
         keys, values, query = row[:-1:2], row[1:-1:2], row[-1]
+        assert not relevant[::2].any()  # keys and the query
+        relevant = relevant[1::2]
         np.testing.assert_array_equal(keys == query, relevant)
         mapping = dict(zip(keys.tolist(), values.tolist(), strict=True))
         # Keys but for the query are without repetition, and different keys have different values.
@@ -56,11 +65,11 @@ def test_numbers_that_differ_are_those_of_fisher_and_yates():
     for size in (8, 9, 30):
         found = np.asarray(_different(jnp.asarray(chance), size))
         for row, drawn in zip(found, chance, strict=True):
-            places = list(range(size))
+            slots = list(range(size))
             for i, u in enumerate(drawn):
                 pick = i + int(np.floor(u * np.float32(size - i)))
-                places[i], places[pick] = places[pick], places[i]
-            assert row.tolist() == places[:8]
+                slots[i], slots[pick] = slots[pick], slots[i]
+            assert row.tolist() == slots[:8]
 
 
 def test_every_arrangement_is_as_likely():
@@ -75,70 +84,120 @@ def test_how_often_the_query_stands_in_the_context():
     key = jax.random.key(1)
     for burst in (1.0, 3.0):
         task = Recall(pairs, 20, burst, placement="chance or none")
-        counts = np.asarray(task.sample(key, n).relevant).sum(1)
+        counts = asked(task.batch(key, n, ())).sum(1)
         found = np.bincount(counts, minlength=pairs + 1)
         expected = n * scipy.stats.binom.pmf(np.arange(pairs + 1), pairs, burst / pairs)
         enough = expected > 5
         assert (
             scipy.stats.chisquare(found[enough], expected[enough] * found[enough].sum() / expected[enough].sum()).pvalue > 0.01
         )
-        # With "chance" the same sequences, and one place where chance gave none.
-        moved = np.asarray(dataclasses.replace(task, placement="chance").sample(key, n).relevant).sum(1)
+        # With "chance" the same sequences, and one pair where chance gave none.
+        moved = asked(task.replace(placement="chance").batch(key, n, ())).sum(1)
         np.testing.assert_array_equal(moved, np.maximum(counts, 1))
-    once = np.asarray(Recall(pairs, 20).sample(key, n).relevant)
+    once = asked(Recall(pairs, 20).batch(key, n, ()))
     assert scipy.stats.chisquare(once.sum(0)).pvalue > 0.01
 
 
 def test_how_often_the_query_is_one_of_the_two():
     """Mass p/2 + (1-p)/N on the repeated tokens, (1-p)/N on the rest."""
     n, size, p = 40_000, 10, 0.3
-    query = np.asarray(Recall(4, size, repeat=p).sample(jax.random.key(2), n).tokens[:, -1])
+    query = np.asarray(Recall(4, size, repeat=p).batch(jax.random.key(2), n, ()).inputs[:, -1])
     mass = np.full(size, (1 - p) / size)
     mass[:2] += p / 2
     assert scipy.stats.chisquare(np.bincount(query, minlength=size), n * mass).pvalue > 0.01
 
 
-def test_a_hull_draws_what_its_tasks_draw():
-    own = [Recall(5, 9, 2.0, 0.3, "chance"), Recall(5, 16, 4.5, 0.0, "chance")]
-    hull = own[0].hull(own[1:])
-    assert (hull.vocabulary, hull.burst, hull.repeat) == (16, 4.5, 1.0)
-    for task in own:
-        traits = RecallTraits(jnp.int32(task.vocabulary), jnp.float32(task.burst), jnp.float32(task.repeat))
-        for one, two in zip(task.sample(jax.random.key(0), 32), hull.sample(jax.random.key(0), 32, traits=traits), strict=True):
+@pytest.mark.parametrize("own", [Recall(5, 9, 2.0, 0.3, "chance"), Recall(5, 14, 4.5, 0.0, "chance"), Recall(5, 9, repeat=0.5)])
+def test_in_a_program_for_larger_vocabularies_a_run_draws_what_it_draws_alone(own):
+    alone = own.batch(jax.random.key(0), 32, ())
+    padded = own.padded({"vocabulary": 16})
+    traced = jax.jit(lambda task: task.batch(jax.random.key(0), 32, ()))(padded)
+    for inside in (padded.batch(jax.random.key(0), 32, ()), traced):
+        for one, two in zip(alone, inside, strict=True):
             np.testing.assert_array_equal(one, two)
+    assert own.spec.used is None
+    assert padded.spec == own.spec._replace(inputs=16, outputs=16, used=(own.vocabulary, own.vocabulary))
 
 
 def test_losses_leave_out_tokens_that_are_not_there():
-    task, hull = Recall(2, 5), Recall(2, 8)
-    batch = task.sample(jax.random.key(0), 64)
-    logits = jax.random.normal(jax.random.key(1), (64, 8))
-    found = hull.losses(logits, batch, task.traits)
-    expected = -np.log(scipy.special.softmax(np.asarray(logits)[:, :5], axis=1))[np.arange(64), np.asarray(batch.target)]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-    right = np.asarray(logits)[:, :5].argmax(1) == np.asarray(batch.target)
-    np.testing.assert_array_equal(hull.correct(logits, batch, task.traits), right)
-
-
-def test_what_a_model_reads():
     task = Recall(2, 5)
-    batch = task.sample(jax.random.key(0), 3)
-    tokens, marks = task.encode(batch)
-    assert marks is None
-    np.testing.assert_array_equal(np.argmax(tokens, -1), batch.tokens)
-    np.testing.assert_array_equal(np.sum(tokens, -1), 1)
+    inside = task.padded({"vocabulary": 8})
+    batch = task.batch(jax.random.key(0), 64, ())
+    logits = jax.random.normal(jax.random.key(1), (64, 8))
+    losses = inside.loss(Output(logits), batch)
+    expected = -np.log(scipy.special.softmax(np.asarray(logits)[:, :5], axis=1))[np.arange(64), np.asarray(batch.target)]
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)
+    right = np.asarray(logits)[:, :5].argmax(1) == np.asarray(batch.target)
+    np.testing.assert_array_equal(inside.metrics(Output(logits), batch, ())["accuracy"], right)
+    np.testing.assert_array_equal(inside.loss(Output(logits), batch), task.loss(Output(logits[:, :5]), batch))
+
+
+def test_the_test_set_repeats_nothing_and_the_training_distribution_is_a_variant():
+    task = Recall(4, 9, 2.0, 0.3, "chance")
+    assert task.at_test() == Recall(4, 9)
+    assert dict(task.variants()) == {"repeated": (task, 1)}
+    assert Recall(4, 9).variants() == {}
+    assert Recall(4, 9, repeat=0.1).variants().keys() == Recall(4, 9, 1.0, placement="chance").variants().keys() == {"repeated"}
+    # Inside a program nothing is known of the number.
+    names = []
+    jax.jit(lambda one: (names.append(list(one.variants())), one.at_test().batch(jax.random.key(0), 2, ()))[1])(Recall(4, 9))
+    assert names == [["repeated"]]
+
+
+def test_a_perfect_induction_head_has_all_of_its_parts():
+    """Layer 0 attends to the token before, layer 1 to what followed an earlier occurrence; the query looks among keys."""
+    task = Recall(4, 9)
+    batch = task.batch(jax.random.key(0), 32, ())
+    tokens, length = np.asarray(batch.inputs), task.length
+    before = np.eye(length, k=-1, dtype=np.float32)
+    before[0, 0] = 1
+    after = np.zeros((32, length, length), np.float32)
+    for row, sequence in enumerate(tokens):
+        for query in range(length):
+            earlier = np.flatnonzero(sequence[:query] == sequence[query])
+            keys = earlier[earlier % 2 == 0] if query == length - 1 else earlier
+            after[row, query, keys[-1] + 1 if len(keys) else 0] = 1
+    patterns = [np.broadcast_to(before, (32, 1, length, length)), after[:, None]]
+    taps = {f"layers.{i}.pattern": jnp.asarray(pattern) for i, pattern in enumerate(patterns)}
+    curves = circuits_probe(None, Output(jnp.zeros((32, 9)), taps=taps), batch, (), 0)
+    assert circuits_probe.reads == ("layers.*.pattern",)
+    assert curves["copying"][0, 0] == curves["previous"][0, 0] == 1
+    assert curves["selecting"][1, 0] == 1
+    assert curves["selecting"][0, 0] == np.mean(np.asarray(batch.relevant)[:, -2])
+    np.testing.assert_allclose(curves["induction"][1, 0], 1, rtol=1e-6)
+    assert circuits_probe(None, Output(jnp.zeros((32, 9))), batch, (), 0) == {}
+
+
+def test_thresholds_at_or_below_guessing_make_no_sense():
+    Recall(4, 8).check_threshold(0.9)
+    Recall(1, 8).check_threshold(0.05)
+    for number in (0.25, 1.5):
+        with pytest.raises(InputError, match="guessing one of the context's values is right with probability 1/4"):
+            Recall(4, 8).check_threshold(number)
+
+
+class Between(Schedule):
+    low: float = 0.0
+    high: float = 1.0
+
+    def extremes(self):
+        return (self.low, self.high)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"pairs": 0}, "pairs must be a whole number of at least 1, got 0"),
-        ({"vocabulary": 4}, "vocabulary must be larger than pairs, so that keys differ, got 4 with 4 pairs"),
-        ({"burst": 5.0, "placement": "chance"}, "burst must be above 0 and at most pairs, got 5.0 with 4 pairs"),
-        ({"burst": 2.0}, "placement 'once' has a burst of 1, got 2.0; choose placement 'chance'"),
-        ({"repeat": 1.5}, r"repeat must be in \[0, 1\], got 1.5"),
-        ({"placement": "twice"}, "unknown placement 'twice'"),
+        ({"pairs": 0}, "Recall.pairs must be a whole number of at least 1, got 0"),
+        ({"vocabulary": 4}, "Recall.vocabulary must be larger than pairs, so that keys differ, got 4 with 4 pairs"),
+        ({"burst": 5.0, "placement": "chance"}, "Recall.burst must be above 0 and at most pairs, got 5.0 with 4 pairs"),
+        ({"burst": Between(1, 5), "placement": "chance"}, "Recall.burst must be above 0 and at most pairs"),
+        ({"burst": Between(1, 2)}, "Recall.burst must be 1 with placement 'once'"),
+        ({"burst": 2.0}, "Recall.burst must be 1 with placement 'once', got 2.0; choose placement 'chance'"),
+        ({"repeat": 1.5}, "Recall.repeat must be a finite number from 0 to 1, got 1.5"),
+        ({"repeat": Between(0, 1.5)}, "Recall.repeat: every value .* from 0 to 1, got 1.5"),
+        ({"placement": "twice"}, "unknown Recall.placement 'twice'"),
     ],
 )
-def test_wrong_input_is_named(unchecked, changes, message):
+def test_wrong_input_is_named(changes, message):
     with pytest.raises(InputError, match=message):
         Recall(**({"pairs": 4, "vocabulary": 8} | changes))

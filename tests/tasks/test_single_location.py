@@ -1,4 +1,4 @@
-"""The law of the data."""
+"""The distribution of the data of single-location regression."""
 
 import itertools
 from typing import get_args
@@ -11,9 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from emergo._contract import Output
 from emergo._errors import InputError
-from emergo.tasks import SingleLocation
-from emergo.tasks._single_location import Position
+from emergo._pytree import Schedule
+from emergo.tasks import Position, SingleLocation
+from emergo.tasks._single_location import alignment_probe
+
+
+def features(batch, task):
+    """The tokens without the mark."""
+    return np.asarray(batch.inputs)[:, :, task.spec.marks :]
 
 
 @pytest.mark.slow
@@ -27,17 +34,18 @@ from emergo.tasks._single_location import Position
 def test_shapes_repeats_and_target(sizes, position, indicator, seed):
     """Exactly `burst` positions hold one and the same token, whose image is the target; all others are different."""
     length, dim, burst = sizes
+    indicator = indicator or position == "random"
     task = SingleLocation(length, dim, burst, position=position, indicator=indicator)
     key_truth, key_data = jax.random.split(jax.random.key(seed))
     truth = task.truth(key_truth)
-    data = task.sample(key_data, 3, truth)
-    tokens, relevant = np.asarray(data.tokens), np.asarray(data.relevant)
+    data = task.batch(key_data, 3, truth)
+    tokens, relevant = features(data, task), np.asarray(data.relevant)
     assert tokens.shape == (3, length, dim)
     assert (relevant.sum(-1) == burst).all()
-    for sequence, places, target in zip(tokens, relevant, np.asarray(data.target), strict=True):
-        assert (sequence[places] == sequence[places][:1]).all()
+    for sequence, positions, target in zip(tokens, relevant, np.asarray(data.target), strict=True):
+        assert (sequence[positions] == sequence[positions][:1]).all()
         # A product of up to four numbers in fp32.
-        np.testing.assert_allclose(target, np.asarray(truth.weights) @ sequence[places][0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(target, np.asarray(truth.weights) @ sequence[positions][0], rtol=1e-5, atol=1e-6)
     others = tokens[~relevant]
     assert len({o.tobytes() for o in others}) == len(others) == 3 * (length - burst)
     if position == "last":
@@ -47,9 +55,7 @@ def test_shapes_repeats_and_target(sizes, position, indicator, seed):
     else:
         assert (relevant == np.asarray(truth.relevant)).all()
     if indicator:
-        np.testing.assert_array_equal(data.marks, relevant.astype(np.float32))
-    else:
-        assert data.marks is None
+        np.testing.assert_array_equal(np.asarray(data.inputs)[:, :, 0], relevant.astype(np.float32))
 
 
 @pytest.mark.parametrize("burst", [1, 2, 3])
@@ -58,11 +64,11 @@ def test_all_sets_of_positions_are_equally_likely(burst, position):
     """Chi-square over the subsets of five positions: drawn for each of 4,000 sequences, or once for each of 4,000 runs."""
     task, n = SingleLocation(5, 1, burst, position=position, indicator=True), 4000
     if position == "random":
-        found = task.sample(jax.random.key(1), n, task.truth(jax.random.key(0))).relevant
+        found = task.batch(jax.random.key(1), n, task.truth(jax.random.key(0))).relevant
     else:
         found = jax.jit(jax.vmap(lambda key: task.truth(key).relevant))(jax.random.split(jax.random.key(1), n))
-    places = [tuple(np.flatnonzero(row)) for row in np.asarray(found)]
-    counts = [places.count(subset) for subset in itertools.combinations(range(5), burst)]
+    positions = [tuple(np.flatnonzero(row)) for row in np.asarray(found)]
+    counts = [positions.count(subset) for subset in itertools.combinations(range(5), burst)]
     assert sum(counts) == n
     assert stats.chisquare(counts).pvalue > 1e-3
 
@@ -72,7 +78,7 @@ def test_covariance_and_frequency_of_the_special_token(repeat):
     """40,000 samples: standard errors of entries of a covariance are about sqrt(2/40000)/dim = 0.7% of 1/dim."""
     task, n = SingleLocation(3, 4, repeat=repeat), 40_000
     truth = task.truth(jax.random.key(0))
-    tokens = np.asarray(task.sample(jax.random.key(1), n, truth).tokens)
+    tokens = features(task.batch(jax.random.key(1), n, truth), task)
     special = (tokens[:, -1] == np.asarray(truth.special)).all(-1)
     assert abs(special.mean() - repeat) <= 4 * np.sqrt(repeat * (1 - repeat) / n)
     fresh = np.eye(4) / 4
@@ -85,11 +91,11 @@ def test_covariance_and_frequency_of_the_special_token(repeat):
 
 @pytest.mark.parametrize("position", ["fixed", "random"])
 def test_covariance_and_frequency_where_positions_are_drawn(position):
-    """The same law away from the last position; the special token, here a draw, stands at all relevant places or none."""
+    """The same away from the last position; the special token, here a draw, stands at all relevant positions or none."""
     task, n = SingleLocation(4, 3, 2, 0.3, position, True, "draw"), 40_000
     truth = task.truth(jax.random.key(3))
-    data = task.sample(jax.random.key(4), n, truth)
-    tokens, relevant = np.asarray(data.tokens), np.asarray(data.relevant)
+    data = task.batch(jax.random.key(4), n, truth)
+    tokens, relevant = features(data, task), np.asarray(data.relevant)
     at = (tokens == np.asarray(truth.special)).all(-1)
     special = (at & relevant).any(-1)
     assert (at == relevant & special[:, None]).all()
@@ -104,7 +110,7 @@ def test_covariance_and_frequency_where_positions_are_drawn(position):
 
 
 def test_the_special_token():
-    """The first basis vector, or a draw of the law of the tokens: 100 entries of variance 1/100, another one in each run."""
+    """The first basis vector, or drawn like the other tokens: 100 entries of variance 1/100, another one in each run."""
     basis = SingleLocation(2, 100).truth(jax.random.key(0)).special
     np.testing.assert_array_equal(basis, np.eye(100)[0])
     drawn = [np.asarray(SingleLocation(2, 100, special="draw").truth(jax.random.key(i)).special) for i in range(2)]
@@ -120,40 +126,93 @@ def test_fixed_positions_differ_between_runs_only():
     truths = [task.truth(jax.random.key(i)) for i in range(4)]
     assert len({np.asarray(t.relevant).tobytes() for t in truths}) > 1
     for key in (7, 8):
-        assert (np.asarray(task.sample(jax.random.key(key), 5, truths[0]).relevant) == np.asarray(truths[0].relevant)).all()
+        assert (np.asarray(task.batch(jax.random.key(key), 5, truths[0]).relevant) == np.asarray(truths[0].relevant)).all()
 
 
-def test_without_repetition():
+def test_the_test_set_repeats_nothing_and_has_a_variant_with_a_burst_of_one():
     task = SingleLocation(6, 3, 2, 0.5, "random", True, "draw")
-    assert task.without_repetition() == SingleLocation(6, 3, 2, 0.0, "random", True, "draw")
-    assert task.without_repetition(burst=1) == SingleLocation(6, 3, 1, 0.0, "random", True, "draw")
+    assert task.at_test() == SingleLocation(6, 3, 2, 0.0, "random", True, "draw")
+    assert dict(task.variants()) == {"single": (SingleLocation(6, 3, 1, 0.0, "random", True, "draw"), 0)}
+    assert task.replace(burst=1).variants() == task.replace(position="last").variants() == {}
 
 
 @pytest.mark.parametrize("position", get_args(Position))
-def test_a_hull_draws_what_a_smaller_task_draws_alone(position):
+def test_in_a_program_for_larger_tasks_a_run_draws_what_it_draws_alone(position):
     """The promise behind batching: numbers depend on the run, not on the runs beside it. Padded sums may round differently."""
-    hull = SingleLocation(6, 8, 3, 1.0, position, True, "draw")
     small = SingleLocation(6, 5, 2, 0.4, position, True, "draw")
-    truth, padded = small.truth(jax.random.key(0)), hull.truth(jax.random.key(0), small.traits)
-    alone, inside = small.sample(jax.random.key(1), 32, truth), hull.sample(jax.random.key(1), 32, padded, small.traits)
+    inside = small.padded({"dim": 8, "burst": 3})
+    truth, padded = small.truth(jax.random.key(0)), inside.truth(jax.random.key(0))
+    alone, wide = small.batch(jax.random.key(1), 32, truth), inside.batch(jax.random.key(1), 32, padded)
 
     def same(one, two, axes):
         two = np.asarray(two)
         for axis in axes:
-            kept, spare = np.split(two, [5], axis)
+            two, spare = np.split(two, [one.shape[axis]], axis)
             assert not spare.any()
-            two = kept
+        np.testing.assert_array_equal(two, one)
+
+    def nearly(one, two):
         np.testing.assert_allclose(two, one, rtol=1e-6, atol=1e-6)
 
     same(truth.weights, padded.weights, (0, 1))
     same(truth.special, padded.special, (0,))
-    np.testing.assert_array_equal(padded.relevant, truth.relevant)
-    same(alone.tokens, inside.tokens, (2,))
-    same(alone.target, inside.target, (1,))
-    np.testing.assert_array_equal(inside.relevant, alone.relevant)
-    np.testing.assert_array_equal(np.asarray(inside.marks), np.asarray(alone.marks))
-    special = (np.asarray(alone.tokens) == np.asarray(truth.special)).all(-1).any(-1)
+    same(truth.relevant, padded.relevant, ())
+    same(alone.inputs, wide.inputs, (2,))
+    same(alone.relevant, wide.relevant, ())
+    nearly(alone.target, wide.target[:, :5])
+    assert not np.asarray(wide.target)[:, 5:].any()
+    special = (features(alone, small) == np.asarray(truth.special)).all(-1).any(-1)
     assert 0 < special.sum() < 32
+    # The same with numbers of the run that are traced. A program as a whole may round differently.
+    traced = jax.jit(lambda task: (task.truth(jax.random.key(0)), task.batch(jax.random.key(1), 32, padded)))(inside)
+    jax.tree.map(nearly, (padded, wide), traced)
+    # The variant with a burst of 1 keeps the dim of the run.
+    for task, batch in ((small, alone), (inside, wide)):
+        if position == "random":
+            single = task.variants()["single"].task
+            assert isinstance(single, SingleLocation)
+            assert single.real("dim") == 5
+            at_one = single.batch(jax.random.key(1), 32, task.truth(jax.random.key(0)))
+            assert (np.asarray(at_one.relevant).sum(1) == 1).all()
+            assert at_one.inputs.shape == batch.inputs.shape
+
+
+def test_a_padded_task_says_how_much_is_used():
+    task = SingleLocation(6, 5, position="random", indicator=True)
+    assert task.spec == (6, 6, 5, None, 1, None)
+    assert task.padded({"dim": 8}).spec == (6, 9, 8, None, 1, (6, 5))
+    assert SingleLocation(6, 5).padded({"dim": 8}).spec == (6, 8, 8, None, 0, (5, 5))
+
+
+def test_a_repeat_of_zero_is_no_repetition_even_where_it_is_traced():
+    task = SingleLocation(4, 3, repeat=0.0)
+    truth = task.truth(jax.random.key(0))
+    tokens = jax.random.normal(jax.random.key(1), (4000, 3))
+    np.testing.assert_array_equal(jax.jit(lambda one: one.repeated(jax.random.key(2), tokens, truth))(task), tokens)
+    replaced = task.replace(repeat=0.25).repeated(jax.random.key(2), tokens, truth)
+    special = (np.asarray(replaced) == np.asarray(truth.special)).all(-1)
+    assert stats.binomtest(int(special.sum()), 4000, 0.25).pvalue > 1e-3
+    np.testing.assert_array_equal(np.asarray(replaced)[~special], np.asarray(tokens)[~special])
+
+
+def test_alignment_is_one_for_the_true_map_and_leaves_out_the_mark():
+    task = SingleLocation(4, 3, position="random", indicator=True)
+    truth = task.truth(jax.random.key(0))
+    batch = task.batch(jax.random.key(1), 2, truth)
+    marks = jnp.full((1, 3), 100.0)
+    for sign in (1, -1):
+        path = jnp.concatenate([marks, sign * 2 * truth.weights.T])
+        curves = alignment_probe(None, Output(batch.target, value_path=path), batch, truth, 0)
+        assert float(curves["alignment"]) == pytest.approx(sign, abs=1e-6)
+    assert alignment_probe(None, Output(batch.target), batch, truth, 0) == {}
+
+
+def test_the_loss_is_half_the_squared_error():
+    task = SingleLocation(4, 3)
+    batch = task.batch(jax.random.key(1), 2, task.truth(jax.random.key(0)))
+    off = jnp.array([[1.0, 2.0, 2.0], [0.0, 0.0, 0.0]])
+    np.testing.assert_allclose(task.loss(Output(batch.target + off), batch), [4.5, 0.0], rtol=1e-5)
+    assert task.loss(Output(batch.target.astype(jnp.bfloat16)), batch).dtype == jnp.float32
 
 
 def test_the_truth_has_entries_of_variance_one_over_dim():
@@ -166,41 +225,41 @@ def test_a_key_gives_the_same_data_alone_and_mapped():
     task = SingleLocation(5, 3, 2, 0.4)
     truth = task.truth(jax.random.key(0))
     keys = jax.random.split(jax.random.key(1), 4)
-    mapped = jax.vmap(lambda k: task.sample(k, 6, truth).tokens)(keys)
-    alone = jnp.stack([task.sample(k, 6, truth).tokens for k in keys])
-    # Which places hold which numbers is the same; a logarithm's last bit may depend on the loop it is computed in.
+    mapped = jax.vmap(lambda k: task.batch(k, 6, truth).inputs)(keys)
+    alone = jnp.stack([task.batch(k, 6, truth).inputs for k in keys])
+    # Which number stands where is the same; a logarithm's last bit may depend on the loop it is computed in.
     np.testing.assert_allclose(mapped, alone, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ((1, 4), "length must be a whole number of at least 2"),
-        ((8, 0), "dim must be a whole number of at least 1"),
-        ((8, 4, 0), "burst must be a whole number of at least 1"),
-        ((8, 4, 8), "burst must be smaller than length"),
-        ((8, 4, 1, 1.5), r"repeat must be in \[0, 1\]"),
-        ((8, 4, 1, float("nan")), r"repeat must be in \[0, 1\]"),
-        ((True, 4), "length must be a whole number"),
-    ],
-)
-def test_wrong_sizes_are_named(values, message):
-    with pytest.raises(InputError, match=message):
-        SingleLocation(*values)
+class Between(Schedule):
+    low: float = 0.0
+    high: float = 1.0
+
+    def extremes(self):
+        return (self.low, self.high)
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("changes", "message"),
     [
-        ({"position": "randm"}, "unknown position 'randm'; did you mean random"),
-        ({"position": "nowhere"}, "unknown position 'nowhere'; known: last, fixed, random"),
-        ({"special": "base"}, "unknown special 'base'; did you mean basis"),
-        ({"dim": 1 << 30}, "dim below"),
-        ({"length": (1 << 20) + 1}, "length must be at most"),
-        ({"repeat": "often"}, "repeat must be a number"),
+        ({"length": 1}, "SingleLocation.length must be a whole number of at least 2, got 1"),
+        ({"length": True}, "SingleLocation.length must be a whole number"),
+        ({"length": (1 << 20) + 1}, "SingleLocation.length must be at most 1048576"),
+        ({"dim": 0}, "SingleLocation.dim must be a whole number of at least 1"),
+        ({"dim": 1 << 30}, "SingleLocation.dim must be at most"),
+        ({"burst": 0}, "SingleLocation.burst must be a whole number of at least 1"),
+        ({"burst": 8}, "SingleLocation.burst must be smaller than length, got burst 8 with length 8"),
+        ({"repeat": 1.5}, "SingleLocation.repeat must be a finite number from 0 to 1, got 1.5"),
+        ({"repeat": float("nan")}, "SingleLocation.repeat must be a finite number from 0 to 1"),
+        ({"repeat": "often"}, "SingleLocation.repeat must be a number"),
+        ({"repeat": Between(0, 1.5)}, "SingleLocation.repeat: every value .* from 0 to 1, got 1.5"),
+        ({"position": "randm"}, "unknown SingleLocation.position 'randm'; did you mean random"),
+        ({"position": "nowhere"}, "unknown SingleLocation.position 'nowhere'; known: last, fixed, random"),
+        ({"position": "random"}, "SingleLocation.position 'random' cannot be learned without the indicator"),
+        ({"special": "base"}, "unknown SingleLocation.special 'base'; did you mean basis"),
+        ({"indicator": 1}, "SingleLocation.indicator must be True or False"),
     ],
 )
-@pytest.mark.usefixtures("unchecked")
-def test_wrong_names_and_sizes_are_named(values, message):
+def test_wrong_input_is_named(changes, message):
     with pytest.raises(InputError, match=message):
-        SingleLocation(**({"length": 8, "dim": 4} | values))
+        SingleLocation(**({"length": 8, "dim": 4} | changes))

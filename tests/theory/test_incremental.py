@@ -45,11 +45,11 @@ def test_the_loss_is_that_of_the_regression_task(groups):
     task = MarkovRegression(groups, dim=2, length=4)
     truth = task.truth(jax.random.key(0))
     heads = somewhere(groups, 2, 4)
-    data = task.sample(jax.random.key(1), 100_000, truth)
+    data = task.batch(jax.random.key(1), 100_000, truth)
     # A value vector's coordinates are along the normalised maps.
     maps = np.asarray(truth.maps) / groups.strengths[:, None, None]
     values = np.einsum("kj,jab->kab", heads.values, maps)
-    newest_first = np.asarray(data.tokens)[:, ::-1]
+    newest_first = np.asarray(data.inputs)[:, ::-1]
     output = np.einsum("kab,kt,ntb->na", values, np.asarray(inc.attention(heads)), newest_first)
     sampled = 0.5 * np.sum((output - np.asarray(data.target)) ** 2, 1)
     exact = float(inc.loss(heads, inc.target(groups, 4)))

@@ -12,7 +12,8 @@ from ..._style import BLACK, BLUE, GREEN, GREY, ORANGE, SKY, WIDTH, key, panel
 from ...measure import Boundary, Division, division, find_stages, group_mass, head_similarity, stage_boundaries
 from ...tasks import Groups
 from ...theory import incremental
-from .._figure import Check, Figure, Outcome, Progress
+from .._figure import Check, Figure, Outcome
+from .._source import RunSource
 
 TITLES: dict[incremental.Flow, str] = {"preconditioned": "preconditioned flow", "logit": "gradient flow on the logits"}
 ONES = Groups((1, 1, 1))
@@ -33,7 +34,7 @@ class Settings:
 
 
 @dataclasses.dataclass(frozen=True)
-class Seen:
+class FlowRuns:
     """One flow, measured: its last member starts with identical heads."""
 
     flow: incremental.Flow
@@ -42,11 +43,11 @@ class Seen:
     division: Division
     stages: list[Any]
     boundaries: list[Boundary]
-    together: float
+    shared_attention: float
     """The largest attention that all heads at once have on the strongest group before the second drop, least over seeds."""
 
 
-def watch(flow: incremental.Flow, settings: Settings) -> Seen:
+def integrate(flow: incremental.Flow, settings: Settings) -> FlowRuns:
     times = np.append(0, np.geomspace(0.05, settings.until, settings.points))
     path = incremental.trajectory(
         settings.groups,
@@ -60,37 +61,37 @@ def watch(flow: incremental.Flow, settings: Settings) -> Seen:
     mass = group_mass(path.attention, settings.groups.members)
     stages = [find_stages(times, row) for row in path.loss[:-1]]
     shares = division(mass, np.array(settings.groups.spans, float))
-    together = 0.0
+    shared = 0.0
     if all(len(run) > 1 for run in stages):
         before = [times < run[1].onset for run in stages]
         strongest = settings.groups.ranking[0]
-        together = float(min(m[early, :, strongest].min(1).max() for m, early in zip(mass[:-1], before, strict=True)))
-    return Seen(flow, path, mass, shares, stages, stage_boundaries(stages), together)
+        shared = float(min(m[early, :, strongest].min(1).max() for m, early in zip(mass[:-1], before, strict=True)))
+    return FlowRuns(flow, path, mass, shares, stages, stage_boundaries(stages), shared)
 
 
-def make(settings: Settings, progress: Progress) -> Outcome:
-    found = []
+def make(settings: Settings, source: RunSource) -> Outcome:
+    flows = []
     for i, flow in enumerate(TITLES):
-        progress(TITLES[flow], i / len(TITLES))
-        found.append(watch(flow, settings))
+        source(TITLES[flow], i / len(TITLES))
+        flows.append(integrate(flow, settings))
     levels = incremental.plateaus(settings.groups, settings.heads)
     return Outcome(
-        tables={"curves": pd.concat([table(seen, settings) for seen in found], ignore_index=True)},
-        plot=draw(found, levels, settings),
-        checks=[check for seen in found for check in checks_of(seen, levels, settings)],
+        tables={"curves": pd.concat([table(runs, settings) for runs in flows], ignore_index=True)},
+        plot=draw(flows, levels, settings),
+        checks=[check for runs in flows for check in checks_of(runs, levels, settings)],
     )
 
 
-def checks_of(seen: Seen, levels: np.ndarray, settings: Settings) -> list[Check]:
-    name, count = f"{seen.flow} flow", len(levels) - 1
-    usual = [run for run in seen.stages if len(run) == count]
+def checks_of(runs: FlowRuns, levels: np.ndarray, settings: Settings) -> list[Check]:
+    name, count = f"{runs.flow} flow", len(levels) - 1
+    usual = [run for run in runs.stages if len(run) == count]
     measured = np.mean([[drop.level for drop in run] for run in usual] or [[0.0] * count], 0)
-    owners = [sorted(end.argmax(0).tolist()) == list(range(count)) for end in seen.mass[:-1, -1]]
-    same = bool((seen.path.attention[-1] == seen.path.attention[-1][:, :1]).all())
-    stuck = float(seen.path.loss[-1, -1])
-    apart = [[float(x) for x in (b.step, b.low, b.high)] for b in seen.boundaries]
-    formula = incremental.first_stage(settings.groups, settings.length, settings.heads, seen.flow)
-    half = incremental.stage_times(seen.path, levels)
+    owners = [sorted(end.argmax(0).tolist()) == list(range(count)) for end in runs.mass[:-1, -1]]
+    same = bool((runs.path.attention[-1] == runs.path.attention[-1][:, :1]).all())
+    stuck = float(runs.path.loss[-1, -1])
+    apart = [[float(x) for x in (b.step, b.low, b.high)] for b in runs.boundaries]
+    formula = incremental.first_stage(settings.groups, settings.length, settings.heads, runs.flow)
+    half = incremental.stage_times(runs.path, levels)
     return [
         Check(f"{name}: seeds with {count} stages", len(usual), None, len(usual) == settings.seeds, f"all {settings.seeds}"),
         Check(
@@ -102,9 +103,9 @@ def checks_of(seen: Seen, levels: np.ndarray, settings: Settings) -> list[Check]
         ),
         Check(
             f"{name}: attention that all heads at once have on group 1 before the second drop, least over seeds",
-            seen.together,
+            runs.shared_attention,
             "competitive: heads converge on the most statistically dominant pattern",
-            seen.together > 0.5,
+            runs.shared_attention > 0.5,
         ),
         Check(
             f"{name}: seeds at whose end each group has a head of its own, the one that looks at it most",
@@ -116,7 +117,7 @@ def checks_of(seen: Seen, levels: np.ndarray, settings: Settings) -> list[Check]
             f"{name}: ends of the plateaus with 95% intervals over seeds",
             apart,
             None,
-            len(seen.boundaries) == count - 1 and bool(np.all(np.diff([b.step for b in seen.boundaries]) > 0)),
+            len(runs.boundaries) == count - 1 and bool(np.all(np.diff([b.step for b in runs.boundaries]) > 0)),
             f"{count - 1} boundaries in order",
         ),
         Check(
@@ -136,40 +137,40 @@ def checks_of(seen: Seen, levels: np.ndarray, settings: Settings) -> list[Check]
     ]
 
 
-def table(seen: Seen, settings: Settings) -> pd.DataFrame:
-    """One row a time: loss, shares, and each head's attention on each group."""
-    rows, times = seen.path.loss.shape
+def table(runs: FlowRuns, settings: Settings) -> pd.DataFrame:
+    """One row per time: loss, shares, and each head's attention on each group."""
+    rows, times = runs.path.loss.shape
     columns: dict[str, Any] = {
-        "flow": seen.flow,
+        "flow": runs.flow,
         "seed": np.repeat([*range(settings.seeds), 0], times),
         "scale": np.repeat([settings.scale] * settings.seeds + [0.0], times),
-        "time": np.tile(seen.path.time, rows),
-        "loss": seen.path.loss.ravel(),
-        "similarity": head_similarity(seen.path.attention).ravel(),
+        "time": np.tile(runs.path.time, rows),
+        "loss": runs.path.loss.ravel(),
+        "similarity": head_similarity(runs.path.attention).ravel(),
     }
-    columns |= {name: share.ravel() for name, share in seen.division._asdict().items()}
+    columns |= {name: share.ravel() for name, share in runs.division._asdict().items()}
     for k in range(settings.heads):
         for j in range(settings.groups.count):
-            columns[f"head{k + 1}_group{j + 1}"] = seen.mass[:, :, k, j].ravel()
+            columns[f"head{k + 1}_group{j + 1}"] = runs.mass[:, :, k, j].ravel()
     return pd.DataFrame(columns)
 
 
-def draw(found: list[Seen], levels: np.ndarray, settings: Settings) -> Plot:
+def draw(flows: list[FlowRuns], levels: np.ndarray, settings: Settings) -> Plot:
     plot = Plot(figsize=(WIDTH, 5.6), layout="constrained")
     rows = 2 + settings.heads
     grid = plot.subplots(rows, 2, sharex="col", height_ratios=(2.6, 1.5, *[0.75] * settings.heads))
-    for seen, column, letter in zip(found, grid.T, "ab", strict=True):
+    for runs, column, letter in zip(flows, grid.T, "ab", strict=True):
         top, middle, *heads = column
-        losses(top, seen, levels, settings)
-        panel(top, letter, f"{TITLES[seen.flow]}" + (" (the paper's simulation)" if seen.flow == "preconditioned" else ""))
-        shares(middle, seen)
-        order = seen.mass[0, -1].argmax(0)
+        draw_losses(top, runs, levels, settings)
+        panel(top, letter, f"{TITLES[runs.flow]}" + (" (the paper's simulation)" if runs.flow == "preconditioned" else ""))
+        draw_division(middle, runs)
+        order = runs.mass[0, -1].argmax(0)
         order = order if len(set(order.tolist())) == settings.heads else np.arange(settings.heads)
         for axes, k in zip(heads, order, strict=True):
-            head(axes, seen, int(k))
+            draw_head(axes, runs, int(k))
         heads[-1].set_xlabel("flow time $t$")
         for axes in column:
-            for drop in seen.stages[0][1:]:
+            for drop in runs.stages[0][1:]:
                 axes.axvline(drop.onset, color=BLACK, lw=0.7, ls=":")
             axes.set(xscale="log", xlim=(0.3, settings.until))
             axes.grid(visible=False)
@@ -196,19 +197,19 @@ def draw(found: list[Seen], levels: np.ndarray, settings: Settings) -> Plot:
     return plot
 
 
-def losses(axes: Axes, seen: Seen, levels: np.ndarray, settings: Settings) -> None:
+def draw_losses(axes: Axes, runs: FlowRuns, levels: np.ndarray, settings: Settings) -> None:
     for level in levels[:-1]:
         axes.axhline(level, color=BLACK, lw=0.6)
         axes.text(settings.until * 0.93, level * 1.03 + 0.05, f"{level:.4g}", fontsize=6.5, ha="right", va="bottom", color=GREY)
-    for i, row in enumerate(seen.path.loss[:-1]):
-        axes.plot(seen.path.time, row, color=BLUE, lw=1.8 if i == 0 else 0.8, alpha=1 if i == 0 else 0.45)
-    axes.plot(seen.path.time, seen.path.loss[-1], color=GREY, ls="--", lw=1.2)
+    for i, row in enumerate(runs.path.loss[:-1]):
+        axes.plot(runs.path.time, row, color=BLUE, lw=1.8 if i == 0 else 0.8, alpha=1 if i == 0 else 0.45)
+    axes.plot(runs.path.time, runs.path.loss[-1], color=GREY, ls="--", lw=1.2)
     axes.set_ylim(-0.1, levels[0] * 1.13)
 
 
-def shares(axes: Axes, seen: Seen) -> None:
+def draw_division(axes: Axes, runs: FlowRuns) -> None:
     """Competition from below, cooperation from above, indecision between them; the shares add up to 1."""
-    time, first = seen.path.time[1:], [share[0, 1:] for share in seen.division]
+    time, first = runs.path.time[1:], [share[0, 1:] for share in runs.division]
     competition, cooperation, _ = first
     axes.fill_between(time, 0, competition, color="#8c6bb1", lw=0)
     axes.fill_between(time, 1 - cooperation, 1, color=SKY, lw=0)
@@ -222,9 +223,9 @@ def shares(axes: Axes, seen: Seen) -> None:
     axes.text(0.36, 0.5, "indecision", fontsize=6.5, color=GREY, ha="left", va="center")
 
 
-def head(axes: Axes, seen: Seen, k: int) -> None:
+def draw_head(axes: Axes, runs: FlowRuns, k: int) -> None:
     """What one head looks at: its attention on each group, stacked; the rest is outside all groups."""
-    time, mass = seen.path.time[1:], seen.mass[0, 1:, k]
+    time, mass = runs.path.time[1:], runs.mass[0, 1:, k]
     axes.stackplot(time, mass.T, colors=COLOURS[: mass.shape[1]] if mass.shape[1] <= len(COLOURS) else None, lw=0)
     axes.set(ylim=(0, 1), yticks=[])
     axes.set_facecolor("#f4f4f4")
@@ -237,9 +238,9 @@ def head(axes: Axes, seen: Seen, k: int) -> None:
 FULL = Settings()
 FIGURE = Figure(
     id="yuksel2026/fig10",
-    shows="the gradient flow: loss plateaus in closed form; heads compete for one group, then divide the groups",
+    title="the gradient flow: loss plateaus in closed form; heads compete for one group, then divide the groups",
     presets={"paper": FULL, "laptop": FULL, "smoke": Settings(length=6, seeds=2, scale=0.1, until=300.0, points=150)},
     make=make,
-    seconds={"paper": 25, "laptop": 25, "smoke": 12},
-    shrunk={"smoke": "a short sequence and a large initial scale"},
+    seconds={"paper": 25, "laptop": 25, "smoke": 8},
+    caveat={"smoke": "a short sequence and a large initial scale"},
 )

@@ -7,5 +7,5 @@ FIGURE = map_figure(
     "yuksel2026/fig14",
     "where the heads of Fig. 13 look: more at the position of a group that weighs more",
     fig13.FIGURE,
-    fig13.follows,
+    fig13.weight_check,
 )

@@ -7,7 +7,7 @@ FIGURE = map_figure(
     "yuksel2026/fig17",
     "where four heads look when three groups overlap",
     fig15.FIGURE,
-    fig15.sharing,
-    lambda both: both.part(1),
-    own=False,
+    fig15.sharing_check,
+    lambda studies: {name: studies[name] for name in list(studies)[1:]},
+    own_heads=False,
 )

@@ -11,8 +11,9 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from ... import theory
 from ..._style import BLUE, GREEN, GREY, ORANGE, RED, WIDTH, panel, shades
 from ...measure import Published, fit_law
-from .._figure import Check, Comparison, Figure, Outcome, Progress
+from .._figure import Check, Comparison, Figure, Outcome
 from .._plateaus import curve_table, plateau_table, scatter_by
+from .._source import RunSource
 
 # Fig. 1c prints R^2 only. Its law is the one of Fig. 2 left at B = 1 (Section 2.3: "replacing T by T/B in the scaling law
 # we obtained in Figure 1.c").
@@ -29,10 +30,10 @@ class Settings:
     points: int = 600
 
 
-def make(settings: Settings, progress: Progress) -> Outcome:
+def make(settings: Settings, source: RunSource) -> Outcome:
     grid = theory.grid(length=settings.grid_lengths, dim=settings.grid_dims)
     plateaus = plateau_table(grid)
-    progress("trajectories", 0.5)
+    source("trajectories", 0.5)
     cell = theory.cells(settings.length, sorted({*settings.dims, settings.dim}))
     end = 1.35 * float(theory.predicted_plateau(cell).max())
     path = theory.trajectory(cell, np.linspace(0, end, settings.points))
@@ -127,12 +128,7 @@ def schematic(axes: Axes) -> None:
     axes.text(27.5, 17.8, "The model must learn where to look ($a$)\nand what to do there ($W$).", fontsize=7.5, va="center")
     axes.text(59, 28.5, "In-context repetition", fontsize=8, weight="bold", va="top")
     axes.text(59, 25.2, "the relevant token appears $B$ times", fontsize=7, va="top", color=GREY)
-    row(
-        59,
-        17.0,
-        [plain, plain, relevant, plain, relevant, relevant],
-        ["$x_1$", "$x_2$", "$x_T$", "$x_4$", "$x_T$", "$x_T$"],
-    )
+    row(59, 17.0, [plain, plain, relevant, plain, relevant, relevant], ["$x_1$", "$x_2$", "$x_T$", "$x_4$", "$x_T$", "$x_T$"])
     axes.text(59, 13.5, "Cross-sample repetition", fontsize=8, weight="bold", va="top")
     axes.text(59, 10.2, r"with probability $p$ it is one special token $\tilde x$", fontsize=7, va="top", color=GREY)
     row(59, 2.0, [plain] * 5 + [special], [*names[:5], r"$\tilde x$"])
@@ -142,13 +138,9 @@ def schematic(axes: Axes) -> None:
 FULL = Settings()
 FIGURE = Figure(
     id="zucchet2025/fig1",
-    shows="the task; the loss plateau and drop; weights learn before attention; plateau against length and dim",
-    presets={
-        "paper": FULL,
-        "laptop": FULL,
-        "smoke": Settings(grid_lengths=(64, 256), grid_dims=(16, 64), points=60),
-    },
+    title="the task; the loss plateau and drop; weights learn before attention; plateau against length and dim",
+    presets={"paper": FULL, "laptop": FULL, "smoke": Settings(grid_lengths=(64, 256), grid_dims=(16, 64), points=60)},
     make=make,
     seconds={"paper": 16, "laptop": 16, "smoke": 8},
-    shrunk={"smoke": "a smaller grid"},
+    caveat={"smoke": "a smaller grid"},
 )

@@ -8,8 +8,9 @@ from matplotlib.figure import Figure as Plot
 
 from ... import theory
 from ..._style import GREY, WIDTH, key, outside, panel, shades
-from .._figure import Check, Figure, Outcome, Progress
+from .._figure import Check, Figure, Outcome
 from .._plateaus import curve_table
+from .._source import RunSource
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Settings:
     until: float = 1.45
 
 
-def make(settings: Settings, progress: Progress) -> Outcome:
+def make(settings: Settings, source: RunSource) -> Outcome:
     cell = theory.cells(settings.length, settings.dim, repeat=settings.repeats)
     end = settings.until * float(theory.predicted_plateau(cell).max())
     path = theory.trajectory(cell, np.linspace(0, end, settings.points))
@@ -79,11 +80,7 @@ def draw(curves: pd.DataFrame, settings: Settings) -> Plot:
     c.set(xlabel="flow time $t$", ylabel=r"attention $\alpha$")
     top = float((curves["others"] / np.sqrt(settings.dim - 1)).max())
     b.set_ylim(-0.05, max(top, float(curves["repeated"].max())) * 1.3)
-    key(
-        b,
-        [(r"repeated direction $\tilde w$", {"ls": "--", "lw": 1.2}), (r"others, $w/\sqrt{d-1}$", {})],
-        loc="upper right",
-    )
+    key(b, [(r"repeated direction $\tilde w$", {"ls": "--", "lw": 1.2}), (r"others, $w/\sqrt{d-1}$", {})], loc="upper right")
     panel(a, "left", "test loss")
     panel(b, "middle", "weights")
     panel(c, "right", "attention")
@@ -95,9 +92,9 @@ def draw(curves: pd.DataFrame, settings: Settings) -> Plot:
 FULL = Settings()
 FIGURE = Figure(
     id="zucchet2025/fig10",
-    shows="cross-sample repetition: test loss, repeated and other weights, attention",
+    title="cross-sample repetition: test loss, repeated and other weights, attention",
     presets={"paper": FULL, "laptop": FULL, "smoke": Settings(points=80)},
     make=make,
     seconds={"paper": 11, "laptop": 11, "smoke": 6},
-    shrunk={"smoke": "fewer points"},
+    caveat={"smoke": "fewer points"},
 )

@@ -6,13 +6,12 @@ import numpy as np
 from matplotlib.figure import Figure as Plot
 
 from ..._style import WIDTH, level, panel, shades
-from ...engine import Config, Run
+from ...engine import Config, Result
 from ...measure import emergence
-from ...studies import Result, grid_runs, provenance_of
-from ...tasks import MarkovChain
+from ...studies import Runs, Study, provenance_of
 from .._figure import Check, Figure, Outcome
-from .._transformers import PAPER, SMALL, TINY, run_table
-from .._work import Work
+from .._source import RunSource, curve
+from .._transformers import PAPER, SMALL, TINY
 from .fig11 import attention_of, curve_table, curves_by
 
 
@@ -24,29 +23,22 @@ class Settings:
     length: int = 256
     repeats: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.4)
 
-
-def runs(settings: Settings) -> list[Run]:
-    base = dataclasses.replace(settings.base, beyond=0.25)
-    return grid_runs(base, settings.seeds, length=(settings.length,), dim=(settings.dim,), repeat=settings.repeats)
+    def studies(self) -> dict[str, Study]:
+        base = self.base.replace(task__length=self.length, task__dim=self.dim, overtrain=0.25)
+        return {"runs": Study.of(base, grid={"repeat": self.repeats}, seeds=self.seeds)}
 
 
 def crossing(result: Result, level: float) -> float:
     """When the test loss falls to a level, or the last step observed."""
-    assert result.curves is not None
-    return emergence(result.curves["step"], result.curves["loss"], level).time
+    return emergence(curve(result, "step"), curve(result, "loss"), level).time
 
 
-def repeat_of(result: Result) -> float:
-    task = result.run.config.task
-    assert not isinstance(task, MarkovChain)
-    return task.repeat
-
-
-def make(settings: Settings, work: Work) -> Outcome:
-    results = work.results(runs(settings), curves=True)
+def make(settings: Settings, source: RunSource) -> Outcome:
+    parts = source.runs(settings.studies(), curves=True)
+    runs = parts["runs"]
 
     def mean(repeat: float, level: float) -> float:
-        return float(np.mean([crossing(r, level) for r in results if repeat_of(r) == repeat]))
+        return float(np.mean([crossing(result, level) for result in runs.where(repeat=repeat)]))
 
     first, last = min(settings.repeats), max(settings.repeats)
     early = mean(last, 0.4) / mean(first, 0.4)
@@ -61,26 +53,25 @@ def make(settings: Settings, work: Work) -> Outcome:
         ),
     ]
     return Outcome(
-        tables={"runs": run_table(results), "curves": curve_table(results)},
-        plot=draw(results, settings),
+        tables={"runs": runs.table, "curves": curve_table(runs)},
+        plot=draw(runs, settings),
         checks=checks,
         precision=settings.base.precision,
-        device=provenance_of({"runs": results}),
+        device=provenance_of(parts),
     )
 
 
-def draw(results: list[Result], settings: Settings) -> Plot:
+def draw(runs: Runs, settings: Settings) -> Plot:
     plot = Plot(figsize=(WIDTH, 2.4), layout="constrained")
     a, b, c = plot.subplots(1, 3)
-    curves_by(a, results, "repeat", "$p$")
+    curves_by(a, runs, "repeat", "$p$")
     level(a, 0.4, "threshold of Fig. 3 right", "--")
     panel(a, "a", "test loss, no repetition")
     colours = dict(zip(settings.repeats, shades(len(settings.repeats)), strict=True))
-    for result in results:
-        assert result.curves is not None
-        colour, step = colours[repeat_of(result)], result.curves["step"]
-        b.plot(step, attention_of(result), color=colour, lw=1, alpha=0.85)
-        c.plot(step, result.curves["alignment"], color=colour, lw=1, alpha=0.85)
+    for result, repeat in zip(runs, runs.table["repeat"], strict=True):
+        step = curve(result, "step")
+        b.plot(step, attention_of(result), color=colours[repeat], lw=1, alpha=0.85)
+        c.plot(step, curve(result, "alignment"), color=colours[repeat], lw=1, alpha=0.85)
     b.set(xlabel="step", ylabel="attention to the relevant token", xscale="log", xlim=(20, None))
     panel(b, "b", f"d = {settings.dim}, T = {settings.length}")
     c.set(xlabel="step", ylabel="alignment of the value path", xscale="log", xlim=(20, None))
@@ -90,17 +81,18 @@ def draw(results: list[Result], settings: Settings) -> Plot:
 
 FIGURE = Figure(
     id="zucchet2025/fig12",
-    shows="learning curves of Transformers under cross-sample repetition",
+    title="learning curves of Transformers under cross-sample repetition",
     presets={
-        "paper": Settings(dataclasses.replace(PAPER, steps=20_000)),
-        "laptop": Settings(dataclasses.replace(SMALL, steps=1500), dim=16, length=32, repeats=(0.0, 0.2, 0.4)),
-        "smoke": Settings(dataclasses.replace(TINY, steps=500), seeds=1, dim=4, length=8, repeats=(0.0, 0.4)),
+        "paper": Settings(PAPER.replace(steps=20_000)),
+        "laptop": Settings(SMALL.replace(steps=1500), dim=16, length=32, repeats=(0.0, 0.2, 0.4)),
+        "smoke": Settings(TINY, seeds=1, dim=4, length=8, repeats=(0.0, 0.4)),
     },
     make=make,
-    runs=runs,
-    seconds={"paper": 1e5, "laptop": 54, "smoke": 11},
-    shrunk={
+    studies=Settings.studies,
+    curves=True,
+    seconds={"paper": 1e5, "laptop": 54, "smoke": 8},
+    caveat={
         "laptop": "width 64, batch 16, learning rate 1e-3, d = 16, T = 32",
-        "smoke": "width 16, d = 4, T = 8, one seed",
+        "smoke": "one layer and head of width 16, d = 4, T = 8, one seed",
     },
 )

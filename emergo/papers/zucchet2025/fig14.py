@@ -6,22 +6,22 @@ import pandas as pd
 from matplotlib.figure import Figure as Plot
 
 from ..._style import WIDTH
-from ...engine import Config, Run
+from ...engine import Config
 from ...measure import Law, Published, fit_law
-from ...studies import provenance_of
+from ...studies import Study, provenance_of
 from ...tasks import SingleLocation
 from .._figure import Check, Comparison, Figure, Outcome
-from .._transformers import PAPER, SMALL, TASK, TINY, Grid, any_censored, distinct, plateaus_by, run_table, shallow, write_law
-from .._work import Work
+from .._source import RunSource
+from .._transformers import PAPER, SMALL, TASK, TINY, Grid, any_censored, plateaus_by, shallow, write_law
 
 KINDS: dict[str, tuple[SingleLocation, Published]] = {
     "indicator, random position": (TASK, Published("Fig. 14 left", 1.43, {"dim": 1.31, "length": 0.58}, 0.998)),
     "indicator, fixed position": (
-        dataclasses.replace(TASK, position="fixed"),
+        TASK.replace(position="fixed"),
         Published("Fig. 14 middle", 4.20, {"dim": 1.22, "length": 0.29}, 0.996),
     ),
     "no indicator, fixed position": (
-        dataclasses.replace(TASK, position="fixed", indicator=False),
+        TASK.replace(position="fixed", indicator=False),
         Published("Fig. 14 right", 4.61, {"dim": 1.21, "length": 0.30}, 0.999),
     ),
 }
@@ -33,17 +33,13 @@ ONE = shallow(PAPER)
 class Settings(Grid):
     base: Config = ONE
 
-    def parts(self) -> dict[str, list[Run]]:
-        return {kind: self.runs(task=task) for kind, (task, _) in KINDS.items()}
+    def studies(self) -> dict[str, Study]:
+        return {kind: self.study(self.base.replace(task=task)) for kind, (task, _) in KINDS.items()}
 
 
-def runs(settings: Settings) -> list[Run]:
-    return distinct(settings.parts())
-
-
-def make(settings: Settings, work: Work) -> Outcome:
-    parts = work.by_part(settings.parts())
-    tables = {kind: run_table(results) for kind, results in parts.items()}
+def make(settings: Settings, source: RunSource) -> Outcome:
+    parts = source.runs(settings.studies())
+    tables = {kind: runs.table for kind, runs in parts.items()}
     laws = {kind: fit_law(table, x=["dim", "length"]) for kind, table in tables.items()}
     random, fixed, blind = (laws[kind].exponents["length"] for kind in KINDS)
     checks = [
@@ -69,8 +65,8 @@ def draw(tables: dict[str, pd.DataFrame], laws: dict[str, Law]) -> Plot:
     plot = Plot(figsize=(WIDTH, 2.7), layout="constrained")
     panels = plot.subplots(1, 3, sharey=True)
     for axes, (kind, (_, published)) in zip(panels, KINDS.items(), strict=True):
-        told = any_censored(*tables.values())
-        plateaus_by(axes, tables[kind], laws[kind], "length", "$T$", legend=axes is panels[-1], censored=told)
+        explained = any_censored(*tables.values())
+        plateaus_by(axes, tables[kind], laws[kind], "length", "$T$", legend=axes is panels[-1], censored=explained)
         write_law(axes, laws[kind], published, {"dim": "d", "length": "T"})
         axes.set_title(kind, y=1.13)
         if axes is not panels[0]:
@@ -80,22 +76,17 @@ def draw(tables: dict[str, pd.DataFrame], laws: dict[str, Law]) -> Plot:
 
 FIGURE = Figure(
     id="zucchet2025/fig14",
-    shows="plateau with and without the indicator, at random and fixed positions (one layer, one head)",
+    title="plateau with and without the indicator, at random and fixed positions (one layer, one head)",
     presets={
         "paper": Settings(),
-        "laptop": Settings(
-            dataclasses.replace(shallow(SMALL), batch=32, steps=3000),
-            seeds=3,
-            dims=(4, 8, 16),
-            lengths=(16, 64),
-        ),
-        "smoke": Settings(shallow(TINY), seeds=1, dims=(2, 4), lengths=(4, 8)),
+        "laptop": Settings(shallow(SMALL).replace(batch=32, steps=3000), seeds=3, dims=(4, 8, 16), lengths=(16, 64)),
+        "smoke": Settings(TINY, seeds=1, dims=(2, 4), lengths=(4, 8)),
     },
     make=make,
-    runs=runs,
-    seconds={"paper": 1.5e4, "laptop": 66, "smoke": 36},
-    shrunk={
+    studies=Settings.studies,
+    seconds={"paper": 1.5e4, "laptop": 66, "smoke": 20},
+    caveat={
         "laptop": "width 64, learning rate 1e-3, d ≤ 16, T = 16 and 64, 3 seeds",
-        "smoke": "width 16, d ≤ 4, T ≤ 8, one seed",
+        "smoke": "one layer and head of width 16, d ≤ 4, T ≤ 8, one seed",
     },
 )

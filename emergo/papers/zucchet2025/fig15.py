@@ -7,12 +7,12 @@ import pandas as pd
 from matplotlib.figure import Figure as Plot
 
 from ..._style import WIDTH
-from ...engine import Config, Optimizer, Run
+from ...engine import Config, Optimizer
 from ...measure import Law, Published, fit_law
-from ...studies import provenance_of
+from ...studies import Study, provenance_of
 from .._figure import Check, Comparison, Figure, Outcome
-from .._transformers import PAPER, SMALL, TINY, Grid, distinct, plateaus_by, run_table, shallow, write_law
-from .._work import Work
+from .._source import RunSource
+from .._transformers import PAPER, SMALL, TINY, Grid, plateaus_by, shallow, write_law
 
 PUBLISHED = {
     "sgd": Published("Fig. 15 left", 6.42, {"dim": 1.44, "length": 1.07}, 0.997),
@@ -25,17 +25,13 @@ class Settings:
     adam: Grid
     sgd: Grid
 
-    def parts(self) -> dict[str, list[Run]]:
-        return {"sgd": self.sgd.runs(), "adam": self.adam.runs()}
+    def studies(self) -> dict[str, Study]:
+        return {"sgd": self.sgd.study(), "adam": self.adam.study()}
 
 
-def runs(settings: Settings) -> list[Run]:
-    return distinct(settings.parts())
-
-
-def make(settings: Settings, work: Work) -> Outcome:
-    parts = work.by_part(settings.parts())
-    tables = {name: run_table(results) for name, results in parts.items()}
+def make(settings: Settings, source: RunSource) -> Outcome:
+    parts = source.runs(settings.studies())
+    tables = {name: runs.table for name, runs in parts.items()}
     laws = {name: fit_law(table, x=["dim", "length"]) for name, table in tables.items()}
     return Outcome(
         tables=tables,
@@ -64,8 +60,9 @@ def gap_of(tables: dict[str, pd.DataFrame]) -> list[Check]:
     whole = (sgd["reached"] == 1) & (adam["reached"] == 1)
     if not whole.any():
         return []
-    dim, length = sgd["plateau"][whole].idxmax()  # pyright: ignore[reportGeneralTypeIssues]
-    gap = float(sgd["plateau"][dim, length] / adam["plateau"][dim, length])
+    slowest = int(sgd["plateau"].where(whole).argmax())
+    dim, length = whole.index[slowest]
+    gap = float(sgd["plateau"].iloc[slowest] / adam["plateau"].iloc[slowest])
     printed = float(PUBLISHED["sgd"].at(dim=dim, length=length) / PUBLISHED["adam"].at(dim=dim, length=length))
     name = f"plateau of SGD over Adam at d = {dim}, T = {length}"
     return [Check(name, gap, printed, bool(abs(np.log(gap / printed)) < np.log(1.5)))]
@@ -85,32 +82,31 @@ def draw(tables: dict[str, pd.DataFrame], laws: dict[str, Law], settings: Settin
 
 
 def sgd(base: Config, learning_rate: float, steps: int) -> Config:
-    return dataclasses.replace(base, optimizer=Optimizer("sgd", learning_rate), steps=steps)
+    return base.replace(optimizer=Optimizer("sgd", learning_rate), steps=steps)
 
 
-MIDDLE = dataclasses.replace(shallow(SMALL), batch=32)
+MIDDLE = shallow(SMALL).replace(batch=32)
 FIGURE = Figure(
     id="zucchet2025/fig15",
-    shows="plateau under SGD and under Adam (one layer, one head)",
+    title="plateau under SGD and under Adam (one layer, one head)",
     presets={
         "paper": Settings(
-            Grid(shallow(PAPER)),
-            Grid(sgd(shallow(PAPER), 5e-3, 400_000), dims=(16, 32, 64), lengths=(32, 64, 128, 256)),
+            Grid(shallow(PAPER)), Grid(sgd(shallow(PAPER), 5e-3, 400_000), dims=(16, 32, 64), lengths=(32, 64, 128, 256))
         ),
         "laptop": Settings(
             Grid(MIDDLE, 3, dims=(4, 8, 16), lengths=(8, 32)),
             Grid(sgd(MIDDLE, 5e-2, 8000), 3, dims=(4, 8, 16), lengths=(8, 32)),
         ),
         "smoke": Settings(
-            Grid(shallow(TINY), 1, dims=(2, 4), lengths=(4, 8)),
-            Grid(sgd(shallow(TINY), 5e-2, 2000), 1, dims=(2, 4), lengths=(4, 8)),
+            Grid(TINY, 1, dims=(2, 4), lengths=(4, 8)),
+            Grid(sgd(TINY, 5e-2, 2000), 1, dims=(2, 4), lengths=(4, 8)),
         ),
     },
     make=make,
-    runs=runs,
-    seconds={"paper": 7.5e4, "laptop": 82, "smoke": 33},
-    shrunk={
+    studies=Settings.studies,
+    seconds={"paper": 7.5e4, "laptop": 82, "smoke": 15},
+    caveat={
         "laptop": "width 64, learning rates 1e-3 (Adam) and 5e-2 (SGD), d ≤ 16, T = 8 and 32, 3 seeds",
-        "smoke": "width 16, d ≤ 4, T ≤ 8, one seed",
+        "smoke": "one layer and head of width 16, d ≤ 4, T ≤ 8, one seed",
     },
 )

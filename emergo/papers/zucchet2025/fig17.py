@@ -7,12 +7,12 @@ import pandas as pd
 from matplotlib.figure import Figure as Plot
 
 from ..._style import WIDTH, level, outside, panel, shades
-from ...engine import Run
-from ...studies import Result, provenance_of
+from ...engine import Config, Result
+from ...studies import Study, provenance_of
 from ...tasks import Recall
 from .._figure import Check, Figure, Outcome
-from .._recall import SMALL, TINY, Training, passed, recall_curves, strongest
-from .._work import Work
+from .._recall import PAPER, SMALL, TINY, passed, recall_curves, recall_task, strongest
+from .._source import RunSource, curve
 
 PROBES = {
     "copying": "attention of the\nrelevant value to its key",
@@ -24,46 +24,39 @@ PROBES = {
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    training: Training
-    rate: float = 1e-4
+    base: Config
     seeds: int = 3
-    pairs: int = 32
-    vocabulary: int = 256
 
-
-def runs(settings: Settings) -> list[Run]:
-    task = Recall(settings.pairs, settings.vocabulary)
-    return settings.training.runs([task], [settings.rate], range(settings.seeds))
+    def studies(self) -> dict[str, Study]:
+        return {"runs": Study.of(self.base, seeds=self.seeds)}
 
 
 def holders(result: Result) -> dict[str, int]:
     """The layer (from 1) whose heads copy and the one whose heads select, at the end, by their strongest head."""
-    assert result.curves is not None
-    return {name: int(np.argmax(result.curves[name][-1].max(-1))) + 1 for name in ("copying", "selecting")}
+    return {name: int(np.argmax(curve(result, name)[-1].max(-1))) + 1 for name in ("copying", "selecting")}
 
 
 def half_times(result: Result) -> dict[str, float]:
     """When accuracy and the strongest copying and selecting head are half way from where they begin to where they end."""
-    assert result.curves is not None
-    found = {name: strongest(result, name) for name in ("copying", "selecting")} | {"accuracy": result.curves["accuracy"]}
-    return {name: passed(result, c, float(c[0] + c[-1]) / 2).time for name, c in found.items()}
+    curves = {name: strongest(result, name) for name in ("copying", "selecting")} | {"accuracy": curve(result, "accuracy")}
+    return {name: passed(result, c, float(c[0] + c[-1]) / 2).time for name, c in curves.items()}
 
 
-def make(settings: Settings, work: Work) -> Outcome:
-    results = work.results(runs(settings), curves=True)
+def make(settings: Settings, source: RunSource) -> Outcome:
+    parts = source.runs(settings.studies(), curves=True)
+    results = parts["runs"]
     rows = []
     for result in results:
-        assert result.curves is not None
         layers, halves = holders(result), half_times(result)
         rows.append(
-            {"seed": result.run.seed, "accuracy": float(result.curves["accuracy"][-1])}
+            {"seed": result.run.seed, "accuracy": float(curve(result, "accuracy")[-1])}
             | {f"{name}_layer": layer for name, layer in layers.items()}
-            | {f"{name}_end": float(result.curves[name][-1].max()) for name in layers}
+            | {f"{name}_end": float(curve(result, name)[-1].max()) for name in layers}
             | {f"{name}_half": time for name, time in halves.items()}
         )
     table = pd.DataFrame(rows)
     apart = float(np.max(np.abs(np.log(table["copying_half"].to_numpy() / table["selecting_half"].to_numpy()))))
-    last = settings.training.model.layers
+    last = curve(results[0], "selecting").shape[1]
     checks = [
         Check(
             "copying and selecting attention half way: largest ratio of their times",
@@ -95,29 +88,27 @@ def make(settings: Settings, work: Work) -> Outcome:
         tables={"runs": table, "curves": recall_curves(results)},
         plot=draw(results[0]),
         checks=checks,
-        precision=settings.training.precision,
-        device=provenance_of({"runs": results}),
+        precision=settings.base.precision,
+        device=provenance_of(parts),
     )
 
 
 def draw(result: Result) -> Plot:
-    assert result.curves is not None
     plot = Plot(figsize=(WIDTH, 4.2), layout="constrained")
     grid = plot.subplots(2, 3, sharex=True)
-    step, model, task = result.curves["step"], result.run.config.model, result.run.config.task
-    assert isinstance(task, Recall)
-    colours = shades(model.layers)
-    grid[0][0].plot(step[1:], result.curves["accuracy"][1:], color="black", lw=1.2)
+    step, task = curve(result, "step"), recall_task(result.run)
+    colours = shades(curve(result, "copying").shape[1])
+    grid[0][0].plot(step[1:], curve(result, "accuracy")[1:], color="black", lw=1.2)
     level(grid[0][0], 1 / task.pairs, "guess")
     grid[0][0].set(ylabel="test accuracy", ylim=(-0.03, 1.03))
     panel(grid[0][0], "a", f"{task.pairs} pairs, {task.vocabulary} tokens")
-    grid[1][0].plot(step[1:], result.curves["loss"][1:], color="black", lw=1.2)
+    grid[1][0].plot(step[1:], curve(result, "loss")[1:], color="black", lw=1.2)
     grid[1][0].set(ylabel="test loss", ylim=(0, None))
     panel(grid[1][0], "d")
     places = (grid[0][1], grid[0][2], grid[1][1], grid[1][2])
     for axes, letter, (name, label) in zip(places, "bcef", PROBES.items(), strict=True):
         for layer, colour in enumerate(colours):
-            axes.plot(step[1:], result.curves[name][1:, layer], color=colour, lw=1)
+            axes.plot(step[1:], curve(result, name)[1:, layer], color=colour, lw=1)
         axes.set(ylabel=label, ylim=(-0.03, 1.03))
         panel(axes, letter, name)
     for axes in grid[1]:
@@ -129,21 +120,18 @@ def draw(result: Result) -> Plot:
 
 FIGURE = Figure(
     id="zucchet2025/fig17",
-    shows="recall emerges together with copying and selecting attention",
+    title="recall emerges together with copying and selecting attention",
     presets={
-        "paper": Settings(Training(steps=300_000)),
-        "laptop": Settings(
-            Training(SMALL, "fp32", steps=3000, tests=256, beyond=0.5), rate=1e-3, seeds=2, pairs=4, vocabulary=16
-        ),
-        "smoke": Settings(
-            Training(TINY, "fp32", batch=16, steps=200, threshold=0.6, tests=64), rate=1e-2, seeds=1, pairs=3, vocabulary=6
-        ),
+        "paper": Settings(PAPER.replace(steps=300_000)),
+        "laptop": Settings(SMALL.replace(task=Recall(4, 16), overtrain=0.5), seeds=2),
+        "smoke": Settings(TINY, seeds=2),
     },
     make=make,
-    runs=runs,
-    seconds={"paper": 4e5, "laptop": 31, "smoke": 15},
-    shrunk={
+    studies=Settings.studies,
+    curves=True,
+    seconds={"paper": 4e5, "laptop": 31, "smoke": 8},
+    caveat={
         "laptop": "2 layers, 2 heads, width 64, PyTorch's start, learning rate 1e-3, 4 pairs of 16 tokens, 2 seeds",
-        "smoke": "width 16, one head, 3 pairs of 6 tokens, one seed",
+        "smoke": "width 16, one head, 3 pairs of 6 tokens, 2 seeds",
     },
 )

@@ -8,8 +8,9 @@ from matplotlib.figure import Figure as Plot
 from ... import theory
 from ..._style import WIDTH, panel
 from ...measure import Law, Published, fit_law
-from .._figure import Check, Comparison, Figure, Outcome, Progress
+from .._figure import Check, Comparison, Figure, Outcome
 from .._plateaus import plateau_table, scatter_by, show_law
+from .._source import RunSource
 
 IN_CONTEXT = Published("Fig. 2 left", 1.51, {"length": 0.99, "burst": -0.99, "dim": 0.49}, 0.999)
 ACROSS = Published("Fig. 2 right", 2.15, {"dim": 0.51, "length": 1.02, "repeat_factor": -1.02}, 0.992)
@@ -23,9 +24,9 @@ class Settings:
     repeats: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.4)
 
 
-def make(settings: Settings, progress: Progress) -> Outcome:
+def make(settings: Settings, source: RunSource) -> Outcome:
     left = plateau_table(theory.grid(length=settings.length, dim=settings.dims, burst=settings.bursts))
-    progress("cross-sample repetition", 0.5)
+    source("cross-sample repetition", 0.5)
     right = plateau_table(theory.grid(length=settings.length, dim=settings.dims, repeat=settings.repeats))
     # D.2: alpha and beta free on the left (T/B is one term); 2 alpha = beta = gamma on the right.
     in_context = fit_law(left, x=["dim", "length/burst"])
@@ -43,17 +44,9 @@ def make(settings: Settings, progress: Progress) -> Outcome:
             ratio,
             bool(abs(ours - ratio) < 0.25 * ratio),
         ),
+        Check("more in-context repetition, shorter plateau, at every dim", falls(left, "burst"), True, falls(left, "burst")),
         Check(
-            "more in-context repetition, shorter plateau, at every dim",
-            falls(left, "burst"),
-            True,
-            falls(left, "burst"),
-        ),
-        Check(
-            "more cross-sample repetition, shorter plateau, at every dim",
-            falls(right, "repeat"),
-            True,
-            falls(right, "repeat"),
+            "more cross-sample repetition, shorter plateau, at every dim", falls(right, "repeat"), True, falls(right, "repeat")
         ),
     ]
     return Outcome(
@@ -105,13 +98,9 @@ def draw(left: pd.DataFrame, right: pd.DataFrame, in_context: Law, across: Law, 
 FULL = Settings()
 FIGURE = Figure(
     id="zucchet2025/fig2",
-    shows="plateau against dim for in-context (burst) and cross-sample (repeat) repetition",
-    presets={
-        "paper": FULL,
-        "laptop": FULL,
-        "smoke": Settings(dims=(16, 64), bursts=(1, 4), repeats=(0.0, 0.1)),
-    },
+    title="plateau against dim for in-context (burst) and cross-sample (repeat) repetition",
+    presets={"paper": FULL, "laptop": FULL, "smoke": Settings(dims=(16, 64), bursts=(1, 4), repeats=(0.0, 0.1))},
     make=make,
     seconds={"paper": 11, "laptop": 11, "smoke": 6},
-    shrunk={"smoke": "a smaller grid"},
+    caveat={"smoke": "a smaller grid"},
 )

@@ -6,12 +6,11 @@ import pandas as pd
 from matplotlib.figure import Figure as Plot
 
 from ..._style import WIDTH, subtitle
-from ...engine import Run
 from ...measure import Law, Published, fit_law
-from ...studies import best_of, cell_means, grid_runs, provenance_of
+from ...studies import Study, cell_means, provenance_of
 from .._figure import Check, Comparison, Figure, Outcome
-from .._transformers import SMALL, TINY, Grid, any_censored, distinct, plateaus_by, run_table, write_law
-from .._work import Work
+from .._source import RunSource
+from .._transformers import SMALL, TINY, Grid, any_censored, plateaus_by, write_law
 
 LAW = Published("Fig. 3 left and middle", 0.76, {"dim": 1.29, "length": 0.80, "burst": -0.80}, 0.995)
 
@@ -25,28 +24,25 @@ class Settings(Grid):
     rates: tuple[float, ...] = (1e-4, 3e-4)
     """To choose from in the right panel (D.3)."""
 
-    def parts(self) -> dict[str, list[Run]]:
-        # D.1: a threshold of 0.4 under cross-sample repetition.
-        early = dataclasses.replace(self.base, threshold=0.4)
+    def studies(self) -> dict[str, Study]:
         return {
-            "left": self.runs(),
-            "middle": grid_runs(self.base, self.seeds, length=(self.length,), dim=self.dims, burst=self.bursts),
-            "right": grid_runs(
-                early, self.seeds, length=(self.length,), dim=self.dims, repeat=self.repeats, learning_rate=self.rates
+            "left": self.study(),
+            "middle": self.study(length=[self.length], burst=self.bursts),
+            "right": Study.of(
+                self.base.replace(task__length=self.length, threshold=0.4),  # D.1: under cross-sample repetition
+                grid={"dim": self.dims, "repeat": self.repeats},
+                tune={"learning_rate": self.rates},
+                seeds=self.seeds,
             ),
         }
 
 
-def runs(settings: Settings) -> list[Run]:
-    return distinct(settings.parts())
-
-
-def make(settings: Settings, work: Work) -> Outcome:
-    parts = work.by_part(settings.parts())
-    tables = {name: run_table(results) for name, results in parts.items()}
+def make(settings: Settings, source: RunSource) -> Outcome:
+    parts = source.runs(settings.studies())
+    tables = {name: runs.table for name, runs in parts.items()}
     both = pd.concat([tables["left"], tables["middle"]]).drop_duplicates("identity")
     law = fit_law(both, x=["dim", "length/burst"])
-    tuned = best_of(tables["right"], ["dim", "repeat"])
+    tuned = tables["right"][tables["right"]["chosen"]]
     means = cell_means(tuned, ["dim", "repeat"]).pivot(index="dim", columns="repeat", values="plateau").dropna()
     most = means.columns.max()
     speedup = means[0.0] / means[most]
@@ -87,8 +83,8 @@ def draw(tables: dict[str, pd.DataFrame], tuned: pd.DataFrame, law: Law, setting
     left, middle, right = plot.subplots(1, 3, sharey=True)
     plateaus_by(left, tables["left"], law, "length", "$T$", censored=False)
     plateaus_by(middle, tables["middle"], law, "burst", "$B$", censored=False)
-    told = any_censored(tables["left"], tables["middle"], tuned)  # once for all three
-    plateaus_by(right, tuned, None, "repeat", "$p$", means=True, censored=told)
+    explained = any_censored(tables["left"], tables["middle"], tuned)  # once for all three
+    plateaus_by(right, tuned, None, "repeat", "$p$", means=True, censored=explained)
     write_law(left, law, LAW, {"dim": "d", "length": "T", "burst": "B"})
     subtitle(middle, f"$T$ = {settings.length}, lines: the law on the left")
     subtitle(right, f"$T$ = {settings.length}, steps to a loss of 0.4,\nlines through the means")
@@ -102,7 +98,7 @@ def draw(tables: dict[str, pd.DataFrame], tuned: pd.DataFrame, law: Law, setting
 
 FIGURE = Figure(
     id="zucchet2025/fig3",
-    shows="plateau of trained Transformers against dim for lengths, bursts and repeats",
+    title="plateau of trained Transformers against dim for lengths, bursts and repeats",
     presets={
         "paper": Settings(),
         "laptop": Settings(
@@ -116,21 +112,14 @@ FIGURE = Figure(
             rates=(1e-3, 2e-3),
         ),
         "smoke": Settings(
-            TINY,
-            seeds=1,
-            dims=(2, 4),
-            lengths=(4, 8),
-            bursts=(1, 2, 4),
-            length=8,
-            repeats=(0.0, 0.4),
-            rates=(1e-2,),
+            TINY, seeds=1, dims=(2, 4), lengths=(4, 8), bursts=(1, 2, 4), length=8, repeats=(0.0, 0.4), rates=(1e-2, 5e-3)
         ),
     },
     make=make,
-    runs=runs,
-    seconds={"paper": 1.1e6, "laptop": 96, "smoke": 21},
-    shrunk={
+    studies=Settings.studies,
+    seconds={"paper": 1.1e6, "laptop": 96, "smoke": 10},
+    caveat={
         "laptop": "width 64, batch 16, learning rates 1e-3 and 2e-3, d ≤ 16, T ≤ 32, 2 seeds",
-        "smoke": "width 16, d ≤ 4, T ≤ 8, one seed",
+        "smoke": "one layer and head of width 16, d ≤ 4, T ≤ 8, one seed",
     },
 )

@@ -1,6 +1,7 @@
 """Figure 4: in-context learning emerges in associative recall, later with more pairs and a larger vocabulary."""
 
 import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
 
 from ..._style import CENSORED, WIDTH, outside, shades, subtitle
-from ...engine import Run
+from ...engine import Config, Result, Run
 from ...measure import Law, Published, fit_law
-from ...studies import Result, provenance_of
+from ...studies import Study, provenance_of
 from ...tasks import Recall
 from .._figure import Check, Comparison, Figure, Outcome
 from .._recall import (
@@ -20,17 +21,17 @@ from .._recall import (
     SMALL,
     TINY,
     Criterion,
-    Training,
     colours_by,
     criteria,
     curves_by,
     emergence_table,
     recall_curves,
+    recall_task,
     step_limits,
     strongest,
 )
+from .._source import RunSource, curve, distinct, distinct_results
 from .._transformers import any_censored, law_words
-from .._work import Work
 
 LAW = Published("Fig. 4 right", 0.55, {"vocabulary": 0.79, "pairs": 2.25}, 0.982)
 NAMES = {"vocabulary": "N_{tok}", "pairs": "N_{pairs}"}
@@ -38,7 +39,7 @@ NAMES = {"vocabulary": "N_{tok}", "pairs": "N_{pairs}"}
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    training: Training
+    base: Config
     rates: tuple[float, ...] = (1e-4, 3e-5, 1e-5)
     """To choose from (D.3), the largest first: by the first seed of each cell, on to the next as long as that is better. It is
     trained for as long as the best before it took, or rather for all steps or the half, quarter, ... that holds it: one that
@@ -52,99 +53,110 @@ class Settings:
     vocabulary: int = 256
     """Of the learning curves."""
     caps: tuple[tuple[int, int], ...] = ()
-    """Numbers of pairs that are followed for so many steps instead of the training's."""
+    """Numbers of pairs that are followed for so many steps instead of the base's."""
     single: tuple[tuple[int, int], ...] = ()
     """Pairs and tokens of the cells that are trained with the first seed alone."""
 
     def tasks(self) -> list[Recall]:
         return [Recall(pairs, size) for pairs in self.pairs for size in self.vocabularies if size > pairs]
 
-    def runs(self, task: Recall, rate: float) -> list[Run]:
-        """All seeds of a cell."""
-        steps = dict(self.caps).get(task.pairs, self.training.steps)
-        seeds = 1 if (task.pairs, task.vocabulary) in self.single else self.seeds
-        return dataclasses.replace(self.training, steps=steps).runs([task], [rate], range(seeds))
+    def cell(self, task: Recall, rate: float, steps: int | None = None, seeds: int | None = None) -> dict[str, Study]:
+        """A cell at a learning rate, by name: with all its seeds, unless it is said how many."""
+        steps = steps or self.steps(task)
+        if seeds is None:
+            seeds = 1 if (task.pairs, task.vocabulary) in self.single else self.seeds
+        name = f"{task.pairs} pairs, {task.vocabulary} tokens, rate {rate:g}, {steps} steps"
+        return {name: Study.of(self.base.replace(task=task, optimizer__learning_rate=rate, steps=steps), seeds=seeds)}
+
+    def steps(self, task: Recall) -> int:
+        return dict(self.caps).get(task.pairs, self.base.steps)
+
+    def studies(self) -> dict[str, Study]:
+        """The first seed at the first learning rate, of the cells where rates are tried; all else follows from these."""
+        limit = self.tried or max(self.pairs)
+        first = [task for task in reversed(self.tasks()) if task.pairs <= limit]
+        return merged(self.cell(task, self.rates[0], seeds=1) for task in first)
 
 
-def runs(settings: Settings) -> list[Run]:
-    """The first seed at the first learning rate, of the cells where rates are tried; all else follows from these."""
-    limit = settings.tried or max(settings.pairs)
-    first = [settings.runs(task, settings.rates[0])[0] for task in settings.tasks() if task.pairs <= limit]
-    return sorted(first, key=lambda r: (r.config.task.length, r.config.task.inputs), reverse=True)
+def merged(cells: Iterable[Mapping[str, Study]]) -> dict[str, Study]:
+    return {name: study for cell in cells for name, study in cell.items()}
 
 
-def next_rates(settings: Settings, tried: list[Result]) -> list[Run]:
+def rate_of(run: Run) -> float:
+    return run.config.optimizer.learning_rate
+
+
+def next_rates(settings: Settings, tried: Sequence[Result]) -> dict[str, Study]:
     """The first seed at the next learning rate, of each cell whose smallest rate so far is its best by a criterion."""
-    found, best = [], {by: chosen_rates(tried, by) for by in CRITERIA}
+    cells, best = [], {by: chosen_rates(tried, by) for by in CRITERIA}
     for result in tried:
-        task, rate = result.run.config.task, result.run.config.optimizer.learning_rate
-        assert isinstance(task, Recall)
-        smallest = min(r.run.config.optimizer.learning_rate for r in tried if r.run.config.task == task)
+        task, rate = recall_task(result.run), rate_of(result.run)
+        smallest = min(rate_of(r.run) for r in tried if r.run.config.task == task)
         asking = [criteria(result)[by] for by in CRITERIA if rate == best[by][task] == smallest]
         if asking and rate != settings.rates[-1]:
-            first = settings.runs(task, settings.rates[settings.rates.index(rate) + 1])[0]
-            steps = first.config.steps
+            steps = settings.steps(task)
             while steps % 2 == 0 and all(mark.state == "reached" and mark.time <= steps / 2 for mark in asking):
                 steps //= 2
-            found.append(dataclasses.replace(first, config=dataclasses.replace(first.config, steps=steps)))
-    return found
+            cells.append(settings.cell(task, settings.rates[settings.rates.index(rate) + 1], steps, seeds=1))
+    return merged(cells)
 
 
-def chosen_rates(tried: list[Result], by: Criterion = "corrected") -> dict[Recall, float]:
+def chosen_rates(tried: Sequence[Result], by: Criterion = "corrected") -> dict[Recall, float]:
     """The learning rate that is the first to meet a criterion, for each task; then those that do not, then those that fail."""
     table = emergence_table(tried, by)
     # Of several that did not emerge, whenever they ended, the largest rate.
     table["emerged"] = table["plateau"].mask(table["censored"], np.inf)
     ordered = table.sort_values(["emerged", "learning_rate"], ascending=[True, False])
     best = ordered.groupby(["pairs", "vocabulary"])["learning_rate"].first().to_dict()
-    tasks = dict.fromkeys(r.run.config.task for r in tried)
-    return {task: float(best[task.pairs, task.vocabulary]) for task in tasks if isinstance(task, Recall)}
+    tasks = dict.fromkeys(recall_task(result.run) for result in tried)
+    return {task: float(best[task.pairs, task.vocabulary]) for task in tasks}
 
 
-def shown_runs(settings: Settings, tried: list[Result], by: Criterion = "corrected") -> list[Run]:
+def shown_cells(settings: Settings, tried: Sequence[Result], by: Criterion = "corrected") -> dict[str, Study]:
     """All seeds of all cells, at the learning rates that the first seed chooses from those tried so far; cells of which none
     was tried are left out."""
     best = chosen_rates(tried, by)
-    found = []
-    for task in settings.tasks():
-        like = dataclasses.replace(task, pairs=min(task.pairs, settings.tried or task.pairs))
-        if like in best:
-            found += settings.runs(task, best[like])
-    return found
+    like = {task: task.replace(pairs=min(task.pairs, settings.tried or task.pairs)) for task in settings.tasks()}
+    return merged(settings.cell(task, best[other]) for task, other in like.items() if other in best)
 
 
-def then(settings: Settings, work: Work) -> list[Run]:
+def followup(settings: Settings, source: RunSource) -> dict[str, Study]:
     """The other rates, as far as it can be told which; and once they are there, the other seeds and cells."""
-    tried = work.results(runs(settings), curves=True)
-    others: list[Run] = []
+    tried = finished(source, settings.studies())
+    others: dict[str, Study] = {}
     while following := next_rates(settings, tried):
-        others += following
-        if work.missing(following):
+        others |= following
+        if source.missing(distinct(following), curves=True):
             return others
-        tried += work.results(following, curves=True)
-    known = {result.run.identity for result in tried}
-    shown = {run.identity: run for by in CRITERIA for run in shown_runs(settings, tried, by)}
-    return others + [run for identity, run in shown.items() if identity not in known]
+        tried += finished(source, following)
+    return merged([others, *(shown_cells(settings, tried, by) for by in CRITERIA)])
+
+
+def finished(source: RunSource, cells: Mapping[str, Study]) -> list[Result]:
+    """The runs of some cells; of a partial figure, those that are there, which may be none."""
+    if not cells or (source.partial and not source.whole(distinct(cells), curves=True)):
+        return []
+    return distinct_results(source.runs(cells, curves=True))
 
 
 def later_with_more(table: pd.DataFrame) -> list[float]:
     """Emergence over that with the next smaller number of pairs, where that one emerged; where this one did not, and for no
     longer than that, nothing is known."""
-    found = []
+    ratios = []
     for _, rows in table[table["state"] != "failed"].groupby("vocabulary"):
         by_pairs = rows.groupby("pairs")
         times, censored = by_pairs["plateau"].mean().to_numpy(), by_pairs["censored"].any().to_numpy()
-        told = [~censored[i - 1] and (not censored[i] or times[i] > times[i - 1]) for i in range(1, len(times))]
-        found += (times[1:] / times[:-1])[told].tolist()
-    return found
+        known = [~censored[i - 1] and (not censored[i] or times[i] > times[i - 1]) for i in range(1, len(times))]
+        ratios += (times[1:] / times[:-1])[known].tolist()
+    return ratios
 
 
 def over_the_law(table: pd.DataFrame) -> Check:
     """Emergence by the paper's own criterion, which with fewer than 20 pairs is passed by guessing, over the paper's law. A run
     that did not get there counts as long as it was followed; a cell with one where that is too short to disagree does not."""
     ratio = table["plateau"] / LAW.at(vocabulary=table["vocabulary"], pairs=table["pairs"])
-    by_cell, untold = [table["pairs"], table["vocabulary"]], table["censored"] & (ratio < 2)
-    cells = np.exp(np.log(ratio).groupby(by_cell).mean())[~untold.groupby(by_cell).any()].dropna()
+    by_cell, unknown = [table["pairs"], table["vocabulary"]], table["censored"] & (ratio < 2)
+    cells = np.exp(np.log(ratio).groupby(by_cell).mean())[~unknown.groupby(by_cell).any()].dropna()
     return Check(
         "steps to 5% accuracy within twice and half of the published law: over it, smallest, median and largest of cells",
         [float(cells.min()), float(cells.median()), float(cells.max())],
@@ -154,17 +166,17 @@ def over_the_law(table: pd.DataFrame) -> Check:
     )
 
 
-def make(settings: Settings, work: Work) -> Outcome:
-    tried = work.results(runs(settings), curves=True)
-    while following := _those_there(work, next_rates(settings, tried)):
+def make(settings: Settings, source: RunSource) -> Outcome:
+    tried = distinct_results(source.runs(settings.studies(), curves=True))
+    while following := finished(source, next_rates(settings, tried)):
         tried += following
-    shown = {by: _those_there(work, shown_runs(settings, tried, by)) for by in CRITERIA}
+    shown = {by: finished(source, shown_cells(settings, tried, by)) for by in CRITERIA}
     tables: dict[Criterion, pd.DataFrame] = {by: emergence_table(shown[by], by) for by in CRITERIA}
     table = tables["corrected"]
     law = fit_law(table, x=["vocabulary", "pairs"])
     cells = table.groupby(["vocabulary", "pairs"])
     means = cells["plateau"].mean()[~cells["censored"].any()].unstack()
-    ratios, seen = later_with_more(table), table[table["state"] == "reached"]
+    ratios, reached = later_with_more(table), table[table["state"] == "reached"]
     more = float((means.iloc[-1] / means.iloc[0]).mean())
     comparisons = [Comparison.of(CRITERIA["corrected"], law, table, LAW)]
     checks = [
@@ -177,36 +189,31 @@ def make(settings: Settings, work: Work) -> Outcome:
         Check("and with a larger vocabulary: largest over smallest, mean over pairs", more, "above 1", bool(more > 1)),
         Check(
             "accuracy at the end over that of guessing a value of the context, smallest over runs that emerged",
-            float((seen["accuracy"] / seen["guess"]).min()),
+            float((reached["accuracy"] / reached["guess"]).min()),
             None,
-            bool((seen["accuracy"] / seen["guess"]).min() > 2),
+            bool((reached["accuracy"] / reached["guess"]).min() > 2),
             "above 2: it is recall",
         ),
     ]
-    if settings.training.model == PAPER:  # where 5% can be held against the published law
+    if settings.base.model == PAPER.model:  # where 5% can be held against the published law
         plain = fit_law(tables["plain"], x=["vocabulary", "pairs"])
         comparisons.append(Comparison.of("5%, below 20 pairs of guessing", plain, tables["plain"], LAW))
         checks.append(over_the_law(tables["plain"]))
-    at = [r for r in shown["corrected"] if r.run.config.task.inputs == settings.vocabulary]
+    at = [r for r in shown["corrected"] if recall_task(r.run).vocabulary == settings.vocabulary]
     tried_tables = [emergence_table(tried, by).assign(criterion=by) for by in CRITERIA]
     return Outcome(
         tables={"runs": table, "plain": tables["plain"], "rates": pd.concat(tried_tables), "curves": recall_curves(at)},
         plot=draw(at, tables, law, settings),
         laws=comparisons,
         checks=checks,
-        precision=settings.training.precision,
+        precision=settings.base.precision,
         device=provenance_of({"tried": tried, "corrected": shown["corrected"], "plain": shown["plain"]}),
     )
 
 
-def _those_there(work: Work, runs: list[Run]) -> list[Result]:
-    wanted = work.whole(runs) if work.partial else runs
-    return work.results(wanted, curves=True) if wanted else []
-
-
 def draw(shown: list[Result], tables: dict[Criterion, pd.DataFrame], law: Law, settings: Settings) -> Plot:
     """At the paper's size there are two panels of emergence: by the paper's criterion, beside its law, and by ours."""
-    published = settings.training.model == PAPER
+    published = settings.base.model == PAPER.model
     plot = Plot(figsize=(WIDTH, 5.2 if published else 2.6), layout="constrained")
     left, middle, *rights = plot.subplots(2, 2).flat if published else plot.subplots(1, 3)
     curves_by(left, shown, "pairs", "loss", "pairs", legend=False)
@@ -215,10 +222,8 @@ def draw(shown: list[Result], tables: dict[Criterion, pd.DataFrame], law: Law, s
     curves_by(middle, shown, "pairs", "accuracy", "pairs")
     colours = colours_by(shown, "pairs")
     for result in shown:
-        assert result.curves is not None
-        assert isinstance(result.run.config.task, Recall)
-        line = {"color": colours[result.run.config.task.pairs], "lw": 0.9, "ls": ":"}
-        middle.plot(result.curves["step"][1:], strongest(result, "selecting")[1:], **line)
+        line = {"color": colours[recall_task(result.run).pairs], "lw": 0.9, "ls": ":"}
+        middle.plot(curve(result, "step")[1:], strongest(result, "selecting")[1:], **line)
     middle.set(ylabel="test accuracy; dotted: attention\nof the query to its value", ylim=(-0.03, 1.03))
     middle.set_title("accuracy and attention", y=1.1)
     for axes in (left, middle) if shown else ():
@@ -245,16 +250,16 @@ def vocabulary_colours(settings: Settings) -> dict[int, Any]:
 
 def rates_in_words(results: list[Result]) -> str:
     """The learning rate of most, and that of the others."""
-    rates = {result.run.config.task: result.run.config.optimizer.learning_rate for result in results}
+    rates = {recall_task(result.run): rate_of(result.run) for result in results}
     common = max(rates.values(), key=[*rates.values()].count)
-    others = [f"{task.pairs} pairs: {rate:g}" for task, rate in rates.items() if isinstance(task, Recall) and rate != common]
+    others = [f"{task.pairs} pairs: {rate:g}" for task, rate in rates.items() if rate != common]
     return "; ".join([f"rate {common:g}", *others])
 
 
 def draw_times(axes: Axes, table: pd.DataFrame, law: Law | Published, settings: Settings) -> None:
-    """Times against pairs, a colour a vocabulary, with a law, ours as far as there are times."""
-    told = table if isinstance(law, Published) else table[~table["censored"]]
-    points = np.geomspace(told["pairs"].min(), told["pairs"].max(), 40)
+    """Times against pairs, one colour per vocabulary, with a law, ours as far as there are times."""
+    spanned = table if isinstance(law, Published) else table[~table["censored"]]
+    points = np.geomspace(spanned["pairs"].min(), spanned["pairs"].max(), 40)
     colours = vocabulary_colours(settings)
     asides = (max(settings.pairs) / min(settings.pairs)) ** np.linspace(-0.03, 0.03, len(colours))  # so that points stand apart
     for (size, colour), aside in zip(colours.items(), asides, strict=True):
@@ -275,36 +280,20 @@ def draw_times(axes: Axes, table: pd.DataFrame, law: Law | Published, settings: 
 
 FIGURE = Figure(
     id="zucchet2025/fig4",
-    shows="associative recall emerges, later with more pairs and a larger vocabulary",
+    title="associative recall emerges, later with more pairs and a larger vocabulary",
     presets={
         "paper": Settings(
-            Training(),
-            tried=32,
-            caps=((32, 300_000), (64, 20_000)),
-            single=((32, 512), (64, 128), (64, 256), (64, 512)),
+            PAPER, tried=32, caps=((32, 300_000), (64, 20_000)), single=((32, 512), (64, 128), (64, 256), (64, 512))
         ),
-        "laptop": Settings(
-            Training(SMALL, "fp32", steps=3000, tests=256),
-            rates=(1e-3,),
-            seeds=2,
-            pairs=(3, 4, 6),
-            vocabularies=(12, 24),
-            vocabulary=24,
-        ),
-        "smoke": Settings(
-            Training(TINY, "fp32", batch=16, steps=600, threshold=0.8, tests=64),
-            rates=(3e-3, 1e-3),
-            seeds=1,
-            pairs=(2, 3),
-            vocabularies=(4, 6),
-            vocabulary=6,
-        ),
+        "laptop": Settings(SMALL, rates=(1e-3,), seeds=2, pairs=(3, 4, 6), vocabularies=(12, 24), vocabulary=24),
+        "smoke": Settings(TINY, rates=(1e-2,), seeds=1, pairs=(2, 3), vocabularies=(4, 6), vocabulary=6),
     },
     make=make,
-    runs=runs,
-    then=then,
-    seconds={"paper": 2e6, "laptop": 87, "smoke": 30},
-    shrunk={
+    studies=Settings.studies,
+    followup=followup,
+    curves=True,
+    seconds={"paper": 2e6, "laptop": 87, "smoke": 12},
+    caveat={
         "laptop": "2 layers, 2 heads, width 64, PyTorch's start, learning rate 1e-3, at most 6 pairs of 24 tokens, 2 seeds",
         "smoke": "width 16, one head, at most 3 pairs of 6 tokens, one seed",
     },

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,12 +11,12 @@ from matplotlib.figure import Figure as Plot
 from scipy.stats import t
 
 from ..._style import WIDTH, level
-from ...engine import Run
-from ...studies import Result, provenance_of
+from ...engine import Config, Result
+from ...studies import Runs, Study, provenance_of
 from ...tasks import Recall
 from .._figure import Check, Figure, Outcome, Preset
-from .._recall import SMALL, TINY, Training, criteria, curves_by, passed, recall_curves, step_limits
-from .._work import Work
+from .._recall import PAPER, SMALL, TINY, criteria, curves_by, passed, recall_curves, recall_task, step_limits
+from .._source import RunSource, curve, distinct_results
 
 LEVEL = 0.5
 """Accuracy at which curves are compared: in the middle of the transition."""
@@ -26,50 +26,40 @@ LEARNED = 0.9
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    training: Training
-    rate: float = 1e-4
+    base: Config
     seeds: int = 3
-    pairs: int = 32
-    vocabulary: int = 256
-    bursts: tuple[float, ...] = (1, 2, 4, 8)
+    bursts: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0)
     """A burst of 1 is no repetition: the query stands in the context once."""
     repeats: tuple[float, ...] = (0.0, 0.1, 0.2, 0.4, 0.8)
 
-    def parts(self) -> dict[str, list[Run]]:
-        once = Recall(self.pairs, self.vocabulary)
-        in_context = [
-            once if burst == 1 else dataclasses.replace(once, burst=float(burst), placement="chance") for burst in self.bursts
-        ]
-        across = [dataclasses.replace(once, repeat=repeat) for repeat in self.repeats]
-        seeds = range(self.seeds)
+    def studies(self) -> dict[str, Study]:
+        placements = ["once" if burst == 1 else "chance" for burst in self.bursts]
         return {
-            "in_context": self.training.runs(in_context, [self.rate], seeds),
-            "across_samples": self.training.runs(across, [self.rate], seeds),
+            "in_context": Study.of(self.base, zip={"burst": self.bursts, "placement": placements}, seeds=self.seeds),
+            "across_samples": Study.of(self.base, grid={"repeat": self.repeats}, seeds=self.seeds),
         }
 
 
 BY = {"in_context": "burst", "across_samples": "repeat"}
 
 
-def runs(settings: Settings) -> list[Run]:
-    return list({run.identity: run for part in settings.parts().values() for run in part}.values())
-
-
 def training_accuracy(result: Result) -> np.ndarray:
     """Accuracy on the training distribution: that of the test where nothing is repeated."""
-    assert result.curves is not None
-    return result.curves.get("accuracy_repeated", result.curves["accuracy"])
+    repeated = "accuracy_repeated" in (result.curves or ())
+    return curve(result, "accuracy_repeated" if repeated else "accuracy")
 
 
-def times(parts: dict[str, list[Result]]) -> pd.DataFrame:
-    """When accuracies pass a mark, a row a run. On test data: [`LEVEL`][] (`test`), the paper's 5% (`plain`) and 5% of the way
-    from guessing to perfect (`corrected`); on training data: [`LEVEL`][] (`train`) and [`LEARNED`][] (`learned`)."""
+def times(parts: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
+    """When accuracies pass a mark, one row per run.
+
+    On test data: `LEVEL` (`test`), the paper's 5% (`plain`) and 5% of the way from guessing to perfect (`corrected`); on
+    training data: `LEVEL` (`train`) and `LEARNED` (`learned`).
+    """
     rows = []
     for part, results in parts.items():
         for result in results:
-            assert result.curves is not None
-            test, train = result.curves["accuracy"], training_accuracy(result)
-            found = {
+            test, train = curve(result, "accuracy"), training_accuracy(result)
+            marks = {
                 "test": passed(result, test, LEVEL),
                 **criteria(result),
                 "train": passed(result, train, LEVEL),
@@ -77,8 +67,8 @@ def times(parts: dict[str, list[Result]]) -> pd.DataFrame:
             }
             rows.append(
                 {"part": part, "amount": getattr(result.run.config.task, BY[part]), "seed": result.run.seed}
-                | {name: mark.time for name, mark in found.items()}
-                | {f"{name}_censored": mark.censored for name, mark in found.items()}
+                | {name: mark.time for name, mark in marks.items()}
+                | {f"{name}_censored": mark.censored for name, mark in marks.items()}
                 | {"accuracy": float(test[-1])}
             )
     return pd.DataFrame(rows)
@@ -141,41 +131,39 @@ def overfitting(table: pd.DataFrame, burst: float) -> list[Check]:
     ]
 
 
-def make(settings: Settings, work: Work) -> Outcome:
-    parts = work.by_part(settings.parts(), curves=True)
+def make(settings: Settings, source: RunSource) -> Outcome:
+    parts = source.runs(settings.studies(), curves=True)
     table = times(parts)
     marks = {"corrected": "5% of the way from guessing to perfect", "test": f"{LEVEL:.0%}"}
-    if settings.pairs >= 20:  # with fewer, guessing passes it
+    if recall_task(parts[next(iter(parts))][0].run).pairs >= 20:  # with fewer, guessing passes it
         marks = {"plain": "5%"} | marks
     checks = []
     for part, published in (("in_context", 4.0), ("across_samples", 2.0)):
         for kind, mark in marks.items():
-            found = speed_up(table, part, kind)
-            if found is not None:
-                name = f"largest gain by {BY[part]} (at {found.amount:g}) of the steps to a test accuracy of {mark}"
-                near = bool(published / 1.5 < found.times < published * 1.5)
-                checks.append(Check(name, found.interval, f"about {published:g}", near))
+            gain = speed_up(table, part, kind)
+            if gain is not None:
+                name = f"largest gain by {BY[part]} (at {gain.amount:g}) of the steps to a test accuracy of {mark}"
+                near = bool(published / 1.5 < gain.times < published * 1.5)
+                checks.append(Check(name, gain.interval, f"about {published:g}", near))
     checks += overfitting(table, max(settings.bursts))
     return Outcome(
-        tables={"times": table, "curves": recall_curves(list({r.run.identity: r for p in parts.values() for r in p}.values()))},
+        tables={"times": table, "curves": recall_curves(distinct_results(parts))},
         plot=draw(parts, "accuracy"),
         checks=checks,
-        precision=settings.training.precision,
+        precision=settings.base.precision,
         device=provenance_of(parts),
     )
 
 
-def draw(parts: dict[str, list[Result]], curve: str) -> Plot:
+def draw(parts: Mapping[str, Runs], name: str) -> Plot:
     plot = Plot(figsize=(WIDTH * 0.42 * len(parts), 2.5), layout="constrained")
     titles = {"in_context": ("in-context repetition", "$B$"), "across_samples": ("cross-sample repetition", "$p$")}
-    limits = step_limits([result for results in parts.values() for result in results], 60 if curve == "accuracy" else 600)
+    limits = step_limits(distinct_results(parts), 60 if name == "accuracy" else 600)
     for axes, (part, results) in zip(plot.subplots(1, len(parts), sharey=True, squeeze=False)[0], parts.items(), strict=True):
-        curves_by(axes, _with_training(results), BY[part], curve, titles[part][1])
-        task = results[0].run.config.task
-        assert isinstance(task, Recall)
-        level(axes, 1 / task.pairs, "guess")
+        curves_by(axes, _with_training(results), BY[part], name, titles[part][1])
+        level(axes, 1 / recall_task(results[0].run).pairs, "guess")
         axes.set(xlim=limits, ylim=(-0.03, 1.03))
-        axes.set(ylabel="accuracy, test" if curve == "accuracy" else "accuracy, training distribution")
+        axes.set(ylabel="accuracy, test" if name == "accuracy" else "accuracy, training distribution")
         axes.set_title(titles[part][0])
     return plot
 
@@ -186,36 +174,23 @@ def _with_training(results: Sequence[Result]) -> list[Result]:
 
 
 PRESETS: dict[Preset, Settings] = {
-    "paper": Settings(Training(steps=300_000)),
+    "paper": Settings(PAPER.replace(steps=300_000)),
     "laptop": Settings(
-        Training(SMALL, "fp32", steps=2000, tests=256, beyond=0.1),
-        rate=1e-3,
-        seeds=2,
-        pairs=4,
-        vocabulary=16,
-        bursts=(1, 2, 3),
-        repeats=(0.0, 0.4, 0.8),
+        SMALL.replace(task=Recall(4, 16), steps=2000, overtrain=0.1), seeds=2, bursts=(1.0, 2.0, 3.0), repeats=(0.0, 0.4, 0.8)
     ),
-    "smoke": Settings(
-        Training(TINY, "fp32", batch=16, steps=200, threshold=0.6, tests=64),
-        rate=1e-2,
-        seeds=1,
-        pairs=3,
-        vocabulary=6,
-        bursts=(1, 2),
-        repeats=(0.0, 0.5),
-    ),
+    "smoke": Settings(TINY, seeds=1, bursts=(1.0, 2.0), repeats=(0.0, 0.5)),
 }
-SHRUNK: dict[Preset, str] = {
+CAVEAT: dict[Preset, str] = {
     "laptop": "2 layers, 2 heads, width 64, PyTorch's start, learning rate 1e-3, 4 pairs of 16 tokens, 2 seeds",
     "smoke": "width 16, one head, 3 pairs of 6 tokens, one seed",
 }
 FIGURE = Figure(
     id="zucchet2025/fig5",
-    shows="repetition speeds recall up on test data without repetition, and may overfit",
+    title="repetition speeds recall up on test data without repetition, and may overfit",
     presets=PRESETS,
     make=make,
-    runs=runs,
-    seconds={"paper": 3e6, "laptop": 91, "smoke": 20},
-    shrunk=SHRUNK,
+    studies=Settings.studies,
+    curves=True,
+    seconds={"paper": 3e6, "laptop": 91, "smoke": 12},
+    caveat=CAVEAT,
 )

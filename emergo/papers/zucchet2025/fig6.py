@@ -13,8 +13,9 @@ from matplotlib.ticker import LogLocator
 
 from ... import theory
 from ..._style import BLACK, WIDTH, panel
-from .._figure import Check, Figure, Outcome, Progress
+from .._figure import Check, Figure, Outcome
 from .._plateaus import curve_table
+from .._source import RunSource
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Settings:
     """In plateaus: long enough to see w fall back towards its optimum."""
 
 
-def make(settings: Settings, progress: Progress) -> Outcome:
+def make(settings: Settings, source: RunSource) -> Outcome:
     cell = theory.cells(settings.length, settings.dim)
     # The transition takes a small share of the time but most of the path.
     spans = (np.linspace(0, 0.9, 100), np.linspace(0.9, 1.4, 400), np.geomspace(1.4, settings.until, 100))
@@ -87,9 +88,9 @@ def draw(w: np.ndarray, logit: np.ndarray, surface: np.ndarray, path: theory.Tra
 FULL = Settings()
 FIGURE = Figure(
     id="zucchet2025/fig6",
-    shows="loss landscape of the reduced model in (w, Δa) with the path of the gradient flow",
+    title="loss landscape of the reduced model in (w, Δa) with the path of the gradient flow",
     presets={"paper": FULL, "laptop": FULL, "smoke": Settings(resolution=31)},
     make=make,
     seconds={"paper": 9, "laptop": 9, "smoke": 5},
-    shrunk={"smoke": "a coarser landscape"},
+    caveat={"smoke": "a coarser landscape"},
 )

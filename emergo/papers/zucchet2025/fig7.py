@@ -8,8 +8,9 @@ from matplotlib.figure import Figure as Plot
 
 from ... import theory
 from ..._style import GREY, WIDTH, key, outside, panel, shades
-from .._figure import Check, Figure, Outcome, Progress
+from .._figure import Check, Figure, Outcome
 from .._plateaus import curve_table, follow
+from .._source import RunSource
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Settings:
     points: int = 200
 
 
-def make(settings: Settings, progress: Progress) -> Outcome:
+def make(settings: Settings, source: RunSource) -> Outcome:
     cell = theory.cells(settings.lengths, settings.dim)
     limit = 1.1 * (theory.predicted_plateau(cell) + 1.5 * cell.dim)
     times = np.stack([np.geomspace(e / 300, e, settings.points) for e in limit])
@@ -74,9 +75,9 @@ def draw(curves: pd.DataFrame, settings: Settings) -> Plot:
 FULL = Settings()
 FIGURE = Figure(
     id="zucchet2025/fig7",
-    shows="early flow (w, Δa, loss) beside its linear approximation around the start",
+    title="early flow (w, Δa, loss) beside its linear approximation around the start",
     presets={"paper": FULL, "laptop": FULL, "smoke": Settings(points=40)},
     make=make,
     seconds={"paper": 10, "laptop": 10, "smoke": 7},
-    shrunk={"smoke": "fewer points"},
+    caveat={"smoke": "fewer points"},
 )

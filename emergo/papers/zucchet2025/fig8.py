@@ -10,8 +10,9 @@ from matplotlib.figure import Figure as Plot
 
 from ... import theory
 from ..._style import BLUE, GREY, ORANGE, RED, WIDTH, panel, shades
-from .._figure import Check, Figure, Outcome, Progress
+from .._figure import Check, Figure, Outcome
 from .._plateaus import follow
+from .._source import RunSource
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Settings:
     until: float = 4.0
 
 
-def make(settings: Settings, progress: Progress) -> Outcome:
+def make(settings: Settings, source: RunSource) -> Outcome:
     cell = theory.cells(settings.length, settings.dim)
     times = np.linspace(0, settings.until * float(theory.predicted_plateau(cell)), settings.points)
     path, crossing = follow(cell, times)
@@ -67,12 +68,7 @@ def make(settings: Settings, progress: Progress) -> Outcome:
             1.0,
             bool(abs(last - 1) < 0.1),
         ),
-        Check(
-            "when the loss is sharpest, in plateaus (A.3.3: at the transition)",
-            sharpest,
-            1.0,
-            bool(0.8 < sharpest < 1.25),
-        ),
+        Check("when the loss is sharpest, in plateaus (A.3.3: at the transition)", sharpest, 1.0, bool(0.8 < sharpest < 1.25)),
     ]
     return Outcome(tables={"along": along, "equilibria": left}, plot=draw(left, along, rate, end, settings), checks=checks)
 
@@ -116,9 +112,9 @@ def draw(left: pd.DataFrame, along: pd.DataFrame, rate: float, end: float, setti
 FULL = Settings()
 FIGURE = Figure(
     id="zucchet2025/fig8",
-    shows="equilibrium weight, how the flow follows it, and the eigenvalues of the Hessian along the flow",
+    title="equilibrium weight, how the flow follows it, and the eigenvalues of the Hessian along the flow",
     presets={"paper": FULL, "laptop": FULL, "smoke": Settings(points=80)},
     make=make,
     seconds={"paper": 10, "laptop": 10, "smoke": 6},
-    shrunk={"smoke": "fewer points"},
+    caveat={"smoke": "fewer points"},
 )

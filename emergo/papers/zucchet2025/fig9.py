@@ -10,12 +10,13 @@ from matplotlib.lines import Line2D
 
 from ... import theory
 from ..._style import BLACK, BLUE, GREY, ORANGE, RED, WIDTH, panel
-from ...engine import Draws, train_toy
+from ...engine import train_toy
 from ...measure import emergence
 from ...tasks import SingleLocation
-from .._figure import Check, Figure, Outcome, Progress
+from .._figure import Check, Figure, Outcome
 from .._plateaus import curve_table
 from .._probe import toy_probe
+from .._source import RunSource
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,12 +28,11 @@ class Settings:
     seeds: int = 5
     steps: int = 9000
     every: int = 30
-    draws: Draws = "statistics"
 
 
-def make(settings: Settings, progress: Progress) -> Outcome:
+def make(settings: Settings, source: RunSource) -> Outcome:
     task = SingleLocation(settings.length, settings.dim)
-    seen = train_toy(
+    curves = train_toy(
         task,
         toy_probe(task.burst),
         seeds=settings.seeds,
@@ -40,29 +40,28 @@ def make(settings: Settings, progress: Progress) -> Outcome:
         every=settings.every,
         batch=settings.batch,
         learning_rate=settings.learning_rate,
-        draws=settings.draws,
-        progress=lambda step: progress(f"SGD step {step} of {settings.steps}", step / settings.steps),
+        progress=lambda step: source("SGD", step / settings.steps, f"step {step} of {settings.steps}"),
     )
     cell = theory.cells(settings.length, settings.dim)
-    path = theory.trajectory(cell, settings.learning_rate * seen.step)
-    found = [emergence(seen.step, loss, theory.THRESHOLD * loss[0]) for loss in seen.values["loss"]]
+    path = theory.trajectory(cell, settings.learning_rate * curves.step)
+    crossings = [emergence(curves.step, loss, theory.THRESHOLD * loss[0]) for loss in curves.values["loss"]]
     expected = float(theory.plateau(cell).time) / settings.learning_rate
     plateaus = pd.DataFrame(
         {
             "seed": range(settings.seeds),
             "length": settings.length,
             "dim": settings.dim,
-            "plateau": [f.time for f in found],
-            "plateau_low": [f.low for f in found],
-            "plateau_high": [f.high for f in found],
-            "censored": [f.censored for f in found],
-            "state": [f.state for f in found],
+            "plateau": [c.time for c in crossings],
+            "plateau_low": [c.low for c in crossings],
+            "plateau_high": [c.high for c in crossings],
+            "censored": [c.censored for c in crossings],
+            "state": [c.state for c in crossings],
             "flow_plateau": expected,
         }
     )
     runs = pd.DataFrame(
-        {"seed": np.repeat(np.arange(settings.seeds), len(seen.step)), "step": np.tile(seen.step, settings.seeds)}
-        | {name: values.ravel() for name, values in seen.values.items()}
+        {"seed": np.repeat(np.arange(settings.seeds), len(curves.step)), "step": np.tile(curves.step, settings.seeds)}
+        | {name: values.ravel() for name, values in curves.values.items()}
     )
     reached = plateaus[plateaus["state"] == "reached"]
     ratio = (reached["plateau"] / expected).mean() if len(reached) else float("nan")
@@ -105,7 +104,7 @@ def draw(runs: pd.DataFrame, path: theory.Trajectory, settings: Settings) -> Plo
     plot.suptitle(words, fontsize=8, x=0.01, ha="left", color=GREY)
     seeds, dashed = tuple(Line2D([], [], color=column[3]) for column in columns), Line2D([], [], color=BLACK, ls="--", lw=1.4)
     side_by_side = {tuple: HandlerTuple(ndivide=None, pad=0)}
-    lines = {"SGD, a line a seed": seeds, "reduced flow": dashed}
+    lines = {"SGD, one line per seed": seeds, "reduced flow": dashed}
     plot.legend(
         lines.values(), lines, loc="upper right", ncols=2, handlelength=2.4, borderaxespad=0.1, handler_map=side_by_side
     )
@@ -114,13 +113,13 @@ def draw(runs: pd.DataFrame, path: theory.Trajectory, settings: Settings) -> Plo
 
 FIGURE = Figure(
     id="zucchet2025/fig9",
-    shows="SGD on the toy model (loss, attention, projection; 5 seeds) against the reduced flow",
+    title="SGD on the toy model (loss, attention, projection; 5 seeds) against the reduced flow",
     presets={
         "paper": Settings(),
-        "laptop": Settings(length=64, dim=64, steps=1500, every=5, draws="tokens"),
-        "smoke": Settings(length=16, dim=16, steps=200, every=10, seeds=2, draws="tokens"),
+        "laptop": Settings(length=64, dim=64, steps=1500, every=5),
+        "smoke": Settings(length=16, dim=16, steps=200, every=10, seeds=2),
     },
     make=make,
     seconds={"paper": 52, "laptop": 31, "smoke": 7},
-    shrunk={"laptop": "T = d = 64 instead of 256", "smoke": "T = d = 16 and two seeds"},
+    caveat={"laptop": "T = d = 64 instead of 256", "smoke": "T = d = 16 and two seeds"},
 )

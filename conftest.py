@@ -1,0 +1,80 @@
+"""Settings that all tests share, also the examples in the docstrings of the package."""
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import jax
+import jaxtyping
+import matplotlib as mpl
+import pytest
+
+import emergo
+
+mpl.use("Agg")
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background of a shell ignores
+# Compilation makes the first example slow; runs must not depend on the clock or on chance.
+hypothesis.settings.register_profile("emergo", deadline=None, derandomize=True, max_examples=40)
+hypothesis.settings.load_profile("emergo")
+
+# Most of the time of a test goes into compiling programs that run for a moment. LLVM leaves out what makes them fast, not what
+# makes them right; and what one process of a session has compiled, the others (pytest's workers and what tests start) need not
+# compile again.
+FLAGS = "--xla_backend_optimization_level=0"
+CACHE = "JAX_COMPILATION_CACHE_DIR"
+CREATED = pytest.StashKey[Path]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if FLAGS not in os.environ.get("XLA_FLAGS", ""):
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
+    if CACHE not in os.environ:
+        config.stash[CREATED] = Path(tempfile.mkdtemp(prefix="emergo-programs-"))
+        settings = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}  # no word of every loading
+        os.environ |= settings | {CACHE: str(config.stash[CREATED])}
+    jax.config.update("jax_compilation_cache_dir", os.environ[CACHE])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if CREATED in config.stash:
+        shutil.rmtree(config.stash[CREATED], ignore_errors=True)
+
+
+QUICK = 2
+"""How many tests of a file `make quick` runs."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help=f"the first {QUICK} tests of every file that are not slow")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--quick"):
+        return
+    counts: dict[Path, int] = {}
+    chosen, left = [], []
+    for item in items:
+        if not item.get_closest_marker("slow"):
+            counts[item.path] = counts.get(item.path, 0) + 1
+        fits = not item.get_closest_marker("slow") and counts[item.path] <= QUICK
+        (chosen if fits else left).append(item)
+    items[:] = chosen
+    config.hook.pytest_deselected(items=left)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def names_of_examples(doctest_namespace: dict[str, object]) -> None:
+    doctest_namespace["em"] = emergo
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Without the type checks that tests run under, as for a user: what is wrong then meets the package's own checks."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

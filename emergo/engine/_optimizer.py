@@ -1,0 +1,125 @@
+"""Optimizers: any of Optax's by name, or a user's own factory; the learning rate is a number of each run."""
+
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from .._errors import InputError, unknown
+from .._identity import canonical, type_name
+from .._pytree import Pytree, Schedule, as_tuple, per_run
+
+
+class Optimizer(Pytree):
+    """An optimizer of Optax.
+
+    **Arguments:**
+
+    - `name`: the name of one of Optax's optimizers (`"adam"`, `"adamw"`, `"sgd"`, `"lion"`, ...), or a function at the top
+      level of a module that takes `learning_rate` and returns an `optax.GradientTransformation`.
+    - `learning_rate`: a number or a schedule; runs that differ in it share a program.
+    - `clip`: the largest norm of a gradient, over all parameters; None: any.
+    - further options are those of the optimizer, such as `b2` or `weight_decay`; the defaults are Optax's.
+
+    ```python
+    >>> em.Optimizer("adamw", learning_rate=3e-4, weight_decay=0.1)
+    Optimizer('adamw', learning_rate=0.0003, weight_decay=0.1)
+
+    ```
+    """
+
+    name: str | Callable[..., Any] = "adam"
+    learning_rate: float = per_run(default=1e-4, low=0.0)
+    clip: float | None = None
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __init__(
+        self,
+        name: str | Callable[..., Any] = "adam",
+        learning_rate: float | Schedule = 1e-4,
+        clip: float | None = None,
+        options: Any = (),
+        **more: Any,
+    ) -> None:
+        given = tuple(sorted((dict(options) | more).items()))
+        for field, value in (("name", name), ("learning_rate", learning_rate), ("clip", clip), ("options", given)):
+            object.__setattr__(self, field, value)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        rate = self.learning_rate
+        if not isinstance(rate, Schedule) and not (math.isfinite(rate) and rate > 0):
+            raise InputError(f"Optimizer.learning_rate must be positive and finite, got {rate!r}")
+        if self.clip is not None and not self.clip > 0:
+            raise InputError(f"Optimizer.clip must be positive, or None, got {self.clip!r}")
+        known = inspect.signature(self.factory).parameters
+        if "learning_rate" not in known:
+            raise InputError(f"Optimizer {self.label} takes no learning_rate; choose an optimizer that does, such as adam")
+        for name, _ in self.options:
+            if name not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+                raise unknown(f"option of {self.label}", name, [*known, "clip"])
+        defaults = {name: known[name].default for name, _ in self.options if name in known}
+        options = tuple((name, _one_form(value, defaults.get(name, ...))) for name, value in self.options)
+        object.__setattr__(self, "options", options)
+        for name, value in options:
+            if isinstance(value, float) and not math.isfinite(value):
+                raise InputError(f"Optimizer.{name} must be finite, got {value!r}")
+
+    def identifying(self) -> dict[str, Any]:
+        """Without the options that have the optimizer's own default."""
+        known = inspect.signature(self.factory).parameters
+        options = tuple((n, v) for n, v in self.options if n not in known or known[n].default != v)
+        fields = super().identifying()
+        fields.pop("options", None)
+        return fields | ({"options": options} if options else {})
+
+    @property
+    def factory(self) -> Callable[..., optax.GradientTransformation]:
+        if callable(self.name):
+            return self.name
+        return _of_optax(self.name)
+
+    @property
+    def label(self) -> str:
+        """The name of the optimizer, also of a user's own."""
+        return type_name(self.name) if callable(self.name) else self.name
+
+    def build(self) -> optax.GradientTransformation:
+        """The transformation. The learning rate may be traced, so that this is called within a step."""
+        inner = self.factory(learning_rate=self.learning_rate, **dict(self.options))
+        return inner if self.clip is None else optax.chain(optax.clip_by_global_norm(self.clip), inner)
+
+    def __repr__(self) -> str:
+        name = self.label if callable(self.name) else repr(self.name)
+        shown = [name, f"learning_rate={self.learning_rate!r}"]
+        shown += [] if self.clip is None else [f"clip={self.clip!r}"]
+        return f"Optimizer({', '.join([*shown, *(f'{k}={v!r}' for k, v in self.options)])})"
+
+
+def _one_form(value: Any, default: Any) -> Any:
+    """An option in the form that its identity needs: numbers of Python, fractions where the default is one, tuples."""
+    canonical(value)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) + 0.0 if isinstance(value, float) or default is None or isinstance(default, float) else value
+    return as_tuple(value)
+
+
+@functools.cache
+def _of_optax(name: str) -> Callable[..., optax.GradientTransformation]:
+    known = {n: f for n, f in vars(optax).items() if inspect.isfunction(f) and not n.startswith("_")}
+    known = {n: f for n, f in known.items() if "learning_rate" in inspect.signature(f).parameters}
+    if name not in known:
+        raise unknown("optimizer", str(name), known)
+    return known[name]
+
+
+def apply_updates(params: Any, updates: Any) -> Any:
+    """Adds updates to parameters."""
+    return jax.tree.map(lambda p, u: p + u, params, updates)

@@ -1,0 +1,79 @@
+"""A fitted law, drawn: one panel per exponent, and the runs against the law."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Plot
+from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
+
+from .._style import BLUE, GREY, ORANGE, panel, style
+from ._terms import censored_rows, column, usable_rows
+
+if TYPE_CHECKING:
+    from ._laws import Law
+
+
+def law_plot(law: "Law", table: pd.DataFrame) -> Plot:
+    """The picture of [`emergo.measure.Law.plot`][]."""
+    with style():
+        return _draw(law, table)
+
+
+def _draw(law: "Law", table: pd.DataFrame) -> Plot:
+    rows = table[usable_rows(table, law.y)]
+    y = column(rows, law.y)
+    censored = censored_rows(rows)
+    fitted = law.predict(rows)
+    plot = Plot(figsize=(2.6 * (len(law.terms) + 1), 2.9), layout="constrained")
+    powers = " ".join(f"{_plain(name)}$^{{{value:.2f}}}$" for name, value in law.exponents.items())
+    plot.suptitle(f"{_plain(law.y)} = {law.C:.3g} {powers}", x=0.01, ha="left", fontsize=8.5, color=GREY)
+    *panels, last = plot.subplots(1, len(law.terms) + 1, squeeze=False)[0]
+
+    def scatter(axes: Axes, x: np.ndarray, values: np.ndarray) -> None:
+        axes.plot(x[~censored], values[~censored], "o", color=BLUE, mec="white", mew=0.5, alpha=0.9, zorder=3)
+        axes.plot(x[censored], values[censored], "^", color=ORANGE, mfc="none", zorder=3)
+        axes.set(xscale="log", yscale="log")
+        for axis in (axes.xaxis, axes.yaxis):  # plain numbers, few enough not to collide
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=6))
+            axis.set_major_formatter(lambda x, _: f"{x:g}")
+            axis.set_minor_formatter(NullFormatter())
+
+    for axes, term in zip(panels, law.terms, strict=True):
+        name, power = term.powers[0]
+        exponent = law.exponents[name] / power
+        low, high = sorted(bound / power for bound in law.ci95[name])
+        x = np.exp(term.log(rows))
+        scatter(axes, x, y / fitted * x**exponent)
+        own_ticks(axes, x)
+        line = np.geomspace(x.min(), x.max(), 50)
+        axes.plot(line, line**exponent, color=GREY, lw=1.2)
+        axes.set(xlabel=str(term), ylabel=f"{law.y} / rest of the law")
+        interval = f" [{low:.3f}, {high:.3f}]" if np.isfinite(low) else ""
+        panel(axes, "", f"exponent of {term}:\n{exponent:.3f}{interval}")
+    scatter(last, fitted, y)
+    span = np.array([min(fitted.min(), y.min()), max(fitted.max(), y.max())])
+    last.plot(span, span, color=GREY, lw=1.2)
+    if span[1] > 10 * span[0]:
+        last.xaxis.set_major_locator(LogLocator(subs=(1,)))  # more would run into each other
+    last.set(xlabel=f"{law.y} by the law", ylabel=f"{law.y} measured")
+    panel(last, "", f"runs against the law:\nR² = {law.r2:.4f}")
+    if censored.any():
+        last.plot([], [], "^", color=ORANGE, mfc="none", label="censored")
+        last.legend(loc="lower right")
+    return plot
+
+
+def _plain(name: str) -> str:
+    """The name of a column where formulas are typeset."""
+    return name.replace("$", r"\$")
+
+
+def own_ticks(axes: Axes, x: np.ndarray, most: int = 6) -> None:
+    """Ticks at the values of the data, if these are few and not too close together to be read."""
+    values = np.unique([float(f"{value:.4g}") for value in x])
+    steps = np.diff(np.log(values))
+    if 1 < len(values) <= most and steps.min() > steps.sum() / 10:
+        axes.xaxis.set_major_locator(FixedLocator(values.tolist()))
+        axes.xaxis.set_minor_locator(NullLocator())

@@ -1,0 +1,146 @@
+"""Figures from a command: made here, sent to Slurm, and their runs recorded. Needs neither tyro nor Altair."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .._errors import InputError
+from .._terminal import print_law, progress_bar, short, verdict
+from ..engine import OutOfTime, Run
+from ..studies import Slurm, Store, StudyFolder, add_records, load_plugins, read_records
+from ..studies._plan import runs_of
+from ..studies._records import SHIPPED
+from . import FIGURES, find_figure
+from ._figure import Figure, find_preset, run_figure, source_for
+from ._source import distinct
+
+
+def make_figures(
+    ids: Sequence[str],
+    preset: str = "laptop",
+    out: Path | str = "out",
+    *,
+    fresh: bool = False,
+    partial: bool = False,
+    seconds: float | None = None,
+    on_made: Callable[[Mapping[str, Any]], None] = lambda report: None,
+) -> list[dict[str, Any]]:
+    """Makes figures one after another and writes them.
+
+    **Arguments:**
+
+    - `seconds`: how long to train for, all figures together, the most valuable cells first. For a figure that is not complete
+      then, the report says how many of its runs are there; the same call goes on. With `partial` it is drawn from these.
+    - `partial` without `seconds`: train nothing, and draw what is there.
+    - `on_made`: called with the report of each figure.
+
+    **Returns:**
+
+    The content of each figure's JSON file; of one that ran out of time, `figure`, `preset`, `runs` and `finished`.
+    """
+    begun, reports = time.monotonic(), []
+    for figure in [find_figure(id) for id in ids]:
+        left = None if seconds is None else max(seconds - (time.monotonic() - begun), 1e-3)
+        try:
+            with progress_bar() as show:
+                try:
+                    report = run_figure(figure, preset, out, show, fresh, partial and seconds is None, left)
+                except OutOfTime:
+                    report = (
+                        run_figure(figure, preset, out, show, fresh, True) if partial else _progress(figure, preset, out, fresh)
+                    )
+        except KeyboardInterrupt as stop:
+            if figure.studies is not None:
+                stop.add_note(f"runs that ended are kept in {Path(out) / 'runs'}; the same command goes on")
+            raise
+        on_made(report)
+        reports.append(report)
+    return reports
+
+
+def _progress(figure: Figure, preset: str, out: Path | str, fresh: bool) -> dict[str, Any]:
+    """How far the runs of a figure are."""
+    source = source_for(figure, out, fresh=fresh)
+    runs = distinct(figure.wanted(find_preset(preset), source))
+    finished = len(runs) - len(source.missing(runs, figure.curves))
+    return {"figure": figure.id, "preset": preset, "runs": len(runs), "finished": finished}
+
+
+def submit_figures(ids: Sequence[str], preset: str, out: Path | str, asked: Slurm, fresh: bool = False) -> list[str]:
+    """Sends the runs that figures lack to Slurm; one line per figure that says what was done."""
+    lines = []
+    for figure in [find_figure(id) for id in ids]:
+        source = source_for(figure, out, fresh=fresh)
+        studies = figure.wanted(find_preset(preset), source)
+        lines.append(source.submit(studies, asked) if studies else f"{figure.id}: has no runs to train")
+    return lines
+
+
+def print_figure(report: Mapping[str, Any]) -> None:
+    """What `make_figures` reports of a figure, in words."""
+    if "finished" in report:
+        there = f"{report['finished']} of {report['runs']} runs are there"
+        return print(f"{report['figure']}: the time is over, {there}; the same command goes on")
+    print(report["figure"])
+    if report["caveat"]:
+        print(f"{report['preset']} preset, so no verdict: {report['caveat']}")
+    if report["partial"]:
+        print(report["partial"])
+    for law in report["laws"]:
+        print_law(law)
+    for check in report["checks"]:
+        print(f"{_check_verdict(check)}{check['name']}: {short(check['measured'])}{_beside(check)}")
+    print(f"{report['seconds']:.1f} s; wrote {', '.join(report['files'])}")
+
+
+def _check_verdict(check: Mapping[str, Any]) -> str:
+    """A published value is agreed with or not; an expectation of ours holds or not."""
+    if check["published"] is not None:
+        return verdict(check["agrees"])
+    return {True: "holds      ", False: "fails      ", None: "           "}[check["holds"]]
+
+
+def _beside(check: Mapping[str, Any]) -> str:
+    if check["published"] is not None:
+        return f" (published: {short(check['published'])})"
+    return f" (expected: {check['expected']})"
+
+
+def add_figure_records(
+    folder: Path | str, name: str | None = None, every: bool = False, to: Path | str = SHIPPED
+) -> dict[str, int]:
+    """Adds the finished runs of a folder that belong to the `paper` presets of figures to records.
+
+    **Arguments:**
+
+    - `name`: of the records; by default the paper's. Runs that are recorded already, under whatever name, are left alone.
+    - `every`: also runs of no figure; these need a name.
+    - `to`: the folder of the records; by default those of the package.
+
+    **Returns:**
+
+    How many runs were added to the records of each name. Curves are added for figures that draw them.
+    """
+    if every and name is None:
+        raise InputError("all runs of a folder need a name for their records")
+    place, records = StudyFolder(folder), read_records(to)
+    store = Store(place.runs)
+    chosen: dict[tuple[str, bool], dict[str, Run]] = {}
+    for figure in FIGURES.values():
+        for run in distinct(figure.wanted("paper", source_for(figure, folder))):
+            chosen.setdefault((name or figure.id.partition("/")[0], figure.curves), {})[run.identity] = run
+    if every and name is not None:
+        for plan in place.read():
+            load_plugins(plan.plugins)
+            chosen.setdefault((name, True), {}).update(runs_of(plan, folder))
+    added: dict[str, int] = {}
+    done: set[str] = set()
+    for (label, curves), runs in sorted(chosen.items(), key=lambda item: not item[0][1]):  # those with curves first
+        fresh = [run for run in runs.values() if run.identity not in done and run in store]
+        fresh = [run for run in fresh if run not in records or (curves and not records.has_curves(run))]
+        count = add_records(fresh, store, label, to, curves)
+        done |= {run.identity for run in fresh}
+        if count:
+            added[label] = added.get(label, 0) + count
+    return added

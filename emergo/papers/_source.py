@@ -1,0 +1,155 @@
+"""Where the runs of a figure come from: recorded, kept in a folder, or trained now."""
+
+import dataclasses
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._errors import InputError
+from .._terminal import Show
+from ..engine import OutOfTime, Progress, Result, Run, train
+from ..studies import Executor, Records, Runs, Slurm, Store, Study, StudyFolder, open_plan, submit_plan
+
+Report = Show
+"""Called with what is being done, the share of it that is done, and words that change meanwhile."""
+
+
+def silent(what: str, share: float, detail: str = "") -> None:
+    """Reports nothing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSource:
+    """Handed to a figure's `make`. Called, it reports progress.
+
+    **Arguments:**
+
+    - `name`: the figure's id, which its runs are planned under.
+    - `folder`: where runs are kept that have to be trained; None keeps nothing.
+    - `records`: runs that were trained elsewhere.
+    - `partial`: train nothing: give the runs of the cells that are there with all their seeds.
+    - `deadline`: the value of `time.monotonic()` after which nothing more is trained.
+    """
+
+    name: str = "figure"
+    report: Report = silent
+    folder: Path | None = None
+    records: Records | None = None
+    partial: bool = False
+    deadline: float | None = None
+
+    def __call__(self, what: str, share: float, detail: str = "") -> None:
+        self.report(what, share, detail)
+
+    @property
+    def _study(self) -> dict[str, Any]:
+        """What a plan says of the figure: other processes find the types of its runs in this room."""
+        return {"name": self.name, "plugins": [__package__]}
+
+    @property
+    def _store(self) -> Store | None:
+        return None if self.folder is None else Store(StudyFolder(self.folder).runs)
+
+    def missing(self, runs: Sequence[Run], curves: bool = False) -> list[Run]:
+        """Those that would have to be trained: neither recorded (with their curves, if these are needed) nor in the folder."""
+        store = self._store
+        return [run for run in runs if not self._recorded(run, curves) and (store is None or run not in store)]
+
+    def _recorded(self, run: Run, curves: bool) -> bool:
+        return self.records is not None and run in self.records and (self.records.has_curves(run) or not curves)
+
+    def whole(self, runs: Sequence[Run], curves: bool = False) -> list[Run]:
+        """The runs of those cells (configs) of which no seed is missing."""
+        lacking = {run.config for run in self.missing(runs, curves)}
+        return [run for run in runs if run.config not in lacking]
+
+    def runs(self, studies: Mapping[str, Study], curves: bool = False) -> dict[str, Runs]:
+        """The finished runs of the named parts of a figure, which may share runs; parts without any are left out.
+
+        With `partial`, those of whole cells.
+        """
+        every = distinct(studies)
+        if self.partial:
+            whole = self.whole(every, curves)
+            if not whole:
+                there = len(every) - len(self.missing(every, curves))
+                cells = len({run.config for run in every})
+                raise InputError(
+                    f"{self.name}: none of the {cells} cells has all of its seeds yet ({there} of {len(every)} runs are there)"
+                )
+            every = whole
+        results = self._results(every, curves)
+        parts = {}
+        for name, study in studies.items():
+            chosen = [results[run.identity] for run in study.runs if run.identity in results]
+            if chosen:
+                parts[name] = Runs(chosen, study.axes, study.values_of, self._store, next(iter(study.tune), None))
+        return parts
+
+    def _results(self, runs: Sequence[Run], curves: bool) -> dict[str, Result]:
+        missing = [] if self.partial else self.missing(runs, curves)
+        trained = {}
+        if missing:
+            trained = {result.run.identity: result for result in self._train(missing)}
+        store, results = self._store, {}
+        for run in runs:
+            if self.records is not None and self._recorded(run, curves):
+                results[run.identity] = self.records.read(run)
+            elif run.identity in trained:
+                results[run.identity] = trained[run.identity]
+            elif store is not None:
+                results[run.identity] = store.read(run, curves)
+        return results
+
+    def _train(self, runs: Sequence[Run]) -> list[Result]:
+        def show(now: Progress) -> None:
+            left = "" if now.seconds_left is None else f", about {now.seconds_left:.0f} s left"
+            self.report("training", now.done / now.total, f"{now.done} of {now.total} runs, {now.rate:.0f} steps/s{left}")
+
+        if self.folder is None:
+            return train(runs, progress=show, deadline=self.deadline)
+        folder = StudyFolder(self.folder)
+        plan, _ = open_plan(folder, runs, study=self._study)
+        known = {run.identity: run for run in runs}
+        if not Executor(folder, [plan.key], known, progress=show, deadline=self.deadline).run():
+            raise OutOfTime(f"{self.name}: the time is over; the same call goes on from what is there")
+        return []
+
+    def submit(self, studies: Mapping[str, Study], asked: Slurm) -> str:
+        """Submits what is missing to Slurm; returns a line that says what was done."""
+        if self.folder is None:
+            raise InputError("runs on Slurm need a folder that all machines see")
+        missing = self.missing(distinct(studies))
+        if not missing:
+            return f"{self.name}: all runs are there"
+        folder = StudyFolder(self.folder)
+        plan, _ = open_plan(folder, missing, study=self._study)
+        job = submit_plan(folder, plan, asked)
+        return f"{self.name}: array job {job.job} with {job.tasks} tasks trains {len(missing)} runs, output in {job.folder}"
+
+
+def distinct(studies: Mapping[str, Study]) -> list[Run]:
+    """The runs of the parts of a figure, each once, in the order of the parts."""
+    return list({run.identity: run for study in studies.values() for run in study.runs}.values())
+
+
+def distinct_results(parts: Mapping[str, Iterable[Result]]) -> list[Result]:
+    """The results of the parts of a figure, each once."""
+    return list({result.run.identity: result for part in parts.values() for result in part}.values())
+
+
+def curve(result: Result, name: str) -> np.ndarray:
+    """A curve of a run that was asked for with its curves."""
+    if result.curves is None:
+        raise InputError(f"the run {result.run.identity} is there without its curves, which this figure draws")
+    return result.curves[name]
+
+
+def deadline_in(seconds: float | None) -> float | None:
+    """The deadline for a source that may train for so many seconds."""
+    if seconds is not None and not seconds > 0:
+        raise InputError(f"seconds must be positive, got {seconds!r}")
+    return None if seconds is None else time.monotonic() + seconds

@@ -1,0 +1,101 @@
+"""The base class of tasks: what there is to learn."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .._attention import attention_entropy, attention_mass
+from .._contract import Batch, Below, Output, Spec, Threshold
+from .._pytree import Pytree
+from .._random import fold_in
+
+
+class Variant(NamedTuple):
+    """A further test distribution."""
+
+    task: "Task"
+    fold: int = 0
+    """Folded into the key of the test set; 0: the same draws as the test set's."""
+
+
+class Task(Pytree):
+    """What there is to learn. Subclassing makes a frozen dataclass and a pytree; it needs `spec`, `truth`, `batch` and `loss`.
+
+    ```python
+    >>> import jax, jax.numpy as jnp
+    >>> class Mean(em.Task):
+    ...     length: int
+    ...     noise: float = em.per_run(0.0, low=0.0)
+    ...     @property
+    ...     def spec(self): return em.Spec(length=self.length, inputs=1, outputs=1)
+    ...     def truth(self, key): return ()
+    ...     def batch(self, key, n, truth):
+    ...         x = jax.random.normal(key, (n, self.length, 1))
+    ...         return em.Batch(x + self.noise, x.mean(1))
+    ...     def loss(self, output, batch): return jnp.sum((output.value - batch.target) ** 2, -1)
+    >>> Mean(8).batch(jax.random.key(0), 2, ()).target.shape
+    (2, 1)
+
+    ```
+    """
+
+    learned: ClassVar[Threshold] = Below("loss", 0.1)
+    """What tells that a run has learned; a study may override the number."""
+    eval_every: ClassVar[int] = 25
+    """Steps between evaluations at first; later 2% of the step, where that is more."""
+
+    @property
+    def spec(self) -> Spec:
+        """The sizes that a model has to fit."""
+        raise NotImplementedError
+
+    def truth(self, key: Array) -> Any:
+        """What a run has to find: drawn once, the same for all its sequences; any pytree."""
+        raise NotImplementedError
+
+    def batch(self, key: Array, n: int, truth: Any) -> Batch:
+        """Draws `n` sequences."""
+        raise NotImplementedError
+
+    def loss(self, output: Output, batch: Batch) -> Float[Array, " n"]:
+        """The loss of each sequence. `output.value` is in fp32 (fp64 where the run is)."""
+        raise NotImplementedError
+
+    # What has a default.
+
+    def metrics(self, output: Output, batch: Batch, truth: Any) -> Mapping[str, Float[Array, " n"]]:
+        """Further numbers of each sequence of the test set; their means are curves."""
+        return {}
+
+    def probes(self) -> tuple[Any, ...]:
+        """What else is measured in every evaluation: functions of (params, output, batch, truth, step)."""
+        return (attention_probe,)
+
+    def at_test(self) -> "Task":
+        """The task whose distribution the test set has."""
+        return self
+
+    def variants(self) -> Mapping[str, Variant]:
+        """Further test distributions: the loss and every metric is measured there too, as `loss_NAME`. Which there are may
+        depend on numbers of the run only where these are not traced."""
+        return {}
+
+    def check_threshold(self, number: float) -> None:
+        """Raises an `InputError` for a threshold that makes no sense."""
+
+    def data_key(self, key: Array, step: Any) -> Array:
+        """The key of a step's batch, from the run's key of data."""
+        return fold_in(key, step)
+
+
+def attention_probe(params: Any, output: Output, batch: Batch, truth: Any, step: Any) -> dict[str, Array]:
+    """By layer and head, of the last position: the entropy of its attention, and its attention to the relevant tokens."""
+    if output.attention is None:
+        return {}
+    attention = output.attention.astype(jnp.promote_types(output.attention.dtype, jnp.float32))
+    curves = {"entropy": attention_entropy(attention).mean(0)}
+    if batch.relevant is not None:
+        curves["attention"] = attention_mass(attention, batch.relevant)
+    return curves

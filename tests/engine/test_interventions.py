@@ -1,0 +1,194 @@
+"""What writes at a tap: against models with the same change written into them by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from emergo._contract import Tap
+from emergo._errors import InputError
+from emergo.engine._check import check_config
+
+from .helpers import alike, check_going_on
+from .own import BASE, Heads, follows, plain_run, run_of
+from .untyped import (
+    Clamp,
+    Freeze,
+    Intervention,
+    Optimizer,
+    Ramp,
+    Replace,
+    Scale,
+    SingleLocation,
+    Transformer,
+    When,
+    groups_of,
+    train,
+)
+
+
+def negated(value):
+    return -value
+
+
+class Shift(Intervention):
+    """Of the user."""
+
+    def new(self, value):
+        return value + 0.5
+
+
+def uniform(x):
+    return jnp.full_like(x, 1 / x.shape[-1])
+
+
+def at(name, change):
+    """A hand-written tap that changes one value."""
+    return lambda step: lambda tap, value: change(value, step) if tap == name else value
+
+
+def heads(first, second):
+    return jnp.stack([first, second], 1)
+
+
+PATTERN, SCORES, MIXED = "layers.0.pattern", "layers.0.scores", "layers.0.mixed"
+CASES = {
+    "clamp from a step": (Clamp(0, first=4), at(PATTERN, lambda x, step: jnp.where(step >= 4, uniform(x), x))),
+    "clamp until a step": (Clamp(PATTERN, until=7, to=0.1), at(PATTERN, lambda x, step: jnp.where(step < 7, 0.1, x))),
+    "clamp a head": (Clamp(PATTERN, head=1), at(PATTERN, lambda x, step: heads(x[:, 0], uniform(x[:, 1])))),
+    "scale": (Scale("layers.*.scores", factor=3.0), at(SCORES, lambda x, step: 3 * x)),
+    "scale a head of what is mixed": (
+        Scale(MIXED, head=0, factor=0.2),
+        at(MIXED, lambda x, step: jnp.stack([0.2 * x[..., 0, :], x[..., 1, :]], -2)),
+    ),
+    "freeze": (Freeze(PATTERN), at(PATTERN, lambda x, step: jax.lax.stop_gradient(x))),
+    "replace": (Replace(SCORES, function=negated), at(SCORES, lambda x, step: -x)),
+    "own": (Shift("value", until=5), at("value", lambda x, step: jnp.where(step < 5, x + 0.5, x))),
+    "a schedule of strength": (
+        Clamp(PATTERN, strength=Ramp(0.0, 1.0, begin=2, end=10)),
+        at(PATTERN, lambda x, step: x + jnp.clip((step - 2) / 8, 0, 1) * (uniform(x) - x)),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def unchanged():
+    """The training losses of the same run without an intervention."""
+    return plain_run(run_of(steps=12), optax.adam(0.05))[2]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_training_is_that_of_a_model_changed_by_hand(name, unchanged):
+    intervention, by_hand = CASES[name]
+    run = run_of(interventions=(intervention,), steps=12)
+    (result,) = train([run])
+    _, tested, trained = plain_run(run, optax.adam(0.05), lambda p, x, step: Heads().apply(p, x, by_hand(step)))
+    follows(result, tested, trained)
+    # And the change matters: without it the losses are others.
+    assert np.abs(unchanged[-3:] / trained[-3:] - 1).max() > 1e-3
+
+
+def test_they_act_one_after_another():
+    run = run_of(interventions=(Scale(SCORES, factor=2.0), Shift(SCORES, head=0)), steps=12)
+
+    def by_hand(tap, value):
+        return heads(2 * value[:, 0] + 0.5, 2 * value[:, 1]) if tap == SCORES else value
+
+    _, tested, trained = plain_run(run, optax.adam(0.05), lambda p, x, step: Heads().apply(p, x, by_hand))
+    follows(train([run])[0], tested, trained)
+
+
+def test_nothing_before_a_frozen_tap_is_trained():
+    """Exactly: the scores stay as they were, and the maps behind them move."""
+    kept = {}
+    run = run_of(interventions=(Freeze(PATTERN, first=5),), optimizer=Optimizer("sgd", 0.1))
+    train([run], keep=[0, 5, 10], snapshot=lambda run, step, params: kept.update({step: params}))
+    assert (kept[0]["scores"] != kept[5]["scores"]).all()
+    np.testing.assert_array_equal(kept[5]["scores"], kept[20]["scores"])
+    assert (kept[5]["weights"] != kept[20]["weights"]).any()
+
+
+def test_steps_and_strengths_differ_within_a_program(tmp_path):
+    """One with a trigger too; alone, among others, and after an interrupt."""
+
+    def clamped(seed, until, below):
+        strength = When("error", below=below, before=1.0, after=0.0)
+        return run_of(seed, interventions=(Clamp(PATTERN, until=until, strength=strength),), steps=30)
+
+    runs = [clamped(0, 11, 0.0), clamped(1, 99, 0.9), clamped(2, 99, 0.0)]
+    assert len(groups_of(runs)) == 1
+    results = train(runs, n_parallel=2)
+    for result in results:
+        alike(result, train([result.run])[0], 1e-4)
+    # Uniform attention at the end where nothing has ended the clamp, and not where its trigger has.
+    entropies = [result.curves["entropy"][-1] for result in results]
+    np.testing.assert_allclose(entropies[2], np.log(4), rtol=1e-5)
+    assert all((entropy < np.log(4) - 1e-3).any() for entropy in entropies[:2])
+    check_going_on(results, tmp_path, 3, n_parallel=2)
+
+
+@pytest.mark.slow
+def test_a_transformer_is_trained_by_its_plain_forward():
+    """The fast one has no taps. A head of the first layer is held at uniform attention, which reaches the output."""
+    model = Transformer(layers=2, heads=2, width=8, mlp=False)
+    task = SingleLocation(length=4, dim=3)
+    run = run_of(task=task, model=model, interventions=(Clamp(0, head=1, until=8),), steps=12)
+    (result,) = train([run])
+
+    def by_hand(step):
+        def tap(name, value):
+            return jnp.where(step < 8, value.at[:, 1].set(0.25), value) if name == PATTERN else value
+
+        return tap
+
+    _, tested, trained = plain_run(run, optax.adam(0.05), lambda p, x, step: model.apply(p, x, by_hand(step)))
+    follows(result, tested, trained, 1e-3)
+    np.testing.assert_allclose(result.curves["entropy"][0, 0, 1], np.log(4), rtol=1e-5)
+
+
+def test_a_tap_by_itself():
+    """Without a step everything is in force; the shape is kept and other taps are left alone."""
+    x = jax.random.normal(jax.random.key(0), (2, 2, 1, 4))
+    np.testing.assert_array_equal(Scale(SCORES, factor=2.0).change(SCORES, x, None), 2 * x)
+    np.testing.assert_array_equal(Scale(SCORES, factor=2.0).change(PATTERN, x, None), x)
+    tap = Tap(step=3, changes=(Scale(SCORES, factor=2.0, first=4),), reads=["*.scores"])
+    np.testing.assert_array_equal(tap(SCORES, x), x)
+    np.testing.assert_array_equal(tap.taken[SCORES], x)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Clamp(PATTERN, strength=1.5), "Clamp.strength must be a finite number from 0.0 to 1.0, got 1.5"),
+        (lambda: Clamp(PATTERN, strength=Ramp(0.0, 2.0, begin=0, end=9)), "Clamp.strength: every value of Ramp"),
+        (lambda: Clamp(PATTERN, first=-1), "Clamp.first must be a whole number of at least 0, got -1"),
+        (lambda: Clamp(PATTERN, head=-1), "Clamp.head must be a whole number of at least 0, got -1"),
+        (lambda: Clamp(1.5), "Clamp.tap must be"),
+        (lambda: Clamp(PATTERN, to="unifrom"), "Clamp.to must be a number, got 'unifrom'"),
+        (lambda: Replace(PATTERN), "Replace.function must be a function of the value at the tap, got None"),
+        (lambda: BASE.replace(interventions=Clamp(0)), "Config.interventions must be a tuple of interventions"),
+        (lambda: BASE.replace(interventions=("clamp",)), "Config.interventions must be a tuple of interventions"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_wrong_input_is_named(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("intervention", "message"),
+    [
+        (Clamp("layers.1.pattern"), r"Clamp.tap: Heads has no tap 'layers.1.pattern'; it has layers.0.pattern"),
+        (Clamp(PATTERN, head=2), "Clamp.head is 2, but layers.0.pattern has 2 heads"),
+        (Clamp("value", head=0), "Clamp.head is 0, but value has no heads"),
+        (
+            Replace(PATTERN, function=jnp.sum),
+            r"Replace.new must keep the shape of layers.0.pattern, which is \(8, 2, 1, 4\), got \(\)",
+        ),
+    ],
+)
+def test_what_does_not_fit_the_model_is_refused(intervention, message):
+    with pytest.raises(InputError, match=message):
+        check_config(BASE.replace(interventions=(intervention,)), "cpu")

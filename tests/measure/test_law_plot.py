@@ -1,0 +1,53 @@
+"""The picture and the words of a law."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from emergo import InputError
+from emergo.measure import Law, fit_law, law_json
+
+
+def table():
+    rng = np.random.default_rng(0)
+    rows = [(T, d) for T in (16, 32, 64) for d in (4, 8) for _ in range(3)]
+    frame = pd.DataFrame(rows, columns=["length", "dim"])
+    frame["plateau"] = 3 * frame["length"] * np.sqrt(frame["dim"]) * np.exp(0.05 * rng.normal(size=len(frame)))
+    return frame.assign(censored=frame["plateau"] > 400)
+
+
+def test_the_picture_has_one_panel_per_term_and_one_for_the_law():
+    plot = fit_law(table()).plot()
+    dim, length, last = plot.axes
+    assert dim.get_title(loc="left").startswith("exponent of dim")
+    assert dim.get_xlabel() == "dim"
+    assert length.get_xticks().tolist() == [16, 32, 64]  # the values of the data
+    assert last.get_xlabel() == "plateau by the law"
+    assert last.get_legend() is not None  # censored runs are explained
+    assert plot.get_suptitle().startswith("plateau = ")
+
+
+def test_every_run_is_drawn_once_per_panel():
+    frame = table()
+    for axes in fit_law(frame).plot().axes:
+        observed, censored = axes.lines[:2]
+        counts = [np.size(line.get_xdata()) for line in (observed, censored)]
+        assert counts == [(~frame["censored"]).sum(), frame["censored"].sum()]
+
+
+def test_a_law_shows_its_intervals_and_keeps_its_table_to_itself():
+    law = fit_law(table())
+    first, *intervals = repr(law).splitlines()
+    assert first.startswith(law.formula)
+    assert [line.split()[0] for line in intervals] == ["C", "dim", "length"]
+    assert all("95% [" in line for line in intervals)
+    assert "table" not in law_json(law)
+    assert law.with_censored is not None
+
+
+def test_a_law_without_its_table_says_that_there_is_nothing_to_draw():
+    law = fit_law(table())
+    bare = Law(**{name: getattr(law, name) for name in law.__dataclass_fields__ if name != "table"})
+    assert bare == law
+    with pytest.raises(InputError, match="fit it again"):
+        bare.plot()

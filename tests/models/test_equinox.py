@@ -1,0 +1,126 @@
+"""Equinox modules as models."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from emergo._contract import Spec, Tap
+from emergo._errors import InputError
+from emergo.models import EquinoxModel
+
+SPEC = Spec(length=4, inputs=3, outputs=2)
+X = jnp.asarray(np.random.default_rng(0).standard_normal((5, 4, 3)), jnp.float32)
+
+
+class Flat(eqx.Module):
+    mlp: eqx.nn.MLP
+
+    def __call__(self, x):
+        return self.mlp(x.ravel())
+
+
+class Tapped(eqx.Module):
+    """With a number and a function among its leaves."""
+
+    mlp: eqx.nn.MLP
+    gain: float
+
+    def __call__(self, x, tap):
+        hidden = tap("mean", self.gain * x.mean(0))
+        return tap("answer", self.mlp(hidden))
+
+
+class Counted(eqx.Module):
+    count: jax.Array
+
+    def __call__(self, x):
+        return x[0] * self.count
+
+
+def make_flat(key, spec):
+    return Flat(eqx.nn.MLP(spec.length * spec.inputs, spec.outputs, 16, 2, activation=jnp.tanh, key=key))
+
+
+def make_tapped(key, spec):
+    return Tapped(eqx.nn.MLP(spec.inputs, spec.outputs, 8, 1, key=key), 2.0)
+
+
+def make_counted(key, spec):
+    return Counted(jnp.arange(spec.inputs))
+
+
+def test_it_is_the_module():
+    """Values and gradients, with parameters that pass through `jit`."""
+    model = EquinoxModel(make_flat)
+    params = jax.jit(lambda key: model.init(key, SPEC))(jax.random.key(0))
+    module = make_flat(jax.random.key(0), SPEC)
+    assert all(eqx.is_inexact_array(leaf) for leaf in jax.tree.leaves(params))
+    np.testing.assert_allclose(model.apply(params, X).value, jax.vmap(module)(X), rtol=1e-5, atol=1e-6)
+    ours = jax.jit(jax.grad(lambda p: jnp.sum(model.fast(p, X).value ** 2)))(params)
+    theirs = eqx.filter_grad(lambda m: jnp.sum(jax.vmap(m)(X) ** 2))(module)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(eqx.filter(theirs, eqx.is_array)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
+    assert ".mlp.layers[0].weight" in names
+
+
+def test_it_learns():
+    model = EquinoxModel(make_flat)
+    params = model.init(jax.random.key(0), SPEC)
+    loss = jax.jit(jax.value_and_grad(lambda p: jnp.mean((model.apply(p, X).value - X[:, 0, :2]) ** 2)))
+    first = float(loss(params)[0])
+    for _ in range(100):
+        params = jax.tree.map(lambda p, g: p - 0.1 * g, params, loss(params)[1])
+    assert float(loss(params)[0]) < 0.2 * first
+
+
+def test_its_taps_see_all_sequences():
+    """Read and written with the axis of sequences, also inside `jit`, `grad` and a `vmap` over runs."""
+    model = EquinoxModel(make_tapped)
+    params = model.init(jax.random.key(0), SPEC)
+
+    @jax.jit
+    def read(params):
+        tap = Tap(reads=["*"])
+        output = model.apply(params, X, tap)
+        return output.value, tap.taken
+
+    value, taken = read(params)
+    assert {name: x.shape for name, x in taken.items()} == {"mean": (5, 3), "answer": (5, 2), "value": (5, 2)}
+    np.testing.assert_allclose(taken["mean"], 2 * X.mean(1), rtol=1e-5)
+    np.testing.assert_allclose(taken["answer"], value, rtol=1e-6)
+
+    def shuffled(params):
+        """Sequences get each other's means, which only a tap that sees all of them can do."""
+        return model.apply(params, X, lambda name, x: x[::-1] if name == "mean" else x).value
+
+    np.testing.assert_allclose(shuffled(params), value[::-1], rtol=1e-5, atol=1e-6)
+    runs = jax.tree.map(lambda x: jnp.stack([x, 2 * x]), params)
+    many = jax.jit(jax.vmap(jax.grad(lambda p: jnp.sum(shuffled(p) ** 2))))(runs)
+    alone = jax.grad(lambda p: jnp.sum(model.apply(p, X).value ** 2))(params)
+    for a, b in zip(jax.tree.leaves(many), jax.tree.leaves(alone), strict=True):
+        np.testing.assert_allclose(a[0], b, rtol=1e-4, atol=1e-5)
+
+
+def test_equal_makers_have_equal_structures():
+    """So that runs share a program and parameters can be stacked."""
+    one, two = (EquinoxModel(make_tapped).init(jax.random.key(i), SPEC) for i in range(2))
+    assert jax.tree.structure(one) == jax.tree.structure(two)
+    assert hash(jax.tree.structure(one)) == hash(jax.tree.structure(two))
+    assert jax.tree.structure(one) != jax.tree.structure(EquinoxModel(make_flat).init(jax.random.key(0), SPEC))
+
+
+def test_what_cannot_be_trained_is_named():
+    with pytest.raises(InputError, match=r"EquinoxModel: count is an array of int32, which cannot be trained"):
+        EquinoxModel(make_counted).init(jax.random.key(0), SPEC)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_module_in_place_of_a_function_is_named():
+    wrong: Any = 3
+    with pytest.raises(InputError, match=r"EquinoxModel.make must be a function"):
+        EquinoxModel(wrong)

@@ -1,0 +1,47 @@
+"""What a figure is: how it is found, described and written."""
+
+import pytest
+from matplotlib.figure import Figure as Plot
+
+from emergo._errors import InputError
+from emergo.papers import FIGURES, Check, Figure, Outcome, figure, find_figure, made_preset, run_figure
+from emergo.papers._figure import describe
+
+
+def test_unknown_names_get_the_nearest():
+    with pytest.raises(InputError, match="did you mean zucchet2025/fig1"):
+        find_figure("zuchet2025/fig1")
+    with pytest.raises(InputError, match="did you mean zucchet2025/fig3 or yuksel2026/fig3"):
+        find_figure("fig3")
+    with pytest.raises(InputError, match="unknown preset 'laptp'; did you mean laptop"):
+        run_figure(FIGURES["zucchet2025/fig1"], "laptp", "nowhere")
+
+
+def test_a_folder_with_something_else_in_it_holds_no_figure(tmp_path):
+    figure = FIGURES["emergo/reduction"]
+    assert made_preset(figure, tmp_path) is None
+    (tmp_path / "emergo").mkdir()
+    (tmp_path / "emergo" / "reduction.json").write_text("[1, 2")
+    assert made_preset(figure, tmp_path) is None
+
+
+@pytest.mark.parametrize("preset", ["paper", "smoke"])
+def test_an_expectation_holds_and_only_a_published_value_is_agreed_with(preset):
+    checks = (Check("ours", 1.0, None, True, "one"), Check("theirs", 1.0, 2.0, False))
+    outcome = Outcome({}, Plot(), checks=checks)
+    figure = Figure("x/y", "a test", {}, lambda settings, source: outcome, {}, {"smoke": "smaller"})
+    ours, theirs = describe(figure, preset, outcome)["checks"]
+    expected = (True, None, False) if preset == "paper" else (None, None, None)
+    assert (ours["holds"], ours["agrees"], theirs["agrees"]) == expected
+
+
+def test_a_figure_in_memory_is_what_is_written(tmp_path):
+    made = figure("zucchet2025/fig15")
+    report = made.write(tmp_path)
+    assert report["laws"] == made.laws
+    assert {file.removeprefix(f"{tmp_path}/zucchet2025/") for file in report["files"]} == {
+        *(f"fig15.{end}" for end in ("svg", "png", "json")),
+        *(f"fig15.{table}.parquet" for table in made.tables),
+    }
+    assert "plateau = 7.54 dim^1.43 length^1.08" in repr(made)
+    assert made._repr_png_().startswith(b"\x89PNG")

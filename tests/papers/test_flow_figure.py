@@ -1,0 +1,52 @@
+"""Figure 10 of yuksel2026: the gradient flow in stages."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from emergo.papers.yuksel2026 import fig10
+from emergo.theory import incremental
+
+SETTINGS = fig10.FIGURE.presets["smoke"]
+
+
+@pytest.fixture(scope="module")
+def logit():
+    return fig10.integrate("logit", SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def levels():
+    return incremental.plateaus(SETTINGS.groups, SETTINGS.heads)
+
+
+@pytest.mark.slow
+def test_the_flow_learns_one_group_after_another(logit, levels):
+    checks = {check.name.removeprefix("logit flow: "): check for check in fig10.checks_of(logit, levels, SETTINGS)}
+    for name in ("seeds with 3 stages", "identical heads stay identical, and their loss at the end"):
+        assert checks[name].holds, name
+    np.testing.assert_allclose(checks["loss on the plateaus, mean over seeds"].measured, levels[:-1], rtol=0.05)
+    assert (logit.path.loss[:-1, -1] < 0.05 * levels[0]).all()
+
+
+@pytest.mark.slow
+def test_its_checks_can_fail(logit, levels):
+    """A flow that is stopped on its first plateau, with heads that are all alike."""
+    short = int(np.searchsorted(logit.path.time, 1.0))
+    path = logit.path._replace(
+        time=logit.path.time[:short], loss=logit.path.loss[:, :short], attention=logit.path.attention[:, :short]
+    )
+    stuck = dataclasses.replace(
+        logit, path=path, mass=logit.mass[:, :1], stages=[[]] * SETTINGS.seeds, boundaries=[], shared_attention=0.0
+    )
+    assert not any(check.holds for check in fig10.checks_of(stuck, levels, SETTINGS))
+
+
+@pytest.mark.slow
+def test_the_table_has_every_time_of_every_member(logit):
+    table = fig10.table(logit, SETTINGS)
+    assert len(table) == (SETTINGS.seeds + 1) * (SETTINGS.points + 1)
+    shares = table[["competition", "cooperation", "indecision"]].sum(axis=1)
+    np.testing.assert_allclose(shares, 1)
+    assert set(table["scale"]) == {SETTINGS.scale, 0.0}

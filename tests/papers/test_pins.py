@@ -1,0 +1,107 @@
+"""The numbers of every figure at the paper preset are those that version one gave, from the records that ship."""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emergo.papers import FIGURES, RunSource, figure
+
+PINNED = json.loads((Path(__file__).parent / "paper_preset.json").read_text())
+README = Path(__file__).parents[2] / "README.md"
+SLOW = {"zucchet2025/fig1", "emergo/escape", "emergo/stages", "emergo/reduction"}
+"""Figures that integrate or resample for over 5 s."""
+SYMBOLS = {"T": "length", "d": "dim", "B": "burst", "tokens": "vocabulary", "pairs": "pairs"}
+"""What the README calls the factors of a law."""
+
+
+def differences(pinned: Any, now: Any, where: str, tolerance: float) -> list[str]:
+    """Where two trees of plain data differ: in numbers by more than a relative tolerance, in anything else at all."""
+    if isinstance(pinned, int | float) and isinstance(now, int | float) and bool not in (type(pinned), type(now)):
+        near = math.isclose(pinned, now, rel_tol=tolerance, abs_tol=1e-12)
+        return [] if near else [f"{where}: {pinned!r} became {now!r}"]
+    if isinstance(pinned, dict) and isinstance(now, dict) and pinned.keys() == now.keys():
+        pairs = [(f"{where}.{key}", pinned[key], now[key]) for key in pinned]
+    elif isinstance(pinned, list) and isinstance(now, list) and len(pinned) == len(now):
+        pairs = [(f"{where}[{i}]", *both) for i, both in enumerate(zip(pinned, now, strict=True))]
+    else:
+        return [] if pinned == now else [f"{where}: {pinned!r} became {now!r}"]
+    return [line for path, one, other in pairs for line in differences(one, other, path, tolerance)]
+
+
+def test_every_figure_is_pinned():
+    assert set(PINNED) == set(FIGURES)
+
+
+@pytest.mark.parametrize(
+    "id", [pytest.param(id, marks=pytest.mark.slow if id in SLOW else ()) for id in FIGURES if id != "zucchet2025/fig9"]
+)
+def test_the_paper_preset_gives_the_pinned_numbers(id, monkeypatch):
+    def refuse(source, runs):
+        raise AssertionError(f"{len(runs)} runs are not recorded")
+
+    monkeypatch.setattr(RunSource, "_train", refuse)
+    made = figure(id, train=True)
+    assert differences(PINNED[id]["laws"], made.laws, "laws", 1e-9) == []
+    assert differences(PINNED[id]["checks"], made.checks, "checks", 1e-9) == []
+
+
+@pytest.mark.slow
+def test_training_the_toy_model_gives_the_pinned_numbers():
+    """In a process that compiles as for a user: without LLVM's optimizations, which tests leave out, it takes minutes."""
+    code = "import json; from emergo.papers import figure; print(json.dumps(figure('zucchet2025/fig9').checks))"
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    # It trains in fp32, whose last digits are the compiler's.
+    assert differences(PINNED["zucchet2025/fig9"]["checks"], json.loads(done.stdout), "checks", 1e-3) == []
+
+
+def test_differences_are_noticed():
+    law = PINNED["zucchet2025/fig3"]["laws"][0]
+    assert differences(law, law, "law", 1e-9) == []
+    assert differences(law, law | {"C": law["C"] * (1 + 1e-8)}, "law", 1e-9) == [
+        f"law.C: {law['C']!r} became {law['C'] * (1 + 1e-8)!r}"
+    ]
+    assert len(differences(law, law | {"agrees": not law["agrees"], "exponents": {}}, "law", 1e-9)) == 2
+
+
+def printed_laws(text):
+    """The laws of a text such as `0.89 d^1.27 (T/B)^0.78, R² 0.990`: constant, exponents and R², as they are printed.
+
+    Blocks of code are left out: what they fit need not be a figure's.
+    """
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    factor = r"(?:[A-Za-z]+|\([A-Za-z]/[A-Za-z]\))\^-?\d+\.\d+"
+    for constant, factors, r2 in re.findall(rf"(?<![\w.^-])(\d+\.\d+)((?: {factor})+)(?:, R² (\d\.\d+))?", text):
+        exponents = {}
+        for over, under, single, power in re.findall(r"(?:\(([A-Za-z])/([A-Za-z])\)|([A-Za-z]+))\^(-?\d+\.\d+)", factors):
+            exponents[SYMBOLS.get(over or single, single)] = power
+            if under:
+                exponents[SYMBOLS.get(under, under)] = power[1:] if power.startswith("-") else f"-{power}"
+        yield constant, exponents, r2
+
+
+def agrees_as_printed(law, constant, exponents, r2):
+    def printed(number, as_this):
+        return f"{number:.{len(as_this.partition('.')[2])}f}" == as_this
+
+    return (
+        law["exponents"].keys() == exponents.keys()
+        and printed(law["C"], constant)
+        and all(printed(law["exponents"][name], power) for name, power in exponents.items())
+        and (not r2 or printed(law["r2"], r2))
+    )
+
+
+def test_the_laws_that_the_readme_prints_are_pinned():
+    pinned = [law for made in PINNED.values() for law in made["laws"]]
+    known = pinned + [law["published"] for law in pinned if law["published"]]
+    laws = list(printed_laws(README.read_text()))
+    assert len([law for law in laws if any(agrees_as_printed(own, *law) for own in pinned)]) >= 3, "too few to be read well"
+    assert [law for law in laws if not any(agrees_as_printed(other, *law) for other in known)] == []

@@ -1,0 +1,51 @@
+"""Figures 5 and 16: gains of repetition with their intervals, and overfitting, on curves made by hand."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import ttest_ind
+
+from emergo.engine import Result
+from emergo.papers.zucchet2025 import fig5
+
+
+def test_the_interval_of_a_gain_is_that_of_a_t_test_where_two_cells_are_all():
+    rng = np.random.default_rng(0)
+    logs = {1.0: rng.normal(3, 0.1, 4), 2.0: rng.normal(2, 0.1, 4)}
+    rows = [{"part": "in_context", "amount": a, "test": math.exp(x)} for a, xs in logs.items() for x in xs]
+    table = pd.DataFrame(rows).assign(test_censored=False)
+    gain, theirs = fig5.speed_up(table, "in_context", "test"), ttest_ind(logs[1.0], logs[2.0]).confidence_interval()
+    assert gain is not None
+    assert math.log(gain.high / gain.low) == pytest.approx(theirs.high - theirs.low, rel=1e-10)
+    assert gain.low < math.exp(np.mean(logs[1.0]) - np.mean(logs[2.0])) < gain.high
+    late = fig5.speed_up(table.assign(test_censored=table["amount"] == 2), "in_context", "test")
+    assert late is not None
+    assert math.isnan(late.high), "a bound has no interval"
+
+
+def test_a_gain_needs_runs_without_repetition_and_grokking_runs_that_get_there():
+    settings = dataclasses.replace(fig5.FIGURE.presets["laptop"], seeds=1)
+
+    def result(run, test, train):
+        step = np.arange(0, 2001, 25)
+        curves = {name: (step >= at).astype(float) for name, at in (("accuracy", test), ("accuracy_repeated", train))}
+        return Result.measured(run, curves | {"step": step, "loss": 0.0 * step}, None, "cpu")
+
+    runs = settings.studies()["in_context"].runs  # the hardest first, all of one size: bursts 1, 2, 3
+    parts = {"in_context": [result(run, at, at / 3) for run, at in zip(runs, (1200, 400, 1500), strict=True)]}
+    table = fig5.times(parts)
+    gain = fig5.speed_up(table, "in_context", "test")
+    assert gain is not None
+    assert (gain.times, gain.amount) == (pytest.approx(3, rel=0.1), 2.0)
+    assert math.isnan(gain.low), "one seed"
+    assert fig5.speed_up(table[table["amount"] > 1], "in_context", "test") is None
+    assert fig5.speed_up(table, "across_samples", "test") is None
+    assert [check.holds for check in fig5.overfitting(table, 3.0)] == [True, True]
+    never, at_once = (fig5.times({"in_context": [result(runs[2], at, 400)]}) for at in (1e9, 400))
+    assert [check.holds for check in fig5.overfitting(never, 3.0)] == [True, False]
+    assert "at least" in fig5.overfitting(never, 3.0)[0].name
+    assert [check.holds for check in fig5.overfitting(at_once, 3.0)] == [False, False]
+    assert fig5.overfitting(table, 99.0) == []

@@ -1,0 +1,92 @@
+"""The fields of a config by name."""
+
+import pytest
+
+from emergo._errors import InputError
+from emergo.engine import Config, Optimizer, Switch
+from emergo.models import ChainTransformer, MinimalAttention, Transformer
+from emergo.studies._axes import axis_value, check_values, config_columns, field_paths, resolve_axis, with_axes
+from emergo.tasks import Groups, MarkovChain, SingleLocation
+
+LOCATION = Config(SingleLocation(8, 4), Transformer(1, 1, 8), Optimizer("adamw", weight_decay=0.1), precision="fp32")
+CHAIN = Config(MarkovChain(Groups((1, 2))), MinimalAttention(), threshold=None, precision="fp32")
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "path", "value"),
+    [
+        (LOCATION, "dim", "task.dim", 16),
+        (LOCATION, "width", "model.width", 32),
+        (LOCATION, "model.width", "model.width", 32),
+        (LOCATION, "learning_rate", "optimizer.learning_rate", 0.5),
+        (LOCATION, "weight_decay", "optimizer.weight_decay", 0.5),
+        (LOCATION, "optimizer.b2", "optimizer.b2", 0.5),
+        (LOCATION, "name", "optimizer.name", "lion"),
+        (LOCATION, "batch", "batch", 3),
+        (LOCATION, "threshold", "threshold", 0.5),
+        (LOCATION, "repeat", "task.repeat", Switch(0.5, 0.0, at=3)),
+        (CHAIN, "importance", "task.groups.importance", 3.0),
+        (CHAIN, "task.groups.importance", "task.groups.importance", 3.0),
+        (CHAIN, "spans", "task.groups.spans", (2, 2)),
+        (CHAIN, "scale", "model.scale", 1e-3),
+    ],
+)
+def test_an_axis_is_found_set_and_read_by_its_name(config, name, path, value):
+    assert resolve_axis(config, name) == path
+    changed = with_axes(config, {path: value})
+    assert axis_value(changed, path) == value
+    assert changed != config
+    others = {p for paths in field_paths(config).values() for p in paths} - {path}
+    assert all(axis_value(changed, other) == axis_value(config, other) for other in others)
+
+
+def test_several_axes_are_set_at_once():
+    changed = with_axes(LOCATION, {"task.dim": 16, "optimizer.b1": 0.5, "optimizer.weight_decay": 0.2, "model.layers": 3})
+    assert (axis_value(changed, "task.dim"), axis_value(changed, "model.layers")) == (16, 3)
+    assert dict(changed.optimizer.options) == {"weight_decay": 0.2, "b1": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "words"),
+    [
+        (LOCATION, "dmi", "unknown axis of the grid 'dmi'; did you mean dim"),
+        (LOCATION, "schedule", "unknown axis of the grid 'schedule'"),
+        (LOCATION, "optimizer.b7", "unknown option of adamw 'b7'"),
+        (LOCATION, "probes", "unknown axis of the grid 'probes'"),
+        (CHAIN, "dim", "unknown axis of the grid 'dim'"),
+        (Config(MarkovChain(), ChainTransformer(), precision="fp32"), "context", None),
+    ],
+)
+def test_what_is_no_axis_is_named(config, name, words):
+    if words is None:
+        assert resolve_axis(config, name) == "model.context"
+        return
+    with pytest.raises(InputError) as caught:
+        resolve_axis(config, name)
+    assert words in str(caught.value)
+
+
+def test_a_name_that_several_parts_have_asks_for_the_part():
+    class Wide(SingleLocation):
+        width: int = 3
+
+    config = LOCATION.replace(task=Wide(8, 4))
+    with pytest.raises(InputError, match=r"width is a field of several parts; write task\.width or model\.width"):
+        resolve_axis(config, "width")
+    assert resolve_axis(config, "task.width") == "task.width"
+
+
+@pytest.mark.parametrize("values", [3, "abc", {"a": 1}, (), []])
+def test_values_are_a_list(values):
+    with pytest.raises(InputError, match=r"\[grid\] dim (must be a list|needs at least one value)"):
+        check_values("[grid]", "dim", values)
+
+
+def test_the_fields_of_a_config_are_cells_of_a_table():
+    columns = config_columns(LOCATION.replace(task__repeat=Switch(0.5, 0.0, at=3), overtrain=0.5))
+    assert (columns["dim"], columns["layers"], columns["optimizer"], columns["weight_decay"]) == (4, 1, "adamw", 0.1)
+    assert columns["repeat"] == "Switch(before=0.5, after=0.0, at=3)"
+    assert columns["overtrain"] == 0.5
+    assert "overtrain" not in config_columns(LOCATION)
+    assert config_columns(CHAIN)["spans"] == "[1, 2]"
+    assert config_columns(CHAIN)["threshold"] is None

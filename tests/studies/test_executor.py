@@ -1,0 +1,336 @@
+"""Training units: growth, failures and tries, several studies in one folder. A stand-in for the engine trains, but where a
+test says so."""
+
+import json
+import math
+import time
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+from emergo._errors import InputError
+from emergo.engine import CheckpointError, Result
+from emergo.studies import Executor, Failures, Store, StudyFolder, check_platform, study_status, study_table
+from emergo.studies import _executor as executor
+
+from .crowd import curves_of, made_up, study
+from .test_study import chains
+from .tiny import quiet, tiny
+
+STUDY = study(2, 2, retries=2, unit=4)
+
+
+class Engine:
+    """Stands for `train`: does with each run what `plan` says for its seed, and remembers what it was asked."""
+
+    def __init__(self, plan=lambda run, asked: "reached"):
+        self.plan, self.asked, self.n_parallel = plan, [], []
+
+    def __call__(self, runs, *, on_end, n_parallel, checkpoint, progress, **_):
+        self.asked.append([run.identity for run in runs])
+        self.n_parallel.append(n_parallel)
+        for run in runs:
+            how = self.plan(run, sum(run.identity in names for names in self.asked))
+            if how == "memory":
+                raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8589934592 bytes.\nmore")
+            if how == "error":
+                raise jax.errors.JaxRuntimeError("INTERNAL: something else")
+            if how == "failed":
+                curves = curves_of(run)
+                curves["loss"][1:] = math.nan
+                on_end(Result.measured(run, curves, 77, "cpu"))
+            else:
+                on_end(made_up(run))
+
+
+def table_of(study, path):
+    """The table of a study that is run in a folder."""
+    study.run(path, progress=quiet)
+    folder = StudyFolder(path)
+    return study_table(folder, study.open(folder)[0])
+
+
+def read_back(folder, identity):
+    """A run of the study above as the store has it."""
+    [run] = [run for run in STUDY.runs if run.identity == identity]
+    return Store(folder / "runs").read(run)
+
+
+def by_cell(table):
+    """Rows of a table by dim and seed."""
+    return {(row["dim"], row["seed"]): row for row in table.to_dict("records")}
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    def use(plan=lambda run, asked: "reached"):
+        made = Engine(plan)
+        monkeypatch.setattr(executor, "train", made)
+        return made
+
+    return use
+
+
+def test_growing_reruns_nothing_finished(tmp_path, engine):
+    """Promise 5: neither trained again nor written again."""
+    used = engine()
+    STUDY.run(tmp_path, progress=quiet)
+    first = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/*")}
+    before = set(used.asked[0])
+    assert len(first) == 8
+    grown = STUDY.grown({"dim": [4]}, seeds=3)
+    table = table_of(grown, tmp_path)
+    assert len(table) == 9
+    assert table["identity"].is_unique
+    assert not before & {identity for names in used.asked[1:] for identity in names}
+    assert {path: path.stat().st_mtime_ns for path in first} == first
+    table_of(grown, tmp_path)
+    assert len(StudyFolder(tmp_path).read()) == 1  # it has grown, and is no second one
+    assert len(table_of(STUDY, tmp_path)) == 4
+    assert sum(map(len, used.asked)) == 9  # a part of it is a study of its own, of which nothing is trained
+    assert len(study_table(StudyFolder(tmp_path), StudyFolder(tmp_path).read()[0])) == 9
+    assert study_status(StudyFolder(tmp_path)).runs == 9  # runs that both have count once
+    table_of(grown, tmp_path)
+    assert len(StudyFolder(tmp_path).read()) == 2
+
+
+def test_a_study_that_grows_while_it_is_trained_is_trained_whole(tmp_path, engine):
+    folder = StudyFolder(tmp_path)
+    used = engine()
+    STUDY.open(folder)
+    Executor(folder, on_end=lambda result: STUDY.grown({"dim": [7]}).open(folder) and None).run()
+    [plan] = folder.read()
+    assert len(study_table(folder, plan)) == 6
+    assert sum(map(len, used.asked)) == 6
+
+
+def test_a_failed_run_is_tried_again_and_kept_with_its_reason(tmp_path, engine):
+    """Promise 6: seed 1 always fails, and is tried 1 + 2 times; seed 0 of dim 3 fails once."""
+
+    def plan(run, asked):
+        if run.seed == 1:
+            return "failed"
+        return "failed" if run.config.task.dim == 3 and asked == 1 else "reached"
+
+    used = engine(plan)
+    rows = by_cell(table_of(STUDY, tmp_path))
+    assert [len(names) for names in used.asked] == [4, 3, 2]
+    for dim in (2, 3):
+        row = rows[dim, 1]
+        assert (row["state"], row["tries"], row["failed_step"]) == ("failed", 3, 77)
+        assert row["reason"] == "the loss was not finite at step 77, in 3 tries"
+        assert math.isnan(row["plateau"])
+        assert not row["censored"]
+    assert (rows[3, 0]["state"], rows[3, 0]["tries"]) == ("censored", 2)
+    assert (rows[2, 0]["state"], rows[2, 0]["tries"]) == ("censored", 1)
+    status = study_status(StudyFolder(tmp_path))
+    assert (status.failed, status.failures, status.complete) == (2, 7, True)
+    STUDY.run(tmp_path, progress=quiet)
+    assert len(used.asked) == 3  # never again
+    curves = read_back(tmp_path, rows[2, 1]["identity"]).curves
+    assert curves is not None
+    assert math.isnan(curves["loss"][-1])
+
+
+def test_without_memory_fewer_are_trained_at_once(tmp_path, engine):
+    """Promise 6: at once, then a quarter, at last one by one."""
+    wide = study(1, 16, retries=2, unit=16)
+    used = engine(lambda run, asked: "memory" if used.n_parallel[-1] != 1 and run.seed == 2 else "reached")
+    table = table_of(wide, tmp_path)
+    assert used.n_parallel == [None, 3, 1]  # of 14 that are left, a quarter
+    assert set(table["state"]) == {"reached", "censored"}
+    assert sorted(used.asked[1]) == sorted(used.asked[2])
+    assert len(used.asked[1]) == 14  # two had ended before
+    record = Failures(tmp_path / "failures").read(used.asked[1][0], 0)
+    assert record["kind"] == "memory"
+    assert record["reason"].startswith("out of memory with as many as planned together: RESOURCE_EXHAUSTED")
+
+
+def test_a_run_that_never_fits_fails_with_its_reason(tmp_path, engine):
+    used = engine(lambda run, asked: "memory" if run.config.task.dim == 3 else "reached")
+    rows = by_cell(table_of(STUDY, tmp_path))
+    assert used.n_parallel == [None, 1, 1]
+    assert [rows[3, seed]["state"] for seed in (0, 1)] == ["failed", "failed"]
+    assert rows[3, 0]["reason"].startswith("out of memory with 1 together")
+    result = read_back(tmp_path, rows[3, 0]["identity"])
+    assert result.curves is None
+    assert result.reason == rows[3, 0]["reason"]
+
+
+def test_no_retries_means_one_try(tmp_path, engine):
+    used = engine(lambda run, asked: "failed")
+    study(1, 2, retries=0).run(tmp_path, progress=quiet)
+    assert len(used.asked) == 1
+
+
+def test_an_interruption_is_not_a_try(tmp_path, engine):
+    """A failure that is seen a second time after a restart is the same failure."""
+    used = engine(lambda run, asked: "error" if run.seed == 1 and asked < 3 else "failed" if run.seed == 0 else "reached")
+    two = study(1, 2, retries=1)
+    for _ in range(2):
+        with pytest.raises(jax.errors.JaxRuntimeError, match="something else"):
+            two.run(tmp_path, progress=quiet)
+    table = table_of(two, tmp_path).set_index("seed")
+    assert list(table.loc[0, ["state", "tries"]]) == ["failed", 2]
+    assert len(used.asked) == 4
+    assert not list((tmp_path / "claims").glob("*.json"))
+
+
+def test_a_lost_or_broken_checkpoint_costs_only_its_own_runs(tmp_path, engine, monkeypatch):
+    """What is finished is not trained again for the sake of a checkpoint that is gone."""
+    used = engine(lambda run, asked: "error" if run.seed == 1 and run.config.task.dim == 2 and asked < 3 else "reached")
+    folder, lines = StudyFolder(tmp_path), []
+    with pytest.raises(jax.errors.JaxRuntimeError):
+        STUDY.run(tmp_path, progress=quiet)
+    (kept,) = folder.checkpoints.iterdir()
+    finished = {run.identity for run in STUDY.runs} & set(Store(folder.runs))
+    assert len(finished) == 3
+    broken = kept / "abc.npz"
+    broken.write_text("not a checkpoint")
+
+    def stumble(runs, **options):
+        if broken.exists():
+            raise CheckpointError(broken, "it is text")
+        return used(runs, **options)
+
+    monkeypatch.setattr(executor, "train", stumble)
+    with pytest.raises(jax.errors.JaxRuntimeError):
+        Executor(folder, say=lines.append).run()
+    assert "abc.npz: cannot be read; moved to" in lines[0]
+    assert len(list(kept.glob(".broken-abc.npz.*"))) == 1
+    assert not set(used.asked[-1]) & finished
+    Executor(folder).run()
+    assert not set(used.asked[-1]) & finished
+    assert study_status(folder).complete
+
+
+def test_a_removed_checkpoint_costs_only_its_own_runs(tmp_path, engine):
+    used = engine(lambda run, asked: "error" if run.seed == 1 and run.config.task.dim == 2 and asked == 1 else "reached")
+    with pytest.raises(jax.errors.JaxRuntimeError):
+        STUDY.run(tmp_path, progress=quiet)
+    (kept,) = (tmp_path / "checkpoints").iterdir()
+    kept.rmdir()
+    STUDY.run(tmp_path, progress=quiet)
+    assert [len(names) for names in used.asked] == [4, 1]
+
+
+@pytest.mark.slow
+def test_a_run_that_really_diverges(tmp_path):
+    """Without a stand-in: a learning rate that no loss survives, beside one that works."""
+    table = table_of(tiny(grid={"learning_rate": [2e-3, 1e30]}, seeds=2, retries=1), tmp_path)
+    failed = table[table["learning_rate"] == 1e30]
+    assert list(failed["state"]) == ["failed"] * 2
+    assert list(failed["tries"]) == [2, 2]
+    assert all(reason.startswith("the loss was not finite at step") for reason in failed["reason"])
+    assert list(table[table["learning_rate"] == 2e-3]["state"]) == ["reached"] * 2
+    assert np.isnan(failed["plateau"]).all()
+    record = json.loads((tmp_path / "failures" / f"{failed['identity'].iloc[0]}.0.json").read_text())
+    assert record["kind"] == "loss"
+
+
+def test_studies_in_one_folder_share_their_runs(tmp_path, engine):
+    """One that differs in what is trained, and one that shares a cell; the status counts a shared run once."""
+    used = engine()
+    other = STUDY.replace(task__repeat=0.5)
+    shared = STUDY.replace(grid={"dim": [3, 5]}, name="shared")
+    for one in (STUDY, other, shared):
+        assert len(table_of(one, tmp_path)) == 4
+    assert [len(names) for names in used.asked] == [4, 4, 2]
+    folder = StudyFolder(tmp_path)
+    status = study_status(folder)
+    assert (status.runs, status.finished, status.name) == (10, 10, "study, shared")
+    assert len(folder.read()) == 3
+    for one in (STUDY, other, shared):
+        one.run(tmp_path, progress=quiet)
+    assert Executor(folder).run()
+    assert len(used.asked) == 3
+    assert not set(STUDY.read(tmp_path).table["identity"]) & set(other.read(tmp_path).table["identity"])
+
+
+def test_a_shared_run_in_training_counts_once(tmp_path, engine):
+    """Units of two plans that hold the same run may be claimed at the same time."""
+    folder = StudyFolder(tmp_path)
+    shared = STUDY.replace(grid={"dim": [3, 5]})
+    counts = []
+
+    def look(result):
+        with executor.Claims(folder.claims).hold(second.units[0].id):
+            counts.append(study_status(folder))
+
+    engine()
+    first, _ = STUDY.open(folder)
+    second, _ = shared.open(folder)
+    assert not {unit.id for unit in first.units} & {unit.id for unit in second.units}
+    Executor(folder, [first.key], on_end=look).run()
+    assert [status.training for status in counts] == [6 - status.finished for status in counts]
+    assert all(status.waiting == 0 for status in counts)
+
+
+@pytest.mark.slow
+def test_it_stops_by_itself_and_the_next_call_goes_on(tmp_path):
+    """Bit for bit as without a pause; nothing is stored half-trained."""
+    long = tiny(grid={"learning_rate": [5e-4, 1e-3]}, seeds=2, threshold=None, steps=400)
+    expected = long.run(tmp_path / "whole", progress=quiet)
+    calls = 0
+    while len(runs := long.run(tmp_path / "parts", progress=quiet, seconds=0.0)) < 4:
+        assert list((tmp_path / "parts" / "checkpoints").glob("*/*.npz"))
+        calls += 1
+        assert calls < 100
+    assert calls > 5
+    pd.testing.assert_frame_equal(runs.table, expected.table)
+    pd.testing.assert_frame_equal(runs.curves, expected.curves, check_exact=True)
+    assert not list((tmp_path / "parts" / "checkpoints").iterdir())
+    assert len(long.run(progress=quiet, seconds=0.0)) == 0  # without a folder what is not finished is lost
+
+
+def test_a_deadline_also_ends_waiting_for_others(tmp_path, engine):
+    engine()
+    folder = StudyFolder(tmp_path)
+    plan, _ = STUDY.open(folder)
+    with executor.Claims(folder.claims).hold(plan.units[0].id):
+        assert not Executor(folder, beat=0.01, deadline=time.monotonic()).run()
+        assert not Executor(folder, wait=False).run()
+    assert Executor(folder).run()
+
+
+def test_what_cannot_be_trained_here_is_refused_before_anything_is_written(tmp_path):
+    fast = tiny(precision="tf32")
+    with pytest.raises(InputError, match="tf32 products need a GPU; on a CPU choose precision fp32"):
+        fast.run(tmp_path / "out", progress=quiet)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(InputError, match="tf32"):
+        check_platform(fast.runs)
+    check_platform(tiny().runs)
+
+
+def chain_train(runs, *, on_end, **_):
+    """Stands for the engine: the KL of seed 0 falls to 0.1, that of seed 1 stays at 1."""
+    for run in runs:
+        falls = np.array([1.0, 1.0, 0.1 if run.seed == 0 else 1.0])
+        curves = {"step": np.array([0, 10, 20]), "loss": np.ones(3), "kl_teacher": falls}
+        on_end(Result.measured(run, curves, None, "cpu"))
+
+
+def test_the_plateau_of_a_chain_is_the_time_to_the_threshold_of_the_kl(tmp_path, monkeypatch):
+    monkeypatch.setattr(executor, "train", chain_train)
+    table = table_of(chains().replace(grid={}), tmp_path).set_index("seed").sort_index()
+    assert list(table["state"]) == ["reached", "censored"]
+    assert table["plateau"].between(10, 20, inclusive="neither").tolist() == [True, False]
+    assert table["plateau"].iloc[1] == 20
+    assert list(table["censored"]) == [False, True]
+
+
+def test_without_a_threshold_there_are_no_plateaus(tmp_path, monkeypatch):
+    """Nor lower bounds: nothing was waited for."""
+    monkeypatch.setattr(executor, "train", chain_train)
+    for _ in range(2):  # trained, and then read from the index
+        table = table_of(chains().replace(grid={}, threshold=None), tmp_path)
+        assert list(table["state"]) == ["trained", "trained"]
+        assert table[["plateau", "plateau_low", "plateau_high"]].isna().all(axis=None)
+        assert not table["censored"].any()
+        assert list(table["steps"]) == [20, 20]
+    status = study_status(StudyFolder(tmp_path))
+    assert (status.trained, status.reached, status.censored, status.finished) == (2, 0, 0, 2)
+    assert status.complete

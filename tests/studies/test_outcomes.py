@@ -1,0 +1,81 @@
+"""The outcomes of many runs at a glance, and the index that makes them quick to read."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from emergo.studies import Store, read_outcomes
+from emergo.studies._outcomes import INDEX, is_finished, outcome_numbers, outcome_row, read_run
+
+from .crowd import made_up, study
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(tmp_path)
+    for run in study(2, 3).runs:
+        store.write(made_up(run))
+    return store
+
+
+def test_the_index_changes_nothing(store):
+    first = read_outcomes(store.folder)
+    assert (store.folder / INDEX).exists()
+    assert read_outcomes(store.folder) == first
+    assert len(first.rows) == 6
+    (store.folder / INDEX).unlink()
+    assert read_outcomes(store.folder) == first
+
+
+def test_the_index_is_what_is_read_while_files_are_as_they_were(store):
+    """A row of it counts only as long as the sizes and times of its files do."""
+    read_outcomes(store.folder)
+    index = json.loads((store.folder / INDEX).read_text())
+    name = next(iter(index["runs"]))
+    index["runs"][name][1]["plateau"] = 12345.0
+    (store.folder / INDEX).write_text(json.dumps(index))
+    assert read_outcomes(store.folder).rows[name]["plateau"] == 12345.0
+    path = store.folder / name / "run.json"
+    path.write_text(path.read_text() + " ")
+    assert read_outcomes(store.folder).rows[name]["plateau"] != 12345.0
+
+
+def test_a_row_agrees_with_its_run(store):
+    rows = read_outcomes(store.folder).rows
+    for run in study(2, 3).runs:
+        result, row = store.read(run), rows[run.identity]
+        assert (row["state"], row["steps"], row["seed"]) == (result.state, result.steps, run.seed)
+        assert (row["plateau"], row["plateau_low"], row["plateau_high"]) == result.plateau[:3]
+        assert row["dim"] == run.config.task.spec.inputs - 1
+        assert is_finished(store.folder, run.identity)
+        assert outcome_row(read_run(store.folder / run.identity, run.identity)) == row
+
+
+@pytest.mark.parametrize(
+    ("state", "given", "numbers"),
+    [
+        ("reached", (5, 4, 6), (5.0, 4.0, 6.0)),
+        ("reached", (0, None, 0), (0.0, float("-inf"), 0.0)),
+        ("censored", (9, 9, None), (9.0, 9.0, float("inf"))),
+    ],
+)
+def test_json_has_null_for_what_is_not_finite(state, given, numbers):
+    outcome = dict(zip(("time", "low", "high"), given, strict=True)) | {"state": state}
+    assert tuple(outcome_numbers(outcome).values()) == numbers
+
+
+def test_a_state_that_is_none_of_the_four_cannot_be_read(store):
+    name = next(iter(store))
+    path = store.folder / name / "run.json"
+    path.write_text(path.read_text().replace('"censored"', '"exhausted"').replace('"reached"', '"exhausted"'))
+    assert not is_finished(store.folder, name)
+    assert list(read_outcomes(store.folder).broken.values()) == ["state 'exhausted'"]
+
+
+def test_status_needs_neither_jax_nor_pandas(store):
+    code = "import sys; from emergo.studies import Claims, Failures, StudyFolder, read_outcomes, study_status\n"
+    code += "print(sorted({'jax', 'pandas', 'pyarrow', 'matplotlib'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr

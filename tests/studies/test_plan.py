@@ -1,0 +1,100 @@
+"""From runs to units and back."""
+
+import json
+
+import pytest
+
+from emergo._errors import InputError
+from emergo.engine import groups_of
+from emergo.studies import StudyFolder, make_plan, open_plan
+from emergo.studies._plan import runs_of, steps_to_keep
+
+from .crowd import study
+from .test_description import loudness
+from .test_study import OBJECT
+
+
+def plan_of(study, before=None):
+    return make_plan(study.runs, study.axes, study.data(), study.unit, study.values_of, before)
+
+
+def test_units_hold_runs_of_one_program():
+    full = OBJECT.replace(unit=5)
+    plan, groups = plan_of(full), groups_of(full.runs)
+    assert len(groups) == 2  # by length; dim, burst, repeat and rate share a program
+    assert len(plan.units) == sum(-(-len(group) // 5) for group in groups)
+    assert sorted(run.identity for run in plan.runs) == sorted(run.identity for run in full.runs)
+    for unit in plan.units:
+        assert len(unit.runs) <= 5
+        assert len({run.values[plan.axes.index("length")] for run in unit.runs}) == 1
+
+
+def test_a_plan_grows_and_keeps_its_units():
+    """Promise 5, the plan's part: units that are there stay, new runs get new ones."""
+    full = OBJECT.replace(unit=5)
+    before = plan_of(full)
+    grown = full.grown({"dim": [16], "length": [64], "burst": [3]}, seeds=[7])
+    after = plan_of(grown, before)
+    assert len(grown.runs) == 3 * 2 * 3 * 2 * 3
+    assert [unit.id for unit in after.units[: len(before.units)]] == [unit.id for unit in before.units]
+    assert [run.identity for run in after.runs[: len(before.runs)]] == [run.identity for run in before.runs]
+    assert sorted(run.identity for run in after.runs) == sorted(run.identity for run in grown.runs)
+    assert plan_of(full.grown({"dim": [8]}), before) == before
+
+
+def test_the_same_units_whatever_the_order_of_the_axes():
+    one = OBJECT.replace(grid={"repeat": [0.5, 0.0], "dim": [8, 4]})
+    assert {unit.id for unit in plan_of(one).units} == {unit.id for unit in plan_of(OBJECT).units}
+
+
+def test_a_plan_is_enough_to_make_its_runs(tmp_path):
+    """With its probes, which are no part of a run's identity."""
+    measured = study(2, 2, probes=(loudness,), n_test=8)
+    folder = StudyFolder(tmp_path)
+    plan, new = measured.open(folder)
+    assert new == 4
+    [read] = folder.read()
+    assert read == plan
+    runs = runs_of(read, "here")
+    assert runs == {run.identity: run for run in measured.runs}
+    assert all(run.config.probes == (loudness,) for run in runs.values())
+    assert read.asks
+    assert not plan_of(study(2, 2)).asks
+
+
+def test_a_plan_whose_types_have_changed_is_named(tmp_path):
+    folder = StudyFolder(tmp_path)
+    study(1, 1).open(folder)
+    [path] = folder.plans.glob("*.json")
+    content = json.loads(path.read_text())
+    content["configs"][0]["batch"] = 33
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="has another identity with this version of emergo or of its plugins"):
+        runs_of(folder.read()[0], tmp_path)
+
+
+def test_of_several_plans_the_largest_within_grows(tmp_path):
+    folder = StudyFolder(tmp_path)
+    small, _ = study(1, 2).open(folder)
+    wide, new = study(3, 1).open(folder)
+    assert new == 2  # one is in both
+    grown, new = study(3, 2).open(folder)
+    assert (grown.key, new) == (wide.key, 2)
+    assert {plan.key: len(plan.runs) for plan in folder.read()} == {small.key: 2, wide.key: 6}
+    again, new = study(3, 2).open(folder)
+    assert (again, new) == (grown, 0)
+
+
+def test_runs_that_no_study_describes_are_a_plan_too(tmp_path):
+    folder, runs = StudyFolder(tmp_path), study(2, 2).runs
+    plan, new = open_plan(folder, runs, study={"name": "figure"})
+    assert (plan.name, plan.axes, new) == ("figure", [], 4)
+    assert set(runs_of(folder.read()[0], tmp_path)) == {run.identity for run in runs}
+
+
+def test_the_steps_at_which_parameters_are_kept():
+    runs = study(1, 1).runs
+    assert steps_to_keep(False, runs) is None
+    assert steps_to_keep(None, runs) is None
+    assert steps_to_keep([3, 5], runs) == (3, 5)
+    assert steps_to_keep(True, runs) == (0, 25, 50, 100)

@@ -1,0 +1,76 @@
+"""Runs that were trained elsewhere, as tables. Nothing is trained here."""
+
+import json
+
+import pytest
+
+from emergo._errors import InputError
+from emergo.engine import Run
+from emergo.studies import Records, Store, add_records, build_run, provenance_of, read_records, record_tables, write_records
+
+from .test_store import CONFIG, LOSSES, result, same
+
+
+def test_records_through_parquet(tmp_path):
+    written = [result(kind, seed) for seed, kind in enumerate(LOSSES)]
+    runs, curves = record_tables(written, [r.run.identity for r in written[:3]])
+    runs.to_parquet(tmp_path / "fig.runs.parquet")
+    curves.to_parquet(tmp_path / "fig.curves.parquet")
+    more = result("reached", 99)
+    record_tables([more])[0].to_parquet(tmp_path / "other.runs.parquet")
+    records = read_records(tmp_path)
+    assert len(records) == 5
+    for one in written[:3]:
+        assert one.run in records
+        assert records.has_curves(one.run)
+        same(records.read(one.run), one)
+    for one in (written[3], more):
+        assert not records.has_curves(one.run)
+        read = records.read(one.run)
+        assert read.curves is None
+        assert (read.state, read.plateau) == (one.state, one.plateau)
+    assert Run(CONFIG, 1234) not in records
+    assert build_run(json.loads(runs["run"][0])) == written[0].run
+
+
+def test_records_are_added_to_those_that_are_there(tmp_path):
+    """Other runs are kept, the same ones replaced with their curves, and numbers are those that were written."""
+    first, second, again = result("reached", 0), result("reached", 1), result("censored", 0)
+    for written, shown in (([first], [first]), ([second, again], [again]), ([], [])):
+        write_records(*record_tables(written, [r.run.identity for r in shown]), tmp_path, "fig")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fig.curves.parquet", "fig.runs.parquet"]
+    records = read_records(tmp_path)
+    same(records.read(again.run), again)
+    assert records.read(second.run).plateau == second.plateau
+    assert not records.has_curves(second.run)
+
+
+def test_the_runs_of_a_store_become_records(tmp_path):
+    store = Store(tmp_path / "runs")
+    for seed in range(2):
+        store.write(result("reached", seed))
+    wanted = [Run(CONFIG, seed) for seed in range(3)]
+    assert add_records(wanted, store, "fig", tmp_path / "records") == 2
+    assert add_records([Run(CONFIG, 5)], store, "fig", tmp_path / "records") == 0
+    records = read_records(tmp_path / "records")
+    assert [run in records for run in wanted] == [True, True, False]
+    same(records.read(wanted[1]), result("reached", 1))
+    add_records(wanted[:1], store, "outcomes", tmp_path / "without", curves=False)
+    assert not read_records(tmp_path / "without").has_curves(wanted[0])
+
+
+def test_no_records_are_no_error(tmp_path):
+    assert Run(CONFIG, 0) not in read_records(tmp_path / "absent")
+    assert len(Records(*record_tables([]))) == 0
+
+
+def test_records_that_cannot_be_read_are_named(tmp_path):
+    (tmp_path / "fig.runs.parquet").write_text("not a table")
+    with pytest.raises(InputError, match=r"fig\.runs\.parquet"):
+        read_records(tmp_path)
+
+
+def test_provenance_in_words():
+    results = [result("reached", seed) for seed in range(3)]
+    results[0] = results[0]._replace(provenance={"device": "NVIDIA H200"})
+    assert provenance_of({"all": results, "again": results[:1]}) == "1 runs on NVIDIA H200, 2 runs on cpu"

@@ -1,0 +1,159 @@
+"""A collection of runs: as a table, as a law, as a picture. Curves are made up; nothing is trained here."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from emergo._errors import InputError
+from emergo.engine import Result
+from emergo.studies import Runs, Store, Study
+
+from .crowd import made_up, study
+from .tiny import tiny
+
+
+def law_of(study: Study) -> Runs:
+    """The runs of a study whose plateaus are dim², times 3 for the larger learning rate, and later by 1% for every seed."""
+    results = []
+    for run in study.runs:
+        slow = 3 if run.config.optimizer.learning_rate > 1e-3 else 1
+        at = (run.config.task.spec.inputs - 1) ** 2 * (1 + 0.01 * run.seed) * slow
+        curves = {"step": np.array([0.0, at, 2 * at]), "loss": np.array([1.0, 0.1, 0.05])}
+        results.append(Result.measured(run, curves, None, "cpu"))
+    return Runs(results, study.axes, study.values_of, None, next(iter(study.tune), None))
+
+
+@pytest.fixture
+def runs():
+    made = study(3, 3, name="made up")
+    return Runs([made_up(run) for run in made.runs], made.axes, made.values_of)
+
+
+def test_a_collection_of_results(runs):
+    assert len(runs) == 9
+    assert isinstance(runs[0], Result)
+    assert [result.run for result in runs] == [runs[i].run for i in range(9)]
+    assert [result.run for result in runs[2:5]] == [runs[i].run for i in (2, 3, 4)]
+    assert isinstance(runs[2:5], Runs)
+    assert runs[2:5].axes == ["dim"]
+
+
+def test_a_table_has_one_row_per_run_and_curves_one_per_evaluation(runs):
+    assert list(runs.table["dim"]) == [4, 4, 4, 3, 3, 3, 2, 2, 2]
+    assert list(runs.table["state"]) == ["censored", "reached", "reached"] * 3
+    curves = runs.curves
+    assert len(curves) == 9 * 5
+    assert list(curves.columns[:4]) == ["identity", "dim", "seed", "step"]
+    assert curves.groupby("identity").size().unique() == [5]
+    assert Runs([]).table.empty
+    assert list(Runs([]).curves.columns) == ["identity", "step"]
+
+
+def test_runs_are_chosen_by_columns_or_by_a_function(runs):
+    assert set(runs.where(dim=3).table["dim"]) == {3}
+    assert len(runs.where(dim=3, state="reached")) == 2
+    assert len(runs.where(lambda result: result.run.seed == 0)) == 3
+    assert len(runs.where(lambda result: result.run.seed == 0, dim=4)) == 1
+    assert len(runs.where(dim=99)) == 0
+    assert repr(runs.where(dim=99)) == "0 runs: none"
+    assert runs.where(dim=3).axes == ["dim"]
+    with pytest.raises(InputError, match="unknown column 'dmi'; did you mean dim"):
+        runs.where(dmi=3)
+
+
+def test_a_collection_shows_its_cells(runs):
+    text = repr(runs).splitlines()
+    assert text[0] == "9 runs: 6 reached, 3 censored"
+    assert text[1].split() == ["dim", "runs", "plateau", "censored"]
+    assert [line.split()[0] for line in text[2:]] == ["2", "3", "4"]
+    assert [line.split()[1] for line in text[2:]] == ["3", "3", "3"]
+    assert repr(Runs([])) == "0 runs: none"
+    assert repr(Runs([made_up(run) for run in study(1, 2).runs])) == "2 runs: 1 censored, 1 reached"
+
+
+def test_a_law_of_the_plateaus():
+    law = law_of(study(5, 3, grid={"dim": [3, 7, 15, 31]})).fit("plateau", "dim")
+    assert law.runs == 12
+    assert law.exponents["dim"] == pytest.approx(2.0)
+
+
+def test_of_a_tuned_axis_only_the_chosen_value_counts():
+    tuned = study(1, 3, grid={"dim": [3, 7, 15]}, tune={"learning_rate": [1e-3, 3e-3]})
+    runs = law_of(tuned)
+    assert set(runs.table[runs.table["chosen"]]["learning_rate"]) == {1e-3}
+    assert runs.table["chosen"].sum() == 9
+    law = runs.fit("plateau", ["dim"])
+    assert law.runs == 9
+    alone = law_of(study(1, 3, grid={"dim": [3, 7, 15]})).fit("plateau", ["dim"])
+    assert law.exponents == alone.exponents
+    assert runs.where(dim=7).table["chosen"].sum() == 3
+
+
+def test_curves_are_drawn_with_labels_and_a_legend_outside(runs, tmp_path):
+    figure = runs.plot("loss", by="dim")
+    [axes] = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("step", "loss")
+    assert len(axes.lines) == 9
+    assert len({line.get_color() for line in axes.lines}) == 3
+    legend = axes.get_legend()
+    assert legend is not None
+    assert legend.get_title().get_text() == "dim"
+    assert [text.get_text() for text in legend.get_texts()] == ["2", "3", "4"]
+    figure.savefig(tmp_path / "plot.png")
+    figure.canvas.draw()
+    assert legend.get_window_extent().x0 >= axes.get_window_extent().x1
+    assert axes.get_legend() is legend
+    for line, result in zip(axes.lines, runs, strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), (result.curves or {})["loss"])
+
+
+def test_a_curve_of_several_numbers_is_drawn_by_its_largest(runs):
+    [axes] = runs.plot("attention").axes
+    assert axes.get_legend() is None
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), (runs[0].curves or {})["attention"].reshape(5, -1).max(1))
+
+
+def test_a_plot_of_what_is_not_there_is_refused(runs):
+    with pytest.raises(InputError, match="unknown curve 'los'; did you mean loss"):
+        runs.plot("los")
+    with pytest.raises(InputError, match="unknown column 'dmi'; did you mean dim"):
+        runs.plot("loss", by="dmi")
+    with pytest.raises(InputError, match="unknown curve 'stp'"):
+        runs.plot("loss", x="stp")
+    with pytest.raises(InputError, match="none of these runs has its curves"):
+        Runs([result._replace(curves=None) for result in runs]).plot("loss")
+
+
+def test_runs_that_were_not_kept_have_no_parameters(runs, tmp_path):
+    with pytest.raises(InputError, match="these runs were not kept in a folder"):
+        runs.parameters()
+    store = Store(tmp_path)
+    store.write(runs[0])
+    kept = Runs([runs[0]], store=store)
+    with pytest.raises(InputError, match="no parameters were kept; train the study with keep=True"):
+        kept.parameters()
+
+
+def test_runs_of_different_curves_make_one_table(runs):
+    more = runs[0]._replace(curves=dict(runs[0].curves or {}) | {"tilt": np.arange(5.0)})
+    curves = Runs([more, runs[1], runs[2]._replace(curves=None)]).curves
+    assert len(curves) == 10
+    assert curves["tilt"].isna().sum() == 5
+
+
+@pytest.mark.slow
+def test_a_study_that_is_run_and_read_gives_the_same(tmp_path):
+    """For real, with a live table that is not shown."""
+    trained = tiny(grid={"dim": [2, 3]}, seeds=1, steps=50, keep=True)
+    ran = trained.run(tmp_path, progress=lambda now: None)
+    read = trained.read(tmp_path)
+    pd.testing.assert_frame_equal(ran.table, read.table)
+    pd.testing.assert_frame_equal(ran.curves, read.curves)
+    assert repr(ran) == repr(read)
+    assert trained.read(tmp_path, curves=False)[0].curves is None
+    assert math.isfinite(float(np.sum(read.parameters(1, 25).test(2).value)))
+    assert read.parameters(1).run == read[1].run
+    fresh = trained.replace(keep=False).run(progress=lambda now: None)
+    np.testing.assert_array_equal(fresh.curves["loss"], ran.curves["loss"])

@@ -1,0 +1,223 @@
+"""What every task promises: a new one inherits these tests by a line in `TASKS`."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from emergo._contract import Batch, Output, Spec
+from emergo._errors import InputError
+from emergo.tasks import Groups, MarkovChain, MarkovRegression, Recall, SingleLocation, Task
+from emergo.tasks._task import attention_probe
+
+
+class Mean(Task):
+    """A task of a user: as little as there can be."""
+
+    length: int
+    gain: float = 2.0
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(length=self.length, inputs=2, outputs=2)
+
+    def truth(self, key):
+        return jax.random.normal(key, (2,))
+
+    def batch(self, key, n, truth):
+        inputs = jax.random.normal(key, (n, self.length, 2))
+        return Batch(inputs, self.gain * inputs.mean(1) * truth)
+
+    def loss(self, output, batch):
+        return jnp.sum((output.value - batch.target) ** 2, -1)
+
+
+# Tasks, and whether fewer sequences are the first of more.
+CASES = [
+    (Mean(4), False),
+    (SingleLocation(6, 3, 2, 0.3), False),
+    (SingleLocation(6, 3, 2, 0.3, "random", True, "draw"), False),
+    (Recall(3, 7), True),
+    (Recall(3, 7, 2.0, 0.4, "chance"), True),
+    (MarkovChain(Groups((1, 2), 2.0), 5, generated=4), True),
+    (MarkovRegression(Groups((1, 2), 2.0), 3, 5), False),
+]
+TASKS = [task for task, _ in CASES]
+every_task = pytest.mark.parametrize("task", TASKS, ids=repr)
+
+
+def output_of(task, n):
+    spec = task.spec
+    shape = (n, spec.outputs) if spec.answers is None else (n, spec.answers, spec.outputs)
+    attention = jax.nn.softmax(jax.random.normal(jax.random.key(8), (n, 2, 3, spec.length)), -1)
+    path = jax.random.normal(jax.random.key(9), (spec.inputs, spec.outputs))
+    pattern = jax.nn.softmax(jax.random.normal(jax.random.key(10), (n, 3, spec.length, spec.length)), -1)
+    taps = {f"layers.{layer}.pattern": pattern for layer in range(2)}
+    return Output(jax.random.normal(jax.random.key(7), shape), attention, path, taps)
+
+
+def drawn(task, n=5, key=1):
+    truth = task.truth(jax.random.key(0))
+    return truth, task.batch(jax.random.key(key), n, truth)
+
+
+@every_task
+def test_batches_have_the_sizes_of_the_spec(task):
+    _, batch = drawn(task)
+    spec = task.spec
+    assert all(isinstance(size, int) for size in spec[:3])
+    if jnp.issubdtype(batch.inputs.dtype, jnp.integer):
+        assert batch.inputs.shape == (5, spec.length)
+        assert batch.inputs.dtype == jnp.int32
+        assert 0 <= int(batch.inputs.min()) <= int(batch.inputs.max()) < spec.inputs
+    else:
+        assert batch.inputs.shape == (5, spec.length, spec.inputs)
+        assert batch.inputs.dtype == jnp.float32
+    assert all(len(part) == 5 for part in jax.tree.leaves(batch.target))
+    if batch.relevant is not None:
+        assert batch.relevant.shape == (5, spec.length)
+        assert batch.relevant.dtype == bool
+        assert batch.relevant.any(1).all()
+
+
+@every_task
+def test_losses_and_metrics_have_one_number_per_sequence(task):
+    truth, batch = drawn(task)
+    output = output_of(task, 5)
+    losses = task.loss(output, batch)
+    metrics = task.metrics(output, batch, truth)
+    for numbers in (losses, *metrics.values()):
+        assert numbers.shape == (5,)
+        assert numbers.dtype == jnp.float32
+        assert jnp.isfinite(numbers).all()
+    assert task.learned.metric in {"loss", *metrics}
+    # A sequence's loss is its own.
+    alone = task.loss(output._replace(value=output.value[2:3]), jax.tree.map(lambda x: x[2:3], batch))
+    np.testing.assert_allclose(alone, losses[2:3], rtol=1e-6)
+    assert task.loss(output._replace(value=output.value.astype(jnp.bfloat16)), batch).dtype == jnp.float32
+
+
+@every_task
+def test_losses_can_be_learned_from(task):
+    """Against the gradient, the loss falls."""
+    _, batch = drawn(task)
+    output = output_of(task, 5)
+
+    def mean_loss(value):
+        return task.loss(output._replace(value=value), batch).mean()
+
+    before, slope = jax.value_and_grad(mean_loss)(output.value)
+    assert mean_loss(output.value - 0.1 * slope) < before
+
+
+@every_task
+def test_probes_return_named_arrays_and_cope_with_models_that_show_nothing(task):
+    truth, batch = drawn(task)
+    output = output_of(task, 5)
+    names = [name for one in task.probes() for name in one(None, output, batch, truth, 0)]
+    assert len(set(names)) == len(names) > 0
+    for one in task.probes():
+        assert all(jnp.isfinite(array).all() for array in one(None, output, batch, truth, 0).values())
+        assert isinstance(one(None, Output(output.value), batch, truth, 0), dict)
+    if attention_probe in task.probes():
+        assert "entropy" in names
+        assert ("attention" in names) == (batch.relevant is not None)
+
+
+@every_task
+def test_data_is_a_function_of_the_key(task):
+    truth, batch = drawn(task)
+    again = task.batch(jax.random.key(1), 5, truth)
+    raw = task.batch(jax.random.key_data(jax.random.key(1)), 5, truth) if type(task) is not Mean else again
+    other = task.batch(jax.random.key(2), 5, truth)
+    jax.tree.map(np.testing.assert_array_equal, batch, again)
+    jax.tree.map(np.testing.assert_array_equal, batch, raw)
+    assert (np.asarray(batch.inputs) != np.asarray(other.inputs)).any()
+    keys = np.array([task.data_key(jax.random.key_data(jax.random.key(0)), step) for step in range(5)])
+    assert len(np.unique(keys, axis=0)) == 5
+
+
+@pytest.mark.parametrize("task", [task for task, prefix in CASES if prefix], ids=repr)
+def test_fewer_sequences_are_the_first_of_more(task):
+    few, many = drawn(task, 5)[1], drawn(task, 9)[1]
+    jax.tree.map(lambda one, two: np.testing.assert_array_equal(one, two[:5]), few, many)
+
+
+@every_task
+def test_mapped_over_runs_each_draws_what_it_draws_alone(task):
+    def one(task, key):
+        truth = task.truth(key)
+        batch = task.at_test().batch(key, 4, truth)
+        variants = {name: variant.task.batch(key, 4, truth) for name, variant in task.variants().items()}
+        return truth, batch, {name: variants[name] for name in sorted(names & set(variants))}
+
+    names = set(task.variants())
+    keys = jax.random.split(jax.random.key(3), 3)
+    stacked = jax.tree.map(lambda leaf: jnp.full(3, leaf), task)
+    mapped = jax.jit(jax.vmap(one))(stacked, keys)
+    for i, key in enumerate(keys):
+        # A logarithm's last bit may depend on the loop it is computed in.
+        inside = jax.tree.map(lambda x, i=i: x[i], mapped)
+        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=2e-6), one(task, key), inside)
+
+
+@every_task
+def test_tasks_are_pytrees_and_hashable(task):
+    leaves, structure = jax.tree.flatten(task)
+    assert jax.tree.unflatten(structure, leaves) == task
+    assert hash(task) == hash(dataclasses.replace(task))
+    assert all(isinstance(leaf, float) for leaf in leaves)
+    assert task.replace() == task
+
+
+@every_task
+def test_numbers_can_be_replaced_where_they_are_traced(task):
+    def inside(one):
+        kept.append((type(one), one.at_test().spec))
+        return jax.tree.leaves(one.replace())
+
+    kept = []
+    assert jax.jit(inside)(task) == pytest.approx(jax.tree.leaves(task))
+    assert kept == [(type(task), task.spec)]
+
+
+@every_task
+def test_wrong_fields_are_named_with_their_class(task):
+    name = type(task).__name__
+    sizes = [f.name for f in dataclasses.fields(task) if f.type is int]
+    numbers = [f.name for f in dataclasses.fields(task) if f.type is float]
+    for field in sizes:
+        with pytest.raises(InputError, match=f"{name}.{field} must be a whole number.*, got 2.5"):
+            task.replace(**{field: 2.5})
+    for field in numbers:
+        with pytest.raises(InputError, match=f"{name}.{field} must be a number.*, got 'much'"):
+            task.replace(**{field: "much"})
+    with pytest.raises(InputError, match=f"unknown field of {name} 'lenght'"):
+        task.replace(lenght=3)
+
+
+def test_the_base_has_defaults_for_all_but_four():
+    task = Mean(4)
+    truth, batch = drawn(task)
+    assert task.metrics(output_of(task, 5), batch, truth) == {}
+    assert task.at_test() is task
+    assert task.variants() == {}
+    assert task.learned == ("loss", 0.1, "below")
+    assert task.eval_every == 25
+    task.check_threshold(-3.0)
+    key, output = jax.random.key(0), output_of(task, 5)
+    for call in (lambda t: t.spec, lambda t: t.truth(key), lambda t: t.batch(key, 1, ()), lambda t: t.loss(output, batch)):
+        with pytest.raises(NotImplementedError):
+            call(Task())
+
+
+def test_attention_is_measured_by_layer_and_head():
+    attention = jnp.stack([jnp.full((5, 1, 4), 0.25), jnp.broadcast_to(jnp.eye(4)[1], (5, 1, 4))], 1)
+    relevant = jnp.broadcast_to(jnp.arange(4) == 1, (5, 4))
+    batch = Batch(jnp.zeros((5, 4, 1)), None, relevant)
+    curves = attention_probe(None, Output(jnp.zeros((5, 1)), attention), batch, (), 0)
+    np.testing.assert_allclose(curves["entropy"], [[np.log(4)], [0]], atol=1e-6)
+    np.testing.assert_allclose(curves["attention"], [[0.25], [1]], rtol=1e-6)

@@ -1,0 +1,119 @@
+"""The documentation: its links lead somewhere, its commands parse, the files and names that it shows exist."""
+
+import ast
+import contextlib
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import emergo as em
+from emergo.cli._figures import Figure
+from emergo.cli._main import _parse
+from emergo.cli._train import read_study
+from emergo.papers import find_figure
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NAMES = {"demo", "figures", "figure", "train", "records", "add", "theory", "measure", "fit", "bench", "flows", "training"}
+NAMES |= {"study", "run", "status", "show", "grow", "export", "migrate"}
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    words = re.sub(r"[^\w\- ]", "", re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower())
+    return words.replace(" ", "-")
+
+
+def anchors(page: Path) -> set[str]:
+    return {slug(heading) for heading in re.findall(r"^#+ (.*)$", without_code(page.read_text()), re.MULTILINE)}
+
+
+@each_page
+def test_links_lead_somewhere(page):
+    links = re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text()))
+    for link in (link for link in links if not link.startswith("http")):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name} links to {link}"
+        if anchor:
+            assert anchor in anchors(target), f"{page.name} links to {link}, but {target.name} has no such heading"
+
+
+@each_page
+def test_files_that_are_named_exist(page):
+    names = re.findall(
+        r"\b(?:emergo|tests|benchmarks|examples|docs)/[\w/-]+\.(?:py|toml|md|csv|parquet|png)\b", page.read_text()
+    )
+    missing = [name for name in names if not (ROOT / name).exists()]
+    assert not missing
+
+
+def commands(page: Path) -> list[str]:
+    """The commands of `emergo` that a page shows, in blocks and within sentences, but for those with placeholders."""
+    text = page.read_text()
+    blocks = re.findall(r"^    (?:\$ )?(emergo .*)$", text, re.MULTILINE)
+    shown = [re.split(r"\s{2,}", line)[0] for line in blocks]  # what a command does stands beside it
+    shown += [re.sub(r"\s+", " ", span) for span in re.findall(r"(?<!`)`(emergo [^`]+)`(?!`)", without_code(text))]
+    return [line for line in shown if not re.search(r"\b[A-Z]{2,}\b|…|\.\.\.|\[", line)]
+
+
+def parse(words: list[str]) -> None:
+    """Reads a command line as `emergo` does, without running it."""
+    if set(words) <= NAMES:  # the name of a command, not a use of it
+        words = [*words, "--help"]
+    with contextlib.suppress(SystemExit):  # of the help; wrong words are an InputError
+        if words[0] == "train":
+            read_study(words[1:])
+            return
+        command = _parse(words)
+        if isinstance(command, Figure):
+            assert all(command.preset in find_figure(id).presets for id in command.id)
+
+
+@each_page
+def test_commands_parse(page, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for line in dict.fromkeys(commands(page)):
+        try:
+            parse(shlex.split(line)[1:])
+        except em.InputError as error:
+            pytest.fail(f"{page.name}: `{line}`: {error}")
+
+
+def test_commands_are_found():
+    """Else the test above would pass on anything."""
+    assert "emergo figure zucchet2025/fig3 --preset paper" in commands(ROOT / "README.md")
+    assert len(commands(ROOT / "docs" / "guide.md")) > 10
+    with pytest.raises(em.InputError, match="pressett"):
+        parse(["figure", "zucchet2025/fig3", "--pressett", "paper"])
+
+
+@each_page
+def test_python_snippets_use_names_that_exist(page):
+    for code in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        lines = code.splitlines()
+        indent = len(lines[0]) - len(lines[0].lstrip())
+        tree = ast.parse("\n".join(line[indent:] for line in lines))
+        attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+        used = {node.attr for node in attributes if isinstance(node.value, ast.Name) and node.value.id == "em"}
+        assert used <= set(dir(em)), used - set(dir(em))
+
+
+@pytest.mark.slow
+def test_the_first_snippet_of_the_readme_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+    exec(code, {})
+    printed = capsys.readouterr().out
+    assert "9 runs = 3 cells x 3 seeds" in printed
+    assert printed.count("9 runs: 9 reached") == 2
+    shown = re.search(r"# (plateau = .*)", code)
+    assert shown is not None
+    assert shown[1] in printed

@@ -1,0 +1,98 @@
+"""The examples run as they are, in any folder, and docs/extending.md shows them."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from emergo.cli import main
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+PAGE = (ROOT / "docs" / "extending.md").read_text()
+
+
+def run_example(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """Runs an example as a script in an empty folder; returns what it printed."""
+    monkeypatch.chdir(folder)
+    runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
+    return capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_own_task(tmp_path, monkeypatch, capsys):
+    printed = run_example("own_task", tmp_path, monkeypatch, capsys)
+    assert "task: Loudest(length=8, dim=2)" in printed
+    assert re.search(r"^ +4 +2 +\d+", printed, re.MULTILINE), printed
+    assert (tmp_path / "out/own_task/attention.png").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_own_task_from_a_study_file(tmp_path, monkeypatch, capsys):
+    """The same identities as from Python: the runs of the one are those of the other."""
+    monkeypatch.chdir(tmp_path)
+    main(["study", "run", str(ROOT / "examples/own_task.toml"), "--out", "out"])
+    assert "4 of 4 runs finished" in capsys.readouterr().out
+    main(["study", "export", "out", "--to", "table.csv"])
+    table = pd.read_csv(tmp_path / "table.csv")
+    from_python = runpy.run_path(str(ROOT / "examples/own_task.py"), run_name="own_task")["study"]()
+    assert sorted(table["identity"]) == sorted(run.identity for run in from_python.runs)
+
+
+@pytest.mark.slow
+def test_own_model(tmp_path, monkeypatch, capsys):
+    printed = run_example("own_model", tmp_path, monkeypatch, capsys)
+    assert "4 runs: 4 reached" in printed
+
+
+@pytest.mark.slow
+def test_schedule(tmp_path, monkeypatch, capsys):
+    printed = run_example("schedule", tmp_path, monkeypatch, capsys)
+    assert "10 runs: 10 reached" in printed
+    assert "Ramp(first=0.5, last=0.0, begin=100, end=500)" in printed
+
+
+@pytest.mark.slow
+def test_probe(tmp_path, monkeypatch, capsys):
+    printed = run_example("probe", tmp_path, monkeypatch, capsys)
+    rows = [line.split() for line in printed.splitlines()[1:]]
+    gaps = {(int(seed), int(step)): float(gap) for _, seed, step, _, _, gap, _ in rows}
+    last = max(step for seed, step in gaps if seed == 0)
+    assert gaps[0, last] > 10 * gaps[0, 0], printed
+
+
+@pytest.mark.slow
+def test_intervention(tmp_path, monkeypatch, capsys):
+    printed = run_example("intervention", tmp_path, monkeypatch, capsys)
+    plateaus = {}
+    for line in printed.splitlines():
+        name, _, numbers = line.partition(" plateau of each seed: ")
+        plateaus[name.strip()] = [int(number) for number in numbers.removesuffix(" steps").split(", ")]
+    assert max(plateaus["none"]) < 300 < min(plateaus["uniform until step 300"])
+    assert plateaus["no gradient through the pattern"] == [1000, 1000]
+
+
+@pytest.mark.slow
+def test_parameters(tmp_path, monkeypatch, capsys):
+    printed = run_example("parameters", tmp_path, monkeypatch, capsys)
+    shares = [float(share) for share in re.findall(r"relevant token (\d\.\d\d)", printed)]
+    assert shares[0] < 0.3
+    assert shares[-1] > 0.9
+    assert "maps (1, 2, 1, 8, 8)" in printed
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_are_short_and_shown(path):
+    """Under 60 lines; every excerpt in the documentation is what the example says."""
+    text = path.read_text()
+    assert len(text.splitlines()) < 60
+    section = PAGE.partition(f"[examples/{path.name}](../examples/{path.name})")[2]
+    excerpt = re.search(r"```python\n(.*?)```", section, re.DOTALL)
+    assert excerpt, f"docs/extending.md does not show {path.name}"
+    assert excerpt[1].strip() in text, f"docs/extending.md shows something else than {path.name}"
+
+
+def test_every_example_is_tested():
+    assert {f"test_{path.stem}" for path in EXAMPLES} <= set(globals())

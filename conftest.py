@@ -45,26 +45,20 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(config.stash[CREATED], ignore_errors=True)
 
 
-QUICK = 2
-"""How many tests of a file `make quick` runs."""
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--quick", action="store_true", help=f"the first {QUICK} tests of every file that are not slow")
+    parser.addoption("--quick", action="store_true", help="the first test of every file that is not slow")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--quick"):
         return
-    counts: dict[Path, int] = {}
-    chosen, left = [], []
+    first: dict[Path, pytest.Item] = {}
     for item in items:
         if not item.get_closest_marker("slow"):
-            counts[item.path] = counts.get(item.path, 0) + 1
-        fits = not item.get_closest_marker("slow") and counts[item.path] <= QUICK
-        (chosen if fits else left).append(item)
+            first.setdefault(item.path, item)
+    chosen = list(first.values())
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = chosen
-    config.hook.pytest_deselected(items=left)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -250,7 +250,7 @@ def check_fields(tree: Any) -> None:
             continue
         where = f"{type(tree).__name__}.{field.name}"
         canonical = _canonical(where, value, _members(hints.get(field.name, Any)), field.metadata)
-        if isinstance(tree, Pytree) and not field.metadata.get("per_run"):
+        if isinstance(tree, Pytree) and not field.metadata.get("per_run") and not isinstance(canonical, Pytree):
             _check_hashable(where, canonical)
         if canonical is not value:
             object.__setattr__(tree, field.name, canonical)

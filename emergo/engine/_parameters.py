@@ -38,7 +38,7 @@ class Trained(NamedTuple):
     >>> kept = []
     >>> _ = em.train([em.Run(config, 0)], keep=[0, 50], snapshot=lambda *snapshot: kept.append(em.Trained(*snapshot)))
     >>> [(trained.step, trained.test(3).value.shape) for trained in kept]
-    [(0, (3, 2)), (50, (3, 2))]
+    [(0, (3, 2)), (25, (3, 2))]
 
     ```
     """

@@ -197,6 +197,7 @@ def test_a_part_of_figure_4_keeps_its_colours():
         assert {colours[64], colours[128]} <= set(shown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guessing", [math.inf, 2_000])
 @pytest.mark.parametrize("at", [(2e4, 1e4, 3e4), (2e4, 1e4, 5e3), (1e9, 1e9, 1e9)])
 def test_training_what_is_wanted_round_by_round_ends_with_all_that_is_shown(at, guessing):

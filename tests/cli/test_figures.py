@@ -1,5 +1,6 @@
 """`emergo figures` and `emergo figure`."""
 
+import contextlib
 import io
 import json
 import os
@@ -78,9 +79,13 @@ def test_ctrl_c_is_status_130_and_leaves_nothing_by_halves(tmp_path):
     deadline = time.monotonic() + 60
     while not folder.exists() and time.monotonic() < deadline:  # it is made just before the work starts
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130
+    err = ""
+    for _ in range(12):  # an interrupt that comes during a callback of JAX's garbage collection is swallowed: press again
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            _, err = process.communicate(timeout=10)
+            break
+    assert process.poll() == 130
     assert "interrupted" in err
     assert list(folder.iterdir()) == []
 

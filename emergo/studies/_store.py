@@ -33,7 +33,14 @@ def result_content(result: Result) -> dict[str, Any]:
     outcome |= {} if result.reason is None else {"reason": result.reason}
     run = result.run
     curves = result.curves or {}
-    return run_content(run.describe(), run.identity, config_columns(run.config), outcome, curves, result.provenance)
+    content = run_content(run.describe(), run.identity, config_columns(run.config), outcome, curves, result.provenance)
+    return content | {"probes": _probe_versions(run)}
+
+
+def _probe_versions(run: Run) -> dict[str, int]:
+    """The versions of a run's probes by their names."""
+    named = {getattr(p, "__qualname__", type(p).__qualname__): p for p in run.config.probes}
+    return {name: int(getattr(p, "version", 1)) for name, p in named.items()}
 
 
 def result_row(result: Result) -> dict[str, Any]:
@@ -89,14 +96,15 @@ class Store:
         return is_finished(self.folder, run.identity)
 
     def lacks(self, run: Run, curves: Sequence[str] = (), keep: Sequence[int] | None = None) -> list[str]:
-        """What a run that is there does not hold though it is asked for now: curves by name, or `parameters`.
+        """What a run that is there does not hold though it is asked for now: curves, probes of this version, `parameters`.
 
         A run that failed lacks nothing: it would fail again.
         """
         content = read_run(self._path(run.identity), run.identity)
         if content["outcome"]["state"] == "failed":
             return []
-        lacking = [name for name in curves if name not in content["curves"]]
+        lacking, held = [name for name in curves if name not in content["curves"]], content.get("probes", {})
+        lacking += [f"{name} {new}" for name, new in _probe_versions(run).items() if held.get(name, new) != new]
         if keep is not None:
             evaluations = pd.read_parquet(self._path(run.identity) / "curves.parquet", columns=["step"])["step"].to_numpy()
             wanted = {int(evaluations[evaluations >= step][0]) for step in keep if step <= evaluations[-1]}

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from emergo._errors import InputError, StorageError
-from emergo.engine import Config, Optimizer, Result, Run
+from emergo.engine import Config, Optimizer, Result, Run, probe
 from emergo.models import Transformer
 from emergo.studies import Store, curve_frame, result_row
 from emergo.studies._store import curves_from
@@ -243,6 +243,21 @@ def test_what_a_stored_run_lacks(tmp_path):
     assert store.lacks(written.run, keep=[1, 25, 26, 50, 10_000]) == []  # later than its end: its end is kept
     assert store.lacks(written.run, ["curvature"], keep=[0]) == ["curvature", "parameters"]
     assert store.lacks(failed.run, ["curvature"], keep=[0]) == []
+
+
+def test_a_probe_of_another_version_is_lacking(tmp_path):
+    """What it measured is something else under the same name; the version that is there is not."""
+
+    def curvature(params, output, batch, truth, step):
+        return {"curvature": step}
+
+    store, written = Store(tmp_path), result()
+    probed = written._replace(run=Run(written.run.config.replace(probes=(curvature,)), written.run.seed))
+    store.write(probed)
+    assert store.lacks(probed.run) == []
+    probe(version=2)(curvature)
+    (lacking,) = store.lacks(probed.run)
+    assert lacking.endswith("curvature 2")
 
 
 def test_parameters_are_part_of_a_finished_run(tmp_path):

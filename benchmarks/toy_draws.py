@@ -18,7 +18,7 @@ from emergo import theory
 from emergo.engine import Config, Optimizer, Run, train, train_toy
 from emergo.measure import emergence
 from emergo.models import ToyAttention
-from emergo.papers._probe import toy_probe
+from emergo.papers._plateaus import toy_probe
 from emergo.tasks import SingleLocation
 
 STEPS, EVERY = 9000, 30

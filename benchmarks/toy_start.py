@@ -10,7 +10,7 @@ import numpy as np
 from emergo import theory
 from emergo.engine import train_toy
 from emergo.measure import emergence
-from emergo.papers._probe import toy_probe
+from emergo.papers._plateaus import toy_probe
 from emergo.tasks import SingleLocation
 
 flow = float(theory.plateau(theory.cells(64, 64)).time)

@@ -5,6 +5,7 @@
 thin door to all of them.
 """
 
+import contextlib
 import importlib
 import warnings
 from importlib.metadata import PackageNotFoundError, version
@@ -38,76 +39,23 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_NAMES = {
-    "_contract": ["Above", "Batch", "Below", "Output", "Spec", "Tap", "probe"],
-    "_errors": ["InputError"],
-    "_pytree": ["Schedule", "option", "per_run"],
-    "engine": [
-        *("Clamp", "Config", "Freeze", "Intervention", "Optimizer", "Ramp", "Replace", "Run", "Scale", "Switch", "Trained"),
-        *("WarmupCosine", "When", "train"),
-    ],
-    "measure": ["emergence", "fit_law"],
-    "models": ["ChainTransformer", "EquinoxModel", "MinimalAttention", "Model", "ToyAttention", "Transformer"],
-    "papers": ["figure"],
-    "studies": ["Fit", "Runs", "Slurm", "Study"],
-    "tasks": ["Groups", "MarkovChain", "MarkovRegression", "Recall", "SingleLocation", "Task"],
-}
-__all__ = [  # noqa: RUF022 - by room
-    "Above",
-    "Batch",
-    "Below",
-    "Output",
-    "Spec",
-    "Tap",
-    "probe",
-    "InputError",
-    "Schedule",
-    "option",
-    "per_run",
-    "Clamp",
-    "Config",
-    "Freeze",
-    "Intervention",
-    "Optimizer",
-    "Ramp",
-    "Replace",
-    "Run",
-    "Scale",
-    "Switch",
-    "Trained",
-    "WarmupCosine",
-    "When",
-    "train",
-    "emergence",
-    "fit_law",
-    "ChainTransformer",
-    "EquinoxModel",
-    "MinimalAttention",
-    "Model",
-    "ToyAttention",
-    "Transformer",
-    "figure",
-    "Fit",
-    "Runs",
-    "Slurm",
-    "Study",
-    "Groups",
-    "MarkovChain",
-    "MarkovRegression",
-    "Recall",
-    "SingleLocation",
-    "Task",
-    "__version__",
-]
+__all__ = ["Above", "Batch", "Below", "InputError", "Output", "Schedule", "Spec", "Tap", "option", "per_run", "probe"]
+__all__ += ["Groups", "MarkovChain", "MarkovRegression", "Recall", "SingleLocation", "Task"]
+__all__ += ["ChainTransformer", "EquinoxModel", "MinimalAttention", "Model", "ToyAttention", "Transformer"]
+__all__ += ["emergence", "fit_law"]
+__all__ += ["Clamp", "Config", "Freeze", "Intervention", "Optimizer", "Ramp", "Replace", "Run", "Scale", "Switch", "Trained"]
+__all__ += ["WarmupCosine", "When", "train"]
+__all__ += ["Fit", "Runs", "Slurm", "Study", "__version__", "figure"]
+_ROOMS = ("_errors", "_contract", "_pytree", "tasks", "models", "measure", "engine", "studies", "papers")
 
 
 def __getattr__(name: str) -> Any:
     """Imports a name when it is asked for, so that commands that only read files do not wait for JAX."""
-    for room, names in _NAMES.items():
-        if name in names:
-            value = getattr(importlib.import_module(f".{room}", __name__), name)
-            globals()[name] = value
-            return value
+    for room in _ROOMS if name in __all__ else ():  # a room imports those before it anyway
+        module = importlib.import_module(f".{room}", __name__)
+        if hasattr(module, name):
+            globals()[name] = getattr(module, name)
+            return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -115,13 +63,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-try:
-    _jaxlib = version("jaxlib")
-except PackageNotFoundError:
-    _jaxlib = ""
-if _jaxlib == "0.10.2":
-    warnings.warn(
-        "jaxlib 0.10.2 returns wrong numbers on the CPU for some fused reductions (jax issue 39103); install another version",
-        RuntimeWarning,
-        stacklevel=2,
-    )
+with contextlib.suppress(PackageNotFoundError):
+    if version("jaxlib") == "0.10.2":
+        _wrong = "jaxlib 0.10.2 returns wrong numbers on the CPU for some fused reductions (jax issue 39103)"
+        warnings.warn(f"{_wrong}; install another version", RuntimeWarning, stacklevel=2)

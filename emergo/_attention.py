@@ -11,9 +11,6 @@ def attention_entropy(weights: Float[Array, "*rows length"]) -> Float[Array, "*r
 
     Weights may be negative or unnormalised (linear attention): the entropy is that of their absolute values, scaled to a
     sum of 1. It is NaN where all weights of a row are 0.
-
-    >>> jnp.exp(attention_entropy(jnp.array([[0.5, 0.5], [0.0, 3.0]]))).tolist()  # the number of positions that share it
-    [2.0, 1.0]
     """
     shares = jnp.abs(weights) / jnp.sum(jnp.abs(weights), -1, keepdims=True)
     return -jnp.sum(shares * jnp.log(jnp.maximum(shares, 1e-30)), -1)
@@ -22,33 +19,15 @@ def attention_entropy(weights: Float[Array, "*rows length"]) -> Float[Array, "*r
 def attention_mass(
     weights: Float[Array, "n layers heads length"], relevant: Bool[Array, "n length"]
 ) -> Float[Array, "layers heads"]:
-    """The total weight on the relevant positions, mean over the n sequences: 1 when a head looks nowhere else.
-
-    **Arguments:**
-
-    - `weights`: attention of one query per sequence.
-    - `relevant`: which positions hold what the task asks for.
-
-    >>> attention_mass(jnp.array([[[[0.25, 0.75]]]]), jnp.array([[False, True]])).tolist()
-    [[0.75]]
-    """
+    """The total weight of one query per sequence on the relevant positions, mean over the n sequences."""
     return jnp.sum(jnp.where(relevant[:, None, None], weights, 0), -1).mean(0)
 
 
 def attention_by_lag(
     pattern: Float[Array, "n layers heads length length"], window: int, first_query: int
 ) -> Float[Array, "layers heads window"]:
-    """Attention to the token that lies 0, 1, ... `window` - 1 positions before the query, mean over sequences and queries.
-
-    **Arguments:**
-
-    - `pattern`: attention from every query (second last axis) to every key (last axis).
-    - `first_query`: queries from this position on count. Each must have `window` tokens up to and including itself; an
-      `InputError` says so where they do not.
-
-    >>> attention_by_lag(jnp.eye(4)[None, None, None], window=2, first_query=1).tolist()
-    [[[1.0, 0.0]]]
-    """
+    """Attention to the token that lies 0, 1, ... `window` - 1 positions before the query, mean over sequences and over the
+    queries from `first_query` on. Each must have `window` tokens up to and including itself. Axes: query, then key."""
     length = pattern.shape[-1]
     if not 1 <= window <= first_query + 1 <= length:
         raise InputError(f"queries from position {first_query} on of {length} do not all have {window} tokens to look back on")

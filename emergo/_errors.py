@@ -11,12 +11,9 @@ class InputError(ValueError):
 
     The command line prints it and exits with status 2; from Python it is an ordinary `ValueError`.
 
-    ```python
     >>> em.SingleLocation(length=32, dim=0)
     Traceback (most recent call last):
     emergo._errors.InputError: SingleLocation.dim must be a whole number of at least 1, got 0
-
-    ```
     """
 
 
@@ -28,14 +25,12 @@ class StorageError(Exception):
 
     @classmethod
     def of(cls, where: object, error: OSError) -> "StorageError":
-        advice = {
-            errno.ENOSPC: "free some space; the same command then goes on",
-            errno.EDQUOT: "free some space; the same command then goes on",
-            errno.EROFS: "it can be read, not worked in; copy it to a folder that can be written",
-            errno.EACCES: "it can be read, not worked in; copy it to a folder that can be written",
-        }
-        said = advice.get(error.errno or 0, "nothing that was finished is lost; the same command then goes on")
-        return cls(f"{where}: cannot be written ({error.strerror or error}); {said}")
+        advice = "nothing that was finished is lost; the same command then goes on"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            advice = "free some space; the same command then goes on"
+        elif error.errno in (errno.EROFS, errno.EACCES):
+            advice = "it can be read, not worked in; copy it to a folder that can be written"
+        return cls(f"{where}: cannot be written ({error.strerror or error}); {advice}")
 
 
 def unknown(what: str, given: str, known: Iterable[str]) -> InputError:

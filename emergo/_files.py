@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ._errors import InputError, StorageError
 
+# Errors that are a disk's, whatever was being done.
 _TROUBLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO))
-"""Errors that are a disk's, whatever was being done."""
 
 
 @contextlib.contextmanager
@@ -85,11 +85,9 @@ def staged(folder: Path) -> Iterator[Path]:
         with as_storage_error(folder, _TROUBLE):
             yield stage
         with as_storage_error(folder):
-            files = sorted(stage.iterdir(), key=lambda f: (f.suffix == ".json", f.name))
-            for file in files:
-                if file.suffix == ".json":
-                    (folder / file.name).unlink(missing_ok=True)
-            for file in files:
+            for file in stage.glob("*.json"):
+                (folder / file.name).unlink(missing_ok=True)
+            for file in sorted(stage.iterdir(), key=lambda f: (f.suffix == ".json", f.name)):
                 os.replace(file, folder / file.name)
     finally:
         shutil.rmtree(stage, ignore_errors=True)

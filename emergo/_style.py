@@ -1,7 +1,7 @@
 """One look for all plots: colour-blind safe, readable in print, drawn without a display."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,52 +9,30 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullFormatter
 from PIL import Image
 
 # Okabe and Ito's palette, which stays distinct under the common colour-vision deficiencies.
 BLACK, ORANGE, SKY, GREEN, BLUE, RED, PINK = "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"
 GREY = "#777777"
 
-WIDTH = 7.2
-"""Inches: the width of a page's text."""
+WIDTH = 7.2  # inches: the width of a page's text
 
-_RC: dict[Any, Any] = {
-    "font.size": 8,
-    "axes.titlesize": 8.5,
-    "axes.titlelocation": "left",
-    "axes.titleweight": "bold",
-    "axes.labelsize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.7,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e6e6e6",
-    "grid.linewidth": 0.6,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "lines.linewidth": 1.5,
-    "lines.markersize": 4.5,
-    "legend.fontsize": 7,
-    "legend.title_fontsize": 7,
-    "legend.frameon": False,
-    "legend.handlelength": 1.6,
-    "mathtext.fontset": "dejavusans",
-    "svg.fonttype": "path",
-    "svg.hashsalt": "emergo",
-    "figure.dpi": 100,
-    "savefig.dpi": 200,
-}
+_RC: dict[Any, Any] = {"font.size": 8, "mathtext.fontset": "dejavusans", "svg.fonttype": "path", "svg.hashsalt": "emergo"}
+_RC |= {"axes.titlesize": 8.5, "axes.titlelocation": "left", "axes.titleweight": "bold", "axes.labelsize": 8}
+_RC |= {"axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.7, "axes.grid": True, "axes.axisbelow": True}
+_RC |= {"grid.color": "#e6e6e6", "grid.linewidth": 0.6, "xtick.labelsize": 7, "ytick.labelsize": 7}
+_RC |= {"lines.linewidth": 1.5, "lines.markersize": 4.5, "legend.fontsize": 7, "legend.title_fontsize": 7}
+_RC |= {"legend.frameon": False, "legend.handlelength": 1.6, "figure.dpi": 100, "savefig.dpi": 200}
 
 
-@contextlib.contextmanager
-def style() -> Iterator[None]:
+def style() -> contextlib.AbstractContextManager[None]:
     """The rc settings of every plot; draw and save inside it."""
-    with mpl.rc_context(_RC):
-        yield
+    return mpl.rc_context(_RC)
 
 
 def shades(count: int) -> Sequence[Any]:
@@ -80,13 +58,10 @@ def subtitle(axes: Axes, words: str) -> None:
     axes.text(0.0, 1.01, words, transform=axes.transAxes, va="bottom", fontsize=6.5, color=GREY)
 
 
-def _line(properties: dict[str, Any]) -> Line2D:
-    return Line2D([], [], **properties)
-
-
 def key(axes: Axes, entries: Sequence[tuple[str, dict[str, Any]]], **options: Any) -> None:
     """A legend of its own entries: (label, line properties)."""
-    handles = [_line({"color": GREY} | properties) for _, properties in entries]
+    usual: dict[str, Any] = {"color": GREY}
+    handles = [Line2D([], [], **(usual | properties)) for _, properties in entries]
     before = axes.get_legend()
     axes.legend(handles, [label for label, _ in entries], **options)
     if before is not None:  # a second legend replaces the first unless that is kept as an ordinary artist
@@ -102,6 +77,19 @@ def over(axes: Axes, entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
     """A legend in one row between a panel and its title, which needs a pad of 17 points."""
     options = {"columnspacing": 1.0, "handlelength": 1.2, "handletextpad": 0.4, "borderpad": 0.0, "borderaxespad": 0.3}
     key(axes, entries, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(entries), **options)
+
+
+def plain_ticks(axis: Axis, numbers: str = "{x:g}") -> None:
+    """Ticks of a logarithmic axis at 1, 2 and 5 of each decade, as plain numbers."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(numbers)
+    axis.set_minor_formatter(NullFormatter())
+
+
+def doubling(axes: Axes) -> None:
+    """A logarithmic horizontal axis whose ticks are powers of 2, as plain numbers."""
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
 
 
 def level(axes: Axes, y: float, words: str, ls: str = ":") -> None:
@@ -152,8 +140,6 @@ def curve_plot(lines: Sequence[tuple[Any, np.ndarray, np.ndarray]], y: str, by: 
     if largest > 1000:
         axes.set_xscale("symlog", linthresh=max(10.0, largest / 300))
     if by is not None:
-        named = [
-            (f"{label:g}" if isinstance(label, int | float) else str(label), {"color": colours[label]}) for label in labels
-        ]
-        outside(axes, by, named)
+        words = [f"{label:g}" if isinstance(label, int | float) else str(label) for label in labels]
+        outside(axes, by, [(word, {"color": colours[label]}) for word, label in zip(words, labels, strict=True)])
     return plot

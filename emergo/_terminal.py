@@ -72,8 +72,7 @@ def table(*heads: str, left: tuple[str, ...] = (), wrap: tuple[str, ...] = ()):
 
 
 def cell_table(cells: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> Any:
-    """One row per cell of a `cell_summary`: the median plateau, with a * where it was `chosen`, and the smallest and largest; >
-    marks a lower bound."""
+    """One row per cell of a `cell_summary`: the median plateau (* where `chosen`) and its range; > marks a lower bound."""
     shown = table(*axes, "runs", "plateau", "min-max", "censored", "failed")
     for cell in cells:
         values = [f"{cell[axis]:g}" if isinstance(cell[axis], float | int) else str(cell[axis]) for axis in axes]
@@ -127,12 +126,8 @@ def progress_bar() -> Iterator[Show]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.percentage:>3.0f}%"),
-        TimeElapsedColumn(),
-    )
+    share = TextColumn("{task.percentage:>3.0f}%")
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), share, TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         bars: dict[str, Any] = {}
         last = time.monotonic()

@@ -5,7 +5,7 @@ that does more than it must has a smaller share of it.
 """
 
 from ..engine import Config
-from ..models import ChainTransformer, MinimalAttention, Transformer
+from ..models import MinimalAttention, Transformer
 from ..tasks import Recall
 
 
@@ -14,14 +14,11 @@ def floor_operations(config: Config) -> float:
 
     Matrix products alone: two operations a multiply and add. The backward pass of a product is two products of its size.
     """
-    model = config.model
-    if isinstance(model, MinimalAttention):
-        return _minimal(config, model)
-    if isinstance(model, ChainTransformer):
-        return _chain(config, model)
-    if not isinstance(model, Transformer):
-        raise TypeError(f"the floor of {type(model).__name__} is not known")
-    return _transformer(config, model)
+    if isinstance(config.model, Transformer):
+        return _transformer(config, config.model)
+    if isinstance(config.model, MinimalAttention) and config.model.layers == 1:
+        return _minimal(config, config.model)
+    raise TypeError(f"the floor of {config.model!r} is not known")
 
 
 def _transformer(config: Config, model: Transformer) -> float:
@@ -43,28 +40,10 @@ def _transformer(config: Config, model: Transformer) -> float:
     return 3 * total
 
 
-def _rows(config: Config) -> int:
-    return config.batch if config.n_train is None else min(config.batch, config.n_train)
-
-
 def _minimal(config: Config, model: MinimalAttention) -> float:
-    """The first layer: weighted values forward and twice back; three products with one-hot matrices back."""
+    """One layer: weighted values forward and twice back; three products with one-hot matrices back."""
     spec = config.task.spec
     length, vocabulary, answers = spec.length, spec.outputs, spec.answers or 1
-    size = vocabulary + length
-    queries = answers if model.layers == 1 else length
-    outputs = vocabulary if model.layers == 1 else size
-    total = 6 * queries * length * outputs + 2 * vocabulary * (length * outputs + queries * size + queries * length)
-    dense = size**2 * 4 + 4 * length * size
-    return _rows(config) * model.heads * (total + 3 * (model.layers - 1) * length * dense)
-
-
-def _chain(config: Config, model: ChainTransformer) -> float:
-    """The first block's look-ups are products with one-hot matrices back: for queries and the stream, for keys, for values."""
-    spec = config.task.spec
-    length, answers, width, later = spec.length, spec.answers or 1, model.width, model.layers - 1
-    queries, first = later * length + answers, length if later else answers
-    per_query = 2 * width * (width + 2 * length + 2 * model.hidden)
-    mapped = 2 * width * width * (queries - first + 2 * later * length)
-    products = 3 * (queries * per_query + mapped + 2 * answers * width * spec.outputs)
-    return _rows(config) * (products + 4 * spec.outputs * width * (first + length))
+    weighted = 6 * answers * length * vocabulary
+    one_hot = 2 * vocabulary * (length * vocabulary + answers * (vocabulary + length) + answers * length)
+    return min(config.batch, config.n_train or config.batch) * model.heads * (weighted + one_hot)

@@ -1,10 +1,12 @@
 """Plateaus of many cells in one compiled call, against a loop over SciPy's solver at the same tolerance."""
 
+import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
-from jaxtyping import Float
 from scipy.integrate import solve_ivp
 
 from .. import theory
@@ -51,36 +53,23 @@ def random_cells(count: int, seed: int = 0) -> theory.Cell:
     return theory.cells(length, dim, 2.0 ** rng.integers(0, 5, count), rng.uniform(0, 0.5, count))
 
 
-def _timed(cell: theory.Cell) -> tuple[Float[np.ndarray, " cells"], float]:
-    start = time.perf_counter()
-    found = theory.plateau(cell).time
-    return found, time.perf_counter() - start
+def median_seconds(call: Callable[[], Any], repeats: int = 1) -> float:
+    """How long a call takes until its arrays are there: the median of some calls."""
+    times = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        jax.block_until_ready(call())
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times)
 
 
 def bench_flows(count: int = 1000, repeats: int = 5) -> dict[str, Any]:
-    """Times `count` cells both ways in one run.
-
-    **Returns:**
-
-    Seconds of both (ours: the median of `repeats` warm calls; SciPy: one pass), their ratio, our compilation time and the
-    largest relative difference of the plateaus.
-    """
-    cell = random_cells(count)
-    ours, first = _timed(cell)
-    warm = sorted(_timed(cell)[1] for _ in range(repeats))
-    start = time.perf_counter()
-    theirs = np.array([scipy_plateau(*map(float, c)) for c in zip(*cell, strict=True)])
-    loop = time.perf_counter() - start
-    middle = warm[len(warm) // 2]
-    return {
-        "name": "flows",
-        "cells": count,
-        "rtol": RTOL,
-        "atol": ATOL,
-        "seconds": middle,
-        "seconds_spread": [warm[0], warm[-1]],
-        "compile_seconds": first - middle,
-        "scipy_seconds": loop,
-        "ratio": loop / middle,
-        "largest_relative_difference": float(np.max(np.abs(ours / theirs - 1))),
-    }
+    """Times `count` cells both ways in one run: seconds of both (ours: the median of `repeats` warm calls; SciPy: one pass),
+    their ratio, our compilation time and the largest relative difference of the plateaus."""
+    cell, theirs = random_cells(count), []
+    first, *warm = (median_seconds(lambda: theory.plateau(cell).time) for _ in range(1 + repeats))
+    scipy = median_seconds(lambda: theirs.extend(scipy_plateau(*map(float, c)) for c in zip(*cell, strict=True)))
+    ours, difference = statistics.median(warm), float(np.max(np.abs(theory.plateau(cell).time / theirs - 1)))
+    report = {"name": "flows", "cells": count, "rtol": RTOL, "atol": ATOL, "seconds": ours}
+    report |= {"seconds_spread": [min(warm), max(warm)], "compile_seconds": first - ours, "scipy_seconds": scipy}
+    return report | {"ratio": scipy / ours, "largest_relative_difference": difference}

@@ -3,19 +3,21 @@
 Needs the extra `bench`. Written on its own, so that it is also an oracle for the Transformer.
 """
 
-import importlib
+import importlib.util
 import math
+import statistics
 import time
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from ._training import Case
 
-def _torch() -> Any:
-    return importlib.import_module("torch")
+torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 
 
 def torch_model(layers: int, heads: int, length: int, dim: int, width: int = 256, factor: int = 4, recall: bool = False) -> Any:
     """The Transformer of zucchet2025, Table 1: on tokens with the indicator as their last feature, or causal, on words."""
-    torch = _torch()
     nn = torch.nn
 
     class Block(nn.Module):
@@ -49,51 +51,21 @@ def torch_model(layers: int, heads: int, length: int, dim: int, width: int = 256
     return Model()
 
 
-def torch_batch(length: int, dim: int, batch: int, weights: Any) -> tuple[Any, Any]:
-    """Sequences with the relevant token at a random position, and their targets."""
-    torch = _torch()
-
-    device = weights.device
-    tokens = torch.randn(batch, length, dim, device=device) / math.sqrt(dim)
-    rows, place = torch.arange(batch, device=device), torch.randint(length, (batch,), device=device)
-    marks = torch.zeros(batch, length, 1, device=device)
-    marks[rows, place] = 1
-    return torch.cat([tokens, marks], -1), tokens[rows, place] @ weights.T
-
-
-def torch_recall_batch(length: int, vocabulary: int, batch: int, device: Any) -> tuple[Any, Any]:
-    """Pairs of a key and its value by a random permutation, a query, and its value."""
-    torch = _torch()
-
-    pairs = length // 2
-    values = torch.rand(batch, vocabulary, device=device).argsort(1)
-    keys = torch.rand(batch, vocabulary, device=device).argsort(1)[:, :pairs]
-    context = torch.stack([keys, values.gather(1, keys)], -1).reshape(batch, 2 * pairs)
-    query = keys.gather(1, torch.randint(pairs, (batch, 1), device=device))
-    return torch.cat([context, query], 1), values.gather(1, query)[:, 0]
-
-
 def torch_minimal(heads: int, length: int, vocabulary: int, scale: float = 1e-9) -> Any:
     """The minimal attention of yuksel2026, one layer: one-hot tokens and positions, and dense products with them."""
-    torch = _torch()
-    nn = torch.nn
-
-    size = vocabulary + length
+    nn, size = torch.nn, vocabulary + length
 
     class Model(nn.Module):
-        places: Any
-        later: Any
-
         def __init__(self) -> None:
             super().__init__()
             self.query = nn.Parameter(scale * (2 * torch.rand(heads, size, size) - 1))
             self.value = nn.Parameter(torch.zeros(heads, size, size))
-            self.register_buffer("places", torch.eye(length))
+            self.register_buffer("positions", torch.eye(length))
             self.register_buffer("later", torch.ones(length, length).triu(1).bool())
 
         def forward(self, tokens):
             hot = nn.functional.one_hot(tokens, vocabulary).float()
-            x = torch.cat([hot, self.places.expand(len(tokens), -1, -1)], -1)
+            x = torch.cat([hot, self.positions.expand(len(tokens), -1, -1)], -1)
             scores = torch.einsum("nic,hcd,ntd->nhti", x, self.query, x) / math.sqrt(size)
             weights = scores.masked_fill(self.later, -math.inf).softmax(-1)
             return torch.einsum("nhti,nic,hco->nto", weights, x, self.value)[..., :vocabulary]
@@ -103,16 +75,12 @@ def torch_minimal(heads: int, length: int, vocabulary: int, scale: float = 1e-9)
 
 def chain_loss(model: Any, tokens: Any, generated: int) -> Any:
     """The cross-entropy of the last `generated` tokens."""
-    torch = _torch()
-
     logits = model(tokens[:, :-1])[:, -generated:]
     return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), tokens[:, -generated:].reshape(-1))
 
 
 def torch_step(model: Any, optimizer: Any, loss: Any, clip: float | None = None) -> None:
     """One step down a loss."""
-    torch = _torch()
-
     optimizer.zero_grad()
     loss.backward()
     if clip is not None:
@@ -120,77 +88,68 @@ def torch_step(model: Any, optimizer: Any, loss: Any, clip: float | None = None)
     optimizer.step()
 
 
-class _Epochs:
+def _single_location(length: int, dim: int, device: str, batch: int = 32) -> Iterator[tuple[Any, Any]]:
+    """Sequences with the relevant token at a random position, and their targets."""
+    weights, rows = torch.randn(dim, dim, device=device) / math.sqrt(dim), torch.arange(batch, device=device)
+    while True:
+        tokens = torch.randn(batch, length, dim, device=device) / math.sqrt(dim)
+        position = torch.randint(length, (batch,), device=device)
+        marks = torch.zeros(batch, length, 1, device=device)
+        marks[rows, position] = 1
+        yield torch.cat([tokens, marks], -1), tokens[rows, position] @ weights.T
+
+
+def _recall(length: int, vocabulary: int, device: str, batch: int = 32) -> Iterator[tuple[Any, Any]]:
+    """Pairs of a key and its value by a random permutation, a query, and its value."""
+    pairs = length // 2
+    while True:
+        values, words = (torch.rand(batch, vocabulary, device=device).argsort(1) for _ in range(2))
+        keys = words[:, :pairs]
+        context = torch.stack([keys, values.gather(1, keys)], -1).reshape(batch, 2 * pairs)
+        query = keys.gather(1, torch.randint(pairs, (batch, 1), device=device))
+        yield torch.cat([context, query], 1), values.gather(1, query)[:, 0]
+
+
+def _chain(length: int, vocabulary: int, device: str, batch: int = 3000, samples: int = 9000) -> Iterator[tuple[Any, None]]:
     """A dataset of random tokens (their values cost nothing), shuffled anew in every epoch."""
-
-    def __init__(self, length: int, vocabulary: int, batch: int, device: Any, samples: int = 9000) -> None:
-        torch = _torch()
-
-        self.data, self.batch, self.left = torch.randint(vocabulary, (samples, length), device=device), batch, []
-
-    def next(self) -> Any:
-        torch = _torch()
-
-        if not self.left:
-            order = torch.randperm(len(self.data), device=self.data.device)
-            self.left = list(order.split(self.batch))
-        return self.data[self.left.pop()]
+    data = torch.randint(vocabulary, (samples, length + 1), device=device)
+    while True:
+        for rows in torch.randperm(samples, device=device).split(batch):
+            yield data[rows], None
 
 
-def torch_seconds(
-    layers: int,
-    heads: int,
-    length: int,
-    dim: int,
-    batch: int = 32,
-    compiled: bool = False,
-    seconds: float = 3.0,
-    recall: bool = False,
-    chain: bool = False,
-) -> float:
-    """Seconds a step of the plain loop takes, or of the loop under `torch.compile`: the median of blocks of ten steps."""
-    torch = _torch()
-
+def torch_seconds(case: "Case", compiled: bool = False, seconds: float = 3.0) -> float:
+    """Seconds that a step takes in the plain loop, or in the loop under `torch.compile`: the median of blocks of ten steps."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(0)
-    if chain:
-        model = torch_minimal(heads, length, dim).to(device)
+    if case.chain:
+        model, draw, clip = torch_minimal(case.heads, case.length, case.dim).to(device), _chain, 1.0
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.08, weight_decay=0.01)
     else:
-        model = torch_model(layers, heads, length, dim, recall=recall).to(device)
+        model = torch_model(case.layers, case.heads, case.length, case.dim, recall=case.recall).to(device)
+        draw, clip = _recall if case.recall else _single_location, None
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
-    weights = torch.randn(dim, dim, device=device) / math.sqrt(dim)
-    epochs, generated = _Epochs(length + 1, dim, 3000, device), 20
+    batches = draw(case.length, case.dim, device)
 
-    def loss_of(tokens: Any, target: Any = None) -> Any:
-        if chain:
-            return chain_loss(model, tokens, generated)
-        if recall:
-            return torch.nn.functional.cross_entropy(model(tokens), target)
-        return 0.5 * ((model(tokens) - target) ** 2).sum(-1).mean()
+    def loss_of(inputs: Any, target: Any) -> Any:
+        if case.chain:
+            return chain_loss(model, inputs, generated=20)
+        if case.recall:
+            return torch.nn.functional.cross_entropy(model(inputs), target)
+        return 0.5 * ((model(inputs) - target) ** 2).sum(-1).mean()
 
-    if compiled:
-        loss_of = torch.compile(loss_of)
+    loss = torch.compile(loss_of) if compiled else loss_of
 
-    def step() -> None:
-        if chain:
-            data = (epochs.next(),)
-        else:
-            data = torch_recall_batch(length, dim, batch, device) if recall else torch_batch(length, dim, batch, weights)
-        torch_step(model, optimizer, loss_of(*data), 1.0 if chain else None)
-
-    def wait() -> None:
+    def block(steps: int) -> float:
+        begun = time.perf_counter()
+        for _ in range(steps):
+            torch_step(model, optimizer, loss(*next(batches)), clip)
         if device == "cuda":
             torch.cuda.synchronize()
+        return (time.perf_counter() - begun) / steps
 
-    for _ in range(5):
-        step()
+    block(5)
     times, begun = [], time.perf_counter()
     while len(times) < 3 or time.perf_counter() - begun < seconds:
-        wait()
-        start = time.perf_counter()
-        for _ in range(10):
-            step()
-        wait()
-        times.append((time.perf_counter() - start) / 10)
-    return sorted(times)[len(times) // 2]
+        times.append(block(10))
+    return statistics.median(times)

@@ -2,9 +2,9 @@
 
 import contextlib
 import dataclasses
+import functools
 import importlib.util
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -14,10 +14,11 @@ from jaxtyping import Array
 from .._random import fold_in
 from ..engine import Config, Optimizer, Precision, Run
 from ..engine._cost import compile_chunk, memory_of
-from ..engine._program import Program, draw, insert, products, start
+from ..engine._program import Program, draw, products, start
 from ..models import MinimalAttention, Transformer
 from ..tasks import MarkovChain, Recall, SingleLocation
 from ._floor import floor_operations
+from ._flows import median_seconds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,48 +69,37 @@ def default_cases(platform: str) -> list[Case]:
     return first + grown + more + [Case(2, 4, 256, 64, 20, "fp32")]
 
 
-def matrix_rate(precision: Precision, size: int | None = None) -> float:
+@functools.cache
+def matrix_rate(precision: Precision) -> float:
     """Operations a second of one large matrix product: the ceiling that the floor is counted with."""
-    size = size or (2048 if jax.default_backend() == "cpu" else 8192)
+    size = 2048 if jax.default_backend() == "cpu" else 8192
     kind = jnp.bfloat16 if precision == "bf16" else jnp.float32
     a, b = (jax.random.normal(jax.random.key(i), (size, size), jnp.float32).astype(kind) for i in range(2))
     with products(precision):
         product = jax.jit(jnp.matmul)
         product(a, b).block_until_ready()
-        times = []
-        for _ in range(5):
-            begun = time.perf_counter()
-            out = [product(a, b) for _ in range(4)]
-            jax.block_until_ready(out)
-            times.append((time.perf_counter() - begun) / 4)
-    return 2 * size**3 / sorted(times)[2]
+        return 4 * 2 * size**3 / median_seconds(lambda: [product(a, b) for _ in range(4)], 5)
 
 
 def step_seconds(case: Case, seconds: float = 3.0) -> tuple[float, int]:
     """Seconds a step of one run takes in a stack of `case.runs`, evaluations left out, and the bytes of the program."""
     program, device = Program.of(case.config), jax.devices()[0]
-    slot = start(program, Run(case.config, 0))
-    compiled = compile_chunk(program, slot, case.runs, device, memory_of(device), tuned=True)
+    compiled = compile_chunk(program, start(program, Run(case.config, 0)), case.runs, device, memory_of(device), tuned=True)
     if compiled.n_parallel < case.runs:
         raise MemoryError(f"{case.runs} runs do not fit; {compiled.n_parallel} would")
-    slots = jax.tree.map(lambda x: jnp.repeat(x[None], case.runs, 0), slot)
-    for i in range(case.runs):
-        slots = insert(slots, jnp.int32(i), start(program, Run(case.config, i)))
-    due = jnp.zeros(case.runs, jnp.int32)
+    starts = (start(program, Run(case.config, seed)) for seed in range(case.runs))
+    slots, due = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts), jnp.zeros(case.runs, jnp.int32)
 
-    def go(steps: int) -> float:
+    def train(steps: int) -> Any:
         nonlocal slots
-        begun = time.perf_counter()
         slots, metrics = compiled.run(slots, jnp.int32(steps), due)
-        jax.block_until_ready((slots, metrics))
-        return time.perf_counter() - begun
+        return slots, metrics
 
-    go(1)
-    evaluation = min(go(0) for _ in range(3))
-    once = max((go(5) - evaluation) / 5, 1e-6)
+    jax.block_until_ready(train(1))
+    evaluation = min(median_seconds(lambda: train(0)) for _ in range(3))
+    once = max((median_seconds(lambda: train(5)) - evaluation) / 5, 1e-6)
     count = max(3, int(seconds / 3 / once))
-    times = sorted((go(count) - evaluation) / count / case.runs for _ in range(3))
-    return times[1], compiled.bytes
+    return (median_seconds(lambda: train(count), 3) - evaluation) / count / case.runs, compiled.bytes
 
 
 def sample_seconds(case: Case, steps: int = 200) -> float:
@@ -118,85 +108,47 @@ def sample_seconds(case: Case, steps: int = 200) -> float:
     slot = start(program, Run(case.config, 0))
 
     @jax.jit
-    def drawn(seeds: Array) -> Array:
-        def one(seed: Array) -> Array:
-            def body(i: Array, total: Array) -> Array:
-                data = draw(program, slot._replace(data_key=fold_in(slot.data_key, seed), step=i))
-                return total + sum(jnp.sum(part.astype(jnp.float32)) for part in jax.tree.leaves(data))
+    @jax.vmap
+    def drawn(seed: Array) -> Array:
+        def body(i: Array, total: Array) -> Array:
+            data = draw(program, slot._replace(data_key=fold_in(slot.data_key, seed), step=i))
+            return total + sum(jnp.sum(part.astype(jnp.float32)) for part in jax.tree.leaves(data))
 
-            return jax.lax.fori_loop(0, steps, body, jnp.float32(0))
-
-        return jax.vmap(one)(seeds)
+        return jax.lax.fori_loop(0, steps, body, jnp.float32(0))
 
     seeds = jnp.arange(case.runs)
     drawn(seeds).block_until_ready()
-    times = []
-    for _ in range(3):
-        begun = time.perf_counter()
-        drawn(seeds).block_until_ready()
-        times.append(time.perf_counter() - begun)
-    return sorted(times)[1] / steps / case.runs
+    return median_seconds(lambda: drawn(seeds), 3) / steps / case.runs
 
 
-def bench_training(
-    cases: Sequence[Case] | None = None, peers: bool = True, note: Callable[[str], None] = lambda text: None
-) -> Iterator[dict[str, Any]]:
-    """Times the cases one by one.
+@functools.cache
+def peer_seconds(case: Case) -> tuple[float | None, float | None]:
+    """Seconds that a step takes in PyTorch, plain and compiled; none where PyTorch, or its compiler, is missing."""
+    if importlib.util.find_spec("torch") is None:
+        return None, None
+    from ._peer import torch_seconds
 
-    **Returns:**
+    plain = torch_seconds(case)
+    with contextlib.suppress(Exception):  # a compiler may be missing; the plain peer is the one that counts
+        return plain, torch_seconds(case, compiled=True)
+    return plain, None
 
-    For each, as soon as it is timed: milliseconds per step per run, runs of 10,000 steps an hour, the ratios to the peers
-    (where PyTorch is installed and `peers` is set) and the share of the arithmetic floor.
-    """
-    cases = default_cases(jax.default_backend()) if cases is None else cases
-    rates: dict[str, float] = {}
-    plain: dict[tuple[int, int, int, int, bool, bool], dict[str, float | None]] = {}
+
+def bench_training(cases: Sequence[Case], peers: bool = True) -> Iterator[dict[str, Any]]:
+    """Times the cases one by one: milliseconds per step per run, runs of 10,000 steps an hour, the ratios to the peers (where
+    PyTorch is installed and `peers` is set) and the share of the arithmetic floor."""
     for case in cases:
-        note(f"{case}")
-        if case.precision not in rates:
-            rates[case.precision] = matrix_rate(case.precision)
-        size = (case.layers, case.heads, case.length, case.dim, case.recall, case.chain)
+        row, rate = dataclasses.asdict(case) | {"name": "training"}, matrix_rate(case.precision)
         try:
             ours, used = step_seconds(case)
         except MemoryError as error:
-            yield dataclasses.asdict(case) | {"name": "training", "error": str(error)}
+            yield row | {"error": str(error)}
             continue
-        if peers and size not in plain:
-            plain[size] = _peers(*size)
-        theirs = plain.get(size, {})
-        floor = floor_operations(case.config) / rates[case.precision]
-        yield dataclasses.asdict(case) | {
-            "name": "training",
-            "ms": 1e3 * ours,
-            "runs_per_hour": 3600 / (1e4 * ours),
-            "torch_ms": _scaled(theirs.get("plain")),
-            "torch_compile_ms": _scaled(theirs.get("compiled")),
-            "ratio": _over(theirs.get("plain"), ours),
-            "ratio_compile": _over(theirs.get("compiled"), ours),
-            "floor_ms": 1e3 * floor,
-            "share_of_floor": floor / ours,
-            "share_of_drawing": sample_seconds(case) / ours,
-            "matrix_tflops": rates[case.precision] / 1e12,
-            "program_gb": used / 1e9,
-            "device": jax.devices()[0].device_kind,
-        }
-
-
-def _scaled(seconds: float | None) -> float | None:
-    return None if seconds is None else 1e3 * seconds
-
-
-def _over(theirs: float | None, ours: float) -> float | None:
-    return None if theirs is None else theirs / ours
-
-
-def _peers(layers: int, heads: int, length: int, dim: int, recall: bool, chain: bool) -> dict[str, float | None]:
-    if importlib.util.find_spec("torch") is None:
-        return {}
-    from ._peer import torch_seconds
-
-    sizes, kind = (layers, heads, length, dim), {"recall": recall, "chain": chain}
-    found: dict[str, float | None] = {"plain": torch_seconds(*sizes, **kind), "compiled": None}
-    with contextlib.suppress(Exception):  # a compiler may be missing; the plain peer is the one that counts
-        found["compiled"] = torch_seconds(*sizes, compiled=True, **kind)
-    return found
+        alone = dataclasses.replace(case, runs=1, precision="fp32")
+        plain, compiled = peer_seconds(alone) if peers else (None, None)
+        floor = floor_operations(case.config) / rate
+        row |= {"ms": 1e3 * ours, "runs_per_hour": 3600 / (1e4 * ours)}
+        row |= {"torch_ms": plain and 1e3 * plain, "torch_compile_ms": compiled and 1e3 * compiled}
+        row |= {"ratio": plain and plain / ours, "ratio_compile": compiled and compiled / ours}
+        row |= {"floor_ms": 1e3 * floor, "share_of_floor": floor / ours, "share_of_drawing": sample_seconds(case) / ours}
+        yield row | {"matrix_tflops": rate / 1e12, "program_gb": used / 1e9, "device": jax.devices()[0].device_kind}

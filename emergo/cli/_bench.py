@@ -12,19 +12,20 @@ from tyro.conf import Positional
 from .._errors import InputError
 from .._terminal import print_json, say
 
+HEAD = """layers heads    T    d  runs  precision  ms/step/run  runs/hour  x PyTorch  x torch.compile  of floor
+                                                     (10,000 steps)"""
+SIZES = "{layers:6} {heads:5} {length:4} {dim:4} {runs:5}  {precision:>9}  "
+SPEED = "{ms:11.3g}  {runs_per_hour:9.3g}  {plain:>9}  {compiled:>15}  {share_of_floor:8.0%}"
+
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
     """Speed: plateaus in one compiled call against a loop over SciPy's solver; training against PyTorch."""
 
-    benchmark: Positional[Literal["flows", "training", "all"]] = "all"
-    """Which benchmark to run."""
-    cells: int = 1000
-    """Number of cells that the benchmark of flows integrates."""
-    quick: bool = False
-    """Only the first rows of training."""
-    json: bool = False
-    """Print one JSON object."""
+    benchmark: Positional[Literal["flows", "training", "all"]] = "all"  # Which benchmark to run.
+    cells: int = 1000  # Number of cells that the benchmark of flows integrates.
+    quick: bool = False  # Only the first rows of training.
+    json: bool = False  # Print one JSON object.
 
     def run(self) -> None:
         if self.cells < 1:
@@ -32,13 +33,21 @@ class Bench:
         load, cores = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, os.cpu_count() or 1
         if load > cores / 4:
             say(f"this machine is busy or just was (load {load:.1f}, {cores} cores); other work spoils timings")
-        reports = []
-        if self.benchmark != "training":
-            reports.append(self._flows())
-        if self.benchmark != "flows":
-            reports += self._training()
+        reports = [self._flows()] if self.benchmark != "training" else []
+        reports += self._training() if self.benchmark != "flows" else []
         if self.json:
             print_json({"benchmarks": reports})
+
+    def _flows(self) -> dict[str, Any]:
+        from ..bench import bench_flows
+
+        report = bench_flows(self.cells)
+        if not self.json:
+            ours = f"{report['seconds']:.3f} s warm (compilation {report['compile_seconds']:.1f} s)"
+            theirs = f"SciPy {report['scipy_seconds']:.1f} s: {report['ratio']:.0f} times as fast"
+            worst = f"largest relative difference {report['largest_relative_difference']:.1e}"
+            print(f"{report['cells']} plateaus at rtol {report['rtol']:g}: {ours}, {theirs}; {worst}", flush=True)
+        return report
 
     def _training(self) -> list[dict[str, Any]]:
         import jax
@@ -52,7 +61,7 @@ class Bench:
             cases = cases[: 2 if jax.default_backend() == "cpu" else 3]
         rows, reports = bench_training(cases), []
         if not self.json:
-            print(_HEAD, flush=True)
+            print(HEAD, flush=True)
         while True:
             with contextlib.redirect_stdout(sys.stderr):  # compilers talk
                 row = next(rows, None)
@@ -60,31 +69,9 @@ class Bench:
                 return reports
             reports.append(row)
             if not self.json:
-                print(_row(row), flush=True)
-
-    def _flows(self) -> dict[str, Any]:
-        from ..bench import bench_flows
-
-        report = bench_flows(self.cells)
-        if not self.json:
-            ours = f"{report['seconds']:.3f} s warm (compilation {report['compile_seconds']:.1f} s)"
-            theirs = f"SciPy {report['scipy_seconds']:.1f} s: {report['ratio']:.0f} times as fast"
-            worst = f"largest relative difference {report['largest_relative_difference']:.1e}"
-            print(f"{report['cells']} plateaus at rtol {report['rtol']:g}: {ours}, {theirs}; {worst}", flush=True)
-        return report
+                print(_row_words(row), flush=True)
 
 
-_HEAD = (
-    "layers heads    T    d  runs  precision  ms/step/run  runs/hour  x PyTorch  x torch.compile  of floor\n"
-    "                                                     (10,000 steps)"
-)
-
-
-def _row(row: dict[str, Any]) -> str:
-    size = f"{row['layers']:6} {row['heads']:5} {row['length']:4} {row['dim']:4} {row['runs']:5}  {row['precision']:>9}"
-    if "error" in row:
-        return f"{size}  {row['error']}"
-    ratios = ("-" if row[name] is None else f"{row[name]:.1f}" for name in ("ratio", "ratio_compile"))
-    plain, compiled = ratios
-    speed = f"{row['ms']:11.3g}  {row['runs_per_hour']:9.3g}"
-    return f"{size}  {speed}  {plain:>9}  {compiled:>15}  {row['share_of_floor']:8.0%}"
+def _row_words(row: dict[str, Any]) -> str:
+    plain, compiled = ("-" if row.get(name) is None else f"{row[name]:.1f}" for name in ("ratio", "ratio_compile"))
+    return SIZES.format(**row) + (row["error"] if "error" in row else SPEED.format(**row, plain=plain, compiled=compiled))

@@ -1,26 +1,42 @@
-"""`emergo figures` and `emergo figure`."""
+"""`emergo demo`, `emergo figures`, `emergo figure` and `emergo records`."""
 
 import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from .._errors import InputError
-from .._terminal import console, duration, fail, print_json, table
+from .._terminal import console, duration, fail, print_json, print_law, progress_bar, table
 from ._run import check_positive, parse_pairs
+
+
+@dataclasses.dataclass(frozen=True)
+class Demo:
+    """The whole idea at laptop scale; writes report.html."""
+
+    out: Path = Path(".")  # Folder for report.html.
+    json: bool = False  # Print one JSON object.
+
+    def run(self) -> None:
+        from ..report import run_demo
+
+        with progress_bar() as show:
+            report = run_demo(self.out, show)
+        if self.json:
+            return print_json(report)
+        print_law(report["law"])
+        print(f"{report['runs']} runs, {report['seconds']:.0f} s; open {report['files'][0]}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
     """List every figure: id, what it shows, cost, state."""
 
-    out: Path = Path("out")
-    """Folder in which to look for figures that are already made."""
-    json: bool = False
-    """Print one JSON object."""
+    out: Path = Path("out")  # Folder in which to look for figures that are already made.
+    json: bool = False  # Print one JSON object.
 
     def run(self) -> None:
         from ..papers import FIGURES, made_preset, seconds_needed, source_for
@@ -44,26 +60,18 @@ class Figures:
 class Figure:
     """Make figures: plot (SVG, PNG, for some an animation), data (Parquet) and laws and checks (JSON) of each."""
 
-    id: Positional[tuple[str, ...]]
-    """As listed by `emergo figures`, e.g. zucchet2025/fig2. Several share what they compile."""
-    preset: str = "laptop"
-    """paper, laptop or smoke."""
-    out: Path = Path("out")
-    """Folder to write to; files go to OUT/<id>.*, runs that have to be trained to OUT/runs."""
+    id: Positional[tuple[str, ...]]  # As listed by `emergo figures`, e.g. zucchet2025/fig2. Several share what they compile.
+    preset: str = "laptop"  # paper, laptop or smoke.
+    out: Path = Path("out")  # Folder to write to; files go to OUT/<id>.*, runs that have to be trained to OUT/runs.
     on: Literal["local", "slurm"] = "local"
     """Train here, or send what has to be trained to Slurm; the same command without it draws the figure afterwards."""
-    slurm: tuple[str, ...] = ()
-    """What to ask Slurm for, e.g. minutes=60 gpus=1 partition=gpu."""
+    slurm: tuple[str, ...] = ()  # What to ask Slurm for, e.g. minutes=60 gpus=1 partition=gpu.
     seconds: float | None = None
     """Stop training after so many seconds, the most valuable cells first; the same command goes on."""
-    fresh: bool = False
-    """Train even where the package's records have the runs."""
-    partial: bool = False
-    """Show the cells whose runs are all there already. Trains nothing, or only for --seconds."""
-    yes: bool = False
-    """Do not ask before training that takes over ten minutes on this CPU."""
-    json: bool = False
-    """Print one JSON object; for several figures it holds them in a list."""
+    fresh: bool = False  # Train even where the package's records have the runs.
+    partial: bool = False  # Show the cells whose runs are all there already. Trains nothing, or only for --seconds.
+    yes: bool = False  # Do not ask before training that takes over ten minutes on this CPU.
+    json: bool = False  # Print one JSON object; for several figures it holds them in a list.
 
     def run(self) -> None:
         from ..papers import find_figure
@@ -77,8 +85,8 @@ class Figure:
             return self._submit()
         if not (self.yes or self.partial or self.seconds):
             self._ask(chosen)
-        options: dict[str, Any] = {"fresh": self.fresh, "partial": self.partial, "seconds": self.seconds}
-        options |= {} if self.json else {"on_made": print_figure}
+        options: dict[str, Any] = {} if self.json else {"on_made": print_figure}
+        options |= {"fresh": self.fresh, "partial": self.partial, "seconds": self.seconds}
         reports = make_figures(self.id, self.preset, self.out, **options)
         if self.json:
             print_json(reports[0] if len(reports) == 1 else {"figures": reports})
@@ -87,11 +95,10 @@ class Figure:
         from ..papers._make import submit_figures
         from ..studies import Slurm
 
-        lines = submit_figures(self.id, self.preset, self.out, Slurm(**parse_pairs("--slurm", self.slurm)), self.fresh)
+        lines = submit_figures(self.id, self.preset, self.out, Slurm(**dict(parse_pairs("--slurm", self.slurm))), self.fresh)
         if self.json:
             return print_json({"submitted": lines, "out": str(self.out)})
-        print("\n".join(lines))
-        print(f"emergo study status {self.out} --watch   shows how far it is")
+        print("\n".join([*lines, f"emergo study status {self.out} --watch   shows how far it is"]))
 
     def _ask(self, figures: Sequence[Any]) -> None:
         """Before training that takes over ten minutes on a CPU."""
@@ -111,3 +118,23 @@ class Figure:
         print(f"{cost}. Start? [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             fail(1, "nothing was started")
+
+
+@dataclasses.dataclass(frozen=True)
+class Records:
+    """Add the finished runs of a folder that belong to figures to the records that come with the package."""
+
+    what: Positional[Literal["add"]]  # What to do.
+    folder: Positional[Path]  # Folder of studies, e.g. the OUT of `emergo figure`.
+    name: str | None = None  # Name of the records to add to; by default that of the paper.
+    every: Annotated[bool, arg(name="all")] = False  # Add all runs of the folder, also those of no figure; needs a name.
+    json: bool = False  # Print one JSON object.
+
+    def run(self) -> None:
+        from ..papers._make import add_figure_records
+
+        added = add_figure_records(self.folder, self.name, self.every)
+        if self.json:
+            return print_json({"added": added})
+        words = ", ".join(f"{count} runs to {name}" for name, count in added.items())
+        print(f"added {words}" if words else "nothing to add: what is finished here is recorded already, or of no figure")

@@ -8,20 +8,16 @@ import re
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated, Any, Union
+from typing import Annotated, Any
 
 import tyro
-from tyro.conf import subcommand
 
 from .._errors import InputError, StorageError, unknown
 from .._terminal import fail, say
 from ._bench import Bench
-from ._demo import Demo
-from ._figures import Figure, Figures
-from ._measure import Fit, Measure
-from ._records import Records
+from ._figures import Demo, Figure, Figures, Records
+from ._measure import Fit, Measure, Theory
 from ._study import StudyCommand
-from ._theory import Theory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,20 +27,17 @@ class Train:
     def run(self) -> None: ...
 
 
-Command = Union[  # noqa: UP007 - tyro reads the names from the annotations
-    Annotated[Demo, subcommand("demo")],
-    Annotated[Figures, subcommand("figures")],
-    Annotated[Figure, subcommand("figure")],
-    Annotated[Train, subcommand("train")],
-    Annotated[StudyCommand, subcommand("study")],
-    Annotated[Records, subcommand("records")],
-    Annotated[Theory, subcommand("theory")],
-    Annotated[Measure, subcommand("measure")],
-    Annotated[Fit, subcommand("fit")],
-    Annotated[Bench, subcommand("bench")],
-]
-
+Study = Annotated[StudyCommand, tyro.conf.subcommand("study")]
+Command = Demo | Figures | Figure | Train | Study | Records | Theory | Measure | Fit | Bench
 DESCRIPTION = "When does attention become sparse? Figures, training, theory and measuring. `emergo --version`: which this is."
+REWORDED = {
+    r"invalid literal for int\(\) with base 10: ('.*?')": r"expected a whole number, got \1",
+    r"could not convert string to float: ('.*?')": r"expected a number, got \1",
+    r"no type matching .* (expected a .*?, got '.*?')": r"\1",
+    r"Could not find valid parse for arguments: \[(.*)\]": r"cannot be read from \1",
+    r"^Error parsing ": "",
+}
+"""What tyro and Python say of a value, and what a user understands."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -53,10 +46,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if arguments == ["--version"]:
         from .. import __version__
 
-        print(f"emergo {__version__}")
-        return
+        return print(f"emergo {__version__}")
     try:
-        _run(arguments)
+        names = [word.partition("=")[0] for word in arguments if word.startswith("--")]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice:
+            raise InputError(f"{twice} was given more than once; an option that takes several values takes them in a row")
+        if arguments[:1] == ["train"]:
+            from ._train import train
+
+            train(arguments[1:])
+        else:
+            _parse(arguments).run()
         sys.stdout.flush()
     except InputError as error:
         fail(2, str(error))
@@ -72,18 +73,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if os.environ.get("EMERGO_TRACEBACK"):
             traceback.print_exc()
         fail(1, f"{type(error).__name__}: {error} (set EMERGO_TRACEBACK=1 for the traceback)")
-
-
-def _run(arguments: Sequence[str]) -> None:
-    names = [word.partition("=")[0] for word in arguments if word.startswith("--")]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice:
-        raise InputError(f"{twice} was given more than once; an option that takes several values takes them in a row")
-    if arguments[:1] == ["train"]:
-        from ._train import train
-
-        return train(arguments[1:])
-    _parse(arguments).run()
 
 
 def _parse(arguments: Sequence[str]) -> Any:
@@ -115,12 +104,10 @@ def _one_line(box: str) -> str:
         sections = [s for s in sections if s][1:]
     words = [" ".join(s) for s in sections if s and not s[0].startswith(("For full helptext", "Argument helptext"))]
     text = re.sub(r"\s+", " ", "; ".join(words)).strip()
-    text = re.sub(r"invalid literal for int\(\) with base 10: ('.*?')", r"expected a whole number, got \1", text)
     choice = re.fullmatch(r"invalid choice '(.*?)' for argument '(.*?)'\. Expected one of \((.*)\)\s*\.", text)
     if choice:
         given, name, known = choice.groups()
         return str(unknown(name.lstrip("-").lower(), given, re.findall(r"'(.*?)'", known)))
-    text = re.sub(r"could not convert string to float: ('.*?')", r"expected a number, got \1", text)
-    text = re.sub(r"no type matching .* (expected a .*?, got '.*?')", r"\1", text)
-    text = re.sub(r"Could not find valid parse for arguments: \[(.*)\]", r"cannot be read from \1", text)
-    return text.removeprefix("Error parsing ") or "the command line could not be read; try emergo --help"
+    for pattern, replacement in REWORDED.items():
+        text = re.sub(pattern, replacement, text)
+    return text or "the command line could not be read; try emergo --help"

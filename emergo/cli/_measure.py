@@ -1,42 +1,58 @@
-"""`emergo measure` and `emergo fit`: the instruments for anybody's logs and tables."""
+"""`emergo theory`, `emergo measure` and `emergo fit`: the instruments, also for anybody's logs and tables."""
 
 import dataclasses
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import tyro
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from .._errors import InputError
-from .._terminal import print_json, print_law
+from .._terminal import print_json, print_law, short
+from ._run import parse_pairs
+
+
+@dataclasses.dataclass(frozen=True)
+class Theory:
+    """One cell of the theory: the plateau, its growth rate and what the formulas say."""
+
+    length: int  # T, the number of tokens (at least 2).
+    dim: int  # d, the dimension of a token.
+    burst: int = 1  # B, how often the relevant token appears in a sequence (smaller than length).
+    repeat: float = 0.0  # p, the probability that the relevant token is the special one, in [0, 1].
+    flow: Literal["reduced", "exact", "full"] = "reduced"
+    """reduced: the paper's; exact: with the model's own logits; full: the whole model, all its parameters."""
+    threshold: float = 0.2  # Share of the initial test loss that ends the plateau.
+    horizon: float | None = None  # Largest flow time; by default 100 times (predicted plateau + dim).
+    json: bool = False  # Print one JSON object.
+
+    def run(self) -> None:
+        from ..theory import describe_cell
+
+        sizes = (self.length, self.dim, self.burst, self.repeat)
+        cell = describe_cell(*sizes, self.flow, threshold=self.threshold, horizon=self.horizon)
+        if self.json:
+            return print_json(cell)
+        for name, value in cell.items():
+            print(f"{name:14} {short(value)}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
     """Emergence times from anybody's logs: one row per evaluation in, one row per run out."""
 
-    logs: Positional[tuple[Path, ...]]
-    """CSV or Parquet files with a step column and the metric."""
-    metric: str
-    """The column to watch, e.g. loss."""
-    below: float | None = None
-    """Emergence is the metric falling to this value ..."""
-    above: float | None = None
-    """... or rising to this one."""
-    step: str = "step"
-    """Column of steps."""
-    run_column: Annotated[str | None, tyro.conf.arg(name="run")] = None
+    logs: Positional[tuple[Path, ...]]  # CSV or Parquet files with a step column and the metric.
+    metric: str  # The column to watch, e.g. loss.
+    below: float | None = None  # Emergence is the metric falling to this value ...
+    above: float | None = None  # ... or rising to this one.
+    step: str = "step"  # Column of steps.
+    run_column: Annotated[str | None, arg(name="run")] = None
     """Column that tells runs apart; by default `run` or `identity` where there is one, else each file is a run."""
-    hold: int = 1
-    """How many evaluations in a row must be past the threshold."""
-    window: int = 1
-    """Running median over this many evaluations first (odd)."""
+    hold: int = 1  # How many evaluations in a row must be past the threshold.
+    window: int = 1  # Running median over this many evaluations first (odd).
     missing: Literal["auto", "skip", "failed"] = "auto"
     """A row without the metric: not evaluated (skip), diverged (failed), or by what else the row holds (auto)."""
-    out: Path | None = None
-    """Also write the table here (.csv or .parquet)."""
-    json: bool = False
-    """Print one JSON object."""
+    out: Path | None = None  # Also write the table here (.csv or .parquet).
+    json: bool = False  # Print one JSON object.
 
     def run(self) -> None:
         if (self.below is None) == (self.above is None):
@@ -61,36 +77,22 @@ class Measure:
 class Fit:
     """A power law from anybody's table: exponents, 95% intervals, R², and a log-log plot."""
 
-    table: Positional[Path]
-    """CSV or Parquet, one row per run. A column `censored` marks values that are lower bounds."""
-    y: str = "plateau"
-    """The column to explain."""
+    table: Positional[Path]  # CSV or Parquet, one row per run. A column `censored` marks values that are lower bounds.
+    y: str = "plateau"  # The column to explain.
     x: tuple[str, ...] | None = None
     """Terms with one exponent each: a column, or a product such as length/burst or dim^0.5*length. By default dim and length,
     but for what --fix gives."""
-    fix: tuple[str, ...] = ()
-    """Known exponents, e.g. length=1."""
-    resamples: int = 2000
-    """How many resamples the bootstrap draws."""
-    out: Path = Path("out")
-    """Folder for <table>.law.svg, .png and .json."""
-    json: bool = False
-    """Print one JSON object."""
+    fix: tuple[str, ...] = ()  # Known exponents, e.g. length=1.
+    resamples: int = 2000  # How many resamples the bootstrap draws.
+    out: Path = Path("out")  # Folder for <table>.law.svg, .png and .json.
+    json: bool = False  # Print one JSON object.
 
     def run(self) -> None:
-        from ..measure import read_table
         from ..report import fit_table
 
-        fixed = {}
-        for text in self.fix:
-            name, _, value = text.partition("=")
-            try:
-                fixed[name] = float(value)
-            except ValueError:
-                raise InputError(f"--fix '{text}': write column=exponent, e.g. length=1") from None
+        fixed = dict(parse_pairs("--fix", self.fix, "column=exponent, e.g. length=1", float))
         terms = self.x if self.x is not None else tuple(name for name in ("dim", "length") if name not in fixed)
-        table = read_table(self.table)
-        law = fit_table(table, self.y, terms, fixed, self.out, self.table.stem, str(self.table), self.resamples)
+        law = fit_table(self.table, self.y, terms, fixed, self.out, self.resamples)
         if self.json:
             return print_json(law)
         print_law(law)

@@ -1,16 +1,16 @@
-"""Training the studies of a folder: what `emergo train` and `emergo study run` share."""
+"""What `emergo train` and the commands of `emergo study` share: reading options, training, saying how far studies are."""
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .. import studies
 from .._errors import InputError
-from .._terminal import print_json, say
+from .._terminal import duration, print_json, say, table
 
 if TYPE_CHECKING:
     from ..engine import Run
-    from ..studies import Plan, Slurm, Status, StudyFolder
 
 
 def parse_value(word: str) -> Any:
@@ -23,13 +23,20 @@ def parse_value(word: str) -> Any:
     return word
 
 
-def parse_pairs(option: str, words: Sequence[str]) -> dict[str, Any]:
-    """Words such as `minutes=60` as a table."""
-    pairs = [word.partition("=") for word in words]
-    for word, (name, equals, value) in zip(words, pairs, strict=True):
-        if not (name and equals and value):
-            raise InputError(f"{option} '{word}': write name=value")
-    return {name: parse_value(value) for name, _, value in pairs}
+def parse_pairs(
+    option: str, words: Sequence[str], form: str = "name=value", read: Callable[[str], Any] = parse_value
+) -> list[tuple[str, Any]]:
+    """Words such as `minutes=60`, taken apart; `read` raises a `ValueError` for a value that is none."""
+    pairs = []
+    for word in words:
+        name, _, value = word.partition("=")
+        try:
+            if not (name and value):
+                raise ValueError
+            pairs.append((name, read(value)))
+        except ValueError:
+            raise InputError(f"{option} '{word}': write {form}") from None
+    return pairs
 
 
 def check_positive(**options: float | None) -> None:
@@ -45,39 +52,116 @@ def announce_plugins(plugins: Sequence[str]) -> None:
         say(f"imports {', '.join(plugins)}, as the study asks for")
 
 
-def execute(
-    folder: "StudyFolder",
-    keys: Sequence[str],
-    known: Mapping[str, "Run"],
-    writer: Any,
-    n_parallel: int | None = None,
-    seconds: float | None = None,
-) -> "Status":
-    """Trains what is missing of these plans, with a live table; returns how far they are then."""
-    from ..studies import Executor, live_progress, study_status
+def find_writer(folder: studies.StudyFolder, study: "studies.Study | None", options: Any) -> Any:
+    """What else to write of the runs, if they can be trained as the options say; an `InputError` before anything is written."""
+    if options.on == "slurm":
+        studies.check_slurm()
+    elif study is not None:
+        studies.check_platform(study.runs)
+    return studies.find_writer(options.log, folder)
 
-    deadline = None if seconds is None else time.monotonic() + seconds
+
+def train_studies(
+    folder: studies.StudyFolder, study: "studies.Study | None", writer: Any, options: Any
+) -> tuple[studies.Status, studies.Status] | None:
+    """Trains what is missing of a study, by default of all in the folder, with a live table, or sends it to Slurm. Returns how
+    far it was and is. `options` are those of the command: `on`, `n_parallel`, `seconds`, `keep`, `json`."""
+    plans, known = _open(folder, study, options)
+    keys, deadline = [plan.key for plan in plans], None if options.seconds is None else time.monotonic() + options.seconds
+    before = studies.study_status(folder, keys)
+    for path, why in before.broken.items():
+        say(f"{path}: not a finished run that can be read ({why}); it is moved aside and trained again")
+    if options.on == "slurm":
+        asked = study.slurm if study is not None else studies.Slurm(**plans[0].study.get("slurm", {}))
+        return _submit(folder, plans, asked, options.json)
     try:
-        with live_progress() as show:
-            options: dict[str, Any] = {"n_parallel": n_parallel, "deadline": deadline, "progress": show, "say": say}
-            Executor(folder, keys, known, on_end=writer.write, **options).run()
+        with studies.live_progress() as show:
+            more: dict[str, Any] = {"n_parallel": options.n_parallel, "deadline": deadline, "progress": show, "say": say}
+            studies.Executor(folder, keys, known, on_end=writer, **more).run()
     except KeyboardInterrupt as stop:
-        now = study_status(folder, keys)
+        now = studies.study_status(folder, keys)
         stop.add_note(f"{now.finished} of {now.runs} runs are finished; the same command goes on from there")
         raise
-    finally:
-        writer.close()
-    return study_status(folder, keys)
+    return before, studies.study_status(folder, keys)
 
 
-def submit(folder: "StudyFolder", plans: Sequence["Plan"], asked: "Slurm", as_json: bool) -> None:
+def _open(
+    folder: studies.StudyFolder, study: "studies.Study | None", options: Any
+) -> tuple[list[studies.Plan], dict[str, "Run"]]:
+    """The plans to train, and their runs by identity."""
+    from ..studies._plan import runs_of
+
+    if study is not None:
+        plan, new = study.open(folder)
+        if 0 < new < len(plan.runs):
+            say(f"{folder.path}: {new} of {len(plan.runs)} runs are new")
+        return [plan], {run.identity: run for run in study.runs}
+    plans, known = folder.read(), {}
+    for plan in plans:
+        known |= runs_of(plan, folder.path)
+    if options.on == "local":
+        studies.check_platform(list(known.values()))
+    if options.keep:
+        plans = [folder.write(plan._replace(study=plan.study | {"keep": True})) for plan in plans]
+    return plans, known
+
+
+def _submit(folder: studies.StudyFolder, plans: Sequence[studies.Plan], asked: "studies.Slurm", as_json: bool) -> None:
     """Submits plans to Slurm, each as an array job, and says so."""
-    from ..studies import submit_plan
-
-    jobs = [submit_plan(folder, plan, asked) for plan in plans]
+    jobs = [studies.submit_plan(folder, plan, asked) for plan in plans]
     if as_json:
         sent = [{"job": job.job, "tasks": job.tasks, "folder": str(job.folder), "out": str(folder.path)} for job in jobs]
         return print_json(sent[0] if len(sent) == 1 else {"jobs": sent})
     for job in jobs:
         print(f"array job {job.job}, {job.tasks} tasks, output in {job.folder}")
     print(f"emergo study status {folder.path} --watch   shows how far it is")
+
+
+def counts(status: studies.Status) -> str:
+    parts = [f"{status.reached} reached", f"{status.censored} censored", f"{status.failed} failed"]
+    if status.trained:
+        parts.insert(2, f"{status.trained} trained without a threshold")
+    return f"{status.finished} of {status.runs} runs finished ({', '.join(parts)})"
+
+
+def print_end(folder: studies.StudyFolder, before: studies.Status, now: studies.Status, seconds: float) -> None:
+    """How far a study is after training, and how to go on."""
+    there = f" ({before.finished} were there)" if before.finished else ""
+    print(f"{counts(now)}{there}, {duration(seconds)}; kept in {folder.path}")
+    print(f"emergo study show {folder.path}   shows what came out")
+    if not now.complete:
+        print("the time is over; the same command goes on")
+
+
+def status_view(status: studies.Status, note: str = "") -> Any:
+    """One line on the whole, one row per process at work, what is wrong, and a note."""
+    from rich.console import Group
+    from rich.text import Text
+
+    line = f"{status.name}: {counts(status)}"
+    if not status.complete:
+        line += f", {status.training} in training, {status.waiting} waiting"
+    if status.failures > status.failed:
+        line += f"; {status.failures} failures, tried again"
+    parts: list[Any] = [Text(line)]
+    if status.workers:
+        heads = ("unit", "host", "process", "job", "runs", "step", "loss", "steps/s", "left", "last sign")
+        shown = table(*heads, left=("unit", "host"))
+        for worker in status.workers:
+            shown.add_row(*_worker_words(worker))
+        parts.append(shown)
+    parts += [Text(f"{path}: cannot be read ({why})", style="red") for path, why in status.broken.items()]
+    if note:
+        parts.append(Text(note))
+    return Group(*parts)
+
+
+def _worker_words(worker: dict[str, Any]) -> list[str]:
+    def words(value: Any, form: str) -> str:
+        return "-" if value is None else form.format(value)
+
+    step = "-" if worker["step_min"] is None else f"{worker['step_min']}-{worker['step_max']}"
+    runs = "compiling" if worker["total"] is None else f"{worker['done']} of {worker['total']}"
+    left = "-" if worker["seconds_left"] is None else duration(worker["seconds_left"])
+    first = [worker["unit"], str(worker["host"]), str(worker["pid"]), worker["job"] or "-", runs, step]
+    return [*first, words(worker["loss"], "{:.3f}"), words(worker["rate"], "{:,.0f}"), left, f"{worker['age']:.0f} s ago"]

@@ -1,4 +1,8 @@
-"""`emergo study`: many runs with one question, kept in a folder that survives what happens to the processes."""
+"""`emergo study`: many runs with one question, kept in a folder that survives what happens to the processes.
+
+What is imported here is without JAX and pandas, so that `emergo study status` answers at once; `studies` imports the rest when
+it is asked for.
+"""
 
 import contextlib
 import dataclasses
@@ -8,82 +12,55 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal
 
 from tyro.conf import OmitSubcommandPrefixes, Positional, subcommand
 
+from .. import studies
 from .._errors import InputError, unknown
-from .._terminal import cell_table, console, duration, print_json, print_law, say
-from ._run import announce_plugins, check_positive, execute, parse_value, submit
-from ._study_views import axes_words, counts, print_estimate, status_view
-
-if TYPE_CHECKING:
-    from ..studies import Plan, Status, Study, StudyFolder
-
-# The rooms are imported inside the commands; those of `status` are without JAX and pandas, so that it answers at once.
+from .._terminal import cell_table, console, duration, memory, print_json, print_law, say, table
+from ..studies import Plan, Status, StudyFolder, study_status
+from ..studies._toml import read_toml, toml_text
+from ..studies._version_1 import is_version_1
+from ._run import announce_plugins, check_positive, find_writer, parse_pairs, parse_value, print_end, status_view, train_studies
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
     """Train what is missing of a study. The same command goes on after an interrupt, and several may run at once."""
 
-    study: Positional[Path]
-    """A study file (TOML), or the folder of studies that were begun."""
-    out: Path | None = None
-    """Folder that keeps the study."""
-    on: Literal["local", "slurm"] = "local"
-    """Train here, on all devices of this machine; or as an array job of Slurm."""
-    dry_run: bool = False
-    """Only say what would run: programs, runs, time and memory."""
+    study: Positional[Path]  # A study file (TOML), or the folder of studies that were begun.
+    out: Path | None = None  # Folder that keeps the study.
+    on: Literal["local", "slurm"] = "local"  # Train here, on all devices of this machine; or as an array job of Slurm.
+    dry_run: bool = False  # Only say what would run: programs, runs, time and memory.
     n_parallel: int | None = None
     """How many runs of one program to train at once on a device; by default what memory holds and cores need."""
-    seconds: float | None = None
-    """Stop after so many seconds; the same command goes on."""
-    keep: bool = False
-    """Keep the parameters of every run at log-spaced steps."""
-    retry_failed: bool = False
-    """Begin failed runs anew, however often they were tried."""
+    seconds: float | None = None  # Stop after so many seconds; the same command goes on.
+    keep: bool = False  # Keep the parameters of every run at log-spaced steps.
+    retry_failed: bool = False  # Begin failed runs anew, however often they were tried.
     log: Literal["none", "tensorboard", "wandb"] = "none"
     """Also write the curves of finished runs for TensorBoard (OUT/tensorboard) or, offline, Weights & Biases (OUT/wandb)."""
-    json: bool = False
-    """Print one JSON object."""
+    json: bool = False  # Print one JSON object.
 
     def run(self) -> None:
-        from ..studies import check_platform, check_slurm, find_writer, migrate, study_status
-        from ..studies._version_1 import is_version_1
-
         check_positive(n_parallel=self.n_parallel, seconds=self.seconds)
         folder, study = self._find()
-        if self.on == "slurm" and not self.dry_run:
-            check_slurm()
-        if study is not None and self.on == "local":
-            check_platform(study.runs)
         if self.dry_run:
-            return self._describe(folder, study)
-        writer = find_writer(self.log, folder)
+            return self._describe(folder, study or _study_of(_only(folder, None, "a dry run")))
+        writer = find_writer(folder, study, self)
         if is_version_1(folder.path):
-            say(f"{folder.path}: {migrate(folder.path)} runs of version 1 got the names of version 2")
-        plans, known = self._open(folder, study)
+            say(f"{folder.path}: {studies.migrate(folder.path)} runs of version 1 got the names of version 2")
         if self.retry_failed:
             _forget_failures(folder)
-        keys = [plan.key for plan in plans]
-        before = study_status(folder, keys)
-        for path, why in before.broken.items():
-            say(f"{path}: not a finished run that can be read ({why}); it is moved aside and trained again")
-        if self.on == "slurm":
-            from ..studies import Slurm
-
-            asked = study.slurm if study is not None else Slurm(**plans[0].study.get("slurm", {}))
-            return submit(folder, plans, asked, self.json)
         begun = time.monotonic()
-        now = execute(folder, keys, known, writer, self.n_parallel, self.seconds)
-        self._print(folder, before, now, time.monotonic() - begun)
+        trained = train_studies(folder, study, writer, self)
+        if trained is not None and self.json:
+            print_json(trained[1].data() | {"out": str(folder.path), "seconds": time.monotonic() - begun})
+        elif trained is not None:
+            print_end(folder, *trained, time.monotonic() - begun)
 
-    def _find(self) -> tuple["StudyFolder", "Study | None"]:
+    def _find(self) -> tuple[StudyFolder, "studies.Study | None"]:
         """The folder, and the study of a study file. Says which plugins are about to be imported."""
-        from ..studies import Study, StudyFolder
-        from ..studies._toml import read_toml
-
         folder = StudyFolder(self.study)
         if os.path.isdir(self.study) and (self.out is None or folder.exists()):
             if self.out is not None and self.out.resolve() != self.study.resolve():
@@ -92,78 +69,51 @@ class Run:
             return folder, None
         plugins = read_toml(self.study).get("plugins")
         announce_plugins([str(name) for name in plugins] if isinstance(plugins, list) else [])
-        study = Study.read_file(self.study)
+        study = studies.Study.read_file(self.study)
         if self.out is None and not self.dry_run:
             raise InputError("say where to keep the study: --out DIR")
         return StudyFolder(self.out or Path(".")), study.replace(keep=True) if self.keep else study
 
-    def _open(self, folder: "StudyFolder", study: "Study | None") -> tuple[list["Plan"], dict[str, Any]]:
-        """The plans to train, and their runs where these are at hand."""
-        from ..studies import check_platform
-        from ..studies._plan import runs_of
-
-        if study is not None:
-            plan, new = study.open(folder)
-            if 0 < new < len(plan.runs):
-                say(f"{folder.path}: {new} of {len(plan.runs)} runs are new")
-            return [plan], {run.identity: run for run in study.runs}
-        plans, known = folder.read(), {}
-        for plan in plans:
-            known |= runs_of(plan, folder.path)
+    def _describe(self, folder: StudyFolder, study: "studies.Study") -> None:
         if self.on == "local":
-            check_platform(list(known.values()))
-        if self.keep:
-            plans = [folder.write(plan._replace(study=plan.study | {"keep": True})) for plan in plans]
-        return plans, known
-
-    def _describe(self, folder: "StudyFolder", study: "Study | None") -> None:
-        from ..studies import estimate, read_outcomes
-
-        study = study or _study_of(_only(folder, None, "a dry run"))
-        finished = frozenset(read_outcomes(folder.runs).rows) & {run.identity for run in study.runs}
-        expected = estimate(study, finished, slurm=self.on == "slurm")
+            studies.check_platform(study.runs)
+        finished = frozenset(studies.read_outcomes(folder.runs).rows) & {run.identity for run in study.runs}
+        expected = studies.estimate(study, finished, slurm=self.on == "slurm")
         if self.json:
             return print_json({"study": study.name, "runs": study.count, "finished": len(finished)} | expected.data())
         there = f", {len(finished)} of them finished" if finished else ""
-        cells = f"{study.count // len(study.seeds)} cells ({axes_words(study)}), {len(study.seeds)} seeds each"
+        axes = f" ({', '.join(study.axes)})" if study.axes else ""
+        cells = f"{study.count // len(study.seeds)} cells{axes}, {len(study.seeds)} seeds each"
         print(f"{study.name}: {study.count} runs{there}: {cells}")
-        print_estimate(expected, "Slurm" if self.on == "slurm" else "this machine")
-
-    def _print(self, folder: "StudyFolder", before: "Status", now: "Status", seconds: float) -> None:
-        if self.json:
-            return print_json(now.data() | {"out": str(folder.path), "seconds": seconds})
-        there = f" ({before.finished} were there)" if before.finished else ""
-        print(f"{counts(now)}{there}, {duration(seconds)}; kept in {folder.path}")
-        print(f"emergo study show {folder.path}   shows what came out")
-        if not now.complete:
-            print("the time is over; the same command goes on")
+        heads = ("program", "runs", "units", "at once", "memory", "time at most")
+        shown = table(*heads, left=("program",), wrap=("program",))
+        for group in expected.groups:
+            numbers = (str(group.runs), str(group.units), str(group.n_parallel))
+            shown.add_row(group.what, *numbers, memory(group.bytes), duration(group.seconds))
+        if expected.groups:
+            console().print(shown)
+        where = f"{'Slurm' if self.on == 'slurm' else 'this machine'} ({expected.devices} x {expected.platform.upper()})"
+        most = f"at most about {duration(expected.seconds)}, if no run ends before its last step"
+        print(f"{where}: {most}; {memory(expected.bytes)}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Show:
     """What came out so far: one row per cell, and the law."""
 
-    folder: Positional[Path]
-    """Folder of the study."""
-    study: str | None = None
-    """Name of the study, where the folder holds several; by default all are shown."""
-    toml: bool = False
-    """Print the study as a study file instead."""
-    json: bool = False
-    """Print one JSON object; for several studies it holds them in a list."""
+    folder: Positional[Path]  # Folder of the study.
+    study: str | None = None  # Name of the study, where the folder holds several; by default all are shown.
+    toml: bool = False  # Print the study as a study file instead.
+    json: bool = False  # Print one JSON object; for several studies it holds them in a list.
 
     def run(self) -> None:
-        from ..studies import StudyFolder
-
         if self.toml and self.json:
             raise InputError("--toml and --json exclude each other; with --json the study is in the object, as `study`")
         folder = StudyFolder(self.folder)
         if self.toml:
-            from ..studies._toml import toml_text
-
             study = _only(folder, self.study, "--toml").study
             return print(toml_text({name: value for name, value in study.items() if name != "since"}), end="")
-        reports = [self._report(folder, plan) for plan in _chosen(folder, self.study)]
+        reports = [_report(folder, plan) for plan in _chosen(folder, self.study)]
         if self.json:
             return print_json(reports[0] if len(reports) == 1 else {"studies": reports})
         for report in reports:
@@ -175,158 +125,125 @@ class Show:
             elif report["study"].get("law"):
                 print(f"no law yet: {report['why']}")
 
-    def _report(self, folder: "StudyFolder", plan: "Plan") -> dict[str, Any]:
-        from ..measure import law_json
-        from ..studies import cell_summary, study_law, study_table
 
-        with _spoken_warnings():
-            table = study_table(folder, plan)
-        law, why = None, "no run is finished"
-        if len(table):
-            try:
-                law = study_law(table, plan)
-            except InputError as error:
-                why = str(error)
-        cells = cell_summary(table, plan.axes, [run.values for run in plan.runs])
-        report = {"study": plan.study, "axes": plan.axes, "runs": len(plan.runs), "finished": len(table), "cells": cells}
-        return report | {"law": None if law is None else law_json(law), "why": None if law is not None else why}
+def _report(folder: StudyFolder, plan: Plan) -> dict[str, Any]:
+    from ..measure import law_json
+
+    with _spoken_warnings():
+        table = studies.study_table(folder, plan)
+    law, why = None, "no run is finished"
+    if len(table):
+        try:
+            law = studies.study_law(table, plan)
+        except InputError as error:
+            why = str(error)
+    cells = studies.cell_summary(table, plan.axes, [run.values for run in plan.runs])
+    report = {"study": plan.study, "axes": plan.axes, "runs": len(plan.runs), "finished": len(table), "cells": cells}
+    return report | {"law": None if law is None else law_json(law), "why": None if law is not None else why}
 
 
 @dataclasses.dataclass(frozen=True)
-class Status_:
+class StatusCommand:
     """How far the studies of a folder are; from any machine that sees the folder."""
 
-    folder: Positional[Path]
-    """Folder of the study."""
-    study: str | None = None
-    """Name of the study, where the folder holds several; by default all together."""
-    watch: bool = False
-    """Look again and again until all runs are finished."""
-    every: float = 2.0
-    """Seconds between looks."""
-    json: bool = False
-    """Print one JSON object (with --watch, one per look)."""
+    folder: Positional[Path]  # Folder of the study.
+    study: str | None = None  # Name of the study, where the folder holds several; by default all together.
+    watch: bool = False  # Look again and again until all runs are finished.
+    every: float = 2.0  # Seconds between looks.
+    json: bool = False  # Print one JSON object (with --watch, one per look).
 
     def run(self) -> None:
-        from ..studies import StudyFolder, study_status
-
         check_positive(every=self.every)
         folder = StudyFolder(self.folder)
         keys = None if self.study is None else [plan.key for plan in _chosen(folder, self.study)]
-        if not self.watch:
-            return self._print(study_status(folder, keys))
-        out, live = console(), None
-        if out.is_terminal and not self.json:
+        screen, before, was_idle = contextlib.nullcontext(), None, False
+        if self.watch and console().is_terminal and not self.json:
             from rich.live import Live
 
-            live = Live(console=out, refresh_per_second=4)
-        before, was_idle = None, False
-        with live or contextlib.nullcontext():
+            screen = Live(console=console(), refresh_per_second=4)
+        with screen as live:
             while True:
                 status = study_status(folder, keys)
-                idle = self._idle(folder, status)
+                idle = _idle(folder, status) if self.watch else ""
                 if live is not None:
                     live.update(status_view(status, idle))
-                elif self.json or status != before:
-                    self._print(status)
-                    sys.stdout.flush()
-                if status.complete:
+                elif self.json:
+                    print_json(status.data())
+                elif status != before:
+                    console(wide=True).print(status_view(status))
+                sys.stdout.flush()
+                if status.complete or not self.watch:
                     return
                 if live is None and idle and not was_idle:
                     say(idle)
                 before, was_idle = status, bool(idle)
                 time.sleep(self.every)
 
-    def _idle(self, folder: "StudyFolder", status: "Status") -> str:
-        """What to say where runs are left and no process is at work on them."""
-        if status.complete or status.workers:
-            return ""
-        queued = "unless a job waits in the queue of Slurm, " if folder.slurm.is_dir() else ""
-        return f"it is not being trained; {queued}`emergo study run {folder.path}` continues it"
 
-    def _print(self, status: "Status") -> None:
-        if self.json:
-            print_json(status.data())
-        else:
-            console(wide=True).print(status_view(status))
+def _idle(folder: StudyFolder, status: Status) -> str:
+    """What to say where runs are left and no process is at work on them."""
+    if status.complete or status.workers:
+        return ""
+    queued = "unless a job waits in the queue of Slurm, " if folder.slurm.is_dir() else ""
+    return f"it is not being trained; {queued}`emergo study run {folder.path}` continues it"
 
 
 @dataclasses.dataclass(frozen=True)
 class Grow:
     """Add values to the axes of a study, or seeds. Nothing that is finished runs again."""
 
-    folder: Positional[Path]
-    """Folder of the study."""
-    study: str | None = None
-    """Name of the study, where the folder holds several."""
-    axis: tuple[str, ...] = ()
-    """More values of an axis, e.g. dim=32,64; several axes after one another."""
-    seeds: int | None = None
-    """How many seeds there shall be."""
-    json: bool = False
-    """Print one JSON object."""
+    folder: Positional[Path]  # Folder of the study.
+    study: str | None = None  # Name of the study, where the folder holds several.
+    axis: tuple[str, ...] = ()  # More values of an axis, e.g. dim=32,64; several axes after one another.
+    seeds: int | None = None  # How many seeds there shall be.
+    json: bool = False  # Print one JSON object.
 
     def run(self) -> None:
-        from ..studies import StudyFolder
-
         if not self.axis and self.seeds is None:
             raise InputError("say what to add: --axis dim=32,64 or --seeds 5")
-        folder = StudyFolder(self.folder)
+        folder, axes = StudyFolder(self.folder), {}
         chosen = _only(folder, self.study, "growing")
         announce_plugins(chosen.plugins)
-        plan, new = _study_of(chosen).grown(self._values(), self.seeds).open(folder)
+        study = _study_of(chosen)
+        for name, values in parse_pairs("--axis", self.axis, "axis=value,value, e.g. dim=32,64", lambda text: text.split(",")):
+            axes.setdefault(name, []).extend(parse_value(word.strip()) for word in values)
+        plan, new = study.grown(axes, self.seeds).open(folder)
         if self.json:
             return print_json({"runs": len(plan.runs), "new": new})
         if not new:
             return print(f"nothing changed: all of this is among the {len(plan.runs)} runs of the study")
         print(f"{len(plan.runs)} runs, {new} of them new; emergo study run {folder.path} trains them")
 
-    def _values(self) -> dict[str, list[Any]]:
-        axes: dict[str, list[Any]] = {}
-        for text in self.axis:
-            name, equals, values = text.partition("=")
-            if not equals or not values:
-                raise InputError(f"--axis '{text}': write axis=value,value, e.g. dim=32,64")
-            axes.setdefault(name, []).extend(parse_value(word.strip()) for word in values.split(","))
-        return axes
-
 
 @dataclasses.dataclass(frozen=True)
 class Export:
     """Write the finished runs of a folder as one table, one row per run."""
 
-    folder: Positional[Path]
-    """Folder of the study."""
-    to: Path
-    """File to write (.parquet or .csv)."""
-    study: str | None = None
-    """Name of the study, where the folder holds several; by default all."""
-    curves: Path | None = None
-    """Also write all curves to this file, one row per evaluation."""
-    json: bool = False
-    """Print one JSON object."""
+    folder: Positional[Path]  # Folder of the study.
+    to: Path  # File to write (.parquet or .csv).
+    study: str | None = None  # Name of the study, where the folder holds several; by default all.
+    curves: Path | None = None  # Also write all curves to this file, one row per evaluation.
+    json: bool = False  # Print one JSON object.
 
     def run(self) -> None:
         import pandas as pd
 
         from ..measure import write_table
-        from ..studies import StudyFolder, study_curves, study_table
 
         if self.curves is not None and self.curves.resolve() == self.to.resolve():
             raise InputError(f"--to and --curves are the same file, {self.to}; give the curves another name")
         folder = StudyFolder(self.folder)
         plans = _chosen(folder, self.study)
         with _spoken_warnings():
-            tables = [table for table in (study_table(folder, plan) for plan in plans) if len(table)]
+            tables = [table for table in (studies.study_table(folder, plan) for plan in plans) if len(table)]
             if not tables:
                 raise InputError(f"{self.folder}: no run is finished yet")
             table = pd.concat(tables, ignore_index=True).drop_duplicates("identity")  # studies may share runs
             write_table(table, self.to)
-            files = [str(self.to)]
             if self.curves is not None:
-                curves = pd.concat([study_curves(folder, plan) for plan in plans], ignore_index=True)
+                curves = pd.concat([studies.study_curves(folder, plan) for plan in plans], ignore_index=True)
                 write_table(curves.drop_duplicates(["identity", "step"]), self.curves)
-                files.append(str(self.curves))
+        files = [str(path) for path in (self.to, self.curves) if path is not None]
         planned = len({run.identity for plan in plans for run in plan.runs})
         left = planned - len(table)
         if self.json:
@@ -340,36 +257,23 @@ class Export:
 class Migrate:
     """Give a folder of version 1 the names of version 2. Reading such a folder needs no migration; training in it does one."""
 
-    folder: Positional[Path]
-    """Folder of the study."""
+    folder: Positional[Path]  # Folder of the study.
 
     def run(self) -> None:
-        from ..studies import migrate
-
-        print(f"{self.folder}: {migrate(self.folder)} runs have the names of version 2")
-
-
-Command = Union[  # noqa: UP007 - tyro reads the names from the annotations
-    Annotated[Run, subcommand("run")],
-    Annotated[Status_, subcommand("status")],
-    Annotated[Show, subcommand("show")],
-    Annotated[Grow, subcommand("grow")],
-    Annotated[Export, subcommand("export")],
-    Annotated[Migrate, subcommand("migrate")],
-]
+        print(f"{self.folder}: {studies.migrate(self.folder)} runs have the names of version 2")
 
 
 @dataclasses.dataclass(frozen=True)
 class StudyCommand:
     """Many runs with one question: run, status, show, grow, export, migrate."""
 
-    command: OmitSubcommandPrefixes[Command]
+    command: OmitSubcommandPrefixes[Run | Annotated[StatusCommand, subcommand("status")] | Show | Grow | Export | Migrate]
 
     def run(self) -> None:
         self.command.run()
 
 
-def _chosen(folder: "StudyFolder", name: str | None) -> list["Plan"]:
+def _chosen(folder: StudyFolder, name: str | None) -> list[Plan]:
     """The studies of that name; by default all."""
     plans = folder.read()
     chosen = [plan for plan in plans if name in (None, plan.name, plan.key)]
@@ -378,7 +282,7 @@ def _chosen(folder: "StudyFolder", name: str | None) -> list["Plan"]:
     return chosen
 
 
-def _only(folder: "StudyFolder", name: str | None, what: str) -> "Plan":
+def _only(folder: StudyFolder, name: str | None, what: str) -> Plan:
     plans = _chosen(folder, name)
     if len(plans) > 1:
         names = [plan.name for plan in plans]
@@ -387,14 +291,12 @@ def _only(folder: "StudyFolder", name: str | None, what: str) -> "Plan":
     return plans[0]
 
 
-def _study_of(plan: "Plan") -> "Study":
+def _study_of(plan: Plan) -> "studies.Study":
     """The study of a plan. Imports its plugins."""
-    from ..studies import Study, load_plugins
-
     if "task" not in plan.study:
         raise InputError(f"{plan.name} is not a study but the runs of a figure; `emergo figure` trains them")
-    load_plugins(plan.plugins)
-    return Study.from_data(plan.study)
+    studies.load_plugins(plan.plugins)
+    return studies.Study.from_data(plan.study)
 
 
 @contextlib.contextmanager
@@ -406,11 +308,9 @@ def _spoken_warnings() -> Iterator[None]:
         yield
 
 
-def _forget_failures(folder: "StudyFolder") -> None:
-    from ..studies import Failures, Store, read_outcomes
-
-    store, failures = Store(folder.runs), Failures(folder.failures)
-    failed = [identity for identity, row in read_outcomes(folder.runs).rows.items() if row["state"] == "failed"]
+def _forget_failures(folder: StudyFolder) -> None:
+    store, failures = studies.Store(folder.runs), studies.Failures(folder.failures)
+    failed = [identity for identity, row in studies.read_outcomes(folder.runs).rows.items() if row["state"] == "failed"]
     for identity in failed:
         store.set_aside(identity)
         failures.forget(identity)

@@ -15,10 +15,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from .. import studies
 from .._errors import InputError, unknown
+from .._identity import canonical, type_name
 from .._json import to_jsonable
-from .._terminal import cell_table, console, duration, print_json
-from ._run import announce_plugins, check_positive, execute, parse_pairs, parse_value, submit
+from .._pytree import Pytree, fields
+from .._terminal import cell_table, console, print_json
+from ..engine import Config, Optimizer
+from ..models import Model
+from ..studies._description import find_function, known_types
+from ..tasks import Task
+from ._run import announce_plugins, check_positive, find_writer, parse_pairs, parse_value, print_end, train_studies
 
 DESCRIPTION = """Train a grid of runs at once and say when their attention became sparse.
 
@@ -46,70 +53,39 @@ class _Parser(argparse.ArgumentParser):
 class Setting:
     """A field that is an option."""
 
-    path: tuple[str, ...]
-    """From the part on, e.g. task, groups, spans."""
-    kind: Any
-    """Its annotation."""
-    default: Any
-    """MISSING where it has to be given."""
-    small: Sequence[Any] = ()
-    """Values for two cores, where they are others."""
+    path: tuple[str, ...]  # from the part on, e.g. task, groups, spans
+    kind: Any  # its annotation
+    default: Any  # MISSING where it has to be given
+    small: Sequence[Any] = ()  # values for two cores, where they are others
     help: str = ""
-    within: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """The part of a part that it belongs to, as it is by default."""
+    within: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # what of a part it belongs to, as it is by default
     option: str = ""
-
-    def values(self, words: Sequence[str] | None) -> list[Any]:
-        """The values that these words mean, each once."""
-        if not words:
-            if words is not None and self.kind is not bool:
-                raise InputError(f"{self.option} needs at least one value")
-            return list(self.small) if words is None else [True]
-        return list({json.dumps(value): value for value in map(parse_value, words)}.values())
 
 
 def train(arguments: Sequence[str]) -> None:
     """Runs `emergo train` with these words."""
-    from ..studies import StudyFolder, cell_summary, check_platform, check_slurm, find_writer
-
     begun = time.monotonic()
     own, study = read_study([word.replace("_", "-") if re.match("--[a-z]", word) else word for word in arguments])
-    folder = StudyFolder(own.out)
-    if own.on == "slurm":
-        check_slurm()
-        return submit(folder, [study.open(folder)[0]], study.slurm, own.json)
-    check_platform(study.runs)
-    writer = find_writer(own.log, folder)
-    plan, _ = study.open(folder)
-    before = len(study.read(own.out, curves=False))
-    now = execute(folder, [plan.key], {run.identity: run for run in study.runs}, writer, own.n_parallel, own.seconds)
+    folder = studies.StudyFolder(own.out)
+    trained = train_studies(folder, study, find_writer(folder, study, own), own)
+    if trained is None:
+        return
     table = study.read(own.out, curves=False).table
-    cells = cell_summary(table, study.axes, [study.values_of(run) for run in study.runs])
+    cells = studies.cell_summary(table, study.axes, [study.values_of(run) for run in study.runs])
     if own.json:
         rows = table.to_dict("records")
-        return print_json({"runs": rows, "cells": cells, "complete": now.complete, "out": str(own.out)})
+        return print_json({"runs": rows, "cells": cells, "complete": trained[1].complete, "out": str(own.out)})
     if cells:
         console(wide=True).print(cell_table(cells, study.axes))
-    there = f" ({before} were there)" if before else ""
-    print(f"{now.finished} of {now.runs} runs{there}, {duration(time.monotonic() - begun)}; kept in {own.out}")
-    if not now.complete:
-        print("the time is over; the same command goes on")
+    print_end(folder, *trained, time.monotonic() - begun)
 
 
 def read_study(arguments: Sequence[str]) -> tuple[argparse.Namespace, Any]:
     """The options of the command itself, and the study that the others describe."""
-    from .._identity import type_name
-    from ..engine import Config, Optimizer
-    from ..models import Model
-    from ..studies import Study, load_plugins
-    from ..tasks import Task
-
-    first = _Parser(add_help=False, allow_abbrev=False)
-    _add_own(first)
-    chosen, _ = first.parse_known_args(arguments)
+    chosen, _ = _own_parser().parse_known_args(arguments)
     plugins = [str(Path(name).resolve()) if name.endswith(".py") else name for name in chosen.plugins]
     announce_plugins(plugins)
-    load_plugins(plugins)
+    studies.load_plugins(plugins)
     task, model = _find(chosen.task, Task, "task"), _find(chosen.model, Model, "model")
     small = task.__name__ == "SingleLocation"
     groups = {
@@ -124,62 +100,66 @@ def read_study(arguments: Sequence[str]) -> tuple[argparse.Namespace, Any]:
         known = [f"--{name.replace('_', '-')}" for name in vars(chosen)] + [setting.option for setting in settings]
         raise unknown("option", left[0], known)
     check_positive(n_parallel=own.n_parallel, seconds=own.seconds)
-    tables: dict[str, Any] = {"task": {"type": type_name(task)}, "model": {"type": type_name(model)}, "train": {}, "grid": {}}
-    tables["optimizer"], missing = {"name": chosen.optimizer}, []
-    for setting in settings:
-        values = setting.values(getattr(own, ".".join(setting.path)))
-        if values:
-            _set(tables, setting, values, settings)
-        elif setting.default is dataclasses.MISSING:
-            missing.append(setting.option)
+    data: dict[str, Any] = {"name": own.name, "plugins": plugins, "slurm": dict(parse_pairs("--slurm", own.slurm)), "train": {}}
+    data |= {"task": {"type": type_name(task)}, "model": {"type": type_name(model)}, "optimizer": {"name": chosen.optimizer}}
+    data |= {"grid": {}, "seeds": own.seeds[0] if len(own.seeds) == 1 else own.seeds}
+    data |= {} if own.keep is None else {"keep": own.keep or True}
+    missing = [setting.option for setting in settings if not _set(data, setting, own, settings)]
     if missing:
         raise InputError(f"{task.__name__} with {model.__name__} needs {' and '.join(missing)}")
-    data = {"name": own.name, "plugins": plugins, "seeds": own.seeds[0] if len(own.seeds) == 1 else own.seeds, **tables}
-    data |= {} if own.keep is None else {"keep": own.keep or True}
-    study = Study.from_data(data | {"slurm": parse_pairs("--slurm", own.slurm)})
-    by_loss = study.base.task.learned is not None and study.base.task.learned.metric == "loss"
-    for threshold in [config.threshold for config in study.configs if by_loss]:
-        if isinstance(threshold, float) and threshold <= 0:
-            raise InputError("--threshold must be positive: no test loss comes to less; null trains all steps")
+    study = studies.Study.from_data(data)
+    learned, thresholds = study.base.task.learned, [config.threshold for config in study.configs]
+    if learned is not None and learned.metric == "loss" and any(isinstance(t, float) and t <= 0 for t in thresholds):
+        raise InputError("--threshold must be positive: no test loss comes to less; null trains all steps")
     return own, study
 
 
-def _set(tables: dict[str, Any], setting: Setting, values: Sequence[Any], settings: Sequence[Setting]) -> None:
-    """Puts the values of a setting into the tables of a study file: the first into its part, several also into the grid."""
+def _set(data: dict[str, Any], setting: Setting, own: argparse.Namespace, settings: Sequence[Setting]) -> bool:
+    """Puts the values of a setting into the tables of a study file: the first into its part, several also into the grid. Says
+    whether it has one, if only by default."""
+    values = getattr(own, ".".join(setting.path))
+    if values is None:
+        return setting.default is not dataclasses.MISSING
+    if not values and setting.kind is not bool:
+        raise InputError(f"{setting.option} needs at least one value")
+    values = list({json.dumps(value): value for value in values or [True]}.values())  # each once
     *parts, name = setting.path
-    table = tables[parts[0]] if parts else tables["train"]
+    table = data[parts[0]] if parts else data["train"]
     for part in parts[1:]:
         table = table.setdefault(part, dict(setting.within))
     table[name] = values[0]
     if len(values) > 1:
         shared = sum(other.path[-1] == name for other in settings) > 1 or (parts == ["optimizer"] and name != "learning_rate")
-        tables["grid"][".".join(setting.path) if shared else name] = list(values)
+        data["grid"][".".join(setting.path) if shared else name] = values
+    return True
 
 
 def _parser(groups: Mapping[str, Sequence[Setting]], settings: Sequence[Setting]) -> _Parser:
     """An option for every setting; one whose name is not its own is given with its path."""
-    form = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=32, width=120)
+    wide = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=32, width=120)
     usage = "emergo train [--task TASK] [--model MODEL] [--optimizer NAME] [options]"
-    parser = _Parser(usage=usage, description=DESCRIPTION, allow_abbrev=False, formatter_class=form)
-    _add_own(parser)
-    own, leaves = set(vars(parser.parse_args([]))), [setting.path[-1] for setting in settings]
+    own = _own_parser()
+    parser = _Parser(usage=usage, description=DESCRIPTION, allow_abbrev=False, formatter_class=wide, parents=[own])
+    taken = [*vars(own.parse_args([])), *(setting.path[-1] for setting in settings)]
     for title, members in groups.items():
         group = parser.add_argument_group(title)
         for setting in members:
             name, dest = setting.path[-1], ".".join(setting.path)
-            option = (dest if leaves.count(name) > 1 or name in own else name).replace("_", "-")
+            option = (dest if taken.count(name) > 1 else name).replace("_", "-")
             setting.option = f"--{option}"
             usual = setting.small or ([] if setting.default is dataclasses.MISSING else [setting.default])
             words = f"{setting.help or name.replace('_', ' ')} ({' '.join(map(_shown, usual)) or 'required'})"
             choices = typing.get_args(setting.kind) if typing.get_origin(setting.kind) is typing.Literal else ()
             metavar = "|".join(map(str, choices)) or ("true|false" if setting.kind is bool else "VALUE")
-            group.add_argument(setting.option, dest=dest, nargs="*", metavar=metavar, help=words.replace("%", "%%"))
+            form = {"nargs": "*", "type": parse_value, "default": setting.small or None, "metavar": metavar}
+            group.add_argument(setting.option, dest=dest, help=words.replace("%", "%%"), **form)
             if setting.kind is bool:
-                group.add_argument(f"--no-{option}", dest=dest, action="store_const", const=["false"], help=argparse.SUPPRESS)
+                group.add_argument(f"--no-{option}", dest=dest, action="store_const", const=[False], help=argparse.SUPPRESS)
     return parser
 
 
-def _add_own(parser: _Parser) -> None:
+def _own_parser() -> _Parser:
+    parser = _Parser(add_help=False, allow_abbrev=False)
     add = parser.add_argument_group("the study").add_argument
     add("--plugins", nargs="+", default=[], metavar="FILE", help="Python files or modules that define types used here")
     add("--task", default="SingleLocation", help="single-location, recall, markov-chain, ..., or module:Class of a plugin")
@@ -195,12 +175,11 @@ def _add_own(parser: _Parser) -> None:
     add("--seconds", type=float, metavar="N", help="stop after so many seconds; the same command goes on")
     add("--log", choices=("none", "tensorboard", "wandb"), default="none", help="also write curves for these viewers")
     add("--json", action="store_true", help="print one JSON object")
+    return parser
 
 
 def _find(name: str, kind: type, what: str) -> type:
     """The type of that name: as in study files, or `single-location` for `SingleLocation`."""
-    from ..studies._description import known_types
-
     known = known_types(kind)
     same = [cls for full, cls in known.items() if name in (full, _words(cls), cls.__name__)]
     if not same:
@@ -219,9 +198,6 @@ def _shown(value: Any) -> str:
 
 def _settings(path: tuple[str, ...], cls: type, small: bool = True, part: Any = None) -> Iterator[Setting]:
     """The fields of a type, and of the parts that it holds. `part`: an object whose values are the defaults."""
-    from .._identity import canonical
-    from .._pytree import Pytree, fields
-
     hints, helps, within = typing.get_type_hints(cls), argument_helps(cls), {} if part is None else canonical(part)
     values = LAPTOP.get(cls.__name__, {}) if small else {}
     for field in fields(cls):
@@ -239,9 +215,6 @@ def _settings(path: tuple[str, ...], cls: type, small: bool = True, part: Any = 
 
 def _optimizer_settings(name: str) -> Iterator[Setting]:
     """The options that the optimizer's own function has."""
-    from ..engine import Optimizer
-    from ..studies._description import find_function
-
     factory = find_function(name, "--optimizer") if ":" in name else Optimizer(name).factory
     for option, parameter in inspect.signature(factory).parameters.items():
         if option != "learning_rate" and parameter.kind is not parameter.VAR_KEYWORD:
@@ -253,8 +226,7 @@ def argument_helps(cls: type) -> dict[str, str]:
     """What the docstrings of a class and its bases say of each argument."""
     helps: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        text = inspect.cleandoc(base.__doc__ or "").partition("**Arguments:**")[2].partition("```")[0]
-        for entry in re.split(r"\n- ", text)[1:]:
+        for entry in re.split(r"^- ", inspect.cleandoc(base.__doc__ or ""), flags=re.MULTILINE)[1:]:
             names, _, words = entry.partition(": ")
             words = re.sub(r"\[?`([^`]*)`\]?(\[\])?", r"\1", " ".join(words.partition("\n\n")[0].split()))
             helps |= dict.fromkeys(re.findall(r"`(\w+)`", names), words)

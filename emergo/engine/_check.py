@@ -1,26 +1,24 @@
-"""Checks of what a run is made of before anything is compiled: every method is traced on shapes alone.
-
-Each message is one line that names the class and the method, and says what would be right.
-"""
+"""Checks before anything is compiled: every method is traced on shapes alone, and named where it does not fit."""
 
 import contextlib
 import difflib
 import fnmatch
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+import optax
+from jaxtyping import Array, PyTree
 
 from .._contract import Batch, Output, Spec, Tap
 from .._errors import InputError
-from ._config import Config, Run
-from ._optimizer import apply_updates
+from ..models import Model
+from ._config import Config, Preparing, Probe, Run, Varying
 from ._program import Program, Slot, arithmetic, as_arrays, evaluate, forward, in_program, largest_sizes, start, user_key
-from ._schedules import resolve, schedules_in, start_states
+from ._schedules import at_start, schedules_in
 
-_checked: set[Any] = set()
+_checked: set[Hashable] = set()
 
 
 def check_config(config: Config, platform: str) -> None:
@@ -32,9 +30,12 @@ def check_config(config: Config, platform: str) -> None:
         return
     with arithmetic(config.precision):
         varying = jax.eval_shape(lambda: in_program(config, largest_sizes([config])))
-        _check_schedules(varying)
-        names = _check_task_and_model(config, varying)
-        _check_taps(config, names)
+        for schedule in schedules_in(varying):
+            name = type(schedule).__name__
+            state = _shapes(f"{name}.start", lambda s: s.start(), schedule)
+            value = _shapes(f"{name}.value", lambda s, state: s.value(jnp.int32(0), state), schedule, state)
+            _need(value.shape == (), f"{name}.value", "return one number", value)
+        _check_taps(config, _check_task_and_model(config, varying))
         _check_measurements(config)
     _checked.add(key)
 
@@ -53,42 +54,33 @@ def _naming(where: str) -> Iterator[None]:
         raise InputError(f"{where} failed: {type(error).__name__}: {lines[0] if lines else 'no message'}") from error
 
 
-def _shapes(where: str, function: Callable[..., Any], *arguments: Any) -> Any:
-    """The shapes of what a function returns for arguments of these shapes."""
+def _shapes(where: str, function: Callable[..., PyTree], *arguments: PyTree) -> PyTree:
+    """What a function returns for arguments of these shapes, with shapes for arrays and numbers."""
+
+    def with_arrays(*arguments: PyTree) -> PyTree:
+        return jax.tree.map(lambda x: jnp.asarray(x) if eqx.is_array_like(x) else x, function(*arguments))
+
     with _naming(where):
-        shapes = jax.eval_shape(function, *arguments)
-    if any(jnp.issubdtype(leaf.dtype, jax.dtypes.extended) for leaf in jax.tree.leaves(shapes)):
+        shapes = eqx.filter_eval_shape(with_arrays, *arguments)
+    arrays = [leaf for leaf in jax.tree.leaves(shapes) if hasattr(leaf, "dtype")]
+    if any(jnp.issubdtype(array.dtype, jax.dtypes.extended) for array in arrays):
         raise InputError(f"{where} must return arrays of numbers, not random keys; jax.random.key_data makes numbers of a key")
     return shapes
 
 
-def _need(fits: bool, where: str, wanted: str, got: Any) -> None:
+def _need(fits: bool, where: str, wanted: str, got: object) -> None:
     if not fits:
-        raise InputError(f"{where} must {wanted}, got {_shown(got)}")
+        shape, dtype = getattr(got, "shape", None), getattr(got, "dtype", None)
+        shown = got if isinstance(got, str) else f"a {type(got).__name__}"
+        raise InputError(f"{where} must {wanted}, got {shown if dtype is None else f'{dtype.name}{list(shape or ())}'}")
 
 
-def _shown(value: Any) -> str:
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return f"{value.dtype.name}{list(value.shape)}"
-    return value if isinstance(value, str) else f"a {type(value).__name__}"
+def _signature(tree: PyTree) -> tuple[Hashable, ...]:
+    """Structure, shapes and types of numbers."""
+    return jax.tree.structure(tree), *((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree))
 
 
-def _is_same(one: Any, two: Any) -> bool:
-    """Whether two trees have the same structure, shapes and types of numbers."""
-    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=False)
-    same = all((a.shape, a.dtype) == (b.shape, b.dtype) for a, b in pairs)
-    return same and jax.tree.structure(one) == jax.tree.structure(two)
-
-
-def _check_schedules(varying: Any) -> None:
-    for schedule in schedules_in(varying):
-        name = type(schedule).__name__
-        state = _shapes(f"{name}.start", lambda s: s.start(), schedule)
-        value = _shapes(f"{name}.value", lambda s, state: jnp.asarray(s.value(jnp.int32(0), state)), schedule, state)
-        _need(value.shape == (), f"{name}.value", "return one number", value)
-
-
-def _check_task_and_model(config: Config, varying: Any) -> list[str]:
+def _check_task_and_model(config: Config, varying: Varying) -> list[str]:
     """Every method of the task and of the model, and the optimizer; returns the names of the model's taps."""
     n, task, model = config.batch, type(config.task).__name__, type(config.model).__name__
     with _naming(f"{task}.spec"):
@@ -96,46 +88,48 @@ def _check_task_and_model(config: Config, varying: Any) -> list[str]:
     _need(isinstance(spec, Spec), f"{task}.spec", "be an em.Spec(length=…, inputs=…, outputs=…)", spec)
     key = jax.eval_shape(lambda: user_key(jnp.zeros(2, jnp.uint32)))
 
-    def now(varying: Any) -> Any:
-        return resolve(varying, jnp.int32(0), start_states(varying))
+    def of_task(method: str, *arguments: PyTree) -> PyTree:
+        return _shapes(f"{task}.{method}", lambda v, *rest: getattr(at_start(v)[0], method)(*rest), varying, *arguments)
 
-    truth = _shapes(f"{task}.truth", lambda v, key: now(v)[0].truth(key), varying, key)
-    data = _shapes(f"{task}.batch", lambda v, key, truth: now(v)[0].batch(key, n, truth), varying, key, truth)
+    truth = of_task("truth", key)
+    data = of_task("batch", key, n, truth)
     _check_batch(f"{task}.batch", data, n, spec)
 
-    def init(model: Any, varying: Any, key: Array) -> Any:
-        return resolve(model, jnp.int32(0), start_states(model)).init(key, now(varying)[0].spec)
+    def init(model: Model, varying: Varying, key: Array) -> PyTree:
+        return at_start(model).init(key, at_start(varying)[0].spec)
+
+    def apply(varying: Varying, params: PyTree, inputs: Array, key: Array) -> tuple[Output, dict[str, Array]]:
+        task, model, _, interventions = at_start(varying)
+        tap = Tap(task.spec, key, jnp.int32(0), changes=interventions, reads=["*"])
+        return model.apply(params, inputs, tap), tap.taken
 
     params = _shapes(f"{model}.init", init, as_arrays(config.model), varying, key)
-    names: list[str] = []
-
-    def apply(varying: Any, params: Any, inputs: Array, key: Array) -> Output:
-        task, model, _, interventions = now(varying)
-        output = model.apply(params, inputs, _Recorder(names, task.spec, key, jnp.int32(0), changes=interventions))
-        _need(isinstance(output, Output), f"{type(model).__name__}.apply", "return an em.Output(value, …)", output)
-        return output
-
-    output = _shapes(f"{model}.apply", apply, varying, params, data.inputs, key)
+    output, taps = _shapes(f"{model}.apply", apply, varying, params, data.inputs, key)
+    _need(isinstance(output, Output), f"{model}.apply", "return an em.Output(value, …)", output)
     wanted = (n, spec.outputs) if spec.answers is None else (n, spec.answers, spec.outputs)
     fits = getattr(output.value, "shape", None) == wanted
     _need(fits, f"{model}.apply", f"return a value of shape {list(wanted)}", output.value)
-    loss = _shapes(f"{task}.loss", lambda v, output, data: now(v)[0].loss(output, data), varying, output, data)
+    loss = of_task("loss", output, data)
     _need(getattr(loss, "shape", None) == (n,), f"{task}.loss", f"return one number per sequence, shape [{n}]", loss)
-    _check_metrics(f"{task}.metrics", lambda v, *rest: now(v)[0].metrics(*rest), n, varying, output, data, truth)
+    metrics, where = of_task("metrics", output, data, truth), f"{task}.metrics"
+    _need(isinstance(metrics, Mapping), where, "return a dictionary of named arrays", metrics)
+    for name, values in metrics.items():
+        fits = getattr(values, "shape", None) == (n,)
+        _need(fits, where, f"return one number per sequence for {name}, shape [{n}]", values)
 
-    def update(varying: Any, params: Any) -> Any:
-        transform = now(varying)[2].build()
+    def update(varying: Varying, params: PyTree) -> PyTree:
+        transform = at_start(varying)[2].build()
         state = transform.init(params)
         updates, after = transform.update(params, state, params)
-        return (params, state), (apply_updates(params, updates), after)
+        return (params, state), (optax.apply_updates(params, updates), after)
 
     where = f"Optimizer {config.optimizer.label}"
-    before, after = _shapes(where, update, varying, params)
-    _need(_is_same(before, after), where, "keep the shapes and types of parameters and of its state", "others")
-    return names
+    before, after = map(_signature, _shapes(where, update, varying, params))
+    _need(before == after, where, "keep the shapes and types of parameters and of its state", "others")
+    return list(taps)
 
 
-def _check_batch(where: str, data: Any, n: int, spec: Spec) -> None:
+def _check_batch(where: str, data: Batch, n: int, spec: Spec) -> None:
     _need(isinstance(data, Batch), where, "return an em.Batch(inputs, target, relevant)", data)
     inputs = data.inputs
     _need(hasattr(inputs, "dtype"), where, "return inputs that are one array", inputs)
@@ -148,29 +142,6 @@ def _check_batch(where: str, data: Any, n: int, spec: Spec) -> None:
         _need(fits, where, f"return `relevant` of shape {[n, spec.length]}, or None", data.relevant)
 
 
-def _check_metrics(where: str, metrics: Callable[..., Any], n: int, *arguments: Any) -> None:
-    def named(*arguments: Any) -> dict[str, Any]:
-        values = metrics(*arguments)
-        _need(isinstance(values, Mapping), where, "return a dictionary of named arrays", values)
-        return dict(values)
-
-    for name, values in _shapes(where, named, *arguments).items():
-        fits = getattr(values, "shape", None) == (n,)
-        _need(fits, where, f"return one number per sequence for {name}, shape [{n}]", values)
-
-
-class _Recorder(Tap):
-    """Notes the names of all taps."""
-
-    def __init__(self, names: list[str], *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._names = names
-
-    def __call__(self, name: str, value: Array) -> Array:
-        self._names.append(name)
-        return super().__call__(name, value)
-
-
 def _check_taps(config: Config, names: list[str]) -> None:
     wanted = [(f"{type(i).__name__}.tap", str(i.tap)) for i in config.interventions]
     wanted += [(_probe_name(probe), name) for probe in config.all_probes for name in getattr(probe, "reads", ())]
@@ -181,54 +152,61 @@ def _check_taps(config: Config, names: list[str]) -> None:
             raise InputError(f"{where}: {type(config.model).__name__} has no tap {pattern!r}; {hint}")
 
 
-def _probe_name(probe: Any) -> str:
-    return f"probe {getattr(probe, '__name__', type(probe).__name__)}"
-
-
 def _check_measurements(config: Config) -> None:
     """Probes, the metric that tells that a run has learned, and those that schedules react to."""
     program = Program.of(config)
     with _naming("the start of a run"):
         slot = jax.eval_shape(lambda: start(program, Run(config, 0)))
-    owners: dict[str, str] = {}
+    owners: dict[str, str] = {"loss": "the task", "train_loss": "the engine", "step": "the engine"}
     for index, probe in enumerate(config.all_probes):
-        if not hasattr(probe, "prepare"):  # what it returns is known only once it has prepared
-            for name in _probed(program, slot, index, _probe_name(probe)):
-                if owners.setdefault(name, _probe_name(probe)) != _probe_name(probe) or name in ("loss", "train_loss", "step"):
-                    raise InputError(f"{_probe_name(probe)} returns {name!r}, which is measured already; choose another name")
-    if any(hasattr(probe, "prepare") for probe in config.all_probes):
+        where = _probe_name(probe)
+        for name in () if isinstance(probe, Preparing) else _probed(program, slot, index, where):
+            if owners.setdefault(name, where) != where:
+                raise InputError(f"{where} returns {name!r}, which is measured already; choose another name")
+    if any(isinstance(probe, Preparing) for probe in config.all_probes):  # what it returns is known once it has prepared
         return
     curves = _shapes("an evaluation", lambda slot: evaluate(program, slot), slot)
     learned = None if config.threshold is None else config.task.learned
     if learned is not None:
         where = f"{type(config.task).__name__}.learned"
-        _check_measured(where, learned.metric, curves)
+        _check_measured(where, [learned.metric], curves)
         _need(curves[learned.metric].shape == (), where, "name a metric that is one number", curves[learned.metric])
     for schedule, state in zip(schedules_in(slot.varying), slot.schedule_states, strict=True):
         where = type(schedule).__name__
-        for metric in schedule.metrics():
-            _check_measured(where, metric, curves)
+        _check_measured(where, schedule.metrics(), curves)
         own = {metric: curves[metric] for metric in schedule.metrics()}
         after = _shapes(f"{where}.update", lambda s, *rest: s.update(*rest), schedule, state, own)
-        _need(_is_same(state, after), f"{where}.update", "keep the shapes and types of its state", after)
+        fits = _signature(state) == _signature(after)
+        _need(fits, f"{where}.update", "keep the shapes and types of its state", after)
 
 
-def _probed(program: Program, slot: Slot, index: int, where: str) -> dict[str, Any]:
+def _check_measured(where: str, metrics: Iterable[str], curves: Mapping[str, jax.ShapeDtypeStruct]) -> None:
+    for metric in metrics:
+        if metric not in curves:
+            near = difflib.get_close_matches(metric, list(curves), n=2)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"measured are {', '.join(curves)}"
+            raise InputError(f"{where} names the metric {metric!r}, which nothing measures; {hint}")
+
+
+def _probe_name(probe: Probe) -> str:
+    return f"probe {getattr(probe, '__name__', type(probe).__name__)}"
+
+
+def _probed(program: Program, slot: Slot, index: int, where: str) -> Mapping[str, jax.ShapeDtypeStruct]:
     """What a probe returns, on a run of these shapes."""
 
-    def measured(slot: Slot) -> dict[str, Any]:
+    def measured(slot: Slot) -> Mapping[str, Array]:
         task = slot.now()[0]
         probe = (*task.probes(), *program.probes)[index]
         batch = task.at_test().batch(user_key(slot.test_key), program.n_test, slot.truth)
         output = forward(program, slot, slot.params, batch.inputs, reads=getattr(probe, "reads", ()))
-        curves = probe(slot.params, output, batch, slot.truth, slot.step)
-        _need(isinstance(curves, Mapping), where, "return a dictionary of named arrays", curves)
-        for name, value in curves.items():
-            _need(hasattr(value, "shape"), where, f"return an array for {name}", value)
-        return dict(curves)
+        return probe(slot.params, output, batch, slot.truth, slot.step)
 
-    first, second = (_shapes(where, lambda slot: measured(slot), slot) for _ in range(2))
-    _need(_is_same(first, second), where, "return the same names and shapes each time", "others")
+    first, second = (_shapes(where, measured, slot) for _ in range(2))
+    _need(isinstance(first, Mapping), where, "return a dictionary of named arrays", first)
+    for name, value in first.items():
+        _need(hasattr(value, "shape"), where, f"return an array for {name}", value)
+    _need(_signature(first) == _signature(second), where, "return the same names and shapes each time", "others")
     return first
 
 
@@ -239,15 +217,8 @@ def probe_curves(config: Config) -> tuple[str, ...]:
     with arithmetic(config.precision):
         slot = jax.eval_shape(lambda: start(program, Run(config, 0)))
         for index, probe in enumerate(config.all_probes):
-            if hasattr(probe, "prepare"):
+            if isinstance(probe, Preparing):
                 names |= dict.fromkeys(getattr(probe, "curves", ()))
             elif probe in config.probes:
                 names |= dict.fromkeys(_probed(program, slot, index, _probe_name(probe)))
     return tuple(names)
-
-
-def _check_measured(where: str, metric: str, curves: Mapping[str, Any]) -> None:
-    if metric not in curves:
-        near = difflib.get_close_matches(metric, list(curves), n=2)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"measured are {', '.join(curves)}"
-        raise InputError(f"{where} names the metric {metric!r}, which nothing measures; {hint}")

@@ -1,11 +1,7 @@
-"""A group of runs on disk, whole: one `.npz` file of plain arrays, replaced by rename.
+"""A group of runs on disk, whole: one `.npz` file of arrays and text, replaced by rename. Reading it executes nothing."""
 
-It holds the stacks of all devices, what was measured of every run, the runs that have ended and the order of those that wait.
-Reading it back executes nothing: arrays without pickle, and text.
-"""
-
+import io
 import json
-import os
 import zipfile
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -15,14 +11,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import ArrayLike
 
 from .._errors import InputError
-from .._files import temporary_sibling
-from ._config import SEMANTICS, Run
-from ._cost import Device
-from ._program import start
-from ._result import Result
-from ._scheduler import DeviceStack, Scheduler, Tracked
+from .._files import atomic_write
+from ._config import SEMANTICS, Result
+from ._program import Slot
+from ._scheduler import DeviceStack, Scheduler, Tracked, one_of
 
 
 class CheckpointError(InputError):
@@ -37,97 +32,77 @@ def save_checkpoint(path: Path, scheduler: Scheduler, results: Sequence[Result])
     """Writes a group as it is between two chunks."""
     arrays: dict[str, np.ndarray] = {}
 
-    def add(prefix: str, curves: Mapping[str, Any]) -> None:
-        arrays.update({f"{prefix}/{name}": np.asarray(values) for name, values in curves.items()})
+    def add(prefix: str, named: Mapping[str, ArrayLike]) -> None:
+        arrays.update({f"{prefix}/{name}": np.asarray(values) for name, values in named.items()})
 
-    meta: dict[str, Any] = {"semantics": SEMANTICS, "queue": [run.identity for run in scheduler.queue]}
-    meta["sizes"] = scheduler.sizes
-    meta["stacks"], meta["ended"] = [], []
     for i, stack in enumerate(scheduler.stacks):
-        if stack.slots is None:
-            continue
-        entries = [t and {"run": t.run.identity, "total": t.total, "at": t.at} for t in stack.tracked]
-        meta["stacks"].append(entries)
         for j, tracked in enumerate(stack.tracked):
             add(f"curves/{i}/{j}", {} if tracked is None else tracked.curves)
-        for k, leaf in enumerate(jax.tree.leaves(stack.slots._replace(prepared=()))):
-            arrays[f"slots/{i}/{k}"] = np.asarray(leaf)
+        add(f"slots/{i}", {str(k): leaf for k, leaf in enumerate(jax.tree.leaves(stack.slots._replace(prepared=())))})
         for k, prepared in enumerate(stack.slots.prepared):
             add(f"prepared/{i}/{k}", prepared)
     for i, result in enumerate(results):
-        meta["ended"].append([result.run.identity, result.failed_step, result.provenance["device"]])
         add(f"ended/{i}", result.curves or {})
+    meta = {
+        "semantics": SEMANTICS,
+        "queue": [run.identity for run in scheduler.queue],
+        "sizes": scheduler.sizes,
+        "stacks": [
+            [t and {"run": t.run.identity, "total": t.total, "at": t.at} for t in stack.tracked] for stack in scheduler.stacks
+        ],
+        "ended": [[result.run.identity, result.failed_step, result.provenance["device"]] for result in results],
+    }
     arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = temporary_sibling(path)  # two machines may train the same group, with the same process number
-    try:
-        with part.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    atomic_write(path, buffer.getvalue())
 
 
-def load_checkpoint(
-    path: Path, runs: Sequence[Run], devices: Sequence[Device], **options: Any
-) -> tuple[Scheduler, list[Result]] | None:
-    """The group as it was saved, and those of the runs that had ended by then. `options` are those of the scheduler.
+def load_checkpoint(path: Path, scheduler: Scheduler) -> list[Result] | None:
+    """Brings a scheduler that has not begun to where the saved one was; returns those of its runs that had ended by then.
 
-    None if nothing was saved, or if it does not fit: every one of `runs` must be in it, and those that were waiting or in
-    training must still be wanted. Runs that had ended need not be: they may be in a store by now.
+    None if nothing was saved, or if it does not fit: every run of the scheduler must be in it, and those that were waiting or
+    in training must still be wanted. Runs that had ended need not be: they may be in a store by now.
     """
     if not path.exists():
         return None
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        meta = json.loads(arrays["meta"].tobytes())
-        return _restored(meta, arrays, runs, devices, options)
+        return _restored(json.loads(arrays["meta"].tobytes()), arrays, scheduler)
     except (OSError, ValueError, KeyError, TypeError, IndexError, zipfile.BadZipFile, EOFError) as error:
         raise CheckpointError(path, str(error)) from None
 
 
-def _under(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return {name.removeprefix(f"{prefix}/"): value for name, value in arrays.items() if name.startswith(f"{prefix}/")}
+def _restored(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], scheduler: Scheduler) -> list[Result] | None:
+    def under(prefix: str) -> dict[str, np.ndarray]:
+        return {name.removeprefix(f"{prefix}/"): value for name, value in arrays.items() if name.startswith(f"{prefix}/")}
 
-
-def _restored(
-    meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], runs: Sequence[Run], devices: Sequence[Device], options: Any
-) -> tuple[Scheduler, list[Result]] | None:
-    known = {run.identity: run for run in runs}
+    known, devices = {run.identity: run for run in scheduler.runs}, scheduler.devices
     active = {*meta["queue"], *(entry["run"] for stack in meta["stacks"] for entry in stack if entry)}
-    ended = [entry[0] for entry in meta["ended"]]
-    if meta["semantics"] != SEMANTICS or not active <= set(known) <= active | set(ended) or len(meta["stacks"]) > len(devices):
+    ended = {identity for identity, _, _ in meta["ended"]}
+    if meta["semantics"] != SEMANTICS or not active <= set(known) <= active | ended or len(meta["stacks"]) > len(devices):
         return None
-    scheduler = Scheduler(runs, devices, sizes={str(name): int(size) for name, size in meta["sizes"].items()}, **options)
+    scheduler.sizes = {str(name): int(size) for name, size in meta["sizes"].items()}
     scheduler.queue = deque(known[identity] for identity in meta["queue"])
-    structure = jax.tree.structure(jax.eval_shape(lambda: start(scheduler.program, runs[0], scheduler.sizes)))
-    stacks = []
+    structure = jax.tree.structure(scheduler.shapes)
     for i, (entries, device) in enumerate(zip(meta["stacks"], devices, strict=False)):
-        leaves = [jnp.asarray(arrays[f"slots/{i}/{k}"]) for k in range(structure.num_leaves)]
-        count = len({name.split("/")[2] for name in arrays if name.startswith(f"prepared/{i}/")})
-        prepared = tuple(_under(arrays, f"prepared/{i}/{k}") for k in range(count))
-        slots = jax.tree.unflatten(structure, leaves)._replace(prepared=jax.tree.map(jnp.asarray, prepared))
-        tracked = [
-            None
-            if entry is None
-            else Tracked(
-                known[entry["run"]],
-                {name: list(values) for name, values in _under(arrays, f"curves/{i}/{j}").items()},
-                entry["total"],
-                entry["at"],
-            )
-            for j, entry in enumerate(entries)
-        ]
-        stack = DeviceStack(scheduler, device, len(entries), budget=float("inf"))  # the width is given
-        stack.restore(slots, tracked)
-        stacks.append(stack)
-    scheduler.stacks = stacks or scheduler.stacks
-    results = [
-        Result.measured(known[identity], _under(arrays, f"ended/{i}"), failed_step, device)
+        slots: Slot = jax.tree.unflatten(
+            structure, [jnp.asarray(arrays[f"slots/{i}/{k}"]) for k in range(structure.num_leaves)]
+        )
+        count = len({name.split("/")[0] for name in under(f"prepared/{i}")})
+        slots = slots._replace(prepared=tuple(jax.tree.map(jnp.asarray, under(f"prepared/{i}/{k}")) for k in range(count)))
+        tracked: list[Tracked | None] = [None] * len(entries)
+        for j, entry in enumerate(entries):
+            if entry is not None:
+                curves = {name: list(rows) for name, rows in under(f"curves/{i}/{j}").items()}
+                steps = [int(step) for step in curves.pop("step")]
+                tracked[j] = Tracked(known[entry["run"]], steps, curves, entry["total"], entry["at"])
+        compiled = scheduler.compile(one_of(slots), device, len(entries))
+        scheduler.stacks.append(DeviceStack(scheduler, device, compiled, jax.device_put(slots, device), tracked))
+    return [
+        Result.measured(known[identity], under(f"ended/{i}"), failed_step, device)
         for i, (identity, failed_step, device) in enumerate(meta["ended"])
         if identity in known
     ]
-    return scheduler, results

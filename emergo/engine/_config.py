@@ -1,30 +1,40 @@
-"""What a run is: a task, a model, an optimizer and how they are trained; a seed; and the identity that they have."""
+"""What a run is: a task, a model, an optimizer and how they are trained, a seed, and their identity; and its result."""
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any, Literal, get_args
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
+import numpy as np
+from jaxtyping import Array, ArrayLike
 
+from .. import __version__
 from .._contract import Threshold
-from .._errors import InputError, unknown
+from .._errors import InputError
 from .._identity import canonical
 from .._json import digest
 from .._pytree import check_fields, option, replaced
+from ..measure import Emergence, State, emergence
 from ..models import Model, Transformer
 from ..tasks import Task
 from ._interventions import Intervention
 from ._optimizer import Optimizer
 from ._schedules import schedules_in
 
-SEMANTICS = 1
-"""Raised only when the same config and seed give other numbers than before."""
-
+SEMANTICS = 1  # raised only when the same config and seed give other numbers than before
 _ADAM = Optimizer()
 Precision = Literal["fp32", "tf32", "bf16", "fp64"]
-Probe = Callable[..., Any]
-"""A function of (params, output, batch, truth, step) that returns named arrays."""
+Probe = Callable[..., Mapping[str, Array]]  # of (params, output, batch, truth, step)
+Varying = tuple[Task, Model, Optimizer, tuple[Intervention, ...]]  # what has numbers that differ between runs of a program
+
+
+@runtime_checkable
+class Preparing(Protocol):
+    """A probe that is also given arrays of the run's own, which it makes before the run begins."""
+
+    def prepare(self, run: "Run") -> Mapping[str, ArrayLike]: ...
 
 
 def default_precision() -> Precision:
@@ -32,11 +42,14 @@ def default_precision() -> Precision:
     return "bf16" if jax.default_backend() == "gpu" else "fp32"
 
 
+def next_evaluation(step: int, eval_every: int = 25) -> int:
+    """The step of a run's next evaluation: `eval_every` later, or 2% later in whole multiples of it where that is more."""
+    return step + max(eval_every, step // 50 // eval_every * eval_every)
+
+
 @dataclasses.dataclass(frozen=True)
 class Config:
     """One training run but for its seed.
-
-    **Arguments:**
 
     - `batch`: sequences of a step.
     - `precision`: of matrix products: `"fp32"`, `"tf32"` (needs a GPU) or `"bf16"`; parameters and optimizer state are fp32.
@@ -50,11 +63,8 @@ class Config:
     - `interventions`: what writes at taps of the forward pass, see [`emergo.engine.Intervention`][].
     - `probes`: what is measured in every evaluation besides the task's own probes.
 
-    ```python
     >>> em.Config(em.SingleLocation(length=32, dim=8), em.Transformer(layers=1), steps=2000).threshold
     0.1
-
-    ```
     """
 
     task: Task
@@ -71,14 +81,10 @@ class Config:
     probes: tuple[Probe, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, kind in (("task", Task), ("model", Model), ("optimizer", Optimizer)):
-            value = getattr(self, name)
-            if not isinstance(value, kind):
-                article = "an" if name == "optimizer" else "a"
-                raise InputError(f"Config.{name} must be {article} {kind.__name__}, got {value!r}")
+        for part, kind, named in ((self.task, Task, "a"), (self.model, Model, "a"), (self.optimizer, Optimizer, "an")):
+            if not isinstance(part, kind):
+                raise InputError(f"Config.{kind.__name__.lower()} must be {named} {kind.__name__}, got {part!r}")
         check_fields(self)
-        if self.precision not in get_args(Precision):
-            raise unknown("precision", str(self.precision), get_args(Precision))
         if self.precision not in self.model.precisions:
             allowed = ", ".join(self.model.precisions)
             raise InputError(f"{type(self.model).__name__} is trained in precision {allowed}; got {self.precision!r}")
@@ -86,42 +92,33 @@ class Config:
             raise InputError(f"Config.interventions must be a tuple of interventions, got {self.interventions!r}")
         if not (isinstance(self.probes, tuple) and all(map(callable, self.probes))):
             raise InputError(f"Config.probes must be a tuple of functions, got {self.probes!r}")
-        self._check_threshold()
+        task, learned = type(self.task).__name__, self.task.learned
         if self.n_train is not None and schedules_in(self.task):
-            kind = type(self.task).__name__
-            raise InputError(f"a schedule of {kind} has no effect on a finite data set, which is drawn once; leave out n_train")
-
-    def _check_threshold(self) -> None:
-        learned = self.task.learned
+            raise InputError(f"a schedule of {task} has no effect on a finite data set, which is drawn once; leave out n_train")
         if learned is not None and not isinstance(learned, Threshold):
-            raise InputError(f"{type(self.task).__name__}.learned must be em.Above(…), em.Below(…) or None, got {learned!r}")
+            raise InputError(f"{task}.learned must be em.Above(…), em.Below(…) or None, got {learned!r}")
         if self.threshold == "task":
             object.__setattr__(self, "threshold", None if learned is None else learned.number)
         elif self.threshold is not None and learned is None:
-            raise InputError(f"{type(self.task).__name__} has no `learned`, so that a threshold means nothing; leave it out")
+            raise InputError(f"{task} has no `learned`, so that a threshold means nothing; leave it out")
         if isinstance(self.threshold, float):
             self.task.check_threshold(self.threshold)
 
-    def replace(self, **changes: Any) -> "Config":
+    def replace(self, **changes: object) -> "Config":
         """A copy with other values of these fields; `task__dim` reaches into a part."""
         return replaced(self, changes)
 
     @property
-    def varying(self) -> tuple[Any, ...]:
-        """The parts whose per-run numbers may differ between runs of one program."""
+    def varying(self) -> Varying:
         return (self.task, self.model, self.optimizer, self.interventions)
 
     @property
     def all_probes(self) -> tuple[Probe, ...]:
-        """The task's own probes and those of the config."""
         return (*self.task.probes(), *self.probes)
 
     def describe(self) -> dict[str, Any]:
-        """The config as the plain data that its identity is a hash of: what has its default is left out.
-
-        Probes only measure: they are left out, unless a schedule reacts to what they measure, or they say (`part_of_run`) that
-        a run with them is another one.
-        """
+        """The plain data that the identity is a hash of: what has its default is left out. So are probes, which only measure,
+        unless a schedule reacts to what they measure, or they say (`part_of_run`) that a run with them is another one."""
         reacts = any(schedule.metrics() for schedule in schedules_in(self.varying))
         probes = tuple(p for p in self.probes if reacts or getattr(p, "part_of_run", False))
         data = {name: canonical(getattr(self, name)) for name in ("task", "model", "optimizer", "precision", "threshold")}
@@ -136,12 +133,9 @@ class Config:
 class Run:
     """A config and a seed: everything that a run is a function of.
 
-    ```python
     >>> config = em.Config(em.SingleLocation(length=32, dim=8), precision="fp32")
     >>> em.Run(config, seed=0).identity == em.Run(config.replace(task__dim=16), seed=0).identity
     False
-
-    ```
     """
 
     config: Config
@@ -158,5 +152,42 @@ class Run:
         return digest(self.describe())
 
     def describe(self) -> dict[str, Any]:
-        """The plain data that the identity is a hash of."""
         return {"semantics": SEMANTICS, "config": self.config.describe(), "seed": self.seed}
+
+
+_NONE = Emergence(math.nan, math.nan, math.nan, "trained")
+_VERSIONS = {"version": __version__, "jax": jax.__version__}
+
+
+class Result(NamedTuple):
+    """One finished run: `reached` its threshold; `censored`: came to its last step without; `trained` to its last step, with no
+    threshold asked for; `failed`: its loss was no longer finite, or it could not be trained. Curves have one row for each
+    evaluation, of `step`, `loss` (test), `train_loss` (mean since the evaluation before), metrics and what probes measured."""
+
+    run: Run
+    state: State
+    plateau: Emergence  # when it learned: the step at which `task.learned` came to the run's threshold, with an interval
+    steps: int
+    failed_step: int | None
+    provenance: Mapping[str, str]
+    curves: Mapping[str, np.ndarray] | None  # None where only the outcome was kept
+    reason: str | None = None  # why it failed
+
+    @classmethod
+    def measured(cls, run: Run, curves: Mapping[str, np.ndarray], failed_step: int | None, device: str) -> "Result":
+        """What became of a run, from its curves."""
+        steps = int(curves["step"][-1])
+        learned, threshold = run.config.task.learned, run.config.threshold
+        plateau, state, reason = _NONE, "trained", None
+        if learned is not None and isinstance(threshold, float):
+            plateau = emergence(curves["step"], curves[learned.metric], threshold, learned.direction)
+            state = plateau.state
+        if failed_step is not None and state != "reached":
+            plateau, state, reason = _NONE, "failed", f"the loss was not finite at step {failed_step}"
+        plateau, provenance = plateau._replace(state=state), {**_VERSIONS, "device": device}
+        return cls(run, state, plateau, steps, failed_step, provenance, dict(curves), reason)
+
+    @classmethod
+    def untrained(cls, run: Run, reason: str, device: str) -> "Result":
+        """A run that could not be trained at all."""
+        return cls(run, "failed", _NONE._replace(state="failed"), 0, None, {**_VERSIONS, "device": device}, None, reason)

@@ -1,72 +1,61 @@
-"""What a step must cost: operations, bytes, and how many runs fit into a device at once.
-
-Operations are counted in the jaxpr of a step, so that a user's model is planned for like ours.
-"""
+"""What a step must cost, counted in its jaxpr so that a user's model is planned for like ours, and how many runs fit."""
 
 import dataclasses
 import functools
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import ShapeDtypeStruct
+from jaxtyping import Array
 
 from ._config import Run
-from ._program import Program, Slot, arithmetic, chunk, largest_sizes, products, shared_program, start, step
+from ._program import Program, Slot, arithmetic, chunk, largest_sizes, products, start, step
 
 if TYPE_CHECKING:
     from jaxlib._jax import Device
+    from jaxlib._jax.pytree import PyTreeDef
 else:
-    Device = jax.Device
-
-# What to expect of a device, for plans: operations of products a second, other elements written a second, seconds to compile.
-_RATE = {"cpu": 1e11, "gpu": 2e14}
-_ELEMENTS = {"cpu": 1e9, "gpu": 5e11}
-_COMPILE_SECONDS = {"cpu": 8.0, "gpu": 10.0}
+    Device, PyTreeDef = jax.Device, jax.tree_util.PyTreeDef
+Shapes = tuple[ShapeDtypeStruct, ...]
 
 
-def _kind(platform: str) -> str:
-    return platform if platform in _RATE else "gpu"
-
-
-def next_evaluation(step: int, eval_every: int = 25) -> int:
-    """The step of a run's next evaluation: `eval_every` later, or 2% later in whole multiples of it where that is more.
-
-    It depends on the run's own step alone, so that a run is evaluated at the same steps alone and among others.
-    """
-    return step + max(eval_every, step // 50 // eval_every * eval_every)
+def _speed(platform: str) -> tuple[float, float, float]:
+    """What to expect of a device: operations of products a second, other numbers written a second, seconds to compile."""
+    return (1e11, 1e9, 8.0) if platform == "cpu" else (2e14, 5e11, 10.0)
 
 
 class Cost(NamedTuple):
     """What one step of one run takes."""
 
-    operations: float
-    """Floating-point operations of matrix products: two for a multiply and add."""
-    elements: float
-    """Numbers that all other operations write; the compiler fuses most of them."""
-    bytes: float
-    """Memory: parameters and optimizer state, and a guess of what the backward pass keeps. The compiler's own count decides."""
+    operations: float  # floating-point, of matrix products: two for a multiply and add
+    elements: float  # numbers that all other operations write; the compiler fuses most of them
+    bytes: float  # parameters and optimizer state, and a guess of what the backward pass keeps; the compiler's count decides
 
     def seconds(self, platform: str) -> float:
         """About how long a step of one run takes among others: right within a factor of three or so."""
-        kind = _kind(platform)
-        return self.operations / _RATE[kind] + self.elements / _ELEMENTS[kind]
+        operations, elements, _ = _speed(platform)
+        return self.operations / operations + self.elements / elements
+
+
+def _shapes(slot: Slot) -> tuple[PyTreeDef, Shapes]:
+    """What a program depends on of a slot, which may be abstract; it can be hashed."""
+    leaves, structure = jax.tree.flatten(slot)
+    return structure, tuple(ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
 
 
 def step_cost(program: Program, slot: Slot) -> Cost:
-    """The cost of a step; `slot` may be abstract."""
-    leaves, structure = jax.tree.flatten(slot)
-    shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
-    return _cost(program, structure, shapes)
+    """The cost of a step."""
+    return _cost(program, *_shapes(slot))
 
 
 @functools.lru_cache(maxsize=256)
-def _cost(program: Program, structure: Any, shapes: tuple[Any, ...]) -> Cost:
-    slot = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes])
+def _cost(program: Program, structure: PyTreeDef, leaves: Shapes) -> Cost:
     with arithmetic(program.precision), products(program.precision):
-        jaxpr = jax.make_jaxpr(functools.partial(step, program))(slot)
+        jaxpr = jax.make_jaxpr(functools.partial(step, program))(jax.tree.unflatten(structure, leaves))
     operations = elements = kept = 0.0
     for equation, times in _equations(jaxpr.jaxpr):
         sizes = [math.prod(v.aval.shape) for v in equation.outvars]
@@ -77,7 +66,7 @@ def _cost(program: Program, structure: Any, shapes: tuple[Any, ...]) -> Cost:
             kept += sizes[0] * equation.outvars[0].aval.dtype.itemsize
         else:
             elements += times * sum(sizes)
-    state = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(slot))
+    state = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
     return Cost(operations, elements, 2 * state + 1.5 * kept)
 
 
@@ -104,73 +93,51 @@ def memory_of(device: Device) -> float:
         return 4e9
 
 
-def compile_seconds(platform: str) -> float:
-    """About how long a program takes to compile."""
-    return _COMPILE_SECONDS[_kind(platform)]
-
-
 def planned_parallel(cost: Cost, eval_every: int, platform: str, budget: float) -> int:
     """How many runs to train at once: what fits and fills a GPU; on a CPU, what keeps a chunk under a few seconds."""
-    fits = int(budget / cost.bytes)
-    if platform != "cpu":
-        return max(1, min(fits, 128))
-    return max(1, min(fits, 32, int(5 * _RATE["cpu"] / (eval_every * max(cost.operations, 1)))))
+    fits, most = int(budget / cost.bytes), 128
+    if platform == "cpu":
+        most = min(32, int(5 * _speed("cpu")[0] / (eval_every * max(cost.operations, 1))))
+    return max(1, min(fits, most))
 
 
 def worth_narrowing(cost: Cost, platform: str, n_parallel: int, steps: int) -> bool:
-    """Whether half the time that `n_parallel` runs took for `steps` steps exceeds what compiling a narrower program takes.
-
-    A run that has lasted this long may well last as long again. A count of operations and not the clock decides, so that the
-    same runs are always grouped the same way.
-    """
-    return n_parallel * steps * cost.operations / _RATE[_kind(platform)] / 2 > compile_seconds(platform)
+    """Whether half the time that `n_parallel` runs took for `steps` steps exceeds what compiling a narrower program takes: a
+    run that has lasted this long may well last as long again. By a count and not by the clock: the same each time."""
+    rate, _, compile_seconds = _speed(platform)
+    return n_parallel * steps * cost.operations / rate / 2 > compile_seconds
 
 
 def worth_tuning(cost: Cost, platform: str, runs: Sequence[Run]) -> bool:
-    """Whether these runs may take so long that a GPU's compiler should search for the best kernels.
+    """Whether these runs may take so long that a GPU's compiler should search for the best kernels: that takes three times as
+    long and saves a tenth of the time; runs took about a third of the steps that they may."""
+    rate, _, compile_seconds = _speed(platform)
+    most = sum(run.config.steps for run in runs) * cost.operations / rate
+    return platform != "cpu" and most > 60 * compile_seconds
 
-    That takes three times as long and saves a tenth of the time; runs took about a third of the steps that they may.
-    """
-    most = sum(run.config.steps for run in runs) * cost.operations / _RATE[_kind(platform)]
-    return platform != "cpu" and most > 60 * _COMPILE_SECONDS["gpu"]
 
-
-@dataclasses.dataclass(frozen=True)
-class Compiled:
+class Compiled(NamedTuple):
     """A compiled chunk for stacks of one width."""
 
-    run: Any
+    run: Callable[[Slot, Array, Array], tuple[Slot, dict[str, Array]]]
     n_parallel: int
-    bytes: int
-    """What the compiler needs for it: arguments, results and temporary buffers."""
+    bytes: int  # what the compiler needs for it: arguments, results and temporary buffers
 
 
 def compile_chunk(
-    program: Program, slot: Slot, n_parallel: int, device: Device, budget: float, tuned: bool = False
+    program: Program, slot: Slot, n_parallel: int, device: Device, budget: float = math.inf, tuned: bool = False
 ) -> Compiled:
-    """Compiles for `n_parallel` runs like `slot`, or for half as many as often as it takes to stay within `budget` bytes.
-
-    The same is compiled once in a process.
-    """
-    leaves, structure = jax.tree.flatten(slot)
-    shapes = tuple((leaf.shape, leaf.dtype) for leaf in leaves)
-    while True:
-        compiled = _compile(program, structure, shapes, n_parallel, device, tuned)
-        if compiled.bytes <= budget or n_parallel == 1:
-            return compiled
-        n_parallel = n_parallel // 2
+    """Compiles for `n_parallel` runs like `slot`, or for half as many as often as it takes to stay within `budget` bytes."""
+    compiled = _compile(program, *_shapes(slot), n_parallel, device, tuned)
+    if compiled.bytes <= budget or n_parallel == 1:
+        return compiled
+    return compile_chunk(program, slot, n_parallel // 2, device, budget, tuned)
 
 
 @functools.lru_cache(maxsize=64)
-def _compile(
-    program: Program, structure: Any, shapes: tuple[Any, ...], n_parallel: int, device: Device, tuned: bool
-) -> Compiled:
-    place = jax.sharding.SingleDeviceSharding(device)
-
-    def abstract(shape: tuple[int, ...], dtype: Any) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=place)
-
-    stack = jax.tree.unflatten(structure, [abstract((n_parallel, *shape), dtype) for shape, dtype in shapes])
+def _compile(program: Program, structure: PyTreeDef, leaves: Shapes, n_parallel: int, device: Device, tuned: bool) -> Compiled:
+    abstract = functools.partial(ShapeDtypeStruct, sharding=jax.sharding.SingleDeviceSharding(device))
+    stack = jax.tree.unflatten(structure, [abstract((n_parallel, *leaf.shape), leaf.dtype) for leaf in leaves])
     count, due = abstract((), jnp.int32), abstract((n_parallel,), jnp.int32)
     program = dataclasses.replace(program, fused=device.platform == "gpu")
     with products(program.precision):
@@ -187,8 +154,7 @@ class GroupPlan(NamedTuple):
     """What to expect of runs that share a program."""
 
     n_parallel: int
-    step_seconds: float
-    """Of one run among others."""
+    step_seconds: float  # of one run among others
     compile_seconds: float
     run_bytes: float
 
@@ -196,9 +162,9 @@ class GroupPlan(NamedTuple):
 def plan_group(runs: Sequence[Run], platform: str, budget: float | None = None) -> GroupPlan:
     """What training these runs together takes on a platform with so many bytes; None: those of this machine's first device."""
     configs = [run.config for run in runs]
-    program, sizes = shared_program(configs), largest_sizes(configs)
+    program, sizes = Program.of(*configs), largest_sizes(configs)
     with arithmetic(program.precision):
         cost = step_cost(program, jax.eval_shape(lambda: start(program, runs[0], sizes)))
     space = memory_of(jax.devices()[0]) if budget is None else budget
     n_parallel = planned_parallel(cost, configs[0].task.eval_every, platform, space)
-    return GroupPlan(n_parallel, cost.seconds(platform), compile_seconds(platform), cost.bytes)
+    return GroupPlan(n_parallel, cost.seconds(platform), _speed(platform)[2], cost.bytes)

@@ -2,7 +2,7 @@
 
 import fnmatch
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -10,35 +10,28 @@ from jaxtyping import Array
 
 from .._errors import InputError
 from .._pytree import Pytree, option, per_run
-
-_END = 2**31 - 1
+from ._schedules import Step
 
 
 class Intervention(Pytree):
     """Changes the values at a tap. A subclass has the fields that it needs and `new(value)`, what the value becomes.
 
-    **Arguments:**
-
     - `tap`: the name of the tap, with `*` for any part; a whole number stands for the attention pattern of that layer.
-    - `head`: which head alone; None: all. Taps of heads have them on the axis before the last two, but for queries, keys,
-      values and mixed, which have them before the last.
+    - `head`: which head alone; None: all.
     - `first`, `until`: the first step at which it is in force, and the first at which it no longer is.
     - `strength`: how much of the new value is taken: 1 all of it, 0 nothing; may be a schedule.
 
-    ```python
     >>> class Negate(em.Intervention):
     ...     def new(self, value):
     ...         return -value
     >>> Negate("layers.0.mlp", until=100)
     Negate(tap='layers.0.mlp', until=100)
-
-    ```
     """
 
     tap: str | int
     head: int | None = option(default=None, low=0)
     first: int = per_run(default=0, low=0)
-    until: int = per_run(default=_END, low=0)
+    until: int = per_run(default=2**31 - 1, low=0)
     strength: float = per_run(default=1.0, low=0.0, high=1.0)
 
     def __post_init__(self) -> None:
@@ -49,25 +42,24 @@ class Intervention(Pytree):
         """What a value becomes; of the same shape."""
         raise NotImplementedError
 
-    def change(self, name: str, value: Array, step: Any) -> Array:
+    def change(self, name: str, value: Array, step: Step | None) -> Array:
         """The value at a tap after the intervention: changed where the tap is this one's and the step in its span."""
         if not fnmatch.fnmatchcase(name, str(self.tap)):
             return value
-        new = self.new(value)
+        kind, new = type(self).__name__, self.new(value)
         if new.shape != value.shape:
-            raise InputError(
-                f"{type(self).__name__}.new must keep the shape of {name}, which is {value.shape}, got {new.shape}"
-            )
+            raise InputError(f"{kind}.new must keep the shape of {name}, which is {value.shape}, got {new.shape}")
         mixed = value + jnp.asarray(self.strength, value.dtype) * (new.astype(value.dtype) - value)
         # Where strength is 1 the result is the new value itself, without the rounding of a mixture.
         mixed = jnp.where(jnp.asarray(self.strength) >= 1, new.astype(value.dtype), mixed)
         active = (step >= self.first) & (step < self.until) if step is not None else jnp.array(True)
         if self.head is not None:
             if value.ndim < 4:
-                raise InputError(f"{type(self).__name__}.head is {self.head}, but {name} has no heads")
+                raise InputError(f"{kind}.head is {self.head}, but {name} has no heads")
+            # Heads are on the axis before the last two, but for these taps, which have them before the last.
             axis = value.ndim - (2 if name.rpartition(".")[2] in ("queries", "keys", "values", "mixed") else 3)
             if self.head >= value.shape[axis]:
-                raise InputError(f"{type(self).__name__}.head is {self.head}, but {name} has {value.shape[axis]} heads")
+                raise InputError(f"{kind}.head is {self.head}, but {name} has {value.shape[axis]} heads")
             chosen = jnp.arange(value.shape[axis]) == self.head
             active = active & chosen.reshape((-1,) + (1,) * (value.ndim - axis - 1))
         return jnp.where(active, mixed, value)
@@ -76,11 +68,8 @@ class Intervention(Pytree):
 class Clamp(Intervention):
     """Holds the values at a tap: at uniform attention, or at a number.
 
-    ```python
     >>> em.Clamp("layers.1.pattern", until=500)
     Clamp(tap='layers.1.pattern', until=500)
-
-    ```
     """
 
     to: float | Literal["uniform"] = "uniform"
@@ -92,11 +81,8 @@ class Clamp(Intervention):
 class Scale(Intervention):
     """Multiplies the values at a tap.
 
-    ```python
     >>> em.Scale("layers.0.scores", factor=0.5)
     Scale(tap='layers.0.scores', factor=0.5)
-
-    ```
     """
 
     factor: float = per_run(default=1.0)
@@ -108,11 +94,8 @@ class Scale(Intervention):
 class Freeze(Intervention):
     """Stops the gradient at a tap: what comes before it is not trained through it.
 
-    ```python
     >>> em.Freeze("layers.0.pattern", first=1000)
     Freeze(tap='layers.0.pattern', first=1000)
-
-    ```
     """
 
     def new(self, value: Array) -> Array:
@@ -120,18 +103,11 @@ class Freeze(Intervention):
 
 
 class Replace(Intervention):
-    """Puts what a function makes of the values at a tap in their place.
+    """Puts what `function`, at the top level of a module, makes of the values at a tap in their place.
 
-    **Arguments:**
-
-    - `function`: at the top level of a module; takes the value and returns one of its shape.
-
-    ```python
     >>> import jax.numpy as jnp
     >>> em.Replace("layers.0.mixed", function=jnp.zeros_like).tap
     'layers.0.mixed'
-
-    ```
     """
 
     function: Callable[[Array], Array] | None = None
@@ -142,4 +118,4 @@ class Replace(Intervention):
             raise InputError(f"Replace.function must be a function of the value at the tap, got {self.function!r}")
 
     def new(self, value: Array) -> Array:
-        return value if self.function is None else self.function(value)
+        return self.function(value) if self.function else value

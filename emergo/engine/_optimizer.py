@@ -3,10 +3,8 @@
 import functools
 import inspect
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
-import jax
 import numpy as np
 import optax
 
@@ -14,11 +12,11 @@ from .._errors import InputError, unknown
 from .._identity import canonical, type_name
 from .._pytree import Pytree, Schedule, as_tuple, per_run
 
+Factory = Callable[..., optax.GradientTransformation]
+
 
 class Optimizer(Pytree):
     """An optimizer of Optax.
-
-    **Arguments:**
 
     - `name`: the name of one of Optax's optimizers (`"adam"`, `"adamw"`, `"sgd"`, `"lion"`, ...), or a function at the top
       level of a module that takes `learning_rate` and returns an `optax.GradientTransformation`.
@@ -26,25 +24,22 @@ class Optimizer(Pytree):
     - `clip`: the largest norm of a gradient, over all parameters; None: any.
     - further options are those of the optimizer, such as `b2` or `weight_decay`; the defaults are Optax's.
 
-    ```python
     >>> em.Optimizer("adamw", learning_rate=3e-4, weight_decay=0.1)
     Optimizer('adamw', learning_rate=0.0003, weight_decay=0.1)
-
-    ```
     """
 
-    name: str | Callable[..., Any] = "adam"
+    name: str | Factory = "adam"
     learning_rate: float = per_run(default=1e-4, low=0.0)
     clip: float | None = None
-    options: tuple[tuple[str, Any], ...] = ()
+    options: tuple[tuple[str, object], ...] = ()
 
     def __init__(
         self,
-        name: str | Callable[..., Any] = "adam",
+        name: str | Factory = "adam",
         learning_rate: float | Schedule = 1e-4,
         clip: float | None = None,
-        options: Any = (),
-        **more: Any,
+        options: Mapping[str, object] | Iterable[tuple[str, object]] = (),
+        **more: object,
     ) -> None:
         given = tuple(sorted((dict(options) | more).items()))
         for field, value in (("name", name), ("learning_rate", learning_rate), ("clip", clip), ("options", given)):
@@ -60,29 +55,28 @@ class Optimizer(Pytree):
         known = inspect.signature(self.factory).parameters
         if "learning_rate" not in known:
             raise InputError(f"Optimizer {self.label} takes no learning_rate; choose an optimizer that does, such as adam")
-        for name, _ in self.options:
-            if name not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+        options = []
+        for name, given in self.options:
+            if name not in known and not takes_any:
                 raise unknown(f"option of {self.label}", name, [*known, "clip"])
-        defaults = {name: known[name].default for name, _ in self.options if name in known}
-        options = tuple((name, _one_form(value, defaults.get(name, ...))) for name, value in self.options)
-        object.__setattr__(self, "options", options)
-        for name, value in options:
+            value = _one_form(given, known[name].default if name in known else ...)
             if isinstance(value, float) and not math.isfinite(value):
                 raise InputError(f"Optimizer.{name} must be finite, got {value!r}")
+            options.append((name, value))
+        object.__setattr__(self, "options", tuple(options))
 
-    def identifying(self) -> dict[str, Any]:
+    def identifying(self) -> dict[str, object]:
         """Without the options that have the optimizer's own default."""
         known = inspect.signature(self.factory).parameters
         options = tuple((n, v) for n, v in self.options if n not in known or known[n].default != v)
-        fields = super().identifying()
+        fields: dict[str, object] = super().identifying()
         fields.pop("options", None)
         return fields | ({"options": options} if options else {})
 
     @property
-    def factory(self) -> Callable[..., optax.GradientTransformation]:
-        if callable(self.name):
-            return self.name
-        return _of_optax(self.name)
+    def factory(self) -> Factory:
+        return self.name if callable(self.name) else _of_optax(self.name)
 
     @property
     def label(self) -> str:
@@ -96,12 +90,11 @@ class Optimizer(Pytree):
 
     def __repr__(self) -> str:
         name = self.label if callable(self.name) else repr(self.name)
-        shown = [name, f"learning_rate={self.learning_rate!r}"]
-        shown += [] if self.clip is None else [f"clip={self.clip!r}"]
-        return f"Optimizer({', '.join([*shown, *(f'{k}={v!r}' for k, v in self.options)])})"
+        named = [("learning_rate", self.learning_rate), *([("clip", self.clip)] if self.clip else []), *self.options]
+        return f"Optimizer({', '.join([name, *(f'{key}={value!r}' for key, value in named)])})"
 
 
-def _one_form(value: Any, default: Any) -> Any:
+def _one_form(value: object, default: object) -> object:
     """An option in the form that its identity needs: numbers of Python, fractions where the default is one, tuples."""
     canonical(value)
     if isinstance(value, np.generic):
@@ -112,14 +105,9 @@ def _one_form(value: Any, default: Any) -> Any:
 
 
 @functools.cache
-def _of_optax(name: str) -> Callable[..., optax.GradientTransformation]:
+def _of_optax(name: str) -> Factory:
     known = {n: f for n, f in vars(optax).items() if inspect.isfunction(f) and not n.startswith("_")}
     known = {n: f for n, f in known.items() if "learning_rate" in inspect.signature(f).parameters}
     if name not in known:
         raise unknown("optimizer", str(name), known)
     return known[name]
-
-
-def apply_updates(params: Any, updates: Any) -> Any:
-    """Adds updates to parameters."""
-    return jax.tree.map(lambda p, u: p + u, params, updates)

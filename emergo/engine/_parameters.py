@@ -1,51 +1,43 @@
 """Parameters of trained models, out of the engine: unpadded, as safetensors, and back with the forward pass."""
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from .._contract import Batch, Output, Tap
 from .._errors import InputError
 from .._random import fold_in, raw
 from ._config import Run
-from ._cost import next_evaluation
-from ._program import Tree, arithmetic, products, user_key
-from ._schedules import resolve, schedules_in, start_states
+from ._program import arithmetic, products, user_key
+from ._schedules import Tree, at_start, resolve, schedules_in, start_states
 
 
 def log_steps(last: int, eval_every: int = 25) -> tuple[int, ...]:
     """The steps at which parameters are kept by default: 0, the first evaluation, and from there twice as many each time."""
-    steps, step = [0], next_evaluation(0, eval_every)
-    while step < last:
-        steps.append(step)
-        step *= 2
-    return (*steps, last)
+    doubled = itertools.takewhile(lambda step: step < last, (eval_every * 2**i for i in itertools.count()))
+    return (0, *doubled, last)
 
 
 class Trained(NamedTuple):
     """A model as it was at a step of a run.
 
-    ```python
-    >>> task, model = em.SingleLocation(length=4, dim=2), em.Transformer(layers=1, heads=1, width=4, mlp=False)
-    >>> adam = em.Optimizer("adam", learning_rate=0.02)
-    >>> config = em.Config(task, model, adam, steps=50, batch=8, n_test=16, precision="fp32")
-    >>> kept = []
-    >>> _ = em.train([em.Run(config, 0)], keep=[0, 50], snapshot=lambda *snapshot: kept.append(em.Trained(*snapshot)))
-    >>> [(trained.step, trained.test(3).value.shape) for trained in kept]
-    [(0, (3, 2)), (25, (3, 2))]
-
-    ```
+    >>> import jax
+    >>> run = em.Run(em.Config(em.SingleLocation(length=4, dim=2), em.Transformer(layers=1, heads=2, width=4)), seed=0)
+    >>> trained = em.Trained(run, 0, run.config.model.init(jax.random.key(0), run.config.task.spec))
+    >>> trained.test(3).value.shape, trained.attention_maps(3).shape
+    ((3, 2), (1, 3, 2, 4, 4))
     """
 
     run: Run
     step: int
-    params: Any
+    params: PyTree
 
     def forward(self, inputs: Array, reads: Sequence[str] = ()) -> Output:
         """The model's output; `reads` names taps, whose values are in `taps` of it."""
@@ -60,7 +52,7 @@ class Trained(NamedTuple):
         """The first sequences of the run's test set; of a task whose draws depend on their number, some of its distribution."""
         key, task = raw(jax.random.key(self.run.seed)), self.run.config.task
         with arithmetic(self.run.config.precision):
-            truth = resolve(task, 0, start_states(task)).truth(user_key(fold_in(key, 0)))
+            truth = at_start(task).truth(user_key(fold_in(key, 0)))
             return self._now(task.at_test()).batch(user_key(fold_in(key, 3)), n, truth)
 
     def _now(self, tree: Tree) -> Tree:
@@ -82,18 +74,16 @@ class Trained(NamedTuple):
         return jnp.stack([taps[name] for name in sorted(taps, key=lambda name: int(name.split(".")[1]))])
 
 
-def unpadded(run: Run, params: Any) -> Any:
+def unpadded(run: Run, params: PyTree) -> PyTree:
     """The parameters of a run without the zeros that padding has put at the ends of their axes."""
-    shapes = _shapes(run)
-    return jax.tree.map(lambda array, shape: array[tuple(slice(0, size) for size in shape.shape)], params, shapes)
+    return jax.tree.map(lambda x, own: x[tuple(slice(0, size) for size in own.shape)], params, _shapes(run))
 
 
-def _shapes(run: Run) -> Any:
-    key = user_key(jnp.zeros(2, jnp.uint32))
-    return jax.eval_shape(lambda: run.config.model.init(key, run.config.task.spec))
+def _shapes(run: Run) -> PyTree:
+    return jax.eval_shape(lambda: run.config.model.init(user_key(jnp.zeros(2, jnp.uint32)), run.config.task.spec))
 
 
-def _names(tree: Any) -> list[str]:
+def _names(tree: PyTree) -> list[str]:
     """A name for every array: the path to it, such as `layers.0.query.weight`."""
     paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
     return [jax.tree_util.keystr(path, simple=True, separator=".") or "params" for path in paths]
@@ -103,18 +93,13 @@ def save_parameters(path: Path, trained: Trained) -> None:
     """Writes parameters as a safetensors file, with the run as plain data beside them."""
     from safetensors.numpy import save_file
 
-    arrays = {n: np.ascontiguousarray(a) for n, a in zip(_names(trained.params), jax.tree.leaves(trained.params), strict=True)}
+    leaves = map(np.ascontiguousarray, jax.tree.leaves(trained.params))
+    arrays = dict(zip(_names(trained.params), leaves, strict=True))
     save_file(arrays, path, {"run": json.dumps(trained.run.describe()), "step": str(trained.step)})
 
 
 def load_parameters(path: Path | str, run: Run) -> Trained:
-    """Reads parameters that a run has kept.
-
-    **Arguments:**
-
-    - `path`: a safetensors file that [`emergo.engine.save_parameters`][] wrote.
-    - `run`: the run; the file says of which run it is, and another is refused.
-    """
+    """Reads what [`emergo.engine.save_parameters`][] wrote; parameters of another run are refused."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -3,12 +3,13 @@
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+import optax
+from jaxtyping import Array, Int, PyTree
 
 from .._contract import Batch, Output, Tap
 from .._identity import canonical
@@ -17,14 +18,10 @@ from .._pytree import fields
 from .._random import Key, fold_in, raw, uniform
 from ..models import Model
 from ..tasks import Task
-from ._config import Config, Precision, Probe, Run
-from ._optimizer import Optimizer, apply_updates
-from ._schedules import resolve, start_states, updated_states
+from ._config import Config, Precision, Probe, Run, Varying
+from ._schedules import Tree, at_start, resolve, start_states, updated_states
 
-Tree = TypeVar("Tree")
-TAPPED = 64
-"""Test sequences that probes of taps see: whole attention patterns take length² numbers a head."""
-
+TAPPED = 64  # test sequences that probes of taps see: whole attention patterns take length² numbers a head
 # Streams of a run's key of data; those of steps and epochs are folded in once more.
 _DATASET, _SHUFFLE, _DROPOUT = 0, 2, 3
 
@@ -38,66 +35,34 @@ class Program:
     n_train: int | None
     precision: Precision
     probes: tuple[Probe, ...] = ()
-    variants: tuple[str, ...] = ()
-    """Names of the further test distributions that some run has."""
-    fused: bool = False
-    """Whether kernels of a GPU may be used."""
+    variants: tuple[str, ...] = ()  # names of the further test distributions that some run has
+    fused: bool = False  # whether kernels of a GPU may be used
 
     @classmethod
-    def of(cls, config: Config) -> "Program":
-        """The program of a run alone."""
-        names = tuple(config.task.variants())
-        return cls(config.batch, config.n_test, config.n_train, config.precision, config.probes, names)
+    def of(cls, *configs: Config) -> "Program":
+        """The program of configs that can share one."""
+        first, names = configs[0], dict.fromkeys(name for config in configs for name in config.task.variants())
+        return cls(first.batch, first.n_test, first.n_train, first.precision, first.probes, tuple(names))
 
 
 class Slot(NamedTuple):
     """The state of one run; with a leading axis, of many."""
 
-    params: Any
-    opt_state: Any
-    truth: Any
-    varying: tuple[Any, ...]
-    """Task, model, optimizer and interventions with the run's own numbers and schedules."""
-    schedule_states: tuple[Any, ...]
+    params: PyTree
+    opt_state: PyTree
+    truth: PyTree
+    varying: Varying  # with the run's own numbers and schedules
+    schedule_states: tuple[PyTree, ...]
     data_key: Key
     test_key: Key
     step: Int[Array, ""]
-    failed: Int[Array, ""]
-    """The step whose training loss was not finite, or -1."""
-    dataset: Batch | None
-    """All training sequences, where they are finite."""
-    prepared: tuple[Any, ...]
-    """What probes that have `prepare` asked to be kept for them."""
+    failed: Int[Array, ""]  # the step whose training loss was not finite, or -1
+    dataset: Batch | None  # all training sequences, where they are finite
+    prepared: tuple[Mapping[str, Array], ...]  # what probes that have `prepare` are given
 
-    def now(self) -> tuple[Task, Model, Optimizer, tuple[Any, ...]]:
+    def now(self) -> Varying:
         """Task, model, optimizer and interventions as they are in this step."""
-        task, model, optimizer, interventions = resolve(self.varying, self.step, self.schedule_states)
-        return task, model, optimizer, interventions
-
-
-# Which runs share a program.
-
-
-def _sizes(config: Config) -> dict[str, int]:
-    """The fields of the task that may be padded; none where the model does not know how to start in a padded program."""
-    if not config.model.pads:
-        return {}
-    return {field.name: getattr(config.task, field.name) for field in fields(config.task) if field.metadata.get("padded")}
-
-
-def _unstarted(model: Model) -> Model:
-    """The model without the options that only `init` reads."""
-    defaults = {field.name: field.default for field in fields(model) if field.metadata.get("at_start")}
-    copy = model.padded({})
-    for name, value in defaults.items():
-        object.__setattr__(copy, name, value)
-    return copy
-
-
-def in_program(config: Config, sizes: Mapping[str, int]) -> tuple[Any, ...]:
-    """The varying parts of a config in a program made for these sizes of the task, with arrays for numbers."""
-    task, model, *rest = config.varying
-    return as_arrays((task.padded(sizes), _unstarted(model), *rest))
+        return resolve(self.varying, self.step, self.schedule_states)
 
 
 def as_arrays(tree: Tree) -> Tree:
@@ -105,62 +70,55 @@ def as_arrays(tree: Tree) -> Tree:
     return jax.tree.map(lambda x: jnp.int32(x) if isinstance(x, int) and not isinstance(x, bool) else jnp.float32(x), tree)
 
 
+def in_program(config: Config, sizes: Mapping[str, int]) -> Varying:
+    """The varying parts of a config in a program made for these sizes of the task, with arrays for numbers."""
+    model = config.model.padded({})
+    for field in fields(model):
+        if field.metadata.get("at_start"):  # only `init` reads it
+            object.__setattr__(model, field.name, field.default)
+    return as_arrays((config.task.padded(sizes), model, config.optimizer, config.interventions))
+
+
 def largest_sizes(configs: Sequence[Config]) -> dict[str, int]:
-    """The sizes of a program that holds all these configs."""
-    every = [_sizes(config) for config in configs]
-    return {name: max(sizes[name] for sizes in every) for name in every[0]}
+    """The sizes of a program that holds all these configs: of the task's fields that may be padded, where the model can pad."""
+    task, pads = configs[0].task, configs[0].model.pads
+    names = [field.name for field in fields(task) if pads and field.metadata.get("padded")]
+    return {name: max(getattr(config.task, name) for config in configs) for name in names}
 
 
-def program_key(config: Config) -> Any:
+def program_key(config: Config) -> Hashable:
     """Equal for configs that can share a program."""
-    none = dict.fromkeys(_sizes(config), 0)
-    structure = jax.tree.structure(in_program(config, none))
-    return structure, dataclasses.replace(Program.of(config), variants=())
+    varying = in_program(config, dict.fromkeys(largest_sizes([config]), 0))
+    return jax.tree.structure(varying), dataclasses.replace(Program.of(config), variants=())
 
 
 def program_name(config: Config) -> str:
     """A digest that is equal for configs that can share a program, in every process."""
-    sizes = dict.fromkeys(_sizes(config), 0)
-    varying = jax.tree.map(lambda _: 0.0, in_program(config, sizes))
+    varying = jax.tree.map(lambda _: 0.0, in_program(config, dict.fromkeys(largest_sizes([config]), 0)))
     probes = [getattr(probe, "__qualname__", type(probe).__qualname__) for probe in config.probes]
     return digest(canonical([*varying, config.batch, config.n_test, config.n_train, config.precision, probes]))
 
 
-def shared_program(configs: Sequence[Config]) -> Program:
-    """The program of configs with equal keys."""
-    variants = dict.fromkeys(name for config in configs for name in config.task.variants())
-    return dataclasses.replace(Program.of(configs[0]), variants=tuple(variants))
-
-
-# The life of a run.
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _start(program: Program, model: Model, varying: tuple[Any, ...], seed: Array) -> Slot:
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _start(precision: Precision, n_train: int | None, model: Model, varying: Varying, seed: Array) -> Slot:
     key = raw(jax.random.key(seed))
     states = start_states(varying)
     task, _, optimizer, _ = resolve(varying, jnp.int32(0), states)
-    model = resolve(model, jnp.int32(0), start_states(model))
+    model = at_start(model)
     truth = task.truth(user_key(fold_in(key, 0)))
     params = model.init(user_key(fold_in(key, 1)), task.spec)
-    if program.precision == "fp64":  # the numbers of an fp32 run, as a start for 64 bits
+    if precision == "fp64":  # the numbers of an fp32 run, as a start for 64 bits
         truth, params = jax.tree.map(lambda x: x.astype(jnp.float64) if x.dtype == jnp.float32 else x, (truth, params))
     data_key = fold_in(key, 2)
-    dataset = None
-    if program.n_train is not None:
-        dataset = task.batch(user_key(fold_in(data_key, _DATASET)), program.n_train, truth)
+    dataset = None if n_train is None else task.batch(user_key(fold_in(data_key, _DATASET)), n_train, truth)
     opt_state = optimizer.build().init(params)
-    ends = (jnp.int32(0), jnp.int32(-1))
-    return Slot(params, opt_state, truth, varying, states, data_key, fold_in(key, 3), *ends, dataset, ())
+    return Slot(params, opt_state, truth, varying, states, data_key, fold_in(key, 3), jnp.int32(0), jnp.int32(-1), dataset, ())
 
 
 def start(program: Program, run: Run, sizes: Mapping[str, int] | None = None) -> Slot:
-    """A run before its first step, in a program made for these sizes."""
-    config = run.config
-    sizes = largest_sizes([config]) if sizes is None else sizes
-    model = as_arrays(config.model)
-    program = dataclasses.replace(program, probes=(), variants=(), fused=False, batch=0, n_test=0)  # of no meaning at the start
-    return _start(program, model, in_program(config, sizes), jnp.uint32(run.seed))
+    """A run before its first step, in a program made for these sizes; None: its own."""
+    varying = in_program(run.config, largest_sizes([run.config]) if sizes is None else sizes)
+    return _start(program.precision, program.n_train, as_arrays(run.config.model), varying, jnp.uint32(run.seed))
 
 
 def user_key(words: Key) -> Array:
@@ -173,21 +131,21 @@ def arithmetic(precision: Precision) -> contextlib.AbstractContextManager[None]:
     return jax.enable_x64(True) if precision == "fp64" else contextlib.nullcontext()
 
 
-@contextlib.contextmanager
-def products(precision: Precision) -> Iterator[None]:
-    """The precision of products of fp32 arrays inside the block."""
-    with jax.default_matmul_precision("tensorfloat32" if precision == "tf32" else "highest"):
-        yield
+def products(precision: Precision) -> contextlib.AbstractContextManager[None]:
+    """A context that sets the precision of products of fp32 arrays."""
+    return jax.default_matmul_precision("tensorfloat32" if precision == "tf32" else "highest")
 
 
-def lower(precision: Precision, tree: Any) -> Any:
+def lower(precision: Precision, tree: Tree) -> Tree:
     """Casts what enters matrix products."""
     if precision != "bf16":
         return tree
     return jax.tree.map(lambda x: x.astype(jnp.bfloat16) if x.dtype == jnp.float32 else x, tree)
 
 
-def forward(program: Program, slot: Slot, params: Any, inputs: Array, reads: Sequence[str] = (), key: Any = None) -> Output:
+def forward(
+    program: Program, slot: Slot, params: PyTree, inputs: Array, reads: Sequence[str] = (), key: Array | None = None
+) -> Output:
     """The output of a run's model, by the fast way where nothing reads or writes at taps; `value` is at least fp32."""
     task, model, _, interventions = slot.now()
     tap = Tap(task.spec, key, slot.step, fused=program.fused, changes=interventions, reads=reads)
@@ -198,10 +156,7 @@ def forward(program: Program, slot: Slot, params: Any, inputs: Array, reads: Seq
 
 
 def draw(program: Program, slot: Slot) -> Batch:
-    """The data of a step: fresh, or rows of the data set, which every epoch goes through in an order of its own.
-
-    What is left over at the end of an epoch waits for the next one.
-    """
+    """The data of a step: fresh, or rows of the data set, in another order in every epoch; what fills no batch is left out."""
     if slot.dataset is None or program.n_train is None:
         task = slot.now()[0]
         return task.batch(user_key(task.data_key(slot.data_key, slot.step)), program.batch, slot.truth)
@@ -212,30 +167,35 @@ def draw(program: Program, slot: Slot) -> Batch:
     return jax.tree.map(lambda part: part[rows], slot.dataset)
 
 
-def step(program: Program, slot: Slot, lowered: Any = None) -> tuple[Slot, Array]:
+def step(program: Program, slot: Slot, lowered: PyTree = None) -> tuple[Slot, Array]:
     """One step of one run, and its training loss. `lowered`: the parameters as `lower` casts them, where they are at hand."""
     data = draw(program, slot)
     task, _, optimizer, _ = slot.now()
     key = user_key(fold_in(fold_in(slot.data_key, _DROPOUT), slot.step))
 
-    def mean_loss(params: Any) -> Array:
+    def mean_loss(params: PyTree) -> Array:
         return jnp.mean(task.loss(forward(program, slot, params, data.inputs, key=key), data))
 
     loss, gradient = jax.value_and_grad(mean_loss)(slot.params if lowered is None else lowered)
     gradient = jax.tree.map(lambda g, p: g.astype(p.dtype), gradient, slot.params)
     updates, opt_state = optimizer.build().update(gradient, slot.opt_state, slot.params)
-    params = apply_updates(slot.params, updates)
+    params = optax.apply_updates(slot.params, updates)
     failed = jnp.where((slot.failed < 0) & ~jnp.isfinite(loss), slot.step, slot.failed)
     return slot._replace(params=params, opt_state=opt_state, step=slot.step + 1, failed=failed), loss
 
 
 def evaluate(program: Program, slot: Slot) -> dict[str, Array]:
     """What is measured of a run on its test set, by name."""
+
+    def means(task: Task, output: Output, batch: Batch) -> dict[str, Array]:
+        every = {"loss": task.loss(output, batch)} | dict(task.metrics(output, batch, slot.truth))
+        return {name: jnp.mean(values) for name, values in every.items()}
+
     task = slot.now()[0]
     at_test = task.at_test()
     test = at_test.batch(user_key(slot.test_key), program.n_test, slot.truth)
     output = forward(program, slot, slot.params, test.inputs)
-    curves = _means(at_test, output, test, slot.truth)
+    curves = means(at_test, output, test)
     probes, prepared = (*task.probes(), *program.probes), iter(slot.prepared)
     reads = [name for probe in probes for name in getattr(probe, "reads", ())]
     few, tapped = test, output
@@ -250,27 +210,19 @@ def evaluate(program: Program, slot: Slot) -> dict[str, Array]:
         if name in program.variants:
             key = fold_in(slot.test_key, variant.fold) if variant.fold else slot.test_key
             other = variant.task.batch(user_key(key), program.n_test, slot.truth)
-            means = _means(variant.task, forward(program, slot, slot.params, other.inputs), other, slot.truth)
-            curves |= {f"{metric}_{name}": value for metric, value in means.items()}
+            measured = means(variant.task, forward(program, slot, slot.params, other.inputs), other)
+            curves |= {f"{metric}_{name}": value for metric, value in measured.items()}
     return curves
 
 
-def _means(task: Task, output: Output, batch: Batch, truth: Any) -> dict[str, Array]:
-    every = {"loss": task.loss(output, batch)} | dict(task.metrics(output, batch, truth))
-    return {name: jnp.mean(values) for name, values in every.items()}
-
-
 def chunk(program: Program, slots: Slot, count: Int[Array, ""], due: Int[Array, " slots"]) -> tuple[Slot, dict[str, Array]]:
-    """`count` steps of all runs, then an evaluation. The sum of the training losses is among what is measured.
+    """`count` steps of all runs, then an evaluation, with the sum of the training losses. Schedules react to it where a run is
+    at the step that its own evaluation is due at."""
 
-    Schedules react to it where a run is at the step that its own evaluation is due at.
-    """
-
-    def copy(slots: Slot) -> Any:
-        """Parameters cast: from one step to the next, since the optimizer's pass over them can write them so at once."""
+    def copy(slots: Slot) -> PyTree:  # from one step to the next: the optimizer's pass over parameters can write them cast
         return lower(program.precision, slots.params) if program.precision == "bf16" else None
 
-    def body(_: Any, carry: tuple[Slot, Any, Array]) -> tuple[Slot, Any, Array]:
+    def body(_: Array, carry: tuple[Slot, PyTree, Array]) -> tuple[Slot, PyTree, Array]:
         slots, lowered, total = carry
         slots, loss = jax.vmap(functools.partial(step, program))(slots, lowered)
         return slots, copy(slots), total + loss
@@ -294,9 +246,3 @@ def chunk(program: Program, slots: Slot, count: Int[Array, ""], due: Int[Array, 
 def insert(slots: Slot, index: Int[Array, ""], slot: Slot) -> Slot:
     """Puts a run into a slot of the stack."""
     return jax.tree.map(lambda all, one: all.at[index].set(one), slots, slot)
-
-
-@jax.jit
-def gather(slots: Slot, indices: Int[Array, " chosen"]) -> Slot:
-    """The runs in these slots."""
-    return jax.tree.map(lambda all: all[indices], slots)

@@ -1,39 +1,28 @@
 """Runs of one program on the devices of this machine: a stack of slots on each, filled from one queue.
 
-A run that has ended leaves its slot; when a quarter of the slots is free they are filled again, and when the queue is empty and
-the rest fills half of the slots or less, it is gathered into a narrower stack.
+When runs that have ended leave a quarter of the slots free, these are filled again; when the queue is empty and the rest fills
+half of the slots or less, it is gathered into a narrower stack.
 """
 
 import dataclasses
+import functools
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, ArrayLike, PyTree
 
 from .._errors import InputError
 from ..measure import past_threshold
-from ._config import Run
-from ._cost import (
-    Compiled,
-    Cost,
-    Device,
-    compile_chunk,
-    memory_of,
-    next_evaluation,
-    planned_parallel,
-    step_cost,
-    worth_narrowing,
-    worth_tuning,
-)
+from ._config import Preparing, Result, Run, next_evaluation
+from ._cost import Compiled, Cost, Device, compile_chunk, memory_of, planned_parallel, step_cost, worth_narrowing, worth_tuning
 from ._parameters import unpadded
-from ._program import Program, Slot, gather, insert, largest_sizes, shared_program, start
-from ._result import Result
+from ._program import Program, Slot, insert, largest_sizes, start
 
-Snapshot = Callable[[Run, int, Any], None]
+Snapshot = Callable[[Run, int, PyTree], None]
 """Called with a run, a step and its parameters, as arrays of the host."""
 
 
@@ -42,118 +31,81 @@ class Tracked:
     """A run in a stack, and what was measured of it."""
 
     run: Run
-    curves: dict[str, list[Any]] = dataclasses.field(default_factory=lambda: {"step": []})
-    total: float = 0.0
-    """Sum of the training losses since the last evaluation."""
-    at: int = 0
-    """The step it is at; `step` is that of its last evaluation."""
+    steps: list[int] = dataclasses.field(default_factory=list)  # of its evaluations so far
+    measured: dict[str, list[ArrayLike]] = dataclasses.field(default_factory=dict)
+    total: float = 0.0  # sum of the training losses since the last evaluation
+    at: int = 0  # the step it is at; `step` is that of its last evaluation
 
     @property
     def step(self) -> int:
-        return int(self.curves["step"][-1]) if self.curves["step"] else 0
+        return self.steps[-1] if self.steps else 0
+
+    @property
+    def curves(self) -> dict[str, np.ndarray]:
+        return {"step": np.array(self.steps, np.int64)} | {name: np.asarray(rows) for name, rows in self.measured.items()}
 
     @property
     def due(self) -> int:
         """The step of its next evaluation; the first is at step 0."""
-        if not self.curves["step"]:
-            return 0
         config = self.run.config
-        return min(next_evaluation(self.step, config.task.eval_every), config.steps)
+        return min(next_evaluation(self.step, config.task.eval_every), config.steps) if self.steps else 0
 
     @property
     def ended(self) -> bool:
         """Whether it has learned and gone on for as long as it was to, or is at its last step."""
-        config = self.run.config
-        if self.step >= config.steps:
-            return True
-        learned = config.task.learned
-        if learned is None or not isinstance(config.threshold, float):
-            return False
-        passed = past_threshold(np.asarray(self.curves[learned.metric]), config.threshold, learned.direction)
-        return bool(passed.any()) and self.step >= self.curves["step"][int(np.argmax(passed))] * (1 + config.overtrain)
+        config, learned = self.run.config, self.run.config.task.learned
+        if self.step >= config.steps or learned is None or not isinstance(config.threshold, float):
+            return self.step >= config.steps
+        passed = past_threshold(np.asarray(self.measured[learned.metric]), config.threshold, learned.direction)
+        return bool(passed.any()) and self.step >= self.steps[int(np.argmax(passed))] * (1 + config.overtrain)
 
-    def note(self, metrics: Mapping[str, Any], step: int, variants: Sequence[str]) -> None:
-        """Adds an evaluation to the curves. `variants` are the further test distributions that some run of the program has;
-        what was measured on those that this run does not have is left out."""
+    def note(self, metrics: Mapping[str, ArrayLike], step: int, variants: Sequence[str]) -> None:
+        """Adds an evaluation, but for what was measured on those of the `variants` that only other runs have."""
         others = set(variants).difference(self.run.config.task.variants())
         foreign = {f"{name}_{variant}" for variant in others for name in metrics}
         since = step - self.step
-        row = {name: value for name, value in metrics.items() if name not in foreign}
-        row["train_loss"] = np.float32(self.total / since if since else math.nan)
+        mean_loss = np.float32(self.total / since if since else math.nan)
+        for name, value in {**metrics, "train_loss": mean_loss}.items():
+            if name not in foreign:
+                self.measured.setdefault(name, []).append(value)
+        self.steps.append(step)
         self.total = 0.0
-        for name, value in (row | {"step": step}).items():
-            self.curves.setdefault(name, []).append(value)
 
 
+@dataclasses.dataclass
 class DeviceStack:
     """The slots of one device."""
 
-    def __init__(self, scheduler: "Scheduler", device: Device, n_parallel: int, budget: float | None = None) -> None:
-        self.scheduler, self.device = scheduler, device
-        self._budget = memory_of(device) if budget is None else budget
-        self._wanted, self._compiled = n_parallel, None
-        self.tracked: list[Tracked | None] = []
-        self.slots: Slot | None = None
-        self._pending: Any = None
+    scheduler: "Scheduler"
+    device: Device
+    compiled: Compiled
+    slots: Slot
+    tracked: list[Tracked | None]  # which run is in each slot
 
     @property
     def live(self) -> list[Tracked]:
         return [t for t in self.tracked if t is not None]
 
-    @property
-    def bytes(self) -> int:
-        return self._compiled.bytes if self._compiled else 0
-
-    def compile(self, slot: Slot) -> Compiled:
-        """The program for slots like this one; the first call makes the slots."""
-        if self._compiled is None:
-            scheduler = self.scheduler
-            tuned = worth_tuning(scheduler.cost, self.device.platform, scheduler.runs)
-            self._compiled = compile_chunk(scheduler.program, slot, self._wanted, self.device, self._budget, tuned)
-            self.tracked = [None] * self._compiled.n_parallel
-        return self._compiled
-
     def fill(self, queue: deque[Run]) -> bool:
         """Takes runs from the queue into free slots, if enough are free; says whether it took any."""
-        started: dict[str, Slot] = {}
-        if self._compiled is None and queue:
-            started[queue[0].identity] = self.scheduler.start(queue[0])
-            self.compile(started[queue[0].identity])
         free = [i for i, t in enumerate(self.tracked) if t is None]
         if not queue or not free or (self.live and len(free) < math.ceil(len(self.tracked) / 4)):
             return False
-        for index in free:
-            if not queue:
-                break
+        for index in free[: len(queue)]:
             run = queue.popleft()
-            slot = started.pop(run.identity) if run.identity in started else self.scheduler.start(run)
-            slot = jax.device_put(slot, self.device)
-            if self.slots is None:
-                self.slots = jax.tree.map(lambda x: jnp.repeat(x[None], len(self.tracked), 0), slot)
-            self.slots = insert(self.slots, jnp.int32(index), slot)
+            self.slots = insert(self.slots, jnp.int32(index), jax.device_put(self.scheduler.start(run), self.device))
             self.tracked[index] = Tracked(run)
         return True
 
-    def next_count(self) -> int:
-        """Steps until the next evaluation that a run of this stack is due for."""
-        return min(t.due - t.at for t in self.live)
-
-    def launch(self, count: int) -> None:
-        """Starts a chunk; `collect` waits for it."""
+    def launch(self, count: int) -> PyTree[Array]:
+        """Starts a chunk of so many steps; `collect` waits for what this returns."""
         due = jnp.array([t.due if t else -1 for t in self.tracked], jnp.int32)
-        arguments = jax.device_put((jnp.int32(count), due), self.device)
-        assert self._compiled is not None
-        assert self.slots is not None
-        slots, metrics = self._compiled.run(self.slots, *arguments)
-        self.slots = slots
-        self._pending = (metrics, slots.step, slots.failed)
+        self.slots, metrics = self.compiled.run(self.slots, *jax.device_put((jnp.int32(count), due), self.device))
+        return metrics, self.slots.step, self.slots.failed
 
-    def collect(self) -> list[Result]:
-        """Notes what was measured, frees the slots of runs that have ended and returns their results.
-
-        A run is looked at only where its own evaluation is due, so that its neighbours do not matter.
-        """
-        metrics, steps, failed = jax.tree.map(np.asarray, self._pending)
+    def collect(self, pending: PyTree[Array]) -> list[Result]:
+        """Notes what was measured of runs whose own evaluation is due, and returns the results of those that have ended."""
+        metrics, steps, failed = jax.tree.map(np.asarray, pending)
         results = []
         for i, tracked in enumerate(self.tracked):
             if tracked is None:
@@ -162,49 +114,44 @@ class DeviceStack:
             tracked.at = step = int(steps[i])
             if step != tracked.due:
                 continue
-            before = tracked.step if tracked.curves["step"] else -1
+            before = tracked.step if tracked.steps else -1
+            self.scheduler.steps += step - tracked.step
             tracked.note({name: values[i] for name, values in metrics.items()}, step, self.scheduler.program.variants)
             broken = bool(failed[i] >= 0 or not np.isfinite(metrics["loss"][i]))
             ended = broken or tracked.ended
-            self._snapshot(i, tracked, before, ended)
+            keep = self.scheduler.keep
+            if keep is not None and (ended or any(before < kept <= step for kept in keep)):
+                params = jax.tree.map(lambda x, i=i: np.asarray(x[i]), self.slots.params)
+                self.scheduler.snapshot(tracked.run, step, unpadded(tracked.run, params))
             if ended:
                 failed_step = (int(failed[i]) if failed[i] >= 0 else step) if broken else None
-                curves = {name: np.asarray(values) for name, values in tracked.curves.items()}
-                results.append(Result.measured(tracked.run, curves, failed_step, self.device.device_kind))
+                results.append(Result.measured(tracked.run, tracked.curves, failed_step, self.device.device_kind))
                 self.tracked[i] = None
         return results
-
-    def _snapshot(self, index: int, tracked: Tracked, before: int, ended: bool) -> None:
-        """Hands out the parameters where a step that is to be kept has been passed since the last evaluation."""
-        keep = self.scheduler.keep
-        if keep is not None and self.slots is not None and (ended or any(before < s <= tracked.step for s in keep)):
-            params = jax.tree.map(lambda x: np.asarray(x[index]), self.slots.params)
-            self.scheduler.snapshot(tracked.run, tracked.step, unpadded(tracked.run, params))
 
     def narrow(self) -> None:
         """Gathers the runs that are left into a narrower stack, where that pays."""
         n_parallel, live = len(self.tracked), [i for i, t in enumerate(self.tracked) if t is not None]
-        if self.slots is None or not live or 2 * len(live) > n_parallel:
+        if not live or 2 * len(live) > n_parallel:
             return
         longest = max(t.step for t in self.live)
         if not worth_narrowing(self.scheduler.cost, self.device.platform, n_parallel, longest):
             return
         while 2 * len(live) <= n_parallel:
             n_parallel //= 2
-        one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self.slots)
-        self._compiled = compile_chunk(self.scheduler.program, one, n_parallel, self.device, self._budget)
-        spare = self._compiled.n_parallel - len(live)
-        self.slots = gather(self.slots, jnp.array(live + [live[0]] * spare))
+        self.compiled = compile_chunk(self.scheduler.program, one_of(self.slots), n_parallel, self.device)
+        spare = n_parallel - len(live)
+        indices = jnp.array(live + [live[0]] * spare)
+        self.slots = jax.tree.map(lambda x: x[indices], self.slots)
         self.tracked = [self.tracked[i] for i in live] + [None] * spare
 
-    def restore(self, slots: Slot, tracked: list[Tracked | None]) -> None:
-        """Puts back what a checkpoint holds."""
-        self._wanted = len(tracked)
-        self.compile(jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), slots))
-        self.slots, self.tracked = jax.device_put(slots, self.device), tracked
+
+def one_of(slots: Slot) -> Slot:
+    """The shapes of one slot of a stack."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), slots)
 
 
-def _prepared(probe: Any, run: Run) -> dict[str, Any]:
+def _prepared(probe: Preparing, run: Run) -> dict[str, Array]:
     """What a probe prepares for a run, as arrays."""
     arrays = probe.prepare(run)
     if not isinstance(arrays, Mapping):
@@ -214,59 +161,75 @@ def _prepared(probe: Any, run: Run) -> dict[str, Any]:
 
 
 class Scheduler:
-    """All runs of one program, on all devices.
-
-    **Arguments:**
-
-    - `n_parallel`: how many runs to train at once on a device; by default what its memory holds and its cores need.
-    - `sizes`: what the program is made for, where that is not what the runs need themselves.
-    - `keep`: the steps at which parameters are handed to `snapshot`, at the first evaluation from each on and at the end.
-    """
+    """All runs of one program, on all devices. The arguments are those of [`emergo.engine.train`][]."""
 
     def __init__(
         self,
         runs: Sequence[Run],
         devices: Sequence[Device],
         n_parallel: int | None = None,
-        sizes: Mapping[str, int] | None = None,
         keep: Sequence[int] | None = None,
         snapshot: Snapshot = lambda run, step, params: None,
     ) -> None:
-        self.runs, self.queue = list(runs), deque(runs)
-        configs = [run.config for run in runs]
-        self.program: Program = shared_program(configs)
-        self.sizes = largest_sizes(configs) if sizes is None else dict(sizes)
+        self.runs, self.queue, self.devices, self.n_parallel = list(runs), deque(runs), devices, n_parallel
         self.keep, self.snapshot = keep, snapshot
-        self.cost: Cost = step_cost(self.program, jax.eval_shape(lambda: start(self.program, runs[0], self.sizes)))
-        self.stacks = []
-        share = math.ceil(len(runs) / min(len(devices), len(runs)))
-        for device in devices[: len(runs)]:
-            planned = planned_parallel(self.cost, configs[0].task.eval_every, device.platform, memory_of(device))
-            self.stacks.append(DeviceStack(self, device, min(n_parallel or planned, share)))
-
-    def start(self, run: Run) -> Slot:
-        """A run before its first step, with what its probes prepare."""
-        slot = start(self.program, run, self.sizes)
-        return slot._replace(prepared=tuple(_prepared(p, run) for p in run.config.all_probes if hasattr(p, "prepare")))
+        configs = [run.config for run in runs]
+        self.program, self.sizes = Program.of(*configs), largest_sizes(configs)
+        self.stacks: list[DeviceStack] = []
+        self.steps = 0  # that all runs together have taken since this was made
 
     @property
     def live(self) -> list[Tracked]:
         return [tracked for stack in self.stacks for tracked in stack.live]
 
+    @property
+    def shapes(self) -> Slot:
+        """Those of a run in this program, but for what probes prepare."""
+        return jax.eval_shape(lambda: start(self.program, self.runs[0], self.sizes))
+
+    @functools.cached_property
+    def cost(self) -> Cost:
+        return step_cost(self.program, self.shapes)
+
+    def start(self, run: Run) -> Slot:
+        """A run before its first step, with what its probes prepare."""
+        slot = start(self.program, run, self.sizes)
+        return slot._replace(prepared=tuple(_prepared(p, run) for p in run.config.all_probes if isinstance(p, Preparing)))
+
+    def compile(self, slot: Slot, device: Device, n_parallel: int, budget: float = math.inf) -> Compiled:
+        """The program for so many slots like this one, or for fewer where they would not fit."""
+        tuned = worth_tuning(self.cost, device.platform, self.runs)
+        return compile_chunk(self.program, slot, n_parallel, device, budget, tuned)
+
+    def _open(self, device: Device) -> DeviceStack:
+        """A stack on a device that has none, with the first runs that wait."""
+        budget, eval_every = memory_of(device), self.runs[0].config.task.eval_every
+        share = math.ceil(len(self.runs) / min(len(self.devices), len(self.runs)))
+        wanted = self.n_parallel or planned_parallel(self.cost, eval_every, device.platform, budget)
+        first = self.queue.popleft()
+        slot = self.start(first)
+        compiled = self.compile(slot, device, min(wanted, share), budget)
+        slots = jax.tree.map(lambda x: jnp.repeat(x[None], compiled.n_parallel, 0), jax.device_put(slot, device))
+        stack = DeviceStack(self, device, compiled, slots, [Tracked(first)] + [None] * (compiled.n_parallel - 1))
+        stack.fill(self.queue)
+        return stack
+
     def advance(self) -> list[Result]:
         """One chunk on every device; returns the runs that ended in it."""
-        results = []
         fresh = [stack for stack in self.stacks if stack.fill(self.queue)]
-        for stack in fresh:
-            stack.launch(0)
-        for stack in fresh:
-            results += stack.collect()
+        while self.queue and len(self.stacks) < len(self.devices):
+            fresh.append(self._open(self.devices[len(self.stacks)]))
+            self.stacks.append(fresh[-1])
+        results = _run([(stack, 0) for stack in fresh])
         busy = [stack for stack in self.stacks if stack.live]
-        for stack in busy:
-            stack.launch(stack.next_count())
-        for stack in busy:
-            results += stack.collect()
+        results += _run([(stack, min(t.due - t.at for t in stack.live)) for stack in busy])
         if not self.queue:
             for stack in busy:
                 stack.narrow()
         return results
+
+
+def _run(counts: Sequence[tuple[DeviceStack, int]]) -> list[Result]:
+    """So many steps of each stack, on all devices at once; returns the runs that ended."""
+    pending = [(stack, stack.launch(count)) for stack, count in counts]
+    return [result for stack, launched in pending for result in stack.collect(launched)]

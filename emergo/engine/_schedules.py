@@ -2,30 +2,31 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, PyTree
 
 from .._errors import InputError
 from .._pytree import Schedule, per_run
+
+Tree = TypeVar("Tree")
+Step = int | Array
 
 
 class Switch(Schedule):
     """`before` until step `at`, `after` from then on.
 
-    ```python
     >>> em.SingleLocation(length=32, dim=8, repeat=em.Switch(0.4, 0.0, at=2000))
     SingleLocation(length=32, dim=8, repeat=Switch(before=0.4, after=0.0, at=2000))
-
-    ```
     """
 
     before: float = per_run()
     after: float = per_run()
     at: int = per_run(low=0)
 
-    def value(self, step: Any, state: Any) -> Any:
+    def value(self, step: Step, state: PyTree) -> Array:
         return jnp.where(step < self.at, self.before, self.after)
 
     def extremes(self) -> tuple[float, ...]:
@@ -35,11 +36,8 @@ class Switch(Schedule):
 class Ramp(Schedule):
     """`first` until step `begin`, then in a straight line to `last` at step `end`.
 
-    ```python
     >>> float(em.Ramp(0.0, 1.0, begin=100, end=200).value(150, ()))
     0.5
-
-    ```
     """
 
     first: float = per_run()
@@ -51,7 +49,7 @@ class Ramp(Schedule):
         if self.end <= self.begin:
             raise InputError(f"Ramp.end must be later than Ramp.begin, got {self.end} and {self.begin}")
 
-    def value(self, step: Any, state: Any) -> Any:
+    def value(self, step: Step, state: PyTree) -> Array:
         share = jnp.clip((step - self.begin) / (self.end - self.begin), 0.0, 1.0)
         return self.first + share * (self.last - self.first)
 
@@ -60,15 +58,10 @@ class Ramp(Schedule):
 
 
 class WarmupCosine(Schedule):
-    """From 0 to `peak` in a straight line over `warmup` steps, then along half a cosine to `last` at step `end`.
+    """From peak / warmup in a straight line to `peak` over `warmup` steps, then along half a cosine to `last` at step `end`.
 
-    The first step has peak / warmup, so that no step is lost.
-
-    ```python
     >>> em.Optimizer("adam", learning_rate=em.WarmupCosine(1e-3, warmup=100, end=5000))
     Optimizer('adam', learning_rate=WarmupCosine(peak=0.001, warmup=100, end=5000))
-
-    ```
     """
 
     peak: float = per_run()
@@ -80,7 +73,7 @@ class WarmupCosine(Schedule):
         if self.end <= self.warmup:
             raise InputError(f"WarmupCosine.end must be later than the warm-up, got {self.end} and {self.warmup}")
 
-    def value(self, step: Any, state: Any) -> Any:
+    def value(self, step: Step, state: PyTree) -> Array:
         rising = self.peak * (step + 1) / self.warmup
         share = jnp.clip((step - self.warmup) / (self.end - self.warmup), 0.0, 1.0)
         falling = self.last + (self.peak - self.last) * 0.5 * (1 + jnp.cos(math.pi * share))
@@ -93,14 +86,11 @@ class WarmupCosine(Schedule):
 class When(Schedule):
     """`before` until a measured number has once come to `above` (or, if that is given instead, to `below`), then `after`.
 
-    The number is what the run's own evaluations measure: the loss, a metric of the task or a probe's. Of a metric with several
-    numbers, such as the attention of every head, the largest counts for `above` and the smallest for `below`.
+    The number is what the run's own evaluations measure: the loss, a metric of the task or a probe's. Of several numbers, such
+    as the attention of every head, the largest counts for `above` and the smallest for `below`.
 
-    ```python
     >>> em.When("attention", above=0.3, before=0.4, after=0.0)
     When(metric='attention', above=0.3, before=0.4)
-
-    ```
     """
 
     metric: str
@@ -113,16 +103,16 @@ class When(Schedule):
         if (self.above is None) == (self.below is None):
             raise InputError(f"When needs either above or below, got above={self.above!r} and below={self.below!r}")
 
-    def start(self) -> Any:
+    def start(self) -> Bool[Array, ""]:
         return jnp.array(False)
 
-    def update(self, state: Any, metrics: Mapping[str, Any]) -> Any:
+    def update(self, state: Bool[Array, ""], metrics: Mapping[str, Array]) -> Bool[Array, ""]:
         measured = metrics[self.metric]
         above = self.above is not None and jnp.max(measured) >= self.above
         below = self.below is not None and jnp.min(measured) <= self.below
         return state | above | below
 
-    def value(self, step: Any, state: Any) -> Any:
+    def value(self, step: Step, state: Bool[Array, ""]) -> Array:
         return jnp.where(state, self.after, self.before)
 
     def extremes(self) -> tuple[float, ...]:
@@ -132,37 +122,32 @@ class When(Schedule):
         return (self.metric,)
 
 
-Tree = TypeVar("Tree")
-
-
-def _is_schedule(node: Any) -> bool:
+def _is_schedule(node: object) -> bool:
     return isinstance(node, Schedule)
 
 
-def schedules_in(tree: Any) -> list[Schedule]:
+def schedules_in(tree: PyTree) -> list[Schedule]:
     """All schedules of a tree, in the order of its leaves."""
-    return [leaf for leaf in jax.tree.leaves(tree, is_leaf=_is_schedule) if _is_schedule(leaf)]
+    return [leaf for leaf in jax.tree.leaves(tree, is_leaf=_is_schedule) if isinstance(leaf, Schedule)]
 
 
-def start_states(tree: Any) -> tuple[Any, ...]:
+def start_states(tree: PyTree) -> tuple[PyTree, ...]:
     """The states of all schedules of a tree before the first step."""
     return tuple(schedule.start() for schedule in schedules_in(tree))
 
 
-def updated_states(tree: Any, states: tuple[Any, ...], metrics: Mapping[str, Any]) -> tuple[Any, ...]:
+def updated_states(tree: PyTree, states: tuple[PyTree, ...], metrics: Mapping[str, Array]) -> tuple[PyTree, ...]:
     """The states after an evaluation. A schedule is given only the metrics that it names: they are part of what was checked."""
-
-    def updated(schedule: Schedule, state: Any) -> Any:
-        return schedule.update(state, {name: metrics[name] for name in schedule.metrics()})
-
-    return tuple(updated(schedule, state) for schedule, state in zip(schedules_in(tree), states, strict=True))
+    given = [{name: metrics[name] for name in schedule.metrics()} for schedule in schedules_in(tree)]
+    return tuple(s.update(state, named) for s, state, named in zip(schedules_in(tree), states, given, strict=True))
 
 
-def resolve(tree: Tree, step: Any, states: tuple[Any, ...]) -> Tree:
+def resolve(tree: Tree, step: Step, states: tuple[PyTree, ...]) -> Tree:
     """The tree with every schedule replaced by its value at a step."""
     remaining = iter(states)
+    return jax.tree.map(lambda x: x.value(step, next(remaining)) if _is_schedule(x) else x, tree, is_leaf=_is_schedule)
 
-    def number(node: Any) -> Any:
-        return node.value(step, next(remaining)) if _is_schedule(node) else node
 
-    return jax.tree.map(number, tree, is_leaf=_is_schedule)
+def at_start(tree: Tree) -> Tree:
+    """The tree with the values that its schedules have before the first step."""
+    return resolve(tree, jnp.int32(0), start_states(tree))

@@ -3,13 +3,13 @@ r"""Stochastic gradient descent on the toy model from the statistics of a batch,
 It stays apart from [`emergo.engine.train`][], which trains [`emergo.models.ToyAttention`][] on tokens like any other model,
 because it draws only what the gradient reads: $2nd + T$ normals per step instead of $n\,T\,d$, with the same distribution of
 the training path. Given the attention, a sample enters the gradient through the relevant token, the weighted sum $u$ of the
-others, and the projections of the others on $g = W^\top(y - y^*)$. $u$ is normal; given $u$, and so $g$, the projections are
-jointly normal with a known mean and covariance; and only their mean over the batch is used, which is normal again.
+others, and the projections of the others on $g = W^\top(y - y^*)$, whose mean over the batch is normal given $u$.
 `docs/theory.md` has the algebra.
 """
 
+import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -23,6 +23,7 @@ from ..models import ToyAttention, ToyParameters
 from ..tasks import SingleLocation, Truth
 
 ToyProbe = Callable[[ToyParameters, Truth], dict[str, Array]]
+ToyState = tuple[Int[Array, " seeds"], Truth, ToyParameters]
 
 
 class ToyCurves(NamedTuple):
@@ -60,21 +61,16 @@ def toy_gradient(params: ToyParameters, truth: Truth, task: SingleLocation, key:
     return ToyParameters(by_logits, error.T @ mixed / batch)
 
 
-def _start(task: SingleLocation, model: ToyAttention, seeds: Int[Array, " seeds"]) -> tuple[Truth, ToyParameters]:
-    """The truth and the initial parameters of every seed. Its draws are compiled by themselves: tasks of one dim share them."""
-
-    def one(seed: Array) -> tuple[Truth, ToyParameters]:
-        key_truth, key_model = (fold_in(fold_in(raw(jax.random.key(seed)), 0), i) for i in range(2))
-        return task.truth(key_truth), model.init(key_model, task.spec)
-
-    return jax.vmap(one)(seeds)
+def _start(task: SingleLocation, model: ToyAttention, seed: Int[Array, ""]) -> tuple[Truth, ToyParameters]:
+    key_truth, key_model = (fold_in(fold_in(raw(jax.random.key(seed)), 0), i) for i in range(2))
+    return task.truth(key_truth), model.init(key_model, task.spec)
 
 
 @eqx.filter_jit
 def _advance(
-    task: SingleLocation, batch: int, steps: int, probe: ToyProbe, seeds: Array, truths: Any, params: Any, first: Any, rate: Any
-) -> tuple[Any, dict[str, Array]]:
-    """`steps` steps of every seed from step `first` on, then the probe."""
+    task: SingleLocation, batch: int, steps: int, probe: ToyProbe, rate: Array, first: Array, state: ToyState
+) -> tuple[ToyParameters, dict[str, Array]]:
+    """`steps` steps of every seed from step `first` on, then the probe. `state`: seeds, truths and parameters."""
 
     def one(seed: Array, truth: Truth, params: ToyParameters) -> tuple[ToyParameters, dict[str, Array]]:
         data_key = fold_in(raw(jax.random.key(seed)), 1)
@@ -86,7 +82,7 @@ def _advance(
         params, _ = jax.lax.scan(step, params, first + jnp.arange(steps))
         return params, probe(params, truth)
 
-    return jax.vmap(one)(seeds, truths, params)
+    return jax.vmap(one)(*state)
 
 
 def train_toy(
@@ -101,45 +97,24 @@ def train_toy(
     initial_scale: float = 1.0,
     progress: Callable[[int], None] = lambda step: None,
 ) -> ToyCurves:
-    """Trains one toy model per seed by plain stochastic gradient descent, all of them as one compiled program.
+    """Trains toy models of seeds 0 to `seeds` - 1 by plain stochastic gradient descent in fp32, all as one compiled program.
 
-    A seed changes the target, the initial weights and the data (A.3.4); its randomness is a function of (seed, step) and
-    does not depend on the seeds beside it. Products are fp32.
-
-    **Arguments:**
-
-    - `probe`: maps (parameters, truth) to named scalars; it is evaluated every `every` steps. Keep it at module level (or
-      otherwise the same object), or every call compiles anew.
-    - `seeds`: how many seeds, from 0 on.
-    - `initial_scale`: of the initial weights; 0 is Assumption 4 of A.1.
-    - `progress`: called with the number of steps done.
-
-    **Returns:**
-
-    [`emergo.engine.ToyCurves`][]: the steps of evaluation and, by name, an array with one row per seed.
-
-    ```python
-    >>> import jax.numpy as jnp
-    >>> from emergo.engine import train_toy
-    >>> curves = train_toy(em.SingleLocation(length=4, dim=2), lambda p, t: {"a": p.attention[-1]}, seeds=2, steps=20)
-    >>> curves.step.tolist(), curves.values["a"].shape
-    ([0, 10, 20], (2, 3))
-
-    ```
+    A seed changes the target, the initial weights and the data (A.3.4), whatever seeds are beside it. `probe` maps (parameters,
+    truth) to named scalars every `every` steps; a new function compiles anew. `initial_scale` is that of the initial weights; 0
+    is Assumption 4 of A.1. `progress` is called with the number of steps done.
     """
     for name, value in (("seeds", seeds), ("steps", steps), ("every", every), ("batch", batch)):
         if value < 1:
             raise InputError(f"{name} must be at least 1, got {value}")
     if not (np.isfinite(learning_rate) and learning_rate > 0):
         raise InputError(f"learning_rate must be positive, got {learning_rate:g}")
-    ids = jnp.arange(seeds, dtype=jnp.int32)
+    ids, rate = jnp.arange(seeds, dtype=jnp.int32), jnp.float32(learning_rate)
     with jax.default_matmul_precision("highest"):
-        truths, params = _start(task, ToyAttention(initial_scale), ids)
-        rate = jnp.float32(learning_rate)
+        truths, params = jax.vmap(functools.partial(_start, task, ToyAttention(initial_scale)))(ids)
         at, rows = [0], [jax.jit(jax.vmap(probe))(params, truths)]
         while at[-1] < steps:
             count = min(every, steps - at[-1])
-            params, metrics = _advance(task, batch, count, probe, ids, truths, params, jnp.int32(at[-1]), rate)
+            params, metrics = _advance(task, batch, count, probe, rate, jnp.int32(at[-1]), (ids, truths, params))
             at.append(at[-1] + count)
             rows.append(metrics)
             progress(at[-1])

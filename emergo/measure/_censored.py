@@ -9,27 +9,14 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import log_ndtr
 
-_HALF_LOG_2PI = 0.5 * np.log(2 * np.pi)
-
-
-def _mills(x: np.ndarray) -> np.ndarray:
-    """The density over the distribution function of the standard normal, safe for very negative x."""
-    return np.exp(-0.5 * x**2 - _HALF_LOG_2PI - log_ndtr(x))
-
 
 def fit_censored(
     design: Float[np.ndarray, "runs terms"],
     z: Float[np.ndarray, " runs"],
     censored: Bool[np.ndarray, " runs"],
     weights: Float[np.ndarray, "fits runs"],
-    iterations: int = 100,
 ) -> tuple[Float[np.ndarray, "fits terms"], Float[np.ndarray, " fits"]]:
-    """The maximum of the weighted likelihood for every row of weights.
-
-    **Returns:**
-
-    The coefficients and the standard deviation, one row per fit; NaN where the data do not determine them.
-    """
+    """The coefficients and the standard deviation, one row per row of weights; NaN where the data do not determine them."""
     fits, terms = weights.shape[0], design.shape[1]
     # Start from least squares that take the censored values as if observed, with a generous spread.
     start = np.linalg.lstsq(design, z, rcond=None)[0]
@@ -44,9 +31,10 @@ def fit_censored(
         return np.sum(weights * np.where(censored, log_ndtr(margin), observed), axis=1)
 
     value = likelihood(state)
-    for _ in range(iterations):
+    for _ in range(100):
         margin, eta = state @ full.T, state[:, -1]
-        mills = _mills(margin)
+        # The density over the distribution function of the standard normal, safe for very negative margins.
+        mills = np.exp(-0.5 * margin**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(margin))
         first = weights * np.where(censored, mills, -margin)
         second = weights * np.where(censored, mills * (mills + margin), 1.0)  # minus the second derivative
         count = np.sum(weights * ~censored, axis=1)

@@ -20,11 +20,7 @@ STATES: tuple[State, ...] = get_args(State)
 
 
 class Emergence(NamedTuple):
-    """The emergence time of one curve, in the units of its steps.
-
-    >>> emergence([0, 10, 20], [1.0, 0.9, 0.8], threshold=0.5)
-    Emergence(time=20.0, low=20.0, high=inf, state='censored')
-    """
+    """The emergence time of one curve, in the units of its steps."""
 
     time: float
     """The interpolated crossing. Censored: the last step observed. Failed: NaN."""
@@ -52,11 +48,7 @@ def as_curve(step: Series, value: Series, at_least: int = 1) -> tuple[np.ndarray
 
 
 def past_threshold(value: ArrayLike, threshold: float, direction: Direction) -> Bool[np.ndarray, "..."]:
-    """Where values lie on or past a threshold; nowhere for NaN. Compares in float64, whatever the values are stored in.
-
-    >>> past_threshold([0.3, 0.1, float("nan")], 0.1, "below").tolist()
-    [False, True, False]
-    """
+    """Where values lie on or past a threshold; nowhere for NaN. Compares in float64, whatever the values are stored in."""
     if direction not in get_args(Direction):
         raise unknown("direction", direction, get_args(Direction))
     value = np.asarray(value, np.float64)
@@ -64,16 +56,10 @@ def past_threshold(value: ArrayLike, threshold: float, direction: Direction) -> 
 
 
 def running_median(values: Series, window: int) -> Float[np.ndarray, " evaluations"]:
-    """The median over `window` (odd) neighbouring evaluations, at the ends over those that exist. Values must be finite.
-
-    >>> running_median([1, 9, 2, 8, 3], window=3).tolist()
-    [5.0, 2.0, 8.0, 3.0, 5.5]
-    """
+    """The median over `window` (odd) neighbouring evaluations, at the ends over those that exist. Values must be finite."""
     values = np.asarray(values, np.float64)
     if window < 1 or window % 2 == 0:
         raise InputError(f"window must be an odd number of evaluations, got {window}")
-    if not np.isfinite(values).all():
-        raise InputError("a running median needs finite values")
     return pd.Series(values).rolling(window, center=True, min_periods=1).median().to_numpy(copy=True)
 
 
@@ -84,19 +70,14 @@ def emergence(
 
     **Arguments:**
 
-    - `step`: increasing steps (or times) of evaluation.
-    - `value`: the metric there.
+    - `step`, `value`: increasing steps (or times) of evaluation, and the metric there.
     - `threshold`, `direction`: emergence is `value <= threshold` (`"below"`) or `value >= threshold` (`"above"`).
-    - `hold`: how many evaluations in a row must lie past the threshold. 1 is the first crossing; more asks for a sustained
-      one, so that a single lucky evaluation of a noisy curve does not count. The crossing is still dated where the row
-      begins. A row cut short by the end of the curve does not count.
+    - `hold`: how many evaluations in a row must lie past the threshold, so that a single lucky evaluation of a noisy curve does
+      not count. The crossing is dated where the row begins. A row cut short by the end of the curve does not count.
     - `window`: for noisy curves, a running median over this many evaluations comes first.
 
-    **Returns:**
-
-    An [`emergo.measure.Emergence`][]. A curve that never crosses is right-censored at its last step. One that turns NaN or
-    infinite before it crosses has failed. One that is past the threshold at its first evaluation has emerged by then:
-    `low` is minus infinity.
+    A curve that never crosses is right-censored at its last step. One that turns NaN or infinite before it crosses has failed.
+    One that is past the threshold at its first evaluation has emerged by then: `low` is minus infinity.
 
     >>> emergence([0, 10, 20, 30], [1.0, 0.75, 0.25, 0.1], threshold=0.5)
     Emergence(time=15.0, low=10.0, high=20.0, state='reached')
@@ -113,13 +94,14 @@ def emergence(
     past = past_threshold(curve, threshold, direction)
     # Entry i is true when evaluations i .. i + hold - 1 are all past the threshold.
     held = np.convolve(past, np.ones(hold), "valid") == hold if len(past) >= hold else np.zeros(0, bool)
-    if held.any():
-        first = int(np.argmax(held))
-        if first == 0:
-            return Emergence(float(step[0]), -math.inf, float(step[0]), "reached")
-        share = (curve[first - 1] - threshold) / (curve[first - 1] - curve[first])
-        time = step[first - 1] + share * (step[first] - step[first - 1])
-        return Emergence(float(time), float(step[first - 1]), float(step[first]), "reached")
-    if healthy < len(value):
-        return Emergence(math.nan, math.nan, math.nan, "failed")
-    return Emergence(float(step[-1]), float(step[-1]), math.inf, "censored")
+    if not held.any():
+        if healthy < len(value):
+            return Emergence(math.nan, math.nan, math.nan, "failed")
+        return Emergence(float(step[-1]), float(step[-1]), math.inf, "censored")
+    first = int(np.argmax(held))
+    high = float(step[first])
+    if first == 0:
+        return Emergence(high, -math.inf, high, "reached")
+    low = float(step[first - 1])
+    share = (curve[first - 1] - threshold) / (curve[first - 1] - curve[first])
+    return Emergence(float(low + share * (high - low)), low, high, "reached")

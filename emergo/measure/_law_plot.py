@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
 from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
 
-from .._style import BLUE, GREY, ORANGE, panel, style
+from .._style import BLUE, GREY, ORANGE, panel
 from ._terms import censored_rows, column, usable_rows
 
 if TYPE_CHECKING:
@@ -16,19 +16,13 @@ if TYPE_CHECKING:
 
 
 def law_plot(law: "Law", table: pd.DataFrame) -> Plot:
-    """The picture of [`emergo.measure.Law.plot`][]."""
-    with style():
-        return _draw(law, table)
-
-
-def _draw(law: "Law", table: pd.DataFrame) -> Plot:
+    """One panel per term, where runs are divided by the rest of the law, so that the slope is the exponent; one for the law."""
     rows = table[usable_rows(table, law.y)]
-    y = column(rows, law.y)
-    censored = censored_rows(rows)
-    fitted = law.predict(rows)
+    y, censored, fitted = column(rows, law.y), censored_rows(rows), law.predict(rows)
     plot = Plot(figsize=(2.6 * (len(law.terms) + 1), 2.9), layout="constrained")
-    powers = " ".join(f"{_plain(name)}$^{{{value:.2f}}}$" for name, value in law.exponents.items())
-    plot.suptitle(f"{_plain(law.y)} = {law.C:.3g} {powers}", x=0.01, ha="left", fontsize=8.5, color=GREY)
+    plain = {name: name.replace("$", r"\$") for name in (law.y, *law.exponents)}  # names are not formulas
+    powers = " ".join(f"{plain[name]}$^{{{value:.2f}}}$" for name, value in law.exponents.items())
+    plot.suptitle(f"{plain[law.y]} = {law.C:.3g} {powers}", x=0.01, ha="left", fontsize=8.5, color=GREY)
     *panels, last = plot.subplots(1, len(law.terms) + 1, squeeze=False)[0]
 
     def scatter(axes: Axes, x: np.ndarray, values: np.ndarray) -> None:
@@ -46,7 +40,7 @@ def _draw(law: "Law", table: pd.DataFrame) -> Plot:
         low, high = sorted(bound / power for bound in law.ci95[name])
         x = np.exp(term.log(rows))
         scatter(axes, x, y / fitted * x**exponent)
-        own_ticks(axes, x)
+        _own_ticks(axes, x)
         line = np.geomspace(x.min(), x.max(), 50)
         axes.plot(line, line**exponent, color=GREY, lw=1.2)
         axes.set(xlabel=str(term), ylabel=f"{law.y} / rest of the law")
@@ -65,15 +59,10 @@ def _draw(law: "Law", table: pd.DataFrame) -> Plot:
     return plot
 
 
-def _plain(name: str) -> str:
-    """The name of a column where formulas are typeset."""
-    return name.replace("$", r"\$")
-
-
-def own_ticks(axes: Axes, x: np.ndarray, most: int = 6) -> None:
+def _own_ticks(axes: Axes, x: np.ndarray) -> None:
     """Ticks at the values of the data, if these are few and not too close together to be read."""
     values = np.unique([float(f"{value:.4g}") for value in x])
     steps = np.diff(np.log(values))
-    if 1 < len(values) <= most and steps.min() > steps.sum() / 10:
+    if 1 < len(values) <= 6 and steps.min() > steps.sum() / 10:
         axes.xaxis.set_major_locator(FixedLocator(values.tolist()))
         axes.xaxis.set_minor_locator(NullLocator())

@@ -7,7 +7,7 @@ maximum-likelihood fit beside it that uses them, because leaving them out pulls 
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,31 +16,27 @@ from matplotlib.figure import Figure as Plot
 
 from .._errors import InputError
 from .._json import to_jsonable
+from .._style import style
 from .._terminal import law_lines
 from ._censored import fit_censored
 from ._law_plot import law_plot
-from ._terms import Term, censored_rows, column, log_column, usable_rows
+from ._terms import Term, censored_rows, column, log_column, log_product, usable_rows
 
 Interval = tuple[float, float]
 Method = Literal["least squares", "censored maximum likelihood"]
+LEVEL = (0.8, 1.25)
+SLACK = 0.05
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Law:
-    """A fitted power law. Printed, it shows its intervals; `law.plot()` is its picture.
-
-    >>> law = fit_law(pd.DataFrame({"dim": [2, 4, 8], "plateau": [6, 12, 24]}), x=["dim"])
-    >>> law.predict(pd.DataFrame({"dim": [16, 32]})).round(6).tolist()
-    [48.0, 96.0]
-    """
+    """A fitted power law. Printed, it shows its intervals; `law.plot()` is its picture."""
 
     y: str
     terms: tuple[Term, ...]
-    fixed: Mapping[str, float]
-    """Exponents that were given, not fitted."""
     C: float
     exponents: Mapping[str, float]
-    """One per column; columns tied in one term move together."""
+    """One per column, fitted or fixed; columns tied in one term move together."""
     ci95: Mapping[str, Interval]
     """95% intervals of `C` and of every exponent; NaN where the data do not determine them."""
     ci_kind: str
@@ -51,8 +47,7 @@ class Law:
     """Standard deviation of log y around the law: unbiased for least squares, the likelihood's own for the censored fit."""
     seed_spread: float
     """The same around the means of the cells: what no law of these columns can explain. NaN without repeated cells. Where
-    `spread` is well above it, the law misses its cells by more than their seeds scatter, and intervals over seeds are too
-    narrow: they take the law for granted."""
+    `spread` is well above it, the law misses its cells, and intervals over seeds, which take it for granted, are too narrow."""
     runs: int
     """How many runs the fit uses."""
     censored: int
@@ -70,35 +65,17 @@ class Law:
 
     def predict(self, table: pd.DataFrame) -> Float[np.ndarray, " rows"]:
         """The law's value for every row of a table with the law's columns."""
-        return evaluate_law(self.C, self.exponents, table)
+        return self.C * np.exp(log_product(self.exponents.items(), table))
 
     def plot(self) -> Plot:
-        """The law and the runs it was fitted to, on logarithmic axes.
-
-        In the panel of a term, every run is divided by the rest of the law, so that the slope is the exponent. Censored runs,
-        whose true value lies higher, are open triangles. Above the panels: the law, and each exponent with its 95% interval.
-
-        >>> law = fit_law(pd.DataFrame({"dim": [2, 4, 8], "plateau": [6, 12, 24]}), x=["dim"])
-        >>> [axes.get_xlabel() for axes in law.plot().axes]
-        ['dim', 'plateau by the law']
-        """
+        """The law and the runs it was fitted to, on logarithmic axes; censored runs are open triangles."""
         if self.table is None:
-            raise InputError(
-                "this law does not hold the table it was fitted to, so that there is nothing to draw; fit it again"
-            )
-        return law_plot(self, self.table)
+            raise InputError("this law does not hold the table it was fitted to, so there is nothing to draw; fit it again")
+        with style():
+            return law_plot(self, self.table)
 
     def __repr__(self) -> str:
         return "\n".join(law_lines(law_json(self)))
-
-
-def evaluate_law(C: float, exponents: Mapping[str, float], table: pd.DataFrame) -> Float[np.ndarray, " rows"]:
-    r"""$C \prod_k x_k^{\theta_k}$ for every row of a table with the columns $x_k$, which must be positive.
-
-    >>> evaluate_law(3.0, {"dim": 2.0}, pd.DataFrame({"dim": [1, 2]})).round(6).tolist()
-    [3.0, 12.0]
-    """
-    return C * np.exp(_log_product(exponents, table))
 
 
 def fit_law(
@@ -115,32 +92,27 @@ def fit_law(
 
     **Arguments:**
 
-    - `table`: needs the columns of `y` and `x`. A boolean column `censored` marks runs whose `y` is only a lower bound;
-      rows without a `y`, or whose `state` is `failed`, are counted as failed and left out. Rows that agree in all columns of
-      `x` and `fixed` are runs of one cell.
+    - `table`: a boolean column `censored` marks runs whose `y` is only a lower bound; rows without a `y`, or whose `state` is
+      `failed`, are counted and left out. Rows that agree in all columns of `x` and `fixed` are runs of one cell.
     - `y`: the column to explain.
     - `x`: terms, each with one exponent: a column (`"dim"`), or a product (`"length/burst"` ties the two exponents to
-      opposite values; `"dim^0.5*length/repeat_factor"` is Fig. 2 right's $2\alpha = \beta = \gamma$). `repeat_factor` is
-      $f(p,d)$ of Eq. 22.
+      opposite values). `repeat_factor` is $f(p,d)$ of Eq. 22.
     - `fixed`: columns with a known exponent, e.g. `{"length": 1.0}`.
-    - `resamples`, `seed`: of the bootstrap.
-    - `what`: how messages call the table.
+    - `resamples`, `seed`: of the bootstrap; `what`: how messages call the table.
 
-    **Returns:**
-
-    A [`emergo.measure.Law`][], fitted to the observed runs by least squares on logarithms. With censored runs,
-    `with_censored` is the maximum-likelihood fit that uses them as well. A table that does not determine the law (too few
-    runs, a constant column, columns that vary together, values that are not positive) is an `InputError`.
+    The observed runs are fitted by least squares on logarithms; where there are censored ones, `with_censored` is a
+    maximum-likelihood fit that uses them too. A table that does not determine the law is an `InputError`.
 
     >>> fit_law(pd.DataFrame({"dim": [2, 4, 8], "plateau": [12, 48, 192]}), x=["dim"]).formula
     'plateau = 3 dim^2.00'
     """
-    terms = tuple(term if isinstance(term, Term) else Term.parse(term) for term in x)
-    _check_request(y, terms, fixed or {}, resamples)
-    runs = _log_runs(table, y, terms, dict(fixed or {}), what)
+    terms, fixed = tuple(term if isinstance(term, Term) else Term.parse(term) for term in x), dict(fixed or {})
+    _check_request(y, terms, fixed, resamples)
+    runs = _log_runs(table, y, terms, fixed, what)
     rng = np.random.default_rng(seed)
-    law = dataclasses.replace(_fit_observed(runs, resamples, rng), table=table)
-    return dataclasses.replace(law, with_censored=_fit_all(runs, resamples // 4, rng)) if runs.censored.any() else law
+    law = _fit_observed(runs, resamples, rng)
+    with_censored = _fit_all(runs, resamples // 4, rng) if runs.censored.any() else None
+    return dataclasses.replace(law, table=table, with_censored=with_censored)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +131,7 @@ class _Runs:
     cell: Int[np.ndarray, " runs"]
     failed: int
 
-    def law(self, theta: np.ndarray, samples: np.ndarray, ci_kind: str, spread: float, runs: int, method: Method) -> Law:
+    def law(self, theta: np.ndarray, samples: np.ndarray, ci_kind: str, spread: float, method: Method) -> Law:
         """The law with log C and the exponents of the terms `theta`, with intervals from `samples` of them."""
         exponents, ci95 = {}, {"C": interval(np.exp(samples[:, 0]))}
         for i, term in enumerate(self.terms, start=1):
@@ -172,7 +144,6 @@ class _Runs:
         return Law(
             y=self.y,
             terms=self.terms,
-            fixed=self.fixed,
             C=float(np.exp(theta[0])),
             exponents=exponents,
             ci95=ci95,
@@ -180,7 +151,7 @@ class _Runs:
             r2=float(1 - np.sum(residual**2) / np.sum((log_y - log_y.mean()) ** 2)),
             spread=spread,
             seed_spread=spread_of_seeds(log_y, self.cell[observed]),
-            runs=runs,
+            runs=len(log_y) if method == "least squares" else len(self.log_y),
             censored=int(self.censored.sum()),
             failed=self.failed,
             method=method,
@@ -204,10 +175,6 @@ def _check_request(y: str, terms: Sequence[Term], fixed: Mapping[str, float], re
         raise InputError(f"resamples must be at least 100 for a 95% interval, and at most 100,000, got {resamples}")
 
 
-def _log_product(exponents: Mapping[str, float], table: pd.DataFrame) -> Float[np.ndarray, " rows"]:
-    return sum((power * log_column(table, name) for name, power in exponents.items()), np.zeros(len(table)))
-
-
 def _log_runs(table: pd.DataFrame, y: str, terms: tuple[Term, ...], fixed: dict[str, float], what: str) -> _Runs:
     """The usable runs, or an `InputError` where the observed ones do not determine the law."""
     if table.empty:
@@ -217,7 +184,7 @@ def _log_runs(table: pd.DataFrame, y: str, terms: tuple[Term, ...], fixed: dict[
         raise InputError(f"{what} has no run with a '{y}': there is nothing to fit")
     censored, log_y = censored_rows(usable), log_column(usable, y)
     design = np.column_stack([np.ones(len(usable)), *(term.log(usable) for term in terms)])
-    target = log_y - _log_product(fixed, usable)
+    target = log_y - log_product(fixed.items(), usable)
     _check_design(design[~censored], terms, f"{what} (without its censored runs)" if censored.any() else what)
     if np.ptp(log_y[~censored]) < 1e-12 * (1 + np.abs(log_y).max()):
         raise InputError(f"'{y}' is constant in {what}: there is no law to fit")
@@ -251,7 +218,7 @@ def _fit_observed(runs: _Runs, resamples: int, rng: np.random.Generator) -> Law:
     if not spare:  # as many numbers as runs: an exact fit says nothing about its uncertainty
         samples[:] = math.nan
     spread = float(np.sqrt(np.sum((target - design @ theta) ** 2) / spare)) if spare else math.nan
-    return runs.law(theta, samples, ci_kind, spread, len(target), "least squares")
+    return runs.law(theta, samples, ci_kind, spread, "least squares")
 
 
 def _fit_all(runs: _Runs, resamples: int, rng: np.random.Generator) -> Law:
@@ -259,16 +226,15 @@ def _fit_all(runs: _Runs, resamples: int, rng: np.random.Generator) -> Law:
     weights, ci_kind = resample(runs.cell, resamples, rng)
     theta, scale = fit_censored(runs.design, runs.target, runs.censored, np.ones((1, len(runs.target))))
     samples, _ = fit_censored(runs.design, runs.target, runs.censored, weights)
-    return runs.law(theta[0], samples, ci_kind, float(scale[0]), len(runs.target), "censored maximum likelihood")
+    return runs.law(theta[0], samples, ci_kind, float(scale[0]), "censored maximum likelihood")
 
 
 def _least_squares(design: np.ndarray, z: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Weighted least squares for every row of weights; NaN where a resample does not determine the numbers."""
-    # The ratio of extreme eigenvalues tells a resample that lost an axis from one that is merely uneven.
-    centre = np.append(0, design[:, 1:].mean(0))
-    scale = np.append(1, design[:, 1:].std(0))
+    centre, scale = np.append(0, design[:, 1:].mean(0)), np.append(1, design[:, 1:].std(0))
     x = (design - centre) / scale
     gram = np.einsum("fr,ri,rj->fij", weights, x, x)
+    # The ratio of extreme eigenvalues tells a resample that lost an axis from one that is merely uneven.
     values = np.linalg.eigvalsh(gram)
     determined = values[:, 0] > 1e-9 * values[:, -1]
     theta = np.full((len(weights), x.shape[1]), np.nan)
@@ -283,8 +249,7 @@ def resample(cell: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np
     """Bootstrap weights, one row per resample, and what was resampled.
 
     Where every cell has several runs (seeds), the runs of each cell are resampled; otherwise whole cells are. Of n units, n - 1
-    are drawn and weighted by n/(n-1): drawing n would make the spread of a mean too small by (n-1)/n, which for five seeds is
-    a tenth of the interval (Rao and Wu 1988).
+    are drawn and weighted by n/(n-1): drawing n would make the spread of a mean too small by (n-1)/n (Rao and Wu 1988).
     """
     labels, sizes = np.unique(cell, return_counts=True)
 
@@ -318,12 +283,51 @@ def interval(samples: np.ndarray) -> Interval:
 
 
 def law_json(law: Law) -> dict[str, Any]:
-    """A law as numbers, text, lists and dictionaries; a number that is not finite becomes None.
-
-    >>> law_json(fit_law(pd.DataFrame({"dim": [2, 4, 8], "plateau": [6, 12, 24]}), x=["dim"]))["formula"]
-    'plateau = 3 dim^1.00'
-    """
-    request = ("y", "terms", "fixed", "with_censored", "table")
+    """A law as numbers, text, lists and dictionaries; a number that is not finite becomes None."""
+    request = ("y", "terms", "with_censored", "table")
     fields = ["formula", *(field.name for field in dataclasses.fields(Law) if field.name not in request)]
     nested = {"with_censored": law_json(law.with_censored)} if law.with_censored else {}
     return to_jsonable({name: getattr(law, name) for name in fields} | nested)
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """A law as a paper prints it."""
+
+    source: str
+    C: float
+    exponents: Mapping[str, float]
+    r2: float | None = None
+
+    def at(self, **values: Any) -> Any:
+        """The law's value where its columns have these values, numbers or arrays."""
+        return self.C * math.prod(values[name] ** power for name, power in self.exponents.items())
+
+
+class Agreement(NamedTuple):
+    """How a fitted law compares with a published one."""
+
+    level: float
+    """Geometric mean over our observed runs of our y over the published law."""
+    agrees: bool
+    """Every exponent within max(95% half-width, 0.05) and the level in [0.8, 1.25]."""
+    why: str
+
+
+def compare(law: Law, table: pd.DataFrame, published: Published) -> Agreement:
+    """Sets a law, and the runs that it was fitted to, beside a published one, whose columns must be columns of ours."""
+    rows = table[usable_rows(table, law.y)]
+    rows = rows[~censored_rows(rows)]
+    theirs = published.C * np.exp(log_product(published.exponents.items(), rows))
+    level = float(np.exp(np.mean(np.log(column(rows, law.y) / theirs))))
+    reasons = []
+    for name, printed in published.exponents.items():
+        low, high = law.ci95[name]
+        half = (high - low) / 2
+        allowed = max(half if math.isfinite(half) else 0.0, SLACK)
+        off = law.exponents[name] - printed
+        if abs(off) > allowed:
+            reasons.append(f"exponent of {name} is off by {off:+.3f}, more than {allowed:.3f}")
+    if not LEVEL[0] <= level <= LEVEL[1]:
+        reasons.append(f"level {level:.2f} is outside [{LEVEL[0]}, {LEVEL[1]}]")
+    return Agreement(level, not reasons, "; ".join(reasons) or "exponents and level within the limits")

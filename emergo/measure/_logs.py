@@ -1,7 +1,7 @@
 """Tables from files, and emergence times from anybody's logs."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,20 +22,12 @@ _RUN_COLUMNS = ("run", "identity")
 _CSV: dict[str, Any] = {"index_col": False, "low_memory": False, "skipinitialspace": True}
 
 
-def read_table(path: Path | str) -> pd.DataFrame:
-    """Reads a CSV or Parquet file, chosen by its suffix. Raises `InputError` with the file's name when it cannot.
+def read_table(path: Path | str, text: Sequence[str] = ()) -> pd.DataFrame:
+    """Reads a CSV or Parquet file, chosen by its suffix; the columns `text` of a CSV are kept as text.
 
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     write_table(pd.DataFrame({"dim": [4, 8]}), f"{folder}/runs.csv")
-    ...     read_table(f"{folder}/runs.csv")["dim"].tolist()
-    [4, 8]
+    Raises `InputError` with the file's name when it cannot.
     """
-    return _read(Path(path))
-
-
-def _read(path: Path, text: Sequence[str] = ()) -> pd.DataFrame:
-    """As [`read_table`][], with the columns `text` of a CSV kept as text."""
+    path = Path(path)
     kind = _KINDS.get(path.suffix.lower())
     if kind is None:
         raise InputError(f"{path}: expected a .csv or .parquet file")
@@ -61,12 +53,7 @@ def _read(path: Path, text: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def write_table(table: pd.DataFrame, path: Path | str) -> None:
-    """Writes a CSV or Parquet file, chosen by its suffix, whole or not at all. Makes the folder where there is none.
-
-    >>> write_table(pd.DataFrame({"dim": [4]}), "runs.xlsx")
-    Traceback (most recent call last):
-    emergo._errors.InputError: runs.xlsx: expected the name of a file that ends in .csv or .parquet
-    """
+    """Writes a CSV or Parquet file, chosen by its suffix, whole or not at all. Makes the folder where there is none."""
     path = Path(path)
     kind = _KINDS.get(path.suffix.lower())
     if kind is None or path.is_dir():
@@ -80,11 +67,7 @@ def write_table(table: pd.DataFrame, path: Path | str) -> None:
 
 
 def storable(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with text in columns that mix numbers and text, such as constants and schedules: Parquet has one type each.
-
-    >>> storable(pd.DataFrame({"repeat": [0.5, "Switch(...)"]}))["repeat"].tolist()
-    ['0.5', 'Switch(...)']
-    """
+    """The table with text in columns that mix numbers and text, such as constants and schedules: Parquet has one type each."""
     mixed = [name for name in table if table[name].dtype == object and len(set(table[name].dropna().map(type))) > 1]
     return table.assign(**{str(name): table[name].map(lambda v: v if pd.isna(v) else str(v)) for name in mixed})
 
@@ -92,12 +75,11 @@ def storable(table: pd.DataFrame) -> pd.DataFrame:
 def _numbers(table: pd.DataFrame, name: str, path: Path) -> tuple[np.ndarray, np.ndarray]:
     """A column as numbers, and where a number was written at all: a literal nan is one, a blank cell or a null is not."""
     raw = table[name]
+    written = raw.notna()
     if raw.dtype == object or pd.api.types.is_string_dtype(raw):
         words = raw.astype(str).str.strip()
-        written = raw.notna() & ~words.str.lower().isin(["", "none", "null", "na", "n/a", "<na>"])
+        written &= ~words.str.lower().isin(["", "none", "null", "na", "n/a", "<na>"])
         raw = words.where(written, "nan")
-    else:
-        written = raw.notna()
     try:
         return np.asarray(raw.astype(np.float64)), np.asarray(written)
     except (TypeError, ValueError):
@@ -106,35 +88,39 @@ def _numbers(table: pd.DataFrame, name: str, path: Path) -> tuple[np.ndarray, np
         raise InputError(f"{path}: column '{name}' is not numeric{example}") from None
 
 
-def _read_log(path: Path, metric: str, step: str, run: str | None) -> tuple[pd.DataFrame, str | None]:
-    """A file that has these columns, and the name of the column that tells its runs apart, if any."""
-    table = _read(path, text=[metric, *([run] if run else _RUN_COLUMNS)])
-    if table.empty:
-        raise InputError(f"{path}: the table has no rows")
-    names = [str(name) for name in table.columns]
-    table.columns = pd.Index(names)
-    run = run if run is not None else next((name for name in _RUN_COLUMNS if name in names), None)
-    for name in (metric, step, *([run] if run else [])):
-        if name not in names:
-            raise InputError(f"{path}: {unknown('column', name, names)}")
-    return table, run
+def _is_constant(column: pd.Series, labels: np.ndarray) -> bool:
+    """Whether a column has one value in every run."""
+    try:
+        return int(column.groupby(labels).nunique(dropna=False).max()) == 1
+    except TypeError:  # lists and the like
+        return False
 
 
 def _read_runs(
     path: Path, label: str, metric: str, step: str, run: str | None, missing: Missing
 ) -> Iterator[tuple[str, dict[str, Any], pd.Series]]:
     """The name, constant columns and curve of each run in a file; without a run column it is one run, called `label`."""
-    table, run = _read_log(path, metric, step, run)
+    table = read_table(path, text=[metric, *([run] if run else _RUN_COLUMNS)])
+    if table.empty:
+        raise InputError(f"{path}: the table has no rows")
+    names = [str(name) for name in table.columns]
+    table.columns = pd.Index(names)
+    run = run or next((name for name in _RUN_COLUMNS if name in names), None)
+    for name in filter(None, (metric, step, run)):
+        if name not in names:
+            raise InputError(f"{path}: {unknown('column', name, names)}")
     values, written = _numbers(table, metric, path)
     steps, _ = _numbers(table, step, path)
-    if run is None and "seed" in table and table.assign(step=steps).groupby("step")["seed"].nunique().max() > 1:
+    if run is None and "seed" in table and table["seed"].groupby(steps).nunique().max() > 1:
         raise InputError(f"{path}: steps repeat with another 'seed'; name the column that tells runs apart, e.g. run='seed'")
-    labels = table[run].astype(str) if run else pd.Series(label, index=table.index)
-    rows_by_run = {str(name): np.asarray(rows) for name, rows in labels.groupby(labels, sort=False).indices.items()}
-    others = [name for name in table.columns if name not in (metric, step, run)]
-    constant = [name for name in others if name not in _OURS and _is_constant(table[name], rows_by_run.values())]
-    evaluated = _evaluated(written, table[[name for name in others if name not in constant]], missing)
-    for name, rows in rows_by_run.items():
+    labels = table[run].astype(str).to_numpy() if run else np.full(len(table), label)
+    others = [name for name in names if name not in (metric, step, run)]
+    constant = [name for name in others if name not in _OURS and _is_constant(table[name], labels)]
+    evaluated = written if missing == "skip" else np.ones(len(table), bool)
+    if missing == "auto":
+        evaluated = written | ~np.asarray(table[others].drop(columns=constant).notna().any(axis=1), bool)
+    for name, indices in pd.Series(labels).groupby(labels, sort=False).indices.items():
+        rows = np.asarray(indices)
         logged = rows[evaluated[rows]]
         if not written[logged].any():
             raise InputError(f"{path}: run '{name}' has no value of '{metric}'")
@@ -142,36 +128,7 @@ def _read_runs(
             raise InputError(f"{path}: run '{name}' has rows without a '{step}'")
         curve = pd.Series(values[logged], index=steps[logged])
         curve = curve[~curve.index.duplicated(keep="last")].sort_index()
-        yield name, {column: table[column].iloc[rows[0]] for column in constant}, curve
-
-
-def _is_constant(column: pd.Series, rows_of_runs: Iterable[np.ndarray]) -> bool:
-    """Whether a column has one value in every run."""
-    try:
-        return all(len(column.iloc[rows].drop_duplicates()) == 1 for rows in rows_of_runs)
-    except TypeError:  # lists and the like
-        return False
-
-
-def _evaluated(written: np.ndarray, varying: pd.DataFrame, missing: Missing) -> np.ndarray:
-    """Which rows are evaluations of the metric, given where it is written and the other columns that vary within runs."""
-    if missing == "skip":
-        return written
-    if missing == "auto" and len(varying.columns):
-        return written | ~np.asarray(varying.notna().any(axis=1), bool)
-    return np.ones(len(written), bool)
-
-
-def _labels(paths: Sequence[Path | str]) -> dict[Path, str]:
-    """The name of each file as a run: its stem where no other file has that, else its path."""
-    files = [Path(path) for path in paths]
-    if not files:
-        raise InputError("no file was given to measure")
-    for file in files:
-        if files.count(file) > 1:
-            raise InputError(f"{file}: given more than once")
-    stems = [file.stem for file in files]
-    return {file: file.stem if stems.count(file.stem) == 1 else str(file) for file in files}
+        yield str(name), {column: table[column].iloc[rows[0]] for column in constant}, curve
 
 
 def measure_logs(
@@ -186,7 +143,8 @@ def measure_logs(
     window: int = 1,
     missing: Missing = "auto",
 ) -> pd.DataFrame:
-    """Emergence times from long tables: one row per evaluation in, one row per run out.
+    """Emergence times from long tables: one row per evaluation in, one row per run out, with the columns that are constant
+    within every run (length, seed, ...).
 
     **Arguments:**
 
@@ -198,26 +156,21 @@ def measure_logs(
       number, and the run has diverged; this is what pandas writes for NaN. `"auto"`: skip where the row holds something
       else that varies within runs (loggers that write several metrics in separate rows), failed otherwise. A literal nan or inf
       always is a run that diverged.
-
-    **Returns:**
-
-    A table with `run`, the columns that are constant within every run (length, seed, ...), `plateau`, `plateau_low`,
-    `plateau_high`, `censored`, `state` and `evaluations`. Files without these columns or without numbers, and runs whose
-    name is in two files, are an `InputError`.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     write_table(pd.DataFrame({"step": [0, 10], "loss": [1.0, 0.0]}), f"{folder}/log.csv")
-    ...     measure_logs([f"{folder}/log.csv"], "loss", 0.5)[["run", "plateau", "state"]].values.tolist()
-    [['log', 5.0, 'reached']]
     """
+    files = [Path(path) for path in paths]
+    stems = [file.stem for file in files]
+    if not files:
+        raise InputError("no file was given to measure")
     measured: list[dict[str, Any]] = []
     source: dict[str, Path] = {}
-    for path, label in _labels(paths).items():
-        for name, constant, curve in _read_runs(path, label, metric, step, run, missing):
+    for file in files:
+        if files.count(file) > 1:
+            raise InputError(f"{file}: given more than once")
+        label = file.stem if stems.count(file.stem) == 1 else str(file)
+        for name, constant, curve in _read_runs(file, label, metric, step, run, missing):
             if name in source:
-                raise InputError(f"run '{name}' is in {source[name]} and in {path}; rename one of them, or join their rows")
-            source[name] = path
+                raise InputError(f"run '{name}' is in {source[name]} and in {file}; rename one of them, or join their rows")
+            source[name] = file
             result = emergence(np.asarray(curve.index), np.asarray(curve), threshold, direction, hold=hold, window=window)
             outcome = (name, result.time, result.low, result.high, result.censored, result.state, len(curve))
             measured.append({"run": name} | constant | dict(zip(_OURS, outcome, strict=True)))

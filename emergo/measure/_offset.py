@@ -21,13 +21,7 @@ NAMES = ("a", "alpha", "b", "beta", "gamma")
 
 @dataclasses.dataclass(frozen=True)
 class OffsetLaw:
-    r"""A fitted $y = a\,u^{\alpha} + b\,u^{\beta} v^{\gamma}$.
-
-    >>> numbers = {"a": 4.0, "alpha": 1.0, "b": 1.0, "beta": 0.0, "gamma": 1.0}
-    >>> law = OffsetLaw(Term.parse("dim"), Term.parse("length"), numbers, {}, 1.0, 0.0, 0.0, 40)
-    >>> law.predict(pd.DataFrame({"dim": [2], "length": [8]})).round(6).tolist()
-    [16.0]
-    """
+    r"""A fitted $y = a\,u^{\alpha} + b\,u^{\beta} v^{\gamma}$."""
 
     u: Term
     v: Term
@@ -48,24 +42,11 @@ class OffsetLaw:
         return np.exp(_log_law(theta, self.u.log(table), self.v.log(table)))
 
 
-def fit_offset(
-    table: pd.DataFrame, y: str = "plateau", u: str = "dim", v: str = "length", *, resamples: int = 200, seed: int = 0
-) -> OffsetLaw:
-    r"""Fits $y = a\,u^{\alpha} + b\,u^{\beta} v^{\gamma}$ by least squares on logarithms.
+def fit_offset(table: pd.DataFrame, y: str = "plateau", u: str = "dim", v: str = "length", resamples: int = 200) -> OffsetLaw:
+    r"""Fits $y = a\,u^{\alpha} + b\,u^{\beta} v^{\gamma}$ by least squares on logarithms to a table as that of `fit_law`.
 
-    Cells with a censored or failed run are left out whole: their other runs are the quick ones.
-
-    **Arguments:**
-
-    - `table`: one row per run, with the columns of `y`, `u` and `v`; `censored` and `state` as in `fit_law`.
-    - `y`: the column to explain; `u`, `v`: a column or a product such as `length/burst`.
-    - `resamples`, `seed`: of the bootstrap of the seeds within cells.
-
-    Fewer than six whole cells, or three values of `v` in them, are an `InputError`.
-
-    >>> table = pd.DataFrame([(d, t, 4 * d + t) for d in (2, 4) for t in (8, 16, 32)], columns=["dim", "length", "plateau"])
-    >>> round(fit_offset(table, resamples=100).values["gamma"], 3)
-    1.0
+    `u` and `v` are columns or products such as `length/burst`. Cells with a censored or failed run are left out whole: their
+    other runs are the quick ones. Fewer than six whole cells, or three values of `v` in them, are an `InputError`.
     """
     u_term, v_term = Term.parse(u), Term.parse(v)
     log_u, log_v = u_term.log(table), v_term.log(table)
@@ -76,10 +57,14 @@ def fit_offset(
     if len({*log_v[whole]}) < 3:
         raise InputError(f"'{v_term}' takes {len({*log_v[whole]})} values in whole cells; an offset needs at least 3")
     log_u, log_v, log_y, cell = log_u[whole], log_v[whole], log_column(table[whole], y), cell[whole]
-    theta = _fit(log_u, log_v, log_y, np.ones(len(log_y)), _guess(log_u, log_v, log_y))
-    weights, _ = resample(cell, resamples, np.random.default_rng(seed))
+
+    def fit(weights: np.ndarray, start: np.ndarray) -> np.ndarray:
+        return least_squares(lambda t: np.sqrt(weights) * (_log_law(t, log_u, log_v) - log_y), start, x_scale="jac").x
+
+    theta = fit(np.ones(len(log_y)), _guess(log_u, log_v, log_y))
+    weights, _ = resample(cell, resamples, np.random.default_rng(0))
     unique, inverse = np.unique(weights, axis=0, return_inverse=True)  # with one seed per cell, all are equal
-    samples = np.array([_fit(log_u, log_v, log_y, w, theta) for w in unique])[inverse.ravel()]
+    samples = np.array([fit(w, theta) for w in unique])[inverse.ravel()]
     residual = log_y - _log_law(theta, log_u, log_v)
     return OffsetLaw(
         u=u_term,
@@ -110,7 +95,3 @@ def _guess(log_u: np.ndarray, log_v: np.ndarray, log_y: np.ndarray) -> np.ndarra
     log_c, power, growth = np.linalg.lstsq(design, log_y, rcond=None)[0]
     middle = log_v.mean()
     return np.array([log_c + growth * middle - math.log(2), power, log_c + (growth - 1) * middle - math.log(2), power, 1.0])
-
-
-def _fit(log_u: np.ndarray, log_v: np.ndarray, log_y: np.ndarray, weights: np.ndarray, start: np.ndarray) -> np.ndarray:
-    return least_squares(lambda theta: np.sqrt(weights) * (_log_law(theta, log_u, log_v) - log_y), start, x_scale="jac").x

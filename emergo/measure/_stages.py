@@ -1,4 +1,4 @@
-r"""Stages of a curve that falls in steps: where each plateau ends and the next drop begins (yuksel2026).
+r"""Stages of a curve that falls in steps, where each plateau ends and the next drop begins, and early stopping (yuksel2026).
 
 The curve is drawn on logarithms of both axes, where a stage is as wide late as early. Its speed
 $-\mathrm d\log y/\mathrm d\log t$ has a peak in every drop and a valley on every plateau. The *onset* of a drop is where the
@@ -12,6 +12,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
 from scipy import stats
 from scipy.ndimage import gaussian_filter1d
 from scipy.signal import find_peaks
@@ -19,15 +21,14 @@ from scipy.signal import find_peaks
 from .._errors import InputError
 from ._emergence import Series, as_curve
 
-_POINTS = 1000
+FLOOR = 0.01  # values below this share of the largest are not told apart: the exponential approach to 0 is not a stage
+SMOOTH = 0.05  # width of the Gaussian that the speed is smoothed with, in units of log step
+DEPTH = 0.5  # a plateau is where the speed is below 1 - DEPTH of that in the smaller of the drops beside it
+LEAST = 0.15  # a drop must lower the logarithm of the value by this much
 
 
 class Drop(NamedTuple):
-    """One fall of a curve and the plateau before it.
-
-    >>> Drop(onset=20.0, steepest=24.0, level=3.3, after=0.9).onset
-    20.0
-    """
+    """One fall of a curve and the plateau before it."""
 
     onset: float
     """The step at which the plateau ends."""
@@ -40,11 +41,7 @@ class Drop(NamedTuple):
 
 
 class Boundary(NamedTuple):
-    """The step of one event, such as the end of a plateau, over several runs.
-
-    >>> Boundary(step=100.0, low=80.0, high=125.0, runs=3, of=4).runs
-    3
-    """
+    """The step of one event, such as the end of a plateau, over several runs."""
 
     step: float
     """Geometric mean."""
@@ -57,36 +54,21 @@ class Boundary(NamedTuple):
     """How many runs there are."""
 
 
-def find_stages(
-    step: Series, value: Series, *, floor: float = 0.01, smooth: float = 0.05, depth: float = 0.5, least: float = 0.15
-) -> list[Drop]:
+def find_stages(step: Series, value: Series) -> list[Drop]:
     """The drops of a curve, in order. A curve that falls without a plateau in between is one drop.
 
-    **Arguments:**
-
-    - `step`: increasing, not negative; step 0 has no logarithm and only counts for the first level.
-    - `value`: a loss above its floor (excess loss, KL): 0 is the best there is.
-    - `floor`: values below this share of the largest are not told apart: the exponential approach to 0 is not a stage.
-    - `smooth`: width of the Gaussian that the speed is smoothed with, in units of log step.
-    - `depth`: a plateau is where the speed is below 1 - `depth` of that in the smaller of the drops beside it.
-    - `least`: a drop must lower the logarithm of the value by this much.
-
-    >>> step = np.arange(1, 1001)
-    >>> len(find_stages(step, np.exp(-step / 50)))
-    1
+    `value` is a loss above its floor (excess loss, KL): 0 is the best there is. Step 0 only counts for the first level.
     """
     step, value = as_curve(step, value, at_least=3)
     if step[0] < 0 or not np.isfinite(value).all():
         raise InputError("steps must be not negative, and values finite")
-    if not (0 < floor < 1 and smooth > 0 and 0 < depth < 1 and least > 0):
-        raise InputError("floor and depth must be between 0 and 1, smooth and least positive")
     if value.max() <= 0:
         return []
-    positive, height = step > 0, floor * value.max()
+    positive, height = step > 0, FLOOR * value.max()
     grid, y = _averaged(np.log(step[positive]), np.log(np.maximum(value[positive], 0) + height))
-    y = gaussian_filter1d(y, smooth / (grid[1] - grid[0]), mode="nearest")
+    y = gaussian_filter1d(y, SMOOTH / (grid[1] - grid[0]), mode="nearest")
     speed = np.maximum(-np.gradient(y, grid), 0)
-    peaks = _peaks(speed, y, depth, least)
+    peaks = _peaks(speed, y)
     flats = _flattest(speed, peaks)
     levels = np.exp(y[flats]) - height
     levels[0], levels[-1] = value[0], value[-1]
@@ -98,14 +80,14 @@ def find_stages(
     return drops
 
 
-def _peaks(speed: np.ndarray, y: np.ndarray, depth: float, least: float) -> list[int]:
-    """The grid points of steepest fall, one per drop; peaks that lower `y` by less than `least` are dropped, smallest first."""
+def _peaks(speed: np.ndarray, y: np.ndarray) -> list[int]:
+    """The grid points of steepest fall, one per drop; peaks that lower `y` by less than `LEAST` are dropped, smallest first."""
     # Beyond both ends nothing moves, so that a drop at the edge is a peak too.
     candidates, properties = find_peaks(np.pad(speed, 1), prominence=1e-12)
-    peaks = [int(p) - 1 for p, q in zip(candidates, properties["prominences"], strict=True) if q >= depth * speed[p - 1]]
+    peaks = [int(p) - 1 for p, q in zip(candidates, properties["prominences"], strict=True) if q >= DEPTH * speed[p - 1]]
     while peaks:
         falls = [y[a] - y[b] for a, b in pairwise(_flattest(speed, peaks))]
-        if min(falls) >= least:
+        if min(falls) >= LEAST:
             break
         peaks.pop(int(np.argmin(falls)))
     return peaks
@@ -118,7 +100,7 @@ def _flattest(speed: np.ndarray, peaks: Sequence[int]) -> list[int]:
 
 def _averaged(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The curve on an even grid: in each cell the mean of the straight lines between evaluations, so that none is left out."""
-    edges = np.linspace(x[0], x[-1], _POINTS + 1)
+    edges = np.linspace(x[0], x[-1], 1001)
     every = np.union1d(x, edges)
     lines = np.interp(every, x, y)
     area = np.append(0, np.cumsum(np.diff(every) * (lines[1:] + lines[:-1]) / 2))
@@ -128,12 +110,7 @@ def _averaged(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def stage_boundaries(runs: Sequence[Sequence[Drop]]) -> list[Boundary]:
     """The ends of the plateaus between the stages of several runs: the onsets of all drops but the first.
 
-    Runs that show another number of stages than most are left out and counted. Of numbers that are as frequent, the largest is
-    taken.
-
-    >>> one = [Drop(5.0, 6.0, 3.0, 1.0), Drop(100.0, 120.0, 1.0, 0.2)]
-    >>> round(stage_boundaries([one, one])[0].step)
-    100
+    Runs that show another number of stages than most are left out and counted; of numbers as frequent, the largest is taken.
     """
     if not runs:
         raise InputError("there is no run to find boundaries in")
@@ -144,11 +121,7 @@ def stage_boundaries(runs: Sequence[Sequence[Drop]]) -> list[Boundary]:
 
 
 def boundary_of(steps: Series, of: int | None = None) -> Boundary:
-    """Steps of several runs as one boundary; those that are not finite are left out. `of`: how many runs there are, if more.
-
-    >>> round(boundary_of([100.0, 400.0, math.nan]).step)
-    200
-    """
+    """Steps of several runs as one boundary; those that are not finite are left out. `of`: how many runs there are, if more."""
     steps = np.asarray(steps, np.float64)
     logs = np.log(steps[np.isfinite(steps)])
     n = len(logs)
@@ -161,13 +134,7 @@ def departure(step: Series, value: Series, share: float = 0.05) -> float:
     """The step at which a curve leaves its least value: where it has risen by `share` of what it rises to the end.
 
     Where the curve is the distance from a simpler predictor, this is when a student has left that behind; it needs no plateau.
-
-    **Returns:**
-
-    The step, on a straight line between evaluations; NaN where the curve is least at the end.
-
-    >>> departure([0, 100, 200, 300], [1.0, 0.0, 0.5, 1.0], share=0.25)
-    150.0
+    Interpolated between evaluations; NaN where the curve is least at the end.
     """
     step, value = as_curve(step, value, at_least=2)
     if not 0 < share < 1:
@@ -178,3 +145,45 @@ def departure(step: Series, value: Series, share: float = 0.05) -> float:
         return math.nan
     after = least + int(np.argmax(value[least:] >= level))
     return float(np.interp(level, value[after - 1 : after + 1], step[after - 1 : after + 1]))
+
+
+def best_so_far(loss: ArrayLike) -> Float[np.ndarray, "*runs steps"]:
+    """The running minimum along the last axis; an evaluation that is NaN does not count."""
+    return np.fmin.accumulate(np.asarray(loss, np.float64), -1)
+
+
+class Stop(NamedTuple):
+    """A run at its best evaluation."""
+
+    step: float
+    """The first at which the best loss was reached."""
+    loss: float
+    nearest: int
+    """The reference with the smallest divergence to the student, counted in groups kept: 1 is the strongest alone."""
+    divergence: float
+    equals: int | None
+    """The reference that the student is much closer to than other references are; None where there is no such."""
+
+
+def early_stop(step: Series, loss: Series, divergences: ArrayLike, apart: ArrayLike) -> Stop:
+    """The step at which validation loss is best, and the truncated predictor that the student equals there.
+
+    The nearest reference alone does not say that: early students are far from all of them. The student equals reference k when
+    its divergence from it is below half of the least divergence of k from another reference. `divergences` are
+    KL(A*_{1:k} ‖ student) in nats for k = 1, 2, ..., shape (references, steps); `apart` are KL(A*_{1:k} ‖ A*_{1:l}).
+    """
+    step, loss = np.asarray(step, np.float64), np.asarray(loss, np.float64)
+    divergences, apart = np.asarray(divergences, np.float64), np.asarray(apart, np.float64)
+    count = len(divergences)
+    if divergences.shape != (count, len(step)) or loss.shape != step.shape or apart.shape != (count, count) or count < 2:
+        shapes = f"{step.shape}, {loss.shape}, {divergences.shape} and {apart.shape}"
+        raise InputError(f"needs one loss per step and divergences of 2 or more references by step and by pair, got {shapes}")
+    if not np.isfinite(loss).any():
+        raise InputError("the loss is nowhere finite: there is no best step")
+    best = int(np.nanargmin(np.where(np.isfinite(loss), loss, np.nan)))
+    here = divergences[:, best]
+    gaps = np.where(np.eye(count, dtype=bool), np.inf, apart).min(1)
+    close = np.flatnonzero(here < 0.5 * gaps)
+    equals = int(close[np.argmin(here[close] / gaps[close])]) + 1 if len(close) else None
+    nearest = int(np.argmin(here))
+    return Stop(float(step[best]), float(loss[best]), nearest + 1, float(here[nearest]), equals)

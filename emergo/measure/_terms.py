@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+from collections.abc import Iterable
 
 import numpy as np
 import pandas as pd
@@ -16,56 +17,37 @@ _FACTOR = re.compile(r"\s*([*/]?)\s*([A-Za-z_]\w*)\s*(?:\^\s*([-+]?\d*\.?\d+(?:[
 
 @dataclasses.dataclass(frozen=True)
 class Term:
-    """A product of powers of columns, e.g. `length/burst`, that a law raises to one exponent.
-
-    >>> Term.parse("length^2/burst").log(pd.DataFrame({"length": [3], "burst": [9]})).tolist()
-    [0.0]
-    """
+    """A product of powers of columns, e.g. `length/burst`, that a law raises to one exponent."""
 
     powers: tuple[tuple[str, float], ...]
 
     @classmethod
     def parse(cls, text: str) -> "Term":
-        """Reads `dim`, `length/burst`, `dim^0.5*length/repeat_factor`."""
-        powers, end = [], 0
-        while end < len(text):
-            match = _FACTOR.match(text, end)
-            if not match or (end > 0) != bool(match[1]):
-                raise InputError(f"'{text}' is not a term; write a column, or a product such as length/burst or dim^0.5*length")
-            power = float(match[3] or 1) * (-1 if match[1] == "/" else 1)
-            if not 0 < abs(power) < 1e3:
-                raise InputError(f"'{text}': a power must be a finite number other than 0")
-            powers.append((match[2], power))
-            end = match.end()
-        if not powers:
-            raise InputError("a term is empty; write a column, or a product such as length/burst")
-        return cls(tuple(powers))
+        factors = list(_FACTOR.finditer(text))
+        signs = [bool(factor[1]) for factor in factors]  # before all factors but the first
+        if "".join(factor[0] for factor in factors) != text or not factors or signs[0] or not all(signs[1:]):
+            raise InputError(f"'{text}' is not a term; write a column, or a product such as length/burst or dim^0.5*length")
+        powers = tuple((factor[2], float(factor[3] or 1) * (-1 if factor[1] == "/" else 1)) for factor in factors)
+        if not all(0 < abs(power) < 1e3 for _, power in powers):
+            raise InputError(f"'{text}': a power must be a finite number other than 0")
+        return cls(powers)
 
     def __str__(self) -> str:
-        first, *rest = self.powers
-        text = first[0] if first[1] == 1 else f"{first[0]}^{first[1]:g}"
-        for name, power in rest:
-            sign, size = ("*", power) if power > 0 else ("/", -power)
-            text += f"{sign}{name}" if size == 1 else f"{sign}{name}^{size:g}"
-        return text
+        (name, power), *rest = self.powers
+        factors = [("", name, power), *(("*", n, p) if p > 0 else ("/", n, -p) for n, p in rest)]
+        return "".join(f"{sign}{name}" if size == 1 else f"{sign}{name}^{size:g}" for sign, name, size in factors)
 
     def log(self, table: pd.DataFrame) -> Float[np.ndarray, " rows"]:
         """The logarithm of the term for every row; its columns must be positive."""
-        return sum((power * log_column(table, name) for name, power in self.powers), np.zeros(len(table)))
+        return log_product(self.powers, table)
 
 
 def column(table: pd.DataFrame, name: str) -> Float[np.ndarray, " rows"]:
-    """A column as numbers, or one line that says what is wrong with it.
-
-    `repeat_factor`, f(p, d) of Eq. 22, is computed from `repeat` and `dim` when the table does not have it.
-
-    >>> column(pd.DataFrame({"repeat": [0.0, 1.0], "dim": [4, 4]}), "repeat_factor").tolist()
-    [1.0, 2.0]
-    """
-    if name == "repeat_factor" and name not in table and {"repeat", "dim"} <= set(table.columns):
-        return repeat_factor(column(table, "repeat"), column(table, "dim"))
+    """A column as numbers; `repeat_factor`, f(p, d) of Eq. 22, from `repeat` and `dim` when the table does not have it."""
     if name == "repeat_factor" and name not in table:
-        raise InputError("repeat_factor is computed from the columns repeat and dim; the table lacks one of them")
+        if not {"repeat", "dim"} <= set(table.columns):
+            raise InputError("repeat_factor is computed from the columns repeat and dim; the table lacks one of them")
+        return repeat_factor(column(table, "repeat"), column(table, "dim"))
     if name not in table:
         raise unknown("column", name, map(str, table.columns))
     try:
@@ -75,11 +57,7 @@ def column(table: pd.DataFrame, name: str) -> Float[np.ndarray, " rows"]:
 
 
 def usable_rows(table: pd.DataFrame, y: str) -> Bool[np.ndarray, " rows"]:
-    """Which rows have a finite `y` and a `state`, where there is such a column, other than `failed`.
-
-    >>> usable_rows(pd.DataFrame({"plateau": [35.0, math.nan], "state": ["reached", "failed"]}), "plateau").tolist()
-    [True, False]
-    """
+    """Which rows have a finite `y` and a `state`, where there is such a column, other than `failed`."""
     usable = np.isfinite(column(table, y))
     if "state" in table:
         usable &= np.asarray(table["state"].astype(str) != "failed")
@@ -87,11 +65,7 @@ def usable_rows(table: pd.DataFrame, y: str) -> Bool[np.ndarray, " rows"]:
 
 
 def censored_rows(table: pd.DataFrame) -> Bool[np.ndarray, " rows"]:
-    """Which rows are censored: the column `censored` as true/false, 1/0 or those words in text; none without the column.
-
-    >>> censored_rows(pd.DataFrame({"censored": ["True", "0"]})).tolist()
-    [True, False]
-    """
+    """Which rows are censored: the column `censored` as true/false, 1/0 or those words in text; none without the column."""
     if "censored" not in table:
         return np.zeros(len(table), bool)
     words = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
@@ -100,6 +74,11 @@ def censored_rows(table: pd.DataFrame) -> Bool[np.ndarray, " rows"]:
         other = table["censored"][flags.isna()].iloc[0]
         raise InputError(f"column 'censored' must be true or false (or 1 or 0), but has {other!r}")
     return np.asarray(flags, bool)
+
+
+def log_product(powers: Iterable[tuple[str, float]], table: pd.DataFrame) -> Float[np.ndarray, " rows"]:
+    """The logarithm of a product of powers of columns."""
+    return sum((power * log_column(table, name) for name, power in powers), np.zeros(len(table)))
 
 
 def log_column(table: pd.DataFrame, name: str) -> Float[np.ndarray, " rows"]:

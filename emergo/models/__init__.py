@@ -8,16 +8,5 @@ from ._model import Model
 from ._toy import ToyAttention, ToyParameters
 from ._transformer import Transformer, TransformerParameters
 
-__all__ = [
-    "Attention",
-    "ChainParameters",
-    "ChainTransformer",
-    "EquinoxModel",
-    "MinimalAttention",
-    "MinimalLayer",
-    "Model",
-    "ToyAttention",
-    "ToyParameters",
-    "Transformer",
-    "TransformerParameters",
-]
+__all__ = ["Attention", "ChainParameters", "ChainTransformer", "EquinoxModel", "MinimalAttention", "MinimalLayer", "Model"]
+__all__ += ["ToyAttention", "ToyParameters", "Transformer", "TransformerParameters"]

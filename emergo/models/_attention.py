@@ -1,4 +1,4 @@
-"""Forms of attention behind one interface: how scores become weights, and weights a mixture.
+"""Forms of attention behind one interface: how scores become weights, and weights a mixture; and positions as angles.
 
 | form | weight from position i to j |
 | --- | --- |
@@ -17,6 +17,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 Attention = Literal["softmax", "linear", "sigmoid", "biased", "positional"]
+Queries = Float[Array, "n queries heads size"]
+Keys = Float[Array, "n length heads size"]
+Weights = Float[Array, "#n heads queries length"]
+Temperature = Float[Array, " heads"]
+_TILE = 128  # positions that cuDNN's attention works on at a time
 
 
 def causal(length: int, context: int | Int[Array, ""] | None = None) -> Bool[Array, "length length"]:
@@ -27,11 +32,11 @@ def causal(length: int, context: int | Int[Array, ""] | None = None) -> Bool[Arr
 
 def score(
     form: Attention,
-    q: Float[Array, "n queries heads size"],
-    k: Float[Array, "n length heads size"],
+    q: Queries,
+    k: Keys,
     bias: Float[Array, "heads queries length"] | None,
-    temperature: Float[Array, " heads"] | None = None,
-) -> Float[Array, "#n heads queries length"]:
+    temperature: Temperature | None = None,
+) -> Weights:
     """Scores of queries against all positions, in fp32. `temperature`: its logarithm."""
     if form == "positional" and bias is not None:
         scores = bias[None].astype(jnp.float32)
@@ -41,9 +46,7 @@ def score(
     return cooled(scores, temperature)
 
 
-def cooled(
-    scores: Float[Array, "#n heads queries length"], temperature: Float[Array, " heads"] | None
-) -> Float[Array, "#n heads queries length"]:
+def cooled(scores: Weights, temperature: Temperature | None) -> Weights:
     """Scores over each head's temperature, which is given by its logarithm."""
     return scores if temperature is None else scores / jnp.exp(temperature.astype(scores.dtype))[:, None, None]
 
@@ -61,9 +64,7 @@ def weigh(
     return jax.nn.softmax(scores, axis=-1)
 
 
-def attend(
-    weights: Float[Array, "#n heads queries length"], v: Float[Array, "n length heads size"]
-) -> Float[Array, "n queries heads size"]:
+def attend(weights: Weights, v: Keys) -> Queries:
     """Sums of values with these weights."""
     weights = jnp.broadcast_to(weights.astype(v.dtype), (len(v), *weights.shape[1:]))
     return jnp.einsum("nhqk,nkhs->nqhs", weights, v)
@@ -71,14 +72,14 @@ def attend(
 
 def attend_all(
     form: Attention,
-    q: Float[Array, "n length heads size"],
-    k: Float[Array, "n length heads size"],
-    v: Float[Array, "n length heads size"],
+    q: Keys,
+    k: Keys,
+    v: Keys,
     bias: Float[Array, "heads length length"] | None,
     visible: Bool[Array, "length length"] | None,
     fused: bool,
-    temperature: Float[Array, " heads"] | None = None,
-) -> Float[Array, "n length heads size"]:
+    temperature: Temperature | None = None,
+) -> Keys:
     """Attention of all positions. `fused` takes the GPU's own kernel where there is one that can be relied on."""
     length, masked = q.shape[1], visible is not None
     tiles = _tiles(length, q.shape[-1], masked) if fused and form == "softmax" and v.dtype == jnp.bfloat16 else 0
@@ -88,10 +89,6 @@ def attend_all(
         q = q / jnp.exp(temperature)[:, None]
     q, k, v = (jnp.pad(a, ((0, 0), (0, _TILE * tiles - length), (0, 0), (0, 0))) for a in (q, k, v))
     return jax.nn.dot_product_attention(q, k, v, is_causal=masked, implementation="cudnn")[:, :length]
-
-
-_TILE = 128
-"""Positions that cuDNN's attention works on at a time."""
 
 
 def _tiles(length: int, size: int, masked: bool) -> int:
@@ -104,3 +101,25 @@ def _tiles(length: int, size: int, masked: bool) -> int:
     tiles = -(-length // _TILE)
     whole = length == _TILE * tiles or (masked and 2 * length > _TILE * tiles)
     return tiles if whole and size <= 128 and size % 8 == 0 else 0
+
+
+def _angles(length: int, size: int) -> Float[Array, "length half"]:
+    r"""Position t has the angles $t \cdot 10000^{-2i/\mathrm{size}}$, for i from 0 to size/2 - 1."""
+    rate = jnp.exp(jnp.arange(0, size, 2, jnp.float32) * (-math.log(10_000) / size))
+    return jnp.arange(length, dtype=jnp.float32)[:, None] * rate
+
+
+def sinusoids(length: int, width: int) -> Float[Array, "length width"]:
+    """Sines and cosines in turn (Vaswani et al. 2017, Section 3.5)."""
+    angle = _angles(length, width)
+    return jnp.stack([jnp.sin(angle), jnp.cos(angle)], axis=-1).reshape(length, width)
+
+
+def rotate(x: Queries, length: int) -> Queries:
+    """Rotary positions (RoPE; Su et al. 2021, Eq. 34) for the last positions of `length`: features 2i and 2i + 1 are turned by
+    their position's i-th angle, so that a score depends on positions through their difference alone."""
+    angle = _angles(length, x.shape[-1])[length - x.shape[1] :, None]
+    cosine, sine = jnp.cos(angle), jnp.sin(angle)
+    even, odd = x[..., ::2], x[..., 1::2]
+    turned = jnp.stack([even * cosine - odd * sine, even * sine + odd * cosine], axis=-1)
+    return turned.reshape(x.shape).astype(x.dtype)

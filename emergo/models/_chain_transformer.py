@@ -11,16 +11,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._contract import NO_TAP, Output, Spec
-from .._errors import InputError, unknown
+from .._errors import InputError
 from .._pytree import option, per_run
 from .._random import Key, fold_in, normals, raw, uniform
 from ._attention import causal
-from ._linear import Linear, Scale
 from ._model import Model, TapFunction, answers
-from ._products import look_up, product
+from ._products import Linear, Scale, look_up, product
 
-_POSITIONS = 50
-"""Rows of the published table of positions."""
+_POSITIONS = 50  # rows of the published table of positions
 
 
 class ChainBlock(NamedTuple):
@@ -28,8 +26,7 @@ class ChainBlock(NamedTuple):
     key: Float[Array, "width width"]
     value: Float[Array, "width width"]
     out: Float[Array, "width width"]
-    norms: tuple[Scale, Scale]
-    """After the attention and after the MLP."""
+    norms: tuple[Scale, Scale]  # after the attention and after the MLP
     up: Linear
     down: Linear
 
@@ -41,22 +38,17 @@ class ChainParameters(NamedTuple):
     decode: Linear
 
 
-class _Maps(NamedTuple):
-    """What attention in a block works with, heads side by side."""
-
-    query: Float[Array, "n last width"]
-    key: Float[Array, "n length width"]
-    value: Float[Array, "n length width"]
+# Queries, keys and values, heads side by side.
+_Maps = tuple[Float[Array, "n last width"], Float[Array, "n length width"], Float[Array, "n length width"]]
 
 
 class _Dropout(NamedTuple):
-    """Dropout in one layer."""
+    """Dropout in one layer, at so many of its last positions: the others of the last layer are not read, and draw nothing. It
+    is not in force where there is no key."""
 
     key: Key | None
-    """None: not in force."""
     rate: float | Float[Array, ""]
     last: int
-    """At how many of the last positions: the others of the last layer are not read, and draw nothing."""
 
     def __call__(self, x: Float[Array, "*rows positions columns"], slot: int) -> Float[Array, "*rows positions columns"]:
         if self.key is None:
@@ -87,18 +79,13 @@ class ChainTransformer(Model):
       in ±1/√inputs, positions N(0, 1). The encoder starts orthogonal in both: a position is 1.3 times as long as a token or 16
       times.
 
-    Products have the precision that is in force (`jax.default_matmul_precision`). Its taps are those of
-    [`emergo.models.Transformer`][] with the same shapes; `attention` and `mlp` are before dropout, the skip connection and the
-    norm.
+    Products have the precision that is in force (`jax.default_matmul_precision`).
 
-    ```python
     >>> import jax, jax.numpy as jnp
     >>> model, spec = em.ChainTransformer(heads=2, width=8), em.Spec(length=6, inputs=5, outputs=5, answers=4)
     >>> params = model.init(jax.random.key(0), spec)
     >>> model.apply(params, jnp.zeros((7, 6), int), em.Tap(spec)).value.shape
     (7, 4, 5)
-
-    ```
     """
 
     heads: int = option(default=3, low=1)
@@ -116,8 +103,6 @@ class ChainTransformer(Model):
             raise InputError(f"ChainTransformer.heads must divide width, got {self.heads} heads with width {self.width}")
         if self.dropout >= 1:
             raise InputError(f"ChainTransformer.dropout must be below 1, got {self.dropout!r}")
-        if self.start not in (None, "xavier"):
-            raise unknown("ChainTransformer.start", str(self.start), ("xavier",))
 
     def init(self, key: Array, spec: Spec) -> ChainParameters:
         key, width, xavier = raw(key), self.width, self.start == "xavier"
@@ -135,42 +120,42 @@ class ChainTransformer(Model):
             q = q * jnp.sign(jnp.diagonal(r))
             return q if rows >= columns else q.T
 
-        def block(first: int) -> ChainBlock:
-            query, keys, value, out = (draw(first + i, width, width) for i in range(4))
-            up, down = linear(first + 4, width, self.hidden), linear(first + 6, self.hidden, width)
-            return ChainBlock(query, keys, value, out, (Scale.identity(width), Scale.identity(width)), up, down)
-
         if xavier:
             positions = draw(1, max(_POSITIONS, spec.length), width)[: spec.length]
             decode = Linear(orthogonal(3, width, spec.outputs), jnp.zeros(spec.outputs, jnp.float32))
         else:
             positions, decode = normals(fold_in(key, 1), 1, spec.length, width)[0], linear(2, width, spec.outputs)
-        blocks = tuple(block(4 + 8 * i) for i in range(self.layers))
-        return ChainParameters(orthogonal(0, spec.inputs, width), positions, blocks, decode)
+        blocks = []
+        for first in range(4, 4 + 8 * self.layers, 8):
+            query, keys, value, out = (draw(first + i, width, width) for i in range(4))
+            up, down = linear(first + 4, width, self.hidden), linear(first + 6, self.hidden, width)
+            norms = Scale.identity(width), Scale.identity(width)
+            blocks.append(ChainBlock(query, keys, value, out, norms, up, down))
+        return ChainParameters(orthogonal(0, spec.inputs, width), positions, tuple(blocks), decode)
 
     def apply(self, params: ChainParameters, inputs: Int[Array, "n length"], tap: TapFunction = NO_TAP) -> Output:
-        read, last_rows = answers(tap), []
-        x = tap("embed", _embed(params, inputs))
-        for i, block in enumerate(params.blocks):
-            dropout = self._dropout(tap, i, (read or 1) if i == self.layers - 1 else x.shape[1])
-            x, row = self._block(block, x, _maps(block, x, x), dropout, tap, f"layers.{i}")
-            last_rows.append(row)
-        logits = _linear(params.decode, x[:, x.shape[1] - (read or 1) :])
-        return Output(tap("value", logits[:, 0] if read is None else logits), jnp.stack(last_rows, 1))
+        return self._forward(params, inputs, tap, tap, lean=False)
 
     def fast(self, params: ChainParameters, inputs: Int[Array, "n length"], tap: TapFunction = NO_TAP) -> Output:
         """The last block has no queries but those that are read, and the first maps its tables instead of every token. Of the
         taps, only `value` is there."""
+        return self._forward(params, inputs, tap, NO_TAP, lean=True)
+
+    def _forward(
+        self, params: ChainParameters, inputs: Int[Array, "n length"], tap: TapFunction, inner: TapFunction, lean: bool
+    ) -> Output:
+        """`inner` is the tap of all points but the last."""
         read, last_rows = answers(tap), []
         last = read or 1
-        asked_tokens = inputs[:, inputs.shape[1] - last :] if self.layers == 1 else inputs
-        x = _embed(params, asked_tokens)
+        asked_tokens = inputs[:, inputs.shape[1] - last :] if lean and self.layers == 1 else inputs
+        x = inner("embed", _embed(params, asked_tokens))
         for i, block in enumerate(params.blocks):
-            asked = x[:, x.shape[1] - last :] if i == self.layers - 1 else x
-            maps = _maps(block, asked, x) if i else _first_maps(params, asked_tokens, inputs)
-            x, row = self._block(block, asked, maps, self._dropout(tap, i, asked.shape[1]))
+            count = last if i == self.layers - 1 else x.shape[1]
+            asked = x[:, x.shape[1] - count :] if lean else x
+            maps = _first_maps(params, asked_tokens, inputs) if lean and i == 0 else _maps(block, asked, x)
+            x, row = self._block(block, asked, maps, self._dropout(tap, i, count), inner, f"layers.{i}")
             last_rows.append(row)
-        logits = _linear(params.decode, x)
+        logits = _linear(params.decode, x[:, x.shape[1] - last :])
         return Output(tap("value", logits[:, 0] if read is None else logits), jnp.stack(last_rows, 1))
 
     def _block(
@@ -179,8 +164,8 @@ class ChainTransformer(Model):
         asked: Float[Array, "n last width"],
         maps: _Maps,
         dropout: _Dropout,
-        tap: TapFunction = NO_TAP,
-        name: str = "",
+        tap: TapFunction,
+        name: str,
     ) -> tuple[Float[Array, "n last width"], Float[Array, "n heads length"]]:
         """The stream above a block at the positions that are asked, and the attention of the last."""
         split = (self.heads, self.width // self.heads)
@@ -221,7 +206,7 @@ def _rows_of(
 
 def _maps(block: ChainBlock, asked: Float[Array, "n last width"], x: Float[Array, "n length width"]) -> _Maps:
     """Queries of those that are asked, keys and values of all."""
-    return _Maps(product(asked, block.query), product(x, block.key), product(x, block.value))
+    return product(asked, block.query), product(x, block.key), product(x, block.value)
 
 
 def _first_maps(params: ChainParameters, asked: Int[Array, "n last"], tokens: Int[Array, "n length"]) -> _Maps:
@@ -229,7 +214,7 @@ def _first_maps(params: ChainParameters, asked: Int[Array, "n last"], tokens: In
     query, key, value = params.blocks[0][:3]
     (queries,) = _rows_of(params.encode @ query[None], params.positions @ query[None], asked)
     both = jnp.stack([key, value])
-    return _Maps(queries, *_rows_of(params.encode @ both, params.positions @ both, tokens))
+    return queries, *_rows_of(params.encode @ both, params.positions @ both, tokens)
 
 
 def _linear(map: Linear, x: Float[Array, "n length inputs"]) -> Float[Array, "n length outputs"]:

@@ -1,5 +1,6 @@
 """Equinox modules as models."""
 
+import dataclasses
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -16,17 +17,11 @@ from ._model import Model, TapFunction
 
 
 @jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
 class _Fixed:
     """A leaf of a module that is not an array, such as an activation function: part of the tree's structure, not a leaf."""
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Fixed) and self.value == other.value
-
-    def __hash__(self) -> int:
-        return hash(self.value)
+    value: Any
 
 
 class EquinoxModel(Model):
@@ -41,7 +36,6 @@ class EquinoxModel(Model):
     The parameters are the module itself, with its floating-point arrays as the only leaves. Taps have the module's names, and
     the shapes that values have there with the axis of sequences in front. `value` is tapped as well.
 
-    ```python
     >>> import equinox as eqx, jax, jax.numpy as jnp
     >>> class Flat(eqx.Module):
     ...     mlp: eqx.nn.MLP
@@ -51,8 +45,6 @@ class EquinoxModel(Model):
     >>> params = model.init(jax.random.key(0), em.Spec(length=4, inputs=3, outputs=2))
     >>> model.apply(params, jnp.ones((5, 4, 3))).value.shape
     (5, 2)
-
-    ```
     """
 
     make: Callable[[Any, Spec], Any]
@@ -66,16 +58,15 @@ class EquinoxModel(Model):
         return jax.tree_util.tree_map_with_path(_parameter, self.make(typed, spec))
 
     def apply(self, params: Any, inputs: Array, tap: TapFunction = NO_TAP) -> Output:
-        module = jax.tree.map(lambda leaf: leaf.value if _is_fixed(leaf) else leaf, params, is_leaf=_is_fixed)
+        def is_fixed(leaf: Any) -> bool:
+            return isinstance(leaf, _Fixed)
+
+        module = jax.tree.map(lambda leaf: leaf.value if is_fixed(leaf) else leaf, params, is_leaf=is_fixed)
         if "tap" in inspect.signature(module).parameters:
             value = jax.vmap(lambda x: module(x, tap=_per_sequence(tap)))(inputs)
         else:
             value = jax.vmap(module)(inputs)
         return Output(tap("value", value))
-
-
-def _is_fixed(leaf: Any) -> bool:
-    return isinstance(leaf, _Fixed)
 
 
 def _parameter(path: Any, leaf: Any) -> Any:

@@ -3,10 +3,6 @@ r"""The minimal attention of yuksel2026: one-hot tokens and positions, full-size
 The input of position t is $x_t = \mathrm{onehot}(\text{token}) \oplus \mathrm{onehot}(t)$, of size D = vocabulary + length. A
 head has scores $x_i^\top W_Q x_t / \sqrt D$ (the key map is the identity) and adds $\sum_i a_{ti} W_V x_i$; heads are summed.
 The last layer keeps the first `outputs` coordinates, which are the prediction.
-
-Two forwards compute the same function. `MinimalAttention.apply` is the plain one: dense products, every position, every tap.
-`MinimalAttention.fast` computes what the task reads: products with one-hot inputs are look-ups, and the last layer has only the
-queries and outputs that are compared.
 """
 
 import functools
@@ -25,25 +21,20 @@ from ._attention import causal
 from ._model import Model, TapFunction, answers
 from ._products import look_up, pick
 
-Start = Literal["xavier", "small"]
 _dot = functools.partial(jnp.einsum, precision="highest")
 
 
 class MinimalLayer(NamedTuple):
-    query: Float[Array, "heads size size"]
-    """W_Q: (head, coordinate of the key, coordinate of the query)."""
-    value: Float[Array, "heads size outputs"]
-    """W_V: (head, coordinate of the input, coordinate of the output). The last layer keeps the outputs that are read."""
+    query: Float[Array, "heads size size"]  # W_Q: (head, coordinate of the key, coordinate of the query)
+    value: Float[Array, "heads size outputs"]  # W_V: (head, coordinate of the input, coordinate of the output)
 
 
 MinimalParameters = tuple[MinimalLayer, ...]
 
 
 def _each(function: Callable[..., Any], *arrays: Any) -> Any:
-    """What a function of heads gives for all of them; in 64 bits for one after another, so that equal heads stay equal.
-
-    A product over all heads at once may round those at its edge otherwise. In fp32 that was not seen, and a loop costs time.
-    """
+    """What a function of heads gives for all of them; in 64 bits for one after another, so that equal heads stay equal: a
+    product over all heads at once may round those at its edge otherwise. In fp32 that was not seen, and a loop costs time."""
     if jax.tree.leaves(arrays)[0].dtype != jnp.float64:
         return function(*arrays)
 
@@ -63,30 +54,16 @@ class MinimalAttention(Model):
     - `scale`: of small initial queries. At scale 0 all heads are the same.
     - `context`: how many positions a query sees, itself among them; None: all before it.
 
-    | tap | shape | |
-    | --- | --- | --- |
-    | `embed` | (n, length, D) | one-hot token and position |
-    | `layers.{i}.queries` | (n, length, heads, D) | $W_Q x_t$ |
-    | `layers.{i}.scores` | (n, heads, length, length) | before the mask |
-    | `layers.{i}.pattern` | (n, heads, length, length) | attention weights |
-    | `layers.{i}.values` | (n, length, heads, D) | $W_V x_i$; of the last layer (…, outputs) |
-    | `layers.{i}.mixed` | (n, length, heads, D) | what each head adds; of the last layer (…, outputs) |
-    | `layers.{i}.output` | (n, length, D) | their sum; of the last layer (…, outputs) |
-    | `value` | (n, answers, outputs), or (n, outputs) | logits |
-
-    ```python
     >>> import jax, jax.numpy as jnp
     >>> model, spec = em.MinimalAttention(heads=2, context=3), em.Spec(length=6, inputs=5, outputs=5, answers=4)
     >>> params = model.init(jax.random.key(0), spec)
     >>> model.apply(params, jnp.zeros((7, 6), int), em.Tap(spec)).value.shape
     (7, 4, 5)
-
-    ```
     """
 
     heads: int = option(default=3, low=1)
     layers: int = option(default=1, low=1)
-    start: Start = option(default="small", at_start=True)
+    start: Literal["xavier", "small"] = option(default="small", at_start=True)
     scale: float = per_run(default=1e-9, low=0.0)
     context: int | None = per_run(default=None, low=1)
     precisions = ("fp32", "fp64")
@@ -120,12 +97,10 @@ class MinimalAttention(Model):
 
         for i, layer in enumerate(params):
             name = f"layers.{i}"
-            queries = _each(lambda query, x=x: _dot("hkc,ntc->hntk", query, x), layer.query)
-            queries = tapped(f"{name}.queries", queries, 2)
+            queries = tapped(f"{name}.queries", _each(lambda query, x=x: _dot("hkc,ntc->hntk", query, x), layer.query), 2)
             scores = _each(lambda queries, x=x: _dot("hntk,nik->hnti", queries, x), queries) / math.sqrt(x.shape[-1])
             pattern = tapped(f"{name}.pattern", self._weigh(tapped(f"{name}.scores", scores, 1)), 1)
-            values = _each(lambda value, x=x: _dot("nic,hco->hnio", x, value), layer.value)
-            values = tapped(f"{name}.values", values, 2)
+            values = tapped(f"{name}.values", _each(lambda value, x=x: _dot("nic,hco->hnio", x, value), layer.value), 2)
             mixed = _each(lambda pattern, values: _dot("hnti,hnio->hnto", pattern, values), pattern, values)
             x = tap(f"{name}.output", jnp.sum(tapped(f"{name}.mixed", mixed, 2), 0))
             last_rows.append(pattern[:, :, -1])
@@ -133,7 +108,8 @@ class MinimalAttention(Model):
         return Output(value, _last_rows(last_rows))
 
     def fast(self, params: MinimalParameters, inputs: Int[Array, "n length"], tap: TapFunction = NO_TAP) -> Output:
-        """Computes the positions that are read alone. Of the taps, only `value` is there."""
+        """Computes what the task reads: products with one-hot inputs are look-ups, and the last layer has only the queries and
+        outputs that are compared. Of the taps, only `value` is there."""
         read, length, x, last_rows = answers(tap), inputs.shape[1], inputs, []
         for i, layer in enumerate(params):
             last = (read or 1) if i == len(params) - 1 else length
@@ -159,8 +135,7 @@ class MinimalAttention(Model):
         length, size = tokens.shape[1], layer.query.shape[-1]
         vocabulary = size - length
         by_query = jnp.swapaxes(layer.query, 1, 2)
-        queries = look_up(by_query[:, :vocabulary], tokens[:, length - last :])
-        queries = queries + by_query[:, None, size - last :]
+        queries = look_up(by_query[:, :vocabulary], tokens[:, length - last :]) + by_query[:, None, size - last :]
         attention = self._weigh((pick(queries[..., :vocabulary], tokens) + queries[..., vocabulary:]) / math.sqrt(size))
         values = look_up(layer.value[:, :vocabulary], tokens) + layer.value[:, None, vocabulary:]
         return _dot("hnti,hnio->hnto", attention, values), attention[:, :, -1]

@@ -16,7 +16,6 @@ class Model(Pytree):
 
     A subclass is a frozen dataclass and a pytree; it needs `init` and `apply`.
 
-    ```python
     >>> import jax, jax.numpy as jnp
     >>> class Average(em.Model):
     ...     def init(self, key, spec): return jax.random.normal(key, (spec.inputs, spec.outputs))
@@ -25,8 +24,6 @@ class Model(Pytree):
     >>> params = Average().init(jax.random.key(0), em.Spec(length=4, inputs=3, outputs=2))
     >>> Average().apply(params, jnp.ones((5, 4, 3))).value.shape
     (5, 2)
-
-    ```
     """
 
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "bf16")

@@ -28,21 +28,11 @@ class ToyAttention(Model):
 
     - `scale`: of the initial weights, whose entries have variance scale²/inputs (A.3.4). Attention is uniform at first.
 
-    | tap | shape | |
-    | --- | --- | --- |
-    | `layers.0.scores` | (n, 1, 1, length) | the logits |
-    | `layers.0.pattern` | (n, 1, 1, length) | attention weights |
-    | `layers.0.mixed` | (n, inputs) | the weighted sum of tokens |
-    | `value` | (n, outputs) | |
-
-    ```python
     >>> import jax, jax.numpy as jnp
     >>> model = em.ToyAttention()
     >>> params = model.init(jax.random.key(0), em.Spec(length=4, inputs=3, outputs=3))
     >>> model.apply(params, jnp.ones((5, 4, 3))).attention[0, 0, 0]
     Array([0.25, 0.25, 0.25, 0.25], dtype=float32)
-
-    ```
     """
 
     scale: float = per_run(default=1.0, low=0.0)

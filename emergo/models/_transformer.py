@@ -11,29 +11,28 @@ Two forwards compute the same function. `Transformer.apply` is the plain one: ev
   the gradient is composed.
 """
 
+import functools
+import itertools
 import math
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._contract import NO_TAP, Output, Spec
 from .._errors import InputError
 from .._pytree import option
 from .._random import Key, fold_in, normals, raw, uniform
-from ._attention import Attention, attend, attend_all, causal, cooled, score, weigh
-from ._linear import Linear, Scale, rows, rows_back
+from ._attention import Attention, Queries, attend, attend_all, causal, cooled, rotate, score, sinusoids, weigh
 from ._model import Model, TapFunction, answers
-from ._positions import rotate, sinusoids
+from ._products import Linear, Scale, rows
 
+_wide = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
 Norm = Literal["none", "pre", "post"]
-Mask = Literal["none", "causal"]
-Activation = Literal["relu", "gelu"]
 Initial = Literal["pytorch", "xavier", "normal"]
-Positions = Literal["sinusoidal", "learned", "rope", "none"]
-Temperature = Literal["fixed", "learned"]
 Inputs = Float[Array, "n length features"] | Int[Array, "n length"]
+Rows = Float[Array, "*rows width"]
 
 
 class TransformerLayer(NamedTuple):
@@ -41,24 +40,18 @@ class TransformerLayer(NamedTuple):
     key: Linear
     value: Linear
     out: Linear
-    bias: Float[Array, "heads length length"] | None
-    """A learned logit for every pair of positions, where the attention has one."""
-    temperature: Float[Array, " heads"] | None
-    """Logarithms of the temperatures, where they are learned."""
+    bias: Float[Array, "heads length length"] | None  # a learned logit for every pair of positions
+    temperature: Float[Array, " heads"] | None  # logarithms of the temperatures, where they are learned
     up: Linear | None
     down: Linear | None
-    norms: tuple[Scale, Scale] | None
-    """Of the attention and of the MLP."""
+    norms: tuple[Scale, Scale] | None  # of the attention and of the MLP
 
 
 class TransformerParameters(NamedTuple):
-    embed: Linear
-    """One row of the weight per input; indicator features come first."""
-    positions: Float[Array, "length width"] | None
-    """Where they are learned."""
+    embed: Linear  # one row of the weight per input; indicator features come first
+    positions: Float[Array, "length width"] | None  # where they are learned
     layers: tuple[TransformerLayer, ...]
-    norm: Scale | None
-    """Before the readout, with `norm="pre"`."""
+    norm: Scale | None  # before the readout, with `norm="pre"`
     readout: Linear
 
 
@@ -84,27 +77,14 @@ class Transformer(Model):
     - `skip`, `mlp`: whether there are skip connections and MLPs.
     - `temperature`: `"learned"`: the scores of every head are divided by a positive number that is learned, initially 1.
 
-    | tap | shape | in TransformerLens |
-    | --- | --- | --- |
-    | `embed` | (n, length, width) | `hook_embed` + `hook_pos_embed` |
-    | `layers.{i}.queries`, `.keys`, `.values` | (n, length, heads, size) | `hook_q`, `hook_k`, `hook_v`; before any rotation |
-    | `layers.{i}.scores` | (n, heads, length, length) | `hook_attn_scores`, but before the mask |
-    | `layers.{i}.pattern` | (n, heads, length, length) | `hook_pattern` |
-    | `layers.{i}.mixed` | (n, length, heads, size) | `hook_z` |
-    | `layers.{i}.attention` | (n, length, width) | `hook_attn_out`: before the skip connection |
-    | `layers.{i}.mlp` | (n, length, width) | `hook_mlp_out`: before the skip connection |
-    | `layers.{i}.output` | (n, length, width) | `hook_resid_post` |
-    | `value` | (n, outputs), or (n, answers, outputs) | |
+    Its taps are listed in docs/extending.md, with their shapes and their names in TransformerLens.
 
-    ```python
     >>> import jax, jax.numpy as jnp
     >>> model = em.Transformer(layers=1, heads=2, width=8, positions="rope")
     >>> params = model.init(jax.random.key(0), em.Spec(length=4, inputs=3, outputs=2))
     >>> output = model.apply(params, jnp.ones((5, 4, 3)), lambda name, x: 0 * x if name == "layers.0.mlp" else x)
     >>> output.value.shape, output.attention.shape, output.value_path.shape
     ((5, 2), (5, 1, 2, 4), (3, 2))
-
-    ```
     """
 
     layers: int = option(default=2, low=1)
@@ -112,14 +92,14 @@ class Transformer(Model):
     width: int = option(default=256, low=1)
     mlp_factor: int = option(default=4, low=1)
     norm: Norm = "none"
-    mask: Mask = "none"
-    activation: Activation = "relu"
+    mask: Literal["none", "causal"] = "none"
+    activation: Literal["relu", "gelu"] = "relu"
     attention: Attention = "softmax"
     initial: Initial = option(default="pytorch", at_start=True)
-    positions: Positions = "sinusoidal"
+    positions: Literal["sinusoidal", "learned", "rope", "none"] = "sinusoidal"
     skip: bool = True
     mlp: bool = True
-    temperature: Temperature = option(default="fixed")
+    temperature: Literal["fixed", "learned"] = "fixed"
     pads = True
 
     def __post_init__(self) -> None:
@@ -134,28 +114,43 @@ class Transformer(Model):
         """As long as the unused features of the inputs and of the targets are zero, so are the gradients of the padding."""
         key, width, hidden = raw(key), self.width, self.width * self.mlp_factor
         inputs, outputs = spec.used or (spec.inputs, spec.outputs)
-        # One table for all that does not depend on the sizes of the task, and rows of their own for what does.
-        table = _Rows(key, self.initial, self.layers * (4 * (width + 1) + (2 * hidden + self.mlp_factor + 1) * self.mlp), width)
-        layers = []
-        for _ in range(self.layers):
-            query, keys, value, out = (table.linear(width, width) for _ in range(4))
+        # One table for all that does not depend on the sizes of the task (a generator is slow to compile), and rows of their
+        # own for what does.
+        shapes = self.layers * (4 * [(width, width)] + self.mlp * [(width, hidden), (hidden, width)])
+        counts = [(n_in + 1) * n_out // width for n_in, n_out in shapes]
+        table, maps = self._draw(key, sum(counts), width), []
+        for (n_in, n_out), count, end in zip(shapes, counts, itertools.accumulate(counts), strict=True):
+            drawn = self._scaled(table, n_in, n_out)[end - count : end].reshape(n_in + 1, n_out)
+            maps.append(Linear(drawn[:-1], self._offset(drawn[-1])))
+        layers, each = [], len(maps) // self.layers
+        for i in range(self.layers):
+            query, keys, value, out, *mlp = maps[i * each : (i + 1) * each]
+            up, down = mlp or (None, None)
             biased = self.attention in ("biased", "positional")
             bias = jnp.zeros((self.heads, spec.length, spec.length), jnp.float32) if biased else None
             temperature = jnp.zeros(self.heads, jnp.float32) if self.temperature == "learned" else None
-            up, down = (table.linear(width, hidden), table.linear(hidden, width)) if self.mlp else (None, None)
             norms = (Scale.identity(width), Scale.identity(width)) if self.norm != "none" else None
             layers.append(TransformerLayer(query, keys, value, out, bias, temperature, up, down, norms))
         # Row 0 is the bias and row 1 the first mark's, so that content has the same rows with marks and without.
         first = 1 if spec.marks else 2
-        drawn = _Rows(fold_in(key, 1), self.initial, first + spec.inputs, width).scaled(inputs, width)
-        weight = jnp.where(jnp.arange(spec.inputs)[:, None] < inputs, drawn[first:], 0)
-        embed = Linear(weight, self._offset(drawn[0]))
-        drawn = _Rows(fold_in(key, 2), self.initial, spec.outputs, width + 1).scaled(width, outputs)
+        drawn = self._scaled(self._draw(fold_in(key, 1), first + spec.inputs, width), inputs, width)
+        embed = Linear(jnp.where(jnp.arange(spec.inputs)[:, None] < inputs, drawn[first:], 0), self._offset(drawn[0]))
+        drawn = self._scaled(self._draw(fold_in(key, 2), spec.outputs, width + 1), width, outputs)
         drawn = jnp.where(jnp.arange(spec.outputs)[:, None] < outputs, drawn, 0)
         readout = Linear(drawn[:, :-1].T, self._offset(drawn[:, -1]))
         positions = normals(fold_in(key, 3), 1, spec.length, width)[0] if self.positions == "learned" else None
         norm = Scale.identity(width) if self.norm == "pre" else None
         return TransformerParameters(embed, positions, tuple(layers), norm, readout)
+
+    def _draw(self, key: Key, rows: int, columns: int) -> Float[Array, "rows columns"]:
+        return normals(key, 1, rows, columns)[0] if self.initial == "normal" else 2 * uniform(key, rows, columns) - 1
+
+    def _scaled(self, drawn: Array, inputs: int | Array, outputs: int | Array) -> Array:
+        """Initial numbers with the spread of a map of this many inputs and outputs."""
+        if self.initial == "normal":
+            return 0.02 * drawn
+        spread = 6 / jnp.float32(inputs + outputs) if self.initial == "xavier" else 1 / jnp.float32(inputs)
+        return jnp.sqrt(spread) * drawn
 
     def _offset(self, drawn: Array) -> Array:
         return drawn if self.initial == "pytorch" else jnp.zeros_like(drawn)
@@ -167,7 +162,7 @@ class Transformer(Model):
         last_rows = []
         for i, layer in enumerate(params.layers):
             name = f"layers.{i}"
-            n = self._before(layer, 0, x)
+            n = self._norm("pre", layer, 0, x)
             q = tap(f"{name}.queries", self._heads(layer.query(n)))
             k = tap(f"{name}.keys", self._heads(layer.key(n)))
             v = tap(f"{name}.values", self._heads(layer.value(n)))
@@ -184,8 +179,8 @@ class Transformer(Model):
         return Output(value, jnp.stack(last_rows, axis=1), self.value_path(params))
 
     def fast(self, params: TransformerParameters, inputs: Inputs, tap: TapFunction = NO_TAP) -> Output:
-        """The output at the last position, by the cheapest exact way; with `tap.fused`, by the cheapest on a GPU. The attention
-        of the last position costs next to nothing. Of the taps, only `value` is there."""
+        """The output at the last position, by the cheapest exact way; with `tap.fused`, by the cheapest on a GPU. Of the taps,
+        only `value` is there."""
         if answers(tap) is not None:
             return self.apply(params, inputs, tap)
         fused = getattr(tap, "fused", False)
@@ -202,27 +197,26 @@ class Transformer(Model):
             if x is None and composes and features < self.width:
                 q, k, v = (self._heads(embedded.through(map, fused)) for map in maps)
             else:
-                n = self._before(layer, 0, below)
+                n = self._norm("pre", layer, 0, below)
                 q, k, v = (self._heads(map(n)) for map in maps)
             q, k = self._rotated(q, length), self._rotated(k, length)
             bias = None if layer.bias is None else layer.bias[:, -1:]
             last_rows.append(weigh(self.attention, score(self.attention, q[:, -1:], k, bias, layer.temperature), None)[:, :, 0])
-            visible = self._visible(length)
-            mixed = attend_all(self.attention, q, k, v, layer.bias, visible, fused, layer.temperature)
+            mixed = attend_all(self.attention, q, k, v, layer.bias, self._visible(length), fused, layer.temperature)
             x = self._finish(layer, below, mixed.reshape(count, length, self.width))
         layer = params.layers[-1]
         last = embedded.last() if x is None else x[:, -1]
-        stream = embedded if x is None and composes else _Stream(self._before(layer, 0, embedded.stream() if x is None else x))
-        mixed, row = self._one_query(layer, stream, self._before(layer, 0, last))
+        stream = embedded
+        if x is not None or not composes:
+            stream = _Stream(self._norm("pre", layer, 0, embedded.stream() if x is None else x))
+        mixed, row = self._one_query(layer, stream, self._norm("pre", layer, 0, last))
         value = tap("value", self._read_out(params, self._finish(layer, last, mixed)))
         attention = [jnp.broadcast_to(r, (count, self.heads, length)) for r in (*last_rows, row)]
         return Output(value, jnp.stack(attention, axis=1), self.value_path(params))
 
     def value_path(self, params: TransformerParameters) -> Float[Array, "inputs outputs"]:
-        r"""The linear map from a token to the output through the values alone: $\sum_\ell E\, W^V_\ell W^O_\ell\, U$.
-
-        It leaves out attention weights, norms and MLPs: what the output would read from a token that was attended to.
-        """
+        r"""The linear map from a token to the output through the values alone, without attention weights, norms and MLPs:
+        $\sum_\ell E\, W^V_\ell W^O_\ell\, U$."""
         params = jax.tree.map(lambda x: x.astype(jnp.promote_types(x.dtype, jnp.float32)), params)
         maps = sum(layer.value.weight @ layer.out.weight for layer in params.layers)
         return params.embed.weight @ maps @ params.readout.weight
@@ -230,8 +224,7 @@ class Transformer(Model):
     def _one_query(
         self, layer: TransformerLayer, stream: "_Embedded | _Stream", x: Float[Array, "n width"]
     ) -> tuple[Float[Array, "n width"], Float[Array, "#n heads length"]]:
-        """The attention's output at the last position, without values of single tokens, and its weights. Without keys of single
-        tokens too, unless they are rotated."""
+        """The attention's output at the last position, and its weights."""
         size = self.width // self.heads
         if self.attention == "positional":
             scores = jnp.zeros((1, self.heads, 1), jnp.float32)
@@ -253,47 +246,36 @@ class Transformer(Model):
         values = jnp.einsum("nhw,whs->nhs", taken, self._heads(layer.value.weight)) + total * self._heads(layer.value.bias)
         return values.reshape(x.shape), weights
 
-    def _finish(
-        self,
-        layer: TransformerLayer,
-        x: Float[Array, "*rows width"],
-        mixed: Float[Array, "*rows width"],
-        tap: TapFunction = NO_TAP,
-        name: str = "",
-    ) -> Float[Array, "*rows width"]:
+    def _finish(self, layer: TransformerLayer, x: Rows, mixed: Rows, tap: TapFunction = NO_TAP, name: str = "") -> Rows:
         """Output map, skip connection and MLP."""
-        x = self._after(layer, 0, (x if self.skip else 0) + tap(f"{name}.attention", layer.out(mixed)))
+        x = self._norm("post", layer, 0, (x if self.skip else 0) + tap(f"{name}.attention", layer.out(mixed)))
         if layer.up is not None and layer.down is not None:
             act = _relu if self.activation == "relu" else jax.nn.gelu
-            added = tap(f"{name}.mlp", layer.down(act(layer.up(self._before(layer, 1, x)))))
-            x = self._after(layer, 1, (x if self.skip else 0) + added)
+            added = tap(f"{name}.mlp", layer.down(act(layer.up(self._norm("pre", layer, 1, x)))))
+            x = self._norm("post", layer, 1, (x if self.skip else 0) + added)
         return tap(f"{name}.output", x)
 
-    def _read_out(self, params: TransformerParameters, x: Float[Array, "*rows width"]) -> Float[Array, "*rows outputs"]:
+    def _read_out(self, params: TransformerParameters, x: Rows) -> Float[Array, "*rows outputs"]:
         return params.readout(x if params.norm is None else params.norm(x))
 
-    def _before(self, layer: TransformerLayer, part: int, x: Array) -> Array:
-        return layer.norms[part](x) if self.norm == "pre" and layer.norms else x
+    def _norm(self, when: Norm, layer: TransformerLayer, part: int, x: Array) -> Array:
+        return layer.norms[part](x) if self.norm == when and layer.norms else x
 
-    def _after(self, layer: TransformerLayer, part: int, x: Array) -> Array:
-        return layer.norms[part](x) if self.norm == "post" and layer.norms else x
-
-    def _heads(self, x: Float[Array, "*rows width"]) -> Float[Array, "*rows heads size"]:
+    def _heads(self, x: Rows) -> Float[Array, "*rows heads size"]:
         return x.reshape(*x.shape[:-1], self.heads, self.width // self.heads)
 
-    def _visible(self, length: int) -> Array | None:
+    def _visible(self, length: int) -> Bool[Array, "length length"] | None:
         return causal(length) if self.mask == "causal" else None
 
-    def _rotated(self, x: Float[Array, "n last heads size"], length: int) -> Float[Array, "n last heads size"]:
+    def _rotated(self, x: Queries, length: int) -> Queries:
         return rotate(x, length) if self.positions == "rope" else x
 
     def _positions(self, params: TransformerParameters, length: int, dtype: jnp.dtype) -> Float[Array, "length width"]:
         """What is added to the tokens."""
         if params.positions is not None:
             return params.positions
-        if self.positions == "sinusoidal":
-            return sinusoids(length, self.width).astype(dtype)
-        return jnp.zeros((length, self.width), dtype)
+        sinusoidal = self.positions == "sinusoidal"
+        return sinusoids(length, self.width).astype(dtype) if sinusoidal else jnp.zeros((length, self.width), dtype)
 
 
 def _tokens(params: TransformerParameters, inputs: Inputs) -> Float[Array, "n length features"]:
@@ -315,14 +297,13 @@ class _Embedded(NamedTuple):
     tokens: Float[Array, "n length columns"]
     embed: Float[Array, "columns width"]
     positions: Float[Array, "length width"]
-    one: Float[Array, " columns"]
-    """Which column is the constant."""
+    one: Float[Array, " columns"]  # which column is the constant
 
     @classmethod
     def of(cls, params: TransformerParameters, tokens: Array, positions: Array) -> "_Embedded":
         (weight, bias), features = params.embed, tokens.shape[-1]
-        spare = -(features + 1) % 8
-        ones, zeros = jnp.ones((*tokens.shape[:-1], 1), tokens.dtype), jnp.zeros((*tokens.shape[:-1], spare), tokens.dtype)
+        spare, rows = -(features + 1) % 8, tokens.shape[:-1]
+        ones, zeros = jnp.ones((*rows, 1), tokens.dtype), jnp.zeros((*rows, spare), tokens.dtype)
         embed = jnp.concatenate([weight, bias[None], jnp.zeros((spare, weight.shape[1]), weight.dtype)])
         one = (jnp.arange(features + 1 + spare) == features).astype(tokens.dtype)
         return cls(jnp.concatenate([tokens, ones, zeros], -1), embed, positions, one)
@@ -332,7 +313,9 @@ class _Embedded(NamedTuple):
 
     def through(self, map: Linear, on_gpu: bool = False) -> Float[Array, "n length outputs"]:
         """The stream through a map, composed: (x E + c) W + b as x (E W + 1 b) + c W; `on_gpu` in the gradient only."""
-        return _composed_back(self, map) if on_gpu else _composed(self, map)
+        if on_gpu:
+            return _composed_back(self, map)
+        return rows(self.tokens, self.embed @ map.weight + self.one[:, None] * map.bias) + self.positions @ map.weight
 
     def last(self) -> Float[Array, "n width"]:
         return self.tokens[:, -1] @ self.embed + self.positions[-1]
@@ -347,12 +330,6 @@ class _Embedded(NamedTuple):
         return sums + jnp.einsum("nht,tw->nhw", weights, self.positions)
 
 
-def _composed(embedded: _Embedded, map: Linear) -> Float[Array, "n length outputs"]:
-    return (
-        rows(embedded.tokens, embedded.embed @ map.weight + embedded.one[:, None] * map.bias) + embedded.positions @ map.weight
-    )
-
-
 @jax.custom_vjp
 def _composed_back(embedded: _Embedded, map: Linear) -> Float[Array, "n length outputs"]:
     """Composed in the gradient only. On a GPU the sum with c W takes longer than the product with W, and the stream is there
@@ -363,15 +340,16 @@ def _composed_back(embedded: _Embedded, map: Linear) -> Float[Array, "n length o
 def _composed_backward(kept: tuple[_Embedded, Linear], g: Float[Array, "n length outputs"]) -> tuple[_Embedded, Linear]:
     """By hand: the sum of g over sequences that c W asks for is slower on a GPU than the product (x E + c)^T g."""
     embedded, map = kept
-    by_map = rows_back(embedded.tokens, g)
-    by_weight = rows_back(embedded.stream(), g)
-    by_tokens, by_positions = (
-        rows(g, (embedded.embed @ map.weight).T),
-        g.sum(0) @ map.weight.T,
-    )  # dropped where nothing asks for them
-    return _Embedded(by_tokens, by_map @ map.weight.T, by_positions, by_map @ map.bias), Linear(
-        by_weight, embedded.one @ by_map
-    )
+    by_map = _flat(embedded.tokens).T @ _flat(g)
+    by_weight = _flat(embedded.stream()).T @ _flat(g)
+    # Dropped where nothing asks for them.
+    by_tokens, by_positions = rows(g, (embedded.embed @ map.weight).T), g.sum(0) @ map.weight.T
+    by_embedded = _Embedded(by_tokens, by_map @ map.weight.T, by_positions, by_map @ map.bias)
+    return by_embedded, Linear(by_weight, embedded.one @ by_map)
+
+
+def _flat(x: Float[Array, "*rows columns"]) -> Float[Array, "all columns"]:
+    return x.reshape(-1, x.shape[-1])
 
 
 _composed_back.defvjp(lambda embedded, map: (_composed_back(embedded, map), (embedded, map)), _composed_backward)
@@ -390,18 +368,13 @@ class _Stream(NamedTuple):
         return jnp.einsum("nht,ntw->nhw", weights, self.x)
 
 
-def _wide(what: str, a: Array, b: Array) -> Array:
-    return jnp.einsum(what, a, b, preferred_element_type=jnp.float32)
-
-
 @jax.custom_vjp
 def _relu(x: Array) -> Array:
     return jnp.maximum(x, 0)
 
 
 def _relu_forward(x: Array) -> tuple[Array, Array]:
-    # Only the output is kept: with the input kept too, XLA writes the sum inside out apart.
-    y = jnp.maximum(x, 0)
+    y = jnp.maximum(x, 0)  # only the output is kept: with the input kept too, XLA writes the sum inside out apart
     return y, y
 
 
@@ -414,29 +387,5 @@ def _lean(layer: TransformerLayer, rotates: bool) -> TransformerLayer:
     map as it is."""
     key, value, out = layer.key, layer.value, layer.out
     none = jnp.zeros_like(key.bias)
-    lean = Linear(out.weight, out.bias + value.bias @ out.weight)
-    key = key if rotates else Linear(key.weight, none)
-    return layer._replace(key=key, value=Linear(value.weight, none), out=lean)
-
-
-class _Rows:
-    """Initial numbers, drawn at once (a generator is slow to compile) and handed out a few rows at a time."""
-
-    def __init__(self, key: Key, initial: Initial, rows: int, width: int) -> None:
-        self._initial: Initial = initial
-        self._rows = normals(key, 1, rows, width)[0] if initial == "normal" else 2 * uniform(key, rows, width) - 1
-        self._next = 0
-
-    def scaled(self, inputs: int | Array, outputs: int | Array) -> Array:
-        """All of them, with the spread of a map of this many inputs and outputs."""
-        if self._initial == "normal":
-            return 0.02 * self._rows
-        spread = 6 / jnp.float32(inputs + outputs) if self._initial == "xavier" else 1 / jnp.float32(inputs)
-        return jnp.sqrt(spread) * self._rows
-
-    def linear(self, inputs: int, outputs: int) -> Linear:
-        width = self._rows.shape[1]
-        count = (inputs + 1) * outputs // width
-        drawn = self.scaled(inputs, outputs)[self._next : self._next + count].reshape(inputs + 1, outputs)
-        self._next += count
-        return Linear(drawn[:-1], drawn[-1] if self._initial == "pytorch" else jnp.zeros(outputs, jnp.float32))
+    lean = out._replace(bias=out.bias + value.bias @ out.weight)
+    return layer._replace(key=key if rotates else key._replace(bias=none), value=value._replace(bias=none), out=lean)

@@ -1,26 +1,17 @@
-"""Every figure, one module each: a study, its laws beside the published ones, and a plot."""
+"""Every figure: its studies, its laws beside the published ones, and a plot."""
 
 from collections.abc import Mapping
 from typing import Any
 
+import jax
+
 from .._errors import InputError, unknown
 from . import emergo, yuksel2026, zucchet2025
-from ._figure import (
-    Check,
-    Comparison,
-    Figure,
-    MadeFigure,
-    Outcome,
-    Preset,
-    check_cost,
-    made_preset,
-    make_figure,
-    run_figure,
-    seconds_needed,
-    source_for,
-)
+from ._figure import Figure, MadeFigure, Preset, made_preset, make_figure, run_figure, seconds_needed, source_for
 from ._source import RunSource
 
+LONG = 600
+"""Seconds of training on two CPU cores above which a preset is not started without being asked for."""
 FIGURES: Mapping[str, Figure] = {f.id: f for f in (*zucchet2025.FIGURES, *yuksel2026.FIGURES, *emergo.FIGURES)}
 
 
@@ -42,7 +33,7 @@ def figure(id: str, preset: Preset = "paper", *, train: bool = False, **options:
     - `id`: as in [`emergo.papers.FIGURES`][], e.g. `"zucchet2025/fig3"`.
     - `preset`: `"paper"`, `"laptop"` or `"smoke"`.
     - `train`: whether to start training that takes over ten minutes on a CPU.
-    - `options`: `out` (a folder that keeps runs), `fresh`, `partial`, `seconds`, as in [`emergo.papers.run_figure`][].
+    - `options`: `out` (a folder that keeps runs), `fresh`, `partial`, `seconds`, as in [`emergo.papers.source_for`][].
 
     ```python
     >>> em.figure("zucchet2025/fig3").laws[0]["formula"]
@@ -52,21 +43,18 @@ def figure(id: str, preset: Preset = "paper", *, train: bool = False, **options:
     """
     chosen = find_figure(id)
     source = source_for(chosen, **options)
-    if not (train or source.partial):
-        check_cost(chosen, preset, source)
+    if not (train or source.partial) and jax.default_backend() == "cpu":
+        needed = seconds_needed(chosen, preset, source)
+        if needed > LONG:
+            raise InputError(f"the {preset} preset of {id} has runs to train that take about {needed / 3600:.1f} h on a CPU")
     return make_figure(chosen, preset, source)
 
 
 __all__ = [
     "FIGURES",
-    "Check",
-    "Comparison",
     "Figure",
     "MadeFigure",
-    "Outcome",
-    "Preset",
     "RunSource",
-    "check_cost",
     "figure",
     "find_figure",
     "made_preset",

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import io
 import json
+import operator
 import platform
 import subprocess
 import time
@@ -12,36 +13,41 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import jax
+import numpy as np
 import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure as Plot
 
 from .. import __version__
-from .._errors import InputError, unknown
+from .._errors import unknown
 from .._files import output_folder, staged
 from .._json import to_jsonable
 from .._style import save, save_animation, style
 from ..engine import Run
 from ..measure import Agreement, Law, Published, compare, law_json
-from ..studies import Study, read_records
+from ..studies import Study, provenance_of, read_records
+from ._caveat import difference, fields, study_fields
 from ._source import Report, RunSource, deadline_in, distinct, silent
 
 Preset = Literal["paper", "laptop", "smoke"]
-LONG = 600
-"""Seconds of training on two CPU cores above which a preset is not started without being asked for."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """Something that is not a law: a measured value and what it is held against."""
+    """Something that is not a law: a measured value and what it is held against. NumPy's and pandas' values become Python's."""
 
     name: str
     measured: Any
     published: Any
     """What the paper says, a number or words; None where it says nothing."""
-    holds: bool
+    holds: bool | np.bool_
     expected: str | None = None
     """Where nothing is published: what we expect, in words."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "holds", bool(self.holds))
+        if isinstance(self.measured, np.generic | np.ndarray | pd.Series):
+            object.__setattr__(self, "measured", self.measured.tolist())
 
     def describe(self) -> dict[str, Any]:
         """The check as plain data."""
@@ -62,6 +68,17 @@ class Comparison:
     def of(cls, name: str, law: Law, table: pd.DataFrame, published: Published) -> "Comparison":
         return cls(name, law, published, compare(law, table, published))
 
+    def describe(self) -> dict[str, Any]:
+        """The law as plain data, the published one beside it."""
+        published, agreement, printed = self.published, self.agreement, None
+        if published:
+            parts = " ".join(f"{n}^{v:g}" for n, v in published.exponents.items())
+            formula = {"source": published.source, "formula": f"{self.law.y} = {published.C:.3g} {parts}"}
+            printed = formula | {"C": published.C, "exponents": published.exponents, "ci95": None, "r2": published.r2}
+        level, agrees, why = agreement or (None, None, "nothing is published to set beside it")
+        beside = {"published": printed, "level": level, "agrees": agrees, "why": why}
+        return {"name": self.name} | law_json(self.law) | beside
+
 
 @dataclasses.dataclass(frozen=True)
 class Animation:
@@ -81,12 +98,12 @@ class Outcome:
     plot: Plot
     laws: Sequence[Comparison] = ()
     checks: Sequence[Check] = ()
-    precision: str = "float64"
-    device: str | None = None
-    """Where the runs were trained, if that was not here."""
+    precision: str | None = None
+    """Where that is not the precision of the runs, or float64 without runs."""
     animation: Animation | None = None
 
 
+Presets = Mapping[Preset, Any]
 Studies = Mapping[str, Study]
 """The parts of a figure by name, the most valuable first."""
 
@@ -98,25 +115,42 @@ class Figure:
     **Arguments:**
 
     - `title`: what it shows, in one line.
-    - `presets`: the settings of each preset.
+    - `presets`: the settings of each preset; where `laptop` is left out, it is the paper's.
     - `make`: the figure from its settings and a source of runs.
     - `seconds`: what each preset takes on two CPU cores, compilation included; for those that nobody would train there, an
       estimate.
-    - `caveat`: how a preset differs from the paper's setting; no verdict is given on its laws and checks.
-    - `studies`: the studies that the figure is made of, where it trains any.
+    - `studies`: the studies that the figure is made of, where it trains any; by default the settings themselves where these
+      are named studies, or `settings.studies()`, if there is one.
     - `followup`: studies that follow from the results of others, as far as these are there.
     - `curves`: whether it draws curves of its runs, so that outcomes alone will not do.
     """
 
     id: str
     title: str
-    presets: Mapping[Preset, Any]
+    presets: Presets
     make: Callable[[Any, RunSource], Outcome]
     seconds: Mapping[Preset, float]
-    caveat: Mapping[Preset, str] = dataclasses.field(default_factory=dict)
     studies: Callable[[Any], Studies] | None = None
     followup: Callable[[Any, RunSource], Studies] | None = None
     curves: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("presets", "seconds"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, {"paper": given["paper"], "laptop": given["paper"]} | given)
+        if self.studies is None and isinstance(self.presets["paper"], Mapping):
+            object.__setattr__(self, "studies", lambda settings: settings)
+        elif self.studies is None and hasattr(self.presets["paper"], "studies"):
+            object.__setattr__(self, "studies", operator.methodcaller("studies"))
+
+    def caveat_of(self, preset: Preset) -> str | None:
+        """How a preset differs from the paper's setting, in words; no verdict is given on its laws and checks."""
+        here, paper = self.presets[preset], self.presets["paper"]
+        if here == paper:
+            return None
+        if self.studies is None:
+            return difference(fields(here), fields(paper))
+        return difference(*(study_fields([*self.studies(settings).values()]) for settings in (here, paper)))
 
     def wanted(self, preset: Preset, source: RunSource) -> dict[str, Study]:
         """All studies that are known to be needed."""
@@ -133,38 +167,18 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class MadeFigure:
-    """A figure in memory: `plot` is a matplotlib figure, `laws` and `checks` are plain data, `tables` are data frames.
-
-    ```python
-    >>> figure = em.figure("zucchet2025/fig3")
-    >>> figure.laws[0]["formula"], len(figure.plot.axes)
-    ('plateau = 0.886 dim^1.27 length^0.78 burst^-0.78', 3)
-
-    ```
-    """
+    """A figure in memory: `plot` is a matplotlib figure, `laws` and `checks` are plain data, `tables` are data frames."""
 
     figure: Figure
     preset: Preset
     outcome: Outcome
     report: Mapping[str, Any]
-
-    @property
-    def plot(self) -> Plot:
-        return self.outcome.plot
-
-    @property
-    def tables(self) -> Mapping[str, pd.DataFrame]:
-        return self.outcome.tables
-
-    @property
-    def laws(self) -> list[dict[str, Any]]:
-        """Every law as plain data: formula, exponents with intervals, the published ones beside them."""
-        return self.report["laws"]
-
-    @property
-    def checks(self) -> list[dict[str, Any]]:
-        """Every check as plain data: what was measured, and what is published or expected."""
-        return self.report["checks"]
+    plot: Plot
+    tables: Mapping[str, pd.DataFrame]
+    laws: list[dict[str, Any]]
+    """Formula, exponents with intervals, the published ones beside them."""
+    checks: list[dict[str, Any]]
+    """What was measured, and what is published or expected."""
 
     def __repr__(self) -> str:
         lines = [f"{self.figure.id} ({self.preset}): {self.figure.title}"]
@@ -202,10 +216,10 @@ class MadeFigure:
 
 def find_preset(preset: str) -> Preset:
     """The preset of that name, or an `InputError` with the nearest names."""
-    chosen = next((p for p in get_args(Preset) if p == preset), None)
-    if chosen is None:
-        raise unknown("preset", preset, get_args(Preset))
-    return chosen
+    for known in get_args(Preset):
+        if known == preset:
+            return known
+    raise unknown("preset", preset, get_args(Preset))
 
 
 def source_for(
@@ -216,7 +230,17 @@ def source_for(
     partial: bool = False,
     seconds: float | None = None,
 ) -> RunSource:
-    """Where a figure gets its runs: unless `fresh`, from the records that come with the package; the rest is kept in `out`."""
+    """Where a figure gets its runs.
+
+    **Arguments:**
+
+    - `out`: the folder that keeps runs that have to be trained, so that they are not trained again.
+    - `report`: called with what is being done, the share of it that is done, and words that change meanwhile.
+    - `fresh`: train also what the package's records hold.
+    - `partial`: train nothing: the figure shows the cells that are there with all their seeds, and `partial` in the JSON says
+      how many runs those are.
+    - `seconds`: how long to train for; raises [`emergo.engine.OutOfTime`][] when that is over, and goes on the next time.
+    """
     folder = None if out is None else Path(out)
     return RunSource(figure.id, report, folder, None if fresh else read_records(), partial, deadline_in(seconds))
 
@@ -235,40 +259,15 @@ def make_figure(figure: Figure, preset: str, source: RunSource) -> MadeFigure:
     chosen = find_preset(preset)
     with style():
         outcome = figure.make(figure.presets[chosen], source)
-    report = describe(figure, chosen, outcome) | {"partial": _left_out(figure, chosen, source)}
-    return MadeFigure(figure, chosen, outcome, report)
+    report: dict[str, Any] = describe(figure, chosen, outcome, source) | {"partial": _left_out(figure, chosen, source)}
+    return MadeFigure(figure, chosen, outcome, report, outcome.plot, outcome.tables, report["laws"], report["checks"])
 
 
-def run_figure(
-    figure: Figure,
-    preset: str,
-    out: Path | str,
-    report: Report = silent,
-    fresh: bool = False,
-    partial: bool = False,
-    seconds: float | None = None,
-) -> dict[str, Any]:
-    """Makes a figure and writes it, see [`emergo.papers.MadeFigure`][].
-
-    **Arguments:**
-
-    - `out`: the folder that files are written to; runs that have to be trained are kept there too, and not trained again.
-    - `report`: called with what is being done, the share of it that is done, and words that change meanwhile.
-    - `fresh`: train also what the package's records hold.
-    - `partial`: train nothing: the figure shows the cells that are there with all their seeds, and `partial` in the JSON says
-      how many runs those are.
-    - `seconds`: how long to train for; raises [`emergo.engine.OutOfTime`][] when that is over, and goes on the next time.
-    """
+def run_figure(figure: Figure, preset: str, out: Path | str, **options: Any) -> dict[str, Any]:
+    """Makes a figure and writes it; `options` are those of [`emergo.papers.source_for`][]."""
     begun = time.monotonic()
     output_folder(Path(out) / Path(figure.id).parent)  # before any work is done
-    return make_figure(figure, preset, source_for(figure, out, report, fresh, partial, seconds)).write(out, begun)
-
-
-def check_cost(figure: Figure, preset: str, source: RunSource) -> None:
-    """An `InputError` for training that takes over ten minutes on a CPU."""
-    needed = seconds_needed(figure, preset, source)
-    if needed > LONG and jax.default_backend() == "cpu":
-        raise InputError(f"the {preset} preset of {figure.id} has runs to train that take about {needed / 3600:.1f} h on a CPU")
+    return make_figure(figure, preset, source_for(figure, out, **options)).write(out, begun)
 
 
 def _left_out(figure: Figure, preset: Preset, source: RunSource) -> str | None:
@@ -287,56 +286,27 @@ def made_preset(figure: Figure, out: Path | str) -> str | None:
         return None
 
 
-def describe(figure: Figure, preset: Preset, outcome: Outcome) -> dict[str, Any]:
+def describe(figure: Figure, preset: Preset, outcome: Outcome, source: RunSource) -> dict[str, Any]:
     """The JSON object of a figure, without its files and seconds."""
-    device = jax.devices()[0]
-    caveat = figure.caveat.get(preset)
+    caveat = figure.caveat_of(preset)
     verdict = {"agrees": None, "why": f"{preset} preset: {caveat}"} if caveat else {}
     no_verdict = verdict | {"holds": None} if caveat else {}
-    return to_jsonable(
-        {
-            "schema": 1,
-            "figure": figure.id,
-            "title": figure.title,
-            "preset": preset,
-            "caveat": caveat,
-            "laws": [describe_law(c) | verdict for c in outcome.laws],
-            "checks": [c.describe() | no_verdict for c in outcome.checks],
-            "provenance": {
-                "version": __version__,
-                "commit": commit(),
-                "device": outcome.device or (device.device_kind if device.platform != "cpu" else f"cpu ({platform.machine()})"),
-                "precision": outcome.precision,
-                "jax": jax.__version__,
-            },
-        }
-    )
+    report = {"schema": 1, "figure": figure.id, "title": figure.title, "preset": preset, "caveat": caveat}
+    report["laws"] = [c.describe() | verdict for c in outcome.laws]
+    report["checks"] = [c.describe() | no_verdict for c in outcome.checks]
+    report["provenance"] = {"version": __version__, "commit": commit(), **_trained(outcome, source), "jax": jax.__version__}
+    return to_jsonable(report)
 
 
-def describe_law(comparison: Comparison) -> dict[str, Any]:
-    """A law as plain data, the published one beside it."""
-    published, agreement = comparison.published, comparison.agreement
-    printed = None
-    if published:
-        parts = " ".join(f"{n}^{v:g}" for n, v in published.exponents.items())
-        printed = {
-            "source": published.source,
-            "formula": f"{comparison.law.y} = {published.C:.3g} {parts}",
-            "C": published.C,
-            "exponents": published.exponents,
-            "ci95": None,
-            "r2": published.r2,
-        }
-    return (
-        {"name": comparison.name}
-        | law_json(comparison.law)
-        | {
-            "published": printed,
-            "level": agreement.level if agreement else None,
-            "agrees": agreement.agrees if agreement else None,
-            "why": agreement.why if agreement else "nothing is published to set beside it",
-        }
-    )
+def _trained(outcome: Outcome, source: RunSource) -> dict[str, str]:
+    """Where the runs of a figure were trained and in which precision; of a figure without runs, where it was computed."""
+    here, results = jax.devices()[0], list(source.handed_out.values())
+    device = here.device_kind if here.platform != "cpu" else f"cpu ({platform.machine()})"
+    precisions = sorted({str(result.run.config.precision) for result in results}) or ["float64"]
+    return {
+        "device": provenance_of({"all": results}) if results else device,
+        "precision": outcome.precision or " and ".join(precisions),
+    }
 
 
 @functools.cache
@@ -345,13 +315,8 @@ def commit() -> str | None:
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude", "*"]
     try:
-        done = subprocess.run(
-            ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude", "*"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
+        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip() or None
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() or None

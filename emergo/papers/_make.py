@@ -45,11 +45,14 @@ def make_figures(
         try:
             with progress_bar() as show:
                 try:
-                    report = run_figure(figure, preset, out, show, fresh, partial and seconds is None, left)
-                except OutOfTime:
-                    report = (
-                        run_figure(figure, preset, out, show, fresh, True) if partial else _progress(figure, preset, out, fresh)
+                    report = run_figure(
+                        figure, preset, out, report=show, fresh=fresh, partial=partial and seconds is None, seconds=left
                     )
+                except OutOfTime:
+                    if partial:
+                        report = run_figure(figure, preset, out, report=show, fresh=fresh, partial=True)
+                    else:
+                        report = _progress(figure, preset, out, fresh)
         except KeyboardInterrupt as stop:
             if figure.studies is not None:
                 stop.add_note(f"runs that ended are kept in {Path(out) / 'runs'}; the same command goes on")
@@ -90,21 +93,11 @@ def print_figure(report: Mapping[str, Any]) -> None:
     for law in report["laws"]:
         print_law(law)
     for check in report["checks"]:
-        print(f"{_check_verdict(check)}{check['name']}: {short(check['measured'])}{_beside(check)}")
+        published = check["published"] is not None
+        holds = {True: "holds      ", False: "fails      ", None: "           "}[check["holds"]]  # an expectation of ours
+        beside = f"published: {short(check['published'])}" if published else f"expected: {check['expected']}"
+        print(f"{verdict(check['agrees']) if published else holds}{check['name']}: {short(check['measured'])} ({beside})")
     print(f"{report['seconds']:.1f} s; wrote {', '.join(report['files'])}")
-
-
-def _check_verdict(check: Mapping[str, Any]) -> str:
-    """A published value is agreed with or not; an expectation of ours holds or not."""
-    if check["published"] is not None:
-        return verdict(check["agrees"])
-    return {True: "holds      ", False: "fails      ", None: "           "}[check["holds"]]
-
-
-def _beside(check: Mapping[str, Any]) -> str:
-    if check["published"] is not None:
-        return f" (published: {short(check['published'])})"
-    return f" (expected: {check['expected']})"
 
 
 def add_figure_records(

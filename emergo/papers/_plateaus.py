@@ -1,13 +1,26 @@
-"""What several figures share: tables of integrated plateaus and the log-log panels that show them."""
+"""What the figures of flows and of the toy model share: tables of plateaus and trajectories, and a probe of the toy model."""
 
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
+from jaxtyping import Array
 
 from .. import theory
 from .._errors import InputError
-from .._style import GREY, outside, shades
-from ..measure import Law, emergence
+from ..measure import emergence
+from ..models import ToyParameters
+from ..tasks import Truth
+
+
+@dataclasses.dataclass(frozen=True)
+class Points:
+    """Settings of figures that presets change only by the number of points."""
+
+    points: int
 
 
 def plateau_table(cell: theory.Cell, flow: theory.Flow = "reduced") -> pd.DataFrame:
@@ -15,9 +28,7 @@ def plateau_table(cell: theory.Cell, flow: theory.Flow = "reduced") -> pd.DataFr
     plateau = theory.plateau(cell, flow)
     return pd.DataFrame(
         {
-            "length": np.asarray(cell.length).astype(int),
-            "dim": np.asarray(cell.dim).astype(int),
-            "burst": np.asarray(cell.burst).astype(int),
+            **{name: np.asarray(getattr(cell, name)).astype(int) for name in ("length", "dim", "burst")},
             "repeat": np.asarray(cell.repeat),
             "flow": flow,
             "plateau": plateau.time,
@@ -48,27 +59,17 @@ def curve_table(cell: theory.Cell, path: theory.Trajectory) -> pd.DataFrame:
     return pd.DataFrame(sizes | {name: np.ravel(getattr(path, name)) for name in path._fields})
 
 
-def scatter_by(axes: Axes, table: pd.DataFrame, law: Law | None, by: str, label: str, legend: bool = True) -> None:
-    """Plateau against dim, one colour per value of `by`: dots as integrated, lines from the law."""
-    values = sorted(table[by].unique())
-    colours = shades(len(values))
-    dims = np.geomspace(table["dim"].min(), table["dim"].max(), 60)
-    for value, colour in zip(values, colours, strict=True):
-        rows = table[table[by] == value]
-        axes.plot(rows["dim"], rows["plateau"], "o", color=colour, mec="white", mew=0.5, zorder=3)
-        if law is not None:
-            line = pd.DataFrame({"dim": dims} | {n: rows[n].iloc[0] for n in ("length", "burst", "repeat")})
-            axes.plot(dims, law.predict(line), color=colour, lw=1.2)
-    axes.set(xscale="log", yscale="log", xlabel="input dimension $d$", ylabel="plateau (flow time)")
-    base = 2 if table["dim"].max() / table["dim"].min() <= 64 else 10
-    if base == 2:
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter(lambda x, _: f"{x:g}")
-    if legend:
-        entries = [(f"{v:g}", {"color": c, "marker": "o"}) for v, c in zip(values, colours, strict=True)]
-        outside(axes, label, entries)
+@functools.cache
+def toy_probe(burst: int = 1) -> Callable[[ToyParameters, Truth], dict[str, Array]]:
+    """The exact expected loss (no sampling noise), the attention on the relevant tokens and the projection of W on W*."""
 
+    def probe(params: ToyParameters, truth: Truth) -> dict[str, Array]:
+        sizes = (params.logits.shape[0], truth.weights.shape[0], burst, 0.0)
+        cell = theory.Cell(*(jnp.float32(size) for size in sizes))
+        return {
+            "loss": theory.population_loss(theory.Parameters(params.logits, params.weights), truth.weights, cell),
+            "attention": jnp.sum(params.attention[-burst:]),
+            "alignment": jnp.sum(params.weights * truth.weights) / jnp.linalg.norm(truth.weights),
+        }
 
-def show_law(axes: Axes, lines: list[str], x: float = 0.03, y: float = 0.97, top: bool = True) -> None:
-    """A few words about a law inside a panel."""
-    axes.text(x, y, "\n".join(lines), transform=axes.transAxes, va="top" if top else "bottom", fontsize=6.5, color=GREY)
+    return probe

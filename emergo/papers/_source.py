@@ -4,14 +4,14 @@ import dataclasses
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from .._errors import InputError
 from .._terminal import Show
 from ..engine import OutOfTime, Progress, Result, Run, train
-from ..studies import Executor, Records, Runs, Slurm, Store, Study, StudyFolder, open_plan, submit_plan
+from ..studies import Executor, Plan, Records, Runs, Slurm, Store, Study, StudyFolder, curve_frame, open_plan, submit_plan
 
 Report = Show
 """Called with what is being done, the share of it that is done, and words that change meanwhile."""
@@ -40,14 +40,11 @@ class RunSource:
     records: Records | None = None
     partial: bool = False
     deadline: float | None = None
+    handed_out: dict[str, Result] = dataclasses.field(default_factory=dict, init=False, compare=False, repr=False)
+    """The runs that the figure got so far, by identity, without their curves."""
 
     def __call__(self, what: str, share: float, detail: str = "") -> None:
         self.report(what, share, detail)
-
-    @property
-    def _study(self) -> dict[str, Any]:
-        """What a plan says of the figure: other processes find the types of its runs in this room."""
-        return {"name": self.name, "plugins": [__package__]}
 
     @property
     def _store(self) -> Store | None:
@@ -75,13 +72,12 @@ class RunSource:
         if self.partial:
             whole = self.whole(every, curves)
             if not whole:
-                there = len(every) - len(self.missing(every, curves))
-                cells = len({run.config for run in every})
-                raise InputError(
-                    f"{self.name}: none of the {cells} cells has all of its seeds yet ({there} of {len(every)} runs are there)"
-                )
+                cells, there = len({run.config for run in every}), len(every) - len(self.missing(every, curves))
+                have = f"{there} of {len(every)} runs are there"
+                raise InputError(f"{self.name}: none of the {cells} cells has all of its seeds yet ({have})")
             every = whole
         results = self._results(every, curves)
+        self.handed_out.update({identity: result._replace(curves=None) for identity, result in results.items()})
         parts = {}
         for name, study in studies.items():
             chosen = [results[run.identity] for run in study.runs if run.identity in results]
@@ -91,16 +87,12 @@ class RunSource:
 
     def _results(self, runs: Sequence[Run], curves: bool) -> dict[str, Result]:
         missing = [] if self.partial else self.missing(runs, curves)
-        trained = {}
-        if missing:
-            trained = {result.run.identity: result for result in self._train(missing)}
-        store, results = self._store, {}
+        results = {result.run.identity: result for result in self._train(missing)} if missing else {}
+        store = self._store
         for run in runs:
             if self.records is not None and self._recorded(run, curves):
                 results[run.identity] = self.records.read(run)
-            elif run.identity in trained:
-                results[run.identity] = trained[run.identity]
-            elif store is not None:
+            elif run.identity not in results and store is not None:
                 results[run.identity] = store.read(run, curves)
         return results
 
@@ -111,12 +103,16 @@ class RunSource:
 
         if self.folder is None:
             return train(runs, progress=show, deadline=self.deadline)
-        folder = StudyFolder(self.folder)
-        plan, _ = open_plan(folder, runs, study=self._study)
+        folder, plan = self._plan(self.folder, runs)
         known = {run.identity: run for run in runs}
         if not Executor(folder, [plan.key], known, progress=show, deadline=self.deadline).run():
             raise OutOfTime(f"{self.name}: the time is over; the same call goes on from what is there")
         return []
+
+    def _plan(self, folder: Path, runs: Sequence[Run]) -> tuple[StudyFolder, Plan]:
+        """The plan to train some runs; other processes find the types of these in this room."""
+        plan, _ = open_plan(StudyFolder(folder), runs, study={"name": self.name, "plugins": [__package__]})
+        return StudyFolder(folder), plan
 
     def submit(self, studies: Mapping[str, Study], asked: Slurm) -> str:
         """Submits what is missing to Slurm; returns a line that says what was done."""
@@ -125,9 +121,7 @@ class RunSource:
         missing = self.missing(distinct(studies))
         if not missing:
             return f"{self.name}: all runs are there"
-        folder = StudyFolder(self.folder)
-        plan, _ = open_plan(folder, missing, study=self._study)
-        job = submit_plan(folder, plan, asked)
+        job = submit_plan(*self._plan(self.folder, missing), asked)
         return f"{self.name}: array job {job.job} with {job.tasks} tasks trains {len(missing)} runs, output in {job.folder}"
 
 
@@ -146,6 +140,15 @@ def curve(result: Result, name: str) -> np.ndarray:
     if result.curves is None:
         raise InputError(f"the run {result.run.identity} is there without its curves, which this figure draws")
     return result.curves[name]
+
+
+def curve_table(results: Iterable[Result], columns: Sequence[str]) -> pd.DataFrame:
+    """All curves, one row per evaluation, with these fields of the task."""
+    frames = [pd.DataFrame()]
+    for result in results:
+        sizes = {name: getattr(result.run.config.task, name) for name in columns}
+        frames.append(curve_frame(result.curves).assign(**sizes, seed=result.run.seed))
+    return pd.concat(frames, ignore_index=True)
 
 
 def deadline_in(seconds: float | None) -> float | None:

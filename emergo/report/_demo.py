@@ -1,88 +1,78 @@
 """`emergo demo`: the whole idea at laptop scale, from the flows to a law with intervals, on one page."""
 
-import dataclasses
 import platform
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import pandas as pd
 
 from .. import __version__, theory
-from .._files import output_folder
+from .._files import output_folder, staged
 from .._json import to_jsonable
 from .._terminal import Show
 from ..engine import train_toy
 from ..measure import Law, emergence, fit_law, law_json
-from ..papers._probe import toy_probe
+from ..papers._plateaus import toy_probe
 from ..tasks import SingleLocation
 
 
-@dataclasses.dataclass(frozen=True)
-class DemoSettings:
+class DemoSettings(NamedTuple):
     """Sizes that two CPU cores finish in well under a minute."""
 
     lengths: tuple[int, ...] = (32, 64, 128)
     dims: tuple[int, ...] = (16, 64)
-    bursts: tuple[int, ...] = (4, 16)
-    """Extra cells at the middle length and dim."""
+    bursts: tuple[int, ...] = (4, 16)  # extra cells at the middle length and dim
     seeds: int = 8
     batch: int = 32
     points: int = 150
 
+    @property
+    def middle(self) -> tuple[int, int]:
+        return self.lengths[len(self.lengths) // 2], self.dims[len(self.dims) // 2]
 
-def _silent(what: str, share: float, detail: str = "") -> None: ...
 
-
-@dataclasses.dataclass(frozen=True)
-class Demo:
+class Demo(NamedTuple):
     """All that the page shows."""
 
     settings: DemoSettings
-    curves: pd.DataFrame
-    """One row per evaluation of a run: length, dim, burst, seed, step, loss, attention, alignment."""
-    flow: pd.DataFrame
-    """The reduced flow of the middle cell."""
-    runs: pd.DataFrame
-    """One row per run: its plateau and the plateaus of the flows."""
+    curves: pd.DataFrame  # one row per evaluation of a run: length, dim, burst, seed, step, loss, attention, alignment
+    flow: pd.DataFrame  # the reduced flow of the middle cell
+    runs: pd.DataFrame  # one row per run: its plateau and the plateaus of the flows
     law: Law
     flow_law: Law
-    repetition: pd.DataFrame
-    """Plateau of the reduced flow at the middle cell against repeat."""
+    repetition: pd.DataFrame  # plateau of the reduced flow at the middle cell against repeat
 
-    @property
-    def middle(self) -> tuple[int, int]:
-        s = self.settings
-        return s.lengths[len(s.lengths) // 2], s.dims[len(s.dims) // 2]
+    def at_middle(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The rows with the middle length and dim."""
+        length, dim = self.settings.middle
+        return table[(table["length"] == length) & (table["dim"] == dim)]
 
 
-def compute_demo(settings: DemoSettings, show: Show = _silent) -> Demo:
+def compute_demo(settings: DemoSettings, show: Show) -> Demo:
     """Integrates the flows, trains the toy models, measures their plateaus and fits the law."""
-    middle = settings.lengths[len(settings.lengths) // 2], settings.dims[len(settings.dims) // 2]
     tasks = [SingleLocation(T, d) for T in settings.lengths for d in settings.dims]
-    tasks += [SingleLocation(*middle, burst=b) for b in settings.bursts]
+    tasks += [SingleLocation(*settings.middle, burst=b) for b in settings.bursts]
     cell = theory.cells(*(np.array([getattr(t, n) for t in tasks]) for n in theory.Cell._fields))
     # Most of both is compilation, on one core each: the flows are integrated beside the training.
     with ThreadPoolExecutor(1) as beside:
-        flows = beside.submit(_flows, cell, middle)
-        curves, rows = [], []
+        flows = beside.submit(_flows, cell, settings.middle)
+        trained = []
         for task in tasks:
             show("integrating the flows", float(flows.done()))
-            for curve, row in _train(task, settings, show):
-                curves.append(curve)
-                rows.append(row)
+            trained += _train(task, settings, show)
         reduced, exact, flow, repetition = flows.result()
     show("integrating the flows", 1.0)
-    runs = pd.DataFrame(rows)
-    runs["reduced"], runs["exact"] = np.repeat(reduced, settings.seeds), np.repeat(exact, settings.seeds)
+    curves, rows = zip(*trained, strict=True)
+    runs = pd.DataFrame(rows).assign(reduced=np.repeat(reduced, settings.seeds), exact=np.repeat(exact, settings.seeds))
     show("fitting the law", 0.0)
     law = fit_law(runs[runs["burst"] == 1], x=["length", "dim"])
-    plain_cells = pd.DataFrame({"length": cell.length, "dim": cell.dim, "plateau": reduced})[cell.burst == 1]
-    flow_law = fit_law(plain_cells, x=["length", "dim"])
+    flow_cells = pd.DataFrame({"length": cell.length, "dim": cell.dim, "plateau": reduced})[cell.burst == 1]
+    flow_law = fit_law(flow_cells, x=["length", "dim"])
     show("fitting the law", 1.0)
     return Demo(settings, pd.concat(curves, ignore_index=True), flow, runs, law, flow_law, repetition)
 
@@ -93,26 +83,19 @@ def _flows(cell: theory.Cell, middle: tuple[int, int]) -> tuple[np.ndarray, np.n
     repeats = np.linspace(0, 0.5, 26)
     across = theory.plateau(theory.cells(*middle, repeat=repeats)).time
     path = theory.trajectory(theory.cells(*middle), np.linspace(0, 2 * across[0], 300))
-    flow = {"time": path.time, "loss": path.test_loss, "attention": path.attention, "alignment": path.alignment}
-    return reduced, exact, pd.DataFrame(flow), pd.DataFrame({"repeat": repeats, "plateau": across})
+    flow = pd.DataFrame({"time": path.time, "loss": path.test_loss})
+    return reduced, exact, flow, pd.DataFrame({"repeat": repeats, "plateau": across})
 
 
 def _train(task: SingleLocation, settings: DemoSettings, show: Show) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
     """The curve and the measured plateau of every seed of one task."""
-    expected = float(theory.predicted_plateau(theory.cells(task.length, task.dim, task.burst), "exact")) + task.dim
+    sizes = {name: getattr(task, name) for name in ("length", "dim", "burst")}
+    stage = f"training {', '.join(f'{name} {size}' for name, size in sizes.items())}"
+    expected = float(theory.predicted_plateau(theory.cells(**sizes), "exact")) + task.dim
     every = max(1, round(2.5 * expected / settings.points))
     steps = every * settings.points
-    stage = f"training length {task.length}, dim {task.dim}, burst {task.burst}"
-    curves = train_toy(
-        task,
-        toy_probe(task.burst),
-        seeds=settings.seeds,
-        steps=steps,
-        every=every,
-        batch=settings.batch,
-        progress=lambda step: show(stage, step / steps),
-    )
-    sizes = {"length": task.length, "dim": task.dim, "burst": task.burst}
+    options = {"seeds": settings.seeds, "steps": steps, "every": every, "batch": settings.batch}
+    curves = train_toy(task, toy_probe(task.burst), **options, progress=lambda step: show(stage, step / steps))
     for seed in range(settings.seeds):
         values = {name: v[seed] for name, v in curves.values.items()}
         plateau = emergence(curves.step, values["loss"], theory.THRESHOLD * values["loss"][0])
@@ -121,33 +104,17 @@ def _train(task: SingleLocation, settings: DemoSettings, show: Show) -> Iterator
         yield pd.DataFrame(sizes | {"seed": seed, "step": curves.step} | values), row
 
 
-def run_demo(out: Path | str, settings: DemoSettings | None = None, show: Show = _silent) -> dict[str, Any]:
-    """Runs the demo and writes `report.html` into `out`.
-
-    **Returns:**
-
-    The law with its intervals, and where the page is.
-    """
-    folder = output_folder(out)
-    start = time.monotonic()
+def run_demo(out: Path | str, show: Show, settings: DemoSettings | None = None) -> dict[str, Any]:
+    """Runs the demo, writes `report.html` into `out` and returns the law with its intervals, and where the page is."""
+    folder, start = output_folder(out), time.monotonic()
     demo = compute_demo(settings or DemoSettings(), show)
-    seconds = time.monotonic() - start
-    from ._demo_page import demo_page  # Altair is needed for the page alone
+    trained = f"{len(demo.runs)} runs trained and measured in {time.monotonic() - start:.0f} s"
+    on = f"JAX {jax.__version__} on {jax.devices()[0].platform} ({platform.machine()})"
+    from ._demo_page import demo_page  # vl-convert is needed for the page alone
 
-    path = folder / "report.html"
-    device = jax.devices()[0]
-    footer = (
-        f"emergo {__version__}; JAX {jax.__version__} on {device.platform} ({platform.machine()}); {len(demo.runs)} runs "
-        f"trained and measured in {seconds:.0f} s. Made by <code>emergo demo</code>."
-    )
-    demo_page(demo).write(path, footer)
-    return to_jsonable(
-        {
-            "law": law_json(demo.law),
-            "flow_law": law_json(demo.flow_law),
-            "runs": len(demo.runs),
-            "censored": int(demo.runs["censored"].sum()),
-            "files": [str(path)],
-            "seconds": round(time.monotonic() - start, 2),
-        }
-    )
+    page = demo_page(demo, f"emergo {__version__}; {on}; {trained}. Made by <code>emergo demo</code>.")
+    with staged(folder) as stage:
+        (stage / "report.html").write_text(page, encoding="utf-8")
+    report = {"law": law_json(demo.law), "flow_law": law_json(demo.flow_law), "runs": len(demo.runs)}
+    report |= {"censored": int(demo.runs["censored"].sum()), "files": [str(folder / "report.html")]}
+    return to_jsonable(report | {"seconds": round(time.monotonic() - start, 2)})

@@ -4,75 +4,33 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._cells import cell_summary, study_curves, study_law, study_table
-    from ._claims import Claims
+    from ._cells import cell_means, cell_summary, study_curves, study_law, study_table
     from ._description import build_run, load_plugins
     from ._estimate import Estimate, estimate
     from ._executor import Executor, check_platform
-    from ._failures import Failures
     from ._folder import Plan, StudyFolder
-    from ._live import live_progress, varying_columns
-    from ._outcomes import Outcomes, read_outcomes
-    from ._plan import make_plan, open_plan
-    from ._records import Records, add_records, provenance_of, read_records, record_tables, write_records
+    from ._live import live_progress
+    from ._outcomes import Failures, read_outcomes
+    from ._plan import open_plan
+    from ._records import Records, add_records, provenance_of, read_records, record_tables
     from ._runs import Runs
     from ._slurm import check_slurm, submit_plan
     from ._status import Status, study_status
     from ._store import Store, curve_frame, result_row
     from ._study import Fit, Slurm, Study
-    from ._tune import best_of, cell_means
     from ._version_1 import migrate
-    from ._writers import Writer, find_writer
+    from ._writers import find_writer
 
-__all__ = [
-    "Claims",
-    "Estimate",
-    "Executor",
-    "Failures",
-    "Fit",
-    "Outcomes",
-    "Plan",
-    "Records",
-    "Runs",
-    "Slurm",
-    "Status",
-    "Store",
-    "Study",
-    "StudyFolder",
-    "Writer",
-    "add_records",
-    "best_of",
-    "build_run",
-    "cell_means",
-    "cell_summary",
-    "check_platform",
-    "check_slurm",
-    "curve_frame",
-    "estimate",
-    "find_writer",
-    "live_progress",
-    "load_plugins",
-    "make_plan",
-    "migrate",
-    "open_plan",
-    "provenance_of",
-    "read_outcomes",
-    "read_records",
-    "record_tables",
-    "result_row",
-    "study_curves",
-    "study_law",
-    "study_status",
-    "study_table",
-    "submit_plan",
-    "varying_columns",
-    "write_records",
-]
+__all__ = ["Estimate", "Executor", "Failures", "Fit", "Plan", "Records", "Runs", "Slurm", "Status", "Store", "Study"]
+__all__ += ["StudyFolder", "add_records", "build_run", "cell_means", "cell_summary", "check_platform", "check_slurm"]
+__all__ += ["curve_frame", "estimate", "find_writer", "live_progress", "load_plugins", "migrate", "open_plan", "provenance_of"]
+__all__ += ["read_outcomes", "read_records", "record_tables", "result_row", "study_curves", "study_law", "study_status"]
+__all__ += ["study_table", "submit_plan"]
 
 # What `emergo study status` needs must not wait for JAX and pandas: a name is looked for when it is asked for, in the modules
 # that need neither first.
-_LIGHT = ("_claims", "_failures", "_folder", "_outcomes", "_status", "_version_1")
-_HEAVY = ("_tune", "_cells", "_study", "_estimate", "_records", "_slurm", "_writers", "_description", "_plan", "_live")
+_LIGHT = ("_folder", "_outcomes", "_status", "_version_1")
+_HEAVY = ("_cells", "_study", "_estimate", "_records", "_slurm", "_writers", "_description", "_plan", "_live")
 
 
 def __getattr__(name: str) -> Any:

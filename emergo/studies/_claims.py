@@ -22,11 +22,10 @@ from typing import Any
 
 from .._errors import InputError, StorageError
 from .._files import atomic_write, temporary_sibling
+from ._reader import JSON, list_names, read_json
 
-STALE = 120.0
-"""Seconds after which a claim that was not renewed is free, where its owner cannot be looked up."""
-BEAT = 2.0
-"""Seconds between renewals."""
+STALE = 120.0  # seconds after which a claim that was not renewed is free, where its owner cannot be looked up
+BEAT = 2.0  # seconds between renewals
 
 
 class ClaimLost(Exception):
@@ -50,67 +49,55 @@ def machine() -> str:
 def process_start(pid: int) -> str | None:
     """When a process began, so that a number used again is not taken for it; None if there is no such process."""
     try:
+        if sys.platform != "linux":
+            os.kill(pid, 0)
+            return "unknown"
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return None if fields[0] in "ZX" else fields[19]  # ended, and only waiting to be noticed by its parent
     except (FileNotFoundError, ProcessLookupError):
-        if sys.platform == "linux":
-            return None
+        return None
     except (OSError, IndexError):
         return "unknown"
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except OSError:
-        pass
-    return "unknown"
-
-
-def _slurm_job() -> tuple[str | None, int]:
-    """The Slurm task this process belongs to, and how often it was restarted."""
-    job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
-    if job is None:
-        return None, 0
-    restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
-    return f"{job}_{os.environ.get('SLURM_ARRAY_TASK_ID', '')}", int(restarts) if restarts.isdigit() else 0
 
 
 def owner() -> dict[str, Any]:
-    """This process."""
-    pid, (job, restarts) = os.getpid(), _slurm_job()
-    found = {"machine": machine(), "host": platform.node(), "pid": pid, "start": process_start(pid)}
-    return found | {"job": job, "restarts": restarts}
+    """This process, with the Slurm task it belongs to and how often that was restarted."""
+    pid, job = os.getpid(), os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
+    restarts = os.environ.get("SLURM_RESTART_COUNT", "0") if job else "0"
+    process = {"machine": machine(), "host": platform.node(), "pid": pid, "start": process_start(pid)}
+    task = f"{job}_{os.environ.get('SLURM_ARRAY_TASK_ID', '')}" if job else None
+    return process | {"job": task, "restarts": int(restarts) if restarts.isdigit() else 0}
 
 
 def alive(record: Mapping[str, Any], age: float, stale: float) -> bool:
     """Whether the owner of a claim of this age still works on it, as far as can be told from here."""
-    job, restarts = _slurm_job()
-    if job is not None and record.get("job") == job and record.get("restarts", 0) < restarts:
+    here = owner()
+    if here["job"] is not None and record.get("job") == here["job"] and record.get("restarts", 0) < here["restarts"]:
         return False
-    if record.get("machine") == machine() and isinstance(record.get("pid"), int):
+    if record.get("machine") == here["machine"] and isinstance(record.get("pid"), int):
         return record.get("start") == process_start(record["pid"])
     return age <= stale
 
 
-def read_claim(path: Path) -> tuple[dict[str, Any], float] | None:
-    """The content of a claim and when it was renewed; an empty content if it cannot be read, None if there is none."""
+def read_claim(path: Path) -> dict[str, Any] | None:
+    """The content of a claim with the time of its renewal, or that alone if it cannot be read; None if there is none."""
     try:
-        when = path.stat().st_mtime
-        content = json.loads(path.read_bytes())
-        return (content if isinstance(content, dict) else {}), when
+        renewed = {"renewed": path.stat().st_mtime}
+    except OSError:
+        return None
+    try:
+        return read_json(path, dict) | renewed
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
-        with contextlib.suppress(OSError):
-            return {}, path.stat().st_mtime
-        return None
+        return renewed
 
 
-class Claim:
+class Claim(contextlib.AbstractContextManager["Claim"]):
     """A unit that this process holds, renewed by a thread until it is released."""
 
-    def __init__(self, path: Path, token: str, content: dict[str, Any], beat: float) -> None:
-        self.path, self._token, self._content, self._beat = path, token, content, beat
+    def __init__(self, path: Path, content: dict[str, Any], beat: float) -> None:
+        self.path, self._content, self._beat = path, content, beat
         self._taker: dict[str, Any] | None = None
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._renew, daemon=True)
@@ -123,20 +110,15 @@ class Claim:
         self._content["progress"] = dict(progress)
 
     def _mine(self) -> bool:
-        found = read_claim(self.path)
-        if found is not None and found[0].get("token") not in (None, self._token):
-            self._taker = found[0]
-            return False
-        return True
+        content = read_claim(self.path) or {}
+        if content.get("token") not in (None, self._content["token"]):
+            self._taker = content
+        return self._taker is None
 
     def _renew(self) -> None:
-        while not self._end.wait(self._beat):
-            try:
-                if not self._mine():
-                    return
+        while not self._end.wait(self._beat) and self._mine():
+            with contextlib.suppress(OSError, StorageError):  # the disk's trouble is told where results are written
                 atomic_write(self.path, json.dumps(self._content), durable=False)
-            except (OSError, StorageError):
-                continue  # the disk's trouble is told where results are written
 
     def release(self) -> None:
         self._end.set()
@@ -144,9 +126,6 @@ class Claim:
         with contextlib.suppress(OSError):
             if self._mine():
                 self.path.unlink(missing_ok=True)
-
-    def __enter__(self) -> "Claim":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
@@ -163,46 +142,28 @@ class Claims:
 
     def take(self, unit: str) -> Claim | None:
         """The claim on a unit, or None while another process holds it."""
-        path, token = self.path(unit), uuid.uuid4().hex
-        content = {"token": token, "unit": unit, "since": time.time()} | owner()
+        path = self.path(unit)
+        content = {"token": uuid.uuid4().hex, "unit": unit, "since": time.time()} | owner()
         part = temporary_sibling(path)
         try:
             part.write_text(json.dumps(content))
-            if self._place(part, path) or self._take_over(part, path, token):
-                return Claim(path, token, content, self.beat)
-            return None
+            taken = _place(part, path) or self._take_over(part, path, content["token"])
+            return Claim(path, content, self.beat) if taken else None
         except OSError as error:
             raise StorageError.of(self.folder.parent, error) from None
         finally:
             part.unlink(missing_ok=True)
 
-    def _place(self, part: Path, path: Path) -> bool:
-        """Gives the file its name if no file has it."""
-        try:
-            os.link(part, path)
-        except FileExistsError:
-            return False
-        except OSError as error:
-            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
-                raise
-            try:  # a file system without links: for a moment the claim is empty, which reads as held
-                with path.open("xb") as file:
-                    file.write(part.read_bytes())
-            except FileExistsError:
-                return False
-        return True
-
     def _take_over(self, part: Path, path: Path, token: str) -> bool:
-        found = read_claim(path)
-        if found is None:
-            return self._place(part, path)
+        before = read_claim(path)
+        if before is None:
+            return _place(part, path)
         # Both times are the file system's, so that clocks of machines need not agree.
-        if alive(found[0], part.stat().st_mtime - found[1], self.stale):
+        if alive(before, part.stat().st_mtime - before["renewed"], self.stale):
             return False
         os.replace(part, path)
         time.sleep(0.02)
-        now = read_claim(path)
-        return now is not None and now[0].get("token") == token
+        return (read_claim(path) or {}).get("token") == token
 
     @contextlib.contextmanager
     def hold(self, name: str, patience: float = 60.0) -> Iterator[Claim]:
@@ -210,29 +171,37 @@ class Claims:
         until = time.monotonic() + patience
         while (claim := self.take(name)) is None:
             if time.monotonic() > until:
-                other = read_claim(self.path(name))
-                who = f"{other[0].get('host')}, process {other[0].get('pid')}" if other else "another process"
+                other = read_claim(self.path(name)) or {}
+                who = f"{other.get('host')}, process {other.get('pid')}" if other else "another process"
                 raise InputError(f"{self.path(name)}: held by {who}; wait for it to end, or remove the file if it is gone")
             time.sleep(0.1)
         with claim:
             yield claim
 
-    def clear(self) -> None:
-        """Removes the claims of owners that are gone."""
-        live = self.live()
-        for path in self.folder.glob("*.json"):
-            if path.stem not in live:
-                path.unlink(missing_ok=True)
-
-    def live(self) -> dict[str, dict[str, Any]]:
-        """The claims whose owners are at work, by unit."""
-        found, probe = {}, time.time()
-        try:
-            names = sorted(name for name in os.listdir(self.folder) if name.endswith(".json") and not name.startswith("."))
-        except OSError:
-            return {}
-        for name in names:
+    def live(self, clear: bool = False) -> dict[str, dict[str, Any]]:
+        """The claims whose owners are at work, by unit, with their `age`; those of others are removed on request."""
+        live, now = {}, time.time()
+        for name in list_names(self.folder, JSON):
             claim = read_claim(self.folder / name)
-            if claim is not None and alive(claim[0], probe - claim[1], self.stale):
-                found[name.removesuffix(".json")] = claim[0] | {"age": max(0.0, probe - claim[1])}
-        return found
+            if claim is not None and alive(claim, now - claim["renewed"], self.stale):
+                live[name.removesuffix(".json")] = claim | {"age": max(0.0, now - claim["renewed"])}
+            elif clear:
+                (self.folder / name).unlink(missing_ok=True)
+        return live
+
+
+def _place(part: Path, path: Path) -> bool:
+    """Gives a file its name if no file has it."""
+    try:
+        os.link(part, path)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
+            raise
+        try:  # a file system without links: for a moment the claim is empty, which reads as held
+            with path.open("xb") as file:
+                file.write(part.read_bytes())
+        except FileExistsError:
+            return False
+    return True

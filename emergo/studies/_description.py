@@ -13,15 +13,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .._errors import InputError, unknown
+from .._errors import InputError, check_table, unknown
 from .._identity import type_name
 from .._pytree import Pytree, fields
 from ..engine import Config, Optimizer, Run
 from ..models import Model
 from ..tasks import Task
 
-TRAINING = [field.name for field in fields(Config) if field.name not in ("task", "model", "optimizer")]
+AXES = ("grid", "zip", "tune")  # the tables of a study file that say what is varied
+PARTS = ("task", "model", "optimizer")
+TRAINING = [field.name for field in fields(Config) if field.name not in PARTS]
 """The fields of a config that are not parts: a study file has them in `[train]`."""
+_USUAL: dict[str, tuple[type, str]] = {"task": (Task, "SingleLocation"), "model": (Model, "Transformer")}
+"""The kinds of parts, and the types that need not be named."""
 
 
 def _subclasses(kind: type) -> Iterator[type]:
@@ -32,21 +36,17 @@ def _subclasses(kind: type) -> Iterator[type]:
 
 def known_types(kind: type = Pytree) -> dict[str, type]:
     """The types of a kind by their names in files; of two of one name the last one."""
-    return {
-        type_name(child): child for child in _subclasses(kind) if "<" not in child.__qualname__ and child.__name__[0] != "_"
-    }
+    named = (child for child in _subclasses(kind) if "<" not in child.__qualname__ and child.__name__[0] != "_")
+    return {type_name(child): child for child in named}
 
 
 def find_type(name: Any, kind: type, where: str) -> type:
-    """The type of this name."""
     known = known_types(kind)
     if isinstance(name, str) and name in known:
         return known[name]
     if isinstance(name, str) and ":" in name:
-        module = name.partition(":")[0]
-        raise InputError(
-            f"{where}: the type {name} is not known; name the file or module that defines it in `plugins` ({module})"
-        )
+        plugin = f"name the file or module that defines it in `plugins` ({name.partition(':')[0]})"
+        raise InputError(f"{where}: the type {name} is not known; {plugin}")
     raise unknown(f"type in {where}", str(name), known)
 
 
@@ -63,10 +63,38 @@ def find_function(name: str, where: str) -> Callable[..., Any]:
     raise InputError(f"{where}: there is no function {name}; name the file or module that defines it in `plugins`")
 
 
+def wrong_key(where: str, given: str, known: Sequence[str]) -> InputError:
+    """For a key that a table does not have; only keys of the same table are suggested."""
+    near = difflib.get_close_matches(given, known, n=3, cutoff=0.6)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(known)}"
+    return InputError(f"{where} has no key '{given}'; {hint}")
+
+
+def check_keys(where: str, given: Any, known: Sequence[str]) -> None:
+    """An `InputError` for what is not a table with some of these keys."""
+    check_table(where, given)
+    for name in given:
+        if name not in known:
+            raise wrong_key(where, name, known)
+
+
+def construct(cls: type, given: Any, where: str, hint: str = "") -> Any:
+    """An object of a dataclass from the values of its fields; `hint` tells where else one that is missing may be given."""
+    every = fields(cls)
+    check_keys(where, given, [field.name for field in every])
+    for field in every:
+        needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if needed and field.name not in given:
+            raise InputError(f"{where} needs {field.name}{hint}")
+    try:
+        return cls(**given)
+    except InputError as error:
+        raise InputError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
+
+
 def build(data: Any, kind: type, where: str, default: str | None = None) -> Any:
     """An object of a kind (`Task`, `Model`, ...) from a table; the inverse of `emergo._identity.canonical`."""
-    if not isinstance(data, Mapping):
-        raise InputError(f"{where} must be a table, got {data!r}")
+    check_table(where, data)
     given = {name: value for name, value in data.items() if name not in ("type", "version")}
     if kind is Optimizer:
         return _optimizer(given, where)
@@ -74,23 +102,10 @@ def build(data: Any, kind: type, where: str, default: str | None = None) -> Any:
     version = getattr(cls, "version", 1)
     if data.get("version", version) != version:
         raise InputError(f"{where}: {type_name(cls)} has version {version} here, not {data['version']}")
-    known = [field.name for field in fields(cls)]
-    for name in given:
-        if name not in known:
-            raise wrong_key(where, name, known)
-    for field in fields(cls):
-        needed = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if needed and field.name not in given:
-            raise InputError(f"{where} needs {field.name}; give it there, or vary it in the grid")
-    values = {}
-    for field in fields(cls):
-        if field.name in given:
-            usual = type_name(type(field.default)) if isinstance(field.default, Pytree) else None
-            values[field.name] = build_value(given[field.name], f"{where}.{field.name}", usual)
-    try:
-        return cls(**values)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
+    check_keys(where, given, [field.name for field in fields(cls)])
+    usual = {field.name: type_name(type(field.default)) for field in fields(cls) if isinstance(field.default, Pytree)}
+    values = {name: build_value(value, f"{where}.{name}", usual.get(name)) for name, value in given.items()}
+    return construct(cls, values, where, "; give it there, or vary it in the grid")
 
 
 def build_value(value: Any, where: str, default: str | None = None) -> Any:
@@ -107,54 +122,57 @@ def build_value(value: Any, where: str, default: str | None = None) -> Any:
 
 def _optimizer(given: Mapping[str, Any], where: str) -> Optimizer:
     own = {"name": "adam", "learning_rate": 1e-4, "clip": None, "options": {}} | dict(given)
-    name = own.pop("name")
-    if isinstance(name, Mapping):
-        name = str(name.get("type"))
+    name, rate, clip, options = (own.pop(key) for key in ("name", "learning_rate", "clip", "options"))
+    name = str(name.get("type")) if isinstance(name, Mapping) else name
     if isinstance(name, str) and ":" in name:
         name = find_function(name, where)
-    rate = build_value(own.pop("learning_rate"), f"{where}.learning_rate")
-    clip, options = own.pop("clip"), own.pop("options")
+    rate = build_value(rate, f"{where}.learning_rate")
     try:
         return Optimizer(name, rate, clip, dict(options) | own)
     except (InputError, TypeError, ValueError) as error:
         raise InputError(f"{where}: {error}") from None
 
 
-def wrong_key(where: str, given: str, known: Sequence[str]) -> InputError:
-    """For a key that a table does not have; only keys of the same table are suggested."""
-    near = difflib.get_close_matches(given, known, n=3, cutoff=0.6)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(known)}"
-    return InputError(f"{where} has no key '{given}'; {hint}")
-
-
 def build_config(data: Mapping[str, Any], training: Mapping[str, Any] | None = None) -> Config:
     """A config from plain data: as `Config.describe` gives it, or with the training's fields in a table of their own."""
-    own = {name: value for name, value in data.items() if name not in ("task", "model", "optimizer")} | dict(training or {})
-    where = "[train]" if training is not None else "config"
-    for name in own:
-        if name not in TRAINING:
-            raise wrong_key(where, name, TRAINING)
+    own = {name: value for name, value in data.items() if name not in PARTS} | dict(training or {})
+    where = "config" if training is None else "[train]"
+    check_keys(where, own, TRAINING)
     if own.get("threshold") == "none":
         own["threshold"] = None
-    for name in ("interventions", "probes"):
-        if name in own:
-            if not isinstance(own[name], list | tuple):
-                raise InputError(f"{where} {name} must be a list, got {own[name]!r}")
-            own[name] = tuple(_named(item, f"{where} {name}") for item in own[name])
-    parts = {
-        "task": build(data.get("task", {}), Task, "[task]", "SingleLocation"),
-        "model": build(data.get("model", {}), Model, "[model]", "Transformer"),
-        "optimizer": build(data.get("optimizer", {}), Optimizer, "[optimizer]", "Optimizer"),
-    }
-    try:
-        return Config(**parts, **own)
-    except InputError as error:
-        raise InputError(f"{where}: {error}" if training is not None else str(error)) from None
+    for name in [name for name in ("interventions", "probes") if name in own]:
+        given, at = own[name], f"{where} {name}"
+        if not isinstance(given, list | tuple):
+            raise InputError(f"{at} must be a list, got {given!r}")
+        own[name] = tuple(find_function(item, at) if isinstance(item, str) else build_value(item, at) for item in given)
+    parts = {part: build(data.get(part, {}), kind, f"[{part}]", usual) for part, (kind, usual) in _USUAL.items()}
+    parts["optimizer"] = build(data.get("optimizer", {}), Optimizer, "[optimizer]")
+    return construct(Config, parts | own, where)
 
 
-def _named(item: Any, where: str) -> Any:
-    """An intervention or a probe: a table, or a function by its name."""
-    return find_function(item, where) if isinstance(item, str) else build_value(item, where)
+def build_base(data: Mapping[str, Any], more: Sequence[str]) -> tuple[Config, dict[str, dict[str, Any]]]:
+    """The config of a study and its axes from the content of a study file, which may have the keys `more` as well. Where a part
+    needs a field that only an axis gives, it is the axis's first value."""
+    check_keys("the study", {name: data[name] for name in data if name != "since"}, [*PARTS, "train", *more])
+    tables = {name: data.get(name, {}) for name in (*PARTS, "train", *AXES)}
+    for name, table in tables.items():
+        check_table(f"[{name}]", table)
+    axes = {t: {k: build_value(v, f"[{t}] {k}") for k, v in _by_path(tables[t]).items()} for t in AXES}
+    first = {name: values[0] for t in AXES for name, values in axes[t].items() if isinstance(values, tuple) and values}
+    for part, (kind, usual) in _USUAL.items():
+        needed = fields(find_type(tables[part].get("type", usual), kind, f"[{part}]"))
+        needed = [field.name for field in needed if field.default is dataclasses.MISSING]
+        given = {name: first[path] for name in needed for path in (f"{part}.{name}", name) if path in first}
+        tables[part] = given | tables[part]
+    return build_config({part: tables[part] for part in PARTS}, tables["train"]), axes
+
+
+def _by_path(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A table of axes by their paths: in TOML, `model.width = [8, 16]` is a table within a table."""
+    paths: dict[str, Any] = {}
+    for name, value in table.items():
+        paths |= _by_path(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return paths
 
 
 def build_run(data: Mapping[str, Any]) -> Run:
@@ -164,37 +182,33 @@ def build_run(data: Mapping[str, Any]) -> Run:
     return Run(build_config(data["config"]), data["seed"])
 
 
-def load_plugins(plugins: Sequence[str], folder: Path | None = None) -> None:
-    """Imports the modules that define a user's types: files (`tasks.py`, beside the study file) or modules by name."""
+def load_plugins(plugins: Sequence[str]) -> None:
+    """Imports the modules that define a user's types: files or modules by name."""
     for name in plugins:
-        path = Path(name) if folder is None or Path(name).is_absolute() else folder / name
-        if not name.endswith(".py"):
-            try:
-                importlib.import_module(name)
-            except ImportError as error:
-                raise InputError(
-                    f"plugin {name}: cannot be imported ({error}); give a .py file, or install the module"
-                ) from None
+        if name.endswith(".py"):
+            _load_file(Path(name).resolve())
             continue
-        if not path.is_file():
-            raise InputError(f"plugin {path}: no such file")
-        _load_file(path.resolve())
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            advice = "give a .py file, or install the module"
+            raise InputError(f"plugin {name}: cannot be imported ({error}); {advice}") from None
 
 
 def _load_file(path: Path) -> None:
+    if not path.is_file():
+        raise InputError(f"plugin {path}: no such file")
     module = sys.modules.get(path.stem)
-    if module is not None:
-        if getattr(module, "__file__", None) and Path(str(module.__file__)).resolve() == path:
+    for loaded in (module, sys.modules.get("__main__")):  # imported before, or the script itself
+        file = getattr(loaded, "__file__", None)
+        if file and Path(file).resolve() == path:
             return
+    if module is not None:
         raise InputError(f"plugin {path}: a module called {path.stem} is there already; give the file another name")
-    main = sys.modules.get("__main__")
-    if main is not None and getattr(main, "__file__", None) and Path(str(main.__file__)).resolve() == path:
-        return  # the script itself
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise InputError(f"plugin {path}: cannot be loaded as a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[path.stem] = module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except Exception as error:

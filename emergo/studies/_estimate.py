@@ -1,17 +1,16 @@
 """What a study will take, before anything runs: programs, time at most, memory."""
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 
 from .._terminal import duration, memory
 from ..engine import Run, groups_of, plan_group
+from ._description import AXES
 from ._study import Study
 
-_GPU_BYTES = 40e9
-"""Memory of the GPU that is planned with where there is none to ask."""
+_GPU_BYTES = 40e9  # memory of the GPU that is planned with where there is none to ask
 
 
 class GroupEstimate(NamedTuple):
@@ -20,12 +19,9 @@ class GroupEstimate(NamedTuple):
     what: str
     runs: int
     units: int
-    n_parallel: int
-    """Trained at once on a device."""
-    bytes: float
-    """Of a device."""
-    seconds: float
-    """Of one device, if no run ends before its last step."""
+    n_parallel: int  # trained at once on a device
+    bytes: float  # of a device
+    seconds: float  # of one device, if no run ends before its last step
 
 
 class Estimate(NamedTuple):
@@ -44,23 +40,23 @@ class Estimate(NamedTuple):
         return max((group.bytes for group in self.groups), default=0.0)
 
     def data(self) -> dict[str, Any]:
-        """The estimate as plain data."""
         groups = [group._asdict() for group in self.groups]
         return self._asdict() | {"groups": groups, "seconds": self.seconds, "bytes": self.bytes}
 
 
 def estimate(study: Study, finished: frozenset[str] = frozenset(), slurm: bool = False) -> Estimate:
     """What is left of a study takes this: here, or on the Slurm cluster it asks for."""
-    if slurm:
-        platform, budget = ("gpu", 0.9 * _GPU_BYTES) if study.slurm.gpus else ("cpu", 0.5e9 * study.slurm.memory_gb)
-        devices = study.slurm.tasks * max(1, study.slurm.gpus)
+    asked, budget = study.slurm, None
+    if not slurm:
+        platform = jax.devices()[0].platform
+    elif asked.gpus:
+        platform, budget = "gpu", 0.9 * _GPU_BYTES
     else:
-        device = jax.devices()[0]
-        platform, budget, devices = device.platform, None, len(jax.devices())
+        platform, budget = "cpu", 0.5e9 * asked.memory_gb
     groups = groups_of([run for run in study.runs if run.identity not in finished])
     estimates = [_group(group, study, platform, budget) for group in groups]
-    if slurm:  # a unit has one task
-        devices = min(devices, max(1, sum(group.units for group in estimates)) * max(1, study.slurm.gpus))
+    tasks = min(asked.tasks, max(1, sum(group.units for group in estimates)))  # a unit has one task
+    devices = tasks * max(1, asked.gpus) if slurm else len(jax.devices())
     return Estimate(platform, devices, estimates)
 
 
@@ -69,27 +65,21 @@ def _group(runs: list[Run], study: Study, platform: str, budget: float | None) -
     n_parallel = min(plan.n_parallel, len(runs), study.unit)
     units = math.ceil(len(runs) / study.unit)
     seconds = sum(run.config.steps for run in runs) * plan.step_seconds + units * plan.compile_seconds
-    return GroupEstimate(_words(runs), len(runs), units, n_parallel, n_parallel * plan.run_bytes, seconds)
-
-
-def _words(runs: Sequence[Run]) -> str:
-    """What the runs of a program have in common, in words."""
-    config = runs[0].config
-    inputs = sorted({run.config.task.spec.inputs for run in runs})
+    config, inputs = runs[0].config, sorted({run.config.task.spec.inputs for run in runs})
     span = f"{inputs[0]}" if len(inputs) == 1 else f"{inputs[0]}-{inputs[-1]}"
     what = f"{type(config.task).__name__}, length {config.task.spec.length}, {span} inputs, {config.model!r}"
-    return f"{what}, batch {config.batch}, {config.optimizer.label}, {config.precision}"
+    what += f", batch {config.batch}, {config.optimizer.label}, {config.precision}"
+    return GroupEstimate(what, len(runs), units, n_parallel, n_parallel * plan.run_bytes, seconds)
 
 
 def describe_study(study: Study) -> str:
     """A study in a few lines: runs, programs, time and memory to expect here."""
     expected = estimate(study)
-    cells = study.count // len(study.seeds)
-    lines = [f"{study.name}: {study.count} runs = {cells} cells x {len(study.seeds)} seeds"]
+    lines = [f"{study.name}: {study.count} runs = {study.count // len(study.seeds)} cells x {len(study.seeds)} seeds"]
     lines += [f"  {part}: {getattr(study.base, part)!r}" for part in ("task", "model", "optimizer")]
-    for table in ("grid", "zip", "tune"):
+    for table in AXES:
         lines += [f"  {table} {name}: {', '.join(map(repr, values))}" for name, values in getattr(study, table).items()]
     count, where = len(expected.groups), f"{expected.devices} x {expected.platform.upper()}"
-    programs = f"{count} program{'s' if count != 1 else ''}"
     most = f"at most about {duration(expected.seconds)} if no run ends before step {study.base.steps}"
+    programs = f"{count} program{'s' if count != 1 else ''}"
     return "\n".join([*lines, f"  here ({where}): {programs}, {memory(expected.bytes)}, {most}"])

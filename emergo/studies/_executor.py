@@ -1,8 +1,7 @@
 """Training the units of a folder: take one, train it, go on to the next, beside any number of other processes that do the same.
 
 A unit is trained in tries. Try 0 trains all its runs; try n those that failed in try n - 1, out of memory with fewer at once.
-Which try comes next follows from the files alone, so that a process that was killed is followed by one that goes on where it
-was.
+Which try comes next follows from the files alone, so that a process that was killed is followed by one that goes on there.
 """
 
 import contextlib
@@ -23,58 +22,43 @@ from .._errors import InputError, StorageError
 from .._files import as_storage_error, atomic_write, temporary_sibling
 from ..engine import CheckpointError, OutOfTime, Progress, Result, Run, train
 from ._claims import BEAT, STALE, Claim, ClaimLost, Claims
-from ._failures import Failures
 from ._folder import Plan, StudyFolder, Unit
-from ._outcomes import is_finished, read_outcomes
+from ._outcomes import Failures, read_outcomes
 from ._plan import runs_of, steps_to_keep
+from ._reader import read_json
 from ._store import Store
+
+_MEMBERS = "members.json"  # under a checkpoint: the runs that are trained there, where these are not all of the unit
 
 
 @dataclasses.dataclass(frozen=True)
 class Executor:
-    """One process at work on a folder.
-
-    **Arguments:**
-
-    - `plans`: the keys of the plans to train, in this order; None: all in the folder.
-    - `known`: runs by identity, where they are at hand; others are made from what the plan says.
-    - `first`: the unit to begin with, so that processes that start together do not ask for the same.
-    - `wait`: whether to stay until all is finished, also what others train, in case they do not come to their end.
-    - `n_parallel`: how many runs to train at once on a device; by default what memory holds and cores need.
-    - `deadline`: the value of `time.monotonic()` after which nothing more is trained.
-    - `on_end`: called with each result that this process has put into the store.
-    - `progress`: called after every chunk, with counts of all plans.
-    - `say`: called with a line on what is out of the ordinary.
-    """
+    """One process at work on a folder."""
 
     folder: StudyFolder
-    plans: Sequence[str] | None = None
-    known: Mapping[str, Run] = dataclasses.field(default_factory=dict)
-    first: int = 0
-    wait: bool = True
-    n_parallel: int | None = None
+    plans: Sequence[str] | None = None  # the keys of the plans to train, in this order; None: all in the folder
+    known: Mapping[str, Run] = dataclasses.field(default_factory=dict)  # by identity; others are made from the plan
+    first: int = 0  # the unit to begin with, so that processes that start together do not ask for the same
+    wait: bool = True  # to stay until all is finished, also what others train, in case they do not come to their end
+    n_parallel: int | None = None  # runs to train at once on a device; by default what memory holds and cores need
     devices: list[Any] | None = None
-    deadline: float | None = None
+    deadline: float | None = None  # the value of `time.monotonic()` after which nothing more is trained
     checkpoint_seconds: float = 60.0
     stale: float = STALE
     beat: float = BEAT
-    on_end: Callable[[Result], None] = lambda result: None
-    progress: Callable[[Progress], None] = lambda progress: None
-    say: Callable[[str], None] = lambda line: None
+    on_end: Callable[[Result], None] = lambda result: None  # gets each result that this process has put into the store
+    progress: Callable[[Progress], None] = lambda progress: None  # called after every chunk, with counts of all plans
+    say: Callable[[str], None] = lambda line: None  # gets lines on what is out of the ordinary
 
     def run(self) -> bool:
         """Trains until nothing is left to take, or the time is over; says whether all runs are finished."""
-        with as_storage_error(self.folder.path), terminations():
-            try:
-                return self._run()
-            except OutOfTime:
-                return False
+        with as_storage_error(self.folder.path), terminations(), contextlib.suppress(OutOfTime):
+            return self._run()
+        return False
 
     def _read(self) -> list[Plan]:
         plans = self.folder.read()
-        if (
-            self.plans is None
-        ):  # of a run that several have, the one that asks for more than its curves decides how it is trained
+        if self.plans is None:  # of a run that several have, the plan that asks for more than its curves decides
             return sorted(plans, key=lambda plan: not plan.asks)
         by_key = {plan.key: plan for plan in plans}
         return [by_key[key] for key in self.plans if key in by_key]
@@ -86,14 +70,12 @@ class Executor:
         while True:
             plans = self._read()  # they may have grown
             rows = read_outcomes(self.folder.runs).rows
-            left = [(plan, unit) for plan in plans for unit in plan.units if any(r.identity not in rows for r in unit.runs)]
+            left = [(plan, unit) for plan in plans for unit in plan.left(rows)]
             if not left:
                 self._tidy(claims)
                 return True
             every = {run.identity for plan in plans for run in plan.runs}
-            finished = sum(identity in rows for identity in every)
-            start = self.first % len(left)
-            took = False
+            finished, start, took = sum(identity in rows for identity in every), self.first % len(left), False
             for plan, unit in left[start:] + left[:start]:
                 claim = claims.take(unit.id)
                 if claim is None:
@@ -111,10 +93,8 @@ class Executor:
                             return False
             if took:
                 continue
-            if not self.wait:
+            if not self.wait or (self.deadline is not None and time.monotonic() >= self.deadline):
                 return False
-            if self.deadline is not None and time.monotonic() >= self.deadline:
-                raise OutOfTime
             line = "; ".join(f"{c.get('host')}, process {c.get('pid')}" for u, c in claims.live().items() if u != "plan")
             if line and line != waiting:
                 self.say(f"waiting for what others train: {line}")
@@ -123,8 +103,7 @@ class Executor:
 
     def _tidy(self, claims: Claims) -> None:
         """All is finished: removes what processes left behind that were killed just before their end."""
-        claims.clear()
-        live = claims.live()
+        live = claims.live(clear=True)
         for folder in self.folder.checkpoints.iterdir():
             if folder.name.partition(".")[0] not in live:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -148,17 +127,18 @@ class _Trainer:
     total: int
     finished: int
 
-    def run(self) -> int:
-        """Returns how many runs it has finished."""
+    def __post_init__(self) -> None:
         self.retries = int(self.plan.study.get("retries", 1))
         self.store = Store(self.executor.folder.runs)
         self.failures = Failures(self.executor.folder.failures)
         self.done = 0
-        while pending := [run for run in self.members if not is_finished(self.store.folder, run.identity)]:
+
+    def run(self) -> int:
+        """Returns how many runs it has finished."""
+        while pending := [run for run in self.members if run not in self.store]:
             for run in [run for run in pending if self._next_try(run) > self.retries]:
                 last = self.failures.read(run.identity, self.retries)
-                reason, device = str(last.get("reason", "it failed")), str(last.get("device", "unknown"))
-                self._store(Result.untrained(run, reason, device))
+                self._store(Result.untrained(run, str(last.get("reason", "it failed")), str(last.get("device", "unknown"))))
                 pending.remove(run)
             if pending:
                 self._try(min(map(self._next_try, pending)), pending)
@@ -170,13 +150,10 @@ class _Trainer:
         return next(n for n in range(self.retries + 2) if not self.failures.recorded(run.identity, n))
 
     def _try(self, number: int, pending: list[Run]) -> None:
-        members = self.members
-        if number:
-            members = [run for run in members if self.failures.recorded(run.identity, number - 1)]
         folder = self.executor.folder.checkpoints / f"{self.unit.id}.{number}"
-        members = self._members(folder, members, pending)
+        members = [run for run in self.members if not number or self.failures.recorded(run.identity, number - 1)]
+        members = self._chosen(folder, members, pending)
         n_parallel = self._parallel(number, members)
-        keep = self.plan.study.get("keep")
         try:
             train(
                 members,
@@ -185,7 +162,7 @@ class _Trainer:
                 checkpoint=folder,
                 checkpoint_seconds=self.executor.checkpoint_seconds,
                 deadline=self.executor.deadline,
-                keep=steps_to_keep(keep, members),
+                keep=steps_to_keep(self.plan.study.get("keep"), members),
                 snapshot=self.store.snapshot,
                 on_end=lambda result: self._ended(result, number, n_parallel),
                 progress=self._show,
@@ -201,42 +178,15 @@ class _Trainer:
                 raise
             self._note_out_of_memory(error, number, n_parallel, pending)
 
-    def _ended(self, result: Result, number: int, n_parallel: int | None) -> None:
-        """Stores a result; one that failed only where it is not to be tried again."""
-        if result.state == "failed" and not is_finished(self.store.folder, result.run.identity):
-            device = result.provenance.get("device")
-            self.failures.note(result.run.identity, number, str(result.reason), "loss", device=device, n_parallel=n_parallel)
-            if number < self.retries:
-                return
-            if number:
-                result = result._replace(reason=f"{result.reason}, in {number + 1} tries")
-        self._store(result)
-
-    def _set_aside(self, error: CheckpointError) -> None:
-        aside = error.path.with_name(f".broken-{temporary_sibling(error.path).name[1:]}")
-        with contextlib.suppress(FileNotFoundError):
-            os.replace(error.path, aside)
-        self.executor.say(f"{error.path}: cannot be read; moved to {aside.name}, its runs begin anew")
-
-    def _note_out_of_memory(self, error: Exception, number: int, n_parallel: int | None, pending: list[Run]) -> None:
-        line = str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
-        device = (self.executor.devices or jax.devices())[0].device_kind
-        at_once = n_parallel or "as many as planned"
-        for run in pending:
-            if not is_finished(self.store.folder, run.identity) and not self.failures.recorded(run.identity, number):
-                reason = f"out of memory with {at_once} together: {line}"
-                self.failures.note(run.identity, number, reason, "memory", device=device, n_parallel=n_parallel)
-        self.executor.say(f"unit {self.unit.id}: out of memory with {at_once} together")
-
-    def _members(self, folder: Path, members: list[Run], pending: list[Run]) -> list[Run]:
+    def _chosen(self, folder: Path, members: list[Run], pending: list[Run]) -> list[Run]:
         """Whom to train: all, so that an interrupted unit ends as an uninterrupted one would, unless its past is gone."""
         if not folder.exists():
             folder.mkdir(parents=True)
             if len(pending) < len(members):
                 atomic_write(folder / _MEMBERS, json.dumps([run.identity for run in pending]))
         try:
-            chosen = set(json.loads((folder / _MEMBERS).read_bytes()))
-        except (OSError, ValueError, TypeError):
+            chosen = set(read_json(folder / _MEMBERS, [str]))
+        except (OSError, ValueError):
             return members
         return [run for run in members if run.identity in chosen] or pending
 
@@ -249,35 +199,57 @@ class _Trainer:
             return 1
         return max(1, min(self.executor.n_parallel or 128, len(members)) // 4 ** len(short))
 
+    def _ended(self, result: Result, number: int, n_parallel: int | None) -> None:
+        """Stores a result; one that failed only where it is not to be tried again."""
+        if result.state == "failed" and result.run not in self.store:
+            device = result.provenance.get("device")
+            self.failures.note(result.run.identity, number, str(result.reason), "loss", device=device, n_parallel=n_parallel)
+            if number < self.retries:
+                return
+            if number:
+                result = result._replace(reason=f"{result.reason}, in {number + 1} tries")
+        self._store(result)
+
     def _store(self, result: Result) -> None:
-        if is_finished(self.store.folder, result.run.identity):
+        if result.run in self.store:
             return  # before an interruption, or by another process
         path = self.store.write(result)
-        if not is_finished(self.store.folder, result.run.identity):  # else it would be trained for ever
+        if result.run not in self.store:  # else it would be trained for ever
             raise StorageError(f"{path}: what was written there cannot be read; is the disk in order?")
         self.done += 1
         self.executor.on_end(result)
+
+    def _set_aside(self, error: CheckpointError) -> None:
+        aside = error.path.with_name(f".broken-{temporary_sibling(error.path).name[1:]}")
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(error.path, aside)
+        self.executor.say(f"{error.path}: cannot be read; moved to {aside.name}, its runs begin anew")
+
+    def _note_out_of_memory(self, error: Exception, number: int, n_parallel: int | None, pending: list[Run]) -> None:
+        words = f"out of memory with {n_parallel or 'as many as planned'} together"
+        reason = f"{words}: {(str(error).strip() or type(error).__name__).splitlines()[0][:300]}"
+        device = (self.executor.devices or jax.devices())[0].device_kind
+        for run in pending:
+            if run not in self.store and not self.failures.recorded(run.identity, number):
+                self.failures.note(run.identity, number, reason, "memory", device=device, n_parallel=n_parallel)
+        self.executor.say(f"unit {self.unit.id}: {words}")
 
     def _show(self, now: Progress) -> None:
         running = [[run.identity, step, loss if loss == loss else None] for run, step, loss in now.running]
         shown: dict[str, Any] = {"running": running, "rate": now.rate, "bytes": now.bytes, "seconds_left": now.seconds_left}
         self.claim.tell(shown | {"done": now.done, "total": now.total, "seconds": now.seconds})
         done, left = self.finished + self.done, now.seconds_left
-        if left is not None and now.total - now.done < self.total - done:
-            left = left * (self.total - done) / max(now.total - now.done, 1) if now.total > now.done else None
+        of_all, of_unit = self.total - done, now.total - now.done
+        if left is not None and of_unit < of_all:
+            left = left * of_all / of_unit if of_unit else None
         self.executor.progress(dataclasses.replace(now, total=self.total, done=done, seconds_left=left))
-
-
-_MEMBERS = "members.json"
 
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether an error says that a device or the computer has no memory left."""
-    if isinstance(error, MemoryError):
-        return True
-    return isinstance(error, jax.errors.JaxRuntimeError) and any(
-        words in str(error) for words in ("RESOURCE_EXHAUSTED", "Out of memory", "out of memory")
-    )
+    words = ("RESOURCE_EXHAUSTED", "Out of memory", "out of memory")
+    of_jax = isinstance(error, jax.errors.JaxRuntimeError) and any(word in str(error) for word in words)
+    return of_jax or isinstance(error, MemoryError)
 
 
 @contextlib.contextmanager

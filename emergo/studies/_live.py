@@ -16,15 +16,14 @@ from .._terminal import duration, memory, table
 from ..engine import Progress, Run
 from ._axes import config_columns
 
-ROWS = 15
-"""The most cells that the moving table shows one by one."""
+ROWS = 15  # the most rows of the moving table, so that it fits a screen however many runs there are
 
 
-def progress_line(now: Progress, before: int = 0) -> str:
-    """How far training is, in one line. `before` runs were finished when it began."""
+def progress_line(now: Progress) -> str:
+    """How far training is, in one line."""
     left = "" if now.seconds_left is None else f", about {duration(now.seconds_left)} left"
     failed = f", {now.failed} failed" if now.failed else ""
-    return f"{now.done + before} of {now.total + before} runs{failed}, {now.rate:,.0f} steps/s, {memory(now.bytes)}{left}"
+    return f"{now.done} of {now.total} runs{failed}, {now.rate:,.0f} steps/s, {memory(now.bytes)}{left}"
 
 
 def varying_columns(runs: Sequence[Run]) -> dict[str, list[Any]]:
@@ -35,12 +34,10 @@ def varying_columns(runs: Sequence[Run]) -> dict[str, list[Any]]:
     return {name: values for name, values in columns.items() if len(set(map(repr, values))) > 1}
 
 
-def progress_table(now: Progress, before: int = 0, rows: int = ROWS) -> Group:
-    """How far training is, and one row per cell in training: how many runs, at which steps, with which test losses.
-
-    Of more than `rows` cells the last ones share a row, so that the table fits a screen however many runs there are.
-    """
-    line = Text(progress_line(now, before), no_wrap=True, overflow="ellipsis")
+def progress_table(now: Progress) -> Group:
+    """How far training is, and one row per cell in training: how many runs, at which steps, with which test losses. Of too
+    many cells the last ones share a row."""
+    line = Text(progress_line(now), no_wrap=True, overflow="ellipsis")
     if not now.running:
         return Group(line)
     columns = varying_columns([run for run, _, _ in now.running])
@@ -48,8 +45,7 @@ def progress_table(now: Progress, before: int = 0, rows: int = ROWS) -> Group:
     for i, (_, step, loss) in enumerate(now.running):
         cells.setdefault(tuple(_words(values[i]) for values in columns.values()), []).append((step, loss))
     shown = table(*columns, "training", "step", "loss min", "median", "max")
-    first = list(cells)[: rows if len(cells) <= rows else rows - 1]
-    for cell in first:
+    for cell in list(cells)[: ROWS if len(cells) <= ROWS else ROWS - 1]:
         shown.add_row(*cell, *_spread(cells.pop(cell)))
     if cells:
         rest = list(itertools.chain.from_iterable(cells.values()))
@@ -62,22 +58,20 @@ def _words(value: Any) -> str:
 
 
 def _spread(running: Sequence[tuple[int, float]]) -> list[str]:
-    steps, losses = [step for step, _ in running], [loss for _, loss in running]
+    steps, losses = zip(*running, strict=True)
     step = f"{min(steps)}-{max(steps)}" if min(steps) < max(steps) else f"{steps[0]}"
     spread = (min(losses), statistics.median(losses), max(losses))
     return [f"{len(running)}", step, *(f"{x:.3f}" if x < 1000 else f"{x:.0e}" for x in spread)]
 
 
 @contextlib.contextmanager
-def live_progress(before: int = 0, console: Console | None = None, every: float = 10.0) -> Iterator[Callable[[Progress], None]]:
-    """What to hand to `progress` of a study: the table on standard error, where that is a terminal.
-
-    Elsewhere a line at most every `every` seconds.
-    """
-    console = Console(file=sys.stderr) if console is None else console
+def live_progress(console: Console | None = None, every: float = 10.0) -> Iterator[Callable[[Progress], None]]:
+    """What to hand to `progress` of a study: the table on standard error, where that is a terminal; elsewhere a line at most
+    every `every` seconds."""
+    console = console or Console(file=sys.stderr)
     if console.is_terminal:
         with Live("compiling", console=console, transient=True) as live:
-            yield lambda now: live.update(progress_table(now, before))
+            yield lambda now: live.update(progress_table(now))
         return
     last = time.monotonic()
 
@@ -85,6 +79,6 @@ def live_progress(before: int = 0, console: Console | None = None, every: float 
         nonlocal last
         if time.monotonic() - last >= every:
             last = time.monotonic()
-            console.print(progress_line(now, before), soft_wrap=True, highlight=False)
+            console.print(progress_line(now), soft_wrap=True, highlight=False)
 
     yield show

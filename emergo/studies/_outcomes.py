@@ -1,83 +1,53 @@
-"""The outcomes of many runs without their curves, quickly. Needs neither JAX nor pandas, so that `status` answers at once.
+"""What became of runs: their outcomes without curves, quickly, and why they failed. Needs neither JAX nor pandas, so that
+`status` answers at once.
 
-What was read is remembered in `.index.json`, a cache: an entry counts only while the files of its run have the sizes and times
-they had, and the index may be removed at any time.
+Outcomes that were read are remembered in `.index.json`, a cache: an entry counts only while the files of its run have the sizes
+and times they had, and the index may be removed at any time.
 """
 
+import collections
 import contextlib
 import json
+import math
 import os
-import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._errors import InputError, StorageError
-from .._files import atomic_write
-from .._json import to_jsonable
+from .._errors import StorageError
+from .._files import as_storage_error, atomic_write
+from ._reader import FAILURE, IDENTITY, list_names, read_json
 from ._version_1 import upgraded_run
 
-SCHEMA = 2
-"""Of `run.json`; raised when older versions could not read it."""
+SCHEMA = 2  # of `run.json`; raised when older versions could not read it
 STATES = ("reached", "censored", "trained", "failed")
-IDENTITY = re.compile("[0-9a-f]{16}")
 INDEX = ".index.json"
-_VERSION = 2
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
+_INDEX_VERSION = 2
+_NUMBER = int | float | None
+_OUTCOME = {"state": str, "time": _NUMBER, "low": _NUMBER, "high": _NUMBER, "steps": int, "failed_step": int | None}
+_RUN = {"identity": str, "seed": int, "columns": dict, "outcome": _OUTCOME, "curves": list, "provenance": dict}
 
 
 class Outcomes(NamedTuple):
     """What a folder of runs holds."""
 
-    rows: dict[str, dict[str, Any]]
-    """By identity, as `outcome_row` makes them."""
-    broken: dict[str, str]
-    """Folders that should be runs and cannot be read, and why."""
-
-
-def outcome_numbers(outcome: Mapping[str, Any]) -> dict[str, float]:
-    """Time, low and high of an outcome; JSON has null for what is not finite."""
-    numbers = {name: float("nan") if outcome[name] is None else float(outcome[name]) for name in ("time", "low", "high")}
-    if outcome["state"] == "censored":
-        numbers["high"] = float("inf")
-    elif outcome["state"] == "reached" and outcome["low"] is None:
-        numbers["low"] = float("-inf")
-    return numbers
-
-
-def run_content(
-    described: Mapping[str, Any],
-    identity: str,
-    columns: Mapping[str, Any],
-    outcome: Mapping[str, Any],
-    curves: Any,
-    provenance: Mapping[str, Any],
-) -> dict[str, Any]:
-    """The content of a `run.json`.
-
-    **Arguments:**
-
-    - `described`: the run as the plain data that its identity is a hash of.
-    - `columns`: its fields as cells of a table.
-    - `curves`: the names of the curves that are kept with it.
-    """
-    content = {"schema": SCHEMA, "identity": identity, **described, "columns": columns, "outcome": outcome}
-    return to_jsonable(content | {"curves": sorted(curves), "provenance": dict(provenance)})
+    rows: dict[str, dict[str, Any]]  # by identity, as `outcome_row` makes them
+    broken: dict[str, str]  # folders that should be runs and cannot be read, and why
 
 
 def outcome_row(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a `run.json` as one row of a table: its axes, its seed, its plateau."""
+    """The content of a `run.json` as one row of a table: axes, seed, plateau. JSON has null for what is not finite."""
     outcome = content["outcome"]
-    numbers, state = outcome_numbers(outcome), outcome["state"]
-    if state not in STATES:
-        raise ValueError(f"state {state!r}")
+    state = outcome["state"]
+    plateau, low, high = (math.nan if outcome[name] is None else float(outcome[name]) for name in ("time", "low", "high"))
     return {
         "identity": content["identity"],
         **content["columns"],
         "seed": content["seed"],
-        "plateau": numbers["time"],
-        "plateau_low": numbers["low"],
-        "plateau_high": numbers["high"],
+        "plateau": plateau,
+        "plateau_low": -math.inf if state == "reached" and outcome["low"] is None else low,
+        "plateau_high": math.inf if state == "censored" else high,
         "censored": state == "censored",
         "state": state,
         "steps": outcome["steps"],
@@ -88,68 +58,52 @@ def outcome_row(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_run(folder: str | Path, identity: str) -> dict[str, Any]:
-    """The content of a `run.json`, with a look at the end of the curves, which a cut file lacks."""
-    with open(os.path.join(folder, "run.json"), "rb") as file:
-        content = json.loads(file.read())
+    """The content of a `run.json`. Here it is decided what a broken run is; of the curves only their end is looked at, which a
+    cut file lacks."""
+    content = read_json(os.path.join(folder, "run.json"), _RUN, upgraded_run)
     if content["identity"] != identity:
         raise ValueError(f"it holds the run {content['identity']}")
+    if content["outcome"]["state"] not in STATES:
+        raise ValueError(f"state {content['outcome']['state']!r}")
     with open(os.path.join(folder, "curves.parquet"), "rb") as file:
         head = file.read(4)
         file.seek(-4, os.SEEK_END)
         if head != b"PAR1" or file.read(4) != b"PAR1":
             raise ValueError("curves.parquet is cut short or no Parquet file")
-    return content if "schema" in content else upgraded_run(content)
+    return content
 
 
 def read_outcomes(folder: Path) -> Outcomes:
     """The outcomes of all runs under a folder. What cannot be read is named and does not hide the rest."""
     known = _read_index(folder / INDEX)
     entries: dict[str, list[Any]] = {}
-    rows: dict[str, dict[str, Any]] = {}
     broken: dict[str, str] = {}
     fresh = 0
-    for name in _identities(folder):
+    for name in list_names(folder, IDENTITY, folders=True):
         path = os.path.join(folder, name)
         try:
             stamp = _stamp(path)
-            before = known.get(name)
-            if isinstance(before, list) and len(before) == 2 and before[0] == stamp and isinstance(before[1], dict):
-                row = before[1]
+            if name in known and known[name][0] == stamp:
+                entries[name] = known[name]
             else:
-                row = outcome_row(read_run(path, name))
+                entries[name] = [stamp, outcome_row(read_run(path, name))]
                 fresh += 1
-            entries[name], rows[name] = [stamp, row], row
-        except _UNREADABLE as error:
-            broken[path] = _why(error)
-    if fresh and (fresh >= 200 or 10 * fresh >= len(rows)):
+        except FileNotFoundError as error:
+            broken[path] = f"{os.path.basename(str(error.filename))} is missing"
+        except (OSError, ValueError) as error:
+            broken[path] = str(error) or type(error).__name__
+    if fresh and (fresh >= 200 or 10 * fresh >= len(entries)):
         with contextlib.suppress(StorageError):  # a full or read-only disk: it is only a cache
-            atomic_write(folder / INDEX, json.dumps({"version": _VERSION, "runs": entries}), durable=False)
-    return Outcomes(rows, broken)
+            atomic_write(folder / INDEX, json.dumps({"version": _INDEX_VERSION, "runs": entries}), durable=False)
+    return Outcomes({name: row for name, (_, row) in entries.items()}, broken)
 
 
 def is_finished(folder: Path, identity: str) -> bool:
     """Whether a run is there and can be read."""
     try:
-        outcome_row(read_run(os.path.join(folder, identity), identity))
-        return True
-    except _UNREADABLE:
+        return bool(read_run(folder / identity, identity))
+    except (OSError, ValueError):
         return False
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError):
-        return f"{os.path.basename(str(error.filename))} is missing"
-    return f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
-
-
-def _identities(folder: Path) -> list[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(e.name for e in entries if IDENTITY.fullmatch(e.name) and e.is_dir())
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be read ({error.strerror}); it should be a folder that you may read") from None
 
 
 def _stamp(path: str) -> list[int]:
@@ -159,7 +113,43 @@ def _stamp(path: str) -> list[int]:
 
 def _read_index(path: Path) -> dict[str, list[Any]]:
     try:
-        content = json.loads(path.read_bytes())
-        return content["runs"] if content["version"] == _VERSION and isinstance(content["runs"], dict) else {}
-    except (OSError, ValueError, KeyError, TypeError):
+        content = read_json(path, {"version": int, "runs": dict})
+    except (OSError, ValueError):
         return {}
+    runs = content["runs"] if content["version"] == _INDEX_VERSION else {}
+    return {name: entry for name, entry in runs.items() if isinstance(entry, list) and len(entry) == 2}
+
+
+class Failures:
+    """Why runs failed: one small file for each time, so that it is known how often. The tries of a run are numbered from 0; one
+    that is repeated after an interruption has the number it had, so that an interruption does not count as a failure."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def _path(self, identity: str, number: int) -> Path:
+        return self.folder / f"{identity}.{number}.json"
+
+    def note(self, identity: str, number: int, reason: str, kind: str, **more: Any) -> None:
+        """Records that try `number` of a run failed. `kind` is `"loss"` or `"memory"`."""
+        content = {"identity": identity, "try": number, "kind": kind, "reason": reason, "when": time.time()} | more
+        atomic_write(self._path(identity, number), json.dumps(content) + "\n")
+
+    def recorded(self, identity: str, number: int) -> bool:
+        return self._path(identity, number).exists()
+
+    def read(self, identity: str, number: int) -> dict[str, Any]:
+        """What was recorded; empty where there is nothing that can be read."""
+        try:
+            return read_json(self._path(identity, number), dict)
+        except (OSError, ValueError):
+            return {}
+
+    def counts(self) -> dict[str, int]:
+        return collections.Counter(name.partition(".")[0] for name in list_names(self.folder, FAILURE))
+
+    def forget(self, identity: str) -> None:
+        """Lets a run begin anew."""
+        with as_storage_error(self.folder):
+            for path in self.folder.glob(f"{identity}.*.json"):
+                path.unlink(missing_ok=True)

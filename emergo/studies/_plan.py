@@ -23,26 +23,21 @@ def make_plan(
     before: Plan | None = None,
 ) -> Plan:
     """The plan of runs. One that has grown from `before` keeps its units as they were and gets new ones for the new runs."""
-    units = list(before.units) if before else []
+    before = before or Plan({}, [], [], [])
     configs: dict[Config, int] = {}
     for run in runs:
         configs.setdefault(run.config, len(configs))
     planned = {run.identity: Planned(run.identity, configs[run.config], run.seed, values_of(run)) for run in runs}
-    units = [Unit(u.id, [planned[r.identity] for r in u.runs]) for u in units]
-    known = {run.identity for u in units for run in u.runs}
+    units = [Unit(u.id, [planned[run.identity] for run in u.runs]) for u in before.units]
+    known = {run.identity for run in before.runs}
     for group in groups_of([run for run in runs if run.identity not in known]):
         for first in range(0, len(group), unit):
-            members = group[first : first + unit]
-            label = digest(" ".join(run.identity for run in members), 12)
-            units.append(Unit(label, [planned[run.identity] for run in members]))
-    described = [_described(config) for config in configs]
-    since = {"since": before.study["since"]} if before and "since" in before.study else {}
-    return Plan(dict(study or {}) | since, list(axes), described, units, before.key if before else "")
-
-
-def _described(config: Config) -> dict[str, Any]:
-    """A config as plain data, with all its probes: other processes measure what this one would."""
-    return config.describe() | ({"probes": canonical(config.probes)} if config.probes else {})
+            members = [planned[run.identity] for run in group[first : first + unit]]
+            units.append(Unit(digest(" ".join(run.identity for run in members), 12), members))
+    # With all their probes: other processes measure what this one would.
+    described = [c.describe() | ({"probes": canonical(c.probes)} if c.probes else {}) for c in configs]
+    since = {"since": before.study["since"]} if "since" in before.study else {}
+    return Plan(dict(study or {}) | since, list(axes), described, units, before.key)
 
 
 def open_plan(
@@ -79,8 +74,7 @@ def _set_aside(store: Store, runs: Sequence[Run], keep: Any, say: Callable[[str]
     """Takes out of the store what lacks curves of its probes, or parameters, that are asked for now."""
     for group in groups_of([run for run in runs if (keep or run.config.probes) and run in store]):
         curves = probe_curves(group[0].config)
-        lacking = {run: store.lacks(run, curves, steps_to_keep(keep, [run])) for run in group}
-        lacking = {run: names for run, names in lacking.items() if names}
+        lacking = {run: names for run in group if (names := store.lacks(run, curves, steps_to_keep(keep, [run])))}
         for run in lacking:
             store.set_aside(run.identity)
         if lacking:
@@ -100,13 +94,9 @@ def runs_of(plan: Plan, where: object) -> dict[str, Run]:
     """The runs of a plan by identity. Imports the plugins that the study names."""
     load_plugins(plan.plugins)
     configs = [build_config(config) for config in plan.configs]
-    runs = {}
-    for planned in plan.runs:
-        run = Run(configs[planned.config], planned.seed)
-        if run.identity != planned.identity:
-            raise InputError(
-                f"{where}: the run {planned.identity} has another identity with this version of emergo or of its plugins; "
-                f"use the version that made the study, or choose another folder"
-            )
-        runs[run.identity] = run
+    runs = {planned.identity: Run(configs[planned.config], planned.seed) for planned in plan.runs}
+    for identity, run in runs.items():
+        if run.identity != identity:
+            what = f"the run {identity} has another identity with this version of emergo or of its plugins"
+            raise InputError(f"{where}: {what}; use the version that made the study, or choose another folder")
     return runs

@@ -1,8 +1,5 @@
-"""Runs that were trained elsewhere and kept as two tables: outcomes, and curves.
-
-`emergo/records` holds those of the papers' figures, trained on a GPU; they ship with the package, so that a figure that asks
-for these runs draws them at once.
-"""
+"""Runs that were trained elsewhere and kept as two tables: outcomes, and curves. `emergo/records` holds those of the papers'
+figures, trained on a GPU; they ship with the package, so that a figure that asks for these runs draws them at once."""
 
 import collections
 import functools
@@ -16,19 +13,18 @@ import pandas as pd
 from .._errors import InputError
 from .._files import output_folder, staged
 from ..engine import Result, Run
-from ..measure import Emergence, storable
-from ._store import Store, curve_frame, curves_from, result_row
+from ..measure import storable
+from ._store import Store, curve_frame, result_from, result_row
 
-SHIPPED = Path(__file__).parents[1] / "records"
-"""The records that come with the package."""
+SHIPPED = Path(__file__).parents[1] / "records"  # the records that come with the package
 
 
 class Records:
     """Read-only results by identity."""
 
     def __init__(self, runs: pd.DataFrame, curves: pd.DataFrame | None = None) -> None:
-        self._rows = {row["identity"]: row for row in runs.to_dict("records")} if len(runs) else {}
-        self._curves = {} if curves is None else dict(tuple(curves.groupby("identity")))
+        self._rows: dict[str, Any] = {row["identity"]: row for row in runs.to_dict("records")}
+        self._curves = {} if curves is None or curves.empty else dict(tuple(curves.groupby("identity")))
 
     def __contains__(self, run: Run) -> bool:
         return run.identity in self._rows
@@ -40,41 +36,34 @@ class Records:
         return run.identity in self._curves
 
     def read(self, run: Run) -> Result:
-        """The result of a run."""
         row = self._rows[run.identity]
-        plateau = Emergence(row["plateau"], row["plateau_low"], row["plateau_high"], row["state"])
-        frame = self._curves.get(run.identity)
-        curves = None if frame is None else curves_from(frame)
-        failed = None if pd.isna(row["failed_step"]) else int(row["failed_step"])
-        reason = None if pd.isna(row.get("reason")) else row["reason"]
-        return Result(run, row["state"], plateau, int(row["steps"]), failed, json.loads(row["provenance"]), curves, reason)
+        return result_from(run, row, json.loads(row["provenance"]), self._curves.get(run.identity))
 
 
-def record_tables(results: Iterable[Result], curves_of: Iterable[str] | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The two tables of records: outcomes of all, and curves of the runs with these identities (None: of all)."""
-    wanted, rows, frames = None if curves_of is None else set(curves_of), [], []
+def record_tables(results: Iterable[Result]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The two tables of records: outcomes, and the curves of the runs that have them."""
+    rows, frames = [], []
     for result in results:
         described = json.dumps(result.run.describe(), sort_keys=True)
         rows.append(result_row(result) | {"provenance": json.dumps(dict(result.provenance)), "run": described})
-        if result.curves is not None and (wanted is None or result.run.identity in wanted):
+        if result.curves is not None:
             frames.append(curve_frame(result.curves).assign(identity=result.run.identity))
-    none = pd.DataFrame({"identity": []})
-    return pd.DataFrame(rows) if rows else none, pd.concat(frames, ignore_index=True) if frames else none
+    return _joined([pd.DataFrame(rows)] if rows else []), _joined(frames)
+
+
+def _joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"identity": []})
 
 
 def write_records(runs: pd.DataFrame, curves: pd.DataFrame, folder: Path | str, name: str) -> None:
-    """Puts tables of records into `NAME.runs.parquet` and `NAME.curves.parquet` of a folder.
-
-    What these hold of other runs is kept, what they hold of the same runs replaced. Nothing is rounded; bytes are ordered so
-    that files are half as large.
-    """
+    """Puts tables of records into `NAME.runs.parquet` and `NAME.curves.parquet` of a folder, in the place of what these hold of
+    the same runs. Nothing is rounded; bytes are ordered so that files are half as large."""
     folder = output_folder(folder)
     with staged(folder) as stage:
         for kind, table in (("runs", runs), ("curves", curves)):
             path = folder / f"{name}.{kind}.parquet"
             old = pd.read_parquet(path) if path.exists() else table[:0]
-            parts = [part for part in (old[~old["identity"].isin(runs["identity"])], table) if len(part)]
-            whole = pd.concat(parts, ignore_index=True) if parts else table
+            whole = _joined([part for part in (old[~old["identity"].isin(runs["identity"])], table) if len(part)])
             floats = [str(column) for column in whole if pd.api.types.is_float_dtype(whole[column])]
             others = [str(column) for column in whole if column not in floats]
             how: dict[str, Any] = {"compression": "zstd", "compression_level": 19}
@@ -97,18 +86,14 @@ def read_records(folder: Path | str = SHIPPED) -> Records:
 
 
 @functools.lru_cache(maxsize=4)
-def _read(folder: Path, stamps: tuple[Any, ...]) -> Records:
+def _read(folder: Path, stamps: tuple[tuple[str, int], ...]) -> Records:
     tables: dict[str, list[pd.DataFrame]] = {"runs": [], "curves": []}
     for name, _ in stamps:
-        kind = name.split(".")[-2]
         try:
-            tables.setdefault(kind, []).append(pd.read_parquet(folder / name))
+            tables.setdefault(name.split(".")[-2], []).append(pd.read_parquet(folder / name))
         except (OSError, ValueError) as error:
             raise InputError(f"{folder / name}: cannot be read as records ({error})") from None
-    if not tables["runs"]:
-        return Records(pd.DataFrame())
-    curves = pd.concat(tables["curves"], ignore_index=True) if tables["curves"] else None
-    return Records(pd.concat(tables["runs"], ignore_index=True), curves)
+    return Records(_joined(tables["runs"]), _joined(tables["curves"]))
 
 
 def provenance_of(parts: Mapping[str, Iterable[Result]]) -> str:

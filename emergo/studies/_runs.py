@@ -1,7 +1,7 @@
 """A collection of finished runs: as tables, as laws, as pictures."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.figure
@@ -11,9 +11,9 @@ import pandas as pd
 from .._errors import InputError, unknown
 from .._style import curve_plot, style
 from ..engine import Result, Run, Trained
-from ..measure import Law, fit_law
+from ..measure import Law
+from ._cells import run_table, table_law
 from ._store import Store, curve_frame, result_row
-from ._tune import best_of
 
 
 class Runs(Sequence[Result]):
@@ -52,12 +52,10 @@ class Runs(Sequence[Result]):
         return len(self.results)
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return Runs(self.results[index], self.axes, self._values_of, self._store, self.tune)
-        return self.results[index]
+        return self._of(self.results[index]) if isinstance(index, slice) else self.results[index]
 
-    def __iter__(self) -> Iterator[Result]:
-        return iter(self.results)
+    def _of(self, results: Sequence[Result]) -> "Runs":
+        return Runs(results, self.axes, self._values_of, self._store, self.tune)
 
     def where(self, keep: Callable[[Result], bool] | None = None, **values: Any) -> "Runs":
         """The runs with these values of columns of the table, or for which a function is true."""
@@ -65,22 +63,14 @@ class Runs(Sequence[Result]):
         for name in values:
             if len(table) and name not in table:
                 raise unknown("column", name, table.columns)
-        chosen = [
-            result
-            for result, row in zip(self.results, table.to_dict("records"), strict=True)
-            if (keep is None or keep(result)) and all(row.get(name) == value for name, value in values.items())
-        ]
-        return Runs(chosen, self.axes, self._values_of, self._store, self.tune)
+        rows = zip(self.results, table.to_dict("records"), strict=True)
+        chosen = [result for result, row in rows if all(row.get(name) == value for name, value in values.items())]
+        return self._of([result for result in chosen if keep is None or keep(result)])
 
     @functools.cached_property
     def table(self) -> pd.DataFrame:
         """One row per run: the fields of its config, `seed`, `plateau` with its interval, `censored`, `state`."""
-        rows = [result_row(result) | self._labels(result.run) for result in self.results]
-        table = pd.DataFrame(rows)
-        if self.tune is not None and len(table):
-            best = best_of(table, [axis for axis in self.axes if axis != self.tune], self.tune)
-            table["chosen"] = table["identity"].isin(best["identity"])
-        return table
+        return run_table((result_row(result) | self._labels(result.run) for result in self.results), self.axes, self.tune)
 
     @property
     def curves(self) -> pd.DataFrame:
@@ -93,16 +83,12 @@ class Runs(Sequence[Result]):
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"identity": [], "step": []})
 
     def _labels(self, run: Run) -> dict[str, Any]:
-        values = zip(self.axes, self._values_of(run), strict=False)
-        return {name: v if isinstance(v, bool | int | float | str) or v is None else repr(v) for name, v in values}
+        return dict(zip(self.axes, self._values_of(run), strict=False))
 
     def fit(self, y: str, x: Sequence[str], fix: Mapping[str, float] | None = None) -> Law:
-        """A power law of a column of the table, with 95% intervals: `runs.fit("plateau", ["dim", "length/burst"])`.
-
-        With a tuned axis, only the runs of the chosen values are used.
-        """
-        table = self.table[self.table["chosen"]] if "chosen" in self.table else self.table
-        return fit_law(table, y, [x] if isinstance(x, str) else list(x), fixed=dict(fix or {}), what="these runs")
+        """A power law of a column of the table, with 95% intervals: `runs.fit("plateau", ["dim", "length/burst"])`. With a
+        tuned axis, only the runs of the chosen values are used."""
+        return table_law(self.table, y, [x] if isinstance(x, str) else x, fix or {}, "these runs")
 
     def plot(self, y: str = "loss", by: str | None = None, x: str = "step") -> matplotlib.figure.Figure:
         """The curves of all runs, one colour per value of a column. Several numbers per evaluation: the largest is drawn."""

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 from .._errors import InputError
 from .._files import as_storage_error
 from .._terminal import say
+from ._executor import Executor
 from ._folder import Plan, StudyFolder
 from ._outcomes import read_outcomes
 from ._study import Slurm
 
-WARNING_SECONDS = 90
-"""How long before the end of its time a task is told."""
+WARNING_SECONDS = 90  # how long before the end of its time a task is told
 
 
 class Submission(NamedTuple):
@@ -33,8 +33,7 @@ class Submission(NamedTuple):
 
     job: str
     tasks: int
-    folder: Path
-    """Scripts and output of its tasks; never used again."""
+    folder: Path  # scripts and output of its tasks; never used again
 
 
 def check_slurm() -> None:
@@ -51,8 +50,7 @@ def submit_plan(folder: StudyFolder, plan: Plan, asked: Slurm) -> Submission:
     import submitit
     from submitit.core.utils import FailedJobError
 
-    rows = read_outcomes(folder.runs).rows
-    left = [unit for unit in plan.units if any(run.identity not in rows for run in unit.runs)]
+    left = plan.left(read_outcomes(folder.runs).rows)
     if not left:
         raise InputError(f"{folder.path}: all {len(plan.runs)} runs are finished; there is nothing to submit")
     tasks = min(asked.tasks, len(left))
@@ -67,16 +65,15 @@ def submit_plan(folder: StudyFolder, plan: Plan, asked: Slurm) -> Submission:
         "timeout_min": asked.minutes,
         "mem_gb": asked.memory_gb,
         "cpus_per_task": asked.cpus,
+        "gpus_per_node": asked.gpus,
+        "slurm_partition": asked.partition,
+        "slurm_account": asked.account,
+        "slurm_setup": list(asked.setup),
         "slurm_array_parallelism": tasks,
         "slurm_signal_delay_s": min(WARNING_SECONDS, 30 * asked.minutes),
         "slurm_additional_parameters": {"requeue": True} | dict(asked.extra),
     }
-    if asked.gpus:
-        options["gpus_per_node"] = asked.gpus
-    for name, value in (("partition", asked.partition), ("account", asked.account), ("setup", list(asked.setup))):
-        if value:
-            options[f"slurm_{name}"] = value
-    executor.update_parameters(**options)
+    executor.update_parameters(**{name: value for name, value in options.items() if value})
     share = len(left) / tasks
     try:
         jobs = executor.map_array(Task(str(folder.path.resolve()), plan.key), [int(i * share) for i in range(tasks)])
@@ -85,16 +82,14 @@ def submit_plan(folder: StudyFolder, plan: Plan, asked: Slurm) -> Submission:
     return Submission(jobs[0].job_id.partition("_")[0], tasks, place)
 
 
-class Task:
+class Task(NamedTuple):
     """What a task of the array runs."""
 
-    def __init__(self, folder: str, plan: str) -> None:
-        self.folder, self.plan = folder, plan
+    folder: str
+    plan: str
 
     def __call__(self, first: int) -> bool:
         """Says whether all runs of the study were finished when there was nothing left to take."""
-        from ._executor import Executor
-
         requeue = False
 
         def warned(number: int, frame: object) -> None:
@@ -106,12 +101,11 @@ class Task:
         try:
             return Executor(StudyFolder(self.folder), [self.plan], first=first, wait=False, say=say).run()
         except KeyboardInterrupt:
-            if not requeue:
-                raise SystemExit(143) from None
-            say("the time is nearly up: saved, and back into the queue")
-            # Where the signal announces a preemption, Slurm may have put the job back by itself, and says so.
-            subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=False)
-            time.sleep(60)  # Slurm ends this process
+            if requeue:
+                say("the time is nearly up: saved, and back into the queue")
+                # Where the signal announces a preemption, Slurm may have put the job back by itself, and says so.
+                subprocess.run(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]], check=False)
+                time.sleep(60)  # Slurm ends this process
             raise SystemExit(143) from None
 
     def checkpoint(self, *arguments: Any) -> Any:

@@ -19,8 +19,8 @@ from ..engine import Config, Optimizer, OutOfTime, Progress, Result, Run, train
 from ..measure import Term
 from ..models import Model, Transformer
 from ..tasks import Task
-from ._axes import axis_value, check_values, resolve_axis, with_axes
-from ._description import TRAINING, build_config, build_value, find_type, load_plugins, wrong_key
+from ._axes import axis_value, plain, resolve_axis, with_axes
+from ._description import AXES, PARTS, TRAINING, build_base, check_keys, construct, load_plugins, wrong_key
 from ._executor import Executor, check_platform
 from ._folder import Plan, StudyFolder
 from ._live import live_progress
@@ -30,7 +30,6 @@ from ._store import Store
 from ._toml import read_toml, toml_text
 
 MOST_RUNS = 1_000_000
-_AXES = ("grid", "zip", "tune")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,17 +43,14 @@ class Slurm:
     ```
     """
 
-    partition: str = ""
-    """By default the cluster's own."""
+    partition: str = ""  # the cluster's own
     minutes: int = option(240, low=1)
     gpus: int = option(1, low=0)
     cpus: int = option(4, low=1)
     memory_gb: float = option(16.0, low=0.001)
-    tasks: int = option(32, low=1)
-    """The most tasks of the array; each trains unit after unit until none is left."""
+    tasks: int = option(32, low=1)  # the most tasks of the array; each trains unit after unit until none is left
     account: str = ""
-    setup: tuple[str, ...] = ()
-    """Shell lines to run first, such as `module load cuda`."""
+    setup: Sequence[str] = ()  # shell lines to run first, such as `module load cuda`
     extra: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Other options of sbatch by name, e.g. {qos = "low"}."""
 
@@ -67,13 +63,8 @@ class Slurm:
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """The law to fit to the finished runs of a study.
-
-    **Arguments:**
-
-    - `x`: terms, one exponent each, as in [`emergo.measure.fit_law`][].
-    - `y`: what the law explains: `"plateau"` or `"steps"`.
-    - `fix`: columns with a known exponent.
+    """The law to fit to the finished runs of a study: of `y` ("plateau" or "steps"), with one exponent for each term of `x`,
+    as in [`emergo.measure.fit_law`][], and known exponents for the columns in `fix`.
 
     ```python
     >>> em.Fit(x=["dim", "length/burst"]).y
@@ -88,8 +79,8 @@ class Fit:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "x", _texts("[law] x", self.x))
-        numbers = isinstance(self.fix, Mapping) and all(type(v) in (int, float) and math.isfinite(v) for v in self.fix.values())
-        if not numbers:
+        fix = self.fix.values() if isinstance(self.fix, Mapping) else [math.nan]
+        if not all(type(value) in (int, float) and math.isfinite(value) for value in fix):
             raise InputError(f"[law] fix must give finite exponents, e.g. fix = {{length = 1}}, got {self.fix!r}")
         if not self.x:
             raise InputError('[law] x needs at least one term, e.g. x = ["dim", "length/burst"]')
@@ -143,38 +134,36 @@ class Study:
         plugins: Sequence[str] = (),
         **training: Any,
     ) -> None:
-        for key in training:
-            if key not in TRAINING:
-                raise wrong_key("Study", key, [*_OWN, *TRAINING])
+        check_keys("Study", training, [*_OWN, *TRAINING])
         self.base = Config(task, model or Transformer(), optimizer or Optimizer(), **training)
         if not isinstance(name, str) or not name.strip():
             raise InputError(f"name must be a text, got {name!r}")
-        for key, value, low in (("retries", retries, 0), ("unit", unit, 1)):
-            _whole(key, value, low)
-        self.name, self.retries, self.unit = name, retries, unit
+        self.name, self.retries, self.unit = name, _whole("retries", retries, 0), _whole("unit", unit, 1)
         self.law, self.slurm = law, slurm or Slurm()
-        self.plugins = tuple(str(Path(p).resolve()) if p.endswith(".py") else p for p in _texts("plugins", plugins))
-        self.keep = keep if isinstance(keep, bool) else _steps(keep)
+        self.plugins = _resolved(plugins, Path())
+        steps = () if isinstance(keep, bool) else _items("keep must be true, false or a list of steps", keep)
+        self.keep = keep if isinstance(keep, bool) else tuple(_whole("keep", step, 0) for step in steps)
         self.seeds = _seeds(seeds)
-        self.grid, self.zip, self.tune = ({}, {}, {})
-        for table, axes in (("grid", grid), ("zip", zip), ("tune", tune)):
-            setattr(self, table, self._axes_of(table, axes or {}))
+        self.grid, self.zip, self.tune = (self._axes_of(*table) for table in (("grid", grid), ("zip", zip), ("tune", tune)))
         self._check()
 
     def _axes_of(self, table: str, axes: Any) -> dict[str, tuple[Any, ...]]:
-        check_table(f"[{table}]", axes)
-        checked = {}
-        for name, values in axes.items():
-            resolve_axis(self.base, name, f"[{table}]")
-            checked[name] = check_values(f"[{table}]", name, values)
-            if table != "zip" and len({str(canonical(value)) for value in values}) < len(values):
-                raise InputError(f"[{table}] {name} has a value twice")
-        return checked
+        where = f"[{table}]"
+        check_table(where, axes or {})
+        for name, values in (axes or {}).items():
+            resolve_axis(self.base, name, where)
+            if isinstance(values, str | Mapping) or not isinstance(values, Sequence):
+                raise InputError(f"{where} {name} must be a list of values, got {values!r}; a single value belongs to the base")
+            if not values:
+                raise InputError(f"{where} {name} needs at least one value")
+            if len(_distinct(values)) < len(values) and table != "zip":
+                raise InputError(f"{where} {name} has a value twice")
+        return {name: tuple(values) for name, values in (axes or {}).items()}
 
     def _check(self) -> None:
-        paths = [resolve_axis(self.base, name) for name in self.axes]
-        for name, path in zip(self.axes, paths, strict=True):
-            if paths.count(path) > 1:
+        paths = [self._paths[name] for name in self.axes]
+        for name in self.axes:
+            if paths.count(self._paths[name]) > 1:
                 raise InputError(f"axis {name} is given twice; keep it in one of [grid], [zip] and [tune]")
         if len({len(values) for values in self.zip.values()}) > 1:
             sizes = ", ".join(f"{name} has {len(values)}" for name, values in self.zip.items())
@@ -189,6 +178,16 @@ class Study:
         if self.law is not None:
             self._check_law(self.law)
 
+    def _check_law(self, law: Fit) -> None:
+        if law.y not in ("plateau", "steps"):
+            raise InputError(f"[law] y must be plateau or steps, got {law.y!r}")
+        values = {**self.grid, **self.zip, **self.tune}
+        moving = {name.rpartition(".")[2] for name in self.axes if len(_distinct(values[name])) > 1}
+        moving |= {"repeat_factor"} if {"repeat", "dim"} & moving else set()
+        for text in law.x:
+            if not any(name in moving for name, _ in Term.parse(text).powers):
+                raise InputError(f"[law] '{text}' is the same in all runs of this study; vary it in [grid], or leave it out")
+
     @classmethod
     def of(cls, config: Config, **own: Any) -> "Study":
         """A study whose runs are like a config; `own` are the arguments that a config does not have: `grid`, `seeds`, ..."""
@@ -202,11 +201,8 @@ class Study:
 
     @property
     def count(self) -> int:
-        """How many runs there are."""
-        cells = len(next(iter(self.zip.values()))) if self.zip else 1
-        for values in (*self.grid.values(), *self.tune.values()):
-            cells *= len(values)
-        return cells * len(self.seeds)
+        rows = len(next(iter(self.zip.values()), [None]))
+        return rows * len(self.seeds) * math.prod(map(len, (*self.grid.values(), *self.tune.values())))
 
     def _cells(self) -> Iterator[dict[str, Any]]:
         """The values of the axes in every cell."""
@@ -234,31 +230,15 @@ class Study:
     @functools.cached_property
     def runs(self) -> list[Run]:
         """All runs, the hardest first; the order does not depend on how the axes are written."""
-        configs = self.configs
-        runs = [Run(config, seed) for config in configs for seed in self.seeds]
-        unique = {run.identity: run for run in runs}
-        if len(unique) < len(runs):
+        runs = [Run(config, seed) for config in self.configs for seed in self.seeds]
+        if len({run.identity for run in runs}) < len(runs):
             raise InputError("two cells of this study are the same run; give each value of an axis once")
-        order = {config: (*(-size for size in hardness(config)), Run(config, 0).identity) for config in configs}
-        return sorted(unique.values(), key=lambda run: (*order[run.config], run.seed))
+        order = {config: (*(-size for size in hardness(config)), Run(config, 0).identity) for config in self.configs}
+        return sorted(runs, key=lambda run: (*order[run.config], run.seed))
 
     def values_of(self, run: Run) -> list[Any]:
         """The values of the axes that a run has; schedules and tuples as text."""
-        values = [axis_value(run.config, self._paths[name]) for name in self.axes]
-        return [v if isinstance(v, bool | int | float | str) or v is None else repr(v) for v in values]
-
-    def _check_law(self, law: Fit) -> None:
-        if law.y not in ("plateau", "steps"):
-            raise InputError(f"[law] y must be plateau or steps, got {law.y!r}")
-        moving = {name.rpartition(".")[2] for name in self.axes if self._varies(name)}
-        moving |= {"repeat_factor"} if {"repeat", "dim"} & moving else set()
-        for text in law.x:
-            names = [name for name, _ in Term.parse(text).powers]
-            if not any(name in moving for name in names):
-                raise InputError(f"[law] '{text}' is the same in all runs of this study; vary it in [grid], or leave it out")
-
-    def _varies(self, name: str) -> bool:
-        return len({str(canonical(value)) for value in {**self.grid, **self.zip, **self.tune}[name]}) > 1
+        return [plain(axis_value(run.config, self._paths[name])) for name in self.axes]
 
     # Running it.
 
@@ -282,20 +262,17 @@ class Study:
         - `options`: those of [`emergo.studies.Executor`][], such as `n_parallel`.
         """
         check_platform(self.runs, options.get("devices"))
-        deadline = None if seconds is None else time.monotonic() + seconds
-        if folder is None:
-            return self._train(on_end, progress, deadline, options)
-        place = StudyFolder(folder)
-        options.setdefault("say", say)
-        plan, _ = self.open(place, options["say"])
-        known = {run.identity: run for run in self.runs}
-        with _shown(progress) as show:
-            Executor(place, [plan.key], known, on_end=on_end, progress=show, deadline=deadline, **options).run()
+        options["deadline"] = None if seconds is None else time.monotonic() + seconds
+        with live_progress() if progress is None else contextlib.nullcontext(progress) as show:
+            if folder is None:
+                return self._train(on_end, progress=show, **options)
+            options.setdefault("say", say)
+            plan, _ = self.open(StudyFolder(folder), options["say"])
+            known = {run.identity: run for run in self.runs}
+            Executor(StudyFolder(folder), [plan.key], known, on_end=on_end, progress=show, **options).run()
         return self.read(folder)
 
-    def _train(
-        self, on_end: Callable[[Result], None], progress: Any, deadline: float | None, options: Mapping[str, Any]
-    ) -> Runs:
+    def _train(self, on_end: Callable[[Result], None], **options: Any) -> Runs:
         """Without a folder."""
         results: dict[str, Result] = {}
 
@@ -303,15 +280,13 @@ class Study:
             results[result.run.identity] = result
             on_end(result)
 
-        with _shown(progress) as show, contextlib.suppress(OutOfTime):
-            train(self.runs, on_end=ended, progress=show, deadline=deadline, **options)
-        return self._collect([results[run.identity] for run in self.runs if run.identity in results], None)
+        with contextlib.suppress(OutOfTime):
+            train(self.runs, on_end=ended, **options)
+        return self._collect([results[run.identity] for run in self.runs if run.identity in results])
 
     def open(self, folder: StudyFolder, say: Callable[[str], None] = lambda line: None) -> tuple[Plan, int]:
         """Puts the study into a folder, or lets the one that is there grow to it; returns its plan, and how many runs are new.
-
-        Finished runs that lack what this study asks for are set aside, to be trained again; `say` gets a line on them.
-        """
+        `say` gets a line on finished runs that lack what this study asks for: they are set aside, to be trained again."""
         return open_plan(folder, self.runs, self.axes, self.data(), self.unit, self.values_of, say)
 
     def read(self, folder: Path | str, curves: bool = True) -> Runs:
@@ -319,7 +294,7 @@ class Study:
         store = Store(StudyFolder(folder).runs)
         return self._collect([store.read(run, curves) for run in self.runs if run in store], store)
 
-    def _collect(self, results: Sequence[Result], store: Store | None) -> Runs:
+    def _collect(self, results: Sequence[Result], store: Store | None = None) -> Runs:
         return Runs(results, self.axes, self.values_of, store, next(iter(self.tune), None))
 
     # The same with changes, as plain data and as a file.
@@ -332,7 +307,7 @@ class Study:
 
     def grown(self, axes: Mapping[str, Sequence[Any]], seeds: int | Sequence[int] | None = None) -> "Study":
         """The study with more values of its axes and more seeds."""
-        tables = {table: {k: list(v) for k, v in getattr(self, table).items()} for table in _AXES}
+        tables = {table: {k: list(v) for k, v in getattr(self, table).items()} for table in AXES}
         for name, values in axes.items():
             table = next((t for t in tables if name in tables[t]), None)
             if table is None:
@@ -344,20 +319,9 @@ class Study:
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "Study":
         """A study from plain data: the content of a TOML file."""
-        known = ["task", "model", "optimizer", "train", *_OWN]
-        for name in data:
-            if name not in known and name != "since":
-                raise wrong_key("the study", name, known)
-        tables = {name: data.get(name, {}) for name in ("task", "model", "optimizer", "train", "slurm", *_AXES)}
-        for name, table in tables.items():
-            check_table(f"[{name}]", table)
-        axes = {t: {k: _built(v, f"[{t}] {k}") for k, v in _paths(tables[t]).items()} for t in _AXES}
-        first = {name: values[0] for t in _AXES for name, values in axes[t].items() if isinstance(values, tuple) and values}
-        base = build_config(_with_first(tables, first), tables["train"])
+        base, axes = build_base(data, _OWN)
         own = {name: data[name] for name in ("seeds", "name", "retries", "unit", "plugins", "keep") if name in data}
-        if "law" in data:
-            own["law"] = _from_table(Fit, data["law"], "[law]")
-        own["slurm"] = _from_table(Slurm, tables["slurm"], "[slurm]")
+        own |= {name: construct(kind, data[name], f"[{name}]") for name, kind in _TABLES.items() if name in data}
         return cls.of(base, **axes, **own)
 
     @classmethod
@@ -366,30 +330,25 @@ class Study:
         path = Path(path)
         try:
             data = {"name": path.stem, **read_toml(path)}
-            plugins = _texts("plugins", data.get("plugins", ()))
-            data["plugins"] = [str((path.parent / p).resolve()) if p.endswith(".py") else p for p in plugins]
+            data["plugins"] = _resolved(data.get("plugins", ()), path.parent)
             load_plugins(data["plugins"])
             return cls.from_data(data)
         except InputError as error:
             raise InputError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from None
 
     def data(self) -> dict[str, Any]:
-        """The study as plain data."""
-        described = self.base.describe()
-        threshold = "none" if self.base.threshold is None else self.base.threshold
-        train = {name: described[name] for name in TRAINING if name in described} | {"threshold": threshold}
-        train |= {"probes": canonical(self.base.probes)} if self.base.probes else {}
+        described = self.base.describe() | {"threshold": "none" if self.base.threshold is None else self.base.threshold}
+        described |= {"probes": canonical(self.base.probes)} if self.base.probes else {}
+        train = {name: described[name] for name in TRAINING if name in described}
         data: dict[str, Any] = {"name": self.name, "seeds": list(self.seeds), "retries": self.retries, "unit": self.unit}
         data |= {} if self.keep is False else {"keep": self.keep if self.keep is True else list(self.keep)}
         data |= {"plugins": list(self.plugins)} if self.plugins else {}
-        data |= {part: described[part] for part in ("task", "model", "optimizer")} | {"train": train}
-        data |= {t: {k: [canonical(v) for v in values] for k, values in getattr(self, t).items()} for t in _AXES}
-        if self.law is not None:
-            data["law"] = {"x": list(self.law.x), "y": self.law.y, "fix": dict(self.law.fix)}
+        data |= {part: described[part] for part in PARTS} | {"train": train}
+        data |= {t: {k: [canonical(v) for v in values] for k, values in getattr(self, t).items()} for t in AXES}
+        data |= {} if self.law is None else {"law": dataclasses.asdict(self.law) | {"x": list(self.law.x)}}
         return data | {"slurm": dataclasses.asdict(self.slurm) | {"setup": list(self.slurm.setup)}}
 
     def write_file(self, path: Path | str) -> None:
-        """Writes the study as a TOML file."""
         atomic_write(Path(path), toml_text(self.data()))
 
     def __eq__(self, other: object) -> bool:
@@ -399,101 +358,59 @@ class Study:
         return hash(tuple(run.identity for run in self.runs))
 
     def __repr__(self) -> str:
-        """What it is, and what to expect of running it here."""
         from ._estimate import describe_study
 
         return describe_study(self)
 
 
 _OWN = ("grid", "zip", "seeds", "tune", "law", "keep", "name", "retries", "unit", "slurm", "plugins")
-
-
-def _with_first(tables: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables of parts, with the first value of an axis where a part needs a field that only an axis gives."""
-    parts = {name: dict(tables[name]) for name in ("task", "model", "optimizer")}
-    for part, kind, usual in (("task", Task, "SingleLocation"), ("model", Model, "Transformer")):
-        table = parts[part]
-        for field in dataclasses.fields(find_type(table.get("type", usual), kind, f"[{part}]")):
-            for name in (field.name, f"{part}.{field.name}"):
-                if field.default is dataclasses.MISSING and name in first:
-                    table.setdefault(field.name, first[name])
-    return parts
-
-
-def _paths(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A table of axes by their paths: in TOML, `model.width = [8, 16]` is a table within a table."""
-    paths: dict[str, Any] = {}
-    for name, value in table.items():
-        paths |= _paths(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return paths
-
-
-def _built(values: Any, where: str) -> Any:
-    """Values of an axis, with tables as the schedules, parts or functions that they describe."""
-    return build_value(values, where) if isinstance(values, list) else values
+_TABLES = {"law": Fit, "slurm": Slurm}
 
 
 def hardness(config: Config) -> tuple[float, ...]:
     """Larger for a config whose plateau is longer, as far as theory tells: by inputs, by length over `burst`, by `repeat` where
     the task has these, and by the learning rate."""
-    spec = config.task.spec
-    burst, repeat, rate = (
-        value if isinstance(value, int | float) else usual
-        for value, usual in (
-            (getattr(config.task, "burst", 1), 1),
-            (getattr(config.task, "repeat", 0), 0),
-            (config.optimizer.learning_rate, 0),
-        )
-    )
-    return (spec.inputs, spec.length / burst, -repeat, -rate)
+    burst, repeat, rate = getattr(config.task, "burst", 1), getattr(config.task, "repeat", 0), config.optimizer.learning_rate
+    numbers = [value if isinstance(value, int | float) else usual for value, usual in ((burst, 1), (repeat, 0), (rate, 0))]
+    return (config.task.spec.inputs, config.task.spec.length / numbers[0], -numbers[1], -numbers[2])
 
 
-def _shown(progress: Callable[[Progress], None] | None) -> contextlib.AbstractContextManager[Callable[[Progress], None]]:
-    """A context that yields where progress goes; by default the live table."""
-    return live_progress() if progress is None else contextlib.nullcontext(progress)
+def _distinct(values: Sequence[Any]) -> set[str]:
+    return {str(canonical(value)) for value in values}
 
 
-def _seeds(seeds: Any) -> tuple[int, ...]:
-    if isinstance(seeds, int) and not isinstance(seeds, bool):
-        _whole("seeds", seeds, 1)
-        if seeds > MOST_RUNS:
-            raise InputError(f"seeds must be at most {MOST_RUNS:,}, got {seeds:,}")
-        return tuple(range(seeds))
-    if isinstance(seeds, str | bool | float) or not isinstance(seeds, Sequence) or not seeds:
-        raise InputError(f"seeds must be a number of seeds or a list of them, got {seeds!r}")
-    for seed in seeds:
-        if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
-            raise InputError(f"a seed must be a whole number from 0 to 2^32 - 1, got {seed!r}")
-    if len(set(seeds)) < len(seeds):
-        raise InputError("seeds has a seed twice")
-    return tuple(seeds)
-
-
-def _from_table(kind: Any, given: Any, where: str) -> Any:
-    check_table(where, given)
-    known = [field.name for field in dataclasses.fields(kind)]
-    for name in given:
-        if name not in known:
-            raise wrong_key(where, name, known)
-    for field in dataclasses.fields(kind):
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING and field.name not in given:
-            raise InputError(f"{where} needs {field.name}")
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
-
-
-def _steps(keep: Any) -> tuple[int, ...]:
-    if isinstance(keep, str) or not isinstance(keep, Sequence):
-        raise InputError(f"keep must be true, false or a list of steps, got {keep!r}")
-    return tuple(_whole("keep", step, 0) for step in keep)
+def _items(words: str, values: Any) -> tuple[Any, ...]:
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise InputError(f"{words}, got {values!r}")
+    return tuple(values)
 
 
 def _texts(name: str, values: Any) -> tuple[str, ...]:
-    if isinstance(values, str) or not isinstance(values, Sequence) or not all(isinstance(v, str) for v in values):
+    if not all(isinstance(value, str) for value in _items(f"{name} must be a list of texts", values)):
         raise InputError(f"{name} must be a list of texts, got {values!r}")
     return tuple(values)
 
 
+def _resolved(plugins: Any, folder: Path) -> tuple[str, ...]:
+    """Plugins, with the paths of files in full."""
+    return tuple(str((folder / p).resolve()) if p.endswith(".py") else p for p in _texts("plugins", plugins))
+
+
+def _seeds(seeds: Any) -> tuple[int, ...]:
+    if type(seeds) is int:
+        if seeds > MOST_RUNS:
+            raise InputError(f"seeds must be at most {MOST_RUNS:,}, got {seeds:,}")
+        return tuple(range(_whole("seeds", seeds, 1)))
+    every = _items("seeds must be a number of seeds or a list of them", seeds or None)
+    for seed in every:
+        if type(seed) is not int or not 0 <= seed < 2**32:
+            raise InputError(f"a seed must be a whole number from 0 to 2^32 - 1, got {seed!r}")
+    if len(set(every)) < len(every):
+        raise InputError("seeds has a seed twice")
+    return every
+
+
 def _whole(name: str, value: Any, low: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+    if type(value) is not int or value < low:
         raise InputError(f"{name} must be a whole number of at least {low}, got {value!r}")
     return value

@@ -12,7 +12,6 @@ from .._errors import InputError
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -28,12 +27,11 @@ def toml_text(data: Mapping[str, Any], table: str = "") -> str:
     lines = [f"{_key(name)} = {_value(value)}" for name, value in data.items() if not isinstance(value, Mapping)]
     if table and (lines or not data):
         lines.insert(0, f"[{table}]")
-    text = "\n".join(lines) + "\n" if lines else ""
+    blocks = ["\n".join([*lines, ""])] if lines else []
     for name, value in data.items():
         if isinstance(value, Mapping):
-            inner = toml_text(value, f"{table}.{_key(name)}" if table else _key(name))
-            text += ("\n" if text else "") + inner
-    return text
+            blocks.append(toml_text(value, f"{table}.{_key(name)}" if table else _key(name)))
+    return "\n".join(blocks)
 
 
 def _key(name: str) -> str:
@@ -41,16 +39,12 @@ def _key(name: str) -> str:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else {"nan": "nan", "inf": "inf", "-inf": "-inf"}[str(value)]
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_value(v) for v in value)}]"
+        return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{_key(name)} = {_value(v)}' for name, v in value.items())}}}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, bool | int | float | str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     raise InputError(f"{value!r} cannot be written to a study file")

@@ -2,45 +2,26 @@
 
 import importlib
 import os
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Any
 
 from .._errors import InputError, unknown
 from ..engine import Result
 from ._folder import StudyFolder
 from ._store import curve_frame, result_row
 
-
-@runtime_checkable
-class Writer(Protocol):
-    """Gets every run as soon as it is finished."""
-
-    def write(self, result: Result) -> None: ...
-
-    def close(self) -> None: ...
+Writer = Callable[[Result], None]  # gets every run as soon as it is finished
 
 
-class Silence:
-    """Writes nothing."""
-
-    def write(self, result: Result) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class TensorBoard:
+def _tensorboard(folder: StudyFolder) -> Writer:
     """One event file per run under OUT/tensorboard; `tensorboard --logdir OUT/tensorboard` shows them."""
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError:
+        raise InputError("writing for TensorBoard needs tensorboardX: pip install '.[log]' in a clone of emergo") from None
 
-    def __init__(self, folder: StudyFolder) -> None:
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError:
-            raise InputError("writing for TensorBoard needs tensorboardX: pip install '.[log]' in a clone of emergo") from None
-        self._open, self._folder = SummaryWriter, folder.path / "tensorboard"
-
-    def write(self, result: Result) -> None:
-        events = self._open(str(self._folder / result.run.identity), write_to_disk=True)
+    def write(result: Result) -> None:
+        events = SummaryWriter(str(folder.path / "tensorboard" / result.run.identity), write_to_disk=True)
         frame = curve_frame(result.curves)
         for name in frame.columns.drop("step", errors="ignore"):
             for step, value in zip(frame["step"], frame[name], strict=True):
@@ -49,48 +30,38 @@ class TensorBoard:
             events.add_scalar("plateau", result.plateau.time, result.steps)
         events.close()
 
-    def close(self) -> None:
-        pass
+    return write
 
 
-class WeightsAndBiases:
+def _wandb(folder: StudyFolder) -> Writer:
     """Each as a run of Weights & Biases under OUT/wandb, offline unless WANDB_MODE says otherwise; `wandb sync` sends it."""
+    try:
+        wandb = importlib.import_module("wandb")
+    except ImportError:
+        raise InputError("writing for Weights & Biases needs wandb: pip install wandb") from None
+    os.environ.setdefault("WANDB_SILENT", "true")
+    usual: dict[str, Any] = {"project": folder.path.resolve().name, "dir": str(folder.path), "reinit": "finish_previous"}
 
-    def __init__(self, folder: StudyFolder) -> None:
-        try:
-            wandb = importlib.import_module("wandb")
-        except ImportError:
-            raise InputError("writing for Weights & Biases needs wandb: pip install wandb") from None
-        os.environ.setdefault("WANDB_SILENT", "true")
-        self._wandb, self._folder = wandb, folder.path
-        self._project = str(folder.path.resolve().name)
-
-    def write(self, result: Result) -> None:
-        row: dict[str, Any] = result_row(result)
-        run = self._wandb.init(
-            project=self._project,
-            id=result.run.identity,
-            name=result.run.identity,
-            dir=str(self._folder),
-            config=row,
-            mode=os.environ.get("WANDB_MODE", "offline"),
-            reinit="finish_previous",
-        )
+    def write(result: Result) -> None:
+        mode, name = os.environ.get("WANDB_MODE", "offline"), result.run.identity
+        run = wandb.init(**usual, id=name, name=name, config=result_row(result), mode=mode)
         for entry in curve_frame(result.curves).to_dict("records"):
             step = int(entry.pop("step"))
             run.log({str(name): float(value) for name, value in entry.items()}, step=step)
         run.summary["plateau"], run.summary["state"] = result.plateau.time, result.state
         run.finish()
 
-    def close(self) -> None:
-        pass
+    return write
 
 
-WRITERS: dict[str, Any] = {"none": Silence, "tensorboard": TensorBoard, "wandb": WeightsAndBiases}
+_WRITERS: dict[str, Callable[[StudyFolder], Writer]] = {
+    "none": lambda folder: lambda result: None,
+    "tensorboard": _tensorboard,
+    "wandb": _wandb,
+}
 
 
 def find_writer(name: str, folder: StudyFolder) -> Writer:
-    """The writer of this name for a study."""
-    if name not in WRITERS:
-        raise unknown("writer", name, WRITERS)
-    return Silence() if name == "none" else WRITERS[name](folder)
+    if name not in _WRITERS:
+        raise unknown("writer", name, _WRITERS)
+    return _WRITERS[name](folder)

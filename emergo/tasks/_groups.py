@@ -10,8 +10,6 @@ from jaxtyping import Array, Bool, Float
 from .._errors import InputError
 from .._pytree import Pytree, Schedule, option, per_run
 
-Strongest = Literal["near", "far"]
-
 
 class Groups(Pytree):
     r"""Spans of past positions $I(1), \dots, I(h)$, each with one strength and a weight $\alpha_i$ for every position.
@@ -28,41 +26,32 @@ class Groups(Pytree):
       smaller than a span: groups overlap.
     - `weights`: $\alpha_i$, one tuple per group, nearest position first. None: all 1, so that a group is a plain sum.
 
-    ```python
     >>> groups = em.Groups(spans=(1, 2), importance=2.0)
     >>> groups.window, groups.strengths.tolist()
     (3, [2.0, 1.0])
-
-    ```
     """
 
     spans: tuple[int, ...] = (2, 2, 2)
     importance: float = per_run(default=1.7, low=1)
-    strongest: Strongest = "near"
+    strongest: Literal["near", "far"] = "near"
     stride: int | None = option(default=None, low=1)
     weights: tuple[tuple[float, ...], ...] | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.spans, tuple) or not self.spans or not all(map(_is_count, self.spans)):
-            raise InputError(
-                "Groups.spans must be a tuple (in TOML a list) of whole numbers of at least 1, one per group, "
-                f"got {self.spans!r}"
-            )
+        listed = "must be a tuple (in TOML a list)"
+        if not isinstance(self.spans, tuple) or not self.spans or not all(type(n) is int and n >= 1 for n in self.spans):
+            raise InputError(f"Groups.spans {listed} of whole numbers of at least 1, one per group, got {self.spans!r}")
         if isinstance(self.importance, Schedule):
             raise InputError("Groups.importance cannot be a schedule: the teacher is drawn once, when a run starts")
         if self.weights is None:
             return
         if not isinstance(self.weights, tuple) or not all(isinstance(w, tuple) for w in self.weights):
-            raise InputError(
-                f"Groups.weights must be a tuple (in TOML a list) with one tuple of numbers per group, got {self.weights!r}"
-            )
+            raise InputError(f"Groups.weights {listed} with one tuple of numbers per group, got {self.weights!r}")
         if tuple(len(w) for w in self.weights) != self.spans:
-            raise InputError(
-                f"Groups.weights must have one number per position of each group, spans {self.spans}, got {self.weights!r}"
-            )
-        if not all(isinstance(a, float | int) and math.isfinite(a) and a > 0 for w in self.weights for a in w):
+            per_position = f"one number per position of each group, spans {self.spans}"
+            raise InputError(f"Groups.weights must have {per_position}, got {self.weights!r}")
+        if not all(isinstance(a, float) and math.isfinite(a) and a > 0 for w in self.weights for a in w):
             raise InputError(f"Groups.weights must be finite and positive, got {self.weights!r}")
-        object.__setattr__(self, "weights", tuple(tuple(map(float, weights)) for weights in self.weights))  # 1 is 1.0
 
     @property
     def count(self) -> int:
@@ -72,9 +61,7 @@ class Groups(Pytree):
     @property
     def starts(self) -> tuple[int, ...]:
         """The nearest lag of each group."""
-        if self.stride is not None:
-            return tuple(self.stride * k for k in range(self.count))
-        return tuple(sum(self.spans[:k]) for k in range(self.count))
+        return tuple(sum(self.spans[:k]) if self.stride is None else self.stride * k for k in range(self.count))
 
     @property
     def window(self) -> int:
@@ -103,10 +90,8 @@ class Groups(Pytree):
 
     @property
     def strengths(self) -> Float[np.ndarray, " groups"] | Float[Array, " groups"]:
-        """The scale of each group's map: m^(h-1), ..., m, 1 from the strongest to the weakest.
-
-        In NumPy's float64; inside a program, where `importance` is traced, in JAX's float32.
-        """
+        """The scale of each group's map: m^(h-1), ..., m, 1 from the strongest to the weakest. In NumPy's float64; inside a
+        program, where `importance` is traced, in JAX's float32."""
         powers = range(self.count) if self.strongest == "far" else range(self.count)[::-1]
         if isinstance(self.importance, int | float):
             return float(self.importance) ** np.array(powers)
@@ -115,16 +100,4 @@ class Groups(Pytree):
     @property
     def ranking(self) -> tuple[int, ...]:
         """The groups from the strongest to the weakest; equally strong ones in the same order."""
-        return tuple(range(self.count)) if self.strongest == "near" else tuple(reversed(range(self.count)))
-
-    def strongest_of(self, keep: int | None) -> Bool[np.ndarray, " groups"]:
-        """Which groups are among the `keep` strongest; None keeps all."""
-        if keep is not None and (not isinstance(keep, int) or isinstance(keep, bool) or not 0 <= keep <= self.count):
-            raise InputError(f"keep must be a number of groups from 0 to {self.count}, got {keep!r}")
-        kept = np.zeros(self.count, bool)
-        kept[list(self.ranking[:keep])] = True
-        return kept
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        return tuple(range(self.count)[:: 1 if self.strongest == "near" else -1])

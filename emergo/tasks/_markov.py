@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from .._attention import attention_by_lag
@@ -21,8 +22,7 @@ from .._errors import InputError
 from .._pytree import option
 from .._random import Key, fold_in, normals, raw, uniform
 from ._groups import Groups
-from ._readout import half_squared_error, stacked_patterns, widened
-from ._task import Task
+from ._task import Task, half_squared_error, stacked_patterns, widened
 
 MINIMAL = Groups()  # [2, 2, 2], the setting of the paper's minimal model
 LogProbs = Float[Array, "n generated vocabulary"]
@@ -32,13 +32,7 @@ _FRESH = 1  # folded into the run's key of data: the first version drew the sequ
 class ChainTruth(NamedTuple):
     """What one run has to learn: drawn once, the same for all its sequences."""
 
-    maps: Float[Array, "groups size size"]
-    """A_k*, the nearest group first, strengths included."""
-
-
-def entropy(log_probs: Float[Array, "*rows vocabulary"]) -> Float[Array, "*rows"]:
-    """The entropy of the distribution in each row, in nats."""
-    return -jnp.sum(jnp.exp(log_probs) * log_probs, -1)
+    maps: Float[Array, "groups size size"]  # A_k*, the nearest group first, strengths included
 
 
 def divergence(reference: Float[Array, "*rows vocabulary"], student: Float[Array, "*rows vocabulary"]) -> Float[Array, "*rows"]:
@@ -65,14 +59,11 @@ class MarkovChain(Task):
     so that a threshold of 0 ends no run; `teacher_loss`, the loss of the true probabilities; `kl_references`, the divergence
     from the predictors that know the 1, 2, ... strongest groups; and `attention_by_lag`.
 
-    ```python
     >>> import jax
     >>> task = em.MarkovChain(em.Groups(spans=(1, 2)), vocabulary=5, generated=4)
     >>> batch = task.batch(jax.random.key(0), 3, task.truth(jax.random.key(1)))
     >>> batch.inputs.shape, batch.target.shape
     ((3, 6), (3, 4))
-
-    ```
     """
 
     learned = Below("kl_teacher", 0.1)
@@ -85,16 +76,13 @@ class MarkovChain(Task):
     prefix: int | None = None
 
     def __post_init__(self) -> None:
-        _check_groups(self)
-        if self.prefix is not None and self.prefix < self.groups.window:
-            least = self.groups.window
-            raise InputError(f"MarkovChain.prefix must be a whole number of at least {least}, got {self.prefix!r}")
+        _check_size(self, "prefix")
         if not self.temperature > 0:
             raise InputError(f"MarkovChain.temperature must be above 0, got {self.temperature!r}")
 
     @property
     def given(self) -> int:
-        """The number of tokens at the start of a sequence that are not predicted."""
+        """How many tokens at the start of a sequence are not predicted."""
         return self.groups.window if self.prefix is None else self.prefix
 
     @property
@@ -133,10 +121,8 @@ class MarkovChain(Task):
     def metrics(self, output: Output, batch: Batch, truth: ChainTruth) -> Mapping[str, Float[Array, " n"]]:
         """`kl_teacher`: KL(teacher ‖ model), mean over positions; `teacher_loss`: the loss of the teacher."""
         teacher = self.teacher(truth, self.sequences(batch))
-        return {
-            "kl_teacher": divergence(teacher, _predictions(output)).mean(-1),
-            "teacher_loss": _surprise(teacher, batch),
-        }
+        kl_teacher = divergence(teacher, _predictions(output)).mean(-1)
+        return {"kl_teacher": kl_teacher, "teacher_loss": _surprise(teacher, batch)}
 
     def probes(self) -> tuple[Any, ...]:
         return (self._references_probe, self._lags_probe)
@@ -144,15 +130,11 @@ class MarkovChain(Task):
     def data_key(self, key: Array, step: Any) -> Array:
         return fold_in(fold_in(raw(key), _FRESH), step)
 
-    def _references_probe(
-        self, params: Any, output: Output, batch: Batch, truth: ChainTruth, step: Any
-    ) -> dict[str, Float[Array, " groups"]]:
+    def _references_probe(self, params: Any, output: Output, batch: Batch, truth: ChainTruth, step: Any) -> dict[str, Array]:
         return {"kl_references": self.kl_references(truth, self.sequences(batch), _predictions(output))}
 
     @probe(reads=["layers.*.pattern"])
-    def _lags_probe(
-        self, params: Any, output: Output, batch: Batch, truth: ChainTruth, step: Any
-    ) -> dict[str, Float[Array, "layers heads window"]]:
+    def _lags_probe(self, params: Any, output: Output, batch: Batch, truth: ChainTruth, step: Any) -> dict[str, Array]:
         patterns = stacked_patterns(output)
         if patterns is None:
             return {}
@@ -160,7 +142,8 @@ class MarkovChain(Task):
 
     def table(self, truth: ChainTruth, keep: int | None = None) -> Float[Array, "window vocabulary vocabulary"]:
         """What a token at a lag adds to the logits of the next one: (lag, token, next). `keep` as in `teacher`."""
-        mixing = self.groups.mixing * self.groups.strongest_of(keep)[:, None] / self.temperature
+        known = np.isin(range(self.groups.count), self.groups.ranking[:keep])
+        mixing = self.groups.mixing * known[:, None] / self.temperature
         # Spelled out: a product of a GPU might round the table, and with it the teacher, to fewer digits.
         parts = (
             jnp.asarray(row, jnp.float32)[:, None, None] * jnp.swapaxes(one, 0, 1)
@@ -189,14 +172,8 @@ class MarkovChain(Task):
 
     @functools.partial(jax.jit, static_argnames=("keep",))
     def teacher(self, truth: ChainTruth, tokens: Int[Array, "n length"], keep: int | None = None) -> LogProbs:
-        r"""True log-probabilities of each generated token given those before it.
-
-        **Arguments:**
-
-        - `tokens`: whole sequences.
-        - `keep`: makes it the reference $A^*_{1:k}$, which knows the `keep` strongest groups only; 0 is the uniform
-          distribution, None the teacher itself.
-        """
+        r"""True log-probabilities of each generated token of whole sequences given those before it. `keep` makes it the
+        reference $A^*_{1:k}$, which knows the `keep` strongest groups only; 0 is the uniform distribution."""
         count = tokens.shape[1] - self.given
         positions = jnp.arange(count)[:, None] + self.given - 1 - jnp.arange(self.groups.window)
         return jax.nn.log_softmax(_look_up(self.table(truth, keep), tokens[:, positions]), -1)
@@ -206,10 +183,7 @@ class MarkovChain(Task):
         return [self.teacher(truth, tokens, keep) for keep in range(1, self.groups.count + 1)]
 
     def kl_references(self, truth: ChainTruth, tokens: Int[Array, "n length"], student: LogProbs) -> Float[Array, " groups"]:
-        r"""KL($A^*_{1:k}$ ‖ student) for k = 1 to h, mean over sequences and positions.
-
-        Exact over the vocabulary, so that the target has no sampling noise.
-        """
+        r"""KL($A^*_{1:k}$ ‖ student) for k = 1 to h, mean over sequences and positions: exact over the vocabulary."""
         return jnp.stack([divergence(r, student).mean() for r in self.references(truth, tokens)])
 
     def signals(self, truth: ChainTruth, tokens: Int[Array, "n length"]) -> Float[Array, " window"]:
@@ -233,9 +207,13 @@ class MarkovChain(Task):
         return jnp.sqrt(jnp.maximum(jnp.stack([square(lag) for lag in range(self.groups.window)]), 0))
 
 
-def _check_groups(task: Any) -> None:
+def _check_size(task: Any, name: str) -> None:
+    """A number of tokens that all groups must fit into."""
+    kind, size = type(task).__name__, getattr(task, name)
     if not isinstance(task.groups, Groups):
-        raise InputError(f"{type(task).__name__}.groups must be Groups, got {task.groups!r}")
+        raise InputError(f"{kind}.groups must be Groups, got {task.groups!r}")
+    if size is not None and size < task.groups.window:
+        raise InputError(f"{kind}.{name} must be a whole number of at least {task.groups.window}, got {size!r}")
 
 
 def _predictions(output: Output) -> LogProbs:
@@ -275,14 +253,11 @@ class MarkovRegression(Task):
     - `length`: T, the number of tokens of a sequence, at least the window of the groups; None is the window itself. Older
       tokens do not matter.
 
-    ```python
     >>> import jax
     >>> task = em.MarkovRegression(em.Groups(spans=(1, 2)), dim=4, length=5)
     >>> batch = task.batch(jax.random.key(0), 3, task.truth(jax.random.key(1)))
     >>> batch.target.shape, batch.relevant[0].tolist()
     ((3, 4), [False, False, True, True, True])
-
-    ```
     """
 
     learned = Below("loss", 0.1)
@@ -292,15 +267,10 @@ class MarkovRegression(Task):
     length: int | None = None
 
     def __post_init__(self) -> None:
-        _check_groups(self)
-        if self.length is not None and self.length < self.groups.window:
-            least = self.groups.window
-            raise InputError(f"MarkovRegression.length must be a whole number of at least {least}, got {self.length!r}")
+        _check_size(self, "length")
         if self.groups.count > self.dim**2:
-            least = math.ceil(self.groups.count**0.5)
-            raise InputError(
-                f"MarkovRegression.dim must be at least {least} for {self.groups.count} orthogonal maps, got {self.dim}"
-            )
+            least, count = math.ceil(self.groups.count**0.5), self.groups.count
+            raise InputError(f"MarkovRegression.dim must be at least {least} for {count} orthogonal maps, got {self.dim}")
 
     @property
     def tokens(self) -> int:
@@ -327,5 +297,4 @@ class MarkovRegression(Task):
         return Batch(inputs, target, jnp.broadcast_to(relevant, (n, self.tokens)))
 
     def loss(self, output: Output, batch: Batch) -> Float[Array, " n"]:
-        """Half the squared error of each answer."""
         return half_squared_error(output, batch)

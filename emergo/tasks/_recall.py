@@ -11,10 +11,7 @@ from .._contract import Above, Batch, Output, Spec, probe
 from .._errors import InputError
 from .._pytree import Schedule, option, per_run
 from .._random import raw, uniform
-from ._readout import stacked_patterns, widened
-from ._task import Task, Variant, attention_probe
-
-Placement = Literal["once", "chance", "chance or none"]
+from ._task import Task, Variant, attention_probe, stacked_patterns, widened
 
 
 class Recall(Task):
@@ -39,14 +36,11 @@ class Recall(Task):
       but a guess. This makes B = 1 a mean of 1.37 pairs, and B = 2 one of 2.13.
       `"chance or none"`: those sequences stay as they are.
 
-    ```python
     >>> import jax
     >>> task = em.Recall(pairs=2, vocabulary=8)
     >>> batch = task.batch(jax.random.key(0), 3, ())
     >>> batch.inputs.shape, batch.target.shape
     ((3, 5), (3,))
-
-    ```
     """
 
     learned = Above("accuracy", 0.9)
@@ -55,14 +49,12 @@ class Recall(Task):
     vocabulary: int = option(low=3, padded=True)
     burst: float = per_run(default=1.0)
     repeat: float = per_run(default=0.0, low=0, high=1)
-    placement: Placement = "once"
+    placement: Literal["once", "chance", "chance or none"] = "once"
 
     def __post_init__(self) -> None:
         if self.vocabulary <= self.pairs:
-            raise InputError(
-                "Recall.vocabulary must be larger than pairs, so that keys differ, "
-                f"got {self.vocabulary} with {self.pairs} pairs"
-            )
+            sizes = f"{self.vocabulary} with {self.pairs} pairs"
+            raise InputError(f"Recall.vocabulary must be larger than pairs, so that keys differ, got {sizes}")
         bursts = self.burst.extremes() if isinstance(self.burst, Schedule) else (self.burst,)
         if not all(0 < burst <= self.pairs for burst in bursts):
             raise InputError(f"Recall.burst must be above 0 and at most pairs, got {self.burst!r} with {self.pairs} pairs")

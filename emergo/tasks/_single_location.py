@@ -11,11 +11,9 @@ from .._contract import Batch, Below, Output, Spec
 from .._errors import InputError
 from .._pytree import option, per_run
 from .._random import fold_in, normals, raw, uniform
-from ._readout import half_squared_error
-from ._task import Task, Variant, attention_probe
+from ._task import Task, Variant, attention_probe, half_squared_error
 
 Position = Literal["last", "fixed", "random"]
-Special = Literal["basis", "draw"]
 
 # Where the draws that are not tokens live: columns that no feature reaches.
 _POSITIONS, _CHANCE = 1 << 30, (1 << 30) + (1 << 20)
@@ -24,12 +22,9 @@ _POSITIONS, _CHANCE = 1 << 30, (1 << 30) + (1 << 20)
 class Truth(NamedTuple):
     """What one run has to learn: drawn once, the same for all its sequences."""
 
-    weights: Float[Array, "dim dim"]
-    """W*, the target map."""
-    special: Float[Array, " dim"]
-    r"""$\tilde x$, the token that is repeated across sequences."""
-    relevant: Bool[Array, " length"]
-    """Which positions hold the relevant token; none where they are drawn for each sequence."""
+    weights: Float[Array, "dim dim"]  # W*, the target map
+    special: Float[Array, " dim"]  # the token that is repeated across sequences
+    relevant: Bool[Array, " length"]  # which positions hold the relevant token; none where they are drawn for each sequence
 
 
 class SingleLocation(Task):
@@ -50,14 +45,11 @@ class SingleLocation(Task):
     - `special`: what the special token is: the first basis vector, as in the theory (A.2), or a draw from the distribution of
       the other tokens.
 
-    ```python
     >>> import jax
     >>> task = em.SingleLocation(length=4, dim=2, burst=2)
     >>> batch = task.batch(jax.random.key(0), 3, task.truth(jax.random.key(1)))
     >>> batch.relevant[0].tolist()
     [False, False, True, True]
-
-    ```
     """
 
     learned = Below("loss", 0.1)
@@ -68,21 +60,18 @@ class SingleLocation(Task):
     repeat: float = per_run(default=0.0, low=0, high=1)
     position: Position = "last"
     indicator: bool = False
-    special: Special = "basis"
+    special: Literal["basis", "draw"] = "basis"
 
     def __post_init__(self) -> None:
         for name, most in (("length", _CHANCE - _POSITIONS), ("dim", _POSITIONS - 1)):
             if getattr(self, name) > most:
                 raise InputError(f"SingleLocation.{name} must be at most {most}, got {getattr(self, name)}")
         if self.burst >= self.length:
-            raise InputError(
-                f"SingleLocation.burst must be smaller than length, got burst {self.burst} with length {self.length}"
-            )
+            sizes = f"burst {self.burst} with length {self.length}"
+            raise InputError(f"SingleLocation.burst must be smaller than length, got {sizes}")
         if self.position == "random" and not self.indicator:
-            raise InputError(
-                "SingleLocation.position 'random' cannot be learned without the indicator feature; "
-                "set indicator, or position 'fixed' or 'last'"
-            )
+            advice = "set indicator, or position 'fixed' or 'last'"
+            raise InputError(f"SingleLocation.position 'random' cannot be learned without the indicator feature; {advice}")
 
     @property
     def spec(self) -> Spec:
@@ -125,7 +114,6 @@ class SingleLocation(Task):
         return Batch(inputs, token @ truth.weights.T, relevant)
 
     def loss(self, output: Output, batch: Batch) -> Float[Array, " n"]:
-        """Half the squared error of each answer."""
         return half_squared_error(output, batch)
 
     def at_test(self) -> "SingleLocation":

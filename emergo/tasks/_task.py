@@ -16,14 +16,12 @@ class Variant(NamedTuple):
     """A further test distribution."""
 
     task: "Task"
-    fold: int = 0
-    """Folded into the key of the test set; 0: the same draws as the test set's."""
+    fold: int = 0  # folded into the key of the test set; 0: the same draws as the test set's
 
 
 class Task(Pytree):
     """What there is to learn. Subclassing makes a frozen dataclass and a pytree; it needs `spec`, `truth`, `batch` and `loss`.
 
-    ```python
     >>> import jax, jax.numpy as jnp
     >>> class Mean(em.Task):
     ...     length: int
@@ -37,8 +35,6 @@ class Task(Pytree):
     ...     def loss(self, output, batch): return jnp.sum((output.value - batch.target) ** 2, -1)
     >>> Mean(8).batch(jax.random.key(0), 2, ()).target.shape
     (2, 1)
-
-    ```
     """
 
     learned: ClassVar[Threshold] = Below("loss", 0.1)
@@ -94,8 +90,26 @@ def attention_probe(params: Any, output: Output, batch: Batch, truth: Any, step:
     """By layer and head, of the last position: the entropy of its attention, and its attention to the relevant tokens."""
     if output.attention is None:
         return {}
-    attention = output.attention.astype(jnp.promote_types(output.attention.dtype, jnp.float32))
+    attention = widened(output.attention)
     curves = {"entropy": attention_entropy(attention).mean(0)}
     if batch.relevant is not None:
         curves["attention"] = attention_mass(attention, batch.relevant)
     return curves
+
+
+def widened(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """The same numbers in at least 32 bits."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
+
+
+def half_squared_error(output: Output, batch: Batch) -> Float[Array, " n"]:
+    """Half the squared distance of each answer from its target."""
+    return 0.5 * jnp.sum((widened(output.value) - batch.target) ** 2, -1)
+
+
+def stacked_patterns(output: Output) -> Float[Array, "n layers heads length length"] | None:
+    """The attention from every position to every other, from the taps `layers.*.pattern`; None where there are none."""
+    taps, patterns = output.taps or {}, []
+    while (name := f"layers.{len(patterns)}.pattern") in taps:
+        patterns.append(widened(taps[name]))
+    return jnp.stack(patterns, 1) if patterns else None

@@ -2,13 +2,10 @@
 
 from . import incremental
 from ._cells import Cell, cells, grid
-from ._closed_form import Flow, escape_time, leading_rate, logit_speed, predicted_plateau, repeat_factor
-from ._describe import describe_cell
+from ._closed_form import Flow, escape_time, growth_rate, linear_solution, linearise, predicted_plateau, repeat_factor
 from ._flow import ATOL, RTOL, THRESHOLD, Plateau, Trajectory, field, plateau, trajectory
-from ._full import Parameters, full_plateau, population_gradient, population_loss, unit_columns
-from ._linear import Linearisation, LinearSolution, growth_rate, linear_solution, linearise
-from ._precision import float64
-from ._reduced import directions, equilibrium, gradient, hessian, late_hessian, loss, relevant_attention, test_loss
+from ._full import Parameters, describe_cell, full_plateau, population_gradient, population_loss, unit_columns
+from ._reduced import equilibrium, float64, gradient, hessian, loss, relevant_attention, test_loss
 
 __all__ = [
     "ATOL",
@@ -16,14 +13,11 @@ __all__ = [
     "THRESHOLD",
     "Cell",
     "Flow",
-    "LinearSolution",
-    "Linearisation",
     "Parameters",
     "Plateau",
     "Trajectory",
     "cells",
     "describe_cell",
-    "directions",
     "equilibrium",
     "escape_time",
     "field",
@@ -34,11 +28,8 @@ __all__ = [
     "growth_rate",
     "hessian",
     "incremental",
-    "late_hessian",
-    "leading_rate",
     "linear_solution",
     "linearise",
-    "logit_speed",
     "loss",
     "plateau",
     "population_gradient",

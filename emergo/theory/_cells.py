@@ -1,6 +1,6 @@
 """A cell of the parameter space: sequence length, dimension and the two kinds of repetition."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,11 +15,8 @@ if TYPE_CHECKING:
     Scalars = Any
 else:
     Scalars = Float[JaxArrayLike, "..."]
-
-
 Numbers = ArrayLike | Sequence[Any]
 """What a user may give: a number, a sequence or an array."""
-_LARGEST = 1e15  # whole numbers beyond it are not exact in float64
 
 
 class Cell(NamedTuple):
@@ -37,44 +34,37 @@ class Cell(NamedTuple):
     repeat: Scalars
     """p, the probability that the relevant token is the special one (cross-sample repetition)."""
 
+    def flat(self) -> "Cell":
+        return Cell(*(np.ravel(np.asarray(a, np.float64)) for a in self))
+
+
+def checked_numbers(name: str, values: Numbers, wanted: str, valid: Callable[[Any], Any]) -> Float[np.ndarray, "..."]:
+    try:
+        array = np.asarray(values, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{name} must be {wanted}, got {values!r}") from None
+    wrong = array[~valid(array)]
+    if wrong.size:
+        raise InputError(f"{name} must be {wanted}, got {wrong[0]:g}")
+    return array
+
 
 def _sizes(name: str, values: Numbers, least: int) -> Float[np.ndarray, "..."]:
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise InputError(f"{name} must be a whole number of at least {least}, got {values!r}") from None
-    bad = ~np.isfinite(array) | (array < least) | (array != np.floor(array))
-    if not bad.any() and (array > _LARGEST).any():
-        raise InputError(f"{name} must be at most {_LARGEST:g}, got {float(array.max()):g}")
-    if bad.any():
-        raise InputError(f"{name} must be a whole number of at least {least}, got {float(array[bad].flat[0]):g}")
+    wanted = f"a whole number of at least {least}"
+    array = checked_numbers(name, values, wanted, lambda x: np.isfinite(x) & (x >= least) & (x == np.floor(x)))
+    if (array > 1e15).any():  # whole numbers beyond it are not exact in float64
+        raise InputError(f"{name} must be at most 1e15, got {array.max():g}")
     return array
 
 
 def cells(length: Numbers, dim: Numbers, burst: Numbers = 1, repeat: Numbers = 0.0) -> Cell:
-    """Checks four numbers or arrays and broadcasts them against each other.
+    """Checks four numbers or arrays and broadcasts them to a [`emergo.theory.Cell`][] of float64 NumPy arrays of one shape.
 
-    **Arguments:**
-
-    - `length`: T, at least 2.
-    - `dim`: d, at least 1.
-    - `burst`: B, at least 1 and smaller than `length`.
-    - `repeat`: p, in [0, 1].
-
-    **Returns:**
-
-    A [`emergo.theory.Cell`][] of float64 NumPy arrays of one shape.
-
-    **Raises** `InputError` with one line that names the value that is wrong.
+    `length` is at least 2, `dim` at least 1, `burst` at least 1 and smaller than `length`, and `repeat` in [0, 1]; an
+    `InputError` names the value that is not.
     """
     length, dim, burst = _sizes("length", length, 2), _sizes("dim", dim, 1), _sizes("burst", burst, 1)
-    try:
-        repeat = np.asarray(repeat, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"repeat must be a number in [0, 1], got {repeat!r}") from None
-    bad = ~((repeat >= 0) & (repeat <= 1))
-    if bad.any():
-        raise InputError(f"repeat must be in [0, 1], got {float(repeat[bad].flat[0]):g}")
+    repeat = checked_numbers("repeat", repeat, "in [0, 1]", lambda p: (p >= 0) & (p <= 1))
     try:
         length, dim, burst, repeat = np.broadcast_arrays(length, dim, burst, repeat)
     except ValueError:
@@ -82,18 +72,11 @@ def cells(length: Numbers, dim: Numbers, burst: Numbers = 1, repeat: Numbers = 0
         raise InputError(f"length, dim, burst and repeat must broadcast; their shapes are {shapes}") from None
     bad = burst >= length
     if bad.any():
-        raise InputError(
-            f"burst must be smaller than length, got burst {burst[bad].flat[0]:g} with length {length[bad].flat[0]:g}"
-        )
+        raise InputError(f"burst must be smaller than length, got burst {burst[bad][0]:g} with length {length[bad][0]:g}")
     return Cell(length, dim, burst, repeat)
 
 
 def grid(**axes: Numbers) -> Cell:
-    """The full product of some axes as one flat [`emergo.theory.Cell`][].
-
-    ```python
-    grid(length=[64, 128], dim=[16, 32, 64])  # six cells, the last axis fastest
-    ```
-    """
+    """The full product as one flat [`emergo.theory.Cell`][], the last axis fastest: `grid(length=[64, 128], dim=[16, 32])`."""
     arrays = np.meshgrid(*(np.atleast_1d(np.asarray(a)) for a in axes.values()), indexing="ij")
     return cells(**{name: array.ravel() for name, array in zip(axes, arrays, strict=True)})

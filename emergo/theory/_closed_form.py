@@ -1,22 +1,17 @@
-r"""Formulas for the plateau: the paper's, from the linearised flow, and ours, which has no logarithm.
+r"""Formulas, derived in `docs/theory.md`: the flow around the origin, and the plateau, the paper's way and ours.
 
-All are derived in `docs/theory.md`. With $\kappa$ the speed of the logit (1 in the reduced flow, $1/B$ to leading order in the
-exact one) and $Q = \sum_i \sigma_i^2 c_i^2 = p^2 + (1-p^2)/d$, the growth rate at the origin is
-$\lambda = \frac{B}{T}\sqrt{\kappa Q}$ to leading order, and
-
-| | plateau |
-| --- | --- |
-| linearised (A.3.2) | $\operatorname{arcsinh}(\varepsilon\kappa/\lambda) / 2\lambda$ |
-| ours | $\sqrt{\pi/2} / \lambda$ |
+$\kappa$ is the speed of the logit, 1 in the reduced flow and $1/B$ to leading order in the exact one, and
+$Q = \sum_i \sigma_i^2 c_i^2 = p^2 + (1-p^2)/d$.
 """
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from jaxtyping import Float
 
 from .._errors import unknown
 from ._cells import Cell, Numbers
+from ._reduced import directions, float64
 
 Flow = Literal["reduced", "exact"]
 
@@ -45,7 +40,7 @@ def repeat_factor(repeat: Numbers, dim: Numbers) -> Float[np.ndarray, "..."]:
 
 
 def leading_rate(cell: Cell, flow: Flow = "reduced") -> Any:
-    r"""$\lambda = \frac{B}{T}\sqrt{\kappa Q}$: the growth rate at the origin to leading order. $Q = p^2 + (1-p^2)/d$."""
+    r"""$\lambda = \frac{B}{T}\sqrt{\kappa Q}$: the growth rate at the origin to leading order."""
     strength = cell.repeat**2 + (1 - cell.repeat**2) / cell.dim
     return cell.burst / cell.length * (logit_speed(cell, flow, leading=True) * strength) ** 0.5
 
@@ -53,10 +48,8 @@ def leading_rate(cell: Cell, flow: Flow = "reduced") -> Any:
 def predicted_plateau(cell: Cell, flow: Flow = "reduced") -> Any:
     r"""The closed form of the plateau, $\sqrt{\pi/2}\,/\,\lambda$, for both kinds of repetition at once.
 
-    While $A \ll 1$ the flow has an invariant, $\Delta a = \kappa Q s^2/2$ in attention time $s$; then
-    $t = \frac{T}{B}\int_0^s e^{-\kappa Q u^2/2}\,\mathrm du$, which is finite as $s \to \infty$. Leading order in large
-    $\sqrt d\,T/B$. With cross-sample repetition it is the time at which attention takes off; the test loss may lag behind
-    it while the directions that are not repeated are learned.
+    Leading order in large $\sqrt d\,T/B$. With cross-sample repetition it is the time at which attention takes off; the test
+    loss may lag behind it while the directions that are not repeated are learned.
     """
     return (np.pi / 2) ** 0.5 / leading_rate(cell, flow)
 
@@ -64,8 +57,55 @@ def predicted_plateau(cell: Cell, flow: Flow = "reduced") -> Any:
 def escape_time(cell: Cell, flow: Flow = "reduced", epsilon: float = 0.8) -> Float[np.ndarray, "*cells"]:
     r"""The paper's escape time (A.3.2): when the *linearised* flow has lost a share `epsilon` of its training loss.
 
-    $\frac{1}{2\lambda}\operatorname{arcsinh}(\varepsilon\kappa/\lambda)$, exact in the arcsinh. For the reduced flow without
-    cross-sample repetition this is $\frac{\sqrt d\,T}{2B}\operatorname{arcsinh}\frac{\varepsilon\sqrt d\,T}{B}$.
+    $\operatorname{arcsinh}(\varepsilon\kappa/\lambda)/2\lambda$, for the reduced flow without cross-sample repetition
+    $\frac{\sqrt d\,T}{2B}\operatorname{arcsinh}\frac{\varepsilon\sqrt d\,T}{B}$.
     """
     rate, speed = np.asarray(leading_rate(cell, flow)), logit_speed(cell, flow, leading=True)
     return np.asarray(np.arcsinh(epsilon * speed / rate) / (2 * rate))
+
+
+class Linearisation(NamedTuple):
+    r"""$\dot y = \text{drift} + \text{matrix}\; y$ for $y = (\tilde w, w, \Delta a)$ near the origin (Eqs. 5, 15 and A.4.2)."""
+
+    drift: Float[np.ndarray, "*cells 3"]
+    matrix: Float[np.ndarray, "*cells 3 3"]
+
+
+def linearise(cell: Cell, flow: Flow = "reduced") -> Linearisation:
+    """The velocity and its Jacobian at the origin, with all terms kept: the 3 by 3 system of A.4.2, for any burst and flow."""
+    cell = Cell(*(np.asarray(a, np.float64) for a in cell))
+    T, d, B, _ = cell
+    A = B / T
+    with float64():
+        sigma, target = (np.asarray(x) for x in directions(cell, 2))
+    pull = A[..., None] * sigma * target
+    decay = (1 - A) ** 2 / (d * (T - B))
+    matrix = np.zeros((*A.shape, 3, 3))
+    for i in range(2):
+        matrix[..., i, i] = -decay - A**2 * sigma[..., i]
+        matrix[..., i, 2] = (1 - A) * pull[..., i]
+        matrix[..., 2, i] = logit_speed(cell, flow) * (1 - A) * pull[..., i]
+    return Linearisation(np.concatenate([pull, np.zeros_like(pull[..., :1])], -1), matrix)
+
+
+def growth_rate(cell: Cell, flow: Flow = "reduced") -> Float[np.ndarray, "*cells"]:
+    r"""The largest eigenvalue of the linearisation at the origin. To leading order $\frac{B}{T}\sqrt{\kappa Q}$."""
+    matrix = linearise(cell, flow).matrix
+    # Scaling the logit by the root of its speed makes the matrix symmetric.
+    matrix[..., :2, 2] = matrix[..., 2, :2] = np.sqrt(matrix[..., :2, 2] * matrix[..., 2, :2])
+    return np.asarray(np.linalg.eigvalsh(matrix)[..., -1])
+
+
+class LinearSolution(NamedTuple):
+    r"""The solution of Eq. 15 at the given times: $w = \sinh(\lambda t)$, $\Delta a = \cosh(\lambda t) - 1$."""
+
+    weight: Float[np.ndarray, "*cells times"]
+    logit: Float[np.ndarray, "*cells times"]
+    loss: Float[np.ndarray, "*cells times"]
+
+
+def linear_solution(cell: Cell, times: Numbers) -> LinearSolution:
+    r"""The linearised reduced flow without cross-sample repetition (A.3.2). Loss: $\frac12(1 - \lambda\sinh 2\lambda t)$."""
+    rate = np.asarray(leading_rate(cell._replace(repeat=np.zeros_like(np.asarray(cell.repeat)))))[..., None]
+    x = rate * np.asarray(times, np.float64)
+    return LinearSolution(np.sinh(x), np.cosh(x) - 1, 0.5 * (1 - rate * np.sinh(2 * x)))

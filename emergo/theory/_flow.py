@@ -1,17 +1,14 @@
 r"""Gradient flows on the reduced loss: the vector fields, the plateau and whole trajectories.
 
-Two flows share one loss (see `docs/theory.md`). The *reduced* flow is the paper's: the gradient in the coordinate
-$\Delta a$. The *exact* flow is what gradient flow on the model's own $T$ logits does to $\Delta a$: the same direction,
-$1/B + 1/(T-B)$ times as fast.
-
-Both are integrated in *attention time* $s$, $\mathrm ds = A\,\mathrm dt$, with $t$ carried along as one more unknown. On the
-plateau $A$ is of order $B/T$ and then rises to 1 within a vanishing share of the elapsed time; in $s$ the same path has no
-scale that depends on $T$, so that a few dozen steps serve every $T$ and cells of any size can share one compiled call.
+The *reduced* flow is the paper's: the gradient in the coordinate $\Delta a$. The *exact* flow is what gradient flow on the
+model's own $T$ logits does to $\Delta a$: the same direction, $1/B + 1/(T-B)$ times as fast. Plateaus are integrated in
+*attention time* $s$, $\mathrm ds = A\,\mathrm dt$, with $t$ as one more unknown: in $s$ the path has no scale that depends on
+$T$, so that a few dozen steps serve every $T$ and cells of any size share one compiled call (`docs/theory.md`).
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import diffrax
 import jax
@@ -21,20 +18,15 @@ import optimistix
 from jaxtyping import Array, Bool, Float
 
 from .._errors import InputError
-from ._cells import Cell, Numbers, Scalars
+from ._cells import Cell, Numbers, Scalars, checked_numbers
 from ._closed_form import Flow, logit_speed, predicted_plateau
-from ._precision import float64
-from ._reduced import State, gradient, loss, relevant_attention, test_loss
+from ._reduced import State, float64, gradient, loss, relevant_attention, test_loss
 
 THRESHOLD = 0.2
 """The plateau ends where the test loss has fallen to this share of its start (Appendix D.1)."""
-HORIZON = 100.0
-"""How long to look for the end of the plateau, in units of `predicted_plateau + dim`."""
-
-RTOL, ATOL = 1e-8, 1e-11
-# One cell in a thousand is stiff (a repeated direction that is learned long before the others). Those few are finished
-# in a second, small batch, so that the many do not wait for them.
-_FEW_STEPS, _MANY_STEPS = 1_000, 2_000_000
+RTOL, ATOL, MOST_STEPS = 1e-8, 1e-11, 2_000_000
+# Small programs that run for milliseconds: a lighter optimisation saves more than a second of the first call (docs/dev/LOG.md).
+COMPILER = {"xla_backend_optimization_level": 1}
 
 
 class Plateau(NamedTuple):
@@ -69,8 +61,18 @@ def field(state: State, cell: Cell, flow: Flow = "reduced") -> State:
     return _field(state, cell, logit_speed(cell, flow))
 
 
-def _field(state: State, cell: Cell, speed) -> State:
+def _field(state: State, cell: Cell, speed: Scalars) -> State:
     return -gradient(state, cell).at[..., -1].multiply(speed)
+
+
+def solve(
+    field: Callable, y0: Any, t1: Scalars, max_steps: int = MOST_STEPS, rtol: float = RTOL, atol: float = ATOL, **options: Any
+) -> tuple[diffrax.RESULTS, Any]:
+    """Integrates an autonomous field from time 0 to `t1`: how that went, and the states that were saved."""
+    term, controller = diffrax.ODETerm(lambda t, y, args: field(y)), diffrax.PIDController(rtol=rtol, atol=atol)
+    options |= {"stepsize_controller": controller, "max_steps": max_steps, "throw": False}
+    solution = diffrax.diffeqsolve(term, diffrax.Tsit5(), t0=0.0, t1=t1, dt0=None, y0=y0, **options)
+    return solution.result, solution.ys
 
 
 def escape(
@@ -80,188 +82,121 @@ def escape(
     start: Float[Array, " entries"],
     unit: Scalars,
     horizon: Scalars,
-    max_steps: int,
+    max_steps: int = MOST_STEPS,
 ) -> tuple[Float[Array, ""], Bool[Array, ""], Bool[Array, ""]]:
-    """Integrates in attention time until `remaining` falls to zero or the time exceeds `horizon`.
+    """Integrates in attention time until `remaining`, positive at the start, falls to 0 or the flow time exceeds `horizon`.
 
-    **Arguments:**
-
-    - `velocity`, `attention`, `remaining`: of the state; `remaining` is positive before the threshold.
-    - `start`: the state at time 0.
-    - `unit`: a typical attention time, which sets the scale of the steps.
-    - `horizon`: the largest flow time.
-
-    **Returns:**
-
-    The flow time reached, whether the threshold was reached there, and whether the integration came to an end.
+    `velocity`, `attention` and `remaining` are functions of the state. `unit` is a typical attention time, which sets the scale
+    of the steps. Returns the flow time reached, whether that is the threshold, and whether the integration came to an end.
     """
 
-    def field(_, y, __):
+    def field(y: Array) -> Array:
         A = attention(y[:-1])
         return unit * jnp.append(velocity(y[:-1]) / A, 1 / A / horizon)
 
     def condition(t, y, args, **_):
         return jnp.minimum(remaining(y[:-1]), 1 - y[-1])
 
-    solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(field),
-        diffrax.Tsit5(),
-        t0=0.0,
-        t1=2 * horizon / unit,  # never reached: attention is at most 1, so time passes at least as fast
-        dt0=None,
-        y0=jnp.append(start, 0.0),
-        # The sign before the event is known. Detecting it would raise in batches where some cell has no event.
-        event=diffrax.Event(condition, optimistix.Bisection(rtol=1e-10, atol=1e-10, flip=True)),
-        stepsize_controller=diffrax.PIDController(rtol=RTOL, atol=ATOL),
-        max_steps=max_steps,
-        throw=False,
-    )
-    assert solution.ys is not None
-    end = solution.ys[0]
-    finished = solution.result == diffrax.RESULTS.event_occurred
+    # The sign before the event is known. Detecting it would raise in batches where some cell has no event.
+    event = diffrax.Event(condition, optimistix.Bisection(rtol=1e-10, atol=1e-10, flip=True))
+    # The end is never reached: attention is at most 1, so time passes at least as fast.
+    result, states = solve(field, jnp.append(start, 0.0), 2 * horizon / unit, max_steps, event=event)
+    end = states[0]
+    finished = result == diffrax.RESULTS.event_occurred
     reached = finished & (remaining(end[:-1]) < 1e-8)
     return jnp.minimum(end[-1], 1.0) * horizon, reached, finished
 
 
-def check_horizon(cell: Cell, flow: Flow, threshold: float, horizon: Numbers | None) -> Float[np.ndarray, "*cells"]:
-    """The horizon of each cell in flow time, after checking it and the threshold."""
+def check_horizon(cell: Cell, flow: Flow, threshold: float, horizon: Numbers | None) -> Float[np.ndarray, " cells"]:
+    """The horizon of each cell in flow time, flat, after checking it and the threshold."""
     if not 0 < threshold < 1:
         raise InputError(f"threshold must be between 0 and 1, got {threshold:g}")
     if horizon is None:
-        return np.asarray(HORIZON * (predicted_plateau(cell, flow) + cell.dim))
-    values = np.asarray(horizon, dtype=np.float64)
-    bad = ~(np.isfinite(values) & (values > 0))
-    if bad.any():
-        raise InputError(f"horizon must be a positive, finite flow time, got {float(values[bad].flat[0]):g}")
+        return np.ravel(100 * (predicted_plateau(cell, flow) + cell.dim))
+    limit = checked_numbers("horizon", horizon, "a positive, finite flow time", lambda h: np.isfinite(h) & (h > 0))
+    shape = np.shape(cell.length)
     try:
-        return np.broadcast_to(values, np.shape(cell.length)).copy()
+        return np.broadcast_to(limit, shape).ravel()
     except ValueError:
-        raise InputError(
-            f"horizon has shape {values.shape}, the cells {np.shape(cell.length)}; give one or one a cell"
-        ) from None
-
-
-# Small programs that run for milliseconds: a lighter optimisation saves more than a second of the first call (docs/dev/LOG.md).
-COMPILER = {"xla_backend_optimization_level": 1}
+        raise InputError(f"horizon has shape {limit.shape}, the cells {shape}; give one, or one per cell") from None
 
 
 @partial(jax.jit, static_argnames=("max_steps",), compiler_options=COMPILER)
+@partial(jax.vmap, in_axes=(0, 0, 0, 0, None, None))
 def _escape_cells(cell: Cell, speed, unit, horizon, threshold, max_steps: int):
-    def one(cell, speed, unit, horizon):
-        start = jnp.zeros(3)
-        return escape(
-            velocity=lambda y: _field(y, cell, speed),
-            attention=lambda y: relevant_attention(y[-1], cell),
-            remaining=lambda y: test_loss(y, cell) / test_loss(start, cell) - threshold,
-            start=start,
-            unit=unit,
-            horizon=horizon,
-            max_steps=max_steps,
-        )
-
-    return jax.vmap(one)(cell, speed, unit, horizon)
+    start = jnp.zeros(3)
+    return escape(
+        velocity=lambda y: _field(y, cell, speed),
+        attention=lambda y: relevant_attention(y[-1], cell),
+        remaining=lambda y: test_loss(y, cell) / test_loss(start, cell) - threshold,
+        start=start,
+        unit=unit,
+        horizon=horizon,
+        max_steps=max_steps,
+    )
 
 
 def plateau(cell: Cell, flow: Flow = "reduced", *, threshold: float = THRESHOLD, horizon: Numbers | None = None) -> Plateau:
     """The flow time until the test loss is `threshold` of its start, for every cell in one compiled call.
 
     The end is found by an event of the solver, not on a grid of times. The test loss is that of Appendix D.1: without
-    cross-sample repetition, with the same burst.
-
-    **Arguments:**
-
-    - `cell`: from [`emergo.theory.cells`][] or [`emergo.theory.grid`][], of any shape.
-    - `flow`: `"reduced"` (the paper's) or `"exact"`.
-    - `threshold`: the share of the initial test loss that ends the plateau.
-    - `horizon`: the largest flow time; by default 100 times (predicted plateau + dim).
-
-    **Returns:**
-
-    A [`emergo.theory.Plateau`][]. A cell that does not get there within the horizon (or within two million steps of the
-    solver, which takes dim over 10,000 and repeat over 0.9) is censored at the last time observed.
+    cross-sample repetition, with the same burst. A cell that does not get there within the `horizon`, by default 100 times
+    (predicted plateau + dim), is censored at the last time observed; so is one that takes over two million steps of the solver,
+    as some do with dim over 10,000 and repeat over 0.9.
     """
     limit = check_horizon(cell, flow, threshold, horizon)
-    shape = np.shape(cell.length)
-    flat = Cell(*(np.ravel(np.asarray(a, np.float64)) for a in cell))
-    limit = np.ravel(limit)
-    if not limit.size:
-        return Plateau(np.zeros(shape), np.zeros(shape, bool))
+    flat, shape = cell.flat(), np.shape(cell.length)
     # The flow enters as a number, so that one program serves both. Attention times: 1/rate on the plateau, dim after it.
     speed = np.broadcast_to(logit_speed(flat, flow), limit.shape)
     unit = predicted_plateau(flat, flow) * flat.burst / flat.length + flat.dim
-    columns = (*flat, speed, unit, limit)
-
-    def solve(which: np.ndarray, size: int, max_steps: int) -> list[np.ndarray]:
-        # Padding to a few sizes keeps the number of compiled programs small.
-        while size < len(which):
-            size *= 4
-        padded = np.resize(which, size)
-        *sizes, kappa, scale, last = (a[padded] for a in columns)
-        with float64():
-            out = _escape_cells(Cell(*sizes), kappa, scale, last, threshold, max_steps)
-        return [np.array(a)[: len(which)] for a in out]
-
     # With p = 1 the other directions are never shown, and the test loss keeps their share of (d - 1)/d: nothing to look for.
-    hopeless = (flat.repeat == 1) & ((flat.dim - 1) / flat.dim > threshold)
-    time, reached, finished = limit.copy(), np.zeros(limit.shape, bool), hopeless.copy()
-    some = np.flatnonzero(~hopeless)
-    if some.size:
-        time[some], reached[some], finished[some] = solve(some, 64, _FEW_STEPS)
-    rest = np.flatnonzero(~finished)
-    if rest.size:
-        time[rest], reached[rest], finished[rest] = solve(rest, 4, _MANY_STEPS)
+    finished = (flat.repeat == 1) & ((flat.dim - 1) / flat.dim > threshold)
+    time, reached = limit.copy(), np.zeros(limit.shape, bool)
+    # One cell in a thousand is stiff (a repeated direction that is learned long before the others). Those few are finished
+    # in a second, small batch, so that the many do not wait for them.
+    for size, max_steps in ((64, 1000), (4, MOST_STEPS)):
+        left = np.flatnonzero(~finished)
+        if not left.size:
+            break
+        while size < left.size:  # a few sizes, so that few programs are compiled
+            size *= 4
+        *sizes, kappa, scale, last = (a[np.resize(left, size)] for a in (*flat, speed, unit, limit))
+        with float64():
+            columns = _escape_cells(Cell(*sizes), kappa, scale, last, threshold, max_steps)
+        time[left], reached[left], finished[left] = (np.asarray(column)[: left.size] for column in columns)
     return Plateau(time.reshape(shape), ~reached.reshape(shape))
 
 
-@jax.jit
-def _follow(cell: Cell, speed, times):
-    def one(cell, speed, times):
-        solution = diffrax.diffeqsolve(
-            diffrax.ODETerm(lambda _, y, __: times[-1] * _field(y, cell, speed)),
-            diffrax.Tsit5(),
-            t0=0.0,
-            t1=1.0,
-            dt0=None,
-            y0=jnp.zeros(3),
-            saveat=diffrax.SaveAt(ts=times / times[-1]),
-            stepsize_controller=diffrax.PIDController(rtol=RTOL, atol=ATOL),
-            max_steps=_MANY_STEPS,
-            throw=False,
-        )
-        assert solution.ys is not None
-        states = solution.ys
-        attention = relevant_attention(states[:, -1], cell)
-        alignment = (states[:, 0] + jnp.sqrt(cell.dim - 1) * states[:, 1]) / jnp.sqrt(cell.dim)
-        losses = [f(states, cell) for f in (loss, test_loss)]
-        return solution.result == diffrax.RESULTS.successful, (*states.T, attention, alignment, *losses)
+def check_times(times: Numbers, shape: tuple[int, ...] = ()) -> Float[np.ndarray, "*cells times"]:
+    """The times of each of the cells, after checking them."""
+    values = np.atleast_1d(np.asarray(times, np.float64))
+    if values.shape[-1] < 2 or not (np.isfinite(values) & (values >= 0)).all() or not (np.diff(values) > 0).all():
+        raise InputError("times must be two or more increasing, finite flow times, none of them negative")
+    try:
+        return np.broadcast_to(values, (*shape, values.shape[-1]))
+    except ValueError:
+        raise InputError(f"times must be one axis for all or one row per cell, got shape {values.shape}") from None
 
-    return jax.vmap(one)(cell, speed, times)
+
+@jax.jit
+@jax.vmap
+def _follow(cell: Cell, speed, times):
+    saveat = diffrax.SaveAt(ts=times / times[-1])
+    result, states = solve(lambda y: times[-1] * _field(y, cell, speed), jnp.zeros(3), 1.0, saveat=saveat)
+    attention = relevant_attention(states[:, -1], cell)
+    alignment = (states[:, 0] + jnp.sqrt(cell.dim - 1) * states[:, 1]) / jnp.sqrt(cell.dim)
+    columns = (*states.T, attention, alignment, loss(states, cell), test_loss(states, cell))
+    return result == diffrax.RESULTS.successful, columns
 
 
 def trajectory(cell: Cell, times: Numbers, flow: Flow = "reduced") -> Trajectory:
-    """The flow from the origin, sampled at the given times.
-
-    **Arguments:**
-
-    - `cell`: from [`emergo.theory.cells`][], of any shape.
-    - `times`: increasing flow times from 0 on, one axis for all cells or one row a cell.
-    - `flow`: `"reduced"` or `"exact"`.
-
-    **Returns:**
-
-    A [`emergo.theory.Trajectory`][] whose arrays have the shape of the cells and one axis of times.
-    """
-    shape = np.shape(cell.length)
-    times = np.asarray(times, dtype=np.float64)
-    if times.ndim == 0 or times.shape[-1] < 2 or not (np.diff(times) > 0).all() or not (times >= 0).all():
-        raise InputError("times must be two or more increasing, finite flow times, none of them negative")
-    times = np.broadcast_to(times, (*shape, times.shape[-1]))
-    flat = Cell(*(np.ravel(np.asarray(a, np.float64)) for a in cell))
+    """The flow from the origin, sampled at increasing flow times: one axis of times for all cells, or one row per cell."""
+    times = check_times(times, np.shape(cell.length))
+    flat = cell.flat()
     with float64():
         speed = np.broadcast_to(logit_speed(flat, flow), flat.length.shape)
         done, columns = _follow(flat, speed, times.reshape(-1, times.shape[-1]))
     if not np.all(done):
         bad = Cell(*(float(a[~np.asarray(done)][0]) for a in flat))
-        raise InputError(f"times reach too far for {bad}: over {_MANY_STEPS} steps are needed; ask for earlier times")
-    repeated, others, logit, attention, alignment, losses, tests = (np.asarray(c).reshape(times.shape) for c in columns)
-    return Trajectory(times, repeated, others, logit, attention, alignment, losses, tests)
+        raise InputError(f"times reach too far for {bad}: over {MOST_STEPS} steps are needed; ask for earlier times")
+    return Trajectory(times, *(np.asarray(column).reshape(times.shape) for column in columns))

@@ -1,10 +1,10 @@
 r"""The whole toy model, $a \in \mathbb R^T$ and $W \in \mathbb R^{d\times d}$, under gradient flow on its expected loss.
 
-Nothing is reduced here: this is what the reduced and the exact flow are measured against.
+Nothing is reduced here: the reduced and the exact flow are measured against this.
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +12,11 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from ._cells import Cell, Numbers
-from ._closed_form import predicted_plateau
-from ._flow import _MANY_STEPS, COMPILER, THRESHOLD, Plateau, check_horizon, escape
-from ._precision import float64
+from .._errors import InputError
+from ._cells import Cell, Numbers, cells
+from ._closed_form import check_flow, escape_time, growth_rate, predicted_plateau
+from ._flow import COMPILER, THRESHOLD, Plateau, check_horizon, escape, plateau
+from ._reduced import float64
 
 
 class Parameters(NamedTuple):
@@ -25,9 +26,11 @@ class Parameters(NamedTuple):
     weights: Float[Array, "dim dim"]
 
 
-def relevant_positions(cell: Cell, length: int) -> Bool[Array, " length"]:
-    """Where the relevant token is: the last `burst` positions."""
-    return jnp.arange(length) >= length - cell.burst
+def _attention(parameters: Parameters, cell: Cell) -> tuple[Float[Array, " length"], Bool[Array, " length"], Float[Array, ""]]:
+    """The attention, which positions are relevant (the last `burst`), and the attention on those."""
+    attention = jax.nn.softmax(parameters.logits)
+    relevant = jnp.arange(len(attention)) >= len(attention) - cell.burst
+    return attention, relevant, jnp.sum(jnp.where(relevant, attention, 0))
 
 
 def population_loss(parameters: Parameters, target: Float[Array, "dim dim"], cell: Cell) -> Float[Array, ""]:
@@ -36,30 +39,24 @@ def population_loss(parameters: Parameters, target: Float[Array, "dim dim"], cel
     The special token $\tilde x$ is the first basis vector. `cell.length` and `cell.dim` must be the sizes of the arrays;
     `cell.burst` and `cell.repeat` may be traced.
     """
-    length, dim = parameters.logits.shape[0], target.shape[0]
-    attention = jax.nn.softmax(parameters.logits)
-    relevant = relevant_positions(cell, length)
-    total = jnp.sum(jnp.where(relevant, attention, 0))
+    dim = len(target)
+    attention, relevant, total = _attention(parameters, cell)
     noise = jnp.sum(jnp.where(relevant, 0, attention**2)) * jnp.sum(parameters.weights**2) / dim
-    error = jnp.sum((total * parameters.weights - target) ** 2, axis=0)  # one entry an input direction
+    error = jnp.sum((total * parameters.weights - target) ** 2, axis=0)  # one entry per input direction
     variance = (1 - cell.repeat) / dim * jnp.ones(dim)
     return 0.5 * (noise + jnp.sum(variance * error) + cell.repeat * error[0])
 
 
 def population_gradient(parameters: Parameters, target: Float[Array, "dim dim"], cell: Cell) -> Parameters:
     """The gradient of [`emergo.theory.population_loss`][] by hand: Eqs. 7 and 8, and the softmax behind them."""
-    length, dim = parameters.logits.shape[0], target.shape[0]
-    W = parameters.weights
-    attention = jax.nn.softmax(parameters.logits)
-    relevant = relevant_positions(cell, length)
-    total = jnp.sum(jnp.where(relevant, attention, 0))
+    dim, W = len(target), parameters.weights
+    attention, relevant, total = _attention(parameters, cell)
     noise = jnp.sum(jnp.where(relevant, 0, attention**2)) / dim
     variance = ((1 - cell.repeat) / dim * jnp.ones(dim)).at[0].add(cell.repeat)
     error = (total * W - target) * variance
-    by_weights = total * error + noise * W
     by_attention = jnp.where(relevant, jnp.sum(W * error), attention / dim * jnp.sum(W**2))
     by_logits = attention * (by_attention - jnp.sum(attention * by_attention))
-    return Parameters(by_logits, by_weights)
+    return Parameters(by_logits, total * error + noise * W)
 
 
 def unit_columns(key: Array, dim: int) -> Float[Array, "dim dim"]:
@@ -69,47 +66,67 @@ def unit_columns(key: Array, dim: int) -> Float[Array, "dim dim"]:
 
 
 @partial(jax.jit, static_argnames=("length", "dim"), compiler_options=COMPILER)
+@partial(jax.vmap, in_axes=(None, None, 0, None, 0, None))
 def _escape_full(length: int, dim: int, cell: Cell, threshold, horizon, target):
     zero = Parameters(jnp.zeros(length), jnp.zeros((dim, dim)))
     start, unravel = ravel_pytree(zero)
-
-    def one(cell, horizon):
-        untouched = cell._replace(repeat=jnp.zeros_like(cell.repeat))
-        initial = population_loss(zero, target, untouched)
-
-        def attention(y):
-            return jnp.sum(jnp.where(relevant_positions(cell, length), jax.nn.softmax(unravel(y).logits), 0))
-
-        return escape(
-            velocity=lambda y: -ravel_pytree(population_gradient(unravel(y), target, cell))[0],
-            attention=attention,
-            remaining=lambda y: population_loss(unravel(y), target, untouched) / initial - threshold,
-            start=start,
-            unit=predicted_plateau(cell, "exact") * cell.burst / cell.length + dim,
-            horizon=horizon,
-            max_steps=_MANY_STEPS,
-        )
-
-    return jax.vmap(one)(cell, horizon)
+    untouched = cell._replace(repeat=jnp.zeros_like(cell.repeat))
+    initial = population_loss(zero, target, untouched)
+    return escape(
+        velocity=lambda y: -ravel_pytree(population_gradient(unravel(y), target, cell))[0],
+        attention=lambda y: _attention(unravel(y), cell)[-1],
+        remaining=lambda y: population_loss(unravel(y), target, untouched) / initial - threshold,
+        start=start,
+        unit=predicted_plateau(cell, "exact") * cell.burst / cell.length + dim,
+        horizon=horizon,
+    )
 
 
 def full_plateau(cell: Cell, *, threshold: float = THRESHOLD, horizon: Numbers | None = None, seed: int = 0) -> Plateau:
     """As [`emergo.theory.plateau`][], for the whole model from $a = 0$, $W = 0$. One compiled program per (length, dim).
 
-    **Arguments:**
-
-    - `seed`: chooses the target, a matrix with random columns of norm 1. The result does not depend on it.
+    `seed` chooses the target, a matrix with random columns of norm 1. The result does not depend on it.
     """
     limit = check_horizon(cell, "exact", threshold, horizon)
-    shape = np.shape(cell.length)
-    flat = Cell(*(np.ravel(np.asarray(a, np.float64)) for a in cell))
-    limit = np.ravel(limit)
+    flat, shape = cell.flat(), np.shape(cell.length)
     time, reached = np.zeros(limit.size), np.zeros(limit.size, bool)
-    sizes = {(int(t), int(d)) for t, d in zip(flat.length, flat.dim, strict=True)}
-    for length, dim in sorted(sizes):
+    for length, dim in sorted({*zip(flat.length, flat.dim, strict=True)}):
         these = (flat.length == length) & (flat.dim == dim)
+        some = Cell(*(a[these] for a in flat))
         with float64():
-            target = unit_columns(jax.random.key(seed), dim)
-            some = Cell(*(a[these] for a in flat))
-            time[these], reached[these], _ = _escape_full(length, dim, some, threshold, limit[these], target)
+            target = unit_columns(jax.random.key(seed), int(dim))
+            time[these], reached[these], _ = _escape_full(int(length), int(dim), some, threshold, limit[these], target)
     return Plateau(time.reshape(shape), ~reached.reshape(shape))
+
+
+def describe_cell(
+    length: int,
+    dim: int,
+    burst: int = 1,
+    repeat: float = 0.0,
+    flow: Literal["reduced", "exact", "full"] = "reduced",
+    *,
+    threshold: float = THRESHOLD,
+    horizon: float | None = None,
+) -> dict[str, Any]:
+    """The cell beside its `plateau` (flow time to `threshold` of the initial test loss), whether that is `censored`, the growth
+    `rate` at the origin, our closed form `predicted` and `escape_linear`, the paper's arcsinh formula at ε = 0.8.
+
+    For the full model the last three are those of the exact flow, which it follows.
+    """
+    check_flow(flow, ("reduced", "exact", "full"))
+    cell = cells(length, dim, burst, repeat)
+    if flow == "full" and length + dim**2 > 10_000_000:
+        raise InputError(f"the full model has {length + dim**2} parameters, over 10 million; use the exact flow")
+    formula = "exact" if flow == "full" else flow
+    search: dict[str, Any] = {"threshold": threshold, "horizon": horizon}
+    end = full_plateau(cell, **search) if flow == "full" else plateau(cell, flow, **search)
+    given = {"length": int(length), "dim": int(dim), "burst": int(burst), "repeat": float(repeat), "flow": flow}
+    return given | {
+        "threshold": float(threshold),
+        "plateau": float(end.time),
+        "censored": bool(end.censored),
+        "rate": float(growth_rate(cell, formula)),
+        "predicted": float(np.asarray(predicted_plateau(cell, formula))),
+        "escape_linear": float(escape_time(cell, formula)),
+    }

@@ -1,22 +1,21 @@
 r"""The reduced model of zucchet2025, Appendix A: a few scalars that carry the whole learning dynamics.
 
-All of it is one formula. Under the paper's assumptions the weight matrix moves along $k$ fixed directions, each with
-its own input variance $\sigma_i$ and its own target $c_i$, and attention is one number, the total weight on the relevant
-tokens, $A = B\alpha$:
+The weight matrix moves along $k$ fixed directions, each with an input variance $\sigma_i$ and a target $c_i$, and attention is
+one number, the total weight on the relevant tokens, $A = B\alpha$:
 
 $$L = \tfrac12\Big(\frac{(1-A)^2 \sum_i v_i^2}{d(T-B)} + \sum_i \sigma_i (A v_i - c_i)^2\Big),
 \qquad A = \frac{B}{(T-B)e^{-\Delta a} + B}.$$
 
 A state is the vector $(v_1, \dots, v_k, \Delta a)$:
 
-- two entries, $(w, \Delta a)$: one direction, $\sigma = 1/d$, $c = \sqrt d$. This is Eq. 12, without cross-sample repetition
-  (`repeat` is ignored).
-- three entries, $(\tilde w, w, \Delta a)$: the repeated direction, $\tilde\sigma = p + (1-p)/d$, $c = 1$, and the others,
-  $\sigma = (1-p)/d$, $c = \sqrt{d-1}$. This is Eq. 17, and with $B > 1$ its extension to both repetitions at once.
+- two entries, $(w, \Delta a)$: Eq. 12, without cross-sample repetition (`repeat` is ignored); $\sigma = 1/d$, $c = \sqrt d$.
+- three entries, $(\tilde w, w, \Delta a)$: Eq. 17, and with $B > 1$ its extension to both repetitions at once; the repeated
+  direction, $\tilde\sigma = p + (1-p)/d$, $c = 1$, and the others, $\sigma = (1-p)/d$, $c = \sqrt{d-1}$.
 
-The functions here are plain JAX: differentiate, map and compile them as you like. They follow the dtype of their input;
-use [`emergo.theory.float64`][] around them for 64 bits.
+The functions are plain JAX and follow the dtype of their input; use [`emergo.theory.float64`][] around them for 64 bits.
 """
+
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -25,9 +24,13 @@ from jaxtyping import Array, Float
 from ._cells import Cell, Scalars
 
 State = Float[Array, "... entries"]
+Directions = Float[Array, "... #directions"]
+
+float64 = partial(jax.enable_x64, True)
+"""A context in which JAX computes in 64 bits. It is local to the thread and leaves the caller's setting alone."""
 
 
-def directions(cell: Cell, count: int) -> tuple[Float[Array, "... count"], Float[Array, "... count"]]:
+def directions(cell: Cell, count: int) -> tuple[Directions, Directions]:
     r"""The input variances $\sigma_i$ and targets $c_i$ of the `count` directions of the weights (1 or 2), on a last axis."""
     d, p = jnp.asarray(cell.dim), jnp.asarray(cell.repeat)
     if count == 1:
@@ -41,17 +44,18 @@ def relevant_attention(logit: Scalars, cell: Cell) -> Float[Array, "..."]:
     return jax.nn.sigmoid(logit + jnp.log(cell.burst / (cell.length - cell.burst)))
 
 
-def _noise(cell: Cell) -> Scalars:
-    """The factor of the loss's noise term, 1 / (d (T - B))."""
-    return 1 / (cell.dim * (cell.length - cell.burst))
+def _parts(state: State, cell: Cell) -> tuple[Directions, Directions, Directions, Directions, Directions]:
+    r"""$v_i$, $\sigma_i$, $c_i$, $A$ and the factor of the noise, $1/(d(T-B))$, all with a last axis for the directions."""
+    v, A = state[..., :-1], relevant_attention(state[..., -1], cell)
+    noise = jnp.asarray(1 / (cell.dim * (cell.length - cell.burst)))
+    return v, *directions(cell, v.shape[-1]), A[..., None], noise[..., None]
 
 
 def loss(state: State, cell: Cell) -> Float[Array, "..."]:
     """The expected training loss: Eq. 12 for a state of two entries, Eq. 17 for three. States and cells broadcast."""
-    v, A = state[..., :-1], relevant_attention(state[..., -1], cell)
-    sigma, c = directions(cell, v.shape[-1])
-    signal = jnp.sum(sigma * (A[..., None] * v - c) ** 2, -1)
-    return 0.5 * ((1 - A) ** 2 * _noise(cell) * jnp.sum(v**2, -1) + signal)
+    v, sigma, c, A, n = _parts(state, cell)
+    noise = ((1 - A) ** 2 * n)[..., 0] * jnp.sum(v**2, -1)
+    return 0.5 * (noise + jnp.sum(sigma * (A * v - c) ** 2, -1))
 
 
 def test_loss(state: State, cell: Cell) -> Float[Array, "..."]:
@@ -61,9 +65,7 @@ def test_loss(state: State, cell: Cell) -> Float[Array, "..."]:
 
 def gradient(state: State, cell: Cell) -> State:
     """The gradient of [`emergo.theory.loss`][]: Eqs. 13-14 for two entries, Eqs. 18-21 for three."""
-    v, A = state[..., :-1], relevant_attention(state[..., -1], cell)[..., None]
-    sigma, c = directions(cell, v.shape[-1])
-    n = jnp.asarray(_noise(cell))[..., None]
+    v, sigma, c, A, n = _parts(state, cell)
     by_weights = n * (1 - A) ** 2 * v + A * sigma * (A * v - c)
     by_attention = jnp.sum(-n * (1 - A) * v**2 + sigma * v * (A * v - c), -1, keepdims=True)
     return jnp.concatenate([by_weights, A * (1 - A) * by_attention], -1)
@@ -75,9 +77,8 @@ def hessian(state: State, cell: Cell) -> Float[Array, "... entries entries"]:
     The printed second derivatives in $\Delta a$ (A.3.1 and A.4.1) and the printed mixed ones of A.4.1 are wrong; these are
     derived in `docs/theory.md` and tested against automatic differentiation.
     """
-    v, A = state[..., :-1], relevant_attention(state[..., -1], cell)[..., None]
-    sigma, c = directions(cell, v.shape[-1])
-    n, slope = jnp.asarray(_noise(cell))[..., None], A * (1 - A)
+    v, sigma, c, A, n = _parts(state, cell)
+    slope = A * (1 - A)
     weights = (n * (1 - A) ** 2 + A**2 * sigma)[..., None] * jnp.eye(v.shape[-1])
     mixed = slope * (-2 * n * (1 - A) * v + sigma * (2 * A * v - c))
     curvature = slope**2 * jnp.sum((n + sigma) * v**2, -1, keepdims=True)
@@ -88,17 +89,5 @@ def hessian(state: State, cell: Cell) -> Float[Array, "... entries entries"]:
 
 def equilibrium(attention: Scalars, cell: Cell) -> Float[Array, "..."]:
     r"""$w^\infty$: the value of $w$ at which $\nabla_w L = 0$ for a given $A = B\alpha$ (A.3.3; no cross-sample repetition)."""
-    attention = jnp.asarray(attention)
-    return attention / jnp.sqrt(cell.dim) / ((1 - attention) ** 2 * _noise(cell) + attention**2 / cell.dim)
-
-
-def late_hessian(epsilon: Scalars, cell: Cell) -> Float[Array, "... 2 2"]:
-    r"""The Hessian of Eq. 12 at $w = w^\infty$ and $A = 1 - \varepsilon$, to leading order in $\varepsilon$ in each entry.
-
-    A.3.3 prints $B\varepsilon/\sqrt d$ off the diagonal and a term of order $\varepsilon$ for $\Delta a$. The mixed entry is
-    $\varepsilon/\sqrt d$, and the curvature in $\Delta a$ is of second order, $\varepsilon^2 (1 + 2/(T-B))$.
-    """
-    d, others, epsilon = jnp.asarray(cell.dim), cell.length - cell.burst, jnp.asarray(epsilon)
-    mixed = epsilon / jnp.sqrt(d)
-    entries = jnp.broadcast_arrays((1 - 2 * epsilon) / d, mixed, mixed, epsilon**2 * (1 + 2 / others))
-    return jnp.stack(entries, -1).reshape(*entries[0].shape, 2, 2)
+    A, noise = jnp.asarray(attention), 1 / (cell.dim * (cell.length - cell.burst))
+    return A / jnp.sqrt(cell.dim) / ((1 - A) ** 2 * noise + A**2 / cell.dim)

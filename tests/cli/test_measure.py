@@ -16,22 +16,12 @@ def test_measure_then_fit(capsys, tmp_path):
             rows += [f"{dim}-{seed},{dim},{seed},{s},{1.0 if s < crossing else 0.0}" for s in range(0, 401, 2)]
     (tmp_path / "logs.csv").write_text("\n".join(rows))
     table = tmp_path / "runs.parquet"
-    status, out, _ = call(
-        capsys,
-        "measure",
-        str(tmp_path / "logs.csv"),
-        "--metric",
-        "loss",
-        "--below",
-        "0.5",
-        "--out",
-        str(table),
-        "--json",
-    )
-    found = json.loads(out)
+    options = ("--metric", "loss", "--below", "0.5", "--out", str(table), "--json")
+    status, out, _ = call(capsys, "measure", str(tmp_path / "logs.csv"), *options)
+    measured = json.loads(out)
     assert status == 0
-    assert len(found["runs"]) == 9
-    assert found["censored"] == 0
+    assert len(measured["runs"]) == 9
+    assert measured["censored"] == 0
     status, out, _ = call(capsys, "fit", str(table), "--x", "dim", "--out", str(tmp_path / "fit"), "--json")
     law = json.loads(out)
     assert status == 0

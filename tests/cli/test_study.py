@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from emergo.cli._study import Status_
+from emergo.cli._study import StatusCommand
 from emergo.engine import Optimizer, OutOfTime, Result
 from emergo.models import Transformer
 from emergo.studies import Fit, Study, StudyFolder
@@ -143,14 +143,14 @@ def test_watching_what_is_not_being_trained_says_so_once(capsys, tmp_path, monke
 
     monkeypatch.setattr("emergo.cli._study.time.sleep", sleep)
     with pytest.raises(KeyboardInterrupt):
-        Status_(folder.path, watch=True, json=bool(form)).run()
+        StatusCommand(folder.path, watch=True, json=bool(form)).run()
     said, err = capsys.readouterr()
     assert err == f"emergo: it is not being trained; `emergo study run {folder.path}` continues it\n"
     assert said.count("\n") == (3 if form else 1)  # one per look; else what is new
     folder.slurm.mkdir()
     looks[0] = 2
     with pytest.raises(KeyboardInterrupt):
-        Status_(folder.path, watch=True).run()
+        StatusCommand(folder.path, watch=True).run()
     assert "unless a job waits in the queue of Slurm" in capsys.readouterr().err
 
 
@@ -314,12 +314,12 @@ def test_wrong_input_is_one_line_and_status_2(capsys, tmp_path, arguments, words
     assert sorted(os.listdir(tmp_path)) == before
 
 
-def test_without_slurm_the_flag_says_so(tmp_path, file):
-    command = [sys.executable, "-m", "emergo", "study", "run", str(file), "--out", str(tmp_path / "out"), "--on", "slurm"]
-    done = subprocess.run(command, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.startswith("emergo: there is no Slurm here (no sbatch on the PATH)")
-    assert done.stderr.count("\n") == 1
+def test_without_slurm_the_flag_says_so(capsys, tmp_path, file, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    status, _, err = call(capsys, "run", file, "--out", tmp_path / "out", "--on", "slurm")
+    assert status == 2
+    assert err.startswith("emergo: there is no Slurm here (no sbatch on the PATH)")
+    assert err.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 

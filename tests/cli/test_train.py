@@ -10,8 +10,9 @@ import time
 import pytest
 
 from emergo.cli._train import argument_helps, read_study
+from emergo.engine import Config, Optimizer
 from emergo.models import Transformer
-from emergo.studies import Store
+from emergo.studies import read_outcomes
 from emergo.tasks import MarkovChain
 
 from .command import call
@@ -44,16 +45,18 @@ def test_train_prints_one_row_per_cell_and_asking_again_costs_nothing(capsys, tm
     arguments = ("train", "--dim", "4", "8", "8", "--seeds", "3", "--n-parallel", "2", "--out", str(tmp_path))
     status, out, err = call(capsys, *arguments)
     assert (status, err) == (0, "")
-    head, four, eight, last = out.splitlines()
+    head, four, eight, last, hint = out.splitlines()
     assert head.split() == ["dim", "runs", "plateau", "min-max", "censored", "failed"]
     # Seeds 0 and 1 have plateaus 40 and over 40, so that the median is a bound too; seed 2 has none.
     assert four.split() == ["4", "3", "of", "3", ">40", "40->40", "1", "1"]
     assert eight.split() == ["8", "3", "of", "3", ">80", "80->80", "1", "1"]
-    assert re.fullmatch(rf"6 of 6 runs, \d+ s; kept in {tmp_path}", last)
+    counts = re.escape("6 of 6 runs finished (2 reached, 2 censored, 2 failed)")
+    assert re.fullmatch(rf"{counts}, \d+ s; kept in {tmp_path}", last)
+    assert hint.startswith(f"emergo study show {tmp_path}")
     assert [(len(runs), n_parallel) for runs, n_parallel, _ in engine.asked] == [(6, 2), (2, 2)]  # failed runs are tried again
     again = call(capsys, *arguments)[1].splitlines()
     assert again[:3] == [head, four, eight]
-    assert again[3].startswith("6 of 6 runs (6 were there)")
+    assert "failed) (6 were there)" in again[3]
     call(capsys, "train", "--dim", "8", "2", "--seeds", "2", "--out", str(tmp_path))
     assert [run.config.task.dim for run in engine.asked[2][0]] == [2, 2]
     assert len(engine.asked) == 3
@@ -135,6 +138,8 @@ def test_a_task_of_ones_own_comes_with_its_options(capsys, tmp_path, engine):
 def test_help_comes_from_docstrings():
     assert argument_helps(MarkovChain)["groups"] == "which past positions matter and how much."
     assert set(argument_helps(Transformer)) >= {"heads", "skip", "mlp", "positions"}
+    assert set(argument_helps(Optimizer)) >= {"learning_rate", "clip"}
+    assert set(argument_helps(Config)) >= {"batch", "precision", "steps", "threshold", "overtrain", "n_test", "n_train"}
 
 
 @pytest.mark.parametrize(
@@ -184,7 +189,7 @@ def test_train_trains(capsys, tmp_path):
     printed = json.loads(out)
     assert status == 0
     assert [run["state"] for run in printed["runs"]] == ["reached", "reached"]
-    assert sorted(run["identity"] for run in printed["runs"]) == sorted(Store(tmp_path / "runs"))
+    assert sorted(run["identity"] for run in printed["runs"]) == sorted(read_outcomes(tmp_path / "runs").rows)
     assert len(list((tmp_path / "runs").rglob("*.safetensors"))) == 4  # of each, step 0 and the last
     assert list((tmp_path / "checkpoints").iterdir()) == []
 
@@ -204,5 +209,5 @@ def test_ctrl_c_in_training_keeps_what_is_finished_and_says_so(tmp_path, number)
     assert process.returncode == 130
     assert out == ""
     assert err.splitlines()[-1] == "emergo: interrupted; 1 of 2 runs are finished; the same command goes on from there"
-    assert len(list(Store(tmp_path / "runs"))) == 1
+    assert len(read_outcomes(tmp_path / "runs").rows) == 1
     assert len(list((tmp_path / "checkpoints").glob("*/*.npz"))) == 1

@@ -14,7 +14,18 @@ from emergo._pytree import Schedule, per_run
 from emergo._random import fold_in, normals, raw
 from emergo.engine._program import user_key
 
-from .untyped import Config, Model, Optimizer, Run, Task
+from .untyped import (
+    Config,
+    Groups,
+    MarkovChain,
+    MinimalAttention,
+    Model,
+    Optimizer,
+    Run,
+    SingleLocation,
+    Task,
+    Transformer,
+)
 
 
 class Echo(Task):
@@ -125,6 +136,29 @@ BASE = Config(
     steps=20,
     threshold=None,
     precision="fp32",
+)
+
+# Our own task and model, small, with everything that is measured of them.
+TRANSFORMER = Config(
+    SingleLocation(6, 4, position="random", indicator=True),
+    Transformer(layers=1, heads=2, width=8, mlp_factor=2),
+    Optimizer(learning_rate=0.02),
+    batch=8,
+    n_test=16,
+    precision="fp32",
+    threshold=0.15,
+    steps=1000,
+)
+CHAIN = Config(
+    MarkovChain(Groups((1, 1), importance=2.0), vocabulary=5, generated=4),
+    MinimalAttention(heads=2, scale=1e-3),
+    Optimizer("adamw", 0.05, clip=1.0, weight_decay=0.01),
+    batch=32,
+    precision="fp32",
+    steps=20,
+    threshold=None,
+    n_test=64,
+    n_train=64,
 )
 
 

@@ -1,13 +1,16 @@
 """What a step costs, when a run is evaluated, and how many runs are trained at once."""
 
+from typing import Any
+
 import jax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from emergo.engine import _cost as costs
-from emergo.engine._cost import Compiled, compile_chunk, next_evaluation, planned_parallel, step_cost, worth_narrowing
-from emergo.engine._program import largest_sizes, shared_program, start
+from emergo.engine._config import next_evaluation
+from emergo.engine._cost import Compiled, compile_chunk, planned_parallel, step_cost, worth_narrowing
+from emergo.engine._program import Program, largest_sizes, start
 
 from .own import BASE
 from .untyped import (
@@ -27,7 +30,7 @@ CHAIN = Config(MarkovChain(vocabulary=5, generated=4), MinimalAttention(heads=2)
 
 
 def cost_of(config):
-    program = shared_program([config])
+    program = Program.of(config)
     return step_cost(program, jax.eval_shape(lambda: start(program, Run(config, 0))))
 
 
@@ -69,16 +72,17 @@ def test_operations_of_a_model_of_the_user():
 
 def test_a_program_is_halved_until_it_fits(monkeypatch):
     """By the compiler's count, here one of 100 bytes a run. One run is compiled even where it does not fit."""
-    program, device, counted = shared_program([BASE]), jax.devices()[0], []
+    program, device, counted = Program.of(BASE), jax.devices()[0], []
+    made: Any = Compiled
     slot = jax.eval_shape(lambda: start(program, Run(BASE, 0)))
 
     def compiled(program, structure, shapes, n_parallel, *_):
         counted.append(n_parallel)
-        return Compiled(None, n_parallel, 100 * n_parallel)
+        return made(None, n_parallel, 100 * n_parallel)
 
     monkeypatch.setattr(costs, "_compile", compiled)
-    assert compile_chunk(program, slot, 8, device, 250) == Compiled(None, 2, 200)
-    assert compile_chunk(program, slot, 2, device, 1) == Compiled(None, 1, 100)
+    assert compile_chunk(program, slot, 8, device, 250) == made(None, 2, 200)
+    assert compile_chunk(program, slot, 2, device, 1) == made(None, 1, 100)
     assert counted == [8, 4, 2, 2, 1]
 
 

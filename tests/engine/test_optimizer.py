@@ -19,26 +19,14 @@ from .untyped import Optimizer, WarmupCosine, groups_of, train
     ("ours", "theirs"),
     [
         (Optimizer("lion", 0.02, b1=0.8, weight_decay=0.1), optax.lion(0.02, b1=0.8, weight_decay=0.1)),
-        (Optimizer("rmsprop", 0.01, decay=0.8, centered=True), optax.rmsprop(0.01, decay=0.8, centered=True)),
-        (Optimizer("adamw", 0.05, weight_decay=0.3), optax.adamw(0.05, weight_decay=0.3)),
-        (
-            Optimizer("sgd", 0.1, clip=0.5, momentum=0.9),
-            optax.chain(optax.clip_by_global_norm(0.5), optax.sgd(0.1, momentum=0.9)),
-        ),
         (Optimizer(signs, 0.02, decay=0.1), signs(0.02, decay=0.1)),
     ],
-    ids=["lion", "rmsprop", "adamw", "clipped", "own"],
+    ids=["lion", "own"],
 )
 def test_training_is_that_of_optax(ours, theirs):
     run = run_of(optimizer=ours, steps=12)
     (result,) = train([run])
     follows(result, *plain_run(run, theirs)[1:])
-
-
-def test_clipping_matters():
-    """The gradients of the runs above are longer than the clip."""
-    results = train([run_of(optimizer=Optimizer("sgd", 0.1, clip=clip)) for clip in (0.5, None)])
-    assert abs(results[0].curves["loss"][-1] / results[1].curves["loss"][-1] - 1) > 0.05
 
 
 def test_learning_rates_share_a_program_and_options_do_not():
@@ -52,9 +40,15 @@ def test_learning_rates_share_a_program_and_options_do_not():
 
 
 def test_a_learning_rate_of_its_own_for_every_run_of_a_stack():
-    fast, slow = (run_of(optimizer=Optimizer("sgd", rate), steps=10) for rate in (0.1, 0.01))
-    for result, rate in zip(train([fast, slow], n_parallel=2), (0.1, 0.01), strict=True):
-        follows(result, *plain_run(result.run, optax.sgd(rate))[1:])
+    """Clipped, and the gradients are longer than the clip."""
+    rates = (0.1, 0.01)
+    fast, slow = (run_of(optimizer=Optimizer("sgd", rate, clip=0.5, momentum=0.9), steps=20) for rate in rates)
+    results = train([fast, slow], n_parallel=2)
+    for result, rate in zip(results, rates, strict=True):
+        clipped = optax.chain(optax.clip_by_global_norm(0.5), optax.sgd(rate, momentum=0.9))
+        follows(result, *plain_run(result.run, clipped)[1:])
+    unclipped = plain_run(slow, optax.sgd(0.01, momentum=0.9))[1]
+    assert abs(results[1].curves["loss"][-1] / unclipped[-1] - 1) > 0.05
 
 
 def test_repr_and_parts():

@@ -13,6 +13,7 @@ from emergo._contract import Tap
 from emergo._random import fold_in, raw
 from emergo.engine._program import (
     TAPPED,
+    Program,
     chunk,
     draw,
     evaluate,
@@ -22,55 +23,24 @@ from emergo.engine._program import (
     products,
     program_key,
     program_name,
-    shared_program,
     start,
     step,
     user_key,
 )
 
 from .own import BASE as OWN
-from .own import Heads, clock, largest_score, plain_run, run_of
-from .untyped import (
-    ChainTransformer,
-    Config,
-    Groups,
-    MarkovChain,
-    MinimalAttention,
-    Optimizer,
-    Run,
-    SingleLocation,
-    Transformer,
-    groups_of,
-    train,
-)
+from .own import CHAIN as LONG_CHAIN
+from .own import TRANSFORMER, Heads, clock, largest_score, plain_run, run_of
+from .untyped import ChainTransformer, Optimizer, Run, SingleLocation, groups_of, train
 
-BASE = Config(
-    SingleLocation(6, 2, position="random", indicator=True),
-    Transformer(layers=2, heads=2, width=8, mlp_factor=2),
-    Optimizer(learning_rate=0.02),
-    batch=8,
-    n_test=16,
-    precision="fp32",
-    threshold=0.15,
-    steps=12,
-)
+BASE = TRANSFORMER.replace(task__dim=2, steps=12)
+CHAIN = LONG_CHAIN.replace(steps=10)
 WIDE = BASE.replace(task__dim=4, task__burst=3, task__repeat=0.3)
-CHAIN = Config(
-    MarkovChain(Groups((1, 1), importance=2.0), vocabulary=5, generated=4),
-    MinimalAttention(heads=2, scale=1e-3),
-    Optimizer("adamw", 0.05, clip=1.0, weight_decay=0.01),
-    batch=32,
-    precision="fp32",
-    steps=10,
-    threshold=None,
-    n_test=64,
-    n_train=64,
-)
 FULL = CHAIN.replace(model=ChainTransformer(heads=2, width=8, hidden=8), n_train=None, optimizer=Optimizer("sgd", 0.1))
 
 
 def alone(config):
-    return shared_program([config])
+    return Program.of(config)
 
 
 def stepped(program):
@@ -118,7 +88,7 @@ def test_the_name_of_a_program_holds_no_address():
 def test_data_are_the_same_alone_and_batched():
     """Tasks of two sizes in one stack, against each task on its own."""
     configs = [WIDE, BASE]
-    program, sizes = shared_program(configs), largest_sizes(configs)
+    program, sizes = Program.of(*configs), largest_sizes(configs)
     stack = jax.tree.map(lambda *x: jnp.stack(x), *(start(program, Run(c, i), sizes) for i, c in enumerate(configs)))
     batched = jax.jit(jax.vmap(functools.partial(draw, program)))(stack._replace(step=jnp.array([3, 3])))
     for i, config in enumerate(configs):
@@ -138,7 +108,7 @@ def test_data_are_the_same_alone_and_batched():
 def test_a_plain_loop_takes_the_same_path_with_adamw():
     """A weight decay large enough to matter. Single steps of the engine, so that the parameters themselves can be compared; the
     loop has the plain forward, which has every position and folds nothing."""
-    run = Run(BASE.replace(optimizer=Optimizer("adamw", 0.01, weight_decay=0.3)), 0)
+    run = Run(BASE.replace(model__layers=2, optimizer=Optimizer("adamw", 0.01, weight_decay=0.3)), 0)
     program = alone(run.config)
     slot, take, losses = start(program, run), stepped(program), []
     with products("fp32"):
@@ -180,8 +150,7 @@ def test_finite_data_are_gone_through_in_epochs():
     program, run = alone(config), Run(config, 3)
     slot: Any = start(program, run)
     key = raw(jax.random.key(3))
-    truth = config.task.truth(user_key(fold_in(key, 0)))
-    rows = np.asarray(config.task.batch(user_key(fold_in(fold_in(key, 2), 0)), 20, truth).inputs)
+    rows = jax.jit(lambda: config.task.batch(user_key(fold_in(fold_in(key, 2), 0)), 20, slot.truth).inputs)()
     np.testing.assert_allclose(slot.dataset.inputs, rows, rtol=1e-6)
     take = jax.jit(functools.partial(draw, program))
 
@@ -195,7 +164,7 @@ def test_finite_data_are_gone_through_in_epochs():
     assert len(set(first)) == len(set(second)) == 16
     assert first != second
     fewer = OWN.replace(n_train=5)
-    assert draw(alone(fewer), start(alone(fewer), Run(fewer, 0))).inputs.shape == (5, 4, 3)
+    assert jax.eval_shape(lambda: draw(alone(fewer), start(alone(fewer), Run(fewer, 0)))).inputs.shape == (5, 4, 3)
 
 
 @pytest.mark.slow
@@ -220,37 +189,31 @@ def test_training_on_finite_data_is_plain_optax():
 
     for number in range(10):
         params, opt_state = follow(params, opt_state, jnp.int32(number))
-    test = task.batch(user_key(slot.test_key), 64, slot.truth)
-    assert float(loss(params, test)) == pytest.approx(float(result.curves["loss"][-1]), rel=1e-4)
+    tested = jax.jit(lambda params: loss(params, task.batch(user_key(slot.test_key), 64, slot.truth)))(params)
+    assert float(tested) == pytest.approx(float(result.curves["loss"][-1]), rel=1e-4)
 
 
 @pytest.mark.slow
 def test_training_drops_other_units_at_every_step_and_tests_none():
     wet, dry = alone(FULL), FULL.replace(model__dropout=0.0)
     slot = start(wet, Run(FULL, 0))
-    data = draw(wet, slot)
+    data = jax.jit(functools.partial(draw, wet))(slot)
 
     @functools.partial(jax.jit, static_argnums=0)
-    def loss(program, slot):
-        return step(program, slot)[1]
+    def loss(program, slot, number):
+        """That of the output in a step of training; without a number, in a test."""
+        key = None if number is None else user_key(fold_in(fold_in(slot.data_key, 3), number))
+        return jnp.mean(FULL.task.loss(forward(program, slot, slot.params, data.inputs, key=key), data))
 
     with products("fp32"):
-        now = float(loss(wet, slot))
+        now = float(stepped(wet)(slot)[1])
         # The same batch in another step: only what is dropped differs.
-        both = [float(jnp.mean(FULL.task.loss(_trained(wet, slot, data, n), data))) for n in (0, 1)]
-        without = start(alone(dry), Run(dry, 0))
-        undropped = float(jnp.mean(FULL.task.loss(_trained(alone(dry), without, data, 0), data)))
-        tested = float(jnp.mean(FULL.task.loss(forward(wet, slot, slot.params, data.inputs), data)))
+        both = [float(loss(wet, slot, number)) for number in (0, 1)]
+        undropped = float(loss(alone(dry), start(alone(dry), Run(dry, 0)), 0))
+        tested = float(loss(wet, slot, None))
     assert now == pytest.approx(both[0], rel=1e-5)
     assert len({*both, undropped}) == 3
     assert tested == pytest.approx(undropped, rel=1e-6)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _trained(program, slot, data, number):
-    """The output in a step of training."""
-    key = user_key(fold_in(fold_in(slot.data_key, 3), number))
-    return forward(program, slot, slot.params, data.inputs, key=key)
 
 
 def test_probes_of_taps_see_the_first_test_sequences_by_the_plain_forward():

@@ -29,7 +29,7 @@ def point(length, dim):
     return ToyParameters(logits, jax.random.normal(jax.random.key(2), (dim, dim)))
 
 
-@pytest.mark.parametrize(("burst", "repeat"), [(1, 0.0), (2, 0.0), (1, 0.3), (2, 0.3)])
+@pytest.mark.parametrize(("burst", "repeat"), [(1, 0.0), (2, 0.3)])
 def test_both_draws_give_gradients_of_one_distribution(burst, repeat):
     """Mean and covariance of all entries of the gradient over 20,000 batches each."""
     task, draws = SingleLocation(5, 2, burst, repeat), 20_000
@@ -51,7 +51,7 @@ def test_saturated_attention_is_not_divided_by_zero():
     task = SingleLocation(6, 3, 2)
     truth = task.truth(jax.random.key(0))
     params = ToyParameters(jnp.where(truth.relevant, 60.0, 0.0), jnp.eye(3))
-    gradient = toy_gradient(params, truth, task, jax.random.key(1), 4)
+    gradient = jax.jit(lambda key: toy_gradient(params, truth, task, key, 4))(jax.random.key(1))
     assert np.isfinite(gradient.logits).all()
     assert np.isfinite(gradient.weights).all()
 
@@ -78,8 +78,9 @@ def test_a_plain_numpy_loop_takes_the_same_path():
     start = ToyAttention().init(user_key(fold_in(key, 1)), task.spec)
     a, W = np.zeros(6), np.asarray(start.weights, np.float64)
     target = np.asarray(truth.weights, np.float64)
+    drawn = jax.jit(lambda step: task.batch(user_key(fold_in(fold_in(key, 2), step)), 4, truth).inputs)
     for step in range(5):
-        x = np.asarray(task.batch(user_key(fold_in(fold_in(key, 2), step)), 4, truth).inputs, np.float64)
+        x = np.asarray(drawn(step), np.float64)
         alpha = np.exp(a) / np.exp(a).sum()
         z = np.einsum("t,ntd->nd", alpha, x)
         error = z @ W.T - x[:, -1] @ target.T
@@ -116,7 +117,7 @@ def test_sgd_follows_the_exact_flow_not_the_reduced_one():
     """At burst 8 the two flows differ by 2.6; seeds scatter by a tenth, and random initial weights delay them a little."""
     cell = theory.cells(64, 32, 8)
     exact, reduced = (float(theory.plateau(cell, f).time) for f in ("exact", "reduced"))
-    curves = train_toy(SingleLocation(64, 32, burst=8), burst_probe, seeds=8, steps=1000, every=5)
+    curves = train_toy(SingleLocation(64, 32, burst=8), burst_probe, seeds=4, steps=1000, every=10)
     times = [emergence(curves.step, loss, 0.2 * loss[0]).time for loss in curves.values["loss"]]
     assert exact / reduced > 2
     assert 0.8 < np.mean(times) / exact < 1.5

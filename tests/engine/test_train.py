@@ -20,35 +20,25 @@ from emergo._random import fold_in, raw
 from emergo.engine._program import user_key
 
 from .helpers import alike, check_going_on, identical
-from .own import Echo, Heads, follows, make_flat, plain_run
+from .own import CHAIN, Echo, follows, make_flat, plain_run
+from .own import TRANSFORMER as BASE
 from .own import run_of as own_run
 from .untyped import (
     ChainTransformer,
     Config,
     EquinoxModel,
-    Groups,
-    MarkovChain,
-    MinimalAttention,
     Model,
     Optimizer,
     Recall,
     Run,
     SingleLocation,
     Task,
+    Trained,
     Transformer,
     groups_of,
+    load_parameters,
+    save_parameters,
     train,
-)
-
-BASE = Config(
-    SingleLocation(6, 4, position="random", indicator=True),
-    Transformer(layers=2, heads=2, width=8, mlp_factor=2),
-    Optimizer(learning_rate=0.02),
-    batch=8,
-    n_test=16,
-    precision="fp32",
-    threshold=0.15,
-    steps=1000,
 )
 
 
@@ -85,16 +75,17 @@ def together():
 @pytest.mark.slow
 def test_a_run_is_the_same_alone_and_among_others(together):
     """Of another dim, burst, seed and learning rate. The loss falls past the threshold by much more than rounding errors."""
-    for beside in together[0][:2]:
-        (alone,) = train([beside.run])
-        assert beside.state == "reached"
-        np.testing.assert_array_equal(beside.curves["step"], alone.curves["step"])
-        assert crossing(beside) == crossing(alone) > 0
-        # The first evaluations, before rounding errors have grown.
-        np.testing.assert_allclose(beside.curves["loss"][:3], alone.curves["loss"][:3], rtol=1e-3)
-        alike(beside, alone, 1e-2)
-        # The loss at a burst of 1 is a curve of runs whose burst is not 1, whatever the others have.
-        assert ("loss_single" in beside.curves) == (beside.run.config.task.burst > 1)
+    beside = together[0][1]
+    (alone,) = train([beside.run])
+    assert beside.state == "reached"
+    np.testing.assert_array_equal(beside.curves["step"], alone.curves["step"])
+    assert crossing(beside) == crossing(alone) > 0
+    # The first evaluations, before rounding errors have grown.
+    np.testing.assert_allclose(beside.curves["loss"][:3], alone.curves["loss"][:3], rtol=1e-3)
+    alike(beside, alone, 1e-2)
+    # The loss at a burst of 1 is a curve of runs whose burst is not 1, whatever the others have.
+    for result in together[0]:
+        assert ("loss_single" in result.curves) == (result.run.config.task.burst > 1)
 
 
 @pytest.mark.slow
@@ -133,7 +124,7 @@ def test_what_is_measured(together):
     count = len(result.curves["step"])
     assert result.curves["step"][0] == 0
     for name in ("attention", "entropy"):
-        assert result.curves[name].shape == (count, 2, 2)
+        assert result.curves[name].shape == (count, 1, 2)
     assert (result.curves["attention"] >= 0).all()
     assert (result.curves["attention"] <= 1 + 1e-5).all()
     assert (result.curves["entropy"] <= np.log(6) + 1e-5).all()
@@ -176,7 +167,7 @@ def test_a_plain_loop_takes_the_same_path_with_adam():
         loss = 0.5 * np.sum((np.asarray(value) - np.asarray(test.target)) ** 2, -1).mean()
         assert result.curves[name][1] == pytest.approx(float(loss), rel=1e-3)
         if burst == 3:
-            rows = np.stack([np.asarray(tap.taken[f"layers.{i}.pattern"])[:, :, -1] for i in range(2)], 1)
+            rows = np.stack([np.asarray(tap.taken[f"layers.{i}.pattern"])[:, :, -1] for i in range(1)], 1)
             on_relevant = np.where(np.asarray(test.relevant)[:, None, None], rows, 0).sum(-1).mean(0)
             np.testing.assert_allclose(result.curves["attention"][1], on_relevant, rtol=1e-3)
             np.testing.assert_allclose(result.curves["entropy"][1], -(rows * np.log(rows)).sum(-1).mean(0), rtol=1e-3)
@@ -295,25 +286,22 @@ def test_a_task_of_the_user_with_our_model():
     alike(quiet, train([runs[1]])[0], 1e-2)
 
 
-@pytest.mark.slow
-def test_models_of_the_user_train(tmp_path):
-    """One of arrays and an Equinox module, here on a task of ours."""
-    task = SingleLocation(4, 3)
-    for model in (Heads(), EquinoxModel(make_flat)):
-        run = own_run(task=task, model=model, steps=50)
-        (result,) = train([run])
-        follows(result, *plain_run(run, optax.adam(0.05))[1:], tolerance=1e-3)
-        assert result.curves["loss"][-1] < 0.3 * result.curves["loss"][0]
+def test_an_equinox_module_trains_on_a_task_of_ours():
+    run = own_run(task=SingleLocation(4, 3), model=EquinoxModel(make_flat), steps=50)
+    (result,) = train([run])
+    follows(result, *plain_run(run, optax.adam(0.05))[1:], tolerance=1e-3)
+    assert result.curves["loss"][-1] < 0.3 * result.curves["loss"][0]
 
 
 @pytest.mark.slow
 def test_a_model_that_does_not_pad_is_the_same_on_tasks_of_several_dims():
-    """Each dim has a program of its own."""
+    """Each dim has a program of its own, here with a model of the user on a task of ours."""
     runs = [own_run(seed, task=SingleLocation(4, dim), steps=25) for seed, dim in enumerate((2, 4, 2))]
     results = train(runs)
     assert [result.run for result in results] == runs
-    for result in results[1:]:
-        alike(result, train([result.run])[0], 1e-4)
+    for result in results:
+        assert result.curves["loss"][-1] < 0.5 * result.curves["loss"][0]
+    alike(results[2], train([runs[2]])[0], 1e-4)
     follows(results[0], *plain_run(runs[0], optax.adam(0.05))[1:])
 
 
@@ -334,17 +322,6 @@ def test_a_model_without_attention_has_no_curves_of_it():
 
 # The Markov chain: equal heads stay equal, and 64 bits.
 
-CHAIN = Config(
-    MarkovChain(Groups((1, 1), importance=2.0), vocabulary=5, generated=4),
-    MinimalAttention(heads=2, scale=1e-3),
-    Optimizer("adamw", 0.05, clip=1.0, weight_decay=0.01),
-    batch=32,
-    precision="fp32",
-    steps=20,
-    threshold=None,
-    n_test=64,
-    n_train=64,
-)
 CHAINS = [
     Run(CHAIN, 0),
     Run(CHAIN.replace(model__scale=0.0), 1),
@@ -396,9 +373,17 @@ def test_equal_heads_stay_equal_bit_for_bit(chains):
 
 @pytest.mark.slow
 def test_64_bits_are_the_same_run_with_smaller_rounding(chains, tmp_path):
-    runs = [altered(run, precision="fp64") for run in CHAINS[:2]]
-    results = train(runs)
+    """Also in a file of parameters."""
+    runs, kept = [altered(run, precision="fp64") for run in CHAINS[:2]], []
+    results = train(runs, keep=[], snapshot=lambda *snapshot: kept.append(Trained(*snapshot)))
     check_going_on(results, tmp_path)
+    save_parameters(tmp_path / "file", kept[0])
+    again = load_parameters(tmp_path / "file", runs[0])
+    assert {leaf.dtype for leaf in jax.tree.leaves((kept[0].params, again.params))} == {np.dtype(np.float64)}
+    batch = again.batch(64)
+    with jax.enable_x64(True):
+        loss = CHAIN.task.loss(again.forward(batch.inputs), batch).mean()
+    assert float(loss) == pytest.approx(results[0].curves["loss"][-1], rel=1e-6)
     one, equal = results
     assert jnp.ones(()).dtype == np.float32  # outside nothing has changed
     assert one.curves["loss"].dtype == one.curves["attention_by_lag"].dtype == np.float64
@@ -468,26 +453,21 @@ def test_what_is_measured_of_recall(recalls, tmp_path):
 TWO_DEVICES = """
 import json
 import jax
-from emergo.engine import Config, Optimizer, Run, train
 from emergo.engine import _scheduler as scheduler
-from emergo.models import Transformer
-from emergo.tasks import SingleLocation
+from emergo.engine import train
+from tests.engine.own import run_of
 
 held = {}
 
-def watched(stack, queue, fill=scheduler.DeviceStack.fill):
-    before = {t.run.seed for t in stack.live}
-    taken = fill(stack, queue)
-    held.setdefault(stack.device.id, []).extend({t.run.seed for t in stack.live} - before)
-    return taken
+def watched(stack, count, launch=scheduler.DeviceStack.launch):
+    held.setdefault(stack.device.id, set()).update(t.run.seed for t in stack.live)
+    return launch(stack, count)
 
-scheduler.DeviceStack.fill = watched
-model = Transformer(layers=1, heads=1, width=4, mlp=False)
-config = Config(SingleLocation(3, 2), model, Optimizer(learning_rate=0.04), 4, "fp32", threshold=0.2, n_test=8, steps=500)
+scheduler.DeviceStack.launch = watched
 calls = []
 for devices in (jax.devices(), jax.devices()[1:]):
     held.clear()
-    ended = train([Run(config, seed) for seed in range(4)], n_parallel=1, devices=devices)
+    ended = train([run_of(seed, threshold=0.3, steps=400) for seed in range(4)], n_parallel=1, devices=devices)
     curves = [[r.state, r.curves["step"].tolist(), r.curves["loss"].tolist()] for r in ended]
     calls.append({"devices": len(devices), "held": {k: sorted(v) for k, v in held.items()}, "curves": curves})
 print(json.dumps(calls))
@@ -495,11 +475,12 @@ print(json.dumps(calls))
 
 
 @pytest.mark.slow
-def test_two_devices_share_the_runs():
+def test_two_devices_share_the_runs(request):
     """Each takes runs from one queue, and a run is the same on either; the second call is on one of them alone."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2"
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-c", TWO_DEVICES], env=environment, capture_output=True, text=True)
+    command, folder = [sys.executable, "-c", TWO_DEVICES], request.config.rootpath
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     both, one = json.loads(done.stdout.splitlines()[-1])
     assert (both["devices"], one["devices"]) == (2, 1)

@@ -46,7 +46,6 @@ def test_a_law_that_misses_its_cells_shows_in_the_spread():
     assert math.isnan(fit_law(synthetic(0, seeds=1)).seed_spread)
 
 
-@pytest.mark.slow
 def test_intervals_cover_the_truth_about_as_often_as_they_say():
     """200 data sets of five seeds per cell, 400 resamples each. 95% nominal; so few seeds leave it a few points short."""
     hits = []
@@ -72,7 +71,6 @@ def test_dropping_censored_runs_is_biased_and_using_them_is_not():
     assert abs(np.mean(used) - 1.3) < 0.5 * abs(np.mean(dropped) - 1.3)
 
 
-@pytest.mark.slow
 def test_censored_intervals_cover_the_truth():
     hits = []
     for seed in range(60):

@@ -121,7 +121,6 @@ def test_a_plateau_is_left_at_its_end_and_what_does_not_rise_never():
         (lambda: find_stages([1, 2, 2], [3, 2, 1]), "increasing"),
         (lambda: find_stages([-1, 2, 3], [3, 2, 1]), "not negative"),
         (lambda: find_stages([1, 2, 3], [3, np.nan, 1]), "values finite"),
-        (lambda: find_stages([1, 2, 3], [3, 2, 1], depth=2.0), "depth must be between 0 and 1"),
         (lambda: stage_boundaries([]), "no run"),
     ],
 )

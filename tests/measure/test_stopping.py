@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 
 from emergo._errors import InputError
-from emergo.measure import best_so_far, early_stop, excess_loss
+from emergo.measure import best_so_far, early_stop
 
 # References 1, 2, 3 at mutual divergences as in the paper's setting.
 APART = np.array([[0.0, 2.5, 2.9], [1.9, 0.0, 0.7], [2.3, 0.65, 0.0]])
 
 
-def test_excess_and_best():
-    np.testing.assert_allclose(excess_loss([1.0, 0.7], 0.5), [0.5, 0.2])
+def test_the_best_so_far():
     loss = np.array([[3.0, 1.0, 2.0, np.nan, 0.5], [2.0, 2.0, 3.0, 1.0, 4.0]])
     np.testing.assert_array_equal(best_so_far(loss), [[3, 1, 1, 1, 0.5], [2, 2, 2, 1, 1]])
 
@@ -22,7 +21,6 @@ def test_stopped_while_the_student_is_a_truncated_predictor():
     divergences = np.array([[0.5, 1.6, 2.0, 2.5], [1.5, 0.1, 0.5, 2.0], [1.9, 0.6, 0.7, 3.0]])
     stop = early_stop(step, loss, divergences, APART)
     assert stop == (20, 0.8, 2, 0.1, 2)
-    assert early_stop(step, loss, divergences, APART, share=0.1).equals is None
     # Early on the student is far from all: something is nearest, but it equals none.
     early = early_stop(step, [0.1, 1, 1, 1], divergences + 2.0, APART)
     assert (early.nearest, early.equals) == (1, None)
@@ -38,7 +36,6 @@ def test_stopped_while_the_student_is_a_truncated_predictor():
         ({"loss": [1.0, 2.0]}, "needs one loss"),
         ({"apart": np.zeros((2, 2))}, "needs one loss"),
         ({"loss": [np.nan] * 3}, "nowhere finite"),
-        ({"share": 0.0}, "share must be above 0"),
     ],
 )
 def test_wrong_input_is_named(change, message):

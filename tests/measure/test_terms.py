@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from emergo._errors import InputError
-from emergo.measure import Term, censored_rows, column
+from emergo.measure._terms import Term, censored_rows, column
 
 
 @pytest.mark.parametrize(

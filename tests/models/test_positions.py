@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from emergo.models._positions import rotate, sinusoids
+from emergo.models._attention import rotate, sinusoids
 
 
 def test_sinusoids():

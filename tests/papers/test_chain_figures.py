@@ -1,6 +1,7 @@
 """The figures of trained chains, from runs made by hand: what they measure, what they draw, and that their checks can fail."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.image import AxesImage
 
@@ -8,12 +9,12 @@ from emergo.measure import Drop
 from emergo.models import MinimalAttention
 from emergo.papers.yuksel2026 import _map_figure as maps
 from emergo.papers.yuksel2026 import _stage_figure as stages
-from emergo.papers.yuksel2026 import fig2, fig3, fig4, fig5, fig6, fig9, fig13, fig15
+from emergo.papers.yuksel2026 import fig4, fig5, stages_and_maps
 from emergo.papers.yuksel2026._chains import ChainRuns, paper
 from emergo.papers.yuksel2026._contexts import ContextPredictors
 from emergo.tasks import Groups, MarkovChain
 
-from .by_hand import STEPS, STUDY, chain_runs, curves_of, flat, result, staged
+from .by_hand import STEPS, STUDY, chain_runs, flat, measured, result, staged
 
 PROBE = ContextPredictors((2, 4, 6))
 
@@ -26,7 +27,7 @@ def runs():
 def compared(turned=False):
     """One run beside predictors that are its references, or those in the wrong order."""
     (run,) = STUDY.replace(seeds=1, probes=(PROBE,)).runs
-    kl = curves_of(staged(run))["kl_references"]
+    kl = measured(staged(run))["kl_references"]
     return ChainRuns([staged(run, kl_contexts=kl[:, ::-1] if turned else kl)])
 
 
@@ -41,11 +42,11 @@ def titles(plot):
 
 
 def test_moments_are_the_start_the_departures_and_the_end(runs):
-    steps = runs.steps[stages.moments_of(runs)]
+    steps = runs[0]["step"][stages.moments_of(runs[0])]
     assert (steps[0], steps[-1], len(steps)) == (STEPS[0], STEPS[-1], 4)
-    np.testing.assert_allclose(steps[1:3], stages.first_departures(runs), atol=5)
-    still = chain_runs(flat)
-    assert stages.first_departures(still) == []
+    np.testing.assert_allclose(steps[1:3], runs[0].left_at, atol=5)
+    still = chain_runs(flat)[0]
+    assert still.left_at == []
     assert len(stages.moments_of(still)) == 4
 
 
@@ -56,77 +57,76 @@ def test_the_plot_of_stages(runs):
     solid = [line for line in references.lines if line.get_linestyle() == "-"]
     assert len(solid) == 2 * 3
     dotted = [line for line in references.lines if line.get_linestyle() == ":"]
-    assert [np.asarray(line.get_xdata())[0] for line in dotted] == stages.first_departures(runs)
-    assert stages.head_names(runs) == {0: "1", 1: "2", 2: "3"}
+    assert [np.asarray(line.get_xdata())[0] for line in dotted] == runs[0].left_at
+    assert stages.head_names(runs[0]) == {0: "1", 1: "2", 2: "3"}
 
 
 def test_the_plot_of_stages_with_predictors_of_restricted_context():
     plot = stages.draw(compared())
     (panel,) = [axes for axes, title in zip(plot.axes, titles(plot), strict=True) if "students that see" in title]
     solid = [line for line in panel.lines if line.get_linestyle() == "-"]
-    np.testing.assert_array_equal(solid[0].get_ydata(), compared().curves[0]["kl_contexts"][1:, 0])
+    np.testing.assert_array_equal(solid[0].get_ydata(), compared()[0]["kl_contexts"][1:, 0])
     assert len(solid) == 3
 
 
 def test_heads_of_two_layers_are_named_by_layer(runs):
-    curve = dict(runs.curves[0])
-    curve["attention_by_lag"] = np.repeat(curve["attention_by_lag"], 2, 1)[:, :, ::-1]
-    run = runs.results[0]._replace(curves=curve)
-    assert list(stages.head_names(ChainRuns([run])).values()) == ["1.3", "1.2", "1.1", "2.3", "2.2", "2.1"]
+    lags = np.repeat(runs[0]["attention_by_lag"], 2, 1)[:, :, ::-1]
+    run = staged(STUDY.runs[0], lags=lags)
+    assert list(stages.head_names(measured(run)).values()) == ["1.3", "1.2", "1.1", "2.3", "2.2", "2.1"]
 
 
 def test_lags_in_words():
     assert stages.lag_words(Groups()) == ["0–1", "2–3", "4–5"]
-    assert stages.lag_words(fig15.OVERLAP.replace(spans=(1, 4, 4))) == ["0", "2–5", "4–7"]
+    assert stages.lag_words(stages_and_maps.OVERLAP.replace(spans=(1, 4, 4))) == ["0", "2–5", "4–7"]
 
 
 def test_maps(runs):
-    assert maps.head_order(runs) == [0, 1, 2]
-    assert len(set(maps.head_colours(runs))) == 3
+    assert maps.head_order(runs[0]) == [0, 1, 2]
+    assert len(set(maps.head_colours(runs[0]))) == 3
     # They start on no group at all, so that only the first check, of a uniform start, has nothing to say.
     assert all(check.holds for check in maps.map_checks(runs, own_heads=True)[1:])
     still = chain_runs(flat)
     assert [check.holds for check in maps.map_checks(still, own_heads=True)] == [True, False, False, False]
-    assert len(set(maps.head_colours(still))) == 3  # one group, and lighter for further heads
-    assert {"head 1", "head 2", "head 3"} <= set(titles(maps.draw(runs)))
+    assert len(set(maps.head_colours(still[0]))) == 3  # one group, and lighter for further heads
+    assert {"head 1", "head 2", "head 3"} <= set(titles(maps.draw(runs[0])))
 
 
 def test_an_animation_moves(runs):
-    moving = maps.animate(runs)
+    moving = maps.animate(runs[0])
 
     def shown(i):
         (image,) = [artist for artist in moving.draw(i) if isinstance(artist, AxesImage)]
         return np.array(image.get_array())
 
-    attention = runs.attention(runs.curves[0])
+    attention = runs[0].attention
     np.testing.assert_array_equal(shown(0), attention[0])
     np.testing.assert_array_equal(shown(moving.frames - 1), attention[-1])
     assert (shown(20) != attention[-1]).any()
-    frames = maps.frames_of(runs.steps)
+    frames = maps.frames_of(runs[0]["step"])
     assert (frames[0], frames[-1]) == (0, len(STEPS) - 1)
     assert len(frames) <= maps.FRAMES
 
 
 def test_figure_2_attention_to_the_current_token():
     even, skipped = np.full((3, 6), 1 / 6), np.tile([0.0, 0.2, 0.2, 0.2, 0.2, 0.2], (3, 1))
-    assert [fig2.current_token_check(looking_at(lags))[0].holds for lags in (even, skipped)] == [False, True]
+    assert [stages_and_maps.current_token_check(looking_at(lags))[0].holds for lags in (even, skipped)] == [False, True]
 
 
 def test_figure_3_predictors_are_passed_in_order(runs):
-    assert all(check.holds for check in fig3.context_checks(compared()))
-    assert not any(check.holds for check in fig3.context_checks(compared(turned=True)))
-    assert fig3.context_checks(runs) == []
-    first, others = fig3.first_compared(fig3.PAPER).values()
+    assert all(check.holds for check in stages_and_maps.context_checks(compared()))
+    assert not any(check.holds for check in stages_and_maps.context_checks(compared(turned=True)))
+    assert stages_and_maps.context_checks(runs) == []
+    first, others = stages_and_maps.first_compared(stages_and_maps.FULL_SIZE).values()
     assert (first.seeds, others.seeds) == ((0,), (1, 2, 3, 4))
-    assert (first.base.probes, others.base.probes) == ((fig3.PROBE,), ())
+    assert (first.base.probes, others.base.probes) == ((stages_and_maps.PROBE,), ())
 
 
 def test_figure_4_later_plateaus_and_the_second_stage():
     early, late = (ChainRuns([staged(STUDY.runs[0], step)]) for step in (400, 1200))
-    assert fig4.later_plateaus(late.stages[0]) > fig4.later_plateaus(early.stages[0]) > 0
+    assert fig4.later_plateaus(late[0].stages) > fig4.later_plateaus(early[0].stages) > 0
     assert fig4.later_plateaus([Drop(5.0, 6.0, 3.0, 1.0), Drop(50.0, 60.0, 1.0, 0.2)]) == 0
-    assert 180 < fig4.first_below(early.curves[0], 0.6) < 230
-    assert fig4.first_below(early.curves[0], -1.0) == 2000
+    assert 180 < fig4.first_below(early[0], 0.6) < 230
+    assert fig4.first_below(early[0], -1.0) == 2000
     assert [check.holds for check in fig4.importance_checks({"m = 1": early, "m = 2": late})] == [True]
     assert [check.holds for check in fig4.importance_checks({"m = 1": late, "m = 2": early})] == [False]
 
@@ -137,7 +137,7 @@ def test_figure_4_scale_0_stays_on_the_plateau(runs):
     assert [check.holds for check in checks] == [True, True, True]
     assert checks[0].measured[-1] == 2000
     dip = np.append(np.linspace(3.3, 0.1, 200), np.linspace(0.1, 1.2, 200))
-    escaped = result(STUDY.runs[0], dip, runs.group_attention(runs.curves[0]))
+    escaped = result(STUDY.runs[0], dip, runs[0].group_attention)
     turned = fig4.scale_checks({"Xavier": ChainRuns([stuck]), "0": ChainRuns([escaped])})
     assert [check.holds for check in turned] == [False, False, False]
     assert fig4.scale_checks({"Xavier": runs}) == []
@@ -150,68 +150,67 @@ def test_figure_5_references_are_apart():
 
 
 @pytest.fixture(scope="module")
-def stopped():
+def parts():
     """The best of little data is a plateau, that of fresh data the end."""
     study = STUDY.replace(probes=(PROBE,))
     little, much = [], []
     for run in study.runs:
         levels = np.array([0.9, 0.35, 0.02])  # of the plateaus, and of the end
-        one = staged(run, kl_contexts=np.abs(curves_of(staged(run))["kl_teacher"][:, None] - levels))
-        worse = curves_of(one)["loss"] + np.where(STEPS > 100, 0.01 * (STEPS - 100), 0)
-        little.append(one._replace(curves=curves_of(one) | {"loss": worse}))
+        one = staged(run, kl_contexts=np.abs(measured(staged(run))["kl_teacher"][:, None] - levels))
+        worse = one.curves["loss"] + np.where(STEPS > 100, 0.01 * (STEPS - 100), 0)
+        little.append(one._replace(curves=dict(one.curves) | {"loss": worse}))
         much.append(one)
-    return {"600": fig5.StoppedRuns(ChainRuns(little)), "online": fig5.StoppedRuns(ChainRuns(much))}
+    return {"600": ChainRuns(little), "online": ChainRuns(much)}
 
 
 @pytest.mark.slow
-def test_figure_5_little_data_stops_early(stopped):
-    little, much = stopped.values()
-    assert (little.step, much.step) == (pytest.approx(100), pytest.approx(2000))
-    assert (little.groups_learned, much.groups_learned) == ([1, 1], [3, 3])
-    assert (little.nearest_contexts, much.nearest_contexts) == ([2, 2], [6, 6])
-    assert [row["context"] for row in much.rows] == [6, 6]
-    assert all(check.holds for check in fig5.predictor_checks(stopped))
-    assert fig5.loss_checks(stopped)[2].holds
-    turned = dict(reversed(stopped.items()))
-    assert not any(check.holds for check in [*fig5.predictor_checks(turned), fig5.loss_checks(turned)[2]])
-    assert titles(fig5.draw(stopped)) == ["left  best excess loss so far", "excess loss", "600 samples", "online"]
+def test_figure_5_little_data_stops_early(parts):
+    table = pd.DataFrame([row for name, runs in parts.items() for row in fig5.stopped_rows(name, runs)])
+    np.testing.assert_allclose(table["step"], [100, 100, 2000, 2000])
+    assert table["groups"].tolist() == [1, 1, 3, 3]
+    assert table["context"].tolist() == [2, 2, 6, 6]
+    assert all(check.holds for check in fig5.predictor_checks(table, 3))
+    assert fig5.loss_checks(table)[2].holds
+    turned = table[::-1]
+    assert not any(check.holds for check in [*fig5.predictor_checks(turned, 3), fig5.loss_checks(turned)[2]])
+    assert titles(fig5.draw(parts, table)) == ["left  best excess loss so far", "excess loss", "600 samples", "online"]
 
 
 def test_figure_6_overfitting(runs):
-    assert fig6.overfitting_check(runs)[0].holds
+    assert stages_and_maps.overfitting_check(runs)[0].holds
     rising = result(STUDY.runs[0], np.append(np.linspace(3, 0.1, 200), np.linspace(0.1, 0.2, 200)), np.ones((400, 3, 3)))
-    (check,) = fig6.overfitting_check(ChainRuns([rising]))
+    (check,) = stages_and_maps.overfitting_check(ChainRuns([rising]))
     assert check.measured == pytest.approx(0.1)
     assert not check.holds
 
 
 def test_figure_9_the_far_group_first(runs):
-    assert not fig9.far_first_check(runs)[0].holds
+    assert not stages_and_maps.far_first_check(runs)[0].holds
     far = result(STUDY.runs[0], np.linspace(3, 1, 400), np.tile([0.1, 0.1, 0.7], (400, 3, 1)))
-    assert fig9.far_first_check(ChainRuns([far]))[0].holds
+    assert stages_and_maps.far_first_check(ChainRuns([far]))[0].holds
 
 
 @pytest.mark.parametrize(("share", "holds"), [(0.7, True), (0.65, True), (0.5, False)])
 def test_figure_13_attention_follows_the_weights(share, holds):
-    study = paper(MinimalAttention(), MarkovChain(fig13.UNEQUAL), seeds=1)
+    study = paper(MinimalAttention(), MarkovChain(stages_and_maps.UNEQUAL), seeds=1)
     lags = np.kron(np.eye(3), [share, 1 - share]) * 0.9
-    (check,) = fig13.weight_check(looking_at(lags, study))
+    (check,) = stages_and_maps.weight_check(looking_at(lags, study))
     np.testing.assert_allclose(check.measured, share)
     assert check.holds is holds
 
 
 def test_figure_15_heads_share_what_groups_share(runs):
     """Overlapping groups, each with a head that looks at all of its positions; against heads that share nothing, or all."""
-    study = paper(MinimalAttention(), MarkovChain(fig15.OVERLAP), seeds=1)
-    (check,) = fig15.sharing_check(looking_at(fig15.OVERLAP.members / 4, study))
+    study = paper(MinimalAttention(), MarkovChain(stages_and_maps.OVERLAP), seeds=1)
+    (check,) = stages_and_maps.sharing_check(looking_at(stages_and_maps.OVERLAP.members / 4, study))
     np.testing.assert_allclose(check.measured, [0.5, 1 / 3])  # the middle one shares half with each of the others
     assert check.holds
     uniform = looking_at(np.full((3, 8), 1 / 8), study)
-    assert not any(fig15.sharing_check(one)[0].holds for one in (runs, uniform))
+    assert not any(stages_and_maps.sharing_check(one)[0].holds for one in (runs, uniform))
 
 
 def test_figure_15_is_drawn_by_number_of_heads(runs):
-    plot = fig15.draw({"3 heads": runs, "4 heads": chain_runs(flat)})
+    plot = stages_and_maps.draw_overlapping({"3 heads": runs, "4 heads": chain_runs(flat)})
     shown = titles(plot)
     assert "a  3 heads: KL from references, 2 seeds" in shown
     assert "b  4 heads: KL from references, 2 seeds" in shown

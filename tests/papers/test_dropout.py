@@ -9,7 +9,7 @@ from .by_hand import chain_runs, flat, staged
 
 def table_of(always, seldom, published):
     parts = zip(dropout.CHANGES, (always, seldom, published), strict=True)
-    return pd.DataFrame([row for how, make in parts if make for row in dropout.rows_of(how, chain_runs(make))])
+    return pd.DataFrame([dropout.row_of(how, run) for how, make in parts if make for run in chain_runs(make)])
 
 
 def test_less_dropout_learns_more_and_the_published_start_sooner():
@@ -32,7 +32,7 @@ def test_parts_that_are_not_there_are_not_checked():
 
 
 def test_what_differs_is_the_dropout_and_the_start():
-    studies = dropout.studies(dropout.FIGURE.presets["laptop"])
+    studies = dropout.FIGURE.presets["laptop"].studies()
     models = [study.base.model for study in studies.values()]
     assert [(getattr(m, "dropout_every", 0), getattr(m, "start", 0)) for m in models] == [
         (None, None),

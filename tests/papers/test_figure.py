@@ -4,8 +4,8 @@ import pytest
 from matplotlib.figure import Figure as Plot
 
 from emergo._errors import InputError
-from emergo.papers import FIGURES, Check, Figure, Outcome, figure, find_figure, made_preset, run_figure
-from emergo.papers._figure import describe
+from emergo.papers import FIGURES, Figure, RunSource, figure, find_figure, made_preset, run_figure
+from emergo.papers._figure import Check, Outcome, describe
 
 
 def test_unknown_names_get_the_nearest():
@@ -29,8 +29,8 @@ def test_a_folder_with_something_else_in_it_holds_no_figure(tmp_path):
 def test_an_expectation_holds_and_only_a_published_value_is_agreed_with(preset):
     checks = (Check("ours", 1.0, None, True, "one"), Check("theirs", 1.0, 2.0, False))
     outcome = Outcome({}, Plot(), checks=checks)
-    figure = Figure("x/y", "a test", {}, lambda settings, source: outcome, {}, {"smoke": "smaller"})
-    ours, theirs = describe(figure, preset, outcome)["checks"]
+    figure = Figure("x/y", "a test", {"paper": 2, "smoke": 1}, lambda settings, source: outcome, {"paper": 1})
+    ours, theirs = describe(figure, preset, outcome, RunSource())["checks"]
     expected = (True, None, False) if preset == "paper" else (None, None, None)
     assert (ours["holds"], ours["agrees"], theirs["agrees"]) == expected
 

@@ -1,12 +1,9 @@
 """Figure 10 of yuksel2026: the gradient flow in stages."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 from emergo.papers.yuksel2026 import fig10
-from emergo.theory import incremental
 
 SETTINGS = fig10.FIGURE.presets["smoke"]
 
@@ -16,31 +13,22 @@ def logit():
     return fig10.integrate("logit", SETTINGS)
 
 
-@pytest.fixture(scope="module")
-def levels():
-    return incremental.plateaus(SETTINGS.groups, SETTINGS.heads)
-
-
 @pytest.mark.slow
-def test_the_flow_learns_one_group_after_another(logit, levels):
-    checks = {check.name.removeprefix("logit flow: "): check for check in fig10.checks_of(logit, levels, SETTINGS)}
+def test_the_flow_learns_one_group_after_another(logit):
+    checks = {check.name.removeprefix("logit flow: "): check for check in fig10.checks_of(logit, SETTINGS)}
     for name in ("seeds with 3 stages", "identical heads stay identical, and their loss at the end"):
         assert checks[name].holds, name
-    np.testing.assert_allclose(checks["loss on the plateaus, mean over seeds"].measured, levels[:-1], rtol=0.05)
-    assert (logit.path.loss[:-1, -1] < 0.05 * levels[0]).all()
+    np.testing.assert_allclose(checks["loss on the plateaus, mean over seeds"].measured, fig10.LEVELS[:-1], rtol=0.05)
+    assert (logit.path.loss[:-1, -1] < 0.05 * fig10.LEVELS[0]).all()
 
 
 @pytest.mark.slow
-def test_its_checks_can_fail(logit, levels):
-    """A flow that is stopped on its first plateau, with heads that are all alike."""
+def test_its_checks_can_fail(logit):
+    """A flow that is stopped on its first plateau, with heads that look everywhere alike."""
     short = int(np.searchsorted(logit.path.time, 1.0))
-    path = logit.path._replace(
-        time=logit.path.time[:short], loss=logit.path.loss[:, :short], attention=logit.path.attention[:, :short]
-    )
-    stuck = dataclasses.replace(
-        logit, path=path, mass=logit.mass[:, :1], stages=[[]] * SETTINGS.seeds, boundaries=[], shared_attention=0.0
-    )
-    assert not any(check.holds for check in fig10.checks_of(stuck, levels, SETTINGS))
+    start = np.repeat(logit.path.attention[:, :1], short, 1)
+    path = logit.path._replace(time=logit.path.time[:short], loss=logit.path.loss[:, :short], attention=start)
+    assert not any(check.holds for check in fig10.checks_of(fig10.FlowRuns("logit", path), SETTINGS))
 
 
 @pytest.mark.slow

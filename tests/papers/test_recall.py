@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from emergo.engine import Config, Result, Run
-from emergo.papers._recall import PAPER, criteria, passed, recall_task, strongest
+from emergo.papers._panels import strongest
+from emergo.papers._recall import PAPER, criteria, passed, recall_task
 from emergo.tasks import SingleLocation
 
 

@@ -7,7 +7,7 @@ import pytest
 from emergo.papers.emergo import rounding
 from emergo.papers.yuksel2026._chains import ChainRuns
 
-from .by_hand import STEPS, STUDY, curves_of, result
+from .by_hand import STEPS, STUDY, measured, result
 
 
 def grown(log, run=STUDY.runs[0]):
@@ -18,7 +18,7 @@ def grown(log, run=STUDY.runs[0]):
 
 
 def change(log):
-    return rounding.growth_change(curves_of(grown(log)))
+    return rounding.growth_change(measured(grown(log)))
 
 
 def test_the_growth_of_differences():
@@ -35,7 +35,7 @@ def test_rows_tell_heads_that_became_one_from_heads_that_always_were():
     alike = result(STUDY.replace(model__scale=0.0).runs[0], np.ones(len(STEPS)), shares)
     merging = shares.copy()
     merging[:100, 0, 0] = 0.6
-    (one, other) = (rounding.rows_of(ChainRuns([r]))[0] for r in (alike, result(STUDY.runs[0], STEPS / 1.0, merging)))
+    (one, other) = (rounding.row_of(measured(r)) for r in (alike, result(STUDY.runs[0], STEPS / 1.0, merging)))
     assert (one["identical"], one["merged"], one["scale"]) == (True, False, 0.0)
     assert (other["identical"], other["merged"], other["scale"]) == (False, True, 1e-9)
     assert np.isnan(one["second"])
@@ -82,7 +82,7 @@ def test_a_run_without_a_second_stage_leaves_no_mean():
 
 def test_every_scale_is_trained_in_both_precisions():
     settings = rounding.FIGURE.presets["laptop"]
-    parts = {tuple(name.split()): study for name, study in rounding.studies(settings).items()}
+    parts = {tuple(name.split()): study for name, study in settings.studies().items()}
     assert set(parts) == {(method, precision) for method in ("adamw", "sgd") for precision in ("fp32", "fp64")}
     for (method, precision), study in parts.items():
         assert {getattr(run.config.model, "scale", None) for run in study.runs} == set(settings.scales)

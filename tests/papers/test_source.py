@@ -40,8 +40,9 @@ def trained(monkeypatch):
     return runs
 
 
-def elsewhere(runs, curves_of=None):
-    return Records(*record_tables([Result.measured(run, CURVES, None, "elsewhere") for run in runs], curves_of))
+def elsewhere(runs, curves=True):
+    results = [Result.measured(run, CURVES, None, "elsewhere") for run in runs]
+    return Records(*record_tables([result if curves else result._replace(curves=None) for result in results]))
 
 
 def test_records_stand_in_for_training(tmp_path, monkeypatch, trained):
@@ -58,7 +59,7 @@ def test_records_stand_in_for_training(tmp_path, monkeypatch, trained):
 
 def test_records_without_curves_serve_figures_of_outcomes_only(trained):
     runs = FIG15.runs("smoke")
-    source = RunSource(records=elsewhere(runs, curves_of=()))
+    source = RunSource(records=elsewhere(runs, curves=False))
     assert seconds_needed(FIG15, "smoke", source) == 0
     studies = FIG15.wanted("smoke", source)
     parts = source.runs(studies)
@@ -72,9 +73,8 @@ def test_records_without_curves_serve_figures_of_outcomes_only(trained):
 
 
 def test_a_partial_figure_trains_nothing_and_shows_whole_cells(tmp_path, monkeypatch, trained):
-    smoke = FIG15.presets["smoke"]
-    grids = {name: dataclasses.replace(getattr(smoke, name), seeds=2) for name in ("adam", "sgd")}
-    figure = dataclasses.replace(FIG15, presets={"smoke": dataclasses.replace(smoke, **grids)})
+    smoke = {name: study.replace(seeds=2) for name, study in FIG15.presets["smoke"].items()}
+    figure = dataclasses.replace(FIG15, presets={**FIG15.presets, "smoke": smoke})
     studies = figure.wanted("smoke", RunSource())
     adam = studies["adam"].runs
     losses = [CURVES | {"loss": np.array([0.5, 0.5, 0.05 / run.config.task.spec.outputs])} for run in adam]

@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure as Plot
 
 from emergo.papers.emergo import stages
-from emergo.papers.yuksel2026._chains import ChainRuns, chain_of
-from emergo.studies import Study
+from emergo.papers.yuksel2026._chains import chain_of
 
-from .by_hand import STEPS, result
+from .by_hand import STEPS, measured, result
 
 SMOKE = stages.FIGURE.presets["smoke"]
 
@@ -46,23 +46,28 @@ def test_laws_are_those_of_their_table(table, laws):
     np.testing.assert_allclose([law.exponents[n] for n in ("length", "span", "importance")], [1.2, -0.5, -1.0], atol=0.02)
     assert laws["sgd", 2].exponents["gap"] == pytest.approx(0.7, abs=0.02)
     assert stages.laws_of(table, "derived") == {}
-    assert stages.law_of(table[:2], "sgd", 1) is None  # too few to fit
+    assert stages.laws_of(table[:2]) == {}  # too few to fit
 
 
-def test_exponents_are_held_against_the_derived_ones(laws):
+def test_exponents_are_held_against_the_derived_ones(table, laws):
     law = laws["sgd", 1]
     other = dataclasses.replace(law, exponents={**law.exponents, "length": 0.9, "span": 0.0})
-    assert stages.exponent_check("sgd", law, law).holds
-    assert not stages.exponent_check("sgd", law, other).holds
-    assert stages.nearer_check("logit", law, law, other).holds
-    assert not stages.nearer_check("preconditioned", law, other, law).holds
+    nothing = table[:0]
+    for derived in (law, other):
+        (check,) = stages.stage_checks(nothing, {("sgd", 1): law}, {("sgd", 1): derived})
+        assert check.holds is (derived is law)
+    own = {("logit", 2): law, ("preconditioned", 2): other}
+    for own_law in (law, other):
+        (check,) = stages.stage_checks(nothing, {("logit", 2): own_law}, own)
+        assert check.holds is (own_law is law)
 
 
-def test_a_stronger_first_group_is_found_sooner_and_left_later(laws):
-    one, two = laws["sgd", 1], laws["sgd", 2]
-    assert stages.opposed_check("sgd", one, two).holds
+def test_a_stronger_first_group_is_found_sooner_and_left_later(table, laws):
+    two = laws["sgd", 2]
     turned = dataclasses.replace(two, exponents={**two.exponents, "gap": -0.7})
-    assert not stages.opposed_check("sgd", one, turned).holds
+    for second in (two, turned):
+        (check,) = stages.stage_checks(table[:0], laws | {("sgd", 2): second}, {})
+        assert check.holds is (second is two)
 
 
 def test_the_level_is_that_of_the_runs_that_came_so_far():
@@ -70,17 +75,17 @@ def test_the_level_is_that_of_the_runs_that_came_so_far():
     (check,) = stages.stage_checks(every, {}, {})
     assert check.measured == pytest.approx(2.0, rel=1e-3)
     assert not check.holds
-    assert stages.level_check(1.2).holds
+    assert stages.stage_checks(every.assign(time=12.0, derived=10.0), {}, {})[0].holds
     assert stages.stage_checks(every[every["censored"]], {}, {}) == []
 
 
 def test_stages_of_trained_runs_are_when_a_head_has_half_of_its_weight_there(monkeypatch):
     monkeypatch.setattr(stages, "derived_first", lambda config, seed, sequences: 42.0)
-    study: Study = next(iter(SMOKE.studies(SMOKE.optimizers[0]).values()))
+    study = next(iter(SMOKE.studies().values()))
     lags = np.zeros((len(STEPS), 1, 2, 2))
     lags[STEPS > 100, 0, 0, 0] = 1.0  # a head finds the first group between steps 100 and 105; none finds the second
     run = result(study.runs[0], np.ones(len(STEPS)), np.zeros((len(STEPS), 2, 2)), lags)
-    one, two = stages.trained_rows(ChainRuns([run]), SMOKE)
+    one, two = stages.trained_rows(measured(run), 256)
     assert 100 < one["time"] < 105
     assert (one["stage"], one["state"], one["derived"], one["length"]) == (1, "reached", 42.0, 4)
     assert (two["time"], two["censored"]) == (2000, True)
@@ -95,7 +100,7 @@ def test_a_star_differs_from_its_base_in_one_number():
 
 def test_every_cell_is_trained_with_every_optimizer():
     settings = stages.FIGURE.presets["paper"]
-    studies = stages.studies(settings)
+    studies = settings.studies()
     assert len(studies) == 2 * len(settings.trained.cells)
     assert {run.seed for run in stages.FIGURE.runs("paper")} == set(range(5))
     configs = {run.config for run in stages.FIGURE.runs("paper")}
@@ -105,9 +110,9 @@ def test_every_cell_is_trained_with_every_optimizer():
 @pytest.mark.slow
 def test_the_derived_first_stage_scales_as_the_flow_says():
     """Twice the learning rate, half the steps; without damping to speak of, T √D, and more with it."""
-    star = dataclasses.replace(SMOKE.trained, lengths=(4, 6), importances=(2.0,))
+    star = dataclasses.replace(SMOKE.trained, length=(4, 6), importance=(2.0,))
     settings = dataclasses.replace(SMOKE, trained=star)
-    short, long = (study.base for study in settings.studies(settings.optimizers[0]).values())
+    short, long = (study.base for study in settings.studies().values())
     fast = short.replace(optimizer__learning_rate=2 * short.optimizer.learning_rate)
     steps = stages.derived_first(short, 0, 256)
     assert steps == pytest.approx(2 * stages.derived_first(fast, 0, 256))
@@ -118,13 +123,16 @@ def test_the_derived_first_stage_scales_as_the_flow_says():
 
 
 def test_a_row_of_exponents_for_every_theory_and_measurement(laws):
-    rows = stages.exponent_rows(laws, {("sgd", 1): laws["sgd", 1]}, "length", ["sgd"])
-    assert [row.label for row in rows[:2]] == ["zucchet2025, flow", "zucchet2025, Fig. 3"]
-    assert (rows[0].derived, rows[1].printed) == (1.0, 0.8)
-    assert [row.stage for row in rows] == [1] * 5 + [2] * 3
-    assert rows[4].derived == pytest.approx(1.2, abs=0.02)
-    assert rows[2].law is None
-    assert stages.term_of("importance", 2) == "gap"
+    axes = Plot().subplots()
+    stages.draw_exponents(axes, laws, {("sgd", 1): laws["sgd", 1]}, "length", ["sgd"])
+    rows = {label.get_text(): float(y) for y, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)}
+    assert len(axes.get_yticks()) == 2 + 5 + 3
+    assert list(rows)[:3] == [stages.STAGES[1], "zucchet2025, flow", "zucchet2025, Fig. 3"]
+    drawn = {round(float(np.mean(line.get_ydata())), 6): np.mean(line.get_xdata()) for line in axes.lines[:-1]}
+    assert drawn[rows["zucchet2025, flow"]] == 1.0
+    assert drawn[rows["zucchet2025, Fig. 3"]] == 0.8
+    assert drawn[rows["trained, SGD"]] == pytest.approx(laws["sgd", 2].exponents["length"])
+    assert len(drawn) == 4, "the flows have no law here"
 
 
 @pytest.mark.slow

@@ -81,14 +81,9 @@ class Cluster:
 
     def stop(self) -> None:
         self.call("scancel", "--user", str(os.getuid()))
-        for process in reversed(list(self._processes.values())):
-            process.send_signal(signal.SIGTERM)
-        for process in reversed(list(self._processes.values())):
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        for process in reversed(list(self._processes.values())):  # nothing of it is kept: no need to end in order
+            process.kill()
+            process.wait()
         self._processes.clear()
         self._end_orphans()
 
@@ -144,8 +139,8 @@ class Cluster:
             PreemptType=preempt/partition_prio
             PreemptMode=REQUEUE
             SlurmctldParameters=preempt_send_user_signal
-            SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0
-            KillWait=2
+            SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min_interval=0
+            KillWait=1
             SlurmdTimeout=5
             MinJobAge=600
             NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={one} CPUs=2 RealMemory=4000

@@ -5,7 +5,7 @@ import pytest
 from emergo._errors import InputError
 from emergo.engine import Config, Optimizer, Switch
 from emergo.models import ChainTransformer, MinimalAttention, Transformer
-from emergo.studies._axes import axis_value, check_values, config_columns, field_paths, resolve_axis, with_axes
+from emergo.studies._axes import axis_value, config_columns, field_paths, resolve_axis, with_axes
 from emergo.tasks import Groups, MarkovChain, SingleLocation
 
 LOCATION = Config(SingleLocation(8, 4), Transformer(1, 1, 8), Optimizer("adamw", weight_decay=0.1), precision="fp32")
@@ -74,12 +74,6 @@ def test_a_name_that_several_parts_have_asks_for_the_part():
     with pytest.raises(InputError, match=r"width is a field of several parts; write task\.width or model\.width"):
         resolve_axis(config, "width")
     assert resolve_axis(config, "task.width") == "task.width"
-
-
-@pytest.mark.parametrize("values", [3, "abc", {"a": 1}, (), []])
-def test_values_are_a_list(values):
-    with pytest.raises(InputError, match=r"\[grid\] dim (must be a list|needs at least one value)"):
-        check_values("[grid]", "dim", values)
 
 
 def test_the_fields_of_a_config_are_cells_of_a_table():

@@ -96,7 +96,7 @@ def test_a_plugin_is_imported_once_and_a_broken_one_is_named(tmp_path, monkeypat
     (tmp_path / "counted_plugin.py").write_text("import sys\nsys.count = getattr(sys, 'count', 0) + 1\n")
     monkeypatch.setattr(sys, "count", 0, raising=False)
     for _ in range(2):
-        load_plugins(["counted_plugin.py"], tmp_path)
+        load_plugins([str(tmp_path / "counted_plugin.py")])
     assert vars(sys)["count"] == 1
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "counted_plugin.py").write_text("")

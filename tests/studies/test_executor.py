@@ -12,7 +12,7 @@ import pytest
 
 from emergo._errors import InputError
 from emergo.engine import CheckpointError, Result
-from emergo.studies import Executor, Failures, Store, StudyFolder, check_platform, study_status, study_table
+from emergo.studies import Executor, Failures, Store, StudyFolder, check_platform, read_outcomes, study_status, study_table
 from emergo.studies import _executor as executor
 
 from .crowd import curves_of, made_up, study
@@ -185,7 +185,7 @@ def test_a_lost_or_broken_checkpoint_costs_only_its_own_runs(tmp_path, engine, m
     with pytest.raises(jax.errors.JaxRuntimeError):
         STUDY.run(tmp_path, progress=quiet)
     (kept,) = folder.checkpoints.iterdir()
-    finished = {run.identity for run in STUDY.runs} & set(Store(folder.runs))
+    finished = {run.identity for run in STUDY.runs} & set(read_outcomes(folder.runs).rows)
     assert len(finished) == 3
     broken = kept / "abc.npz"
     broken.write_text("not a checkpoint")

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from emergo.engine import Config, Optimizer, Progress, Run
-from emergo.studies import cell_summary, live_progress, varying_columns
-from emergo.studies._live import progress_line, progress_table
+from emergo.studies import cell_summary, live_progress
+from emergo.studies._live import progress_line, progress_table, varying_columns
 from emergo.tasks import SingleLocation
 
 
@@ -54,9 +54,9 @@ def test_nothing_in_training_is_one_line():
     assert len(lines(progress_table(progress([], done=500)))) == 1
 
 
-def test_the_line_counts_runs_that_were_there():
-    line = progress_line(progress([], done=10, failed=2, left=4000.0, memory=3 * 10**9), before=5)
-    assert line == "15 of 505 runs, 2 failed, 1,000 steps/s, 3.0 GB, about 67 min left"
+def test_all_of_it_is_one_line():
+    line = progress_line(progress([], done=10, failed=2, left=4000.0, memory=3 * 10**9))
+    assert line == "10 of 500 runs, 2 failed, 1,000 steps/s, 3.0 GB, about 67 min left"
 
 
 def test_a_terminal_gets_the_table_and_is_left_clean():
@@ -73,11 +73,11 @@ def test_a_terminal_gets_the_table_and_is_left_clean():
 def test_elsewhere_lines_come_seldom():
     file = io.StringIO()
     for every, count in ((1000.0, 0), (0.0, 2)):
-        with live_progress(3, Console(file=file, width=20), every) as show:
+        with live_progress(Console(file=file, width=20), every) as show:
             show(progress([], done=1))
             show(progress([], done=2))
         assert len(file.getvalue().splitlines()) == count
-    assert file.getvalue().splitlines() == ["4 of 503 runs, 1,000 steps/s, 100 MB", "5 of 503 runs, 1,000 steps/s, 100 MB"]
+    assert file.getvalue().splitlines() == ["1 of 500 runs, 1,000 steps/s, 100 MB", "2 of 500 runs, 1,000 steps/s, 100 MB"]
 
 
 def test_columns_are_those_in_which_runs_differ():

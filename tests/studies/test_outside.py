@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from emergo.engine import Optimizer
-from emergo.studies import Executor, Slurm, Store, Study, StudyFolder, load_plugins, study_status, submit_plan
+from emergo.studies import Executor, Slurm, Study, StudyFolder, load_plugins, read_outcomes, study_status, submit_plan
 
 from .tiny import quiet, tiny
 
@@ -214,7 +214,7 @@ def test_two_classes_with_equal_fields_never_share_a_run(lab, study, tmp_path):
     quiet_task = loud.replace(task=lab.Quietest(length=4, dim=2))
     assert not {run.identity for run in loud.runs} & {run.identity for run in quiet_task.runs}
     one, two = (s.run(tmp_path, progress=quiet) for s in (loud, quiet_task))
-    assert len(list(Store(tmp_path / "runs"))) == len(one) + len(two) == 4
+    assert len(read_outcomes(tmp_path / "runs").rows) == len(one) + len(two) == 4
     assert not np.array_equal(one[0].curves["loss"], two[0].curves["loss"])
     assert {result.run.config.task for result in two} == {lab.Quietest(4, 2, 4.0), lab.Quietest(4, 2, 8.0)}
 
@@ -227,24 +227,16 @@ def python(code, *arguments, **options):
     return done.stdout
 
 
-@pytest.mark.slow
-def test_another_process_trains_the_plan(tmp_path, study, expected):
-    """It finds the user's types through the plugins of the plan alone, with the probes."""
-    study.open(StudyFolder(tmp_path))
-    code = "import sys; from emergo.studies import Executor, StudyFolder; print(Executor(StudyFolder(sys.argv[1])).run())"
-    assert python(code, tmp_path).strip() == "True"
-    same(study.read(tmp_path), expected)
-
-
 READER = """
 import json, sys
-from emergo.studies import Store, StudyFolder, study_curves, study_status, study_table
+from emergo.studies import Executor, StudyFolder, read_outcomes, study_curves, study_status, study_table
 folder = StudyFolder(sys.argv[1])
 status = study_status(folder)
 [plan] = folder.read()
 table, curves = study_table(folder, plan), study_curves(folder, plan)
-names = sorted(Store(folder.runs).table()["identity"])
+names = sorted(read_outcomes(folder.runs).rows)
 columns = sorted(curves.columns)
+assert Executor(folder).run()  # nothing is left to train: nothing to import
 print(json.dumps([status.finished, sorted(table["gain"].unique()), columns, names, "outside_lab" in sys.modules]))
 """
 
@@ -263,8 +255,6 @@ def test_reading_needs_and_imports_no_file_of_the_user(tmp_path, study, lab):
         assert {"steepness", "sharpest", "accuracy", "shares_2_1", "gain"} <= set(columns)
         assert names == sorted(result.run.identity for result in results)
     assert importlib.util.find_spec("outside_lab") is not None  # known here, where it was loaded
-    code = "import sys; from emergo.studies import Executor, StudyFolder; Executor(StudyFolder(sys.argv[1])).run()"
-    assert python(code, tmp_path / "out") == ""  # nothing is left to train: nothing to import
 
 
 @pytest.mark.slow
@@ -342,7 +332,8 @@ def test_of_studies_that_share_runs_the_one_that_asks_for_more_trains_them(tmp_p
 
 @pytest.mark.slow
 def test_an_interrupted_study_with_a_probe_goes_on_in_another_process(tmp_path, study, expected):
-    """A checkpoint is found again though functions have other addresses there."""
+    """It finds the user's types through the plugins of the plan alone, with the probes, and the checkpoint of another process
+    though functions have other addresses there."""
     study.replace(unit=4).open(StudyFolder(tmp_path))
     code = """
 import sys

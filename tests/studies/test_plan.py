@@ -6,8 +6,8 @@ import pytest
 
 from emergo._errors import InputError
 from emergo.engine import groups_of
-from emergo.studies import StudyFolder, make_plan, open_plan
-from emergo.studies._plan import runs_of, steps_to_keep
+from emergo.studies import StudyFolder, open_plan
+from emergo.studies._plan import make_plan, runs_of, steps_to_keep
 
 from .crowd import study
 from .test_description import loudness

@@ -20,17 +20,47 @@ pytestmark = [
 ]
 
 ASKED = Slurm(minutes=60, gpus=0, cpus=1, memory_gb=0.5)
+STEPS = 500
+
+PATIENT = """
+import signal, time
+from pathlib import Path
+from emergo.studies import _executor
+
+go, train = Path(__file__).with_name("go"), _executor.train
+
+
+def patient(runs, *, progress, **options):
+    def show(now):
+        progress(now)
+        told = signal.getsignal(signal.SIGINT)  # another one once this process is told to end
+        while now.running and now.running[0][1] > 200 and not go.exists() and signal.getsignal(signal.SIGINT) is told:
+            time.sleep(0.05)
+            progress(now)
+
+    return train(runs, progress=show, **options)
+
+
+_executor.train = patient
+"""
+"""A plugin of the jobs: training waits after step 200 until the file `go` is there, so that there is time to interrupt it."""
 
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
-    """What the long study gives when nothing interrupts it."""
-    return _long().run(tmp_path_factory.mktemp("expected"), progress=quiet).table
+    """What the study that waits gives when nothing interrupts it."""
+    return _study().run(tmp_path_factory.mktemp("expected"), progress=quiet).table
 
 
-def _long(steps=25_000, **asked):
-    """One unit of two runs that do not end before their last step, so that there is time to interrupt them."""
-    return tiny(seeds=2, name="long", threshold=None, steps=steps, slurm=dataclasses.replace(ASKED, **asked))
+def _study(**asked):
+    """One unit of two runs that do not end before their last step."""
+    return tiny(seeds=2, name="waits", threshold=None, steps=STEPS, slurm=dataclasses.replace(ASKED, **asked))
+
+
+def _waiting(path, **asked):
+    """The study whose training waits, and the file that lets it go on."""
+    (path / "patient.py").write_text(PATIENT)
+    return _study(**asked).replace(plugins=[str(path / "patient.py")]), path / "go"
 
 
 def submit(study, path):
@@ -64,8 +94,11 @@ def training(folder):
     """The claim of the unit once its runs have made some steps."""
     (unit,) = folder.read()[0].units
     claim = read_claim(folder.claims / f"{unit.id}.json")
-    running = claim and claim[0].get("progress", {}).get("running")
-    return claim[0] if claim and running and min(at for _, at, _ in running) > 200 else None
+    return claim if claim and claim.get("progress", {}).get("running") and step(claim) > 200 else None
+
+
+def step(claim):
+    return min(at for _, at, _ in claim["progress"]["running"])
 
 
 def job_field(cluster, job, name):
@@ -82,8 +115,8 @@ def test_an_array_of_tasks_trains_the_units(cluster, tmp_path):
     [plan] = folder.read()
     again = submit_plan(folder, plan, study.slurm)
     assert again.folder != sent.folder
+    cluster.call("scancel", again.job)
     wait_until_finished(folder, sent)
-    wait_for(lambda: not cluster.call("squeue", "-h"), "the queue is empty")
     table = study_table(folder, plan)
     same_tables(table, study.run(tmp_path / "here", progress=quiet).table)
     assert table["identity"].is_unique
@@ -97,7 +130,8 @@ def test_an_array_of_tasks_trains_the_units(cluster, tmp_path):
 def test_interrupted_tasks_save_queue_again_and_go_on(cluster, tmp_path, expected):
     """Twice: told that its time is nearly up, which is what `scancel --signal` sends here; then preempted by a job of higher
     priority, for which Slurm itself kills and starts again. No hook of submitit is called."""
-    folder, sent = submit(_long(cpus=2, extra={"nodelist": "n1"}), tmp_path)
+    study, go = _waiting(tmp_path, cpus=2, extra={"nodelist": "n1"})
+    folder, sent = submit(study, tmp_path / "out")
     first = wait_for(lambda: training(folder), "training")
     cluster.call("scancel", "--signal=USR2", sent.job)
     wait_for(lambda: "back into the queue" in output(sent), "the task has seen the signal")
@@ -106,38 +140,34 @@ def test_interrupted_tasks_save_queue_again_and_go_on(cluster, tmp_path, expecte
     assert job_field(cluster, sent.job, "Restarts") == "1"
     assert step(second) >= step(first)  # it went on, and did not begin anew
     high = ["--partition=high", "--nodelist=n1", "--cpus-per-task=2", "--output=/dev/null"]
-    cluster.call("sbatch", *high, "--wrap=sleep 1")
+    cluster.call("sbatch", *high, "--wrap=true")
     wait_for(lambda: job_field(cluster, sent.job, "Restarts") == "2", "it was started a third time")
+    go.touch()
     wait_until_finished(folder, sent)
     same_tables(study_table(folder, folder.read()[0]), expected)
     assert "DUE TO PREEMPTION" in output(sent)
     assert "Calling checkpoint method" not in output(sent)
 
 
-def step(claim):
-    return min(at for _, at, _ in claim["progress"]["running"])
-
-
-def test_two_copies_after_a_node_is_lost(cluster, tmp_path):
-    """The node's slurmd dies; its task lives on while Slurm starts a second copy on the other node."""
-    longer = _long(60_000)
-    folder, sent = submit(longer, tmp_path)
+def test_two_copies_after_a_node_is_lost(cluster, tmp_path, expected):
+    """The node's slurmd dies; its task lives on while Slurm starts a second copy on the other node. The first gives up as soon
+    as it sees that the second has taken its unit, and the second trains it to its end."""
+    study, go = _waiting(tmp_path)
+    folder, sent = submit(study, tmp_path / "out")
     first = wait_for(lambda: training(folder), "training")
     node = job_field(cluster, sent.job, "NodeList")
     cluster.kill_node(node)
     # Slurm would find out by itself, after a minute or so.
     cluster.call("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
     try:
-        wait_for(lambda: job_field(cluster, sent.job, "Restarts") == "1", "it was started again")
         second = wait_for(lambda: (c := training(folder)) and c["token"] != first["token"] and c, "the second copy trains")
         assert (second["restarts"], second["job"]) == (1, first["job"])
+        wait_for(lambda: not _alive(first["pid"]), "the first copy has given up")
+        go.touch()
         wait_until_finished(folder, sent)
     finally:
         cluster.start_node(node)
-    table = study_table(folder, folder.read()[0])
-    assert sorted(table["identity"]) == sorted(run.identity for run in longer.runs)
-    assert set(table["steps"]) == {60_000}
-    wait_for(lambda: not _alive(first["pid"]), "the first copy has given up")
+    same_tables(study_table(folder, folder.read()[0]), expected)
 
 
 def _alive(pid):
@@ -150,4 +180,4 @@ def _alive(pid):
 
 def test_what_slurm_refuses_is_said(cluster, tmp_path):
     with pytest.raises(InputError, match="Slurm did not take the job"):
-        submit(_long(partition="nowhere"), tmp_path)
+        submit(_study(partition="nowhere"), tmp_path)

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from emergo.engine import Progress
-from emergo.studies import Executor, Store, StudyFolder, study_curves, study_status, study_table
+from emergo.studies import Executor, StudyFolder, read_outcomes, study_curves, study_status, study_table
 from emergo.studies._claims import read_claim
 
 from .tiny import STUDY, quiet, same_tables
@@ -158,8 +158,9 @@ def _wait_for_training(folder, process):
         assert process.poll() is None, process.stderr.read()
         units = [] if not folder.exists() else folder.read()[0].units
         claims = [read_claim(folder.claims / f"{unit.id}.json") for unit in units]
-        ours = [claim[0] for claim in claims if claim is not None and claim[0].get("pid") == process.pid]
-        if ours:  # it compiles or trains; what a claim says of progress may come too late for so short a training
+        if any(
+            claim and claim.get("pid") == process.pid for claim in claims
+        ):  # it compiles or trains; what a claim says of progress may come too late for so short a training
             return
         time.sleep(0.05)
     raise AssertionError("nothing was trained")
@@ -182,4 +183,4 @@ def test_two_copies_of_a_unit_are_harmless(tmp_path, whole):
     Executor(folder, checkpoint_seconds=0.0, beat=1e9, progress=begin_a_second).run()
     assert other
     same_tables(study_table(folder, plan), whole[0])
-    assert len(list(Store(folder.runs))) == 6
+    assert len(read_outcomes(folder.runs).rows) == 6

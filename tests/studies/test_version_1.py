@@ -21,7 +21,6 @@ from emergo.models import ChainTransformer, MinimalAttention, Transformer
 from emergo.papers.yuksel2026._contexts import ContextPredictors
 from emergo.studies import (
     Failures,
-    Store,
     Study,
     StudyFolder,
     migrate,
@@ -33,7 +32,7 @@ from emergo.studies import (
 )
 from emergo.studies import _executor as executor
 from emergo.studies._axes import config_columns
-from emergo.studies._version_1 import renamed_curve, upgraded_identity, upgraded_study
+from emergo.studies._version_1 import renamed_curve, upgraded_run, upgraded_study
 from emergo.tasks import Groups, MarkovChain, Recall, SingleLocation
 
 FIXTURES = Path(__file__).with_name("fixtures")
@@ -93,18 +92,30 @@ def _chains(fp32):
     yield Config(task, MinimalAttention(), n_train=100, probes=(ContextPredictors((1, 2, 3)),), **none)
 
 
+def upgraded(old: dict[str, Any]) -> Run:
+    """A run of version 1 as a study of one run, which is how a migration finds its identity here."""
+    config = dict(old["config"])
+    stop = {name: config.pop(name) for name in ("steps", "threshold", "beyond")}
+    tables = {"grid": {}, "zip": {}, "tune": {}, "seeds": [old["seed"]], "name": "one"}
+    [run] = Study.from_data(upgraded_study({"base": config, "stop": stop, **tables})).runs
+    return run
+
+
 def test_an_upgraded_run_has_the_identity_of_the_same_run_in_this_version():
     """All tasks, models, optimizers and options of that version; the columns of its table are those of this one's."""
     recorded = json.loads((FIXTURES / "version-1-runs.json").read_text())
     assert len({run["identity"] for run in recorded}) == 36  # two write defaults out that others leave out
+    outcome = {"state": "censored", "time": 9, "low": 9, "high": None}
     for old, config in zip(recorded, configs(), strict=True):
-        identity, described, columns = upgraded_identity(old["config"], old["seed"])
         run = Run(config, old["seed"])
-        assert described == json.loads(json.dumps(run.describe()))
-        assert identity == run.identity
-        here = config_columns(config)
+        now = upgraded(old)
+        assert now == run
+        assert now.identity == run.identity == digest(run.describe())
+        read, here = upgraded_run(old | {"outcome": outcome}), config_columns(config)
+        columns = read["columns"]
         assert {name: here.get(name, "no such column") for name in columns} == columns
         assert set(here) - set(columns) <= {"temperature", "rope", "learned_temperature"}  # options that came later
+        assert read["outcome"]["state"] == ("trained" if config.threshold is None else "censored")
 
 
 def copied(tmp_path):
@@ -203,7 +214,8 @@ def test_the_same_study_finds_every_run_in_the_migrated_folder(tmp_path, untrain
     runs = STUDY.run(folder.path, progress=lambda now: None)
     assert not untrained
     assert len(runs) == STUDY.count == 12
-    assert {result.run.identity for result in runs} == {run.identity for run in STUDY.runs} == set(Store(folder.runs))
+    identities = {run.identity for run in STUDY.runs}
+    assert {result.run.identity for result in runs} == identities == set(read_outcomes(folder.runs).rows)
     assert all(result.curves is not None and len(result.curves["step"]) == 5 for result in runs)
     after = study_table(folder, folder.read()[0])
     names = ["dim", "learning_rate", "seed"]
@@ -238,7 +250,7 @@ def test_an_interrupted_migration_goes_on(tmp_path, monkeypatch, untrained, call
     assert study_status(folder).complete
     assert not read_outcomes(folder.runs).broken
     assert sum(Failures(folder.failures).counts().values()) == 8
-    assert set(Store(folder.runs)) == {run.identity for run in STUDY.runs}
+    assert set(read_outcomes(folder.runs).rows) == {run.identity for run in STUDY.runs}
     assert (folder.path / "study-version-1.json").exists()
 
 
@@ -262,14 +274,6 @@ def test_a_damaged_study_of_that_version_is_named(tmp_path, damage):
 
 
 def test_a_study_with_windows_has_the_probe_of_this_version():
-    """Its runs, too, keep their identities."""
-    recorded = json.loads((FIXTURES / "version-1-runs.json").read_text())[-1]
-    config = recorded["config"]
-    stop = {name: config.pop(name) for name in ("steps", "threshold", "beyond")}
-    model = {name: value for name, value in config["model"].items() if name not in ("length", "vocabulary")}
-    tables = {"grid": {}, "zip": {}, "tune": {}, "seeds": [0], "name": "chain"}
-    data = upgraded_study({"base": config | {"model": model}, "stop": stop, **tables})
-    assert data["plugins"] == ["emergo.papers.yuksel2026"]
-    [run] = Study.from_data(data).runs
-    assert run.identity == upgraded_identity(config | stop, 0)[0] == digest(run.describe())
-    assert run.config.probes == (ContextPredictors((1, 2, 3)),)
+    assert upgraded(json.loads((FIXTURES / "version-1-runs.json").read_text())[-1]).config.probes == (
+        ContextPredictors((1, 2, 3)),
+    )

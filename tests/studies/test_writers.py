@@ -6,16 +6,14 @@ import types
 import pytest
 
 from emergo._errors import InputError
-from emergo.studies import StudyFolder, Writer, curve_frame, find_writer
+from emergo.studies import StudyFolder, curve_frame, find_writer
 
 from .crowd import made_up, study
 
 
 def test_nothing_is_written_by_default(tmp_path):
     writer = find_writer("none", StudyFolder(tmp_path))
-    assert isinstance(writer, Writer)
-    writer.write(made_up(study().runs[0]))
-    writer.close()
+    writer(made_up(study().runs[0]))
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(InputError, match=r"unknown writer 'tensorbord'; did you mean tensorboard\?"):
         find_writer("tensorbord", StudyFolder(tmp_path))
@@ -27,7 +25,7 @@ def test_tensorboard_gets_every_curve(tmp_path):
     from tensorboardX.record_writer import masked_crc32c
 
     result = made_up(study(1, 2).runs[1])
-    find_writer("tensorboard", StudyFolder(tmp_path)).write(result)
+    find_writer("tensorboard", StudyFolder(tmp_path))(result)
     (events,) = (tmp_path / "tensorboard" / result.run.identity).iterdir()
     data, at, values = events.read_bytes(), 0, {}
     while at < len(data):
@@ -66,9 +64,7 @@ def test_weights_and_biases_gets_every_run_offline(tmp_path, monkeypatch):
     monkeypatch.delenv("WANDB_MODE", raising=False)
     monkeypatch.setenv("WANDB_SILENT", "true")
     result = made_up(study(1, 2).runs[1])
-    writer = find_writer("wandb", StudyFolder(tmp_path / "mine"))
-    writer.write(result)
-    writer.close()
+    find_writer("wandb", StudyFolder(tmp_path / "mine"))(result)
     [run] = started
     assert (run.options["mode"], run.options["id"], run.options["project"]) == ("offline", result.run.identity, "mine")
     assert run.options["config"]["dim"] == 2

@@ -50,11 +50,6 @@ def test_strengths_fall_along_the_ranking_by_the_importance(options):
     ranked = one.strengths[list(one.ranking)]
     assert ranked[-1] == 1
     np.testing.assert_allclose(ranked[:-1], one.importance * ranked[1:])
-    for keep in range(one.count + 1):
-        kept = one.strongest_of(keep)
-        assert kept.sum() == keep
-        assert set(np.flatnonzero(kept)) == set(one.ranking[:keep])
-    assert one.strongest_of(None).all()
 
 
 def test_the_settings_of_the_paper():
@@ -120,8 +115,3 @@ def test_wrong_input_is_named(values, message):
 def test_lists_become_tuples():
     lists: Any = {"spans": [1, 2], "weights": [[1.0], [0.5, 2.0]]}
     assert Groups(**lists) == Groups((1, 2), weights=((1.0,), (0.5, 2.0)))
-
-
-def test_keeping_more_groups_than_there_are_is_wrong():
-    with pytest.raises(InputError, match="keep must be a number of groups from 0 to 3, got 4"):
-        Groups().strongest_of(4)

@@ -49,6 +49,7 @@ TASKS = [task for task, _ in CASES]
 every_task = pytest.mark.parametrize("task", TASKS, ids=repr)
 
 
+@functools.cache
 def output_of(task, n):
     spec = task.spec
     shape = (n, spec.outputs) if spec.answers is None else (n, spec.answers, spec.outputs)
@@ -59,9 +60,10 @@ def output_of(task, n):
     return Output(jax.random.normal(jax.random.key(7), shape), attention, path, taps)
 
 
-def drawn(task, n=5, key=1):
+@functools.cache
+def drawn(task, n=5):
     truth = task.truth(jax.random.key(0))
-    return truth, task.batch(jax.random.key(key), n, truth)
+    return truth, task.batch(jax.random.key(1), n, truth)
 
 
 @every_task

@@ -14,6 +14,7 @@ from emergo._errors import InputError
         ({"length": 8.5, "dim": 4}, "got 8.5"),
         ({"length": np.nan, "dim": 4}, "got nan"),
         ({"length": np.inf, "dim": 4}, "got inf"),
+        ({"length": 1e16, "dim": 4}, r"length must be at most 1e15, got 1e\+16"),
         ({"length": 10**400, "dim": 4}, "length must be a whole number"),
         ({"length": "eight", "dim": 4}, "length must be a whole number"),
         ({"length": 8, "dim": 0}, "dim must be a whole number of at least 1, got 0"),
@@ -24,7 +25,7 @@ from emergo._errors import InputError
         ({"length": 8, "dim": 4, "repeat": -0.1}, r"repeat must be in \[0, 1\], got -0.1"),
         ({"length": 8, "dim": 4, "repeat": 1.1}, "got 1.1"),
         ({"length": 8, "dim": 4, "repeat": np.nan}, "got nan"),
-        ({"length": 8, "dim": 4, "repeat": "often"}, "repeat must be a number"),
+        ({"length": 8, "dim": 4, "repeat": "often"}, r"repeat must be in \[0, 1\], got \'often\'"),
         ({"length": [8, 9], "dim": [4, 5, 6]}, "must broadcast"),
     ],
 )

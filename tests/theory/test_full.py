@@ -6,6 +6,8 @@ import pytest
 from emergo import theory
 from emergo.tasks import SingleLocation
 
+gradient, auto_gradient = jax.jit(theory.population_gradient), jax.jit(jax.grad(theory.population_loss))
+
 
 @pytest.mark.parametrize(("burst", "repeat"), [(1, 0.0), (3, 0.0), (1, 0.4), (3, 0.4)])
 def test_gradient_equals_automatic_differentiation(burst, repeat):
@@ -15,21 +17,21 @@ def test_gradient_equals_automatic_differentiation(burst, repeat):
     with theory.float64():
         target = theory.unit_columns(keys[0], 5)
         point = theory.Parameters(jax.random.normal(keys[1], (9,)), jax.random.normal(keys[2], (5, 5)))
-        ours = theory.population_gradient(point, target, cell)
-        truth = jax.grad(theory.population_loss)(point, target, cell)
+        ours = gradient(point, target, cell)
+        truth = auto_gradient(point, target, cell)
     np.testing.assert_allclose(ours.logits, truth.logits, rtol=1e-9, atol=1e-13)
     np.testing.assert_allclose(ours.weights, truth.weights, rtol=1e-9, atol=1e-13)
 
 
 @pytest.mark.parametrize(("burst", "repeat"), [(1, 0.0), (2, 0.3)])
 def test_population_loss_is_the_mean_over_samples(burst, repeat):
-    """The formula of A.2 against the task's own data: 200,000 samples leave a standard error near 0.3%."""
+    """The formula of A.2 against the task's own data: 50,000 samples leave a standard error near 0.6%."""
     task = SingleLocation(6, 4, burst, repeat)
     keys = jax.random.split(jax.random.key(1), 3)
     target = theory.unit_columns(keys[0], 4)
     truth = task.truth(keys[0])._replace(weights=target)
     point = theory.Parameters(jax.random.normal(keys[1], (6,)), jax.random.normal(keys[2], (4, 4)))
-    data = task.batch(jax.random.key(2), 200_000, truth)
+    data = task.batch(jax.random.key(2), 50_000, truth)
     output = jnp.einsum("ij,t,ntj->ni", point.weights, jax.nn.softmax(point.logits), data.inputs)
     sampled = 0.5 * np.sum(np.asarray(output - data.target) ** 2, axis=-1)
     exact = float(theory.population_loss(point, target, theory.cells(6, 4, burst, repeat)))
@@ -49,16 +51,9 @@ def test_the_reduced_loss_is_the_full_loss_on_the_symmetric_line():
 
 
 def test_the_target_does_not_matter():
-    cell = theory.cells(32, 5, 2, 0.2)
+    cell = theory.cells(16, 4, 2, 0.2)
     times = [float(theory.full_plateau(cell, seed=s).time) for s in (0, 7)]
     assert times[0] == pytest.approx(times[1], rel=1e-7)
-
-
-@pytest.mark.slow
-def test_cells_of_several_sizes_in_one_call():
-    cell = theory.cells([16, 32, 16], [4, 4, 8], [1, 2, 3])
-    found = theory.full_plateau(cell)
-    np.testing.assert_allclose(found.time, theory.plateau(cell, "exact").time, rtol=1e-6)
 
 
 def test_censored_beyond_the_horizon():

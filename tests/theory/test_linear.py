@@ -61,7 +61,7 @@ def test_linear_solution_solves_eq_15():
 
 def test_linear_solution_is_the_start_of_the_flow():
     cell = theory.cells(10**6, 10**4)
-    times = 0.05 * float(theory.plateau(cell).time) * np.linspace(0.1, 1, 10)
+    times = 0.05 * float(theory.plateau(cell).time) * np.linspace(0.1, 1, 50)
     path, linear = theory.trajectory(cell, times), theory.linear_solution(cell, times)
     np.testing.assert_allclose(path.alignment, linear.weight, rtol=2e-3)
     np.testing.assert_allclose(path.logit, linear.logit, rtol=5e-3)

@@ -2,15 +2,6 @@
 
 from . import closed_form, dropout, escape, offset, precision, reading, reduction, rounding, stages
 
-FIGURES = (
-    reduction.FIGURE,
-    closed_form.FIGURE,
-    offset.FIGURE,
-    precision.FIGURE,
-    escape.FIGURE,
-    reading.FIGURE,
-    stages.FIGURE,
-    rounding.FIGURE,
-    dropout.FIGURE,
-)
+_MODULES = (reduction, closed_form, offset, precision, escape, reading, stages, rounding, dropout)
+FIGURES = tuple(module.FIGURE for module in _MODULES)
 __all__ = ["FIGURES"]

@@ -6,17 +6,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure as Plot
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from ..._style import BLUE, GREEN, ORANGE, WIDTH, outside
+from ..._style import BLUE, GREEN, ORANGE, WIDTH, outside, plain_ticks
 from ...models import ChainTransformer
-from ...studies import Study, provenance_of
-from .._figure import Check, Figure, Outcome, Studies
-from .._source import RunSource
-from ..yuksel2026 import fig3
-from ..yuksel2026._chains import ChainRuns, line_of_seed, smoke
-from ..yuksel2026._stage_figure import caveats
+from ...studies import Study
+from .._figure import Check, Figure, Outcome, Plot, RunSource, Studies
+from .._panels import panels
+from ..yuksel2026._chains import ChainRun, ChainRuns, draw_seeds, smoke
+from ..yuksel2026.stages_and_maps import FULL_SIZE, SMALL, TINY_TRANSFORMER, first_compared
 
 ALWAYS, SELDOM, PUBLISHED = "in every step", "in one step of three", "and the published start"
 CHANGES: dict[str, dict[str, Any]] = {
@@ -34,36 +31,25 @@ class Settings:
     parts: Studies
     """With a model whose dropout is in force in every step and that starts as PyTorch's layers do."""
 
-
-def studies(settings: Settings) -> dict[str, Study]:
-    parts = settings.parts.items()
-    return {f"{how}: {name}": study.replace(**changes) for how, changes in CHANGES.items() for name, study in parts}
+    def studies(self) -> dict[str, Study]:
+        parts = self.parts.items()
+        return {f"{how}: {name}": study.replace(**changes) for how, changes in CHANGES.items() for name, study in parts}
 
 
 def make(settings: Settings, source: RunSource) -> Outcome:
-    parts = source.runs(studies(settings), curves=True)
+    parts = source.runs(settings.studies(), curves=True)
     results = {how: [r for name in settings.parts for r in parts.get(f"{how}: {name}", ())] for how in CHANGES}
     runs = {how: ChainRuns(each) for how, each in results.items() if each}
-    table = pd.DataFrame([row for how, each in runs.items() for row in rows_of(how, each)])
-    return Outcome(
-        tables={"runs": table},
-        plot=draw(settings.task, runs),
-        checks=dropout_checks(settings.task, table),
-        precision="fp32",
-        device=provenance_of(parts),
-    )
+    table = pd.DataFrame([row_of(how, run) for how, each in runs.items() for run in each])
+    return Outcome({"runs": table}, draw(settings.task, runs), checks=dropout_checks(settings.task, table))
 
 
-def rows_of(how: str, runs: ChainRuns) -> list[dict[str, Any]]:
-    """One row per run."""
-    rows = []
-    for result, curve, stages in zip(runs.results, runs.curves, runs.stages, strict=True):
-        kl, least = curve["kl_teacher"], int(np.argmin(curve["kl_teacher"]))
-        row = {"dropout": how, "seed": result.run.seed, "stages": len(stages), "kl_teacher": float(kl[-1])}
-        row |= {"least": float(kl[least]), "least_at": int(curve["step"][least])}
-        row |= {f"left_{k}": step for k, step in enumerate(runs.departures(curve), 1)}
-        rows.append(row | {"heads": float(runs.group_attention(curve)[-1].max(0).min())})
-    return rows
+def row_of(how: str, run: ChainRun) -> dict[str, Any]:
+    kl, least = run["kl_teacher"], int(np.argmin(run["kl_teacher"]))
+    row = {"dropout": how, "seed": run.seed, "stages": len(run.stages), "kl_teacher": float(kl[-1])}
+    row |= {"least": float(kl[least]), "least_at": int(run["step"][least])}
+    row |= {f"left_{k}": step for k, step in enumerate(run.departures, 1)}
+    return row | {"heads": float(run.group_attention[-1].max(0).min())}
 
 
 def dropout_checks(task: str, table: pd.DataFrame) -> list[Check]:
@@ -71,70 +57,44 @@ def dropout_checks(task: str, table: pd.DataFrame) -> list[Check]:
     there = [how for how in CHANGES if how in means.index]
     if ALWAYS not in there or SELDOM not in there:
         return []
-    always, seldom, words = means.loc[ALWAYS], means.loc[SELDOM], f"dropout {', '.join(there)}"
-    checks = [
-        Check(
-            f"{task}: KL from the teacher at the end, mean over seeds, {words}",
-            means["kl_teacher"].tolist(),
-            None,
-            bool(always["kl_teacher"] > seldom["kl_teacher"]),
-            "less with less dropout",
-        ),
-        Check(
-            f"{task}: the most that a head looks at the group looked at least, in the end, {words}",
-            means["heads"].tolist(),
-            None,
-            bool(seldom["heads"] >= 0.5),
-            "with less dropout above 0.5: each group has a head",
-        ),
-        Check(
-            f"{task}: stages found, mean over seeds, {words}",
-            means["stages"].tolist(),
-            None,
-            bool(seldom["stages"] >= always["stages"]),
-            "no fewer with less dropout",
-        ),
-    ]
+    kl, stages, heads, words = means["kl_teacher"], means["stages"], means["heads"], f"dropout {', '.join(there)}"
+    name = f"{task}: KL from the teacher at the end, mean over seeds, {words}"
+    checks = [Check(name, kl, None, kl[ALWAYS] > kl[SELDOM], "less with less dropout")]
+    name = f"{task}: the most that a head looks at the group looked at least, in the end, {words}"
+    expected = "with less dropout above 0.5: each group has a head"
+    checks.append(Check(name, heads, None, heads[SELDOM] >= 0.5, expected))
+    name = f"{task}: stages found, mean over seeds, {words}"
+    checks.append(Check(name, stages, None, stages[SELDOM] >= stages[ALWAYS], "no fewer with less dropout"))
     if PUBLISHED in there:
         left = table.set_index("dropout").filter(like="left_")
         logs = left.transform("log").groupby(level=0).mean().loc[there]
-        sooner = bool(np.all(logs.loc[PUBLISHED] < logs.loc[SELDOM]))
+        sooner = np.all(logs.loc[PUBLISHED] < logs.loc[SELDOM])
         name = f"{task}: steps at which the student leaves A_1, ..., geometric mean over seeds, {words}"
-        steps = np.exp(logs.to_numpy()).ravel().tolist()
-        checks.append(Check(name, steps, None, sooner, "sooner with the published start"))
+        checks.append(Check(name, np.exp(logs.to_numpy()).ravel(), None, sooner, "sooner with the published start"))
     return checks
 
 
 def draw(task: str, runs: Mapping[str, ChainRuns]) -> Plot:
-    plot = Plot(figsize=(WIDTH * 0.42 + 1, 2.6), layout="constrained")
-    axes = plot.subplots()
+    plot, (axes,) = panels(2.6, task, width=WIDTH * 0.42 + 1)
     for how, each in runs.items():
-        for i, curve in enumerate(each.curves):
-            axes.plot(curve["step"][1:], curve["kl_teacher"][1:], color=COLOURS[how], **line_of_seed(i))
+        draw_seeds(axes, each, [run["kl_teacher"] for run in each], COLOURS[how])
     axes.set(xscale="log", yscale="log", xlabel="step", ylabel="KL from the teacher")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_title(task)
+    plain_ticks(axes.yaxis)
     entries = [(how.replace(" step", "\nstep").replace(" pub", "\npub"), {"color": c}) for how, c in COLOURS.items()]
     outside(axes, "dropout", entries)
     return plot
 
 
-PAPER = fig3.PAPER.replace(model=ChainTransformer())
-SMALL = fig3.SMALL.replace(model=ChainTransformer(width=48, hidden=32), steps=2500)
-TINY = smoke(ChainTransformer(heads=2, width=8, hidden=8), seeds=1)
 FIGURE = Figure(
-    id="emergo/dropout",
-    title="the stages of the full Transformer with dropout in every step, in one of three, and with the published start",
+    "emergo/dropout",
+    "the stages of the full Transformer with dropout in every step, in one of three, and with the published start",
     presets={
-        "paper": Settings("groups of 4, 4, 4", fig3.first_compared(PAPER)),
-        "laptop": Settings("groups of 4, 4, 4", {"runs": SMALL}),
-        "smoke": Settings("two groups", {"runs": TINY}),
+        "paper": Settings("groups of 4, 4, 4", first_compared(FULL_SIZE.replace(model=ChainTransformer()))),
+        "laptop": Settings("groups of 4, 4, 4", {"runs": SMALL.replace(model__width=48, model__dropout=0.1, steps=2500)}),
+        "smoke": Settings("two groups", {"runs": smoke(TINY_TRANSFORMER, seeds=1)}),
     },
     make=make,
     seconds={"paper": 80000, "laptop": 47, "smoke": 25},
-    caveat=caveats(SMALL, TINY, "width 48, learning rate 2e-3"),
-    studies=studies,
+    studies=Settings.studies,
     curves=True,
 )

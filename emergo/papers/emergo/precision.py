@@ -4,26 +4,23 @@ import dataclasses
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure as Plot
 
 from ..._style import BLUE, GREY, ORANGE, WIDTH, outside
 from ...engine import Config, Precision
 from ...models import Transformer
-from ...studies import Study, provenance_of
-from .._figure import Check, Figure, Outcome
-from .._source import RunSource
+from ...studies import Study
+from .._figure import Check, Figure, Outcome, Plot, RunSource
+from .._panels import panels
 from .._transformers import PAPER, SMALL, TINY
 
+ONE_HEAD = Transformer(layers=1, heads=1)
 CELL = ["layers", "heads", "length", "dim"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
     base: Config
-    models: tuple[tuple[Transformer, tuple[int, ...]], ...] = (
-        (Transformer(), (16, 32, 64)),
-        (Transformer(layers=1, heads=1), (32, 64)),
-    )
+    models: tuple[tuple[Transformer, tuple[int, ...]], ...] = ((Transformer(), (16, 32, 64)), (ONE_HEAD, (32, 64)))
     """Models, each with the dims it is trained at."""
     seeds: int = 5
     precisions: tuple[Precision, ...] = ("bf16", "tf32", "fp32")
@@ -39,49 +36,28 @@ def against_fp32(table: pd.DataFrame) -> pd.DataFrame:
 
     `paired` is the mean over seeds of the plateau over that of the same seed under fp32: same draws, same start.
     """
-    wide = table.pivot(index=[*CELL, "seed"], columns="precision", values="plateau")
-    fp32 = wide["fp32"].groupby(level=CELL)
-    frames = []
-    for precision in [p for p in wide.columns if p != "fp32"]:
-        columns = {
-            "precision": precision,
-            "plateau": wide[precision].groupby(level=CELL).mean(),
-            "fp32": fp32.mean(),
-            "fp32_spread": fp32.std(),
-            "paired": (wide[precision] / wide["fp32"]).groupby(level=CELL).mean(),
-        }
-        frames.append(pd.DataFrame(columns).reset_index())
-    return pd.concat(frames, ignore_index=True)
+    wide, frames = table.pivot(index=[*CELL, "seed"], columns="precision", values="plateau"), []
+    for precision in wide.columns.drop("fp32"):
+        cells = wide.assign(paired=wide[precision] / wide["fp32"]).groupby(level=CELL)
+        means = cells[[precision, "fp32", "paired"]].mean().rename(columns={precision: "plateau"})
+        frames.append(means.assign(precision=precision, fp32_spread=cells["fp32"].std()).reset_index())
+    return pd.concat(frames, ignore_index=True)[[*CELL, "precision", "plateau", "fp32", "fp32_spread", "paired"]]
 
 
 def make(settings: Settings, source: RunSource) -> Outcome:
-    parts = source.runs(settings.studies())
-    table = pd.concat([runs.table for runs in parts.values()], ignore_index=True)
+    table = pd.concat([runs.table for runs in source.runs(settings.studies()).values()], ignore_index=True)
     cells = against_fp32(table)
-    checks = []
+    checks, words = [], "below 1: the precision moves emergence by less than the seed does"
     for precision, rows in cells.groupby("precision"):
-        apart = float(((rows["plateau"] - rows["fp32"]).abs() / rows["fp32_spread"]).max())
-        checks.append(
-            Check(
-                f"mean plateau in {precision} less that in fp32, in standard deviations of the seeds, largest over cells",
-                apart,
-                None,
-                apart < 1,
-                "below 1: the precision moves emergence by less than the seed does",
-            )
-        )
-    return Outcome(
-        tables={"runs": table, "cells": cells},
-        plot=draw(table),
-        checks=checks,
-        precision=", ".join(settings.precisions),
-        device=provenance_of(parts),
-    )
+        apart = ((rows["plateau"] - rows["fp32"]).abs() / rows["fp32_spread"]).max()
+        name = f"mean plateau in {precision} less that in fp32, in standard deviations of the seeds, largest over cells"
+        checks.append(Check(name, apart, None, apart < 1, words))
+    tables = {"runs": table, "cells": cells}
+    return Outcome(tables, draw(table), checks=checks, precision=", ".join(settings.precisions))
 
 
 def draw(table: pd.DataFrame) -> Plot:
-    plot = Plot(figsize=(WIDTH * 0.6, 2.6), layout="constrained")
-    axes = plot.subplots()
+    plot, (axes,) = panels(2.6, "", width=WIDTH * 0.6)
     colours = {p: c for p, c in {"bf16": ORANGE, "tf32": BLUE, "fp32": GREY}.items() if p in set(table["precision"])}
     cells = [rows for _, rows in table.groupby(CELL)]
     for place, rows in enumerate(cells):
@@ -100,29 +76,17 @@ def draw(table: pd.DataFrame) -> Plot:
     return plot
 
 
+SMALL_MODELS = ((Transformer(width=32), (4, 8)), (ONE_HEAD.replace(width=64), (4, 8)))
+ON_CPU: tuple[Precision, ...] = ("bf16", "fp32")
 FIGURE = Figure(
-    id="emergo/precision",
-    title="plateaus of the same runs under bf16, tf32 and fp32",
+    "emergo/precision",
+    "plateaus of the same runs under bf16, tf32 and fp32",
     presets={
         "paper": Settings(PAPER.replace(task__length=64)),
-        "laptop": Settings(
-            SMALL.replace(task__length=16, optimizer__learning_rate=2e-3),
-            ((Transformer(width=32), (4, 8)), (Transformer(layers=1, heads=1, width=64), (4, 8))),
-            seeds=3,
-            precisions=("bf16", "fp32"),
-        ),
-        "smoke": Settings(
-            TINY.replace(task__length=4),
-            ((Transformer(layers=1, heads=1, width=16), (4,)),),
-            seeds=2,
-            precisions=("bf16", "fp32"),
-        ),
+        "laptop": Settings(SMALL.replace(task__length=16, optimizer__learning_rate=2e-3), SMALL_MODELS, 3, ON_CPU),
+        "smoke": Settings(TINY.replace(task__length=4), ((ONE_HEAD.replace(width=16), (4,)),), 2, ON_CPU),
     },
     make=make,
-    studies=Settings.studies,
     seconds={"paper": 5e4, "laptop": 60, "smoke": 8},
-    caveat={
-        "laptop": "width 32 and 64, batch 16, learning rate 2e-3, d ≤ 8, T = 16, 3 seeds; no tf32, which needs a GPU",
-        "smoke": "one layer and head of width 16, d = T = 4, 2 seeds, no tf32",
-    },
+    studies=Settings.studies,
 )

@@ -9,15 +9,13 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure as Plot
-from matplotlib.ticker import LogLocator, NullFormatter
 
-from ..._style import GREY, WIDTH, outside, shades
+from ..._style import GREY, WIDTH, outside, plain_ticks
 from ...engine import Config
-from ...studies import Study, provenance_of
-from .._figure import Check, Figure, Outcome
+from ...studies import Study
+from .._figure import Check, Figure, Outcome, Plot, RunSource
+from .._panels import colours_of, panels
 from .._recall import CRITERIA, PAPER, SMALL, TINY, Criterion, emergence_table
-from .._source import RunSource
 from ..zucchet2025.fig4 import LAW
 
 READINGS: Mapping[str, Mapping[str, str]] = {
@@ -56,14 +54,8 @@ def make(settings: Settings, source: RunSource) -> Outcome:
         plateau=("plateau", "mean"), law=("law", "first"), censored=("censored", "sum")
     )
     means["factor"] = np.exp(np.abs(np.log(np.maximum(means["plateau"], 1) / means["law"])))
-    checks = [nearest(means, by) for by in CRITERIA]
-    return Outcome(
-        tables={"runs": table, "means": means.reset_index()},
-        plot=draw(table, list(parts)),
-        checks=checks,
-        precision=settings.base.precision,
-        device=provenance_of(parts),
-    )
+    tables = {"runs": table, "means": means.reset_index()}
+    return Outcome(tables, draw(table, list(parts)), checks=[nearest(means, by) for by in CRITERIA])
 
 
 def nearest(means: pd.DataFrame, by: Criterion) -> Check:
@@ -73,16 +65,16 @@ def nearest(means: pd.DataFrame, by: Criterion) -> Check:
     off = factors.groupby(level=["reading", "learning_rate"]).max()
     reading, rate = off.index[int(off.argmin())]
     name = f"{CRITERIA[by]}: nearest reading ({reading}, learning rate {rate:g}): largest factor between its times and the law"
-    return Check(name, float(off.min()), None, bool(off.min() < 1.5), "below 1.5")
+    return Check(name, off.min(), None, off.min() < 1.5, "below 1.5")
 
 
 def draw(table: pd.DataFrame, readings: list[str]) -> Plot:
-    plot = Plot(figsize=(WIDTH * 0.8, 0.35 * len(readings) + 1.2), layout="constrained")
     cells = sorted({*zip(table["pairs"], table["vocabulary"], strict=True)})
-    panels = plot.subplots(1, len(cells), sharey=True, squeeze=False)[0]
-    rates = sorted(table["learning_rate"].unique())
-    colours = dict(zip(rates, shades(len(rates)), strict=True))
-    for axes, (pairs, vocabulary) in zip(panels, cells, strict=True):
+    titles = [f"{pairs} pairs, {vocabulary} tokens" for pairs, vocabulary in cells]
+    plot, row = panels(0.35 * len(readings) + 1.2, *titles, width=WIDTH * 0.8, share=True)
+    colours = colours_of(table["learning_rate"])
+    rates = list(colours)
+    for axes, (pairs, vocabulary) in zip(row, cells, strict=True):
         rows = table[(table["pairs"] == pairs) & (table["vocabulary"] == vocabulary)]
         for height, reading in enumerate(readings):
             for rate, colour in colours.items():
@@ -94,39 +86,28 @@ def draw(table: pd.DataFrame, readings: list[str]) -> Plot:
                         axes.plot(times, np.full(len(times), at), marker, color=colour, ms=4.5, **look)
         axes.axvline(rows["law"].iloc[0], color=GREY, ls="--", lw=1)
         axes.set(xscale="log", xlabel="emergence (steps)")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter("{x:,.0f}")
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_title(f"{pairs} pairs, {vocabulary} tokens")
-    panels[0].set_yticks(range(len(readings)), readings)
-    panels[0].invert_yaxis()
+        plain_ticks(axes.xaxis, "{x:,.0f}")
+    row[0].set_yticks(range(len(readings)), readings)
+    row[0].invert_yaxis()
     entries = [(f"{rate:g}", {"color": colour, "marker": "o", "ls": ""}) for rate, colour in colours.items()]
     entries += [(word, {"marker": "o", "ls": "", "mfc": fill}) for word, fill in (("5%", "none"), ("corrected", GREY))]
     entries += [("later, or not", {"marker": ">", "ls": ""}), ("published\nlaw", {"ls": "--"})]
-    outside(panels[-1], "learning rate", entries)
+    outside(row[-1], "learning rate", entries)
     return plot
 
 
 FIGURE = Figure(
-    id="emergo/reading",
-    title="which norm, mask and start of the recall Transformer gives the published emergence times",
+    "emergo/reading",
+    "which norm, mask and start of the recall Transformer gives the published emergence times",
     presets={
         "paper": Settings(PAPER.replace(model__initial="pytorch", steps=40_000)),
         "laptop": Settings(
-            SMALL.replace(steps=2000),
-            rates=(1e-3,),
-            seeds=2,
-            cells=((4, 16),),
-            readings=("no norm, causal", "norm before", "no mask"),
+            SMALL.replace(steps=2000), (1e-3,), cells=((4, 16),), readings=("no norm, causal", "norm before", "no mask")
         ),
-        "smoke": Settings(TINY, rates=(1e-2,), cells=((3, 6),), readings=("no norm, causal", "no mask")),
+        "smoke": Settings(TINY, (1e-2,), cells=((3, 6),), readings=("no norm, causal", "no mask")),
     },
     make=make,
+    seconds={"paper": 1e6, "laptop": 68, "smoke": 10},
     studies=Settings.studies,
     curves=True,
-    seconds={"paper": 1e6, "laptop": 68, "smoke": 10},
-    caveat={
-        "laptop": "2 layers, 2 heads, width 64, learning rate 1e-3, 4 pairs of 16 tokens, three readings, 2 seeds",
-        "smoke": "width 16, one head, 3 pairs of 6 tokens, two readings",
-    },
 )

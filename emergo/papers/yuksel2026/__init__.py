@@ -1,6 +1,10 @@
-"""Figures of *Incremental learning of sparse attention patterns in Transformers* (arXiv 2602.19143)."""
+"""Figures of *Incremental learning of sparse attention patterns in Transformers* (arXiv 2602.19143).
 
-import importlib
+Figures 4, 5 and 10 have a module each; all others are in `stages_and_maps.py`.
+"""
 
-FIGURES = tuple(importlib.import_module(f"{__name__}.fig{n}").FIGURE for n in range(1, 20))
+from . import fig4, fig5, fig10, stages_and_maps
+
+_EVERY = (*stages_and_maps.FIGURES, fig4.FIGURE, fig5.FIGURE, fig10.FIGURE)
+FIGURES = tuple(sorted(_EVERY, key=lambda figure: int(figure.id.removeprefix("yuksel2026/fig"))))
 __all__ = ["FIGURES"]

@@ -1,19 +1,22 @@
-"""What the figures of trained chains share: their studies, and what is measured of their runs."""
+"""What the figures of trained chains share: their studies, what is measured of their runs, and what that is held against."""
 
+import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from matplotlib.axes import Axes
 
 from ..._errors import InputError
 from ...engine import Config, Optimizer, Result
-from ...measure import Boundary, Division, Drop, boundary_of, departure, division, find_stages, group_mass, stage_boundaries
+from ...measure import Boundary, Drop, boundary_of, departure, find_stages, group_mass, stage_boundaries
 from ...models import MinimalAttention, Model
 from ...studies import Study, curve_frame
 from ...tasks import Groups, MarkovChain
+from .._figure import Check
 from ._contexts import ContextPredictors
 
 CHAIN, NEAR, PAIR = MarkovChain(), Groups(), Groups((1, 1))
@@ -21,14 +24,12 @@ ADAMW = Optimizer("adamw", 0.08, clip=1.0, weight_decay=0.01)
 FULL = ADAMW.replace(learning_rate=3e-3)
 """The optimizer of the full Transformer."""
 TINY = MinimalAttention(heads=2, scale=1e-3)
-Curves = dict[str, np.ndarray]
-"""What was measured of one run, by name, one row per evaluation."""
 
 
 def paper(model: Model, task: MarkovChain = CHAIN, optimizer: Optimizer = ADAMW, **changes: Any) -> Study:
     """The paper's setting, with five seeds instead of one. No threshold ends a run: all steps are trained."""
     options: dict[str, Any] = {"batch": 3000, "n_train": 9000, "steps": 2000, "n_test": 3000, "seeds": 5}
-    return Study(task, model, optimizer, precision="fp32", threshold=None, **(options | changes))
+    return Study(task, model, optimizer, **({"precision": "fp32", "threshold": None} | options | changes))
 
 
 def laptop(model: Model, groups: Groups = NEAR, optimizer: Optimizer = ADAMW, **changes: Any) -> Study:
@@ -48,126 +49,168 @@ def chain_of(config: Config) -> MarkovChain:
     return cast(MarkovChain, config.task)
 
 
-def sizes_of(study: Study) -> str:
-    """The sizes of a small setting in words, for a caveat."""
-    config, seeds = study.base, len(study.seeds)
-    task = chain_of(config)
-    parts = [
-        f"groups of {', '.join(map(str, task.groups.spans))} positions",
-        f"{task.vocabulary} tokens, {task.generated} of them generated per sequence",
-        f"batches of {config.batch}" + (" of fresh data" if config.n_train is None else ""),
-        f"{config.steps:,} steps",
-        "one seed" if seeds == 1 else f"{seeds} seeds",
-    ]
-    return ", ".join(parts)
+class ChainRun:
+    """One run, measured; `run[name]` is one of its curves, one row per evaluation."""
+
+    def __init__(self, result: Result) -> None:
+        self.config, self.seed, self.curves = result.run.config, result.run.seed, dict(result.curves or {})
+        self.groups = chain_of(self.config).groups
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.curves[name]
+
+    @functools.cached_property
+    def attention(self) -> Float[np.ndarray, "evaluations heads lags"]:
+        """Attention by lag of all heads of all layers."""
+        lags = self["attention_by_lag"]
+        return lags.reshape(len(lags), -1, lags.shape[-1])
+
+    @functools.cached_property
+    def group_attention(self) -> Float[np.ndarray, "evaluations heads groups"]:
+        return group_mass(self.attention, self.groups.members)
+
+    @functools.cached_property
+    def stages(self) -> list[Drop]:
+        """The drops of the KL from the teacher."""
+        return find_stages(self["step"], self["kl_teacher"])
+
+    @functools.cached_property
+    def departures(self) -> list[float]:
+        """When the student leaves each reference but the teacher; NaN where it does not."""
+        return [departure(self["step"], kl) for kl in self["kl_references"].T[:-1]]
+
+    @property
+    def left_at(self) -> list[float]:
+        """When references are left, without those that are not."""
+        return [step for step in self.departures if np.isfinite(step)]
+
+    @property
+    def favourites(self) -> list[int]:
+        """For each head the group that it looks at most in the end."""
+        return self.group_attention[-1].argmax(-1).tolist()
+
+    @property
+    def learning_order(self) -> list[int]:
+        """The groups, counted from 1, in the order in which some head first gives them half of its attention; without those
+        that no head does."""
+        learned = self.group_attention.max(1) >= 0.5
+        return [j + 1 for j in np.argsort(learned.argmax(0), kind="stable").tolist() if learned[:, j].any()]
 
 
-class ChainRuns:
-    """The runs of one setting, measured. Runs that failed are left out."""
+class ChainRuns(list[ChainRun]):
+    """The runs of one setting. Runs that failed are left out."""
 
     def __init__(self, results: Iterable[Result]) -> None:
         every = list(results)
-        self.results = [r for r in every if r.curves is not None and r.failed_step is None]
-        if not self.results:
+        super().__init__(ChainRun(r) for r in every if r.curves is not None and r.failed_step is None)
+        if not self:
             raise InputError(f"all {len(every)} runs of this setting failed, or were recorded without their curves")
-        self.curves: list[Curves] = [dict(r.curves or {}) for r in self.results]
-        self.groups = chain_of(self.results[0].run.config).groups
-
-    @property
-    def seeds(self) -> int:
-        """How many there are."""
-        return len(self.results)
-
-    @property
-    def steps(self) -> Float[np.ndarray, " evaluations"]:
-        return self.curves[0]["step"].astype(float)
+        self.groups = self[0].groups
 
     @property
     def contexts(self) -> tuple[int, ...]:
         """How many tokens the predictors see that some of the runs are compared with; empty where none is."""
-        probes = [probe for result in self.results for probe in result.run.config.probes]
+        probes = [probe for run in self for probe in run.config.probes]
         return next((probe.contexts for probe in probes if isinstance(probe, ContextPredictors)), ())
 
     @property
     def table(self) -> pd.DataFrame:
         """All curves, one row per evaluation."""
-        return pd.concat([curve_frame(r.curves).assign(seed=r.run.seed) for r in self.results], ignore_index=True)
+        return pd.concat([curve_frame(run.curves).assign(seed=run.seed) for run in self], ignore_index=True)
 
-    def attention(self, curve: Curves) -> Float[np.ndarray, "evaluations heads lags"]:
-        """Attention by lag of all heads of all layers."""
-        lags = curve["attention_by_lag"]
-        return lags.reshape(len(lags), -1, lags.shape[-1])
-
-    def group_attention(self, curve: Curves) -> Float[np.ndarray, "evaluations heads groups"]:
-        return group_mass(self.attention(curve), self.groups.members)
-
-    def division(self, curve: Curves) -> Division:
-        return division(self.group_attention(curve), np.array(self.groups.spans, float))
-
-    @functools.cached_property
-    def stages(self) -> list[list[Drop]]:
-        """The drops of the KL from the teacher, one list per run."""
-        return [find_stages(curve["step"], curve["kl_teacher"]) for curve in self.curves]
-
-    @functools.cached_property
+    @property
     def boundaries(self) -> list[Boundary]:
         """The ends of the plateaus over seeds."""
-        return stage_boundaries(self.stages)
-
-    @property
-    def plateau_levels(self) -> list[float]:
-        """The KL from the teacher on the plateaus between stages, mean over the runs that show as many stages as most do."""
-        usual = len(self.boundaries) + 1
-        levels = [[drop.level for drop in run[1:]] for run in self.stages if len(run) == usual]
-        return np.mean(levels, 0).tolist() if usual > 1 else []
-
-    def departures(self, curve: Curves) -> list[float]:
-        """When a student leaves each reference but the teacher; NaN where it does not."""
-        return [departure(curve["step"], kl) for kl in curve["kl_references"].T[:-1]]
-
-    @property
-    def departure_boundaries(self) -> list[Boundary]:
-        """The same over seeds."""
-        every = np.reshape([self.departures(curve) for curve in self.curves], (-1, self.groups.count - 1))
-        return [boundary_of(steps) for steps in every.T]
-
-    @property
-    def nearest_steps(self) -> np.ndarray:
-        """The step at which the KL from each reference is least: (run, reference)."""
-        return np.array([curve["step"][curve["kl_references"].argmin(0)] for curve in self.curves])
-
-    @property
-    def final_kl(self) -> np.ndarray:
-        """The KL from each reference at the end, mean over seeds."""
-        return np.mean([curve["kl_references"][-1] for curve in self.curves], 0)
-
-    @property
-    def shared_attention(self) -> float:
-        """The largest attention that all heads at once have on the strongest group before A_1 is left, least over seeds."""
-        largest, strongest = [], self.groups.ranking[0]
-        for curve in self.curves:
-            early = ~(curve["step"] >= self.departures(curve)[0])  # all steps where it is not left
-            largest.append(float(self.group_attention(curve)[early][:, :, strongest].min(1).max()))
-        return min(largest)
-
-    @property
-    def specialised(self) -> int:
-        """In how many runs each group has a head of its own at the end, the one that looks at it most."""
-        owners = [self.group_attention(curve)[-1].argmax(0).tolist() for curve in self.curves]
-        return sum(len(set(heads)) == self.groups.count for heads in owners)
-
-    @property
-    def learning_order(self) -> list[list[int]]:
-        """The groups in the order in which some head first gives them half of its attention, counted from 1, one list per run;
-        groups that no head does are left out."""
-        orders = []
-        for curve in self.curves:
-            learned = self.group_attention(curve).max(1) >= 0.5
-            first = {j: int(np.argmax(learned[:, j])) for j in range(self.groups.count) if learned[:, j].any()}
-            orders.append([j + 1 for j in sorted(first, key=lambda j: first[j])])
-        return orders
+        return stage_boundaries([run.stages for run in self])
 
 
-def line_of_seed(i: int) -> dict[str, Any]:
-    """How the line of the i-th seed is drawn: the first stands out."""
-    return {"lw": 1.6} if i == 0 else {"lw": 0.7, "alpha": 0.45}
+def draw_seeds(axes: Axes, runs: Sequence[ChainRun], values: Iterable[np.ndarray], colour: Any) -> None:
+    """A curve of each run against step; the first stands out."""
+    for i, (run, curve) in enumerate(zip(runs, values, strict=True)):
+        axes.plot(run["step"][1:], curve[1:], color=colour, lw=0.7 if i else 1.6, alpha=0.45 if i else None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Printed:
+    """What the paper's figure shows (one seed): read off its plot, or from the notebooks of its public code."""
+
+    boundaries: tuple[float, ...] = ()
+    final_kl: tuple[float, ...] = ()
+    plateau_levels: tuple[float, ...] = ()
+
+    def near(self, ours: Sequence[Boundary]) -> bool:
+        """Whether boundaries are as many as are printed, and within a factor of 1.5 of them."""
+        near = [1 / 1.5 < b.step / theirs < 1.5 for b, theirs in zip(ours, self.boundaries, strict=False)]
+        return len(ours) == len(self.boundaries) and all(near)
+
+
+NOTHING = Printed()
+
+
+def ladder_checks(runs: ChainRuns, printed: Printed = NOTHING) -> list[Check]:
+    """That a chain is learned in stages, one reference after another."""
+    count, seeds = runs.groups.count, len(runs)
+    departures = [boundary_of(steps) for steps in zip(*(run.departures for run in runs), strict=True)]
+    complete = sum(len(run.stages) == count for run in runs)
+    leave = min((b.runs for b in departures), default=0)
+    leaving = "steps at which the student leaves A_1, ...: KL from it 5% of its way up, 95% intervals"
+    rising = np.all(np.diff([0, *(b.step for b in departures)]) > 0)  # not where one is NaN
+    found = len(runs.boundaries) == count - 1
+    checks = [Check(f"seeds that learn in {count} stages", complete, None, complete == seeds, f"all {seeds}")]
+    for name, ours, holds, expected in (
+        ("ends of the plateaus, with 95% intervals over seeds", runs.boundaries, found, f"{count - 1} of them"),
+        (f"{leaving}, {leave} of {seeds} seeds", departures, rising, "one after another"),
+    ):
+        if printed.boundaries:
+            holds, expected = printed.near(ours), "within a factor of 1.5: they are drawn by eye"
+        checks.append(Check(name, [b[:3] for b in ours], printed.boundaries or None, holds, expected))
+    name = "steps at which the student is nearest to A_1, ... and the teacher, geometric mean over seeds"
+    words = "ascend a complexity ladder by passing through simpler hypothesis classes"
+    return [*checks, passing_check(runs, "kl_references", name, words)]
+
+
+def passing_check(runs: Sequence[ChainRun], curve: str, name: str, published: str) -> Check:
+    """That each column of a curve is least after the one before it."""
+    nearest = np.array([run["step"][run[curve].argmin(0)] for run in runs])
+    means = np.exp(np.log(np.maximum(nearest, 1)).mean(0))
+    return Check(name, means, published, np.all(np.diff(nearest) > 0))
+
+
+def head_checks(runs: ChainRuns) -> list[Check]:
+    """Where the heads of one layer look."""
+    expected = [group + 1 for group in runs.groups.ranking]
+    in_order = [run.learning_order[: len(expected)] == expected for run in runs]
+    name = "seeds in which some head has half of its attention on each group, the strongest group first"
+    order = Check(name, sum(in_order), "each stage corresponds to the acquisition of a sparse attention pattern", all(in_order))
+    together = min(shared_attention(run) for run in runs)
+    name = "attention that all heads at once have on the strongest group before A_1 is left, least over seeds"
+    words = "competitive: heads converge on the most statistically dominant pattern"
+    owners = owner_check(runs, "cooperative: heads specialize in distinct patterns")
+    return [order, owners, Check(name, together, words, together > 0.5)]
+
+
+def owner_check(runs: ChainRuns, published: str) -> Check:
+    specialised = sum(len({*run.group_attention[-1].argmax(0)}) == runs.groups.count for run in runs)
+    name = "seeds at whose end each group has a head of its own, the one that looks at it most"
+    return Check(name, specialised, published, specialised == len(runs))
+
+
+def shared_attention(run: ChainRun) -> float:
+    """The largest attention that all heads at once have on the strongest group before A_1 is left."""
+    early = ~(run["step"] >= run.departures[0])  # all steps where it is not left
+    return float(run.group_attention[early][:, :, run.groups.ranking[0]].min(1).max())
+
+
+def level_checks(runs: ChainRuns, printed: Printed) -> list[Check]:
+    """The KLs at the end and on the plateaus, where they are known."""
+    checks = []
+    if len(printed.final_kl) == runs.groups.count:
+        final = np.mean([run["kl_references"][-1] for run in runs], 0)
+        close = np.allclose(final, printed.final_kl, atol=0.1, rtol=0.1)
+        checks.append(Check("KL from A_1, ... and the teacher at the end", final, printed.final_kl, close))
+    if printed.plateau_levels:
+        usual = len(runs.boundaries) + 1  # as many stages as most runs show
+        levels = np.mean([[drop.level for drop in run.stages[1:]] for run in runs if len(run.stages) == usual] or [[]], 0)
+        close = len(levels) == len(printed.plateau_levels) and np.allclose(levels, printed.plateau_levels, rtol=0.25)
+        checks.append(Check("KL from the teacher on the plateaus", levels, printed.plateau_levels, close))
+    return checks

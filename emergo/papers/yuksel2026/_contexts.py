@@ -17,11 +17,8 @@ from ...tasks import divergence
 class ContextPredictors(Pytree):
     """A probe: the exact KL from predictors that see only the last tokens to the run, as `kl_contexts`.
 
-    A predictor is the same model from the same start, trained beforehand for as many steps on fresh data.
-
-    **Arguments:**
-
-    - `contexts`: how many tokens each of them sees.
+    A predictor is the same model from the same start, trained beforehand for as many steps on fresh data; `contexts` says how
+    many tokens each of them sees.
     """
 
     part_of_run: ClassVar[bool] = True  # in the first version such a run was one of its own, and so are its records
@@ -35,16 +32,13 @@ class ContextPredictors(Pytree):
 
     def prepare(self, run: Run) -> dict[str, Array]:
         """What the predictors say on the run's test set."""
-        config = run.config
+        config, length = run.config, run.config.task.spec.length
         if getattr(config.model, "layers", None) != 1 or getattr(config.model, "context", 0) is not None:
             raise InputError("ContextPredictors need a model of one layer that sees the whole context")
-        if max(self.contexts) > config.task.spec.length:
-            length = config.task.spec.length
-            raise InputError(
-                f"ContextPredictors.contexts must be numbers from 1 to {length} for this task, got {self.contexts!r}"
-            )
-        fresh = config.replace(n_train=None, probes=(), threshold=None)
-        return {"log_probs": _predictions(fresh, run.seed, self.contexts)}
+        if max(self.contexts) > length:
+            numbers = f"numbers from 1 to {length}"
+            raise InputError(f"ContextPredictors.contexts must be {numbers} for this task, got {self.contexts!r}")
+        return {"log_probs": _predictions(config.replace(n_train=None, probes=(), threshold=None), run.seed, self.contexts)}
 
     def __call__(self, params: Any, output: Output, batch: Batch, truth: Any, step: Any, prepared: dict[str, Array]) -> dict:
         student = jax.nn.log_softmax(output.value, -1)

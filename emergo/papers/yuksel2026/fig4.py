@@ -7,16 +7,14 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Plot
 
-from ..._style import WIDTH, outside, shades
+from ..._style import outside, shades
 from ...measure import Drop
 from ...models import MinimalAttention
-from ...studies import Study, provenance_of
-from .._figure import Check, Figure, Outcome
-from .._source import RunSource
-from ._chains import ChainRuns, Curves, laptop, line_of_seed, paper, smoke
-from ._stage_figure import caveats
+from ...studies import Study
+from .._figure import Check, Figure, Outcome, Plot, RunSource
+from .._panels import panels
+from ._chains import ChainRun, ChainRuns, draw_seeds, laptop, paper, smoke
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,73 +26,49 @@ class Settings:
     start: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"model__start": "xavier"})
     """Of the runs with different importances."""
 
-    @property
-    def by_scale(self) -> dict[str, Study]:
-        """The studies by their names in the plot."""
+    def studies(self) -> dict[str, Study]:
+        """By their names in the plot; those with different importances begin with `m = `."""
         scaled = {f"{scale:g}": self.study.replace(model__scale=scale) for scale in self.scales}
-        return {"Xavier": self.study.replace(model__start="xavier")} | scaled
-
-    @property
-    def by_importance(self) -> dict[str, Study]:
-        return {f"m = {m:g}": self.study.replace(task__groups__importance=m, **self.start) for m in self.importances}
+        weighed = {f"m = {m:g}": self.study.replace(task__groups__importance=m, **self.start) for m in self.importances}
+        return {"Xavier": self.study.replace(model__start="xavier")} | scaled | weighed
 
 
-def studies(settings: Settings) -> dict[str, Study]:
-    return settings.by_scale | settings.by_importance
-
-
-def first_below(curve: Curves, level: float) -> float:
+def first_below(run: ChainRun, level: float) -> float:
     """The step at which the KL from the teacher falls to `level`; the last step where it does not."""
-    below = curve["kl_teacher"] <= level
-    return float(curve["step"][np.argmax(below)] if below.any() else curve["step"][-1])
+    below = run["kl_teacher"] <= level
+    return float(run["step"][np.argmax(below) if below.any() else -1])
 
 
 def later_plateaus(stages: list[Drop]) -> float:
     """How long the plateaus after the second drop are together, in log step: from steepest point to next onset."""
-    return float(sum(np.log(b.onset / a.steepest) for a, b in pairwise(stages[1:])))
+    return sum(np.log(b.onset / a.steepest) for a, b in pairwise(stages[1:]))
 
 
 def make(settings: Settings, source: RunSource) -> Outcome:
-    parts = source.runs(studies(settings), curves=True)
-    runs = {name: ChainRuns(part) for name, part in parts.items()}
-    scaled = {name: runs[name] for name in settings.by_scale if name in runs}
-    weighed = {name: runs[name] for name in settings.by_importance if name in runs}
-    return Outcome(
-        tables={name.replace(" ", "").replace("=", "_"): one.table.assign(part=name) for name, one in runs.items()},
-        plot=draw(scaled, weighed),
-        checks=scale_checks(scaled) + importance_checks(weighed),
-        precision="fp32",
-        device=provenance_of(parts),
-    )
+    runs = {name: ChainRuns(part) for name, part in source.runs(settings.studies(), curves=True).items()}
+    scaled = {name: part for name, part in runs.items() if not name.startswith("m = ")}
+    weighed = {name.removeprefix("m = "): part for name, part in runs.items() if name.startswith("m = ")}
+    tables = {name.replace(" ", "").replace("=", "_"): part.table.assign(part=name) for name, part in runs.items()}
+    return Outcome(tables, draw(scaled, weighed), checks=scale_checks(scaled) + importance_checks(weighed))
 
 
 def scale_checks(runs: Mapping[str, ChainRuns]) -> list[Check]:
     if "0" not in runs:
         return []
-    stuck = runs["0"].curves
-    level = 0.6 * float(np.mean([curve["kl_teacher"][-1] for curve in stuck]))
-    times = [float(np.mean([first_below(curve, level) for curve in one.curves])) for one in runs.values()]
-    identical = all(bool((heads == heads[:, :, :1]).all()) for heads in (curve["attention_by_lag"] for curve in stuck))
-    least = min(float(curve["kl_teacher"].min()) for curve in stuck)
-    return [
-        Check(
-            f"mean step at which the KL from the teacher is {level:.2g}, from Xavier's start to scale 0",
-            times,
-            "smaller initial scales, later second stage",
-            bool(np.all(np.diff(times) > 0)),
-        ),
-        Check("scale 0: heads stay identical bit for bit", identical, None, identical, "they do"),
-        Check(
-            "scale 0: least KL from the teacher over the level that the others fall below",
-            least / level,
-            "never leaves the symmetric plateau",
-            least > level,
-        ),
-    ]
+    stuck = runs["0"]
+    level = 0.6 * float(np.mean([run["kl_teacher"][-1] for run in stuck]))
+    times = [np.mean([first_below(run, level) for run in part]) for part in runs.values()]
+    identical = all((run.attention == run.attention[:, :1]).all() for run in stuck)
+    least = min(run["kl_teacher"].min() for run in stuck)
+    name = f"mean step at which the KL from the teacher is {level:.2g}, from Xavier's start to scale 0"
+    later = Check(name, times, "smaller initial scales, later second stage", np.all(np.diff(times) > 0))
+    same = Check("scale 0: heads stay identical bit for bit", identical, None, identical, "they do")
+    name = "scale 0: least KL from the teacher over the level that the others fall below"
+    return [later, same, Check(name, least / level, "never leaves the symmetric plateau", least > level)]
 
 
 def importance_checks(runs: Mapping[str, ChainRuns]) -> list[Check]:
-    lengths = [float(np.mean([later_plateaus(stages) for stages in one.stages])) for one in runs.values()]
+    lengths = [np.mean([later_plateaus(run.stages) for run in part]) for part in runs.values()]
     if not lengths:
         return []
     name = "length in log step of the plateaus after the symmetric one, mean over seeds, by rising importance"
@@ -102,29 +76,25 @@ def importance_checks(runs: Mapping[str, ChainRuns]) -> list[Check]:
 
 
 def draw(scaled: Mapping[str, ChainRuns], weighed: Mapping[str, ChainRuns]) -> Plot:
-    plot = Plot(figsize=(WIDTH, 2.7), layout="constrained")
-    left, right = plot.subplots(1, 2, sharey=True)
+    plot, (left, right) = panels(2.7, "left  initial scale", "right  importance", share=True)
     draw_curves(left, scaled, "initial scale")
-    draw_curves(right, {name.removeprefix("m = "): runs for name, runs in weighed.items()}, "importance $m$")
-    left.set_title("left  initial scale")
-    right.set_title("right  importance")
+    draw_curves(right, weighed, "importance $m$")
     left.set(ylabel="excess loss (KL from the teacher)")
     return plot
 
 
 def draw_curves(axes: Axes, parts: Mapping[str, ChainRuns], title: str) -> None:
-    colours = shades(len(parts))
-    for runs, colour in zip(parts.values(), colours, strict=True):
-        for i, curve in enumerate(runs.curves):
-            axes.plot(curve["step"][1:], curve["kl_teacher"][1:], color=colour, **line_of_seed(i))
+    colours = dict(zip(parts, shades(len(parts)), strict=True))
+    for name, runs in parts.items():
+        draw_seeds(axes, runs, [run["kl_teacher"] for run in runs], colours[name])
     axes.set(xscale="log", yscale="log", xlabel="step")
-    outside(axes, title, [(name, {"color": colour}) for name, colour in zip(parts, colours, strict=True)])
+    outside(axes, title, [(name, {"color": colour}) for name, colour in colours.items()])
 
 
 SMALL, TINY = laptop(MinimalAttention(), seeds=1, batch=128, steps=1400), smoke(MinimalAttention(heads=2))
 FIGURE = Figure(
-    id="yuksel2026/fig4",
-    title="a smaller initial scale delays the second stage; a larger importance makes plateaus clearer",
+    "yuksel2026/fig4",
+    "a smaller initial scale delays the second stage; a larger importance makes plateaus clearer",
     presets={
         "paper": Settings(paper(MinimalAttention())),
         "laptop": Settings(SMALL, importances=(1.0, 1.5, 2.1), start={"model__scale": 1e-9}),
@@ -132,7 +102,6 @@ FIGURE = Figure(
     },
     make=make,
     seconds={"paper": 70000, "laptop": 60, "smoke": 8},
-    caveat=caveats(SMALL, TINY, "three importances from an initial scale of 1e-9"),
-    studies=studies,
+    studies=Settings.studies,
     curves=True,
 )

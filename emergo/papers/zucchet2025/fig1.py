@@ -5,15 +5,14 @@ import dataclasses
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Plot
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from ... import theory
-from ..._style import BLUE, GREEN, GREY, ORANGE, RED, WIDTH, panel, shades
-from ...measure import Published, fit_law
-from .._figure import Check, Comparison, Figure, Outcome
-from .._plateaus import curve_table, plateau_table, scatter_by
-from .._source import RunSource
+from ..._style import BLUE, GREEN, GREY, ORANGE, RED, WIDTH, panel
+from ...measure import Law, Published, fit_law
+from .._figure import Check, Comparison, Figure, Outcome, Plot, Presets, RunSource
+from .._panels import colours_of, lines_by, plateaus_by
+from .._plateaus import curve_table, plateau_table
 
 # Fig. 1c prints R^2 only. Its law is the one of Fig. 2 left at B = 1 (Section 2.3: "replacing T by T/B in the scaling law
 # we obtained in Figure 1.c").
@@ -41,24 +40,15 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     law = fit_law(plateaus, x=["length", "dim"])
     one = curves[curves["dim"] == settings.dim]
     leads = when(one, "alignment", 0.1 * np.sqrt(settings.dim)) < when(one, "attention", 0.1)
-    linear = float(np.exp(np.mean(np.log(plateaus["escape_linear"] / plateaus["plateau"]))))
+    linear = np.exp(np.mean(np.log(plateaus["escape_linear"] / plateaus["plateau"])))
+    name, words = "Eq. 6 over the integrated plateau, geometric mean (c)", "1 if Eq. 6 gave the time; held to [0.8, 1.25]"
     checks = [
-        Check("weights reach a tenth of their optimum before attention does (b)", bool(leads), True, bool(leads)),
-        Check(
-            "Eq. 6 over the integrated plateau, geometric mean (c)",
-            linear,
-            None,
-            bool(0.8 <= linear <= 1.25),
-            expected="1 if Eq. 6 gave the time; held to [0.8, 1.25]",
-        ),
-        Check("cells censored (c)", int(plateaus["censored"].sum()), None, not plateaus["censored"].any(), "none"),
+        Check("weights reach a tenth of their optimum before attention does (b)", leads, True, leads),
+        Check(name, linear, None, 0.8 <= linear <= 1.25, words),
+        Check("cells censored (c)", plateaus["censored"].sum(), None, not plateaus["censored"].any(), "none"),
     ]
-    return Outcome(
-        tables={"curves": curves, "plateaus": plateaus},
-        plot=draw(curves, plateaus, law, settings),
-        laws=[Comparison.of("plateau (c)", law, plateaus, PUBLISHED)],
-        checks=checks,
-    )
+    laws = [Comparison.of("plateau (c)", law, plateaus, PUBLISHED)]
+    return Outcome({"curves": curves, "plateaus": plateaus}, draw(curves, plateaus, law, settings), laws, checks)
 
 
 def when(curve: pd.DataFrame, column: str, level: float) -> float:
@@ -66,18 +56,17 @@ def when(curve: pd.DataFrame, column: str, level: float) -> float:
     return float(curve["time"][curve[column] >= level].min())
 
 
-def draw(curves: pd.DataFrame, plateaus: pd.DataFrame, law, settings: Settings) -> Plot:
+def draw(curves: pd.DataFrame, plateaus: pd.DataFrame, law: Law, settings: Settings) -> Plot:
     plot = Plot(figsize=(WIDTH, 4.9), layout="constrained")
     top, bottom = plot.subfigures(2, 1, height_ratios=(1, 1.15), squeeze=False)[:, 0]
     schematic(top.subplots())
     a, b, c = bottom.subplots(1, 3, width_ratios=(1, 1, 1.05))
     end = float(curves["time"].max())
-    for dim, colour in zip(settings.dims, shades(len(settings.dims)), strict=True):
+    lines_by(a, curves, "dim", "time", "test_loss", colours_of(settings.dims))
+    for dim, colour in colours_of(settings.dims).items():
         rows = curves[curves["dim"] == dim]
-        a.plot(rows["time"], rows["test_loss"], color=colour)
-        a.text(
-            when(rows, "attention", 0.5) + 0.015 * end, 0.25, f"$d$ = {dim}", color=colour, fontsize=7, rotation=90, va="center"
-        )
+        beside = when(rows, "attention", 0.5) + 0.015 * end
+        a.text(beside, 0.25, f"$d$ = {dim}", color=colour, fontsize=7, rotation=90, va="center")
     a.set(xlabel="flow time $t$", ylabel="loss", ylim=(-0.01, 0.53))
     a.margins(x=0.08)
     panel(a, "a", f"plateau and drop, $T$ = {settings.length}")
@@ -92,9 +81,10 @@ def draw(curves: pd.DataFrame, plateaus: pd.DataFrame, law, settings: Settings) 
     b.legend(loc="center left", bbox_to_anchor=(0.0, 0.6))
     panel(b, "b", "weights move first")
 
-    scatter_by(c, plateaus, law, "length", "$T$")
-    panel(c, "c", f"plateau = {law.C:.2f} $T^{{{law.exponents['length']:.2f}}}$ $d^{{{law.exponents['dim']:.2f}}}$")
-    c.set_title(c.get_title(loc="left"), loc="left", fontsize=8)
+    plateaus_by(c, plateaus, law, "length", "$T$", time="flow time")
+    c.set_title(
+        f"c  plateau = {law.C:.2f} $T^{{{law.exponents['length']:.2f}}}$ $d^{{{law.exponents['dim']:.2f}}}$", fontsize=8
+    )
     c.text(0.97, 0.03, f"$R^2$ = {law.r2:.5f}", transform=c.transAxes, ha="right", fontsize=6.5, color=GREY)
     ticks = settings.grid_dims[:: 2 if len(settings.grid_dims) > 4 else 1]
     c.set_xticks(ticks, [str(t) for t in ticks])
@@ -107,22 +97,19 @@ def schematic(axes: Axes) -> None:
     axes.axis("off")
     plain, relevant, special = "#e9e9e9", ORANGE, GREEN
 
-    def row(x: float, y: float, colours: list[str], labels: list[str]) -> float:
+    def row(x: float, y: float, colours: list[str], labels: list[str]) -> None:
         for i, (colour, label) in enumerate(zip(colours, labels, strict=True)):
             box = FancyBboxPatch((x + 4.4 * i, y), 3.4, 4.6, boxstyle="round,pad=0.1,rounding_size=0.6", fc=colour, ec="white")
             axes.add_patch(box)
             axes.text(x + 4.4 * i + 1.7, y + 2.3, label, ha="center", va="center", fontsize=7)
-        return x + 4.4 * len(colours)
 
     names = ["$x_1$", "$x_2$", "$x_3$", "$x_4$", "$x_5$", "$x_T$"]
     axes.text(0, 28.5, "The task: regression on one token of a sequence", fontsize=8.5, weight="bold", va="top")
     axes.text(0, 23.6, "tokens", fontsize=7, va="top", color=GREY)
     row(0, 15.5, [plain] * 5 + [relevant], names)
     for i, width in enumerate([0.5] * 5 + [2.4]):
-        start = (4.4 * i + 1.7, 15.2)
-        colour = relevant if i == 5 else "#bbbbbb"
-        arrow = FancyArrowPatch(start, (14, 7.6), arrowstyle="-", lw=width, color=colour, connectionstyle="arc3,rad=0.05")
-        axes.add_patch(arrow)
+        look = {"arrowstyle": "-", "lw": width, "color": relevant if i == 5 else "#bbbbbb", "connectionstyle": "arc3,rad=0.05"}
+        axes.add_patch(FancyArrowPatch((4.4 * i + 1.7, 15.2), (14, 7.6), **look))
     row(12.3, 3.0, [relevant], ["$y$"])
     axes.text(17.5, 5.3, r"$y = W \sum_t \mathrm{softmax}(a)_t\, x_t$,   target $y^* = W^* x_T$", fontsize=8, va="center")
     axes.text(27.5, 17.8, "The model must learn where to look ($a$)\nand what to do there ($W$).", fontsize=7.5, va="center")
@@ -135,12 +122,6 @@ def schematic(axes: Axes) -> None:
     axes.annotate("same token\nin many samples", (85.3, 4.3), (89, 4.3), fontsize=7, va="center", color=GREY)
 
 
-FULL = Settings()
-FIGURE = Figure(
-    id="zucchet2025/fig1",
-    title="the task; the loss plateau and drop; weights learn before attention; plateau against length and dim",
-    presets={"paper": FULL, "laptop": FULL, "smoke": Settings(grid_lengths=(64, 256), grid_dims=(16, 64), points=60)},
-    make=make,
-    seconds={"paper": 16, "laptop": 16, "smoke": 8},
-    caveat={"smoke": "a smaller grid"},
-)
+TITLE = "the task; the loss plateau and drop; weights learn before attention; plateau against length and dim"
+PRESETS: Presets = {"paper": Settings(), "smoke": Settings(grid_lengths=(64, 256), grid_dims=(16, 64), points=60)}
+FIGURE = Figure("zucchet2025/fig1", TITLE, PRESETS, make, {"paper": 16, "smoke": 8})

@@ -1,18 +1,16 @@
 """Figure 17: recall emerges together with attention to the relevant tokens, in two layers at once."""
 
-import dataclasses
-
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure as Plot
 
 from ..._style import WIDTH, level, outside, panel, shades
-from ...engine import Config, Result
-from ...studies import Study, provenance_of
+from ...engine import Result
+from ...studies import Study
 from ...tasks import Recall
-from .._figure import Check, Figure, Outcome
-from .._recall import PAPER, SMALL, TINY, passed, recall_curves, recall_task, strongest
-from .._source import RunSource, curve
+from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource, Studies
+from .._panels import strongest
+from .._recall import COLUMNS, PAPER, SMALL, TINY, passed, recall_task
+from .._source import curve, curve_table
 
 PROBES = {
     "copying": "attention of the\nrelevant value to its key",
@@ -20,15 +18,6 @@ PROBES = {
     "previous": "attention to the\ntoken before",
     "induction": "attention to what\nfollowed a token before",
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    base: Config
-    seeds: int = 3
-
-    def studies(self) -> dict[str, Study]:
-        return {"runs": Study.of(self.base, seeds=self.seeds)}
 
 
 def holders(result: Result) -> dict[str, int]:
@@ -42,10 +31,8 @@ def half_times(result: Result) -> dict[str, float]:
     return {name: passed(result, c, float(c[0] + c[-1]) / 2).time for name, c in curves.items()}
 
 
-def make(settings: Settings, source: RunSource) -> Outcome:
-    parts = source.runs(settings.studies(), curves=True)
-    results = parts["runs"]
-    rows = []
+def make(studies: Studies, source: RunSource) -> Outcome:
+    results, rows = source.runs(studies, curves=True)["runs"], []
     for result in results:
         layers, halves = holders(result), half_times(result)
         rows.append(
@@ -55,62 +42,39 @@ def make(settings: Settings, source: RunSource) -> Outcome:
             | {f"{name}_half": time for name, time in halves.items()}
         )
     table = pd.DataFrame(rows)
-    apart = float(np.max(np.abs(np.log(table["copying_half"].to_numpy() / table["selecting_half"].to_numpy()))))
+    apart = np.exp(np.max(np.abs(np.log(table["copying_half"].to_numpy() / table["selecting_half"].to_numpy()))))
+    selects, copies, end = table["selecting_layer"], table["copying_layer"], table["selecting_end"].min()
     last = curve(results[0], "selecting").shape[1]
+    half = "copying and selecting attention half way: largest ratio of their times"
+    name = "attention of the strongest selecting head at the end, smallest over runs"
     checks = [
-        Check(
-            "copying and selecting attention half way: largest ratio of their times",
-            float(np.exp(apart)),
-            "1: learned at the same time",
-            bool(np.exp(apart) < 1.5),
-        ),
-        Check(
-            "layer that selects, by seed",
-            [int(layer) for layer in table["selecting_layer"]],
-            f"{last}: the last",
-            bool((table["selecting_layer"] == last).all()),
-        ),
-        Check(
-            "layer that copies, by seed",
-            [int(layer) for layer in table["copying_layer"]],
-            f"{last - 1}: the one before",
-            bool((table["copying_layer"] == last - 1).all()),
-        ),
-        Check(
-            "attention of the strongest selecting head at the end, smallest over runs",
-            float(table["selecting_end"].min()),
-            None,
-            bool(table["selecting_end"].min() > 0.5),
-            "above one half",
-        ),
+        Check(half, apart, "1: learned at the same time", apart < 1.5),
+        Check("layer that selects, by seed", selects, f"{last}: the last", (selects == last).all()),
+        Check("layer that copies, by seed", copies, f"{last - 1}: the one before", (copies == last - 1).all()),
+        Check(name, end, None, end > 0.5, "above one half"),
     ]
-    return Outcome(
-        tables={"runs": table, "curves": recall_curves(results)},
-        plot=draw(results[0]),
-        checks=checks,
-        precision=settings.base.precision,
-        device=provenance_of(parts),
-    )
+    return Outcome({"runs": table, "curves": curve_table(results, COLUMNS)}, draw(results[0]), checks=checks)
 
 
 def draw(result: Result) -> Plot:
     plot = Plot(figsize=(WIDTH, 4.2), layout="constrained")
     grid = plot.subplots(2, 3, sharex=True)
     step, task = curve(result, "step"), recall_task(result.run)
+    sizes = f"{task.pairs} pairs, {task.vocabulary} tokens"
     colours = shades(curve(result, "copying").shape[1])
-    grid[0][0].plot(step[1:], curve(result, "accuracy")[1:], color="black", lw=1.2)
+    for axes, letter, name, title in zip(grid[:, 0], "ad", ("accuracy", "loss"), (sizes, ""), strict=True):
+        axes.plot(step[1:], curve(result, name)[1:], color="black", lw=1.2)
+        axes.set(ylabel=f"test {name}")
+        panel(axes, letter, title)
     level(grid[0][0], 1 / task.pairs, "guess")
-    grid[0][0].set(ylabel="test accuracy", ylim=(-0.03, 1.03))
-    panel(grid[0][0], "a", f"{task.pairs} pairs, {task.vocabulary} tokens")
-    grid[1][0].plot(step[1:], curve(result, "loss")[1:], color="black", lw=1.2)
-    grid[1][0].set(ylabel="test loss", ylim=(0, None))
-    panel(grid[1][0], "d")
-    places = (grid[0][1], grid[0][2], grid[1][1], grid[1][2])
-    for axes, letter, (name, label) in zip(places, "bcef", PROBES.items(), strict=True):
+    for axes, letter, (name, label) in zip(grid[:, 1:].flat, "bcef", PROBES.items(), strict=True):
         for layer, colour in enumerate(colours):
             axes.plot(step[1:], curve(result, name)[1:, layer], color=colour, lw=1)
-        axes.set(ylabel=label, ylim=(-0.03, 1.03))
+        axes.set(ylabel=label)
         panel(axes, letter, name)
+    grid[1][0].set_ylim(0, None)
+    for axes in (grid[0][0], *grid[:, 1:].flat):
+        axes.set_ylim(-0.03, 1.03)
     for axes in grid[1]:
         axes.set_xlabel("step")
         axes.locator_params(axis="x", nbins=4)
@@ -118,20 +82,10 @@ def draw(result: Result) -> Plot:
     return plot
 
 
-FIGURE = Figure(
-    id="zucchet2025/fig17",
-    title="recall emerges together with copying and selecting attention",
-    presets={
-        "paper": Settings(PAPER.replace(steps=300_000)),
-        "laptop": Settings(SMALL.replace(task=Recall(4, 16), overtrain=0.5), seeds=2),
-        "smoke": Settings(TINY, seeds=2),
-    },
-    make=make,
-    studies=Settings.studies,
-    curves=True,
-    seconds={"paper": 4e5, "laptop": 31, "smoke": 8},
-    caveat={
-        "laptop": "2 layers, 2 heads, width 64, PyTorch's start, learning rate 1e-3, 4 pairs of 16 tokens, 2 seeds",
-        "smoke": "width 16, one head, 3 pairs of 6 tokens, 2 seeds",
-    },
-)
+TITLE = "recall emerges together with copying and selecting attention"
+PRESETS: Presets = {
+    "paper": {"runs": Study.of(PAPER.replace(steps=300_000), seeds=3)},
+    "laptop": {"runs": Study.of(SMALL.replace(task=Recall(4, 16), overtrain=0.5), seeds=2)},
+    "smoke": {"runs": Study.of(TINY, seeds=2)},
+}
+FIGURE = Figure("zucchet2025/fig17", TITLE, PRESETS, make, {"paper": 4e5, "laptop": 31, "smoke": 8}, curves=True)

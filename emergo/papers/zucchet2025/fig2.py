@@ -3,14 +3,13 @@
 import dataclasses
 
 import pandas as pd
-from matplotlib.figure import Figure as Plot
 
 from ... import theory
-from ..._style import WIDTH, panel
-from ...measure import Law, Published, fit_law
-from .._figure import Check, Comparison, Figure, Outcome
-from .._plateaus import plateau_table, scatter_by, show_law
-from .._source import RunSource
+from ..._style import GREY
+from ...measure import Published, fit_law
+from .._figure import Check, Comparison, Figure, Outcome, Plot, Presets, RunSource
+from .._panels import law_lines, panels, plateaus_by
+from .._plateaus import plateau_table
 
 IN_CONTEXT = Published("Fig. 2 left", 1.51, {"length": 0.99, "burst": -0.99, "dim": 0.49}, 0.999)
 ACROSS = Published("Fig. 2 right", 2.15, {"dim": 0.51, "length": 1.02, "repeat_factor": -1.02}, 0.992)
@@ -35,72 +34,41 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     same = right[right["repeat"] == 0]
     printed = 2.15 * (same["dim"] ** 0.5 * same["length"]) ** 1.02
     other = 1.51 * same["length"] ** 0.99 * same["dim"] ** 0.49
-    ratio = float((printed / other).mean())
-    ours = float((same["plateau"] / other).mean())
-    checks = [
-        Check(
-            "at p = 0 and B = 1, over the law of Fig. 2 left: ours, and the law of Fig. 2 right",
-            ours,
-            ratio,
-            bool(abs(ours - ratio) < 0.25 * ratio),
-        ),
-        Check("more in-context repetition, shorter plateau, at every dim", falls(left, "burst"), True, falls(left, "burst")),
-        Check(
-            "more cross-sample repetition, shorter plateau, at every dim", falls(right, "repeat"), True, falls(right, "repeat")
-        ),
+    ratio, ours = (printed / other).mean(), (same["plateau"] / other).mean()
+    name = "at p = 0 and B = 1, over the law of Fig. 2 left: ours, and the law of Fig. 2 right"
+    checks = [Check(name, ours, ratio, abs(ours - ratio) < 0.25 * ratio)]
+    for kind, table, by in (("in-context", left, "burst"), ("cross-sample", right, "repeat")):
+        falls = falls_along(table, by)
+        checks.append(Check(f"more {kind} repetition, shorter plateau, at every dim", falls, True, falls))
+    laws = [
+        Comparison.of("in-context repetition (left)", in_context, left, IN_CONTEXT),
+        Comparison.of("cross-sample repetition (right)", across, right, ACROSS),
     ]
-    return Outcome(
-        tables={"in_context": left, "across": right},
-        plot=draw(left, right, in_context, across, settings),
-        laws=[
-            Comparison.of("in-context repetition (left)", in_context, left, IN_CONTEXT),
-            Comparison.of("cross-sample repetition (right)", across, right, ACROSS),
-        ],
-        checks=checks,
-    )
+    return Outcome({"in_context": left, "across": right}, draw(left, right, *laws), laws, checks)
 
 
-def falls(table: pd.DataFrame, by: str) -> bool:
+def falls_along(table: pd.DataFrame, by: str) -> bool:
     """Whether the plateau falls along an axis at every dim."""
     return all(bool((rows.sort_values(by)["plateau"].diff().dropna() < 0).all()) for _, rows in table.groupby("dim"))
 
 
-def draw(left: pd.DataFrame, right: pd.DataFrame, in_context: Law, across: Law, settings: Settings) -> Plot:
-    plot = Plot(figsize=(WIDTH, 3.0), layout="constrained")
-    a, b = plot.subplots(1, 2, sharey=True)
-    scatter_by(a, left, in_context, "burst", "$B$")
-    panel(a, "left", "in-context repetition")
-    e = in_context.exponents
-    show_law(
-        a,
-        [
-            f"ours: {in_context.C:.2f} $T^{{{e['length']:.2f}}} B^{{{e['burst']:.2f}}} d^{{{e['dim']:.2f}}}$,"
-            f" $R^2$ = {in_context.r2:.4f}",
-            "published: 1.51 $T^{0.99} B^{-0.99} d^{0.49}$, $R^2$ = 0.999",
-        ],
+def draw(left: pd.DataFrame, right: pd.DataFrame, in_context: Comparison, across: Comparison) -> Plot:
+    plot, (a, b) = panels(3.0, "left  in-context repetition", "right  cross-sample repetition", share=True)
+    plateaus_by(a, left, in_context.law, "burst", "$B$", time="flow time")
+    plateaus_by(b, right, across.law, "repeat", "$p$", time="flow time")
+    in_words = (
+        law_lines(in_context, {"length": "T", "burst": "B", "dim": "d"}),
+        law_lines(across, {"length": r"(\sqrt{d}\,T/f)"}),
     )
-    scatter_by(b, right, across, "repeat", "$p$")
-    panel(b, "right", "cross-sample repetition")
-    show_law(
-        b,
-        [
-            rf"ours: {across.C:.2f} $(\sqrt{{d}}\,T/f)^{{{across.exponents['length']:.2f}}}$, $R^2$ = {across.r2:.4f}",
-            r"published: 2.15 $(\sqrt{d}\,T/f)^{1.02}$, $R^2$ = 0.992",
-        ],
-    )
+    for axes, text in zip((a, b), in_words, strict=True):
+        axes.text(0.03, 0.97, text, transform=axes.transAxes, va="top", fontsize=6.5, color=GREY)
     b.set_ylabel("")
     low, high = a.get_ylim()
     a.set_ylim(low, high * 2.5)
-    plot.suptitle(f"Plateau of the reduced flow, T = {settings.length}", fontsize=8.5, x=0.01, ha="left")
+    plot.suptitle(f"Plateau of the reduced flow, T = {left['length'].iloc[0]}", fontsize=8.5, x=0.01, ha="left")
     return plot
 
 
-FULL = Settings()
-FIGURE = Figure(
-    id="zucchet2025/fig2",
-    title="plateau against dim for in-context (burst) and cross-sample (repeat) repetition",
-    presets={"paper": FULL, "laptop": FULL, "smoke": Settings(dims=(16, 64), bursts=(1, 4), repeats=(0.0, 0.1))},
-    make=make,
-    seconds={"paper": 11, "laptop": 11, "smoke": 6},
-    caveat={"smoke": "a smaller grid"},
-)
+TITLE = "plateau against dim for in-context (burst) and cross-sample (repeat) repetition"
+PRESETS: Presets = {"paper": Settings(), "smoke": Settings(dims=(16, 64), bursts=(1, 4), repeats=(0.0, 0.1))}
+FIGURE = Figure("zucchet2025/fig2", TITLE, PRESETS, make, {"paper": 11, "smoke": 6})

@@ -1,37 +1,21 @@
 """Figure 4: in-context learning emerges in associative recall, later with more pairs and a larger vocabulary."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Plot
 
-from ..._style import CENSORED, WIDTH, outside, shades, subtitle
+from ..._style import CENSORED, WIDTH, subtitle
 from ...engine import Config, Result, Run
 from ...measure import Law, Published, fit_law
-from ...studies import Study, provenance_of
+from ...studies import Study
 from ...tasks import Recall
-from .._figure import Check, Comparison, Figure, Outcome
-from .._recall import (
-    CRITERIA,
-    PAPER,
-    SMALL,
-    TINY,
-    Criterion,
-    colours_by,
-    criteria,
-    curves_by,
-    emergence_table,
-    recall_curves,
-    recall_task,
-    step_limits,
-    strongest,
-)
-from .._source import RunSource, curve, distinct, distinct_results
-from .._transformers import any_censored, law_words
+from .._figure import Check, Comparison, Figure, Outcome, Plot, Presets, RunSource
+from .._panels import any_censored, colours_of, curves_by, law_words, legend, strongest
+from .._recall import COLUMNS, CRITERIA, PAPER, SMALL, TINY, Criterion, criteria, emergence_table, recall_task, step_limits
+from .._source import curve, curve_table, distinct, distinct_results
 
 LAW = Published("Fig. 4 right", 0.55, {"vocabulary": 0.79, "pairs": 2.25}, 0.982)
 NAMES = {"vocabulary": "N_{tok}", "pairs": "N_{pairs}"}
@@ -60,13 +44,13 @@ class Settings:
     def tasks(self) -> list[Recall]:
         return [Recall(pairs, size) for pairs in self.pairs for size in self.vocabularies if size > pairs]
 
-    def cell(self, task: Recall, rate: float, steps: int | None = None, seeds: int | None = None) -> dict[str, Study]:
+    def cell(self, task: Recall, rate: float, steps: int | None = None, seeds: int | None = None) -> tuple[str, Study]:
         """A cell at a learning rate, by name: with all its seeds, unless it is said how many."""
         steps = steps or self.steps(task)
         if seeds is None:
             seeds = 1 if (task.pairs, task.vocabulary) in self.single else self.seeds
         name = f"{task.pairs} pairs, {task.vocabulary} tokens, rate {rate:g}, {steps} steps"
-        return {name: Study.of(self.base.replace(task=task, optimizer__learning_rate=rate, steps=steps), seeds=seeds)}
+        return name, Study.of(self.base.replace(task=task, optimizer__learning_rate=rate, steps=steps), seeds=seeds)
 
     def steps(self, task: Recall) -> int:
         return dict(self.caps).get(task.pairs, self.base.steps)
@@ -75,11 +59,7 @@ class Settings:
         """The first seed at the first learning rate, of the cells where rates are tried; all else follows from these."""
         limit = self.tried or max(self.pairs)
         first = [task for task in reversed(self.tasks()) if task.pairs <= limit]
-        return merged(self.cell(task, self.rates[0], seeds=1) for task in first)
-
-
-def merged(cells: Iterable[Mapping[str, Study]]) -> dict[str, Study]:
-    return {name: study for cell in cells for name, study in cell.items()}
+        return dict(self.cell(task, self.rates[0], seeds=1) for task in first)
 
 
 def rate_of(run: Run) -> float:
@@ -98,7 +78,7 @@ def next_rates(settings: Settings, tried: Sequence[Result]) -> dict[str, Study]:
             while steps % 2 == 0 and all(mark.state == "reached" and mark.time <= steps / 2 for mark in asking):
                 steps //= 2
             cells.append(settings.cell(task, settings.rates[settings.rates.index(rate) + 1], steps, seeds=1))
-    return merged(cells)
+    return dict(cells)
 
 
 def chosen_rates(tried: Sequence[Result], by: Criterion = "corrected") -> dict[Recall, float]:
@@ -117,7 +97,7 @@ def shown_cells(settings: Settings, tried: Sequence[Result], by: Criterion = "co
     was tried are left out."""
     best = chosen_rates(tried, by)
     like = {task: task.replace(pairs=min(task.pairs, settings.tried or task.pairs)) for task in settings.tasks()}
-    return merged(settings.cell(task, best[other]) for task, other in like.items() if other in best)
+    return dict(settings.cell(task, best[other]) for task, other in like.items() if other in best)
 
 
 def followup(settings: Settings, source: RunSource) -> dict[str, Study]:
@@ -129,7 +109,7 @@ def followup(settings: Settings, source: RunSource) -> dict[str, Study]:
         if source.missing(distinct(following), curves=True):
             return others
         tried += finished(source, following)
-    return merged([others, *(shown_cells(settings, tried, by) for by in CRITERIA)])
+    return others | shown_cells(settings, tried, "corrected") | shown_cells(settings, tried, "plain")
 
 
 def finished(source: RunSource, cells: Mapping[str, Study]) -> list[Result]:
@@ -157,13 +137,9 @@ def over_the_law(table: pd.DataFrame) -> Check:
     ratio = table["plateau"] / LAW.at(vocabulary=table["vocabulary"], pairs=table["pairs"])
     by_cell, unknown = [table["pairs"], table["vocabulary"]], table["censored"] & (ratio < 2)
     cells = np.exp(np.log(ratio).groupby(by_cell).mean())[~unknown.groupby(by_cell).any()].dropna()
-    return Check(
-        "steps to 5% accuracy within twice and half of the published law: over it, smallest, median and largest of cells",
-        [float(cells.min()), float(cells.median()), float(cells.max())],
-        "1",
-        bool(cells.between(0.5, 2).all()) and not cells.empty,
-        "within a factor of 2",
-    )
+    name = "steps to 5% accuracy within twice and half of the published law: over it, smallest, median and largest of cells"
+    within = cells.between(0.5, 2).all() and not cells.empty
+    return Check(name, [cells.min(), cells.median(), cells.max()], "1", within, "within a factor of 2")
 
 
 def make(settings: Settings, source: RunSource) -> Outcome:
@@ -177,38 +153,24 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     cells = table.groupby(["vocabulary", "pairs"])
     means = cells["plateau"].mean()[~cells["censored"].any()].unstack()
     ratios, reached = later_with_more(table), table[table["state"] == "reached"]
-    more = float((means.iloc[-1] / means.iloc[0]).mean())
+    least, more = min(ratios, default=float("nan")), (means.iloc[-1] / means.iloc[0]).mean()
+    recalled = (reached["accuracy"] / reached["guess"]).min()
+    end = "accuracy at the end over that of guessing a value of the context, smallest over runs that emerged"
+    pairs = "emergence is later with more pairs: smallest ratio of neighbours, where it can be told"
     comparisons = [Comparison.of(CRITERIA["corrected"], law, table, LAW)]
     checks = [
-        Check(
-            "emergence is later with more pairs: smallest ratio of neighbours, where it can be told",
-            min(ratios, default=float("nan")),
-            "above 1",
-            bool(ratios) and min(ratios) > 1,
-        ),
-        Check("and with a larger vocabulary: largest over smallest, mean over pairs", more, "above 1", bool(more > 1)),
-        Check(
-            "accuracy at the end over that of guessing a value of the context, smallest over runs that emerged",
-            float((reached["accuracy"] / reached["guess"]).min()),
-            None,
-            bool((reached["accuracy"] / reached["guess"]).min() > 2),
-            "above 2: it is recall",
-        ),
+        Check(pairs, least, "above 1", least > 1),
+        Check("and with a larger vocabulary: largest over smallest, mean over pairs", more, "above 1", more > 1),
+        Check(end, recalled, None, recalled > 2, "above 2: it is recall"),
     ]
     if settings.base.model == PAPER.model:  # where 5% can be held against the published law
         plain = fit_law(tables["plain"], x=["vocabulary", "pairs"])
         comparisons.append(Comparison.of("5%, below 20 pairs of guessing", plain, tables["plain"], LAW))
         checks.append(over_the_law(tables["plain"]))
     at = [r for r in shown["corrected"] if recall_task(r.run).vocabulary == settings.vocabulary]
-    tried_tables = [emergence_table(tried, by).assign(criterion=by) for by in CRITERIA]
-    return Outcome(
-        tables={"runs": table, "plain": tables["plain"], "rates": pd.concat(tried_tables), "curves": recall_curves(at)},
-        plot=draw(at, tables, law, settings),
-        laws=comparisons,
-        checks=checks,
-        precision=settings.base.precision,
-        device=provenance_of({"tried": tried, "corrected": shown["corrected"], "plain": shown["plain"]}),
-    )
+    rates = pd.concat([emergence_table(tried, by).assign(criterion=by) for by in CRITERIA])
+    shown_tables = {"runs": table, "plain": tables["plain"], "rates": rates, "curves": curve_table(at, COLUMNS)}
+    return Outcome(shown_tables, draw(at, tables, law, settings), comparisons, checks)
 
 
 def draw(shown: list[Result], tables: dict[Criterion, pd.DataFrame], law: Law, settings: Settings) -> Plot:
@@ -216,11 +178,10 @@ def draw(shown: list[Result], tables: dict[Criterion, pd.DataFrame], law: Law, s
     published = settings.base.model == PAPER.model
     plot = Plot(figsize=(WIDTH, 5.2 if published else 2.6), layout="constrained")
     left, middle, *rights = plot.subplots(2, 2).flat if published else plot.subplots(1, 3)
-    curves_by(left, shown, "pairs", "loss", "pairs", legend=False)
+    colours = curves_by(left, shown, "pairs", "loss", None, apart=True)
     left.set(ylabel="test loss", ylim=(0, None))
     left.set_title("test loss", y=1.1)
-    curves_by(middle, shown, "pairs", "accuracy", "pairs")
-    colours = colours_by(shown, "pairs")
+    curves_by(middle, shown, "pairs", "accuracy", "pairs", apart=True)
     for result in shown:
         line = {"color": colours[recall_task(result.run).pairs], "lw": 0.9, "ls": ":"}
         middle.plot(curve(result, "step")[1:], strongest(result, "selecting")[1:], **line)
@@ -239,13 +200,9 @@ def draw(shown: list[Result], tables: dict[Criterion, pd.DataFrame], law: Law, s
     ends = [axes.get_ylim() for axes in rights]
     for axes in rights:
         axes.set_ylim(min(low for low, _ in ends), max(high for _, high in ends))
-    entries = [(f"{size}", {"color": colour, "marker": "o"}) for size, colour in vocabulary_colours(settings).items()]
-    outside(rights[-1], "tokens", entries + [CENSORED] * any_censored(*tables.values()))
+    hollow = [CENSORED] * any_censored(*tables.values())
+    legend(rights[-1], "tokens", colours_of(settings.vocabularies), *hollow, marker="o")
     return plot
-
-
-def vocabulary_colours(settings: Settings) -> dict[int, Any]:
-    return dict(zip(settings.vocabularies, shades(len(settings.vocabularies)), strict=True))
 
 
 def rates_in_words(results: list[Result]) -> str:
@@ -260,7 +217,7 @@ def draw_times(axes: Axes, table: pd.DataFrame, law: Law | Published, settings: 
     """Times against pairs, one colour per vocabulary, with a law, ours as far as there are times."""
     spanned = table if isinstance(law, Published) else table[~table["censored"]]
     points = np.geomspace(spanned["pairs"].min(), spanned["pairs"].max(), 40)
-    colours = vocabulary_colours(settings)
+    colours = colours_of(settings.vocabularies)
     asides = (max(settings.pairs) / min(settings.pairs)) ** np.linspace(-0.03, 0.03, len(colours))  # so that points stand apart
     for (size, colour), aside in zip(colours.items(), asides, strict=True):
         rows = table[table["vocabulary"] == size]
@@ -278,23 +235,13 @@ def draw_times(axes: Axes, table: pd.DataFrame, law: Law | Published, settings: 
     axes.set(xlabel="pairs", ylabel="emergence (steps)")
 
 
+SINGLE = ((32, 512), (64, 128), (64, 256), (64, 512))
+TITLE = "associative recall emerges, later with more pairs and a larger vocabulary"
+PRESETS: Presets = {
+    "paper": Settings(PAPER, tried=32, caps=((32, 300_000), (64, 20_000)), single=SINGLE),
+    "laptop": Settings(SMALL, rates=(1e-3,), seeds=2, pairs=(3, 4, 6), vocabularies=(12, 24), vocabulary=24),
+    "smoke": Settings(TINY, rates=(1e-2,), seeds=1, pairs=(2, 3), vocabularies=(4, 6), vocabulary=6),
+}
 FIGURE = Figure(
-    id="zucchet2025/fig4",
-    title="associative recall emerges, later with more pairs and a larger vocabulary",
-    presets={
-        "paper": Settings(
-            PAPER, tried=32, caps=((32, 300_000), (64, 20_000)), single=((32, 512), (64, 128), (64, 256), (64, 512))
-        ),
-        "laptop": Settings(SMALL, rates=(1e-3,), seeds=2, pairs=(3, 4, 6), vocabularies=(12, 24), vocabulary=24),
-        "smoke": Settings(TINY, rates=(1e-2,), seeds=1, pairs=(2, 3), vocabularies=(4, 6), vocabulary=6),
-    },
-    make=make,
-    studies=Settings.studies,
-    followup=followup,
-    curves=True,
-    seconds={"paper": 2e6, "laptop": 87, "smoke": 12},
-    caveat={
-        "laptop": "2 layers, 2 heads, width 64, PyTorch's start, learning rate 1e-3, at most 6 pairs of 24 tokens, 2 seeds",
-        "smoke": "width 16, one head, at most 3 pairs of 6 tokens, one seed",
-    },
+    "zucchet2025/fig4", TITLE, PRESETS, make, {"paper": 2e6, "laptop": 87, "smoke": 12}, followup=followup, curves=True
 )

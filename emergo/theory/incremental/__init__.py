@@ -1,26 +1,12 @@
 """Incremental learning: heads that compete for the strongest group, then share out the others (yuksel2026). float64."""
 
-from ._closed_form import (
-    Cooperation,
-    Rates,
-    cooperation,
-    escape_factor,
-    first_stage,
-    learning_order,
-    plateaus,
-    start_rates,
-    takeoff,
-)
-from ._heads import Flow, Heads, attention, loss, residual, start, target, velocity
-from ._integrate import Growth, Path, growth, stage_times, trajectory
+from ._closed_form import cooperation, escape_factor, first_stage, learning_order, plateaus, start_rates, takeoff
+from ._flow import Flow, Heads, Path, attention, growth, loss, stage_times, start, target, trajectory, velocity
 
 __all__ = [
-    "Cooperation",
     "Flow",
-    "Growth",
     "Heads",
     "Path",
-    "Rates",
     "attention",
     "cooperation",
     "escape_factor",
@@ -29,7 +15,6 @@ __all__ = [
     "learning_order",
     "loss",
     "plateaus",
-    "residual",
     "stage_times",
     "start",
     "start_rates",

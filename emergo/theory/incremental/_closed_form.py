@@ -1,17 +1,7 @@
 r"""Closed forms of the stages: levels of the loss, growth rates, and the time of escape. Derived in `docs/theory.md`.
 
-With $n_j$ positions in group j of strength $m_j$, $P_j = n_jm_j^2$, K heads, T positions, group 1 the first to be learned, and
-$s_j$ the attention on one position of group j:
-
-| | logit flow | preconditioned flow |
-| --- | --- | --- |
-| start: differences between heads | $\sqrt{P_j}/T$ | $\sqrt{P_j/T}$ |
-| start: common mode | $\frac{1}{2T}\big(\sqrt{K^2 + 4P_j} - K\big)$ | $\frac{1}{2T}\big(\sqrt{K^2 + 4P_jT} - K\big)$ |
-| plateau: $s_j(t)$ | $\sqrt{n_1/(2T\gamma_jt)}$ | $1/(\gamma_jt)$ |
-| plateau: differences, two groups | $s_2\sqrt{P_2(1 + n_2/n_1)}$ | $\sqrt{P_2s_2}$ |
-| second stage, two groups | $\frac{T}{2K}\,\frac{n_1}{n_1+n_2}\,\rho\log^2\frac1s$ | $\frac{n_1}{4K}\,\rho\log^2\frac1s$ |
-
-$\gamma_j = \frac{n_1}{K}(P_1 - P_j)$, $\rho = P_1/P_2 - 1$.
+Group j has $n_j$ positions of strength $m_j$, and $P_j = n_jm_j^2$; group 1 is the first to be learned; $s_j$ is the attention
+on one position of group j. There are K heads and T positions.
 """
 
 from typing import NamedTuple
@@ -23,41 +13,35 @@ from scipy.integrate import solve_ivp
 from ..._errors import InputError
 from ...tasks import Groups
 from .._cells import Numbers
-from ._heads import Flow, check_flow, target
+from ._flow import Flow, checked_target, target
 
 
 class Rates(NamedTuple):
-    """Growth rates around uniform attention and values 0, the largest first; one a group."""
+    """Growth rates around uniform attention and values 0, the largest first; one per group."""
 
     differences: Float[np.ndarray, " groups"]
     common: Float[np.ndarray, " groups"]
 
 
-def check_heads(heads: int) -> None:
-    if not isinstance(heads, int) or isinstance(heads, bool) or heads < 1:
-        raise InputError(f"heads must be a whole number of at least 1, got {heads!r}")
-
-
 def _powers(groups: Groups) -> Float[np.ndarray, " groups"]:
-    r"""$\lVert\Delta_j\rVert^2$, which is $n_jm_j^2$ where weights are 1."""
+    r"""$P_j = \lVert\Delta_j\rVert^2$, which is $n_jm_j^2$ where weights are 1."""
     return np.sum(target(groups) ** 2, 1)
 
 
 def plateaus(groups: Groups, heads: int) -> Float[np.ndarray, " levels"]:
-    r"""The loss when none, one, two, ... groups are learned: half the sum of $n_jm_j^2$ over the others.
+    r"""The loss when none, one, two, ... groups are learned, as many as there are heads: half the sum of $P_j$ over the others.
 
-    The last level is that of as many groups as there are heads: a head holds one rank, and the best ranks are the groups with
-    the largest $n_jm_j^2$ (Eckart and Young).
+    A head holds one rank, and the best ranks are the groups with the largest $P_j$ (Eckart and Young).
     """
-    check_heads(heads)
+    delta = checked_target(groups, None, heads)
     if not groups.disjoint:
         raise InputError("plateaus are known for groups that share no position; these overlap")
-    powers = np.sort(_powers(groups))[::-1]
+    powers = np.sort(np.sum(delta**2, 1))[::-1]
     return 0.5 * np.array([powers[k:].sum() for k in range(min(heads, groups.count) + 1)])
 
 
 def learning_order(groups: Groups) -> tuple[int, ...]:
-    """The groups in the order in which they are learned: by $n_jm_j^2$, the largest first, of equal ones the strongest."""
+    """The groups in the order in which they are learned: by $P_j$, the largest first, of equal ones the strongest."""
     powers, ranking = _powers(groups), groups.ranking
     return tuple(sorted(ranking, key=lambda j: (-round(powers[j], 12), ranking.index(j))))
 
@@ -67,11 +51,9 @@ def start_rates(groups: Groups, length: int, heads: int, flow: Flow = "logit", *
 
     With $\mu$ an eigenvalue of $\Delta(I - 11^\top/T)\Delta^\top$, differences of heads grow at $\lambda = \sqrt{c\mu}$ and
     what they have in common at the positive root of $\lambda^2 + \frac KT\lambda = c\mu$; $c$ is $1/T^2$ in the logit flow and
-    $1/T$ in the preconditioned one. `leading` replaces $\mu$ by $n_jm_j^2$, which drops terms of relative order $n_j/T$.
+    $1/T$ in the preconditioned one. `leading` replaces $\mu$ by $P_j$, which drops terms of relative order $n_j/T$.
     """
-    check_flow(flow)
-    check_heads(heads)
-    delta = target(groups, length)
+    delta = checked_target(groups, length, heads, flow)
     centred = delta - delta.mean(1, keepdims=True)
     mu = _powers(groups) if leading else np.maximum(np.linalg.eigvalsh(centred @ centred.T), 0)
     mu = np.sort(mu)[::-1] / length ** (2 if flow == "logit" else 1)
@@ -91,13 +73,11 @@ class Cooperation(NamedTuple):
 def cooperation(groups: Groups, length: int, heads: int, times: Numbers, flow: Flow = "logit") -> Cooperation:
     r"""Attention left on the groups not yet learned and the growth of differences, long after the first stage.
 
-    Leading order in small $s_j$. In the logit flow growth towards one group feeds that towards the others, since what is gained
-    is taken from the positions of the first: with $w_j = n_jm_js_j$, the square of the rate is the largest eigenvalue of
-    $\mathrm{diag}(n_jm_j^2s_j^2) + w w^\top/n_1$.
+    Leading order in small $s_j$. With $\gamma_j = n_1(P_1 - P_j)/K$ the preconditioned flow has $s_j = 1/(\gamma_jt)$ and rate
+    $\max_j\sqrt{P_js_j}$. The logit flow has $s_j = \sqrt{n_1/(2T\gamma_jt)}$ and, since what one group gains is taken from the
+    first, the root of the largest eigenvalue of $\mathrm{diag}(P_js_j^2) + ww^\top/n_1$ with $w_j = n_jm_js_j$.
     """
-    check_flow(flow)
-    check_heads(heads)
-    target(groups, length)  # checks the length
+    checked_target(groups, length, heads, flow)
     if heads < 2:
         raise InputError("with one head there are no differences to grow; heads must be at least 2")
     if not groups.disjoint or groups.weights is not None:
@@ -110,24 +90,22 @@ def cooperation(groups: Groups, length: int, heads: int, times: Numbers, flow: F
     if not (gap > 1e-9 * powers[0]).all():
         raise InputError("two groups are as strong as each other: there is no plateau with all heads on one of them")
     decay = (first / heads * gap)[:, None]
-    times = np.asarray(times, np.float64)
-    others, strong = sizes[1:, None], powers[1:, None]
+    times, strong = np.asarray(times, np.float64), powers[1:]
     if flow == "preconditioned":
         left = 1 / (decay * times)
-        return Cooperation(left, np.sqrt(np.max(strong * left, 0)))
+        return Cooperation(left, np.sqrt(np.max(strong[:, None] * left, 0)))
     left = np.sqrt(first / (2 * length * decay * times))
     # All entries fall alike with time, so that one matrix serves all times.
     share = np.sqrt(first / (2 * length * decay))[:, 0]
-    w = np.sqrt(strong * others)[:, 0] * share
-    top = np.linalg.eigvalsh(np.diag(strong[:, 0] * share**2) + np.outer(w, w) / first)[-1]
+    w = np.sqrt(strong * sizes[1:]) * share
+    top = np.linalg.eigvalsh(np.diag(strong * share**2) + np.outer(w, w) / first)[-1]
     return Cooperation(left, np.sqrt(top / times))
 
 
 def escape_factor(groups: Groups, length: int, heads: int, flow: Flow = "logit") -> float:
-    r"""C in the time of the second stage, $t \approx C \log^2(1/s)$ for a small initial scale $s$.
+    r"""C in the time of the second stage, $t \approx C \log^2(1/s)$ for a small initial scale $s$, to leading order.
 
-    The growth rate on the plateau is $r/\sqrt t$ in both flows, so that a difference $s$ grows to $s\,e^{2r\sqrt t}$ and
-    $C = 1/(2r)^2$. Leading order in large $\log(1/s)$.
+    The growth rate on the plateau is $r/\sqrt t$ in both flows, so that $s$ grows to $s\,e^{2r\sqrt t}$ and $C = 1/(2r)^2$.
     """
     return float(1 / (2 * cooperation(groups, length, heads, [1.0], flow).rate[0]) ** 2)
 
@@ -136,12 +114,9 @@ def first_stage(groups: Groups, length: int, heads: int, flow: Flow = "logit") -
     r"""The time at which all heads find the first group, to leading order in a large length. The initial scale is not in it.
 
     With $\mu = \sqrt{n_1}\,m_1$ it is $\pi\sqrt{T/2}\,/\mu$ in the preconditioned flow. In the logit flow it is $T\tau$, where
-    $\tau$ is the time at which $\dot x = \mu y - Kx$, $\dot y = \mu xy^2$ from $(0, 1)$ reaches infinity. It lies above
-    $\sqrt{\pi/2}/\mu$, the plateau of zucchet2025, which is the case of $K \ll \mu$, and above $K/2\mu^2$, that of $K \gg \mu$.
+    $\tau$ is the [`emergo.theory.incremental.takeoff`][] with damping K; $K \ll \mu$ is the plateau of zucchet2025.
     """
-    check_flow(flow)
-    check_heads(heads)
-    target(groups, length)  # checks the length
+    checked_target(groups, length, heads, flow)
     mu = float(np.sqrt(_powers(groups).max()))
     if flow == "preconditioned":
         return float(np.pi * np.sqrt(length / 2) / mu)

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from emergo.papers.zucchet2025.fig15 import PUBLISHED, gap_of
+from emergo.papers.zucchet2025.fig13_15 import OPTIMIZER_LAWS, gap_of
 
 
 def cells(plateaus, censored=()):
@@ -18,7 +18,7 @@ def test_the_hardest_cell_without_a_censored_run_counts():
     (check,) = gap_of({"sgd": sgd, "adam": adam})
     assert "d = 16, T = 64" in check.name
     assert check.measured == pytest.approx(40)
-    laws = [p.C * 16 ** p.exponents["dim"] * 64 ** p.exponents["length"] for p in PUBLISHED.values()]
+    laws = [p.C * 16 ** p.exponents["dim"] * 64 ** p.exponents["length"] for p in OPTIMIZER_LAWS.values()]
     assert check.published == pytest.approx(laws[0] / laws[1])
     assert check.holds
     sgd.loc[:, "state"] = "failed"

@@ -11,8 +11,10 @@ from emergo._errors import InputError
 from emergo.engine import Result, Run
 from emergo.papers import _recall as recall
 from emergo.papers._figure import seconds_needed
+from emergo.papers._panels import colours_of
 from emergo.papers._source import RunSource, distinct
-from emergo.papers.zucchet2025 import fig4, fig5, fig17
+from emergo.papers.zucchet2025 import fig4, fig17
+from emergo.papers.zucchet2025.fig5_16 import FIGURE_5
 from emergo.studies import Records, read_records, record_tables
 from emergo.tasks import Recall
 
@@ -83,7 +85,7 @@ def test_figures_4_5_and_17_share_runs():
     tried = [emerging(run, 20_000) for run in first_runs()]
     known = {run.identity for run in shown_runs(tried)}
     assert {run.identity for run in fig17.FIGURE.runs("paper")} <= known
-    five = fig5.FIGURE.runs("paper")
+    five = FIGURE_5.runs("paper")
     assert {run.config.task for run in five if run.identity in known} == {Recall(32, 256)}
 
 
@@ -189,7 +191,7 @@ def test_a_part_of_figure_4_keeps_its_colours():
     some = [result for result, size in cells if size != 256 and (size, result.run.seed) != (512, 2)]
     source = recorded(some, partial=True)
     plot = fig4.make(PAPER, source).plot
-    colours = fig4.vocabulary_colours(PAPER)
+    colours = colours_of(PAPER.vocabularies)
     *_, plain, corrected = plot.axes
     for axes in (plain, corrected):
         shown = [line.get_color() for line in axes.lines if line.get_marker() == "o" and len(np.asarray(line.get_xdata()))]

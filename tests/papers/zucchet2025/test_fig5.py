@@ -1,6 +1,5 @@
 """Figures 5 and 16: gains of repetition with their intervals, and overfitting, on curves made by hand."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from scipy.stats import ttest_ind
 
 from emergo.engine import Result
-from emergo.papers.zucchet2025 import fig5
+from emergo.papers.zucchet2025 import fig5_16 as fig5
 
 
 def test_the_interval_of_a_gain_is_that_of_a_t_test_where_two_cells_are_all():
@@ -27,14 +26,14 @@ def test_the_interval_of_a_gain_is_that_of_a_t_test_where_two_cells_are_all():
 
 
 def test_a_gain_needs_runs_without_repetition_and_grokking_runs_that_get_there():
-    settings = dataclasses.replace(fig5.FIGURE.presets["laptop"], seeds=1)
+    study = fig5.FIGURE_5.presets["laptop"]["in_context"].replace(seeds=1)
 
     def result(run, test, train):
         step = np.arange(0, 2001, 25)
         curves = {name: (step >= at).astype(float) for name, at in (("accuracy", test), ("accuracy_repeated", train))}
         return Result.measured(run, curves | {"step": step, "loss": 0.0 * step}, None, "cpu")
 
-    runs = settings.studies()["in_context"].runs  # the hardest first, all of one size: bursts 1, 2, 3
+    runs = study.runs  # the hardest first, all of one size: bursts 1, 2, 3
     parts = {"in_context": [result(run, at, at / 3) for run, at in zip(runs, (1200, 400, 1500), strict=True)]}
     table = fig5.times(parts)
     gain = fig5.speed_up(table, "in_context", "test")

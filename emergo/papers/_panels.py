@@ -1,0 +1,139 @@
+"""What the panels of several figures share: colours of an axis with their legend, plateaus with a law, curves."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Plot
+from matplotlib.ticker import NullFormatter
+
+from .._style import CENSORED, WIDTH, hues, outside, shades, subtitle
+from ..engine import Result
+from ..measure import Law, Published, fit_law
+from ._figure import Comparison
+from ._source import curve
+
+Colours = dict[Any, Any]
+SIZES = ("length", "burst", "repeat", "layers", "heads")
+"""What a line of a law may be at, besides dim."""
+
+
+def colours_of(values: Iterable[Any], apart: bool = False) -> Colours:
+    """A colour for each value, in order; further `apart` for curves that lie close together."""
+    ordered = sorted(set(values))
+    return dict(zip(ordered, (hues if apart else shades)(len(ordered)), strict=True))
+
+
+def panels(height: float, *titles: str, width: float = WIDTH, y: float | None = None, share: bool = False) -> tuple[Plot, Any]:
+    """A plot with a row of panels, one per title."""
+    plot = Plot(figsize=(width, height), layout="constrained")
+    row = plot.subplots(1, len(titles), sharey=share, squeeze=False)[0]
+    for axes, title in zip(row, titles, strict=True):
+        axes.set_title(title, y=y)
+    return plot, row
+
+
+def lines_by(axes: Axes, table: pd.DataFrame, by: str, x: str, y: str, colours: Colours, **look: Any) -> None:
+    """One line per value of a column."""
+    for value, colour in colours.items():
+        rows = table[table[by] == value]
+        axes.plot(rows[x], rows[y], color=colour, **look)
+
+
+def legend(axes: Axes, title: str, colours: Colours, *more: tuple[str, dict[str, Any]], **look: Any) -> None:
+    """What the colours are, beside a panel, and `more`."""
+    outside(axes, title, [*((f"{value:g}", {"color": colour} | look) for value, colour in colours.items()), *more])
+
+
+def plateaus_by(
+    axes: Axes,
+    table: pd.DataFrame,
+    law: Law | None,
+    by: str,
+    label: str | None,
+    censored: bool | None = None,
+    time: str = "steps",
+) -> None:
+    """Plateau against dim, one colour per value of `by`: one dot per run, a line from the law, without one through the means.
+
+    Censored runs are hollow triangles at the last step observed; `censored` is whether the legend says so (None: where there
+    are some). Without a `label` there is no legend.
+    """
+    colours = colours_of(table[by])
+    for value, colour in colours.items():
+        rows = table[(table[by] == value) & (table["state"] != "failed")] if "state" in table else table[table[by] == value]
+        reached, bounds = rows[~rows["censored"]], rows[rows["censored"]]
+        axes.plot(reached["dim"], reached["plateau"], "o", color=colour, mec="white", mew=0.4, ms=4, alpha=0.9, zorder=3)
+        axes.plot(bounds["dim"], bounds["plateau"], "^", color=colour, mfc="none", ms=5, zorder=3)
+        if law is None:
+            line = rows.groupby("dim")["plateau"].mean()
+            axes.plot(line.index, line, color=colour, lw=1.2)
+            continue
+        for _, cell in rows.groupby([name for name in SIZES if name in rows]):
+            dims = np.geomspace(cell["dim"].min(), cell["dim"].max(), 40)
+            fixed = {name: cell[name].iloc[0] for name in SIZES if name in cell}
+            axes.plot(dims, law.predict(pd.DataFrame(fixed | {"dim": dims})), color=colour, lw=1.2)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set(yscale="log", xlabel="input dimension $d$", ylabel=f"plateau ({time})")
+    if label is not None:
+        explained = any_censored(table) if censored is None else censored
+        legend(axes, label, colours, *[CENSORED] * explained, marker="o")
+
+
+def any_censored(*tables: pd.DataFrame) -> bool:
+    """Whether some run of these tables is drawn as a hollow triangle."""
+    return any(bool((table["censored"] & (table.get("state") != "failed")).any()) for table in tables)
+
+
+def law_words(law: Law | Published, names: Mapping[str, str]) -> str:
+    """A law as it is written above a panel: its factors in the order of `names`, which says what they are called."""
+    parts = " ".join(f"{names[n]}^{{{law.exponents[n]:.2f}}}" for n in names if n in law.exponents)
+    return f"{law.C:.2f} ${parts}$, $R^2$ = {law.r2:.3f}"
+
+
+def law_lines(both: Comparison, names: Mapping[str, str]) -> str:
+    """Two lines: our law and the published one."""
+    published = f"\npublished: {law_words(both.published, names)}" if both.published else ""
+    return f"ours: {law_words(both.law, names)}{published}"
+
+
+def law_panels(
+    tables: Mapping[str, pd.DataFrame], published: Mapping[str, Published], titles: Sequence[str]
+) -> tuple[Plot, list[Comparison]]:
+    """Plateaus of trained Transformers by length, one panel per table, under our law and the published one."""
+    plot, row = panels(2.8, *titles, width=WIDTH * min(1, 0.375 * len(tables)), y=1.13, share=True)
+    laws, hollow, last = [], any_censored(*tables.values()), list(tables.values())[-1]
+    for axes, (name, table) in zip(row, tables.items(), strict=True):
+        laws.append(Comparison.of(name, fit_law(table, x=["dim", "length"]), table, published[name]))
+        own = table is last or set(table["length"]) != set(last["length"])  # one legend for all where the lengths are the same
+        plateaus_by(axes, table, laws[-1].law, "length", "$T$" if own else None, hollow)
+        subtitle(axes, law_lines(laws[-1], {"dim": "d", "length": "T"}))
+    for axes in row[1:]:
+        axes.set_ylabel("")
+    return plot, laws
+
+
+def curves_by(axes: Axes, results: Sequence[Result], by: str, name: str, label: str | None, apart: bool = False) -> Colours:
+    """A curve against step, one colour per value of a task's field, one line per seed; returns the colours.
+
+    The first evaluation, of the untrained readout, is left out.
+    """
+    colours = colours_of((getattr(result.run.config.task, by) for result in results), apart)
+    for result in results:
+        colour, values = colours[getattr(result.run.config.task, by)], strongest(result, name)
+        axes.plot(curve(result, "step")[1:], values[1:], color=colour, lw=1, alpha=0.85)
+    axes.set(xscale="log", xlabel="step")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    if label is not None:
+        legend(axes, label, colours)
+    return colours
+
+
+def strongest(result: Result, name: str) -> np.ndarray:
+    """A curve; one of layers and heads is that of the head where it ends highest."""
+    values = curve(result, name)
+    heads = values.reshape(len(values), -1)
+    return heads[:, int(np.argmax(heads[-1]))]

@@ -1,0 +1,150 @@
+"""Figures 13 to 15: the plateau of Transformers of other depths and widths, on other tasks, and under SGD."""
+
+import dataclasses
+import math
+
+import pandas as pd
+
+from ..._style import WIDTH
+from ...engine import Config, Optimizer
+from ...measure import Law, Published, fit_law
+from ...studies import Study
+from ...tasks import SingleLocation
+from .._figure import Check, Comparison, Figure, Outcome, Plot, Presets, RunSource, Studies
+from .._panels import any_censored, law_panels, law_words, plateaus_by
+from .._transformers import PAPER, SMALL, TASK, TINY, Grid, shallow
+
+DEPTH_LAW = Published("Fig. 13", 1.03, {"dim": 1.27, "length": 0.70, "layers": 0.06, "heads": 0.16}, 0.995)
+
+
+def by_depth(grid: Grid, *models: tuple[int, int]) -> Studies:
+    """Models of so many layers and heads."""
+    layers, heads = zip(*models, strict=True)
+    return {"runs": grid.study().replace(zip={"layers": layers, "heads": heads})}
+
+
+def make_13(studies: Studies, source: RunSource) -> Outcome:
+    table = source.runs(studies)["runs"].table
+    law = fit_law(table, x=["dim", "length", "layers", "heads"])
+    more = law.exponents["heads"] - law.exponents["layers"]
+    checks = [Check("exponent of heads less that of layers", more, "above 0: heads matter more", more > 0)]
+    return Outcome({"runs": table}, draw_13(table, law), [Comparison.of("layers and heads", law, table, DEPTH_LAW)], checks)
+
+
+def draw_13(table: pd.DataFrame, law: Law) -> Plot:
+    depths, widths = sorted(set(table["layers"].tolist())), sorted(set(table["heads"].tolist()))
+    plot = Plot(figsize=(WIDTH, 2.1 * len(widths) + 0.4), layout="constrained")
+    grid = plot.subplots(len(widths), len(depths), sharex=True, sharey=True, squeeze=False)
+    for row, heads in zip(grid, widths, strict=True):
+        for axes, layers in zip(row, depths, strict=True):
+            rows = table[(table["heads"] == heads) & (table["layers"] == layers)]
+            plateaus_by(axes, rows, law, "length", "$T$" if axes is grid[0][-1] else None, any_censored(table))
+            axes.set_title(f"{layers} layer{'s' * (layers > 1)}, {heads} head{'s' * (heads > 1)}")
+            axes.label_outer()
+    names = {"dim": "d", "length": "T", "layers": "N_{layers}", "heads": "N_{heads}"}
+    both = f"ours: {law_words(law, names)}      published: {law_words(DEPTH_LAW, names)}"
+    plot.suptitle(both, fontsize=7.5, x=0.01, ha="left")
+    return plot
+
+
+QUICK = SMALL.replace(model__width=32, optimizer__learning_rate=2e-3)
+TITLE_13 = "plateau of trained Transformers for numbers of layers and heads"
+PRESETS_13: Presets = {
+    "paper": by_depth(Grid(PAPER, 5, (16, 32, 64), (64, 128, 256)), (1, 1), (2, 1), (4, 1), (1, 4), (2, 4), (4, 4)),
+    "laptop": by_depth(Grid(QUICK, 3, (4, 8), (8, 16)), (1, 1), (2, 1), (1, 4), (2, 4)),
+    "smoke": by_depth(Grid(TINY, 1, (2, 4), (4, 8)), (1, 1), (2, 1), (1, 2)),
+}
+FIGURE_13 = Figure("zucchet2025/fig13", TITLE_13, PRESETS_13, make_13, {"paper": 4e5, "laptop": 94, "smoke": 25})
+
+
+FIXED = TASK.replace(position="fixed")
+KINDS: dict[str, tuple[SingleLocation, Published]] = {
+    "indicator, random position": (TASK, Published("Fig. 14 left", 1.43, {"dim": 1.31, "length": 0.58}, 0.998)),
+    "indicator, fixed position": (FIXED, Published("Fig. 14 middle", 4.20, {"dim": 1.22, "length": 0.29}, 0.996)),
+    "no indicator, fixed position": (
+        FIXED.replace(indicator=False),
+        Published("Fig. 14 right", 4.61, {"dim": 1.21, "length": 0.30}, 0.999),
+    ),
+}
+ONE = shallow(PAPER)
+
+
+@dataclasses.dataclass(frozen=True)
+class KindGrid(Grid):
+    base: Config = ONE
+
+    def studies(self) -> dict[str, Study]:
+        return {kind: self.study(self.base.replace(task=task)) for kind, (task, _) in KINDS.items()}
+
+
+def make_14(settings: KindGrid, source: RunSource) -> Outcome:
+    tables = {kind: runs.table for kind, runs in source.runs(settings.studies()).items()}
+    plot, laws = law_panels(tables, {kind: published for kind, (_, published) in KINDS.items()}, list(KINDS))
+    random, fixed, blind = (both.law.exponents["length"] for both in laws)
+    without = "exponent of length at a fixed position, without over with the indicator"
+    checks = [
+        Check("exponent of length, random over fixed position", random / fixed, 0.58 / 0.29, random > 1.5 * fixed),
+        Check(without, blind / fixed, 0.30 / 0.29, abs(blind - fixed) < 0.1),
+    ]
+    named = {kind.replace(", ", "_").replace(" ", "_"): table for kind, table in tables.items()}
+    return Outcome(named, plot, laws, checks)
+
+
+TITLE_14 = "plateau with and without the indicator, at random and fixed positions (one layer, one head)"
+PRESETS_14: Presets = {
+    "paper": KindGrid(),
+    "laptop": KindGrid(shallow(SMALL).replace(batch=32, steps=3000), 3, (4, 8, 16), (16, 64)),
+    "smoke": KindGrid(TINY, 1, (2, 4), (4, 8)),
+}
+FIGURE_14 = Figure("zucchet2025/fig14", TITLE_14, PRESETS_14, make_14, {"paper": 1.5e4, "laptop": 66, "smoke": 20})
+
+
+OPTIMIZER_LAWS = {
+    "sgd": Published("Fig. 15 left", 6.42, {"dim": 1.44, "length": 1.07}, 0.997),
+    "adam": Published("Fig. 15 right", 1.45, {"dim": 1.31, "length": 0.57}, 0.998),
+}
+
+
+def make_15(studies: Studies, source: RunSource) -> Outcome:
+    tables = {name: runs.table for name, runs in source.runs(studies).items()}
+    rates = {name: studies[name].base.optimizer.learning_rate for name in tables}
+    titles = [f"{'SGD' if name == 'sgd' else 'Adam'}, learning rate {rate:g}" for name, rate in rates.items()]
+    plot, laws = law_panels(tables, OPTIMIZER_LAWS, titles)
+    if len(tables) < 2:  # a part of the figure
+        return Outcome(tables, plot, laws)
+    checks = gap_of(tables)
+    for axis, printed in (("length", 0.50), ("dim", 0.13)):
+        steeper = laws[0].law.exponents[axis] - laws[1].law.exponents[axis]
+        checks.append(Check(f"exponent of {axis}, SGD less Adam", steeper, printed, abs(steeper - printed) < 0.15))
+    return Outcome(tables, plot, laws, checks)
+
+
+def gap_of(tables: dict[str, pd.DataFrame]) -> list[Check]:
+    """SGD over Adam in the cell that takes SGD longest, of those that all runs of both get through."""
+    marked = [tables[name].assign(reached=tables[name]["state"] == "reached") for name in ("sgd", "adam")]
+    cells = [table.groupby(["dim", "length"])[["plateau", "reached"]].mean() for table in marked]
+    sgd, adam = cells[0].align(cells[1], join="inner")
+    whole = (sgd["reached"] == 1) & (adam["reached"] == 1)
+    if not whole.any():
+        return []
+    slowest = int(sgd["plateau"].where(whole).argmax())
+    dim, length = whole.index[slowest]
+    gap = sgd["plateau"].iloc[slowest] / adam["plateau"].iloc[slowest]
+    printed = float(OPTIMIZER_LAWS["sgd"].at(dim=dim, length=length) / OPTIMIZER_LAWS["adam"].at(dim=dim, length=length))
+    name, near = f"plateau of SGD over Adam at d = {dim}, T = {length}", abs(math.log(gap / printed)) < math.log(1.5)
+    return [Check(name, gap, printed, near)]
+
+
+def sgd(grid: Grid, learning_rate: float, steps: int) -> Study:
+    return grid.study(grid.base.replace(optimizer=Optimizer("sgd", learning_rate), steps=steps))
+
+
+ADAM, SLOW = Grid(shallow(PAPER)), Grid(shallow(PAPER), dims=(16, 32, 64), lengths=(32, 64, 128, 256))
+MIDDLE, LITTLE = Grid(shallow(SMALL).replace(batch=32), 3, (4, 8, 16), (8, 32)), Grid(TINY, 1, (2, 4), (4, 8))
+TITLE_15 = "plateau under SGD and under Adam (one layer, one head)"
+PRESETS_15: Presets = {
+    "paper": {"sgd": sgd(SLOW, 5e-3, 400_000), "adam": ADAM.study()},
+    "laptop": {"sgd": sgd(MIDDLE, 5e-2, 8000), "adam": MIDDLE.study()},
+    "smoke": {"sgd": sgd(LITTLE, 5e-2, 2000), "adam": LITTLE.study()},
+}
+FIGURE_15 = Figure("zucchet2025/fig15", TITLE_15, PRESETS_15, make_15, {"paper": 7.5e4, "laptop": 82, "smoke": 15})

@@ -20,9 +20,10 @@ from jax.core import Tracer
 from ._errors import InputError, unknown
 
 Tree = TypeVar("Tree", bound="Pytree")
+Bound = float | None
 
 
-def per_run(default: Any = dataclasses.MISSING, *, low: float | None = None, high: float | None = None) -> Any:
+def per_run(default: Any = dataclasses.MISSING, *, low: Bound = None, high: Bound = None) -> Any:
     """A field whose value may differ between runs of one program: a number from `low` to `high`, or a schedule of one.
 
     >>> class Noise(em.Task):
@@ -34,12 +35,7 @@ def per_run(default: Any = dataclasses.MISSING, *, low: float | None = None, hig
 
 
 def option(
-    default: Any = dataclasses.MISSING,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    padded: bool = False,
-    at_start: bool = False,
+    default: Any = dataclasses.MISSING, *, low: Bound = None, high: Bound = None, padded: bool = False, at_start: bool = False
 ) -> Any:
     """A static field with bounds.
 

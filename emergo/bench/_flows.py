@@ -14,10 +14,8 @@ from ..theory import ATOL, RTOL
 
 
 def scipy_plateau(length: float, dim: float, burst: float, repeat: float, rtol: float = RTOL, atol: float = ATOL) -> float:
-    """One cell of the reduced flow the plain way: Eqs. 18-21 in NumPy scalars, SciPy's RK45, an event at the threshold.
-
-    Written on its own, so that it is also an oracle for [`emergo.theory.plateau`][].
-    """
+    """One cell of the reduced flow the plain way: Eqs. 18-21 in NumPy scalars, SciPy's RK45, an event at the threshold. Written
+    on its own, so that it is also an oracle for [`emergo.theory.plateau`][]."""
     rare = (1 - repeat) / dim
     common, root, noise = repeat + rare, np.sqrt(dim - 1), 1 / (dim * (length - burst))
 

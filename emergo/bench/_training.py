@@ -17,7 +17,6 @@ from ..engine._cost import compile_chunk, memory_of
 from ..engine._program import Program, draw, products, start
 from ..models import MinimalAttention, Transformer
 from ..tasks import MarkovChain, Recall, SingleLocation
-from ._floor import floor_operations
 from ._flows import median_seconds
 
 
@@ -28,13 +27,11 @@ class Case:
     layers: int
     heads: int
     length: int
-    dim: int
-    """In recall and for a chain the number of tokens; `length` is that of what is read."""
+    dim: int  # in recall and for a chain the number of tokens; `length` is that of what is read
     runs: int
     precision: Precision
     recall: bool = False
-    chain: bool = False
-    """The minimal attention on a Markov chain, with the batch, data and optimizer of yuksel2026."""
+    chain: bool = False  # the minimal attention on a Markov chain, with the batch, data and optimizer of yuksel2026
 
     @property
     def config(self) -> Config:
@@ -67,6 +64,47 @@ def default_cases(platform: str) -> list[Case]:
     grown = [Case(1, 1, 256, 64, 16, "bf16"), Case(2, 4, 64, 64, 64, "bf16"), Case(2, 4, 256, 64, 16, "bf16")]
     more = [Case(2, 4, 512, 64, 64, "bf16"), Case(2, 4, 256, 128, 64, "bf16"), Case(4, 4, 256, 64, 32, "bf16")]
     return first + grown + more + [Case(2, 4, 256, 64, 20, "fp32")]
+
+
+def floor_operations(config: Config) -> float:
+    """The arithmetic floor: floating-point operations that one training step of one run must do, whatever a program does.
+
+    Matrix products alone, after folding: two operations a multiply and add. The backward pass of a product is two products of
+    its size. The engine plans with what its programs hold; a program that does more than it must has a smaller share of this.
+    """
+    if isinstance(config.model, Transformer):
+        return _transformer(config, config.model)
+    if isinstance(config.model, MinimalAttention) and config.model.layers == 1:
+        return _minimal(config, config.model)
+    raise TypeError(f"the floor of {config.model!r} is not known")
+
+
+def _transformer(config: Config, model: Transformer) -> float:
+    spec = config.task.spec
+    tokens, width = config.batch * spec.length, model.width
+    features = 0 if isinstance(config.task, Recall) else spec.inputs  # one-hot tokens are looked up
+    hidden = 2 * width * model.mlp_factor * model.mlp  # up and down
+    composes = model.norm != "pre" and features < width
+    total = 0.0
+    for layer in range(model.layers - 1):
+        inputs = features if layer == 0 and composes else width
+        total += 2 * tokens * (3 * inputs * width + 2 * spec.length * width + width * width + hidden * width)
+        if layer == 0:
+            total += 2 * tokens * features * width  # the stream of the skip connection
+    # The last layer: one query, and every token against one vector per head, twice.
+    read = features if model.layers == 1 and model.norm != "pre" else width
+    total += 2 * tokens * 2 * read * model.heads
+    total += 2 * config.batch * (4 * width * width + hidden * width + (features + spec.outputs) * width)
+    return 3 * total
+
+
+def _minimal(config: Config, model: MinimalAttention) -> float:
+    """One layer: weighted values forward and twice back; three products with one-hot matrices back."""
+    spec = config.task.spec
+    length, vocabulary, answers = spec.length, spec.outputs, spec.answers or 1
+    weighted = 6 * answers * length * vocabulary
+    one_hot = 2 * vocabulary * (length * vocabulary + answers * (vocabulary + length) + answers * length)
+    return min(config.batch, config.n_train or config.batch) * model.heads * (weighted + one_hot)
 
 
 @functools.cache

@@ -88,11 +88,9 @@ def _parse(arguments: Sequence[str]) -> Any:
 
 
 def _one_line(box: str) -> str:
-    """The sense of a boxed message: its first sections, without the rules and the pointer to the help.
-
-    tyro has a hook for parse errors (`tyro._errors.on_parse_error`), but it is private, may change in any release, is missing
-    from the older versions that we allow, and each of its events would need words of its own. The text of the box is stabler.
-    """
+    """The sense of a boxed message: its first sections, without the rules and the pointer to the help. tyro has a hook for
+    parse errors (`tyro._errors.on_parse_error`), but it is private, may change in any release, is missing from the older
+    versions that we allow, and each of its events would need words of its own. The text of the box is stabler."""
     sections: list[list[str]] = [[]]
     for raw in box.splitlines():
         line = raw.strip().strip("│").strip()

@@ -26,13 +26,13 @@ class Theory:
     json: bool = False  # Print one JSON object.
 
     def run(self) -> None:
-        from ..theory import describe_cell
+        from ..theory import cells, describe_cell
 
-        sizes = (self.length, self.dim, self.burst, self.repeat)
-        cell = describe_cell(*sizes, self.flow, threshold=self.threshold, horizon=self.horizon)
+        cell = cells(self.length, self.dim, self.burst, self.repeat)
+        report = describe_cell(cell, self.flow, threshold=self.threshold, horizon=self.horizon)
         if self.json:
-            return print_json(cell)
-        for name, value in cell.items():
+            return print_json(report)
+        for name, value in report.items():
             print(f"{name:14} {short(value)}")
 
 

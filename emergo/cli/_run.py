@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from .. import studies
 from .._errors import InputError
 from .._terminal import duration, print_json, say, table
+from ..studies import Plan, Status, StudyFolder, study_status
 
 if TYPE_CHECKING:
     from ..engine import Run
+    from ..studies import Slurm, Study
 
 
 def parse_value(word: str) -> Any:
@@ -52,7 +54,7 @@ def announce_plugins(plugins: Sequence[str]) -> None:
         say(f"imports {', '.join(plugins)}, as the study asks for")
 
 
-def find_writer(folder: studies.StudyFolder, study: "studies.Study | None", options: Any) -> Any:
+def find_writer(folder: StudyFolder, study: "Study | None", options: Any) -> Any:
     """What else to write of the runs, if they can be trained as the options say; an `InputError` before anything is written."""
     if options.on == "slurm":
         studies.check_slurm()
@@ -61,14 +63,12 @@ def find_writer(folder: studies.StudyFolder, study: "studies.Study | None", opti
     return studies.find_writer(options.log, folder)
 
 
-def train_studies(
-    folder: studies.StudyFolder, study: "studies.Study | None", writer: Any, options: Any
-) -> tuple[studies.Status, studies.Status] | None:
+def train_studies(folder: StudyFolder, study: "Study | None", writer: Any, options: Any) -> tuple[Status, Status] | None:
     """Trains what is missing of a study, by default of all in the folder, with a live table, or sends it to Slurm. Returns how
     far it was and is. `options` are those of the command: `on`, `n_parallel`, `seconds`, `keep`, `json`."""
     plans, known = _open(folder, study, options)
     keys, deadline = [plan.key for plan in plans], None if options.seconds is None else time.monotonic() + options.seconds
-    before = studies.study_status(folder, keys)
+    before = study_status(folder, keys)
     for path, why in before.broken.items():
         say(f"{path}: not a finished run that can be read ({why}); it is moved aside and trained again")
     if options.on == "slurm":
@@ -79,15 +79,13 @@ def train_studies(
             more: dict[str, Any] = {"n_parallel": options.n_parallel, "deadline": deadline, "progress": show, "say": say}
             studies.Executor(folder, keys, known, on_end=writer, **more).run()
     except KeyboardInterrupt as stop:
-        now = studies.study_status(folder, keys)
+        now = study_status(folder, keys)
         stop.add_note(f"{now.finished} of {now.runs} runs are finished; the same command goes on from there")
         raise
-    return before, studies.study_status(folder, keys)
+    return before, study_status(folder, keys)
 
 
-def _open(
-    folder: studies.StudyFolder, study: "studies.Study | None", options: Any
-) -> tuple[list[studies.Plan], dict[str, "Run"]]:
+def _open(folder: StudyFolder, study: "Study | None", options: Any) -> tuple[list[Plan], dict[str, "Run"]]:
     """The plans to train, and their runs by identity."""
     from ..studies._plan import runs_of
 
@@ -106,7 +104,7 @@ def _open(
     return plans, known
 
 
-def _submit(folder: studies.StudyFolder, plans: Sequence[studies.Plan], asked: "studies.Slurm", as_json: bool) -> None:
+def _submit(folder: StudyFolder, plans: Sequence[Plan], asked: "Slurm", as_json: bool) -> None:
     """Submits plans to Slurm, each as an array job, and says so."""
     jobs = [studies.submit_plan(folder, plan, asked) for plan in plans]
     if as_json:
@@ -117,14 +115,14 @@ def _submit(folder: studies.StudyFolder, plans: Sequence[studies.Plan], asked: "
     print(f"emergo study status {folder.path} --watch   shows how far it is")
 
 
-def counts(status: studies.Status) -> str:
+def counts(status: Status) -> str:
     parts = [f"{status.reached} reached", f"{status.censored} censored", f"{status.failed} failed"]
     if status.trained:
         parts.insert(2, f"{status.trained} trained without a threshold")
     return f"{status.finished} of {status.runs} runs finished ({', '.join(parts)})"
 
 
-def print_end(folder: studies.StudyFolder, before: studies.Status, now: studies.Status, seconds: float) -> None:
+def print_end(folder: StudyFolder, before: Status, now: Status, seconds: float) -> None:
     """How far a study is after training, and how to go on."""
     there = f" ({before.finished} were there)" if before.finished else ""
     print(f"{counts(now)}{there}, {duration(seconds)}; kept in {folder.path}")
@@ -133,7 +131,7 @@ def print_end(folder: studies.StudyFolder, before: studies.Status, now: studies.
         print("the time is over; the same command goes on")
 
 
-def status_view(status: studies.Status, note: str = "") -> Any:
+def status_view(status: Status, note: str = "") -> Any:
     """One line on the whole, one row per process at work, what is wrong, and a note."""
     from rich.console import Group
     from rich.text import Text

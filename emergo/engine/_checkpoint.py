@@ -43,15 +43,10 @@ def save_checkpoint(path: Path, scheduler: Scheduler, results: Sequence[Result])
             add(f"prepared/{i}/{k}", prepared)
     for i, result in enumerate(results):
         add(f"ended/{i}", result.curves or {})
-    meta = {
-        "semantics": SEMANTICS,
-        "queue": [run.identity for run in scheduler.queue],
-        "sizes": scheduler.sizes,
-        "stacks": [
-            [t and {"run": t.run.identity, "total": t.total, "at": t.at} for t in stack.tracked] for stack in scheduler.stacks
-        ],
-        "ended": [[result.run.identity, result.failed_step, result.provenance["device"]] for result in results],
-    }
+    meta = {"semantics": SEMANTICS, "queue": [run.identity for run in scheduler.queue], "sizes": scheduler.sizes}
+    stacks = [stack.tracked for stack in scheduler.stacks]
+    meta["stacks"] = [[t and {"run": t.run.identity, "total": t.total, "at": t.at} for t in tracked] for tracked in stacks]
+    meta["ended"] = [[result.run.identity, result.failed_step, result.provenance["device"]] for result in results]
     arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
@@ -60,11 +55,9 @@ def save_checkpoint(path: Path, scheduler: Scheduler, results: Sequence[Result])
 
 
 def load_checkpoint(path: Path, scheduler: Scheduler) -> list[Result] | None:
-    """Brings a scheduler that has not begun to where the saved one was; returns those of its runs that had ended by then.
-
-    None if nothing was saved, or if it does not fit: every run of the scheduler must be in it, and those that were waiting or
-    in training must still be wanted. Runs that had ended need not be: they may be in a store by now.
-    """
+    """Brings a scheduler that has not begun to where the saved one was; returns those of its runs that had ended by then. None
+    if nothing was saved, or if it does not fit: every run of the scheduler must be in it, and those that were waiting or in
+    training must still be wanted. Runs that had ended need not be: they may be in a store by now."""
     if not path.exists():
         return None
     try:
@@ -88,9 +81,8 @@ def _restored(meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray], schedul
     scheduler.queue = deque(known[identity] for identity in meta["queue"])
     structure = jax.tree.structure(scheduler.shapes)
     for i, (entries, device) in enumerate(zip(meta["stacks"], devices, strict=False)):
-        slots: Slot = jax.tree.unflatten(
-            structure, [jnp.asarray(arrays[f"slots/{i}/{k}"]) for k in range(structure.num_leaves)]
-        )
+        leaves = [jnp.asarray(arrays[f"slots/{i}/{k}"]) for k in range(structure.num_leaves)]
+        slots: Slot = jax.tree.unflatten(structure, leaves)
         count = len({name.split("/")[0] for name in under(f"prepared/{i}")})
         slots = slots._replace(prepared=tuple(jax.tree.map(jnp.asarray, under(f"prepared/{i}/{k}")) for k in range(count)))
         tracked: list[Tracked | None] = [None] * len(entries)

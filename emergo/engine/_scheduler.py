@@ -151,30 +151,19 @@ def one_of(slots: Slot) -> Slot:
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), slots)
 
 
-def _prepared(probe: Preparing, run: Run) -> dict[str, Array]:
-    """What a probe prepares for a run, as arrays."""
-    arrays = probe.prepare(run)
-    if not isinstance(arrays, Mapping):
-        kind = type(arrays).__name__
-        raise InputError(f"{type(probe).__name__}.prepare must return a dictionary of named arrays, got a {kind}")
-    return {name: jnp.asarray(array) for name, array in arrays.items()}
-
-
+@dataclasses.dataclass
 class Scheduler:
     """All runs of one program, on all devices. The arguments are those of [`emergo.engine.train`][]."""
 
-    def __init__(
-        self,
-        runs: Sequence[Run],
-        devices: Sequence[Device],
-        n_parallel: int | None = None,
-        keep: Sequence[int] | None = None,
-        snapshot: Snapshot = lambda run, step, params: None,
-    ) -> None:
-        self.runs, self.queue, self.devices, self.n_parallel = list(runs), deque(runs), devices, n_parallel
-        self.keep, self.snapshot = keep, snapshot
-        configs = [run.config for run in runs]
-        self.program, self.sizes = Program.of(*configs), largest_sizes(configs)
+    runs: Sequence[Run]
+    devices: Sequence[Device]
+    n_parallel: int | None
+    keep: Sequence[int] | None
+    snapshot: Snapshot
+
+    def __post_init__(self) -> None:
+        configs = [run.config for run in self.runs]
+        self.queue, self.program, self.sizes = deque(self.runs), Program.of(*configs), largest_sizes(configs)
         self.stacks: list[DeviceStack] = []
         self.steps = 0  # that all runs together have taken since this was made
 
@@ -193,8 +182,14 @@ class Scheduler:
 
     def start(self, run: Run) -> Slot:
         """A run before its first step, with what its probes prepare."""
-        slot = start(self.program, run, self.sizes)
-        return slot._replace(prepared=tuple(_prepared(p, run) for p in run.config.all_probes if isinstance(p, Preparing)))
+        prepared = []
+        for probe in (p for p in run.config.all_probes if isinstance(p, Preparing)):
+            arrays = probe.prepare(run)
+            if not isinstance(arrays, Mapping):
+                wrong = f"must return a dictionary of named arrays, got a {type(arrays).__name__}"
+                raise InputError(f"{type(probe).__name__}.prepare {wrong}")
+            prepared.append({name: jnp.asarray(array) for name, array in arrays.items()})
+        return start(self.program, run, self.sizes)._replace(prepared=tuple(prepared))
 
     def compile(self, slot: Slot, device: Device, n_parallel: int, budget: float = math.inf) -> Compiled:
         """The program for so many slots like this one, or for fewer where they would not fit."""

@@ -7,7 +7,6 @@ others, and the projections of the others on $g = W^\top(y - y^*)$, whose mean o
 `docs/theory.md` has the algebra.
 """
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -61,11 +60,6 @@ def toy_gradient(params: ToyParameters, truth: Truth, task: SingleLocation, key:
     return ToyParameters(by_logits, error.T @ mixed / batch)
 
 
-def _start(task: SingleLocation, model: ToyAttention, seed: Int[Array, ""]) -> tuple[Truth, ToyParameters]:
-    key_truth, key_model = (fold_in(fold_in(raw(jax.random.key(seed)), 0), i) for i in range(2))
-    return task.truth(key_truth), model.init(key_model, task.spec)
-
-
 @eqx.filter_jit
 def _advance(
     task: SingleLocation, batch: int, steps: int, probe: ToyProbe, rate: Array, first: Array, state: ToyState
@@ -109,8 +103,13 @@ def train_toy(
     if not (np.isfinite(learning_rate) and learning_rate > 0):
         raise InputError(f"learning_rate must be positive, got {learning_rate:g}")
     ids, rate = jnp.arange(seeds, dtype=jnp.int32), jnp.float32(learning_rate)
+
+    def start(seed: Array) -> tuple[Truth, ToyParameters]:
+        truth_key, model_key = (fold_in(fold_in(raw(jax.random.key(seed)), 0), i) for i in range(2))
+        return task.truth(truth_key), ToyAttention(initial_scale).init(model_key, task.spec)
+
     with jax.default_matmul_precision("highest"):
-        truths, params = jax.vmap(functools.partial(_start, task, ToyAttention(initial_scale)))(ids)
+        truths, params = jax.vmap(start)(ids)
         at, rows = [0], [jax.jit(jax.vmap(probe))(params, truths)]
         while at[-1] < steps:
             count = min(every, steps - at[-1])

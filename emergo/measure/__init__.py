@@ -9,38 +9,8 @@ from ._offset import OffsetLaw, fit_offset
 from ._stages import Boundary, Drop, best_so_far, boundary_of, departure, early_stop, find_stages, stage_boundaries
 from ._terms import Term
 
-__all__ = [
-    "STATES",
-    "Agreement",
-    "Boundary",
-    "Division",
-    "Drop",
-    "Emergence",
-    "Law",
-    "OffsetLaw",
-    "Published",
-    "State",
-    "Term",
-    "attention_by_lag",
-    "attention_entropy",
-    "attention_mass",
-    "best_so_far",
-    "boundary_of",
-    "compare",
-    "departure",
-    "division",
-    "early_stop",
-    "emergence",
-    "find_stages",
-    "fit_law",
-    "fit_offset",
-    "group_mass",
-    "head_similarity",
-    "law_json",
-    "measure_logs",
-    "past_threshold",
-    "read_table",
-    "stage_boundaries",
-    "storable",
-    "write_table",
-]
+__all__ = ["STATES", "Emergence", "State", "emergence", "measure_logs", "past_threshold"]
+__all__ += ["Agreement", "Law", "OffsetLaw", "Published", "Term", "compare", "fit_law", "fit_offset", "law_json"]
+__all__ += ["Boundary", "Drop", "best_so_far", "boundary_of", "departure", "early_stop", "find_stages", "stage_boundaries"]
+__all__ += ["Division", "attention_by_lag", "attention_entropy", "attention_mass", "division", "group_mass", "head_similarity"]
+__all__ += ["read_table", "storable", "write_table"]

@@ -22,12 +22,9 @@ STATES: tuple[State, ...] = get_args(State)
 class Emergence(NamedTuple):
     """The emergence time of one curve, in the units of its steps."""
 
-    time: float
-    """The interpolated crossing. Censored: the last step observed. Failed: NaN."""
-    low: float
-    """The crossing lies between `low` and `high`: the last evaluation on the wrong side of the threshold ..."""
-    high: float
-    """... and the first on the right side; infinite when censored."""
+    time: float  # The interpolated crossing. Censored: the last step observed. Failed: NaN.
+    low: float  # The crossing lies between `low` and `high`: the last evaluation on the wrong side of the threshold ...
+    high: float  # ... and the first on the right side; infinite when censored.
     state: State
 
     @property
@@ -67,8 +64,6 @@ def emergence(
     step: Series, value: Series, threshold: float, direction: Direction = "below", *, hold: int = 1, window: int = 1
 ) -> Emergence:
     """The first time a curve crosses a threshold, linearly interpolated between evaluations.
-
-    **Arguments:**
 
     - `step`, `value`: increasing steps (or times) of evaluation, and the metric there.
     - `threshold`, `direction`: emergence is `value <= threshold` (`"below"`) or `value >= threshold` (`"above"`).

@@ -32,12 +32,9 @@ def head_similarity(attention: Float[np.ndarray, "*cells heads positions"]) -> F
 class Division(NamedTuple):
     """How heads divide the groups among them: three shares that add up to 1."""
 
-    competition: Float[np.ndarray, "*cells"]
-    """Heads together favour some groups over others: 1 when all look at one and the same."""
-    cooperation: Float[np.ndarray, "*cells"]
-    """Heads favour different groups: 1 when each looks at one and together at all of them equally."""
-    indecision: Float[np.ndarray, "*cells"]
-    """Single heads look at several groups: 1 when each looks at all of them equally."""
+    competition: Float[np.ndarray, "*cells"]  # heads together favour some groups: 1 when all look at one and the same
+    cooperation: Float[np.ndarray, "*cells"]  # heads favour different groups: 1 when each looks at one, together at all equally
+    indecision: Float[np.ndarray, "*cells"]  # single heads look at several groups: 1 when each looks at all of them equally
 
 
 def division(mass: Float[np.ndarray, "*cells heads groups"], sizes: Float[np.ndarray, " groups"] | None = None) -> Division:

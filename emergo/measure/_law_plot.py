@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
-from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
-from .._style import BLUE, GREY, ORANGE, panel
+from .._style import BLUE, GREY, ORANGE, panel, plain_ticks
 from ._terms import censored_rows, column, usable_rows
 
 if TYPE_CHECKING:
@@ -30,9 +30,8 @@ def law_plot(law: "Law", table: pd.DataFrame) -> Plot:
         axes.plot(x[censored], values[censored], "^", color=ORANGE, mfc="none", zorder=3)
         axes.set(xscale="log", yscale="log")
         for axis in (axes.xaxis, axes.yaxis):  # plain numbers, few enough not to collide
+            plain_ticks(axis)
             axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=6))
-            axis.set_major_formatter(lambda x, _: f"{x:g}")
-            axis.set_minor_formatter(NullFormatter())
 
     for axes, term in zip(panels, law.terms, strict=True):
         name, power = term.powers[0]

@@ -35,28 +35,20 @@ class Law:
     y: str
     terms: tuple[Term, ...]
     C: float
-    exponents: Mapping[str, float]
-    """One per column, fitted or fixed; columns tied in one term move together."""
-    ci95: Mapping[str, Interval]
-    """95% intervals of `C` and of every exponent; NaN where the data do not determine them."""
-    ci_kind: str
-    """What was resampled: `"seeds"` within cells, or `"cells"` where every cell has one run."""
-    r2: float
-    """Share of the variance of log y explained, over the runs that were observed."""
-    spread: float
-    """Standard deviation of log y around the law: unbiased for least squares, the likelihood's own for the censored fit."""
+    exponents: Mapping[str, float]  # one per column, fitted or fixed; columns tied in one term move together
+    ci95: Mapping[str, Interval]  # 95% intervals of `C` and of every exponent; NaN where the data do not determine them
+    ci_kind: str  # what was resampled: `"seeds"` within cells, or `"cells"` where every cell has one run
+    r2: float  # share of the variance of log y explained, over the runs that were observed
+    spread: float  # standard deviation of log y around the law; for the censored fit, the likelihood's own
+    # The same around the means of the cells: what no law of these columns can explain. NaN without repeated cells. Where
+    # `spread` is well above it, the law misses its cells, and intervals over seeds, which take it for granted, are too narrow.
     seed_spread: float
-    """The same around the means of the cells: what no law of these columns can explain. NaN without repeated cells. Where
-    `spread` is well above it, the law misses its cells, and intervals over seeds, which take it for granted, are too narrow."""
-    runs: int
-    """How many runs the fit uses."""
+    runs: int  # how many runs the fit uses
     censored: int
     failed: int = 0
     method: Method = "least squares"
-    with_censored: "Law | None" = None
-    """The fit that uses the censored runs, when there are any."""
-    table: pd.DataFrame | None = dataclasses.field(default=None, compare=False)
-    """The table that it was fitted to."""
+    with_censored: "Law | None" = None  # the fit that uses the censored runs, when there are any
+    table: pd.DataFrame | None = dataclasses.field(default=None, compare=False)  # the table that it was fitted to
 
     @property
     def formula(self) -> str:
@@ -90,8 +82,6 @@ def fit_law(
 ) -> Law:
     r"""Fits a power law to a table with one row per run.
 
-    **Arguments:**
-
     - `table`: a boolean column `censored` marks runs whose `y` is only a lower bound; rows without a `y`, or whose `state` is
       `failed`, are counted and left out. Rows that agree in all columns of `x` and `fixed` are runs of one cell.
     - `y`: the column to explain.
@@ -123,10 +113,8 @@ class _Runs:
     terms: tuple[Term, ...]
     fixed: dict[str, float]
     log_y: Float[np.ndarray, " runs"]
-    target: Float[np.ndarray, " runs"]
-    """log y less the columns with a fixed exponent."""
-    design: Float[np.ndarray, "runs parameters"]
-    """A column of ones for log C, then the logarithm of every term."""
+    target: Float[np.ndarray, " runs"]  # log y less the columns with a fixed exponent
+    design: Float[np.ndarray, "runs parameters"]  # a column of ones for log C, then the logarithm of every term
     censored: Bool[np.ndarray, " runs"]
     cell: Int[np.ndarray, " runs"]
     failed: int
@@ -141,21 +129,10 @@ class _Runs:
             exponents[name], ci95[name] = float(value), (float(value), float(value))
         observed = ~self.censored
         log_y, residual = self.log_y[observed], self.target[observed] - self.design[observed] @ theta
-        return Law(
-            y=self.y,
-            terms=self.terms,
-            C=float(np.exp(theta[0])),
-            exponents=exponents,
-            ci95=ci95,
-            ci_kind=ci_kind,
-            r2=float(1 - np.sum(residual**2) / np.sum((log_y - log_y.mean()) ** 2)),
-            spread=spread,
-            seed_spread=spread_of_seeds(log_y, self.cell[observed]),
-            runs=len(log_y) if method == "least squares" else len(self.log_y),
-            censored=int(self.censored.sum()),
-            failed=self.failed,
-            method=method,
-        )
+        level, runs = float(np.exp(theta[0])), len(log_y) if method == "least squares" else len(self.log_y)
+        quality = (explained(log_y, residual), spread, spread_of_seeds(log_y, self.cell[observed]))
+        counts = (runs, int(self.censored.sum()), self.failed)
+        return Law(self.y, self.terms, level, exponents, ci95, ci_kind, *quality, *counts, method)
 
 
 def _check_request(y: str, terms: Sequence[Term], fixed: Mapping[str, float], resamples: int) -> None:
@@ -214,11 +191,9 @@ def _fit_observed(runs: _Runs, resamples: int, rng: np.random.Generator) -> Law:
     theta = _least_squares(design, target, np.ones((1, len(target))))[0]
     weights, ci_kind = resample(runs.cell[observed], resamples, rng)
     samples = _least_squares(design, target, weights)
-    spare = len(target) - len(theta)
-    if not spare:  # as many numbers as runs: an exact fit says nothing about its uncertainty
+    if len(target) == len(theta):  # an exact fit says nothing about its uncertainty
         samples[:] = math.nan
-    spread = float(np.sqrt(np.sum((target - design @ theta) ** 2) / spare)) if spare else math.nan
-    return runs.law(theta, samples, ci_kind, spread, "least squares")
+    return runs.law(theta, samples, ci_kind, deviation(target - design @ theta, len(theta)), "least squares")
 
 
 def _fit_all(runs: _Runs, resamples: int, rng: np.random.Generator) -> Law:
@@ -246,11 +221,9 @@ def _least_squares(design: np.ndarray, z: np.ndarray, weights: np.ndarray) -> np
 
 
 def resample(cell: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np.ndarray, str]:
-    """Bootstrap weights, one row per resample, and what was resampled.
-
-    Where every cell has several runs (seeds), the runs of each cell are resampled; otherwise whole cells are. Of n units, n - 1
-    are drawn and weighted by n/(n-1): drawing n would make the spread of a mean too small by (n-1)/n (Rao and Wu 1988).
-    """
+    """Bootstrap weights, one row per resample, and what was resampled. Where every cell has several runs (seeds), the runs of
+    each cell are resampled; otherwise whole cells are. Of n units, n - 1 are drawn and weighted by n/(n-1): drawing n would
+    make the spread of a mean too small by (n-1)/n (Rao and Wu 1988)."""
     labels, sizes = np.unique(cell, return_counts=True)
 
     def draw(n: int) -> np.ndarray:
@@ -266,11 +239,20 @@ def resample(cell: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np
     return weights, "cells"
 
 
+def explained(log_y: np.ndarray, residual: np.ndarray) -> float:
+    """R²: the share of the variance of log y that a law explains."""
+    return float(1 - np.sum(residual**2) / np.sum((log_y - log_y.mean()) ** 2))
+
+
+def deviation(residual: np.ndarray, fitted: int) -> float:
+    """Unbiased standard deviation of what so many fitted numbers leave over; NaN where these are as many as the runs."""
+    spare = len(residual) - fitted
+    return float(np.sqrt(np.sum(residual**2) / spare)) if spare else math.nan
+
+
 def spread_of_seeds(z: np.ndarray, cell: np.ndarray) -> float:
-    """Unbiased standard deviation around the means of the cells; NaN where every cell has one run."""
-    spare = len(z) - len({*cell})
-    means = pd.Series(z).groupby(cell).transform("mean").to_numpy()
-    return float(np.sqrt(np.sum((z - means) ** 2) / spare)) if spare else math.nan
+    """Deviation from the means of the cells; NaN where every cell has one run."""
+    return deviation(z - pd.Series(z).groupby(cell).transform("mean").to_numpy(), len({*cell}))
 
 
 def interval(samples: np.ndarray) -> Interval:
@@ -307,10 +289,8 @@ class Published:
 class Agreement(NamedTuple):
     """How a fitted law compares with a published one."""
 
-    level: float
-    """Geometric mean over our observed runs of our y over the published law."""
-    agrees: bool
-    """Every exponent within max(95% half-width, 0.05) and the level in [0.8, 1.25]."""
+    level: float  # geometric mean over our observed runs of our y over the published law
+    agrees: bool  # every exponent within max(95% half-width, 0.05) and the level in [0.8, 1.25]
     why: str
 
 

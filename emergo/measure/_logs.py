@@ -23,10 +23,8 @@ _CSV: dict[str, Any] = {"index_col": False, "low_memory": False, "skipinitialspa
 
 
 def read_table(path: Path | str, text: Sequence[str] = ()) -> pd.DataFrame:
-    """Reads a CSV or Parquet file, chosen by its suffix; the columns `text` of a CSV are kept as text.
-
-    Raises `InputError` with the file's name when it cannot.
-    """
+    """Reads a CSV or Parquet file, chosen by its suffix; the columns `text` of a CSV are kept as text. Raises `InputError` with
+    the file's name when it cannot."""
     path = Path(path)
     kind = _KINDS.get(path.suffix.lower())
     if kind is None:
@@ -145,8 +143,6 @@ def measure_logs(
 ) -> pd.DataFrame:
     """Emergence times from long tables: one row per evaluation in, one row per run out, with the columns that are constant
     within every run (length, seed, ...).
-
-    **Arguments:**
 
     - `paths`: CSV or Parquet files.
     - `metric`, `step`: columns. Of rows that repeat a step, as a resumed run writes them, the last counts.

@@ -13,7 +13,7 @@ import pandas as pd
 from scipy.optimize import least_squares
 
 from .._errors import InputError
-from ._laws import Interval, interval, resample, spread_of_seeds
+from ._laws import Interval, deviation, explained, interval, resample, spread_of_seeds
 from ._terms import Term, censored_rows, log_column, usable_rows
 
 NAMES = ("a", "alpha", "b", "beta", "gamma")
@@ -25,15 +25,11 @@ class OffsetLaw:
 
     u: Term
     v: Term
-    values: Mapping[str, float]
-    """Of `a`, `alpha`, `b`, `beta` and `gamma`."""
+    values: Mapping[str, float]  # of `a`, `alpha`, `b`, `beta` and `gamma`
     ci95: Mapping[str, Interval]
-    r2: float
-    """Share of the variance of log y explained."""
-    spread: float
-    """Unbiased standard deviation of log y around the law."""
-    seed_spread: float
-    """The same around the means of the cells: what no law of u and v can explain. NaN without repeated cells."""
+    r2: float  # share of the variance of log y explained
+    spread: float  # unbiased standard deviation of log y around the law
+    seed_spread: float  # the same around the means of the cells: what no law of u and v can explain; NaN without repeated cells
     runs: int
 
     def predict(self, table: pd.DataFrame) -> np.ndarray:
@@ -43,11 +39,9 @@ class OffsetLaw:
 
 
 def fit_offset(table: pd.DataFrame, y: str = "plateau", u: str = "dim", v: str = "length", resamples: int = 200) -> OffsetLaw:
-    r"""Fits $y = a\,u^{\alpha} + b\,u^{\beta} v^{\gamma}$ by least squares on logarithms to a table as that of `fit_law`.
-
-    `u` and `v` are columns or products such as `length/burst`. Cells with a censored or failed run are left out whole: their
-    other runs are the quick ones. Fewer than six whole cells, or three values of `v` in them, are an `InputError`.
-    """
+    r"""Fits $y = a\,u^{\alpha} + b\,u^{\beta} v^{\gamma}$ by least squares on logarithms to a table as that of `fit_law`. `u`
+    and `v` are columns or products such as `length/burst`. Cells with a censored or failed run are left out whole: their other
+    runs are the quick ones. Fewer than six whole cells, or three values of `v` in them, are an `InputError`."""
     u_term, v_term = Term.parse(u), Term.parse(v)
     log_u, log_v = u_term.log(table), v_term.log(table)
     cell = np.unique(np.column_stack([log_u, log_v]), axis=0, return_inverse=True)[1].ravel()
@@ -66,16 +60,10 @@ def fit_offset(table: pd.DataFrame, y: str = "plateau", u: str = "dim", v: str =
     unique, inverse = np.unique(weights, axis=0, return_inverse=True)  # with one seed per cell, all are equal
     samples = np.array([fit(w, theta) for w in unique])[inverse.ravel()]
     residual = log_y - _log_law(theta, log_u, log_v)
-    return OffsetLaw(
-        u=u_term,
-        v=v_term,
-        values=dict(zip(NAMES, map(float, _values(theta)), strict=True)),
-        ci95={n: interval(s) for n, s in zip(NAMES, _values(samples).T, strict=True)},
-        r2=float(1 - np.sum(residual**2) / np.sum((log_y - log_y.mean()) ** 2)),
-        spread=float(np.sqrt(np.sum(residual**2) / (len(log_y) - len(NAMES)))),
-        seed_spread=spread_of_seeds(log_y, cell),
-        runs=len(log_y),
-    )
+    values = {name: float(value) for name, value in zip(NAMES, _values(theta), strict=True)}
+    ci95 = {name: interval(sample) for name, sample in zip(NAMES, _values(samples).T, strict=True)}
+    quality = (explained(log_y, residual), deviation(residual, len(NAMES)), spread_of_seeds(log_y, cell))
+    return OffsetLaw(u_term, v_term, values, ci95, *quality, len(log_y))
 
 
 def _values(theta: np.ndarray) -> np.ndarray:

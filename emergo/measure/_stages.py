@@ -30,35 +30,25 @@ LEAST = 0.15  # a drop must lower the logarithm of the value by this much
 class Drop(NamedTuple):
     """One fall of a curve and the plateau before it."""
 
-    onset: float
-    """The step at which the plateau ends."""
-    steepest: float
-    """The step at which the curve falls fastest, on logarithms."""
-    level: float
-    """The value on the plateau before, where the curve is flattest; for the first drop, the first value."""
-    after: float
-    """The value on the plateau after; for the last drop, the last value."""
+    onset: float  # the step at which the plateau ends
+    steepest: float  # the step at which the curve falls fastest, on logarithms
+    level: float  # the value on the plateau before, where the curve is flattest; for the first drop, the first value
+    after: float  # the value on the plateau after; for the last drop, the last value
 
 
 class Boundary(NamedTuple):
     """The step of one event, such as the end of a plateau, over several runs."""
 
-    step: float
-    """Geometric mean."""
-    low: float
-    """A 95% interval of that mean, from Student's t on logarithms; NaN with fewer than two runs."""
+    step: float  # geometric mean
+    low: float  # a 95% interval of that mean, from Student's t on logarithms; NaN with fewer than two runs
     high: float
-    runs: int
-    """How many runs are in it: those that have the event, and of ends of plateaus those with as many stages as most."""
-    of: int
-    """How many runs there are."""
+    runs: int  # how many runs are in it: those that have the event, and of ends of plateaus those with as many stages as most
+    of: int  # how many runs there are
 
 
 def find_stages(step: Series, value: Series) -> list[Drop]:
-    """The drops of a curve, in order. A curve that falls without a plateau in between is one drop.
-
-    `value` is a loss above its floor (excess loss, KL): 0 is the best there is. Step 0 only counts for the first level.
-    """
+    """The drops of a curve, in order. A curve that falls without a plateau in between is one drop. `value` is a loss above its
+    floor (excess loss, KL): 0 is the best there is. Step 0 only counts for the first level."""
     step, value = as_curve(step, value, at_least=3)
     if step[0] < 0 or not np.isfinite(value).all():
         raise InputError("steps must be not negative, and values finite")
@@ -108,10 +98,8 @@ def _averaged(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def stage_boundaries(runs: Sequence[Sequence[Drop]]) -> list[Boundary]:
-    """The ends of the plateaus between the stages of several runs: the onsets of all drops but the first.
-
-    Runs that show another number of stages than most are left out and counted; of numbers as frequent, the largest is taken.
-    """
+    """The ends of the plateaus between the stages of several runs: the onsets of all drops but the first. Runs that show
+    another number of stages than most are left out and counted; of numbers as frequent, the largest is taken."""
     if not runs:
         raise InputError("there is no run to find boundaries in")
     counts = Counter(len(run) for run in runs)
@@ -131,11 +119,9 @@ def boundary_of(steps: Series, of: int | None = None) -> Boundary:
 
 
 def departure(step: Series, value: Series, share: float = 0.05) -> float:
-    """The step at which a curve leaves its least value: where it has risen by `share` of what it rises to the end.
-
-    Where the curve is the distance from a simpler predictor, this is when a student has left that behind; it needs no plateau.
-    Interpolated between evaluations; NaN where the curve is least at the end.
-    """
+    """The step at which a curve leaves its least value: where it has risen by `share` of what it rises to the end. Where the
+    curve is the distance from a simpler predictor, this is when a student has left that behind; it needs no plateau.
+    Interpolated between evaluations; NaN where the curve is least at the end."""
     step, value = as_curve(step, value, at_least=2)
     if not 0 < share < 1:
         raise InputError(f"share must be between 0 and 1, got {share!r}")
@@ -155,14 +141,11 @@ def best_so_far(loss: ArrayLike) -> Float[np.ndarray, "*runs steps"]:
 class Stop(NamedTuple):
     """A run at its best evaluation."""
 
-    step: float
-    """The first at which the best loss was reached."""
+    step: float  # the first at which the best loss was reached
     loss: float
-    nearest: int
-    """The reference with the smallest divergence to the student, counted in groups kept: 1 is the strongest alone."""
+    nearest: int  # the reference with the smallest divergence to the student, counted in groups kept: 1 is the strongest alone
     divergence: float
-    equals: int | None
-    """The reference that the student is much closer to than other references are; None where there is no such."""
+    equals: int | None  # the reference that the student is much closer to than other references are; None: there is no such
 
 
 def early_stop(step: Series, loss: Series, divergences: ArrayLike, apart: ArrayLike) -> Stop:

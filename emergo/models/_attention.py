@@ -20,7 +20,9 @@ Attention = Literal["softmax", "linear", "sigmoid", "biased", "positional"]
 Queries = Float[Array, "n queries heads size"]
 Keys = Float[Array, "n length heads size"]
 Weights = Float[Array, "#n heads queries length"]
-Temperature = Float[Array, " heads"]
+Bias = Float[Array, "heads queries length"] | None
+Visible = Bool[Array, "queries length"] | None
+Temperature = Float[Array, " heads"] | None  # its logarithm
 _TILE = 128  # positions that cuDNN's attention works on at a time
 
 
@@ -30,14 +32,8 @@ def causal(length: int, context: int | Int[Array, ""] | None = None) -> Bool[Arr
     return (behind >= 0) & (behind < (length if context is None else context))
 
 
-def score(
-    form: Attention,
-    q: Queries,
-    k: Keys,
-    bias: Float[Array, "heads queries length"] | None,
-    temperature: Temperature | None = None,
-) -> Weights:
-    """Scores of queries against all positions, in fp32. `temperature`: its logarithm."""
+def score(form: Attention, q: Queries, k: Keys, bias: Bias, temperature: Temperature = None) -> Weights:
+    """Scores of queries against all positions, in fp32."""
     if form == "positional" and bias is not None:
         scores = bias[None].astype(jnp.float32)
     else:
@@ -46,14 +42,11 @@ def score(
     return cooled(scores, temperature)
 
 
-def cooled(scores: Weights, temperature: Temperature | None) -> Weights:
-    """Scores over each head's temperature, which is given by its logarithm."""
+def cooled(scores: Weights, temperature: Temperature) -> Weights:
     return scores if temperature is None else scores / jnp.exp(temperature.astype(scores.dtype))[:, None, None]
 
 
-def weigh(
-    form: Attention, scores: Float[Array, "*rows length"], visible: Bool[Array, "queries length"] | None
-) -> Float[Array, "*rows length"]:
+def weigh(form: Attention, scores: Float[Array, "*rows length"], visible: Visible) -> Float[Array, "*rows length"]:
     """Attention weights from scores, over the visible positions; None: all are."""
     if form in ("linear", "sigmoid"):
         count = scores.shape[-1] if visible is None else jnp.sum(visible, -1, keepdims=True)
@@ -71,14 +64,7 @@ def attend(weights: Weights, v: Keys) -> Queries:
 
 
 def attend_all(
-    form: Attention,
-    q: Keys,
-    k: Keys,
-    v: Keys,
-    bias: Float[Array, "heads length length"] | None,
-    visible: Bool[Array, "length length"] | None,
-    fused: bool,
-    temperature: Temperature | None = None,
+    form: Attention, q: Keys, k: Keys, v: Keys, bias: Bias, visible: Visible, fused: bool, temperature: Temperature = None
 ) -> Keys:
     """Attention of all positions. `fused` takes the GPU's own kernel where there is one that can be relied on."""
     length, masked = q.shape[1], visible is not None

@@ -38,8 +38,9 @@ class ChainParameters(NamedTuple):
     decode: Linear
 
 
-# Queries, keys and values, heads side by side.
-_Maps = tuple[Float[Array, "n last width"], Float[Array, "n length width"], Float[Array, "n length width"]]
+_Asked = Float[Array, "n last width"]  # the stream where it is asked for
+_All = Float[Array, "n length width"]
+_Maps = tuple[_Asked, _All, _All]  # queries, keys and values, heads side by side
 
 
 class _Dropout(NamedTuple):
@@ -159,14 +160,8 @@ class ChainTransformer(Model):
         return Output(tap("value", logits[:, 0] if read is None else logits), jnp.stack(last_rows, 1))
 
     def _block(
-        self,
-        block: ChainBlock,
-        asked: Float[Array, "n last width"],
-        maps: _Maps,
-        dropout: _Dropout,
-        tap: TapFunction,
-        name: str,
-    ) -> tuple[Float[Array, "n last width"], Float[Array, "n heads length"]]:
+        self, block: ChainBlock, asked: _Asked, maps: _Maps, dropout: _Dropout, tap: TapFunction, name: str
+    ) -> tuple[_Asked, Float[Array, "n heads length"]]:
         """The stream above a block at the positions that are asked, and the attention of the last."""
         split = (self.heads, self.width // self.heads)
         q, k, v = (a.reshape(*a.shape[:2], *split) for a in maps)
@@ -191,20 +186,18 @@ class ChainTransformer(Model):
         return _Dropout(fold_in(raw(key), layer), rate, last)
 
 
-def _embed(params: ChainParameters, tokens: Int[Array, "n last"]) -> Float[Array, "n last width"]:
+def _embed(params: ChainParameters, tokens: Int[Array, "n last"]) -> _Asked:
     """The last positions, as many as there are tokens."""
     return _rows_of(params.encode[None], params.positions[None], tokens)[0]
 
 
 def _rows_of(
-    encode: Float[Array, "tables vocabulary width"],
-    positions: Float[Array, "tables length width"],
-    tokens: Int[Array, "n last"],
+    encode: Float[Array, "tables rows width"], positions: Float[Array, "tables length width"], tokens: Int[Array, "n last"]
 ) -> Float[Array, "tables n last width"]:
     return look_up(encode, tokens) + positions[:, None, positions.shape[1] - tokens.shape[1] :]
 
 
-def _maps(block: ChainBlock, asked: Float[Array, "n last width"], x: Float[Array, "n length width"]) -> _Maps:
+def _maps(block: ChainBlock, asked: _Asked, x: _All) -> _Maps:
     """Queries of those that are asked, keys and values of all."""
     return product(asked, block.query), product(x, block.key), product(x, block.value)
 

@@ -71,14 +71,13 @@ class MinimalAttention(Model):
     def init(self, key: Array, spec: Spec) -> MinimalParameters:
         size, heads = spec.inputs + spec.length, self.heads
         bound, layers = math.sqrt(3 / size), []
+
+        def draw(number: int, columns: int) -> Array:
+            chance = uniform(fold_in(raw(key), number), heads * size, max(size, columns))[:, :columns]
+            return (2 * chance - 1).reshape(heads, size, columns)
+
         for layer in range(self.layers):
-            outputs = spec.outputs if layer == self.layers - 1 else size
-
-            def draw(number: int, columns: int) -> Array:
-                chance = uniform(fold_in(raw(key), number), heads * size, max(size, columns))[:, :columns]
-                return (2 * chance - 1).reshape(heads, size, columns)
-
-            query = draw(2 * layer, size)
+            outputs, query = spec.outputs if layer == self.layers - 1 else size, draw(2 * layer, size)
             if self.start == "xavier":
                 layers.append(MinimalLayer(bound * query, bound * draw(2 * layer + 1, outputs)))
             else:

@@ -26,10 +26,8 @@ class Model(Pytree):
     (5, 2)
     """
 
-    precisions: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "bf16")
-    """In which precisions it can be trained."""
-    pads: ClassVar[bool] = False
-    """Whether `init` honours `spec.used`, so that runs on tasks of several sizes may share a program."""
+    precisions: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "bf16")  # in which it can be trained
+    pads: ClassVar[bool] = False  # whether `init` honours `spec.used`, so that runs on tasks of several sizes share a program
 
     def init(self, key: Array, spec: Spec) -> Any:
         """Draws the parameters for a task of these sizes. Where `spec.used` is given, they are those of the smaller model,

@@ -188,8 +188,7 @@ class Transformer(Model):
         count, length, features = tokens.shape
         embedded = _Embedded.of(params, tokens, self._positions(params, length, tokens.dtype))
         x: Array | None = None  # the stream of all positions, once a layer has been computed
-        composes = self.norm != "pre"
-        last_rows = []
+        composes, last_rows = self.norm != "pre", []
         for layer in params.layers[:-1]:
             layer = _lean(layer, self.positions == "rope") if fused and self.attention == "softmax" else layer
             below = embedded.stream() if x is None else x

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import io
 import json
-import operator
 import platform
 import subprocess
 import time
@@ -19,15 +18,16 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure as Plot
 
 from .. import __version__
-from .._errors import unknown
+from .._errors import InputError, unknown
 from .._files import output_folder, staged
 from .._json import to_jsonable
 from .._style import save, save_animation, style
+from .._terminal import Show
 from ..engine import Run
-from ..measure import Agreement, Law, Published, compare, law_json
+from ..measure import Law, Published, compare, law_json
 from ..studies import Study, provenance_of, read_records
 from ._caveat import difference, fields, study_fields
-from ._source import Report, RunSource, deadline_in, distinct, silent
+from ._source import RunSource, distinct, silent
 
 Preset = Literal["paper", "laptop", "smoke"]
 
@@ -51,8 +51,7 @@ class Check:
 
     def describe(self) -> dict[str, Any]:
         """The check as plain data."""
-        agrees = self.holds if self.published is not None else None
-        return dataclasses.asdict(self) | {"agrees": agrees}
+        return dataclasses.asdict(self) | {"agrees": None if self.published is None else self.holds}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,20 +61,16 @@ class Comparison:
     name: str
     law: Law
     published: Published | None = None
-    agreement: Agreement | None = None
-
-    @classmethod
-    def of(cls, name: str, law: Law, table: pd.DataFrame, published: Published) -> "Comparison":
-        return cls(name, law, published, compare(law, table, published))
 
     def describe(self) -> dict[str, Any]:
         """The law as plain data, the published one beside it."""
-        published, agreement, printed = self.published, self.agreement, None
-        if published:
+        published, printed = self.published, None
+        level, agrees, why = None, None, "nothing is published to set beside it"
+        if published and self.law.table is not None:
+            level, agrees, why = compare(self.law, self.law.table, published)
             parts = " ".join(f"{n}^{v:g}" for n, v in published.exponents.items())
             formula = {"source": published.source, "formula": f"{self.law.y} = {published.C:.3g} {parts}"}
             printed = formula | {"C": published.C, "exponents": published.exponents, "ci95": None, "r2": published.r2}
-        level, agrees, why = agreement or (None, None, "nothing is published to set beside it")
         beside = {"published": printed, "level": level, "agrees": agrees, "why": why}
         return {"name": self.name} | law_json(self.law) | beside
 
@@ -104,6 +99,7 @@ class Outcome:
 
 
 Presets = Mapping[Preset, Any]
+Seconds = Mapping[Preset, float]
 Studies = Mapping[str, Study]
 """The parts of a figure by name, the most valuable first."""
 
@@ -112,15 +108,11 @@ Studies = Mapping[str, Study]
 class Figure:
     """A figure that can be made.
 
-    **Arguments:**
-
     - `title`: what it shows, in one line.
     - `presets`: the settings of each preset; where `laptop` is left out, it is the paper's.
     - `make`: the figure from its settings and a source of runs.
     - `seconds`: what each preset takes on two CPU cores, compilation included; for those that nobody would train there, an
       estimate.
-    - `studies`: the studies that the figure is made of, where it trains any; by default the settings themselves where these
-      are named studies, or `settings.studies()`, if there is one.
     - `followup`: studies that follow from the results of others, as far as these are there.
     - `curves`: whether it draws curves of its runs, so that outcomes alone will not do.
     """
@@ -129,8 +121,7 @@ class Figure:
     title: str
     presets: Presets
     make: Callable[[Any, RunSource], Outcome]
-    seconds: Mapping[Preset, float]
-    studies: Callable[[Any], Studies] | None = None
+    seconds: Seconds
     followup: Callable[[Any, RunSource], Studies] | None = None
     curves: bool = False
 
@@ -138,36 +129,39 @@ class Figure:
         for name in ("presets", "seconds"):
             given = getattr(self, name)
             object.__setattr__(self, name, {"paper": given["paper"], "laptop": given["paper"]} | given)
-        if self.studies is None and isinstance(self.presets["paper"], Mapping):
-            object.__setattr__(self, "studies", lambda settings: settings)
-        elif self.studies is None and hasattr(self.presets["paper"], "studies"):
-            object.__setattr__(self, "studies", operator.methodcaller("studies"))
+
+    def studies(self, preset: Preset = "paper") -> Studies:
+        """The studies of a preset: its settings where these are named studies, or `settings.studies()`, if there is one."""
+        settings = self.presets[preset]
+        if isinstance(settings, Mapping):
+            return settings
+        return settings.studies() if hasattr(settings, "studies") else {}
 
     def caveat_of(self, preset: Preset) -> str | None:
         """How a preset differs from the paper's setting, in words; no verdict is given on its laws and checks."""
         here, paper = self.presets[preset], self.presets["paper"]
         if here == paper:
             return None
-        if self.studies is None:
+        if not self.studies():
             return difference(fields(here), fields(paper))
-        return difference(*(study_fields([*self.studies(settings).values()]) for settings in (here, paper)))
+        return difference(*(study_fields([*self.studies(each).values()]) for each in (preset, "paper")))
 
     def wanted(self, preset: Preset, source: RunSource) -> dict[str, Study]:
         """All studies that are known to be needed."""
-        settings = self.presets[preset]
-        first = dict(self.studies(settings)) if self.studies else {}
+        first = dict(self.studies(preset))
         if self.followup is None or source.missing(distinct(first), self.curves):
             return first
-        return first | dict(self.followup(settings, source))
+        return first | dict(self.followup(self.presets[preset], source))
 
     def runs(self, preset: Preset = "paper") -> list[Run]:
         """The runs of the studies that do not follow from others."""
-        return distinct(self.studies(self.presets[preset])) if self.studies else []
+        return distinct(self.studies(preset))
 
 
 @dataclasses.dataclass(frozen=True)
 class MadeFigure:
-    """A figure in memory: `plot` is a matplotlib figure, `laws` and `checks` are plain data, `tables` are data frames."""
+    """A figure in memory: `plot` is a matplotlib figure, `tables` are data frames; `laws` (formula, exponents with intervals,
+    the published ones beside them) and `checks` (what was measured, and what is published or expected) are plain data."""
 
     figure: Figure
     preset: Preset
@@ -176,9 +170,7 @@ class MadeFigure:
     plot: Plot
     tables: Mapping[str, pd.DataFrame]
     laws: list[dict[str, Any]]
-    """Formula, exponents with intervals, the published ones beside them."""
     checks: list[dict[str, Any]]
-    """What was measured, and what is published or expected."""
 
     def __repr__(self) -> str:
         lines = [f"{self.figure.id} ({self.preset}): {self.figure.title}"]
@@ -195,9 +187,7 @@ class MadeFigure:
     def write(self, out: Path | str, begun: float | None = None) -> dict[str, Any]:
         """Writes `<id>.svg`, `<id>.png`, for some `<id>.gif`, `<id>.<table>.parquet` and, last, `<id>.json` under `out`.
 
-        **Returns:**
-
-        The content of the JSON file, with `files` as paths that start with `out` (in the file itself they are names beside it).
+        Returns the content of that, with `files` as paths that start with `out` (in the file itself they are names beside it).
         """
         folder, name = output_folder(Path(out) / Path(self.figure.id).parent), Path(self.figure.id).name
         with style(), staged(folder) as stage:
@@ -225,14 +215,12 @@ def find_preset(preset: str) -> Preset:
 def source_for(
     figure: Figure,
     out: Path | str | None = None,
-    report: Report = silent,
+    report: Show = silent,
     fresh: bool = False,
     partial: bool = False,
     seconds: float | None = None,
 ) -> RunSource:
     """Where a figure gets its runs.
-
-    **Arguments:**
 
     - `out`: the folder that keeps runs that have to be trained, so that they are not trained again.
     - `report`: called with what is being done, the share of it that is done, and words that change meanwhile.
@@ -241,17 +229,18 @@ def source_for(
       how many runs those are.
     - `seconds`: how long to train for; raises [`emergo.engine.OutOfTime`][] when that is over, and goes on the next time.
     """
-    folder = None if out is None else Path(out)
-    return RunSource(figure.id, report, folder, None if fresh else read_records(), partial, deadline_in(seconds))
+    if seconds is not None and not seconds > 0:
+        raise InputError(f"seconds must be positive, got {seconds!r}")
+    deadline = None if seconds is None else time.monotonic() + seconds
+    folder, records = None if out is None else Path(out), None if fresh else read_records()
+    return RunSource(figure.id, report, folder, records, partial, deadline)
 
 
 def seconds_needed(figure: Figure, preset: str, source: RunSource) -> float:
     """About how long making a figure takes on two CPU cores, given the runs that are already there."""
     chosen = find_preset(preset)
-    if figure.studies is None:
-        return figure.seconds[chosen]
     runs = distinct(figure.wanted(chosen, source))
-    return figure.seconds[chosen] * len(source.missing(runs, figure.curves)) / len(runs)
+    return figure.seconds[chosen] * (len(source.missing(runs, figure.curves)) / len(runs) if runs else 1)
 
 
 def make_figure(figure: Figure, preset: str, source: RunSource) -> MadeFigure:

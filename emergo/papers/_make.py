@@ -1,5 +1,6 @@
 """Figures from a command: made here, sent to Slurm, and their runs recorded. Needs neither tyro nor Altair."""
 
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,35 +27,25 @@ def make_figures(
     seconds: float | None = None,
     on_made: Callable[[Mapping[str, Any]], None] = lambda report: None,
 ) -> list[dict[str, Any]]:
-    """Makes figures one after another and writes them.
+    """Makes figures one after another, writes them, and returns the content of each one's JSON file.
 
-    **Arguments:**
-
-    - `seconds`: how long to train for, all figures together, the most valuable cells first. For a figure that is not complete
-      then, the report says how many of its runs are there; the same call goes on. With `partial` it is drawn from these.
+    - `seconds`: how long to train for, all figures together, the most valuable cells first. A figure that is not complete then
+      is drawn from what is there (`partial`), or reported as `figure`, `preset`, `runs` and `finished`; the same call goes on.
     - `partial` without `seconds`: train nothing, and draw what is there.
     - `on_made`: called with the report of each figure.
-
-    **Returns:**
-
-    The content of each figure's JSON file; of one that ran out of time, `figure`, `preset`, `runs` and `finished`.
     """
     begun, reports = time.monotonic(), []
     for figure in [find_figure(id) for id in ids]:
         left = None if seconds is None else max(seconds - (time.monotonic() - begun), 1e-3)
         try:
             with progress_bar() as show:
+                make = functools.partial(run_figure, figure, preset, out, report=show, fresh=fresh)
                 try:
-                    report = run_figure(
-                        figure, preset, out, report=show, fresh=fresh, partial=partial and seconds is None, seconds=left
-                    )
+                    report = make(partial=partial and seconds is None, seconds=left)
                 except OutOfTime:
-                    if partial:
-                        report = run_figure(figure, preset, out, report=show, fresh=fresh, partial=True)
-                    else:
-                        report = _progress(figure, preset, out, fresh)
+                    report = make(partial=True) if partial else _progress(figure, preset, out, fresh)
         except KeyboardInterrupt as stop:
-            if figure.studies is not None:
+            if figure.studies():
                 stop.add_note(f"runs that ended are kept in {Path(out) / 'runs'}; the same command goes on")
             raise
         on_made(report)
@@ -103,17 +94,12 @@ def print_figure(report: Mapping[str, Any]) -> None:
 def add_figure_records(
     folder: Path | str, name: str | None = None, every: bool = False, to: Path | str = SHIPPED
 ) -> dict[str, int]:
-    """Adds the finished runs of a folder that belong to the `paper` presets of figures to records.
-
-    **Arguments:**
+    """Adds the finished runs of a folder that belong to the `paper` presets of figures to records, with curves where figures
+    draw them, and returns how many were added to the records of each name.
 
     - `name`: of the records; by default the paper's. Runs that are recorded already, under whatever name, are left alone.
     - `every`: also runs of no figure; these need a name.
     - `to`: the folder of the records; by default those of the package.
-
-    **Returns:**
-
-    How many runs were added to the records of each name. Curves are added for figures that draw them.
     """
     if every and name is None:
         raise InputError("all runs of a folder need a name for their records")

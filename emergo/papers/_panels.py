@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
 from matplotlib.ticker import NullFormatter
 
-from .._style import CENSORED, WIDTH, hues, outside, shades, subtitle
+from .._style import CENSORED, WIDTH, doubling, hues, outside, shades, subtitle
 from ..engine import Result
 from ..measure import Law, Published, fit_law
 from ._figure import Comparison
@@ -26,13 +26,15 @@ def colours_of(values: Iterable[Any], apart: bool = False) -> Colours:
     return dict(zip(ordered, (hues if apart else shades)(len(ordered)), strict=True))
 
 
-def panels(height: float, *titles: str, width: float = WIDTH, y: float | None = None, share: bool = False) -> tuple[Plot, Any]:
-    """A plot with a row of panels, one per title."""
+def panels(
+    height: float, *titles: str, rows: int = 1, width: float = WIDTH, y: float | None = None, share: bool = False
+) -> tuple[Plot, Any]:
+    """A plot with panels, one per title, in so many rows; `y` is where the titles are, `share` whether panels share an axis."""
     plot = Plot(figsize=(width, height), layout="constrained")
-    row = plot.subplots(1, len(titles), sharey=share, squeeze=False)[0]
-    for axes, title in zip(row, titles, strict=True):
+    every = plot.subplots(rows, len(titles) // rows, sharey=share, squeeze=False).ravel()
+    for axes, title in zip(every, titles, strict=True):
         axes.set_title(title, y=y)
-    return plot, row
+    return plot, every
 
 
 def lines_by(axes: Axes, table: pd.DataFrame, by: str, x: str, y: str, colours: Colours, **look: Any) -> None:
@@ -44,22 +46,16 @@ def lines_by(axes: Axes, table: pd.DataFrame, by: str, x: str, y: str, colours: 
 
 def legend(axes: Axes, title: str, colours: Colours, *more: tuple[str, dict[str, Any]], **look: Any) -> None:
     """What the colours are, beside a panel, and `more`."""
-    outside(axes, title, [*((f"{value:g}", {"color": colour} | look) for value, colour in colours.items()), *more])
+    names = [value if isinstance(value, str) else f"{value:g}" for value in colours]
+    outside(axes, title, [*((name, {"color": c} | look) for name, c in zip(names, colours.values(), strict=True)), *more])
 
 
 def plateaus_by(
-    axes: Axes,
-    table: pd.DataFrame,
-    law: Law | None,
-    by: str,
-    label: str | None,
-    censored: bool | None = None,
-    time: str = "steps",
+    axes: Axes, table: pd.DataFrame, law: Law | None, by: str, label: str | None, censored: bool | None = None
 ) -> None:
     """Plateau against dim, one colour per value of `by`: one dot per run, a line from the law, without one through the means.
 
-    Censored runs are hollow triangles at the last step observed; `censored` is whether the legend says so (None: where there
-    are some). Without a `label` there is no legend.
+    Censored runs are hollow triangles; `censored` is whether the legend says so (None: where there are some).
     """
     colours = colours_of(table[by])
     for value, colour in colours.items():
@@ -75,9 +71,8 @@ def plateaus_by(
             dims = np.geomspace(cell["dim"].min(), cell["dim"].max(), 40)
             fixed = {name: cell[name].iloc[0] for name in SIZES if name in cell}
             axes.plot(dims, law.predict(pd.DataFrame(fixed | {"dim": dims})), color=colour, lw=1.2)
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set(yscale="log", xlabel="input dimension $d$", ylabel=f"plateau ({time})")
+    doubling(axes)
+    axes.set(yscale="log", xlabel="input dimension $d$", ylabel=f"plateau ({'flow time' if 'flow' in table else 'steps'})")
     if label is not None:
         explained = any_censored(table) if censored is None else censored
         legend(axes, label, colours, *[CENSORED] * explained, marker="o")
@@ -88,10 +83,10 @@ def any_censored(*tables: pd.DataFrame) -> bool:
     return any(bool((table["censored"] & (table.get("state") != "failed")).any()) for table in tables)
 
 
-def law_words(law: Law | Published, names: Mapping[str, str]) -> str:
+def law_words(law: Law | Published, names: Mapping[str, str], digits: int = 3) -> str:
     """A law as it is written above a panel: its factors in the order of `names`, which says what they are called."""
     parts = " ".join(f"{names[n]}^{{{law.exponents[n]:.2f}}}" for n in names if n in law.exponents)
-    return f"{law.C:.2f} ${parts}$, $R^2$ = {law.r2:.3f}"
+    return f"{law.C:.2f} ${parts}$, $R^2$ = {law.r2:.{digits}f}"
 
 
 def law_lines(both: Comparison, names: Mapping[str, str]) -> str:
@@ -107,7 +102,7 @@ def law_panels(
     plot, row = panels(2.8, *titles, width=WIDTH * min(1, 0.375 * len(tables)), y=1.13, share=True)
     laws, hollow, last = [], any_censored(*tables.values()), list(tables.values())[-1]
     for axes, (name, table) in zip(row, tables.items(), strict=True):
-        laws.append(Comparison.of(name, fit_law(table, x=["dim", "length"]), table, published[name]))
+        laws.append(Comparison(name, fit_law(table, x=["dim", "length"]), published[name]))
         own = table is last or set(table["length"]) != set(last["length"])  # one legend for all where the lengths are the same
         plateaus_by(axes, table, laws[-1].law, "length", "$T$" if own else None, hollow)
         subtitle(axes, law_lines(laws[-1], {"dim": "d", "length": "T"}))
@@ -117,10 +112,7 @@ def law_panels(
 
 
 def curves_by(axes: Axes, results: Sequence[Result], by: str, name: str, label: str | None, apart: bool = False) -> Colours:
-    """A curve against step, one colour per value of a task's field, one line per seed; returns the colours.
-
-    The first evaluation, of the untrained readout, is left out.
-    """
+    """A curve against step but for step 0, one colour per value of a task's field, one line per seed; returns the colours."""
     colours = colours_of((getattr(result.run.config.task, by) for result in results), apart)
     for result in results:
         colour, values = colours[getattr(result.run.config.task, by)], strongest(result, name)

@@ -26,24 +26,14 @@ class Points:
 def plateau_table(cell: theory.Cell, flow: theory.Flow = "reduced") -> pd.DataFrame:
     """One row per cell: its plateau under the flow, and what the two formulas say."""
     plateau = theory.plateau(cell, flow)
-    return pd.DataFrame(
-        {
-            **{name: np.asarray(getattr(cell, name)).astype(int) for name in ("length", "dim", "burst")},
-            "repeat": np.asarray(cell.repeat),
-            "flow": flow,
-            "plateau": plateau.time,
-            "censored": plateau.censored,
-            "predicted": theory.predicted_plateau(cell, flow),
-            "escape_linear": theory.escape_time(cell, flow),
-        }
-    )
+    sizes = {name: np.asarray(getattr(cell, name)).astype(int) for name in ("length", "dim", "burst")}
+    measured = {"repeat": np.asarray(cell.repeat), "flow": flow, "plateau": plateau.time, "censored": plateau.censored}
+    formulas = {"predicted": theory.predicted_plateau(cell, flow), "escape_linear": theory.escape_time(cell, flow)}
+    return pd.DataFrame(sizes | measured | formulas)
 
 
 def follow(cell: theory.Cell, times: np.ndarray) -> tuple[theory.Trajectory, np.ndarray]:
-    """The reduced flow at the given times, and where each of its test losses crosses the threshold on them.
-
-    For figures that show whole curves: it saves compiling a second program for the plateau alone.
-    """
+    """The reduced flow at the given times, and its plateaus as read off these (no second program is compiled for them)."""
     path = theory.trajectory(cell, times)
     rows = zip(path.time.reshape(-1, path.time.shape[-1]), path.test_loss.reshape(-1, path.time.shape[-1]), strict=True)
     plateaus = [emergence(time, loss, theory.THRESHOLD * loss[0]) for time, loss in rows]
@@ -67,7 +57,7 @@ def toy_probe(burst: int = 1) -> Callable[[ToyParameters, Truth], dict[str, Arra
         sizes = (params.logits.shape[0], truth.weights.shape[0], burst, 0.0)
         cell = theory.Cell(*(jnp.float32(size) for size in sizes))
         return {
-            "loss": theory.population_loss(theory.Parameters(params.logits, params.weights), truth.weights, cell),
+            "loss": theory.population_loss(params, truth.weights, cell),
             "attention": jnp.sum(params.attention[-burst:]),
             "alignment": jnp.sum(params.weights * truth.weights) / jnp.linalg.norm(truth.weights),
         }

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -25,25 +25,19 @@ QUICK = SMALL.replace(optimizer__learning_rate=1e-2, batch=16, steps=600, thresh
 TINY = QUICK.replace(task=Recall(3, 6), model=NARROW)
 
 COLUMNS = tuple(field.name for field in dataclasses.fields(Recall))
-"""Of tables of curves."""
 Criterion = Literal["corrected", "plain"]
 CRITERIA: dict[Criterion, str] = {"corrected": "chance-corrected 5%", "plain": "5%"}
-"""Of emergence, in words."""
 
 
 def recall_task(run: Run) -> Recall:
     """The task of a run that is known to be of recall."""
-    task = run.config.task
-    if not isinstance(task, Recall):
-        raise TypeError(f"a run of associative recall was expected, got one of {type(task).__name__}")
-    return task
+    return cast(Recall, run.config.task)
 
 
 def criteria(result: Result, level: float = 0.05) -> dict[Criterion, Emergence]:
     """When recall emerged: test accuracy at `level`, the paper's (`plain`), and at `level` of the way from guessing to perfect.
 
     A model that names any value of the context is right once in `pairs`: with fewer than 20 pairs it passes 5% without recall.
-    Three evaluations in a row must be past the mark: accuracy is counted on few hundred sequences.
     """
     guess = 1 / recall_task(result.run).pairs
     marks: dict[Criterion, float] = {"plain": level, "corrected": guess + level * (1 - guess)}
@@ -51,8 +45,8 @@ def criteria(result: Result, level: float = 0.05) -> dict[Criterion, Emergence]:
 
 
 def passed(result: Result, values: np.ndarray, mark: float) -> Emergence:
-    """When a curve of a run rises past a mark for three evaluations in a row. A run that has learned the task, and so ended,
-    counts as staying where it is; one that failed before it passed has failed."""
+    """When a curve rises past a mark for three evaluations in a row: accuracy is counted on few hundred sequences. A run that
+    has learned the task, and so ended, counts as staying where it is; one that failed before it passed has failed."""
     step = curve(result, "step")
     crossing = emergence(step, values, mark, "above", hold=3)
     if crossing.state == "censored" and result.state == "reached":

@@ -1,7 +1,6 @@
 """Where the runs of a figure come from: recorded, kept in a folder, or trained now."""
 
 import dataclasses
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,9 +12,6 @@ from .._terminal import Show
 from ..engine import OutOfTime, Progress, Result, Run, train
 from ..studies import Executor, Plan, Records, Runs, Slurm, Store, Study, StudyFolder, curve_frame, open_plan, submit_plan
 
-Report = Show
-"""Called with what is being done, the share of it that is done, and words that change meanwhile."""
-
 
 def silent(what: str, share: float, detail: str = "") -> None:
     """Reports nothing."""
@@ -23,28 +19,16 @@ def silent(what: str, share: float, detail: str = "") -> None:
 
 @dataclasses.dataclass(frozen=True)
 class RunSource:
-    """Handed to a figure's `make`. Called, it reports progress.
+    """Handed to a figure's `make`; see [`emergo.papers.source_for`][]."""
 
-    **Arguments:**
-
-    - `name`: the figure's id, which its runs are planned under.
-    - `folder`: where runs are kept that have to be trained; None keeps nothing.
-    - `records`: runs that were trained elsewhere.
-    - `partial`: train nothing: give the runs of the cells that are there with all their seeds.
-    - `deadline`: the value of `time.monotonic()` after which nothing more is trained.
-    """
-
-    name: str = "figure"
-    report: Report = silent
+    name: str = "figure"  # its runs are planned under
+    report: Show = silent
     folder: Path | None = None
     records: Records | None = None
     partial: bool = False
-    deadline: float | None = None
+    deadline: float | None = None  # of `time.monotonic()`
     handed_out: dict[str, Result] = dataclasses.field(default_factory=dict, init=False, compare=False, repr=False)
     """The runs that the figure got so far, by identity, without their curves."""
-
-    def __call__(self, what: str, share: float, detail: str = "") -> None:
-        self.report(what, share, detail)
 
     @property
     def _store(self) -> Store | None:
@@ -64,10 +48,7 @@ class RunSource:
         return [run for run in runs if run.config not in lacking]
 
     def runs(self, studies: Mapping[str, Study], curves: bool = False) -> dict[str, Runs]:
-        """The finished runs of the named parts of a figure, which may share runs; parts without any are left out.
-
-        With `partial`, those of whole cells.
-        """
+        """The finished runs (`partial`: of whole cells) of the named parts of a figure, without parts that have none."""
         every = distinct(studies)
         if self.partial:
             whole = self.whole(every, curves)
@@ -149,10 +130,3 @@ def curve_table(results: Iterable[Result], columns: Sequence[str]) -> pd.DataFra
         sizes = {name: getattr(result.run.config.task, name) for name in columns}
         frames.append(curve_frame(result.curves).assign(**sizes, seed=result.run.seed))
     return pd.concat(frames, ignore_index=True)
-
-
-def deadline_in(seconds: float | None) -> float | None:
-    """The deadline for a source that may train for so many seconds."""
-    if seconds is not None and not seconds > 0:
-        raise InputError(f"seconds must be positive, got {seconds!r}")
-    return None if seconds is None else time.monotonic() + seconds

@@ -1,10 +1,12 @@
 """`emergo demo`: the whole idea at laptop scale, from the flows to a law with intervals, on one page."""
 
+import json
 import platform
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from string import Template
 from typing import Any, NamedTuple
 
 import jax
@@ -104,15 +106,72 @@ def _train(task: SingleLocation, settings: DemoSettings, show: Show) -> Iterator
         yield pd.DataFrame(sizes | {"seed": seed, "step": curves.step} | values), row
 
 
+def _page(demo: Demo, footer: str) -> str:
+    """The page as HTML: demo.html, which needs nothing but itself, with numbers and data filled in."""
+    import vl_convert  # needed for the page alone
+
+    (length, dim), runs, middle = demo.settings.middle, demo.runs, demo.at_middle(demo.runs)
+    plateaus = middle.groupby("burst")[["plateau", "reduced", "exact"]].mean()
+    gains = plateaus.iloc[0] / plateaus.iloc[-1]
+    seeds, repeats = middle[middle["burst"] == 1], demo.repetition["plateau"]
+    tables = {name: table.to_dict("records") for name, table in _chart_tables(demo).items()}
+    return Template(Path(__file__).with_name("demo.html").read_text("utf-8")).substitute(
+        bundle=vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"),
+        tables=json.dumps(to_jsonable(tables), allow_nan=False),
+        level=theory.THRESHOLD * 0.5,
+        dims=list(demo.settings.dims),
+        bursts=list(plateaus.index),
+        runs=len(runs),
+        censored=runs["censored"].sum(),
+        steps=f"{seeds['plateau'].mean():.0f}",
+        seeds=len(seeds),
+        length=length,
+        dim=dim,
+        burst=plateaus.index[-1],
+        speedup=f"{gains['plateau']:.1f}",
+        reduced_gain=f"{gains['reduced']:.1f}",
+        exact_gain=f"{gains['exact']:.1f}",
+        repeat=f"{demo.repetition['repeat'][repeats.argmin()]:.2f}",
+        repeat_gain=f"{repeats[0] / repeats.min():.1f}",
+        footer=footer,
+        **_law_words(demo.law, "law"),
+        **_law_words(demo.flow_law, "flow"),
+    )
+
+
+def _law_words(law: Law, prefix: str) -> dict[str, Any]:
+    words: dict[str, Any] = {"r2": f"{law.r2:.3f}", "runs": law.runs, "censored": law.censored}
+    for name, value in {"C": law.C, **law.exponents}.items():
+        words |= {name: f"{value:.2f}", f"{name}_interval": "[{:.2f}, {:.2f}]".format(*law.ci95[name])}
+    return {f"{prefix}_{name}": word for name, word in words.items()}
+
+
+def _chart_tables(demo: Demo) -> dict[str, pd.DataFrame]:
+    """The data of the charts, under the names that the page has for them."""
+    curves, runs = demo.at_middle(demo.curves[demo.curves["burst"] == 1]), demo.runs[demo.runs["state"] != "failed"]
+    shares = {"weights: what to do": curves["alignment"] / np.sqrt(demo.settings.middle[1])}
+    shares |= {"attention: where to look": curves["attention"]}
+    dims = np.geomspace(min(demo.settings.dims), max(demo.settings.dims), 20)
+    law = pd.DataFrame([{"length": length, "dim": dim} for length in demo.settings.lengths for dim in dims])
+    flows = demo.at_middle(runs).groupby("burst", as_index=False)[["reduced", "exact"]].first()
+    flows = flows.rename(columns={"reduced": "the paper's reduced flow", "exact": "the exact flow"})
+    return {
+        "curves": curves[["step", "loss", "seed"]].assign(**shares),
+        "flow": demo.flow.rename(columns={"time": "step"}),
+        "law": law.assign(plateau=demo.law.predict(law)),
+        "runs": runs[runs["burst"] == 1],
+        "middle": demo.at_middle(runs),
+        "flows": flows.melt("burst", var_name="what", value_name="plateau"),
+    }
+
+
 def run_demo(out: Path | str, show: Show, settings: DemoSettings | None = None) -> dict[str, Any]:
     """Runs the demo, writes `report.html` into `out` and returns the law with its intervals, and where the page is."""
     folder, start = output_folder(out), time.monotonic()
     demo = compute_demo(settings or DemoSettings(), show)
     trained = f"{len(demo.runs)} runs trained and measured in {time.monotonic() - start:.0f} s"
     on = f"JAX {jax.__version__} on {jax.devices()[0].platform} ({platform.machine()})"
-    from ._demo_page import demo_page  # vl-convert is needed for the page alone
-
-    page = demo_page(demo, f"emergo {__version__}; {on}; {trained}. Made by <code>emergo demo</code>.")
+    page = _page(demo, f"emergo {__version__}; {on}; {trained}. Made by <code>emergo demo</code>.")
     with staged(folder) as stage:
         (stage / "report.html").write_text(page, encoding="utf-8")
     report = {"law": law_json(demo.law), "flow_law": law_json(demo.flow_law), "runs": len(demo.runs)}

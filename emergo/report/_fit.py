@@ -10,9 +10,7 @@ from .._style import save
 from ..measure import fit_law, law_json, read_table
 
 
-def fit_table(
-    path: Path, y: str, x: Sequence[str], fixed: Mapping[str, float], out: Path, resamples: int = 2000
-) -> dict[str, Any]:
+def fit_table(path: Path, y: str, x: Sequence[str], fixed: Mapping[str, float], out: Path, resamples: int) -> dict[str, Any]:
     """Fits a law to a file as [`emergo.measure.fit_law`][] does and writes `<table>.law.svg`, `.png` and `.json` into `out`.
     Returns the law as plain data, and the files written."""
     law = fit_law(read_table(path), y, x, fixed=fixed, resamples=resamples, what=str(path))

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import jax
@@ -52,8 +53,8 @@ class Executor:
 
     def run(self) -> bool:
         """Trains until nothing is left to take, or the time is over; says whether all runs are finished."""
-        with as_storage_error(self.folder.path), terminations(), contextlib.suppress(OutOfTime):
-            return self._run()
+        with as_storage_error(self.folder.path), terminations() as ending, contextlib.suppress(OutOfTime):
+            return self._run(ending)
         return False
 
     def _read(self) -> list[Plan]:
@@ -63,7 +64,7 @@ class Executor:
         by_key = {plan.key: plan for plan in plans}
         return [by_key[key] for key in self.plans if key in by_key]
 
-    def _run(self) -> bool:
+    def _run(self, ending: threading.Event) -> bool:
         self.folder.sweep()
         claims, waiting = Claims(self.folder.claims, self.stale, self.beat), ""
         runs: dict[str, Mapping[str, Run]] = {}  # by plan
@@ -86,7 +87,7 @@ class Executor:
                         if any(run.identity not in runs.get(plan.key, self.known) for run in unit.runs):
                             runs[plan.key] = runs_of(plan, self.folder.path)
                         members = [runs.get(plan.key, self.known)[run.identity] for run in unit.runs]
-                        finished += _Trainer(self, plan, unit, members, claim, len(every), finished).run()
+                        finished += _Trainer(self, plan, unit, members, claim, ending, len(every), finished).run()
                     except ClaimLost as lost:
                         self.say(f"unit {unit.id}: {lost}")
                         if lost.same_job:
@@ -124,6 +125,7 @@ class _Trainer:
     unit: Unit
     members: list[Run]
     claim: Claim
+    ending: threading.Event
     total: int
     finished: int
 
@@ -235,6 +237,8 @@ class _Trainer:
         self.executor.say(f"unit {self.unit.id}: {words}")
 
     def _show(self, now: Progress) -> None:
+        if self.ending.is_set():
+            raise KeyboardInterrupt
         running = [[run.identity, step, loss if loss == loss else None] for run, step, loss in now.running]
         shown: dict[str, Any] = {"running": running, "rate": now.rate, "bytes": now.bytes, "seconds_left": now.seconds_left}
         self.claim.tell(shown | {"done": now.done, "total": now.total, "seconds": now.seconds})
@@ -253,13 +257,24 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def terminations() -> Iterator[None]:
-    """Inside the block a request to end (SIGTERM) is an interrupt: what is in training is saved first."""
+def terminations() -> Iterator[threading.Event]:
+    """Inside the block a request to end (SIGTERM) is an interrupt: what is in training is saved first. The event is set where
+    the interrupt was raised at once: Python loses an exception that comes while it collects garbage."""
+    raised = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        interrupt = signal.getsignal(signal.SIGINT)
+        if interrupt is signal.default_int_handler:
+            raised.set()
+        if not callable(interrupt):  # ignored, as in a job that a script left in the background
+            raise KeyboardInterrupt
+        interrupt(number, frame)
+
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield raised
         return
-    before = signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    before = signal.signal(signal.SIGTERM, end)
     try:
-        yield
+        yield raised
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -104,10 +104,8 @@ class SingleLocation(Task):
             drawn = jnp.where(jnp.arange(self.dim) < dim, drawn, 0)
         drawn = drawn * jax.lax.rsqrt(jnp.float32(dim))
         token = self.repeated(key, drawn[:, -1], truth)
-        if self.position == "random":
-            relevant = self._positions(key, n)
-        else:
-            relevant = jnp.broadcast_to(truth.relevant, (n, self.length))
+        anew = self.position == "random"
+        relevant = self._positions(key, n) if anew else jnp.broadcast_to(truth.relevant, (n, self.length))
         inputs = jnp.where(relevant[:, :, None], token[:, None], drawn[:, :-1])
         if self.indicator:
             inputs = jnp.concatenate([relevant[:, :, None].astype(inputs.dtype), inputs], -1)

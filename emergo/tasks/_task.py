@@ -37,10 +37,8 @@ class Task(Pytree):
     (2, 1)
     """
 
-    learned: ClassVar[Threshold] = Below("loss", 0.1)
-    """What tells that a run has learned; a study may override the number."""
-    eval_every: ClassVar[int] = 25
-    """Steps between evaluations at first; later 2% of the step, where that is more."""
+    learned: ClassVar[Threshold] = Below("loss", 0.1)  # what tells that a run has learned; a study may override the number
+    eval_every: ClassVar[int] = 25  # steps between evaluations at first; later 2% of the step, where that is more
 
     @property
     def spec(self) -> Spec:

@@ -20,19 +20,13 @@ Numbers = ArrayLike | Sequence[Any]
 
 
 class Cell(NamedTuple):
-    """Four arrays of one shape (or four scalars): one point of the theory per element.
+    """Four arrays of one shape (or four scalars): one point of the theory per element. Make it with [`emergo.theory.cells`][],
+    which checks the values; the formulas of this room trust them."""
 
-    Make it with [`emergo.theory.cells`][], which checks the values; the formulas of this room trust them.
-    """
-
-    length: Scalars
-    """T, the number of tokens."""
-    dim: Scalars
-    """d, the dimension of a token."""
-    burst: Scalars
-    """B, how many times the relevant token appears in the sequence (in-context repetition)."""
-    repeat: Scalars
-    """p, the probability that the relevant token is the special one (cross-sample repetition)."""
+    length: Scalars  # T, the number of tokens
+    dim: Scalars  # d, the dimension of a token
+    burst: Scalars  # B, how many times the relevant token appears in the sequence (in-context repetition)
+    repeat: Scalars  # p, the probability that the relevant token is the special one (cross-sample repetition)
 
     def flat(self) -> "Cell":
         return Cell(*(np.ravel(np.asarray(a, np.float64)) for a in self))
@@ -59,10 +53,8 @@ def _sizes(name: str, values: Numbers, least: int) -> Float[np.ndarray, "..."]:
 
 def cells(length: Numbers, dim: Numbers, burst: Numbers = 1, repeat: Numbers = 0.0) -> Cell:
     """Checks four numbers or arrays and broadcasts them to a [`emergo.theory.Cell`][] of float64 NumPy arrays of one shape.
-
     `length` is at least 2, `dim` at least 1, `burst` at least 1 and smaller than `length`, and `repeat` in [0, 1]; an
-    `InputError` names the value that is not.
-    """
+    `InputError` names the value that is not."""
     length, dim, burst = _sizes("length", length, 2), _sizes("dim", dim, 1), _sizes("burst", burst, 1)
     repeat = checked_numbers("repeat", repeat, "in [0, 1]", lambda p: (p >= 0) & (p <= 1))
     try:

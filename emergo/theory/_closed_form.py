@@ -22,11 +22,9 @@ def check_flow(flow: str, known: tuple[str, ...] = get_args(Flow)) -> None:
 
 
 def logit_speed(cell: Cell, flow: Flow, leading: bool = False) -> Any:
-    r"""$\kappa$: how fast $\Delta a$ moves per unit of the gradient of the loss in $\Delta a$.
-
-    1 in the reduced flow (Eq. 14). In the model each of the B relevant logits receives 1/B of that gradient and each of
-    the others $-1/(T-B)$ of it, so their difference moves at $1/B + 1/(T-B)$; `leading` drops the second term.
-    """
+    r"""$\kappa$: how fast $\Delta a$ moves per unit of the gradient of the loss in $\Delta a$. 1 in the reduced flow (Eq. 14).
+    In the model each of the B relevant logits receives 1/B of that gradient and each of the others $-1/(T-B)$ of it, so their
+    difference moves at $1/B + 1/(T-B)$; `leading` drops the second term."""
     check_flow(flow)
     if flow == "reduced":
         return 1.0
@@ -46,53 +44,35 @@ def leading_rate(cell: Cell, flow: Flow = "reduced") -> Any:
 
 
 def predicted_plateau(cell: Cell, flow: Flow = "reduced") -> Any:
-    r"""The closed form of the plateau, $\sqrt{\pi/2}\,/\,\lambda$, for both kinds of repetition at once.
-
-    Leading order in large $\sqrt d\,T/B$. With cross-sample repetition it is the time at which attention takes off; the test
-    loss may lag behind it while the directions that are not repeated are learned.
-    """
+    r"""The closed form of the plateau, $\sqrt{\pi/2}\,/\,\lambda$, for both kinds of repetition at once. Leading order in large
+    $\sqrt d\,T/B$. With cross-sample repetition it is the time at which attention takes off; the test loss may lag behind it
+    while the directions that are not repeated are learned."""
     return (np.pi / 2) ** 0.5 / leading_rate(cell, flow)
 
 
 def escape_time(cell: Cell, flow: Flow = "reduced", epsilon: float = 0.8) -> Float[np.ndarray, "*cells"]:
     r"""The paper's escape time (A.3.2): when the *linearised* flow has lost a share `epsilon` of its training loss.
-
     $\operatorname{arcsinh}(\varepsilon\kappa/\lambda)/2\lambda$, for the reduced flow without cross-sample repetition
-    $\frac{\sqrt d\,T}{2B}\operatorname{arcsinh}\frac{\varepsilon\sqrt d\,T}{B}$.
-    """
+    $\frac{\sqrt d\,T}{2B}\operatorname{arcsinh}\frac{\varepsilon\sqrt d\,T}{B}$."""
     rate, speed = np.asarray(leading_rate(cell, flow)), logit_speed(cell, flow, leading=True)
     return np.asarray(np.arcsinh(epsilon * speed / rate) / (2 * rate))
 
 
-class Linearisation(NamedTuple):
-    r"""$\dot y = \text{drift} + \text{matrix}\; y$ for $y = (\tilde w, w, \Delta a)$ near the origin (Eqs. 5, 15 and A.4.2)."""
-
-    drift: Float[np.ndarray, "*cells 3"]
-    matrix: Float[np.ndarray, "*cells 3 3"]
-
-
-def linearise(cell: Cell, flow: Flow = "reduced") -> Linearisation:
-    """The velocity and its Jacobian at the origin, with all terms kept: the 3 by 3 system of A.4.2, for any burst and flow."""
+def growth_rate(cell: Cell, flow: Flow = "reduced") -> Float[np.ndarray, "*cells"]:
+    r"""The largest eigenvalue of the linearisation at the origin, the 3 by 3 system of A.4.2 for any burst and flow, with all
+    terms kept. To leading order $\frac{B}{T}\sqrt{\kappa Q}$."""
     cell = Cell(*(np.asarray(a, np.float64) for a in cell))
     T, d, B, _ = cell
     A = B / T
     with float64():
         sigma, target = (np.asarray(x) for x in directions(cell, 2))
-    pull = A[..., None] * sigma * target
     decay = (1 - A) ** 2 / (d * (T - B))
     matrix = np.zeros((*A.shape, 3, 3))
     for i in range(2):
         matrix[..., i, i] = -decay - A**2 * sigma[..., i]
-        matrix[..., i, 2] = (1 - A) * pull[..., i]
-        matrix[..., 2, i] = logit_speed(cell, flow) * (1 - A) * pull[..., i]
-    return Linearisation(np.concatenate([pull, np.zeros_like(pull[..., :1])], -1), matrix)
-
-
-def growth_rate(cell: Cell, flow: Flow = "reduced") -> Float[np.ndarray, "*cells"]:
-    r"""The largest eigenvalue of the linearisation at the origin. To leading order $\frac{B}{T}\sqrt{\kappa Q}$."""
-    matrix = linearise(cell, flow).matrix
-    # Scaling the logit by the root of its speed makes the matrix symmetric.
-    matrix[..., :2, 2] = matrix[..., 2, :2] = np.sqrt(matrix[..., :2, 2] * matrix[..., 2, :2])
+        pull = A * sigma[..., i] * target[..., i]
+        # Scaling the logit by the root of its speed makes the matrix symmetric.
+        matrix[..., i, 2] = matrix[..., 2, i] = np.sqrt((1 - A) * pull * (logit_speed(cell, flow) * (1 - A) * pull))
     return np.asarray(np.linalg.eigvalsh(matrix)[..., -1])
 
 

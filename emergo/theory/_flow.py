@@ -32,36 +32,25 @@ COMPILER = {"xla_backend_optimization_level": 1}
 class Plateau(NamedTuple):
     """The end of the plateau of each cell."""
 
-    time: Float[np.ndarray, "*cells"]
-    """Flow time at which the test loss reached the threshold; for a censored cell, the last time observed."""
-    censored: Bool[np.ndarray, "*cells"]
-    """True where the threshold was not reached."""
+    time: Float[np.ndarray, "*cells"]  # flow time at which the test loss reached the threshold, or the last one observed
+    censored: Bool[np.ndarray, "*cells"]  # true where the threshold was not reached
 
 
 class Trajectory(NamedTuple):
     """A flow sampled at times; every array ends in one axis of times."""
 
     time: Float[np.ndarray, "*cells times"]
-    repeated: Float[np.ndarray, "*cells times"]
-    r"""$\tilde w$, the weight in the repeated direction."""
-    others: Float[np.ndarray, "*cells times"]
-    r"""$w$ of Eq. 17, the weight in the other directions."""
-    logit: Float[np.ndarray, "*cells times"]
-    r"""$\Delta a$."""
-    attention: Float[np.ndarray, "*cells times"]
-    r"""$A = B\alpha$, the attention on all relevant tokens."""
-    alignment: Float[np.ndarray, "*cells times"]
-    r"""$\langle W^*, W\rangle_F / \lVert W^*\rVert_F$, which is $w$ of Eq. 12 when there is no cross-sample repetition."""
+    repeated: Float[np.ndarray, "*cells times"]  # $\tilde w$, the weight in the repeated direction
+    others: Float[np.ndarray, "*cells times"]  # $w$ of Eq. 17, the weight in the other directions
+    logit: Float[np.ndarray, "*cells times"]  # $\Delta a$
+    attention: Float[np.ndarray, "*cells times"]  # $A = B\alpha$, the attention on all relevant tokens
+    alignment: Float[np.ndarray, "*cells times"]  # of W with W*, divided by the norm of W*: $w$ of Eq. 12 where repeat is 0
     loss: Float[np.ndarray, "*cells times"]
     test_loss: Float[np.ndarray, "*cells times"]
 
 
-def field(state: State, cell: Cell, flow: Flow = "reduced") -> State:
-    """The velocity of the state: minus the gradient, with the logit's entry at the chosen flow's speed."""
-    return _field(state, cell, logit_speed(cell, flow))
-
-
-def _field(state: State, cell: Cell, speed: Scalars) -> State:
+def field(state: State, cell: Cell, speed: Scalars = 1.0) -> State:
+    """The velocity of the state: minus the gradient, with the logit's entry at the `logit_speed` of a flow."""
     return -gradient(state, cell).at[..., -1].multiply(speed)
 
 
@@ -85,10 +74,8 @@ def escape(
     max_steps: int = MOST_STEPS,
 ) -> tuple[Float[Array, ""], Bool[Array, ""], Bool[Array, ""]]:
     """Integrates in attention time until `remaining`, positive at the start, falls to 0 or the flow time exceeds `horizon`.
-
     `velocity`, `attention` and `remaining` are functions of the state. `unit` is a typical attention time, which sets the scale
-    of the steps. Returns the flow time reached, whether that is the threshold, and whether the integration came to an end.
-    """
+    of the steps. Returns the flow time reached, whether that is the threshold, and whether the integration came to an end."""
 
     def field(y: Array) -> Array:
         A = attention(y[:-1])
@@ -126,7 +113,7 @@ def check_horizon(cell: Cell, flow: Flow, threshold: float, horizon: Numbers | N
 def _escape_cells(cell: Cell, speed, unit, horizon, threshold, max_steps: int):
     start = jnp.zeros(3)
     return escape(
-        velocity=lambda y: _field(y, cell, speed),
+        velocity=lambda y: field(y, cell, speed),
         attention=lambda y: relevant_attention(y[-1], cell),
         remaining=lambda y: test_loss(y, cell) / test_loss(start, cell) - threshold,
         start=start,
@@ -182,7 +169,7 @@ def check_times(times: Numbers, shape: tuple[int, ...] = ()) -> Float[np.ndarray
 @jax.vmap
 def _follow(cell: Cell, speed, times):
     saveat = diffrax.SaveAt(ts=times / times[-1])
-    result, states = solve(lambda y: times[-1] * _field(y, cell, speed), jnp.zeros(3), 1.0, saveat=saveat)
+    result, states = solve(lambda y: times[-1] * field(y, cell, speed), jnp.zeros(3), 1.0, saveat=saveat)
     attention = relevant_attention(states[:, -1], cell)
     alignment = (states[:, 0] + jnp.sqrt(cell.dim - 1) * states[:, 1]) / jnp.sqrt(cell.dim)
     columns = (*states.T, attention, alignment, loss(states, cell), test_loss(states, cell))

@@ -4,7 +4,7 @@ Nothing is reduced here: the reduced and the exact flow are measured against thi
 """
 
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -13,50 +13,41 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from .._errors import InputError
-from ._cells import Cell, Numbers, cells
-from ._closed_form import check_flow, escape_time, growth_rate, predicted_plateau
+from ..models import ToyParameters
+from ._cells import Cell, Numbers
+from ._closed_form import Flow, check_flow, escape_time, growth_rate, predicted_plateau
 from ._flow import COMPILER, THRESHOLD, Plateau, check_horizon, escape, plateau
 from ._reduced import float64
 
 
-class Parameters(NamedTuple):
-    """The parameters of the toy model (Eq. 2)."""
-
-    logits: Float[Array, " length"]
-    weights: Float[Array, "dim dim"]
-
-
-def _attention(parameters: Parameters, cell: Cell) -> tuple[Float[Array, " length"], Bool[Array, " length"], Float[Array, ""]]:
+def _attention(params: ToyParameters, cell: Cell) -> tuple[Float[Array, " length"], Bool[Array, " length"], Float[Array, ""]]:
     """The attention, which positions are relevant (the last `burst`), and the attention on those."""
-    attention = jax.nn.softmax(parameters.logits)
+    attention = params.attention
     relevant = jnp.arange(len(attention)) >= len(attention) - cell.burst
     return attention, relevant, jnp.sum(jnp.where(relevant, attention, 0))
 
 
-def population_loss(parameters: Parameters, target: Float[Array, "dim dim"], cell: Cell) -> Float[Array, ""]:
-    r"""The expected loss of the toy model, exact for any parameters and target (A.2).
-
-    The special token $\tilde x$ is the first basis vector. `cell.length` and `cell.dim` must be the sizes of the arrays;
-    `cell.burst` and `cell.repeat` may be traced.
-    """
+def population_loss(params: ToyParameters, target: Float[Array, "dim dim"], cell: Cell) -> Float[Array, ""]:
+    r"""The expected loss of the toy model, exact for any parameters and target (A.2). The special token $\tilde x$ is the first
+    basis vector. `cell.length` and `cell.dim` must be the sizes of the arrays; `cell.burst` and `cell.repeat` may be traced."""
     dim = len(target)
-    attention, relevant, total = _attention(parameters, cell)
-    noise = jnp.sum(jnp.where(relevant, 0, attention**2)) * jnp.sum(parameters.weights**2) / dim
-    error = jnp.sum((total * parameters.weights - target) ** 2, axis=0)  # one entry per input direction
+    attention, relevant, total = _attention(params, cell)
+    noise = jnp.sum(jnp.where(relevant, 0, attention**2)) * jnp.sum(params.weights**2) / dim
+    error = jnp.sum((total * params.weights - target) ** 2, axis=0)  # one entry per input direction
     variance = (1 - cell.repeat) / dim * jnp.ones(dim)
     return 0.5 * (noise + jnp.sum(variance * error) + cell.repeat * error[0])
 
 
-def population_gradient(parameters: Parameters, target: Float[Array, "dim dim"], cell: Cell) -> Parameters:
+def population_gradient(params: ToyParameters, target: Float[Array, "dim dim"], cell: Cell) -> ToyParameters:
     """The gradient of [`emergo.theory.population_loss`][] by hand: Eqs. 7 and 8, and the softmax behind them."""
-    dim, W = len(target), parameters.weights
-    attention, relevant, total = _attention(parameters, cell)
+    dim, W = len(target), params.weights
+    attention, relevant, total = _attention(params, cell)
     noise = jnp.sum(jnp.where(relevant, 0, attention**2)) / dim
     variance = ((1 - cell.repeat) / dim * jnp.ones(dim)).at[0].add(cell.repeat)
     error = (total * W - target) * variance
     by_attention = jnp.where(relevant, jnp.sum(W * error), attention / dim * jnp.sum(W**2))
     by_logits = attention * (by_attention - jnp.sum(attention * by_attention))
-    return Parameters(by_logits, total * error + noise * W)
+    return ToyParameters(by_logits, total * error + noise * W)
 
 
 def unit_columns(key: Array, dim: int) -> Float[Array, "dim dim"]:
@@ -68,7 +59,7 @@ def unit_columns(key: Array, dim: int) -> Float[Array, "dim dim"]:
 @partial(jax.jit, static_argnames=("length", "dim"), compiler_options=COMPILER)
 @partial(jax.vmap, in_axes=(None, None, 0, None, 0, None))
 def _escape_full(length: int, dim: int, cell: Cell, threshold, horizon, target):
-    zero = Parameters(jnp.zeros(length), jnp.zeros((dim, dim)))
+    zero = ToyParameters(jnp.zeros(length), jnp.zeros((dim, dim)))
     start, unravel = ravel_pytree(zero)
     untouched = cell._replace(repeat=jnp.zeros_like(cell.repeat))
     initial = population_loss(zero, target, untouched)
@@ -83,10 +74,8 @@ def _escape_full(length: int, dim: int, cell: Cell, threshold, horizon, target):
 
 
 def full_plateau(cell: Cell, *, threshold: float = THRESHOLD, horizon: Numbers | None = None, seed: int = 0) -> Plateau:
-    """As [`emergo.theory.plateau`][], for the whole model from $a = 0$, $W = 0$. One compiled program per (length, dim).
-
-    `seed` chooses the target, a matrix with random columns of norm 1. The result does not depend on it.
-    """
+    """As [`emergo.theory.plateau`][], for the whole model from $a = 0$, $W = 0$. One compiled program per (length, dim). `seed`
+    chooses the target, a matrix with random columns of norm 1. The result does not depend on it."""
     limit = check_horizon(cell, "exact", threshold, horizon)
     flat, shape = cell.flat(), np.shape(cell.length)
     time, reached = np.zeros(limit.size), np.zeros(limit.size, bool)
@@ -100,33 +89,20 @@ def full_plateau(cell: Cell, *, threshold: float = THRESHOLD, horizon: Numbers |
 
 
 def describe_cell(
-    length: int,
-    dim: int,
-    burst: int = 1,
-    repeat: float = 0.0,
-    flow: Literal["reduced", "exact", "full"] = "reduced",
-    *,
-    threshold: float = THRESHOLD,
-    horizon: float | None = None,
+    cell: Cell, flow: Flow | Literal["full"] = "reduced", *, threshold: float = THRESHOLD, horizon: float | None = None
 ) -> dict[str, Any]:
-    """The cell beside its `plateau` (flow time to `threshold` of the initial test loss), whether that is `censored`, the growth
-    `rate` at the origin, our closed form `predicted` and `escape_linear`, the paper's arcsinh formula at ε = 0.8.
-
-    For the full model the last three are those of the exact flow, which it follows.
-    """
+    """One cell beside its `plateau` (flow time to `threshold` of the initial test loss), whether that is `censored`, the growth
+    `rate` at the origin, our closed form `predicted` and `escape_linear`, the paper's arcsinh formula at ε = 0.8. For the full
+    model the last three are those of the exact flow, which it follows."""
     check_flow(flow, ("reduced", "exact", "full"))
-    cell = cells(length, dim, burst, repeat)
-    if flow == "full" and length + dim**2 > 10_000_000:
-        raise InputError(f"the full model has {length + dim**2} parameters, over 10 million; use the exact flow")
+    sizes = {name: int(getattr(cell, name)) for name in ("length", "dim", "burst")}
+    parameters = sizes["length"] + sizes["dim"] ** 2
+    if flow == "full" and parameters > 10_000_000:
+        raise InputError(f"the full model has {parameters} parameters, over 10 million; use the exact flow")
     formula = "exact" if flow == "full" else flow
     search: dict[str, Any] = {"threshold": threshold, "horizon": horizon}
     end = full_plateau(cell, **search) if flow == "full" else plateau(cell, flow, **search)
-    given = {"length": int(length), "dim": int(dim), "burst": int(burst), "repeat": float(repeat), "flow": flow}
-    return given | {
-        "threshold": float(threshold),
-        "plateau": float(end.time),
-        "censored": bool(end.censored),
-        "rate": float(growth_rate(cell, formula)),
-        "predicted": float(np.asarray(predicted_plateau(cell, formula))),
-        "escape_linear": float(escape_time(cell, formula)),
-    }
+    given = sizes | {"repeat": float(cell.repeat), "flow": flow, "threshold": float(threshold)}
+    formulas = {"rate": growth_rate, "predicted": predicted_plateau, "escape_linear": escape_time}
+    measured = {"plateau": float(end.time), "censored": bool(end.censored)}
+    return given | measured | {name: float(value(cell, formula)) for name, value in formulas.items()}

@@ -72,11 +72,8 @@ def gradient(state: State, cell: Cell) -> State:
 
 
 def hessian(state: State, cell: Cell) -> Float[Array, "... entries entries"]:
-    r"""The Hessian of [`emergo.theory.loss`][].
-
-    The printed second derivatives in $\Delta a$ (A.3.1 and A.4.1) and the printed mixed ones of A.4.1 are wrong; these are
-    derived in `docs/theory.md` and tested against automatic differentiation.
-    """
+    r"""The Hessian of [`emergo.theory.loss`][]. The printed second derivatives in $\Delta a$ (A.3.1 and A.4.1) and the printed
+    mixed ones of A.4.1 are wrong; these are derived in `docs/theory.md` and tested against automatic differentiation."""
     v, sigma, c, A, n = _parts(state, cell)
     slope = A * (1 - A)
     weights = (n * (1 - A) ** 2 + A**2 * sigma)[..., None] * jnp.eye(v.shape[-1])

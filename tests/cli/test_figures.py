@@ -201,7 +201,7 @@ def test_on_slurm_the_missing_runs_are_submitted(capsys, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_runs_of_figures_are_added_to_the_records(tmp_path, monkeypatch):
     """Those of the paper's preset that are not recorded; curves only for figures that draw them."""
-    with_curves = next(f for f in FIGURES.values() if f.studies and f.curves and f.id.startswith("yuksel2026"))
+    with_curves = next(f for f in FIGURES.values() if f.curves and f.id.startswith("yuksel2026"))
     without = find_figure("zucchet2025/fig3")
     monkeypatch.setattr("emergo.papers._make.FIGURES", {figure.id: figure for figure in (with_curves, without)})
     records, store = read_records(), Store(StudyFolder(tmp_path / "out").runs)

@@ -1,4 +1,4 @@
-"""`emergo measure` and `emergo fit`."""
+"""`emergo theory`, `emergo measure` and `emergo fit`."""
 
 import json
 import os
@@ -57,3 +57,23 @@ def test_fit_says_where_a_law_misses_by_more_than_seeds_differ(capsys, tmp_path)
 
     assert "take the law for granted" in fitted(3)
     assert "take the law for granted" not in fitted(1)
+
+
+def test_theory_prints_one_json_object(capsys):
+    status, out, err = call(capsys, "theory", "--length", "64", "--dim", "16", "--burst", "2", "--flow", "exact", "--json")
+    found = json.loads(out)
+    assert (status, err) == (0, "")
+    assert {"plateau", "censored", "rate", "predicted", "escape_linear"} <= set(found)
+    assert found["plateau"] > 0
+
+
+def test_theory_for_people(capsys):
+    status, out, _ = call(capsys, "theory", "--length", "64", "--dim", "16")
+    assert status == 0
+    assert "plateau" in out
+
+
+def test_a_cell_that_does_not_get_there_is_censored_and_not_an_error(capsys):
+    status, out, _ = call(capsys, "theory", "--length", "64", "--dim", "16", "--horizon", "5", "--json")
+    assert status == 0
+    assert json.loads(out)["censored"] is True

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -284,8 +285,10 @@ TABLE = Path(__file__).with_name("defaults.json")
 
 
 def our_classes(base: type[Pytree] = Pytree):
+    """Those of the package: not the ones that examples in docstrings define, which have their modules' names too."""
     for kind in base.__subclasses__():
-        if kind.__module__.startswith(("emergo.engine.", "emergo.models.", "emergo.tasks.")):
+        ours = kind.__module__.startswith(("emergo.engine.", "emergo.models.", "emergo.tasks."))
+        if ours and getattr(sys.modules[kind.__module__], kind.__name__, None) is kind:
             yield kind
         yield from our_classes(kind)
 

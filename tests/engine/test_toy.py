@@ -61,7 +61,7 @@ def test_mean_gradient_is_that_of_the_population():
     truth, params = task.truth(jax.random.key(0)), point(5, 3)
     keys = jax.random.split(jax.random.key(3), draws)
     grads = jax.jit(jax.vmap(lambda key: toy_gradient(params, truth, task, key, 2)))(keys)
-    exact = theory.population_gradient(theory.Parameters(*params), truth.weights, theory.cells(5, 3, 2, 0.2))
+    exact = theory.population_gradient(params, truth.weights, theory.cells(5, 3, 2, 0.2))
     for ours, theirs in ((grads.logits, exact.logits), (grads.weights, exact.weights)):
         error = np.asarray(ours).std(0) / np.sqrt(draws)
         assert (np.abs(np.asarray(ours).mean(0) - theirs) < 5 * error).all()
@@ -94,12 +94,12 @@ def test_a_plain_numpy_loop_takes_the_same_path():
 def loss_probe(params, truth):
     """The exact expected loss at a burst of 1."""
     cell = theory.Cell(*(jnp.float32(size) for size in (len(params.logits), len(truth.weights), 1, 0)))
-    return {"loss": theory.population_loss(theory.Parameters(*params), truth.weights, cell)}
+    return {"loss": theory.population_loss(params, truth.weights, cell)}
 
 
 def burst_probe(params, truth):
     cell = theory.Cell(*(jnp.float32(size) for size in (len(params.logits), len(truth.weights), 8, 0)))
-    return {"loss": theory.population_loss(theory.Parameters(*params), truth.weights, cell)}
+    return {"loss": theory.population_loss(params, truth.weights, cell)}
 
 
 def test_a_seed_does_not_depend_on_its_neighbours_or_on_the_evaluations():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import linregress
 
 from emergo._errors import InputError
-from emergo.measure import fit_law, law_json
+from emergo.measure import Published, compare, fit_law, law_json
 
 from .synthetic import censor, synthetic
 
@@ -184,3 +184,22 @@ def test_a_law_as_json_has_both_fits():
     exact = law_json(fit_law(pd.DataFrame({"dim": [2, 4], "plateau": [3, 6]}), x=["dim"]))
     assert exact["ci95"]["dim"] == [None, None]
     assert "with_censored" not in exact
+
+
+@pytest.mark.parametrize(
+    ("printed", "agrees", "word"),
+    [
+        (Published("right", 2.0, {"length": 0.8, "dim": 1.3}), True, "within"),
+        (Published("steeper", 2.0, {"length": 1.2, "dim": 1.3}), False, "exponent of length"),
+        (Published("twice", 4.0, {"length": 0.8, "dim": 1.3}), False, "level 0.5"),
+    ],
+)
+def test_agreement_with_a_published_law(printed, agrees, word):
+    table = synthetic(0, noise=0.05)
+    agreement = compare(fit_law(table), table, printed)
+    assert agreement.agrees is agrees
+    assert word in agreement.why
+
+
+def test_a_published_law_at_some_values():
+    assert Published("a", 2.0, {"length": 0.5, "dim": 2.0}).at(length=16, dim=3) == pytest.approx(72)

@@ -18,7 +18,7 @@ KEYS = {"schema", "figure", "title", "preset", "caveat", "partial", "laws", "che
 FLOWS = {f"zucchet2025/fig{i}" for i in (1, 2, 6, 7, 8, 10)} | {"emergo/reduction", "emergo/closed-form"}
 FLOWS |= {"yuksel2026/fig10", "emergo/escape"}
 """Figures that only integrate flows."""
-CASES = [(id, preset) for id in FIGURES if FIGURES[id].studies for preset in ("paper", "laptop", "smoke")]
+CASES = [(id, preset) for id in FIGURES if FIGURES[id].studies() for preset in ("paper", "laptop", "smoke")]
 
 
 @pytest.mark.parametrize("id", FIGURES)
@@ -44,7 +44,7 @@ def test_a_figure_declares_runs_that_another_process_can_name(id, preset):
 
 
 def test_figures_of_flows_are_the_same_on_a_laptop():
-    untrained = {id for id, figure in FIGURES.items() if figure.studies is None}
+    untrained = {id for id, figure in FIGURES.items() if not figure.studies()}
     assert untrained == FLOWS | {"zucchet2025/fig9"}, "which trains the toy model by itself"
     for id in FLOWS:
         figure = FIGURES[id]
@@ -58,9 +58,11 @@ def test_recorded_runs_are_those_of_the_paper_presets():
     wanted = {run.identity for figure in FIGURES.values() for run in distinct(figure.wanted("paper", source))}
     load_plugins(["emergo.papers"])
     tables = {path.name: pd.read_parquet(path) for path in SHIPPED.glob("*.runs.parquet")}
-    assert set(tables) == {f"{name}.runs.parquet" for name in ("zucchet2025", "zucchet2025-recall", "yuksel2026")}
-    for recorded in tables.values():
-        assert set(recorded["identity"]) <= wanted
+    names = ("zucchet2025", "zucchet2025-recall", "yuksel2026", "schedule")
+    assert set(tables) == {f"{name}.runs.parquet" for name in names}
+    for name, recorded in tables.items():
+        if name != "schedule.runs.parquet":  # switched repetition: no figure shows these runs yet
+            assert set(recorded["identity"]) <= wanted
         for text, identity in zip(recorded["run"], recorded["identity"], strict=True):
             assert build_run(json.loads(text)).identity == identity
 

@@ -6,27 +6,44 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from emergo.papers import FIGURES, RunSource, figure
 
 PINNED = json.loads((Path(__file__).parent / "paper_preset.json").read_text())
 README = Path(__file__).parents[2] / "README.md"
-SLOW = {"zucchet2025/fig1", "emergo/escape", "yuksel2026/fig10"}
+SLOW = {"zucchet2025/fig1", "emergo/escape", "yuksel2026/fig10", "emergo/reduction", "emergo/stages"}
 """Figures that integrate for over 5 s."""
-COMPILED = {"zucchet2025/fig9": 1e-3, "emergo/reduction": 1e-9, "emergo/stages": 1e-9}
-"""Figures with checks as small as rounding, or that train in fp32, and how near they come: fp32 differs between processors."""
+NOISE = {
+    "emergo/reduction": {"checks[0].measured": 1e-10},  # 4e-9, the difference of two integrations: what their errors leave
+    # Derived from signals of the data, which are means in fp32: the exponents less these, and the time over this.
+    "emergo/stages": {"checks[4].measured": 1e-6, "checks[7].measured": 1e-7},
+}
+"""Numbers whose last digits depend on how programs are compiled, and how far they may be off; tests compile without LLVM's
+optimizations."""
+TRAINED = "zucchet2025/fig9"
+BY_SEED = {
+    "plateau": [1.0809435659948219, 1.0573272743619773, 1.0771866188784676, 1.1598225801661644, 1.0935076776657897],
+    "attention": [0.9635682467573752, 0.9670649976004541, 0.9629357411993311, 0.9664801523338893, 0.9642116907429719],
+}
+"""Of Figure 9, which trains five seeds whenever it is made: plateau, and attention at the end, over those of the flow."""
 SYMBOLS = {"T": "length", "d": "dim", "B": "burst", "tokens": "vocabulary", "pairs": "pairs"}
 """What the README calls the factors of a law."""
 
 
-def differences(pinned: Any, now: Any, where: str, tolerance: float) -> list[str]:
-    """Where two trees of plain data differ: in numbers by more than a relative tolerance, in anything else at all."""
+def differences(
+    pinned: Any, now: Any, where: str, tolerance: float = 1e-9, noise: Mapping[str, float] | None = None
+) -> list[str]:
+    """Where two trees of plain data differ: in numbers by more than a relative tolerance, in `noise` by more than an absolute
+    one too, in anything else at all."""
     if isinstance(pinned, int | float) and isinstance(now, int | float) and bool not in (type(pinned), type(now)):
-        near = math.isclose(pinned, now, rel_tol=tolerance, abs_tol=1e-12)
+        off = max([1e-12, *(off for path, off in (noise or {}).items() if where.startswith(path))])
+        near = math.isclose(pinned, now, rel_tol=tolerance, abs_tol=off)
         return [] if near else [f"{where}: {pinned!r} became {now!r}"]
     if isinstance(pinned, dict) and isinstance(now, dict) and pinned.keys() == now.keys():
         pairs = [(f"{where}.{key}", pinned[key], now[key]) for key in pinned]
@@ -34,7 +51,7 @@ def differences(pinned: Any, now: Any, where: str, tolerance: float) -> list[str
         pairs = [(f"{where}[{i}]", *both) for i, both in enumerate(zip(pinned, now, strict=True))]
     else:
         return [] if pinned == now else [f"{where}: {pinned!r} became {now!r}"]
-    return [line for path, one, other in pairs for line in differences(one, other, path, tolerance)]
+    return [line for path, one, other in pairs for line in differences(one, other, path, tolerance, noise)]
 
 
 def test_every_figure_is_pinned():
@@ -42,7 +59,7 @@ def test_every_figure_is_pinned():
 
 
 @pytest.mark.parametrize(
-    "id", [pytest.param(id, marks=pytest.mark.slow if id in SLOW else ()) for id in FIGURES if id not in COMPILED]
+    "id", [pytest.param(id, marks=pytest.mark.slow if id in SLOW else ()) for id in FIGURES if id != TRAINED]
 )
 def test_the_paper_preset_gives_the_pinned_numbers(id, monkeypatch):
     def refuse(source, runs):
@@ -50,29 +67,33 @@ def test_the_paper_preset_gives_the_pinned_numbers(id, monkeypatch):
 
     monkeypatch.setattr(RunSource, "_train", refuse)
     made = figure(id, train=True)
-    assert differences(PINNED[id]["laws"], made.laws, "laws", 1e-9) == []
-    assert differences(PINNED[id]["checks"], made.checks, "checks", 1e-9) == []
+    assert differences(PINNED[id]["laws"], made.laws, "laws") == []
+    assert differences(PINNED[id]["checks"], made.checks, "checks", noise=NOISE.get(id)) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("id", "tolerance"), COMPILED.items())
-def test_what_is_computed_now_gives_the_pinned_numbers(id, tolerance):
-    """In a process that compiles as for a user: without LLVM's optimizations, which tests leave out, last digits differ."""
-    code = f"import json; from emergo.papers import figure; m = figure({id!r}); print(json.dumps([m.laws, m.checks]))"
+def test_what_is_trained_now_gives_the_pinned_numbers():
+    """Of the first seed: it does not depend on the others. In a process that compiles as for a user, which trains faster."""
+    passed, count, end = (dict(check) for check in PINNED[TRAINED]["checks"])
+    assert np.mean(BY_SEED["plateau"]) == pytest.approx(passed["measured"], rel=1e-9)
+    assert min(BY_SEED["attention"]) == pytest.approx(end["measured"], rel=1e-9)
+    passed["measured"], end["measured"] = BY_SEED["plateau"][0], BY_SEED["attention"][0]
+    count |= {"measured": 1, "published": 1}
+    code = "import json; from emergo.papers import RunSource; from emergo.papers.zucchet2025.fig6_10 import Settings, make_9; "
+    code += "print(json.dumps([check.describe() for check in make_9(Settings(seeds=1), RunSource()).checks]))"
     environment = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    laws, checks = json.loads(done.stdout)
-    assert differences(PINNED[id]["laws"], laws, "laws", tolerance) == []
-    assert differences(PINNED[id]["checks"], checks, "checks", tolerance) == []
+    now = json.loads(done.stdout)
+    assert differences([passed, count, end], now, "checks", tolerance=1e-3) == []  # fp32 differs between processors
 
 
 def test_differences_are_noticed():
     law = PINNED["zucchet2025/fig3"]["laws"][0]
-    assert differences(law, law, "law", 1e-9) == []
-    assert differences(law, law | {"C": law["C"] * (1 + 1e-8)}, "law", 1e-9) == [
+    assert differences(law, law, "law") == []
+    assert differences(law, law | {"C": law["C"] * (1 + 1e-8)}, "law") == [
         f"law.C: {law['C']!r} became {law['C'] * (1 + 1e-8)!r}"
     ]
-    assert len(differences(law, law | {"agrees": not law["agrees"], "exponents": {}}, "law", 1e-9)) == 2
+    assert len(differences(law, law | {"agrees": not law["agrees"], "exponents": {}}, "law")) == 2
 
 
 def printed_laws(text):

@@ -5,10 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from emergo.engine import Config, Result, Run
+from emergo.engine import Result, Run
 from emergo.papers._panels import strongest
-from emergo.papers._recall import PAPER, criteria, passed, recall_task
-from emergo.tasks import SingleLocation
+from emergo.papers._recall import PAPER, criteria, passed
 
 
 def test_a_lucky_last_evaluation_is_no_emergence_but_the_end_of_a_run_that_has_learned_is():
@@ -40,8 +39,3 @@ def test_the_strongest_head_is_that_which_ends_highest():
     heads = np.array([[[0.9, 0.1]], [[0.5, 0.2]], [[0.1, 0.8]]])  # evaluations x layers x heads
     curves = {"step": np.arange(3), "accuracy": np.zeros(3), "loss": np.zeros(3), "selecting": heads}
     assert strongest(Result.measured(Run(PAPER, 0), curves, None, "cpu"), "selecting").tolist() == [0.1, 0.2, 0.8]
-
-
-def test_another_task_is_refused():
-    with pytest.raises(TypeError, match="associative recall was expected, got one of SingleLocation"):
-        recall_task(Run(Config(SingleLocation(4, 2)), 0))

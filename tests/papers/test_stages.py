@@ -128,7 +128,8 @@ def test_a_row_of_exponents_for_every_theory_and_measurement(laws):
     rows = {label.get_text(): float(y) for y, label in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True)}
     assert len(axes.get_yticks()) == 2 + 5 + 3
     assert list(rows)[:3] == [stages.STAGES[1], "zucchet2025, flow", "zucchet2025, Fig. 3"]
-    drawn = {round(float(np.mean(line.get_ydata())), 6): np.mean(line.get_xdata()) for line in axes.lines[:-1]}
+    means = [np.asarray(line.get_xydata()).mean(0) for line in axes.lines[:-1]]
+    drawn = {round(float(y), 6): float(x) for x, y in means}
     assert drawn[rows["zucchet2025, flow"]] == 1.0
     assert drawn[rows["zucchet2025, Fig. 3"]] == 0.8
     assert drawn[rows["trained, SGD"]] == pytest.approx(laws["sgd", 2].exponents["length"])

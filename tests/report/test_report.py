@@ -42,7 +42,7 @@ def test_fit_table_writes_law_and_plot(tmp_path):
     table = pd.DataFrame(rows, columns=["length", "dim"])
     table["plateau"] = 3 * table["length"] * np.sqrt(table["dim"]) * np.exp(0.05 * rng.normal(size=len(table)))
     table.assign(censored=table["plateau"] > 400).to_csv(tmp_path / "runs.csv", index=False)
-    law = fit_table(tmp_path / "runs.csv", "plateau", ["dim", "length"], {}, tmp_path / "out")
+    law = fit_table(tmp_path / "runs.csv", "plateau", ["dim", "length"], {}, tmp_path / "out", 200)
     assert sorted(f.name for f in (tmp_path / "out").iterdir()) == ["runs.law.json", "runs.law.png", "runs.law.svg"]
     assert law["exponents"]["length"] == pytest.approx(1, abs=0.15)
     assert law["with_censored"]["exponents"]["length"] == pytest.approx(1, abs=0.1)

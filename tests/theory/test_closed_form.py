@@ -1,10 +1,15 @@
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 
 from emergo import theory
+from emergo.theory._closed_form import logit_speed
 
 from ..strategies import cells
+
+jacobian = jax.jit(jax.jacobian(theory.field))
 
 
 @pytest.mark.parametrize(
@@ -63,3 +68,47 @@ def test_escape_time_is_where_the_linear_loss_has_fallen_by_epsilon():
 @pytest.mark.parametrize(("repeat", "dim"), [(0.0, 64), (1.0, 64), (0.3, 16)])
 def test_repeat_factor(repeat, dim):
     assert theory.repeat_factor(repeat, dim) == pytest.approx(np.hypot(repeat * np.sqrt(dim), 1 - repeat))
+
+
+@given(cells())
+def test_growth_rate_is_the_largest_eigenvalue_of_the_jacobian(cell):
+    for flow in ("reduced", "exact"):
+        with theory.float64():
+            matrix = np.asarray(jacobian(jnp.zeros(3), cell, logit_speed(cell, flow)))
+        largest = np.linalg.eigvals(matrix).real.max()
+        # LAPACK's general solver loses digits against the norm of the matrix.
+        assert float(theory.growth_rate(cell, flow)) == pytest.approx(largest, rel=1e-7, abs=1e-12 * np.abs(matrix).max())
+
+
+@pytest.mark.parametrize(
+    ("burst", "repeat", "flow", "law"),
+    [
+        (1, 0.0, "reduced", lambda T, d: 1 / (np.sqrt(d) * T)),
+        (8, 0.0, "reduced", lambda T, d: 8 / (np.sqrt(d) * T)),
+        (8, 0.0, "exact", lambda T, d: np.sqrt(8) / (np.sqrt(d) * T)),
+        (1, 0.2, "reduced", lambda T, d: np.sqrt(0.04 * d + 0.64) / (np.sqrt(d) * T)),
+    ],
+)
+def test_eigenvalue_laws_at_large_size(burst, repeat, flow, law):
+    T, d = 10**7, 10**4
+    rate = float(theory.growth_rate(theory.cells(T, d, burst, repeat), flow))
+    assert rate == pytest.approx(law(T, d), rel=0.01)
+
+
+def test_linear_solution_solves_eq_15():
+    cell = theory.cells(512, 64, 2)
+    rate = 2 / (8 * 512)
+    times = np.linspace(0, 2 / rate, 2001)
+    found = theory.linear_solution(cell, times)
+    # Central differences of a smooth function: errors of order (rate dt)^2 = 1e-6.
+    np.testing.assert_allclose(np.gradient(found.weight, times)[1:-1], rate * (1 + found.logit)[1:-1], rtol=1e-5)
+    np.testing.assert_allclose(np.gradient(found.logit, times)[1:-1], rate * found.weight[1:-1], rtol=1e-5)
+    assert found.weight[0] == found.logit[0] == 0
+
+
+def test_linear_solution_is_the_start_of_the_flow():
+    cell = theory.cells(10**6, 10**4)
+    times = 0.05 * float(theory.plateau(cell).time) * np.linspace(0.1, 1, 50)
+    path, linear = theory.trajectory(cell, times), theory.linear_solution(cell, times)
+    np.testing.assert_allclose(path.alignment, linear.weight, rtol=2e-3)
+    np.testing.assert_allclose(path.logit, linear.logit, rtol=5e-3)

@@ -7,6 +7,7 @@ from scipy.integrate import solve_ivp
 from emergo import theory
 from emergo._errors import InputError
 from emergo.bench import random_cells, scipy_plateau
+from emergo.theory._closed_form import logit_speed
 
 from ..strategies import batches
 
@@ -32,7 +33,7 @@ def test_trajectory_equals_scipy(flow):
 
     def velocity(_, y):
         with theory.float64():
-            return np.asarray(theory.field(jnp.asarray(y), cell, flow))
+            return np.asarray(theory.field(jnp.asarray(y), cell, logit_speed(cell, flow)))
 
     theirs = solve_ivp(velocity, (0, times[-1]), np.zeros(3), "DOP853", times, rtol=1e-10, atol=1e-12).y
     path = theory.trajectory(cell, times, flow)

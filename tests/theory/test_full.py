@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from emergo import theory
+from emergo._errors import InputError
+from emergo.models import ToyParameters
 from emergo.tasks import SingleLocation
 
 gradient, auto_gradient = jax.jit(theory.population_gradient), jax.jit(jax.grad(theory.population_loss))
@@ -16,7 +18,7 @@ def test_gradient_equals_automatic_differentiation(burst, repeat):
     keys = jax.random.split(jax.random.key(0), 3)
     with theory.float64():
         target = theory.unit_columns(keys[0], 5)
-        point = theory.Parameters(jax.random.normal(keys[1], (9,)), jax.random.normal(keys[2], (5, 5)))
+        point = ToyParameters(jax.random.normal(keys[1], (9,)), jax.random.normal(keys[2], (5, 5)))
         ours = gradient(point, target, cell)
         truth = auto_gradient(point, target, cell)
     np.testing.assert_allclose(ours.logits, truth.logits, rtol=1e-9, atol=1e-13)
@@ -30,7 +32,7 @@ def test_population_loss_is_the_mean_over_samples(burst, repeat):
     keys = jax.random.split(jax.random.key(1), 3)
     target = theory.unit_columns(keys[0], 4)
     truth = task.truth(keys[0])._replace(weights=target)
-    point = theory.Parameters(jax.random.normal(keys[1], (6,)), jax.random.normal(keys[2], (4, 4)))
+    point = ToyParameters(jax.random.normal(keys[1], (6,)), jax.random.normal(keys[2], (4, 4)))
     data = task.batch(jax.random.key(2), 50_000, truth)
     output = jnp.einsum("ij,t,ntj->ni", point.weights, jax.nn.softmax(point.logits), data.inputs)
     sampled = 0.5 * np.sum(np.asarray(output - data.target) ** 2, axis=-1)
@@ -44,7 +46,7 @@ def test_the_reduced_loss_is_the_full_loss_on_the_symmetric_line():
         target = theory.unit_columns(jax.random.key(0), 6)
         repeated, others, logit = 0.7, 1.9, 1.3
         columns = jnp.full(6, others / np.sqrt(5)).at[0].set(repeated)
-        point = theory.Parameters(jnp.where(jnp.arange(12) >= 9, logit, 0.0), target * columns)
+        point = ToyParameters(jnp.where(jnp.arange(12) >= 9, logit, 0.0), target * columns)
         full = theory.population_loss(point, target, cell)
         reduced = theory.loss(jnp.array([repeated, others, logit]), cell)
     assert float(full) == pytest.approx(float(reduced), rel=1e-12)
@@ -60,3 +62,23 @@ def test_censored_beyond_the_horizon():
     found = theory.full_plateau(theory.cells(16, 4), horizon=3.0)
     assert found.censored
     assert found.time == pytest.approx(3.0)
+
+
+def test_one_cell_in_numbers():
+    found = theory.describe_cell(theory.cells(512, 64))
+    assert found["plateau"] == pytest.approx(5319.27, rel=1e-5)
+    assert found["censored"] is False
+    assert found["predicted"] == pytest.approx(1.2533 * 8 * 512, rel=1e-4)
+    assert found["rate"] == pytest.approx(1 / (8 * 512), rel=0.1)
+    assert found["escape_linear"] == pytest.approx(17997.35, rel=1e-5)
+
+
+def test_the_full_model_follows_the_exact_flow():
+    full, exact = (theory.describe_cell(theory.cells(16, 4, 3, 0.2), flow) for flow in ("full", "exact"))
+    assert full["plateau"] == pytest.approx(exact["plateau"], rel=1e-6)
+    assert full["rate"] == exact["rate"]
+
+
+def test_a_model_too_large_to_integrate_is_refused():
+    with pytest.raises(InputError, match="use the exact flow"):
+        theory.describe_cell(theory.cells(64, 10_000), "full")

@@ -1,7 +1,8 @@
 """Figures of our own."""
 
-from . import closed_form, dropout, escape, offset, precision, reading, reduction, rounding, stages
+from . import dropout, escape, offset, precision, reading, rounding, stages
+from .plateaus import CLOSED_FORM, REDUCTION
 
-_MODULES = (reduction, closed_form, offset, precision, escape, reading, stages, rounding, dropout)
-FIGURES = tuple(module.FIGURE for module in _MODULES)
+_MODULES = (offset, precision, escape, reading, stages, rounding, dropout)
+FIGURES = (REDUCTION, CLOSED_FORM, *(module.FIGURE for module in _MODULES))
 __all__ = ["FIGURES"]

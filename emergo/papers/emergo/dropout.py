@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..._style import BLUE, GREEN, ORANGE, WIDTH, outside, plain_ticks
+from ..._style import WIDTH, plain_ticks
 from ...models import ChainTransformer
 from ...studies import Study
-from .._figure import Check, Figure, Outcome, Plot, RunSource, Studies
-from .._panels import panels
-from ..yuksel2026._chains import ChainRun, ChainRuns, draw_seeds, smoke
+from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource, Studies
+from .._panels import legend, panels
+from ..yuksel2026._chains import ChainRun, ChainRuns, draw_parts, smoke
 from ..yuksel2026.stages_and_maps import FULL_SIZE, SMALL, TINY_TRANSFORMER, first_compared
 
 ALWAYS, SELDOM, PUBLISHED = "in every step", "in one step of three", "and the published start"
@@ -21,7 +21,6 @@ CHANGES: dict[str, dict[str, Any]] = {
     SELDOM: {"model__dropout_every": 3},
     PUBLISHED: {"model__dropout_every": 3, "model__start": "xavier"},
 }
-COLOURS = dict(zip(CHANGES, (ORANGE, BLUE, GREEN), strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,25 +75,17 @@ def dropout_checks(task: str, table: pd.DataFrame) -> list[Check]:
 
 def draw(task: str, runs: Mapping[str, ChainRuns]) -> Plot:
     plot, (axes,) = panels(2.6, task, width=WIDTH * 0.42 + 1)
-    for how, each in runs.items():
-        draw_seeds(axes, each, [run["kl_teacher"] for run in each], COLOURS[how])
-    axes.set(xscale="log", yscale="log", xlabel="step", ylabel="KL from the teacher")
+    colours = draw_parts(axes, runs)
+    axes.set_ylabel("KL from the teacher")
     plain_ticks(axes.yaxis)
-    entries = [(how.replace(" step", "\nstep").replace(" pub", "\npub"), {"color": c}) for how, c in COLOURS.items()]
-    outside(axes, "dropout", entries)
+    legend(axes, "dropout", {how.replace(" step", "\nstep").replace(" pub", "\npub"): c for how, c in colours.items()})
     return plot
 
 
-FIGURE = Figure(
-    "emergo/dropout",
-    "the stages of the full Transformer with dropout in every step, in one of three, and with the published start",
-    presets={
-        "paper": Settings("groups of 4, 4, 4", first_compared(FULL_SIZE.replace(model=ChainTransformer()))),
-        "laptop": Settings("groups of 4, 4, 4", {"runs": SMALL.replace(model__width=48, model__dropout=0.1, steps=2500)}),
-        "smoke": Settings("two groups", {"runs": smoke(TINY_TRANSFORMER, seeds=1)}),
-    },
-    make=make,
-    seconds={"paper": 80000, "laptop": 47, "smoke": 25},
-    studies=Settings.studies,
-    curves=True,
-)
+TITLE = "the stages of the full Transformer with dropout in every step, in one of three, and with the published start"
+PRESETS: Presets = {
+    "paper": Settings("groups of 4, 4, 4", first_compared(FULL_SIZE.replace(model=ChainTransformer()))),
+    "laptop": Settings("groups of 4, 4, 4", {"runs": SMALL.replace(model__width=48, model__dropout=0.1, steps=2500)}),
+    "smoke": Settings("two groups", {"runs": smoke(TINY_TRANSFORMER, seeds=1)}),
+}
+FIGURE = Figure("emergo/dropout", TITLE, PRESETS, make, {"paper": 80000, "laptop": 47, "smoke": 25}, curves=True)

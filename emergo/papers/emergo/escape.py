@@ -21,6 +21,7 @@ LOOKS: dict[incremental.Flow, dict[str, Any]] = {
 DERIVED: dict[str, Any] = {"color": BLACK, "ls": "--", "lw": 0.9}
 GROUPS, HEADS = Groups((1, 1, 1)), 3
 GROWTH_POINTS = 500
+Tables = dict[str, pd.DataFrame]
 # (spans, importance, heads) at one length, so that one program serves all.
 CASES = (
     ((1, 1, 1), 1.3, 3),
@@ -52,16 +53,13 @@ def factor(flow: incremental.Flow) -> float:
     return incremental.escape_factor(GROUPS, GROUPS.window, HEADS, flow)
 
 
-Tables = dict[str, pd.DataFrame]
-
-
 def make(settings: Settings, source: RunSource) -> Outcome:
     flows, laws, checks = {}, [], []
     for i, flow in enumerate(LOOKS):
-        source(f"{flow} flow", i / 2)
+        source.report(f"{flow} flow", i / 2)
         escape, curves = escape_tables(flow, settings)
         flows[flow] = {"escape": escape, "growth": growth_table(flow, settings), "curves": curves}
-        source(f"{flow} flow, other groups", i / 2 + 0.25)
+        source.report(f"{flow} flow, other groups", i / 2 + 0.25)
         flows[flow]["cases"] = pd.DataFrame([case(flow, *one, settings) for one in settings.cases])
         parted = escape[escape["scale"] > 0]
         laws.append(Comparison(f"second stage, {flow} flow", fit_law(parted, y="second", x=["log_inverse_scale"])))
@@ -128,11 +126,8 @@ def checks_of(flow: incremental.Flow, tables: Tables, settings: Settings) -> lis
     first = parted[parted["scale"] < 1e-3]["first"]
     spread, name = first.max() / first.min() - 1, f"{flow} flow: spread of the first stage's time over scales and seeds"
     checks.append(Check(name, spread, None, spread < 0.01, "below 1% for scales below 1e-3"))
-    stuck, name = (
-        zero["identical"] and np.isnan(zero["second"]),
-        f"{flow} flow: identical heads stay so and have no second stage",
-    )
-    return [*checks, Check(name, stuck, None, stuck, "true, bit for bit")]
+    stuck, name = zero["identical"] and np.isnan(zero["second"]), "identical heads stay so and have no second stage"
+    return [*checks, Check(f"{flow} flow: {name}", stuck, None, stuck, "true, bit for bit")]
 
 
 def draw(flows: Mapping[incremental.Flow, Tables], settings: Settings) -> Plot:
@@ -195,13 +190,6 @@ def draw_roots(axes: Axes, flows: Mapping[incremental.Flow, Tables], settings: S
 
 
 SHORT: dict[str, Any] = {"until": 300.0, "points": 100, "late": 100.0}
-FIGURE = Figure(
-    "emergo/escape",
-    "incremental flow: the second stage grows as the squared logarithm of the initial scale, with its derived constant",
-    presets={
-        "paper": Settings(),
-        "smoke": Settings(scales=(1e-4, 1e-6), seeds=2, smallest=1e-9, cases=CASES[:1], length=3, **SHORT),
-    },
-    make=make,
-    seconds={"paper": 55, "smoke": 20},
-)
+TITLE = "incremental flow: the second stage grows as the squared logarithm of the initial scale, with its derived constant"
+LITTLE = Settings(scales=(1e-4, 1e-6), seeds=2, smallest=1e-9, cases=CASES[:1], length=3, **SHORT)
+FIGURE = Figure("emergo/escape", TITLE, {"paper": Settings(), "smoke": LITTLE}, make, {"paper": 55, "smoke": 20})

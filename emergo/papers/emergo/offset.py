@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from ..._style import BLUE, GREEN, GREY, ORANGE, RED, doubling, outside
 from ...measure import Law, OffsetLaw, fit_law, fit_offset
 from ...studies import Study
-from .._figure import Check, Comparison, Figure, Outcome, Plot, RunSource
+from .._figure import Check, Comparison, Figure, Outcome, Plot, Presets, RunSource
 from .._panels import colours_of, legend, panels
 from .._transformers import SMALL, shallow
 from ..zucchet2025 import fig3
@@ -50,10 +50,9 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     rows, exponents, spreads = [], [], []
     for name, law in laws.items():
         row = {"part": name, "spread": law.spread, "seed_spread": law.seed_spread, "r2": law.r2, "runs": law.runs, **law.values}
-        bounds = [
-            (f"{n}_{end}", value) for n, both in law.ci95.items() for end, value in zip(("low", "high"), both, strict=True)
-        ]
-        rows.append(row | dict(bounds))
+        for n, (low, high) in law.ci95.items():
+            row |= {f"{n}_low": low, f"{n}_high": high}
+        rows.append(row)
         gamma, spread = law.values["gamma"], plain[name].spread
         power = f"(a plain power law gives {plain[name].exponents['length']:.2f})"
         words = f"exponent of T/B beside the offset: {name} {power}"
@@ -94,20 +93,15 @@ def draw(
         around = [rows["exponent"] - rows["low"], rows["high"] - rows["exponent"]]
         last.errorbar(rows["length"], rows["exponent"], around, fmt="o", color=colour, ms=4, lw=0.8)
         x = np.geomspace(rows["length"].min(), rows["length"].max(), 50)
-        last.plot(x, law_slope(law, x, np.exp(np.log(tables[name]["dim"]).mean())), color=colour, lw=1.2)
+        v, dim = law.values, np.exp(np.log(tables[name]["dim"]).mean())
+        offset, rest = v["a"] * dim ** v["alpha"], v["b"] * dim ** v["beta"] * x ** v["gamma"]
+        last.plot(x, v["gamma"] * rest / (offset + rest), color=colour, lw=1.2)  # the exponent of the law at a length
         last.axhline(PUBLISHED[name], color=colour, lw=0.8, ls=":")
     doubling(last)
     last.set(xlabel="sequence length $T$", ylabel="exponent of $T$ between neighbours", ylim=(0, 1.25))
     entries = [(name.replace(", ", ",\n"), {"color": COLOURS[name], "marker": "o"}) for name in laws]
     outside(last, "", [*entries, ("published", {"color": GREY, "ls": ":"})])
     return plot
-
-
-def law_slope(law: OffsetLaw, length: np.ndarray, dim: float) -> np.ndarray:
-    """The exponent of length that a law with an offset has at a length."""
-    v = law.values
-    part = v["b"] * dim ** v["beta"] * length ** v["gamma"]
-    return v["gamma"] * part / (v["a"] * dim ** v["alpha"] + part)
 
 
 def both_laws(axes: Axes, table: pd.DataFrame, law: OffsetLaw, plain: Law, explained: bool) -> None:
@@ -128,15 +122,10 @@ def both_laws(axes: Axes, table: pd.DataFrame, law: OffsetLaw, plain: Law, expla
 
 
 ONE_LAYER = shallow(SMALL).replace(steps=3000)
-FIGURE = Figure(
-    "emergo/offset",
-    "the plateau is linear in T/B on top of a time that T does not touch",
-    presets={
-        "paper": Settings(KindGrid(), fig3.Settings()),
-        "laptop": Settings(KindGrid(ONE_LAYER, seeds=3, dims=(4, 8, 16), lengths=(8, 16, 32, 64)), None),
-        "smoke": Settings(None, fig3.FIGURE.presets["smoke"]),
-    },
-    make=make,
-    seconds={"paper": 1e6, "laptop": 110, "smoke": 10},
-    studies=Settings.studies,
-)
+TITLE = "the plateau is linear in T/B on top of a time that T does not touch"
+PRESETS: Presets = {
+    "paper": Settings(KindGrid(), fig3.Settings()),
+    "laptop": Settings(KindGrid(ONE_LAYER, seeds=3, dims=(4, 8, 16), lengths=(8, 16, 32, 64)), None),
+    "smoke": Settings(None, fig3.FIGURE.presets["smoke"]),
+}
+FIGURE = Figure("emergo/offset", TITLE, PRESETS, make, {"paper": 1e6, "laptop": 110, "smoke": 10})

@@ -9,7 +9,7 @@ from ..._style import BLUE, GREY, ORANGE, WIDTH, outside
 from ...engine import Config, Precision
 from ...models import Transformer
 from ...studies import Study
-from .._figure import Check, Figure, Outcome, Plot, RunSource
+from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource
 from .._panels import panels
 from .._transformers import PAPER, SMALL, TINY
 
@@ -32,10 +32,7 @@ class Settings:
 
 
 def against_fp32(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per cell and precision: its mean plateau, and that of fp32 with its standard deviation over seeds.
-
-    `paired` is the mean over seeds of the plateau over that of the same seed under fp32: same draws, same start.
-    """
+    """The mean plateau of each cell and precision beside that of fp32, over all seeds and as a ratio by seed (`paired`)."""
     wide, frames = table.pivot(index=[*CELL, "seed"], columns="precision", values="plateau"), []
     for precision in wide.columns.drop("fp32"):
         cells = wide.assign(paired=wide[precision] / wide["fp32"]).groupby(level=CELL)
@@ -78,15 +75,10 @@ def draw(table: pd.DataFrame) -> Plot:
 
 SMALL_MODELS = ((Transformer(width=32), (4, 8)), (ONE_HEAD.replace(width=64), (4, 8)))
 ON_CPU: tuple[Precision, ...] = ("bf16", "fp32")
-FIGURE = Figure(
-    "emergo/precision",
-    "plateaus of the same runs under bf16, tf32 and fp32",
-    presets={
-        "paper": Settings(PAPER.replace(task__length=64)),
-        "laptop": Settings(SMALL.replace(task__length=16, optimizer__learning_rate=2e-3), SMALL_MODELS, 3, ON_CPU),
-        "smoke": Settings(TINY.replace(task__length=4), ((ONE_HEAD.replace(width=16), (4,)),), 2, ON_CPU),
-    },
-    make=make,
-    seconds={"paper": 5e4, "laptop": 60, "smoke": 8},
-    studies=Settings.studies,
-)
+TITLE = "plateaus of the same runs under bf16, tf32 and fp32"
+PRESETS: Presets = {
+    "paper": Settings(PAPER.replace(task__length=64)),
+    "laptop": Settings(SMALL.replace(task__length=16, optimizer__learning_rate=2e-3), SMALL_MODELS, 3, ON_CPU),
+    "smoke": Settings(TINY.replace(task__length=4), ((ONE_HEAD.replace(width=16), (4,)),), 2, ON_CPU),
+}
+FIGURE = Figure("emergo/precision", TITLE, PRESETS, make, {"paper": 5e4, "laptop": 60, "smoke": 8})

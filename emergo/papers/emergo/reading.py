@@ -13,7 +13,7 @@ import pandas as pd
 from ..._style import GREY, WIDTH, outside, plain_ticks
 from ...engine import Config
 from ...studies import Study
-from .._figure import Check, Figure, Outcome, Plot, RunSource
+from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource
 from .._panels import colours_of, panels
 from .._recall import CRITERIA, PAPER, SMALL, TINY, Criterion, emergence_table
 from ..zucchet2025.fig4 import LAW
@@ -96,18 +96,11 @@ def draw(table: pd.DataFrame, readings: list[str]) -> Plot:
     return plot
 
 
-FIGURE = Figure(
-    "emergo/reading",
-    "which norm, mask and start of the recall Transformer gives the published emergence times",
-    presets={
-        "paper": Settings(PAPER.replace(model__initial="pytorch", steps=40_000)),
-        "laptop": Settings(
-            SMALL.replace(steps=2000), (1e-3,), cells=((4, 16),), readings=("no norm, causal", "norm before", "no mask")
-        ),
-        "smoke": Settings(TINY, (1e-2,), cells=((3, 6),), readings=("no norm, causal", "no mask")),
-    },
-    make=make,
-    seconds={"paper": 1e6, "laptop": 68, "smoke": 10},
-    studies=Settings.studies,
-    curves=True,
-)
+THREE = ("no norm, causal", "norm before", "no mask")
+TITLE = "which norm, mask and start of the recall Transformer gives the published emergence times"
+PRESETS: Presets = {
+    "paper": Settings(PAPER.replace(model__initial="pytorch", steps=40_000)),
+    "laptop": Settings(SMALL.replace(steps=2000), (1e-3,), cells=((4, 16),), readings=THREE),
+    "smoke": Settings(TINY, (1e-2,), cells=((3, 6),), readings=("no norm, causal", "no mask")),
+}
+FIGURE = Figure("emergo/reading", TITLE, PRESETS, make, {"paper": 1e6, "laptop": 68, "smoke": 10}, curves=True)

@@ -17,7 +17,7 @@ from ...measure import emergence
 from ...models import MinimalAttention
 from ...studies import Study
 from ...tasks import Groups, MarkovChain
-from .._figure import Check, Figure, Outcome, Plot, RunSource
+from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource
 from ..yuksel2026._chains import ChainRun, ChainRuns, paper, smoke
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "fp64")
@@ -160,16 +160,10 @@ def draw_over_steps(axes: Axes, parts: Parts, method: str, colours: Mapping[floa
 
 CHAIN = MarkovChain(Groups((2, 2)), 10, generated=6)
 SMALL = paper(MinimalAttention(heads=2), CHAIN, batch=128, n_train=None, n_test=256, seeds=1, steps=800)
-FIGURE = Figure(
-    "emergo/rounding",
-    "initial scale or rounding: what tells heads apart, and when they part, in 32 and in 64 bits",
-    presets={
-        "paper": Settings((paper(MinimalAttention(), seeds=3),)),
-        "laptop": Settings((SMALL, SMALL.replace(optimizer=Optimizer("sgd", 20.0), steps=1400))),
-        "smoke": Settings((smoke(MinimalAttention(heads=2), seeds=1),), scales=(1e-2, 1e-3, 1e-9, 0.0)),
-    },
-    make=make,
-    seconds={"paper": 60_000, "laptop": 81, "smoke": 15},
-    studies=Settings.studies,
-    curves=True,
-)
+TITLE = "initial scale or rounding: what tells heads apart, and when they part, in 32 and in 64 bits"
+PRESETS: Presets = {
+    "paper": Settings((paper(MinimalAttention(), seeds=3),)),
+    "laptop": Settings((SMALL, SMALL.replace(optimizer=Optimizer("sgd", 20.0), steps=1400))),
+    "smoke": Settings((smoke(MinimalAttention(heads=2), seeds=1),), scales=(1e-2, 1e-3, 1e-9, 0.0)),
+}
+FIGURE = Figure("emergo/rounding", TITLE, PRESETS, make, {"paper": 60_000, "laptop": 81, "smoke": 15}, curves=True)

@@ -27,16 +27,13 @@ from ...models import MinimalAttention
 from ...studies import Study
 from ...tasks import Groups, MarkovChain
 from ...theory import incremental
-from .._figure import Check, Comparison, Figure, Outcome, Plot, RunSource
+from .._figure import Check, Comparison, Figure, Outcome, Plot, Presets, RunSource
 from ..yuksel2026._chains import ADAMW, ChainRun, ChainRuns, chain_of, paper
 from ..zucchet2025 import fig3
 
 FLOWS: tuple[incremental.Flow, ...] = ("logit", "preconditioned")
 STAGES = {1: "stage 1: group 1 found", 2: "stage 2: heads part"}
-LOOKS: dict[int, dict[str, Any]] = {
-    1: {"marker": "o", "mec": "white", "mew": 0.5},
-    2: {"marker": "s", "mfc": "white", "mew": 0.9},
-}
+LOOKS: dict[int, dict[str, Any]] = {1: {"marker": "o", "mec": "white", "mew": 0.5}, 2: {"marker": "s", "mfc": "white"}}
 """Of the stages."""
 NAMES = {"logit": "logit flow", "preconditioned": "preconditioned flow", "sgd": "trained, SGD", "adamw": "trained, AdamW"}
 COLOURS = {"logit": BLUE, "preconditioned": ORANGE, "sgd": GREEN, "adamw": PINK}
@@ -45,8 +42,7 @@ SINGLE = {"length": 1.0, "span": -0.5, "importance": -1.0}
 """Exponents of the plateau in zucchet2025's task, in the flow of its model: √(π/2) T/(√n m)."""
 FAR = {"logit": 2.5, "preconditioned": 8.0}
 """How far to look for the second stage, in units of its leading order, which log(1/s) approaches slowly."""
-PRINTED = {"length": fig3.LAW.exponents["length"], "span": fig3.LAW.exponents["burst"]}
-"""Of its Transformers (its Fig. 3)."""
+PRINTED = {"length": fig3.LAW.exponents["length"], "span": fig3.LAW.exponents["burst"]}  # of its Transformers
 Laws = Mapping[tuple[str, int], Law]
 """By flow or optimizer, and stage; without those that cannot be fitted."""
 HEADS = 2
@@ -116,18 +112,15 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     trained = source.runs(settings.studies(), curves=True)
     rows = []
     for i, flow in enumerate(FLOWS):
-        source(f"{flow} flow", i / len(FLOWS))
+        source.report(f"{flow} flow", i / len(FLOWS))
         rows += flow_rows(flow, settings)
     rows += [row for runs in trained.values() for run in ChainRuns(runs) for row in trained_rows(run, settings.sequences)]
     table = pd.DataFrame(rows)
     laws, derived = laws_of(table), laws_of(table, "derived")
-    return Outcome(
-        {"times": table},
-        draw(table, laws, derived, settings),
-        laws=[Comparison(f"stage {stage}, {NAMES[part]}", law) for (part, stage), law in laws.items()],
-        checks=meeting_checks(settings.flows.base.length) + stage_checks(table, laws, derived),
-        precision="float64 (flows), fp32 (trained)",
-    )
+    comparisons = [Comparison(f"stage {stage}, {NAMES[part]}", law) for (part, stage), law in laws.items()]
+    checks = meeting_checks(settings.flows.base.length) + stage_checks(table, laws, derived)
+    plot = draw(table, laws, derived, settings)
+    return Outcome({"times": table}, plot, comparisons, checks, precision="float64 (flows), fp32 (trained)")
 
 
 def flow_rows(flow: incremental.Flow, settings: Settings) -> list[dict[str, Any]]:
@@ -265,8 +258,7 @@ def draw(table: pd.DataFrame, laws: Laws, derived: Laws, settings: Settings) -> 
     panel(grid[0, 0], "a", "flow, integrated (dots) and derived (lines)")
     panel(grid[1, 0], "b", "trained (dots) and derived without a fit (line)")
     panel(grid[2, 0], "c", "exponents: measured (dots), derived (bars)")
-    marks = zip(STAGES.values(), ({"marker": "o", "ls": ""}, {"marker": "s", "ls": "", "mfc": "white"}), strict=True)
-    key(grid[0, 2], list(marks), loc="upper left")
+    key(grid[0, 2], [(STAGES[stage], {"ls": ""} | look) for stage, look in LOOKS.items()], loc="upper left")
     for axes, parts in ((grid[0, 1], FLOWS), (grid[1, 1], trained)):
         key(axes, [(NAMES[part], {"color": COLOURS[part]}) for part in parts], loc="upper left")
     return plot
@@ -323,30 +315,22 @@ def draw_bar(axes: Axes, exponent: float, y: float, colour: str) -> None:
 
 
 SGD = Optimizer("sgd", 30.0)
-FIGURE = Figure(
-    "emergo/stages",
-    "a single location's plateau is the first stage of several heads; the second depends on T, n and m otherwise",
-    presets={
-        "paper": Settings(),
-        "laptop": Settings(
-            Star(Cell(64, 2, 1.7), (16, 32, 64), (1, 2, 4), (1.3, 1.7, 2.2)),
-            Star(Cell(16, 2, 1.7), (8, 16, 32), (1, 2, 3), (1.3, 1.7, 2.2)),
-            optimizers=(SGD,),
-            study=STUDY.replace(task__vocabulary=16, batch=128, steps=2500, n_test=256, seeds=3),
-            sequences=1 << 14,
-        ),
-        "smoke": Settings(
-            Star(Cell(6, 1, 2.0), (6, 12), (1, 2), (2.0, 3.0)),
-            Star(Cell(4, 1, 2.0), (4,), (1,), (2.0, 3.0)),
-            optimizers=(SGD,),
-            study=STUDY.replace(task__vocabulary=5, batch=32, steps=60, n_test=32, seeds=2),
-            flow_scale=1e-3,
-            points=100,
-            sequences=256,
-        ),
-    },
-    make=make,
-    seconds={"paper": 40_000, "laptop": 109, "smoke": 25},
-    studies=Settings.studies,
-    curves=True,
+SMALL = Settings(
+    Star(Cell(64, 2, 1.7), (16, 32, 64), (1, 2, 4), (1.3, 1.7, 2.2)),
+    Star(Cell(16, 2, 1.7), (8, 16, 32), (1, 2, 3), (1.3, 1.7, 2.2)),
+    optimizers=(SGD,),
+    study=STUDY.replace(task__vocabulary=16, batch=128, steps=2500, n_test=256, seeds=3),
+    sequences=1 << 14,
 )
+TINY = Settings(
+    Star(Cell(6, 1, 2.0), (6, 12), (1, 2), (2.0, 3.0)),
+    Star(Cell(4, 1, 2.0), (4,), (1,), (2.0,)),
+    optimizers=(SGD,),
+    study=STUDY.replace(task__vocabulary=5, batch=32, steps=60, n_test=32, seeds=2),
+    flow_scale=1e-3,
+    points=100,
+    sequences=256,
+)
+TITLE = "a single location's plateau is the first stage of several heads; the second depends on T, n and m otherwise"
+PRESETS: Presets = {"paper": Settings(), "laptop": SMALL, "smoke": TINY}
+FIGURE = Figure("emergo/stages", TITLE, PRESETS, make, {"paper": 40_000, "laptop": 109, "smoke": 25}, curves=True)

@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -11,12 +12,14 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 
 from ..._errors import InputError
+from ..._style import shades
 from ...engine import Config, Optimizer, Result
 from ...measure import Boundary, Drop, boundary_of, departure, find_stages, group_mass, stage_boundaries
 from ...models import MinimalAttention, Model
 from ...studies import Study, curve_frame
 from ...tasks import Groups, MarkovChain
 from .._figure import Check
+from .._panels import Colours
 from ._contexts import ContextPredictors
 
 CHAIN, NEAR, PAIR = MarkovChain(), Groups(), Groups((1, 1))
@@ -130,6 +133,17 @@ def draw_seeds(axes: Axes, runs: Sequence[ChainRun], values: Iterable[np.ndarray
         axes.plot(run["step"][1:], curve[1:], color=colour, lw=0.7 if i else 1.6, alpha=0.45 if i else None)
 
 
+def draw_parts(
+    axes: Axes, parts: Mapping[str, ChainRuns], curve: Callable[[ChainRun], np.ndarray] = operator.itemgetter("kl_teacher")
+) -> Colours:
+    """A curve of all runs on logarithmic axes, one colour per part; returns the colours."""
+    colours = dict(zip(parts, shades(len(parts)), strict=True))
+    for name, runs in parts.items():
+        draw_seeds(axes, runs, map(curve, runs), colours[name])
+    axes.set(xscale="log", yscale="log", xlabel="step")
+    return colours
+
+
 @dataclasses.dataclass(frozen=True)
 class Printed:
     """What the paper's figure shows (one seed): read off its plot, or from the notebooks of its public code."""
@@ -137,11 +151,6 @@ class Printed:
     boundaries: tuple[float, ...] = ()
     final_kl: tuple[float, ...] = ()
     plateau_levels: tuple[float, ...] = ()
-
-    def near(self, ours: Sequence[Boundary]) -> bool:
-        """Whether boundaries are as many as are printed, and within a factor of 1.5 of them."""
-        near = [1 / 1.5 < b.step / theirs < 1.5 for b, theirs in zip(ours, self.boundaries, strict=False)]
-        return len(ours) == len(self.boundaries) and all(near)
 
 
 NOTHING = Printed()
@@ -162,7 +171,9 @@ def ladder_checks(runs: ChainRuns, printed: Printed = NOTHING) -> list[Check]:
         (f"{leaving}, {leave} of {seeds} seeds", departures, rising, "one after another"),
     ):
         if printed.boundaries:
-            holds, expected = printed.near(ours), "within a factor of 1.5: they are drawn by eye"
+            near = [1 / 1.5 < b.step / theirs < 1.5 for b, theirs in zip(ours, printed.boundaries, strict=False)]
+            holds = len(ours) == len(printed.boundaries) and all(near)
+            expected = "within a factor of 1.5: they are drawn by eye"
         checks.append(Check(name, [b[:3] for b in ours], printed.boundaries or None, holds, expected))
     name = "steps at which the student is nearest to A_1, ... and the teacher, geometric mean over seeds"
     words = "ascend a complexity ladder by passing through simpler hypothesis classes"

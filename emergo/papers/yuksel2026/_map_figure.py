@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from ..._style import BLACK, GREY, WIDTH
 from ...measure import division
-from .._figure import Animation, Check, Figure, Outcome, Plot, Preset, RunSource, Studies
+from .._figure import Animation, Check, Figure, Outcome, Plot, Presets, RunSource, Seconds, Studies
 from ._chains import ChainRun, ChainRuns, owner_check
 from ._stage_figure import COLOURS, Checks, draw_map, heading, mark_groups, moments_of, read_runs, shades_of
 
@@ -24,23 +24,20 @@ FRAMES, HOLD = 48, 8
 def map_figure(
     number: int, title: str, partner: Figure, more: Checks = lambda runs: [], which: int | None = None, own_heads: bool = True
 ) -> Figure:
-    """A figure of the attention of the first seed at a few moments and over training, and an animation of it.
-
-    The runs are those of the `partner`, or of one of its studies, and `more` are further checks. With `own_heads` each group is
-    to have a head of its own in the end.
-    """
-
-    def part(studies: Studies) -> Studies:
-        return studies if which is None else dict([list(studies.items())[which]])
+    """A figure of the attention of the first seed, and an animation of it: of the runs of the `partner`, or `which` of its
+    studies. `more` are further checks; with `own_heads` each group is to have a head of its own in the end."""
 
     def make(studies: Studies, source: RunSource) -> Outcome:
-        runs = read_runs(source, part(studies))
+        runs = read_runs(source, studies)
         checks = map_checks(runs, own_heads) + more(runs)
         return Outcome({"curves": runs.table}, draw(runs[0]), checks=checks, animation=animate(runs[0]))
 
-    presets = partner.presets
-    seconds: dict[Preset, float] = {p: partner.seconds[p] * len(part(s)) / len(s) for p, s in presets.items()}
-    return Figure(f"yuksel2026/fig{number}", title, presets, make, seconds, studies=part, curves=True)
+    presets: Presets = partner.presets
+    seconds: Seconds = partner.seconds
+    if which is not None:
+        presets = {preset: dict([list(studies.items())[which]]) for preset, studies in presets.items()}
+        seconds = {preset: each / len(partner.presets[preset]) for preset, each in seconds.items()}
+    return Figure(f"yuksel2026/fig{number}", title, presets, make, seconds, curves=True)
 
 
 def map_checks(runs: ChainRuns, own_heads: bool) -> list[Check]:

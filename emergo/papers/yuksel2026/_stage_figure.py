@@ -13,29 +13,23 @@ from matplotlib.transforms import ScaledTranslation
 from ..._style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, WIDTH, over
 from ...studies import Study
 from ...tasks import Groups
-from .._figure import Check, Figure, Outcome, Plot, Preset, RunSource, Studies
+from .._figure import Check, Figure, Outcome, Plot, Preset, Presets, RunSource, Seconds, Studies
 from ._chains import NOTHING, ChainRun, ChainRuns, Printed, draw_seeds, head_checks, ladder_checks, level_checks
 
 COLOURS = (BLUE, ORANGE, GREEN, PINK)
 ELSEWHERE = "#dddddd"
 """Behind the attention on the groups: what is on no group."""
 Checks = Callable[[ChainRuns], list[Check]]
-TimedStudies = Mapping[Preset, tuple[Study | Studies, float]]
-"""With the seconds that each takes."""
+Timed = Mapping[Preset, tuple[Study | Studies, float]]
+"""A study, or several, and the seconds that a preset takes."""
 
 
 def stage_figure(
-    number: int,
-    title: str,
-    presets: TimedStudies,
-    printed: Printed = NOTHING,
-    more: Checks = lambda runs: [],
-    one_layer: bool = True,
+    number: int, title: str, presets: Timed, printed: Printed = NOTHING, more: Checks = lambda runs: [], one_layer: bool = True
 ) -> Figure:
-    """A figure of the stages of one setting.
+    """A figure of the stages of one setting, whose studies may differ in their probes; `more` are further checks.
 
-    `presets` have one study, or studies of which one has probes that the other has not, and the seconds that it takes. Heads of
-    more than `one_layer` are not held against the groups: one may look at what another gathered. `more` are further checks.
+    Heads of more than `one_layer` are not held against the groups: one may look at what another gathered.
     """
 
     def make(studies: Studies, source: RunSource) -> Outcome:
@@ -44,9 +38,9 @@ def stage_figure(
         checks = ladder_checks(runs, printed) + heads + level_checks(runs, printed) + more(runs)
         return Outcome({"curves": runs.table}, draw(runs), checks=checks)
 
-    named: dict[Preset, Studies] = {p: {"runs": s} if isinstance(s, Study) else s for p, (s, _) in presets.items()}
-    seconds: dict[Preset, float] = {p: seconds for p, (_, seconds) in presets.items()}
-    return Figure(f"yuksel2026/fig{number}", title, named, make, seconds, studies=lambda studies: studies, curves=True)
+    named: Presets = {p: {"runs": s} if isinstance(s, Study) else s for p, (s, _) in presets.items()}
+    seconds: Seconds = {p: seconds for p, (_, seconds) in presets.items()}
+    return Figure(f"yuksel2026/fig{number}", title, named, make, seconds, curves=True)
 
 
 def read_runs(source: RunSource, studies: Studies) -> ChainRuns:

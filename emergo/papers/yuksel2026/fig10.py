@@ -12,7 +12,7 @@ from ..._style import BLACK, BLUE, GREEN, GREY, ORANGE, SKY, WIDTH, key, panel
 from ...measure import division, find_stages, group_mass, head_similarity, stage_boundaries
 from ...tasks import Groups
 from ...theory import incremental
-from .._figure import Check, Figure, Outcome, Plot, RunSource
+from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource
 
 TITLES: dict[incremental.Flow, str] = {"preconditioned": "preconditioned flow", "logit": "gradient flow on the logits"}
 GROUPS, HEADS = Groups((1, 1, 1)), 3
@@ -61,7 +61,7 @@ def integrate(flow: incremental.Flow, settings: Settings) -> FlowRuns:
 def make(settings: Settings, source: RunSource) -> Outcome:
     flows = []
     for i, flow in enumerate(TITLES):
-        source(TITLES[flow], i / len(TITLES))
+        source.report(TITLES[flow], i / len(TITLES))
         flows.append(integrate(flow, settings))
     curves = pd.concat([table(runs, settings) for runs in flows], ignore_index=True)
     checks = [check for runs in flows for check in checks_of(runs, settings)]
@@ -99,14 +99,9 @@ def checks_of(runs: FlowRuns, settings: Settings) -> list[Check]:
 def table(runs: FlowRuns, settings: Settings) -> pd.DataFrame:
     """One row per time: loss, shares, and each head's attention on each group."""
     rows, times = runs.path.loss.shape
-    columns: dict[str, Any] = {
-        "flow": runs.flow,
-        "seed": np.repeat([*range(settings.seeds), 0], times),
-        "scale": np.repeat([settings.scale] * settings.seeds + [0.0], times),
-        "time": np.tile(runs.path.time, rows),
-        "loss": runs.path.loss.ravel(),
-        "similarity": head_similarity(runs.path.attention).ravel(),
-    }
+    columns: dict[str, Any] = {"flow": runs.flow, "seed": np.repeat([*range(settings.seeds), 0], times)}
+    columns |= {"scale": np.repeat([settings.scale] * settings.seeds + [0.0], times), "time": np.tile(runs.path.time, rows)}
+    columns |= {"loss": runs.path.loss.ravel(), "similarity": head_similarity(runs.path.attention).ravel()}
     columns |= {name: share.ravel() for name, share in runs.division._asdict().items()}
     heads = itertools.product(range(HEADS), range(GROUPS.count))
     return pd.DataFrame(columns | {f"head{k + 1}_group{j + 1}": runs.mass[:, :, k, j].ravel() for k, j in heads})
@@ -180,10 +175,6 @@ def draw_head(axes: Axes, runs: FlowRuns, k: int) -> None:
             axes.text(time[-1] * 0.85, top - share / 2, f"group {j + 1}", fontsize=6.5, color="white", ha="right", va="center")
 
 
-FIGURE = Figure(
-    "yuksel2026/fig10",
-    "the gradient flow: loss plateaus in closed form; heads compete for one group, then divide the groups",
-    presets={"paper": Settings(), "smoke": Settings(length=6, seeds=2, scale=0.1, until=300.0, points=150)},
-    make=make,
-    seconds={"paper": 25, "smoke": 8},
-)
+TITLE = "the gradient flow: loss plateaus in closed form; heads compete for one group, then divide the groups"
+PRESETS: Presets = {"paper": Settings(), "smoke": Settings(length=6, seeds=2, scale=0.1, until=300.0, points=150)}
+FIGURE = Figure("yuksel2026/fig10", TITLE, PRESETS, make, {"paper": 25, "smoke": 8})

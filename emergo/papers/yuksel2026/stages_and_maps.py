@@ -12,7 +12,7 @@ from ...measure import head_similarity
 from ...models import ChainTransformer, MinimalAttention
 from ...studies import Study
 from ...tasks import Groups, MarkovChain
-from .._figure import Check, Figure, Outcome, Plot, RunSource, Studies
+from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource, Seconds, Studies
 from ._chains import ADAMW, FULL, NOTHING, PAIR, ChainRuns, Printed, ladder_checks, laptop, paper, passing_check, smoke
 from ._contexts import ContextPredictors
 from ._map_figure import map_figure
@@ -170,8 +170,7 @@ PRINTED = {"4 heads": Printed((150, 700))}
 
 
 def sharing_check(runs: ChainRuns) -> list[Check]:
-    """How much the head that looks second most at a group looks at it, over the one that does most: 0 where each group has a
-    head of its own. And how alike heads are."""
+    """How much the head that looks second most at a group looks at it, over the one that does most; and how alike heads are."""
     sorted_heads = [np.sort(run.group_attention[-1], 0)[::-1] for run in runs]
     second = np.mean([mass[1] / mass[0] for mass in sorted_heads])
     alike = np.mean([head_similarity(run.attention[-1]) for run in runs])
@@ -206,21 +205,14 @@ def by_number_of_heads(study: Study, *numbers: int) -> dict[str, Study]:
     return {f"{heads} heads": study.replace(model__heads=heads) for heads in numbers}
 
 
-FIG15 = Figure(
-    "yuksel2026/fig15",
-    "groups that overlap, learned by three and by four heads: what groups share, heads share",
-    presets={
-        "paper": by_number_of_heads(paper(MinimalAttention(start="xavier"), MarkovChain(OVERLAP)), 3, 4),
-        "laptop": by_number_of_heads(laptop(MinimalAttention(), OVERLAP, seeds=1, steps=2000), 3, 4),
-        "smoke": by_number_of_heads(smoke(groups=Groups((2, 2), stride=1)), 2, 3),
-    },
-    make=make_overlapping,
-    seconds={"paper": 20000, "laptop": 62, "smoke": 12},
-    studies=lambda studies: studies,
-    curves=True,
-)
-
-
+TITLE_15 = "groups that overlap, learned by three and by four heads: what groups share, heads share"
+PRESETS_15: Presets = {
+    "paper": by_number_of_heads(paper(MinimalAttention(start="xavier"), MarkovChain(OVERLAP)), 3, 4),
+    "laptop": by_number_of_heads(laptop(MinimalAttention(), OVERLAP, seeds=1, steps=2000), 3, 4),
+    "smoke": by_number_of_heads(smoke(groups=Groups((2, 2), stride=1)), 2, 3),
+}
+SECONDS_15: Seconds = {"paper": 20000, "laptop": 62, "smoke": 12}
+FIG15 = Figure("yuksel2026/fig15", TITLE_15, PRESETS_15, make_overlapping, SECONDS_15, curves=True)
 FIG16 = map_figure(16, "where three heads look when groups overlap", FIG15, sharing_check, which=0, own_heads=False)
 FIG17 = map_figure(17, "where four heads look when three groups overlap", FIG15, sharing_check, which=1, own_heads=False)
 

@@ -51,7 +51,7 @@ def make(settings: Settings, source: RunSource) -> Outcome:
         Check(across, best, "below 1", best < 1),
         Check(most, growth, "above 1: the effect grows with d", growth > 1),
     ]
-    compared = Comparison.of("without repetition and with in-context repetition", law, both, LAW)
+    compared = Comparison("without repetition and with in-context repetition", law, LAW)
     return Outcome(tables | {"tuned": tuned}, draw(tables, tuned, compared, settings), [compared], checks)
 
 

@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ..._style import CENSORED, WIDTH, subtitle
+from ..._style import CENSORED, subtitle
 from ...engine import Config, Result, Run
 from ...measure import Law, Published, fit_law
 from ...studies import Study
 from ...tasks import Recall
-from .._figure import Check, Comparison, Figure, Outcome, Plot, Presets, RunSource
-from .._panels import any_censored, colours_of, curves_by, law_words, legend, strongest
+from .._figure import Check, Comparison, Figure, Outcome, Plot, Presets, RunSource, Seconds
+from .._panels import any_censored, colours_of, curves_by, law_words, legend, panels, strongest
 from .._recall import COLUMNS, CRITERIA, PAPER, SMALL, TINY, Criterion, criteria, emergence_table, recall_task, step_limits
 from .._source import curve, curve_table, distinct, distinct_results
 
@@ -26,9 +26,8 @@ class Settings:
     base: Config
     rates: tuple[float, ...] = (1e-4, 3e-5, 1e-5)
     """To choose from (D.3), the largest first: by the first seed of each cell, on to the next as long as that is better. It is
-    trained for as long as the best before it took, or rather for all steps or the half, quarter, ... that holds it: one that
-    has not emerged by then is no better. Each criterion has a rate of its own: with few pairs the one that is first to guess a
-    value of the context, which passes the paper's, need not be the first to recall."""
+    trained for all steps or the half, quarter, ... that holds the best before it: one that has not emerged by then is no
+    better. Each criterion has a rate of its own: that which is first to guess need not be the first to recall."""
     tried: int | None = None
     """The most pairs with which rates are tried: with more, a vocabulary has the rate that it has with so many. None: any."""
     seeds: int = 3
@@ -93,8 +92,7 @@ def chosen_rates(tried: Sequence[Result], by: Criterion = "corrected") -> dict[R
 
 
 def shown_cells(settings: Settings, tried: Sequence[Result], by: Criterion = "corrected") -> dict[str, Study]:
-    """All seeds of all cells, at the learning rates that the first seed chooses from those tried so far; cells of which none
-    was tried are left out."""
+    """All seeds of all cells of which some rate was tried, at the one that the first seed chooses."""
     best = chosen_rates(tried, by)
     like = {task: task.replace(pairs=min(task.pairs, settings.tried or task.pairs)) for task in settings.tasks()}
     return dict(settings.cell(task, best[other]) for task, other in like.items() if other in best)
@@ -120,8 +118,7 @@ def finished(source: RunSource, cells: Mapping[str, Study]) -> list[Result]:
 
 
 def later_with_more(table: pd.DataFrame) -> list[float]:
-    """Emergence over that with the next smaller number of pairs, where that one emerged; where this one did not, and for no
-    longer than that, nothing is known."""
+    """Emergence over that with the next smaller number of pairs, where that emerged and this one was followed for longer."""
     ratios = []
     for _, rows in table[table["state"] != "failed"].groupby("vocabulary"):
         by_pairs = rows.groupby("pairs")
@@ -157,7 +154,7 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     recalled = (reached["accuracy"] / reached["guess"]).min()
     end = "accuracy at the end over that of guessing a value of the context, smallest over runs that emerged"
     pairs = "emergence is later with more pairs: smallest ratio of neighbours, where it can be told"
-    comparisons = [Comparison.of(CRITERIA["corrected"], law, table, LAW)]
+    comparisons = [Comparison(CRITERIA["corrected"], law, LAW)]
     checks = [
         Check(pairs, least, "above 1", least > 1),
         Check("and with a larger vocabulary: largest over smallest, mean over pairs", more, "above 1", more > 1),
@@ -165,7 +162,7 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     ]
     if settings.base.model == PAPER.model:  # where 5% can be held against the published law
         plain = fit_law(tables["plain"], x=["vocabulary", "pairs"])
-        comparisons.append(Comparison.of("5%, below 20 pairs of guessing", plain, tables["plain"], LAW))
+        comparisons.append(Comparison("5%, below 20 pairs of guessing", plain, LAW))
         checks.append(over_the_law(tables["plain"]))
     at = [r for r in shown["corrected"] if recall_task(r.run).vocabulary == settings.vocabulary]
     rates = pd.concat([emergence_table(tried, by).assign(criterion=by) for by in CRITERIA])
@@ -176,26 +173,22 @@ def make(settings: Settings, source: RunSource) -> Outcome:
 def draw(shown: list[Result], tables: dict[Criterion, pd.DataFrame], law: Law, settings: Settings) -> Plot:
     """At the paper's size there are two panels of emergence: by the paper's criterion, beside its law, and by ours."""
     published = settings.base.model == PAPER.model
-    plot = Plot(figsize=(WIDTH, 5.2 if published else 2.6), layout="constrained")
-    left, middle, *rights = plot.subplots(2, 2).flat if published else plot.subplots(1, 3)
+    titles = ["test loss", "accuracy and attention", *["5% accuracy: guessing below 20 pairs"] * published, "recall"]
+    plot, (left, middle, *rights) = panels(5.2 if published else 2.6, *titles, rows=1 + published, y=1.1)
     colours = curves_by(left, shown, "pairs", "loss", None, apart=True)
     left.set(ylabel="test loss", ylim=(0, None))
-    left.set_title("test loss", y=1.1)
     curves_by(middle, shown, "pairs", "accuracy", "pairs", apart=True)
     for result in shown:
         line = {"color": colours[recall_task(result.run).pairs], "lw": 0.9, "ls": ":"}
         middle.plot(curve(result, "step")[1:], strongest(result, "selecting")[1:], **line)
     middle.set(ylabel="test accuracy; dotted: attention\nof the query to its value", ylim=(-0.03, 1.03))
-    middle.set_title("accuracy and attention", y=1.1)
     for axes in (left, middle) if shown else ():
         subtitle(axes, f"{settings.vocabulary} tokens, {rates_in_words(shown)}")
         axes.set_xlim(step_limits(shown))
     if published:
         draw_times(rights[0], tables["plain"], LAW, settings)
-        rights[0].set_title("5% accuracy: guessing below 20 pairs", y=1.1)
         subtitle(rights[0], f"lines, published: {law_words(LAW, NAMES)}")
     draw_times(rights[-1], tables["corrected"], law, settings)
-    rights[-1].set_title("recall", y=1.1)
     subtitle(rights[-1], f"lines, ours: {law_words(law, NAMES)}")
     ends = [axes.get_ylim() for axes in rights]
     for axes in rights:
@@ -235,13 +228,11 @@ def draw_times(axes: Axes, table: pd.DataFrame, law: Law | Published, settings: 
     axes.set(xlabel="pairs", ylabel="emergence (steps)")
 
 
-SINGLE = ((32, 512), (64, 128), (64, 256), (64, 512))
 TITLE = "associative recall emerges, later with more pairs and a larger vocabulary"
 PRESETS: Presets = {
-    "paper": Settings(PAPER, tried=32, caps=((32, 300_000), (64, 20_000)), single=SINGLE),
+    "paper": Settings(PAPER, tried=32, caps=((32, 300_000), (64, 20_000)), single=((32, 512), (64, 128), (64, 256), (64, 512))),
     "laptop": Settings(SMALL, rates=(1e-3,), seeds=2, pairs=(3, 4, 6), vocabularies=(12, 24), vocabulary=24),
     "smoke": Settings(TINY, rates=(1e-2,), seeds=1, pairs=(2, 3), vocabularies=(4, 6), vocabulary=6),
 }
-FIGURE = Figure(
-    "zucchet2025/fig4", TITLE, PRESETS, make, {"paper": 2e6, "laptop": 87, "smoke": 12}, followup=followup, curves=True
-)
+SECONDS: Seconds = {"paper": 2e6, "laptop": 87, "smoke": 12}
+FIGURE = Figure("zucchet2025/fig4", TITLE, PRESETS, make, SECONDS, followup=followup, curves=True)

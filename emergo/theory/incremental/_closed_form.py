@@ -16,13 +16,6 @@ from .._cells import Numbers
 from ._flow import Flow, checked_target, target
 
 
-class Rates(NamedTuple):
-    """Growth rates around uniform attention and values 0, the largest first; one per group."""
-
-    differences: Float[np.ndarray, " groups"]
-    common: Float[np.ndarray, " groups"]
-
-
 def _powers(groups: Groups) -> Float[np.ndarray, " groups"]:
     r"""$P_j = \lVert\Delta_j\rVert^2$, which is $n_jm_j^2$ where weights are 1."""
     return np.sum(target(groups) ** 2, 1)
@@ -30,9 +23,7 @@ def _powers(groups: Groups) -> Float[np.ndarray, " groups"]:
 
 def plateaus(groups: Groups, heads: int) -> Float[np.ndarray, " levels"]:
     r"""The loss when none, one, two, ... groups are learned, as many as there are heads: half the sum of $P_j$ over the others.
-
-    A head holds one rank, and the best ranks are the groups with the largest $P_j$ (Eckart and Young).
-    """
+    A head holds one rank, and the best ranks are the groups with the largest $P_j$ (Eckart and Young)."""
     delta = checked_target(groups, None, heads)
     if not groups.disjoint:
         raise InputError("plateaus are known for groups that share no position; these overlap")
@@ -46,8 +37,11 @@ def learning_order(groups: Groups) -> tuple[int, ...]:
     return tuple(sorted(ranking, key=lambda j: (-round(powers[j], 12), ranking.index(j))))
 
 
-def start_rates(groups: Groups, length: int, heads: int, flow: Flow = "logit", *, leading: bool = False) -> Rates:
-    r"""Growth rates at the start: eigenvalues of the linearised flow at uniform attention and values 0.
+def start_rates(
+    groups: Groups, length: int, heads: int, flow: Flow = "logit", *, leading: bool = False
+) -> tuple[Float[np.ndarray, " groups"], Float[np.ndarray, " groups"]]:
+    r"""Growth rates of differences of heads and of what they have in common, at uniform attention and values 0: eigenvalues of
+    the linearised flow, the largest first.
 
     With $\mu$ an eigenvalue of $\Delta(I - 11^\top/T)\Delta^\top$, differences of heads grow at $\lambda = \sqrt{c\mu}$ and
     what they have in common at the positive root of $\lambda^2 + \frac KT\lambda = c\mu$; $c$ is $1/T^2$ in the logit flow and
@@ -58,16 +52,14 @@ def start_rates(groups: Groups, length: int, heads: int, flow: Flow = "logit", *
     mu = _powers(groups) if leading else np.maximum(np.linalg.eigvalsh(centred @ centred.T), 0)
     mu = np.sort(mu)[::-1] / length ** (2 if flow == "logit" else 1)
     damping = heads / length
-    return Rates(np.sqrt(mu), 0.5 * (np.sqrt(damping**2 + 4 * mu) - damping))
+    return np.sqrt(mu), 0.5 * (np.sqrt(damping**2 + 4 * mu) - damping)
 
 
 class Cooperation(NamedTuple):
     """The plateau after the first stage: all heads are on the first group, and their differences grow."""
 
-    attention: Float[np.ndarray, "groups times"]
-    """s_j: what is left on one position of each group, in the order of learning, without the first."""
-    rate: Float[np.ndarray, " times"]
-    """At which differences between heads grow: the largest of all groups together."""
+    attention: Float[np.ndarray, "groups times"]  # s_j, on one position of each group but the first, in the order of learning
+    rate: Float[np.ndarray, " times"]  # at which differences between heads grow: the largest of all groups together
 
 
 def cooperation(groups: Groups, length: int, heads: int, times: Numbers, flow: Flow = "logit") -> Cooperation:
@@ -103,19 +95,15 @@ def cooperation(groups: Groups, length: int, heads: int, times: Numbers, flow: F
 
 
 def escape_factor(groups: Groups, length: int, heads: int, flow: Flow = "logit") -> float:
-    r"""C in the time of the second stage, $t \approx C \log^2(1/s)$ for a small initial scale $s$, to leading order.
-
-    The growth rate on the plateau is $r/\sqrt t$ in both flows, so that $s$ grows to $s\,e^{2r\sqrt t}$ and $C = 1/(2r)^2$.
-    """
+    r"""C in the time of the second stage, $t \approx C \log^2(1/s)$ for a small initial scale $s$, to leading order. The growth
+    rate on the plateau is $r/\sqrt t$ in both flows, so that $s$ grows to $s\,e^{2r\sqrt t}$ and $C = 1/(2r)^2$."""
     return float(1 / (2 * cooperation(groups, length, heads, [1.0], flow).rate[0]) ** 2)
 
 
 def first_stage(groups: Groups, length: int, heads: int, flow: Flow = "logit") -> float:
     r"""The time at which all heads find the first group, to leading order in a large length. The initial scale is not in it.
-
     With $\mu = \sqrt{n_1}\,m_1$ it is $\pi\sqrt{T/2}\,/\mu$ in the preconditioned flow. In the logit flow it is $T\tau$, where
-    $\tau$ is the [`emergo.theory.incremental.takeoff`][] with damping K; $K \ll \mu$ is the plateau of zucchet2025.
-    """
+    $\tau$ is the [`emergo.theory.incremental.takeoff`][] with damping K; $K \ll \mu$ is the plateau of zucchet2025."""
     checked_target(groups, length, heads, flow)
     mu = float(np.sqrt(_powers(groups).max()))
     if flow == "preconditioned":

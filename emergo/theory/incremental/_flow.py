@@ -35,8 +35,7 @@ Target = Float[Array, "groups length"] | Float[np.ndarray, "groups length"]
 class Heads(NamedTuple):
     """The state: what each head adds and where it looks."""
 
-    values: Float[Array, "*heads groups"]
-    """Coordinates of $V_k$ along the targets of the groups."""
+    values: Float[Array, "*heads groups"]  # Coordinates of $V_k$ along the targets of the groups
     logits: Float[Array, "*heads length"]
 
 
@@ -146,11 +145,9 @@ def trajectory(
     scale: Numbers = 1e-6,
     seed: Numbers = 0,
 ) -> Path:
-    """The flow of K `heads` over T = `length` positions (the window if not given), at increasing flow times.
-
-    Values start at 0 and logits uniform in ± `scale`; `scale` and `seed` are numbers or arrays that broadcast. Below about
-    1e-13 differences drown in the rounding of float64 (see [`emergo.theory.incremental.growth`][]); at 0 the heads stay equal.
-    """
+    """The flow of K `heads` over T = `length` positions (the window if not given), at increasing flow times. Values start at 0
+    and logits uniform in ± `scale`; `scale` and `seed` are numbers or arrays that broadcast. Below about 1e-13 differences
+    drown in the rounding of float64 (see [`emergo.theory.incremental.growth`][]); at 0 the heads stay equal."""
     ts, delta = check_times(times), checked_target(groups, length, heads, flow)
     checked = checked_numbers("scale", scale, "finite and not negative", lambda s: np.isfinite(s) & (s >= 0))
     scales, seeds = np.broadcast_arrays(checked, np.asarray(seed))
@@ -164,12 +161,9 @@ class Growth(NamedTuple):
     """How the smallest difference between heads grows beside the symmetric flow."""
 
     time: Float[np.ndarray, " times"]
-    log: Float[np.ndarray, " times"]
-    """Logarithm of the size of a difference over its initial size: of the logits and values together."""
-    rate: Float[np.ndarray, " times"]
-    """The derivative of `log`."""
-    attention: Float[np.ndarray, "times length"]
-    """Of all heads alike."""
+    log: Float[np.ndarray, " times"]  # of the size of a difference, logits and values together, over its initial size
+    rate: Float[np.ndarray, " times"]  # the derivative of `log`
+    attention: Float[np.ndarray, "times length"]  # of all heads alike
     loss: Float[np.ndarray, " times"]
 
 
@@ -195,11 +189,9 @@ def _grow(heads, on_logits, delta, times, direction):
 
 
 def growth(groups: Groups, times: Numbers, heads: int = 3, length: int | None = None, flow: Flow = "logit") -> Growth:
-    r"""The flow of identical heads and, linearised around it, an infinitesimal difference between them.
-
-    The difference is kept at size 1 and its logarithm integrated, so that growth by $10^{100}$ and more can be followed. An
-    initial scale $s$ ends the symmetric plateau about when `log` reaches $\log(1/s)$.
-    """
+    r"""The flow of identical heads and, linearised around it, an infinitesimal difference between them. The difference is kept
+    at size 1 and its logarithm integrated, so that growth by $10^{100}$ and more can be followed. An initial scale $s$ ends the
+    symmetric plateau about when `log` reaches $\log(1/s)$."""
     ts, delta = check_times(times), checked_target(groups, length, heads, flow)
     with float64():
         direction = start(1, delta, 1.0, seed=0).logits[0]
@@ -210,9 +202,7 @@ def growth(groups: Groups, times: Numbers, heads: int = 3, length: int | None = 
 
 def stage_times(path: Path, levels: Float[np.ndarray, " levels"]) -> Float[np.ndarray, "*cells stages"]:
     """When the loss has done half of each drop between `levels`, those of [`emergo.theory.incremental.plateaus`][].
-
-    Interpolated between the times of the path; NaN where it is not reached.
-    """
+    Interpolated between the times of the path; NaN where it is not reached."""
     halves = (levels[1:] + levels[:-1]) / 2
 
     def crossing(losses: np.ndarray, half: float) -> float:

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from emergo.engine import Result
-from emergo.papers.zucchet2025 import fig17
+from emergo.papers.zucchet2025 import fig5_16_17 as fig17
 
 
 def test_where_heads_are_and_when_attention_is_half_way():
-    run = fig17.FIGURE.runs("smoke")[0]
+    run = fig17.FIGURE_17.runs("smoke")[0]
     step = np.arange(0, 1001, 10)
     rise = (step / 1000)[:, None, None]
     heads = {"copying": np.array([[0.2], [0.8]]), "selecting": np.array([[0.1], [0.9]])}  # layers x heads

@@ -13,8 +13,8 @@ from emergo.papers import _recall as recall
 from emergo.papers._figure import seconds_needed
 from emergo.papers._panels import colours_of
 from emergo.papers._source import RunSource, distinct
-from emergo.papers.zucchet2025 import fig4, fig17
-from emergo.papers.zucchet2025.fig5_16 import FIGURE_5
+from emergo.papers.zucchet2025 import fig4
+from emergo.papers.zucchet2025.fig5_16_17 import FIGURE_5, FIGURE_17
 from emergo.studies import Records, read_records, record_tables
 from emergo.tasks import Recall
 
@@ -84,7 +84,7 @@ def test_where_no_rate_emerges_the_largest_is_chosen():
 def test_figures_4_5_and_17_share_runs():
     tried = [emerging(run, 20_000) for run in first_runs()]
     known = {run.identity for run in shown_runs(tried)}
-    assert {run.identity for run in fig17.FIGURE.runs("paper")} <= known
+    assert {run.identity for run in FIGURE_17.runs("paper")} <= known
     five = FIGURE_5.runs("paper")
     assert {run.config.task for run in five if run.identity in known} == {Recall(32, 256)}
 
@@ -200,8 +200,7 @@ def test_a_part_of_figure_4_keeps_its_colours():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("guessing", [math.inf, 2_000])
-@pytest.mark.parametrize("at", [(2e4, 1e4, 3e4), (2e4, 1e4, 5e3), (1e9, 1e9, 1e9)])
+@pytest.mark.parametrize(("at", "guessing"), [((2e4, 1e4, 3e4), 2_000), ((2e4, 1e4, 5e3), math.inf), ((1e9, 1e9, 1e9), 2_000)])
 def test_training_what_is_wanted_round_by_round_ends_with_all_that_is_shown(at, guessing):
     times, results, missing = dict(zip(PAPER.rates, at, strict=True)), {}, first_runs()
     for _ in range(6):

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import ttest_ind
 
 from emergo.engine import Result
-from emergo.papers.zucchet2025 import fig5_16 as fig5
+from emergo.papers.zucchet2025 import fig5_16_17 as fig5
 
 
 def test_the_interval_of_a_gain_is_that_of_a_t_test_where_two_cells_are_all():

@@ -1,8 +1,9 @@
-"""Figure 5: with little data the best step falls while the student is still a truncated predictor."""
+"""Figures 4 and 5: what the initial scale, the importance and the amount of data do to the stages."""
 
 import dataclasses
 import functools
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -11,24 +12,100 @@ import pandas as pd
 from jaxtyping import Float
 
 from ..._random import fold_in, raw
-from ..._style import BLACK, GREY, WIDTH, outside, plain_ticks, shades
-from ...measure import best_so_far, early_stop
+from ..._style import BLACK, GREY, WIDTH, outside, plain_ticks
+from ...measure import Drop, best_so_far, early_stop
 from ...models import MinimalAttention
 from ...studies import Study
 from ...tasks import MarkovChain, divergence
-from .._figure import Check, Figure, Outcome, Plot, RunSource
-from ._chains import ChainRun, ChainRuns, chain_of, draw_seeds, laptop, paper, smoke
+from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource
+from .._panels import legend, panels
+from ._chains import ChainRun, ChainRuns, chain_of, draw_parts, laptop, paper, smoke
 from ._contexts import ContextPredictors
 from ._stage_figure import COLOURS, heading
 
-BEST = {"600": 1.33, "2000": 0.81, "9000": 0.09, "online": 0.02}
-"""Printed: the best excess loss."""
-STEPS = {"600": 70, "2000": 260, "9000": 760}
-"""Printed: the step at which it is reached."""
+
+@dataclasses.dataclass(frozen=True)
+class Starts:
+    study: Study
+    scales: tuple[float, ...] = (1e-3, 1e-6, 1e-9, 0.0)
+    """Initial scales, beside Xavier's start; the last is 0."""
+    importances: tuple[float, ...] = (1.0, 1.3, 1.5, 1.9, 2.1)
+    start: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"model__start": "xavier"})
+    """Of the runs with different importances."""
+
+    def studies(self) -> dict[str, Study]:
+        """By their names in the plot; those with different importances begin with `m = `."""
+        scaled = {f"{scale:g}": self.study.replace(model__scale=scale) for scale in self.scales}
+        weighed = {f"m = {m:g}": self.study.replace(task__groups__importance=m, **self.start) for m in self.importances}
+        return {"Xavier": self.study.replace(model__start="xavier")} | scaled | weighed
+
+
+def first_below(run: ChainRun, level: float) -> float:
+    """The step at which the KL from the teacher falls to `level`; the last step where it does not."""
+    below = run["kl_teacher"] <= level
+    return float(run["step"][np.argmax(below) if below.any() else -1])
+
+
+def later_plateaus(stages: list[Drop]) -> float:
+    """How long the plateaus after the second drop are together, in log step: from steepest point to next onset."""
+    return sum(np.log(b.onset / a.steepest) for a, b in pairwise(stages[1:]))
+
+
+def make_4(settings: Starts, source: RunSource) -> Outcome:
+    runs = {name: ChainRuns(part) for name, part in source.runs(settings.studies(), curves=True).items()}
+    scaled = {name: part for name, part in runs.items() if not name.startswith("m = ")}
+    weighed = {name.removeprefix("m = "): part for name, part in runs.items() if name.startswith("m = ")}
+    tables = {name.replace(" ", "").replace("=", "_"): part.table.assign(part=name) for name, part in runs.items()}
+    return Outcome(tables, draw_4(scaled, weighed), checks=scale_checks(scaled) + importance_checks(weighed))
+
+
+def scale_checks(runs: Mapping[str, ChainRuns]) -> list[Check]:
+    if "0" not in runs:
+        return []
+    stuck = runs["0"]
+    level = 0.6 * float(np.mean([run["kl_teacher"][-1] for run in stuck]))
+    times = [np.mean([first_below(run, level) for run in part]) for part in runs.values()]
+    identical = all((run.attention == run.attention[:, :1]).all() for run in stuck)
+    least = min(run["kl_teacher"].min() for run in stuck)
+    name = f"mean step at which the KL from the teacher is {level:.2g}, from Xavier's start to scale 0"
+    later = Check(name, times, "smaller initial scales, later second stage", np.all(np.diff(times) > 0))
+    same = Check("scale 0: heads stay identical bit for bit", identical, None, identical, "they do")
+    name = "scale 0: least KL from the teacher over the level that the others fall below"
+    return [later, same, Check(name, least / level, "never leaves the symmetric plateau", least > level)]
+
+
+def importance_checks(runs: Mapping[str, ChainRuns]) -> list[Check]:
+    lengths = [np.mean([later_plateaus(run.stages) for run in part]) for part in runs.values()]
+    if not lengths:
+        return []
+    name = "length in log step of the plateaus after the symmetric one, mean over seeds, by rising importance"
+    return [Check(name, lengths, "larger m, clearer plateaus", lengths[-1] > lengths[0])]
+
+
+def draw_4(scaled: Mapping[str, ChainRuns], weighed: Mapping[str, ChainRuns]) -> Plot:
+    plot, row = panels(2.7, "left  initial scale", "right  importance", share=True)
+    for axes, parts, title in zip(row, (scaled, weighed), ("initial scale", "importance $m$"), strict=True):
+        legend(axes, title, draw_parts(axes, parts))
+    row[0].set_ylabel("excess loss (KL from the teacher)")
+    return plot
+
+
+SMALL, TINY = laptop(MinimalAttention(), seeds=1, batch=128, steps=1400), smoke(MinimalAttention(heads=2))
+TITLE_4 = "a smaller initial scale delays the second stage; a larger importance makes plateaus clearer"
+PRESETS_4: Presets = {
+    "paper": Starts(paper(MinimalAttention())),
+    "laptop": Starts(SMALL, importances=(1.0, 1.5, 2.1), start={"model__scale": 1e-9}),
+    "smoke": Starts(TINY, scales=(1e-2, 0.0), importances=(1.0, 2.0), start={"model__scale": 1e-3}),
+}
+FIGURE_4 = Figure("yuksel2026/fig4", TITLE_4, PRESETS_4, make_4, {"paper": 70000, "laptop": 60, "smoke": 8}, curves=True)
+
+
+BEST, STEPS = {"600": 1.33, "2000": 0.81, "9000": 0.09, "online": 0.02}, {"600": 70, "2000": 260, "9000": 760}
+"""Printed: the best excess loss, and the step at which it is reached."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
+class Sizes:
     study: Study
     sizes: tuple[int | None, ...] = (600, 2000, 9000, None)
     """Numbers of training sequences; None: every step draws new ones."""
@@ -51,12 +128,12 @@ def reference_distances(task: MarkovChain, n: int = 512) -> Float[np.ndarray, "r
     return np.array([[float(divergence(a, b).mean()) for b in references] for a in references])
 
 
-def make(settings: Settings, source: RunSource) -> Outcome:
+def make_5(settings: Sizes, source: RunSource) -> Outcome:
     parts = {name: ChainRuns(part) for name, part in source.runs(settings.studies(), curves=True).items()}
     table = pd.DataFrame([row for name, runs in parts.items() for row in stopped_rows(name, runs)])
     curves = pd.concat([runs.table.assign(n_train=name) for name, runs in parts.items()], ignore_index=True)
     checks = loss_checks(table) + predictor_checks(table, next(iter(parts.values())).groups.count)
-    return Outcome({"runs": table, "curves": curves}, draw(parts, table), checks=checks)
+    return Outcome({"runs": table, "curves": curves}, draw_5(parts, table), checks=checks)
 
 
 def stopped_rows(name: str, runs: ChainRuns) -> list[dict[str, Any]]:
@@ -102,19 +179,15 @@ def predictor_checks(table: pd.DataFrame, groups: int) -> list[Check]:
     return [truncated, Check(name, contexts, words, means[0] < means[-1] and np.all(np.diff(means) >= 0))]
 
 
-def draw(parts: Mapping[str, ChainRuns], table: pd.DataFrame) -> Plot:
+def draw_5(parts: Mapping[str, ChainRuns], table: pd.DataFrame) -> Plot:
     plot = Plot(figsize=(WIDTH, 4.4), layout="constrained")
     rows: Any = plot.subfigures(2, 1, height_ratios=(1.15, 1))
     left, right = rows[0].subplots(1, 2)
-    colours = dict(zip(parts, shades(len(parts)), strict=True))
-    for name, runs in parts.items():
-        draw_seeds(left, runs, [best_so_far(excess(run)) for run in runs], colours[name])
-        draw_seeds(right, runs, [excess(run) for run in runs], colours[name])
+    draw_parts(left, parts, lambda run: best_so_far(excess(run)))
+    legend(right, "samples", draw_parts(right, parts, excess))
     for axes, title in ((left, "left  best excess loss so far"), (right, "excess loss")):
-        axes.set(xscale="log", yscale="log", xlabel="step")
         plain_ticks(axes.yaxis)
         axes.set_title(title)
-    outside(right, "samples", [(name, {"color": colour}) for name, colour in colours.items()])
     draw_students(rows[1], {name: runs[0] for name, runs in parts.items()}, table)
     contexts = next(iter(parts.values())).contexts
     lines = [(f"{c} tokens", {"color": COLOURS[j]}) for j, c in enumerate(contexts)]
@@ -138,16 +211,10 @@ def draw_students(part: Any, first: Mapping[str, ChainRun], table: pd.DataFrame)
 
 
 PROBES = (ContextPredictors((2, 4, 6)),)
-FIGURE = Figure(
-    "yuksel2026/fig5",
-    "with little data the best step falls while the student is still a truncated predictor",
-    presets={
-        "paper": Settings(paper(MinimalAttention(), probes=PROBES)),
-        "laptop": Settings(laptop(MinimalAttention(), seeds=1, batch=128, steps=800, probes=PROBES), sizes=(100, 400, None)),
-        "smoke": Settings(smoke(seeds=1, probes=(ContextPredictors((1, 2)),)), sizes=(16, None)),
-    },
-    make=make,
-    seconds={"paper": 45000, "laptop": 66, "smoke": 18},
-    studies=Settings.studies,
-    curves=True,
-)
+TITLE_5 = "with little data the best step falls while the student is still a truncated predictor"
+PRESETS_5: Presets = {
+    "paper": Sizes(paper(MinimalAttention(), probes=PROBES)),
+    "laptop": Sizes(laptop(MinimalAttention(), seeds=1, batch=128, steps=800, probes=PROBES), sizes=(100, 400, None)),
+    "smoke": Sizes(smoke(seeds=1, probes=(ContextPredictors((1, 2)),)), sizes=(16, None)),
+}
+FIGURE_5 = Figure("yuksel2026/fig5", TITLE_5, PRESETS_5, make_5, {"paper": 45000, "laptop": 66, "smoke": 18}, curves=True)

@@ -1,4 +1,4 @@
-"""The integrated plateau over the paper's formula and over ours, across six decades of √d·T."""
+"""What the paper's formula for the plateau of the flow misses, across six decades of √d·T, and what its reduction does."""
 
 import dataclasses
 from typing import Any
@@ -8,15 +8,19 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ... import theory
-from ..._style import BLACK, BLUE, GREY, ORANGE, key
-from .._figure import Check, Figure, Outcome, Plot, RunSource
+from ..._style import BLACK, BLUE, GREY, ORANGE, WIDTH, doubling, key
+from ...measure import Law, Published, fit_law
+from .._figure import Check, Comparison, Figure, Outcome, Plot, Presets, RunSource
 from .._panels import colours_of, panels
 from .._plateaus import plateau_table
+from ..zucchet2025.fig1_2 import IN_CONTEXT
 
 DECADES = (2, 8)
 """Of √d·T."""
 DIM, REPETITIONS = 64, ((4, 0.0), (1, 0.1), (4, 0.1))
 """With repetition: of the context and of the data."""
+OURS: dict[str, Any] = {"marker": "o", "ms": 3, "lw": 1}
+THEIRS: dict[str, Any] = {"marker": "s", "ls": "--", "ms": 3, "lw": 1, "mfc": "white"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +37,7 @@ def make(settings: Settings, source: RunSource) -> Outcome:
         return plateau_table(theory.cells(lengths[lengths > burst + 1], dim, burst, repeat), flow)
 
     plain = [column(dim, 1, 0.0, "reduced") for dim in settings.dims]
-    source("with repetition", 0.5)
+    source.report("with repetition", 0.5)
     repeated = [column(DIM, burst, repeat, "exact") for burst, repeat in REPETITIONS]
     table = pd.concat([*plain, *repeated], ignore_index=True)
     table["size"] = np.sqrt(table["dim"]) * table["length"]
@@ -65,10 +69,6 @@ def checks_of(table: pd.DataFrame, settings: Settings) -> list[Check]:
     ]
 
 
-OURS: dict[str, Any] = {"marker": "o", "ms": 3, "lw": 1}
-THEIRS: dict[str, Any] = {"marker": "s", "ls": "--", "ms": 3, "lw": 1, "mfc": "white"}
-
-
 def ratios(axes: Axes, rows: pd.DataFrame, color: Any) -> None:
     axes.plot(rows["size"], rows["over_predicted"], color=color, **OURS)
     axes.plot(rows["size"], rows["over_escape_linear"], color=color, **THEIRS)
@@ -96,10 +96,59 @@ def draw(table: pd.DataFrame, settings: Settings) -> Plot:
     return plot
 
 
-FIGURE = Figure(
-    "emergo/closed-form",
-    "integrated plateau over the paper's formula and over ours, across six decades of √d·T",
-    presets={"paper": Settings(), "smoke": Settings(dims=(16, 64), per_decade=1)},
-    make=make,
-    seconds={"paper": 10, "smoke": 9},
-)
+TITLE = "integrated plateau over the paper's formula and over ours, across six decades of √d·T"
+PRESETS: Presets = {"paper": Settings(), "smoke": Settings(dims=(16, 64), per_decade=1)}
+CLOSED_FORM = Figure("emergo/closed-form", TITLE, PRESETS, make, {"paper": 10, "smoke": 9})
+
+
+@dataclasses.dataclass(frozen=True)
+class Bursts:
+    length: int = 1024
+    dim: int = 16
+    bursts: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+
+
+def make_bursts(settings: Bursts, source: RunSource) -> Outcome:
+    cell = theory.cells(settings.length, settings.dim, settings.bursts)
+    reduced, exact = plateau_table(cell, "reduced"), plateau_table(cell, "exact")
+    source.report("the full model", 0.5)
+    whole = theory.full_plateau(cell)
+    full = exact.assign(flow="full", plateau=whole.time, censored=whole.censored)
+    table = pd.concat([reduced, exact, full], ignore_index=True)
+    constant = float(IN_CONTEXT.at(length=settings.length, burst=1, dim=settings.dim))
+    published = Published("Fig. 2 left at this length and dim", constant, {"burst": -0.99}, 0.999)
+    laws = {str(name): fit_law(rows, x=["burst"]) for name, rows in table.groupby("flow", sort=False)}
+    apart = np.max(np.abs(full["plateau"] / exact["plateau"] - 1))
+    ratio = reduced["plateau"].iloc[-1] / full["plateau"].iloc[-1]
+    checks = [
+        Check("largest relative difference between the exact flow and the full model", apart, None, apart < 1e-6, "below 1e-6"),
+        Check("plateau of the reduced flow over the full model's at the largest burst", ratio, 1.0, abs(ratio - 1) < 0.1),
+    ]
+    comparisons = [Comparison(name, law, published) for name, law in laws.items()]
+    return Outcome({"plateaus": table}, draw_bursts(table, laws, settings), laws=comparisons, checks=checks)
+
+
+def draw_bursts(table: pd.DataFrame, laws: dict[str, Law], settings: Bursts) -> Plot:
+    plot, (axes,) = panels(3.0, "The model's own flow gains less from repetition", width=0.62 * WIDTH)
+    looks = {
+        "reduced": ("reduced flow (Eq. 14)", {"color": ORANGE, "marker": "o", "ms": 5}),
+        "exact": ("exact flow", {"color": BLUE, "marker": "s", "ms": 8, "mfc": "none"}),
+        "full": (r"full model, $a \in R^T$, $W \in R^{d\times d}$", {"color": BLACK, "marker": "x", "ms": 5}),
+    }
+    line = pd.DataFrame({"burst": np.geomspace(min(settings.bursts), max(settings.bursts), 50)})
+    for name, (words, look) in looks.items():
+        rows, law = table[table["flow"] == name], laws[name]
+        axes.plot(rows["burst"], rows["plateau"], ls="", label=f"{words}: $B^{{{law.exponents['burst']:.2f}}}$", **look)
+        ls = "--" if name == "full" else "-"
+        axes.plot(line["burst"], law.predict(line), color=look["color"], lw=1, ls=ls, zorder=1)
+    doubling(axes)
+    axes.set(yscale="log", xlabel="in-context repetition $B$", ylabel="plateau (flow time)")
+    axes.legend(loc="lower left")
+    sizes = f"$T$ = {settings.length}, $d$ = {settings.dim}"
+    axes.text(0.97, 0.95, sizes, transform=axes.transAxes, ha="right", va="top", color=GREY)
+    return plot
+
+
+BURSTS_TITLE = "plateau against burst: reduced flow, exact flow, full model, and their exponents"
+BURSTS_PRESETS: Presets = {"paper": Bursts(), "smoke": Bursts(length=64, dim=4, bursts=(1, 2, 4, 8))}
+REDUCTION = Figure("emergo/reduction", BURSTS_TITLE, BURSTS_PRESETS, make_bursts, {"paper": 18, "smoke": 9})

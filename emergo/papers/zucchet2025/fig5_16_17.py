@@ -1,4 +1,4 @@
-"""Figures 5 and 16: repetition speeds recall up, on test data without repetition, where it may overfit, and in training."""
+"""Figures 5, 16 and 17: repetition speeds recall up, in the test, where it may overfit, and in training; its attention."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,23 +8,21 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t
 
-from ..._style import WIDTH, level
+from ..._style import WIDTH, level, outside, panel, shades
 from ...engine import Config, Result
 from ...studies import Runs, Study
 from ...tasks import Recall
 from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource, Studies
-from .._panels import curves_by, panels
+from .._panels import curves_by, panels, strongest
 from .._recall import COLUMNS, PAPER, SMALL, TINY, criteria, passed, recall_task, step_limits
 from .._source import curve, curve_table, distinct_results
 
-LEVEL = 0.5
-"""Accuracy at which curves are compared: in the middle of the transition."""
-LEARNED = 0.9
-"""Accuracy past the transition."""
-
-
+LEVEL, LEARNED = 0.5, 0.9
+"""Accuracies in the middle of the transition, where curves are compared, and past it."""
 BURSTS, REPEATS = (1.0, 2.0, 4.0, 8.0), (0.0, 0.1, 0.2, 0.4, 0.8)
 """Of the paper. A burst of 1 is no repetition: the query stands in the context once."""
+BY, NONE = {"in_context": "burst", "across_samples": "repeat"}, {"in_context": 1.0, "across_samples": 0.0}
+"""The axis of each part, and its value without repetition."""
 
 
 def study(base: Config, seeds: int = 3, bursts: Sequence[float] = BURSTS, repeats: Sequence[float] = REPEATS) -> Studies:
@@ -35,20 +33,14 @@ def study(base: Config, seeds: int = 3, bursts: Sequence[float] = BURSTS, repeat
     }
 
 
-BY = {"in_context": "burst", "across_samples": "repeat"}
-
-
 def with_training(results: Iterable[Result]) -> list[Result]:
     """Results that all have the accuracy on the training distribution; without repetition it is that of the test."""
     return [r._replace(curves={"accuracy_repeated": curve(r, "accuracy"), **(r.curves or {})}) for r in results]
 
 
 def times(parts: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
-    """When accuracies pass a mark, one row per run.
-
-    On test data: `LEVEL` (`test`), the paper's 5% (`plain`) and 5% of the way from guessing to perfect (`corrected`); on
-    training data: `LEVEL` (`train`) and `LEARNED` (`learned`).
-    """
+    """When accuracies pass a mark, one row per run: on test data `LEVEL` (`test`), the paper's 5% (`plain`) and 5% of the way
+    from guessing to perfect (`corrected`); on training data `LEVEL` (`train`) and `LEARNED` (`learned`)."""
     rows = []
     for part, results in parts.items():
         for result in with_training(results):
@@ -62,10 +54,6 @@ def times(parts: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
                 | {"accuracy": float(test[-1])}
             )
     return pd.DataFrame(rows)
-
-
-NONE = {"in_context": 1.0, "across_samples": 0.0}
-"""The amount that is no repetition."""
 
 
 class Gain(NamedTuple):
@@ -131,11 +119,7 @@ def make_5(studies: Studies, source: RunSource) -> Outcome:
 
 
 def outcome(parts: Mapping[str, Runs], table: pd.DataFrame, name: str, checks: list[Check]) -> Outcome:
-    tables = {"times": table, "curves": curve_table(distinct_results(parts), COLUMNS)}
-    return Outcome(tables, draw(parts, name), checks=checks)
-
-
-def draw(parts: Mapping[str, Runs], name: str) -> Plot:
+    """With a plot of one of the accuracies, one panel per kind of repetition."""
     titles = {"in_context": "in-context repetition", "across_samples": "cross-sample repetition"}
     plot, row = panels(2.5, *(titles[part] for part in parts), width=WIDTH * 0.42 * len(parts), share=True)
     limits = step_limits(distinct_results(parts), 60 if name == "accuracy" else 600)
@@ -144,7 +128,7 @@ def draw(parts: Mapping[str, Runs], name: str) -> Plot:
         curves_by(axes, with_training(results), BY[part], name, "$B$" if part == "in_context" else "$p$", apart=True)
         level(axes, 1 / recall_task(results[0].run).pairs, "guess")
         axes.set(xlim=limits, ylim=(-0.03, 1.03), ylabel=label)
-    return plot
+    return Outcome({"times": table, "curves": curve_table(distinct_results(parts), COLUMNS)}, plot, checks=checks)
 
 
 MIDDLE = SMALL.replace(task=Recall(4, 16), steps=2000, overtrain=0.1)
@@ -176,3 +160,82 @@ def make_16(studies: Studies, source: RunSource) -> Outcome:
 
 TITLE_16 = "repetition speeds recall up on the training distribution"
 FIGURE_16 = Figure("zucchet2025/fig16", TITLE_16, PRESETS, make_16, {"paper": 3e6, "laptop": 110, "smoke": 12}, curves=True)
+
+
+PROBES = {
+    "copying": "attention of the\nrelevant value to its key",
+    "selecting": "attention of the query\nto the relevant value",
+    "previous": "attention to the\ntoken before",
+    "induction": "attention to what\nfollowed a token before",
+}
+
+
+def holders(result: Result) -> dict[str, int]:
+    """The layer (from 1) whose heads copy and the one whose heads select, at the end, by their strongest head."""
+    return {name: int(np.argmax(curve(result, name)[-1].max(-1))) + 1 for name in ("copying", "selecting")}
+
+
+def half_times(result: Result) -> dict[str, float]:
+    """When accuracy and the strongest copying and selecting head are half way from where they begin to where they end."""
+    curves = {name: strongest(result, name) for name in ("copying", "selecting")} | {"accuracy": curve(result, "accuracy")}
+    return {name: passed(result, c, float(c[0] + c[-1]) / 2).time for name, c in curves.items()}
+
+
+def make_17(studies: Studies, source: RunSource) -> Outcome:
+    results, rows = source.runs(studies, curves=True)["runs"], []
+    for result in results:
+        layers, halves = holders(result), half_times(result)
+        rows.append(
+            {"seed": result.run.seed, "accuracy": float(curve(result, "accuracy")[-1])}
+            | {f"{name}_layer": layer for name, layer in layers.items()}
+            | {f"{name}_end": float(curve(result, name)[-1].max()) for name in layers}
+            | {f"{name}_half": time for name, time in halves.items()}
+        )
+    table = pd.DataFrame(rows)
+    apart = np.exp(np.max(np.abs(np.log(table["copying_half"].to_numpy() / table["selecting_half"].to_numpy()))))
+    selects, copies, end = table["selecting_layer"], table["copying_layer"], table["selecting_end"].min()
+    last = curve(results[0], "selecting").shape[1]
+    half = "copying and selecting attention half way: largest ratio of their times"
+    name = "attention of the strongest selecting head at the end, smallest over runs"
+    checks = [
+        Check(half, apart, "1: learned at the same time", apart < 1.5),
+        Check("layer that selects, by seed", selects, f"{last}: the last", (selects == last).all()),
+        Check("layer that copies, by seed", copies, f"{last - 1}: the one before", (copies == last - 1).all()),
+        Check(name, end, None, end > 0.5, "above one half"),
+    ]
+    return Outcome({"runs": table, "curves": curve_table(results, COLUMNS)}, draw_17(results[0]), checks=checks)
+
+
+def draw_17(result: Result) -> Plot:
+    plot = Plot(figsize=(WIDTH, 4.2), layout="constrained")
+    grid = plot.subplots(2, 3, sharex=True)
+    step, task = curve(result, "step"), recall_task(result.run)
+    sizes = f"{task.pairs} pairs, {task.vocabulary} tokens"
+    colours = shades(curve(result, "copying").shape[1])
+    for axes, letter, name, title in zip(grid[:, 0], "ad", ("accuracy", "loss"), (sizes, ""), strict=True):
+        axes.plot(step[1:], curve(result, name)[1:], color="black", lw=1.2)
+        axes.set(ylabel=f"test {name}")
+        panel(axes, letter, title)
+    level(grid[0][0], 1 / task.pairs, "guess")
+    for axes, letter, (name, label) in zip(grid[:, 1:].flat, "bcef", PROBES.items(), strict=True):
+        for layer, colour in enumerate(colours):
+            axes.plot(step[1:], curve(result, name)[1:, layer], color=colour, lw=1)
+        axes.set(ylabel=label)
+        panel(axes, letter, name)
+    grid[1][0].set_ylim(0, None)
+    for axes in (grid[0][0], *grid[:, 1:].flat):
+        axes.set_ylim(-0.03, 1.03)
+    for axes in grid[1]:
+        axes.set_xlabel("step")
+        axes.locator_params(axis="x", nbins=4)
+    outside(grid[0][2], "layer", [(str(i + 1), {"color": colour}) for i, colour in enumerate(colours)])
+    return plot
+
+
+TITLE_17 = "recall emerges together with copying and selecting attention"
+PRESETS_17: Presets = {
+    "paper": {"runs": Study.of(PAPER.replace(steps=300_000), seeds=3)},
+    "laptop": {"runs": Study.of(SMALL.replace(task=Recall(4, 16), overtrain=0.5), seeds=2)},
+    "smoke": {"runs": Study.of(TINY, seeds=2)},
+}
+FIGURE_17 = Figure("zucchet2025/fig17", TITLE_17, PRESETS_17, make_17, {"paper": 4e5, "laptop": 31, "smoke": 8}, curves=True)

@@ -3,8 +3,7 @@
 import jax
 import pytest
 
-from emergo.bench._floor import floor_operations
-from emergo.bench._training import Case
+from emergo.bench._training import Case, floor_operations
 from emergo.engine import Config, Run
 from emergo.engine._cost import step_cost
 from emergo.engine._program import Program, start

@@ -34,7 +34,6 @@ from ..zucchet2025 import fig3
 FLOWS: tuple[incremental.Flow, ...] = ("logit", "preconditioned")
 STAGES = {1: "stage 1: group 1 found", 2: "stage 2: heads part"}
 LOOKS: dict[int, dict[str, Any]] = {1: {"marker": "o", "mec": "white", "mew": 0.5}, 2: {"marker": "s", "mfc": "white"}}
-"""Of the stages."""
 NAMES = {"logit": "logit flow", "preconditioned": "preconditioned flow", "sgd": "trained, SGD", "adamw": "trained, AdamW"}
 COLOURS = {"logit": BLUE, "preconditioned": ORANGE, "sgd": GREEN, "adamw": PINK}
 AXES = {"length": "length $T$", "span": "positions per group $n$", "importance": "importance $m$"}
@@ -93,8 +92,7 @@ class Settings:
     trained: Star = Star(Cell(16, 2, 1.7), (8, 16, 32, 64), (1, 2, 4), (1.3, 1.7, 2.2, 2.8))
     optimizers: tuple[Optimizer, ...] = (Optimizer("sgd", 100.0), ADAMW)
     study: Study = STUDY
-    flow_scale: float = 1e-6
-    """The initial scale of the flows."""
+    flow_scale: float = 1e-6  # at the start
     points: int = 600
     sequences: int = 1 << 15
     """From which the signal is measured."""

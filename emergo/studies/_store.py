@@ -21,7 +21,7 @@ from ._axes import config_columns
 from ._outcomes import SCHEMA, is_finished, outcome_row, read_run
 from ._version_1 import renamed_curve
 
-_SUFFIX = re.compile(r"(_\d+)+$")
+INDEX_SUFFIX = re.compile(r"(_\d+)+$")
 _SNAPSHOTS = ".snapshots"
 
 
@@ -60,7 +60,7 @@ def curves_from(frame: pd.DataFrame) -> dict[str, np.ndarray]:
     shown = frame.drop(columns="identity", errors="ignore").dropna(axis=1, how="all").rename(columns=renamed_curve)
     columns: dict[str, list[str]] = {}
     for column in shown.columns:
-        columns.setdefault(_SUFFIX.sub("", column), []).append(column)
+        columns.setdefault(INDEX_SUFFIX.sub("", column), []).append(column)
     curves: dict[str, np.ndarray] = {}
     for name, members in columns.items():
         if name in members:

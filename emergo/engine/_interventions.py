@@ -37,6 +37,9 @@ class Intervention(Pytree):
     def __post_init__(self) -> None:
         if isinstance(self.tap, int):
             object.__setattr__(self, "tap", f"layers.{self.tap}.pattern")
+        if isinstance(self.first, int) and isinstance(self.until, int) and self.until <= self.first:
+            kind = type(self).__name__
+            raise InputError(f"{kind}.until must be later than {kind}.first, got {self.until} and {self.first}")
 
     def new(self, value: Array) -> Array:
         """What a value becomes; of the same shape."""

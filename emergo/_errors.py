@@ -36,9 +36,9 @@ class StorageError(Exception):
 
 def unknown(what: str, given: str, known: Iterable[str]) -> InputError:
     """An `InputError` for a name that does not exist, with the nearest ones that do."""
-    known = list(known)
-    near = difflib.get_close_matches(given, known, n=3, cutoff=0.6 if len(given) > 3 else 0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+    bare, word = {name.lstrip("-"): name for name in known}, given.lstrip("-")  # dashes make all options look alike
+    near = difflib.get_close_matches(word, bare, n=3, cutoff=0.6 if len(word) > 3 else 0.5)
+    hint = f"did you mean {' or '.join(bare[name] for name in near)}?" if near else f"known: {', '.join(bare.values())}"
     return InputError(f"unknown {what} '{given}'; {hint}")
 
 

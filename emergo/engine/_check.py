@@ -14,9 +14,8 @@ from .._contract import Batch, Output, Spec, Tap
 from .._errors import InputError, naming
 from ..models import Model
 from ._config import Config, Preparing, Probe, Run, Varying
-from ._interventions import Intervention
 from ._program import Program, Slot, arithmetic, as_arrays, evaluate, forward, in_program, largest_sizes, start, user_key
-from ._schedules import Step, at_start, schedules_in
+from ._schedules import at_start, schedules_in
 
 _checked: set[Hashable] = set()
 
@@ -66,17 +65,6 @@ def _is_real(leaf: object) -> bool:
     return jnp.issubdtype(getattr(leaf, "dtype", bool), jnp.floating)
 
 
-class _Named:
-    """An intervention whose errors name it, rather than the model that it writes into."""
-
-    def __init__(self, intervention: Intervention) -> None:
-        self.intervention = intervention
-
-    def change(self, name: str, value: Array, step: Step | None) -> Array:
-        with naming(f"{type(self.intervention).__name__}.new"):
-            return self.intervention.change(name, value, step)
-
-
 def _signature(tree: PyTree) -> tuple[Hashable, ...]:
     """Structure, shapes and types of numbers."""
     return jax.tree.structure(tree), *((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree))
@@ -93,13 +81,15 @@ def _check_task_and_model(config: Config, varying: Varying) -> list[str]:
     truth = of_task("truth", key)
     data = of_task("batch", key, n, truth)
     _check_batch(f"{task}.batch", data, n, spec)
+    if config.model.only_tokens and data.inputs.ndim != 2:
+        raise InputError(f"{model} reads whole-number tokens, but {task}.batch returns features; choose another model or task")
 
     def init(model: Model, varying: Varying, key: Array) -> PyTree:
         return at_start(model).init(key, at_start(varying)[0].spec)
 
     def apply(varying: Varying, params: PyTree, inputs: Array, key: Array) -> tuple[Output, dict[str, Array]]:
         task, model, _, interventions = at_start(varying)
-        tap = Tap(task.spec, key, jnp.int32(0), changes=[_Named(i) for i in interventions], reads=["*"])
+        tap = Tap(task.spec, key, jnp.int32(0), changes=interventions, reads=["*"])
         return model.apply(params, inputs, tap), tap.taken
 
     params = _shapes(f"{model}.init", init, as_arrays(config.model), varying, key)

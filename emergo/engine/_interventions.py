@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._errors import InputError
+from .._errors import InputError, naming
 from .._pytree import Pytree, option, per_run
 from ._schedules import Step
 
@@ -49,7 +49,9 @@ class Intervention(Pytree):
         """The value at a tap after the intervention: changed where the tap is this one's and the step in its span."""
         if not fnmatch.fnmatchcase(name, str(self.tap)):
             return value
-        kind, new = type(self).__name__, self.new(value)
+        kind = type(self).__name__
+        with naming(f"{kind}.new"):
+            new = self.new(value)
         if new.shape != value.shape:
             raise InputError(f"{kind}.new must keep the shape of {name}, which is {value.shape}, got {new.shape}")
         mixed = value + jnp.asarray(self.strength, value.dtype) * (new.astype(value.dtype) - value)

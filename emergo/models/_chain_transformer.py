@@ -101,6 +101,7 @@ class ChainTransformer(Model):
     dropout_every: int | None = option(default=None, low=1)
     start: Literal["xavier"] | None = option(default=None, at_start=True)
     precisions = ("fp32", "fp64")
+    only_tokens = True
 
     def __post_init__(self) -> None:
         if self.width % self.heads:

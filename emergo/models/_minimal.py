@@ -68,6 +68,7 @@ class MinimalAttention(Model):
     scale: float = per_run(default=1e-9, low=0.0)
     context: int | None = per_run(default=None, low=1)
     precisions = ("fp32", "fp64")
+    only_tokens = True
 
     def init(self, key: Array, spec: Spec) -> MinimalParameters:
         size, heads = spec.inputs + spec.length, self.heads

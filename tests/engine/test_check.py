@@ -342,5 +342,5 @@ def test_the_curves_of_probes():
 @pytest.mark.usefixtures("unchecked")
 def test_a_model_for_another_kind_of_task_is_refused():
     """A model of tokens on a task of features."""
-    with pytest.raises(InputError, match=r"MinimalAttention.apply"):
+    with pytest.raises(InputError, match="MinimalAttention reads whole-number tokens, but SingleLocation"):
         train([Run(Config(SingleLocation(4, 2), MinimalAttention(), precision="fp32"), 0)])

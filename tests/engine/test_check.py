@@ -334,6 +334,13 @@ def test_what_fits_is_checked_once(monkeypatch):
         check_config(config.replace(batch=6), "cpu")
 
 
+@pytest.mark.usefixtures("unchecked")
+def test_taps_to_read_are_a_list():
+    """A text is a sequence too, of letters."""
+    with pytest.raises(InputError, match="takes a list of taps"):
+        probe(reads="layers.0.scores")
+
+
 def test_the_curves_of_probes():
     assert probe_curves(BASE) == ()
     assert probe_curves(BASE.replace(probes=(largest_score, clock))) == ("largest_score", "clock")

@@ -104,6 +104,9 @@ def probe(*, reads: Sequence[str] = (), version: int = 1) -> Callable[[Any], Any
     ...     return {"largest_score": max(scores.max() for scores in output.taps.values())}
     """
 
+    if isinstance(reads, str):
+        raise InputError(f"probe(reads=…) takes a list of taps, e.g. [{reads!r}], got {reads!r}")
+
     def mark(function: Any) -> Any:
         function.reads, function.version = tuple(reads), version
         return function

@@ -56,6 +56,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86400:.0f} d"
 
 
+def counted(count: int, what: str) -> str:
+    """1 run, 2 runs."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def memory(size: float) -> str:
     """A number of bytes to read: 12 MB, 3.4 GB."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"

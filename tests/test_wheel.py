@@ -16,6 +16,7 @@ def test_a_built_wheel_works_away_from_the_checkout(tmp_path):
     build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--quiet", "-w", str(tmp_path), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("emergo-*.whl")
+    assert wheel.stat().st_size < 15e6
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)  # as an installer does
     files = {p.relative_to(ROOT / "emergo") for kind in ("py", "html") for p in (ROOT / "emergo").rglob(f"*.{kind}")}

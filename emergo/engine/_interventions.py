@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._errors import InputError
+from .._errors import InputError, naming
 from .._pytree import Pytree, option, per_run
 from ._schedules import Step
 
@@ -37,6 +37,9 @@ class Intervention(Pytree):
     def __post_init__(self) -> None:
         if isinstance(self.tap, int):
             object.__setattr__(self, "tap", f"layers.{self.tap}.pattern")
+        if isinstance(self.first, int) and isinstance(self.until, int) and self.until <= self.first:
+            kind = type(self).__name__
+            raise InputError(f"{kind}.until must be later than {kind}.first, got {self.until} and {self.first}")
 
     def new(self, value: Array) -> Array:
         """What a value becomes; of the same shape."""
@@ -46,7 +49,9 @@ class Intervention(Pytree):
         """The value at a tap after the intervention: changed where the tap is this one's and the step in its span."""
         if not fnmatch.fnmatchcase(name, str(self.tap)):
             return value
-        kind, new = type(self).__name__, self.new(value)
+        kind = type(self).__name__
+        with naming(f"{kind}.new"):
+            new = self.new(value)
         if new.shape != value.shape:
             raise InputError(f"{kind}.new must keep the shape of {name}, which is {value.shape}, got {new.shape}")
         mixed = value + jnp.asarray(self.strength, value.dtype) * (new.astype(value.dtype) - value)

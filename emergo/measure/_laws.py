@@ -12,11 +12,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
-from matplotlib.figure import Figure as Plot
 
 from .._errors import InputError
 from .._json import to_jsonable
-from .._style import style
+from .._style import Picture, style
 from .._terminal import law_lines
 from ._censored import fit_censored
 from ._law_plot import law_plot
@@ -59,7 +58,7 @@ class Law:
         """The law's value for every row of a table with the law's columns."""
         return self.C * np.exp(log_product(self.exponents.items(), table))
 
-    def plot(self) -> Plot:
+    def plot(self) -> Picture:
         """The law and the runs it was fitted to, on logarithmic axes; censored runs are open triangles."""
         if self.table is None:
             raise InputError("this law does not hold the table it was fitted to, so there is nothing to draw; fit it again")
@@ -73,7 +72,7 @@ class Law:
 def fit_law(
     table: pd.DataFrame,
     y: str = "plateau",
-    x: Sequence[str | Term] = ("dim", "length"),
+    x: str | Sequence[str | Term] = ("dim", "length"),
     *,
     fixed: Mapping[str, float] | None = None,
     resamples: int = 2000,
@@ -96,7 +95,10 @@ def fit_law(
     >>> fit_law(pd.DataFrame({"dim": [2, 4, 8], "plateau": [12, 48, 192]}), x=["dim"]).formula
     'plateau = 3 dim^2.00'
     """
-    terms, fixed = tuple(term if isinstance(term, Term) else Term.parse(term) for term in x), dict(fixed or {})
+    if not isinstance(table, pd.DataFrame):
+        raise InputError(f"a law is fitted to a table of pandas, such as runs.table, got a {type(table).__name__}")
+    listed = [x] if isinstance(x, str) else x
+    terms, fixed = tuple(term if isinstance(term, Term) else Term.parse(term) for term in listed), dict(fixed or {})
     _check_request(y, terms, fixed, resamples)
     runs = _log_runs(table, y, terms, fixed, what)
     rng = np.random.default_rng(seed)

@@ -68,7 +68,10 @@ class ChainTransformer(Model):
 
     **Arguments:**
 
-    - `heads`, `width`, `hidden`, `layers`: sizes; heads share the width.
+    - `heads`: the number of heads of a layer; they share the width.
+    - `width`: the features of a token between layers.
+    - `hidden`: the hidden features of an MLP.
+    - `layers`: the number of layers.
     - `dropout`: on attention weights, on what attention and MLP add, and on the MLP's hidden features (where PyTorch's encoder
       layer has it); in force where `tap.key` is given.
     - `context`: how many positions a query sees, itself among them; None: all before it. With one layer this is the
@@ -98,6 +101,7 @@ class ChainTransformer(Model):
     dropout_every: int | None = option(default=None, low=1)
     start: Literal["xavier"] | None = option(default=None, at_start=True)
     precisions = ("fp32", "fp64")
+    only_tokens = True
 
     def __post_init__(self) -> None:
         if self.width % self.heads:

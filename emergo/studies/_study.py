@@ -139,6 +139,9 @@ class Study:
         if not isinstance(name, str) or not name.strip():
             raise InputError(f"name must be a text, got {name!r}")
         self.name, self.retries, self.unit = name, _whole("retries", retries, 0), _whole("unit", unit, 1)
+        for key, value, kind in (("law", law, Fit), ("slurm", slurm, Slurm)):
+            if not isinstance(value, kind | None):
+                raise InputError(f"{key} must be an em.{kind.__name__}(…), got {value!r}")
         self.law, self.slurm = law, slurm or Slurm()
         self.plugins = _resolved(plugins, Path())
         steps = () if isinstance(keep, bool) else _items("keep must be true, false or a list of steps", keep)
@@ -233,7 +236,7 @@ class Study:
         runs = [Run(config, seed) for config in self.configs for seed in self.seeds]
         if len({run.identity for run in runs}) < len(runs):
             raise InputError("two cells of this study are the same run; give each value of an axis once")
-        order = {config: (*(-size for size in hardness(config)), Run(config, 0).identity) for config in self.configs}
+        order = {config: (*_easiness(config), Run(config, 0).identity) for config in self.configs}
         return sorted(runs, key=lambda run: (*order[run.config], run.seed))
 
     def values_of(self, run: Run) -> list[Any]:
@@ -367,12 +370,10 @@ _OWN = ("grid", "zip", "seeds", "tune", "law", "keep", "name", "retries", "unit"
 _TABLES = {"law": Fit, "slurm": Slurm}
 
 
-def hardness(config: Config) -> tuple[float, ...]:
-    """Larger for a config whose plateau is longer, as far as theory tells: by inputs, by length over `burst`, by `repeat` where
-    the task has these, and by the learning rate."""
-    burst, repeat, rate = getattr(config.task, "burst", 1), getattr(config.task, "repeat", 0), config.optimizer.learning_rate
-    numbers = [value if isinstance(value, int | float) else usual for value, usual in ((burst, 1), (repeat, 0), (rate, 0))]
-    return (config.task.spec.inputs, config.task.spec.length / numbers[0], -numbers[1], -numbers[2])
+def _easiness(config: Config) -> tuple[float, ...]:
+    """Smaller for a config whose plateau is longer, as far as its task can tell, then for a smaller learning rate."""
+    rate = config.optimizer.learning_rate
+    return (*(-size for size in config.task.hardness()), rate if isinstance(rate, int | float) else 0.0)
 
 
 def _distinct(values: Sequence[Any]) -> set[str]:

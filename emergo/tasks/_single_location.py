@@ -11,7 +11,7 @@ from .._contract import Batch, Below, Output, Spec
 from .._errors import InputError
 from .._pytree import option, per_run
 from .._random import fold_in, normals, raw, uniform
-from ._task import Task, Variant, attention_probe, half_squared_error
+from ._task import Task, Variant, attention_probe, half_squared_error, hardness_repeated
 
 Position = Literal["last", "fixed", "random"]
 
@@ -126,6 +126,9 @@ class SingleLocation(Task):
 
     def probes(self) -> tuple[Any, ...]:
         return (attention_probe, alignment_probe)
+
+    def hardness(self) -> tuple[float, ...]:
+        return hardness_repeated(self, self.burst, self.repeat)
 
     def repeated(self, key: Array, tokens: Float[Array, "n dim"], truth: Truth) -> Float[Array, "n dim"]:
         """Replaces each of these relevant tokens with the special one, with probability `repeat`."""

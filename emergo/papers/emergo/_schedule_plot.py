@@ -1,0 +1,154 @@
+"""The plot of `emergo/schedule`: one function per panel."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Plot
+
+from ... import theory
+from ..._style import BLACK, BLUE, GREEN, GREY, ORANGE, RED, WIDTH, key, level, outside, panel, plain_ticks, shades
+from ...engine import Result
+from ...tasks import Recall
+from .._recall import step_limits
+from .._source import curve
+from ._repetition import Repetition
+
+METHODS: dict[str, dict[str, Any]] = {
+    "best constant": {"color": BLUE, "marker": "o"},
+    "best switch": {"color": GREEN, "marker": "D"},
+    "policy": {"color": RED, "marker": "s"},
+}
+HOLLOW: dict[str, Any] = {"marker": "^", "mfc": "none"}
+"""Censored: at least."""
+Colours = Mapping[float, Any]
+
+
+def draw(
+    table: pd.DataFrame, methods: pd.DataFrame, flow: pd.DataFrame, results: Sequence[Result], length: int, dim: int
+) -> Plot:
+    """Flows, trained runs of the base cell, recall, and what the ways to repeat give."""
+    plot = Plot(figsize=(WIDTH, 4.9), layout="constrained")
+    rows = plot.subfigures(2, 1, hspace=0.04)
+    axes = [*rows[0].subplots(1, 3), *rows[1].subplots(1, 3)]
+    repeats = sorted(set(flow["repeat"]))
+    colours = dict(zip(repeats, shades(len(repeats)), strict=True))
+    here = table[table["cell"] == f"T = {length}, d = {dim}"]
+    draw_flow(axes[0], flow[~flow["bias"]], colours)
+    draw_flow(axes[1], flow[flow["bias"]], colours)
+    draw_switches(axes[2], here[~here["signed"]], colours)
+    draw_takeoffs(axes[3], here, length, dim)
+    draw_recall(axes[4], [result for result in results if isinstance(result.run.config.task, Recall)])
+    draw_methods(axes[5], methods)
+    titles = ("flow", "flow with a bias", "Transformers", "take-off if $p$ is kept", "recall", "what it gives")
+    for each, letter, title in zip(axes, "abcdef", titles, strict=True):
+        panel(each, letter, title)
+    return plot
+
+
+def draw_flow(axes: Axes, flow: pd.DataFrame, colours: Colours) -> None:
+    """Take-off against the time at which repetition ends, in plateaus without repetition."""
+    for p, colour in colours.items():
+        rows = flow[flow["repeat"] == p]
+        axes.plot(rows["at"], rows["derived"], color=colour, lw=1.2)
+        axes.plot(rows["at"], rows["takeoff"], "o", color=colour, ms=2.2)
+    axes.plot([0, 1.1], [0, 1.1], color=GREY, lw=0.7, ls=":")
+    axes.set(
+        xlim=(-0.03, 1.13),
+        ylim=(0, 2.15),
+        xlabel="repetition ends at",
+        ylabel="attention takes off at\n(plateaus without repetition)",
+    )
+    key(axes, [("integrated", {"marker": "o", "ls": "", "ms": 2.2}), ("closed form", {})], loc="upper left")
+
+
+def draw_switches(axes: Axes, rows: pd.DataFrame, colours: Colours) -> None:
+    """Trained runs: the plateau against the step of the switch, a line through the means and one dot per run."""
+    none, switched = rows[rows["kind"] == "none"]["time"], rows[rows["kind"] == "switched"]
+    if len(none):
+        axes.axhspan(none.mean() - none.std(ddof=0), none.mean() + none.std(ddof=0), color=GREY, alpha=0.15, lw=0)
+        level(axes, none.mean(), "no repetition")
+    last, looks = (
+        switched["at"].max(),
+        {False: {"marker": "o", "mec": "white", "mew": 0.3}, True: {"marker": "^", "mfc": "none"}},
+    )
+    kept = rows[rows["kind"] == "kept"].assign(at=1.25 * last)
+    for p, colour in colours.items():
+        means = switched[switched["amount"] == p].groupby("at")["time"].mean()
+        axes.plot(means.index, means, color=colour, lw=1.2)
+        every = pd.concat([switched, kept])
+        for censored, look in looks.items():
+            shown = every[(every["amount"] == p) & (every["censored"] == censored)]
+            axes.plot(shown["at"], shown["time"], ls="", color=colour, ms=3.4, alpha=0.9, **look)
+    if len(kept):
+        words = {"ha": "center", "va": "bottom", "fontsize": 6.5, "color": GREY}
+        axes.axvline(1.12 * last, color=GREY, lw=0.6)
+        axes.text(1.25 * last, 0.01, "kept", transform=axes.get_xaxis_transform(), **words)
+    axes.set(ylim=(0, None), xlabel="repetition ends at step", ylabel="plateau (steps)")
+    outside(axes, "$p$", [(f"{p:g}", {"color": colour}) for p, colour in colours.items()])
+
+
+def draw_takeoffs(axes: Axes, rows: pd.DataFrame, length: int, dim: int) -> None:
+    """How many times sooner attention takes off if p is kept, trained and derived."""
+    p = np.linspace(0, 1, 101)
+    none = theory.takeoff_time(theory.cells(length, dim))
+    base = rows[rows["kind"] == "none"]["takeoff"].dropna()
+    for signed, colour in ((True, ORANGE), (False, BLUE)):
+        axes.plot(p, none / theory.takeoff_time(theory.cells(length, dim, 1, p), bias=not signed), color=colour, lw=1.2)
+        kept = rows[(rows["signed"] == signed) & (rows["kind"] == "kept")].dropna(subset="takeoff")
+        if len(base):
+            axes.plot(kept["amount"], base.mean() / kept["takeoff"], "o", color=colour, mec="white", mew=0.3, ms=3.6)
+    entries = [("random sign, and flow", ORANGE), ("one token, and with a bias", BLUE)]
+    key(axes, [(words, {"color": colour, "marker": "o"}) for words, colour in entries], loc="upper left")
+    axes.set(xlabel="$p$", ylabel="times sooner than $p = 0$", ylim=(-0.3, 1.35 * dim**0.5))
+
+
+def recall_words(repetition: Repetition) -> str:
+    kind, burst, at, end = repetition
+    words = {
+        "none": "once",
+        "kept": f"{burst:g} kept",
+        "switched": f"{burst:g} until {at:g}",
+        "policy": f"{burst:g} by the policy",
+    }
+    return words.get(kind, f"{burst:g} fades, {at:g} to {end:g}")
+
+
+def draw_recall(axes: Axes, results: Sequence[Result]) -> None:
+    """Test accuracy against step."""
+    cells: dict[Repetition, list[Result]] = {}
+    for result in results:
+        repetition = Repetition(*(0 if value != value else value for value in Repetition.of(result.run.config)))
+        cells.setdefault(repetition, []).append(result)
+    kinds = {"none": BLACK, "kept": GREY, "policy": RED}
+    others = [repetition for repetition in sorted(cells) if repetition.kind not in kinds]
+    colours = dict(zip(others, shades(len(others)), strict=True))
+    looks = {r: {"color": kinds.get(r.kind) or colours[r], "ls": "--" if r.kind == "faded" else "-"} for r in sorted(cells)}
+    for repetition, look in looks.items():
+        for result in cells[repetition]:
+            axes.plot(curve(result, "step")[1:], curve(result, "accuracy")[1:], lw=0.8, alpha=0.8, **look)
+    axes.set(xscale="log", xlabel="step", ylabel="test accuracy", ylim=(-0.03, 1.03))
+    if results:
+        axes.set_xlim(step_limits(results, 100))
+    if looks:
+        outside(axes, "$B$", [(recall_words(repetition), look) for repetition, look in looks.items()])
+
+
+def draw_methods(axes: Axes, methods: pd.DataFrame) -> None:
+    """Gains over no repetition with their intervals, one row per cell."""
+    cells = list(dict.fromkeys(methods["cell"]))
+    for i, (method, look) in enumerate(METHODS.items()):
+        for row in methods[methods["method"] == method].to_dict("records"):
+            y = cells.index(row["cell"]) + 0.22 * (i - 1)
+            if not math.isnan(row["gain_low"]):
+                axes.plot([row["gain_low"], row["gain_high"]], [y, y], color=look["color"], lw=1)
+            axes.plot(row["gain"], y, ls="", mec="white", mew=0.4, ms=5, **look)
+    axes.axvline(1, color=GREY, lw=0.8, ls=":")
+    axes.set_yticks(range(len(cells)), [cell.replace(", ", "\n").replace("pairs of", "pairs\nof") for cell in cells])
+    axes.invert_yaxis()
+    axes.set(xlabel="times sooner than without", xscale="log")
+    plain_ticks(axes.xaxis)
+    outside(axes, "", [(method.replace(" ", "\n"), look | {"ls": ""}) for method, look in METHODS.items()])

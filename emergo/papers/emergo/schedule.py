@@ -269,7 +269,7 @@ PRESETS: Presets = {
         PAPER.replace(optimizer__learning_rate=3e-4, steps=20_000, threshold=0.4), _recall.PAPER.replace(steps=45_000)
     ),
     "laptop": Settings(
-        SMALL.replace(threshold=0.4, steps=2500),
+        SMALL.replace(threshold=0.4, steps=1500),
         _recall.SMALL.replace(task=Recall(4, 16), steps=1500),
         length=32,
         dim=16,

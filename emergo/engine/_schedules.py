@@ -127,7 +127,7 @@ class StuckState(NamedTuple):
     """Of `WhenStuck`, since it changed its value or began to look anew. Means are of the logarithm of the measured number."""
 
     stuck: Bool[Array, ""]
-    count: Int[Array, ""]  # evaluations
+    evaluations: Int[Array, ""]
     first: Float[Array, ""]  # sum over the first half of the evaluations to wait for
     second: Float[Array, ""]  # sum over the second half
     recent: Float[Array, ""]  # mean of the last few
@@ -157,7 +157,7 @@ class WhenStuck(Schedule):
 
     def update(self, state: StuckState, metrics: Mapping[str, Array]) -> StuckState:
         value = jnp.log(jnp.maximum(jnp.mean(metrics[self.metric]), _LEAST)).astype(jnp.float32)
-        count, half = state.count + 1, self.patience // 2
+        count, half = state.evaluations + 1, self.patience // 2
         first = state.first + jnp.where(count <= half, value, 0)
         second = state.second + jnp.where((count > half) & (count <= self.patience), value, 0)
         recent = jnp.where(count == 1, value, state.recent + (value - state.recent) / 3)
@@ -167,7 +167,8 @@ class WhenStuck(Schedule):
         left = jnp.abs(recent - level) > self.tolerance
         anew = waited & jnp.where(state.stuck, left, True)
         stuck = jnp.where(anew, ~state.stuck & ~falls, state.stuck)
-        return StuckState(stuck, *(jnp.where(anew, 0, x) for x in (count, first, second)), recent)
+        count, first, second = (jnp.where(anew, 0, x) for x in (count, first, second))
+        return StuckState(stuck, count, first, second, recent)
 
     def value(self, step: Step, state: StuckState) -> Array:
         return jnp.where(state.stuck, self.stuck, self.moving)

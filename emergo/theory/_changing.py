@@ -52,10 +52,10 @@ class _Learned(NamedTuple):
     overlap: Times  # x, of the map with the target map in all directions alike
 
 
-def _learned(cell: Cell, s: Numbers, bias: bool) -> _Learned:
+def _learned(cell: Cell, s: Times, bias: bool) -> _Learned:
     _, d, _, p = (np.asarray(part, np.float64) for part in cell)
     trace = 1 - bias * p**2
-    return _Learned(np.asarray(strength(p, d, bias) * np.asarray(s) ** 2 / 2), np.asarray(s * trace / np.sqrt(d)))
+    return _Learned(np.asarray(strength(p, d, bias) * s**2 / 2), np.asarray(s * trace / np.sqrt(d)))
 
 
 def _attention_time(cell: Cell, at: Numbers, bias: bool) -> Times:
@@ -156,4 +156,4 @@ def switched(
     twice = jax.tree.map(lambda a: np.resize(a, size), (one, other, np.repeat([True, False], limit.size), *numbers))
     with float64():
         time, reached, _ = (np.asarray(a)[:count].reshape(2, *times.shape) for a in _until(*twice, threshold))
-    return Switched(time[0], time[1], ~reached.all(0))
+    return Switched(time[0], time[1], np.asarray(~reached.all(0)))

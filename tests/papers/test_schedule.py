@@ -18,8 +18,7 @@ SMOKE = FIGURES["emergo/schedule"].presets["smoke"]
 
 
 def kinds(part: Study) -> set[Repetition]:
-    values = [Repetition.of(run.config) for run in part.runs]
-    return {Repetition(*(0 if value != value else value for value in each)) for each in values}
+    return {Repetition.of(run.config) for run in part.runs}
 
 
 def test_every_part_says_what_it_repeats():
@@ -48,7 +47,7 @@ def test_a_burst_ends_at_once_or_fades():
 
 
 def cell(*times: float, **columns: object) -> pd.DataFrame:
-    usual = {"cell": "T = 256, d = 64", "signed": False, "kind": "kept", "amount": 0.4, "at": math.nan, "end": math.nan}
+    usual = {"cell": "T = 256, d = 64", "signed": False, "kind": "kept", "amount": 0.4, "at": 0, "end": 0}
     return pd.DataFrame({"time": times, "censored": False, "seed": range(len(times))} | usual | columns)
 
 

@@ -110,10 +110,10 @@ def test_the_bias_is_a_gradient_flow_of_the_loss_with_it():
     def event(t, y):
         return 1 / (1 + (T - 1) * np.exp(-y[2])) - 0.5
 
-    event.terminal = True
-    options = {"rtol": 1e-9, "atol": 1e-11, "max_step": 1.0, "events": event}
-    ours = theory.switched(theory.cells(T, d, 1, p), theory.cells(T, d), at, bias=True)
-    assert float(ours.takeoff) == pytest.approx(solve_ivp(velocity, (0, 500), np.zeros(4), **options).t[-1], rel=1e-4)
+    ours = float(theory.switched(theory.cells(T, d, 1, p), theory.cells(T, d), at, bias=True).takeoff)
+    path = solve_ivp(velocity, (0, 1.1 * ours), np.zeros(4), rtol=1e-9, atol=1e-11, max_step=1.0, events=event)
+    assert path.t_events is not None
+    assert ours == pytest.approx(path.t_events[0][0], rel=1e-4)
 
 
 @pytest.mark.parametrize(

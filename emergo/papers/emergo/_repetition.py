@@ -21,24 +21,23 @@ class Repetition(NamedTuple):
 
     kind: str  # "none", "kept", "switched", "faded" or "policy"
     amount: float  # p or B
-    at: float  # the step at which it ends or, faded, begins to
-    end: float
+    at: int = 0  # the step at which it ends or, faded, begins to; 0 where it does neither
+    end: int = 0
 
     @classmethod
     def of(cls, config: Config) -> "Repetition":
         task = config.task
         value, none = (task.burst, 1.0) if isinstance(task, Recall) else (getattr(task, "repeat", 0.0), 0.0)
         if isinstance(value, WhenStuck):
-            return cls("policy", value.stuck, math.nan, math.nan)
+            return cls("policy", value.stuck)
         if isinstance(value, Ramp):
-            at = value.end if value.end == value.begin + 1 else value.begin
-            return cls("switched" if at == value.end else "faded", value.first, at, value.end)
+            at_once = value.end == value.begin + 1
+            return cls("switched" if at_once else "faded", value.first, value.end if at_once else value.begin, value.end)
         if isinstance(value, Switch):
             if value.before == none or value.at == 0:
-                return cls("none", none, 0, 0)
-            kept = value.at >= config.steps
-            return cls("kept" if kept else "switched", value.before, *(2 * [math.nan if kept else value.at]))
-        return cls("none" if value == none else "kept", float(value), math.nan, math.nan)
+                return cls("none", none)
+            return cls("kept", value.before) if value.at >= config.steps else cls("switched", value.before, value.at, value.at)
+        return cls("none" if value == none else "kept", float(value))
 
 
 def row_of(result: Result) -> dict[str, Any]:
@@ -63,8 +62,9 @@ def row_of(result: Result) -> dict[str, Any]:
 def plateau_levels(result: Result, takeoff: float) -> tuple[float, float]:
     """The test and the training loss while p is repeated and attention has not taken off, after the first evaluations."""
     at, step = Repetition.of(result.run.config).at, curve(result, "step")
-    within = (step >= 12 * result.run.config.task.eval_every) & (step <= np.nanmin([at, takeoff / 2, step[-1]]))
-    return tuple(float(np.mean(curve(result, name)[within])) if within.any() else math.nan for name in ("loss", "train_loss"))
+    within = (step >= 12 * result.run.config.task.eval_every) & (step <= min(at or step[-1], takeoff / 2))
+    test, train = (float(np.mean(curve(result, name)[within])) if within.any() else math.nan for name in ("loss", "train_loss"))
+    return test, train
 
 
 class Effect(NamedTuple):
@@ -79,10 +79,10 @@ def effect(slow: pd.DataFrame, fast: pd.DataFrame, column: str = "time") -> Effe
     """The ratio of the geometric means of two cells (Welch's t in logarithms). Censored runs count as they stand, so that with
     some in `slow` it is a lower bound."""
     one, other = (np.log(np.maximum(cell[column].to_numpy(float), 1)) for cell in (slow, fast))
-    ratio, parts = float(one.mean() - other.mean()), [x.var(ddof=1) / len(x) if len(x) > 1 else math.nan for x in (one, other)]
-    total = sum(parts)
-    if not total > 0:
-        return Effect(math.exp(ratio), math.nan, math.nan)
-    freedom = total**2 / sum(part**2 / (len(x) - 1) for part, x in zip(parts, (one, other), strict=True))
-    half = float(student.ppf(0.975, freedom)) * math.sqrt(total)
-    return Effect(*(math.exp(ratio + side) for side in (0, -half, half)))
+    ratio = float(one.mean() - other.mean())
+    parts = [float(x.var(ddof=1)) / len(x) if len(x) > 1 else math.nan for x in (one, other)]
+    total, half = sum(parts), math.nan
+    if total > 0:
+        freedom = total**2 / sum(part**2 / (len(x) - 1) for part, x in zip(parts, (one, other), strict=True))
+        half = float(student.ppf(0.975, freedom)) * math.sqrt(total)
+    return Effect(math.exp(ratio), math.exp(ratio - half), math.exp(ratio + half))

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
 
 from ... import theory
-from ..._style import BLACK, BLUE, GREEN, GREY, ORANGE, RED, WIDTH, key, level, outside, panel, plain_ticks, shades
+from ..._style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, WIDTH, key, outside, panel, plain_ticks, shades
 from ...engine import Result
 from ...tasks import Recall
 from .._recall import step_limits
@@ -32,8 +32,8 @@ def draw(
 ) -> Plot:
     """Flows, trained runs of the base cell, recall, and what the ways to repeat give."""
     plot = Plot(figsize=(WIDTH, 4.9), layout="constrained")
-    rows = plot.subfigures(2, 1, hspace=0.04)
-    axes = [*rows[0].subplots(1, 3), *rows[1].subplots(1, 3)]
+    above, below = np.ravel(plot.subfigures(2, 1, hspace=0.04))
+    axes = [*above.subplots(1, 3), *below.subplots(1, 3)]
     repeats = sorted(set(flow["repeat"]))
     colours = dict(zip(repeats, shades(len(repeats)), strict=True))
     here = table[table["cell"] == f"T = {length}, d = {dim}"]
@@ -70,7 +70,7 @@ def draw_switches(axes: Axes, rows: pd.DataFrame, colours: Colours) -> None:
     none, switched = rows[rows["kind"] == "none"]["time"], rows[rows["kind"] == "switched"]
     if len(none):
         axes.axhspan(none.mean() - none.std(ddof=0), none.mean() + none.std(ddof=0), color=GREY, alpha=0.15, lw=0)
-        level(axes, none.mean(), "no repetition")
+        axes.axhline(none.mean(), color=GREY, ls=":", lw=0.8)
     last, looks = (
         switched["at"].max(),
         {False: {"marker": "o", "mec": "white", "mew": 0.3}, True: {"marker": "^", "mfc": "none"}},
@@ -88,7 +88,7 @@ def draw_switches(axes: Axes, rows: pd.DataFrame, colours: Colours) -> None:
         axes.axvline(1.12 * last, color=GREY, lw=0.6)
         axes.text(1.25 * last, 0.01, "kept", transform=axes.get_xaxis_transform(), **words)
     axes.set(ylim=(0, None), xlabel="repetition ends at step", ylabel="plateau (steps)")
-    outside(axes, "$p$", [(f"{p:g}", {"color": colour}) for p, colour in colours.items()])
+    outside(axes, "$p$", [("none", {"ls": ":"}), *((f"{p:g}", {"color": colour}) for p, colour in colours.items())])
 
 
 def draw_takeoffs(axes: Axes, rows: pd.DataFrame, length: int, dim: int) -> None:
@@ -121,12 +121,13 @@ def draw_recall(axes: Axes, results: Sequence[Result]) -> None:
     """Test accuracy against step."""
     cells: dict[Repetition, list[Result]] = {}
     for result in results:
-        repetition = Repetition(*(0 if value != value else value for value in Repetition.of(result.run.config)))
-        cells.setdefault(repetition, []).append(result)
-    kinds = {"none": BLACK, "kept": GREY, "policy": RED}
-    others = [repetition for repetition in sorted(cells) if repetition.kind not in kinds]
-    colours = dict(zip(others, shades(len(others)), strict=True))
-    looks = {r: {"color": kinds.get(r.kind) or colours[r], "ls": "--" if r.kind == "faded" else "-"} for r in sorted(cells)}
+        cells.setdefault(Repetition.of(result.run.config), []).append(result)
+    looks: dict[Repetition, dict[str, Any]] = {}
+    for kind, ls in (("none", "-"), ("kept", "-"), ("switched", "-"), ("faded", "--"), ("policy", "-")):
+        members = [repetition for repetition in sorted(cells) if repetition.kind == kind]
+        greys = [str(x) for x in np.linspace(0.8, 0.45, len(members))]
+        colours = {"none": [BLACK], "kept": greys, "policy": [RED, PINK, ORANGE]}.get(kind, shades(len(members)))
+        looks |= {r: {"color": colour, "ls": ls} for r, colour in zip(members, colours, strict=False)}
     for repetition, look in looks.items():
         for result in cells[repetition]:
             axes.plot(curve(result, "step")[1:], curve(result, "accuracy")[1:], lw=0.8, alpha=0.8, **look)

@@ -142,7 +142,7 @@ def methods_table(table: pd.DataFrame, settings: Settings) -> pd.DataFrame:
             if method == "policy":  # its amount was fixed before
                 amounts = settings.recall_amounts if str(cell).startswith("recall") else settings.amounts
                 chosen = chosen[chosen["amount"].isin(amounts[:1])]
-            cells = [each for _, each in chosen.groupby(["kind", "amount", "at", "end"], dropna=False)]
+            cells = [each for _, each in chosen.groupby(["kind", "amount", "at", "end"])]
             if cells:
                 best[method] = min(cells, key=lambda each: each["time"].mean())
         for method, runs_of in best.items():
@@ -231,7 +231,7 @@ def switch_checks(table: pd.DataFrame, settings: Settings) -> list[Check]:
         kept = rows[rows["kind"].isin(("none", "kept"))].dropna(subset="takeoff")
         times = kept.groupby("amount")["takeoff"].median()
         if len(times) > 1:
-            first, most = times.idxmin(), times.index.max()
+            first, most = float(times.index[int(times.argmin())]), float(times.index.max())
             words = "below 1: biases answer p = 1" if rows is drawn else f"{most:g}: no constant answers it"
             holds = first < 1 if rows is drawn else first == most
             checks.append(Check(f"{name}: p that takes off first if kept, by the median over seeds", first, None, holds, words))
@@ -300,9 +300,9 @@ PRESETS: Presets = {
         cells=(),
         few_seeds=1,
         bursts=(),
-        drops=((2.0, 100, 0),),
+        drops=(),
         recall_amounts=(),
         points=8,
     ),
 }
-FIGURE = Figure("emergo/schedule", TITLE, PRESETS, make, {"paper": 5e5, "laptop": 110, "smoke": 28}, curves=True)
+FIGURE = Figure("emergo/schedule", TITLE, PRESETS, make, {"paper": 5e5, "laptop": 100, "smoke": 20}, curves=True)

@@ -76,7 +76,7 @@ def time_left(cell: Cell, attention: Numbers, bias: bool = False) -> Times:
         raise InputError(f"attention begins at burst/length = {np.min(B / T):g}; got {A.min():g}")
     with np.errstate(divide="ignore", invalid="ignore"):
         s = np.sqrt(2 * np.log(np.maximum(A * T / B, 1)) / strength(p, d, bias))
-    return np.asarray(np.sqrt(d) / A * mills(_learned(cell, np.nan_to_num(s), bias).overlap))
+    return np.asarray(np.sqrt(d) / A * mills(_learned(cell, np.asarray(np.nan_to_num(s)), bias).overlap))
 
 
 def switched_takeoff(cell: Cell, at: Numbers, bias: bool = False) -> Times:

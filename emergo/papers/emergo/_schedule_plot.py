@@ -32,8 +32,8 @@ def draw(
 ) -> Plot:
     """Flows, trained runs of the base cell, recall, and what the ways to repeat give."""
     plot = Plot(figsize=(WIDTH, 4.9), layout="constrained")
-    above, below = np.ravel(plot.subfigures(2, 1, hspace=0.04))
-    axes = [*above.subplots(1, 3), *below.subplots(1, 3)]
+    grid = plot.add_gridspec(2, 1)
+    axes = [each for i in range(2) for each in plot.add_subfigure(grid[i]).subplots(1, 3)]
     repeats = sorted(set(flow["repeat"]))
     colours = dict(zip(repeats, shades(len(repeats)), strict=True))
     here = table[table["cell"] == f"T = {length}, d = {dim}"]

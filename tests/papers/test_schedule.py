@@ -10,7 +10,7 @@ from scipy.stats import ttest_ind
 from emergo import theory
 from emergo.papers import FIGURES, source_for
 from emergo.papers.emergo._repetition import Repetition, effect
-from emergo.papers.emergo.schedule import ONCE, fading, flow_checks, flow_table, level_checks, methods_table
+from emergo.papers.emergo.schedule import ONCE, fading, flow_checks, flow_table, level_checks, method_checks, methods_table
 from emergo.studies import Study
 
 PAPER = FIGURES["emergo/schedule"].presets["paper"]
@@ -64,12 +64,28 @@ def test_the_best_of_each_way_is_chosen_and_the_policy_is_not():
     runs = [cell(100, 110, kind="none", amount=0.0), cell(60, 50), cell(70, 80, amount=0.2)]
     runs += [cell(40, 45, kind="switched", amount=0.8, at=30, end=30), cell(90, 95, kind="switched", amount=0.8, at=10, end=10)]
     runs += [cell(55, 65, kind="policy", amount=0.5), cell(20, 30, kind="policy", amount=0.8)]
-    runs += [cell(1, 1, kind="kept", signed=True)]
-    table = methods_table(pd.concat(runs, ignore_index=True), PAPER).set_index("method")
+    runs += [cell(1, 2, cell="T = 256, d = 64, random sign", signed=True)]
+    every = methods_table(pd.concat(runs, ignore_index=True), PAPER)
+    signed = every[every["cell"].str.endswith("random sign")].set_index("method")
+    assert signed["time"].to_dict() == {"none": 105, "best constant": 1.5}, "no repetition is the same with any sign"
+    table = every[every["cell"] == "T = 256, d = 64"].set_index("method")
     assert table["time"].to_dict() == {"none": 105, "best constant": 55, "best switch": 42.5, "policy": 60}
     assert table["at"]["best switch"] == 30
     assert table["gain"]["policy"] == pytest.approx(math.sqrt(100 * 110 / (55 * 65)))
     assert table["over_constant"]["best constant"] == 1
+
+
+def test_a_gain_of_censored_runs_is_no_gain():
+    """All of the policy's runs were given up at 45: twice as soon as without, at most."""
+    runs = [cell(90, 95, kind="none", amount=0.0), cell(45, 45, kind="policy", amount=0.5, censored=True)]
+    runs += [cell(45, 30, kind="switched", at=8, end=8, censored=[True, False]), cell(44, 44, kind="switched", at=9, end=9)]
+    table = methods_table(pd.concat(runs, ignore_index=True), PAPER)
+    bounds = table.set_index("method")["gain_bound"]
+    assert bounds.to_dict() == {"none": "", "best constant": "", "best switch": "", "policy": "at most"}
+    assert table.set_index("method")["at"]["best switch"] == 9, "a cell with a censored run is behind one without"
+    holds = {check.name.split(": ")[1].split(" over")[0]: check.holds for check in method_checks(table)}
+    assert holds["best switch"]
+    assert not holds["policy"]
 
 
 def test_the_levels_of_a_bias_are_told_from_those_of_nothing_learned():

@@ -15,6 +15,8 @@ from .. import _recall
 from .._source import curve
 from ..zucchet2025 import fig5_16_17
 
+RANDOM_SIGN = ", random sign"
+
 
 class Repetition(NamedTuple):
     """What a run repeats, in plain numbers."""
@@ -48,7 +50,8 @@ def row_of(result: Result) -> dict[str, Any]:
         learned = _recall.passed(result, curve(result, "accuracy"), fig5_16_17.LEVEL)
     else:
         assert isinstance(task, SingleLocation)
-        cell, signed = f"T = {task.length}, d = {task.dim}", task.special == "signed"
+        signed = task.special == "signed"
+        cell = f"T = {task.length}, d = {task.dim}{RANDOM_SIGN if signed else ''}"
         if result.curves is not None:
             heads = curve(result, "attention")
             takes_off = emergence(curve(result, "step"), heads.reshape(len(heads), -1).max(1), theory.TAKEN_OFF, "above")
@@ -76,8 +79,8 @@ class Effect(NamedTuple):
 
 
 def effect(slow: pd.DataFrame, fast: pd.DataFrame, column: str = "time") -> Effect:
-    """The ratio of the geometric means of two cells (Welch's t in logarithms). Censored runs count as they stand, so that with
-    some in `slow` it is a lower bound."""
+    """The ratio of the geometric means of two cells (Welch's t in logarithms). Censored runs count as they stand, so that it is
+    a lower bound with some in `slow`, and an upper bound with some in `fast`."""
     one, other = (np.log(np.maximum(cell[column].to_numpy(float), 1)) for cell in (slow, fast))
     ratio = float(one.mean() - other.mean())
     parts = [float(x.var(ddof=1)) / len(x) if len(x) > 1 else math.nan for x in (one, other)]

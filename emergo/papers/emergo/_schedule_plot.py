@@ -1,7 +1,7 @@
 """The plot of `emergo/schedule`: one function per panel."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
 
 from ... import theory
-from ..._style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, WIDTH, key, outside, panel, plain_ticks, shades
-from ...engine import Result
-from ...tasks import Recall
-from .._recall import step_limits
-from .._source import curve
-from ._repetition import Repetition
+from ..._style import BLACK, BLUE, GREEN, GREY, ORANGE, RED, WIDTH, key, outside, panel, plain_ticks, shades
+from ._repetition import RANDOM_SIGN, Repetition
 
 METHODS: dict[str, dict[str, Any]] = {
     "best constant": {"color": BLUE, "marker": "o"},
@@ -27,21 +23,19 @@ HOLLOW: dict[str, Any] = {"marker": "^", "mfc": "none"}
 Colours = Mapping[float, Any]
 
 
-def draw(
-    table: pd.DataFrame, methods: pd.DataFrame, flow: pd.DataFrame, results: Sequence[Result], length: int, dim: int
-) -> Plot:
+def draw(table: pd.DataFrame, methods: pd.DataFrame, flow: pd.DataFrame, length: int, dim: int) -> Plot:
     """Flows, trained runs of the base cell, recall, and what the ways to repeat give."""
-    plot = Plot(figsize=(WIDTH, 4.9), layout="constrained")
-    grid = plot.add_gridspec(2, 1)
+    plot = Plot(figsize=(WIDTH, 5.4), layout="constrained")
+    grid = plot.add_gridspec(2, 1, height_ratios=(1, 1.15))
     axes = [each for i in range(2) for each in plot.add_subfigure(grid[i]).subplots(1, 3)]
     repeats = sorted(set(flow["repeat"]))
     colours = dict(zip(repeats, shades(len(repeats)), strict=True))
-    here = table[table["cell"] == f"T = {length}, d = {dim}"]
+    base = f"T = {length}, d = {dim}"
     draw_flow(axes[0], flow[~flow["bias"]], colours)
     draw_flow(axes[1], flow[flow["bias"]], colours)
-    draw_switches(axes[2], here[~here["signed"]], colours)
-    draw_takeoffs(axes[3], here, length, dim)
-    draw_recall(axes[4], [result for result in results if isinstance(result.run.config.task, Recall)])
+    draw_switches(axes[2], table[table["cell"] == base], colours)
+    draw_takeoffs(axes[3], table[table["cell"].isin((base, base + RANDOM_SIGN))], length, dim)
+    draw_recall(axes[4], table[table["cell"].str.startswith("recall")])
     draw_methods(axes[5], methods)
     titles = ("flow", "flow with a bias", "Transformers", "take-off if $p$ is kept", "recall", "what it gives")
     for each, letter, title in zip(axes, "abcdef", titles, strict=True):
@@ -103,7 +97,7 @@ def draw_takeoffs(axes: Axes, rows: pd.DataFrame, length: int, dim: int) -> None
             axes.plot(kept["amount"], base.mean() / kept["takeoff"], "o", color=colour, mec="white", mew=0.3, ms=3.6)
     entries = [("random sign, and flow", ORANGE), ("one token, and with a bias", BLUE)]
     key(axes, [(words, {"color": colour, "marker": "o"}) for words, colour in entries], loc="upper left")
-    axes.set(xlabel="$p$", ylabel="times sooner than $p = 0$", ylim=(-0.3, 1.35 * dim**0.5))
+    axes.set(xlabel="$p$", ylabel="times sooner than $p = 0$", ylim=(-0.3, 1.8 * dim**0.5))
 
 
 def recall_words(repetition: Repetition) -> str:
@@ -114,42 +108,40 @@ def recall_words(repetition: Repetition) -> str:
         "switched": f"{burst:g} until {at:g}",
         "policy": f"{burst:g} by the policy",
     }
-    return words.get(kind, f"{burst:g} fades, {at:g} to {end:g}")
+    return words.get(kind, f"{burst:g}, fades {at:g}-{end:g}")
 
 
-def draw_recall(axes: Axes, results: Sequence[Result]) -> None:
-    """Test accuracy against step."""
-    cells: dict[Repetition, list[Result]] = {}
-    for result in results:
-        cells.setdefault(Repetition.of(result.run.config), []).append(result)
-    looks: dict[Repetition, dict[str, Any]] = {}
-    for kind, ls in (("none", "-"), ("kept", "-"), ("switched", "-"), ("faded", "--"), ("policy", "-")):
-        members = [repetition for repetition in sorted(cells) if repetition.kind == kind]
-        greys = [str(x) for x in np.linspace(0.8, 0.45, len(members))]
-        colours = {"none": [BLACK], "kept": greys, "policy": [RED, PINK, ORANGE]}.get(kind, shades(len(members)))
-        looks |= {r: {"color": colour, "ls": ls} for r, colour in zip(members, colours, strict=False)}
-    for repetition, look in looks.items():
-        for result in cells[repetition]:
-            axes.plot(curve(result, "step")[1:], curve(result, "accuracy")[1:], lw=0.8, alpha=0.8, **look)
-    axes.set(xscale="log", xlabel="step", ylabel="test accuracy", ylim=(-0.03, 1.03))
-    if results:
-        axes.set_xlim(step_limits(results, 100))
-    if looks:
-        outside(axes, "$B$", [(recall_words(repetition), look) for repetition, look in looks.items()])
+def draw_recall(axes: Axes, rows: pd.DataFrame) -> None:
+    """When the test accuracy came to one half, one dot per run, one line per way to repeat."""
+    colours = {"none": BLACK, "kept": BLUE, "switched": GREEN, "faded": GREEN, "policy": RED}
+    cells = list(rows.groupby(list(Repetition._fields)))
+    cells.sort(key=lambda cell: (list(colours).index(cell[0][0]), cell[0][1:]))
+    for y, ((kind, *_), runs) in enumerate(cells):
+        for censored, look in ((False, {"marker": "o", "mec": "white", "mew": 0.4}), (True, HOLLOW)):
+            times = runs[runs["censored"] == censored]["time"]
+            axes.plot(times, np.full(len(times), y), ls="", color=colours[kind], ms=4.2, **look)
+    axes.set_yticks(range(len(cells)), [recall_words(Repetition(*names)) for names, _ in cells], fontsize=6)
+    axes.invert_yaxis()
+    axes.set(xscale="log", xlabel="steps to a test accuracy of 0.5")
+    if len(cells):
+        plain_ticks(axes.xaxis, "{x:,.0f}")
+        key(axes, [("at least", HOLLOW | {"ls": "", "ms": 4.2})], loc="lower right")
 
 
 def draw_methods(axes: Axes, methods: pd.DataFrame) -> None:
-    """Gains over no repetition with their intervals, one row per cell."""
+    """Gains over no repetition with their intervals, one row per cell; hollow where they are upper bounds."""
     cells = list(dict.fromkeys(methods["cell"]))
     for i, (method, look) in enumerate(METHODS.items()):
         for row in methods[methods["method"] == method].to_dict("records"):
             y = cells.index(row["cell"]) + 0.22 * (i - 1)
             if not math.isnan(row["gain_low"]):
                 axes.plot([row["gain_low"], row["gain_high"]], [y, y], color=look["color"], lw=1)
-            axes.plot(row["gain"], y, ls="", mec="white", mew=0.4, ms=5, **look)
+            inside = {"mfc": "white"} if row["gain_bound"] == "at most" else {"mec": "white", "mew": 0.4}
+            axes.plot(row["gain"], y, ls="", ms=5, **look, **inside)
     axes.axvline(1, color=GREY, lw=0.8, ls=":")
-    axes.set_yticks(range(len(cells)), [cell.replace(", ", "\n").replace("pairs of", "pairs\nof") for cell in cells])
+    names = [cell.replace(", random", "\nrandom").replace("recall, ", "recall,\n") for cell in cells]
+    axes.set_yticks(range(len(cells)), names, fontsize=6)
     axes.invert_yaxis()
     axes.set(xlabel="times sooner than without", xscale="log")
     plain_ticks(axes.xaxis)
-    outside(axes, "", [(method.replace(" ", "\n"), look | {"ls": ""}) for method, look in METHODS.items()])
+    key(axes, [(method, look | {"ls": ""}) for method, look in METHODS.items()], loc="lower right")

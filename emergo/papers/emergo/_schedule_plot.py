@@ -113,14 +113,16 @@ def recall_words(repetition: Repetition) -> str:
 
 def draw_recall(axes: Axes, rows: pd.DataFrame) -> None:
     """When the test accuracy came to one half, one dot per run, one line per way to repeat."""
-    colours = {"none": BLACK, "kept": BLUE, "switched": GREEN, "faded": GREEN, "policy": RED}
-    cells = list(rows.groupby(list(Repetition._fields)))
-    cells.sort(key=lambda cell: (list(colours).index(cell[0][0]), cell[0][1:]))
-    for y, ((kind, *_), runs) in enumerate(cells):
-        for censored, look in ((False, {"marker": "o", "mec": "white", "mew": 0.4}), (True, HOLLOW)):
-            times = runs[runs["censored"] == censored]["time"]
-            axes.plot(times, np.full(len(times), y), ls="", color=colours[kind], ms=4.2, **look)
-    axes.set_yticks(range(len(cells)), [recall_words(Repetition(*names)) for names, _ in cells], fontsize=6)
+    colours, fields = {"none": BLACK, "kept": BLUE, "switched": GREEN, "faded": GREEN, "policy": RED}, [*Repetition._fields]
+    cells: dict[Repetition, list[dict[str, Any]]] = {}
+    for run in rows.to_dict("records"):
+        cells.setdefault(Repetition(*(run[name] for name in fields)), []).append({str(k): v for k, v in run.items()})
+    ordered = sorted(cells, key=lambda repetition: ([*colours].index(repetition.kind), *repetition[1:]))
+    for y, repetition in enumerate(ordered):
+        for run in cells[repetition]:
+            look = HOLLOW if run["censored"] else {"marker": "o", "mec": "white", "mew": 0.4}
+            axes.plot(run["time"], y, ls="", color=colours[repetition.kind], ms=4.2, **look)
+    axes.set_yticks(range(len(ordered)), [recall_words(repetition) for repetition in ordered], fontsize=6)
     axes.invert_yaxis()
     axes.set(xscale="log", xlabel="steps to a test accuracy of 0.5")
     if len(cells):
@@ -136,9 +138,10 @@ def draw_methods(axes: Axes, methods: pd.DataFrame) -> None:
             y = cells.index(row["cell"]) + 0.22 * (i - 1)
             if not math.isnan(row["gain_low"]):
                 axes.plot([row["gain_low"], row["gain_high"]], [y, y], color=look["color"], lw=1)
-            inside = {"mfc": "white"} if row["gain_bound"] == "at most" else {"mec": "white", "mew": 0.4}
+            inside: dict[str, Any] = {"mfc": "white"} if row["gain_bound"] == "at most" else {"mec": "white", "mew": 0.4}
             axes.plot(row["gain"], y, ls="", ms=5, **look, **inside)
     axes.axvline(1, color=GREY, lw=0.8, ls=":")
+    axes.set_ylim(-0.6, len(cells) + 0.3)  # with room for the key
     names = [cell.replace(", random", "\nrandom").replace("recall, ", "recall,\n") for cell in cells]
     axes.set_yticks(range(len(cells)), names, fontsize=6)
     axes.invert_yaxis()

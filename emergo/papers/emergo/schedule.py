@@ -236,7 +236,8 @@ def switch_checks(table: pd.DataFrame, settings: Settings) -> list[Check]:
     if len(none) and len(full):
         lost = effect(full.assign(time=full["time"] - full["at"]), none)
         name = "p = 1, then none: steps from the switch to the end of the plateau over those without any repetition"
-        name, words = name + ", at least" * bool(full["censored"].any()), "1 within the interval: p = 1 teaches attention nothing"
+        name += ", at least" * bool(full["censored"].any())
+        words = "1 within the interval: p = 1 teaches attention nothing"
         checks.append(Check(name, [lost], None, lost.low < 1 < lost.high, words))
     for name, rows in (("one special token", drawn), ("special token of random sign", signed)):
         kept = rows[rows["kind"].isin(("none", "kept"))].dropna(subset="takeoff")

@@ -3,6 +3,7 @@
 from . import incremental
 from ._cells import Cell, cells, grid
 from ._closed_form import Flow, escape_time, growth_rate, linear_solution, predicted_plateau, repeat_factor
+from ._coupled import coupled_loss, coupled_plateau, coupled_velocity, predicted_coupled
 from ._flow import ATOL, RTOL, THRESHOLD, Plateau, Trajectory, field, plateau, trajectory
 from ._full import describe_cell, full_plateau, population_gradient, population_loss, unit_columns
 from ._reduced import equilibrium, float64, gradient, hessian, loss, relevant_attention, test_loss
@@ -12,3 +13,4 @@ __all__ += ["equilibrium", "gradient", "hessian", "loss", "relevant_attention", 
 __all__ += ["escape_time", "growth_rate", "linear_solution", "predicted_plateau", "repeat_factor"]
 __all__ += ["ATOL", "RTOL", "THRESHOLD", "Flow", "Plateau", "Trajectory", "field", "plateau", "trajectory"]
 __all__ += ["full_plateau", "population_gradient", "population_loss", "unit_columns"]
+__all__ += ["coupled_loss", "coupled_plateau", "coupled_velocity", "predicted_coupled"]

@@ -157,8 +157,8 @@ def test_a_transformer_is_trained_by_its_plain_forward():
 def test_a_tap_by_itself():
     """Without a step everything is in force; the shape is kept and other taps are left alone."""
     x = jax.random.normal(jax.random.key(0), (2, 2, 1, 4))
-    np.testing.assert_array_equal(Scale(SCORES, factor=2.0).change(SCORES, x, None), 2 * x)
-    np.testing.assert_array_equal(Scale(SCORES, factor=2.0).change(PATTERN, x, None), x)
+    np.testing.assert_array_equal(Scale(SCORES, factor=2.0).change(SCORES, x, Tap()), 2 * x)
+    np.testing.assert_array_equal(Scale(SCORES, factor=2.0).change(PATTERN, x, Tap()), x)
     tap = Tap(step=3, changes=(Scale(SCORES, factor=2.0, first=4),), reads=["*.scores"])
     np.testing.assert_array_equal(tap(SCORES, x), x)
     np.testing.assert_array_equal(tap.taken[SCORES], x)

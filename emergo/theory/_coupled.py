@@ -81,10 +81,13 @@ def coupled_plateau(lengths: Lengths, dim: Numbers, own: Numbers = 0.0, threshol
     """
     sizes, d, g = _checked(lengths, dim, own)
     horizon = 100 * (predicted_coupled(lengths, dim, own) + d)
-    flat = sizes.reshape(len(sizes), -1).T, *(np.ravel(x) for x in (d, g, horizon))
+    flat, padded = (sizes.reshape(len(sizes), -1).T, *(np.ravel(x) for x in (d, g, horizon))), 32
+    while padded < d.size:  # a few sizes, so that few programs are compiled
+        padded *= 4
     with float64():
-        time, reached, _ = _escape_cells(*(jnp.asarray(x) for x in flat), threshold, MOST_STEPS)
-        return Plateau(np.asarray(time).reshape(d.shape), ~np.asarray(reached).reshape(d.shape))
+        rows = [jnp.asarray(x[np.resize(np.arange(d.size), padded)]) for x in flat]
+        time, reached, _ = (np.asarray(x)[: d.size] for x in _escape_cells(*rows, threshold, MOST_STEPS))
+    return Plateau(time.reshape(d.shape), ~reached.reshape(d.shape))
 
 
 def crossover(strength: float) -> float:

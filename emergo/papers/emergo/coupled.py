@@ -10,19 +10,24 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jaxtyping import Array
+from matplotlib.axes import Axes
 
 from ..._contract import Tap
 from ..._errors import InputError
 from ..._pytree import per_run
-from ..._style import BLACK, BLUE, GREY, ORANGE
+from ..._style import BLACK, BLUE, CENSORED, GREY, ORANGE, doubling, key, level, outside, shades, subtitle
 from ...engine import Clamp, Config, Intervention, Result
 from ...measure import Law, fit_law
 from ...studies import Study
 from ...tasks import Recall
+from ...theory import coupled_plateau, predicted_coupled
 from .._figure import Check, Comparison, Figure, Outcome, Plot, Presets, RunSource
 from .._panels import panels
 from .._recall import PAPER, SHALLOW, SMALL, TINY, criteria, passed, recall_task
-from .._source import curve
+from .._source import curve, distinct_results
+from ..zucchet2025 import fig4
+
+PUBLISHED = fig4.LAW.exponents["pairs"]
 
 
 class Match(Intervention):
@@ -66,6 +71,7 @@ PARTS = {
 """By what has to form."""
 COLOURS = dict(zip(PARTS, (BLACK, BLUE, ORANGE, GREY), strict=True))
 LAYER = {"copying": 0, "selecting": 1}
+CELL = ["part", "pairs", "vocabulary"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +85,10 @@ class Settings:
     seeds: int = 3
     caps: tuple[tuple[int, int], ...] = ()
     """Numbers of pairs that are followed for so many steps instead of the base's."""
+    shown: tuple[int, int] = (8, 64)
+    """Pairs and tokens of the learning curves, and of the axes that the other is drawn against."""
+    lengths: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
+    """Of the toy model."""
 
     def studies(self) -> dict[str, Study]:
         studies = {}
@@ -86,100 +96,246 @@ class Settings:
             sizes = [size for size in self.vocabularies if size > pairs]
             steps = dict(self.caps).get(pairs, self.base.steps)
             config = self.base.replace(task=Recall(pairs, sizes[0]), interventions=interventions, steps=steps)
-            studies[f"{part}, {pairs} pairs"] = Study.of(
-                config, grid={"vocabulary": sizes, "learning_rate": self.rates}, seeds=self.seeds
-            )
+            axes = {"vocabulary": sizes, "learning_rate": self.rates}
+            studies[f"{part}, {pairs} pairs"] = Study.of(config, grid=axes, seeds=self.seeds)
         return studies
 
 
+def part_of(result: Result) -> str:
+    return next(part for part, interventions in PARTS.items() if interventions == result.run.config.interventions)
+
+
+def strength(result: Result, circuit: str) -> np.ndarray:
+    """A circuit's attention in the head of its layer where it ends highest."""
+    heads = curve(result, circuit)[:, LAYER[circuit]]
+    return heads[:, int(np.argmax(heads[-1]))]
+
+
 def circuit_times(result: Result) -> dict[str, float]:
-    """When the strongest copying head of the first layer and selecting head of the second are half way from where they begin
-    to where they end; NaN where a circuit is given."""
+    """When copying and selecting are half way from where they begin to where they end; NaN where they are held."""
+    held = {"copying": part_of(result) == SELECTING, "selecting": part_of(result) == NEITHER}
     times = {}
-    for name, layer in LAYER.items():
-        heads = curve(result, name)[:, layer]
-        head = heads[:, int(np.argmax(heads[-1]))]
-        clamped = result.run.config.interventions in (PARTS[SELECTING if name == "copying" else NEITHER],)
-        times[name] = math.nan if clamped else passed(result, head, float(head[0] + head[-1]) / 2).time
+    for name, is_held in held.items():
+        values = strength(result, name)
+        times[name] = math.nan if is_held else passed(result, values, float(values[0] + values[-1]) / 2).time
     return times
 
 
-def run_table(parts: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
+def run_table(results: Sequence[Result]) -> pd.DataFrame:
     """One row per run: when recall emerged (5% and 50% of the way from guessing to perfect), and its circuits."""
     rows = []
-    for name, results in parts.items():
-        for result in results:
-            task, early, middle = recall_task(result.run), *(criteria(result, level)["corrected"] for level in (0.05, 0.5))
-            rows.append(
-                {"part": name.rpartition(",")[0], "pairs": task.pairs, "vocabulary": task.vocabulary, "seed": result.run.seed}
-                | {"learning_rate": result.run.config.optimizer.learning_rate}
-                | {"plateau": early.time, "censored": early.censored, "state": early.state}
-                | {"half": middle.time, "half_censored": middle.censored, "accuracy": float(curve(result, "accuracy")[-1])}
-                | circuit_times(result)
-            )
+    for result in results:
+        task, (early, middle) = recall_task(result.run), (criteria(result, level)["corrected"] for level in (0.05, 0.5))
+        rows.append(
+            {"part": part_of(result), "pairs": task.pairs, "vocabulary": task.vocabulary, "seed": result.run.seed}
+            | {"learning_rate": result.run.config.optimizer.learning_rate, "identity": result.run.identity}
+            | {"plateau": early.time, "censored": early.censored, "state": early.state}
+            | {"half": middle.time, "half_censored": middle.censored, "accuracy": float(curve(result, "accuracy")[-1])}
+            | circuit_times(result)
+        )
     return pd.DataFrame(rows)
 
 
-CELL = ["part", "pairs", "vocabulary"]
-
-
 def at_best_rates(table: pd.DataFrame) -> pd.DataFrame:
-    """The runs at the learning rate with which each part and cell emerges first, by the geometric mean of its seeds; one with
-    a seed that does not emerge comes after those that all do, and of several such the one with the most that do."""
-    times = table["plateau"].clip(lower=1).transform("log").where(~table["censored"])
+    """The runs at the learning rate with which each part and cell emerges first, by the geometric mean of its seeds; a rate
+    with fewer seeds that do not emerge comes before one with more."""
+    times = table["plateau"].clip(lower=1).transform("log").where(table["state"] == "reached")
     by_rate = times.groupby([*(table[name] for name in CELL), table["learning_rate"]], sort=False)
     order = by_rate.agg(missing=lambda x: x.isna().sum(), time="mean").reset_index()
     best = order.sort_values(["missing", "time"]).drop_duplicates(CELL)[[*CELL, "learning_rate"]]
     return table.merge(best, on=[*CELL, "learning_rate"], how="inner")
 
 
-def laws_of(table: pd.DataFrame) -> dict[str, Law]:
-    """The law of each part that has several numbers of pairs and of tokens among the runs that emerged."""
-    laws = {}
-    for part, rows in table.groupby("part", sort=False):
-        there = rows[rows["state"] == "reached"]
-        if min(len({*there["pairs"]}), len({*there["vocabulary"]})) > 1:
-            laws[str(part)] = fit_law(rows, x=["vocabulary", "pairs"])
-    return laws
+def fitted(table: pd.DataFrame, x: Sequence[str], y: str = "plateau") -> Law | None:
+    """The law, or None where the runs that emerged do not determine it."""
+    there = table[table["state"] == "reached"]
+    return fit_law(table, y, x) if len(there) > len(x) and all(len({*there[name]}) > 1 for name in x) else None
+
+
+def compared(table: pd.DataFrame) -> pd.DataFrame:
+    """One row per cell and seed that emerged in all parts: how many times later than alone, and than one after the other."""
+    index = ["pairs", "vocabulary", "seed"]
+    times = table.assign(plateau=table["plateau"].where(table["state"] == "reached").clip(lower=1))
+    wide = times.pivot_table("plateau", index, "part").reindex(columns=list(PARTS))
+    wide = wide[wide.notna().groupby(level=["pairs", "vocabulary"]).transform("all").all(axis=1)]
+    over = {f"over {part}": wide[BOTH] / wide[part] for part in (SELECTING, COPYING, NEITHER)}
+    waiting = wide[BOTH] / (wide[SELECTING] + wide[COPYING] - wide[NEITHER])
+    return pd.DataFrame(over | {"waiting": waiting}).reset_index().assign(state="reached", censored=False)
+
+
+def exponent_table(table: pd.DataFrame) -> pd.DataFrame:
+    """Exponents of pairs at each number of tokens, and of tokens at each number of pairs, by part."""
+    rows = []
+    for of, at in (("pairs", "vocabulary"), ("vocabulary", "pairs")):
+        for (part, size), some in table.groupby(["part", at], sort=False):
+            if law := fitted(some, [of]):
+                low, high = law.ci95[of]
+                rows.append({"of": of, "at": size, "part": part, "exponent": law.exponents[of], "low": low, "high": high})
+    return pd.DataFrame(rows, columns=["of", "at", "part", "exponent", "low", "high"])
+
+
+OWN = (0.0, 0.01, 0.1)
+DIM = 64
+
+
+def toy_table(lengths: Sequence[int]) -> pd.DataFrame:
+    """Plateaus of two attentions of a length each, with a signal of the first one's own (`own`), and of one (`own` NaN)."""
+    one = pd.DataFrame({"length": lengths, "own": math.nan})
+    two = pd.DataFrame(itertools.product(OWN, lengths), columns=["own", "length"])
+    for frame, count in ((one, 1), (two, 2)):
+        sizes, own = [frame["length"].to_numpy()] * count, frame["own"].fillna(0).to_numpy()
+        frame["plateau"], frame["predicted"] = coupled_plateau(sizes, DIM, own).time, predicted_coupled(sizes, DIM, own)
+    return pd.concat([one, two], ignore_index=True)
 
 
 def make(settings: Settings, source: RunSource) -> Outcome:
-    table = run_table(source.runs(settings.studies(), curves=True))
-    best = at_best_rates(table)
-    laws = laws_of(best)
-    tables = {"runs": best, "rates": table}
-    return Outcome(tables, draw(best, laws), [Comparison(part, law) for part, law in laws.items()], checks_of(best))
+    results = distinct_results(source.runs(settings.studies(), curves=True))
+    every, toy = run_table(results), toy_table(settings.lengths)
+    table = at_best_rates(every)
+    laws = {part: fitted(table[table["part"] == part], ["vocabulary", "pairs"]) for part in PARTS}
+    exponents, ratios = exponent_table(table), compared(table)
+    kept = {*table["identity"]}
+    shown = [r for r in results if r.run.identity in kept and sizes_of(r) == settings.shown]
+    tables = {"runs": table, "rates": every, "exponents": exponents, "ratios": ratios, "toy": toy}
+    plot = draw(shown, table, laws, exponents, toy, settings)
+    comparisons = [Comparison(part, law) for part, law in laws.items() if law]
+    return Outcome(tables, plot, comparisons, [*trained_checks(table, ratios, exponents), toy_check(toy)])
 
 
-def checks_of(table: pd.DataFrame) -> list[Check]:
-    logs = table["plateau"].clip(lower=1).transform("log").groupby([table[name] for name in ("pairs", "vocabulary", "part")])
-    means = logs.mean().transform("exp").unstack()
+def sizes_of(result: Result) -> tuple[int, int]:
+    task = recall_task(result.run)
+    return task.pairs, task.vocabulary
+
+
+def toy_check(toy: pd.DataFrame) -> Check:
+    ratio = (toy["plateau"] / toy["predicted"])[toy["length"] >= 64]
+    name = "toy model: plateau integrated over that derived, lengths of 64 and more, smallest and largest"
+    return Check(name, [ratio.min(), ratio.max()], None, ratio.between(0.9, 1.2).all(), "1 within 20%")
+
+
+def trained_checks(table: pd.DataFrame, ratios: pd.DataFrame, exponents: pd.DataFrame) -> list[Check]:
     checks = []
     for part in (SELECTING, COPYING, NEITHER):
-        if part in means and BOTH in means:
-            ratio = (means[BOTH] / means[part]).dropna()
-            name = f"emergence when both form over that when {part}: smallest and largest of cells"
-            checks.append(
-                Check(name, [ratio.min(), ratio.max()], None, (ratio > 1).all(), "above 1: what is given need not form")
-            )
+        ratio = ratios[f"over {part}"]
+        if len(ratio):
+            means = ratio.transform("log").groupby([ratios["pairs"], ratios["vocabulary"]]).mean().transform("exp")
+            name = f"steps when both form over those when {part}: smallest and largest of cells"
+            less = "above 1: what is given need not form"
+            checks.append(Check(name, [means.min(), means.max()], None, (means > 1).all(), less))
+    for part in (SELECTING, COPYING):
+        if law := fitted(ratios, ["vocabulary", "pairs"], f"over {part}"):
+            low, high = law.ci95["pairs"]
+            name = f"exponent of pairs when both form, less that when {part}, with its interval"
+            checks.append(Check(name, [law.exponents["pairs"], low, high], None, low > 0, "above 0; 1 where lengths multiply"))
+    if law := fitted(ratios, ["vocabulary", "pairs"], "waiting"):
+        low, high = law.ci95["pairs"]
+        mean = float(np.exp(np.log(ratios["waiting"].to_numpy()).mean()))
+        name = "steps when both form over those of the two alone, added (less those when neither has to): geometric mean"
+        checks.append(Check(name, mean, None, mean > 1, "above 1: they wait for each other"))
+        name = "exponent of pairs of that ratio, with its interval"
+        checks.append(Check(name, [law.exponents["pairs"], low, high], None, low > 0, "above 0: more so with more pairs"))
+    checks += [check for part in (BOTH, SELECTING, COPYING) for check in falling(exponents, part)]
+    both = table[(table["part"] == BOTH) & (table["state"] == "reached")]
+    apart = (both["selecting"] / both["copying"]).dropna()
+    if len(apart):
+        name = "when both form: selecting half way over copying half way, smallest, median and largest of runs"
+        together = apart.between(1 / 1.5, 1.5).mean() > 0.5
+        quantiles = [apart.min(), apart.median(), apart.max()]
+        checks.append(Check(name, quantiles, None, together, "most within a factor of 1.5: together, as in the toy model"))
     return checks
 
 
-def draw(table: pd.DataFrame, laws: Mapping[str, Law]) -> Plot:
-    plot, row = panels(2.6, "pairs", "tokens")
-    for axes, x in zip(row, ("pairs", "vocabulary"), strict=True):
-        for part, colour in COLOURS.items():
-            rows = table[table["part"] == part]
-            axes.plot(rows[x], rows["plateau"], "o", color=colour, ms=3)
-        axes.set(xscale="log", yscale="log", xlabel=x, ylabel="emergence (steps)")
+def falling(exponents: pd.DataFrame, part: str) -> list[Check]:
+    """Whether the exponent of pairs is smaller with many tokens than with few."""
+    rows = exponents[(exponents["of"] == "pairs") & (exponents["part"] == part)].sort_values("at")
+    if len(rows) < 2:
+        return []
+    name = f"exponent of pairs when {part}, with {', '.join(f'{x:g}' for x in rows['at'])} tokens"
+    falls = rows["exponent"].iloc[-1] < rows["exponent"].iloc[0]
+    return [Check(name, rows["exponent"], None, falls, "smaller with many tokens than with few")]
+
+
+def draw(
+    shown: Sequence[Result],
+    table: pd.DataFrame,
+    laws: Mapping[str, Law | None],
+    exponents: pd.DataFrame,
+    toy: pd.DataFrame,
+    settings: Settings,
+) -> Plot:
+    pairs, tokens = settings.shown
+    titles = ["a  toy model", "b  recall", "c  both form", "d  more pairs", "e  more tokens", "f  exponent of pairs"]
+    plot, (a, b, c, d, e, f) = panels(4.6, *titles, rows=2, y=1.08)
+    draw_toy(a, toy)
+    for result in shown:
+        b.plot(curve(result, "step")[1:], curve(result, "accuracy")[1:], color=COLOURS[part_of(result)], lw=1, alpha=0.85)
+    both = [result for result in shown if part_of(result) == BOTH][:1]
+    for result in both:
+        step = curve(result, "step")[1:]
+        c.plot(step, curve(result, "accuracy")[1:], color=BLACK, lw=1.2)
+        for circuit, colour in (("copying", ORANGE), ("selecting", BLUE)):
+            c.plot(step, strength(result, circuit)[1:], color=colour, lw=1.2)
+    for axes in (b, c):
+        level(axes, 1 / pairs, "guess")
+        axes.set(xscale="log", xlabel="step", ylim=(-0.03, 1.03))
+        subtitle(axes, f"{pairs} pairs, {tokens} tokens")
+    b.set_ylabel("test accuracy")
+    c.set_ylabel("accuracy, attention")
+    key(c, [("accuracy", {"color": BLACK}), ("copying", {"color": ORANGE}), ("selecting", {"color": BLUE})], loc="upper left")
+    for axes, x, other, fixed in ((d, "pairs", "vocabulary", tokens), (e, "vocabulary", "pairs", pairs)):
+        draw_times(axes, table[table[other] == fixed], laws, x, {other: fixed})
+        subtitle(axes, f"{fixed} {'tokens' if other == 'vocabulary' else 'pairs'}; lines: laws over all cells")
+    draw_exponents(f, exponents)
+    outside(c, "of the two circuits", [(part.replace(" ", "\n", 1), {"color": colour}) for part, colour in COLOURS.items()])
     return plot
 
 
-TITLE = "recall with copying or selecting given: what each circuit costs, and what their coupling does"
+def draw_toy(axes: Axes, toy: pd.DataFrame) -> None:
+    looks = dict(zip((math.nan, *OWN), (GREY, *shades(len(OWN))), strict=True))
+    for own, colour in looks.items():
+        rows = toy[toy["own"].isna() if math.isnan(own) else toy["own"] == own]
+        axes.plot(rows["length"], rows["predicted"], color=colour, lw=1.1)
+        axes.plot(rows["length"], rows["plateau"], "o", color=colour, ms=3.5, mec="white", mew=0.4)
+    doubling(axes)
+    axes.set(yscale="log", xlabel="length $T$ of each attention", ylabel="plateau (flow time)")
+    words = ["one attention", "two", *(f"two, $g$ = {own:g}" for own in OWN[1:])]
+    key(axes, [(word, {"color": colour}) for word, colour in zip(words, looks.values(), strict=True)], loc="upper left")
+    subtitle(axes, "dots: integrated, lines: derived")
+
+
+def draw_times(axes: Axes, table: pd.DataFrame, laws: Mapping[str, Law | None], x: str, fixed: dict[str, int]) -> None:
+    for part, colour in COLOURS.items():
+        rows = table[table["part"] == part]
+        for late, look in ((False, {"marker": "o", "mec": "white", "mew": 0.4, "ms": 4}), (True, CENSORED[1])):
+            some = rows[(rows["censored"] == late) & (rows["state"] != "failed")]
+            axes.plot(some[x], some["plateau"], **{"ls": "", "color": colour, "zorder": 3} | look)
+        law = laws[part]
+        if law is not None and len(rows):
+            points = np.geomspace(rows[x].min(), rows[x].max(), 30)
+            axes.plot(points, law.predict(pd.DataFrame({x: points} | fixed)), color=colour, lw=1.1)
+    doubling(axes)
+    axes.set_xticks(sorted({*table[x]}))
+    axes.set(yscale="log", xlabel="tokens" if x == "vocabulary" else x, ylabel="emergence (steps)")
+
+
+def draw_exponents(axes: Axes, exponents: pd.DataFrame) -> None:
+    rows = exponents[exponents["of"] == "pairs"]
+    for aside, (part, colour) in zip((0.94, 0.98, 1.02, 1.06), COLOURS.items(), strict=True):
+        some = rows[rows["part"] == part].sort_values("at")
+        at = some["at"] * aside
+        axes.vlines(at, some["low"], some["high"], color=colour, lw=1)
+        axes.plot(at, some["exponent"], "o-", color=colour, ms=4, lw=0.8, mec="white", mew=0.4)
+    doubling(axes)
+    axes.axhline(PUBLISHED, color=GREY, ls="--", lw=0.9)
+    axes.set(xlabel="tokens", ylabel="exponent of pairs")
+    subtitle(axes, f"dashed: published, {PUBLISHED}")
+
+
+TITLE = "recall with copying or selecting given: what each circuit costs, and what it costs that they need each other"
 WIDE = SHALLOW.replace(width=128)
 PRESETS: Presets = {
     "paper": Settings(PAPER.replace(model=WIDE, optimizer__learning_rate=1e-3, steps=20_000), caps=((16, 30_000),)),
-    "laptop": Settings(SMALL, pairs=(3, 5), vocabularies=(12, 24), rates=(1e-3,), seeds=2),
-    "smoke": Settings(TINY, pairs=(2, 3), vocabularies=(4, 6), rates=(1e-2,), seeds=1),
+    "laptop": Settings(SMALL, (4, 2), (8, 16), (1e-3,), seeds=2, shown=(4, 16)),
+    "smoke": Settings(TINY, (3, 2), (4, 6), (1e-2,), seeds=1, shown=(3, 6), lengths=(16, 64)),
 }
-FIGURE = Figure("emergo/coupled", TITLE, PRESETS, make, {"paper": 1e5, "laptop": 110, "smoke": 20}, curves=True)
+FIGURE = Figure("emergo/coupled", TITLE, PRESETS, make, {"paper": 1e5, "laptop": 110, "smoke": 28}, curves=True)

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -71,6 +71,7 @@ PARTS = {
 """By what has to form."""
 COLOURS = dict(zip(PARTS, (BLACK, BLUE, ORANGE, GREY), strict=True))
 LAYER = {"copying": 0, "selecting": 1}
+CIRCUITS = {"copying": ORANGE, "selecting": BLUE}
 CELL = ["part", "pairs", "vocabulary"]
 
 
@@ -81,11 +82,11 @@ class Settings:
     """The most valuable first: each is a program of its own."""
     vocabularies: tuple[int, ...] = (32, 64, 128, 256)
     rates: tuple[float, ...] = (1e-3, 3e-4)
-    """Learning rates to choose from, for each part and cell."""
+    """Learning rates: laws are at the best of each part and cell, comparisons of parts at the same one, the last is drawn."""
     seeds: int = 3
     caps: tuple[tuple[int, int], ...] = ()
     """Numbers of pairs that are followed for so many steps instead of the base's."""
-    shown: tuple[int, int] = (8, 64)
+    shown: tuple[int, int] = (8, 32)
     """Pairs and tokens of the learning curves, and of the axes that the other is drawn against."""
     lengths: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
     """Of the toy model."""
@@ -112,25 +113,30 @@ def strength(result: Result, circuit: str) -> np.ndarray:
 
 
 def circuit_times(result: Result) -> dict[str, float]:
-    """When copying and selecting are half way from where they begin to where they end; NaN where they are held."""
+    """When copying and selecting are half way from where they begin to where they end; NaN where they are held, or end less
+    than 0.1 above their begin: not every run that recalls does so by a head of this layer."""
     held = {"copying": part_of(result) == SELECTING, "selecting": part_of(result) == NEITHER}
     times = {}
     for name, is_held in held.items():
         values = strength(result, name)
-        times[name] = math.nan if is_held else passed(result, values, float(values[0] + values[-1]) / 2).time
+        formed = not is_held and values[-1] > values[0] + 0.1
+        times[name] = passed(result, values, float(values[0] + values[-1]) / 2).time if formed else math.nan
     return times
 
 
 def run_table(results: Sequence[Result]) -> pd.DataFrame:
-    """One row per run: when recall emerged (5% and 50% of the way from guessing to perfect), and its circuits."""
+    """One row per run: when it was half way from guessing to perfect (`plateau`) and 5% of the way (`early`), and its circuits.
+
+    With few pairs a run that guesses passes 5% now and then by chance; half way is recall.
+    """
     rows = []
     for result in results:
         task, (early, middle) = recall_task(result.run), (criteria(result, level)["corrected"] for level in (0.05, 0.5))
         rows.append(
             {"part": part_of(result), "pairs": task.pairs, "vocabulary": task.vocabulary, "seed": result.run.seed}
             | {"learning_rate": result.run.config.optimizer.learning_rate, "identity": result.run.identity}
-            | {"plateau": early.time, "censored": early.censored, "state": early.state}
-            | {"half": middle.time, "half_censored": middle.censored, "accuracy": float(curve(result, "accuracy")[-1])}
+            | {"plateau": middle.time, "censored": middle.censored, "state": middle.state}
+            | {"early": early.time, "early_censored": early.censored, "accuracy": float(curve(result, "accuracy")[-1])}
             | circuit_times(result)
         )
     return pd.DataFrame(rows)
@@ -146,32 +152,45 @@ def at_best_rates(table: pd.DataFrame) -> pd.DataFrame:
     return table.merge(best, on=[*CELL, "learning_rate"], how="inner")
 
 
+def whole(table: pd.DataFrame) -> pd.DataFrame:
+    """The runs of those parts and cells of which every seed emerged."""
+    keys = [table[name] for name in (*CELL, "learning_rate")]
+    return table[(table["state"] == "reached").groupby(keys).transform("all")]
+
+
 def fitted(table: pd.DataFrame, x: Sequence[str], y: str = "plateau") -> Law | None:
-    """The law, or None where the runs that emerged do not determine it."""
-    there = table[table["state"] == "reached"]
-    return fit_law(table, y, x) if len(there) > len(x) and all(len({*there[name]}) > 1 for name in x) else None
+    """The law of those columns of `x` that vary, or None where the runs do not determine it."""
+    varied = [name for name in x if len({*table[name]}) > 1]
+    return fit_law(table, y, varied) if varied and len(table) > len(varied) + 1 else None
 
 
 def compared(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per cell and seed that emerged in all parts: how many times later than alone, and than one after the other."""
-    index = ["pairs", "vocabulary", "seed"]
-    times = table.assign(plateau=table["plateau"].where(table["state"] == "reached").clip(lower=1))
-    wide = times.pivot_table("plateau", index, "part").reindex(columns=list(PARTS))
-    wide = wide[wide.notna().groupby(level=["pairs", "vocabulary"]).transform("all").all(axis=1)]
+    """One row per seed of a cell and learning rate at which every part emerged with all seeds: steps when both form over those
+    of other parts, and over those of the two circuits alone, added (less what both of these hold, the way to the output)."""
+    index = ["pairs", "vocabulary", "learning_rate", "seed"]
+    wide = whole(table).pivot_table("plateau", index, "part").reindex(columns=list(PARTS)).dropna()
     over = {f"over {part}": wide[BOTH] / wide[part] for part in (SELECTING, COPYING, NEITHER)}
     waiting = wide[BOTH] / (wide[SELECTING] + wide[COPYING] - wide[NEITHER])
-    return pd.DataFrame(over | {"waiting": waiting}).reset_index().assign(state="reached", censored=False)
+    return pd.DataFrame(over | {"waiting": waiting}).reset_index()
+
+
+def copying_alone(table: pd.DataFrame) -> pd.DataFrame:
+    """One row per seed: the steps that copying takes beyond those of the way to the output, at the same learning rate."""
+    index = ["pairs", "vocabulary", "learning_rate", "seed"]
+    wide = whole(table).pivot_table("plateau", index, "part").reindex(columns=list(PARTS))[[COPYING, NEITHER]].dropna()
+    return wide.assign(beyond=wide[COPYING] - wide[NEITHER]).reset_index()
 
 
 def exponent_table(table: pd.DataFrame) -> pd.DataFrame:
-    """Exponents of pairs at each number of tokens, and of tokens at each number of pairs, by part."""
+    """Exponents of pairs at each number of tokens, and of tokens at each number of pairs, by part and learning rate, from whole
+    cells."""
     rows = []
     for of, at in (("pairs", "vocabulary"), ("vocabulary", "pairs")):
-        for (part, size), some in table.groupby(["part", at], sort=False):
+        for (part, rate, size), some in whole(table).groupby(["part", "learning_rate", at], sort=False):
             if law := fitted(some, [of]):
-                low, high = law.ci95[of]
-                rows.append({"of": of, "at": size, "part": part, "exponent": law.exponents[of], "low": low, "high": high})
-    return pd.DataFrame(rows, columns=["of", "at", "part", "exponent", "low", "high"])
+                cells = {"of": of, "at": size, "part": part, "learning_rate": rate, "cells": len({*some[of]})}
+                rows.append(cells | {"exponent": law.exponents[of]} | dict(zip(("low", "high"), law.ci95[of], strict=True)))
+    return pd.DataFrame(rows, columns=["of", "at", "part", "learning_rate", "cells", "exponent", "low", "high"])
 
 
 OWN = (0.0, 0.01, 0.1)
@@ -191,15 +210,15 @@ def toy_table(lengths: Sequence[int]) -> pd.DataFrame:
 def make(settings: Settings, source: RunSource) -> Outcome:
     results = distinct_results(source.runs(settings.studies(), curves=True))
     every, toy = run_table(results), toy_table(settings.lengths)
-    table = at_best_rates(every)
-    laws = {part: fitted(table[table["part"] == part], ["vocabulary", "pairs"]) for part in PARTS}
-    exponents, ratios = exponent_table(table), compared(table)
-    kept = {*table["identity"]}
-    shown = [r for r in results if r.run.identity in kept and sizes_of(r) == settings.shown]
-    tables = {"runs": table, "rates": every, "exponents": exponents, "ratios": ratios, "toy": toy}
-    plot = draw(shown, table, laws, exponents, toy, settings)
+    table, ratios = at_best_rates(every), compared(every)
+    laws = {part: fitted(whole(table[table["part"] == part]), ["vocabulary", "pairs"]) for part in PARTS}
+    exponents, alone = exponent_table(every), copying_alone(table)
+    tables = {"runs": table, "rates": every, "exponents": exponents, "ratios": ratios, "copying": alone, "toy": toy}
+    shown = exponents[exponents["learning_rate"] == settings.rates[-1]]
+    plot = draw(results, every, shown, toy, settings)
     comparisons = [Comparison(part, law) for part, law in laws.items() if law]
-    return Outcome(tables, plot, comparisons, [*trained_checks(table, ratios, exponents), toy_check(toy)])
+    checks = [*ratio_checks(ratios), *copying_checks(alone), *falling_checks(shown), *together_check(every), toy_check(toy)]
+    return Outcome(tables, plot, comparisons, checks)
 
 
 def sizes_of(result: Result) -> tuple[int, int]:
@@ -213,80 +232,88 @@ def toy_check(toy: pd.DataFrame) -> Check:
     return Check(name, [ratio.min(), ratio.max()], None, ratio.between(0.9, 1.2).all(), "1 within 20%")
 
 
-def trained_checks(table: pd.DataFrame, ratios: pd.DataFrame, exponents: pd.DataFrame) -> list[Check]:
+def ratio_checks(ratios: pd.DataFrame) -> list[Check]:
+    """Of what is given at the same learning rate."""
     checks = []
-    for part in (SELECTING, COPYING, NEITHER):
-        ratio = ratios[f"over {part}"]
-        if len(ratio):
-            means = ratio.transform("log").groupby([ratios["pairs"], ratios["vocabulary"]]).mean().transform("exp")
-            name = f"steps when both form over those when {part}: smallest and largest of cells"
-            less = "above 1: what is given need not form"
-            checks.append(Check(name, [means.min(), means.max()], None, (means > 1).all(), less))
-    for part in (SELECTING, COPYING):
-        if law := fitted(ratios, ["vocabulary", "pairs"], f"over {part}"):
-            low, high = law.ci95["pairs"]
-            name = f"exponent of pairs when both form, less that when {part}, with its interval"
-            checks.append(Check(name, [law.exponents["pairs"], low, high], None, low > 0, "above 0; 1 where lengths multiply"))
-    if law := fitted(ratios, ["vocabulary", "pairs"], "waiting"):
+    for part in (SELECTING, COPYING, NEITHER) if len(ratios) else ():
+        cells = [ratios[name] for name in ("pairs", "vocabulary", "learning_rate")]
+        means = ratios[f"over {part}"].transform("log").groupby(cells).mean().transform("exp")
+        name = f"steps when both form over those when {part}: smallest and largest of {len(means)} cells"
+        checks.append(Check(name, [means.min(), means.max()], None, (means > 1).all(), "above 1: what is given need not form"))
+    if (law := fitted(ratios, ["vocabulary", "pairs"], f"over {SELECTING}")) and "pairs" in law.exponents:
+        name = "exponent of pairs when both form less that with copying given, and its interval"
         low, high = law.ci95["pairs"]
+        checks.append(Check(name, [law.exponents["pairs"], low, high], None, low > 0.5, "near 1 where lengths multiply"))
+    if len(ratios):
         mean = float(np.exp(np.log(ratios["waiting"].to_numpy()).mean()))
-        name = "steps when both form over those of the two alone, added (less those when neither has to): geometric mean"
+        name = "steps when both form over those of the two alone, added: geometric mean"
         checks.append(Check(name, mean, None, mean > 1, "above 1: they wait for each other"))
-        name = "exponent of pairs of that ratio, with its interval"
-        checks.append(Check(name, [law.exponents["pairs"], low, high], None, low > 0, "above 0: more so with more pairs"))
-    checks += [check for part in (BOTH, SELECTING, COPYING) for check in falling(exponents, part)]
-    both = table[(table["part"] == BOTH) & (table["state"] == "reached")]
-    apart = (both["selecting"] / both["copying"]).dropna()
-    if len(apart):
-        name = "when both form: selecting half way over copying half way, smallest, median and largest of runs"
-        together = apart.between(1 / 1.5, 1.5).mean() > 0.5
-        quantiles = [apart.min(), apart.median(), apart.max()]
-        checks.append(Check(name, quantiles, None, together, "most within a factor of 1.5: together, as in the toy model"))
     return checks
 
 
-def falling(exponents: pd.DataFrame, part: str) -> list[Check]:
-    """Whether the exponent of pairs is smaller with many tokens than with few."""
-    rows = exponents[(exponents["of"] == "pairs") & (exponents["part"] == part)].sort_values("at")
-    if len(rows) < 2:
+def copying_checks(alone: pd.DataFrame) -> list[Check]:
+    law = fitted(alone, ["vocabulary", "pairs"], "beyond")
+    if law is None or "pairs" not in law.exponents:
         return []
-    name = f"exponent of pairs when {part}, with {', '.join(f'{x:g}' for x in rows['at'])} tokens"
-    falls = rows["exponent"].iloc[-1] < rows["exponent"].iloc[0]
-    return [Check(name, rows["exponent"], None, falls, "smaller with many tokens than with few")]
+    low, high = law.ci95["pairs"]
+    name = "exponent of pairs of the steps that copying takes beyond those when neither has to form, and its interval"
+    near = abs(law.exponents["pairs"] - 1) < max(0.15, (high - low) / 2)
+    return [Check(name, [law.exponents["pairs"], low, high], None, near, "1, as in the toy model of one attention")]
+
+
+def falling_checks(exponents: pd.DataFrame) -> list[Check]:
+    """Whether the exponent of pairs is smaller with many tokens than with few."""
+    checks = []
+    for part in (BOTH, SELECTING, COPYING):
+        rows = exponents[(exponents["of"] == "pairs") & (exponents["part"] == part)].sort_values("at")
+        if len(rows) > 1:
+            name = f"exponent of pairs when {part}, with {', '.join(f'{x:g}' for x in rows['at'])} tokens"
+            falls = rows["high"].iloc[-1] < rows["low"].iloc[0]
+            words = "smaller with the most tokens than with the fewest, intervals apart"
+            checks.append(Check(name, rows[["exponent", "low", "high"]].to_numpy(), None, falls, words))
+    return checks
+
+
+def together_check(table: pd.DataFrame) -> list[Check]:
+    both = table[(table["part"] == BOTH) & (table["state"] == "reached")]
+    apart = (both["selecting"] / both["copying"]).dropna()
+    if not len(apart):
+        return []
+    name = f"when both form: selecting half way over copying half way, smallest, median and largest of {len(apart)} runs"
+    together = apart.between(1 / 1.5, 1.5).all()
+    measured = [apart.min(), apart.median(), apart.max()]
+    return [Check(name, measured, None, together, "1 within a factor of 1.5: together, as in the toy model")]
 
 
 def draw(
-    shown: Sequence[Result],
-    table: pd.DataFrame,
-    laws: Mapping[str, Law | None],
-    exponents: pd.DataFrame,
-    toy: pd.DataFrame,
-    settings: Settings,
+    results: Sequence[Result], every: pd.DataFrame, exponents: pd.DataFrame, toy: pd.DataFrame, settings: Settings
 ) -> Plot:
+    """At one learning rate, so that parts can be compared."""
     pairs, tokens = settings.shown
+    table = every[every["learning_rate"] == settings.rates[-1]]
+    kept = {*table["identity"]}
+    shown = [r for r in results if r.run.identity in kept and sizes_of(r) == settings.shown]
     titles = ["a  toy model", "b  recall", "c  both form", "d  more pairs", "e  more tokens", "f  exponent of pairs"]
     plot, (a, b, c, d, e, f) = panels(4.6, *titles, rows=2, y=1.08)
     draw_toy(a, toy)
     for result in shown:
         b.plot(curve(result, "step")[1:], curve(result, "accuracy")[1:], color=COLOURS[part_of(result)], lw=1, alpha=0.85)
-    both = [result for result in shown if part_of(result) == BOTH][:1]
-    for result in both:
-        step = curve(result, "step")[1:]
-        c.plot(step, curve(result, "accuracy")[1:], color=BLACK, lw=1.2)
-        for circuit, colour in (("copying", ORANGE), ("selecting", BLUE)):
-            c.plot(step, strength(result, circuit)[1:], color=colour, lw=1.2)
-    for axes in (b, c):
-        level(axes, 1 / pairs, "guess")
+    for result in [result for result in shown if part_of(result) == BOTH]:
+        for values, colour in ((curve(result, "accuracy"), BLACK), *((strength(result, n), CIRCUITS[n]) for n in CIRCUITS)):
+            c.plot(curve(result, "step")[1:], values[1:], color=colour, lw=1, alpha=0.85)
+    for axes, words in ((b, "guess"), (c, "")):
+        level(axes, 1 / pairs, words)
         axes.set(xscale="log", xlabel="step", ylim=(-0.03, 1.03))
         subtitle(axes, f"{pairs} pairs, {tokens} tokens")
     b.set_ylabel("test accuracy")
     c.set_ylabel("accuracy, attention")
-    key(c, [("accuracy", {"color": BLACK}), ("copying", {"color": ORANGE}), ("selecting", {"color": BLUE})], loc="upper left")
+    key(c, [("accuracy", {"color": BLACK}), *((n, {"color": colour}) for n, colour in CIRCUITS.items())], loc="upper left")
     for axes, x, other, fixed in ((d, "pairs", "vocabulary", tokens), (e, "vocabulary", "pairs", pairs)):
-        draw_times(axes, table[table[other] == fixed], laws, x, {other: fixed})
-        subtitle(axes, f"{fixed} {'tokens' if other == 'vocabulary' else 'pairs'}; lines: laws over all cells")
+        draw_times(axes, table[table[other] == fixed], x)
+        subtitle(axes, f"{fixed} {'tokens' if other == 'vocabulary' else 'pairs'}")
     draw_exponents(f, exponents)
-    outside(c, "of the two circuits", [(part.replace(" ", "\n", 1), {"color": colour}) for part, colour in COLOURS.items()])
+    outside(c, "", [(part.replace(" ", "\n", 1), {"color": colour}) for part, colour in COLOURS.items()])
+    outside(f, "", [CENSORED])
     return plot
 
 
@@ -298,24 +325,24 @@ def draw_toy(axes: Axes, toy: pd.DataFrame) -> None:
         axes.plot(rows["length"], rows["plateau"], "o", color=colour, ms=3.5, mec="white", mew=0.4)
     doubling(axes)
     axes.set(yscale="log", xlabel="length $T$ of each attention", ylabel="plateau (flow time)")
+    axes.set_ylim(top=100 * toy["plateau"].max())  # room for the key
     words = ["one attention", "two", *(f"two, $g$ = {own:g}" for own in OWN[1:])]
     key(axes, [(word, {"color": colour}) for word, colour in zip(words, looks.values(), strict=True)], loc="upper left")
     subtitle(axes, "dots: integrated, lines: derived")
 
 
-def draw_times(axes: Axes, table: pd.DataFrame, laws: Mapping[str, Law | None], x: str, fixed: dict[str, int]) -> None:
+def draw_times(axes: Axes, table: pd.DataFrame, x: str) -> None:
+    """One dot per run, and a line through the geometric means of whole cells."""
     for part, colour in COLOURS.items():
         rows = table[table["part"] == part]
         for late, look in ((False, {"marker": "o", "mec": "white", "mew": 0.4, "ms": 4}), (True, CENSORED[1])):
             some = rows[(rows["censored"] == late) & (rows["state"] != "failed")]
             axes.plot(some[x], some["plateau"], **{"ls": "", "color": colour, "zorder": 3} | look)
-        law = laws[part]
-        if law is not None and len(rows):
-            points = np.geomspace(rows[x].min(), rows[x].max(), 30)
-            axes.plot(points, law.predict(pd.DataFrame({x: points} | fixed)), color=colour, lw=1.1)
+        line = whole(rows).groupby(x)["plateau"].agg(lambda values: np.exp(np.log(values).mean()))
+        axes.plot(line.index, line, color=colour, lw=1.1)
     doubling(axes)
     axes.set_xticks(sorted({*table[x]}))
-    axes.set(yscale="log", xlabel="tokens" if x == "vocabulary" else x, ylabel="emergence (steps)")
+    axes.set(yscale="log", xlabel="tokens" if x == "vocabulary" else x, ylabel="steps to half way")
 
 
 def draw_exponents(axes: Axes, exponents: pd.DataFrame) -> None:
@@ -328,7 +355,7 @@ def draw_exponents(axes: Axes, exponents: pd.DataFrame) -> None:
     doubling(axes)
     axes.axhline(PUBLISHED, color=GREY, ls="--", lw=0.9)
     axes.set(xlabel="tokens", ylabel="exponent of pairs")
-    subtitle(axes, f"dashed: published, {PUBLISHED}")
+    subtitle(axes, "where all seeds emerge; dashed: published")
 
 
 TITLE = "recall with copying or selecting given: what each circuit costs, and what it costs that they need each other"

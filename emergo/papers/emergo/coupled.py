@@ -71,6 +71,7 @@ PARTS = {
 """By what has to form."""
 COLOURS = dict(zip(PARTS, (BLACK, BLUE, ORANGE, GREY), strict=True))
 LAYER = {"copying": 0, "selecting": 1}
+ASIDE = (0.955, 0.985, 1.015, 1.045)
 CIRCUITS = {"copying": ORANGE, "selecting": BLUE}
 CELL = ["part", "pairs", "vocabulary"]
 
@@ -332,9 +333,9 @@ def draw_toy(axes: Axes, toy: pd.DataFrame) -> None:
 
 
 def draw_times(axes: Axes, table: pd.DataFrame, x: str) -> None:
-    """One dot per run, and a line through the geometric means of whole cells."""
-    for part, colour in COLOURS.items():
-        rows = table[table["part"] == part]
+    """One dot per run, parts a little aside, and a line through the geometric means of whole cells."""
+    for part, colour, aside in zip(COLOURS, COLOURS.values(), ASIDE, strict=True):
+        rows = table[table["part"] == part].assign(**{x: lambda rows, aside=aside: rows[x] * aside})
         for late, look in ((False, {"marker": "o", "mec": "white", "mew": 0.4, "ms": 4}), (True, CENSORED[1])):
             some = rows[(rows["censored"] == late) & (rows["state"] != "failed")]
             axes.plot(some[x], some["plateau"], **{"ls": "", "color": colour, "zorder": 3} | look)
@@ -347,7 +348,7 @@ def draw_times(axes: Axes, table: pd.DataFrame, x: str) -> None:
 
 def draw_exponents(axes: Axes, exponents: pd.DataFrame) -> None:
     rows = exponents[exponents["of"] == "pairs"]
-    for aside, (part, colour) in zip((0.94, 0.98, 1.02, 1.06), COLOURS.items(), strict=True):
+    for aside, (part, colour) in zip(ASIDE, COLOURS.items(), strict=True):
         some = rows[rows["part"] == part].sort_values("at")
         at = some["at"] * aside
         axes.vlines(at, some["low"], some["high"], color=colour, lw=1)

@@ -363,7 +363,7 @@ TITLE = "recall with copying or selecting given: what each circuit costs, and wh
 WIDE = SHALLOW.replace(width=128)
 PRESETS: Presets = {
     "paper": Settings(PAPER.replace(model=WIDE, optimizer__learning_rate=1e-3, steps=20_000), caps=((16, 30_000),)),
-    "laptop": Settings(SMALL, (4, 2), (8, 16), (1e-3,), seeds=2, shown=(4, 16)),
+    "laptop": Settings(SMALL, (4, 3), (8, 12), (1e-3,), seeds=2, shown=(4, 12)),
     "smoke": Settings(TINY, (3, 2), (4, 6), (1e-2,), seeds=1, shown=(3, 6), lengths=(16, 64)),
 }
 FIGURE = Figure("emergo/coupled", TITLE, PRESETS, make, {"paper": 1e5, "laptop": 110, "smoke": 28}, curves=True)

@@ -21,6 +21,7 @@ from .untyped import (
     Replace,
     Scale,
     SingleLocation,
+    Trained,
     Transformer,
     When,
     groups_of,
@@ -212,6 +213,16 @@ def test_patterns_that_attention_can_be_held_at():
     ):
         with pytest.raises(InputError, match=message):
             Clamp(PATTERN, to=to).change(PATTERN, pattern, Tap(batch=shown))
+
+
+def test_parameters_that_were_kept_are_run_with_the_batch():
+    run = run_of(interventions=(Clamp(PATTERN, to="relevant"),))
+    params = run.config.model.init(jax.random.key(0), run.config.task.spec)
+    trained = Trained(run, 0, params)
+    attention = trained.test(3).attention
+    np.testing.assert_array_equal(attention[..., -1], np.ones(attention.shape[:-1]))
+    with pytest.raises(InputError, match="needs a batch that says which positions are relevant"):
+        trained.forward(trained.batch(3).inputs)
 
 
 @pytest.mark.parametrize(

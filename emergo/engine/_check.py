@@ -87,15 +87,15 @@ def _check_task_and_model(config: Config, varying: Varying) -> list[str]:
     def init(model: Model, varying: Varying, key: Array) -> PyTree:
         return at_start(model).init(key, at_start(varying)[0].spec)
 
-    def apply(varying: Varying, params: PyTree, inputs: Array, key: Array) -> tuple[Output, dict[str, Array]]:
+    def apply(varying: Varying, params: PyTree, data: Batch, key: Array) -> tuple[Output, dict[str, Array]]:
         task, model, _, interventions = at_start(varying)
-        tap = Tap(task.spec, key, jnp.int32(0), changes=interventions, reads=["*"])
-        return model.apply(params, inputs, tap), tap.taken
+        tap = Tap(task.spec, key, jnp.int32(0), changes=interventions, reads=["*"], batch=data)
+        return model.apply(params, data.inputs, tap), tap.taken
 
     params = _shapes(f"{model}.init", init, as_arrays(config.model), varying, key)
     for leaf in jax.tree.leaves(params):
         _need(_is_real(leaf), f"{model}.init", "return arrays of real numbers, which have a gradient", leaf)
-    output, taps = _shapes(f"{model}.apply", apply, varying, params, data.inputs, key)
+    output, taps = _shapes(f"{model}.apply", apply, varying, params, data, key)
     _need(isinstance(output, Output), f"{model}.apply", "return an em.Output(value, …)", output)
     wanted = (n, spec.outputs) if spec.answers is None else (n, spec.answers, spec.outputs)
     fits = getattr(output.value, "shape", None) == wanted
@@ -140,6 +140,7 @@ def _check_batch(where: str, data: Batch, n: int, spec: Spec) -> None:
 
 def _check_taps(config: Config, names: list[str]) -> None:
     wanted = [(f"{type(i).__name__}.tap", str(i.tap)) for i in config.interventions]
+    wanted += [(f"{type(i).__name__}.reads", name) for i in config.interventions for name in i.reads]
     wanted += [(_probe_name(probe), name) for probe in config.all_probes for name in getattr(probe, "reads", ())]
     for where, pattern in wanted:
         if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
@@ -195,7 +196,7 @@ def _probed(program: Program, slot: Slot, index: int, where: str) -> Mapping[str
         task = slot.now()[0]
         probe = (*task.probes(), *program.probes)[index]
         batch = task.at_test().batch(user_key(slot.test_key), program.n_test, slot.truth)
-        output = forward(program, slot, slot.params, batch.inputs, reads=getattr(probe, "reads", ()))
+        output = forward(program, slot, slot.params, batch, reads=getattr(probe, "reads", ()))
         return probe(slot.params, output, batch, slot.truth, slot.step)
 
     first, second = (_shapes(where, measured, slot) for _ in range(2))

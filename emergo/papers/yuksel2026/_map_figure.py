@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator, NullFormatter
 from ..._style import BLACK, GREY, WIDTH
 from ...measure import division
 from .._figure import Animation, Check, Figure, Outcome, Plot, Presets, RunSource, Seconds, Studies
-from ._chains import ChainRun, ChainRuns, owner_check
+from ._chains import ChainRun, ChainRuns, owner_check, part_of
 from ._stage_figure import COLOURS, Checks, draw_map, heading, mark_groups, moments_of, read_runs, shades_of
 
 FRAMES, HOLD = 48, 8
@@ -25,7 +25,7 @@ def map_figure(
     number: int, title: str, partner: Figure, more: Checks = lambda runs: [], which: int | None = None, own_heads: bool = True
 ) -> Figure:
     """A figure of the attention of the first seed, and an animation of it: of the runs of the `partner`, or `which` of its
-    studies. `more` are further checks; with `own_heads` each group is to have a head of its own in the end."""
+    parts. `more` are further checks; with `own_heads` each group is to have a head of its own in the end."""
 
     def make(studies: Studies, source: RunSource) -> Outcome:
         runs = read_runs(source, studies)
@@ -35,8 +35,9 @@ def map_figure(
     presets: Presets = partner.presets
     seconds: Seconds = partner.seconds
     if which is not None:
-        presets = {preset: dict([list(studies.items())[which]]) for preset, studies in presets.items()}
-        seconds = {preset: each / len(partner.presets[preset]) for preset, each in seconds.items()}
+        parts = {preset: list(dict.fromkeys(part_of(name) for name in studies)) for preset, studies in presets.items()}
+        presets = {p: {n: s for n, s in studies.items() if part_of(n) == parts[p][which]} for p, studies in presets.items()}
+        seconds = {preset: each / len(parts[preset]) for preset, each in seconds.items()}
     return Figure(f"yuksel2026/fig{number}", title, presets, make, seconds, curves=True)
 
 

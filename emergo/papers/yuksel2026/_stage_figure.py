@@ -14,7 +14,7 @@ from ..._style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, WIDTH, over
 from ...studies import Study
 from ...tasks import Groups
 from .._figure import Check, Figure, Outcome, Plot, Preset, Presets, RunSource, Seconds, Studies
-from ._chains import NOTHING, ChainRun, ChainRuns, Printed, draw_seeds, head_checks, ladder_checks, level_checks
+from ._chains import NOTHING, ChainRun, ChainRuns, Printed, comparison_checks, draw_seeds, head_checks, ladder_checks
 
 COLOURS = (BLUE, ORANGE, GREEN, PINK)
 ELSEWHERE = "#dddddd"
@@ -27,15 +27,17 @@ Timed = Mapping[Preset, tuple[Study | Studies, float]]
 def stage_figure(
     number: int, title: str, presets: Timed, printed: Printed = NOTHING, more: Checks = lambda runs: [], one_layer: bool = True
 ) -> Figure:
-    """A figure of the stages of one setting, whose studies may differ in their probes; `more` are further checks.
+    """A figure of the stages of one setting, whose studies differ in their teachers and probes; `more` are further checks of
+    the runs on drawn teachers. Published numbers are held against those on the published teacher.
 
     Heads of more than `one_layer` are not held against the groups: one may look at what another gathered.
     """
 
     def make(studies: Studies, source: RunSource) -> Outcome:
         runs = read_runs(source, studies)
-        heads = head_checks(runs) if one_layer else []
-        checks = ladder_checks(runs, printed) + heads + level_checks(runs, printed) + more(runs)
+        own = runs.on("drawn")
+        heads = head_checks(own) if one_layer else []
+        checks = ladder_checks(own) + heads + more(own) + comparison_checks(runs, printed)
         return Outcome({"curves": runs.table}, draw(runs), checks=checks)
 
     named: Presets = {p: {"runs": s} if isinstance(s, Study) else s for p, (s, _) in presets.items()}

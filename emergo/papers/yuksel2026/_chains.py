@@ -143,8 +143,10 @@ class ChainRuns(list[ChainRun]):
 
     @property
     def table(self) -> pd.DataFrame:
-        """All curves, one row per evaluation."""
-        return pd.concat([curve_frame(run.curves).assign(seed=run.seed, maps=run.maps) for run in self], ignore_index=True)
+        """All curves but the maps of attention, one row per evaluation."""
+        shown = [{name: values for name, values in run.curves.items() if name != "attention_map"} for run in self]
+        frames = [curve_frame(each).assign(seed=run.seed, maps=run.maps) for each, run in zip(shown, self, strict=True)]
+        return pd.concat(frames, ignore_index=True)
 
     @property
     def boundaries(self) -> list[Boundary]:
@@ -218,7 +220,7 @@ def comparison_checks(runs: ChainRuns, printed: Printed) -> list[Check]:
     checks = [*boundary_checks(alike, printed), *level_checks(alike, printed), *context_checks(alike, printed)]
     if alike[0].maps != "published":
         return checks
-    return named("published teacher", [entropy_check(alike), *checks])
+    return named("published teacher", checks)
 
 
 def _boundaries(runs: ChainRuns) -> dict[str, list[Boundary]]:

@@ -89,10 +89,13 @@ def draw_references(axes: Axes, runs: ChainRuns, letter: str = "a", what: str = 
         lags = f": {'+ ' if k else 'lags '}{lag_words(groups)[group]}"
         entries.append((names[k] + ("" if narrow else lags), {"color": COLOURS[group]}))
     mark_departures(axes, runs[0])
+    own = [run for run in runs if run.maps == "drawn"]
+    marks = ["dotted: seed 0 leaves a reference"] if runs[0].left_at and not narrow else []
+    marks += ["dashed: published teacher"] if len(own) < len(runs) else []
     axes.set(xscale="log", ylabel="KL(reference ‖ student)", ylim=(0, None))
-    axes.set_xlabel("step (dotted: seed 0 leaves a reference)" if runs[0].left_at and not narrow else "step")
+    axes.set_xlabel(f"step ({'; '.join(marks)})" if marks else "step")
     over(axes, entries)
-    seeds = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
+    seeds = f"{len(own)} seed{'s' if len(own) != 1 else ''}"
     axes.set_title(f"{letter}  {what}{'references' if narrow else 'KL from references'}, {seeds}", pad=17)
 
 
@@ -101,7 +104,7 @@ def draw_contexts(axes: Axes, runs: ChainRuns) -> None:
     compared = [run for run in runs if "kl_contexts" in run.curves]
     for j in range(len(runs.contexts)):
         draw_seeds(axes, compared, [run["kl_contexts"][:, j] for run in compared], COLOURS[j])
-    mark_departures(axes, runs[0])
+    mark_departures(axes, compared[0])
     axes.set(xscale="log", xlabel="step")
     over(axes, [(f"$c$ = {c}", {"color": COLOURS[j]}) for j, c in enumerate(runs.contexts)])
     axes.set_title("b  students that see $c$ tokens", pad=17)

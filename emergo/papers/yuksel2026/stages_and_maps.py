@@ -86,7 +86,13 @@ def current_token_check(runs: ChainRuns) -> list[Check]:
     return [Check("at the end, attention to lag 0 over that to the other lags, mean over seeds", ratio, words, ratio < 0.8)]
 
 
-FIG2 = map_figure(2, "where the heads of the full Transformer look at different stages of training", FIG3, current_token_check)
+FIG2 = map_figure(
+    2,
+    "where the heads of the full Transformer look at different stages of training",
+    FIG3,
+    current_token_check,
+    steps=(60, 300, 1000),
+)
 
 
 def overfitting_check(runs: ChainRuns) -> list[Check]:
@@ -103,7 +109,12 @@ FIG6 = stage_figure(
     printed=Printed((330, 580), step=2000, kl=(2.60, 0.61, 0.02)),
     more=overfitting_check,
 )
-FIG7 = map_figure(7, "where the heads of Fig. 6 look: all at the strongest group first, then each at one of its own", FIG6)
+FIG7 = map_figure(
+    7,
+    "where the heads of Fig. 6 look: all at the strongest group first, then each at one of its own",
+    FIG6,
+    steps=(270, 580, 1500),
+)
 
 
 def far_first_check(runs: ChainRuns) -> list[Check]:
@@ -125,7 +136,13 @@ FIG9 = stage_figure(
     },
     printed=Printed((90, 410), (0.72,), teacher_loss=0.25, step=1000, kl=(2.92, 1.04, 0.27), least=(1.16, 75)),
 )
-FIG8 = map_figure(8, "where the heads of Fig. 9 look: at the far group first, which is strongest", FIG9, far_first_check)
+FIG8 = map_figure(
+    8,
+    "where the heads of Fig. 9 look: at the far group first, which is strongest",
+    FIG9,
+    far_first_check,
+    steps=(70, 375, 1500),
+)
 
 
 SLOW, DEEP = ADAMW.replace(learning_rate=0.04), MinimalAttention(layers=2, start="xavier")
@@ -177,7 +194,13 @@ FIG13 = stage_figure(
     printed=Printed((130, 280), step=1000, kl_contexts=(1.40, 0.38, 0.10), least_context=(0.54, 110)),
     more=weight_check,
 )
-FIG14 = map_figure(14, "where the heads of Fig. 13 look: more at the position of a group that weighs more", FIG13, weight_check)
+FIG14 = map_figure(
+    14,
+    "where the heads of Fig. 13 look: more at the position of a group that weighs more",
+    FIG13,
+    weight_check,
+    steps=(100, 200, 1000),
+)
 
 
 OVERLAP = Groups((4, 4, 4), stride=2)
@@ -253,6 +276,6 @@ FIG18 = stage_figure(
     },
     printed=Printed((600, 4000), step=7000, kl_contexts=(1.58, 0.39, 0.18), least_context=(0.43, 610)),
 )
-FIG19 = map_figure(19, "where the heads of Fig. 18, trained with SGD, look", FIG18)
+FIG19 = map_figure(19, "where the heads of Fig. 18, trained with SGD, look", FIG18, steps=(600, 3800, 6600))
 
 FIGURES = (FIG1, FIG2, FIG3, FIG6, FIG7, FIG8, FIG9, FIG11, FIG12, FIG13, FIG14, FIG15, FIG16, FIG17, FIG18, FIG19)

@@ -97,4 +97,4 @@ def test_where_heads_look_at_the_papers_steps(mapped):
     assert check.name.startswith("published teacher: ")
     (other,) = figure.moment_checks(mapped.on("drawn"), (100, 150, 1000))
     assert not other.holds
-    assert other.measured == [[[1, 1, 1], [1, 1, 1], [1, 2, 3]]] * 2
+    assert other.measured == ["1 1 1, 1 1 1, 1 2 3"] * 2

@@ -70,8 +70,8 @@ def map_checks(runs: ChainRuns, own_heads: bool) -> list[Check]:
     return checks
 
 
-MOMENTS = [[1, 1, 1], [1, 1, 2], [1, 2, 3]]
-"""What the paper's maps show at three steps: the group that each head looks at most, counted from the strongest."""
+MOMENTS = "1 1 1, 1 1 2, 1 2 3"
+"""What the paper's maps show at three steps: the groups that heads look at most, counted from the strongest."""
 
 
 def moment_checks(runs: ChainRuns, steps: Sequence[int]) -> list[Check]:
@@ -80,7 +80,7 @@ def moment_checks(runs: ChainRuns, steps: Sequence[int]) -> list[Check]:
     for run in runs:
         rows = [int(np.abs(run["step"] - step).argmin()) for step in steps]
         ranks = [[run.groups.ranking.index(group) + 1 for group in run.group_attention[row].argmax(-1)] for row in rows]
-        by_seed.append([sorted(each) for each in ranks])
+        by_seed.append(", ".join(" ".join(map(str, sorted(each))) for each in ranks))
     when = ", ".join(map(str, steps))
     name = f"published teacher: groups that heads look at most at steps {when}, 1 the strongest, by seed"
     name = name if runs[0].maps == "published" else name.removeprefix("published teacher: ")

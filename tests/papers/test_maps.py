@@ -44,7 +44,7 @@ def test_each_of_the_papers_steps_has_one_evaluation(steps):
 
 @pytest.mark.parametrize("steps", [(), (-1,), (True,)])
 def test_steps_are_those_of_training(steps):
-    with pytest.raises(InputError, match=r"AttentionMaps\.steps must be steps of training"):
+    with pytest.raises(InputError, match=r"AttentionMaps\.map_steps must be steps of training"):
         AttentionMaps(steps)
 
 

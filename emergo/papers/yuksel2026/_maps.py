@@ -22,21 +22,21 @@ Maps = Float[np.ndarray, "heads queries keys"]
 class AttentionMaps(Pytree):
     """A probe: the attention of the first layer from each of the last positions, those whose outputs are compared, to each of
     the same, mean over sequences, as `attention_map` (head, query, key). It is NaN but for the first evaluation from each of
-    these `steps` on, so that records hold few numbers."""
+    these `map_steps` on, so that records hold few numbers."""
 
     reads: ClassVar[tuple[str, ...]] = ("layers.0.pattern",)
 
-    steps: tuple[int, ...]
+    map_steps: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if not self.steps or not all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in self.steps):
-            raise InputError(f"AttentionMaps.steps must be steps of training, each at least 0, got {self.steps!r}")
+        if not self.map_steps or not all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in self.map_steps):
+            raise InputError(f"AttentionMaps.map_steps must be steps of training, each at least 0, got {self.map_steps!r}")
 
     def __call__(self, params: Any, output: Output, batch: Batch, truth: Any, step: Any) -> dict[str, Array]:
         taps, last = output.taps or {}, batch.target.shape[1]
         block = taps["layers.0.pattern"][:, :, -last:, -last:].mean(0)
         # Evaluations are 5 steps apart, or 2% in multiples of 5: one lies within that of each step.
-        due = jnp.any(jnp.stack([(step >= s) & (step < s + max(5, s // 50 // 5 * 5)) for s in self.steps]))
+        due = jnp.any(jnp.stack([(step >= s) & (step < s + max(5, s // 50 // 5 * 5)) for s in self.map_steps]))
         return {"attention_map": jnp.where(due, block, jnp.nan)}
 
 

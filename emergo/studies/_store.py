@@ -21,7 +21,7 @@ from ._axes import config_columns
 from ._outcomes import SCHEMA, is_finished, outcome_row, read_run
 from ._version_1 import renamed_curve
 
-_SUFFIX = re.compile(r"(_\d+)+$")
+INDEX_SUFFIX = re.compile(r"(_\d+)+$")
 _SNAPSHOTS = ".snapshots"
 _ARRAY = ":"  # in the name of a column of whole arrays: what follows is their shape, such as 3x20x20
 
@@ -91,7 +91,7 @@ def _arrays_from(column: str, rows: pd.Series) -> tuple[str, np.ndarray]:
 def _numbers_from(shown: pd.DataFrame) -> dict[str, np.ndarray]:
     columns: dict[str, list[str]] = {}
     for column in shown.columns:
-        columns.setdefault(_SUFFIX.sub("", column), []).append(column)
+        columns.setdefault(INDEX_SUFFIX.sub("", column), []).append(column)
     curves: dict[str, np.ndarray] = {}
     for name, members in columns.items():
         if name in members:

@@ -14,6 +14,8 @@ from emergo.papers.yuksel2026._maps import AttentionMaps
 from .by_hand import STUDY, chain_runs, flat, result, staged
 
 TRAINED = [f"yuksel2026/fig{n}" for n in range(1, 20) if n != 10]
+UNTRAINED = [f"yuksel2026/fig{n}" for n in (4, 11, 12, 17, 18, 19)]
+"""Those without runs on the published teacher so far."""
 MAPS = {2: 3, 7: 6, 8: 9, 14: 13, 16: 15, 17: 15, 19: 18}
 """The figures of maps, and the figures whose runs they show."""
 
@@ -139,9 +141,12 @@ def test_paper_presets_have_the_published_setting(id):
         task = chain_of(config)
         assert (task.vocabulary, task.generated) == (50, 20)
     assert {run.seed for run in runs if chain_of(run.config).maps == "drawn"} in ({0, 1, 2}, {0, 1, 2, 3, 4})
-    assert 0 in {run.seed for run in runs if chain_of(run.config).maps == "published"}
-    full = [run.config.model for run in runs if isinstance(run.config.model, ChainTransformer)]
-    assert all((m.dropout_at, m.dropout_every, m.start) == (("embedding", "attention", "added"), 3, "xavier") for m in full)
+    published = {run.seed for run in runs if chain_of(run.config).maps == "published"}
+    assert bool(published) == (id not in UNTRAINED)
+    for model in [run.config.model for run in runs]:
+        if isinstance(model, ChainTransformer) and model.layers == 1:
+            places = ("embedding", "attention", "added")
+            assert (model.dropout_at, model.dropout_every, model.start) == (places, 3, "xavier")
 
 
 def test_figures_8_and_9_have_the_far_group_strongest():

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
@@ -32,24 +32,12 @@ class Starts:
     importances: tuple[float, ...] = (1.0, 1.3, 1.5, 1.9, 2.1)
     start: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"model__start": "xavier"})
     """Of the runs with different importances."""
-    published: int = 0
-    """Seeds on the published teacher."""
 
     def studies(self) -> dict[str, Study]:
         """By their names in the plot; those with different importances begin with `m = `."""
-        return beside_published(self._cells(), self.published)
-
-    def _cells(self) -> dict[str, Study]:
         scaled = {f"{scale:g}": self.study.replace(model__scale=scale) for scale in self.scales}
         weighed = {f"m = {m:g}": self.study.replace(task__groups__importance=m, **self.start) for m in self.importances}
         return {"Xavier": self.study.replace(model__start="xavier")} | scaled | weighed
-
-
-def beside_published(studies: Mapping[str, Study], seeds: int) -> dict[str, Study]:
-    """Studies, and the same on the published teacher, without probes."""
-    there = {"task__maps": "published", "seeds": seeds, "probes": ()}
-    published = {f"{name}, published teacher": study.replace(**there) for name, study in studies.items()} if seeds else {}
-    return {**studies, **published}
 
 
 def first_below(run: ChainRun, level: float) -> float:
@@ -64,19 +52,11 @@ def later_plateaus(stages: list[Drop]) -> float:
 
 
 def make_4(settings: Starts, source: RunSource) -> Outcome:
-    runs = by_part(source.runs(settings.studies(), curves=True))
+    runs = {name: ChainRuns(part) for name, part in source.runs(settings.studies(), curves=True).items()}
     scaled = {name: part for name, part in runs.items() if not name.startswith("m = ")}
     weighed = {name.removeprefix("m = "): part for name, part in runs.items() if name.startswith("m = ")}
     tables = {name.replace(" ", "").replace("=", "_"): part.table.assign(part=name) for name, part in runs.items()}
-    checks = scale_checks(_on("drawn", scaled)) + importance_checks(_on("drawn", weighed))
-    if settings.published:
-        beside = scale_checks(_on("published", scaled)) + importance_checks(_on("published", weighed))
-        checks += named("published teacher", beside)
-    return Outcome(tables, draw_4(scaled, weighed), checks=checks)
-
-
-def _on(maps: Literal["drawn", "published"], parts: Mapping[str, ChainRuns]) -> dict[str, ChainRuns]:
-    return {name: runs.on(maps) for name, runs in parts.items()}
+    return Outcome(tables, draw_4(scaled, weighed), checks=scale_checks(scaled) + importance_checks(weighed))
 
 
 def scale_checks(runs: Mapping[str, ChainRuns]) -> list[Check]:
@@ -113,11 +93,11 @@ def draw_4(scaled: Mapping[str, ChainRuns], weighed: Mapping[str, ChainRuns]) ->
 SMALL, TINY = laptop(MinimalAttention(), seeds=1, batch=128, steps=1400), smoke(MinimalAttention(heads=2))
 TITLE_4 = "a smaller initial scale delays the second stage; a larger importance makes plateaus clearer"
 PRESETS_4: Presets = {
-    "paper": Starts(paper(MinimalAttention()), published=1),
+    "paper": Starts(paper(MinimalAttention())),
     "laptop": Starts(SMALL, importances=(1.0, 1.5, 2.1), start={"model__scale": 1e-9}),
     "smoke": Starts(TINY, scales=(1e-2, 0.0), importances=(1.0, 2.0), start={"model__scale": 1e-3}),
 }
-FIGURE_4 = Figure("yuksel2026/fig4", TITLE_4, PRESETS_4, make_4, {"paper": 84000, "laptop": 60, "smoke": 8}, curves=True)
+FIGURE_4 = Figure("yuksel2026/fig4", TITLE_4, PRESETS_4, make_4, {"paper": 70000, "laptop": 60, "smoke": 8}, curves=True)
 
 
 BEST, STEPS = {"600": 1.33, "2000": 0.81, "9000": 0.09, "online": 0.02}, {"600": 70, "2000": 260, "9000": 760}
@@ -134,7 +114,9 @@ class Sizes:
 
     def studies(self) -> dict[str, Study]:
         by_size = {"online" if n is None else f"{n}": self.study.replace(n_train=n) for n in self.sizes}
-        return beside_published(by_size, self.published)
+        there = {"task__maps": "published", "seeds": self.published, "probes": ()}
+        published = {f"{name}, published teacher": study.replace(**there) for name, study in by_size.items()}
+        return by_size | (published if self.published else {})
 
 
 def excess(run: ChainRun) -> np.ndarray:

@@ -24,14 +24,23 @@ def table_of(**late):
 
 def test_a_change_that_matters_is_told_from_one_that_does_not():
     checks = second_plateau.plateau_checks(table_of(base=SPREAD, same=(490, 495, 525), early=(280, 300, 320)))
-    assert [check.holds for check in checks] == [True, True, False]
-    assert checks[2].measured[0] < 0.75
+    assert [check.holds for check in checks[:1] + checks[2:]] == [True, True, False]
+    assert checks[3].measured[0] < 0.75
     assert second_plateau.plateau_checks(table_of(same=SPREAD)) == []
 
 
 def test_a_late_plateau_disagrees_with_the_paper():
-    (check,) = second_plateau.plateau_checks(table_of(base=(880, 900, 920)))
+    check, _ = second_plateau.plateau_checks(table_of(base=(880, 900, 920)))
     assert (check.published, check.holds) == (450, False)
+
+
+def test_the_level_at_the_end_tells_settings_apart():
+    table = table_of(base=SPREAD, same=SPREAD)
+    for level, holds in ((3.0, True), (3.5, False)):
+        table["kl_1"] = [level] * 3 + [3.25] * 3
+        check = second_plateau.plateau_checks(table)[1]
+        assert check.measured == {second_plateau.BASE: level, "same": 3.25}
+        assert check.holds is holds
 
 
 def test_rows_are_of_the_steps_that_all_runs_have():

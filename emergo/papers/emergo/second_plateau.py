@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
+from matplotlib.ticker import NullFormatter
 
-from ..._style import WIDTH, plain_ticks
+from ..._style import WIDTH, hues
 from ...measure import Boundary, boundary_of, departure
 from ...studies import Study
 from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource, Studies
 from .._panels import legend, panels
-from ..yuksel2026._chains import FULL, ChainRun, ChainRuns, by_part, draw_parts, smoke
+from ..yuksel2026._chains import FULL, ChainRun, ChainRuns, by_part, draw_seeds, smoke
 from ..yuksel2026.stages_and_maps import FIG3, PLACES, SMALL, TINY_TRANSFORMER
 
 BASE, STEPS = "as published", 1000
@@ -34,8 +35,8 @@ CHANGES: dict[str, dict[str, Any]] = {
 """Those that matter to the question first."""
 TRAINED = tuple(CHANGES)[:4]
 """At the paper's size, so far."""
-PUBLISHED = 450
-"""The boundary that the paper draws; a run of the public code left at 650."""
+PUBLISHED, KL_1 = 450, 3.05
+"""The boundary that the paper draws (a run of the public code left at 650), and the KL from A_1 at step 1,000."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +81,10 @@ def plateau_checks(table: pd.DataFrame) -> list[Check]:
     base = left_plateau(table, BASE)
     name = "as published: step at which the second plateau is left, geometric mean over seeds, 95% interval"
     checks = [Check(name, base[:3], PUBLISHED, 1 / 1.5 < base.step / PUBLISHED < 1.5, "within a factor of 1.5")]
+    kl = table.groupby("how", sort=False)["kl_1"].mean()
+    nearest = (kl - KL_1).abs().idxmin() == BASE
+    name = "KL from A_1 at the end of these steps, mean over seeds, by setting"
+    checks.append(Check(name, {str(how): float(one) for how, one in kl.items()}, KL_1, nearest, "nearest as published"))
     for how in there[1:]:
         ours = left_plateau(table, how)
         name = f"{how}: step at which the second plateau is left, over that as published, and its 95% interval"
@@ -90,11 +95,15 @@ def plateau_checks(table: pd.DataFrame) -> list[Check]:
 
 
 def draw(runs: Mapping[str, ChainRuns]) -> Plot:
-    plot, row = panels(3.0, "a  KL from the teacher", "b  KL from the last reference before it", width=WIDTH)
-    colours = draw_parts(row[0], runs)
-    draw_parts(row[1], runs, lambda run: run["kl_references"][:, -2])
-    for axes in row:
-        plain_ticks(axes.yaxis)
+    plot, row = panels(3.0, "a  KL from the teacher", "b  KL from $A_1$", width=WIDTH)
+    colours = dict(zip(runs, hues(len(runs)), strict=True))
+    for axes, reference in zip(row, (-1, 0), strict=True):
+        for how, each in runs.items():
+            draw_seeds(axes, each, [run["kl_references"][:, reference] for run in each], colours[how])
+        last = min(run["step"][-1] for each in runs.values() for run in each)
+        axes.set(xscale="log", xlabel="step", xlim=(min(100, last / 10), last), ylim=(0, None))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    row[0].set_ylim(0, 1)
     legend(row[1], "", {how.replace(" instead", "\ninstead").replace(" on ", "\non ", 1): c for how, c in colours.items()})
     return plot
 

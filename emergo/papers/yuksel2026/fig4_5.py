@@ -198,8 +198,10 @@ def draw_5(parts: Mapping[str, ChainRuns], table: pd.DataFrame) -> Plot:
     left, right = rows[0].subplots(1, 2)
     draw_parts(left, parts, lambda run: best_so_far(excess(run)))
     legend(right, "samples", draw_parts(right, parts, excess))
+    beside = any(run.maps == "published" for runs in parts.values() for run in runs)
     for axes, title in ((left, "left  best excess loss so far"), (right, "excess loss")):
         plain_ticks(axes.yaxis)
+        axes.set_xlabel("step (dashed: published teacher)" if beside else "step")
         axes.set_title(title)
     draw_students(rows[1], {name: runs[0] for name, runs in parts.items()}, table)
     contexts = next(iter(parts.values())).contexts

@@ -43,7 +43,7 @@ def option(
 
     - `padded`: tasks that differ in it may share a program, which is made for the largest. The task sees that one as the
       field, and the run's own as `self.real(name)`.
-    - `at_start`: only `init` reads it, so that models that differ in it share a program.
+    - `at_start`: only a model's `init` or a task's `truth` reads it, so that runs that differ in it share a program.
 
     >>> class Pairs(em.Task):
     ...     count: int = em.option(4, low=1)

@@ -72,11 +72,12 @@ def as_arrays(tree: Tree) -> Tree:
 
 def in_program(config: Config, sizes: Mapping[str, int]) -> Varying:
     """The varying parts of a config in a program made for these sizes of the task, with arrays for numbers."""
-    model = config.model.padded({})
-    for field in fields(model):
-        if field.metadata.get("at_start"):  # only `init` reads it
-            object.__setattr__(model, field.name, field.default)
-    return as_arrays((config.task.padded(sizes), model, config.optimizer, config.interventions))
+    task, model = config.task.padded(sizes), config.model.padded({})
+    for part in (task, model):
+        for field in fields(part):
+            if field.metadata.get("at_start"):  # only `truth` or `init` reads it
+                object.__setattr__(part, field.name, field.default)
+    return as_arrays((task, model, config.optimizer, config.interventions))
 
 
 def largest_sizes(configs: Sequence[Config]) -> dict[str, int]:
@@ -100,12 +101,13 @@ def program_name(config: Config) -> str:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _start(precision: Precision, n_train: int | None, model: Model, varying: Varying, seed: Array) -> Slot:
+def _start(precision: Precision, n_train: int | None, whole: tuple[Task, Model], varying: Varying, seed: Array) -> Slot:
+    """`whole`: task and model with the fields that are read only here."""
     key = raw(jax.random.key(seed))
     states = start_states(varying)
     task, _, optimizer, _ = resolve(varying, jnp.int32(0), states)
-    model = at_start(model)
-    truth = task.truth(user_key(fold_in(key, 0)))
+    teacher, model = at_start(whole)
+    truth = teacher.truth(user_key(fold_in(key, 0)))
     params = model.init(user_key(fold_in(key, 1)), task.spec)
     if precision == "fp64":  # the numbers of an fp32 run, as a start for 64 bits
         truth, params = jax.tree.map(lambda x: x.astype(jnp.float64) if x.dtype == jnp.float32 else x, (truth, params))
@@ -117,8 +119,9 @@ def _start(precision: Precision, n_train: int | None, model: Model, varying: Var
 
 def start(program: Program, run: Run, sizes: Mapping[str, int] | None = None) -> Slot:
     """A run before its first step, in a program made for these sizes; None: its own."""
-    varying = in_program(run.config, largest_sizes([run.config]) if sizes is None else sizes)
-    return _start(program.precision, program.n_train, as_arrays(run.config.model), varying, jnp.uint32(run.seed))
+    sizes, config = largest_sizes([run.config]) if sizes is None else sizes, run.config
+    whole, varying = as_arrays((config.task.padded(sizes), config.model)), in_program(config, sizes)
+    return _start(program.precision, program.n_train, whole, varying, jnp.uint32(run.seed))
 
 
 def user_key(words: Key) -> Array:

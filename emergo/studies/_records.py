@@ -15,7 +15,7 @@ from .._errors import InputError
 from .._files import output_folder, staged
 from ..engine import Result, Run
 from ..measure import storable
-from ._store import INDEX_SUFFIX, Store, curve_frame, result_from, result_row
+from ._store import INDEX_SUFFIX, Store, compact_frame, result_from, result_row
 
 SHIPPED = Path(__file__).parents[1] / "records"  # the records that come with the package
 
@@ -48,7 +48,7 @@ def record_tables(results: Iterable[Result]) -> tuple[pd.DataFrame, pd.DataFrame
         described = json.dumps(result.run.describe(), sort_keys=True)
         rows.append(result_row(result) | {"provenance": json.dumps(dict(result.provenance)), "run": described})
         if result.curves is not None:
-            frames.append(curve_frame(result.curves).assign(identity=result.run.identity))
+            frames.append(compact_frame(result.curves).assign(identity=result.run.identity))
     return _joined([pd.DataFrame(rows)] if rows else []), _joined(frames)
 
 

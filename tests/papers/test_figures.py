@@ -79,6 +79,7 @@ TRAINED_ON_CHAINS = [f"yuksel2026/fig{n}" for n in range(1, 20) if n != 10] + [
     "emergo/stages",
     "emergo/rounding",
     "emergo/dropout",
+    "emergo/second-plateau",
 ]
 """`test_chain_smoke.py` makes these, with checks of its own."""
 

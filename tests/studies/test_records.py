@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from emergo._errors import InputError
@@ -66,6 +67,26 @@ def test_the_runs_of_a_store_become_records(tmp_path):
     same(records.read(wanted[1]), short(result("reached", 1)))
     add_records(wanted[:1], store, "outcomes", tmp_path / "without", curves=False)
     assert not read_records(tmp_path / "without").has_curves(wanted[0])
+
+
+def test_arrays_of_few_evaluations_are_one_column(tmp_path):
+    """Beside runs that have none, or some of another shape; adding more later keeps them."""
+    rng, kept = np.random.default_rng(0), []
+    for seed, shape in enumerate([(2, 3, 3), (4, 3, 3), ()]):
+        one = result("reached", seed)
+        maps = np.full((3, *shape), np.nan, np.float32)
+        maps[1] = rng.random(shape)
+        kept.append(one._replace(curves=dict(one.curves or {}) | ({"map": maps} if shape else {})))
+    for part in (kept[:1], kept[1:]):
+        write_records(*record_tables(part), tmp_path, "fig")
+    columns = pd.read_parquet(tmp_path / "fig.curves.parquet").columns
+    assert [column for column in columns if "map" in column] == ["map:2x3x3", "map:4x3x3"]
+    records = read_records(tmp_path)
+    for one in kept:
+        curves = records.read(one.run).curves or {}
+        assert curves.keys() == (one.curves or {}).keys()
+        for name, values in (one.curves or {}).items():
+            np.testing.assert_allclose(curves[name], values, rtol=0 if name == "map" else 2**-12)
 
 
 def test_curves_of_several_numbers_are_shortened(tmp_path):

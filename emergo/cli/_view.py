@@ -13,7 +13,7 @@ from .._terminal import memory, print_json, say
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """Look at runs in the browser: curves, laws, one run, what trains now. Reads a folder and writes nothing of its own to it."""
+    """Look at runs in the browser: curves, laws, one run, what trains now. Reads only."""
 
     folder: Positional[Path]  # A folder of studies, runs, records or figures; may be in training.
     port: int = 8642  # Port on this machine; other machines cannot reach it.

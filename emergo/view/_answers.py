@@ -43,8 +43,8 @@ def numeric_axes(runs: RunSet) -> list[str]:
     def positive(value: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
 
-    columns = ((axis, [v for v in runs.columns.get(axis, []) if v is not None]) for axis in runs.axes)
-    return [axis for axis, values in columns if axis not in _TEXT and len(set(map(repr, values))) > 1 and all(map(positive, values))]
+    columns = {axis: [v for v in runs.columns.get(axis, []) if v is not None] for axis in runs.axes if axis not in _TEXT}
+    return [axis for axis, values in columns.items() if len(set(map(repr, values))) > 1 and all(map(positive, values))]
 
 
 def default_law(runs: RunSet) -> dict[str, Any] | None:
@@ -63,9 +63,10 @@ def run_detail(runs: RunSet, identity: str) -> dict[str, Any]:
     columns = {name: np.asarray(values, np.float64) for name, values in runs.curves.read(identity).items()}
     steps, families = columns.pop("step", np.zeros(0)), runs.families()
     single = {name: thin(steps, values, RUN_POINTS) for name, values in columns.items() if [] in families.get(name, ())}
-    shared = np.unique(np.linspace(0, len(steps) - 1, min(MAP_STEPS, len(steps))).astype(int)) if len(steps) else np.zeros(0, int)
+    shared = np.unique(np.linspace(0, max(len(steps) - 1, 0), min(MAP_STEPS, len(steps))).astype(int))
     maps = {name: _rounded(values[shared]) for name, values in columns.items() if name not in single}
-    shown = {"identity": identity, "config": runs.config(identity), "steps": steps[shared], "maps": maps, "evaluations": len(steps)}
+    shown = {"identity": identity, "config": runs.config(identity), "evaluations": len(steps)}
+    shown |= {"steps": steps[shared], "maps": maps}
     return to_jsonable(shown | {"curves": {name: [x, _rounded(y)] for name, (x, y) in single.items()}})
 
 
@@ -103,7 +104,8 @@ def fit(runs: RunSet, y: str, x: Sequence[str], where: Mapping[str, Sequence[Any
         kept = [i for i in kept if name in runs.columns and runs.columns[name][i] in allowed]
     table = pd.DataFrame({name: [values[i] for i in kept] for name, values in runs.columns.items()})
     if runs.tune is not None and len(table):
-        table = run_table(table.to_dict("records"), runs.axes, runs.tune)
+        rows = [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
+        table = run_table(rows, runs.axes, runs.tune)
         table = table[table["chosen"]]
     asked = runs.law or {}
     fixed = {str(k): float(v) for k, v in dict(asked.get("fix") or {}).items()} if list(x) == asked.get("x") else {}
@@ -116,7 +118,7 @@ def fit(runs: RunSet, y: str, x: Sequence[str], where: Mapping[str, Sequence[Any
 
 def figure_laws(runs: RunSet) -> list[dict[str, Any] | None]:
     """For every law of a figure the terms and the runs that it was fitted to. A figure does not write these down: they are
-    looked for among the tables of the figure that have as many runs, and taken when fitting them gives the same law; else None."""
+    looked for among its tables that have as many runs, and taken when fitting them gives the same law; None where none do."""
     parts = sorted({part for value in runs.columns.get("part", ()) for part in str(value).split(JOIN)})
     found: list[dict[str, Any] | None] = []
     for law in (runs.figure or {}).get("laws", ()):
@@ -151,8 +153,8 @@ def tied_terms(exponents: Mapping[str, float]) -> list[str]:
 
 
 def every_law(runs: RunSet, most: int = 32) -> dict[str, Any]:
-    """What a page without a server can show: the laws that the study and the figure ask for, and those of all combinations of up
-    to five axes, by what the page asks for (y, terms and filter, as JSON)."""
+    """What a page without a server can show: the laws that the study and the figure ask for, and those of all combinations of
+    up to five axes, by what the page asks for (y, terms and filter, as JSON)."""
     axes, default = numeric_axes(runs)[:5], default_law(runs)
     asked: list[dict[str, Any]] = [law for law in (*figure_laws(runs), default) if law is not None]
     asked += [{"y": "plateau", "x": list(c)} for n in range(1, len(axes) + 1) for c in itertools.combinations(axes, n)]

@@ -1,6 +1,7 @@
 """What a folder holds, as sets of runs: studies, stores, records and figures, in it and up to two folders below."""
 
 import dataclasses
+import math
 import os
 import time
 from collections import OrderedDict
@@ -25,6 +26,7 @@ FOLDERS = 500  # the most that are looked into
 LOOK_EVERY = 3.0  # seconds between looks for new studies, tables and figures
 CACHE = 64_000_000  # bytes of thinned curves that are kept
 THREADS = 4
+PARTS = ("studies", "runs", "claims", "failures", "checkpoints", "slurm")  # folders of a study
 
 
 class Catalog:
@@ -40,7 +42,8 @@ class Catalog:
         self._studies: dict[Path, StudySource] = {}
         self._tables: dict[Path, tuple[int, RunSet | None]] = {}
         self._sets: dict[str, RunSet] = {}
-        self._looked = -LOOK_EVERY
+        self._looked = -math.inf
+        self._look_notes: list[str] = []
         self._lock = Lock()
         self._thinned = _Cache(CACHE)
         self._pool = ThreadPoolExecutor(THREADS)
@@ -68,10 +71,9 @@ class Catalog:
         return sets[key]
 
     def _collect(self) -> tuple[dict[str, RunSet], list[str]]:
-        notes: list[str] = []
         if time.monotonic() - self._looked >= LOOK_EVERY:
-            self._look(notes)
-            self._look_notes = notes
+            self._look_notes = []
+            self._look(self._look_notes)
         notes = list(self._look_notes)
         named: list[tuple[str, RunSet]] = []
         for folder, source in self._studies.items():
@@ -125,10 +127,9 @@ class Catalog:
                     notes.append(f"only the first {FOLDERS} folders were looked into; open a folder further below")
                     return
                 yield folder
-                if StudyFolder(folder).exists() and folder == self.path:
-                    below += [p for p in _subfolders(folder) if p.name not in ("studies", "runs", "claims", "failures", "slurm")]
-                elif not StudyFolder(folder).exists():
-                    below += [p for p in _subfolders(folder) if not IDENTITY.fullmatch(p.name)]
+                if folder == self.path or not StudyFolder(folder).exists():  # a study below holds no further ones
+                    inner = (p for p in _subfolders(folder) if p.name not in PARTS or not StudyFolder(folder).exists())
+                    below += [p for p in inner if not IDENTITY.fullmatch(p.name)]
             level = below
 
     def _is_ours(self, path: Path, notes: list[str]) -> bool:
@@ -167,9 +168,8 @@ class Catalog:
     def status(self) -> list[dict[str, Any]]:
         """How far the studies of every folder are."""
         self.sets()
-        folders = [(folder, source) for folder, source in self._studies.items()]
         shown = []
-        for folder, source in folders:
+        for folder, source in list(self._studies.items()):
             try:
                 shown.append({"folder": str(folder.relative_to(self.path))} | source.status())
             except InputError as error:
@@ -178,8 +178,9 @@ class Catalog:
 
     def picture(self, key: str) -> Path | None:
         """The picture of a figure, if it is a file of the folder."""
+        name = self.get(key).name
         for path, (_, runs) in self._tables.items():
-            if runs is not None and runs.figure is not None and runs.name == self.get(key).name:
+            if runs is not None and runs.figure is not None and runs.name == name:
                 image = path.with_suffix(".png")
                 return image if image.is_file() and self.inside(image) else None
         return None

@@ -18,15 +18,15 @@ from ._catalog import Catalog
 from ._runset import RunSet
 from ._thin import thin
 
-NUMBERS = 1_200_000  # of all curves: about 3.5 MB of the file
+LARGEST = 5_000_000  # bytes of the file, which curves are thinned to fit
+NUMBERS = 1_200_000  # of all curves at first: about 3.5 MB of the file
 POINTS = (12, 200)  # the least and the most points of a curve
 STAGES = 300  # runs whose stages are found beforehand
 DIGITS = 4  # significant digits of curves
 
 
 def export_page(catalog: Catalog, path: Path | str) -> dict[str, Any]:
-    """Writes the page with all its data; returns how many runs it holds, points per curve, and bytes. What JSON cannot hold (a
-    number that is not finite) is empty."""
+    """Writes the page with all its data; returns how many runs it holds, points per curve, and bytes."""
     path = Path(path)
     if path.suffix != ".html":
         raise InputError(f"--export {path}: the page is an HTML file; name it like page.html")
@@ -34,46 +34,40 @@ def export_page(catalog: Catalog, path: Path | str) -> dict[str, Any]:
     if not any(runs.runs for runs in sets.values()):
         why = "; ".join(catalog.notes) or "a study has them when its first run has ended"
         raise InputError(f"{catalog.path}: no finished runs to show ({why})")
-    columns = {key: {name: list(runs.curves.names(name)) for name in runs.runs} for key, runs in sets.items()}
-    curves = sum(len(names) for held in columns.values() for names in held.values())
-    points = int(np.clip(NUMBERS // max(curves, 1), *POINTS))
-    content = {
-        "folder": catalog.root.name,
-        "notes": list(catalog.notes),
-        "sets": [{"key": key} | describe_set(runs) for key, runs in sets.items()],
-        "points": points,
-        "data": {key: _data(runs, columns[key], points) for key, runs in sets.items()},
-        "status": catalog.status(),
-    }
-    page = _page(content)
+    count = sum(len(runs.curves.names(identity)) for runs in sets.values() for identity in runs.runs)
+    points = int(np.clip(NUMBERS // max(count, 1), *POINTS))
+    described = [{"key": key} | describe_set(runs) for key, runs in sets.items()]
+    content = {"folder": catalog.root.name, "notes": list(catalog.notes), "sets": described, "status": catalog.status()}
+    data = {key: _data(runs) for key, runs in sets.items()}
+    while True:
+        page = _page(content | {"data": {key: data[key] | _curves(runs, points) for key, runs in sets.items()}})
+        if len(page) <= LARGEST or points == POINTS[0]:
+            break
+        points = max(POINTS[0], points // 2)
     atomic_write(path, page)
     return {"file": str(path), "runs": sum(len(runs.runs) for runs in sets.values()), "points": points, "bytes": len(page)}
 
 
-def _data(runs: RunSet, columns: dict[str, list[str]], points: int) -> dict[str, Any]:
-    """A set with its curves. Those of one run share their steps, and many runs have the same steps: these are held once."""
+def _data(runs: RunSet) -> dict[str, Any]:
+    """A set without its curves: what the server would answer."""
+    laws = every_law(runs) if "plateau" in runs.columns else {}
+    found = {identity: stages(runs, identity) for identity in runs.runs[:STAGES]} if runs.families() else {}
+    configs = {identity: runs.config(identity) for identity in runs.runs}
+    return {"table": runs.table(), "stages": found, "configs": configs, "laws": laws, "figure_laws": figure_laws(runs)}
+
+
+def _curves(runs: RunSet, points: int) -> dict[str, Any]:
+    """The curves of a set as texts. Those of one run share their steps, and many runs have the same: these are held once."""
     steps: dict[str, int] = {}
     curves: dict[str, Any] = {}
-    for identity, names in columns.items():
+    for identity in runs.runs:
         held = runs.curves.read(identity)
         every = np.asarray(held.pop("step", np.zeros(0)), np.float64)
-        if not len(every):
-            continue
-        chosen = _shared(every, held, points)
-        key = ",".join(f"{step:g}" if step < 1e6 else f"{step:.0f}" for step in every[chosen])
-        number = steps.setdefault(key, len(steps))
-        curves[identity] = [number, {name: ",".join(map(_short, held[name][chosen])) for name in names if name in held}]
-    found = {identity: stages(runs, identity) for identity in runs.runs[:STAGES]} if runs.families() else {}
-    configs = {identity: runs.config(identity) for identity in runs.runs[:2000]}
-    return {
-        "table": runs.table(),
-        "steps": list(steps),
-        "curves": curves,
-        "stages": found,
-        "configs": configs,
-        "laws": every_law(runs) if "plateau" in runs.columns else {},
-        "figure_laws": figure_laws(runs),
-    }
+        if len(every):
+            chosen = _shared(every, held, points)
+            number = steps.setdefault(",".join(f"{step:.12g}" for step in every[chosen]), len(steps))
+            curves[identity] = [number, {name: ",".join(map(_short, values[chosen])) for name, values in held.items()}]
+    return {"steps": list(steps), "curves": curves}
 
 
 def _shared(steps: np.ndarray, held: dict[str, np.ndarray], points: int) -> np.ndarray:

@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import parse_qs
 
 HOSTS = frozenset(("127.0.0.1", "localhost", "[::1]"))
-"""Names of this machine. The port is not looked at, so that the page can be seen through a forwarded one; a page of another name
-that resolves to this machine has that name as its host, and is refused."""
+"""Names of this machine. The port is not looked at, so that the page can be seen through a forwarded one. A page of another
+name that was made to resolve to this machine has that name as its host, and is refused."""
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; base-uri 'none'"
 POLICY += "; form-action 'none'; frame-ancestors 'none'"
 HEADERS = {

@@ -38,8 +38,8 @@ def make_app(catalog: Catalog, token: str) -> Guard:
         query = request.query_params
         names = query.get("runs", "").split(",")[:BATCH]
         points = _whole("points", query.get("points", "128"), *POINTS)
-        runs = catalog.get(query.get("set", ""))
-        return Response(pack(catalog.thinned(runs, names, query.get("name", "loss"), points)), media_type="application/octet-stream")
+        thinned = catalog.thinned(catalog.get(query.get("set", "")), names, query.get("name", "loss"), points)
+        return Response(pack(thinned), media_type="application/octet-stream")
 
     def picture(request: Request) -> Response:
         path = catalog.picture(request.query_params.get("set", ""))
@@ -74,7 +74,8 @@ def make_app(catalog: Catalog, token: str) -> Guard:
         "/api/live": live,
         "/api/picture": picture,
     }
-    return Guard(Starlette(routes=[Route(path, _answering(answer), methods=["GET"]) for path, answer in answers.items()]), token)
+    routes = [Route(path, _answering(answer), methods=["GET"]) for path, answer in answers.items()]
+    return Guard(Starlette(routes=routes), token)
 
 
 def _answering(answer: Callable[[Request], Any]) -> Callable[[Request], Any]:

@@ -82,32 +82,29 @@ class StudySource:
     def _read_sets(self, stamp: Any) -> dict[str, RunSet]:
         plans = self.folder.read()
         rows, notes = outcomes(self.folder.runs)
-        tries, sets = Failures(self.folder.failures).counts(), {}
+        tries = Failures(self.folder.failures).counts()
+        rows = {identity: row | {"tries": tries.get(identity, 0)} for identity, row in rows.items()}
+        sets: dict[str, RunSet] = {}
         for plan in plans:
             name = plan.name if plan.name not in sets else f"{plan.name} ({plan.key})"
-            sets[name] = self._set(name, plan, rows, notes, tries, str(hash(stamp)))
+            sets[name] = self._set(name, plan, rows, {"version": f"{hash(stamp)}.{len(rows)}", "notes": notes})
         return sets
 
-    def _set(self, name: str, plan: Plan, rows: Mapping[str, Any], notes: Any, tries: Mapping[str, int], version: str) -> RunSet:
+    def _set(self, name: str, plan: Plan, rows: Mapping[str, Any], more: dict[str, Any]) -> RunSet:
         planned = {run.identity: run for run in plan.runs}
-        held = [
-            rows[id] | dict(zip(plan.axes, run.values, strict=False)) | {"tries": tries.get(id, 0)}
-            for id, run in planned.items()
-            if id in rows
-        ]
-        law = plan.study.get("law")
-        axes = [axis for axis in plan.axes if axis != "seed"]
+        held = [rows[id] | dict(zip(plan.axes, run.values, strict=False)) for id, run in planned.items() if id in rows]
+        law, tune = plan.study.get("law"), plan.study.get("tune")
 
         def config(identity: str) -> Mapping[str, Any]:
             return plan.configs[planned[identity].config]
 
-        more: dict[str, Any] = {"planned": len(planned), "law": law if isinstance(law, dict) else None, "notes": notes}
-        more |= {"tune": next(iter(plan.study.get("tune") or {}), None)}
-        return RunSet(name, "study", version, axes, columns_of(held), self._curves, config, **more)
+        more |= {"planned": len(planned), "law": law if isinstance(law, dict) else None, "tune": next(iter(tune or {}), None)}
+        axes = [axis for axis in plan.axes if axis != "seed"]
+        return RunSet(name, "study", axes=axes, columns=columns_of(held), curves=self._curves, config=config, **more)
 
     def status(self) -> dict[str, Any]:
-        """How far the folder is: `study_status`, what each process trains, and the latest failures. Reading it anew costs time in
-        large folders, so that an answer is good for ten times as long as it took, and at least a second."""
+        """How far the folder is: `study_status`, what each process trains, and the latest failures. Reading it anew costs time
+        in large folders, so that an answer is good for ten times as long as it took, and at least a second."""
         now = time.monotonic()
         if self._status is None or now > self._status[0] + max(1.0, 10 * self._status[1]):
             status = self._read_status()
@@ -127,24 +124,27 @@ class StudySource:
 
     def _failed(self, plans: Sequence[Plan]) -> list[dict[str, Any]]:
         """The runs that failed, those last that failed last; runs that were tried again with success are among them."""
-        failures, shown = Failures(self.folder.failures), {}
-        every = {run.identity: (plan, run) for plan in plans for run in plan.runs}
+        failures, told = Failures(self.folder.failures), {}
+        for runs in self.sets().values():
+            ended = zip(runs.runs, runs.columns.get("state", ()), runs.columns.get("reason", ()), strict=False)
+            told |= {identity: {"tries": 1, "reason": reason} for identity, state, reason in ended if state == "failed"}
         for identity, tries in failures.counts().items():
-            if identity in every:
-                plan, run = every[identity]
-                last = failures.read(identity, tries - 1)
-                values = dict(zip(plan.axes, run.values, strict=False))
-                told = {name: last.get(name) for name in ("kind", "reason", "when")}
-                shown[identity] = {"identity": identity, "study": plan.name, "axes": values, "seed": run.seed, "tries": tries} | told
-        return sorted(shown.values(), key=lambda failure: failure["when"] or 0)[-200:]
+            told[identity] = {"tries": tries} | failures.read(identity, tries - 1)
+        shown = []
+        for identity, (plan, run) in {run.identity: (plan, run) for plan in plans for run in plan.runs}.items():
+            if identity in told:
+                which = {"identity": identity, "study": plan.name, "seed": run.seed}
+                which |= {"axes": dict(zip(plan.axes, run.values, strict=False))}
+                shown.append(which | {name: told[identity].get(name) for name in ("tries", "reason", "when")})
+        return sorted(shown, key=lambda failure: failure["when"] or 0)[-200:]
 
 
 def store_set(folder: Path, name: str) -> RunSet:
     """The finished runs of a store that no plan describes."""
     rows, notes = outcomes(folder)
-    columns = columns_of(rows.values())
-    stamp, _ = _stamp(folder)
-    return RunSet(name, "runs", str(hash(stamp)), varied(columns), columns, FolderCurves(folder), lambda identity: {}, notes=notes)
+    columns, curves = columns_of(rows.values()), FolderCurves(folder)
+    more: dict[str, Any] = {"version": f"{hash(_stamp(folder)[0])}.{len(rows)}", "notes": notes}
+    return RunSet(name, "runs", axes=varied(columns), columns=columns, curves=curves, config=lambda identity: {}, **more)
 
 
 def outcomes(folder: Path) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
@@ -154,13 +154,10 @@ def outcomes(folder: Path) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
     except InputError as error:
         return {}, (str(error),)
     notes = [f"{Path(path).name}: {why}" for path, why in broken.items()]
-    linked = {identity for identity in rows if _is_link(folder / identity) or _is_link(folder / identity / "run.json")}
+    links = ((identity, (folder / identity, folder / identity / "run.json")) for identity in rows)
+    linked = {identity for identity, paths in links if any(map(os.path.islink, paths))}
     notes += [f"{identity}: a link, which is not followed" for identity in sorted(linked)]
     return {identity: row for identity, row in rows.items() if identity not in linked}, tuple(notes[:50])
-
-
-def _is_link(path: Path) -> bool:
-    return os.path.islink(path)
 
 
 def _stamp(*folders: Path) -> tuple[tuple[int, ...], bool]:

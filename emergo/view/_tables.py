@@ -173,9 +173,10 @@ def _by_restart(table: pa.Table, step: str, part: str) -> tuple[TableCurves, lis
     fields.pop("identity", None)
     keys = [f"{part}.{i}" for i in range(len(starts))]
     rows = {key: slice(int(a), int(b)) for key, a, b in zip(keys, starts, ends, strict=True)}
-    found = [{"identity": key, "part": part} | {name: column[i] for name, column in fields.items()} for i, key in enumerate(keys)]
-    for row, (a, b) in zip(found, zip(starts, ends, strict=True), strict=True):
-        row["steps"] = float(steps[a:b].max())
+    fields["steps"] = [float(steps[b - 1]) for b in ends] if len(steps) else []
+    found = [
+        {name: column[i] for name, column in fields.items()} | {"identity": key, "part": part} for i, key in enumerate(keys)
+    ]
     return TableCurves(table, rows, names, step), found
 
 

@@ -7,9 +7,9 @@ from jaxtyping import Float
 def thin(
     x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], points: int
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-    """At most `points` of a curve: its first and last evaluation, and the smallest and largest value of every bucket between, so
-    that no peak and no drop is lost. Half of the buckets are even in the evaluations and half in their logarithm, since the page
-    shows both. Evaluations that are not finite are left out."""
+    """At most `points` of a curve: its first and last evaluation, and the smallest and largest value of every bucket between,
+    so that no peak and no drop is lost. Half of the buckets are even in the evaluations and half in their logarithm, since the
+    page shows both. Evaluations that are not finite are left out."""
     finite = np.isfinite(x) & np.isfinite(y)
     if not finite.all():
         x, y = x[finite], y[finite]

@@ -15,8 +15,10 @@ HEADS = (2, 4)  # layers and heads of the attention
 def made_up_study(dims=(8, 16, 32), lengths=(32, 64), seeds=3, steps=4000, name="made up") -> Study:
     model, optimizer = Transformer(layers=HEADS[0], heads=HEADS[1], width=16), Optimizer(learning_rate=1e-3)
     grid = {"dim": list(dims), "length": list(lengths)}
-    law = Fit(["dim", "length"])
-    return Study(SingleLocation(32, 8), model, optimizer, grid=grid, seeds=seeds, steps=steps, law=law, name=name, precision="fp32")
+    law = Fit(["dim", "length"]) if min(len(dims), len(lengths)) > 1 else None
+    return Study(
+        SingleLocation(32, 8), model, optimizer, grid=grid, seeds=seeds, steps=steps, law=law, name=name, precision="fp32"
+    )
 
 
 def plateau_of(dim: float, length: float, noise: float = 0.0) -> float:

@@ -15,7 +15,7 @@ const KEYS = [
   ["Esc", "no run highlighted, the whole range"],
   ["Tab", "through controls, plots and tables"],
 ];
-const SOON = 2000; // milliseconds between looks while something trains
+const SOON = 2000; // milliseconds between looks while a study has not ended
 const LATER = 6000;
 
 class App {
@@ -128,7 +128,7 @@ class App {
   }
 
   #key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, .scroll")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=checkbox]), select, textarea, .scroll")) return;
     const names = Object.keys(VIEWS);
     if (names[Number(event.key) - 1]) setState({ view: event.key === "1" ? null : names[Number(event.key) - 1] });
     else if (event.key === "Escape") setState({ run: this.name === "run" ? state().run : null, zoom: null });
@@ -152,7 +152,7 @@ class App {
       try {
         const { status, versions } = await this.data.status();
         this.status = status;
-        trains = status.some((each) => each.workers?.length);
+        trains = status.some((each) => each.complete === false);
         remember(this.history, status);
         const fresh = Object.entries(versions).some(([key, version]) => (this.index.sets.find((set) => set.key === key) ?? {}).version !== version);
         if (fresh) await this.#news();

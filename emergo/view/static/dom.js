@@ -69,7 +69,7 @@ export function shown(value) {
   if (typeof value !== "number") return typeof value === "object" ? JSON.stringify(value) : String(value);
   if (Number.isInteger(value) && Math.abs(value) < 1e7) return String(value);
   const size = Math.abs(value);
-  return size !== 0 && (size < 1e-3 || size >= 1e7) ? value.toExponential(2).replace("e+", "e") : String(Number(value.toPrecision(4)));
+  return size !== 0 && (size < 1e-3 || size >= 1e7) ? Number(value.toPrecision(3)).toExponential().replace("e+", "e") : String(Number(value.toPrecision(4)));
 }
 
 export function duration(seconds) {

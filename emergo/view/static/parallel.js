@@ -34,20 +34,22 @@ export class Parallel {
     this.figure.note.textContent = `One line per run, coloured by ${by ? words(by) : "nothing"}; dashed: censored. Drag along an axis to keep a range, press it to clear.${part}`;
   }
 
-  #places(width) {
-    const step = (width - 2 * EDGE.side) / (this.axes.length - 1);
-    return this.axes.map((_, i) => EDGE.side + i * step);
+  /** The axes that there is room for, the plateau among them, and where they stand. */
+  #room(width) {
+    const count = Math.min(this.axes.length, Math.max(2, 1 + Math.floor((width - 2 * EDGE.side) / 78)));
+    const axes = [...this.axes.slice(0, count - 1), this.axes.at(-1)];
+    return { axes, places: axes.map((_, i) => EDGE.side + (i * (width - 2 * EDGE.side)) / (count - 1)) };
   }
 
   #draw(context, width, height, rows, palette, by) {
-    const places = this.#places(width);
+    const { axes, places } = this.#room(width);
     const [top, bottom] = [EDGE.top, height - EDGE.bottom];
     const y = (axis, value) => bottom - axis.share(value) * (bottom - top);
     const alpha = Math.min(0.85, Math.max(0.08, 5 / Math.sqrt(Math.max(rows.length, 1))));
     for (const row of rows) {
       context.beginPath();
       let down = false;
-      this.axes.forEach((axis, i) => {
+      axes.forEach((axis, i) => {
         const value = row[axis.name];
         if (axis.share(value) === null) return;
         if (down) context.lineTo(places[i], y(axis, value));
@@ -60,7 +62,7 @@ export class Parallel {
     }
     context.setLineDash([]);
     context.globalAlpha = 1;
-    this.axes.forEach((axis, i) => {
+    axes.forEach((axis, i) => {
       Object.assign(context, { strokeStyle: ink("muted"), lineWidth: 1, font: FONT, textAlign: "center", textBaseline: "middle" });
       context.beginPath();
       context.moveTo(places[i], top);
@@ -82,12 +84,12 @@ export class Parallel {
   }
 
   #drags(canvas, width, height) {
-    const places = this.#places(width);
+    const { axes, places } = this.#room(width);
     const [top, bottom] = [EDGE.top, height - EDGE.bottom];
     const axisAt = (x) => places.reduce((best, place, i) => (Math.abs(place - x) < Math.abs(places[best] - x) ? i : best), 0);
     let start = null;
     canvas.addEventListener("pointerdown", (event) => {
-      start = { y: event.offsetY, axis: this.axes[axisAt(event.offsetX)] };
+      start = { y: event.offsetY, axis: axes[axisAt(event.offsetX)] };
       canvas.setPointerCapture(event.pointerId);
     });
     canvas.addEventListener("pointerup", (event) => {

@@ -40,6 +40,7 @@ export class RunsView {
     this.table.update(this.visible);
     this.plot.node.hidden = !names.length;
     if (names.length) this.#load();
+    else this.app.firstPaint();
   }
 
   #controls(names) {
@@ -49,13 +50,13 @@ export class RunsView {
       el("h2", { text: "All runs" }),
       names.length ? choice("Curve", names.map((name) => [name, words(name)]), this.y, (y) => setState({ y, zoom: null }), "y") : null,
       choice("Colour by", [["none", "nothing"], ...all.map((name) => [name, words(name)])], this.by || "none", (by) => setState({ by }), "by"),
-      choice("Show", [["all", "every run"], ["median", "median and band over seeds"]], this.median ? "median" : "all", (mode) => setState({ mode }), "mode"),
-      el(
+      names.length ? choice("Show", [["all", "every run"], ["median", "median and band over seeds"]], this.median ? "median" : "all", (mode) => setState({ mode }), "mode") : null,
+      names.length ? el(
         "div",
         { class: "row" },
         tick("log steps", this.axes.x, (on) => setState({ lx: on ? null : "0", zoom: null }), "lx"),
         tick("log values", this.axes.y, (on) => setState({ ly: on ? "1" : null, zoom: null }), "ly"),
-      ),
+      ) : null,
       now_zoomed() ? button("Whole range", () => setState({ zoom: null })) : null,
       el("h3", { text: "Filter" }),
       el("p", { class: "quiet", text: `${this.visible.length} of ${rows.length} runs` }),

@@ -84,14 +84,14 @@ def _short(value: Any) -> str:
     return f"{value:.{DIGITS}g}" if np.isfinite(value) else ""
 
 
-def _page(content: Any) -> str:
+def _page(content: Any) -> bytes:
     packed = base64.b64encode(gzip.compress(json.dumps(content, allow_nan=False).encode(), 9)).decode()
     script, style = bundle(), "\n".join((STATIC / name).read_text() for name in ("vendor/uplot.css", "style.css"))
     if "</script" in script or "</style" in style:
         raise AssertionError("the page's own files must not close the elements that hold them")
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src blob: data:; base-uri 'none'"
     title = html.escape(f"emergo: {content['folder']}")
-    return f"""<!doctype html>
+    text = f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -107,6 +107,7 @@ def _page(content: Any) -> str:
 </body>
 </html>
 """
+    return text.encode()
 
 
 def _hash(text: str) -> str:

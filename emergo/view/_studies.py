@@ -131,7 +131,8 @@ class StudySource:
         for identity, tries in failures.counts().items():
             told[identity] = {"tries": tries} | failures.read(identity, tries - 1)
         shown = []
-        for identity, (plan, run) in {run.identity: (plan, run) for plan in plans for run in plan.runs}.items():
+        planned = {run.identity: (plan, run) for plan in plans for run in plan.runs}
+        for identity, (plan, run) in planned.items():
             if identity in told:
                 which = {"identity": identity, "study": plan.name, "seed": run.seed}
                 which |= {"axes": dict(zip(plan.axes, run.values, strict=False))}

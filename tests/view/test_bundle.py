@@ -25,3 +25,10 @@ def test_modules_set_text_and_never_markup(path):
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function|https?://(?!www\.w3\.org)",
         path.read_text(),
     )
+
+
+def test_the_page_loads_every_module_at_once():
+    """A module that is only found in another one is asked for a round trip later."""
+    page = (STATIC / "index.html").read_text()
+    for path in (*MODULES, STATIC / "vendor" / "uplot.js"):
+        assert f'"/static/{path.relative_to(STATIC).as_posix()}"' in page, path.name

@@ -76,8 +76,15 @@ class App {
     this.rows = read.columns.identity.map((_, i) => Object.fromEntries(names.map((name) => [name, read.columns[name][i]])));
     this.columns = names.filter((name) => name !== "identity");
     this.constants = read.constants;
+    this.values = new Map();
     this.cellAxes = set.axes.filter((axis) => names.includes(axis));
     this.set = { ...set, version: read.version };
+  }
+
+  /** The different values of a column, in the order of the runs; looked for once. */
+  distinct(name) {
+    if (!this.values.has(name)) this.values.set(name, [...new Set(this.rows.map((row) => row[name] ?? null))]);
+    return this.values.get(name);
   }
 
   async render() {

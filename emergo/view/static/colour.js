@@ -30,17 +30,17 @@ export function shade(share) {
 
 const text = (value) => (value === null || value === undefined ? "–" : String(value));
 
-/** Colours for the values of a column: shades for numbers, in their order; distinct ones for words. */
+/** Colours for the values of a column: shades for numbers, in their order, and for many words; distinct ones for a few words. */
 export function colours(name, values) {
   if (!name) return { of: () => ink("accent"), entries: [] };
   const distinct = [...new Map(values.map((value) => [text(value), value])).values()];
   const numbers = distinct.filter((value) => typeof value === "number").sort((a, b) => a - b);
-  const others = distinct.filter((value) => typeof value !== "number").sort((a, b) => text(a).localeCompare(text(b)));
+  const others = distinct.filter((value) => typeof value !== "number").sort((a, b) => text(a).localeCompare(text(b), undefined, { numeric: true }));
   const assigned = new Map();
   const hues = isDark() ? ON_DARK : OKABE_ITO;
   numbers.forEach((value, i) => assigned.set(text(value), shade(numbers.length > 1 ? i / (numbers.length - 1) : 0.3)));
   others.forEach((value, i) => {
-    const fixed = name === "state" ? STATES[value] : value === null ? OTHER : hues[i % hues.length];
+    const fixed = name === "state" ? STATES[value] : value === null ? OTHER : others.length <= hues.length ? hues[i] : shade(i / (others.length - 1));
     assigned.set(text(value), fixed ?? OTHER);
   });
   const ordered = [...numbers, ...others];

@@ -40,7 +40,7 @@ export function filterControls(app, filter) {
 }
 
 function control(app, filter, name) {
-  const values = [...new Set(app.rows.map((row) => row[name] ?? null))].sort((a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b))));
+  const values = [...app.distinct(name)].sort((a, b) => (typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b))));
   if (values.length < 2) return null;
   const wanted = filter[name];
   const numbers = values.filter((value) => typeof value === "number");

@@ -114,7 +114,7 @@ export class LawView {
     const [name, power] = factor(across);
     const exponent = law.exponents[name] / power;
     const by = this.#by();
-    const palette = colours(by, this.app.rows.map((row) => row[by]));
+    const palette = colours(by, by ? this.app.distinct(by) : []);
     const pins = identity.map((id, i) => {
       const row = byRun.get(id) ?? {};
       return { id, row, x: terms[across][i], y: row[this.y], fitted: fitted[i], bound: Boolean(row.censored), colour: palette.of(row[by]) };

@@ -16,9 +16,9 @@ export class Parallel {
 
   update(visible, palette, by, filter) {
     const { rows, cellAxes } = this.app;
-    const differing = cellAxes.filter((name) => new Set(rows.map((row) => row[name])).size > 1).slice(0, MOST);
+    const differing = cellAxes.filter((name) => this.app.distinct(name).length > 1).slice(0, MOST);
     const last = rows.some((row) => Number.isFinite(row.plateau)) ? ["plateau"] : [];
-    this.axes = [...differing, ...last].map((name) => coordinate(name, rows));
+    this.axes = [...differing, ...last].map((name) => coordinate(name, this.app.distinct(name)));
     this.figure.node.hidden = this.axes.length < 2;
     if (this.axes.length < 2) return;
     const drawn = visible.length > LINES ? visible.filter((_, i) => i % Math.ceil(visible.length / LINES) === 0) : visible;
@@ -71,7 +71,7 @@ export class Parallel {
       context.fillStyle = ink("text");
       context.fillText(words(axis.name), places[i], 12);
       for (const value of axis.ticks) {
-        const words = shown(typeof value === "string" && value.length > 14 ? `${value.slice(0, 13)}…` : value);
+        const words = axis.label(value);
         const half = context.measureText(words).width / 2 + 3;
         context.globalAlpha = 0.82;
         context.fillStyle = ink("ground");
@@ -107,13 +107,18 @@ export class Parallel {
 }
 
 /** An axis: where a value lies on it, from 0 to 1, and which values have a label. */
-function coordinate(name, rows) {
-  const values = [...new Set(rows.map((row) => row[name] ?? null))].filter((value) => value !== null);
+function coordinate(name, distinct) {
+  const values = distinct.filter((value) => value !== null);
   const numeric = values.every((value) => typeof value === "number");
   if (!numeric) {
-    const ordered = values.map(String).sort();
+    const ordered = values.map(String).sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
+    const same = ordered[0].length > 14 ? [...ordered[0]].findIndex((_, i) => ordered.some((each) => each[i] !== ordered[0][i])) : 0;
+    const label = (value) => {
+      const rest = same > 4 ? `…${value.slice(same)}` : value; // what all have in front tells nothing
+      return rest.length > 20 ? `${rest.slice(0, 8)}…${rest.slice(-10)}` : rest;
+    };
     const share = (value) => (value === null || value === undefined ? null : (ordered.indexOf(String(value)) + 0.5) / ordered.length);
-    return { name, values, share, ticks: ordered.slice(0, 12) };
+    return { name, values, share, label, ticks: ordered.slice(0, 12) };
   }
   const [low, high] = [values.reduce((a, b) => Math.min(a, b), Infinity), values.reduce((a, b) => Math.max(a, b), -Infinity)];
   const log = low > 0 && high / low >= 8;
@@ -121,7 +126,7 @@ function coordinate(name, rows) {
   const share = (value) => (Number.isFinite(value) ? (high > low ? (at(value) - at(low)) / (at(high) - at(low)) : 0.5) : null);
   const even = Array.from({ length: 5 }, (_, i) => (log ? low * (high / low) ** (i / 4) : low + ((high - low) * i) / 4)).map((value) => Number(value.toPrecision(2)));
   const ticks = values.length <= 8 ? apart(values.sort((a, b) => a - b), share) : even.filter((value) => value >= low && value <= high);
-  return { name, values, share, ticks };
+  return { name, values, share, label: shown, ticks };
 }
 
 /** Values whose labels do not run into each other. */

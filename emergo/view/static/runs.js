@@ -8,6 +8,7 @@ import { part, setState, state } from "./state.js";
 import { RunTable } from "./table.js";
 import { config, describeRun } from "./words.js";
 
+const MANY = 2000; // runs from which what is below the curves is drawn after them
 const BAND = [0.25, 0.75]; // quantiles over the seeds of a cell
 
 export class RunsView {
@@ -33,11 +34,16 @@ export class RunsView {
     this.median = now.mode === "median";
     this.filter = part("filter", {});
     this.visible = rows.filter((row) => keeps(this.filter, row));
-    this.palette = colours(this.by, rows.map((row) => row[this.by]));
+    this.palette = colours(this.by, this.by ? this.app.distinct(this.by) : []);
     this.#controls(names);
     this.#chosenRun();
-    this.parallel.update(this.visible, this.palette, this.by, this.filter);
-    this.table.update(this.visible);
+    clearTimeout(this.later);
+    const rest = () => {
+      this.parallel.update(this.visible, this.palette, this.by, this.filter);
+      this.table.update(this.visible);
+    };
+    if (rows.length <= MANY) rest();
+    else this.later = setTimeout(rest, 60); // the curves answer first
     this.plot.node.hidden = !names.length;
     if (names.length) this.#load();
     else this.app.firstPaint();
@@ -45,7 +51,7 @@ export class RunsView {
 
   #controls(names) {
     const { columns, rows } = this.app;
-    const all = columns.filter((name) => new Set(rows.map((row) => row[name])).size > 1);
+    const all = columns.filter((name) => this.app.distinct(name).length > 1);
     const groups = [
       el("h2", { text: "All runs" }),
       names.length ? choice("Curve", names.map((name) => [name, words(name)]), this.y, (y) => setState({ y, zoom: null }), "y") : null,
@@ -75,10 +81,17 @@ export class RunsView {
     }
     this.loading = key;
     this.held = new Map();
+    this.bounds = new Map();
     this.byRun = new Map(this.visible.map((row) => [row.identity, row]));
-    let framed = false;
+    this.complete = false;
+    let [framed, stale] = [false, false];
     const arrived = (curves) => {
-      for (const [run, curve] of curves) if (curve[0].length) this.held.set(run, curve);
+      for (const [run, curve] of curves) {
+        if (!curve[0].length) continue;
+        this.held.set(run, curve);
+        this.bounds.set(run, ends(curve, this.axes));
+      }
+      stale = framed;
       if (!framed || this.median || this.#grown(curves)) this.#soon(framed ? 300 : 0);
       else this.plot.add(this.#lines([...curves.keys()]));
       if (framed) this.#note();
@@ -87,7 +100,8 @@ export class RunsView {
     const ended = () => this.loading !== key;
     const finish = () => {
       if (ended()) return;
-      this.#soon(0, this.median || !framed);
+      this.complete = true;
+      this.#soon(0, (this.median && stale) || !framed || this.held.size < 0.8 * runs.length);
       this.app.warm();
     };
     this.app.data.curves(this.app.set.key, this.y, runs, points, arrived, ended).then(finish, (error) => this.app.tell(error.message));
@@ -98,9 +112,9 @@ export class RunsView {
   #grown(curves) {
     if (part("zoom", null) || !this.drawnDomain) return false;
     const [[, right], [bottom, top]] = this.drawnDomain;
-    for (const [x, y] of curves.values()) {
-      if (x[x.length - 1] > right) return true;
-      for (const value of extremes([[x, y]], this.axes)) if (value > top || value < bottom) return true;
+    for (const run of curves.keys()) {
+      const { x, y } = this.bounds.get(run) ?? { x: [0, 0], y: [bottom, top] };
+      if (x[1] > right || y[0] < bottom || y[1] > top) return true;
     }
     return false;
   }
@@ -113,7 +127,8 @@ export class RunsView {
   }
 
   #lines(runs) {
-    const alpha = Math.min(0.9, Math.max(0.12, 6 / Math.sqrt(Math.max(this.visible.length, 1))));
+    const count = this.complete ? this.held.size : this.visible.length; // some runs have no curves
+    const alpha = Math.min(0.9, Math.max(0.12, 6 / Math.sqrt(Math.max(count, 1))));
     return runs
       .filter((run) => this.held.has(run))
       .map((run) => ({ run, x: this.held.get(run)[0], y: this.held.get(run)[1], colour: this.palette.of(this.byRun.get(run)?.[this.by]), alpha, width: 1.2 }));
@@ -121,12 +136,13 @@ export class RunsView {
 
   #frame() {
     const curves = [...this.held.values()];
-    const ends = curves.flatMap(([x]) => [x[this.axes.x && x[0] === 0 ? 1 : 0], x[x.length - 1]]);
     const zoom = part("zoom", null);
-    const xs = zoom ? zoom.slice(0, 2) : domain(ends, this.axes.x, 0.01);
-    const ys = zoom ? zoom.slice(2) : domain(extremes(curves, this.axes), this.axes.y);
-    this.drawnDomain = [xs, ys];
+    const reach = [...this.bounds.values()];
+    const xs = zoom ? zoom.slice(0, 2) : domain(reach.flatMap((each) => each.x), this.axes.x, 0.01);
     const cells = this.median ? this.#cells() : [];
+    const heights = this.median ? cells.flatMap((cell) => [...cell.low, ...cell.high]) : reach.flatMap((each) => each.y);
+    const ys = zoom ? zoom.slice(2) : domain(heights, this.axes.y);
+    this.drawnDomain = [xs, ys];
     const lines = this.median ? cells.map((cell) => ({ x: cell.x, y: cell.middle, colour: cell.colour, width: 2, run: null })) : this.#lines([...this.held.keys()]);
     this.plot.setLegend(this.by, this.palette.entries, (value) => setState({ filter: { ...this.filter, [this.by]: [value] } }));
     this.plot.heading.textContent = this.median ? `${words(this.y)}: median of each cell, band over seeds` : `${words(this.y)} of every run`;
@@ -214,7 +230,7 @@ export class RunsView {
     const row = this.byRun.get(this.near) ?? this.byRun.get(state().run);
     const hint = this.median
       ? `${this.held.size} runs; the band holds the middle half of the seeds; a run that has ended counts with its last value`
-      : `${this.held.size} curves; point at one to highlight it, press to keep it, drag to zoom, double-click for the whole`;
+      : `${this.held.size} curves${this.held.size < this.visible.length ? ` of ${this.visible.length} runs` : ""}; point at one to highlight it, press to keep it, drag to zoom, double-click for the whole`;
     this.plot.note.textContent = row ? describeRun(this.app, row) : hint;
   }
 
@@ -245,17 +261,25 @@ export class RunsView {
 
   destroy() {
     this.loading = null;
+    clearTimeout(this.later);
+    clearTimeout(this.waiting);
     for (const figure of [this.plot, this.parallel.figure]) figure.destroy();
   }
 }
 
 const now_zoomed = () => part("zoom", null) !== null;
 
-/** The values that the axes can show. */
-function* extremes(curves, log) {
-  for (const [x, y] of curves) {
-    for (let i = 0; i < y.length; i += 1) if ((!log.y || y[i] > 0) && (!log.x || x[i] > 0)) yield y[i];
+/** The least and the largest step and value of a curve that the axes can show. */
+function ends([xs, ys], log) {
+  const [x, y] = [[Infinity, -Infinity], [Infinity, -Infinity]];
+  for (let i = 0; i < xs.length; i += 1) {
+    if ((log.y && !(ys[i] > 0)) || (log.x && !(xs[i] > 0))) continue;
+    if (xs[i] < x[0]) x[0] = xs[i];
+    if (xs[i] > x[1]) x[1] = xs[i];
+    if (ys[i] < y[0]) y[0] = ys[i];
+    if (ys[i] > y[1]) y[1] = ys[i];
   }
+  return { x, y };
 }
 
 function quantile(sorted, share) {

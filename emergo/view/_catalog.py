@@ -152,10 +152,13 @@ class Catalog:
             return stamp, None
 
     def thinned(self, runs: RunSet, identities: Sequence[str], name: str, points: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Curves with at most `points` points each; empty ones for runs that have no such curve."""
+        """Curves with at most `points` points each; empty ones for runs without such a curve, and for what is no run here."""
+        known, none = set(runs.runs), (np.zeros(0, np.float32), np.zeros(0, np.float32))
 
         def one(identity: str) -> tuple[np.ndarray, np.ndarray]:
-            key = (id(runs.curves), identity, name, points, runs.curves.stamp(identity))
+            if identity not in known:
+                return none
+            key = (runs.curves.stamp(identity), identity, name, points)
             held = self._thinned.get(key)
             if held is None:
                 x, y = thin(*runs.curve(identity, name), points)

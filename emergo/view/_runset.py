@@ -30,7 +30,7 @@ class Curves(Protocol):
         ...
 
     def stamp(self, identity: str) -> Any:
-        """Changes when the curves of a run do."""
+        """Changes when the curves of a run do, and differs from those of all other curves; None where there are none."""
         ...
 
 
@@ -69,9 +69,10 @@ class RunSet:
 
     def curve(self, identity: str, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Steps and values of a curve; of several numbers per evaluation, the largest."""
-        held = self.curves.names(identity)
-        members = [name] if name in held else [column for column in held if _INDEX.sub("", column) == name]
-        columns = self.curves.read(identity, members) if members else {}
+        columns = self.curves.read(identity, [name])
+        if name not in columns:
+            members = [column for column in self.curves.names(identity) if _INDEX.sub("", column) == name]
+            columns = self.curves.read(identity, members) if members else {}
         steps = columns.pop("step", np.zeros(0))
         if not columns:
             return np.zeros(0), np.zeros(0)

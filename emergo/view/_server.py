@@ -13,6 +13,7 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from .._errors import InputError
+from .._json import to_jsonable
 from ._answers import figure_laws, fit, overview, run_detail, stages
 from ._catalog import Catalog
 from ._guard import Guard
@@ -56,7 +57,7 @@ def make_app(catalog: Catalog, token: str) -> Guard:
 
     def live(request: Request) -> dict[str, Any]:
         status = catalog.status()
-        return {"status": status, "versions": {key: runs.version for key, runs in catalog.sets().items()}}
+        return {"status": to_jsonable(status), "versions": {key: runs.version for key, runs in catalog.sets().items()}}
 
     def of_run(answer: Callable[..., Any]) -> Callable[[Request], Any]:
         return lambda request: answer(catalog.get(request.query_params.get("set", "")), request.query_params.get("run", ""))
@@ -86,6 +87,8 @@ def _answering(answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
             value = await run_in_threadpool(answer, request)
         except InputError as error:
             return JSONResponse({"error": str(error)}, 400)
+        except Exception as error:  # a file that nobody thought of must not take the page away
+            return JSONResponse({"error": f"{type(error).__name__}: {error}"}, 500)
         return value if isinstance(value, Response) else JSONResponse(value)
 
     return handle

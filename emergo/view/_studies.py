@@ -35,7 +35,7 @@ class FolderCurves:
             held = os.lstat(self._path(identity))
         except OSError:
             return None
-        return (held.st_mtime_ns, held.st_size) if stat.S_ISREG(held.st_mode) else None
+        return (str(self.folder), held.st_mtime_ns, held.st_size) if stat.S_ISREG(held.st_mode) else None
 
     def _schema(self, identity: str, stamp: Any) -> list[str]:
         with self._path(identity).open("rb") as file:

@@ -1,5 +1,6 @@
 """Sets of runs from tables: the Parquet files of figures and of records. Needs neither JAX nor pandas."""
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ _RUNS = re.compile(r"(.+)\.runs\.parquet")
 LARGEST = 400_000_000  # bytes of a table in memory; a larger one is named and left out
 JOIN = ", "  # between the names of the tables that a run is in
 _STEPS = ("step", "t")
+_NUMBERS = itertools.count()  # of tables, each of which is read once
 
 
 class TableCurves:
@@ -24,9 +26,10 @@ class TableCurves:
 
     def __init__(self, table: pa.Table, rows: Mapping[str, slice], names: Sequence[str], step: str) -> None:
         self._table, self._rows, self._names, self._step = table, rows, list(names), step
+        self._number = next(_NUMBERS)
 
     def stamp(self, identity: str) -> Any:
-        return id(self._table) if identity in self._rows else None
+        return self._number if identity in self._rows else None
 
     def _columns(self, identity: str, names: Sequence[str]) -> dict[str, np.ndarray]:
         rows = self._rows[identity]

@@ -1,6 +1,7 @@
 """The server: what it hands out, and what it does not."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from emergo.view import Catalog
 from emergo.view._server import STATIC, make_app
 
 from . import asking
+from .made_up import finish, made_up_study
 
 
 def ask(path, catalog, method="GET", **parameters):
@@ -59,6 +61,25 @@ def test_runs_and_their_curves(catalog):
     x, y = np.frombuffer(answer[16:], "<f4").reshape(2, -1)
     assert x[0] == 0
     assert y[0] == pytest.approx(1)
+
+
+def test_a_run_of_another_folder_is_no_run(tmp_path, folder):
+    """A name with `..` in it could lead to curves outside."""
+    finish(made_up_study(dims=[4], lengths=[8], seeds=1), tmp_path / "in", fail=None)
+    outside = next((folder / "runs").glob("[0-9a-f]*"))
+    name = os.path.relpath(outside, tmp_path / "in" / "runs")
+    assert (tmp_path / "in" / "runs" / name / "curves.parquet").is_file()
+    catalog = Catalog(tmp_path / "in")
+    answer = ask("/api/curves", catalog, set="made up", runs=name)
+    assert np.frombuffer(answer.content, "<u4").tolist() == [1, 0]
+    assert ask("/api/run", catalog, set="made up", run=name).status_code == 400
+    assert ask("/api/stages", catalog, set="made up", run=name).json()["drops"] == []
+
+
+def test_trouble_is_one_line(catalog, monkeypatch):
+    monkeypatch.setattr("emergo.view._server.overview", lambda catalog: [][0])
+    answer = ask("/api/index", catalog)
+    assert (answer.status_code, answer.json()) == (500, {"error": "IndexError: list index out of range"})
 
 
 def test_one_run_its_stages_and_a_law(catalog):

@@ -169,7 +169,7 @@ export class LawView {
   /** The published law across the chosen term, at the geometric means of its columns. */
   #published(across, name, power, points) {
     const printed = this.app.set.figure?.laws[Number(state().law ?? 0)]?.published;
-    if (!printed || this.y !== "plateau" || !(name in printed.exponents)) return null;
+    if (!printed?.exponents || this.y !== "plateau" || !(name in printed.exponents)) return null;
     let level = printed.C;
     for (const [column, exponent] of Object.entries(printed.exponents)) {
       const values = points.map((pin) => pin.row[column] ?? this.app.constants[column]);

@@ -1,5 +1,6 @@
 """A made-up study and a figure that tests share, and one browser for all of them."""
 
+import os
 import shutil
 import threading
 import time
@@ -51,7 +52,7 @@ class Served:
         from emergo.view._serve import free_port, listen
         from emergo.view._server import make_app
 
-        port, token = free_port(18_642), new_token()
+        port, token = free_port(30_000 + os.getpid() % 9000), new_token()  # other workers look for ports at the same time
         app = make_app(Catalog(path), token)
         self._socket = listen(port)
         self._server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="error", timeout_graceful_shutdown=1))

@@ -1,6 +1,7 @@
 """Folders of studies: read when they change, live, and not beyond links."""
 
 import os
+import time
 
 import pytest
 
@@ -47,7 +48,7 @@ def test_status_says_what_trains_and_what_failed(tmp_path):
     with Claims(source.folder.claims, beat=0.01).take(plan.units[0].id) or pytest.fail("not free") as claim:
         claim.tell({"running": [[plan.runs[1].identity, 40, 0.5]], "rate": 7.0, "done": 1, "total": 3, "seconds_left": 9.0})
         while not (source._read_status()["workers"] or [{}])[0].get("rate"):  # renewed by a thread
-            pass
+            time.sleep(0.02)
         status = source.status()
     (worker,) = status["workers"]
     assert (worker["study"], worker["axes"], worker["loss"], worker["rate"]) == (

@@ -1,8 +1,8 @@
 """emergo: when does a Transformer's attention become sparse, and what makes it happen sooner?
 
 `import emergo as em` gives the names that a notebook needs. The rooms, in the order in which data flows through them: `tasks`,
-`models` and `theory`, `measure`, `engine`, `studies`, `papers`, `report`. Each knows only those before it. `emergo.cli` is a
-thin door to all of them.
+`models` and `theory`, `measure`, `engine`, `studies`, `papers`, `report`, `view`. Each knows only those before it. `emergo.cli`
+is a thin door to all of them.
 """
 
 import contextlib

@@ -19,7 +19,8 @@ def test_a_built_wheel_works_away_from_the_checkout(tmp_path):
     assert wheel.stat().st_size < 15e6
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)  # as an installer does
-    files = {p.relative_to(ROOT / "emergo") for kind in ("py", "html") for p in (ROOT / "emergo").rglob(f"*.{kind}")}
+    kinds = ("py", "html", "js", "css", "svg")
+    files = {p.relative_to(ROOT / "emergo") for kind in kinds for p in (ROOT / "emergo").rglob(f"*.{kind}")}
     assert files <= {p.relative_to(site / "emergo") for p in (site / "emergo").rglob("*")}
     assert (site / "emergo" / "py.typed").exists()
     command = (

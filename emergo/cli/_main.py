@@ -18,6 +18,7 @@ from ._bench import Bench
 from ._figures import Demo, Figure, Figures, Records
 from ._measure import Fit, Measure, Theory
 from ._study import StudyCommand
+from ._view import View
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Train:
 
 
 Study = Annotated[StudyCommand, tyro.conf.subcommand("study")]
-Command = Demo | Figures | Figure | Train | Study | Records | Theory | Measure | Fit | Bench
+Command = Demo | Figures | Figure | Train | Study | View | Records | Theory | Measure | Fit | Bench
 DESCRIPTION = "When does attention become sparse? Figures, training, theory and measuring. `emergo --version`: which this is."
 REWORDED = {
     r"invalid literal for int\(\) with base 10: ('.*?')": r"expected a whole number, got \1",

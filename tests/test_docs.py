@@ -17,7 +17,7 @@ from emergo.papers import find_figure
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMES = {"demo", "figures", "figure", "train", "records", "add", "theory", "measure", "fit", "bench", "flows", "training"}
-NAMES |= {"study", "run", "status", "show", "grow", "export", "migrate"}
+NAMES |= {"doctor", "completion", "report", "study", "run", "status", "show", "grow", "export", "migrate"}
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 

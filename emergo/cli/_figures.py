@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from .._errors import InputError
-from .._terminal import console, duration, fail, print_json, print_law, progress_bar, table
+from .._terminal import console, duration, fail, print_json, print_law, table
 from ._run import check_positive, parse_pairs
 
 
@@ -22,8 +22,9 @@ class Demo:
 
     def run(self) -> None:
         from ..report import run_demo
+        from ..studies import live_progress
 
-        with progress_bar() as show:
+        with live_progress() as show:
             report = run_demo(self.out, show)
         if self.json:
             return print_json(report)

@@ -16,10 +16,10 @@ import pandas as pd
 from .. import __version__, theory
 from .._files import output_folder, staged
 from .._json import to_jsonable
-from .._terminal import Show
 from ..engine import train_toy
 from ..measure import Law, emergence, fit_law, law_json
 from ..papers._plateaus import toy_probe
+from ..studies import Watcher
 from ..tasks import SingleLocation
 
 
@@ -55,7 +55,7 @@ class Demo(NamedTuple):
         return table[(table["length"] == length) & (table["dim"] == dim)]
 
 
-def compute_demo(settings: DemoSettings, show: Show) -> Demo:
+def compute_demo(settings: DemoSettings, show: Watcher) -> Demo:
     """Integrates the flows, trains the toy models, measures their plateaus and fits the law."""
     tasks = [SingleLocation(T, d) for T in settings.lengths for d in settings.dims]
     tasks += [SingleLocation(*settings.middle, burst=b) for b in settings.bursts]
@@ -89,7 +89,7 @@ def _flows(cell: theory.Cell, middle: tuple[int, int]) -> tuple[np.ndarray, np.n
     return reduced, exact, flow, pd.DataFrame({"repeat": repeats, "plateau": across})
 
 
-def _train(task: SingleLocation, settings: DemoSettings, show: Show) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
+def _train(task: SingleLocation, settings: DemoSettings, show: Watcher) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
     """The curve and the measured plateau of every seed of one task."""
     sizes = {name: getattr(task, name) for name in ("length", "dim", "burst")}
     stage = f"training {', '.join(f'{name} {size}' for name, size in sizes.items())}"
@@ -165,7 +165,7 @@ def _chart_tables(demo: Demo) -> dict[str, pd.DataFrame]:
     }
 
 
-def run_demo(out: Path | str, show: Show, settings: DemoSettings | None = None) -> dict[str, Any]:
+def run_demo(out: Path | str, show: Watcher, settings: DemoSettings | None = None) -> dict[str, Any]:
     """Runs the demo, writes `report.html` into `out` and returns the law with its intervals, and where the page is."""
     folder, start = output_folder(out), time.monotonic()
     demo = compute_demo(settings or DemoSettings(), show)

@@ -7,13 +7,19 @@ import pytest
 import vl_convert
 
 from emergo.report import DemoSettings, fit_table, run_demo
+from emergo.studies import Watcher
 
 
 @pytest.mark.slow
 def test_demo_writes_one_page_that_needs_no_network(tmp_path):
     stages = []
+
+    class Noted(Watcher):
+        def __call__(self, what, share, detail=""):
+            stages.append((what, share))
+
     small = DemoSettings(lengths=(16, 32), dims=(8, 16), bursts=(4,), seeds=2, points=40)
-    report = run_demo(tmp_path, lambda what, share, detail="": stages.append((what, share)), small)
+    report = run_demo(tmp_path, Noted(), small)
     text = (tmp_path / "report.html").read_text()
     assert report["files"] == [str(tmp_path / "report.html")]
     assert report["runs"] == 10

@@ -66,7 +66,7 @@ def relinked(text: str, page: Path, extra: dict[Path, str]) -> str:
         return f"{words}({up}files/{target.name})"
 
     # What stands in blocks of code is not a link.
-    parts = re.split(r"(^```.*?^```$|`[^`\n]*`(?!\]))", text, flags=re.DOTALL | re.MULTILINE)
+    parts = re.split(r"(^```.*?^```$)", text, flags=re.DOTALL | re.MULTILINE)
     return "".join(part if i % 2 else LINK.sub(link, part) for i, part in enumerate(parts))
 
 
@@ -96,7 +96,6 @@ def stage() -> Path:
         (folder / page).parent.mkdir(parents=True, exist_ok=True)
         (folder / page).write_text(text)
     shutil.copytree(DOCS / "img", folder / "img")
-    shutil.copytree(DOCS / "_site" / "static", folder / "_static")
     return folder
 
 

@@ -16,7 +16,7 @@ from .._errors import InputError, StorageError, unknown
 from .._terminal import fail, say
 from ._bench import Bench
 from ._doctor import Completion, Doctor
-from ._figures import Demo, Figure, Figures, Records
+from ._figures import Demo, Figure, Figures, Records, Report
 from ._measure import Fit, Measure, Theory
 from ._study import StudyCommand
 
@@ -29,7 +29,7 @@ class Train:
 
 
 Study = Annotated[StudyCommand, tyro.conf.subcommand("study")]
-Command = Demo | Figures | Figure | Train | Study | Records | Theory | Measure | Fit | Bench | Doctor | Completion
+Command = Demo | Report | Figures | Figure | Train | Study | Records | Theory | Measure | Fit | Bench | Doctor | Completion
 DESCRIPTION = "When does attention become sparse? Figures, training, theory and measuring. `emergo --version`: which this is."
 PARSER: dict[str, Any] = {"f": Command, "prog": "emergo", "description": DESCRIPTION}
 REWORDED = {

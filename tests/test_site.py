@@ -20,6 +20,7 @@ def pages():
 def test_every_public_name_is_in_the_reference(pages):
     text = "\n".join(text for page, text in pages.items() if page.parts[0] == "api")
     labels = re.findall(r"^\((api-[\w-]+)\)=$", text, re.MULTILINE)
+    assert len({label.lower() for label in labels}) == len(labels), "anchors do not tell capitals apart"
     assert sorted(labels) == sorted({api.label(full) for full in api.homes()})
     front = [name for name in em.__all__ if not name.startswith("__")]
     assert all(f"| [`{name}`](#{api.label(f'emergo.{name}')})" in pages[Path("api/index.md")] for name in front)
@@ -49,12 +50,8 @@ def test_examples_stand_in_blocks():
 
 
 def test_arguments_are_split_where_they_end():
-    assert api.split_arguments("a: dict[str, int], b: str=', ', *, c=(1, 2)") == [
-        "a: dict[str, int]",
-        "b: str=', '",
-        "*",
-        "c=(1, 2)",
-    ]
+    text = "a: dict[str, int], b: str=', ', *, c=(1, 2)"
+    assert api.split_arguments(text) == ["a: dict[str, int]", "b: str=', '", "*", "c=(1, 2)"]
 
 
 def test_every_figure_has_a_page_with_its_numbers(pages):

@@ -46,9 +46,10 @@ def homes() -> dict[str, str]:
 
 
 def label(full: str) -> str:
-    """The anchor of a name: the same for `emergo.Study` and `emergo.studies.Study`."""
-    room = homes()[full]
-    return f"api-{room}-{full.rpartition('.')[2]}".replace(".", "-")
+    """The anchor of a name: the same for `emergo.Study` and `emergo.studies.Study`. Anchors do not tell capitals apart, but
+    `Figure` and `figure` are two."""
+    name = full.rpartition(".")[2]
+    return f"api-{homes()[full]}-{'type-' if name[0].isupper() else ''}{name}".replace(".", "-")
 
 
 def pages() -> dict[str, str]:

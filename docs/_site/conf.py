@@ -1,5 +1,6 @@
 """How Sphinx builds the site; `docs/_site/build.py` puts the pages together first."""
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -32,7 +33,9 @@ nb_output_stderr = "remove"  # how far training is
 
 
 def _mathml(tex: str, block: bool) -> str:
-    return str(latex2mathml.tex2mathml(tex, as_block=block))
+    """Sizes of brackets, which docutils does not know, are left to the browser."""
+    known = re.sub(r"\\dots\b", r"\\ldots", re.sub(r"\\[bB]igg?[lr]?(?![a-zA-Z])", "", tex))
+    return str(latex2mathml.tex2mathml(known, as_block=block))
 
 
 def _inline(translator: Any, node: nodes.math) -> None:

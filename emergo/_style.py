@@ -1,6 +1,7 @@
 """One look for all plots: colour-blind safe, readable in print, drawn without a display."""
 
 import contextlib
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,21 @@ _RC |= {"legend.frameon": False, "legend.handlelength": 1.6, "figure.dpi": 100, 
 def style() -> contextlib.AbstractContextManager[None]:
     """The rc settings of every plot; draw and save inside it."""
     return mpl.rc_context(_RC)
+
+
+class Picture(Figure):
+    """A figure that is its own picture in a notebook, also where no one has imported pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        return png(self)
+
+
+def png(figure: Figure, dpi: int = 150) -> bytes:
+    """A figure as the bytes of a PNG."""
+    image = io.BytesIO()
+    with style():
+        figure.savefig(image, format="png", dpi=dpi, metadata={"Software": None})
+    return image.getvalue()
 
 
 def shades(count: int) -> Sequence[Any]:
@@ -129,7 +145,7 @@ def save_animation(figure: Figure, frames: int, draw: Callable[[int], Sequence[A
 
 def curve_plot(lines: Sequence[tuple[Any, np.ndarray, np.ndarray]], y: str, by: str | None, x: str = "step") -> Figure:
     """Curves on a logarithmic axis of steps, one colour per label; lines are (label, x, y)."""
-    plot = Figure(figsize=(0.62 * WIDTH, 2.9), layout="constrained")
+    plot = Picture(figsize=(0.62 * WIDTH, 2.9), layout="constrained")
     axes = plot.subplots()
     labels = sorted({label for label, _, _ in lines}, key=lambda label: (isinstance(label, str), label))
     colours = dict(zip(labels, shades(len(labels)), strict=True))

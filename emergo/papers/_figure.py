@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import io
 import json
 import platform
 import subprocess
@@ -21,7 +20,7 @@ from .. import __version__
 from .._errors import InputError, unknown
 from .._files import output_folder, staged
 from .._json import to_jsonable
-from .._style import save, save_animation, style
+from .._style import png, save, save_animation, style
 from ..engine import Run
 from ..measure import Law, Published, compare, law_json
 from ..studies import Study, Watcher, provenance_of, read_records
@@ -178,10 +177,7 @@ class MadeFigure:
         return "\n".join([*lines, *(f"  {check['name']}: {verdicts[check['holds']]}" for check in self.checks)])
 
     def _repr_png_(self) -> bytes:
-        image = io.BytesIO()
-        with style():
-            self.plot.savefig(image, format="png", dpi=150)
-        return image.getvalue()
+        return png(self.plot)
 
     def write(self, out: Path | str, begun: float | None = None) -> dict[str, Any]:
         """Writes `<id>.svg`, `<id>.png`, for some `<id>.gif`, `<id>.<table>.parquet` and, last, `<id>.json` under `out`.

@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 from emergo import _doctor
@@ -61,6 +62,23 @@ def test_wrong_sums_are_a_fault(monkeypatch):
     [finding] = _doctor._reductions()
     assert finding.state == "fault"
     assert "39103" in finding.detail
+
+
+@pytest.mark.parametrize(("broken", "state"), [(lambda length: length == 64, "ok"), (lambda length: length == 128, "fault")])
+def test_the_kernel_of_a_gpu_is_tried_at_the_lengths_that_it_is_given(monkeypatch, broken, state):
+    """With a kernel that stands for cuDNN's: gradients are NaN at some lengths. At 64 nobody uses it."""
+    lengths = []
+
+    def kernel(q, k, v, is_causal=False, implementation=None):
+        lengths.append(q.shape[1])
+        return v * jnp.where(broken(q.shape[1]), jnp.nan, 1.0)
+
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(jax.nn, "dot_product_attention", kernel)
+    [finding] = _doctor._fused_attention()
+    assert finding.state == state
+    assert ("known fault" in finding.detail) == (state == "ok")
+    assert set(lengths) == {64, 128, 256}, "others are filled up to a tile, as in training"
 
 
 def test_what_cannot_be_looked_at_is_a_fault_and_the_rest_goes_on(monkeypatch):

@@ -106,6 +106,7 @@ def main() -> None:
     python_path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = os.environ | {"PATH": beside, "PYTHONPATH": python_path, "XLA_FLAGS": "--xla_backend_optimization_level=0"}
     environment |= {"JUPYTER_PLATFORM_DIRS": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment |= {"TTY_COMPATIBLE": "0"}  # commands of a notebook are not watched
     options = ["-W", "--keep-going", "-q", "-j", "2", "-c", str(DOCS / "_site"), "-d", str(BUILD / "doctrees")]
     command = [sys.executable, "-m", "sphinx", "-b", "html", *options, str(folder), str(BUILD / "html")]
     if subprocess.run(command, env=environment, check=False).returncode:

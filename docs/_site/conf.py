@@ -15,7 +15,7 @@ exclude_patterns = ["files"]
 html_theme = "furo"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
-html_show_sourcelink = False
+html_show_sourcelink = html_show_copyright = False
 html_math_renderer = "mathml"
 templates_path: list[str] = []
 pygments_style, pygments_dark_style = "friendly", "monokai"

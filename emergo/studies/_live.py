@@ -263,7 +263,7 @@ class SeldomLines(Watcher):
 @contextlib.contextmanager
 def live_progress(console: Console | None = None, every: float = 10.0) -> Iterator[Watcher]:
     """The display on standard error: a table that moves where that is a terminal, elsewhere a line every now and then."""
-    console = console or Console(stderr=True)
+    console = console or Console(stderr=True, force_jupyter=False)  # a notebook keeps what is written to standard error apart
     if not console.is_terminal:
         yield SeldomLines(console, every)
         return

@@ -75,7 +75,7 @@ def test_bounds_and_failures_are_said(tmp_path):
 
 def test_names_are_only_text(tmp_path):
     fill(tmp_path, study(name=EVIL))
-    fill(tmp_path, study(name="other", dims=(16,)))
+    fill(tmp_path, study(name="other", dims=(16, 32)))
     report_studies(tmp_path)
     text = (tmp_path / "report.html").read_text()
     assert EVIL not in text

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .studies import Fit, Runs, Slurm, Study
     from .tasks import Groups, MarkovChain, MarkovRegression, Recall, SingleLocation, Task
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["Above", "Batch", "Below", "InputError", "Output", "Schedule", "Spec", "Tap", "option", "per_run", "probe"]
 __all__ += ["Groups", "MarkovChain", "MarkovRegression", "Recall", "SingleLocation", "Task"]

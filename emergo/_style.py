@@ -44,11 +44,11 @@ class Picture(Figure):
         return png(self)
 
 
-def png(figure: Figure) -> bytes:
-    """A figure as a picture for a screen."""
+def png(figure: Figure, dpi: int = 150) -> bytes:
+    """A figure as the bytes of a PNG."""
     image = io.BytesIO()
     with style():
-        figure.savefig(image, format="png", dpi=150)
+        figure.savefig(image, format="png", dpi=dpi, metadata={"Software": None})
     return image.getvalue()
 
 

@@ -1,11 +1,14 @@
 """The package as it is installed, not as it lies in the checkout."""
 
+import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+
+import emergo
 
 ROOT = Path(__file__).parents[1]
 
@@ -32,3 +35,11 @@ def test_a_built_wheel_works_away_from_the_checkout(tmp_path):
     done = subprocess.run(run, cwd=tmp_path, env={"PYTHONPATH": str(site)}, capture_output=True, text=True, check=True)
     assert str(site) in done.stdout
     assert "escape_linear" in done.stdout
+
+
+def test_the_version_is_the_same_everywhere():
+    cited = re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    changes = re.search(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert cited is not None
+    assert changes is not None
+    assert cited[1] == changes[1] == emergo.__version__

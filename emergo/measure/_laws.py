@@ -4,7 +4,9 @@ Least squares on logarithms, as the papers do; 95% intervals from a bootstrap; a
 maximum-likelihood fit beside it that uses them, because leaving them out pulls the law towards the runs that were quick.
 """
 
+import base64
 import dataclasses
+import html
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -15,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 
 from .._errors import InputError
 from .._json import to_jsonable
-from .._style import Picture, style
+from .._style import Picture, png, style
 from .._terminal import law_lines
 from ._censored import fit_censored
 from ._law_plot import law_plot
@@ -67,6 +69,14 @@ class Law:
 
     def __repr__(self) -> str:
         return "\n".join(law_lines(law_json(self)))
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the words, and the picture below where the law holds its table."""
+        words = f"<pre>{html.escape(repr(self))}</pre>"
+        if self.table is None:
+            return words
+        picture = base64.b64encode(png(self.plot(), dpi=110)).decode()
+        return f'{words}<img src="data:image/png;base64,{picture}" alt="{html.escape(self.formula)}">'
 
 
 def fit_law(

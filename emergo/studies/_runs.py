@@ -119,14 +119,26 @@ class Runs(Sequence[Result]):
             raise InputError("these runs were not kept in a folder; give `run` one, and keep=True")
         return self._store.parameters(self.results[index].run, step)
 
-    def __repr__(self) -> str:
+    def _summary(self) -> tuple[str, pd.DataFrame | None]:
+        """How many runs have which state, and one row per cell where something was varied."""
         states = pd.Series([result.state for result in self.results], dtype=object).value_counts()
         head = f"{counted(len(self), 'run')}: {', '.join(f'{count} {state}' for state, count in states.items()) or 'none'}"
         if not len(self):
-            return head
+            return head, None
         if not self.axes:
             plateau, censored = self.table["plateau"].median(), self.table["censored"].mean() >= 0.5
-            return head if np.isnan(plateau) else f"{head}; median plateau {'at least ' if censored else ''}{plateau:g}"
+            words = "" if np.isnan(plateau) else f"; median plateau {'at least ' if censored else ''}{plateau:g}"
+            return f"{head}{words}", None
         cells = self.table.groupby(self.axes, sort=True, dropna=False)
         summary = cells.agg(runs=("seed", "size"), plateau=("plateau", "median"), censored=("censored", "sum"))
-        return f"{head}\n{summary.reset_index().to_string(index=False, float_format=lambda v: f'{v:g}')}"
+        return head, summary.reset_index()
+
+    def __repr__(self) -> str:
+        head, cells = self._summary()
+        return head if cells is None else f"{head}\n{cells.to_string(index=False, float_format=lambda v: f'{v:g}')}"
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        head, cells = self._summary()
+        table = "" if cells is None else cells.to_html(index=False, float_format=lambda v: f"{v:g}", border=0)
+        return f"<p>{head}</p>{table}"

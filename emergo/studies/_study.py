@@ -23,7 +23,8 @@ from ._axes import axis_value, plain, resolve_axis, with_axes
 from ._description import AXES, PARTS, TRAINING, build_base, check_keys, construct, load_plugins, wrong_key
 from ._executor import Executor, check_platform
 from ._folder import Plan, StudyFolder
-from ._live import live_progress
+from ._live import Watcher, live_progress
+from ._outcomes import read_outcomes
 from ._plan import open_plan
 from ._runs import Runs
 from ._store import Store
@@ -266,13 +267,21 @@ class Study:
         """
         check_platform(self.runs, options.get("devices"))
         options["deadline"] = None if seconds is None else time.monotonic() + seconds
-        with live_progress() if progress is None else contextlib.nullcontext(progress) as show:
+        with live_progress() if progress is None else contextlib.nullcontext(Watcher()) as watch:
+
+            def ended(result: Result) -> None:
+                watch.ended(result)
+                on_end(result)
+
+            options |= {"on_end": ended, "progress": progress or watch.training}
             if folder is None:
-                return self._train(on_end, progress=show, **options)
+                watch.begin(self.runs)
+                return self._train(**options)
             options.setdefault("say", say)
             plan, _ = self.open(StudyFolder(folder), options["say"])
+            watch.begin(self.runs, lambda: read_outcomes(StudyFolder(folder).runs).rows)
             known = {run.identity: run for run in self.runs}
-            Executor(StudyFolder(folder), [plan.key], known, on_end=on_end, progress=show, **options).run()
+            Executor(StudyFolder(folder), [plan.key], known, **options).run()
         return self.read(folder)
 
     def _train(self, on_end: Callable[[Result], None], **options: Any) -> Runs:

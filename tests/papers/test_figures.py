@@ -11,7 +11,7 @@ from PIL import Image
 
 from emergo.papers import FIGURES, made_preset, run_figure, source_for
 from emergo.papers._source import RunSource, distinct
-from emergo.studies import build_run, load_plugins, read_records
+from emergo.studies import Watcher, build_run, load_plugins, read_records
 from emergo.studies._records import SHIPPED
 
 KEYS = {"schema", "figure", "title", "preset", "caveat", "partial", "laws", "checks", "files", "seconds", "provenance"}
@@ -94,8 +94,12 @@ def test_smoke(id, shared, monkeypatch):
         asked.update((run.identity, curves) for run in distinct(studies))
         return runs_of(source, studies, curves)
 
+    class Noted(Watcher):
+        def __call__(self, what, share, detail=""):
+            shares.append(share)
+
     monkeypatch.setattr(RunSource, "runs", noted)
-    report = run_figure(figure, "smoke", shared, report=lambda what, share, detail="": shares.append(share))
+    report = run_figure(figure, "smoke", shared, report=Noted())
     assert set(report) == KEYS
     assert all(0 <= share <= 1 for share in shares)
     assert json.loads((shared / f"{id}.json").read_text())["laws"] == report["laws"]

@@ -70,6 +70,8 @@ def test_a_collection_shows_its_cells(runs):
     assert [line.split()[0] for line in text[2:]] == ["2", "3", "4"]
     assert [line.split()[1] for line in text[2:]] == ["3", "3", "3"]
     assert repr(Runs([])) == "0 runs: none"
+    assert runs._repr_html_().startswith(f"<p>{text[0]}</p><table")
+    assert Runs([])._repr_html_() == "<p>0 runs: none</p>"
     assert repr(Runs([made_up(run) for run in study(1, 2).runs])).startswith(
         "2 runs: 1 censored, 1 reached; median plateau at least "
     )

@@ -12,7 +12,8 @@ from emergo.view._tables import figure_set, read_table, record_set
 
 def test_the_records_that_come_with_the_package_are_sets():
     runs = record_set(SHIPPED / "schedule.runs.parquet")
-    assert (runs.name, runs.kind, len(runs.runs)) == ("schedule", "records", 60)
+    assert (runs.name, runs.kind) == ("schedule", "records")
+    assert runs.runs == pd.read_parquet(SHIPPED / "schedule.runs.parquet")["identity"].tolist()
     assert "repeat" in runs.axes
     assert set(runs.families()) >= {"loss", "attention", "entropy"}
     step, loss = runs.curve(runs.runs[0], "loss")

@@ -15,9 +15,9 @@ from emergo.cli._train import read_study
 from emergo.papers import find_figure
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs").glob("tutorials/*.md"))]
 NAMES = {"demo", "figures", "figure", "train", "records", "add", "theory", "measure", "fit", "bench", "flows", "training"}
-NAMES |= {"study", "run", "status", "show", "grow", "export", "migrate"}
+NAMES |= {"doctor", "completion", "report", "view", "study", "run", "status", "show", "grow", "export", "migrate"}
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 
@@ -58,7 +58,7 @@ def test_files_that_are_named_exist(page):
 def commands(page: Path) -> list[str]:
     """The commands of `emergo` that a page shows, in blocks and within sentences, but for those with placeholders."""
     text = page.read_text()
-    blocks = re.findall(r"^    (?:\$ )?(emergo .*)$", text, re.MULTILINE)
+    blocks = re.findall(r"^(?:    (?:\$ )?|!)(emergo .*)$", text, re.MULTILINE)  # of a notebook they begin with !
     shown = [re.split(r"\s{2,}", line)[0] for line in blocks]  # what a command does stands beside it
     shown += [re.sub(r"\s+", " ", span) for span in re.findall(r"(?<!`)`(emergo [^`]+)`(?!`)", without_code(text))]
     return [line for line in shown if not re.search(r"\b[A-Z]{2,}\b|…|\.\.\.|\[", line)]

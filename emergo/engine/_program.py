@@ -147,13 +147,13 @@ def lower(precision: Precision, tree: Tree) -> Tree:
 
 
 def forward(
-    program: Program, slot: Slot, params: PyTree, inputs: Array, reads: Sequence[str] = (), key: Array | None = None
+    program: Program, slot: Slot, params: PyTree, batch: Batch, reads: Sequence[str] = (), key: Array | None = None
 ) -> Output:
     """The output of a run's model, by the fast way where nothing reads or writes at taps; `value` is at least fp32."""
     task, model, _, interventions = slot.now()
-    tap = Tap(task.spec, key, slot.step, fused=program.fused, changes=interventions, reads=reads)
+    tap = Tap(task.spec, key, slot.step, fused=program.fused, changes=interventions, reads=reads, batch=batch)
     way = model.apply if interventions or reads else model.fast
-    output = way(lower(program.precision, params), lower(program.precision, inputs), tap)
+    output = way(lower(program.precision, params), lower(program.precision, batch.inputs), tap)
     value = output.value.astype(jnp.promote_types(output.value.dtype, jnp.float32))
     return output._replace(value=value, taps=tap.taken)
 
@@ -177,7 +177,7 @@ def step(program: Program, slot: Slot, lowered: PyTree = None) -> tuple[Slot, Ar
     key = user_key(fold_in(fold_in(slot.data_key, _DROPOUT), slot.step))
 
     def mean_loss(params: PyTree) -> Array:
-        return jnp.mean(task.loss(forward(program, slot, params, data.inputs, key=key), data))
+        return jnp.mean(task.loss(forward(program, slot, params, data, key=key), data))
 
     loss, gradient = jax.value_and_grad(mean_loss)(slot.params if lowered is None else lowered)
     gradient = jax.tree.map(lambda g, p: g.astype(p.dtype), gradient, slot.params)
@@ -197,14 +197,14 @@ def evaluate(program: Program, slot: Slot) -> dict[str, Array]:
     task = slot.now()[0]
     at_test = task.at_test()
     test = at_test.batch(user_key(slot.test_key), program.n_test, slot.truth)
-    output = forward(program, slot, slot.params, test.inputs)
+    output = forward(program, slot, slot.params, test)
     curves = means(at_test, output, test)
     probes, prepared = (*task.probes(), *program.probes), iter(slot.prepared)
     reads = [name for probe in probes for name in getattr(probe, "reads", ())]
     few, tapped = test, output
     if reads:
         few = jax.tree.map(lambda part: part[:TAPPED], test)
-        tapped = forward(program, slot, slot.params, few.inputs, reads=reads)
+        tapped = forward(program, slot, slot.params, few, reads=reads)
     for probe in probes:
         subject = (tapped, few) if getattr(probe, "reads", ()) else (output, test)
         further = (next(prepared),) if hasattr(probe, "prepare") else ()
@@ -213,7 +213,7 @@ def evaluate(program: Program, slot: Slot) -> dict[str, Array]:
         if name in program.variants:
             key = fold_in(slot.test_key, variant.fold) if variant.fold else slot.test_key
             other = variant.task.batch(user_key(key), program.n_test, slot.truth)
-            measured = means(variant.task, forward(program, slot, slot.params, other.inputs), other)
+            measured = means(variant.task, forward(program, slot, slot.params, other), other)
             curves |= {f"{metric}_{name}": value for metric, value in measured.items()}
     return curves
 

@@ -76,7 +76,10 @@ class ChainTransformer(Model):
 
     **Arguments:**
 
-    - `heads`, `width`, `hidden`, `layers`: sizes; heads share the width.
+    - `heads`: the number of heads of a layer; they share the width.
+    - `width`: the features of a token between layers.
+    - `hidden`: the hidden features of an MLP.
+    - `layers`: the number of layers.
     - `dropout`: the rate; in force where `tap.key` is given.
     - `dropout_at`: where: `"attention"` weights, what attention and MLP have `"added"`, the MLP's `"hidden"` features (the
       three places of PyTorch's encoder layer), the `"embedding"` (token plus position). The published code has it at
@@ -109,6 +112,7 @@ class ChainTransformer(Model):
     start: Literal["xavier"] | None = option(default=None, at_start=True)
     dropout_at: tuple[str, ...] = ("attention", "added", "hidden")
     precisions = ("fp32", "fp64")
+    only_tokens = True
 
     def __post_init__(self) -> None:
         if self.width % self.heads:

@@ -213,7 +213,7 @@ def test_training_drops_other_units_at_every_step_and_tests_none():
     def loss(program, slot, number):
         """That of the output in a step of training; without a number, in a test."""
         key = None if number is None else user_key(fold_in(fold_in(slot.data_key, 3), number))
-        return jnp.mean(FULL.task.loss(forward(program, slot, slot.params, data.inputs, key=key), data))
+        return jnp.mean(FULL.task.loss(forward(program, slot, slot.params, data, key=key), data))
 
     with products("fp32"):
         now = float(stepped(wet)(slot)[1])

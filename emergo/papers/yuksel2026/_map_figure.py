@@ -50,7 +50,8 @@ def map_figure(
     if which is not None:
         parts = {preset: list(dict.fromkeys(part_of(name) for name in studies)) for preset, studies in presets.items()}
         presets = {p: {n: s for n, s in studies.items() if part_of(n) == parts[p][which]} for p, studies in presets.items()}
-        seconds = {preset: each / len(parts[preset]) for preset, each in seconds.items()}
+        counts = {p: [sum(s.count for s in each[p].values()) for each in (presets, partner.presets)] for p in presets}
+        seconds = {preset: each * counts[preset][0] / counts[preset][1] for preset, each in seconds.items()}
     return Figure(f"yuksel2026/fig{number}", title, presets, make, seconds, curves=True)
 
 

@@ -114,9 +114,10 @@ class Sizes:
 
     def studies(self) -> dict[str, Study]:
         by_size = {"online" if n is None else f"{n}": self.study.replace(n_train=n) for n in self.sizes}
+        if not self.published:
+            return by_size
         there = {"task__maps": "published", "seeds": self.published, "probes": ()}
-        published = {f"{name}, published teacher": study.replace(**there) for name, study in by_size.items()}
-        return by_size | (published if self.published else {})
+        return by_size | {f"{name}, published teacher": study.replace(**there) for name, study in by_size.items()}
 
 
 def excess(run: ChainRun) -> np.ndarray:

@@ -2,13 +2,24 @@
 
 from . import incremental
 from ._cells import Cell, cells, grid
-from ._closed_form import Flow, escape_time, growth_rate, linear_solution, predicted_plateau, repeat_factor
+from ._closed_form import (
+    Flow,
+    escape_time,
+    growth_rate,
+    linear_solution,
+    mills_ratio,
+    plateau_from,
+    predicted_plateau,
+    repeat_factor,
+)
 from ._flow import ATOL, RTOL, THRESHOLD, Plateau, Trajectory, field, plateau, trajectory
 from ._full import describe_cell, full_plateau, population_gradient, population_loss, unit_columns
+from ._rank import rank_floor
 from ._reduced import equilibrium, float64, gradient, hessian, loss, relevant_attention, test_loss
 
 __all__ = ["Cell", "cells", "describe_cell", "float64", "grid", "incremental"]
 __all__ += ["equilibrium", "gradient", "hessian", "loss", "relevant_attention", "test_loss"]
 __all__ += ["escape_time", "growth_rate", "linear_solution", "predicted_plateau", "repeat_factor"]
+__all__ += ["mills_ratio", "plateau_from", "rank_floor"]
 __all__ += ["ATOL", "RTOL", "THRESHOLD", "Flow", "Plateau", "Trajectory", "field", "plateau", "trajectory"]
 __all__ += ["full_plateau", "population_gradient", "population_loss", "unit_columns"]

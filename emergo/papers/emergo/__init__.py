@@ -1,8 +1,8 @@
 """Figures of our own."""
 
-from . import dropout, escape, offset, precision, reading, rounding, stages
+from . import attention, capacity, dropout, escape, offset, precision, reading, rounding, stages
 from .plateaus import CLOSED_FORM, REDUCTION
 
-_MODULES = (offset, precision, escape, reading, stages, rounding, dropout)
+_MODULES = (offset, precision, escape, reading, stages, rounding, dropout, capacity, attention)
 FIGURES = (REDUCTION, CLOSED_FORM, *(module.FIGURE for module in _MODULES))
 __all__ = ["FIGURES"]

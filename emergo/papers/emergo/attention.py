@@ -135,8 +135,8 @@ def hardest(table: pd.DataFrame) -> pd.DataFrame:
 def ratio(table: pd.DataFrame, reference: pd.DataFrame) -> tuple[float, int]:
     """The geometric mean over cells of one form's mean plateau over another's, and how many cells both got through."""
     means = [t[t["state"] == "reached"].groupby(["dim", "length"])["plateau"].mean() for t in (table, reference)]
-    logs = np.log(means[0] / means[1]).dropna()
-    return float(np.exp(logs.mean())), len(logs)
+    both = (means[0] / means[1]).dropna()
+    return float(np.exp(np.log(both).mean())), len(both)
 
 
 def form_checks(tables: Mapping[str, pd.DataFrame], laws: Mapping[str, Law]) -> list[Check]:
@@ -263,10 +263,10 @@ def draw_shares(axes: Axes, tables: Mapping[str, pd.DataFrame]) -> None:
 
 def draw_windows(axes: Axes, runs: Runs) -> None:
     """Test loss by window, one line per seed, and the level that what is out of reach keeps it at."""
-    windows = sorted({int(result.run.config.model.window) for result in runs})
-    colours = dict(zip(windows, (BLUE, ORANGE, GREEN, RED)[: len(windows)], strict=False))
-    for result in runs:
-        window, length = int(result.run.config.model.window), config_sizes(result)[1]
+    windows = runs.table["window"].tolist()
+    colours = dict(zip(sorted(set(windows)), (BLUE, ORANGE, GREEN, RED), strict=False))
+    for result, window in zip(runs, windows, strict=True):
+        length = config_sizes(result)[1]
         axes.plot(curve(result, "step")[1:], curve(result, "loss")[1:], color=colours[window], lw=1, alpha=0.8)
         axes.axhline(0.5 * (1 - window / length), color=colours[window], lw=0.8, ls=":")
     axes.set(xscale="log", xlabel="step", ylabel="test loss")

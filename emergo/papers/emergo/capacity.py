@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from ...engine import Config, Run, plan_group
 from ...measure import Law, emergence, fit_law
@@ -194,18 +195,19 @@ def start_table(runs: Runs) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def correlation(x: pd.Series, y: pd.Series) -> tuple[float, float, float]:
+def correlation(x: ArrayLike, y: ArrayLike) -> tuple[float, float, float]:
     """Pearson's, with a 95% interval from Fisher's transform."""
-    r = float(np.corrcoef(x, y)[0, 1])
-    half = 1.96 / np.sqrt(max(len(x) - 3, 1))
+    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    r, half = float(np.corrcoef(x, y)[0, 1]), 1.96 / np.sqrt(max(len(x) - 3, 1))
     return r, float(np.tanh(np.arctanh(r) - half)), float(np.tanh(np.arctanh(r) + half))
 
 
 def luck_checks(starts: pd.DataFrame, rules: pd.DataFrame | None) -> list[Check]:
     checks, reached = [], starts[starts["state"] == "reached"]
-    for (layers, heads), rows in reached.groupby(["layers", "heads"]):
+    for _, rows in reached.groupby(["layers", "heads"]):
         if len(rows) < 4:
             continue
+        layers, heads = int(rows["layers"].iloc[0]), int(rows["heads"].iloc[0])
         r, low, high = correlation(rows["alignment"], np.log(rows["plateau"]))
         name = f"{layers} layer{'s' * (layers > 1)}, heads {heads}: correlation of log plateau with the alignment at the start"
         words = "the interval below 0: who starts aligned leaves sooner"

@@ -1,54 +1,57 @@
 """The panels of `emergo/capacity`."""
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
+from matplotlib.figure import SubFigure
 
-from ..._style import BLACK, BLUE, GREY, ORANGE, RED, WIDTH, doubling, key, plain_ticks, shades, subtitle
+from ..._style import BLACK, BLUE, GREY, ORANGE, RED, WIDTH, doubling, key, plain_ticks, shades
 from ...engine import Result
 from ...theory import rank_floor
-from .._panels import colours_of, legend
+from .._panels import Colours, colours_of
 from .._source import curve
 
 Tables = Mapping[str, pd.DataFrame]
 COLOURS = {"fixed": RED, "scaled": ORANGE, "best": BLUE}
-TITLES = {"fixed": "a  the same rate", "scaled": "b  rate in proportion to 1/width", "best": "c  best rate of each width"}
-SHORT = {"fixed": "same rate", "scaled": "rate ~ 1/width", "best": "best rate"}
+TITLES = {"fixed": "a  the same rate", "scaled": "b  rate ∝ 1/width", "best": "c  best rate of each width"}
+SHORT = {"fixed": "same rate", "scaled": "rate ∝ 1/width", "best": "best rate"}
 
 
 def draw(tables: Tables, results: Iterable[Result]) -> Plot:
     """Three maps, and below them the panels whose tables are there."""
     losses = {r.run.identity: (curve(r, "step"), curve(r, "loss")) for r in results}
     drawers: list[Callable[[Axes], None]] = []
+    maps = int("rules" in tables)
     if "rules" in tables:
         drawers += [lambda axes: draw_cost(axes, tables["rules"]), lambda axes: draw_rates(axes, tables["rates"])]
     if "starts" in tables:
         drawers += [lambda axes: draw_starts(axes, tables["starts"]), lambda axes: draw_heads(axes, tables)]
     if "rank" in tables:
         drawers += [lambda axes: draw_floor(axes, tables["rank"]), lambda axes: draw_near_rank(axes, tables["rank"])]
-    maps = 3 if "rules" in tables else 0
-    rows = -(-(maps + len(drawers)) // 3)
-    plot = Plot(figsize=(WIDTH, 2.35 * rows), layout="constrained")
-    every = plot.subplots(rows, 3, squeeze=False).ravel()
+    rows = -(-len(drawers) // 3)
+    plot = Plot(figsize=(WIDTH, 2.3 * (rows + maps)), layout="constrained")
+    grid = plot.add_gridspec(rows + maps, 1)
+    parts = (plot.add_subfigure(grid[i, 0]) for i in range(rows + maps))
     if maps:
-        draw_maps(plot, every[:3], tables["rules"], losses)
-    for draw_panel, axes in zip(drawers, every[maps:], strict=False):
-        draw_panel(axes)
-    for axes in every[maps + len(drawers) :]:
-        axes.set_axis_off()
+        draw_maps(next(parts), tables["rules"], losses)
+    for i, part in enumerate(parts):
+        every = part.subplots(1, 3)
+        for draw_panel, axes in itertools.zip_longest(drawers[3 * i : 3 * i + 3], every):
+            axes.set_axis_off() if draw_panel is None else draw_panel(axes)
     return plot
 
 
-def draw_maps(plot: Plot, every: np.ndarray, rules: pd.DataFrame, losses: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
+def draw_maps(plot: SubFigure, rules: pd.DataFrame, losses: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
     """The test loss, a geometric mean over seeds, by width and step; a run that has learned keeps its last loss."""
     widths = sorted(set(rules["width"].tolist()))
     last = 1.5 * float(rules["plateau"].max())
     edges = np.geomspace(max(20.0, last / 500), last, 81)
     steps = np.sqrt(edges[1:] * edges[:-1])
-    image = None
+    every, image = plot.subplots(1, 3, sharey=True), None
     for axes, (rule, title) in zip(every, TITLES.items(), strict=True):
         rows, grid = rules[rules["rule"] == rule], np.full((len(steps), len(widths)), np.nan)
         for column, width in enumerate(widths):
@@ -60,10 +63,9 @@ def draw_maps(plot: Plot, every: np.ndarray, rules: pd.DataFrame, losses: Mappin
         axes.set_xticks(range(len(widths)), [str(width) for width in widths])
         axes.set(yscale="log", xlabel="width", title=title, ylim=(edges[0], edges[-1]))
         axes.grid(False)
-        axes.label_outer()
     every[0].set_ylabel("step")
     if image is not None:
-        plot.colorbar(image, ax=every[-1], label="test loss", pad=0.02, aspect=30)
+        plot.colorbar(image, ax=every, label="test loss", pad=0.01, aspect=22)
 
 
 def draw_cost(axes: Axes, rules: pd.DataFrame) -> None:
@@ -75,7 +77,8 @@ def draw_cost(axes: Axes, rules: pd.DataFrame) -> None:
         axes.plot(means.index, means, color=colour, lw=1.3)
     doubling(axes)
     axes.set(yscale="log", xlabel="width", ylabel="operations", title="d  cost of the plateau")
-    key(axes, [(SHORT[rule], {"color": colour}) for rule, colour in COLOURS.items()], loc="upper left")
+    axes.margins(y=0.15)
+    key(axes, [(SHORT[rule], {"color": colour}) for rule, colour in COLOURS.items()], loc="lower right", labelspacing=0.2)
 
 
 def draw_rates(axes: Axes, rates: pd.DataFrame) -> None:
@@ -89,7 +92,7 @@ def draw_rates(axes: Axes, rates: pd.DataFrame) -> None:
         late = cells[~cells["reached"]]["plateau"].dropna()
         axes.plot(late.index, late, "^", color=colour, mfc="none", ms=4)
     axes.set(xscale="log", yscale="log", xlabel="learning rate", ylabel="plateau (steps)", title="e  rates that were tried")
-    legend(axes, "width", colours)
+    inside(axes, "width", colours, loc="upper right")
 
 
 def draw_starts(axes: Axes, starts: pd.DataFrame) -> None:
@@ -108,7 +111,7 @@ def draw_starts(axes: Axes, starts: pd.DataFrame) -> None:
         yscale="log", xlabel="alignment at the start (cosine)", ylabel="plateau over\nits mean", title="f  luck of the start"
     )
     plain_ticks(axes.yaxis)
-    legend(axes, "layers,\nheads", {}, *entries)
+    key(axes, entries, title="layers, heads", loc="upper right", ncols=2, columnspacing=0.8)
 
 
 def draw_heads(axes: Axes, tables: Tables) -> None:
@@ -127,7 +130,7 @@ def draw_heads(axes: Axes, tables: Tables) -> None:
     axes.set_xticks(sorted(set(both["heads"].tolist())))
     axes.set(yscale="log", xlabel="heads of a layer", ylabel="plateau (steps)", title="g  heads and layers")
     plain_ticks(axes.yaxis, "{x:,.0f}")
-    legend(axes, "layers", dict(zip(layers, shades(len(layers)), strict=True)))
+    inside(axes, "layers", dict(zip(layers, shades(len(layers)), strict=True)), loc="lower left")
 
 
 def draw_floor(axes: Axes, rank: pd.DataFrame) -> None:
@@ -141,8 +144,8 @@ def draw_floor(axes: Axes, rank: pd.DataFrame) -> None:
     axes.axhline(0.2, color=GREY, lw=0.8, ls=":")
     doubling(axes)
     axes.set(xlabel="$d$ / width", ylabel="last loss over the first", title="h  narrower than the tokens", ylim=(-0.03, 1.1))
-    subtitle_entries = [("floor of the rank", {"color": GREY}), ("threshold", {"ls": ":"})]
-    legend(axes, "width", colours, *subtitle_entries, marker="o")
+    key(axes, [("floor of the rank", {}), ("threshold", {"ls": ":"})], loc="upper left")
+    inside(axes, "width", colours, loc="center left")
 
 
 def draw_near_rank(axes: Axes, rank: pd.DataFrame) -> None:
@@ -157,4 +160,10 @@ def draw_near_rank(axes: Axes, rank: pd.DataFrame) -> None:
         axes.plot(late["dim"], late["plateau"], "^", color=colour, mfc="none", ms=4)
     doubling(axes)
     axes.set(yscale="log", xlabel="input dimension $d$", ylabel="plateau (steps)", title="i  plateau near the rank")
-    subtitle(axes, "")
+    inside(axes, "width", colours, loc="lower right")
+
+
+def inside(axes: Axes, title: str, colours: Colours, loc: str) -> None:
+    """What the colours are, where nothing is drawn."""
+    entries = [(f"{value:g}", {"color": colour, "marker": "o", "ms": 3}) for value, colour in colours.items()]
+    key(axes, entries, title=title, loc=loc, labelspacing=0.2)

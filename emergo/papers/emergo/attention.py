@@ -6,7 +6,7 @@ expected of each were written down before any of these runs was trained.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ..._errors import InputError
-from ..._style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, WIDTH, outside, subtitle
+from ..._style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, WIDTH, key, over, subtitle
 from ...engine import Config, Result
 from ...measure import Law, find_stages, fit_law, plateau_share
 from ...studies import Runs, Study
 from .._figure import Check, Comparison, Figure, Outcome, Plot, Presets, RunSource
-from .._panels import panels
 from .._source import curve
 from .._transformers import PAPER, SMALL, TINY, shallow
 from ..zucchet2025.fig13_15 import FIXED, SLOW, sgd
@@ -204,14 +203,19 @@ def draw(
     windows: Runs | None,
     settings: Settings,
 ) -> Plot:
-    rows = 1 if windows is None else 2
-    titles = ["a  the loss over time", "b  exponents of the plateau", "c  how much of the time is a plateau", "d  a window"]
-    plot, every = panels(3.1 * rows, *titles[: 2 * rows], rows=rows, width=WIDTH, y=1.08)
-    draw_curves(every[0], parts, settings)
-    draw_exponents(every[1], laws)
+    names = list(dict.fromkeys([*tables, *laws]))
+    plot = Plot(figsize=(WIDTH, 3.0 + 0.24 * len(names)), layout="constrained")
+    grid = plot.add_gridspec(2, 1, height_ratios=(2.4, 0.8 + 0.24 * len(names)))
+    top, bottom = (plot.add_subfigure(grid[i, 0]) for i in range(2))
+    first, *others = top.subplots(1, 2 if windows is not None else 1, squeeze=False)[0]
+    draw_curves(first, parts, settings)
     if windows is not None:
-        draw_shares(every[2], tables)
-        draw_windows(every[3], windows)
+        draw_windows(others[0], windows)
+    left, right = bottom.subplots(1, 2, sharey=True)
+    draw_exponents(left, names, laws)
+    draw_shares(right, names, tables)
+    left.set_yticks(range(len(names)), names)
+    left.set_ylim(len(names) - 0.5, -0.5)
     return plot
 
 
@@ -222,43 +226,16 @@ def draw_curves(axes: Axes, parts: Mapping[str, Runs], settings: Settings) -> No
         chosen = [r for r in runs if r.run.seed == 0 and config_sizes(r) == (dim, length)] if name in FORMS else []
         for result in chosen:
             axes.plot(curve(result, "step")[1:], curve(result, "loss")[1:], color=COLOURS[name], lw=1.2)
-            entries.append((name.replace(" ", "\n", 1), {"color": COLOURS[name]}))
+            entries.append((name, {"color": COLOURS[name]}))
     axes.set(xscale="log", xlabel="step", ylabel="test loss", ylim=(0, 0.65))
+    axes.set_title("a  the loss over time", y=1.08)
     subtitle(axes, f"$d$ = {dim}, $T$ = {length}, first seed")
-    outside(axes, "", entries)
+    key(axes, entries, loc="lower left", labelspacing=0.3)
 
 
 def config_sizes(result: Result) -> tuple[int, int]:
     task: Any = result.run.config.task
     return task.dim, task.length
-
-
-def draw_exponents(axes: Axes, laws: Mapping[str, Law]) -> None:
-    """One row per form: the exponents of dim and length with their intervals, beside those of the flow."""
-    for height, law in enumerate(laws.values()):
-        for term, colour, shift in (("dim", BLUE, -0.13), ("length", ORANGE, 0.13)):
-            if term in law.exponents:
-                low, high = law.ci95[term]
-                axes.plot([low, high], [height + shift] * 2, color=colour, lw=1.6, solid_capstyle="round")
-                axes.plot(law.exponents[term], height + shift, "o", color=colour, mec="white", mew=0.4, ms=4.5)
-    for at, colour in ((0.5, BLUE), (1.0, ORANGE)):
-        axes.axvline(at, color=colour, lw=0.8, ls=":")
-    axes.set_yticks(range(len(laws)), [name.replace(", ", ",\n") for name in laws])
-    axes.set(xlabel="exponent", ylim=(len(laws) - 0.5, -0.5))
-    subtitle(axes, "with 95% intervals; dotted: the toy model's flow")
-    outside(axes, "of", [("$d$", {"color": BLUE, "marker": "o"}), ("$T$", {"color": ORANGE, "marker": "o"})])
-
-
-def draw_shares(axes: Axes, tables: Mapping[str, pd.DataFrame]) -> None:
-    for height, (name, table) in enumerate(tables.items()):
-        colour, last = COLOURS.get(name, GREY), hardest(table)
-        axes.plot(table["share"], np.full(len(table), height), "o", color=colour, ms=3, alpha=0.35, mew=0)
-        if len(last):
-            axes.plot(last["share"].mean(), height, "D", color=colour, mec="white", mew=0.5, ms=5)
-    axes.axvline(SHARE, color=GREY, lw=0.8, ls=":")
-    axes.set_yticks(range(len(tables)), [name.replace(", ", ",\n") for name in tables])
-    axes.set(xlabel="share of the time to the threshold", xlim=(0, 1), ylim=(len(tables) - 0.5, -0.5))
-    subtitle(axes, "one dot per run, diamond: largest cell")
 
 
 def draw_windows(axes: Axes, runs: Runs) -> None:
@@ -269,10 +246,42 @@ def draw_windows(axes: Axes, runs: Runs) -> None:
         length = config_sizes(result)[1]
         axes.plot(curve(result, "step")[1:], curve(result, "loss")[1:], color=colours[window], lw=1, alpha=0.8)
         axes.axhline(0.5 * (1 - window / length), color=colours[window], lw=0.8, ls=":")
-    axes.set(xscale="log", xlabel="step", ylabel="test loss")
     dim, length = config_sizes(runs[0])
-    subtitle(axes, f"two layers, $d$ = {dim}, $T$ = {length}; dotted: sequences out of reach")
-    outside(axes, "window", [(str(window), {"color": colour}) for window, colour in colours.items()])
+    axes.set(xscale="log", xlabel="step", ylabel="test loss", ylim=(0, 0.65))
+    axes.set_title("b  a window turns one plateau into two", y=1.08)
+    subtitle(axes, f"two layers, $d$ = {dim}, $T$ = {length}; dotted: half the share out of reach")
+    key(axes, [(str(w), {"color": colour}) for w, colour in colours.items()], loc="upper right", title="window", ncols=2)
+
+
+def draw_exponents(axes: Axes, names: Sequence[str], laws: Mapping[str, Law]) -> None:
+    """One row per form: the exponents of dim and length with their intervals, beside those of the flow."""
+    for name, law in laws.items():
+        for term, colour, shift in (("dim", BLUE, -0.13), ("length", ORANGE, 0.13)):
+            if term in law.exponents:
+                height, (low, high) = names.index(name) + shift, law.ci95[term]
+                axes.plot([low, high], [height] * 2, color=colour, lw=1.6, solid_capstyle="round")
+                axes.plot(law.exponents[term], height, "o", color=colour, mec="white", mew=0.4, ms=4.5)
+    for at, colour in ((0.5, BLUE), (1.0, ORANGE)):
+        axes.axvline(at, color=colour, lw=0.8, ls=":")
+    axes.set_xlabel("exponent, with its 95% interval")
+    axes.set_title("c  exponents of the plateau", y=1.07)
+    entries = [("of $d$", {"color": BLUE, "marker": "o"}), ("of $T$", {"color": ORANGE, "marker": "o"})]
+    over(axes, [*entries, ("the toy model's flow", {"ls": ":"})])
+
+
+def draw_shares(axes: Axes, names: Sequence[str], tables: Mapping[str, pd.DataFrame]) -> None:
+    for name, table in tables.items():
+        colour, last, height = COLOURS.get(name, GREY), hardest(table), names.index(name)
+        axes.plot(table["share"], np.full(len(table), height), "o", color=colour, ms=3, alpha=0.35, mew=0)
+        if len(last):
+            axes.plot(last["share"].mean(), height, "D", color=colour, mec="white", mew=0.5, ms=5)
+    axes.axvline(SHARE, color=GREY, lw=0.8, ls=":")
+    axes.set(xlabel="share of the time to the threshold", xlim=(0, 1))
+    axes.set_title("d  how much of the time is a plateau", y=1.07)
+    over(
+        axes,
+        [("one run", {"marker": "o", "ls": "", "ms": 3}), ("mean of the largest cell", {"marker": "D", "ls": "", "ms": 4})],
+    )
 
 
 TITLE = "which forms of attention have a plateau, and by which law"

@@ -204,8 +204,8 @@ class Transformer(Model):
                 q, k, v = (self._heads(map(n)) for map in maps)
             q, k = self._rotated(q, length), self._rotated(k, length)
             bias = None if layer.bias is None else layer.bias[:, -1:]
-            last_scores = score(self.attention, q[:, -1:], k, bias, layer.temperature)
-            last_rows.append(weigh(self.attention, last_scores, self._seen_last(length), self.top_k)[:, :, 0])
+            scores = score(self.attention, q[:, -1:], k, bias, layer.temperature)
+            last_rows.append(weigh(self.attention, scores, self._seen_last(length), self.top_k)[:, :, 0])
             how = (self._visible(length), fused and self.window is None, layer.temperature, self.top_k)
             mixed = attend_all(self.attention, q, k, v, layer.bias, *how)
             x = self._finish(layer, below, mixed.reshape(count, length, self.width))
@@ -230,7 +230,6 @@ class Transformer(Model):
         self, layer: TransformerLayer, stream: "_Embedded | _Stream", x: Float[Array, "n width"]
     ) -> tuple[Float[Array, "n width"], Float[Array, "#n heads length"]]:
         """The attention's output at the last position, and its weights."""
-        size = self.width // self.heads
         if self.attention == "positional":
             scores = jnp.zeros((1, self.heads, 1), jnp.float32)
         elif self.positions == "rope":
@@ -241,7 +240,7 @@ class Transformer(Model):
             q = self._heads(layer.query(x))
             probe = jnp.einsum("nhs,whs->nhw", q, self._heads(layer.key.weight))
             constant = jnp.sum(q * self._heads(layer.key.bias), -1, keepdims=True).astype(jnp.float32)
-            scores = (stream.against(probe) + constant) / math.sqrt(size)
+            scores = (stream.against(probe) + constant) / math.sqrt(self.width // self.heads)
         if layer.bias is not None:
             scores = scores + layer.bias[:, -1].astype(jnp.float32)
         scores = cooled(scores[:, :, None], layer.temperature)[:, :, 0]
@@ -270,13 +269,11 @@ class Transformer(Model):
         return x.reshape(*x.shape[:-1], self.heads, self.width // self.heads)
 
     def _visible(self, length: int) -> Bool[Array, "length length"] | None:
-        if self.mask == "causal":
-            return causal(length, self.window)
-        return None if self.window is None else near(length, self.window)
+        nearby = None if self.window is None else near(length, self.window)
+        return causal(length, self.window) if self.mask == "causal" else nearby
 
     def _seen_last(self, length: int) -> Bool[Array, "1 length"] | None:
-        """What the last position sees: without a window all, masked or not."""
-        return None if self.window is None else causal(length, self.window)[-1:]
+        return None if self.window is None else causal(length, self.window)[-1:]  # without a window all, masked or not
 
     def _rotated(self, x: Queries, length: int) -> Queries:
         return rotate(x, length) if self.positions == "rope" else x

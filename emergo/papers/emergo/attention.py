@@ -286,10 +286,10 @@ def draw_shares(axes: Axes, names: Sequence[str], tables: Mapping[str, pd.DataFr
 
 TITLE = "which forms of attention have a plateau, and by which law"
 DEEP = PAPER.replace(task__length=64, task__dim=32, steps=20_000, threshold=0.05)
-SMALL_BASE = shallow(SMALL).replace(batch=32, optimizer__learning_rate=2e-3, steps=1500)
+SMALL_BASE = shallow(SMALL).replace(batch=32, optimizer__learning_rate=5e-4, steps=3000)
 PRESETS: Presets = {
     "paper": Settings(shallow(PAPER).replace(steps=20_000), deep=DEEP, windows=(32, 48), borrow=True),
-    "laptop": Settings(SMALL_BASE, ("softmax", "linear", "sigmoid", "norm before"), (4, 8), (8, 32), 3),
+    "laptop": Settings(SMALL_BASE, ("softmax", "linear", "sigmoid"), (4, 16), (8, 32), 3),
     "smoke": Settings(TINY, ("softmax", "sigmoid"), (2, 4), (4, 8), 1),
 }
 FIGURE = Figure("emergo/attention", TITLE, PRESETS, make, {"paper": 2e5, "laptop": 100, "smoke": 12}, curves=True)

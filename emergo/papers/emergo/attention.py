@@ -18,7 +18,7 @@ from ..._style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, WIDTH, k
 from ...engine import Config, Result
 from ...measure import Law, find_stages, fit_law, plateau_share
 from ...studies import Runs, Study
-from .._figure import Check, Comparison, Figure, Outcome, Plot, Presets, RunSource
+from .._figure import Check, Comparison, Figure, Outcome, Plot, Presets, RunSource, Seconds
 from .._source import curve
 from .._transformers import PAPER, SMALL, TINY, shallow
 from ..zucchet2025.fig13_15 import FIXED, SLOW, sgd
@@ -37,6 +37,12 @@ FORMS: Mapping[str, Mapping[str, Any]] = {
 COLOURS = dict(zip(FORMS, (BLACK, RED, ORANGE, GREEN, BLUE, SKY, PINK, GREY), strict=True))
 NEUTRAL = ("rotary positions", "positional bias", "learned temperature")
 """They add something that is not there at the start, or turn queries and keys alike: no reason to wait longer or less."""
+BORROWED = {
+    "two layers, four heads": PAPER,
+    "fixed position": shallow(PAPER).replace(task=FIXED),
+    "SGD": sgd(SLOW, 5e-3, 400_000).base,
+}
+"""The same sizes in Figures 3, 14 and 15 of zucchet2025, whose runs these are."""
 FIXED_FORM = "positions alone, fixed position"
 SHARE, SAME, NEAR = 0.5, 0.15, (0.8, 1.25)
 
@@ -66,11 +72,8 @@ class Settings:
         return parts
 
     def borrowed(self) -> dict[str, Study]:
-        """The same sizes in Figures 3, 14 and 15 of zucchet2025."""
         axes = {"grid": {"length": self.lengths, "dim": self.dims}, "seeds": 5}
-        parts = {"two layers, four heads": PAPER, "fixed position": shallow(PAPER).replace(task=FIXED)}
-        parts["SGD"] = sgd(SLOW, 5e-3, 400_000).base
-        return {name: Study.of(base, **axes) for name, base in parts.items()} if self.borrow else {}
+        return {name: Study.of(base, **axes) for name, base in BORROWED.items()} if self.borrow else {}
 
     def studies(self) -> dict[str, Study]:
         return self.own() | self.borrowed()
@@ -292,4 +295,5 @@ PRESETS: Presets = {
     "laptop": Settings(SMALL_BASE, ("softmax", "linear", "sigmoid"), (4, 16), (8, 32), 3),
     "smoke": Settings(TINY, ("softmax", "sigmoid"), (2, 4), (4, 8), 1),
 }
-FIGURE = Figure("emergo/attention", TITLE, PRESETS, make, {"paper": 2e5, "laptop": 100, "smoke": 12}, curves=True)
+SECONDS: Seconds = {"paper": 2e5, "laptop": 100, "smoke": 12}
+FIGURE = Figure("emergo/attention", TITLE, PRESETS, make, SECONDS, curves=True, outcomes=tuple(BORROWED))

@@ -15,7 +15,7 @@ from ...engine import Config, Run, plan_group
 from ...measure import Law, emergence, fit_law
 from ...studies import Runs, Study
 from ...theory import rank_floor
-from .._figure import Check, Comparison, Figure, Outcome, Presets, RunSource
+from .._figure import Check, Comparison, Figure, Outcome, Presets, RunSource, Seconds
 from .._source import curve, distinct_results
 from .._transformers import PAPER, SMALL, TINY
 from ._capacity_panels import draw
@@ -265,4 +265,5 @@ PRESETS: Presets = {
     "laptop": Settings(LAPTOP_BASE, seeds=3, narrow=(16,), dims=(8, 16, 32, 64), depths=(), **SMALL_SIZES),
     "smoke": Settings(SMOKE_BASE, seeds=1, dims=(4, 16), depths=(), **TINY_SIZES),
 }
-FIGURE = Figure("emergo/capacity", TITLE, PRESETS, make, {"paper": 3e5, "laptop": 110, "smoke": 25}, curves=True)
+SECONDS: Seconds = {"paper": 3e5, "laptop": 110, "smoke": 25}
+FIGURE = Figure("emergo/capacity", TITLE, PRESETS, make, SECONDS, curves=True, outcomes=("depth",))

@@ -92,7 +92,7 @@ def draw_rates(axes: Axes, rates: pd.DataFrame) -> None:
         late = cells[~cells["reached"]]["plateau"].dropna()
         axes.plot(late.index, late, "^", color=colour, mfc="none", ms=4)
     axes.set(xscale="log", yscale="log", xlabel="learning rate", ylabel="plateau (steps)", title="e  rates that were tried")
-    inside(axes, "width", colours, loc="upper right")
+    key(axes, [(f"{width}", {"color": c}) for width, c in colours.items()], title="width", loc="lower left", labelspacing=0.2)
 
 
 def draw_starts(axes: Axes, starts: pd.DataFrame) -> None:
@@ -111,7 +111,8 @@ def draw_starts(axes: Axes, starts: pd.DataFrame) -> None:
         yscale="log", xlabel="alignment at the start (cosine)", ylabel="plateau over\nits mean", title="f  luck of the start"
     )
     plain_ticks(axes.yaxis)
-    key(axes, entries, title="layers, heads", loc="upper right", ncols=2, columnspacing=0.8)
+    axes.margins(y=0.25)
+    key(axes, entries, title="layers, heads", loc="upper right", ncols=2, columnspacing=0.8, labelspacing=0.2)
 
 
 def draw_heads(axes: Axes, tables: Tables) -> None:
@@ -130,7 +131,7 @@ def draw_heads(axes: Axes, tables: Tables) -> None:
     axes.set_xticks(sorted(set(both["heads"].tolist())))
     axes.set(yscale="log", xlabel="heads of a layer", ylabel="plateau (steps)", title="g  heads and layers")
     plain_ticks(axes.yaxis, "{x:,.0f}")
-    inside(axes, "layers", dict(zip(layers, shades(len(layers)), strict=True)), loc="lower left")
+    inside(axes, "layers", dict(zip(layers, shades(len(layers)), strict=True)), loc="upper left")
 
 
 def draw_floor(axes: Axes, rank: pd.DataFrame) -> None:
@@ -141,10 +142,12 @@ def draw_floor(axes: Axes, rank: pd.DataFrame) -> None:
         axes.plot(rows["dim"] / rows["width"], rows["last"], "o", color=colour, ms=3.5, alpha=0.7, mew=0)
     ratios = np.geomspace(0.1, 1.05 * float((rank["dim"] / rank["width"]).max()), 200)
     axes.plot(ratios, rank_floor(1.0, ratios), color=GREY, lw=1.2)
+    axes.plot(ratios, rank_floor(0.5, ratios), color=ORANGE, lw=1.2)
     axes.axhline(0.2, color=GREY, lw=0.8, ls=":")
     doubling(axes)
     axes.set(xlabel="$d$ / width", ylabel="last loss over the first", title="h  narrower than the tokens", ylim=(-0.03, 1.1))
-    key(axes, [("floor of the rank", {}), ("threshold", {"ls": ":"})], loc="upper left")
+    floors = [("floor of half the width", {"color": ORANGE}), ("floor of the width", {}), ("threshold", {"ls": ":"})]
+    key(axes, floors, loc="upper left", labelspacing=0.2)
     inside(axes, "width", colours, loc="center left")
 
 

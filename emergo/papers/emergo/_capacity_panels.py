@@ -89,10 +89,17 @@ def draw_rates(axes: Axes, rates: pd.DataFrame) -> None:
         cells = rows.agg(plateau=("plateau", "mean"), reached=("state", lambda states: bool((states == "reached").all())))
         whole = cells[cells["reached"]]
         axes.plot(whole.index, whole["plateau"], "o-", color=colour, ms=3, lw=1.1)
+        if len(whole):
+            first = (float(whole.index[0]), float(whole["plateau"].iloc[0]))
+            axes.annotate(
+                f"{width}", first, (-4, 0), textcoords="offset points", ha="right", va="center", color=colour, fontsize=6.5
+            )
         late = cells[~cells["reached"]]["plateau"].dropna()
         axes.plot(late.index, late, "^", color=colour, mfc="none", ms=4)
-    axes.set(xscale="log", yscale="log", xlabel="learning rate", ylabel="plateau (steps)", title="e  rates that were tried")
-    key(axes, [(f"{width}", {"color": c}) for width, c in colours.items()], title="width", loc="lower left", labelspacing=0.2)
+    axes.set(
+        xscale="log", yscale="log", xlabel="learning rate", ylabel="plateau (steps)", title="e  rates that were tried, by width"
+    )
+    axes.margins(x=0.2)
 
 
 def draw_starts(axes: Axes, starts: pd.DataFrame) -> None:
@@ -110,8 +117,7 @@ def draw_starts(axes: Axes, starts: pd.DataFrame) -> None:
     axes.set(
         yscale="log", xlabel="alignment at the start (cosine)", ylabel="plateau over\nits mean", title="f  luck of the start"
     )
-    plain_ticks(axes.yaxis)
-    axes.margins(y=0.25)
+    axes.margins(y=0.2)
     key(axes, entries, title="layers, heads", loc="upper right", ncols=2, columnspacing=0.8, labelspacing=0.2)
 
 

@@ -157,6 +157,7 @@ class GroupPlan(NamedTuple):
     step_seconds: float  # of one run among others
     compile_seconds: float
     run_bytes: float
+    operations: float  # floating-point, of the matrix products of one step of one run
 
 
 def plan_group(runs: Sequence[Run], platform: str, budget: float | None = None) -> GroupPlan:
@@ -167,4 +168,4 @@ def plan_group(runs: Sequence[Run], platform: str, budget: float | None = None) 
         cost = step_cost(program, jax.eval_shape(lambda: start(program, runs[0], sizes)))
     space = memory_of(jax.devices()[0]) if budget is None else budget
     n_parallel = planned_parallel(cost, configs[0].task.eval_every, platform, space)
-    return GroupPlan(n_parallel, cost.seconds(platform), _speed(platform)[2], cost.bytes)
+    return GroupPlan(n_parallel, cost.seconds(platform), _speed(platform)[2], cost.bytes, cost.operations)

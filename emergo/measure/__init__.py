@@ -6,11 +6,22 @@ from ._heads import Division, division, group_mass, head_similarity
 from ._laws import Agreement, Law, Published, compare, fit_law, law_json
 from ._logs import measure_logs, read_table, storable, write_table
 from ._offset import OffsetLaw, fit_offset
-from ._stages import Boundary, Drop, best_so_far, boundary_of, departure, early_stop, find_stages, stage_boundaries
+from ._stages import (
+    Boundary,
+    Drop,
+    best_so_far,
+    boundary_of,
+    departure,
+    early_stop,
+    find_stages,
+    plateau_share,
+    stage_boundaries,
+)
 from ._terms import Term
 
 __all__ = ["STATES", "Emergence", "State", "emergence", "measure_logs", "past_threshold"]
 __all__ += ["Agreement", "Law", "OffsetLaw", "Published", "Term", "compare", "fit_law", "fit_offset", "law_json"]
-__all__ += ["Boundary", "Drop", "best_so_far", "boundary_of", "departure", "early_stop", "find_stages", "stage_boundaries"]
+__all__ += ["Boundary", "Drop", "best_so_far", "boundary_of", "departure", "early_stop", "find_stages", "plateau_share"]
+__all__ += ["stage_boundaries"]
 __all__ += ["Division", "attention_by_lag", "attention_entropy", "attention_mass", "division", "group_mass", "head_similarity"]
 __all__ += ["read_table", "storable", "write_table"]

@@ -32,6 +32,11 @@ def causal(length: int, context: int | Int[Array, ""] | None = None) -> Bool[Arr
     return (behind >= 0) & (behind < (length if context is None else context))
 
 
+def near(length: int, window: int) -> Bool[Array, "length length"]:
+    """Which positions each one sees: itself and those fewer than `window` away, before and after it."""
+    return jnp.abs(jnp.arange(length)[:, None] - jnp.arange(length)) < window
+
+
 def score(form: Attention, q: Queries, k: Keys, bias: Bias, temperature: Temperature = None) -> Weights:
     """Scores of queries against all positions, in fp32."""
     if form == "positional" and bias is not None:
@@ -46,8 +51,15 @@ def cooled(scores: Weights, temperature: Temperature) -> Weights:
     return scores if temperature is None else scores / jnp.exp(temperature.astype(scores.dtype))[:, None, None]
 
 
-def weigh(form: Attention, scores: Float[Array, "*rows length"], visible: Visible) -> Float[Array, "*rows length"]:
-    """Attention weights from scores, over the visible positions; None: all are."""
+def weigh(
+    form: Attention, scores: Float[Array, "*rows length"], visible: Visible, top_k: int | None = None
+) -> Float[Array, "*rows length"]:
+    """Attention weights from scores, over the visible positions; None: all are. Of these, with `top_k` each query only sees the
+    ones with the `top_k` largest scores (and what equals the last of them); which these are is not differentiated."""
+    if top_k is not None:
+        seen = scores if visible is None else jnp.where(visible, scores, -jnp.inf)
+        least = jax.lax.top_k(jax.lax.stop_gradient(seen), min(top_k, scores.shape[-1]))[0][..., -1:]
+        visible = (seen >= least) & (seen > -jnp.inf)
     if form in ("linear", "sigmoid"):
         count = scores.shape[-1] if visible is None else jnp.sum(visible, -1, keepdims=True)
         weights = scores / count if form == "linear" else jax.nn.sigmoid(scores - jnp.log(jnp.asarray(count, scores.dtype)))
@@ -64,13 +76,22 @@ def attend(weights: Weights, v: Keys) -> Queries:
 
 
 def attend_all(
-    form: Attention, q: Keys, k: Keys, v: Keys, bias: Bias, visible: Visible, fused: bool, temperature: Temperature = None
+    form: Attention,
+    q: Keys,
+    k: Keys,
+    v: Keys,
+    bias: Bias,
+    visible: Visible,
+    fused: bool,
+    temperature: Temperature = None,
+    top_k: int | None = None,
 ) -> Keys:
-    """Attention of all positions. `fused` takes the GPU's own kernel where there is one that can be relied on."""
+    """Attention of all positions. `fused` takes the GPU's own kernel where there is one that can be relied on; what is visible
+    must then be what a causal mask leaves."""
     length, masked = q.shape[1], visible is not None
-    tiles = _tiles(length, q.shape[-1], masked) if fused and form == "softmax" and v.dtype == jnp.bfloat16 else 0
+    tiles = _tiles(length, q.shape[-1], masked) if fused and form == "softmax" and v.dtype == jnp.bfloat16 and not top_k else 0
     if not tiles:
-        return attend(weigh(form, score(form, q, k, bias, temperature), visible), v)
+        return attend(weigh(form, score(form, q, k, bias, temperature), visible, top_k), v)
     if temperature is not None:
         q = q / jnp.exp(temperature)[:, None]
     q, k, v = (jnp.pad(a, ((0, 0), (0, _TILE * tiles - length), (0, 0), (0, 0))) for a in (q, k, v))

@@ -24,7 +24,7 @@ from .._contract import NO_TAP, Output, Spec
 from .._errors import InputError
 from .._pytree import option
 from .._random import Key, fold_in, normals, raw, uniform
-from ._attention import Attention, Queries, attend, attend_all, causal, cooled, rotate, score, sinusoids, weigh
+from ._attention import Attention, Queries, attend, attend_all, causal, cooled, near, rotate, score, sinusoids, weigh
 from ._model import Model, TapFunction, answers
 from ._products import Linear, Scale, rows
 
@@ -79,6 +79,8 @@ class Transformer(Model):
     - `skip`: whether there are skip connections.
     - `mlp`: whether layers have an MLP.
     - `temperature`: `"learned"`: the scores of every head are divided by a positive number that is learned, initially 1.
+    - `window`: positions attend to those fewer than `window` away, within the mask; None: to all of them.
+    - `top_k`: a query only sees the positions with its `top_k` largest scores; None: all of them.
 
     Its taps are listed in docs/extending.md, with their shapes and their names in TransformerLens.
 
@@ -103,6 +105,8 @@ class Transformer(Model):
     skip: bool = True
     mlp: bool = True
     temperature: Literal["fixed", "learned"] = "fixed"
+    window: int | None = option(default=None, low=1)
+    top_k: int | None = option(default=None, low=1)
     pads = True
 
     def __post_init__(self) -> None:
@@ -172,7 +176,7 @@ class Transformer(Model):
             q, k = self._rotated(q, length), self._rotated(k, length)
             scores = score(self.attention, q, k, layer.bias, layer.temperature)
             scores = tap(f"{name}.scores", jnp.broadcast_to(scores, (count, *scores.shape[1:])))
-            pattern = tap(f"{name}.pattern", weigh(self.attention, scores, self._visible(length)))
+            pattern = tap(f"{name}.pattern", weigh(self.attention, scores, self._visible(length), self.top_k))
             last_rows.append(pattern[:, :, -1])
             mixed = tap(f"{name}.mixed", attend(pattern, v))
             x = self._finish(layer, x, mixed.reshape(x.shape), tap, name)
@@ -203,8 +207,10 @@ class Transformer(Model):
                 q, k, v = (self._heads(map(n)) for map in maps)
             q, k = self._rotated(q, length), self._rotated(k, length)
             bias = None if layer.bias is None else layer.bias[:, -1:]
-            last_rows.append(weigh(self.attention, score(self.attention, q[:, -1:], k, bias, layer.temperature), None)[:, :, 0])
-            mixed = attend_all(self.attention, q, k, v, layer.bias, self._visible(length), fused, layer.temperature)
+            scores = score(self.attention, q[:, -1:], k, bias, layer.temperature)
+            last_rows.append(weigh(self.attention, scores, self._seen_last(length), self.top_k)[:, :, 0])
+            how = (self._visible(length), fused and self.window is None, layer.temperature, self.top_k)
+            mixed = attend_all(self.attention, q, k, v, layer.bias, *how)
             x = self._finish(layer, below, mixed.reshape(count, length, self.width))
         layer = params.layers[-1]
         last = embedded.last() if x is None else x[:, -1]
@@ -227,7 +233,6 @@ class Transformer(Model):
         self, layer: TransformerLayer, stream: "_Embedded | _Stream", x: Float[Array, "n width"]
     ) -> tuple[Float[Array, "n width"], Float[Array, "#n heads length"]]:
         """The attention's output at the last position, and its weights."""
-        size = self.width // self.heads
         if self.attention == "positional":
             scores = jnp.zeros((1, self.heads, 1), jnp.float32)
         elif self.positions == "rope":
@@ -238,11 +243,11 @@ class Transformer(Model):
             q = self._heads(layer.query(x))
             probe = jnp.einsum("nhs,whs->nhw", q, self._heads(layer.key.weight))
             constant = jnp.sum(q * self._heads(layer.key.bias), -1, keepdims=True).astype(jnp.float32)
-            scores = (stream.against(probe) + constant) / math.sqrt(size)
+            scores = (stream.against(probe) + constant) / math.sqrt(self.width // self.heads)
         if layer.bias is not None:
             scores = scores + layer.bias[:, -1].astype(jnp.float32)
         scores = cooled(scores[:, :, None], layer.temperature)[:, :, 0]
-        weights = weigh(self.attention, scores, None)  # the last position sees all, masked or not
+        weights = weigh(self.attention, scores, self._seen_last(scores.shape[-1]), self.top_k)
         total = jnp.sum(weights, -1, keepdims=True).astype(x.dtype)
         taken = stream.gather(jnp.broadcast_to(weights.astype(x.dtype), (len(x), *weights.shape[1:])))
         values = jnp.einsum("nhw,whs->nhs", taken, self._heads(layer.value.weight)) + total * self._heads(layer.value.bias)
@@ -267,7 +272,11 @@ class Transformer(Model):
         return x.reshape(*x.shape[:-1], self.heads, self.width // self.heads)
 
     def _visible(self, length: int) -> Bool[Array, "length length"] | None:
-        return causal(length) if self.mask == "causal" else None
+        nearby = None if self.window is None else near(length, self.window)
+        return causal(length, self.window) if self.mask == "causal" else nearby
+
+    def _seen_last(self, length: int) -> Bool[Array, "1 length"] | None:
+        return None if self.window is None else causal(length, self.window)[-1:]  # without a window all, masked or not
 
     def _rotated(self, x: Queries, length: int) -> Queries:
         return rotate(x, length) if self.positions == "rope" else x

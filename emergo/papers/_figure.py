@@ -113,6 +113,7 @@ class Figure:
       estimate.
     - `followup`: studies that follow from the results of others, as far as these are there.
     - `curves`: whether it draws curves of its runs, so that outcomes alone will not do.
+    - `outcomes`: the parts of which outcomes alone will do nevertheless, such as runs of other figures.
     """
 
     id: str
@@ -122,6 +123,7 @@ class Figure:
     seconds: Seconds
     followup: Callable[[Any, RunSource], Studies] | None = None
     curves: bool = False
+    outcomes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("presets", "seconds"):
@@ -147,9 +149,18 @@ class Figure:
     def wanted(self, preset: Preset, source: RunSource) -> dict[str, Study]:
         """All studies that are known to be needed."""
         first = dict(self.studies(preset))
-        if self.followup is None or source.missing(distinct(first), self.curves):
+        if self.followup is None or self.missing(first, source):
             return first
         return first | dict(self.followup(self.presets[preset], source))
+
+    def draws_curves(self, part: str) -> bool:
+        return self.curves and part not in self.outcomes
+
+    def missing(self, studies: Studies, source: RunSource) -> list[Run]:
+        """The runs of these parts that would have to be trained."""
+        whole, light = ({n: s for n, s in studies.items() if self.draws_curves(n) == drawn} for drawn in (True, False))
+        lacking = {run.identity: run for run in [*source.missing(distinct(whole), True), *source.missing(distinct(light))]}
+        return list(lacking.values())
 
     def runs(self, preset: Preset = "paper") -> list[Run]:
         """The runs of the studies that do not follow from others."""
@@ -234,8 +245,9 @@ def source_for(
 def seconds_needed(figure: Figure, preset: str, source: RunSource) -> float:
     """About how long making a figure takes on two CPU cores, given the runs that are already there."""
     chosen = find_preset(preset)
-    runs = distinct(figure.wanted(chosen, source))
-    return figure.seconds[chosen] * (len(source.missing(runs, figure.curves)) / len(runs) if runs else 1)
+    wanted = figure.wanted(chosen, source)
+    runs = distinct(wanted)
+    return figure.seconds[chosen] * (len(figure.missing(wanted, source)) / len(runs) if runs else 1)
 
 
 def make_figure(figure: Figure, preset: str, source: RunSource) -> MadeFigure:
@@ -256,8 +268,10 @@ def run_figure(figure: Figure, preset: str, out: Path | str, **options: Any) -> 
 
 def _left_out(figure: Figure, preset: Preset, source: RunSource) -> str | None:
     """What a partial figure is made of, in words; None for a whole one."""
-    runs = distinct(figure.wanted(preset, source))
-    used = len(source.whole(runs, figure.curves)) if source.partial else len(runs)
+    wanted = figure.wanted(preset, source)
+    runs = distinct(wanted)
+    lacking = {run.config for run in figure.missing(wanted, source)} if source.partial else ()
+    used = sum(run.config not in lacking for run in runs)
     first = "the first " if figure.followup is not None else ""
     return f"{used} of {first}{len(runs)} runs: cells that lack a seed are left out" if used < len(runs) else None
 

@@ -56,8 +56,9 @@ def make_figures(
 def _progress(figure: Figure, preset: str, out: Path | str, fresh: bool) -> dict[str, Any]:
     """How far the runs of a figure are."""
     source = source_for(figure, out, fresh=fresh)
-    runs = distinct(figure.wanted(find_preset(preset), source))
-    finished = len(runs) - len(source.missing(runs, figure.curves))
+    wanted = figure.wanted(find_preset(preset), source)
+    runs = distinct(wanted)
+    finished = len(runs) - len(figure.missing(wanted, source))
     return {"figure": figure.id, "preset": preset, "runs": len(runs), "finished": finished}
 
 
@@ -107,8 +108,9 @@ def add_figure_records(
     store = Store(place.runs)
     chosen: dict[tuple[str, bool], dict[str, Run]] = {}
     for figure in FIGURES.values():
-        for run in distinct(figure.wanted("paper", source_for(figure, folder))):
-            chosen.setdefault((name or figure.id.partition("/")[0], figure.curves), {})[run.identity] = run
+        label = name or figure.id.partition("/")[0]
+        for part, study in figure.wanted("paper", source_for(figure, folder)).items():
+            chosen.setdefault((label, figure.draws_curves(part)), {}).update({run.identity: run for run in study.runs})
     if every and name is not None:
         for plan in place.read():
             load_plugins(plan.plugins)

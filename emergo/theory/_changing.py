@@ -13,22 +13,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
-from scipy.special import erfcx, erfinv
+from scipy.special import erfinv
 
 from .._errors import InputError
 from ._cells import Cell, Numbers, cells, checked_numbers
-from ._closed_form import strength
+from ._closed_form import mills_ratio, strength
 from ._flow import COMPILER, MOST_STEPS, THRESHOLD, escape, field
 from ._reduced import float64, relevant_attention, test_loss
 
 TAKEN_OFF = 0.5
 """The attention at which it has taken off."""
 Times = Float[np.ndarray, "*cells"]
-
-
-def mills(x: Numbers) -> Times:
-    r"""$\int_0^\infty e^{-xz - z^2/2}\,\mathrm dz$, Mills' ratio: $\sqrt{\pi/2}$ at 0, and about $1/x$ far out."""
-    return np.asarray(np.sqrt(np.pi / 2) * erfcx(np.asarray(x, np.float64) / np.sqrt(2)))
 
 
 def takeoff_time(cell: Cell, bias: bool = False) -> Times:
@@ -76,14 +71,14 @@ def time_left(cell: Cell, attention: Numbers, bias: bool = False) -> Times:
         raise InputError(f"attention begins at burst/length = {np.min(B / T):g}; got {A.min():g}")
     with np.errstate(divide="ignore", invalid="ignore"):
         s = np.sqrt(2 * np.log(np.maximum(A * T / B, 1)) / strength(p, d, bias))
-    return np.asarray(np.sqrt(d) / A * mills(_learned(cell, np.asarray(np.nan_to_num(s)), bias).overlap))
+    return np.asarray(np.sqrt(d) / A * mills_ratio(_learned(cell, np.asarray(np.nan_to_num(s)), bias).overlap))
 
 
 def switched_takeoff(cell: Cell, at: Numbers, bias: bool = False) -> Times:
     """When attention takes off if cross-sample repetition ends at flow time `at`, to leading order."""
     s, start = _attention_time(cell, at, bias), takeoff_time(cell, bias)
     known = _learned(cell, np.where(np.isfinite(s), s, 0), bias)
-    left = cell.length / cell.burst * np.exp(-known.logit) * np.sqrt(cell.dim) * mills(known.overlap)
+    left = cell.length / cell.burst * np.exp(-known.logit) * np.sqrt(cell.dim) * mills_ratio(known.overlap)
     return np.where(np.asarray(at) < start, np.asarray(at) + left, start)
 
 
@@ -94,7 +89,7 @@ def cost_of_early(cell: Cell, at: Numbers, bias: bool = False) -> Times:
     trace, x = 1 - bias * p**2, _learned(cell, _attention_time(cell, at, bias), bias).overlap
     with np.errstate(divide="ignore", invalid="ignore"):
         pull = np.where(trace > 0, strength(p, d, bias) * d / trace - trace, 0.0)
-        return np.asarray(np.where(x > 0, pull * x * mills(x), 0.0) + trace - 1)
+        return np.asarray(np.where(x > 0, pull * x * mills_ratio(x), 0.0) + trace - 1)
 
 
 def dropped_takeoff(cell: Cell, at: Numbers) -> Times:

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import erfcx
 
 from .._errors import unknown
 from ._cells import Cell, Numbers
@@ -56,6 +57,25 @@ def predicted_plateau(cell: Cell, flow: Flow = "reduced") -> Any:
     $\sqrt d\,T/B$. With cross-sample repetition it is the time at which attention takes off; the test loss may lag behind it
     while the directions that are not repeated are learned."""
     return (np.pi / 2) ** 0.5 / leading_rate(cell, flow)
+
+
+def mills_ratio(x: Numbers) -> Float[np.ndarray, "..."]:
+    r"""$R(x) = e^{x^2/2}\int_x^\infty e^{-u^2/2}\,du$: $\sqrt{\pi/2}$ at 0, and about $1/x$ for large $x$."""
+    return np.asarray((np.pi / 2) ** 0.5 * erfcx(np.asarray(x, np.float64) / 2**0.5))
+
+
+def plateau_from(cell: Cell, alignment: Numbers, logit: Numbers = 0.0, flow: Flow = "reduced") -> Float[np.ndarray, "*cells"]:
+    r"""The plateau from a start other than the origin, $e^{-\Delta a_0} R(x_0)/\lambda$ with the Mills ratio $R$, to the order
+    of [`emergo.theory.predicted_plateau`][]; without repetition $\sqrt d\,T\,e^{-\Delta a_0} R(x_0)$.
+
+    - `alignment`: the projection of W on W* at the start, over the norm of W*, which is $\sqrt d$; negative where W begins in
+      the opposite direction. $x_0$ is $\sqrt{\kappa/(dQ)}$ times it, without repetition the alignment itself.
+    - `logit`: $\Delta a_0$, by how much the logits of the relevant tokens exceed the others at the start.
+    """
+    rate = leading_rate(cell, flow)
+    root = rate * cell.length / cell.burst  # of kappa Q
+    x = np.asarray(alignment, np.float64) * logit_speed(cell, flow, leading=True) / (np.sqrt(cell.dim) * root)
+    return np.asarray(mills_ratio(x) * np.exp(-np.asarray(logit, np.float64)) / rate)
 
 
 def escape_time(cell: Cell, flow: Flow = "reduced", epsilon: float = 0.8) -> Float[np.ndarray, "*cells"]:

@@ -109,13 +109,12 @@ def check_horizon(cell: Cell, flow: Flow, threshold: float, horizon: Numbers | N
 
 
 @partial(jax.jit, static_argnames=("max_steps",), compiler_options=COMPILER)
-@partial(jax.vmap, in_axes=(0, 0, 0, 0, None, None))
-def _escape_cells(cell: Cell, speed, unit, horizon, threshold, max_steps: int):
-    start = jnp.zeros(3)
+@partial(jax.vmap, in_axes=(0, 0, 0, 0, 0, None, None))
+def _escape_cells(cell: Cell, speed, unit, horizon, start, threshold, max_steps: int):
     return escape(
         velocity=lambda y: field(y, cell, speed),
         attention=lambda y: relevant_attention(y[-1], cell),
-        remaining=lambda y: test_loss(y, cell) / test_loss(start, cell) - threshold,
+        remaining=lambda y: test_loss(y, cell) / test_loss(jnp.zeros(3), cell) - threshold,
         start=start,
         unit=unit,
         horizon=horizon,
@@ -123,16 +122,40 @@ def _escape_cells(cell: Cell, speed, unit, horizon, threshold, max_steps: int):
     )
 
 
-def plateau(cell: Cell, flow: Flow = "reduced", *, threshold: float = THRESHOLD, horizon: Numbers | None = None) -> Plateau:
-    """The flow time until the test loss is `threshold` of its start, for every cell in one compiled call.
+def _starts(cell: Cell, alignment: Numbers, logit: Numbers, threshold: float) -> Float[np.ndarray, "cells 3"]:
+    """The state with an alignment of W with W* and a logit, one row per cell, after checking them."""
+    along, logits = (
+        np.broadcast_to(checked_numbers(name, given, "a finite number", np.isfinite), cell.length.shape)
+        for name, given in (("alignment", alignment), ("logit", logit))
+    )
+    starts = np.stack([along / np.sqrt(cell.dim), along * np.sqrt((cell.dim - 1) / cell.dim), logits], -1)
+    with float64():
+        begun = np.asarray(test_loss(jnp.asarray(starts), cell) / test_loss(jnp.zeros(3), cell))
+    if (begun <= threshold).any():
+        raise InputError("the test loss is past the threshold at this alignment and logit; start nearer to the origin")
+    return starts
+
+
+def plateau(
+    cell: Cell,
+    flow: Flow = "reduced",
+    *,
+    threshold: float = THRESHOLD,
+    horizon: Numbers | None = None,
+    alignment: Numbers = 0.0,
+    logit: Numbers = 0.0,
+) -> Plateau:
+    """The flow time until the test loss is `threshold` of that at the origin, for every cell in one compiled call.
 
     The end is found by an event of the solver, not on a grid of times. The test loss is that of Appendix D.1: without
     cross-sample repetition, with the same burst. A cell that does not get there within the `horizon`, by default 100 times
     (predicted plateau + dim), is censored at the last time observed; so is one that takes over two million steps of the solver,
-    as some do with dim over 10,000 and repeat over 0.9.
+    as some do with dim over 10,000 and repeat over 0.9. The flow starts at the origin, or with an `alignment` and a `logit` as
+    in [`emergo.theory.plateau_from`][], one for all cells or one per cell.
     """
     limit = check_horizon(cell, flow, threshold, horizon)
     flat, shape = cell.flat(), np.shape(cell.length)
+    starts = _starts(flat, np.ravel(alignment), np.ravel(logit), threshold)
     # The flow enters as a number, so that one program serves both. Attention times: 1/rate on the plateau, dim after it.
     speed = np.broadcast_to(logit_speed(flat, flow), limit.shape)
     unit = predicted_plateau(flat, flow) * flat.burst / flat.length + flat.dim
@@ -147,9 +170,9 @@ def plateau(cell: Cell, flow: Flow = "reduced", *, threshold: float = THRESHOLD,
             break
         while size < left.size:  # a few sizes, so that few programs are compiled
             size *= 4
-        *sizes, kappa, scale, last = (a[np.resize(left, size)] for a in (*flat, speed, unit, limit))
+        *sizes, kappa, scale, last, begun = (a[np.resize(left, size)] for a in (*flat, speed, unit, limit, starts))
         with float64():
-            columns = _escape_cells(Cell(*sizes), kappa, scale, last, threshold, max_steps)
+            columns = _escape_cells(Cell(*sizes), kappa, scale, last, begun, threshold, max_steps)
         time[left], reached[left], finished[left] = (np.asarray(column)[: left.size] for column in columns)
     return Plateau(time.reshape(shape), ~reached.reshape(shape))
 

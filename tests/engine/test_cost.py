@@ -111,4 +111,5 @@ def test_the_plan_of_a_group():
     assert largest_sizes(configs)["dim"] == 4
     assert plan.run_bytes > alone.run_bytes
     assert plan.step_seconds > alone.step_seconds > 0
+    assert plan.operations > alone.operations > 0
     assert plan_group([Run(SMALL, 0)], "cpu", budget=1.0).n_parallel == 1

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emergo._errors import InputError
-from emergo.measure import Drop, best_so_far, boundary_of, departure, early_stop, find_stages, stage_boundaries
+from emergo.measure import Drop, best_so_far, boundary_of, departure, early_stop, find_stages, plateau_share, stage_boundaries
 
 
 def staircase(step, onsets, levels, power=6.0):
@@ -165,3 +165,25 @@ def test_wrong_input_of_early_stopping_is_named(change, message):
     values = {"step": [1, 2, 3], "loss": [3.0, 2.0, 1.0], "divergences": np.ones((3, 3)), "apart": APART} | change
     with pytest.raises(InputError, match=message):
         early_stop(**values)
+
+
+TIME = np.linspace(0, 1000, 2001)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.where(TIME < 800, 0.5, 0.05), 1.0),  # a step: the crossings of both levels lie between two evaluations
+        (0.5 * np.exp(-TIME / 300), 0.19),
+        (0.5 - 0.4 * TIME / 900, 0.24),
+        (0.5 / (1 + np.exp((TIME - 500) / 10)), 0.93),  # 90% is 22 steps before its middle, a fifth 14 after
+        (0.5 + 0.2 * np.exp(-TIME / 5) - 0.5 * (TIME > 700), 1.0),  # what is lost at once at the start is not the level
+    ],
+)
+def test_the_share_of_a_plateau(value, expected):
+    assert plateau_share(TIME, value, 0.1) == pytest.approx(expected, abs=0.01)
+
+
+def test_a_curve_that_does_not_fall_that_far_has_no_share():
+    assert np.isnan(plateau_share(TIME, np.full(len(TIME), 0.5), 0.1))
+    assert np.isnan(plateau_share(TIME, np.full(len(TIME), 0.05), 0.1))

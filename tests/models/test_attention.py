@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from emergo.models._attention import _tiles, attend, attend_all, causal, score, weigh
+from emergo.models._attention import _tiles, attend, attend_all, causal, near, score, weigh
 
 
 def drawn(*shapes):
@@ -18,6 +18,33 @@ def test_the_causal_mask(context):
     mask = np.asarray(causal(5, context))
     for i in range(5):
         assert [j for j in range(5) if mask[i, j]] == list(range(max(0, i + 1 - (context or 5)), i + 1))
+
+
+@pytest.mark.parametrize("window", [1, 3, 9])
+def test_the_local_mask(window):
+    mask = np.asarray(near(5, window))
+    for i in range(5):
+        assert [j for j in range(5) if mask[i, j]] == list(range(max(0, i + 1 - window), min(5, i + window)))
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("form", ["softmax", "sigmoid", "linear"])
+@pytest.mark.parametrize("top_k", [1, 2, 9])
+def test_only_the_largest_scores_are_seen(form, window, top_k):
+    """One query at a time, in NumPy: what is not seen does not count as a visible position either."""
+    (scores,) = drawn((2, 6, 6))
+    weights = np.asarray(weigh(form, scores, None if window is None else near(6, window), top_k))
+    for n, i in np.ndindex(2, 6):
+        seen = [j for j in range(6) if window is None or abs(i - j) < window]
+        chosen = sorted(seen, key=lambda j: -float(scores[n, i, j]))[:top_k]
+        own = np.asarray(scores)[n, i, chosen]
+        expected = {
+            "softmax": np.exp(own) / np.exp(own).sum(),
+            "sigmoid": 1 / (1 + len(chosen) * np.exp(-own)),
+            "linear": own / len(chosen),
+        }[form]
+        np.testing.assert_allclose(weights[n, i, chosen], expected, rtol=1e-5)
+        assert not np.delete(weights[n, i], chosen).any()
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -43,6 +43,12 @@ OPTIONS: list[dict[str, Any]] = [
     {"positions": "rope", "attention": "biased", "temperature": "learned", "layers": 1},
     {"positions": "rope", "attention": "positional", "temperature": "learned"},
     {"positions": "rope", "layers": 1},
+    {"window": 3},
+    {"window": 3, "mask": "causal", "layers": 3},
+    {"window": 3, "attention": "linear", "layers": 1},
+    {"top_k": 2},
+    {"top_k": 2, "attention": "biased", "layers": 1},
+    {"top_k": 2, "window": 4, "mask": "causal", "positions": "rope"},
     *(
         {"attention": attention} | mask
         for attention in ("linear", "sigmoid", "biased", "positional")

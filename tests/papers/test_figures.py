@@ -58,7 +58,7 @@ def test_recorded_runs_are_those_of_the_paper_presets():
     wanted = {run.identity for figure in FIGURES.values() for run in distinct(figure.wanted("paper", source))}
     load_plugins(["emergo.papers"])
     tables = {path.name: pd.read_parquet(path) for path in SHIPPED.glob("*.runs.parquet")}
-    names = ("zucchet2025", "zucchet2025-recall", "yuksel2026", "schedule")
+    names = ("zucchet2025", "zucchet2025-recall", "yuksel2026", "schedule", "coupled", "capacity", "attention")
     assert set(tables) == {f"{name}.runs.parquet" for name in names}
     for recorded in tables.values():
         assert set(recorded["identity"]) <= wanted

@@ -24,7 +24,7 @@ def around(T, d, p, bias, shares=SHARES):
 
 @given(st.floats(0, 30))
 def test_mills_ratio_is_its_integral(x):
-    assert float(theory.mills(x)) == pytest.approx(quad(lambda z: np.exp(-x * z - z * z / 2), 0, np.inf)[0], rel=1e-6)
+    assert float(theory.mills_ratio(x)) == pytest.approx(quad(lambda z: np.exp(-x * z - z * z / 2), 0, np.inf)[0], rel=1e-6)
 
 
 @given(st.integers(4, 500))

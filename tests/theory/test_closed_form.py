@@ -3,8 +3,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
+from scipy.integrate import quad, solve_ivp
+from scipy.special import expit
 
 from emergo import theory
+from emergo._errors import InputError
 from emergo.theory._closed_form import logit_speed
 
 from ..strategies import cells
@@ -112,3 +115,112 @@ def test_linear_solution_is_the_start_of_the_flow():
     path, linear = theory.trajectory(cell, times), theory.linear_solution(cell, times)
     np.testing.assert_allclose(path.alignment, linear.weight, rtol=2e-3)
     np.testing.assert_allclose(path.logit, linear.logit, rtol=5e-3)
+
+
+STARTS = np.array([-1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 4.0])
+
+
+def test_the_mills_ratio_is_its_integral():
+    for x in (-3.0, 0.0, 0.7, 5.0):
+        expected = np.exp(x**2 / 2) * quad(lambda u: np.exp(-(u**2) / 2), x, np.inf)[0]
+        assert theory.mills_ratio(x) == pytest.approx(expected, rel=1e-7)
+    assert theory.mills_ratio(1e8) == pytest.approx(1e-8)  # where the exponential overflows
+
+
+@pytest.mark.parametrize("dim", [64, 256, 4096])
+def test_the_plateau_from_an_alignment_is_a_mills_ratio(dim):
+    """Alignments from -1 to 4 at length 1e5: within 6% at dim 64 (the term that is dropped pulls a misaligned W to 0, and is of
+    order 1/sqrt(dim)), and nearer with growing dim."""
+    cell = theory.cells(np.full(len(STARTS), 10**5), dim)
+    ratio = theory.plateau(cell, alignment=STARTS).time / theory.plateau_from(cell, STARTS)
+    np.testing.assert_allclose(ratio, 1, atol=0.45 / np.sqrt(dim))
+
+
+@pytest.mark.parametrize(("burst", "flow"), [(1, "reduced"), (4, "reduced"), (4, "exact")])
+def test_the_plateau_from_a_logit_and_with_a_burst(burst, flow):
+    logits, aligned = np.array([-1.0, 0.0, 1.0, 3.0]), np.array([0.5, -0.5, 1.0, 0.5])
+    cell = theory.cells(np.full(4, 10**6), 1024, burst)
+    ratio = theory.plateau(cell, flow, alignment=aligned, logit=logits).time / theory.plateau_from(cell, aligned, logits, flow)
+    np.testing.assert_allclose(ratio, 1, atol=0.03)
+
+
+def test_far_from_alignment_the_formula_fails():
+    """docs/theory.md: from -2 it is too long, most so at small dim."""
+    cell = theory.cells(10**5, np.array([16, 256, 4096]))
+    ratio = theory.plateau(cell, alignment=-2.0).time / theory.plateau_from(cell, -2.0)
+    assert (np.diff(ratio) > 0).all()
+    assert 0.4 < ratio[0] < 0.55
+    assert 0.85 < ratio[-1] < 0.95
+
+
+def test_from_the_origin_it_is_the_closed_form():
+    cell = theory.cells([100, 1000], 16, [1, 4], [0.0, 0.2])
+    np.testing.assert_allclose(theory.plateau_from(cell, 0.0), theory.predicted_plateau(cell))
+
+
+def test_a_start_that_has_learned_already_is_refused():
+    with pytest.raises(InputError, match="past the threshold"):
+        theory.plateau(theory.cells(100, 16), alignment=4.0, logit=20.0)
+    with pytest.raises(InputError, match="alignment must be a finite number"):
+        theory.plateau(theory.cells(100, 16), alignment=np.nan)
+
+
+def escape_of(velocity, loss, entries, horizon):
+    """When a flow's loss is 0.2 of its start, by SciPy."""
+
+    def event(t, y):
+        return loss(y) - 0.2
+
+    event.terminal = True
+    options = {"method": "LSODA", "events": event, "rtol": 1e-7, "atol": 1e-9}
+    return solve_ivp(velocity, (0, horizon), np.zeros(entries) if np.isscalar(entries) else entries, **options).t_events[0][0]
+
+
+@pytest.mark.parametrize("form", ["linear", "sigmoid"])
+@pytest.mark.parametrize(("length", "dim"), [(10**3, 256), (10**5, 1024)])
+def test_the_toy_model_with_other_forms_of_attention(form, length, dim):
+    """docs/theory.md: sigmoid weights have the plateau of softmax; linear ones (1 + a)/T leave exponentially, at the time that
+    the linearised flow says. State: w, the relevant logit, the logit of each other token."""
+
+    def parts(y):
+        relevant, other = (1 + y[1:]) / length if form == "linear" else expit(y[1:] - np.log(length))
+        slopes = (1 / length, 1 / length) if form == "linear" else (relevant * (1 - relevant), other * (1 - other))
+        return y[0], relevant, other, *slopes
+
+    def velocity(t, y):
+        w, relevant, other, by_relevant, by_other = parts(y)
+        error = (relevant * w - dim**0.5) / dim
+        return [-w * (length - 1) * other**2 / dim - relevant * error, -by_relevant * w * error, -by_other * other * w**2 / dim]
+
+    def loss(y):
+        w, relevant, other, *_ = parts(y)
+        return w**2 * (length - 1) * other**2 / dim + (relevant * w - dim**0.5) ** 2 / dim
+
+    cell = theory.cells(length, dim)
+    time = escape_of(velocity, loss, 3, 100 * dim**0.5 * length)
+    if form == "sigmoid":
+        assert time / theory.plateau(cell).time == pytest.approx(1, abs=2 / length)
+    else:  # what it is late by falls as the logarithm of the length and the root of dim grow: 1.12 and 1.07
+        assert 1 < time / theory.escape_time(cell, epsilon=2 * (1 - 0.2**0.5)) < 1.13
+
+
+def test_of_several_heads_the_best_start_decides():
+    """docs/theory.md: heads with their own W and attention do not feel each other until one of them takes off."""
+    length, dim, starts = 10**4, 1024, np.array([-0.6, 0.2, 0.9])
+
+    def parts(y):
+        return y[:3], expit(y[3:] - np.log(length - 1))
+
+    def velocity(t, y):
+        w, A = parts(y)
+        error, mixed = (A @ w - dim**0.5) / dim, ((1 - A) @ w) / (dim * (length - 1))
+        return np.concatenate([-A * error - (1 - A) * mixed, -A * (1 - A) * w * (error - mixed)])
+
+    def loss(y):
+        w, A = parts(y)
+        return ((1 - A) @ w) ** 2 / (dim * (length - 1)) + (A @ w - dim**0.5) ** 2 / dim
+
+    time = escape_of(velocity, loss, np.concatenate([starts, np.zeros(3)]), 10 * dim**0.5 * length)
+    each = theory.plateau_from(theory.cells(np.full(3, length), dim), starts)
+    assert time / each.min() == pytest.approx(1, abs=0.02)
+    assert each.min() < 0.75 * each[1]

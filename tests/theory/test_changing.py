@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.integrate import quad, solve_ivp
+from scipy.integrate import solve_ivp
 
 from emergo import theory
 from emergo._errors import InputError
@@ -20,11 +20,6 @@ def around(T, d, p, bias, shares=SHARES):
     at = shares * theory.takeoff_time(cell, bias)
     none = cell._replace(repeat=0 * cell.repeat)
     return theory.switched(cell, none, at, bias), theory.switched_takeoff(cell, at, bias)
-
-
-@given(st.floats(0, 30))
-def test_mills_ratio_is_its_integral(x):
-    assert float(theory.mills_ratio(x)) == pytest.approx(quad(lambda z: np.exp(-x * z - z * z / 2), 0, np.inf)[0], rel=1e-6)
 
 
 @given(st.integers(4, 500))

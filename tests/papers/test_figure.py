@@ -1,11 +1,14 @@
 """What a figure is: how it is found, described and written."""
 
+import dataclasses
+
 import pytest
 from matplotlib.figure import Figure as Plot
 
 from emergo._errors import InputError
 from emergo.papers import FIGURES, Figure, RunSource, figure, find_figure, made_preset, run_figure
 from emergo.papers._figure import Check, Outcome, describe
+from emergo.studies import read_records
 
 
 def test_unknown_names_get_the_nearest():
@@ -45,3 +48,14 @@ def test_a_figure_in_memory_is_what_is_written(tmp_path):
     }
     assert "plateau = 7.54 dim^1.43 length^1.08" in repr(made)
     assert made._repr_png_().startswith(b"\x89PNG")
+
+
+def test_parts_of_which_outcomes_will_do_are_there_without_curves():
+    """The runs of Figure 13 are recorded, most of them without curves."""
+    figure = FIGURES["emergo/capacity"]
+    source, parts = RunSource(records=read_records()), {"depth": figure.studies()["depth"]}
+    runs = parts["depth"].runs
+    assert source.missing(runs, curves=True)
+    assert figure.missing(parts, source) == []
+    assert dataclasses.replace(figure, outcomes=()).missing(parts, source) == source.missing(runs, curves=True)
+    assert len(figure.missing({"luck": figure.studies()["luck"]}, RunSource())) == 64

@@ -165,15 +165,17 @@ def test_a_start_that_has_learned_already_is_refused():
         theory.plateau(theory.cells(100, 16), alignment=np.nan)
 
 
-def escape_of(velocity, loss, entries, horizon):
+def escape_of(velocity, loss, start, horizon):
     """When a flow's loss is 0.2 of its start, by SciPy."""
 
-    def event(t, y):
-        return loss(y) - 0.2
+    class Threshold:
+        terminal = True
 
-    event.terminal = True
-    options = {"method": "LSODA", "events": event, "rtol": 1e-7, "atol": 1e-9}
-    return solve_ivp(velocity, (0, horizon), np.zeros(entries) if np.isscalar(entries) else entries, **options).t_events[0][0]
+        def __call__(self, t, y):
+            return loss(y) - 0.2
+
+    options = {"method": "LSODA", "events": Threshold(), "rtol": 1e-7, "atol": 1e-9}
+    return solve_ivp(velocity, (0, horizon), start, **options).t_events[0][0]
 
 
 @pytest.mark.parametrize("form", ["linear", "sigmoid"])
@@ -197,7 +199,7 @@ def test_the_toy_model_with_other_forms_of_attention(form, length, dim):
         return w**2 * (length - 1) * other**2 / dim + (relevant * w - dim**0.5) ** 2 / dim
 
     cell = theory.cells(length, dim)
-    time = escape_of(velocity, loss, 3, 100 * dim**0.5 * length)
+    time = escape_of(velocity, loss, np.zeros(3), 100 * dim**0.5 * length)
     if form == "sigmoid":
         assert time / theory.plateau(cell).time == pytest.approx(1, abs=2 / length)
     else:  # what it is late by falls as the logarithm of the length and the root of dim grow: 1.12 and 1.07

@@ -114,9 +114,7 @@ def draw_starts(axes: Axes, starts: pd.DataFrame) -> None:
         ends = np.array([rows["alignment"].min(), rows["alignment"].max()])
         axes.plot(ends, np.exp(offset + slope * ends), color=colour, lw=1.2)
         entries.append((f"{layers}, {heads}", {"color": colour, "marker": "o", "ms": 3}))
-    axes.set(
-        yscale="log", xlabel="alignment at the start (cosine)", ylabel="plateau over\nits mean", title="f  luck of the start"
-    )
+    axes.set(xlabel="alignment at the start (cosine)", ylabel="plateau over\nits mean", title="f  luck of the start")
     axes.margins(y=0.2)
     key(axes, entries, title="layers, heads", loc="upper right", ncols=2, columnspacing=0.8, labelspacing=0.2)
 

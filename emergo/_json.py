@@ -1,12 +1,16 @@
-"""Data that JSON can hold."""
+"""Data that JSON can hold, and JSON with a checksum."""
 
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
+DEEPEST = 50  # levels of lists and tables
+_SEAL = re.compile(rb'\{"checksum": "([0-9a-f]{64})",')
 
 
 def to_jsonable(value: Any) -> Any:
@@ -32,3 +36,42 @@ def to_jsonable(value: Any) -> Any:
 def digest(data: Any, digits: int = 16) -> str:
     """Hexadecimal digits of a hash of plain data."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:digits]
+
+
+def seal(content: Mapping[str, Any], indent: int | None = None) -> bytes:
+    """A table as JSON whose first entry is the checksum of all that follows it, byte for byte."""
+    body = json.dumps(content, indent=indent, allow_nan=False)[1:] + "\n"
+    return f'{{"checksum": "{hashlib.sha256(body.encode()).hexdigest()}",{body}'.encode()
+
+
+def parse_json(data: bytes) -> Any:
+    """The content of a JSON text, with or without a checksum; a `ValueError` where it is none, where the checksum is not that
+    of the rest, where a table has a key twice, where a number is not finite, or where it is nested too deeply."""
+    sealed = _SEAL.match(data)
+    if sealed and hashlib.sha256(data[sealed.end() :]).hexdigest() != sealed[1].decode():
+        raise ValueError("its checksum is not that of its content: it was damaged or changed")
+    try:
+        content = json.loads(data.decode(), object_pairs_hook=_table, parse_constant=_constant)
+        _check_depth(content, DEEPEST)
+    except RecursionError:
+        raise ValueError(f"nested deeper than {DEEPEST} levels") from None
+    return content
+
+
+def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        raise ValueError("a table has a key twice")
+    return table
+
+
+def _constant(word: str) -> Any:
+    raise ValueError(f"{word} is not a number of JSON")
+
+
+def _check_depth(value: Any, left: int) -> None:
+    if left < 0:
+        raise RecursionError
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        if type(inner) in (dict, list):
+            _check_depth(inner, left - 1)

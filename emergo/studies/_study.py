@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -290,9 +291,14 @@ class Study:
         return open_plan(folder, self.runs, self.axes, self.data(), self.unit, self.values_of, say)
 
     def read(self, folder: Path | str, curves: bool = True) -> Runs:
-        """The runs of the study that are finished in a folder."""
-        store = Store(StudyFolder(folder).runs)
-        return self._collect([store.read(run, curves) for run in self.runs if run in store], store)
+        """The runs of the study that are finished in a folder. One that cannot be read is named in a warning and left out."""
+        store, results = Store(StudyFolder(folder).runs), []
+        for run in self.runs:
+            try:
+                results += [store.read(run, curves)] if store.holds(run) else []
+            except InputError as error:
+                warnings.warn(f"{error}; run the study to train it again", stacklevel=2)
+        return self._collect(results, store)
 
     def _collect(self, results: Sequence[Result], store: Store | None = None) -> Runs:
         return Runs(results, self.axes, self.values_of, store, next(iter(self.tune), None))

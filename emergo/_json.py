@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-DEEPEST = 50  # levels of lists and tables
+DEEPEST = 50  # the most levels of lists and tables
 _SEAL = re.compile(rb'\{"checksum": "([0-9a-f]{64})",')
 
 
@@ -52,9 +52,9 @@ def parse_json(data: bytes) -> Any:
         raise ValueError("its checksum is not that of its content: it was damaged or changed")
     try:
         content = json.loads(data.decode(), object_pairs_hook=_table, parse_constant=_constant)
-        _check_depth(content, DEEPEST)
+        check_plain([content])
     except RecursionError:
-        raise ValueError(f"nested deeper than {DEEPEST} levels") from None
+        raise ValueError("nested too deeply") from None
     return content
 
 
@@ -69,9 +69,13 @@ def _constant(word: str) -> Any:
     raise ValueError(f"{word} is not a number of JSON")
 
 
-def _check_depth(value: Any, left: int) -> None:
-    if left < 0:
-        raise RecursionError
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        if type(inner) in (dict, list):
-            _check_depth(inner, left - 1)
+def check_plain(value: Any, levels: int = DEEPEST) -> None:
+    """A `ValueError` for data that is nested too deeply, or that has a whole number of more than 64 bits."""
+    if levels < 0:
+        raise ValueError(f"nested deeper than {DEEPEST} levels")
+    for inner in value.values() if isinstance(value, dict) else value:
+        kind = type(inner)
+        if kind is dict or kind is list:
+            check_plain(inner, levels - 1)
+        elif kind is int and not -(2**63) <= inner < 2**63:
+            raise ValueError(f"a number of {len(f'{abs(inner):x}') * 4} bits is too large")

@@ -1,7 +1,11 @@
-"""What commands print, and how. Needs nothing that is slow to import."""
+"""What commands print, and how. Needs nothing that is slow to import.
+
+Names, hosts, columns and messages may come from anybody's files: whatever is printed here goes through `safe`.
+"""
 
 import contextlib
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,13 +13,31 @@ from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from ._json import to_jsonable
 
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
-def console(wide: bool = False):
-    """Standard output; `wide` where it is not a terminal, so that lines stay whole."""
+
+def safe(text: str) -> str:
+    """Text with what a terminal would act on written out, such as \\x1b for an escape: control characters but for new lines and
+    tabs, marks that turn the direction of writing around, and halves of characters."""
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def console(wide: bool = False, stderr: bool = False):
+    """Standard output or standard error; `wide` where it is not a terminal, so that lines stay whole. Brackets are text."""
     from rich.console import Console
 
-    made = Console()
-    return Console(width=160) if wide and not made.is_terminal else made
+    class Safe(Console):
+        def render(self, *given: Any, **options: Any) -> Any:
+            for segment in super().render(*given, **options):
+                yield segment if segment.control else segment._replace(text=safe(segment.text))
+
+    made = Safe(stderr=stderr, markup=False, emoji=False)
+    return Safe(width=160, stderr=stderr, markup=False, emoji=False) if wide and not made.is_terminal else made
+
+
+def show(*lines: str) -> None:
+    """Lines on standard output."""
+    print(safe("\n".join(lines)), flush=True)
 
 
 def print_json(value: Any) -> None:
@@ -25,7 +47,7 @@ def print_json(value: Any) -> None:
 
 def say(message: str) -> None:
     """One line on standard error."""
-    print(f"emergo: {message}", file=sys.stderr, flush=True)
+    print(f"emergo: {safe(message)}", file=sys.stderr, flush=True)
 
 
 def fail(status: int, message: str) -> NoReturn:
@@ -109,7 +131,7 @@ def law_lines(law: dict[str, Any]) -> list[str]:
 
 
 def print_law(law: dict[str, Any]) -> None:
-    print("\n".join(law_lines(law)))
+    show(*law_lines(law))
 
 
 @runtime_checkable
@@ -122,20 +144,19 @@ class Show(Protocol):
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Show]:
     """A live progress display on standard error; where that is no terminal, a line every ten seconds."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
+    screen = console(stderr=True)
     share = TextColumn("{task.percentage:>3.0f}%")
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), share, TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), share, TimeElapsedColumn())
+    with Progress(*columns, console=screen, disable=not screen.is_terminal) as progress:
         bars: dict[str, Any] = {}
         last = time.monotonic()
 
         def show(what: str, share: float, detail: str = "") -> None:
             nonlocal last
             words = f"{what}: {detail}" if detail else what
-            if not console.is_terminal:
+            if not screen.is_terminal:
                 if time.monotonic() - last > 10:
                     last = time.monotonic()
                     say(words)

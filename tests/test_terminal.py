@@ -23,8 +23,9 @@ def test_values_are_short(value, words):
 
 
 def test_words_that_change_share_one_bar(monkeypatch):
-    screen, console = io.StringIO(), rich.console.Console
-    monkeypatch.setattr(rich.console, "Console", lambda stderr: console(file=screen, force_terminal=True, width=100))
+    screen = io.StringIO()
+    console = rich.console.Console(file=screen, force_terminal=True, width=100)
+    monkeypatch.setattr(_terminal, "console", lambda stderr: console)
     with _terminal.progress_bar() as show:
         for done in range(4):
             show("training", done / 9, f"{done} of 9 runs, {100 + done} steps/s, about {9 - done} s left")

@@ -98,8 +98,12 @@ class _Saved(NamedTuple):
     ended: list[tuple[Run, dict[str, np.ndarray], int | None, str]]
 
 
-def _arrays(content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of an `.npz` file: views of its bytes, so that none is larger than the file."""
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a checkpoint whose checksum is right: views of its bytes, so that none is larger than the file."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    line, _, content = read_regular(path, memory // 2).partition(b"\n")
+    if line != _FIRST_LINE + hashlib.sha256(content).hexdigest().encode():
+        raise ValueError("its checksum is not that of its content: it was damaged or changed")
     arrays: dict[str, np.ndarray] = {}
     with zipfile.ZipFile(io.BytesIO(content)) as file:
         for entry in file.infolist():
@@ -121,11 +125,7 @@ def _arrays(content: bytes) -> dict[str, np.ndarray]:
 
 def _read(path: Path, scheduler: Scheduler) -> _Saved | None:
     """None for a checkpoint of other runs."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    line, _, content = read_regular(path, memory // 2).partition(b"\n")
-    if line != _FIRST_LINE + hashlib.sha256(content).hexdigest().encode():
-        raise ValueError("its checksum is not that of its content: it was damaged or changed")
-    arrays = _arrays(content)
+    arrays = read_arrays(path)
     meta = parse_json(arrays["meta"].tobytes())
 
     def under(prefix: str) -> dict[str, np.ndarray]:

@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from .. import _terminal
 from .._terminal import duration, memory, table
 from ..engine import Progress, Run
 from ._axes import config_columns
@@ -68,7 +68,7 @@ def _spread(running: Sequence[tuple[int, float]]) -> list[str]:
 def live_progress(console: Console | None = None, every: float = 10.0) -> Iterator[Callable[[Progress], None]]:
     """What to hand to `progress` of a study: the table on standard error, where that is a terminal; elsewhere a line at most
     every `every` seconds."""
-    console = console or Console(file=sys.stderr)
+    console = console or _terminal.console(stderr=True)
     if console.is_terminal:
         with Live("compiling", console=console, transient=True) as live:
             yield lambda now: live.update(progress_table(now))

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .._errors import InputError, check_table
 from .._files import atomic_write
 from .._identity import canonical
@@ -23,7 +25,7 @@ from ..tasks import Task
 from ._axes import axis_value, plain, resolve_axis, with_axes
 from ._description import AXES, PARTS, TRAINING, build_base, check_keys, construct, load_plugins, wrong_key
 from ._executor import Executor, check_platform
-from ._folder import Plan, StudyFolder
+from ._folder import RESERVED, Plan, StudyFolder
 from ._live import live_progress
 from ._plan import open_plan
 from ._runs import Runs
@@ -80,6 +82,8 @@ class Fit:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "x", _texts("[law] x", self.x))
+        if isinstance(self.fix, Mapping):
+            object.__setattr__(self, "fix", {name: _plain(value) for name, value in self.fix.items()})
         fix = self.fix.values() if isinstance(self.fix, Mapping) else [math.nan]
         if not all(type(value) in (int, float) and math.isfinite(value) for value in fix):
             raise InputError(f"[law] fix must give finite exponents, e.g. fix = {{length = 1}}, got {self.fix!r}")
@@ -151,15 +155,18 @@ class Study:
     def _axes_of(self, table: str, axes: Any) -> dict[str, tuple[Any, ...]]:
         where = f"[{table}]"
         check_table(where, axes or {})
-        for name, values in (axes or {}).items():
+        axes = {name: _plain(values) for name, values in (axes or {}).items()}
+        for name, values in axes.items():
             resolve_axis(self.base, name, where)
+            if name in RESERVED:
+                raise InputError(f"{where} {name}: every table has a column of that name; write the path, e.g. task.{name}")
             if isinstance(values, str | Mapping) or not isinstance(values, Sequence):
                 raise InputError(f"{where} {name} must be a list of values, got {values!r}; a single value belongs to the base")
             if not values:
                 raise InputError(f"{where} {name} needs at least one value")
             if len(_distinct(values)) < len(values) and table != "zip":
                 raise InputError(f"{where} {name} has a value twice")
-        return {name: tuple(values) for name, values in (axes or {}).items()}
+        return {name: tuple(values) for name, values in axes.items()}
 
     def _check(self) -> None:
         paths = [self._paths[name] for name in self.axes]
@@ -402,7 +409,15 @@ def _resolved(plugins: Any, folder: Path) -> tuple[str, ...]:
     return tuple(str((folder / p).resolve()) if p.endswith(".py") else p for p in _texts("plugins", plugins))
 
 
+def _plain(value: Any) -> Any:
+    """Arrays and numbers of NumPy as lists and numbers of Python."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
 def _seeds(seeds: Any) -> tuple[int, ...]:
+    seeds = _plain(seeds)
     if type(seeds) is int:
         if seeds > MOST_RUNS:
             raise InputError(f"seeds must be at most {MOST_RUNS:,}, got {seeds:,}")

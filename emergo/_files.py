@@ -17,6 +17,7 @@ from ._errors import InputError, StorageError
 _TROUBLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO))
 
 
+_VOUCHING = (".json", ".sha256")
 _NOT_FILES = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
 
 
@@ -136,8 +137,8 @@ def atomic_write(path: Path, content: str | bytes, durable: bool = True) -> None
 def staged(folder: Path) -> Iterator[Path]:
     """A temporary folder whose files move into `folder` one by one, by rename, when the block ends without an error.
 
-    Whatever happens, `folder` holds only whole files: old ones or new ones. A JSON file vouches for the files beside it: an old
-    one goes first and the new one comes last, so that it never stands beside files of another run.
+    Whatever happens, `folder` holds only whole files: old ones or new ones. A JSON file, or a list of checksums, vouches for
+    the files beside it: an old one goes first and the new one comes last, so that it never stands beside files of another run.
     """
     with as_storage_error(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -146,9 +147,10 @@ def staged(folder: Path) -> Iterator[Path]:
         with as_storage_error(folder, _TROUBLE):
             yield stage
         with as_storage_error(folder):
-            for file in stage.glob("*.json"):
+            files = sorted(stage.iterdir(), key=lambda file: (file.suffix in _VOUCHING, file.name))
+            for file in (file for file in files if file.suffix in _VOUCHING):
                 (folder / file.name).unlink(missing_ok=True)
-            for file in sorted(stage.iterdir(), key=lambda f: (f.suffix == ".json", f.name)):
+            for file in files:
                 os.replace(file, folder / file.name)
     finally:
         shutil.rmtree(stage, ignore_errors=True)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import InputError, StorageError
-from .._files import atomic_write, temporary_sibling
+from .._files import atomic_write, is_folder, move_aside, temporary_sibling
 from .._json import seal, to_jsonable
 from ._reader import CLAIM, UNIT, count, list_names, number, read_json, why
 
@@ -172,6 +172,8 @@ class Claims:
         # Both times are the file system's, so that clocks of machines need not agree.
         if alive(before, part.stat().st_mtime - before["renewed"], self.stale):
             return False
+        if is_folder(path):
+            move_aside(path)
         os.replace(part, path)
         time.sleep(0.02)
         return (read_claim(path) or {}).get("token") == token

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from .._errors import InputError, StorageError
 from .._files import atomic_write, is_folder, move_aside, output_folder, own_folder, remove
 from .._json import seal
-from ._reader import CHECKSUM, IDENTITY, LARGE, PLAN, UNIT, count, list_names, number, read_json, scalar, table_of, whole, why
+from ._reader import CHECKSUM, IDENTITY, LARGE, PLAN, UNIT, count, list_names, number, numbers, read_json, scalar, whole, why
 from ._version_1 import is_version_1, upgraded_plan
 
 SCHEMA = 3  # of a plan: from 3 on it has a checksum; raised when older versions could not read it
@@ -36,7 +36,7 @@ def steps_to_keep(value: Any) -> bool:
     return isinstance(value, bool) or (isinstance(value, list) and all(map(count, value)))
 
 
-_LAW = {"x": [str], "y": str, "fix": table_of(number)}
+_LAW = {"x": [str], "y": str, "fix": numbers}
 _STUDY = {"name?": str, "since?": number, "plugins?": [str], "retries?": count, "keep?": steps_to_keep, "law?": _LAW}
 _STUDY |= {"tune?": dict, "slurm?": dict}
 _UNITS = [{"id": UNIT, "runs": [(IDENTITY, whole, count)]}]

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from .._errors import StorageError
 from .._files import as_storage_error, atomic_write, is_folder, read_regular, regular_file
 from .._json import digest, seal
-from ._reader import CHECKSUM, FAILURE, IDENTITY, LARGE, check_form, count, list_names, number, read_json, scalar, table_of, why
+from ._reader import CHECKSUM, FAILURE, IDENTITY, LARGE, check_form, count, counts, list_names, number, read_json, scalars, why
 from ._version_1 import upgraded_run
 
 SCHEMA = 3  # of `run.json`: from 3 on it has checksums; raised when older versions could not read it
@@ -43,9 +43,13 @@ def step_or_none(value: Any) -> bool:
 
 _OUTCOME = {"state": str, "time": time_or_none, "low": time_or_none, "high": time_or_none, "steps": count}
 _OUTCOME |= {"failed_step": step_or_none, "reason?": str | None}
-_ROW = {"identity": IDENTITY, "seed": count, "columns": table_of(scalar), "outcome": _OUTCOME, "provenance": dict}
-_RUN = _ROW | {"schema?": count, "semantics": count, "config": dict, "curves": [str], "probes?": table_of(count)}
+_RUN = {"identity": IDENTITY, "seed": count, "columns": scalars, "outcome": _OUTCOME, "provenance": dict}
+_RUN |= {"schema?": count, "semantics": count, "config": dict, "curves": [str], "probes?": counts}
 _CHECKED = {"checksum": CHECKSUM, "files": {CURVES: CHECKSUM}}
+_TEXT, _NUMBER, _STEP = (str, type(None)), (int, float, type(None)), (int, type(None))
+_ENTRY = {"state": (str,), "time": _NUMBER, "low": _NUMBER, "high": _NUMBER, "steps": (int,), "failed_step": _STEP}
+_ENTRY |= {"reason": _TEXT, "seed": (int,), "device": _TEXT}
+"""What the index remembers of a run besides its columns, and the types of it."""
 
 
 class Outcomes(NamedTuple):
@@ -121,22 +125,24 @@ def read_outcomes(folder: Path, index: bool = True) -> Outcomes:
     """The outcomes of all runs under a folder. What cannot be read is named and does not hide the rest. Without the index every
     file is read and checked again."""
     known = _read_index(folder / INDEX) if index else {}
-    entries: dict[str, list[Any]] = {}
+    entries: dict[str, Any] = {}
     rows: dict[str, dict[str, Any]] = {}
     broken: dict[str, str] = {}
     fresh = 0
-    for name in list_names(folder, IDENTITY, broken):
-        path = os.path.join(folder, name)
+    for name, is_a_folder in list_names(folder, IDENTITY, broken).items():
+        path = f"{folder}/{name}"
         try:
+            if not is_a_folder:
+                raise ValueError("it should be a folder")
             stamp = _stamp(path)
-            if name in known and known[name][0] == stamp:
-                entries[name] = known[name]
-            else:
+            entry = known.get(name)
+            if entry is None or entry[0] != stamp:
                 content = read_run(path, name)
-                device = {"device": content["provenance"].get("device")}
-                entries[name] = [stamp, {key: content[key] for key in _ROW} | {"provenance": device}]
+                values = content["outcome"] | {"seed": content["seed"], "device": content["provenance"].get("device")}
+                entry = [stamp, content["columns"], [values.get(key) for key in _ENTRY]]
                 fresh += 1
-            rows[name] = outcome_row(entries[name][1])
+            rows[name] = outcome_row(_from_entry(name, entry))
+            entries[name] = entry
         except (OSError, ValueError) as error:
             broken[path] = why(error)
     if fresh and (fresh >= 200 or 10 * fresh >= len(entries)):
@@ -153,25 +159,32 @@ def is_finished(folder: Path, identity: str) -> bool:
         return False
 
 
-def _stamp(path: str) -> list[int]:
-    if not is_folder(path):
-        raise ValueError("it should be a folder")
-    files = [regular_file(os.path.join(path, name)) for name in ("run.json", CURVES)]
-    return [n for file in files for n in (file.st_ino, file.st_size, file.st_mtime_ns, file.st_ctime_ns)]
+def _stamp(path: str) -> str:
+    """What the system knows of the files of a run; it is another once they have been touched, or are those of a copy."""
+    run, curves = regular_file(f"{path}/run.json"), regular_file(f"{path}/{CURVES}")
+    times = f"{run.st_mtime_ns} {run.st_ctime_ns} {curves.st_mtime_ns} {curves.st_ctime_ns}"
+    return f"{run.st_ino} {run.st_size} {curves.st_ino} {curves.st_size} {times}"
 
 
-def _read_index(path: Path) -> dict[str, list[Any]]:
-    """The entries of an index whose checksum is right, each held against the form of what a `run.json` would give."""
+def _from_entry(name: str, entry: Any) -> dict[str, Any]:
+    """What `outcome_row` needs of a run, from an entry of the index."""
+    values = dict(zip(_ENTRY, entry[2], strict=True))
+    about: dict[str, Any] = {"identity": name, "seed": values["seed"], "provenance": {"device": values["device"]}}
+    return about | {"columns": entry[1], "outcome": values}
+
+
+def _read_index(path: Path) -> dict[str, Any]:
+    """The entries of an index whose checksum is right, if they have the form that a run gives them."""
     try:
         content = read_json(path, {"checksum": CHECKSUM, "version": count, "runs": dict}, most=LARGE)
     except (OSError, ValueError):
         return {}
-    entries: dict[str, list[Any]] = {}
+    entries: dict[str, Any] = {}
     for name, entry in content["runs"].items() if content["version"] == _INDEX_VERSION else ():
-        with contextlib.suppress(ValueError):
-            check_form(entry, (list, _ROW))
-            _check_outcome(entry[1])
-            if entry[1]["identity"] == name:
+        with contextlib.suppress(ValueError, TypeError, IndexError):
+            fits = all(type(value) in kinds for value, kinds in zip(entry[2], _ENTRY.values(), strict=True))
+            if fits and scalars(entry[1]):
+                _check_outcome(_from_entry(name, entry))
                 entries[name] = entry
     return entries
 

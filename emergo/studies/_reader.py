@@ -4,7 +4,7 @@ raised for a file is an `OSError`, or a `ValueError` that says in one line what 
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -21,6 +21,7 @@ CHECKPOINT = re.compile(r"([0-9a-f]{12})\.\d{1,9}")  # the folder of a unit in t
 PLAN = re.compile(r"[\w-][\w.-]*\.json")
 CLAIM = re.compile(r"[\w-]+\.json")
 SMALL, LARGE = 2**23, 2**29  # the most bytes of a file about one run or unit, and of one about all
+_SCALARS = frozenset((str, int, float, bool, type(None)))
 _KINDS: dict[Any, Any] = {dict: dict, list: list, tuple: list, re.Pattern: str}  # of a value, by the kind of its form
 
 
@@ -38,8 +39,8 @@ def number(value: Any) -> bool:
 
 
 def scalar(value: Any) -> bool:
-    """Whether a cell of a table can hold it."""
-    return value is None or type(value) in (bool, str) or number(value)
+    """Whether a cell of a table can hold it; `parse_json` lets no number pass that is too large."""
+    return type(value) in _SCALARS
 
 
 def read_json(path: str | Path, form: Any, upgrade: Callable[[Any], Any] = lambda content: content, most: int = SMALL) -> Any:
@@ -57,43 +58,46 @@ def check_form(value: Any, form: Any, where: str = "the content") -> None:
     """A `ValueError` for a value that has not this form: a type, a pattern for texts, a function that is true of it, a table
     with forms for its keys (a key that ends in ? may be missing), a list with the form of all its members, or a tuple with the
     forms of its first members."""
-    if isinstance(form, FunctionType):
+    kind = type(form)
+    if kind is FunctionType:
         if not form(value):
-            raise ValueError(f"{where} is not a {form.__name__}: {value!r:.60}")
+            raise ValueError(f"{where} is not of the form {form.__name__}: {value!r:.60}")
         return
-    if not isinstance(value, _KINDS.get(type(form), form)):
+    if not isinstance(value, _KINDS.get(kind, form)):
         raise ValueError(f"{where} is of another kind: {value!r:.60}")
-    if isinstance(form, re.Pattern):
+    if kind is re.Pattern:
         if not form.fullmatch(value):
             raise ValueError(f"{where} is not of the form {form.pattern}: {value!r:.60}")
-    elif isinstance(form, dict):
+    elif kind is dict:
         for name, inner in form.items():
             key = name.removesuffix("?")
             if key in value:
                 check_form(value[key], inner, key)
             elif key == name:
                 raise ValueError(f"{where} lacks {name}")
-    elif isinstance(form, list):
+    elif kind is list:
         for member in value:
             check_form(member, form[0], where)
-    elif isinstance(form, tuple):
+    elif kind is tuple:
         if len(value) < len(form):
             raise ValueError(f"{where} is too short: {value!r:.60}")
         for member, inner in zip(value, form, strict=False):
             check_form(member, inner, where)
 
 
-def list_names(folder: Path, pattern: re.Pattern[str], broken: dict[str, str] | None = None) -> list[str]:
-    """The names of this form in a folder, sorted; none where there is no folder. What is no folder itself, a link included, is
-    noted in `broken`."""
+def list_names(folder: Path, pattern: re.Pattern[str], broken: dict[str, str] | None = None) -> dict[str, bool]:
+    """The names of this form in a folder, sorted, and whether each is a folder (a link to one is not); none where there is no
+    folder. What is no folder itself, a link included, is noted in `broken`."""
     if os.path.lexists(folder) and not is_folder(folder):
         if broken is not None:
             broken[str(folder)] = "it should be a folder"
-        return []
+        return {}
     try:
-        return sorted(name for name in os.listdir(folder) if pattern.fullmatch(name))
+        with os.scandir(folder) as entries:
+            found = {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries if pattern.fullmatch(entry.name)}
+        return dict(sorted(found.items()))
     except (FileNotFoundError, NotADirectoryError):
-        return []
+        return {}
     except OSError as error:
         raise InputError(f"{folder}: cannot be read ({error.strerror}); it should be a folder that you may read") from None
 
@@ -105,10 +109,14 @@ def why(error: OSError | ValueError) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
 
-def table_of(form: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """Whether a value is a table of such values."""
+def scalars(value: Any) -> bool:
+    """Whether it is a table that has only such values."""
+    return isinstance(value, dict) and _SCALARS.issuperset(map(type, value.values()))
 
-    def table(value: Any) -> bool:
-        return isinstance(value, Mapping) and all(map(form, value.values()))
 
-    return table
+def counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(count, value.values()))
+
+
+def numbers(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(number, value.values()))

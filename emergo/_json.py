@@ -56,6 +56,8 @@ def parse_json(data: bytes) -> Any:
         content = json.loads(data.decode(), parse_constant=_constant)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    if not sealed and isinstance(content, dict) and "checksum" in content:
+        raise ValueError("its checksum was damaged or changed")
     huge = _HUGE.search(data) is not None
     if huge or data.count(b"{") + data.count(b"[") > DEEPEST:  # else there is nothing to look for
         check_plain([content], huge)

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -32,6 +33,16 @@ def parquet_table(source: Path | bytes) -> pa.Table:
         raise ValueError("it needs more memory than there is") from None
     except (pa.ArrowException, OSError, OverflowError) as error:
         raise ValueError(str(error).splitlines()[0] if str(error) else type(error).__name__) from None
+
+
+def parquet_frame(source: Path | bytes) -> pd.DataFrame:
+    """The same for pandas, with the index that it had there; what pandas noted of it in the file may be damaged, too."""
+    try:
+        return parquet_table(source).to_pandas()
+    except MemoryError:
+        raise ValueError("it needs more memory than there is") from None
+    except (pa.ArrowException, KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
+        raise ValueError(f"what pandas noted in it cannot be read: {type(error).__name__}") from None
 
 
 def _check_size(rows: int, columns: int, size: int) -> None:

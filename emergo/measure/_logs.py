@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from .._errors import InputError, unknown
 from .._files import output_folder, staged
-from .._parquet import parquet_table
+from .._parquet import parquet_frame
 from ._emergence import Direction, emergence
 
 Missing = Literal["auto", "skip", "failed"]
@@ -33,7 +33,7 @@ def read_table(path: Path | str, text: Sequence[str] = ()) -> pd.DataFrame:
         raise InputError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
     try:
         if kind == "Parquet":
-            table = parquet_table(path).to_pandas()
+            table = parquet_frame(path)
             return table.reset_index() if any(name is not None for name in table.index.names) else table
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)

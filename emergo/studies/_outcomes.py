@@ -90,7 +90,8 @@ def _check_outcome(content: Mapping[str, Any]) -> None:
         raise ValueError(f"its state is {state}, and its plateau {time}")
     if time is not None and threshold is None:
         raise ValueError(f"its state is {state}, and it has no threshold")
-    if state == "reached" and (outcome["high"] is None or not (outcome["low"] or 0) <= time <= outcome["high"]):
+    low, high = outcome["low"], outcome["high"]
+    if state == "reached" and (high is None or not (low is None or low <= time) or time > high):
         raise ValueError("its plateau is not within its interval")
 
 

@@ -18,7 +18,7 @@ import pandas as pd
 
 from .._errors import InputError
 from .._files import output_folder, read_regular, staged
-from .._parquet import parquet_table
+from .._parquet import parquet_frame
 from ..engine import Result, Run
 from ..measure import storable
 from ._reader import LARGE, SMALL
@@ -110,7 +110,7 @@ def _read_table(path: Path) -> pd.DataFrame:
         checksum = _checksums(path.with_name(f"{path.name.partition('.')[0]}.sha256")).get(path.name)
         if checksum is not None and hashlib.sha256(data).hexdigest() != checksum:
             raise ValueError("it has another checksum: it was damaged or changed")
-        table = parquet_table(data).to_pandas()
+        table = parquet_frame(data)
         if "run" in table and any(
             _hash(run) != identity for run, identity in zip(table["run"], table["identity"], strict=True)
         ):

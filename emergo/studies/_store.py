@@ -88,7 +88,7 @@ def result_from(run: Run, row: Mapping[str, Any], provenance: Mapping[str, Any],
 
 def read_curves(folder: Path, content: Mapping[str, Any]) -> pa.Table:
     """The curves of a run with this `run.json`, one row per evaluation; a `ValueError` for what are none."""
-    table = parquet_table(read_curve_bytes(folder, content))
+    table = parquet_table(read_curve_bytes(folder, content)).replace_schema_metadata(None)
     if table.num_columns and not ("step" in table.column_names and all(map(_is_number, table.schema.types))):
         raise ValueError(f"{CURVES} does not hold curves: columns of numbers, one of them step")
     return table

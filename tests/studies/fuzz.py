@@ -391,7 +391,7 @@ def _judge(lab: Lab, folder: Path, mutation: Mutation) -> tuple[str, str]:
     damaged = relative[1].partition(".")[0] if len(relative) > 1 and relative[0] in ("runs", "failures") else None
     named = relative[0] in output and (mutation.path.name in output or (bool(damaged) and str(damaged) in output))
     # Without its plan there is no study, and without `failures` nobody knows how often a run was tried.
-    all_gone = relative[0] == "studies" or relative in (("runs",), ("failures",)) or (mutation.forged and damaged == "")
+    all_gone = relative[0] == "studies" or "/".join(relative) in ("runs", "failures") or (mutation.forged and damaged == "")
     different = False
     for what in ("table", "curves"):
         columns = list(expected[what].columns)

@@ -27,7 +27,7 @@ def test_what_cannot_be_read_is_no_failure_and_named(tmp_path):
     """An empty file, as a full disk leaves it, does not make a run fail that was never trained."""
     failures, path = Failures(tmp_path), tmp_path / f"{ONE}.0.json"
     assert failures.read(ONE, 0) == {}
-    for content in ("", "{", "[]", "3", "{}", '{"identity": "%s", "try": 1, "kind": "loss", "reason": ""}' % ONE):
+    for content in ("", "{", "[]", "3", "{}", f'{{"identity": "{ONE}", "try": 1, "kind": "loss", "reason": ""}}'):
         path.write_text(content)
         assert failures.read(ONE, 0) == {}
         assert not failures.recorded(ONE, 0)

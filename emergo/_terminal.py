@@ -51,8 +51,9 @@ def say(message: str) -> None:
 
 
 def fail(status: int, message: str) -> NoReturn:
-    """Ends the process with one line on standard error."""
-    say(" ".join(message.split()))
+    """Ends the process with one line on standard error, and not a long one."""
+    line = " ".join(message.split())
+    say(line if len(line) <= 1500 else f"{line[:1000]} ... {line[-400:]}")
     sys.exit(status)
 
 

@@ -68,7 +68,7 @@ class Run:
             announce_plugins(list(dict.fromkeys(name for plan in folder.read() for name in plan.plugins)))
             return folder, None
         plugins = read_toml(self.study).get("plugins")
-        announce_plugins([str(name) for name in plugins] if isinstance(plugins, list) else [])
+        announce_plugins(plugins if isinstance(plugins, list) and all(isinstance(name, str) for name in plugins) else [])
         study = studies.Study.read_file(self.study)
         if self.out is None and not self.dry_run:
             raise InputError("say where to keep the study: --out DIR")

@@ -1,5 +1,6 @@
 """Tables from files, and emergence times from anybody's logs."""
 
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 
 from .._errors import InputError, unknown
-from .._files import output_folder, staged
-from .._parquet import parquet_frame
+from .._files import output_folder, regular_file, staged
+from .._parquet import MOST_BYTES, parquet_frame
 from ._emergence import Direction, emergence
 
 Missing = Literal["auto", "skip", "failed"]
@@ -32,6 +33,7 @@ def read_table(path: Path | str, text: Sequence[str] = ()) -> pd.DataFrame:
     if not path.is_file():
         raise InputError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
     try:
+        regular_file(os.path.realpath(path), MOST_BYTES)
         if kind == "Parquet":
             table = parquet_frame(path)
             return table.reset_index() if any(name is not None for name in table.index.names) else table

@@ -315,6 +315,8 @@ def test_a_folder_that_is_moved_while_it_trains_is_not_made_again(folder, tmp_pa
     if how != "removed":
         folder = StudyFolder(tmp_path / "elsewhere")
         assert study_status(folder).finished == 3
+        for path in folder.claims.iterdir():
+            path.unlink()  # of this process, which would be gone
         finish(folder)
 
 

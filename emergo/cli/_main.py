@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import io
 import os
 import re
@@ -73,11 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         if os.environ.get("EMERGO_TRACEBACK"):
             traceback.print_exc()
-        try:
-            sys.stdout.flush()
-        except OSError as full:  # standard output is a file on a full disk
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:  # files of ours are named
             _give_up_output()
-            fail(1, f"standard output cannot be written ({full.strerror})")
+            fail(1, f"standard output cannot be written ({error.strerror})")
         fail(1, f"{type(error).__name__}: {error} (set EMERGO_TRACEBACK=1 for the traceback)")
 
 

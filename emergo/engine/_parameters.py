@@ -104,14 +104,15 @@ def save_parameters(path: Path, trained: Trained) -> None:
 
 def _checksum(arrays: Mapping[str, np.ndarray], about: Mapping[str, str]) -> str:
     """A hash of parameters, of their names and shapes, and of the run and step that they belong to."""
-    hashed = hashlib.sha256(json.dumps([about["run"], about["step"]]).encode())
+    hashed = hashlib.sha256(json.dumps([about.get("run"), about.get("step")]).encode())
     for name, array in sorted(arrays.items()):
         hashed.update(json.dumps([name, str(array.dtype), list(array.shape)]).encode() + np.ascontiguousarray(array).tobytes())
     return hashed.hexdigest()
 
 
-def load_parameters(path: Path | str, run: Run) -> Trained:
-    """Reads what [`emergo.engine.save_parameters`][] wrote; parameters of another run are refused."""
+def load_parameters(path: Path | str, run: Run, sealed: bool = False) -> Trained:
+    """Reads what [`emergo.engine.save_parameters`][] wrote; parameters of another run are refused, and `sealed` says that those
+    without a checksum are, too."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -120,7 +121,7 @@ def load_parameters(path: Path | str, run: Run) -> Trained:
             about: Mapping[str, str] = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         described, step = parse_json(about.get("run", "null").encode()), int(about.get("step", "-1"))
-        if "checksum" in about and about["checksum"] != _checksum(arrays, about):
+        if (sealed or "checksum" in about) and about.get("checksum") != _checksum(arrays, about):
             raise ValueError("its checksum is not that of its content: it was damaged or changed")
     except (OSError, ValueError, SafetensorError) as error:
         raise InputError(f"{path}: cannot be read as parameters ({' '.join(str(error).split())})") from None

@@ -21,7 +21,7 @@ from ..engine import Result, Run, Trained, load_parameters, save_parameters, unp
 from ..measure import Emergence
 from ._axes import config_columns
 from ._outcomes import CURVES, SCHEMA, is_finished, outcome_row, read_curve_bytes, read_run
-from ._reader import list_names
+from ._reader import list_names, why
 from ._version_1 import renamed_curve
 
 _SUFFIX = re.compile(r"(_\d+)+$")
@@ -189,7 +189,11 @@ class Store:
         chosen = steps[-1] if step is None else step
         if chosen not in steps:
             raise InputError(f"{path}: no parameters of step {step}; kept are {', '.join(map(str, steps))}")
-        return load_parameters(path / "parameters" / f"{chosen:09d}.safetensors", run)
+        try:
+            sealed = read_run(path, run.identity).get("schema", 1) >= 3
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: not a finished run that can be read ({why(error)})") from None
+        return load_parameters(path / "parameters" / f"{chosen:09d}.safetensors", run, sealed)
 
     def set_aside(self, identity: str) -> None:
         """Takes a run out of the store; its folder stays under another name."""

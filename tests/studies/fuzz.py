@@ -387,7 +387,7 @@ def _judge(lab: Lab, folder: Path, mutation: Mutation) -> tuple[str, str]:
             return "crashed", f"{name} ended with {status}: {err[:300]}"
         if any(escape in out + err for escape in ESCAPES):
             return "wrong", f"{name} printed a terminal escape"
-    relative = mutation.path.relative_to(folder).parts
+    relative = list(mutation.path.relative_to(folder).parts)
     damaged = relative[1].partition(".")[0] if len(relative) > 1 and relative[0] in ("runs", "failures") else None
     named = relative[0] in output and (mutation.path.name in output or (bool(damaged) and str(damaged) in output))
     # Without its plan there is no study, and without `failures` nobody knows how often a run was tried.

@@ -5,7 +5,7 @@
 Writes made-up runs into a folder in the system's temporary place, then times the commands: the first `status` has no index yet.
 """
 
-import json
+import hashlib
 import os
 import resource
 import shutil
@@ -15,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from emergo._json import seal
 from emergo.engine import Result
 from emergo.measure import Emergence
 from emergo.studies import Study, StudyFolder
@@ -38,12 +39,13 @@ def made_up(folder: StudyFolder, study: Study) -> None:
     curves = pd.DataFrame({"step": steps} | {name: rng.random(120).astype(np.float32) for name in names})
     sample = folder.path / "curves.parquet"
     curves.to_parquet(sample, index=False)
+    files = {"files": {sample.name: hashlib.sha256(sample.read_bytes()).hexdigest()}}
     for run in study.runs:
         place = folder.runs / run.identity
         place.mkdir()
         plateau = Emergence(float(rng.integers(1000, 20000)), 0.0, 20000.0, "reached")
         content = result_content(Result(run, "reached", plateau, int(plateau.time), None, {"device": "made up"}, None))
-        (place / "run.json").write_text(json.dumps(content, indent=1) + "\n")
+        (place / "run.json").write_bytes(seal(content | files, indent=1))
         os.link(sample, place / "curves.parquet")
 
 

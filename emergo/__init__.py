@@ -5,10 +5,7 @@
 is a thin door to all of them.
 """
 
-import contextlib
 import importlib
-import warnings
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -62,9 +59,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-with contextlib.suppress(PackageNotFoundError):
-    if version("jaxlib") == "0.10.2":
-        _wrong = "jaxlib 0.10.2 returns wrong numbers on the CPU for some fused reductions (jax issue 39103)"
-        warnings.warn(f"{_wrong}; install another version", RuntimeWarning, stacklevel=2)

@@ -1,9 +1,11 @@
-"""Files that are either whole or not there."""
+"""Files that are either whole or not there, and files of others that are read with care: a folder may be damaged, or come from
+somebody who means no good. Only regular files of a bounded size are read, and links are never followed inside of a folder."""
 
 import contextlib
 import errno
 import os
 import shutil
+import stat
 import tempfile
 import uuid
 from collections.abc import Container, Iterator
@@ -13,6 +15,66 @@ from ._errors import InputError, StorageError
 
 # Errors that are a disk's, whatever was being done.
 _TROUBLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO))
+
+
+_VOUCHING = (".json", ".sha256")
+_NOT_FILES = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+
+
+def regular_file(path: Path | str, most: int | None = None) -> os.stat_result:
+    """What the system knows of a file; a `ValueError` for what is not a regular file, or is larger than `most` bytes."""
+    status = os.lstat(path)
+    if not stat.S_ISREG(status.st_mode):
+        kind = _NOT_FILES.get(stat.S_IFMT(status.st_mode), "a device")
+        raise ValueError(f"{os.path.basename(path)} is {kind}, not a regular file")
+    if most is not None and status.st_size > most:
+        raise ValueError(f"{os.path.basename(path)} has {status.st_size:,} bytes; at most {most:,} are read")
+    return status
+
+
+def read_regular(path: Path | str, most: int) -> bytes:
+    """The content of a regular file of at most so many bytes; a `ValueError` for anything else. Never waits for a writer."""
+    regular_file(path, most)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with open(descriptor, "rb", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError(f"{os.path.basename(path)} is not a regular file")
+        content = file.readall()
+    if len(content) > most:
+        raise ValueError(f"{os.path.basename(path)} has grown over {most:,} bytes")
+    return content
+
+
+def is_folder(path: Path | str) -> bool:
+    """Whether a folder is there; a link to one is none."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def move_aside(path: Path) -> Path:
+    """Gives what cannot be used another name beside it, a link itself and never what it points to; returns the new name."""
+    aside = path.with_name(f".broken-{uuid.uuid4().hex[:16]}-{path.name}"[:240])
+    with as_storage_error(path):
+        os.rename(path, aside)
+    return aside
+
+
+def own_folder(path: Path) -> Path | None:
+    """Makes a folder in one that is there. What is in its place and is none, such as a link, is moved aside; returns where."""
+    aside = move_aside(path) if os.path.lexists(path) and not is_folder(path) else None
+    with as_storage_error(path):
+        path.mkdir(exist_ok=True)
+    return aside
+
+
+def remove(path: Path) -> None:
+    """Removes a file, a link itself, or a folder with what is in it: never what a link points to."""
+    if is_folder(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -75,8 +137,8 @@ def atomic_write(path: Path, content: str | bytes, durable: bool = True) -> None
 def staged(folder: Path) -> Iterator[Path]:
     """A temporary folder whose files move into `folder` one by one, by rename, when the block ends without an error.
 
-    Whatever happens, `folder` holds only whole files: old ones or new ones. A JSON file vouches for the files beside it: an old
-    one goes first and the new one comes last, so that it never stands beside files of another run.
+    Whatever happens, `folder` holds only whole files: old ones or new ones. A JSON file, or a list of checksums, vouches for
+    the files beside it: an old one goes first and the new one comes last, so that it never stands beside files of another run.
     """
     with as_storage_error(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -85,9 +147,10 @@ def staged(folder: Path) -> Iterator[Path]:
         with as_storage_error(folder, _TROUBLE):
             yield stage
         with as_storage_error(folder):
-            for file in stage.glob("*.json"):
+            files = sorted(stage.iterdir(), key=lambda file: (file.suffix in _VOUCHING, file.name))
+            for file in (file for file in files if file.suffix in _VOUCHING):
                 (folder / file.name).unlink(missing_ok=True)
-            for file in sorted(stage.iterdir(), key=lambda f: (f.suffix == ".json", f.name)):
+            for file in files:
                 os.replace(file, folder / file.name)
     finally:
         shutil.rmtree(stage, ignore_errors=True)

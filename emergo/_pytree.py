@@ -4,13 +4,16 @@ A subclass of `Pytree` needs no decorator. Fields marked `per_run` are its leave
 program, or schedules of such numbers. All other fields are static: they decide which runs share a program.
 """
 
+import contextlib
 import copy
 import dataclasses
 import functools
 import math
 import types
 import typing
+import warnings
 from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 import jax
@@ -18,6 +21,11 @@ import numpy as np
 from jax.core import Tracer
 
 from ._errors import InputError, unknown
+
+with contextlib.suppress(PackageNotFoundError):  # here, where JAX is imported first
+    if version("jaxlib") == "0.10.2":
+        _wrong = "jaxlib 0.10.2 returns wrong numbers on the CPU for some fused reductions (jax issue 39103)"
+        warnings.warn(f"{_wrong}; install another version", RuntimeWarning, stacklevel=2)
 
 Tree = TypeVar("Tree", bound="Pytree")
 Bound = float | None
@@ -245,7 +253,8 @@ def _check_bounds(where: str, value: Any, metadata: Mapping[str, Any]) -> None:
     low, high = metadata.get("low"), metadata.get("high")
     if not isinstance(value, int | float):  # traced: nothing can be said about it
         return
-    if not math.isfinite(value) or (low is not None and value < low) or (high is not None and value > high):
+    too_large = isinstance(value, int) and not -(2**63) <= value < 2**63
+    if too_large or not math.isfinite(value) or (low is not None and value < low) or (high is not None and value > high):
         kind = "whole number" if isinstance(value, int) else "finite number"
         raise InputError(f"{where} must be a {kind}{_bounds(metadata)}, got {value!r}")
 

@@ -1,19 +1,43 @@
-"""What commands print, and how. Needs nothing that is slow to import."""
+"""What commands print, and how. Needs nothing that is slow to import.
+
+Names, hosts, columns and messages may come from anybody's files: whatever is printed here goes through `safe`.
+"""
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from ._json import to_jsonable
 
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
-def console(wide: bool = False):
-    """Standard output; `wide` where it is not a terminal, so that lines stay whole."""
+
+def safe(text: str) -> str:
+    """Text with what a terminal would act on written out, such as \\x1b for an escape: control characters but for new lines and
+    tabs, marks that turn the direction of writing around, and halves of characters."""
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def console(wide: bool = False, stderr: bool = False):
+    """Standard output or standard error; `wide` where it is not a terminal, so that lines stay whole. Brackets are text."""
     from rich.console import Console
 
-    made = Console()
-    return Console(width=160) if wide and not made.is_terminal else made
+    class Safe(Console):
+        def render(self, *given: Any, **options: Any) -> Any:
+            for segment in super().render(*given, **options):
+                yield segment if segment.control else segment._replace(text=safe(segment.text))
+
+    # A notebook keeps what is written to standard error apart.
+    how: dict[str, Any] = {"stderr": stderr, "markup": False, "emoji": False, "force_jupyter": False if stderr else None}
+    made = Safe(**how)
+    return Safe(**how, width=160) if wide and not made.is_terminal else made
+
+
+def show(*lines: str) -> None:
+    """Lines on standard output."""
+    print(safe("\n".join(lines)), flush=True)
 
 
 def print_json(value: Any) -> None:
@@ -23,12 +47,13 @@ def print_json(value: Any) -> None:
 
 def say(message: str) -> None:
     """One line on standard error."""
-    print(f"emergo: {message}", file=sys.stderr, flush=True)
+    print(f"emergo: {safe(message)}", file=sys.stderr, flush=True)
 
 
 def fail(status: int, message: str) -> NoReturn:
-    """Ends the process with one line on standard error."""
-    say(" ".join(message.split()))
+    """Ends the process with one line on standard error, and not a long one."""
+    line = " ".join(message.split())
+    say(line if len(line) <= 1500 else f"{line[:1000]} ... {line[-400:]}")
     sys.exit(status)
 
 
@@ -112,4 +137,4 @@ def law_lines(law: dict[str, Any]) -> list[str]:
 
 
 def print_law(law: dict[str, Any]) -> None:
-    print("\n".join(law_lines(law)))
+    show(*law_lines(law))

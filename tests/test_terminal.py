@@ -47,3 +47,23 @@ def test_a_table_of_cells_marks_bounds_and_chosen_values():
         ["4", "4", "of", "4", ">90*", "60->200", "1", "0"],
         ["4", "2", "of", "4", "-", "-", "0", "2"],
     ]
+
+
+HOSTILE = "\x1b]0;owned\x07[/red]\x9b31m\u202e\r\udc80"
+
+
+def test_what_a_terminal_would_act_on_is_written_out(capsys):
+    assert _terminal.safe("a\tb\nÄ²") == "a\tb\nÄ²"
+    written = _terminal.safe(HOSTILE)
+    assert written == r"\x1b]0;owned\x07[/red]\x9b31m\u202e\r\udc80"
+    _terminal.say(HOSTILE)
+    _terminal.show(HOSTILE, "second")
+    shown = _terminal.table("name", HOSTILE)
+    shown.add_row("[bold]", HOSTILE)
+    _terminal.console(wide=True).print(shown)
+    out, err = capsys.readouterr()
+    assert err == f"emergo: {written}\n"
+    assert out.startswith(f"{written}\nsecond\n")
+    assert out.count(r"\x1b]0;owned") == 3
+    assert "[bold]" in out
+    assert not set(out) & set("\x1b\x07\x9b\u202e\r\udc80")

@@ -7,6 +7,33 @@ A command is a dataclass: its fields are the options, and the comment or text be
 inside the commands: `emergo --help` should not wait for JAX.
 """
 
-from ._main import main
+import os
+import sys
+from collections.abc import Sequence
 
 __all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs one command and exits with its status. All that is slow to import comes after an interrupt can be answered."""
+    try:
+        _open_streams()
+        from ._main import main
+
+        main(arguments)
+    except KeyboardInterrupt:
+        print("emergo: interrupted; nothing was begun", file=sys.stderr, flush=True)
+        os._exit(130)
+
+
+def _open_streams() -> None:
+    """Makes sure that there is somewhere to write to, and that every character can be written there, in ASCII as \\xb2."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass  # else a file that is opened later would get the number of a closed stream, and what is printed would go there
+    os.close(descriptor)
+    for name in ("stdin", "stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "r" if name == "stdin" else "w"))
+        elif name != "stdin" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")

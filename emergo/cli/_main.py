@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import io
 import os
 import re
@@ -57,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice:
             raise InputError(f"{twice} was given more than once; an option that takes several values takes them in a row")
+        _check_words(arguments)
         if arguments[:1] == ["train"]:
             from ._train import train
 
@@ -73,11 +75,31 @@ def main(arguments: Sequence[str] | None = None) -> None:
         say(f"interrupted; {what}")
         os._exit(130)  # compiled programs may still be running; taking the interpreter down under them can crash
     except BrokenPipeError:  # the reader of our output has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
     except Exception as error:
         if os.environ.get("EMERGO_TRACEBACK"):
             traceback.print_exc()
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:  # files of ours are named
+            _give_up_output()
+            fail(1, f"standard output cannot be written ({error.strerror})")
         fail(1, f"{type(error).__name__}: {error} (set EMERGO_TRACEBACK=1 for the traceback)")
+
+
+def _give_up_output() -> None:
+    """What is left in the buffers goes nowhere, so that Python does not complain of it at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _check_words(arguments: Sequence[str]) -> None:
+    """An `InputError` for what is no value of any option: nothing at all, or what cannot be part of a file's name."""
+    before = "the command"
+    for word in arguments:
+        name, equals, value = word.partition("=")
+        if word == "" or (equals and not value and name.startswith("--")):
+            raise InputError(f"{name if equals else before} was given an empty text; write a value, for the current folder .")
+        if "\0" in word or any("\ud800" <= letter <= "\udfff" for letter in word):
+            raise InputError(f"{before} was given a text that is not UTF-8, or has a zero byte: {word!r:.60}")
+        before = name if word.startswith("--") else before
 
 
 def _parse(arguments: Sequence[str]) -> Any:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from .._errors import InputError
-from .._terminal import print_json, print_law, short
+from .._terminal import print_json, print_law, short, show
 from ._run import parse_pairs
 
 
@@ -33,7 +33,7 @@ class Theory:
         if self.json:
             return print_json(report)
         for name, value in report.items():
-            print(f"{name:14} {short(value)}")
+            show(f"{name:14} {short(value)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,9 +68,9 @@ class Measure:
             write_table(table, self.out)
         if self.json:
             return print_json({"runs": table.to_dict("records"), "censored": int(table["censored"].sum())})
-        print(table.to_string(index=False))
+        show(table.to_string(index=False))
         if self.out is not None:
-            print(f"wrote {self.out}")
+            show(f"wrote {self.out}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,8 +97,8 @@ class Fit:
             return print_json(law)
         print_law(law)
         if law["censored"]:
-            print(f"note: least squares leave out the {law['censored']} censored runs, which biases them; this fit uses them:")
+            show(f"note: least squares leave out the {law['censored']} censored runs, which biases them; this fit uses them:")
             print_law(law["with_censored"])
         if law["failed"]:
-            print(f"note: {law['failed']} failed runs, or runs without a {self.y}, are left out")
-        print(f"wrote {', '.join(law['files'])}")
+            show(f"note: {law['failed']} failed runs, or runs without a {self.y}, are left out")
+        show(f"wrote {', '.join(law['files'])}")

@@ -1,5 +1,6 @@
 """What `emergo train` and the commands of `emergo study` share: reading options, training, saying how far studies are."""
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -7,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import studies
 from .._errors import InputError
-from .._terminal import duration, print_json, say, table
+from .._json import check_plain
+from .._terminal import duration, print_json, say, show, table
 from ..studies import Plan, Status, StudyFolder, study_status
 
 if TYPE_CHECKING:
@@ -17,12 +19,19 @@ if TYPE_CHECKING:
 
 def parse_value(word: str) -> Any:
     """A value as a study file would have it; text needs no quotes."""
-    for read in (json.loads, float):
-        try:
-            return read(word)
-        except ValueError:
-            pass
-    return word
+    try:
+        value = json.loads(word)
+    except ValueError:
+        with contextlib.suppress(ValueError):
+            return float(word)
+        return word
+    except RecursionError:
+        raise InputError(f"{word[:40]}...: nested too deeply") from None
+    try:
+        check_plain([value])
+    except ValueError as error:
+        raise InputError(f"{word[:40]}: {error}") from None
+    return value
 
 
 def parse_pairs(
@@ -72,7 +81,9 @@ def train_studies(folder: StudyFolder, study: "Study | None", writer: Any, optio
     for path, why in before.broken.items():
         say(f"{path}: not a finished run that can be read ({why}); it is moved aside and trained again")
     if options.on == "slurm":
-        asked = study.slurm if study is not None else studies.Slurm(**plans[0].study.get("slurm", {}))
+        asked = study.slurm if study is not None else studies.slurm_of(plans[0])
+        if asked.setup:
+            say(f"runs on the cluster, as the study asks for: {'; '.join(asked.setup)}")
         return _submit(folder, plans, asked, options.json)
     try:
         with studies.live_progress() as watch:
@@ -96,11 +107,11 @@ def _open(folder: StudyFolder, study: "Study | None", options: Any) -> tuple[lis
     from ..studies._plan import runs_of
 
     if study is not None:
-        plan, new = study.open(folder)
+        plan, new = study.open(folder, say)
         if 0 < new < len(plan.runs):
             say(f"{folder.path}: {new} of {len(plan.runs)} runs are new")
         return [plan], {run.identity: run for run in study.runs}
-    plans, known = folder.read(), {}
+    plans, known = folder.read(say), {}
     for plan in plans:
         known |= runs_of(plan, folder.path)
     if options.on == "local":
@@ -117,8 +128,8 @@ def _submit(folder: StudyFolder, plans: Sequence[Plan], asked: "Slurm", as_json:
         sent = [{"job": job.job, "tasks": job.tasks, "folder": str(job.folder), "out": str(folder.path)} for job in jobs]
         return print_json(sent[0] if len(sent) == 1 else {"jobs": sent})
     for job in jobs:
-        print(f"array job {job.job}, {job.tasks} tasks, output in {job.folder}")
-    print(f"emergo study status {folder.path} --watch   shows how far it is")
+        show(f"array job {job.job}, {job.tasks} tasks, output in {job.folder}")
+    show(f"emergo study status {folder.path} --watch   shows how far it is")
 
 
 def counts(status: Status) -> str:
@@ -131,10 +142,10 @@ def counts(status: Status) -> str:
 def print_end(folder: StudyFolder, before: Status, now: Status, seconds: float) -> None:
     """How far a study is after training, and how to go on."""
     there = f" ({before.finished} were there)" if before.finished else ""
-    print(f"{counts(now)}{there}, {duration(seconds)}; kept in {folder.path}")
-    print(f"emergo study show {folder.path}   shows what came out")
+    show(f"{counts(now)}{there}, {duration(seconds)}; kept in {folder.path}")
+    show(f"emergo study show {folder.path}   shows what came out")
     if not now.complete:
-        print("the time is over; the same command goes on")
+        show("the time is over; the same command goes on")
 
 
 def status_view(status: Status, note: str = "") -> Any:

@@ -18,7 +18,7 @@ from tyro.conf import OmitSubcommandPrefixes, Positional, subcommand
 
 from .. import studies
 from .._errors import InputError, unknown
-from .._terminal import cell_table, console, duration, memory, print_json, print_law, say, table
+from .._terminal import cell_table, console, duration, memory, print_json, print_law, say, show, table
 from ..studies import Plan, Status, StudyFolder, study_status
 from ..studies._toml import read_toml, toml_text
 from ..studies._version_1 import is_version_1
@@ -68,7 +68,7 @@ class Run:
             announce_plugins(list(dict.fromkeys(name for plan in folder.read() for name in plan.plugins)))
             return folder, None
         plugins = read_toml(self.study).get("plugins")
-        announce_plugins([str(name) for name in plugins] if isinstance(plugins, list) else [])
+        announce_plugins(plugins if isinstance(plugins, list) and all(isinstance(name, str) for name in plugins) else [])
         study = studies.Study.read_file(self.study)
         if self.out is None and not self.dry_run:
             raise InputError("say where to keep the study: --out DIR")
@@ -84,7 +84,7 @@ class Run:
         there = f", {len(finished)} of them finished" if finished else ""
         axes = f" ({', '.join(study.axes)})" if study.axes else ""
         cells = f"{study.count // len(study.seeds)} cells{axes}, {len(study.seeds)} seeds each"
-        print(f"{study.name}: {study.count} runs{there}: {cells}")
+        show(f"{study.name}: {study.count} runs{there}: {cells}")
         heads = ("program", "runs", "units", "at once", "memory", "time at most")
         shown = table(*heads, left=("program",), wrap=("program",))
         for group in expected.groups:
@@ -94,7 +94,7 @@ class Run:
             console().print(shown)
         where = f"{'Slurm' if self.on == 'slurm' else 'this machine'} ({expected.devices} x {expected.platform.upper()})"
         most = f"at most about {duration(expected.seconds)}, if no run ends before its last step"
-        print(f"{where}: {most}; {memory(expected.bytes)}")
+        show(f"{where}: {most}; {memory(expected.bytes)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,13 +117,13 @@ class Show:
         if self.json:
             return print_json(reports[0] if len(reports) == 1 else {"studies": reports})
         for report in reports:
-            print(f"{report['study'].get('name', 'study')}: {report['finished']} of {report['runs']} runs are finished")
+            show(f"{report['study'].get('name', 'study')}: {report['finished']} of {report['runs']} runs are finished")
             if report["cells"]:
                 console().print(cell_table(report["cells"], report["axes"]))
             if report["law"] is not None:
                 print_law(report["law"])
             elif report["study"].get("law"):
-                print(f"no law yet: {report['why']}")
+                show(f"no law yet: {report['why']}")
 
 
 def _report(folder: StudyFolder, plan: Plan) -> dict[str, Any]:
@@ -207,12 +207,12 @@ class Grow:
         study = _study_of(chosen)
         for name, values in parse_pairs("--axis", self.axis, "axis=value,value, e.g. dim=32,64", lambda text: text.split(",")):
             axes.setdefault(name, []).extend(parse_value(word.strip()) for word in values)
-        plan, new = study.grown(axes, self.seeds).open(folder)
+        plan, new = study.grown(axes, self.seeds).open(folder, say)
         if self.json:
             return print_json({"runs": len(plan.runs), "new": new})
         if not new:
-            return print(f"nothing changed: all of this is among the {len(plan.runs)} runs of the study")
-        print(f"{len(plan.runs)} runs, {new} of them new; emergo study run {folder.path} trains them")
+            return show(f"nothing changed: all of this is among the {len(plan.runs)} runs of the study")
+        show(f"{len(plan.runs)} runs, {new} of them new; emergo study run {folder.path} trains them")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,7 +250,7 @@ class Export:
             return print_json({"runs": len(table), "unfinished": left, "files": files})
         if left:
             say(f"{left} of {planned} runs are not finished and not in the table")
-        print(f"{len(table)} runs; wrote {', '.join(files)}")
+        show(f"{len(table)} runs; wrote {', '.join(files)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,7 +260,7 @@ class Migrate:
     folder: Positional[Path]  # Folder of the study.
 
     def run(self) -> None:
-        print(f"{self.folder}: {studies.migrate(self.folder)} runs have the names of version 2")
+        show(f"{self.folder}: {studies.migrate(self.folder)} runs have the names of version 2")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -275,7 +275,7 @@ class StudyCommand:
 
 def _chosen(folder: StudyFolder, name: str | None) -> list[Plan]:
     """The studies of that name; by default all."""
-    plans = folder.read()
+    plans = folder.read(say)
     chosen = [plan for plan in plans if name in (None, plan.name, plan.key)]
     if not chosen:
         raise unknown(f"study in {folder.path}", str(name), dict.fromkeys(plan.name for plan in plans))

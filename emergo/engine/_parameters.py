@@ -1,5 +1,6 @@
 """Parameters of trained models, out of the engine: unpadded, as safetensors, and back with the forward pass."""
 
+import hashlib
 import itertools
 import json
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,8 @@ from jaxtyping import Array, Float, PyTree
 
 from .._contract import Batch, Output, Tap
 from .._errors import InputError
+from .._files import regular_file
+from .._json import parse_json
 from .._random import fold_in, raw
 from ._config import Run
 from ._program import arithmetic, products, user_key
@@ -96,25 +99,39 @@ def save_parameters(path: Path, trained: Trained) -> None:
 
     leaves = map(np.ascontiguousarray, jax.tree.leaves(trained.params))
     arrays = dict(zip(_names(trained.params), leaves, strict=True))
-    save_file(arrays, path, {"run": json.dumps(trained.run.describe()), "step": str(trained.step)})
+    about = {"run": json.dumps(trained.run.describe()), "step": str(trained.step)}
+    save_file(arrays, path, about | {"checksum": _checksum(arrays, about)})
 
 
-def load_parameters(path: Path | str, run: Run) -> Trained:
-    """Reads what [`emergo.engine.save_parameters`][] wrote; parameters of another run are refused."""
+def _checksum(arrays: Mapping[str, np.ndarray], about: Mapping[str, str]) -> str:
+    """A hash of parameters, of their names and shapes, and of the run and step that they belong to."""
+    hashed = hashlib.sha256(json.dumps([about.get("run"), about.get("step")]).encode())
+    for name, array in sorted(arrays.items()):
+        hashed.update(json.dumps([name, str(array.dtype), list(array.shape)]).encode() + np.ascontiguousarray(array).tobytes())
+    return hashed.hexdigest()
+
+
+def load_parameters(path: Path | str, run: Run, sealed: bool = False) -> Trained:
+    """Reads what [`emergo.engine.save_parameters`][] wrote; parameters of another run are refused, and `sealed` says that those
+    without a checksum are, too."""
     from safetensors import SafetensorError, safe_open
 
     try:
+        regular_file(path)
         with safe_open(path, "numpy") as file:
-            described: Mapping[str, str] = file.metadata() or {}
+            about: Mapping[str, str] = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: cannot be read as parameters ({error})") from None
-    if json.loads(described.get("run", "null")) != json.loads(json.dumps(run.describe())):
+        described, step = parse_json(about.get("run", "null").encode()), int(about.get("step", "-1"))
+        if (sealed or "checksum" in about) and about.get("checksum") != _checksum(arrays, about):
+            raise ValueError("its checksum is not that of its content: it was damaged or changed")
+    except (OSError, ValueError, SafetensorError) as error:
+        raise InputError(f"{path}: cannot be read as parameters ({' '.join(str(error).split())})") from None
+    if described != json.loads(json.dumps(run.describe())):
         raise InputError(f"{path}: holds the parameters of another run than {run.identity}")
     shapes = _shapes(run)
-    names = _names(shapes)
-    if sorted(arrays) != sorted(names):
+    names, expected = _names(shapes), [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(shapes)]
+    if sorted(arrays) != sorted(names) or [(arrays[name].shape, arrays[name].dtype) for name in names] != expected:
         raise InputError(f"{path}: does not hold the parameters of {type(run.config.model).__name__}")
     with arithmetic(run.config.precision):
         params = jax.tree.unflatten(jax.tree.structure(shapes), [jnp.asarray(arrays[name]) for name in names])
-    return Trained(run, int(described["step"]), params)
+    return Trained(run, step, params)

@@ -174,7 +174,11 @@ class Scheduler:
     @property
     def shapes(self) -> Slot:
         """Those of a run in this program, but for what probes prepare."""
-        return jax.eval_shape(lambda: start(self.program, self.runs[0], self.sizes))
+        return self.shapes_of(self.sizes)
+
+    def shapes_of(self, sizes: Mapping[str, int]) -> Slot:
+        """The same in a program for other sizes."""
+        return jax.eval_shape(lambda: start(self.program, self.runs[0], sizes))
 
     @functools.cached_property
     def cost(self) -> Cost:

@@ -12,9 +12,10 @@ import jax
 import numpy as np
 
 from .._errors import InputError
+from .._files import output_folder
 from .._json import digest
 from ._check import check_config
-from ._checkpoint import load_checkpoint, save_checkpoint
+from ._checkpoint import checkpoints_in, load_checkpoint, previous, save_checkpoint
 from ._config import Result, Run
 from ._cost import Device
 from ._program import arithmetic, program_key, program_name
@@ -89,7 +90,7 @@ def train(
     for members in groups:
         for run in {run.config.threshold is None: run for run in reversed(members)}.values():
             check_config(run.config, used[0].platform)
-    folder = None if checkpoint is None else Path(checkpoint)
+    folder = None if checkpoint is None else output_folder(checkpoint)
     call = _Call(len(unique), folder, checkpoint_seconds, deadline, on_end, progress)
     with _interrupts() as interrupted:
         for members in groups:
@@ -126,10 +127,10 @@ class _Call:
             return None, []
         # Named by the program and the runs: a later call may ask for fewer runs, and looks through those of the program.
         prefix = program_name(scheduler.runs[0].config)
-        for saved in sorted(self.folder.glob(f"{prefix}-*.npz")):
+        for saved in checkpoints_in(self.folder, prefix):
             results = load_checkpoint(saved, scheduler)
             if results is not None:
-                return saved, results
+                return saved.with_name(saved.name.replace(".previous.", ".")), results
         name = digest(" ".join(sorted(run.identity for run in scheduler.runs)))
         return self.folder / f"{prefix}-{name}.npz", []
 
@@ -153,8 +154,8 @@ class _Call:
             if late and (scheduler.queue or scheduler.live):
                 raise OutOfTime
         self.steps += scheduler.steps
-        if path is not None:
-            path.unlink(missing_ok=True)
+        for file in () if path is None else (path, previous(path)):
+            file.unlink(missing_ok=True)
 
     def _ended(self, result: Result) -> None:
         self.done[result.run.identity] = result

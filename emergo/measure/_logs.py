@@ -1,5 +1,6 @@
 """Tables from files, and emergence times from anybody's logs."""
 
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,10 +9,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from .._errors import InputError, unknown
-from .._files import output_folder, staged
+from .._files import output_folder, regular_file, staged
+from .._parquet import MOST_BYTES, parquet_frame
 from ._emergence import Direction, emergence
 
 Missing = Literal["auto", "skip", "failed"]
@@ -30,10 +31,11 @@ def read_table(path: Path | str, text: Sequence[str] = ()) -> pd.DataFrame:
     if kind is None:
         raise InputError(f"{path}: expected a .csv or .parquet file")
     if not path.is_file():
-        raise InputError(f"{path}: no such file")
+        raise InputError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
     try:
+        regular_file(os.path.realpath(path), MOST_BYTES)
         if kind == "Parquet":
-            table = pq.read_table(path).to_pandas()
+            table = parquet_frame(path)
             return table.reset_index() if any(name is not None for name in table.index.names) else table
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -46,8 +48,9 @@ def read_table(path: Path | str, text: Sequence[str] = ()) -> pd.DataFrame:
         raise InputError(f"{path}: the file is empty") from None
     except pd.errors.ParserWarning:
         raise InputError(f"{path}: some rows have more cells than the header; is there a comma at the end of lines?") from None
-    except (pd.errors.ParserError, UnicodeDecodeError, pa.ArrowException, OSError) as error:
-        raise InputError(f"{path}: not a readable {kind} file ({str(error).splitlines()[0]})") from None
+    except (ValueError, OverflowError, MemoryError, pa.ArrowException, OSError) as error:
+        words = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(f"{path}: not a readable {kind} file ({words})") from None
 
 
 def write_table(table: pd.DataFrame, path: Path | str) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ..measure import Law, fit_law
 from ._folder import Plan, StudyFolder
-from ._outcomes import Failures, read_outcomes
+from ._outcomes import CURVES, Failures, read_outcomes, read_run
+from ._store import read_curves
 from ._version_1 import renamed_curve
 
 
@@ -42,9 +42,12 @@ def table_law(table: pd.DataFrame, y: str, x: Sequence[str], fix: Mapping[str, f
 def study_table(folder: StudyFolder, plan: Plan) -> pd.DataFrame:
     """The finished runs of a plan, one row per run, in its order, with every axis and field, `seed`, `plateau`, `censored`,
     `state` and `tries`: how often a run was begun. Runs that cannot be read are named in a warning and left out."""
-    outcomes, failures = read_outcomes(folder.runs), Failures(folder.failures).counts()
-    for path, why in outcomes.broken.items():
+    outcomes, (failures, unread) = read_outcomes(folder.runs), Failures(folder.failures).counts()
+    own = {str(folder.runs), *(str(folder.runs / run.identity) for run in plan.runs)}
+    for path, why in ((path, why) for path, why in outcomes.broken.items() if path in own):
         warnings.warn(f"{path}: not a finished run that can be read ({why}); run the study to train it again", stacklevel=2)
+    for path, why in unread.items():
+        warnings.warn(f"{path}: not a record of a failure that can be read ({why}); it counts for none", stacklevel=2)
     rows = []
     for unit in plan.units:
         for run in unit.runs:
@@ -62,12 +65,11 @@ def study_curves(folder: StudyFolder, plan: Plan) -> pd.DataFrame:
     for run in plan.runs:
         if run.identity not in rows:
             continue
-        path = folder.runs / run.identity / "curves.parquet"
+        path = folder.runs / run.identity
         try:
-            with path.open("rb") as file:
-                part = pq.ParquetFile(file).read()
-        except (OSError, ValueError, pa.ArrowException) as error:
-            warnings.warn(f"{path}: not curves that can be read ({str(error).splitlines()[0]})", stacklevel=2)
+            part = read_curves(path, read_run(path, run.identity))
+        except (OSError, ValueError) as error:
+            warnings.warn(f"{path / CURVES}: not curves that can be read ({error})", stacklevel=2)
             continue
         if part.num_rows:
             part = part.rename_columns([renamed_curve(name) for name in part.column_names])

@@ -3,13 +3,12 @@
 A claim names its owner and is renewed every few seconds; a process that was killed does not renew it. On the same machine a
 dead owner is seen at once, elsewhere after `stale` seconds; a requeued Slurm job takes what its former self held. Should two
 processes come to hold one claim, the one that finds the other's name in the file gives up; until then both do the same work,
-and the store takes the result of either.
+and the store takes the result of either. A claim that is dated in the future is as stale as one of the past.
 """
 
 import contextlib
 import errno
 import functools
-import json
 import os
 import platform
 import sys
@@ -21,11 +20,22 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import InputError, StorageError
-from .._files import atomic_write, temporary_sibling
-from ._reader import JSON, list_names, read_json
+from .._files import atomic_write, is_folder, move_aside, temporary_sibling
+from .._json import seal, to_jsonable
+from ._reader import CLAIM, UNIT, count, list_names, number, read_json, why
 
 STALE = 120.0  # seconds after which a claim that was not renewed is free, where its owner cannot be looked up
 BEAT = 2.0  # seconds between renewals
+
+
+def loss(value: Any) -> bool:
+    return value is None or number(value)
+
+
+_PROGRESS = {"running?": [(str, count, loss)], "rate?": number, "bytes?": number, "seconds_left?": loss}
+_PROGRESS |= {"done?": count, "total?": count, "seconds?": number}
+_CLAIM = {"token": str, "machine?": str, "host?": str, "pid?": count, "start?": str | None, "job?": str | None}
+_CLAIM |= {"restarts?": count, "progress?": _PROGRESS}
 
 
 class ClaimLost(Exception):
@@ -76,21 +86,22 @@ def alive(record: Mapping[str, Any], age: float, stale: float) -> bool:
         return False
     if record.get("machine") == here["machine"] and isinstance(record.get("pid"), int):
         return record.get("start") == process_start(record["pid"])
-    return age <= stale
+    return abs(age) <= stale
 
 
 def read_claim(path: Path) -> dict[str, Any] | None:
-    """The content of a claim with the time of its renewal, or that alone if it cannot be read; None if there is none."""
+    """The content of a claim with the time of its renewal, or that and what is `wrong` if it cannot be read; None if there is
+    none."""
     try:
-        renewed = {"renewed": path.stat().st_mtime}
+        renewed = {"renewed": path.lstat().st_mtime}
     except OSError:
         return None
     try:
-        return read_json(path, dict) | renewed
+        return read_json(path, _CLAIM) | renewed
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
-        return renewed
+    except (OSError, ValueError) as error:
+        return renewed | {"wrong": why(error)}
 
 
 class Claim(contextlib.AbstractContextManager["Claim"]):
@@ -118,7 +129,7 @@ class Claim(contextlib.AbstractContextManager["Claim"]):
     def _renew(self) -> None:
         while not self._end.wait(self._beat) and self._mine():
             with contextlib.suppress(OSError, StorageError):  # the disk's trouble is told where results are written
-                atomic_write(self.path, json.dumps(self._content), durable=False)
+                atomic_write(self.path, seal(to_jsonable(self._content)), durable=False)
 
     def release(self) -> None:
         self._end.set()
@@ -146,7 +157,7 @@ class Claims:
         content = {"token": uuid.uuid4().hex, "unit": unit, "since": time.time()} | owner()
         part = temporary_sibling(path)
         try:
-            part.write_text(json.dumps(content))
+            part.write_bytes(seal(content))
             taken = _place(part, path) or self._take_over(part, path, content["token"])
             return Claim(path, content, self.beat) if taken else None
         except OSError as error:
@@ -161,6 +172,8 @@ class Claims:
         # Both times are the file system's, so that clocks of machines need not agree.
         if alive(before, part.stat().st_mtime - before["renewed"], self.stale):
             return False
+        if is_folder(path):
+            move_aside(path)
         os.replace(part, path)
         time.sleep(0.02)
         return (read_claim(path) or {}).get("token") == token
@@ -178,15 +191,19 @@ class Claims:
         with claim:
             yield claim
 
-    def live(self, clear: bool = False) -> dict[str, dict[str, Any]]:
-        """The claims whose owners are at work, by unit, with their `age`; those of others are removed on request."""
+    def live(self, clear: bool = False, broken: dict[str, str] | None = None) -> dict[str, dict[str, Any]]:
+        """The claims whose owners are at work, by unit, with their `age`; those of others are removed on request. Those that
+        cannot be read are noted in `broken`, and count as held until they are stale."""
         live, now = {}, time.time()
-        for name in list_names(self.folder, JSON):
+        for name in list_names(self.folder, CLAIM, broken):
             claim = read_claim(self.folder / name)
+            if claim is not None and broken is not None and "wrong" in claim:
+                broken[str(self.folder / name)] = claim["wrong"]
             if claim is not None and alive(claim, now - claim["renewed"], self.stale):
                 live[name.removesuffix(".json")] = claim | {"age": max(0.0, now - claim["renewed"])}
-            elif clear:
-                (self.folder / name).unlink(missing_ok=True)
+            elif clear and UNIT.match(name):
+                with contextlib.suppress(OSError):  # a folder with the name of a claim
+                    (self.folder / name).unlink(missing_ok=True)
         return live
 
 

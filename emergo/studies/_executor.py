@@ -6,9 +6,7 @@ Which try comes next follows from the files alone, so that a process that was ki
 
 import contextlib
 import dataclasses
-import json
 import os
-import shutil
 import signal
 import threading
 import time
@@ -20,13 +18,14 @@ from typing import Any
 import jax
 
 from .._errors import InputError, StorageError
-from .._files import as_storage_error, atomic_write, temporary_sibling
+from .._files import as_storage_error, atomic_write, is_folder, move_aside, remove
+from .._json import seal
 from ..engine import CheckpointError, OutOfTime, Progress, Result, Run, train
 from ._claims import BEAT, STALE, Claim, ClaimLost, Claims
 from ._folder import Plan, StudyFolder, Unit
 from ._outcomes import Failures, read_outcomes
 from ._plan import runs_of, steps_to_keep
-from ._reader import read_json
+from ._reader import CHECKPOINT, IDENTITY, list_names, read_json
 from ._store import Store
 
 _MEMBERS = "members.json"  # under a checkpoint: the runs that are trained there, where these are not all of the unit
@@ -65,12 +64,16 @@ class Executor:
         return [by_key[key] for key in self.plans if key in by_key]
 
     def _run(self, ending: threading.Event) -> bool:
-        self.folder.sweep()
-        claims, waiting = Claims(self.folder.claims, self.stale, self.beat), ""
+        if self.folder.exists():
+            self.folder.prepare(self.say)
+            self.folder.sweep()
+        claims, waiting, still_there = Claims(self.folder.claims, self.stale, self.beat), "", self.folder.anchor()
         runs: dict[str, Mapping[str, Run]] = {}  # by plan
+        seen = False
         while True:
+            still_there()
             plans = self._read()  # they may have grown
-            rows = read_outcomes(self.folder.runs).rows
+            rows, seen = read_outcomes(self.folder.runs, index=seen).rows, True  # every file is checked once
             left = [(plan, unit) for plan in plans for unit in plan.left(rows)]
             if not left:
                 self._tidy(claims)
@@ -87,7 +90,8 @@ class Executor:
                         if any(run.identity not in runs.get(plan.key, self.known) for run in unit.runs):
                             runs[plan.key] = runs_of(plan, self.folder.path)
                         members = [runs.get(plan.key, self.known)[run.identity] for run in unit.runs]
-                        finished += _Trainer(self, plan, unit, members, claim, ending, len(every), finished).run()
+                        trainer = _Trainer(self, plan, unit, members, claim, ending, still_there, len(every), finished)
+                        finished += trainer.run()
                     except ClaimLost as lost:
                         self.say(f"unit {unit.id}: {lost}")
                         if lost.same_job:
@@ -105,9 +109,9 @@ class Executor:
     def _tidy(self, claims: Claims) -> None:
         """All is finished: removes what processes left behind that were killed just before their end."""
         live = claims.live(clear=True)
-        for folder in self.folder.checkpoints.iterdir():
-            if folder.name.partition(".")[0] not in live:
-                shutil.rmtree(folder, ignore_errors=True)
+        for name in list_names(self.folder.checkpoints, CHECKPOINT):
+            if name.partition(".")[0] not in live:
+                remove(self.folder.checkpoints / name)
 
 
 def check_platform(runs: Sequence[Run], devices: Sequence[Any] | None = None) -> None:
@@ -126,6 +130,7 @@ class _Trainer:
     members: list[Run]
     claim: Claim
     ending: threading.Event
+    still_there: Callable[[], None]  # raises where the folder is not where it was
     total: int
     finished: int
 
@@ -144,8 +149,9 @@ class _Trainer:
                 pending.remove(run)
             if pending:
                 self._try(min(map(self._next_try, pending)), pending)
-        for folder in self.executor.folder.checkpoints.glob(f"{self.unit.id}.*"):
-            shutil.rmtree(folder, ignore_errors=True)
+        for name in list_names(self.executor.folder.checkpoints, CHECKPOINT):
+            if name.partition(".")[0] == self.unit.id:
+                remove(self.executor.folder.checkpoints / name)
         return self.done
 
     def _next_try(self, run: Run) -> int:
@@ -154,6 +160,9 @@ class _Trainer:
     def _try(self, number: int, pending: list[Run]) -> None:
         folder = self.executor.folder.checkpoints / f"{self.unit.id}.{number}"
         members = [run for run in self.members if not number or self.failures.recorded(run.identity, number - 1)]
+        self.still_there()
+        if os.path.lexists(folder) and not is_folder(folder):
+            self.executor.say(f"{folder}: not a folder; moved to {move_aside(folder).name}")
         members = self._chosen(folder, members, pending)
         n_parallel = self._parallel(number, members)
         try:
@@ -171,8 +180,9 @@ class _Trainer:
             )
         except CheckpointError as error:
             self._set_aside(error)
-            # What was finished need not be trained again for the sake of the others.
-            atomic_write(folder / _MEMBERS, json.dumps([run.identity for run in pending]))
+            if not any(folder.glob("[!.]*.npz")):
+                # What was finished need not be trained again for the sake of the others.
+                self._choose(folder, pending)
         except (OutOfTime, InputError):
             raise
         except Exception as error:
@@ -181,16 +191,21 @@ class _Trainer:
             self._note_out_of_memory(error, number, n_parallel, pending)
 
     def _chosen(self, folder: Path, members: list[Run], pending: list[Run]) -> list[Run]:
-        """Whom to train: all, so that an interrupted unit ends as an uninterrupted one would, unless its past is gone."""
+        """Whom to train: all, so that an interrupted unit ends as an uninterrupted one would, unless its past is gone. All as
+        well where a run was damaged: trained beside the same others it has the same numbers to the last bit."""
         if not folder.exists():
-            folder.mkdir(parents=True)
-            if len(pending) < len(members):
-                atomic_write(folder / _MEMBERS, json.dumps([run.identity for run in pending]))
+            with as_storage_error(folder):
+                folder.mkdir()
+            if len(pending) < len(members) and not any(map(self.store.holds, pending)):
+                self._choose(folder, pending)
         try:
-            chosen = set(read_json(folder / _MEMBERS, [str]))
+            chosen = set(read_json(folder / _MEMBERS, {"members": [IDENTITY]})["members"])
         except (OSError, ValueError):
             return members
-        return [run for run in members if run.identity in chosen] or pending
+        return members if any(run.identity not in chosen for run in pending) else [r for r in members if r.identity in chosen]
+
+    def _choose(self, folder: Path, runs: Sequence[Run]) -> None:
+        atomic_write(folder / _MEMBERS, seal({"members": [run.identity for run in runs]}))
 
     def _parallel(self, number: int, members: list[Run]) -> int | None:
         """Runs at once: after a lack of memory a quarter as many, and at the last try one."""
@@ -213,6 +228,7 @@ class _Trainer:
         self._store(result)
 
     def _store(self, result: Result) -> None:
+        self.still_there()
         if result.run in self.store:
             return  # before an interruption, or by another process
         path = self.store.write(result)
@@ -222,10 +238,9 @@ class _Trainer:
         self.executor.on_end(result)
 
     def _set_aside(self, error: CheckpointError) -> None:
-        aside = error.path.with_name(f".broken-{temporary_sibling(error.path).name[1:]}")
-        with contextlib.suppress(FileNotFoundError):
-            os.replace(error.path, aside)
-        self.executor.say(f"{error.path}: cannot be read; moved to {aside.name}, its runs begin anew")
+        aside = move_aside(error.path)
+        left = "its runs go on from the one before" if any(error.path.parent.glob("[!.]*.npz")) else "its runs begin anew"
+        self.executor.say(f"{error.path}: cannot be read ({error.why}); moved to {aside.name}, {left}")
 
     def _note_out_of_memory(self, error: Exception, number: int, n_parallel: int | None, pending: list[Run]) -> None:
         words = f"out of memory with {n_parallel or 'as many as planned'} together"
@@ -239,6 +254,7 @@ class _Trainer:
     def _show(self, now: Progress) -> None:
         if self.ending.is_set():
             raise KeyboardInterrupt
+        self.still_there()
         running = [[run.identity, step, loss if loss == loss else None] for run, step, loss in now.running]
         shown: dict[str, Any] = {"running": running, "rate": now.rate, "bytes": now.bytes, "seconds_left": now.seconds_left}
         self.claim.tell(shown | {"done": now.done, "total": now.total, "seconds": now.seconds})

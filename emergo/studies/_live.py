@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from .. import _terminal
 from .._terminal import duration, memory, table
 from ..engine import Progress, Result, Run
 from ._axes import config_columns
@@ -263,7 +264,7 @@ class SeldomLines(Watcher):
 @contextlib.contextmanager
 def live_progress(console: Console | None = None, every: float = 10.0) -> Iterator[Watcher]:
     """The display on standard error: a table that moves where that is a terminal, elsewhere a line every now and then."""
-    console = console or Console(stderr=True, force_jupyter=False)  # a notebook keeps what is written to standard error apart
+    console = console or _terminal.console(stderr=True)
     if not console.is_terminal:
         yield SeldomLines(console, every)
         return

@@ -1,13 +1,18 @@
 """What became of runs: their outcomes without curves, quickly, and why they failed. Needs neither JAX nor pandas, so that
 `status` answers at once.
 
-Outcomes that were read are remembered in `.index.json`, a cache: an entry counts only while the files of its run have the sizes
-and times they had, and the index may be removed at any time.
+Here it is decided what a finished run is. Its `run.json` has the form below and carries a checksum of itself and of the curves
+beside it; its config and seed have the hash that its folder is called by; its state fits its numbers. Runs that were written
+before there were checksums are held against all the rest.
+
+Outcomes that were read are remembered in `.index.json`, a cache: an entry counts only while the files of its run are those they
+were, by inode, size and times. The time of change (ctime) cannot be set, and inodes are another machine's, so that an index
+that came with a folder from elsewhere counts for nothing. It may be removed at any time.
 """
 
 import collections
 import contextlib
-import json
+import hashlib
 import math
 import os
 import time
@@ -16,17 +21,35 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._errors import StorageError
-from .._files import as_storage_error, atomic_write
-from ._reader import FAILURE, IDENTITY, list_names, read_json
+from .._files import as_storage_error, atomic_write, is_folder, read_regular, regular_file
+from .._json import digest, seal
+from ._reader import CHECKSUM, FAILURE, IDENTITY, LARGE, check_form, count, counts, list_names, number, read_json, scalars, why
 from ._version_1 import upgraded_run
 
-SCHEMA = 2  # of `run.json`; raised when older versions could not read it
+SCHEMA = 3  # of `run.json`: from 3 on it has checksums; raised when older versions could not read it
 STATES = ("reached", "censored", "trained", "failed")
 INDEX = ".index.json"
-_INDEX_VERSION = 2
-_NUMBER = int | float | None
-_OUTCOME = {"state": str, "time": _NUMBER, "low": _NUMBER, "high": _NUMBER, "steps": int, "failed_step": int | None}
-_RUN = {"identity": str, "seed": int, "columns": dict, "outcome": _OUTCOME, "curves": list, "provenance": dict}
+CURVES = "curves.parquet"
+_INDEX_VERSION = 3
+
+
+def time_or_none(value: Any) -> bool:
+    return value is None or number(value)
+
+
+def step_or_none(value: Any) -> bool:
+    return value is None or count(value)
+
+
+_OUTCOME = {"state": str, "time": time_or_none, "low": time_or_none, "high": time_or_none, "steps": count}
+_OUTCOME |= {"failed_step": step_or_none, "reason?": str | None}
+_RUN = {"identity": IDENTITY, "seed": count, "columns": scalars, "outcome": _OUTCOME, "provenance": dict}
+_RUN |= {"schema?": count, "semantics": count, "config": dict, "curves": [str], "probes?": counts}
+_CHECKED = {"checksum": CHECKSUM, "files": {CURVES: CHECKSUM}}
+_TEXT, _NUMBER, _STEP = (str, type(None)), (int, float, type(None)), (int, type(None))
+_ENTRY = {"state": (str,), "time": _NUMBER, "low": _NUMBER, "high": _NUMBER, "steps": (int,), "failed_step": _STEP}
+_ENTRY |= {"reason": _TEXT, "seed": (int,), "device": _TEXT}
+"""What the index remembers of a run besides its columns, and the types of it."""
 
 
 class Outcomes(NamedTuple):
@@ -57,45 +80,76 @@ def outcome_row(content: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _check_outcome(content: Mapping[str, Any]) -> None:
+    """A `ValueError` for numbers that no run of this state has."""
+    outcome, threshold = content["outcome"], content["columns"].get("threshold")
+    state, time = outcome["state"], outcome["time"]
+    if state not in STATES:
+        raise ValueError(f"state {state!r:.60}")
+    if (time is not None) != (state in ("reached", "censored")):
+        raise ValueError(f"its state is {state}, and its plateau {time}")
+    if time is not None and threshold is None:
+        raise ValueError(f"its state is {state}, and it has no threshold")
+    low, high = outcome["low"], outcome["high"]
+    if state == "reached" and (high is None or not (low is None or low <= time) or time > high):
+        raise ValueError("its plateau is not within its interval")
+
+
 def read_run(folder: str | Path, identity: str) -> dict[str, Any]:
-    """The content of a `run.json`. Here it is decided what a broken run is; of the curves only their end is looked at, which a
-    cut file lacks."""
+    """The content of a `run.json`, if it and the curves beside it are what was written there, as far as can be told."""
+    if not is_folder(folder):
+        os.lstat(folder)  # says so where there is nothing
+        raise ValueError("it should be a folder")
     content = read_json(os.path.join(folder, "run.json"), _RUN, upgraded_run)
     if content["identity"] != identity:
         raise ValueError(f"it holds the run {content['identity']}")
-    if content["outcome"]["state"] not in STATES:
-        raise ValueError(f"state {content['outcome']['state']!r}")
-    with open(os.path.join(folder, "curves.parquet"), "rb") as file:
-        head = file.read(4)
-        file.seek(-4, os.SEEK_END)
-        if head != b"PAR1" or file.read(4) != b"PAR1":
-            raise ValueError("curves.parquet is cut short or no Parquet file")
+    if digest({name: content[name] for name in ("semantics", "config", "seed")}) != identity:
+        raise ValueError("its config and seed are those of another run")
+    _check_outcome(content)
+    read_curve_bytes(folder, content)
     return content
 
 
-def read_outcomes(folder: Path) -> Outcomes:
-    """The outcomes of all runs under a folder. What cannot be read is named and does not hide the rest."""
-    known = _read_index(folder / INDEX)
-    entries: dict[str, list[Any]] = {}
+def read_curve_bytes(folder: str | Path, content: Mapping[str, Any]) -> bytes:
+    """The file with the curves of a run with this `run.json`, if it is the one that was written with it."""
+    data = read_regular(os.path.join(folder, CURVES), LARGE)
+    if content.get("schema", 1) >= 3:
+        check_form(content, _CHECKED)
+        if hashlib.sha256(data).hexdigest() != content["files"][CURVES]:
+            raise ValueError(f"{CURVES} has another checksum: it was damaged or changed")
+    elif not (data.startswith(b"PAR1") and data.endswith(b"PAR1")):
+        raise ValueError(f"{CURVES} is cut short or no Parquet file")
+    return data
+
+
+def read_outcomes(folder: Path, index: bool = True) -> Outcomes:
+    """The outcomes of all runs under a folder. What cannot be read is named and does not hide the rest. Without the index every
+    file is read and checked again."""
+    known = _read_index(folder / INDEX) if index else {}
+    entries: dict[str, Any] = {}
+    rows: dict[str, dict[str, Any]] = {}
     broken: dict[str, str] = {}
     fresh = 0
-    for name in list_names(folder, IDENTITY, folders=True):
-        path = os.path.join(folder, name)
+    for name, is_a_folder in list_names(folder, IDENTITY, broken).items():
+        path = f"{folder}/{name}"
         try:
+            if not is_a_folder:
+                raise ValueError("it should be a folder")
             stamp = _stamp(path)
-            if name in known and known[name][0] == stamp:
-                entries[name] = known[name]
-            else:
-                entries[name] = [stamp, outcome_row(read_run(path, name))]
+            entry = known.get(name)
+            if entry is None or entry[0] != stamp:
+                content = read_run(path, name)
+                values = content["outcome"] | {"seed": content["seed"], "device": content["provenance"].get("device")}
+                entry = [stamp, content["columns"], [values.get(key) for key in _ENTRY]]
                 fresh += 1
-        except FileNotFoundError as error:
-            broken[path] = f"{os.path.basename(str(error.filename))} is missing"
+            rows[name] = outcome_row(_from_entry(name, entry))
+            entries[name] = entry
         except (OSError, ValueError) as error:
-            broken[path] = str(error) or type(error).__name__
+            broken[path] = why(error)
     if fresh and (fresh >= 200 or 10 * fresh >= len(entries)):
         with contextlib.suppress(StorageError):  # a full or read-only disk: it is only a cache
-            atomic_write(folder / INDEX, json.dumps({"version": _INDEX_VERSION, "runs": entries}), durable=False)
-    return Outcomes({name: row for name, (_, row) in entries.items()}, broken)
+            atomic_write(folder / INDEX, seal({"version": _INDEX_VERSION, "runs": entries}), durable=False)
+    return Outcomes(rows, broken)
 
 
 def is_finished(folder: Path, identity: str) -> bool:
@@ -106,23 +160,43 @@ def is_finished(folder: Path, identity: str) -> bool:
         return False
 
 
-def _stamp(path: str) -> list[int]:
-    run, curves = os.stat(os.path.join(path, "run.json")), os.stat(os.path.join(path, "curves.parquet"))
-    return [run.st_mtime_ns, run.st_size, curves.st_mtime_ns, curves.st_size]
+def _stamp(path: str) -> str:
+    """What the system knows of the files of a run; it is another once they have been touched, or are those of a copy."""
+    run, curves = regular_file(f"{path}/run.json"), regular_file(f"{path}/{CURVES}")
+    times = f"{run.st_mtime_ns} {run.st_ctime_ns} {curves.st_mtime_ns} {curves.st_ctime_ns}"
+    return f"{run.st_ino} {run.st_size} {curves.st_ino} {curves.st_size} {times}"
 
 
-def _read_index(path: Path) -> dict[str, list[Any]]:
+def _from_entry(name: str, entry: Any) -> dict[str, Any]:
+    """What `outcome_row` needs of a run, from an entry of the index."""
+    values = dict(zip(_ENTRY, entry[2], strict=True))
+    about: dict[str, Any] = {"identity": name, "seed": values["seed"], "provenance": {"device": values["device"]}}
+    return about | {"columns": entry[1], "outcome": values}
+
+
+def _read_index(path: Path) -> dict[str, Any]:
+    """The entries of an index whose checksum is right, if they have the form that a run gives them."""
     try:
-        content = read_json(path, {"version": int, "runs": dict})
+        content = read_json(path, {"checksum": CHECKSUM, "version": count, "runs": dict}, most=LARGE)
     except (OSError, ValueError):
         return {}
-    runs = content["runs"] if content["version"] == _INDEX_VERSION else {}
-    return {name: entry for name, entry in runs.items() if isinstance(entry, list) and len(entry) == 2}
+    entries: dict[str, Any] = {}
+    for name, entry in content["runs"].items() if content["version"] == _INDEX_VERSION else ():
+        with contextlib.suppress(ValueError, TypeError, IndexError):
+            fits = all(type(value) in kinds for value, kinds in zip(entry[2], _ENTRY.values(), strict=True))
+            if fits and scalars(entry[1]):
+                _check_outcome(_from_entry(name, entry))
+                entries[name] = entry
+    return entries
+
+
+_FAILURE = {"identity": IDENTITY, "try": count, "kind": str, "reason": str}
 
 
 class Failures:
     """Why runs failed: one small file for each time, so that it is known how often. The tries of a run are numbered from 0; one
-    that is repeated after an interruption has the number it had, so that an interruption does not count as a failure."""
+    that is repeated after an interruption has the number it had, so that an interruption does not count as a failure. A file
+    that cannot be read is none."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -133,23 +207,40 @@ class Failures:
     def note(self, identity: str, number: int, reason: str, kind: str, **more: Any) -> None:
         """Records that try `number` of a run failed. `kind` is `"loss"` or `"memory"`."""
         content = {"identity": identity, "try": number, "kind": kind, "reason": reason, "when": time.time()} | more
-        atomic_write(self._path(identity, number), json.dumps(content) + "\n")
+        atomic_write(self._path(identity, number), seal(content))
 
     def recorded(self, identity: str, number: int) -> bool:
-        return self._path(identity, number).exists()
+        return bool(self.read(identity, number))
 
     def read(self, identity: str, number: int) -> dict[str, Any]:
         """What was recorded; empty where there is nothing that can be read."""
         try:
-            return read_json(self._path(identity, number), dict)
+            return self._read(identity, number)
         except (OSError, ValueError):
             return {}
 
-    def counts(self) -> dict[str, int]:
-        return collections.Counter(name.partition(".")[0] for name in list_names(self.folder, FAILURE))
+    def _read(self, identity: str, number: int) -> dict[str, Any]:
+        content = read_json(self._path(identity, number), _FAILURE)
+        if (content["identity"], content["try"]) != (identity, number):
+            raise ValueError(f"it is about try {content['try']} of the run {content['identity']}")
+        return content
+
+    def counts(self) -> tuple[dict[str, int], dict[str, str]]:
+        """How often each run has failed, and the files that should say so and cannot be read, with the reason."""
+        failed: collections.Counter[str] = collections.Counter()
+        broken: dict[str, str] = {}
+        for name in list_names(self.folder, FAILURE, broken):
+            identity, number, _ = name.split(".")
+            try:
+                self._read(identity, int(number))
+                failed[identity] += 1
+            except (OSError, ValueError) as error:
+                broken[str(self.folder / name)] = why(error)
+        return failed, broken
 
     def forget(self, identity: str) -> None:
         """Lets a run begin anew."""
         with as_storage_error(self.folder):
-            for path in self.folder.glob(f"{identity}.*.json"):
-                path.unlink(missing_ok=True)
+            for name in list_names(self.folder, FAILURE):
+                if name.startswith(identity):
+                    (self.folder / name).unlink(missing_ok=True)

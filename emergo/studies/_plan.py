@@ -52,13 +52,14 @@ def open_plan(
     """Puts runs into a folder as a plan, and says how many of them are new to it.
 
     Where there is a plan of some of these runs and no others, it grows. Finished runs that lack what is asked for now are set
-    aside, to be trained again; `say` is called with a line on them.
+    aside, to be trained again, and plans that are damaged are moved aside; `say` is called with a line on them.
     """
-    folder.prepare()
+    folder.prepare(say)
     wanted = {run.identity for run in runs}
     with Claims(folder.claims).hold("plan"):
         if is_version_1(folder.path):
             migrate(folder.path)
+        folder.move_damaged_plans(say)
         plans = folder.read() if folder.exists() else []
         known = {run.identity for plan in plans for run in plan.runs}
         within = [plan for plan in plans if plan.axes == list(axes) and {run.identity for run in plan.runs} <= wanted]

@@ -1,9 +1,15 @@
 """Runs that were trained elsewhere and kept as two tables: outcomes, and curves. `emergo/records` holds those of the papers'
-figures, trained on a GPU; they ship with the package, so that a figure that asks for these runs draws them at once."""
+figures, trained on a GPU; they ship with the package, so that a figure that asks for these runs draws them at once.
+
+`NAME.sha256` holds the checksums of the two tables `NAME`, as `sha256sum` writes them. Tables without one are read as they are,
+but for the identity of every run, which is the hash of its description.
+"""
 
 import collections
 import functools
+import hashlib
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +18,11 @@ import numpy as np
 import pandas as pd
 
 from .._errors import InputError
-from .._files import output_folder, staged
+from .._files import output_folder, read_regular, staged
+from .._parquet import parquet_frame
 from ..engine import Result, Run
 from ..measure import storable
+from ._reader import LARGE, SMALL
 from ._store import INDEX_SUFFIX, Store, compact_frame, result_from, result_row
 
 SHIPPED = Path(__file__).parents[1] / "records"  # the records that come with the package
@@ -63,13 +71,15 @@ def write_records(runs: pd.DataFrame, curves: pd.DataFrame, folder: Path | str, 
     with staged(folder) as stage:
         for kind, table in (("runs", runs), ("curves", _shortened(curves))):
             path = folder / f"{name}.{kind}.parquet"
-            old = pd.read_parquet(path) if path.exists() else table[:0]
+            old = _read_table(path) if path.exists() else table[:0]
             whole = _joined([part for part in (old[~old["identity"].isin(runs["identity"])], table) if len(part)])
             floats = [str(column) for column in whole if pd.api.types.is_float_dtype(whole[column])]
             others = [str(column) for column in whole if column not in floats]
             how: dict[str, Any] = {"compression": "zstd", "compression_level": 19}
             how |= {"use_byte_stream_split": floats, "use_dictionary": others} if floats else {}
             storable(whole).to_parquet(stage / path.name, index=False, **how)
+        sums = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(stage.glob("*.parquet"))}
+        (stage / f"{name}.sha256").write_text("".join(f"{checksum}  {file}\n" for file, checksum in sums.items()))
 
 
 def _shortened(curves: pd.DataFrame) -> pd.DataFrame:
@@ -103,11 +113,37 @@ def read_records(folder: Path | str = SHIPPED) -> Records:
 def _read(folder: Path, stamps: tuple[tuple[str, int], ...]) -> Records:
     tables: dict[str, list[pd.DataFrame]] = {"runs": [], "curves": []}
     for name, _ in stamps:
-        try:
-            tables.setdefault(name.split(".")[-2], []).append(pd.read_parquet(folder / name))
-        except (OSError, ValueError) as error:
-            raise InputError(f"{folder / name}: cannot be read as records ({error})") from None
+        tables.setdefault(name.split(".")[-2], []).append(_read_table(folder / name))
     return Records(_joined(tables["runs"]), _joined(tables["curves"]))
+
+
+def _read_table(path: Path) -> pd.DataFrame:
+    """One of the two tables, if it is what was written; an `InputError` that names it otherwise."""
+    try:
+        data = read_regular(os.path.realpath(path), LARGE)
+        checksum = _checksums(path.with_name(f"{path.name.partition('.')[0]}.sha256")).get(path.name)
+        if checksum is not None and hashlib.sha256(data).hexdigest() != checksum:
+            raise ValueError("it has another checksum: it was damaged or changed")
+        table = parquet_frame(data)
+        if "run" in table and any(
+            _hash(run) != identity for run, identity in zip(table["run"], table["identity"], strict=True)
+        ):
+            raise ValueError("a run has another identity than its description")
+        return table
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{path}: cannot be read as records ({error})") from None
+
+
+def _hash(description: Any) -> str:
+    return hashlib.sha256(str(description).encode()).hexdigest()[:16]
+
+
+def _checksums(path: Path) -> dict[str, str]:
+    """By the name of a file; none where there is no such list."""
+    if not path.exists():
+        return {}
+    lines = read_regular(os.path.realpath(path), SMALL).decode().splitlines()
+    return {name: checksum for checksum, _, name in (line.partition("  ") for line in lines)}
 
 
 def provenance_of(parts: Mapping[str, Iterable[Result]]) -> str:

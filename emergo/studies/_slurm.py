@@ -20,12 +20,18 @@ from typing import Any, NamedTuple
 from .._errors import InputError
 from .._files import as_storage_error
 from .._terminal import say
+from ._description import construct
 from ._executor import Executor
 from ._folder import Plan, StudyFolder
 from ._outcomes import read_outcomes
 from ._study import Slurm
 
 WARNING_SECONDS = 90  # how long before the end of its time a task is told
+
+
+def slurm_of(plan: Plan) -> Slurm:
+    """What the study of a plan asks Slurm for."""
+    return construct(Slurm, plan.study.get("slurm", {}), "[slurm]")
 
 
 class Submission(NamedTuple):
@@ -55,7 +61,7 @@ def submit_plan(folder: StudyFolder, plan: Plan, asked: Slurm) -> Submission:
         raise InputError(f"{folder.path}: all {len(plan.runs)} runs are finished; there is nothing to submit")
     tasks = min(asked.tasks, len(left))
     # A folder of its own: job numbers may come again, and with them the names of files.
-    place = folder.slurm / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
+    place = folder.within("slurm") / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
     with as_storage_error(place):
         place.mkdir(parents=True)
     # submitit counts interruptions of short jobs as time-outs; how often a task may come back is Slurm's to say.

@@ -46,13 +46,15 @@ class Status(NamedTuple):
 def study_status(folder: StudyFolder, keys: Sequence[str] | None = None) -> Status:
     """Reads the plans (those with these keys, by default all), the outcomes and the claims; a run that several studies share
     counts once."""
-    plans = [plan for plan in folder.read() if keys is None or plan.key in keys]
+    every_plan, unreadable = folder.read_plans()
+    plans = [plan for plan in every_plan or folder.read() if keys is None or plan.key in keys]
     rows, broken = read_outcomes(folder.runs)
+    broken |= {str(path): str(error).removeprefix(f"{path}: ") for path, error in unreadable.items()}
     every = {run.identity for plan in plans for run in plan.runs}
     states = collections.Counter(rows[identity]["state"] for identity in every if identity in rows)
     left_in = {unit.id: {run.identity for run in unit.runs} - set(rows) for plan in plans for unit in plan.units}
-    claims = {unit: claim for unit, claim in Claims(folder.claims).live().items() if unit in left_in}
-    failures = Failures(folder.failures).counts()
+    claims = {unit: claim for unit, claim in Claims(folder.claims).live(broken=broken).items() if unit in left_in}
+    failures, unread = Failures(folder.failures).counts()
     return Status(
         name=", ".join(dict.fromkeys(plan.name for plan in plans)),
         axes=list(dict.fromkeys(axis for plan in plans for axis in plan.axes)),
@@ -63,7 +65,7 @@ def study_status(folder: StudyFolder, keys: Sequence[str] | None = None) -> Stat
         units=len(left_in),
         units_finished=sum(not left for left in left_in.values()),
         workers=[_worker(unit, claim) for unit, claim in claims.items()],
-        broken=broken,
+        broken=broken | unread,
     )
 
 

@@ -1,9 +1,9 @@
 """Files are the database: one folder per finished run, named by its identity, written under another name and renamed."""
 
-import json
+import hashlib
+import io
 import os
 import re
-import shutil
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,19 +11,23 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from .._errors import InputError
-from .._files import as_storage_error, flush, output_folder, temporary_sibling
-from .._json import to_jsonable
+from .._files import as_storage_error, flush, is_folder, move_aside, output_folder, own_folder, remove, temporary_sibling
+from .._json import seal, to_jsonable
+from .._parquet import parquet_table
 from ..engine import Result, Run, Trained, load_parameters, save_parameters, unpadded
 from ..measure import Emergence
 from ._axes import config_columns
-from ._outcomes import SCHEMA, is_finished, outcome_row, read_run
+from ._outcomes import CURVES, SCHEMA, is_finished, outcome_row, read_curve_bytes, read_run
+from ._reader import list_names, why
 from ._version_1 import renamed_curve
 
 INDEX_SUFFIX = re.compile(r"(_\d+)+$")
 _SNAPSHOTS = ".snapshots"
 _ARRAY = ":"  # in the name of a column of whole arrays: what follows is their shape, such as 3x20x20
+_PARAMETERS = re.compile(r"\d{9,12}\.safetensors")
 
 
 def result_content(result: Result) -> dict[str, Any]:
@@ -113,6 +117,18 @@ def result_from(run: Run, row: Mapping[str, Any], provenance: Mapping[str, Any],
     return Result(run, row["state"], plateau, int(row["steps"]), failed, provenance, kept, reason)
 
 
+def read_curves(folder: Path, content: Mapping[str, Any]) -> pa.Table:
+    """The curves of a run with this `run.json`, one row per evaluation; a `ValueError` for what are none."""
+    table = parquet_table(read_curve_bytes(folder, content)).replace_schema_metadata(None)
+    if table.num_columns and not ("step" in table.column_names and all(map(_is_number, table.schema.types))):
+        raise ValueError(f"{CURVES} does not hold curves: columns of numbers, one of them step")
+    return table
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+
+
 class Store:
     """Finished runs under a folder. A run is there whole or not at all. Two processes that finish the same run write the same,
     and the first wins; a folder that cannot be read is moved aside."""
@@ -121,7 +137,12 @@ class Store:
         self.folder = Path(folder)
 
     def __contains__(self, run: Run) -> bool:
+        """Whether a run is there and can be read."""
         return is_finished(self.folder, run.identity)
+
+    def holds(self, run: Run) -> bool:
+        """Whether something has the name of a run, be it damaged."""
+        return os.path.lexists(self.folder / run.identity)
 
     def lacks(self, run: Run, curves: Sequence[str] = (), keep: Sequence[int] | None = None) -> list[str]:
         """What a run that is there does not hold though it is asked for now: curves, probes of this version, `parameters`.
@@ -133,10 +154,17 @@ class Store:
         lacking, held = [name for name in curves if name not in content["curves"]], content.get("probes", {})
         lacking += [f"{name} {new}" for name, new in _probe_versions(run).items() if held.get(name, new) != new]
         if keep is not None:
-            evaluations = pd.read_parquet(path / "curves.parquet", columns=["step"])["step"].to_numpy()
+            evaluations = read_curves(path, content).column("step").to_numpy()
             wanted = {int(evaluations[evaluations >= step][0]) for step in keep if step <= evaluations[-1]}
-            lacking += ["parameters"] if wanted - set(self.steps(run)) else []
+            lacking += ["parameters"] if wanted - set(filter(lambda step: self._holds(run, step), self.steps(run))) else []
         return lacking
+
+    def _holds(self, run: Run, step: int) -> bool:
+        """Whether parameters of a step can be read."""
+        try:
+            return self.parameters(run, step).step == step
+        except InputError:
+            return False
 
     def write(self, result: Result) -> Path:
         if not self.folder.is_dir():
@@ -146,38 +174,35 @@ class Store:
         with as_storage_error(self.folder):
             stage.mkdir()
             try:
-                curve_frame(result.curves).to_parquet(stage / "curves.parquet", index=False)
-                (stage / "run.json").write_text(json.dumps(result_content(result), indent=1) + "\n")
-                if (self.folder / _SNAPSHOTS / identity).is_dir():
-                    os.rename(self.folder / _SNAPSHOTS / identity, stage / "parameters")
-                for file in (stage / "curves.parquet", stage / "run.json", stage):
+                curves = io.BytesIO()
+                curve_frame(result.curves).to_parquet(curves, index=False)
+                files = {CURVES: hashlib.sha256(curves.getvalue()).hexdigest()}
+                (stage / CURVES).write_bytes(curves.getvalue())
+                (stage / "run.json").write_bytes(seal(result_content(result) | {"files": files}, indent=1))
+                snapshots = self.folder / _SNAPSHOTS
+                if is_folder(snapshots) and is_folder(snapshots / identity):
+                    os.rename(snapshots / identity, stage / "parameters")
+                for file in (stage / CURVES, stage / "run.json", stage):
                     flush(file)
-                if path.exists() and not self._whole(identity):
-                    os.rename(path, self.folder / f".broken-{token}")
+                if os.path.lexists(path) and not is_finished(self.folder, identity):
+                    move_aside(path)
                 try:
                     os.rename(stage, path)
                 except OSError:
-                    if not self._whole(identity):  # else another process was first, with the same run
+                    if not is_finished(self.folder, identity):  # else another process was first, with the same run
                         raise
                 flush(self.folder)
             finally:
-                shutil.rmtree(stage, ignore_errors=True)
+                remove(stage)
         return path
-
-    def _whole(self, identity: str) -> bool:
-        """Whether a run can be read with its curves."""
-        try:
-            pd.read_parquet(self.folder / identity / "curves.parquet")
-        except (OSError, ValueError):
-            return False
-        return is_finished(self.folder, identity)
 
     def snapshot(self, run: Run, step: int, params: Any) -> None:
         """Keeps the parameters of a run in training; they become part of it when it ends."""
         folder = self.folder / _SNAPSHOTS / run.identity
         path = folder / f"{step:09d}.safetensors"
+        own_folder(folder.parent)
+        own_folder(folder)
         with as_storage_error(folder):
-            folder.mkdir(parents=True, exist_ok=True)
             part = temporary_sibling(path)
             save_parameters(part, Trained(run, step, unpadded(run, params)))
             os.replace(part, path)
@@ -185,7 +210,7 @@ class Store:
     def steps(self, run: Run) -> list[int]:
         """The steps at which the parameters of a run were kept."""
         folder = self.folder / run.identity / "parameters"
-        return sorted(int(path.stem) for path in folder.glob("*.safetensors") if path.stem.isdigit())
+        return [int(name.partition(".")[0]) for name in list_names(folder, _PARAMETERS)]
 
     def parameters(self, run: Run, step: int | None = None) -> Trained:
         """A run's model as it was at a step; by default the last one that was kept."""
@@ -195,7 +220,11 @@ class Store:
         chosen = steps[-1] if step is None else step
         if chosen not in steps:
             raise InputError(f"{path}: no parameters of step {step}; kept are {', '.join(map(str, steps))}")
-        return load_parameters(path / "parameters" / f"{chosen:09d}.safetensors", run)
+        try:
+            sealed = read_run(path, run.identity).get("schema", 1) >= 3
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: not a finished run that can be read ({why(error)})") from None
+        return load_parameters(path / "parameters" / f"{chosen:09d}.safetensors", run, sealed)
 
     def set_aside(self, identity: str) -> None:
         """Takes a run out of the store; its folder stays under another name."""
@@ -208,9 +237,7 @@ class Store:
         path = self.folder / run.identity
         try:
             content = read_run(path, run.identity)
-            if {name: content.get(name) for name in ("semantics", "config", "seed")} != json.loads(json.dumps(run.describe())):
-                raise ValueError("it describes another run than its name says")
-            frame = pd.read_parquet(path / "curves.parquet") if curves else None
+            frame = read_curves(path, content).to_pandas() if curves else None
             return result_from(run, outcome_row(content), content["provenance"], frame)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path}: not a finished run that can be read ({' '.join(str(error).split())})") from None

@@ -6,9 +6,12 @@ import functools
 import itertools
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from .._errors import InputError, check_table
 from .._files import atomic_write
@@ -22,7 +25,7 @@ from ..tasks import Task
 from ._axes import axis_value, plain, resolve_axis, with_axes
 from ._description import AXES, PARTS, TRAINING, build_base, check_keys, construct, load_plugins, wrong_key
 from ._executor import Executor, check_platform
-from ._folder import Plan, StudyFolder
+from ._folder import RESERVED, Plan, StudyFolder
 from ._live import Watcher, live_progress
 from ._outcomes import read_outcomes
 from ._plan import open_plan
@@ -80,6 +83,8 @@ class Fit:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "x", _texts("[law] x", self.x))
+        if isinstance(self.fix, Mapping):
+            object.__setattr__(self, "fix", {name: _plain(value) for name, value in self.fix.items()})
         fix = self.fix.values() if isinstance(self.fix, Mapping) else [math.nan]
         if not all(type(value) in (int, float) and math.isfinite(value) for value in fix):
             raise InputError(f"[law] fix must give finite exponents, e.g. fix = {{length = 1}}, got {self.fix!r}")
@@ -154,15 +159,18 @@ class Study:
     def _axes_of(self, table: str, axes: Any) -> dict[str, tuple[Any, ...]]:
         where = f"[{table}]"
         check_table(where, axes or {})
-        for name, values in (axes or {}).items():
+        axes = {name: _plain(values) for name, values in (axes or {}).items()}
+        for name, values in axes.items():
             resolve_axis(self.base, name, where)
+            if name in RESERVED:
+                raise InputError(f"{where} {name}: every table has a column of that name; write the path, e.g. task.{name}")
             if isinstance(values, str | Mapping) or not isinstance(values, Sequence):
                 raise InputError(f"{where} {name} must be a list of values, got {values!r}; a single value belongs to the base")
             if not values:
                 raise InputError(f"{where} {name} needs at least one value")
             if len(_distinct(values)) < len(values) and table != "zip":
                 raise InputError(f"{where} {name} has a value twice")
-        return {name: tuple(values) for name, values in (axes or {}).items()}
+        return {name: tuple(values) for name, values in axes.items()}
 
     def _check(self) -> None:
         paths = [self._paths[name] for name in self.axes]
@@ -302,9 +310,14 @@ class Study:
         return open_plan(folder, self.runs, self.axes, self.data(), self.unit, self.values_of, say)
 
     def read(self, folder: Path | str, curves: bool = True) -> Runs:
-        """The runs of the study that are finished in a folder."""
-        store = Store(StudyFolder(folder).runs)
-        return self._collect([store.read(run, curves) for run in self.runs if run in store], store)
+        """The runs of the study that are finished in a folder. One that cannot be read is named in a warning and left out."""
+        store, results = Store(StudyFolder(folder).runs), []
+        for run in self.runs:
+            try:
+                results += [store.read(run, curves)] if store.holds(run) else []
+            except InputError as error:
+                warnings.warn(f"{error}; run the study to train it again", stacklevel=2)
+        return self._collect(results, store)
 
     def _collect(self, results: Sequence[Result], store: Store | None = None) -> Runs:
         return Runs(results, self.axes, self.values_of, store, next(iter(self.tune), None))
@@ -406,7 +419,15 @@ def _resolved(plugins: Any, folder: Path) -> tuple[str, ...]:
     return tuple(str((folder / p).resolve()) if p.endswith(".py") else p for p in _texts("plugins", plugins))
 
 
+def _plain(value: Any) -> Any:
+    """Arrays and numbers of NumPy as lists and numbers of Python."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_plain, value)) if type(value) in (list, tuple) else value
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
 def _seeds(seeds: Any) -> tuple[int, ...]:
+    seeds = _plain(seeds)
     if type(seeds) is int:
         if seeds > MOST_RUNS:
             raise InputError(f"seeds must be at most {MOST_RUNS:,}, got {seeds:,}")

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -9,17 +10,26 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import InputError
+from .._files import read_regular
+from .._json import check_plain
+
+_MOST = 2**24  # bytes of a study file
+_CONTROL = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")  # JSON writes out those below 32
 
 
 def read_toml(path: Path) -> dict[str, Any]:
+    if path.is_dir():
+        raise InputError(f"{path}: a folder, not a study file")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(read_regular(os.path.realpath(path), _MOST).decode())
+        check_plain(data)
+        return data
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise InputError(f"{path}: a folder, not a study file") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: not a TOML file that can be read ({error})") from None
+    except RecursionError:
+        raise InputError(f"{path}: not a TOML file that can be read (nested too deeply)") from None
 
 
 def toml_text(data: Mapping[str, Any], table: str = "") -> str:
@@ -46,5 +56,5 @@ def _value(value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, bool | int | float | str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
     raise InputError(f"{value!r} cannot be written to a study file")

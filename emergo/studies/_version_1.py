@@ -5,17 +5,17 @@ studies and records are read as they are; `migrate` gives a folder the names of 
 """
 
 import contextlib
-import json
+import hashlib
 import os
 import re
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from .._errors import InputError
-from .._files import as_storage_error, atomic_write, flush
-from ._reader import IDENTITY, read_json
+from .._files import as_storage_error, atomic_write, flush, read_regular, remove
+from .._json import seal, to_jsonable
+from ._reader import CHECKPOINT, FAILURE, IDENTITY, LARGE, UNIT, count, list_names, read_json, scalar
 
 CURVES = {"excess": "kl_teacher", "divergences": "kl_references", "lags": "attention_by_lag", "restricted": "kl_contexts"}
 """Curves that have another name now."""
@@ -32,7 +32,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {"adam": _ADAM, "adamw": _ADAM | {"weight_
 """The options of a method with Optax's defaults; None: that version had another, and it is always written."""
 _NAMES = {"method": "name", "beyond": "overtrain", "tests": "n_test", "samples": "n_train"}
 """Axes and options of training that have another name now."""
-_PLAN = {"study": dict, "axes": list, "units": [{"id": str, "runs": [(IDENTITY, int)]}]}
+_PLAN = {"study": dict, "axes": [str], "units": [{"id": UNIT, "runs": [(IDENTITY, count)]}]}
 
 
 def _parts(config: Mapping[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
@@ -135,43 +135,55 @@ def migrate(folder: Path) -> int:
 
     file = folder / "study.json"
     try:
-        content = read_json(file, _PLAN)
+        content = read_json(file, _PLAN, most=LARGE)
         study = Study.from_data(upgraded_study(content["study"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        planned = [run for unit in content["units"] for run in unit["runs"]]
+        if not all(scalar(value) for run in planned for value in run):
+            raise ValueError("a run has a value that is no number and no text")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{file}: not a study of the first version that can be read ({error})") from None
     runs = {(*study.values_of(run), run.seed): run for run in study.runs}
-    planned = [run for unit in content["units"] for run in unit["runs"]]
+    StudyFolder(folder).prepare()
     with as_storage_error(folder):
         for old, seed, *values in planned:
             run = runs.get((*values, seed))
             if run is None:
                 raise InputError(f"{file}: the run {old} does not follow from the study; it cannot be migrated")
             _migrate_run(folder / "runs", old, run)
-            for path in (folder / "failures").glob(f"{old}.*.json"):
-                os.replace(path, path.with_name(path.name.replace(old, run.identity, 1)))
-        for checkpoint in (folder / "checkpoints").glob("*"):
-            shutil.rmtree(checkpoint, ignore_errors=True)
-        (folder / "studies").mkdir(exist_ok=True)
+            for name in list_names(folder / "failures", FAILURE):
+                if name.startswith(old):
+                    _migrate_failure(folder / "failures" / name, run.identity)
+        for name in list_names(folder / "checkpoints", CHECKPOINT):
+            remove(folder / "checkpoints" / name)
         plan = make_plan(study.runs, study.axes, study.data(), study.unit, study.values_of)
         StudyFolder(folder).write(plan._replace(key="version-1"))
         os.replace(file, folder / "study-version-1.json")
     return len(planned)
 
 
+def _migrate_failure(path: Path, identity: str) -> None:
+    """One that cannot be read keeps its name, and counts for none."""
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        content = read_json(path, {"identity": IDENTITY}) | {"identity": identity}
+        atomic_write(path.with_name(identity + path.name[len(identity) :]), seal(content))
+        path.unlink()
+
+
 def _migrate_run(runs: Path, old: str, run: Any) -> None:
     """One that cannot be read keeps its name, and is trained again."""
-    import pyarrow.parquet as pq
-
+    from .._parquet import parquet_table
     from ._axes import config_columns
 
     path = runs / old
     with contextlib.suppress(FileNotFoundError, ValueError):
         content = read_json(path / "run.json", {"outcome": dict, "provenance": dict}, upgraded_run)
         if "schema" not in content:
-            columns = pq.read_schema(path / "curves.parquet").names
+            curves = read_regular(path / "curves.parquet", LARGE)
+            columns = parquet_table(curves).column_names
             names = sorted({re.sub(r"(_\d+)+$", "", renamed_curve(column)) for column in columns})
-            upgraded = {"schema": 2, "identity": run.identity, **run.describe(), "columns": config_columns(run.config)}
+            upgraded = {"schema": 3, "identity": run.identity, **run.describe(), "columns": config_columns(run.config)}
             upgraded |= {"outcome": content["outcome"], "curves": names, "provenance": content["provenance"]}
-            atomic_write(path / "run.json", json.dumps(upgraded, indent=1) + "\n")
+            upgraded |= {"files": {"curves.parquet": hashlib.sha256(curves).hexdigest()}}
+            atomic_write(path / "run.json", seal(to_jsonable(upgraded), indent=1))
         os.replace(path, runs / run.identity)
         flush(runs)

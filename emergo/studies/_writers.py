@@ -21,7 +21,7 @@ def _tensorboard(folder: StudyFolder) -> Writer:
         raise InputError("writing for TensorBoard needs tensorboardX: pip install '.[log]' in a clone of emergo") from None
 
     def write(result: Result) -> None:
-        events = SummaryWriter(str(folder.path / "tensorboard" / result.run.identity), write_to_disk=True)
+        events = SummaryWriter(str(folder.within("tensorboard") / result.run.identity), write_to_disk=True)
         frame = curve_frame(result.curves)
         for name in frame.columns.drop("step", errors="ignore"):
             for step, value in zip(frame["step"], frame[name], strict=True):
@@ -40,6 +40,7 @@ def _wandb(folder: StudyFolder) -> Writer:
     except ImportError:
         raise InputError("writing for Weights & Biases needs wandb: pip install wandb") from None
     os.environ.setdefault("WANDB_SILENT", "true")
+    folder.within("wandb")
     usual: dict[str, Any] = {"project": folder.path.resolve().name, "dir": str(folder.path), "reinit": "finish_previous"}
 
     def write(result: Result) -> None:

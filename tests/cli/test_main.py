@@ -1,6 +1,8 @@
 """The command as a user meets it: status, one line of error."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -81,3 +83,57 @@ def test_a_failure_is_one_line_and_status_1(capsys, monkeypatch):
     assert status == 1
     assert err.startswith("emergo: ZeroDivisionError")
     assert err.count("\n") == 1
+
+
+def command(code, *arguments, **options):
+    """A process that runs a line of shell in which "$@" is `emergo` with these arguments."""
+    words = ["sh", "-c", code, "sh", sys.executable, "-m", "emergo", *arguments]
+    return subprocess.run(words, capture_output=True, text=True, timeout=120, **options)
+
+
+def test_the_command_works_with_closed_and_full_streams(tmp_path):
+    """A file that is opened later must not get the number of a stream that was closed."""
+    theory = ("theory", "--length", "8", "--dim", "4")
+    done = command('"$@" >&- 2>"$0.err" <&-', *theory, cwd=tmp_path)
+    assert done.returncode == 0
+    assert not {"Traceback", "emergo:"} & set((tmp_path / "sh.err").read_text().split())
+    if os.path.exists("/dev/full"):
+        done = command('"$@" >/dev/full', *theory)
+        assert done.returncode == 1
+        assert done.stderr.endswith("emergo: standard output cannot be written (No space left on device)\n")
+        assert "Exception ignored" not in done.stderr
+
+
+def test_a_terminal_of_ascii_gets_what_it_can_show(tmp_path):
+    (tmp_path / "runs.csv").write_text("dim,plateau\n4,1\n8,2\n16,5\n")
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    done = command('"$@"', "fit", str(tmp_path / "runs.csv"), "--x", "dim", "--out", str(tmp_path), env=environment)
+    assert done.returncode == 0
+    assert r"R\xb2" in done.stdout
+
+
+INTERRUPTED = """
+import signal, sys
+class Presses:
+    def find_spec(self, name, path=None, target=None):
+        if name == "tyro":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Presses())
+from emergo.cli import main
+main(["study", "status", "."])
+"""
+
+
+def test_an_interrupt_while_the_command_is_imported_is_one_line():
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 130
+    assert done.stderr == "emergo: interrupted; nothing was begun\n"
+
+
+@pytest.mark.parametrize(
+    "words", [("train", "--out", ""), ("train", "--out="), ("fit", ""), ("study", "run", "x.toml", "--out", "")]
+)
+def test_an_empty_text_is_not_the_current_folder(capsys, words):
+    status, _, err = call(capsys, *words)
+    assert status == 2
+    assert "was given an empty text" in err

@@ -1,14 +1,22 @@
 """Interrupts, deadlines and checkpoints: nothing is lost, and what cannot be read is named."""
 
+import hashlib
+import io
+import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from emergo._errors import InputError
+from emergo.engine._checkpoint import checkpoints_in, previous, read_arrays
 
 from .helpers import Interrupt, identical
 from .own import clock, run_of, signs
@@ -22,6 +30,16 @@ def together():
     """All runs in two slots, which are filled again as runs end, and the progress."""
     progress = []
     return train(RUNS, n_parallel=2, progress=progress.append), progress
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory):
+    """A checkpoint of all runs after their first chunk."""
+    folder = tmp_path_factory.mktemp("interrupted")
+    with pytest.raises(KeyboardInterrupt):
+        train(RUNS, n_parallel=2, checkpoint=folder, progress=Interrupt(1))
+    (file,) = folder.iterdir()
+    return file
 
 
 @pytest.mark.parametrize("after", [1, 4])
@@ -54,7 +72,8 @@ def test_checkpoints_are_written_on_the_way(tmp_path):
         progress=lambda _: files.append(len(list(tmp_path.iterdir()))),
     )
     assert files[0] == 0
-    assert set(files[1:]) == {1}
+    assert files[1] == 1
+    assert set(files[2:]) == {2}  # the last one, and the one before
     assert list(tmp_path.iterdir()) == []
 
 
@@ -81,6 +100,83 @@ def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path, damage):
         train(RUNS, n_parallel=2, checkpoint=tmp_path)
     assert error.value.path == file
     assert issubclass(CheckpointError, InputError)
+
+
+def rewritten(file, change):
+    """A checkpoint with other arrays, and the checksum of these."""
+    arrays = change(read_arrays(file))
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    file.write_bytes(b"emergo checkpoint " + hashlib.sha256(buffer.getvalue()).hexdigest().encode() + b"\n" + buffer.getvalue())
+
+
+def pickled(arrays):
+    return arrays | {"slots/0/0": np.array([{"a": 1}], object)}
+
+
+HOSTILE = {
+    "a missing slot": lambda arrays: {name: array for name, array in arrays.items() if name != "slots/0/1"},
+    "another shape": lambda arrays: arrays | {"slots/0/0": np.zeros((2, 77), np.float32)},
+    "another type": lambda arrays: arrays | {"slots/0/0": arrays["slots/0/0"].astype(np.float64)},
+    "other sizes": lambda arrays: arrays | {"meta": other_meta(arrays, sizes={"dim": 10**9})},
+    "no sizes": lambda arrays: arrays | {"meta": other_meta(arrays, sizes=3)},
+    "no queue": lambda arrays: arrays | {"meta": other_meta(arrays, queue=3)},
+    "curves of two lengths": lambda arrays: arrays | {"curves/0/0/loss": np.zeros(99, np.float32)},
+    "no steps": lambda arrays: {name: array for name, array in arrays.items() if name != "curves/0/0/step"},
+    "objects": pickled,
+}
+
+
+def other_meta(arrays, **changes):
+    return np.frombuffer(json.dumps(json.loads(arrays["meta"].tobytes()) | changes).encode(), np.uint8)
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_arrays_that_no_group_of_this_program_has_are_named(interrupted, tmp_path, case):
+    """With a checksum that is right: it was written by somebody, not damaged."""
+    file = shutil.copy(interrupted, tmp_path / interrupted.name)
+    rewritten(Path(file), HOSTILE[case])
+    with pytest.raises(CheckpointError, match=interrupted.name):
+        train(RUNS, n_parallel=2, checkpoint=tmp_path)
+
+
+def test_no_array_is_made_that_the_file_does_not_hold(interrupted, tmp_path):
+    """An array of 40 TB in a file of some kilobytes is not lack of memory."""
+    content, array = io.BytesIO(), io.BytesIO()
+    np.lib.format.write_array_header_1_0(array, {"descr": "<f4", "fortran_order": False, "shape": (10**13,)})
+    with zipfile.ZipFile(content, "w") as packed:
+        packed.writestr("meta.npy", array.getvalue() + bytes(12))
+    file, data = tmp_path / interrupted.name, content.getvalue()
+    file.write_bytes(b"emergo checkpoint " + hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
+    with pytest.raises(CheckpointError, match="is not as large as it says"):
+        train(RUNS, n_parallel=2, checkpoint=tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "loop", "folder", "huge"])
+def test_what_is_no_file_is_no_checkpoint(interrupted, tmp_path, kind):
+    file = tmp_path / interrupted.name
+    make = {"pipe": os.mkfifo, "loop": lambda path: path.symlink_to(path.name), "folder": os.mkdir, "huge": Path.touch}
+    make[kind](file)
+    if kind == "huge":
+        os.truncate(file, 2**43)
+    with pytest.raises(CheckpointError, match=file.name):
+        train(RUNS, n_parallel=2, checkpoint=tmp_path)
+
+
+def test_the_checkpoint_before_the_last_is_there_to_go_on_from(together, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        train(RUNS, n_parallel=2, checkpoint=tmp_path, checkpoint_seconds=0.0, progress=Interrupt(4))
+    last, before = checkpoints_in(tmp_path, "*")
+    assert before == previous(last)
+    last.write_bytes(last.read_bytes()[:-10])
+    with pytest.raises(CheckpointError, match=last.name):
+        train(RUNS, n_parallel=2, checkpoint=tmp_path)
+    last.unlink()
+    progress = []
+    for one, two in zip(train(RUNS, n_parallel=2, checkpoint=tmp_path, progress=progress.append), together[0], strict=True):
+        identical(one, two)
+    assert len(progress) == len(together[1]) - 3
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_checkpoint_of_other_runs_is_not_used(together, tmp_path):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from emergo.engine import Optimizer, Result, Run
-from emergo.engine._checkpoint import save_checkpoint
+from emergo.engine._checkpoint import previous, read_arrays, save_checkpoint
 from emergo.models import Transformer
 from emergo.studies import Executor, Failures, Store, Study, StudyFolder, read_outcomes
 from emergo.studies import _executor as executor
@@ -139,8 +139,9 @@ def _content(place: Path) -> dict[str, Any]:
     store = Store(space.runs)
     readable = sum(store.read(run).curves is not None for run in study(2, 2).runs if run.identity in outcomes.rows)
     content = {"planned": planned, "finished": len(outcomes.rows), "readable": readable, "broken": len(outcomes.broken)}
-    checkpoint = space.checkpoints / "unit.0" / "group.npz"
-    versions = set(np.load(checkpoint)["slots/0/0"].tolist()) if checkpoint.exists() else {0}
+    last = space.checkpoints / "unit.0" / "group.npz"
+    checkpoint = next(filter(Path.exists, (last, previous(last))), None)
+    versions = {0} if checkpoint is None else set(read_arrays(checkpoint)["slots/0/0"].tolist())
     return content | {"checkpoint": versions.pop() if len(versions) == 1 else "mixed"}
 
 

@@ -198,8 +198,8 @@ def test_a_lost_or_broken_checkpoint_costs_only_its_own_runs(tmp_path, engine, m
     monkeypatch.setattr(executor, "train", stumble)
     with pytest.raises(jax.errors.JaxRuntimeError):
         Executor(folder, say=lines.append).run()
-    assert "abc.npz: cannot be read; moved to" in lines[0]
-    assert len(list(kept.glob(".broken-abc.npz.*"))) == 1
+    assert "abc.npz: cannot be read (it is text); moved to" in lines[0]
+    assert len(list(kept.glob(".broken-*-abc.npz"))) == 1
     assert not set(used.asked[-1]) & finished
     Executor(folder).run()
     assert not set(used.asked[-1]) & finished

@@ -1,6 +1,8 @@
 """The outcomes of many runs at a glance, and the index that makes them quick to read."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 
@@ -10,6 +12,7 @@ from emergo.studies import Store, read_outcomes
 from emergo.studies._outcomes import INDEX, is_finished, outcome_row, read_run
 
 from .crowd import made_up, study
+from .tiny import rewrite
 
 
 @pytest.fixture
@@ -29,17 +32,42 @@ def test_the_index_changes_nothing(store):
     assert read_outcomes(store.folder) == first
 
 
-def test_the_index_is_what_is_read_while_files_are_as_they_were(store):
-    """A row of it counts only as long as the sizes and times of its files do."""
+def forged(store):
+    """The name of a run of which the index says something else than its files, with a checksum that is right."""
     read_outcomes(store.folder)
-    index = json.loads((store.folder / INDEX).read_text())
-    name = next(iter(index["runs"]))
-    index["runs"][name][1]["plateau"] = 12345.0
-    (store.folder / INDEX).write_text(json.dumps(index))
-    assert read_outcomes(store.folder).rows[name]["plateau"] == 12345.0
+    runs = json.loads((store.folder / INDEX).read_text())["runs"]
+    name = next(name for name, (_, row) in runs.items() if row["outcome"]["state"] == "reached")
+    runs[name][1]["outcome"] |= {"time": 12345.0, "low": 12345, "high": 12345}
+    rewrite(store.folder / INDEX, runs=runs)
+    return name
+
+
+def test_the_index_is_what_is_read_while_files_are_as_they_were(store):
+    """A row of it counts only as long as the inodes, sizes and times of its files do, and never for `run`."""
+    name = forged(store)
     path = store.folder / name / "run.json"
-    path.write_text(path.read_text() + " ")
+    assert read_outcomes(store.folder).rows[name]["plateau"] == 12345.0
+    assert read_outcomes(store.folder, index=False).rows[name]["plateau"] != 12345.0
+    forged(store)
+    before = path.stat()
+    path.write_bytes(path.read_bytes())
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # all that can be set is as it was
     assert read_outcomes(store.folder).rows[name]["plateau"] != 12345.0
+
+
+def test_an_index_that_came_with_its_folder_counts_for_nothing(store, tmp_path_factory):
+    """Copied with all its times, as `cp -a`, `rsync -a` and `tar` do: the inodes are others."""
+    name, elsewhere = forged(store), tmp_path_factory.mktemp("elsewhere") / "runs"
+    shutil.copytree(store.folder, elsewhere)
+    assert read_outcomes(elsewhere).rows[name]["plateau"] != 12345.0
+
+
+@pytest.mark.parametrize("entry", [3, [], [[1], {}], [[1], {"identity": "0" * 16}], {"plateau": 3}])
+def test_an_entry_of_the_index_without_the_form_of_a_run_is_passed_over(store, entry):
+    expected = read_outcomes(store.folder)
+    runs = json.loads((store.folder / INDEX).read_text())["runs"]
+    rewrite(store.folder / INDEX, runs=runs | {next(iter(runs)): entry})
+    assert read_outcomes(store.folder) == expected
 
 
 def test_a_row_agrees_with_its_run(store):
@@ -70,7 +98,7 @@ def test_json_has_null_for_what_is_not_finite(state, given, numbers):
 def test_a_state_that_is_none_of_the_four_cannot_be_read(store):
     name = next(iter(read_outcomes(store.folder).rows))
     path = store.folder / name / "run.json"
-    path.write_text(path.read_text().replace('"censored"', '"exhausted"').replace('"reached"', '"exhausted"'))
+    rewrite(path, outcome=json.loads(path.read_text())["outcome"] | {"state": "exhausted"})
     assert not is_finished(store.folder, name)
     assert list(read_outcomes(store.folder).broken.values()) == ["state 'exhausted'"]
 

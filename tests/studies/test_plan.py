@@ -12,6 +12,7 @@ from emergo.studies._plan import make_plan, runs_of, steps_to_keep
 from .crowd import study
 from .test_description import loudness
 from .test_study import OBJECT
+from .tiny import rewrite
 
 
 def plan_of(study, before=None):
@@ -66,9 +67,8 @@ def test_a_plan_whose_types_have_changed_is_named(tmp_path):
     folder = StudyFolder(tmp_path)
     study(1, 1).open(folder)
     [path] = folder.plans.glob("*.json")
-    content = json.loads(path.read_text())
-    content["configs"][0]["batch"] = 33
-    path.write_text(json.dumps(content))
+    configs = json.loads(path.read_text())["configs"]
+    rewrite(path, configs=[configs[0] | {"batch": 33}])
     with pytest.raises(InputError, match="has another identity with this version of emergo or of its plugins"):
         runs_of(folder.read()[0], tmp_path)
 

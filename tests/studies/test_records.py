@@ -9,7 +9,7 @@ import pytest
 from emergo._errors import InputError
 from emergo.engine import Result, Run
 from emergo.studies import Records, Store, add_records, build_run, provenance_of, read_records, record_tables
-from emergo.studies._records import write_records
+from emergo.studies._records import SHIPPED, write_records
 
 from .test_store import CONFIG, LOSSES, result, same
 
@@ -48,7 +48,7 @@ def test_records_are_added_to_those_that_are_there(tmp_path):
     first, second, again = short(result("reached", 0)), short(result("reached", 1)), short(result("censored", 0))
     for written in ([first], [second._replace(curves=None), again], []):
         write_records(*record_tables(written), tmp_path, "fig")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["fig.curves.parquet", "fig.runs.parquet"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fig.curves.parquet", "fig.runs.parquet", "fig.sha256"]
     records = read_records(tmp_path)
     same(records.read(again.run), again)
     assert records.read(second.run).plateau == second.plateau
@@ -113,6 +113,33 @@ def test_records_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "fig.runs.parquet").write_text("not a table")
     with pytest.raises(InputError, match=r"fig\.runs\.parquet"):
         read_records(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["runs", "curves"])
+def test_records_that_were_damaged_are_named(tmp_path, kind):
+    """Where a bit has changed that leaves the table readable, too."""
+    write_records(*record_tables([result("reached", 0)]), tmp_path, "fig")
+    assert len(read_records(tmp_path)) == 1
+    path = tmp_path / f"fig.{kind}.parquet"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=rf"{path.name}: cannot be read as records \(it has another checksum"):
+        read_records(tmp_path)
+
+
+def test_records_whose_runs_are_others_are_named(tmp_path):
+    """Without a list of checksums, by the hash of every description."""
+    runs, _ = record_tables([result("reached", 0)])
+    runs["run"] = runs["run"].str.replace('"seed": 0', '"seed": 1')
+    runs.to_parquet(tmp_path / "fig.runs.parquet")
+    with pytest.raises(InputError, match="a run has another identity than its description"):
+        read_records(tmp_path)
+
+
+def test_all_records_of_the_package_have_checksums():
+    lists = {path.stem: path.read_text().split()[1::2] for path in SHIPPED.glob("*.sha256")}
+    assert sorted(name for names in lists.values() for name in names) == sorted(p.name for p in SHIPPED.glob("*.parquet"))
 
 
 def test_provenance_in_words():

@@ -19,7 +19,7 @@ from emergo.studies import _executor as executor
 from emergo.studies import study_table as table_of_plan
 
 from .crowd import made_up, slow_train, study
-from .tiny import quiet
+from .tiny import quiet, rewrite
 
 MODULE = [sys.executable, "-m", "emergo", "study"]
 
@@ -106,18 +106,32 @@ def test_a_damaged_plan_is_named_and_made_again_from_the_study(folder, content):
     with pytest.raises(InputError, match=rf"{path.name}: not a plan that can be read.*move it away") as caught:
         study_status(folder)
     assert "\n" not in str(caught.value)
-    with pytest.raises(InputError, match=r"not a plan that can be read"):
-        study(2, 3).open(folder)
-    path.rename(folder.path / "old.json")
-    study(2, 3).open(folder)
+    lines = []
+    study(2, 3).open(folder, lines.append)
     assert len(study_table(folder)) == before
+    [aside] = folder.plans.glob(f".broken-*-{path.name}")
+    assert aside.read_text() == content
+    assert lines[0].startswith(f"{path}: not a plan that can be read")
+    assert lines[0].endswith(aside.name)
+
+
+def test_a_damaged_plan_does_not_hide_the_others(folder):
+    study(1, 1, name="other").open(folder)
+    path = next(path for path in folder.plans.glob("*.json") if '"other"' not in path.read_text())
+    path.write_text("{")
+    status = study_status(folder)
+    assert (status.name, list(status.broken)) == ("other", [str(path)])
+    lines = []
+    assert [plan.name for plan in folder.read(lines.append)] == ["other"]
+    assert len(lines) == 1
 
 
 def test_a_plan_of_a_later_version_is_named(folder):
     path = plan_file(folder)
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema": 99}))
-    with pytest.raises(InputError, match="written by a later version of emergo"):
-        folder.read()
+    rewrite(path, schema=99)
+    for read in (folder.read, lambda: study(2, 3).open(folder)):  # it is not moved aside either
+        with pytest.raises(InputError, match="written by a later version of emergo"):
+            read()
 
 
 def test_a_damaged_index_is_made_again(folder):

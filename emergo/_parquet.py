@@ -1,0 +1,51 @@
+"""Parquet files of anybody, read within bounds: a file of a megabyte may say that it holds a thousand million rows."""
+
+import os
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+MOST_ROWS, MOST_CELLS, MOST_BYTES = 20_000_000, 2**28, 2**32
+_BATCH = 8192  # rows that are unpacked at a time
+
+
+def parquet_table(source: Path | bytes) -> pa.Table:
+    """The table in a file or in its bytes; a `ValueError` in one line for what is none, has a column twice, or is larger than a
+    table of this laboratory can be. What it says of its size is looked at first, and what comes out is counted."""
+    try:
+        opened = pa.BufferReader(source) if isinstance(source, bytes) else os.fspath(source)
+        with pq.ParquetFile(opened) as file:
+            about = file.metadata
+            packed = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
+            _check_size(about.num_rows, about.num_columns, packed)
+            names = file.schema_arrow.names
+            if len(set(names)) < len(names):
+                raise ValueError("it has a column twice")
+            batches, rows, unpacked = [], 0, 0
+            for batch in file.iter_batches(batch_size=_BATCH):
+                rows, unpacked = rows + batch.num_rows, unpacked + batch.nbytes
+                _check_size(rows, len(names), unpacked)
+                batches.append(batch)
+            return pa.Table.from_batches(batches, schema=file.schema_arrow)
+    except MemoryError:
+        raise ValueError("it needs more memory than there is") from None
+    except (pa.ArrowException, OSError, OverflowError) as error:
+        raise ValueError(str(error).splitlines()[0] if str(error) else type(error).__name__) from None
+
+
+def parquet_frame(source: Path | bytes) -> pd.DataFrame:
+    """The same for pandas, with the index that it had there; what pandas noted of it in the file may be damaged, too."""
+    try:
+        return parquet_table(source).to_pandas()
+    except MemoryError:
+        raise ValueError("it needs more memory than there is") from None
+    except (pa.ArrowException, KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
+        raise ValueError(f"what pandas noted in it cannot be read: {type(error).__name__}") from None
+
+
+def _check_size(rows: int, columns: int, size: int) -> None:
+    if rows > MOST_ROWS or rows * columns > MOST_CELLS or size > MOST_BYTES:
+        most = f"at most {MOST_ROWS:,} rows, {MOST_CELLS:,} cells and {MOST_BYTES // 10**9} GB are read"
+        raise ValueError(f"it unpacks to {rows:,} rows of {columns:,} columns, {size / 1e9:.1f} GB; {most}")

@@ -1,0 +1,209 @@
+"""Odd input to every command: each is accepted, or refused with one line and exit status 2.
+
+    python -m tests.cli.odd        prints how many of either there are
+
+Nothing is trained: a study that is accepted ends before that.
+"""
+
+import collections
+import contextlib
+import io
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+from emergo.cli import main
+
+KEYS = [
+    "seeds",
+    "retries",
+    "unit",
+    "keep",
+    "name",
+    "plugins",
+    "task.type",
+    "task.length",
+    "task.dim",
+    "task.burst",
+    "task.repeat",
+]
+KEYS += [
+    "model.type",
+    "model.layers",
+    "model.heads",
+    "model.width",
+    "optimizer.name",
+    "optimizer.learning_rate",
+    "optimizer.clip",
+]
+KEYS += ["optimizer.b1", "train.batch", "train.steps", "train.threshold", "train.n_test", "train.precision", "train.probes"]
+KEYS += ["train.interventions", "grid.dim", "grid.learning_rate", "zip.dim", "tune.learning_rate", "law.x", "law.y", "law.fix"]
+KEYS += ["slurm.minutes", "slurm.setup", "slurm.extra", "unknown", "task.unknown"]
+VALUES = ["-1", "0", '"text"', '""', "nan", "1e400", "[]", "[[]]", "{}", "true", "9" * 30, '"\\u001b[31m[/red]"']
+FILES = {
+    "deep.toml": "a = " + "[" * 5000 + "]" * 5000,
+    "dots.toml": ".".join(["a"] * 3000) + " = 1",
+    "digits.toml": "seeds = " + "9" * 5000,
+    "twice.toml": "seeds = 1\nseeds = 2",
+    "binary.toml": "\x00\x01",
+    "empty.toml": "",
+    "many.toml": "seeds = 100000000",
+    "grid.toml": "[task]\nlength = 8\n[grid]\ndim = ["
+    + ", ".join(map(str, range(1, 2000)))
+    + "]\nburst = [1, 2, 3]\nbatch = ["
+    + ", ".join(map(str, range(1, 2000)))
+    + "]",
+    "same.csv": "dim,dim,plateau\n1,2,3\n2,3,4\n4,5,9\n",
+    "zero.csv": "dim,plateau\n1,\x00\n2,3\n",
+    "quote.csv": 'dim,plateau\n1,"2\n2,3\n',
+    "wide.csv": "dim,plateau\n1,2,3,4\n",
+    "text.csv": "dim,plateau\na,b\nc,d\ne,f\n",
+    "escape.csv": "dim,\x1b[31m\n1,2\n2,3\n4,9\n",
+    "huge.csv": f"dim,plateau\n1,{'9' * 5000}\n2,3\n4,9\n",
+    "head.csv": "dim,plateau\n",
+    "empty.csv": "",
+    "text.parquet": "dim,plateau\n",
+    "runs.csv": "dim,length,plateau\n4,1,1\n8,2,2\n16,2,5\n",
+    "log.csv": "run,step,loss\na,0,1\na,10,0.1\nb,0,1\nb,10,0.9\n",
+}
+
+
+def commands(place: Path) -> Iterator[list[str]]:
+    for name, content in FILES.items():
+        (place / name).write_text(content)
+    (place / "file").write_text("")
+    (place / "folder").mkdir()
+    os.mkfifo(place / "pipe.toml")
+    os.mkfifo(place / "pipe.csv")
+    (place / "loop.toml").symlink_to("loop.toml")
+    for number, (key, value) in enumerate((key, value) for key in KEYS for value in VALUES):
+        *table, name = key.split(".")
+        base = {"task": {"length": "8", "dim": "2"}, "train": {"steps": "100", "precision": '"fp32"'}}
+        base.setdefault(table[0] if table else "", {})[name] = value
+        blocks = [f"[{block}]\n" if block else "" for block in base]
+        texts = [
+            head + "".join(f"{k} = {v}\n" for k, v in base[block].items()) for head, block in zip(blocks, base, strict=True)
+        ]
+        (place / f"study{number}.toml").write_text("\n".join(sorted(texts, key=lambda text: text.startswith("["))))
+        yield ["study", "run", f"{place}/study{number}.toml", "--out", f"{place}/out{number}"]
+    for name in (*(name for name in FILES if name.endswith("toml")), "pipe.toml", "loop.toml", "folder", "absent.toml", "file"):
+        yield ["study", "run", f"{place}/{name}", "--out", f"{place}/new"]
+    for name in (*(name for name in FILES if not name.endswith("toml")), "pipe.csv", "folder", "absent.csv", "file"):
+        yield ["fit", f"{place}/{name}", "--x", "dim", "--resamples", "10", "--out", f"{place}/fit"]
+        yield ["measure", f"{place}/{name}", "--metric", "loss", "--below", "0.5"]
+    for what in ("status", "show", "export", "grow", "migrate"):
+        more = {"export": ["--to", f"{place}/t.csv"], "grow": ["--seeds", "3"]}.get(what, [])
+        for name in ("absent", "file", "folder", "pipe.csv"):
+            yield ["study", what, f"{place}/{name}", *more]
+    runs, log = f"{place}/runs.csv", f"{place}/log.csv"
+    for words in (
+        ["--x"],
+        ["--x", ""],
+        ["--x", "dim^"],
+        ["--x", "dim^nan"],
+        ["--x", "dim^1e999"],
+        ["--x", "/"],
+        ["--fix", "dim=nan"],
+    ):
+        yield ["fit", runs, *words, "--out", f"{place}/fit"]
+    for words in (
+        ["--fix", "=1"],
+        ["--fix", "dim=a"],
+        ["--y", "none"],
+        ["--y", ""],
+        ["--resamples", "-1"],
+        ["--resamples", "1e3"],
+    ):
+        yield ["fit", runs, "--x", "dim", *words, "--out", f"{place}/fit"]
+    for words in (["--below", "a"], ["--below", "1", "--above", "2"], [], ["--below", "nan"], ["--below", "inf"]):
+        yield ["measure", log, "--metric", "loss", *words]
+    for words in (
+        ["--hold", "0"],
+        ["--window", "2"],
+        ["--window", "-1"],
+        ["--step", "none"],
+        ["--run", "none"],
+        ["--missing", "x"],
+    ):
+        yield ["measure", log, "--metric", "loss", "--below", "0.5", *words]
+    for out in ("", f"{place}/file/x.csv", f"{place}/x.txt", f"{place}/folder", log):
+        yield ["measure", log, "--metric", "loss", "--below", "0.5", "--out", out]
+    for option in ("--length", "--dim", "--burst", "--repeat", "--threshold", "--horizon", "--flow"):
+        for value in ("", "-1", "nan", "1e400", "9" * 30, "text", "\x1b[31m"):
+            given = {"--length": "8", "--dim": "4"} | {option: value}
+            yield ["theory", *(word for pair in given.items() for word in pair)]
+    for option in (
+        "--length",
+        "--dim",
+        "--seeds",
+        "--learning-rate",
+        "--steps",
+        "--task",
+        "--optimizer",
+        "--threshold",
+        "--seconds",
+    ):
+        for value in ("", "nan", "[", "text", "[" * 3000, "9" * 30, "\x1b[31m"):
+            yield ["train", option, value, "--out", f"{place}/train"]
+    for words in (
+        ["train", "--out", ""],
+        ["train", "--out="],
+        ["train", "--name", ""],
+        ["train", "--unknown", "1"],
+        ["train", "x"],
+    ):
+        yield words
+    for words in (
+        ["figure", ""],
+        ["figure", "../../x"],
+        ["figure", "x\x00y"],
+        ["figure", "\udc80"],
+        ["figures", "--unknown"],
+        ["", ""],
+    ):
+        yield words
+    for words in (
+        ["records", "add", ""],
+        ["bench", "--cells", "nan"],
+        ["study"],
+        ["study", "run"],
+        ["--help", "--help"],
+        ["-"],
+    ):
+        yield words
+
+
+def outcome(words: list[str]) -> tuple[int, str]:
+    """Exit status and standard error of one command."""
+    status, err = 0, io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+        try:
+            main(words)
+        except SystemExit as stop:
+            status = int(stop.code or 0)
+    return status, err.getvalue()
+
+
+def survey(place: Path) -> dict[str, list[tuple[list[str], int, str]]]:
+    """Every command by what became of it: accepted, refused, or wrong (another status, or not one line)."""
+    found: dict[str, list[tuple[list[str], int, str]]] = collections.defaultdict(list)
+    with (
+        mock.patch("emergo.cli._study.train_studies", return_value=None),
+        mock.patch("emergo.cli._train.train_studies", return_value=None),
+    ):
+        for words in commands(place):
+            status, err = outcome(words)
+            one_line = err.startswith("emergo: ") and err.count("\n") == 1 and "\x1b" not in err and len(err) < 2000
+            what = "accepted" if status == 0 else "refused" if status == 2 and one_line else "wrong"
+            found[what].append((words, status, err))
+    return found
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        counts = survey(Path(folder))
+    for words, status, err in counts["wrong"]:
+        print(f"{' '.join(words)[:200]!r}: {status}: {err[:300]!r}")
+    print(", ".join(f"{len(counts[what])} {what}" for what in ("refused", "accepted", "wrong")))

@@ -1,0 +1,588 @@
+"""Damage to every kind of file of a study, one at a time, and what the commands make of it.
+
+    python -m tests.studies.fuzz --count 10000 [--first 0] [--train 200]
+
+Mutation number n is drawn with the seed n: a bit or a block of bytes, the end cut off, values of other types, deep nesting,
+huge numbers, terminal escapes, foreign files, links, pipes, devices. After each, `status`, `show` and `export`, or `measure`
+and `fit`, have to end within seconds with the right rows for what is intact, and `run` has to finish the study with the table
+that it would have had. Each mutation is one of these:
+
+- named: what was damaged is named, and counts as not there;
+- harmless: nothing is named, and nothing is different;
+- gone: a file or folder was removed; its runs count as not finished, or as tried once;
+- forged: somebody who can write into the folder has changed a file and its checksum; intact rows are right, no command breaks;
+- silent, hung, wrong, crashed: what must not be.
+
+Runs are made up by `crowd.made_up`, so that `run` takes no time; `--train` of the mutations damage a checkpoint of a study that
+is really trained, and the study then has to end bit for bit as without.
+"""
+
+import argparse
+import collections
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import stat
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+
+from emergo._errors import InputError, StorageError
+from emergo._json import seal
+from emergo.cli._measure import Fit, Measure
+from emergo.cli._study import Export, Show, StatusCommand
+from emergo.engine import CheckpointError, Trained, save_parameters
+from emergo.engine._checkpoint import load_checkpoint, previous
+from emergo.engine._scheduler import Scheduler
+from emergo.studies import Executor, Failures, Store, Study, StudyFolder, read_outcomes
+from emergo.studies import _executor as executor
+
+from .crowd import curves_of, made_up, study
+from .tiny import quiet, tiny
+
+SECONDS = 20  # after which a command counts as hung
+GOOD, BAD = ("named", "harmless", "gone", "forged"), ("silent", "hung", "wrong", "crashed")
+ODD: list[Any] = [
+    None,
+    True,
+    -1,
+    1.5,
+    "",
+    "text",
+    [],
+    {},
+    [[]],
+    "../../../victim",
+    "\x1b]0;owned\x07\x1b[31m",
+    "[/red]",
+    "0" * 16,
+]
+ODD += [10**19, 10**400, -(2**63), 1e300, "\x00", "x" * 100_000, "\u202e", "NaN"]
+ESCAPES = ("\x1b]0;owned", "\x1b[31m[", "\u202e")
+
+
+class Hung(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def watchdog(seconds: float = SECONDS) -> Iterator[None]:
+    def bark(number: int, frame: FrameType | None) -> None:
+        raise Hung
+
+    before = signal.signal(signal.SIGALRM, bark)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def run_command(command: Any) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error of a command, as `emergo.cli.main` would have them."""
+    out, err = io.StringIO(), io.StringIO()
+    status = 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            command.run()
+        except InputError as error:
+            status = 2
+            print(f"emergo: {error}", file=err)
+        except StorageError as error:
+            status = 1
+            print(f"emergo: {error}", file=err)
+    return status, out.getvalue(), err.getvalue()
+
+
+# What is damaged.
+
+
+class Lab:
+    """A study of six runs, five of them finished, with every kind of file; what is read of it; and a place outside that nobody
+    may touch."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.study = place, study(2, 3, unit=3, name="fuzzed")
+        self.pristine, self.outside = place / "pristine", place / "outside"
+        folder = StudyFolder(self.pristine)
+        plan, _ = self.study.open(folder)
+        store = Store(folder.runs)
+        unfinished = plan.units[0].runs[0].identity  # so that the claim, the failure and the checkpoint of its unit matter
+        for run in self.study.runs:
+            Store(StudyFolder(place / "whole").runs).write(made_up(run))
+            if run.identity != unfinished:
+                store.write(made_up(run))
+        run = self.kept = next(run for run in self.study.runs if run.identity != unfinished)
+        (folder.runs / run.identity / "parameters").mkdir()
+        params = run.config.model.init(jax.random.key(0), run.config.task.spec)
+        save_parameters(folder.runs / run.identity / "parameters" / "000000025.safetensors", Trained(run, 25, params))
+        Failures(folder.failures).note(unfinished, 0, "the loss was not finite", "loss", device="cpu")
+        claim = {"token": "t", "host": "node7", "machine": "another", "pid": 7, "start": "1", "job": None, "restarts": 0}
+        (folder.claims / f"{plan.units[0].id}.json").write_bytes(seal(claim))
+        (folder.checkpoints / f"{plan.units[0].id}.0").mkdir()
+        (folder.checkpoints / f"{plan.units[0].id}.0" / "members.json").write_bytes(seal({"members": []}))
+        frame = pd.concat(
+            [pd.DataFrame({"run": f"r{i}", "dim": 2.0**i, "step": c["step"], "loss": c["loss"]}) for i, c in self._curves()]
+        )
+        frame.to_csv(self.pristine / "log.csv", index=False)
+        frame.to_parquet(self.pristine / "log.parquet", index=False)
+        self.outside.mkdir()
+        (self.outside / "run.json").write_text("{}")
+        (self.outside / "precious.txt").write_text("mine")
+        self.read(self.pristine)  # makes the index
+        os.utime(folder.claims / f"{plan.units[0].id}.json", (0, 0))
+        self.expected, runs = self.read(self.pristine), self.study.read(place / "whole")
+        self.finished = runs.table, runs.curves
+        self.measured = {name: self.measure(self.pristine / name) for name in ("log.csv", "log.parquet")}
+
+    @staticmethod
+    def measure(path: Path) -> tuple[int, str, str]:
+        return run_command(Measure((path,), "loss", below=0.3, json=True))
+
+    def _curves(self) -> list[tuple[int, Any]]:
+        return [(i, curves_of(run)) for i, run in enumerate(r for r in self.study.runs if r.seed % 3)]
+
+    def copy(self, indexed: bool) -> Path:
+        """A copy; its index counts for nothing, unless a new one is made."""
+        folder = self.place / "copy"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.pristine, folder)
+        if indexed:
+            read_outcomes(folder / "runs")
+        return folder
+
+    def read(self, folder: Path) -> dict[str, Any]:
+        """What every command that reads has to say: table, curves, status, output, messages, exit statuses."""
+        files = [self.place / "table.parquet", self.place / "curves.parquet"]
+        for file in files:
+            file.unlink(missing_ok=True)
+        commands: dict[str, Any] = {
+            "status": StatusCommand(folder, json=True),
+            "words": StatusCommand(folder),
+            "show": Show(folder),
+        }
+        commands |= {"show json": Show(folder, json=True), "export": Export(folder, files[0], curves=files[1], json=True)}
+        done = {name: run_command(command) for name, command in commands.items()}
+        tables = [pd.read_parquet(file) if file.exists() else pd.DataFrame() for file in files]
+        status = json.loads(done["status"][1]) if done["status"][0] == 0 else {}
+        return {"table": tables[0], "curves": tables[1], "status": status, "done": done}
+
+
+def by_identity(table: pd.DataFrame, columns: list[str] | None = None) -> dict[str, list[Any]]:
+    """The rows of each run, every bit of them; of these columns, as one run more or less may change which columns there are."""
+    if "identity" not in table:
+        return {}
+    rows: dict[str, list[Any]] = {}
+    names = list(table.columns) if columns is None else columns
+    cells = [table[name].tolist() if name in table else [None] * len(table) for name in names]
+    for identity, *values in zip(table["identity"].tolist(), *cells, strict=True):
+        rows.setdefault(str(identity), []).append([_cell(value) for value in values])
+    return rows
+
+
+def _cell(value: Any) -> str:
+    if value is None or value != value or isinstance(value, bool):
+        return str(value if isinstance(value, bool) else "-")
+    with contextlib.suppress(ValueError):  # one text among numbers makes the others of its column texts
+        return repr(float(value))
+    return str(value)
+
+
+def tree(folder: Path) -> list[Any]:
+    return sorted(
+        (str(p.relative_to(folder)), p.lstat().st_mode, p.read_bytes() if p.is_file() else b"") for p in folder.rglob("*")
+    )
+
+
+# How it is damaged.
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutation:
+    what: str
+    path: Path  # what was damaged
+    forged: bool = False  # with a checksum that is right
+    gone: bool = False  # nothing is left of it that could be named
+
+
+def _bytes(rng: random.Random, data: bytes) -> tuple[str, bytes]:
+    kind = rng.choice(["bit", "bit", "bit", "bits", "cut", "empty", "append", "zeros", "block", "noise"])
+    changed, at = bytearray(data), rng.randrange(max(len(data), 1))
+    if kind == "bit" or kind == "bits":
+        for _ in range(1 if kind == "bit" else rng.randrange(2, 9)):
+            changed[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    elif kind == "cut":
+        del changed[at:]
+    elif kind == "empty":
+        changed.clear()
+    elif kind == "append":
+        changed += rng.choice([b" ", b"\n", b"}", b"\x00" * 40, data])
+    elif kind == "zeros":
+        changed[at : at + 64] = bytes(len(changed[at : at + 64]))
+    elif kind == "block":
+        changed[at:at] = changed[: rng.randrange(200)]
+    else:
+        changed = bytearray(rng.randbytes(rng.randrange(2000)))
+    return kind, bytes(changed)
+
+
+def _nodes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from _nodes(inner, (*path, key))
+
+
+def _json(rng: random.Random, data: bytes) -> tuple[str, bytes, bool]:
+    """Another value, key or depth somewhere in a JSON file, with the old checksum, none, or the right one."""
+    content = json.loads(data)
+    path = rng.choice([path for path in _nodes(content) if path and path[0] != "checksum"])
+    parent = content
+    for key in path[:-1]:
+        parent = parent[key]
+    kind = rng.choice(["value", "value", "value", "drop", "key", "deep"])
+    if kind == "value":
+        parent[path[-1]] = rng.choice(ODD)
+    elif kind == "drop":
+        del parent[path[-1]]
+    elif kind == "key" and isinstance(parent, dict):
+        parent[rng.choice(["\x1b[31m[", "[bold]", "identity", "plateau", "x" * 300])] = parent.pop(path[-1])
+    how = rng.choice(["old", "none", "right"])
+    if how != "old":
+        content.pop("checksum", None)
+    text = json.dumps(content) if kind != "deep" else json.dumps(content)[:-1] + f', "deep": {"[" * 100_000}{"]" * 100_000}}}'
+    if how == "right":
+        return f"json {kind}", seal(content) if kind != "deep" else text.encode(), kind != "deep"
+    return f"json {kind} {how}", text.encode(), False
+
+
+def _special(rng: random.Random, path: Path, outside: Path) -> str:
+    """Something else in the place of a file or folder."""
+    aside = path.with_name("moved away")
+    os.rename(path, aside)
+    kind = rng.choice(
+        ["pipe", "loop", "link", "link to a folder", "link to itself elsewhere", "folder", "socket", "huge", "gone", "device"]
+    )
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "loop":
+        path.symlink_to(path.name)
+    elif kind == "link":
+        path.symlink_to(outside / "precious.txt")
+    elif kind == "link to a folder":
+        path.symlink_to(outside)
+    elif kind == "link to itself elsewhere":
+        path.symlink_to(aside)
+        return kind
+    elif kind == "folder":
+        path.mkdir()
+        (path / "inner").write_text("")
+    elif kind == "socket":
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as one, contextlib.chdir(path.parent):
+            one.bind(path.name[:90])
+    elif kind == "huge":
+        path.touch()
+        os.truncate(path, 2**41)
+    elif kind == "device":
+        try:
+            os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))  # /dev/zero, which never ends
+        except PermissionError:
+            path.symlink_to("/dev/zero")
+    remove = shutil.rmtree if aside.is_dir() else os.unlink
+    remove(aside)
+    return kind
+
+
+def _mutation(kind: str, special: str, path: Path) -> Mutation:
+    return Mutation(f"{kind}: {special}", path, gone=special == "gone" or (kind == "a folder" and special == "folder"))
+
+
+def mutate(rng: random.Random, folder: Path, outside: Path) -> Mutation:
+    space = StudyFolder(folder)
+    [plan] = space.plans.glob("*.json")
+    runs = sorted(path for path in space.runs.iterdir() if path.is_dir())
+    run = rng.choice(runs)
+    files = {
+        "run": run / "run.json",
+        "curves": run / "curves.parquet",
+        "parameters": next(space.runs.glob("*/parameters/*")),
+        "plan": plan,
+        "index": space.runs / ".index.json",
+        "claim": next(space.claims.glob("*.json")),
+        "failure": next(space.failures.glob("*.json")),
+        "members": next(space.checkpoints.glob("*/*.json")),
+        "log.csv": folder / "log.csv",
+        "log.parquet": folder / "log.parquet",
+    }
+    kind = rng.choice([*files, "run", "run", "run", "curves", "curves", "a run's folder", "a folder", "foreign"])
+    if kind == "foreign":
+        parent = rng.choice([folder, space.plans, space.runs, space.claims, space.failures, space.checkpoints, run])
+        name = rng.choice(
+            ["notes.txt", "0123456789abcdef", "0123456789ab.json", "\x1b[31m[.json", "x.parquet", "0" * 16 + ".0.json", ".x"]
+        )
+        (parent / name).write_bytes(rng.choice([b"", b"{", b"mine", rng.randbytes(99)]))
+        return Mutation("foreign", parent / name)
+    if kind in ("a run's folder", "a folder"):
+        path = (
+            run
+            if kind == "a run's folder"
+            else rng.choice([space.plans, space.runs, space.claims, space.failures, space.checkpoints])
+        )
+        return _mutation(kind, _special(rng, path, outside), path)
+    path = files[kind]
+    how = rng.random()
+    if how < 0.15:
+        return _mutation(kind, _special(rng, path, outside), path)
+    if how < 0.6 and path.suffix == ".json":
+        words, data, forged = _json(rng, path.read_bytes())
+    else:
+        words, data = _bytes(rng, path.read_bytes())
+        forged = False
+    path.write_bytes(data)
+    return Mutation(f"{kind}: {words}", path, forged)
+
+
+# What becomes of it.
+
+
+def judge(lab: Lab, number: int) -> tuple[str, str, str]:
+    """The verdict on mutation `number`, what it was, and more words where it is a bad one."""
+    rng, folder, before = random.Random(number), lab.copy(indexed=number % 2 == 0), tree(lab.outside)
+    mutation = mutate(rng, folder, lab.outside)
+    verdict, words = "crashed", ""
+    try:
+        with watchdog(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            verdict, words = (
+                _judge_log(lab, mutation) if mutation.path.name.startswith("log.") else _judge(lab, folder, mutation)
+            )
+    except Hung:
+        verdict = "hung"
+    except Exception as error:
+        words = f"{type(error).__name__}: {error}"
+    if tree(lab.outside) != before:
+        verdict, words = "wrong", "something outside was changed"
+    return verdict, mutation.what, words
+
+
+def _judge(lab: Lab, folder: Path, mutation: Mutation) -> tuple[str, str]:
+    expected, seen = lab.expected, lab.read(folder)
+    output = "".join(text for _, *texts in seen["done"].values() for text in texts)
+    for name, (status, out, err) in seen["done"].items():
+        if status not in (0, 2) or any(not line.startswith("emergo: ") for line in err.splitlines()):
+            return "crashed", f"{name} ended with {status}: {err[:300]}"
+        if any(escape in out + err for escape in ESCAPES):
+            return "wrong", f"{name} printed a terminal escape"
+    relative = list(mutation.path.relative_to(folder).parts)
+    damaged = relative[1].partition(".")[0] if len(relative) > 1 and relative[0] in ("runs", "failures") else None
+    named = relative[0] in output and (mutation.path.name in output or (bool(damaged) and str(damaged) in output))
+    # Without its plan there is no study, and without `failures` nobody knows how often a run was tried.
+    all_gone = relative[0] == "studies" or "/".join(relative) in ("runs", "failures") or (mutation.forged and damaged == "")
+    different = False
+    for what in ("table", "curves"):
+        columns = list(expected[what].columns)
+        rows, right = by_identity(seen[what], columns), by_identity(expected[what])
+        for identity, row in right.items():
+            if rows.get(identity) != row:
+                different = True
+                if identity != damaged and not all_gone:
+                    return "wrong", f"{what} of the intact run {identity}"
+        if set(rows) - set(right) and not mutation.forged:
+            return "wrong", f"{what} has more runs than there are"
+    gone = mutation.gone and (relative[0] == "failures" or seen["status"].get("waiting", 2) > 1)
+    if different and not named and not mutation.forged and not gone:
+        return "silent", "a row is gone or another, and nothing is named"
+    if "parameters" in relative:
+        named = named or not _same_parameters(lab, folder)
+    problem = _finish(lab, folder, mutation)
+    if problem:
+        return "wrong", problem
+    return ("forged" if mutation.forged else "named" if named else "gone" if different else "harmless"), ""
+
+
+def _same_parameters(lab: Lab, folder: Path) -> bool:
+    """Whether they are read, and are those that were written; others are named in an error."""
+    stores = [Store(StudyFolder(place).runs) for place in (folder, lab.pristine)]
+    try:
+        read, right = (jax.tree.leaves(store.parameters(lab.kept).params) for store in stores)
+    except InputError as error:
+        if str(folder) not in str(error):
+            raise
+        return False
+    assert all(map(np.array_equal, read, right)), "other parameters were read"
+    return True
+
+
+def _finish(lab: Lab, folder: Path, mutation: Mutation) -> str:
+    """What is wrong after `run` has finished the study; a plan that somebody forged may ask for something else."""
+    lines: list[str] = []
+    try:
+        lab.study.run(folder, progress=quiet, say=lines.append, stale=0.0)
+    except InputError as error:
+        known = ("written by a later version", "cannot be read (")
+        return "" if mutation.forged and any(words in str(error) for words in known) else f"run: {error}"
+    runs = lab.study.read(folder)
+    right, true = (by_identity(rows) for rows in lab.finished)
+    table, curves = (
+        by_identity(new, list(old.columns)) for new, old in zip((runs.table, runs.curves), lab.finished, strict=True)
+    )
+    if mutation.forged and mutation.path.name in ("run.json", ".index.json"):
+        identity = mutation.path.parent.name
+        table, right, curves, true = ({k: v for k, v in rows.items() if k != identity} for rows in (table, right, curves, true))
+    return "" if (table, curves) == (right, true) else "run did not finish the study with its table"
+
+
+def _judge_log(lab: Lab, mutation: Mutation) -> tuple[str, str]:
+    path, out = mutation.path, lab.place / "measured"
+    shutil.rmtree(out, ignore_errors=True)
+    measured = lab.measure(path)
+    fitted = run_command(Fit(path, "loss", ("dim",), resamples=20, out=out, json=True))
+    for status, text, err in (measured, fitted):
+        if status not in (0, 2) or err.count("\n") > 1 or any(escape in text + err for escape in ESCAPES):
+            return "crashed", f"{status}: {err[:300]}"
+    if path.name in measured[2]:
+        return "named", ""
+    # A log has no checksum: other numbers are other numbers.
+    return ("harmless" if measured == lab.measured[path.name] else "forged"), ""
+
+
+# A study that is really trained.
+
+
+class TrainingLab:
+    """A study with one unit in training: two checkpoints of it, and the table that it ends with."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.pristine = place, place / "training"
+        self.study: Study = tiny(grid={"learning_rate": [1e-3, 2e-3]}, seeds=1, unit=2, steps=150, threshold=None)
+        executor_train = executor.train
+        self.expected = self.study.run(place / "trained", progress=quiet)
+        assert executor.train is executor_train
+        self.study.open(StudyFolder(self.pristine))
+        with contextlib.suppress(KeyboardInterrupt):
+            Executor(StudyFolder(self.pristine), checkpoint_seconds=0.0, progress=self._stop(4)).run()
+        [self.file] = StudyFolder(self.pristine).checkpoints.glob("*/*[0-9a-f].npz")
+        assert previous(self.file).exists()
+
+    @staticmethod
+    def _stop(after: int) -> Callable[[Any], None]:
+        left = iter(range(after))
+
+        def progress(now: Any) -> None:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+
+        return progress
+
+    def scheduler(self) -> Scheduler:
+        return Scheduler(self.study.runs, jax.devices(), None, None, lambda *_: None)
+
+    def damage(self, number: int) -> tuple[random.Random, Path, str]:
+        """A copy of the folder with a damaged checkpoint: the last one, or both."""
+        rng, folder = random.Random(number), self.place / "in training"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.pristine, folder)
+        path = folder / self.file.relative_to(self.pristine)
+        words = ""
+        for file in (path, previous(path)) if rng.random() < 0.2 else (path,):
+            if rng.random() < 0.3:
+                words = _special(rng, file, self.place)
+            else:
+                words, data = _bytes(rng, file.read_bytes())
+                file.write_bytes(data)
+        return rng, path, words
+
+    def judge_read(self, number: int) -> tuple[str, str, str]:
+        _, path, words = self.damage(number)
+        try:
+            with watchdog():
+                load_checkpoint(path, self.scheduler())
+        except CheckpointError as error:
+            return ("named" if path.name in str(error) else "silent"), f"checkpoint: {words}", str(error)
+        except Hung:
+            return "hung", f"checkpoint: {words}", ""
+        except Exception as error:
+            return "crashed", f"checkpoint: {words}", repr(error)
+        return ("harmless" if words == "gone" else "silent"), f"checkpoint: {words}", "it was read"
+
+    def judge(self, number: int) -> tuple[str, str, str]:
+        """Goes on from the checkpoint before the last, or anew, and ends bit for bit as without."""
+        _, path, words = self.damage(number)
+        lines: list[str] = []
+        try:
+            with watchdog(120):
+                runs = self.study.run(path.parents[2], progress=quiet, say=lines.append, stale=0.0)
+            pd.testing.assert_frame_equal(runs.table, self.expected.table)
+            pd.testing.assert_frame_equal(runs.curves, self.expected.curves, check_exact=True)
+        except Hung:
+            return "hung", f"training: {words}", ""
+        except Exception as error:
+            return "wrong", f"training: {words}", repr(error)
+        named = any(path.name in line for line in lines)
+        return ("named" if named else "harmless" if words == "gone" else "silent"), f"training: {words}", str(lines)
+
+
+@contextlib.contextmanager
+def labs(place: Path) -> Iterator[Lab]:
+    """The engine makes runs up meanwhile."""
+    before = executor.train
+    executor.train = lambda runs, *, on_end, **_: [on_end(made_up(run)) for run in runs] and []
+    try:
+        yield Lab(place)
+    finally:
+        executor.train = before
+
+
+def survey(count: int, first: int = 0, train: int = 0, say: Callable[[str], None] = print) -> collections.Counter[str]:
+    """How many mutations had which verdict; bad ones are said with their number."""
+    place = Path(tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))
+    verdicts: collections.Counter[str] = collections.Counter()
+    begun = time.monotonic()
+
+    def note(number: int, verdict: str, what: str, words: str) -> None:
+        verdicts[verdict] += 1
+        if verdict in BAD:
+            say(f"{number}: {verdict}: {what}: {words}")
+        if sum(verdicts.values()) % 500 == 0:
+            say(f"{sum(verdicts.values())} mutations, {time.monotonic() - begun:.0f} s: {dict(verdicts)}")
+
+    try:
+        with labs(place) as lab:
+            for number in range(first, first + count):
+                note(number, *judge(lab, number))
+        if train:
+            training = TrainingLab(place)
+            for number in range(first, first + 10 * train):
+                note(number, *training.judge_read(number))
+            for number in range(first, first + train):
+                note(number, *training.judge(number))
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return verdicts
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=1000, help="mutations of files of a finished study and of logs")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first")
+    parser.add_argument(
+        "--train", type=int, default=0, help="mutations of checkpoints followed by training; ten times as many are read"
+    )
+    options = parser.parse_args()
+    counts = survey(options.count, options.first, options.train)
+    print(", ".join(f"{counts[verdict]} {verdict}" for verdict in (*GOOD, *BAD)))
+    raise SystemExit(any(counts[verdict] for verdict in BAD))

@@ -1,0 +1,65 @@
+"""The forms of files, and the listing of folders."""
+
+import os
+import re
+
+import pytest
+
+from emergo.studies._reader import IDENTITY, check_form, count, list_names, number, scalars, why
+
+FORM = {"name": str, "id": IDENTITY, "runs": [(IDENTITY, count)], "more?": {"share": number}, "columns?": scalars}
+GOOD = {"name": "a", "id": "0" * 16, "runs": [["1" * 16, 3, "rest"]], "more": {"share": 0.5}, "columns": {"a": None, "b": 1.5}}
+
+
+def test_what_has_the_form_passes():
+    check_form(GOOD, FORM)
+    check_form({name: value for name, value in GOOD.items() if name not in ("more", "columns")} | {"other": []}, FORM)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"name": 3}, "name is of another kind: 3"),
+        ({"id": "../../../victim"}, "id is not of the form"),
+        ({"id": "0" * 16 + "\n"}, "id is not of the form"),
+        ({"runs": {}}, "runs is of another kind"),
+        ({"runs": [["1" * 16]]}, "runs is too short"),
+        ({"runs": [["1" * 16, True]]}, "runs is not of the form count: True"),
+        ({"runs": [["1" * 16, -1]]}, "count: -1"),
+        ({"runs": [["1" * 16, 10**19]]}, "count: 1000"),
+        ({"more": {}}, "more lacks share"),
+        ({"more": {"share": float("inf")}}, "share is not of the form number: inf"),
+        ({"more": {"share": "0.5"}}, "share is not"),
+        ({"columns": {"a": [1]}}, "columns is not of the form scalars"),
+        ({"columns": []}, "columns is not of the form scalars"),
+    ],
+)
+def test_what_does_not_fit_is_said(changes, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        check_form(GOOD | changes, FORM)
+
+
+def test_a_key_that_is_missing_is_named():
+    with pytest.raises(ValueError, match="the content lacks id"):
+        check_form({"name": "a"}, FORM)
+
+
+def test_links_are_no_folders(tmp_path):
+    (tmp_path / ("0" * 16)).mkdir()
+    (tmp_path / ("1" * 16)).symlink_to(tmp_path / ("0" * 16))
+    (tmp_path / ("2" * 16)).symlink_to("2" * 16)
+    (tmp_path / ("3" * 16)).write_text("")
+    (tmp_path / "notes").mkdir()
+    assert list_names(tmp_path, IDENTITY) == {"0" * 16: True, "1" * 16: False, "2" * 16: False, "3" * 16: False}
+    broken: dict[str, str] = {}
+    (tmp_path / "link").symlink_to(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "pipe", "absent"):
+        assert list_names(tmp_path / name, IDENTITY, broken) == {}
+    assert list(broken) == [str(tmp_path / "link"), str(tmp_path / "pipe")]
+
+
+def test_what_is_wrong_in_a_few_words():
+    assert why(FileNotFoundError(2, "No such file", "/a/run.json")) == "run.json is missing"
+    assert why(PermissionError(13, "Permission denied", "/a")) == "Permission denied"
+    assert why(ValueError()) == "ValueError"

@@ -138,6 +138,7 @@ def run_table(results: Sequence[Result]) -> pd.DataFrame:
             | {"learning_rate": result.run.config.optimizer.learning_rate, "identity": result.run.identity}
             | {"plateau": middle.time, "censored": middle.censored, "state": middle.state}
             | {"early": early.time, "early_censored": early.censored, "accuracy": float(curve(result, "accuracy")[-1])}
+            | {"steps": result.steps}
             | circuit_times(result)
         )
     return pd.DataFrame(rows)
@@ -219,7 +220,7 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     plot = draw(results, every, shown, toy, settings)
     comparisons = [Comparison(part, law) for part, law in laws.items() if law]
     checks = [*ratio_checks(ratios), *copying_checks(alone), *falling_checks(shown), *together_check(every), toy_check(toy)]
-    return Outcome(tables, plot, comparisons, checks)
+    return Outcome({name: rows for name, rows in tables.items() if len(rows)}, plot, comparisons, checks)
 
 
 def sizes_of(result: Result) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test quick lint types figures bench clean
+.PHONY: demo test quick lint types docs pictures figures bench clean
 
 demo: .venv/.ready
 	$(BIN)/emergo demo
@@ -22,6 +22,14 @@ lint: .venv/.ready
 types: .venv/.ready
 	$(BIN)/basedpyright
 
+# The site, under docs/_build/html; a warning is an error.
+docs: .venv/.ready
+	$(BIN)/python docs/_site/build.py
+
+# The pictures of the gallery that are not there yet: minutes, for all of them.
+pictures: .venv/.ready
+	$(BIN)/python docs/_site/pictures.py
+
 figures: .venv/.ready
 	$(BIN)/emergo figure $$($(BIN)/emergo figures --json | $(BIN)/python -c "import json, sys; print(*(f['id'] for f in json.load(sys.stdin)['figures']))")
 
@@ -29,10 +37,10 @@ bench: .venv/.ready
 	$(BIN)/emergo bench
 
 clean:
-	rm -rf .venv out report.html
+	rm -rf .venv out report.html docs/_build dist
 
 .venv/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "emergo needs Python 3.11 or newer; try make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
 	touch $@

@@ -1,8 +1,8 @@
 """emergo: when does a Transformer's attention become sparse, and what makes it happen sooner?
 
 `import emergo as em` gives the names that a notebook needs. The rooms, in the order in which data flows through them: `tasks`,
-`models` and `theory`, `measure`, `engine`, `studies`, `papers`, `report`. Each knows only those before it. `emergo.cli` is a
-thin door to all of them.
+`models` and `theory`, `measure`, `engine`, `studies`, `papers`, `report`, `view`. Each knows only those before it. `emergo.cli`
+is a thin door to all of them.
 """
 
 import contextlib
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Trained,
         WarmupCosine,
         When,
+        WhenStuck,
         train,
     )
     from .measure import emergence, fit_law
@@ -37,14 +38,14 @@ if TYPE_CHECKING:
     from .studies import Fit, Runs, Slurm, Study
     from .tasks import Groups, MarkovChain, MarkovRegression, Recall, SingleLocation, Task
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["Above", "Batch", "Below", "InputError", "Output", "Schedule", "Spec", "Tap", "option", "per_run", "probe"]
 __all__ += ["Groups", "MarkovChain", "MarkovRegression", "Recall", "SingleLocation", "Task"]
 __all__ += ["ChainTransformer", "EquinoxModel", "MinimalAttention", "Model", "ToyAttention", "Transformer"]
 __all__ += ["emergence", "fit_law"]
 __all__ += ["Clamp", "Config", "Freeze", "Intervention", "Optimizer", "Ramp", "Replace", "Run", "Scale", "Switch", "Trained"]
-__all__ += ["WarmupCosine", "When", "train"]
+__all__ += ["WarmupCosine", "When", "WhenStuck", "train"]
 __all__ += ["Fit", "Runs", "Slurm", "Study", "__version__", "figure"]
 _ROOMS = ("_errors", "_contract", "_pytree", "tasks", "models", "measure", "engine", "studies", "papers")
 

@@ -3,7 +3,7 @@
 import dataclasses
 import fnmatch
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Array, Bool, Float, Int
 
@@ -62,7 +62,9 @@ class Output(NamedTuple):
 class Change(Protocol):
     """An intervention, as a forward pass sees it."""
 
-    def change(self, name: str, value: Array, step: Any) -> Array: ...
+    reads: ClassVar[tuple[str, ...]]
+
+    def change(self, name: str, value: Array, tap: "Tap") -> Array: ...
 
 
 @dataclasses.dataclass(eq=False)
@@ -85,12 +87,14 @@ class Tap:
     fused: bool = False  # whether kernels of a GPU may be used
     changes: Sequence[Change] = ()  # interventions
     reads: Sequence[str] = ()  # names of taps to keep, with `*` for any part
+    batch: Batch | None = None  # the sequences with their answers, for interventions; no model looks at it
     taken: dict[str, Array] = dataclasses.field(default_factory=dict, init=False)
 
     def __call__(self, name: str, value: Array) -> Array:
         for change in self.changes:
-            value = change.change(name, value, self.step)
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in self.reads):
+            value = change.change(name, value, self)
+        kept = (*self.reads, *(pattern for change in self.changes for pattern in change.reads))
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in kept):
             self.taken[name] = value
         return value
 
@@ -103,6 +107,9 @@ def probe(*, reads: Sequence[str] = (), version: int = 1) -> Callable[[Any], Any
     ... def largest_score(params, output, batch, truth, step):
     ...     return {"largest_score": max(scores.max() for scores in output.taps.values())}
     """
+
+    if isinstance(reads, str):
+        raise InputError(f"probe(reads=…) takes a list of taps, e.g. [{reads!r}], got {reads!r}")
 
     def mark(function: Any) -> Any:
         function.reads, function.version = tuple(reads), version

@@ -1,8 +1,9 @@
 """Errors caused by what a user gave, or by the environment: disk, permissions, memory."""
 
+import contextlib
 import difflib
 import errno
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 
@@ -35,10 +36,25 @@ class StorageError(Exception):
 
 def unknown(what: str, given: str, known: Iterable[str]) -> InputError:
     """An `InputError` for a name that does not exist, with the nearest ones that do."""
-    known = list(known)
-    near = difflib.get_close_matches(given, known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+    bare, word = {name.lstrip("-"): name for name in known}, given.lstrip("-")  # dashes make all options look alike
+    near = difflib.get_close_matches(word, bare, n=3, cutoff=0.6 if len(word) > 3 else 0.5)
+    hint = f"did you mean {' or '.join(bare[name] for name in near)}?" if near else f"known: {', '.join(bare.values())}"
     return InputError(f"unknown {what} '{given}'; {hint}")
+
+
+@contextlib.contextmanager
+def naming(where: str) -> Iterator[None]:
+    """An error of a user's code inside the block becomes one line that names the class and the method."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        if isinstance(error, NotImplementedError) and not lines:
+            raise InputError(f"{where} is missing: a subclass must define it") from None
+        hint = "; numbers of a run are traced, choose with jnp.where" if "BoolConversion" in type(error).__name__ else ""
+        raise InputError(f"{where} failed: {type(error).__name__}: {lines[0] if lines else 'no message'}{hint}") from error
 
 
 def check_table(where: str, given: Any) -> None:

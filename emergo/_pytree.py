@@ -43,7 +43,7 @@ def option(
 
     - `padded`: tasks that differ in it may share a program, which is made for the largest. The task sees that one as the
       field, and the run's own as `self.real(name)`.
-    - `at_start`: only `init` reads it, so that models that differ in it share a program.
+    - `at_start`: only a model's `init` or a task's `truth` reads it, so that runs that differ in it share a program.
 
     >>> class Pairs(em.Task):
     ...     count: int = em.option(4, low=1)
@@ -218,13 +218,14 @@ def _canonical(where: str, value: Any, kinds: tuple[Any, ...], metadata: Mapping
     fits = _is_number(value) if float in kinds else isinstance(value, int) and not isinstance(value, bool)
     if (float in kinds or int in kinds) and not (fits or any(_is_other(value, kind) for kind in kinds)):
         kind = "number" if float in kinds else "whole number"
-        raise InputError(f"{where} must be a {kind}{_bounds(metadata)}, got {value!r}")
+        words = "".join(f" or {word!r}" for k in kinds if typing.get_origin(k) is Literal for word in typing.get_args(k))
+        raise InputError(f"{where} must be a {kind}{_bounds(metadata)}{words}, got {value!r}")
     for plain, words in ((bool, "True or False"), (str, "a text")):
         if kinds == (plain,) and not isinstance(value, plain):
             raise InputError(f"{where} must be {words}, got {value!r}")
     if _is_number(value) and (float in kinds or int in kinds):
+        value = float(value) + 0.0 if float in kinds else value  # -0.0 is 0.0
         _check_bounds(where, value, metadata)
-        return float(value) + 0.0 if float in kinds else value  # -0.0 is 0.0
     return value
 
 

@@ -1,6 +1,8 @@
 """One look for all plots: colour-blind safe, readable in print, drawn without a display."""
 
 import contextlib
+import io
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,21 @@ _RC |= {"legend.frameon": False, "legend.handlelength": 1.6, "figure.dpi": 100, 
 def style() -> contextlib.AbstractContextManager[None]:
     """The rc settings of every plot; draw and save inside it."""
     return mpl.rc_context(_RC)
+
+
+class Picture(Figure):
+    """A figure that a notebook shows, also where `matplotlib.pyplot` was never imported."""
+
+    def _repr_png_(self) -> bytes:
+        return png(self)
+
+
+def png(figure: Figure, dpi: int = 150) -> bytes:
+    """A figure as the bytes of a PNG."""
+    image = io.BytesIO()
+    with style():
+        figure.savefig(image, format="png", dpi=dpi, metadata={"Software": None})
+    return image.getvalue()
 
 
 def shades(count: int) -> Sequence[Any]:
@@ -127,9 +144,9 @@ def save_animation(figure: Figure, frames: int, draw: Callable[[int], Sequence[A
     images[0].save(path, save_all=True, append_images=images[1:], duration=1000 // rate, loop=0, optimize=True)
 
 
-def curve_plot(lines: Sequence[tuple[Any, np.ndarray, np.ndarray]], y: str, by: str | None, x: str = "step") -> Figure:
+def curve_plot(lines: Sequence[tuple[Any, np.ndarray, np.ndarray]], y: str, by: str | None, x: str = "step") -> Picture:
     """Curves on a logarithmic axis of steps, one colour per label; lines are (label, x, y)."""
-    plot = Figure(figsize=(0.62 * WIDTH, 2.9), layout="constrained")
+    plot = Picture(figsize=(0.62 * WIDTH, 2.9), layout="constrained")
     axes = plot.subplots()
     labels = sorted({label for label, _, _ in lines}, key=lambda label: (isinstance(label, str), label))
     colours = dict(zip(labels, shades(len(labels)), strict=True))
@@ -140,6 +157,6 @@ def curve_plot(lines: Sequence[tuple[Any, np.ndarray, np.ndarray]], y: str, by: 
     if largest > 1000:
         axes.set_xscale("symlog", linthresh=max(10.0, largest / 300))
     if by is not None:
-        words = [f"{label:g}" if isinstance(label, int | float) else str(label) for label in labels]
+        words = [f"{label:g}" if isinstance(label, int | float) else textwrap.fill(str(label), 22) for label in labels]
         outside(axes, by, [(word, {"color": colours[label]}) for word, label in zip(words, labels, strict=True)])
     return plot

@@ -1,11 +1,9 @@
 """What commands print, and how. Needs nothing that is slow to import."""
 
-import contextlib
 import json
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 from ._json import to_jsonable
 
@@ -54,6 +52,11 @@ def duration(seconds: float) -> str:
         if seconds < most:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds / 86400:.0f} d"
+
+
+def counted(count: int, what: str) -> str:
+    """1 run, 2 runs."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def memory(size: float) -> str:
@@ -110,42 +113,3 @@ def law_lines(law: dict[str, Any]) -> list[str]:
 
 def print_law(law: dict[str, Any]) -> None:
     print("\n".join(law_lines(law)))
-
-
-@runtime_checkable
-class Show(Protocol):
-    """Called with what is being done (one bar each), the share of it that is done, and words that change meanwhile."""
-
-    def __call__(self, what: str, share: float, detail: str = "") -> None: ...
-
-
-@contextlib.contextmanager
-def progress_bar() -> Iterator[Show]:
-    """A live progress display on standard error; where that is no terminal, a line every ten seconds."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    share = TextColumn("{task.percentage:>3.0f}%")
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), share, TimeElapsedColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bars: dict[str, Any] = {}
-        last = time.monotonic()
-
-        def show(what: str, share: float, detail: str = "") -> None:
-            nonlocal last
-            words = f"{what}: {detail}" if detail else what
-            if not console.is_terminal:
-                if time.monotonic() - last > 10:
-                    last = time.monotonic()
-                    say(words)
-                return
-            if what not in bars:
-                for bar in bars.values():
-                    progress.update(bar, completed=1.0)
-                bars[what] = progress.add_task(words, total=1.0)
-            progress.update(bars[what], description=words, completed=share)
-
-        yield show
-        for bar in bars.values():
-            progress.update(bar, completed=1.0)

@@ -18,7 +18,7 @@ if __name__ == "__main__":
     runs = study().run("out/parameters")
     for step in runs.kept(0):
         trained = runs.parameters(0, step)
-        batch = trained.batch(64)
-        attention = trained.forward(batch.inputs).attention[:, 0, 0]
-        share = float(np.mean(np.sum(np.where(batch.relevant, attention, 0), -1)))
+        attention = trained.attention_maps(64)[0, :, 0, -1]  # of the last position, in the only layer and head
+        relevant = np.asarray(trained.batch(64).relevant)
+        share = float(np.mean(np.sum(np.where(relevant, attention, 0), -1)))
         print(f"step {step:4d}: attention to the relevant token {share:.2f}, maps {trained.attention_maps(2).shape}")

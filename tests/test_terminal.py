@@ -22,28 +22,6 @@ def test_values_are_short(value, words):
     assert _terminal.short(value) == words
 
 
-def test_words_that_change_share_one_bar(monkeypatch):
-    screen, console = io.StringIO(), rich.console.Console
-    monkeypatch.setattr(rich.console, "Console", lambda stderr: console(file=screen, force_terminal=True, width=100))
-    with _terminal.progress_bar() as show:
-        for done in range(4):
-            show("training", done / 9, f"{done} of 9 runs, {100 + done} steps/s, about {9 - done} s left")
-        show("drawing", 0.5)
-    last = screen.getvalue().split("\x1b[2K")[-1]
-    assert last.count("training: 3 of 9 runs") == 1
-    assert last.count("training") == 1
-    assert last.count("drawing") == 1
-
-
-def test_without_a_terminal_a_line_comes_every_ten_seconds(monkeypatch, capsys):
-    now = iter([0.0, 5.0, 11.0, 11.0, 12.0])
-    monkeypatch.setattr(_terminal.time, "monotonic", lambda: next(now))
-    with _terminal.progress_bar() as show:
-        for done in range(3):
-            show("training", done / 9, f"{done} of 9 runs")
-    assert capsys.readouterr().err == "emergo: training: 1 of 9 runs\n"
-
-
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [(0, "0 s"), (89, "89 s"), (100, "2 min"), (5000, "83 min"), (33_000, "9 h"), (3e6, "35 d")],

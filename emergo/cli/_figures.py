@@ -1,4 +1,4 @@
-"""`emergo demo`, `emergo figures`, `emergo figure` and `emergo records`."""
+"""`emergo demo`, `emergo report`, `emergo figures`, `emergo figure` and `emergo records`."""
 
 import dataclasses
 import sys
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from .._errors import InputError
-from .._terminal import console, duration, fail, print_json, print_law, progress_bar, table
+from .._terminal import console, duration, fail, print_json, print_law, table
 from ._run import check_positive, parse_pairs
 
 
@@ -22,13 +22,33 @@ class Demo:
 
     def run(self) -> None:
         from ..report import run_demo
+        from ..studies import live_progress
 
-        with progress_bar() as show:
+        with live_progress() as show:
             report = run_demo(self.out, show)
         if self.json:
             return print_json(report)
         print_law(report["law"])
         print(f"{report['runs']} runs, {report['seconds']:.0f} s; open {report['files'][0]}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """Make one page of the studies of a folder, which opens anywhere: curves, plateaus, laws, cells, failures."""
+
+    folder: Positional[Path]  # Folder of studies, also while they are trained.
+    out: Path | None = None  # File to write; by default report.html in the folder.
+    json: bool = False  # Print one JSON object.
+
+    def run(self) -> None:
+        from ..report import report_studies
+
+        report = report_studies(self.folder, self.out)
+        if self.json:
+            return print_json(report)
+        for study in report["studies"]:
+            print(f"{study['study']}: {study['finished']} of {study['runs']} runs are finished")
+        print(f"open {report['files'][0]}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,9 +15,11 @@ import tyro
 from .._errors import InputError, StorageError, unknown
 from .._terminal import fail, say
 from ._bench import Bench
-from ._figures import Demo, Figure, Figures, Records
+from ._doctor import Completion, Doctor
+from ._figures import Demo, Figure, Figures, Records, Report
 from ._measure import Fit, Measure, Theory
 from ._study import StudyCommand
+from ._view import View
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +30,11 @@ class Train:
 
 
 Study = Annotated[StudyCommand, tyro.conf.subcommand("study")]
-Command = Demo | Figures | Figure | Train | Study | Records | Theory | Measure | Fit | Bench
+Command = (
+    Demo | Report | Figures | Figure | Train | Study | View | Records | Theory | Measure | Fit | Bench | Doctor | Completion
+)
 DESCRIPTION = "When does attention become sparse? Figures, training, theory and measuring. `emergo --version`: which this is."
+PARSER: dict[str, Any] = {"f": Command, "prog": "emergo", "description": DESCRIPTION}
 REWORDED = {
     r"invalid literal for int\(\) with base 10: ('.*?')": r"expected a whole number, got \1",
     r"could not convert string to float: ('.*?')": r"expected a number, got \1",
@@ -80,7 +85,7 @@ def _parse(arguments: Sequence[str]) -> Any:
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            return tyro.cli(Command, args=arguments, prog="emergo", description=DESCRIPTION)
+            return tyro.cli(**PARSER, args=arguments)
     except SystemExit as stop:
         if not stop.code:
             raise

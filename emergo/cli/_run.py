@@ -11,7 +11,7 @@ from .._terminal import duration, print_json, say, table
 from ..studies import Plan, Status, StudyFolder, study_status
 
 if TYPE_CHECKING:
-    from ..engine import Run
+    from ..engine import Result, Run
     from ..studies import Slurm, Study
 
 
@@ -75,9 +75,15 @@ def train_studies(folder: StudyFolder, study: "Study | None", writer: Any, optio
         asked = study.slurm if study is not None else studies.Slurm(**plans[0].study.get("slurm", {}))
         return _submit(folder, plans, asked, options.json)
     try:
-        with studies.live_progress() as show:
-            more: dict[str, Any] = {"n_parallel": options.n_parallel, "deadline": deadline, "progress": show, "say": say}
-            studies.Executor(folder, keys, known, on_end=writer, **more).run()
+        with studies.live_progress() as watch:
+
+            def ended(result: "Result") -> None:
+                watch.ended(result)
+                writer(result)
+
+            watch.begin(list(known.values()), lambda: studies.read_outcomes(folder.runs).rows)
+            more: dict[str, Any] = {"n_parallel": options.n_parallel, "deadline": deadline, "say": say}
+            studies.Executor(folder, keys, known, on_end=ended, progress=watch.training, **more).run()
     except KeyboardInterrupt as stop:
         now = study_status(folder, keys)
         stop.add_note(f"{now.finished} of {now.runs} runs are finished; the same command goes on from there")

@@ -9,12 +9,12 @@ from ._cost import plan_group
 from ._interventions import Clamp, Freeze, Intervention, Replace, Scale
 from ._optimizer import Optimizer
 from ._parameters import Trained, load_parameters, log_steps, save_parameters, unpadded
-from ._schedules import Ramp, Switch, WarmupCosine, When
+from ._schedules import Ramp, Switch, WarmupCosine, When, WhenStuck
 from ._toy import train_toy
 from ._train import OutOfTime, Progress, groups_of, train
 
 __all__ = ["SEMANTICS", "Config", "Optimizer", "Precision", "Result", "Run", "check_config", "groups_of", "plan_group", "probe"]
-__all__ += ["Ramp", "Schedule", "Switch", "WarmupCosine", "When"]
+__all__ += ["Ramp", "Schedule", "Switch", "WarmupCosine", "When", "WhenStuck"]
 __all__ += ["Clamp", "Freeze", "Intervention", "Replace", "Scale"]
 __all__ += ["CheckpointError", "OutOfTime", "Progress", "probe_curves", "train", "train_toy"]
 __all__ += ["Trained", "load_parameters", "log_steps", "save_parameters", "unpadded"]

@@ -1,9 +1,8 @@
 """Checks before anything is compiled: every method is traced on shapes alone, and named where it does not fit."""
 
-import contextlib
 import difflib
 import fnmatch
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 
 import equinox as eqx
 import jax
@@ -12,7 +11,7 @@ import optax
 from jaxtyping import Array, PyTree
 
 from .._contract import Batch, Output, Spec, Tap
-from .._errors import InputError
+from .._errors import InputError, naming
 from ..models import Model
 from ._config import Config, Preparing, Probe, Run, Varying
 from ._program import Program, Slot, arithmetic, as_arrays, evaluate, forward, in_program, largest_sizes, start, user_key
@@ -40,27 +39,13 @@ def check_config(config: Config, platform: str) -> None:
     _checked.add(key)
 
 
-@contextlib.contextmanager
-def _naming(where: str) -> Iterator[None]:
-    """An error inside the block becomes one line that names the class and the method."""
-    try:
-        yield
-    except InputError:
-        raise
-    except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        if isinstance(error, NotImplementedError) and not lines:
-            raise InputError(f"{where} is missing: a subclass must define it") from None
-        raise InputError(f"{where} failed: {type(error).__name__}: {lines[0] if lines else 'no message'}") from error
-
-
 def _shapes(where: str, function: Callable[..., PyTree], *arguments: PyTree) -> PyTree:
     """What a function returns for arguments of these shapes, with shapes for arrays and numbers."""
 
     def with_arrays(*arguments: PyTree) -> PyTree:
         return jax.tree.map(lambda x: jnp.asarray(x) if eqx.is_array_like(x) else x, function(*arguments))
 
-    with _naming(where):
+    with naming(where):
         shapes = eqx.filter_eval_shape(with_arrays, *arguments)
     arrays = [leaf for leaf in jax.tree.leaves(shapes) if hasattr(leaf, "dtype")]
     if any(jnp.issubdtype(array.dtype, jax.dtypes.extended) for array in arrays):
@@ -75,6 +60,11 @@ def _need(fits: bool, where: str, wanted: str, got: object) -> None:
         raise InputError(f"{where} must {wanted}, got {shown if dtype is None else f'{dtype.name}{list(shape or ())}'}")
 
 
+def _is_real(leaf: object) -> bool:
+    """Whether this is an array of fractions, which a gradient needs."""
+    return jnp.issubdtype(getattr(leaf, "dtype", bool), jnp.floating)
+
+
 def _signature(tree: PyTree) -> tuple[Hashable, ...]:
     """Structure, shapes and types of numbers."""
     return jax.tree.structure(tree), *((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(tree))
@@ -83,10 +73,7 @@ def _signature(tree: PyTree) -> tuple[Hashable, ...]:
 def _check_task_and_model(config: Config, varying: Varying) -> list[str]:
     """Every method of the task and of the model, and the optimizer; returns the names of the model's taps."""
     n, task, model = config.batch, type(config.task).__name__, type(config.model).__name__
-    with _naming(f"{task}.spec"):
-        spec = config.task.spec
-    _need(isinstance(spec, Spec), f"{task}.spec", "be an em.Spec(length=…, inputs=…, outputs=…)", spec)
-    key = jax.eval_shape(lambda: user_key(jnp.zeros(2, jnp.uint32)))
+    spec, key = config.task.spec, jax.eval_shape(lambda: user_key(jnp.zeros(2, jnp.uint32)))
 
     def of_task(method: str, *arguments: PyTree) -> PyTree:
         return _shapes(f"{task}.{method}", lambda v, *rest: getattr(at_start(v)[0], method)(*rest), varying, *arguments)
@@ -94,23 +81,32 @@ def _check_task_and_model(config: Config, varying: Varying) -> list[str]:
     truth = of_task("truth", key)
     data = of_task("batch", key, n, truth)
     _check_batch(f"{task}.batch", data, n, spec)
+    if config.model.only_tokens and data.inputs.ndim != 2:
+        raise InputError(f"{model} reads whole-number tokens, but {task}.batch returns features; choose another model or task")
 
     def init(model: Model, varying: Varying, key: Array) -> PyTree:
         return at_start(model).init(key, at_start(varying)[0].spec)
 
-    def apply(varying: Varying, params: PyTree, inputs: Array, key: Array) -> tuple[Output, dict[str, Array]]:
+    def apply(varying: Varying, params: PyTree, data: Batch, key: Array) -> tuple[Output, dict[str, Array]]:
         task, model, _, interventions = at_start(varying)
-        tap = Tap(task.spec, key, jnp.int32(0), changes=interventions, reads=["*"])
-        return model.apply(params, inputs, tap), tap.taken
+        tap = Tap(task.spec, key, jnp.int32(0), changes=interventions, reads=["*"], batch=data)
+        return model.apply(params, data.inputs, tap), tap.taken
 
     params = _shapes(f"{model}.init", init, as_arrays(config.model), varying, key)
-    output, taps = _shapes(f"{model}.apply", apply, varying, params, data.inputs, key)
+    for leaf in jax.tree.leaves(params):
+        _need(_is_real(leaf), f"{model}.init", "return arrays of real numbers, which have a gradient", leaf)
+    output, taps = _shapes(f"{model}.apply", apply, varying, params, data, key)
     _need(isinstance(output, Output), f"{model}.apply", "return an em.Output(value, …)", output)
     wanted = (n, spec.outputs) if spec.answers is None else (n, spec.answers, spec.outputs)
     fits = getattr(output.value, "shape", None) == wanted
     _need(fits, f"{model}.apply", f"return a value of shape {list(wanted)}", output.value)
+    if output.attention is not None:
+        shape = getattr(output.attention, "shape", ())
+        fits = len(shape) == 4 and (shape[0], shape[3]) == (n, spec.length)
+        _need(fits, f"{model}.apply", f"return attention of shape [{n}, layers, heads, {spec.length}]", output.attention)
     loss = of_task("loss", output, data)
-    _need(getattr(loss, "shape", None) == (n,), f"{task}.loss", f"return one number per sequence, shape [{n}]", loss)
+    fits = getattr(loss, "shape", None) == (n,)
+    _need(fits and _is_real(loss), f"{task}.loss", f"return one real number per sequence, shape [{n}]", loss)
     metrics, where = of_task("metrics", output, data, truth), f"{task}.metrics"
     _need(isinstance(metrics, Mapping), where, "return a dictionary of named arrays", metrics)
     for name, values in metrics.items():
@@ -138,12 +134,13 @@ def _check_batch(where: str, data: Batch, n: int, spec: Spec) -> None:
     for part in jax.tree.leaves(data.target):
         _need(part.shape[:1] == (n,), where, f"return a target with one entry per sequence, shape [{n}, …]", part)
     if data.relevant is not None:
-        fits = data.relevant.shape == (n, spec.length)
+        fits = getattr(data.relevant, "shape", None) == (n, spec.length)
         _need(fits, where, f"return `relevant` of shape {[n, spec.length]}, or None", data.relevant)
 
 
 def _check_taps(config: Config, names: list[str]) -> None:
     wanted = [(f"{type(i).__name__}.tap", str(i.tap)) for i in config.interventions]
+    wanted += [(f"{type(i).__name__}.reads", name) for i in config.interventions for name in i.reads]
     wanted += [(_probe_name(probe), name) for probe in config.all_probes for name in getattr(probe, "reads", ())]
     for where, pattern in wanted:
         if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
@@ -155,7 +152,7 @@ def _check_taps(config: Config, names: list[str]) -> None:
 def _check_measurements(config: Config) -> None:
     """Probes, the metric that tells that a run has learned, and those that schedules react to."""
     program = Program.of(config)
-    with _naming("the start of a run"):
+    with naming("the start of a run"):
         slot = jax.eval_shape(lambda: start(program, Run(config, 0)))
     owners: dict[str, str] = {"loss": "the task", "train_loss": "the engine", "step": "the engine"}
     for index, probe in enumerate(config.all_probes):
@@ -199,7 +196,7 @@ def _probed(program: Program, slot: Slot, index: int, where: str) -> Mapping[str
         task = slot.now()[0]
         probe = (*task.probes(), *program.probes)[index]
         batch = task.at_test().batch(user_key(slot.test_key), program.n_test, slot.truth)
-        output = forward(program, slot, slot.params, batch.inputs, reads=getattr(probe, "reads", ()))
+        output = forward(program, slot, slot.params, batch, reads=getattr(probe, "reads", ()))
         return probe(slot.params, output, batch, slot.truth, slot.step)
 
     first, second = (_shapes(where, measured, slot) for _ in range(2))

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike
 
 from .. import __version__
-from .._contract import Threshold
-from .._errors import InputError
+from .._contract import Spec, Threshold
+from .._errors import InputError, naming
 from .._identity import canonical
 from .._json import digest
 from .._pytree import check_fields, option, replaced
@@ -93,6 +93,13 @@ class Config:
         if not (isinstance(self.probes, tuple) and all(map(callable, self.probes))):
             raise InputError(f"Config.probes must be a tuple of functions, got {self.probes!r}")
         task, learned = type(self.task).__name__, self.task.learned
+        with naming(f"{task}.spec"):
+            spec = self.task.spec
+        if not isinstance(spec, Spec):
+            raise InputError(f"{task}.spec must be an em.Spec(length=…, inputs=…, outputs=…), got a {type(spec).__name__}")
+        for name, size in zip(("length", "inputs", "outputs"), spec, strict=False):
+            if not isinstance(size, int | np.integer) or size < 1:
+                raise InputError(f"{task}.spec: {name} must be a whole number of at least 1, got {size!r}")
         if self.n_train is not None and schedules_in(self.task):
             raise InputError(f"a schedule of {task} has no effect on a finite data set, which is drawn once; leave out n_train")
         if learned is not None and not isinstance(learned, Threshold):
@@ -172,6 +179,11 @@ class Result(NamedTuple):
     provenance: Mapping[str, str]
     curves: Mapping[str, np.ndarray] | None  # None where only the outcome was kept
     reason: str | None = None  # why it failed
+
+    def __repr__(self) -> str:
+        learned = f" at step {self.plateau.time:.6g} [{self.plateau.low:g}, {self.plateau.high:g}]"
+        words = f"{self.state}{learned if self.state == 'reached' else ''}" + (f" ({self.reason})" if self.reason else "")
+        return f"Result({self.run.identity}, seed {self.run.seed}: {words}, {self.steps} steps)"
 
     @classmethod
     def measured(cls, run: Run, curves: Mapping[str, np.ndarray], failed_step: int | None, device: str) -> "Result":

@@ -2,19 +2,20 @@
 
 import fnmatch
 from collections.abc import Callable
-from typing import Literal
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._errors import InputError
+from .._contract import Tap
+from .._errors import InputError, naming
 from .._pytree import Pytree, option, per_run
-from ._schedules import Step
 
 
 class Intervention(Pytree):
-    """Changes the values at a tap. A subclass has the fields that it needs and `new(value)`, what the value becomes.
+    """Changes the values at a tap. A subclass has the fields that it needs and `new(value)`, what the value becomes; or
+    `new_from(value, tap)`, where that depends on the sequences or on values at taps before this one.
 
     - `tap`: the name of the tap, with `*` for any part; a whole number stands for the attention pattern of that layer.
     - `head`: which head alone; None: all.
@@ -28,6 +29,8 @@ class Intervention(Pytree):
     Negate(tap='layers.0.mlp', until=100)
     """
 
+    reads: ClassVar[tuple[str, ...]] = ()  # taps before this one whose values `new_from` finds in `tap.taken`
+
     tap: str | int
     head: int | None = option(default=None, low=0)
     first: int = per_run(default=0, low=0)
@@ -37,16 +40,26 @@ class Intervention(Pytree):
     def __post_init__(self) -> None:
         if isinstance(self.tap, int):
             object.__setattr__(self, "tap", f"layers.{self.tap}.pattern")
+        if isinstance(self.first, int) and isinstance(self.until, int) and self.until <= self.first:
+            kind = type(self).__name__
+            raise InputError(f"{kind}.until must be later than {kind}.first, got {self.until} and {self.first}")
 
     def new(self, value: Array) -> Array:
         """What a value becomes; of the same shape."""
         raise NotImplementedError
 
-    def change(self, name: str, value: Array, step: Step | None) -> Array:
+    def new_from(self, value: Array, tap: Tap) -> Array:
+        """What a value becomes, for one that needs more than the value: `tap.batch` has the sequences, their answers and which
+        positions are relevant, `tap.taken` the values at the taps that `reads` names."""
+        return self.new(value)
+
+    def change(self, name: str, value: Array, tap: Tap) -> Array:
         """The value at a tap after the intervention: changed where the tap is this one's and the step in its span."""
         if not fnmatch.fnmatchcase(name, str(self.tap)):
             return value
-        kind, new = type(self).__name__, self.new(value)
+        kind, step = type(self).__name__, tap.step
+        with naming(f"{kind}.new"):
+            new = self.new_from(value, tap)
         if new.shape != value.shape:
             raise InputError(f"{kind}.new must keep the shape of {name}, which is {value.shape}, got {new.shape}")
         mixed = value + jnp.asarray(self.strength, value.dtype) * (new.astype(value.dtype) - value)
@@ -66,15 +79,31 @@ class Intervention(Pytree):
 
 
 class Clamp(Intervention):
-    """Holds the values at a tap: at uniform attention, or at a number.
+    """Holds the values at a tap: at a number, or attention at a pattern.
+
+    - `to`: a number; `"uniform"`: the same to all positions; `"previous"`: from each position to the one before it, and from
+      the first to itself; `"relevant"`: from the last position evenly to those that the task calls relevant; other rows stay.
 
     >>> em.Clamp("layers.1.pattern", until=500)
     Clamp(tap='layers.1.pattern', until=500)
     """
 
-    to: float | Literal["uniform"] = "uniform"
+    to: float | Literal["uniform", "previous", "relevant"] = "uniform"
 
-    def new(self, value: Array) -> Array:
+    def new_from(self, value: Array, tap: Tap) -> Array:
+        if self.to == "previous":
+            if value.ndim < 2 or value.shape[-2] != value.shape[-1]:
+                raise InputError(f"Clamp.to 'previous' needs attention of every position, got a tap of shape {value.shape}")
+            before = jnp.eye(value.shape[-1], k=-1, dtype=value.dtype).at[0, 0].set(1)
+            return jnp.broadcast_to(before, value.shape)
+        if self.to == "relevant":
+            relevant = None if tap.batch is None else tap.batch.relevant
+            if relevant is None:
+                raise InputError("Clamp.to 'relevant' needs a batch that says which positions are relevant")
+            if value.ndim != 4 or value.shape[-1] != relevant.shape[-1]:
+                raise InputError(f"Clamp.to 'relevant' needs attention to every position, got a tap of shape {value.shape}")
+            even = relevant / jnp.maximum(relevant.sum(-1, keepdims=True), 1)
+            return value.at[:, :, -1].set(even[:, None].astype(value.dtype))
         return jnp.full_like(value, 1 / value.shape[-1] if self.to == "uniform" else self.to)
 
 

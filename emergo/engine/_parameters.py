@@ -39,13 +39,14 @@ class Trained(NamedTuple):
     step: int
     params: PyTree
 
-    def forward(self, inputs: Array, reads: Sequence[str] = ()) -> Output:
-        """The model's output; `reads` names taps, whose values are in `taps` of it."""
-        config = self.run.config
+    def forward(self, inputs: Array | Batch, reads: Sequence[str] = ()) -> Output:
+        """The model's output on sequences, or on a batch where interventions look at more than these; `reads` names taps, whose
+        values are in `taps` of it."""
+        config, batch = self.run.config, inputs if isinstance(inputs, Batch) else Batch(inputs, None)
         with arithmetic(config.precision), products("fp32"):
             model, interventions = self._now((config.model, config.interventions))
-            tap = Tap(config.task.spec, step=jnp.int32(self.step), changes=interventions, reads=reads)
-            output = model.apply(jax.tree.map(jnp.asarray, self.params), inputs, tap)
+            tap = Tap(config.task.spec, step=jnp.int32(self.step), changes=interventions, reads=reads, batch=batch)
+            output = model.apply(jax.tree.map(jnp.asarray, self.params), batch.inputs, tap)
         return output._replace(taps=tap.taken)
 
     def batch(self, n: int = 8) -> Batch:
@@ -64,7 +65,7 @@ class Trained(NamedTuple):
 
     def test(self, n: int = 8, reads: Sequence[str] = ()) -> Output:
         """The output on the run's test set."""
-        return self.forward(self.batch(n).inputs, reads)
+        return self.forward(self.batch(n), reads)
 
     def attention_maps(self, n: int = 8) -> Float[Array, "layers n heads queries length"]:
         """The attention patterns of all layers on the run's test set."""

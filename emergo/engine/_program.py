@@ -72,11 +72,12 @@ def as_arrays(tree: Tree) -> Tree:
 
 def in_program(config: Config, sizes: Mapping[str, int]) -> Varying:
     """The varying parts of a config in a program made for these sizes of the task, with arrays for numbers."""
-    model = config.model.padded({})
-    for field in fields(model):
-        if field.metadata.get("at_start"):  # only `init` reads it
-            object.__setattr__(model, field.name, field.default)
-    return as_arrays((config.task.padded(sizes), model, config.optimizer, config.interventions))
+    task, model = config.task.padded(sizes), config.model.padded({})
+    for part in (task, model):
+        for field in fields(part):
+            if field.metadata.get("at_start"):  # only `truth` or `init` reads it
+                object.__setattr__(part, field.name, field.default)
+    return as_arrays((task, model, config.optimizer, config.interventions))
 
 
 def largest_sizes(configs: Sequence[Config]) -> dict[str, int]:
@@ -100,12 +101,13 @@ def program_name(config: Config) -> str:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _start(precision: Precision, n_train: int | None, model: Model, varying: Varying, seed: Array) -> Slot:
+def _start(precision: Precision, n_train: int | None, whole: tuple[Task, Model], varying: Varying, seed: Array) -> Slot:
+    """`whole`: task and model with the fields that are read only here."""
     key = raw(jax.random.key(seed))
     states = start_states(varying)
     task, _, optimizer, _ = resolve(varying, jnp.int32(0), states)
-    model = at_start(model)
-    truth = task.truth(user_key(fold_in(key, 0)))
+    teacher, model = at_start(whole)
+    truth = teacher.truth(user_key(fold_in(key, 0)))
     params = model.init(user_key(fold_in(key, 1)), task.spec)
     if precision == "fp64":  # the numbers of an fp32 run, as a start for 64 bits
         truth, params = jax.tree.map(lambda x: x.astype(jnp.float64) if x.dtype == jnp.float32 else x, (truth, params))
@@ -117,8 +119,9 @@ def _start(precision: Precision, n_train: int | None, model: Model, varying: Var
 
 def start(program: Program, run: Run, sizes: Mapping[str, int] | None = None) -> Slot:
     """A run before its first step, in a program made for these sizes; None: its own."""
-    varying = in_program(run.config, largest_sizes([run.config]) if sizes is None else sizes)
-    return _start(program.precision, program.n_train, as_arrays(run.config.model), varying, jnp.uint32(run.seed))
+    sizes, config = largest_sizes([run.config]) if sizes is None else sizes, run.config
+    whole, varying = as_arrays((config.task.padded(sizes), config.model)), in_program(config, sizes)
+    return _start(program.precision, program.n_train, whole, varying, jnp.uint32(run.seed))
 
 
 def user_key(words: Key) -> Array:
@@ -144,13 +147,13 @@ def lower(precision: Precision, tree: Tree) -> Tree:
 
 
 def forward(
-    program: Program, slot: Slot, params: PyTree, inputs: Array, reads: Sequence[str] = (), key: Array | None = None
+    program: Program, slot: Slot, params: PyTree, batch: Batch, reads: Sequence[str] = (), key: Array | None = None
 ) -> Output:
     """The output of a run's model, by the fast way where nothing reads or writes at taps; `value` is at least fp32."""
     task, model, _, interventions = slot.now()
-    tap = Tap(task.spec, key, slot.step, fused=program.fused, changes=interventions, reads=reads)
+    tap = Tap(task.spec, key, slot.step, fused=program.fused, changes=interventions, reads=reads, batch=batch)
     way = model.apply if interventions or reads else model.fast
-    output = way(lower(program.precision, params), lower(program.precision, inputs), tap)
+    output = way(lower(program.precision, params), lower(program.precision, batch.inputs), tap)
     value = output.value.astype(jnp.promote_types(output.value.dtype, jnp.float32))
     return output._replace(value=value, taps=tap.taken)
 
@@ -174,7 +177,7 @@ def step(program: Program, slot: Slot, lowered: PyTree = None) -> tuple[Slot, Ar
     key = user_key(fold_in(fold_in(slot.data_key, _DROPOUT), slot.step))
 
     def mean_loss(params: PyTree) -> Array:
-        return jnp.mean(task.loss(forward(program, slot, params, data.inputs, key=key), data))
+        return jnp.mean(task.loss(forward(program, slot, params, data, key=key), data))
 
     loss, gradient = jax.value_and_grad(mean_loss)(slot.params if lowered is None else lowered)
     gradient = jax.tree.map(lambda g, p: g.astype(p.dtype), gradient, slot.params)
@@ -194,14 +197,14 @@ def evaluate(program: Program, slot: Slot) -> dict[str, Array]:
     task = slot.now()[0]
     at_test = task.at_test()
     test = at_test.batch(user_key(slot.test_key), program.n_test, slot.truth)
-    output = forward(program, slot, slot.params, test.inputs)
+    output = forward(program, slot, slot.params, test)
     curves = means(at_test, output, test)
     probes, prepared = (*task.probes(), *program.probes), iter(slot.prepared)
     reads = [name for probe in probes for name in getattr(probe, "reads", ())]
     few, tapped = test, output
     if reads:
         few = jax.tree.map(lambda part: part[:TAPPED], test)
-        tapped = forward(program, slot, slot.params, few.inputs, reads=reads)
+        tapped = forward(program, slot, slot.params, few, reads=reads)
     for probe in probes:
         subject = (tapped, few) if getattr(probe, "reads", ()) else (output, test)
         further = (next(prepared),) if hasattr(probe, "prepare") else ()
@@ -210,7 +213,7 @@ def evaluate(program: Program, slot: Slot) -> dict[str, Array]:
         if name in program.variants:
             key = fold_in(slot.test_key, variant.fold) if variant.fold else slot.test_key
             other = variant.task.batch(user_key(key), program.n_test, slot.truth)
-            measured = means(variant.task, forward(program, slot, slot.params, other.inputs), other)
+            measured = means(variant.task, forward(program, slot, slot.params, other), other)
             curves |= {f"{metric}_{name}": value for metric, value in measured.items()}
     return curves
 

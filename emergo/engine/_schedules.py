@@ -2,17 +2,18 @@
 
 import math
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._errors import InputError
 from .._pytree import Schedule, per_run
 
 Tree = TypeVar("Tree")
 Step = int | Array
+_LEAST = 1e-12  # below which a measured number counts as this: its logarithm is taken
 
 
 class Switch(Schedule):
@@ -117,6 +118,63 @@ class When(Schedule):
 
     def extremes(self) -> tuple[float, ...]:
         return (self.before, self.after)
+
+    def metrics(self) -> tuple[str, ...]:
+        return (self.metric,)
+
+
+class StuckState(NamedTuple):
+    """Of `WhenStuck`, since it changed its value or began to look anew. Means are of the logarithm of the measured number."""
+
+    stuck: Bool[Array, ""]
+    evaluations: Int[Array, ""]
+    first: Float[Array, ""]  # sum over the first half of the evaluations to wait for
+    second: Float[Array, ""]  # sum over the second half
+    recent: Float[Array, ""]  # mean of the last few
+
+
+class WhenStuck(Schedule):
+    """`stuck` while a measured number stands still, `moving` while it moves: help for as long as nothing happens.
+
+    It begins with `moving` and looks at `patience` evaluations at a time. Where the number has not fallen by `tolerance`, as a
+    share, from their first half to the second, it is stuck. After another `patience` evaluations the number has found a level
+    under the help; when it leaves this, up or down, by `tolerance`, the help ends, and it all begins anew. The number is what
+    the run's own evaluations measure, such as the loss on the test set, positive, of several their mean.
+
+    >>> em.WhenStuck("loss", stuck=0.5)
+    WhenStuck(metric='loss', stuck=0.5)
+    """
+
+    metric: str
+    stuck: float = per_run()
+    moving: float = per_run(default=0.0)
+    patience: int = per_run(default=12, low=2)
+    tolerance: float = per_run(default=0.1, low=0.0)
+
+    def start(self) -> StuckState:
+        zero = jnp.zeros((), jnp.float32)
+        return StuckState(jnp.array(False), jnp.int32(0), zero, zero, zero)
+
+    def update(self, state: StuckState, metrics: Mapping[str, Array]) -> StuckState:
+        value = jnp.log(jnp.maximum(jnp.mean(metrics[self.metric]), _LEAST)).astype(jnp.float32)
+        count, half = state.evaluations + 1, self.patience // 2
+        first = state.first + jnp.where(count <= half, value, 0)
+        second = state.second + jnp.where((count > half) & (count <= self.patience), value, 0)
+        recent = jnp.where(count == 1, value, state.recent + (value - state.recent) / 3)
+        before, level = first / half, second / (self.patience - half)
+        waited = count >= self.patience
+        falls = before - level > self.tolerance
+        left = jnp.abs(recent - level) > self.tolerance
+        anew = waited & jnp.where(state.stuck, left, True)
+        stuck = jnp.where(anew, ~state.stuck & ~falls, state.stuck)
+        count, first, second = (jnp.where(anew, 0, x) for x in (count, first, second))
+        return StuckState(stuck, count, first, second, recent)
+
+    def value(self, step: Step, state: StuckState) -> Array:
+        return jnp.where(state.stuck, self.stuck, self.moving)
+
+    def extremes(self) -> tuple[float, ...]:
+        return (self.stuck, self.moving)
 
     def metrics(self) -> tuple[str, ...]:
         return (self.metric,)

@@ -80,6 +80,8 @@ def train(
     >>> [result.state for result in em.train([em.Run(config, seed) for seed in range(2)])]
     ['reached', 'reached']
     """
+    if not isinstance(runs, Sequence) or not all(isinstance(run, Run) for run in runs):
+        raise InputError(f"train takes a list of runs, e.g. [em.Run(config, seed=0)], got {runs!r}")
     if n_parallel is not None and n_parallel < 1:
         raise InputError(f"n_parallel must be at least 1, got {n_parallel}")
     unique, used = {run.identity: run for run in runs}, list(devices or jax.devices())

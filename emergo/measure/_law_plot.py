@@ -5,21 +5,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Plot
 from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
-from .._style import BLUE, GREY, ORANGE, panel, plain_ticks
+from .._style import BLUE, GREY, ORANGE, Picture, panel, plain_ticks
 from ._terms import censored_rows, column, usable_rows
 
 if TYPE_CHECKING:
     from ._laws import Law
 
 
-def law_plot(law: "Law", table: pd.DataFrame) -> Plot:
+def law_plot(law: "Law", table: pd.DataFrame) -> Picture:
     """One panel per term, where runs are divided by the rest of the law, so that the slope is the exponent; one for the law."""
     rows = table[usable_rows(table, law.y)]
     y, censored, fitted = column(rows, law.y), censored_rows(rows), law.predict(rows)
-    plot = Plot(figsize=(2.6 * (len(law.terms) + 1), 2.9), layout="constrained")
+    plot = Picture(figsize=(2.6 * (len(law.terms) + 1), 2.9), layout="constrained")
     plain = {name: name.replace("$", r"\$") for name in (law.y, *law.exponents)}  # names are not formulas
     powers = " ".join(f"{plain[name]}$^{{{value:.2f}}}$" for name, value in law.exponents.items())
     plot.suptitle(f"{plain[law.y]} = {law.C:.3g} {powers}", x=0.01, ha="left", fontsize=8.5, color=GREY)

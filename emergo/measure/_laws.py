@@ -4,7 +4,9 @@ Least squares on logarithms, as the papers do; 95% intervals from a bootstrap; a
 maximum-likelihood fit beside it that uses them, because leaving them out pulls the law towards the runs that were quick.
 """
 
+import base64
 import dataclasses
+import html
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -12,11 +14,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
-from matplotlib.figure import Figure as Plot
 
 from .._errors import InputError
 from .._json import to_jsonable
-from .._style import style
+from .._style import Picture, png, style
 from .._terminal import law_lines
 from ._censored import fit_censored
 from ._law_plot import law_plot
@@ -59,7 +60,7 @@ class Law:
         """The law's value for every row of a table with the law's columns."""
         return self.C * np.exp(log_product(self.exponents.items(), table))
 
-    def plot(self) -> Plot:
+    def plot(self) -> Picture:
         """The law and the runs it was fitted to, on logarithmic axes; censored runs are open triangles."""
         if self.table is None:
             raise InputError("this law does not hold the table it was fitted to, so there is nothing to draw; fit it again")
@@ -69,11 +70,19 @@ class Law:
     def __repr__(self) -> str:
         return "\n".join(law_lines(law_json(self)))
 
+    def _repr_html_(self) -> str:
+        """In a notebook: the words, and the picture below where the law holds its table."""
+        words = f"<pre>{html.escape(repr(self))}</pre>"
+        if self.table is None:
+            return words
+        picture = base64.b64encode(png(self.plot(), dpi=110)).decode()
+        return f'{words}<img src="data:image/png;base64,{picture}" alt="{html.escape(self.formula)}">'
+
 
 def fit_law(
     table: pd.DataFrame,
     y: str = "plateau",
-    x: Sequence[str | Term] = ("dim", "length"),
+    x: str | Sequence[str | Term] = ("dim", "length"),
     *,
     fixed: Mapping[str, float] | None = None,
     resamples: int = 2000,
@@ -96,7 +105,10 @@ def fit_law(
     >>> fit_law(pd.DataFrame({"dim": [2, 4, 8], "plateau": [12, 48, 192]}), x=["dim"]).formula
     'plateau = 3 dim^2.00'
     """
-    terms, fixed = tuple(term if isinstance(term, Term) else Term.parse(term) for term in x), dict(fixed or {})
+    if not isinstance(table, pd.DataFrame):
+        raise InputError(f"a law is fitted to a table of pandas, such as runs.table, got a {type(table).__name__}")
+    listed = [x] if isinstance(x, str) else x
+    terms, fixed = tuple(term if isinstance(term, Term) else Term.parse(term) for term in listed), dict(fixed or {})
     _check_request(y, terms, fixed, resamples)
     runs = _log_runs(table, y, terms, fixed, what)
     rng = np.random.default_rng(seed)

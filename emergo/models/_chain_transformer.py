@@ -3,12 +3,13 @@
 It is not an option of `Transformer`: it starts otherwise, and several of the last positions are read.
 """
 
+import functools
 import math
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._contract import NO_TAP, Output, Spec
 from .._errors import InputError
@@ -19,6 +20,7 @@ from ._model import Model, TapFunction, answers
 from ._products import Linear, Scale, look_up, product
 
 _POSITIONS = 50  # rows of the published table of positions
+_PLACES = ("embedding", "attention", "added", "hidden")  # where dropout may be
 
 
 class ChainBlock(NamedTuple):
@@ -50,9 +52,15 @@ class _Dropout(NamedTuple):
     key: Key | None
     rate: float | Float[Array, ""]
     last: int
+    places: tuple[str, ...]
 
-    def __call__(self, x: Float[Array, "*rows positions columns"], slot: int) -> Float[Array, "*rows positions columns"]:
-        if self.key is None:
+    def at(self, place: str) -> bool:
+        return self.key is not None and place in self.places
+
+    def __call__(
+        self, x: Float[Array, "*rows positions columns"], slot: int, place: str
+    ) -> Float[Array, "*rows positions columns"]:
+        if self.key is None or not self.at(place):
             return x
         unread, read = jnp.split(x, [x.shape[-2] - self.last], -2)
         rows, columns, key = math.prod(read.shape[:-1]), x.shape[-1], fold_in(self.key, slot)
@@ -68,9 +76,14 @@ class ChainTransformer(Model):
 
     **Arguments:**
 
-    - `heads`, `width`, `hidden`, `layers`: sizes; heads share the width.
-    - `dropout`: on attention weights, on what attention and MLP add, and on the MLP's hidden features (where PyTorch's encoder
-      layer has it); in force where `tap.key` is given.
+    - `heads`: the number of heads of a layer; they share the width.
+    - `width`: the features of a token between layers.
+    - `hidden`: the hidden features of an MLP.
+    - `layers`: the number of layers.
+    - `dropout`: the rate; in force where `tap.key` is given.
+    - `dropout_at`: where: `"attention"` weights, what attention and MLP have `"added"`, the MLP's `"hidden"` features (the
+      three places of PyTorch's encoder layer), the `"embedding"` (token plus position). The published code has it at
+      `("embedding", "attention", "added")`.
     - `context`: how many positions a query sees, itself among them; None: all before it. With one layer this is the
       context-restricted predictor; with more, a window reaches further back by each layer.
     - `dropout_every`: in one step of so many dropout is in force, the first of them; None: in all. In the published runs it
@@ -97,13 +110,17 @@ class ChainTransformer(Model):
     context: int | None = per_run(default=None, low=1)
     dropout_every: int | None = option(default=None, low=1)
     start: Literal["xavier"] | None = option(default=None, at_start=True)
+    dropout_at: tuple[str, ...] = ("attention", "added", "hidden")
     precisions = ("fp32", "fp64")
+    only_tokens = True
 
     def __post_init__(self) -> None:
         if self.width % self.heads:
             raise InputError(f"ChainTransformer.heads must divide width, got {self.heads} heads with width {self.width}")
         if self.dropout >= 1:
             raise InputError(f"ChainTransformer.dropout must be below 1, got {self.dropout!r}")
+        if not isinstance(self.dropout_at, tuple) or not set(self.dropout_at) <= set(_PLACES):
+            raise InputError(f"ChainTransformer.dropout_at must name places of {', '.join(_PLACES)}, got {self.dropout_at!r}")
 
     def init(self, key: Array, spec: Spec) -> ChainParameters:
         key, width, xavier = raw(key), self.width, self.start == "xavier"
@@ -146,18 +163,52 @@ class ChainTransformer(Model):
         self, params: ChainParameters, inputs: Int[Array, "n length"], tap: TapFunction, inner: TapFunction, lean: bool
     ) -> Output:
         """`inner` is the tap of all points but the last."""
-        read, last_rows = answers(tap), []
-        last = read or 1
-        asked_tokens = inputs[:, inputs.shape[1] - last :] if lean and self.layers == 1 else inputs
-        x = inner("embed", _embed(params, asked_tokens))
+        read, key, rate = answers(tap), getattr(tap, "key", None), self._rate(getattr(tap, "step", None))
+
+        def compute(key: Array | None, params: ChainParameters) -> tuple[_Asked, Float[Array, "n layers heads length"]]:
+            return self._logits(params, inputs, read or 1, inner, lean, None if key is None else raw(key), rate)
+
+        if key is None or not self.dropout:
+            logits, rows = compute(None, params)
+        elif lean and "embedding" in self.dropout_at and isinstance(rate, Array):
+            # Without dropout the first block is folded, which takes half the time. The branch is one for all runs of a stack.
+            dry, wet = functools.partial(compute, None), functools.partial(compute, key)
+            logits, rows = jax.lax.cond(_in_any_run(rate > 0), wet, dry, params)
+        else:
+            logits, rows = compute(key, params)
+        return Output(tap("value", logits[:, 0] if read is None else logits), rows)
+
+    def _rate(self, step: Int[Array, ""] | None) -> float | Float[Array, ""]:
+        """Of dropout, at a step."""
+        every = self.dropout_every
+        return self.dropout if every is None or step is None else jnp.where(step % every == 0, self.dropout, 0.0)
+
+    def _logits(
+        self,
+        params: ChainParameters,
+        inputs: Int[Array, "n length"],
+        last: int,
+        tap: TapFunction,
+        lean: bool,
+        key: Key | None,
+        rate: float | Float[Array, ""],
+    ) -> tuple[Float[Array, "n last outputs"], Float[Array, "n layers heads length"]]:
+        """At the last positions; and the attention of the last of all."""
+
+        def dropout(layer: int, count: int) -> _Dropout:
+            return _Dropout(None if key is None else fold_in(key, layer), rate, count, self.dropout_at)
+
+        embedding, last_rows = dropout(self.layers, inputs.shape[1]), []
+        folded = lean and not embedding.at("embedding")
+        asked_tokens = inputs[:, inputs.shape[1] - last :] if folded and self.layers == 1 else inputs
+        x = tap("embed", embedding(_embed(params, asked_tokens), 0, "embedding"))
         for i, block in enumerate(params.blocks):
             count = last if i == self.layers - 1 else x.shape[1]
             asked = x[:, x.shape[1] - count :] if lean else x
-            maps = _first_maps(params, asked_tokens, inputs) if lean and i == 0 else _maps(block, asked, x)
-            x, row = self._block(block, asked, maps, self._dropout(tap, i, count), inner, f"layers.{i}")
+            maps = _first_maps(params, asked_tokens, inputs) if folded and i == 0 else _maps(block, asked, x)
+            x, row = self._block(block, asked, maps, dropout(i, count), tap, f"layers.{i}")
             last_rows.append(row)
-        logits = _linear(params.decode, x[:, x.shape[1] - last :])
-        return Output(tap("value", logits[:, 0] if read is None else logits), jnp.stack(last_rows, 1))
+        return _linear(params.decode, x[:, x.shape[1] - last :]), jnp.stack(last_rows, 1)
 
     def _block(
         self, block: ChainBlock, asked: _Asked, maps: _Maps, dropout: _Dropout, tap: TapFunction, name: str
@@ -170,20 +221,23 @@ class ChainTransformer(Model):
         last, length = scores.shape[-2:]
         visible = causal(length, self.context)[length - last :]
         pattern = tap(f"{name}.pattern", jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), -1))
-        mixed = tap(f"{name}.mixed", jnp.einsum("nhqk,nkhs->nqhs", dropout(pattern, 0), v))
+        mixed = tap(f"{name}.mixed", jnp.einsum("nhqk,nkhs->nqhs", dropout(pattern, 0, "attention"), v))
         added = tap(f"{name}.attention", product(mixed.reshape(asked.shape), block.out))
-        x = block.norms[0](asked + dropout(added, 1))
-        hidden = dropout(jax.nn.relu(_linear(block.up, x)), 2)
+        x = block.norms[0](asked + dropout(added, 1, "added"))
+        hidden = dropout(jax.nn.relu(_linear(block.up, x)), 2, "hidden")
         added = tap(f"{name}.mlp", _linear(block.down, hidden))
-        return tap(f"{name}.output", block.norms[1](x + dropout(added, 3))), pattern[:, :, -1]
+        return tap(f"{name}.output", block.norms[1](x + dropout(added, 3, "added"))), pattern[:, :, -1]
 
-    def _dropout(self, tap: TapFunction, layer: int, last: int) -> _Dropout:
-        key, step = getattr(tap, "key", None), getattr(tap, "step", None)
-        if key is None or not self.dropout:
-            return _Dropout(None, 0.0, last)
-        every = self.dropout_every
-        rate = self.dropout if every is None or step is None else jnp.where(step % every == 0, self.dropout, 0.0)
-        return _Dropout(fold_in(raw(key), layer), rate, last)
+
+@jax.custom_batching.custom_vmap
+def _in_any_run(flag: Bool[Array, ""]) -> Bool[Array, ""]:
+    """Whether it is so in any run of a stack: not one value per run, so that a branch on it stays one."""
+    return flag
+
+
+@_in_any_run.def_vmap
+def _in_any_run_of_a_stack(size: int, batched: list[bool], flags: Bool[Array, " runs"]) -> tuple[Bool[Array, ""], bool]:
+    return (jnp.any(flags) if batched[0] else flags), False
 
 
 def _embed(params: ChainParameters, tokens: Int[Array, "n last"]) -> _Asked:

@@ -49,7 +49,8 @@ class MinimalAttention(Model):
 
     **Arguments:**
 
-    - `heads`, `layers`: sizes. Layers but the last put out all D = vocabulary + length coordinates.
+    - `heads`: the number of heads of a layer.
+    - `layers`: the number of layers. All but the last put out all D = vocabulary + length coordinates.
     - `start`: `"small"`: values 0 and queries uniform in ± `scale` (Fig. 1); `"xavier"`: both uniform in ± √(6/2D).
     - `scale`: of small initial queries. At scale 0 all heads are the same.
     - `context`: how many positions a query sees, itself among them; None: all before it.
@@ -67,6 +68,7 @@ class MinimalAttention(Model):
     scale: float = per_run(default=1e-9, low=0.0)
     context: int | None = per_run(default=None, low=1)
     precisions = ("fp32", "fp64")
+    only_tokens = True
 
     def init(self, key: Array, spec: Spec) -> MinimalParameters:
         size, heads = spec.inputs + spec.length, self.heads

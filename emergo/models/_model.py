@@ -27,6 +27,7 @@ class Model(Pytree):
     """
 
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "bf16")  # in which it can be trained
+    only_tokens: ClassVar[bool] = False  # whether inputs must be whole-number tokens (n, length)
     pads: ClassVar[bool] = False  # whether `init` honours `spec.used`, so that runs on tasks of several sizes share a program
 
     def init(self, key: Array, spec: Spec) -> Any:

@@ -62,19 +62,22 @@ class Transformer(Model):
 
     **Arguments:**
 
-    - `layers`, `width`: the number of layers, and the features of a token between them.
+    - `layers`: the number of layers.
+    - `width`: the features of a token between layers.
     - `heads`: the number of heads of a layer; they share the width: each has size width / heads.
     - `mlp_factor`: hidden features of an MLP over width.
     - `norm`: layer normalisation: none (as in the paper), before each part (and before the readout), or after each skip
       connection.
     - `mask`: none, or causal attention.
-    - `activation`: of the MLPs.
-    - `attention`: see [`emergo.models.Attention`][].
+    - `activation`: the activation function of the MLPs.
+    - `attention`: how scores become weights: by a softmax, linear attention, a sigmoid of each score, a softmax with learned
+      biases by position, or a softmax of such biases alone.
     - `initial`: `"pytorch"`: weights and biases uniform in ±1/√inputs; `"xavier"`: uniform, biases 0; `"normal"`: N(0, 0.02²),
       biases 0.
     - `positions`: sinusoids added to the tokens (Vaswani et al. 2017), learned vectors added to them (initially N(0, 1)),
       `"rope"`: queries and keys rotated (Su et al. 2021), or nothing.
-    - `skip`, `mlp`: whether there are skip connections and MLPs.
+    - `skip`: whether there are skip connections.
+    - `mlp`: whether layers have an MLP.
     - `temperature`: `"learned"`: the scores of every head are divided by a positive number that is learned, initially 1.
     - `window`: positions attend to those fewer than `window` away, within the mask; None: to all of them.
     - `top_k`: a query only sees the positions with its `top_k` largest scores; None: all of them.

@@ -17,6 +17,7 @@ FIGURES: Mapping[str, Figure] = {f.id: f for f in (*zucchet2025.FIGURES, *yuksel
 
 def find_figure(id: str) -> Figure:
     """The figure of that id, or an `InputError` with the nearest ids."""
+    id = str(id)
     if id not in FIGURES:
         same = [known for known in FIGURES if known.endswith(f"/{id}")]
         if same:

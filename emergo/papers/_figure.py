@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import io
 import json
 import platform
 import subprocess
@@ -21,13 +20,12 @@ from .. import __version__
 from .._errors import InputError, unknown
 from .._files import output_folder, staged
 from .._json import to_jsonable
-from .._style import save, save_animation, style
-from .._terminal import Show
+from .._style import png, save, save_animation, style
 from ..engine import Run
 from ..measure import Law, Published, compare, law_json
-from ..studies import Study, provenance_of, read_records
+from ..studies import Study, Watcher, provenance_of, read_records
 from ._caveat import difference, fields, study_fields
-from ._source import RunSource, distinct, silent
+from ._source import RunSource, distinct
 
 Preset = Literal["paper", "laptop", "smoke"]
 
@@ -190,10 +188,7 @@ class MadeFigure:
         return "\n".join([*lines, *(f"  {check['name']}: {verdicts[check['holds']]}" for check in self.checks)])
 
     def _repr_png_(self) -> bytes:
-        image = io.BytesIO()
-        with style():
-            self.plot.savefig(image, format="png", dpi=150)
-        return image.getvalue()
+        return png(self.plot)
 
     def write(self, out: Path | str, begun: float | None = None) -> dict[str, Any]:
         """Writes `<id>.svg`, `<id>.png`, for some `<id>.gif`, `<id>.<table>.parquet` and, last, `<id>.json` under `out`.
@@ -226,7 +221,7 @@ def find_preset(preset: str) -> Preset:
 def source_for(
     figure: Figure,
     out: Path | str | None = None,
-    report: Show = silent,
+    report: Watcher | None = None,
     fresh: bool = False,
     partial: bool = False,
     seconds: float | None = None,
@@ -234,7 +229,7 @@ def source_for(
     """Where a figure gets its runs.
 
     - `out`: the folder that keeps runs that have to be trained, so that they are not trained again.
-    - `report`: called with what is being done, the share of it that is done, and words that change meanwhile.
+    - `report`: is told how far it is, such as the display of [`emergo.studies.live_progress`][]; None: nobody is.
     - `fresh`: train also what the package's records hold.
     - `partial`: train nothing: the figure shows the cells that are there with all their seeds, and `partial` in the JSON says
       how many runs those are.
@@ -244,7 +239,7 @@ def source_for(
         raise InputError(f"seconds must be positive, got {seconds!r}")
     deadline = None if seconds is None else time.monotonic() + seconds
     folder, records = None if out is None else Path(out), None if fresh else read_records()
-    return RunSource(figure.id, report, folder, records, partial, deadline)
+    return RunSource(figure.id, report or Watcher(), folder, records, partial, deadline)
 
 
 def seconds_needed(figure: Figure, preset: str, source: RunSource) -> float:

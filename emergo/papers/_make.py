@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import InputError
-from .._terminal import print_law, progress_bar, short, verdict
+from .._terminal import print_law, short, verdict
 from ..engine import OutOfTime, Run
-from ..studies import Slurm, Store, StudyFolder, add_records, load_plugins, read_records
+from ..studies import Slurm, Store, StudyFolder, add_records, live_progress, load_plugins, read_records
 from ..studies._plan import runs_of
 from ..studies._records import SHIPPED
 from . import FIGURES, find_figure
@@ -38,7 +38,7 @@ def make_figures(
     for figure in [find_figure(id) for id in ids]:
         left = None if seconds is None else max(seconds - (time.monotonic() - begun), 1e-3)
         try:
-            with progress_bar() as show:
+            with live_progress() as show:
                 make = functools.partial(run_figure, figure, preset, out, report=show, fresh=fresh)
                 try:
                     report = make(partial=partial and seconds is None, seconds=left)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
 from matplotlib.ticker import NullFormatter
 
-from .._style import CENSORED, WIDTH, doubling, hues, outside, shades, subtitle
+from .._style import CENSORED, WIDTH, Picture, doubling, hues, outside, shades, subtitle
 from ..engine import Result
 from ..measure import Law, Published, fit_law
 from ._figure import Comparison
@@ -30,7 +30,7 @@ def panels(
     height: float, *titles: str, rows: int = 1, width: float = WIDTH, y: float | None = None, share: bool = False
 ) -> tuple[Plot, Any]:
     """A plot with panels, one per title, in so many rows; `y` is where the titles are, `share` whether panels share an axis."""
-    plot = Plot(figsize=(width, height), layout="constrained")
+    plot = Picture(figsize=(width, height), layout="constrained")
     every = plot.subplots(rows, len(titles) // rows, sharey=share, squeeze=False).ravel()
     for axes, title in zip(every, titles, strict=True):
         axes.set_title(title, y=y)

@@ -3,18 +3,27 @@
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from .._errors import InputError
-from .._terminal import Show
-from ..engine import OutOfTime, Progress, Result, Run, train
-from ..studies import Executor, Plan, Records, Runs, Slurm, Store, Study, StudyFolder, curve_frame, open_plan, submit_plan
-
-
-def silent(what: str, share: float, detail: str = "") -> None:
-    """Reports nothing."""
+from ..engine import OutOfTime, Result, Run, train
+from ..studies import (
+    Executor,
+    Plan,
+    Records,
+    Runs,
+    Slurm,
+    Store,
+    Study,
+    StudyFolder,
+    Watcher,
+    curve_frame,
+    open_plan,
+    submit_plan,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +31,7 @@ class RunSource:
     """Handed to a figure's `make`; see [`emergo.papers.source_for`][]."""
 
     name: str = "figure"  # its runs are planned under
-    report: Show = silent
+    report: Watcher = dataclasses.field(default_factory=Watcher, compare=False)  # is told how far it is
     folder: Path | None = None
     records: Records | None = None
     partial: bool = False
@@ -78,15 +87,13 @@ class RunSource:
         return results
 
     def _train(self, runs: Sequence[Run]) -> list[Result]:
-        def show(now: Progress) -> None:
-            left = "" if now.seconds_left is None else f", about {now.seconds_left:.0f} s left"
-            self.report("training", now.done / now.total, f"{now.done} of {now.total} runs, {now.rate:.0f} steps/s{left}")
-
+        watch: dict[str, Any] = {"progress": self.report.training, "on_end": self.report.ended, "deadline": self.deadline}
+        self.report.begin(runs)
         if self.folder is None:
-            return train(runs, progress=show, deadline=self.deadline)
+            return train(runs, **watch)
         folder, plan = self._plan(self.folder, runs)
         known = {run.identity: run for run in runs}
-        if not Executor(folder, [plan.key], known, progress=show, deadline=self.deadline).run():
+        if not Executor(folder, [plan.key], known, **watch).run():
             raise OutOfTime(f"{self.name}: the time is over; the same call goes on from what is there")
         return []
 

@@ -1,12 +1,10 @@
 """`emergo demo`: the whole idea at laptop scale, from the flows to a law with intervals, on one page."""
 
-import json
 import platform
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from string import Template
 from typing import Any, NamedTuple
 
 import jax
@@ -16,11 +14,13 @@ import pandas as pd
 from .. import __version__, theory
 from .._files import output_folder, staged
 from .._json import to_jsonable
-from .._terminal import Show
 from ..engine import train_toy
 from ..measure import Law, emergence, fit_law, law_json
 from ..papers._plateaus import toy_probe
+from ..studies import Watcher
 from ..tasks import SingleLocation
+from ._page import page, script_json
+from ._transformer import Watched, watch_transformer
 
 
 class DemoSettings(NamedTuple):
@@ -48,6 +48,7 @@ class Demo(NamedTuple):
     law: Law
     flow_law: Law
     repetition: pd.DataFrame  # plateau of the reduced flow at the middle cell against repeat
+    transformer: Watched
 
     def at_middle(self, table: pd.DataFrame) -> pd.DataFrame:
         """The rows with the middle length and dim."""
@@ -55,7 +56,7 @@ class Demo(NamedTuple):
         return table[(table["length"] == length) & (table["dim"] == dim)]
 
 
-def compute_demo(settings: DemoSettings, show: Show) -> Demo:
+def compute_demo(settings: DemoSettings, show: Watcher) -> Demo:
     """Integrates the flows, trains the toy models, measures their plateaus and fits the law."""
     tasks = [SingleLocation(T, d) for T in settings.lengths for d in settings.dims]
     tasks += [SingleLocation(*settings.middle, burst=b) for b in settings.bursts]
@@ -67,6 +68,7 @@ def compute_demo(settings: DemoSettings, show: Show) -> Demo:
         for task in tasks:
             show("integrating the flows", float(flows.done()))
             trained += _train(task, settings, show)
+        transformer = watch_transformer(show)
         reduced, exact, flow, repetition = flows.result()
     show("integrating the flows", 1.0)
     curves, rows = zip(*trained, strict=True)
@@ -76,7 +78,7 @@ def compute_demo(settings: DemoSettings, show: Show) -> Demo:
     flow_cells = pd.DataFrame({"length": cell.length, "dim": cell.dim, "plateau": reduced})[cell.burst == 1]
     flow_law = fit_law(flow_cells, x=["length", "dim"])
     show("fitting the law", 1.0)
-    return Demo(settings, pd.concat(curves, ignore_index=True), flow, runs, law, flow_law, repetition)
+    return Demo(settings, pd.concat(curves, ignore_index=True), flow, runs, law, flow_law, repetition, transformer)
 
 
 def _flows(cell: theory.Cell, middle: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, pd.DataFrame, pd.DataFrame]:
@@ -89,7 +91,7 @@ def _flows(cell: theory.Cell, middle: tuple[int, int]) -> tuple[np.ndarray, np.n
     return reduced, exact, flow, pd.DataFrame({"repeat": repeats, "plateau": across})
 
 
-def _train(task: SingleLocation, settings: DemoSettings, show: Show) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
+def _train(task: SingleLocation, settings: DemoSettings, show: Watcher) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
     """The curve and the measured plateau of every seed of one task."""
     sizes = {name: getattr(task, name) for name in ("length", "dim", "burst")}
     stage = f"training {', '.join(f'{name} {size}' for name, size in sizes.items())}"
@@ -108,16 +110,14 @@ def _train(task: SingleLocation, settings: DemoSettings, show: Show) -> Iterator
 
 def _page(demo: Demo, footer: str) -> str:
     """The page as HTML: demo.html, which needs nothing but itself, with numbers and data filled in."""
-    import vl_convert  # needed for the page alone
-
     (length, dim), runs, middle = demo.settings.middle, demo.runs, demo.at_middle(demo.runs)
     plateaus = middle.groupby("burst")[["plateau", "reduced", "exact"]].mean()
     gains = plateaus.iloc[0] / plateaus.iloc[-1]
     seeds, repeats = middle[middle["burst"] == 1], demo.repetition["plateau"]
     tables = {name: table.to_dict("records") for name, table in _chart_tables(demo).items()}
-    return Template(Path(__file__).with_name("demo.html").read_text("utf-8")).substitute(
-        bundle=vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"),
-        tables=json.dumps(to_jsonable(tables), allow_nan=False),
+    return page(
+        "demo.html",
+        tables=script_json(tables),
         level=theory.THRESHOLD * 0.5,
         dims=list(demo.settings.dims),
         bursts=list(plateaus.index),
@@ -134,6 +134,10 @@ def _page(demo: Demo, footer: str) -> str:
         repeat=f"{demo.repetition['repeat'][repeats.argmin()]:.2f}",
         repeat_gain=f"{repeats[0] / repeats.min():.1f}",
         footer=footer,
+        watched=script_json(demo.transformer.data()),
+        transformer_steps=f"{demo.transformer.plateau:.0f}",
+        transformer_share=f"{100 * demo.transformer.share[0]:.0f}",
+        transformer_end=f"{100 * demo.transformer.share[-1]:.0f}",
         **_law_words(demo.law, "law"),
         **_law_words(demo.flow_law, "flow"),
     )
@@ -165,15 +169,16 @@ def _chart_tables(demo: Demo) -> dict[str, pd.DataFrame]:
     }
 
 
-def run_demo(out: Path | str, show: Show, settings: DemoSettings | None = None) -> dict[str, Any]:
+def run_demo(out: Path | str, show: Watcher, settings: DemoSettings | None = None) -> dict[str, Any]:
     """Runs the demo, writes `report.html` into `out` and returns the law with its intervals, and where the page is."""
     folder, start = output_folder(out), time.monotonic()
     demo = compute_demo(settings or DemoSettings(), show)
     trained = f"{len(demo.runs)} runs trained and measured in {time.monotonic() - start:.0f} s"
     on = f"JAX {jax.__version__} on {jax.devices()[0].platform} ({platform.machine()})"
-    page = _page(demo, f"emergo {__version__}; {on}; {trained}. Made by <code>emergo demo</code>.")
+    text = _page(demo, f"emergo {__version__}; {on}; {trained}. Made by <code>emergo demo</code>.")
     with staged(folder) as stage:
-        (stage / "report.html").write_text(page, encoding="utf-8")
+        (stage / "report.html").write_text(text, encoding="utf-8")
     report = {"law": law_json(demo.law), "flow_law": law_json(demo.flow_law), "runs": len(demo.runs)}
     report |= {"censored": int(demo.runs["censored"].sum()), "files": [str(folder / "report.html")]}
+    report |= {"transformer": {"plateau": demo.transformer.plateau, "attention": demo.transformer.share[-1]}}
     return to_jsonable(report | {"seconds": round(time.monotonic() - start, 2)})

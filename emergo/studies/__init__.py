@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from ._estimate import Estimate, estimate
     from ._executor import Executor, check_platform
     from ._folder import Plan, StudyFolder
-    from ._live import live_progress
+    from ._live import Watcher, live_progress
     from ._outcomes import Failures, read_outcomes
     from ._plan import open_plan
     from ._records import Records, add_records, provenance_of, read_records, record_tables
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ._writers import find_writer
 
 __all__ = ["Estimate", "Executor", "Failures", "Fit", "Plan", "Records", "Runs", "Slurm", "Status", "Store", "Study"]
-__all__ += ["StudyFolder", "add_records", "build_run", "cell_means", "cell_summary", "check_platform", "check_slurm"]
+__all__ += ["StudyFolder", "Watcher", "add_records", "build_run", "cell_means", "cell_summary", "check_platform", "check_slurm"]
 __all__ += ["curve_frame", "estimate", "find_writer", "live_progress", "load_plugins", "migrate", "open_plan", "provenance_of"]
 __all__ += ["read_outcomes", "read_records", "record_tables", "result_row", "study_curves", "study_law", "study_status"]
 __all__ += ["study_table", "submit_plan"]

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from .._terminal import duration, memory
+from .._terminal import counted, duration, memory
 from ..engine import Run, groups_of, plan_group
 from ._description import AXES
 from ._study import Study
@@ -75,11 +75,11 @@ def _group(runs: list[Run], study: Study, platform: str, budget: float | None) -
 def describe_study(study: Study) -> str:
     """A study in a few lines: runs, programs, time and memory to expect here."""
     expected = estimate(study)
-    lines = [f"{study.name}: {study.count} runs = {study.count // len(study.seeds)} cells x {len(study.seeds)} seeds"]
+    cells, seeds = study.count // len(study.seeds), len(study.seeds)
+    lines = [f"{study.name}: {counted(study.count, 'run')} = {counted(cells, 'cell')} x {counted(seeds, 'seed')}"]
     lines += [f"  {part}: {getattr(study.base, part)!r}" for part in ("task", "model", "optimizer")]
     for table in AXES:
         lines += [f"  {table} {name}: {', '.join(map(repr, values))}" for name, values in getattr(study, table).items()]
     count, where = len(expected.groups), f"{expected.devices} x {expected.platform.upper()}"
     most = f"at most about {duration(expected.seconds)} if no run ends before step {study.base.steps}"
-    programs = f"{count} program{'s' if count != 1 else ''}"
-    return "\n".join([*lines, f"  here ({where}): {programs}, {memory(expected.bytes)}, {most}"])
+    return "\n".join([*lines, f"  here ({where}): {counted(count, 'program')}, {memory(expected.bytes)}, {most}"])

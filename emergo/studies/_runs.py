@@ -4,12 +4,12 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import matplotlib.figure
 import numpy as np
 import pandas as pd
 
 from .._errors import InputError, unknown
-from .._style import curve_plot, style
+from .._style import Picture, curve_plot, style
+from .._terminal import counted
 from ..engine import Result, Run, Trained
 from ..measure import Law
 from ._cells import run_table, table_law
@@ -90,7 +90,7 @@ class Runs(Sequence[Result]):
         tuned axis, only the runs of the chosen values are used."""
         return table_law(self.table, y, [x] if isinstance(x, str) else x, fix or {}, "these runs")
 
-    def plot(self, y: str = "loss", by: str | None = None, x: str = "step") -> matplotlib.figure.Figure:
+    def plot(self, y: str = "loss", by: str | None = None, x: str = "step") -> Picture:
         """The curves of all runs, one colour per value of a column. Several numbers per evaluation: the largest is drawn."""
         lines = []
         for result, row in zip(self.results, self.table.to_dict("records"), strict=True):
@@ -119,11 +119,26 @@ class Runs(Sequence[Result]):
             raise InputError("these runs were not kept in a folder; give `run` one, and keep=True")
         return self._store.parameters(self.results[index].run, step)
 
-    def __repr__(self) -> str:
+    def _summary(self) -> tuple[str, pd.DataFrame | None]:
+        """How many runs have which state, and one row per cell where something was varied."""
         states = pd.Series([result.state for result in self.results], dtype=object).value_counts()
-        head = f"{len(self)} runs: {', '.join(f'{count} {state}' for state, count in states.items()) or 'none'}"
-        if not self.axes or not len(self):
-            return head
+        head = f"{counted(len(self), 'run')}: {', '.join(f'{count} {state}' for state, count in states.items()) or 'none'}"
+        if not len(self):
+            return head, None
+        if not self.axes:
+            plateau, censored = self.table["plateau"].median(), self.table["censored"].mean() >= 0.5
+            words = "" if np.isnan(plateau) else f"; median plateau {'at least ' if censored else ''}{plateau:g}"
+            return f"{head}{words}", None
         cells = self.table.groupby(self.axes, sort=True, dropna=False)
         summary = cells.agg(runs=("seed", "size"), plateau=("plateau", "median"), censored=("censored", "sum"))
-        return f"{head}\n{summary.reset_index().to_string(index=False, float_format=lambda v: f'{v:g}')}"
+        return head, summary.reset_index()
+
+    def __repr__(self) -> str:
+        head, cells = self._summary()
+        return head if cells is None else f"{head}\n{cells.to_string(index=False, float_format=lambda v: f'{v:g}')}"
+
+    def _repr_html_(self) -> str:
+        """In a notebook."""
+        head, cells = self._summary()
+        table = "" if cells is None else cells.to_html(index=False, float_format=lambda v: f"{v:g}", border=0)
+        return f"<p>{head}</p>{table}"

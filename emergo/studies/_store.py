@@ -21,8 +21,9 @@ from ._axes import config_columns
 from ._outcomes import SCHEMA, is_finished, outcome_row, read_run
 from ._version_1 import renamed_curve
 
-_SUFFIX = re.compile(r"(_\d+)+$")
+INDEX_SUFFIX = re.compile(r"(_\d+)+$")
 _SNAPSHOTS = ".snapshots"
+_ARRAY = ":"  # in the name of a column of whole arrays: what follows is their shape, such as 3x20x20
 
 
 def result_content(result: Result) -> dict[str, Any]:
@@ -55,12 +56,42 @@ def curve_frame(curves: Mapping[str, np.ndarray] | None) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
+def compact_frame(curves: Mapping[str, np.ndarray] | None) -> pd.DataFrame:
+    """As `curve_frame`, but a curve of many numbers that has them in few evaluations, and NaN in all others, is one column of
+    whole arrays: a map of attention at four steps would else be a thousand columns."""
+    arrays = {name: values for name, values in (curves or {}).items() if values.ndim > 1 and _seldom(values)}
+    frame = curve_frame({name: values for name, values in (curves or {}).items() if name not in arrays})
+    for name, values in arrays.items():
+        rows = [None if np.isnan(one).all() else one.ravel() for one in values]
+        frame[f"{name}{_ARRAY}{'x'.join(map(str, values.shape[1:]))}"] = pd.Series(rows, dtype=object)
+    return frame
+
+
+def _seldom(values: np.ndarray) -> bool:
+    return bool(np.isnan(values).reshape(len(values), -1).all(1).mean() > 0.5)
+
+
 def curves_from(frame: pd.DataFrame) -> dict[str, np.ndarray]:
-    """The inverse of `curve_frame`; columns without a number are left out, as other runs of a table may have other curves."""
+    """The inverse of `curve_frame` and of `compact_frame`; columns without a number are left out, as other runs of a table may
+    have other curves."""
     shown = frame.drop(columns="identity", errors="ignore").dropna(axis=1, how="all").rename(columns=renamed_curve)
+    whole = [column for column in shown.columns if _ARRAY in column]
+    return _numbers_from(shown.drop(columns=whole)) | dict(_arrays_from(column, shown[column]) for column in whole)
+
+
+def _arrays_from(column: str, rows: pd.Series) -> tuple[str, np.ndarray]:
+    name, _, sizes = column.partition(_ARRAY)
+    kept = rows.notna().to_numpy()
+    values = np.stack(rows[kept].tolist())
+    every = np.full((len(rows), *map(int, sizes.split("x"))), np.nan, values.dtype)
+    every[kept] = values.reshape(-1, *every.shape[1:])
+    return name, every
+
+
+def _numbers_from(shown: pd.DataFrame) -> dict[str, np.ndarray]:
     columns: dict[str, list[str]] = {}
     for column in shown.columns:
-        columns.setdefault(_SUFFIX.sub("", column), []).append(column)
+        columns.setdefault(INDEX_SUFFIX.sub("", column), []).append(column)
     curves: dict[str, np.ndarray] = {}
     for name, members in columns.items():
         if name in members:

@@ -23,7 +23,8 @@ from ._axes import axis_value, plain, resolve_axis, with_axes
 from ._description import AXES, PARTS, TRAINING, build_base, check_keys, construct, load_plugins, wrong_key
 from ._executor import Executor, check_platform
 from ._folder import Plan, StudyFolder
-from ._live import live_progress
+from ._live import Watcher, live_progress
+from ._outcomes import read_outcomes
 from ._plan import open_plan
 from ._runs import Runs
 from ._store import Store
@@ -139,6 +140,9 @@ class Study:
         if not isinstance(name, str) or not name.strip():
             raise InputError(f"name must be a text, got {name!r}")
         self.name, self.retries, self.unit = name, _whole("retries", retries, 0), _whole("unit", unit, 1)
+        for key, value, kind in (("law", law, Fit), ("slurm", slurm, Slurm)):
+            if not isinstance(value, kind | None):
+                raise InputError(f"{key} must be an em.{kind.__name__}(…), got {value!r}")
         self.law, self.slurm = law, slurm or Slurm()
         self.plugins = _resolved(plugins, Path())
         steps = () if isinstance(keep, bool) else _items("keep must be true, false or a list of steps", keep)
@@ -233,7 +237,7 @@ class Study:
         runs = [Run(config, seed) for config in self.configs for seed in self.seeds]
         if len({run.identity for run in runs}) < len(runs):
             raise InputError("two cells of this study are the same run; give each value of an axis once")
-        order = {config: (*(-size for size in hardness(config)), Run(config, 0).identity) for config in self.configs}
+        order = {config: (*_easiness(config), Run(config, 0).identity) for config in self.configs}
         return sorted(runs, key=lambda run: (*order[run.config], run.seed))
 
     def values_of(self, run: Run) -> list[Any]:
@@ -263,13 +267,21 @@ class Study:
         """
         check_platform(self.runs, options.get("devices"))
         options["deadline"] = None if seconds is None else time.monotonic() + seconds
-        with live_progress() if progress is None else contextlib.nullcontext(progress) as show:
+        with live_progress() if progress is None else contextlib.nullcontext(Watcher()) as watch:
+
+            def ended(result: Result) -> None:
+                watch.ended(result)
+                on_end(result)
+
+            options |= {"on_end": ended, "progress": progress or watch.training}
             if folder is None:
-                return self._train(on_end, progress=show, **options)
+                watch.begin(self.runs)
+                return self._train(**options)
             options.setdefault("say", say)
             plan, _ = self.open(StudyFolder(folder), options["say"])
+            watch.begin(self.runs, lambda: read_outcomes(StudyFolder(folder).runs).rows)
             known = {run.identity: run for run in self.runs}
-            Executor(StudyFolder(folder), [plan.key], known, on_end=on_end, progress=show, **options).run()
+            Executor(StudyFolder(folder), [plan.key], known, **options).run()
         return self.read(folder)
 
     def _train(self, on_end: Callable[[Result], None], **options: Any) -> Runs:
@@ -367,12 +379,10 @@ _OWN = ("grid", "zip", "seeds", "tune", "law", "keep", "name", "retries", "unit"
 _TABLES = {"law": Fit, "slurm": Slurm}
 
 
-def hardness(config: Config) -> tuple[float, ...]:
-    """Larger for a config whose plateau is longer, as far as theory tells: by inputs, by length over `burst`, by `repeat` where
-    the task has these, and by the learning rate."""
-    burst, repeat, rate = getattr(config.task, "burst", 1), getattr(config.task, "repeat", 0), config.optimizer.learning_rate
-    numbers = [value if isinstance(value, int | float) else usual for value, usual in ((burst, 1), (repeat, 0), (rate, 0))]
-    return (config.task.spec.inputs, config.task.spec.length / numbers[0], -numbers[1], -numbers[2])
+def _easiness(config: Config) -> tuple[float, ...]:
+    """Smaller for a config whose plateau is longer, as far as its task can tell, then for a smaller learning rate."""
+    rate = config.optimizer.learning_rate
+    return (*(-size for size in config.task.hardness()), rate if isinstance(rate, int | float) else 0.0)
 
 
 def _distinct(values: Sequence[Any]) -> set[str]:

@@ -9,7 +9,8 @@ import functools
 import math
 import operator
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +36,14 @@ class ChainTruth(NamedTuple):
     maps: Float[Array, "groups size size"]  # A_k*, the nearest group first, strengths included
 
 
+@functools.cache
+def published_maps() -> Float[np.ndarray, "groups size size"]:
+    """The orthogonal maps of all published runs of yuksel2026, the nearest group first. Its public code, tml-epfl/hmm-attention
+    on GitHub, makes them with seed 0 of PyTorch: three draws of `randn(50, 50)`, each U V^T of its SVD; the last is nearest."""
+    with np.load(Path(__file__).with_name("published_maps.npz")) as arrays:
+        return arrays["orthogonal"]
+
+
 def divergence(reference: Float[Array, "*rows vocabulary"], student: Float[Array, "*rows vocabulary"]) -> Float[Array, "*rows"]:
     """KL(reference ‖ student) of each row in nats, exact over the vocabulary, from log-probabilities."""
     return jnp.sum(jnp.exp(reference) * (reference - student), -1)
@@ -54,6 +63,8 @@ class MarkovChain(Task):
     - `generated`: how many tokens of a sequence follow the chain.
     - `prefix`: how many uniform tokens come before them; None: as many as the chain looks back on. Older ones only make what
       matters harder to find.
+    - `maps`: the orthogonal matrices: `"drawn"` for every run, or `"published"`: the same in all runs, those that the
+      published runs have; they are for 50 tokens and three groups.
 
     Measured besides the loss: `kl_teacher`, the KL divergence of the model from the true probabilities, which is never quite 0,
     so that a threshold of 0 ends no run; `teacher_loss`, the loss of the true probabilities; `kl_references`, the divergence
@@ -74,11 +85,15 @@ class MarkovChain(Task):
     temperature: float = 0.1
     generated: int = option(default=20, low=1)
     prefix: int | None = None
+    maps: Literal["drawn", "published"] = option(default="drawn", at_start=True)
 
     def __post_init__(self) -> None:
         _check_size(self, "prefix")
         if not self.temperature > 0:
             raise InputError(f"MarkovChain.temperature must be above 0, got {self.temperature!r}")
+        if self.maps == "published" and (self.groups.count, self.vocabulary) != (3, 50):
+            sizes = f"{self.groups.count} groups and vocabulary {self.vocabulary}"
+            raise InputError(f'MarkovChain.maps = "published" needs 3 groups and vocabulary 50, got {sizes}')
 
     @property
     def given(self) -> int:
@@ -96,11 +111,13 @@ class MarkovChain(Task):
 
     def truth(self, key: Array) -> ChainTruth:
         """Draws the maps of a run."""
-        size = self.vocabulary
+        size, strengths = self.vocabulary, jnp.asarray(self.groups.strengths, jnp.float32)[:, None, None]
+        if self.maps == "published":
+            return ChainTruth(strengths * published_maps())
         q, r = jnp.linalg.qr(normals(raw(key), self.groups.count, size, size))
         # The sign of R's diagonal is a convention; with it taken out, Q is uniform (Mezzadri 2007).
         signs = jnp.sign(jnp.diagonal(r, axis1=-2, axis2=-1))
-        return ChainTruth(jnp.asarray(self.groups.strengths, jnp.float32)[:, None, None] * q * signs[:, None, :])
+        return ChainTruth(strengths * q * signs[:, None, :])
 
     def batch(self, key: Array, n: int, truth: ChainTruth) -> Batch:
         """Draws `n` sequences. A sequence depends on the key and its row alone: fewer rows are the first of more."""

@@ -11,7 +11,7 @@ from .._contract import Above, Batch, Output, Spec, probe
 from .._errors import InputError
 from .._pytree import Schedule, option, per_run
 from .._random import raw, uniform
-from ._task import Task, Variant, attention_probe, stacked_patterns, widened
+from ._task import Task, Variant, attention_probe, hardness_repeated, stacked_patterns, widened
 
 
 class Recall(Task):
@@ -121,6 +121,9 @@ class Recall(Task):
         if self.placement == "once" and isinstance(self.repeat, int | float) and self.repeat == 0:
             return {}
         return {"repeated": Variant(self, fold=1)}
+
+    def hardness(self) -> tuple[float, ...]:
+        return hardness_repeated(self, self.burst, self.repeat)
 
     def probes(self) -> tuple[Any, ...]:
         return (attention_probe, circuits_probe)

@@ -11,7 +11,7 @@ from .._contract import Batch, Below, Output, Spec
 from .._errors import InputError
 from .._pytree import option, per_run
 from .._random import fold_in, normals, raw, uniform
-from ._task import Task, Variant, attention_probe, half_squared_error
+from ._task import Task, Variant, attention_probe, half_squared_error, hardness_repeated
 
 Position = Literal["last", "fixed", "random"]
 
@@ -42,8 +42,9 @@ class SingleLocation(Task):
     - `position`: where the relevant token stands: at the last `burst` positions (`"last"`, Section 2.1), at positions drawn
       once for a run (`"fixed"`), or at positions drawn for each sequence (`"random"`, B.1), which needs `indicator`.
     - `indicator`: whether tokens carry a further feature, the first one, that is 1 at relevant tokens and 0 at others (B.1).
-    - `special`: what the special token is: the first basis vector, as in the theory (A.2), or a draw from the distribution of
-      the other tokens.
+    - `special`: what the special token is: the first basis vector, as in the theory (A.2), a draw from the distribution of the
+      other tokens (`"draw"`), or such a draw whose sign is drawn anew for each sequence (`"signed"`): the same second moments,
+      but a mean of zero, so that no constant answers it.
 
     >>> import jax
     >>> task = em.SingleLocation(length=4, dim=2, burst=2)
@@ -60,7 +61,7 @@ class SingleLocation(Task):
     repeat: float = per_run(default=0.0, low=0, high=1)
     position: Position = "last"
     indicator: bool = False
-    special: Literal["basis", "draw"] = "basis"
+    special: Literal["basis", "draw", "signed"] = "basis"
 
     def __post_init__(self) -> None:
         for name, most in (("length", _CHANCE - _POSITIONS), ("dim", _POSITIONS - 1)):
@@ -86,7 +87,7 @@ class SingleLocation(Task):
         scale = jax.lax.rsqrt(jnp.float32(dim))
         weights = jnp.where(used & used[:, None], scale * normals(key, 1, self.dim, self.dim)[0], 0)
         special = jnp.zeros(self.dim, jnp.float32).at[0].set(1.0)
-        if self.special == "draw":
+        if self.special != "basis":
             special = jnp.where(used, scale * normals(fold_in(key, _POSITIONS), 1, 1, self.dim)[0, 0], 0)
         relevant = jnp.arange(self.length) >= self.length - self.real("burst")
         if self.position == "fixed":
@@ -127,9 +128,15 @@ class SingleLocation(Task):
     def probes(self) -> tuple[Any, ...]:
         return (attention_probe, alignment_probe)
 
+    def hardness(self) -> tuple[float, ...]:
+        return hardness_repeated(self, self.burst, self.repeat)
+
     def repeated(self, key: Array, tokens: Float[Array, "n dim"], truth: Truth) -> Float[Array, "n dim"]:
         """Replaces each of these relevant tokens with the special one, with probability `repeat`."""
-        return jnp.where(uniform(raw(key), len(tokens), 1, first_column=_CHANCE) < self.repeat, truth.special, tokens)
+        special = truth.special
+        if self.special == "signed":  # the sign of the token that it replaces, which nothing else sees
+            special = jnp.where(tokens[:, :1] < 0, -special, special)
+        return jnp.where(uniform(raw(key), len(tokens), 1, first_column=_CHANCE) < self.repeat, special, tokens)
 
     def _positions(self, key: Array, n: int) -> Bool[Array, "n length"]:
         """In each row as many different positions as the run's burst, every set equally likely (Floyd's algorithm)."""

@@ -79,6 +79,10 @@ class Task(Pytree):
     def check_threshold(self, number: float) -> None:
         """Raises an `InputError` for a threshold that makes no sense."""
 
+    def hardness(self) -> tuple[float, ...]:
+        """Larger for a task whose plateau is longer, as far as theory tells: runs begin with the hardest."""
+        return (self.spec.inputs, self.spec.length)
+
     def data_key(self, key: Array, step: Any) -> Array:
         """The key of a step's batch, from the run's key of data."""
         return fold_in(key, step)
@@ -93,6 +97,12 @@ def attention_probe(params: Any, output: Output, batch: Batch, truth: Any, step:
     if batch.relevant is not None:
         curves["attention"] = attention_mass(attention, batch.relevant)
     return curves
+
+
+def hardness_repeated(task: Task, burst: Any, repeat: Any) -> tuple[float, ...]:
+    """The hardness of a task with repetition; that of a schedule is not known."""
+    burst, repeat = (x if isinstance(x, int | float) else usual for x, usual in ((burst, 1), (repeat, 0)))
+    return (task.spec.inputs, task.spec.length / burst, -repeat)
 
 
 def widened(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:

@@ -2,6 +2,17 @@
 
 from . import incremental
 from ._cells import Cell, cells, grid
+from ._changing import (
+    TAKEN_OFF,
+    Switched,
+    best_repeat,
+    cost_of_early,
+    dropped_takeoff,
+    switched,
+    switched_takeoff,
+    takeoff_time,
+    time_left,
+)
 from ._closed_form import (
     Flow,
     escape_time,
@@ -11,7 +22,9 @@ from ._closed_form import (
     plateau_from,
     predicted_plateau,
     repeat_factor,
+    strength,
 )
+from ._coupled import coupled_loss, coupled_plateau, coupled_velocity, predicted_coupled
 from ._flow import ATOL, RTOL, THRESHOLD, Plateau, Trajectory, field, plateau, trajectory
 from ._full import describe_cell, full_plateau, population_gradient, population_loss, unit_columns
 from ._rank import rank_floor
@@ -19,7 +32,10 @@ from ._reduced import equilibrium, float64, gradient, hessian, loss, relevant_at
 
 __all__ = ["Cell", "cells", "describe_cell", "float64", "grid", "incremental"]
 __all__ += ["equilibrium", "gradient", "hessian", "loss", "relevant_attention", "test_loss"]
-__all__ += ["escape_time", "growth_rate", "linear_solution", "predicted_plateau", "repeat_factor"]
+__all__ += ["escape_time", "growth_rate", "linear_solution", "predicted_plateau", "repeat_factor", "strength"]
 __all__ += ["mills_ratio", "plateau_from", "rank_floor"]
+__all__ += ["TAKEN_OFF", "Switched", "best_repeat", "cost_of_early", "dropped_takeoff"]
+__all__ += ["switched", "switched_takeoff", "takeoff_time", "time_left"]
 __all__ += ["ATOL", "RTOL", "THRESHOLD", "Flow", "Plateau", "Trajectory", "field", "plateau", "trajectory"]
 __all__ += ["full_plateau", "population_gradient", "population_loss", "unit_columns"]
+__all__ += ["coupled_loss", "coupled_plateau", "coupled_velocity", "predicted_coupled"]

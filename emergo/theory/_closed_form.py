@@ -38,10 +38,18 @@ def repeat_factor(repeat: Numbers, dim: Numbers) -> Float[np.ndarray, "..."]:
     return np.asarray(np.sqrt(p**2 * d + (1 - p) ** 2))
 
 
+def strength(repeat: Any, dim: Any, bias: bool = False) -> Any:
+    r"""$Q = \sum_i \sigma_i^2 c_i^2$: how strongly attention is pulled, $p^2 + (1-p^2)/d$. Where a `bias` answers the mean of
+    what is repeated, the repeated direction has its variance about that, and $Q = (1-p)^2(p^2 + 2p/d + 1/d)$."""
+    if bias:
+        return (1 - repeat) ** 2 * (repeat**2 + (2 * repeat + 1) / dim)
+    return repeat**2 + (1 - repeat**2) / dim
+
+
 def leading_rate(cell: Cell, flow: Flow = "reduced") -> Any:
     r"""$\lambda = \frac{B}{T}\sqrt{\kappa Q}$: the growth rate at the origin to leading order."""
-    strength = cell.repeat**2 + (1 - cell.repeat**2) / cell.dim
-    return cell.burst / cell.length * (logit_speed(cell, flow, leading=True) * strength) ** 0.5
+    pull = strength(cell.repeat, cell.dim)
+    return cell.burst / cell.length * (logit_speed(cell, flow, leading=True) * pull) ** 0.5
 
 
 def predicted_plateau(cell: Cell, flow: Flow = "reduced") -> Any:

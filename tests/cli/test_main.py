@@ -49,6 +49,7 @@ def test_version(capsys):
         (("fit", "{tmp}/runs.csv", "--x", "dim", "--fix", "length"), "write column=exponent"),
         (("fit", "{tmp}/runs.csv", "--x", "dim", "--out", "{tmp}/file"), "cannot write to this folder"),
         (("bench", "--cells", "0"), "--cells must be at least 1"),
+        (("completion", "fish"), "unknown shell 'fish'"),
         (("bench", "trainig"), "unknown benchmark 'trainig'; did you mean training?"),
         (("train", "--out", "{tmp}/file"), "cannot write to this folder"),
         (("train", "--heads", "3", "--heads", "4"), "--heads was given more than once"),

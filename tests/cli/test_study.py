@@ -1,5 +1,6 @@
 """`emergo study` as a user meets it: status, one line of error, one object of JSON, files that exist."""
 
+import importlib
 import json
 import os
 import shutil
@@ -337,9 +338,9 @@ def test_status_needs_neither_jax_nor_pandas(tmp_path):
 
 @pytest.mark.usefixtures("quick")
 def test_tensorboard_gets_every_curve(capsys, tmp_path, file):
-    from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
     from tensorboardX.record_writer import masked_crc32c
 
+    Event = importlib.import_module("tensorboardX.proto.event_pb2").Event  # made when it is imported, unknown to type checkers
     out = tmp_path / "out"
     assert call(capsys, "run", file, "--out", out, "--log", "tensorboard")[0] == 0
     folders = sorted((out / "tensorboard").iterdir())

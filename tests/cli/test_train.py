@@ -145,7 +145,7 @@ def test_help_comes_from_docstrings():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--dmi 4", "unknown option '--dmi'; did you mean --dim"),
+        ("--dmi 4", "unknown option '--dmi'; did you mean --dim?"),
         ("--length", "--length needs at least one value"),
         ("--task recal", "unknown task 'recal'; did you mean recall?"),
         ("--task recall", "Recall with Transformer needs --pairs and --vocabulary"),

@@ -7,6 +7,7 @@ import pytest
 from emergo._contract import Above, Batch, Below, Output, Spec, probe
 from emergo._errors import InputError
 from emergo._pytree import Schedule
+from emergo.engine import Intervention
 from emergo.engine import _cost as costs
 from emergo.engine._check import probe_curves
 
@@ -32,6 +33,18 @@ class OddSpec(Echo):
     @property
     def spec(self):
         return (4, 3, 3)
+
+
+class EmptySpec(Echo):
+    @property
+    def spec(self):
+        return Spec(4, 0, 3)
+
+
+class BrokenSpec(Echo):
+    @property
+    def spec(self):
+        return Spec(self.size, 3, 3)
 
 
 class NoTruth(Task):
@@ -77,6 +90,11 @@ class OddRelevant(Echo):
         return super().batch(key, n, truth)._replace(relevant=jnp.ones(n, bool))
 
 
+class NamedRelevant(Echo):
+    def batch(self, key, n, truth):
+        return super().batch(key, n, truth)._replace(relevant="the first")
+
+
 class BrokenBatch(Echo):
     def batch(self, key, n, truth):
         return Batch(jnp.ones((n, 4, 3)) @ jnp.ones((4, 4)), truth)
@@ -92,6 +110,13 @@ class Branches(Echo):
 class MeanLoss(Echo):
     def loss(self, output, batch):
         return super().loss(output, batch).mean()
+
+
+class WholeLoss(Echo):
+    """Whole numbers have no gradient."""
+
+    def loss(self, output, batch):
+        return (super().loss(output, batch) > 0).astype(int)
 
 
 class OddMetrics(Echo):
@@ -127,6 +152,25 @@ class NoApply(Heads):
 class BrokenInit(Heads):
     def init(self, key, spec):
         return jnp.ones((spec.inputs, 2)) @ jnp.ones(spec.outputs)
+
+
+class WholeInit(Heads):
+    def init(self, key, spec):
+        return {"scale": jnp.ones(3, int)}
+
+
+class OddAttention(Heads):
+    def apply(self, params, inputs, tap=None):
+        return Output(inputs[:, -1], attention=inputs[:, :, 0])
+
+
+class NoNew(Intervention):
+    pass
+
+
+class BrokenNew(Intervention):
+    def new(self, value):
+        return value @ jnp.ones((99, 1))
 
 
 class ArrayOutput(Heads):
@@ -203,6 +247,8 @@ def task(kind, **options):
 CASES = [
     (task(NoSpec), "NoSpec.spec is missing: a subclass must define it"),
     (task(OddSpec), r"OddSpec.spec must be an em.Spec\(length=…, inputs=…, outputs=…\), got a tuple"),
+    (task(EmptySpec), "EmptySpec.spec: inputs must be a whole number of at least 1, got 0"),
+    (task(BrokenSpec), "BrokenSpec.spec failed: AttributeError: 'BrokenSpec' object has no attribute 'size'"),
     (task(NoTruth), "NoTruth.truth is missing: a subclass must define it"),
     (task(NoBatch), "NoBatch.batch is missing: a subclass must define it"),
     (task(NoLoss), "NoLoss.loss is missing: a subclass must define it"),
@@ -211,9 +257,11 @@ CASES = [
     (task(LongBatch), r"LongBatch.batch must return inputs of shape \[8, 4, 3\] as its spec says, got float32\[8, 8, 3\]"),
     (task(FewTargets), r"FewTargets.batch must return a target with one entry per sequence, shape \[8, …\], got float32\[3\]"),
     (task(OddRelevant), r"OddRelevant.batch must return `relevant` of shape \[8, 4\], or None, got bool\[8\]"),
+    (task(NamedRelevant), r"NamedRelevant.batch must return `relevant` of shape \[8, 4\], or None, got the first"),
     (task(BrokenBatch), "BrokenBatch.batch failed: TypeError: dot_general requires"),
-    (task(Branches), "Branches.truth failed: TracerBoolConversionError"),
-    (task(MeanLoss), r"MeanLoss.loss must return one number per sequence, shape \[8\], got float32\[\]"),
+    (task(Branches), "Branches.truth failed: TracerBoolConversionError: .*; numbers of a run are traced, choose with"),
+    (task(MeanLoss), r"MeanLoss.loss must return one real number per sequence, shape \[8\], got float32\[\]"),
+    (task(WholeLoss), r"WholeLoss.loss must return one real number per sequence, shape \[8\], got int32\[8\]"),
     (task(OddMetrics), r"OddMetrics.metrics must return one number per sequence for error, shape \[8\], got float32\[8, 3\]"),
     (task(ListedMetrics), "ListedMetrics.metrics must return a dictionary of named arrays, got a list"),
     (
@@ -227,6 +275,13 @@ CASES = [
     ({"model": NoInit()}, "NoInit.init is missing: a subclass must define it"),
     ({"model": NoApply()}, "NoApply.apply is missing: a subclass must define it"),
     ({"model": BrokenInit()}, "BrokenInit.init failed: TypeError"),
+    ({"model": WholeInit()}, r"WholeInit.init must return arrays of real numbers, which have a gradient, got int32\[3\]"),
+    (
+        {"model": OddAttention()},
+        r"OddAttention.apply must return attention of shape \[8, layers, heads, 4\], got float32\[8, 4\]",
+    ),
+    ({"interventions": (NoNew("layers.0.scores"),)}, "NoNew.new is missing: a subclass must define it"),
+    ({"interventions": (BrokenNew("layers.0.scores"),)}, "BrokenNew.new failed: TypeError: dot_general requires"),
     ({"model": ArrayOutput()}, r"ArrayOutput.apply must return an em.Output\(value, …\)"),
     ({"model": WideOutput()}, r"WideOutput.apply must return a value of shape \[8, 3\], got float32\[8, 6\]"),
     ({"task__gain": NoValue()}, "NoValue.value is missing: a subclass must define it"),
@@ -250,16 +305,16 @@ CASES = [
 @pytest.mark.parametrize(("changes", "message"), CASES, ids=[message.split(" ")[0] for _, message in CASES])
 @pytest.mark.usefixtures("unchecked")
 def test_what_does_not_fit_is_refused(changes, message):
-    config = BASE.replace(**changes)
     with pytest.raises(InputError, match=message) as error:
-        train([Run(config, 0)])
+        train([Run(BASE.replace(**changes), 0)])
     assert "\n" not in str(error.value)
 
 
 def test_every_program_of_a_call_is_checked_before_the_first_is_compiled():
     good = Run(BASE.replace(batch=4), 0)
-    with pytest.raises(InputError, match="NoSpec"):
-        train([good, Run(BASE.replace(task=NoSpec()), 0)])
+    bad = Run(BASE.replace(task=NoTruth()), 0)
+    with pytest.raises(InputError, match="NoTruth"):
+        train([good, bad])
 
 
 def test_a_threshold_is_checked_in_every_group():
@@ -279,6 +334,13 @@ def test_what_fits_is_checked_once(monkeypatch):
         check_config(config.replace(batch=6), "cpu")
 
 
+@pytest.mark.usefixtures("unchecked")
+def test_taps_to_read_are_a_list():
+    """A text is a sequence too, of letters."""
+    with pytest.raises(InputError, match="takes a list of taps"):
+        probe(reads="layers.0.scores")
+
+
 def test_the_curves_of_probes():
     assert probe_curves(BASE) == ()
     assert probe_curves(BASE.replace(probes=(largest_score, clock))) == ("largest_score", "clock")
@@ -287,5 +349,5 @@ def test_the_curves_of_probes():
 @pytest.mark.usefixtures("unchecked")
 def test_a_model_for_another_kind_of_task_is_refused():
     """A model of tokens on a task of features."""
-    with pytest.raises(InputError, match=r"MinimalAttention.apply"):
+    with pytest.raises(InputError, match="MinimalAttention reads whole-number tokens, but SingleLocation"):
         train([Run(Config(SingleLocation(4, 2), MinimalAttention(), precision="fp32"), 0)])

@@ -12,6 +12,7 @@ import pytest
 
 import emergo.models as models
 import emergo.tasks as tasks
+from emergo._contract import Spec
 from emergo._errors import InputError
 from emergo._identity import canonical, type_name
 from emergo._pytree import Pytree, Schedule, fields, per_run
@@ -189,7 +190,15 @@ def test_a_schedule_is_not_a_constant_and_no_other_schedule():
     assert len({identity(changed(SHORT, "task", {"repeat": value})) for value in values}) == len(values)
 
 
-class Sibling(Task):
+class Sized(Task):
+    """All that a config asks of a task."""
+
+    @property
+    def spec(self):
+        return Spec(4, 3, 3)
+
+
+class Sibling(Sized):
     """The fields of `Echo`, and none of its methods."""
 
     length: int
@@ -205,7 +214,7 @@ class Child(Echo):
         return -super().truth(key)
 
 
-class Renamed(Task):
+class Renamed(Sized):
     length: int
     width: int
     gain: float = per_run(default=1.0)
@@ -358,7 +367,7 @@ class Listed(Task):
         (lambda: Config(TASK, n_test=True), "Config.n_test must be a whole number of at least 1, got True"),
         (lambda: Config(TASK, n_train=0), "Config.n_train must be a whole number of at least 1, got 0"),
         (lambda: Config(TASK, threshold=float("nan")), "Config.threshold must be a finite number, got nan"),
-        (lambda: Config(TASK, threshold="low"), "Config.threshold must be a number, got 'low'"),
+        (lambda: Config(TASK, threshold="low"), "Config.threshold must be a number or 'task', got 'low'"),
         (lambda: Config(Recall(4, 16), threshold=0.1), "guessing one of the context's values is right with probability 1/4"),
         (lambda: Config(Recall(4, 16), threshold=1.5), "at most 1, e.g. 0.9, got 1.5"),
         (lambda: Config(TASK, overtrain=-0.5), "Config.overtrain must be a finite number of at least 0.0, got -0.5"),
@@ -394,11 +403,11 @@ def test_wrong_input_is_named(make, message):
     assert "\n" not in str(error.value)
 
 
-class Endless(Task):
+class Endless(Sized):
     learned = None
 
 
-class Vague(Task):
+class Vague(Endless):
     learned = 0.1
 
 

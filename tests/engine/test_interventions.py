@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from emergo._contract import Tap
+from emergo._contract import Batch, Tap
 from emergo._errors import InputError
 from emergo.engine._check import check_config
 
@@ -21,6 +21,7 @@ from .untyped import (
     Replace,
     Scale,
     SingleLocation,
+    Trained,
     Transformer,
     When,
     groups_of,
@@ -39,6 +40,15 @@ class Shift(Intervention):
         return value + 0.5
 
 
+class Sharpened(Intervention):
+    """Of the user: from the values at a tap before this one."""
+
+    reads = ("layers.0.scores",)
+
+    def new_from(self, value, tap):
+        return jax.nn.softmax(2 * tap.taken[SCORES], -1)
+
+
 def uniform(x):
     return jnp.full_like(x, 1 / x.shape[-1])
 
@@ -52,6 +62,25 @@ def by_taps(**changes):
     taps = {"pattern": PATTERN, "scores": SCORES, "mixed": MIXED, "value": "value"}
     named = {taps[name]: change for name, change in changes.items()}
     return lambda step: lambda tap, value: named[tap](value, step) if tap in named else value
+
+
+class Deeper(Sharpened):
+    reads = ("layers.1.scores",)
+
+    def new_from(self, value, tap):
+        return value
+
+
+class KeptScores:
+    """A tap by hand that remembers the scores for the pattern that follows."""
+
+    def __call__(self, tap, value):
+        if tap == SCORES:
+            self.scores = value
+        if tap != PATTERN:
+            return value
+        last = jnp.zeros_like(value[:, 0]).at[..., -1].set(1)
+        return heads(last, jax.nn.softmax(2 * self.scores[:, 1], -1))
 
 
 PATTERN, SCORES, MIXED = "layers.0.pattern", "layers.0.scores", "layers.0.mixed"
@@ -81,6 +110,10 @@ CASES = {
             pattern=lambda x, step: jnp.where(step < 7, 0.1, x),
             scores=lambda x, step: x + jnp.clip((step - 2) / 8, 0, 1) * (uniform(x) - x),
         ),
+    ),
+    "what the batch calls relevant, and a tap before": (  # the task's relevant position is the last
+        (Clamp(PATTERN, head=0, to="relevant"), Sharpened(PATTERN, head=1)),
+        lambda step: KeptScores(),
     ),
     "one after another": (
         (Scale(SCORES, factor=2.0), Shift(SCORES, head=0)),
@@ -157,11 +190,39 @@ def test_a_transformer_is_trained_by_its_plain_forward():
 def test_a_tap_by_itself():
     """Without a step everything is in force; the shape is kept and other taps are left alone."""
     x = jax.random.normal(jax.random.key(0), (2, 2, 1, 4))
-    np.testing.assert_array_equal(Scale(SCORES, factor=2.0).change(SCORES, x, None), 2 * x)
-    np.testing.assert_array_equal(Scale(SCORES, factor=2.0).change(PATTERN, x, None), x)
+    np.testing.assert_array_equal(Scale(SCORES, factor=2.0).change(SCORES, x, Tap()), 2 * x)
+    np.testing.assert_array_equal(Scale(SCORES, factor=2.0).change(PATTERN, x, Tap()), x)
     tap = Tap(step=3, changes=(Scale(SCORES, factor=2.0, first=4),), reads=["*.scores"])
     np.testing.assert_array_equal(tap(SCORES, x), x)
     np.testing.assert_array_equal(tap.taken[SCORES], x)
+
+
+def test_patterns_that_attention_can_be_held_at():
+    pattern = jax.nn.softmax(jax.random.normal(jax.random.key(0), (2, 1, 4, 4)), -1)
+    relevant = jnp.array([[False, True, False, False], [True, False, True, False]])
+    previous = Clamp(PATTERN, to="previous").change(PATTERN, pattern, Tap())
+    np.testing.assert_array_equal(jnp.argmax(previous, -1), np.broadcast_to([0, 0, 1, 2], (2, 1, 4)))
+    np.testing.assert_array_equal(previous.sum(-1), np.ones((2, 1, 4)))
+    batch = Batch(jnp.zeros((2, 4), int), None, relevant)
+    answer = Clamp(PATTERN, to="relevant").change(PATTERN, pattern, Tap(batch=batch))
+    np.testing.assert_array_equal(answer[:, 0, -1], [[0, 1, 0, 0], [0.5, 0, 0.5, 0]])
+    np.testing.assert_array_equal(answer[:, :, :-1], pattern[:, :, :-1])
+    for to, shown, message in (
+        ("relevant", None, "needs a batch that says which positions are relevant"),
+        ("relevant", batch._replace(relevant=relevant[:, :3]), "needs attention to every position"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Clamp(PATTERN, to=to).change(PATTERN, pattern, Tap(batch=shown))
+
+
+def test_parameters_that_were_kept_are_run_with_the_batch():
+    run = run_of(interventions=(Clamp(PATTERN, to="relevant"),))
+    params = run.config.model.init(jax.random.key(0), run.config.task.spec)
+    trained = Trained(run, 0, params)
+    attention = trained.test(3).attention
+    np.testing.assert_array_equal(attention[..., -1], np.ones(attention.shape[:-1]))
+    with pytest.raises(InputError, match="needs a batch that says which positions are relevant"):
+        trained.forward(trained.batch(3).inputs)
 
 
 @pytest.mark.parametrize(
@@ -170,9 +231,10 @@ def test_a_tap_by_itself():
         (lambda: Clamp(PATTERN, strength=1.5), "Clamp.strength must be a finite number from 0.0 to 1.0, got 1.5"),
         (lambda: Clamp(PATTERN, strength=Ramp(0.0, 2.0, begin=0, end=9)), "Clamp.strength: every value of Ramp"),
         (lambda: Clamp(PATTERN, first=-1), "Clamp.first must be a whole number of at least 0, got -1"),
+        (lambda: Clamp(PATTERN, first=9, until=9), "Clamp.until must be later than Clamp.first, got 9 and 9"),
         (lambda: Clamp(PATTERN, head=-1), "Clamp.head must be a whole number of at least 0, got -1"),
         (lambda: Clamp(1.5), "Clamp.tap must be"),
-        (lambda: Clamp(PATTERN, to="unifrom"), "Clamp.to must be a number, got 'unifrom'"),
+        (lambda: Clamp(PATTERN, to="unifrom"), "Clamp.to must be a number or 'uniform', got 'unifrom'"),
         (lambda: Replace(PATTERN), "Replace.function must be a function of the value at the tap, got None"),
         (lambda: BASE.replace(interventions=Clamp(0)), "Config.interventions must be a tuple of interventions"),
         (lambda: BASE.replace(interventions=("clamp",)), "Config.interventions must be a tuple of interventions"),
@@ -190,6 +252,8 @@ def test_wrong_input_is_named(make, message):
         (Clamp("layers.1.pattern"), r"Clamp.tap: Heads has no tap 'layers.1.pattern'; it has layers.0.pattern"),
         (Clamp(PATTERN, head=2), "Clamp.head is 2, but layers.0.pattern has 2 heads"),
         (Clamp("value", head=0), "Clamp.head is 0, but value has no heads"),
+        (Clamp(PATTERN, to="previous"), r"Clamp.to 'previous' needs attention of every position, got a tap of shape"),
+        (Deeper(PATTERN), r"Deeper.reads: Heads has no tap 'layers.1.scores'; it has layers.0.scores"),
         (
             Replace(PATTERN, function=jnp.sum),
             r"Replace.new must keep the shape of layers.0.pattern, which is \(8, 2, 1, 4\), got \(\)",

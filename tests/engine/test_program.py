@@ -31,7 +31,7 @@ from emergo.engine._program import (
 from .own import BASE as OWN
 from .own import CHAIN as LONG_CHAIN
 from .own import TRANSFORMER, Heads, clock, largest_score, plain_run, run_of
-from .untyped import ChainTransformer, Optimizer, Run, SingleLocation, groups_of, train
+from .untyped import ChainTransformer, MarkovChain, Optimizer, Run, SingleLocation, groups_of, train
 
 BASE = TRANSFORMER.replace(task__dim=2, steps=12)
 CHAIN = LONG_CHAIN.replace(steps=10)
@@ -65,6 +65,16 @@ def test_who_shares_a_program():
     ]
     assert len({program_key(config) for config in chains}) == 1
     assert program_key(FULL) != program_key(CHAIN)
+
+
+def test_runs_on_the_published_teacher_share_a_program_and_keep_their_teacher():
+    drawn = CHAIN.replace(task=MarkovChain(generated=4), n_train=None)
+    published = drawn.replace(task__maps="published")
+    assert program_key(published) == program_key(drawn)
+    own, given, again = (start(alone(c), Run(c, seed)).truth.maps for c, seed in ((drawn, 0), (published, 0), (published, 1)))
+    np.testing.assert_array_equal(given, again)
+    np.testing.assert_array_equal(given, published.task.truth(jax.random.key(0)).maps)
+    assert not np.allclose(own, given)
 
 
 def test_a_model_that_does_not_pad_gets_a_program_for_each_size():
@@ -203,7 +213,7 @@ def test_training_drops_other_units_at_every_step_and_tests_none():
     def loss(program, slot, number):
         """That of the output in a step of training; without a number, in a test."""
         key = None if number is None else user_key(fold_in(fold_in(slot.data_key, 3), number))
-        return jnp.mean(FULL.task.loss(forward(program, slot, slot.params, data.inputs, key=key), data))
+        return jnp.mean(FULL.task.loss(forward(program, slot, slot.params, data, key=key), data))
 
     with products("fp32"):
         now = float(stepped(wet)(slot)[1])

@@ -6,6 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from emergo._contract import Batch, Output, Spec
 from emergo._errors import InputError
@@ -13,7 +15,21 @@ from emergo.engine._schedules import resolve, schedules_in, start_states
 
 from .helpers import alike, check_going_on
 from .own import BASE, Echo, Halving, clock, follows, plain_run, run_of
-from .untyped import Config, Model, Optimizer, Ramp, Run, SingleLocation, Switch, Task, WarmupCosine, When, groups_of, train
+from .untyped import (
+    Config,
+    Model,
+    Optimizer,
+    Ramp,
+    Run,
+    SingleLocation,
+    Switch,
+    Task,
+    WarmupCosine,
+    When,
+    WhenStuck,
+    groups_of,
+    train,
+)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +56,34 @@ def test_a_trigger_stays_fired_and_looks_at_the_extreme_head():
         assert float(schedule.value(0, schedule.update(state, {"m": jnp.array(quiet)}))) == 2.0
 
 
+def helped(schedule, numbers):
+    """Whether help is given after each evaluation that measured these numbers."""
+    state, given = schedule.start(), []
+    for number in numbers:
+        state = schedule.update(state, {"loss": jnp.float32(number)})
+        given.append(float(schedule.value(0, state)) == schedule.stuck)
+    return given
+
+
+def test_help_is_given_while_a_number_stands_still():
+    """Falling from 6, flat at 1: stuck at the end of the second window; a level is found under help, and then left."""
+    schedule = WhenStuck("loss", stuck=0.5, moving=0.1, patience=4)
+    falling, flat = [6.0, 3.0, 1.5, 1.0], [1.0] * 4
+    assert helped(schedule, falling + flat) == [False] * 7 + [True]
+    for level, leaves in ((1.3, 0.9), (1.3, 1.9)):  # the help itself moves the number, which is not what is waited for
+        numbers = falling + flat + [level] * 6 + [leaves]
+        assert helped(schedule, numbers)[7:] == [True] * 7 + [False]
+        # After that all begins anew: it falls, so that no help is given; it is flat, and it is.
+        assert helped(schedule, [*numbers, 0.8, 0.6, 0.4, 0.2, *[0.2] * 4])[-8:] == [False] * 7 + [True]
+
+
+@settings(max_examples=20)
+@given(st.lists(st.floats(0.96, 1.04), min_size=40, max_size=60), st.floats(1e-3, 1e3))
+def test_noise_within_the_tolerance_neither_ends_help_nor_depends_on_the_unit(noise, unit):
+    schedule = WhenStuck("loss", stuck=0.5)
+    assert helped(schedule, [unit * x for x in noise]) == [False] * 11 + [True] * (len(noise) - 11)
+
+
 def test_a_tree_is_resolved_leaf_by_leaf():
     task = Echo(4, 3, gain=Switch(1.0, 2.0, at=5), noise=When("error", below=0.5, before=0.3))
     assert schedules_in(task) == [task.gain, task.noise]
@@ -54,6 +98,7 @@ def test_a_tree_is_resolved_leaf_by_leaf():
         (lambda: WarmupCosine(1.0, warmup=5, end=5), "WarmupCosine.end must be later than the warm-up"),
         (lambda: When("loss", before=0.1), "When needs either above or below"),
         (lambda: When("loss", above=0.1, below=0.1), "When needs either above or below"),
+        (lambda: WhenStuck("loss", 0.5, patience=1), "WhenStuck.patience must be a whole number of at least 2, got 1"),
         (lambda: Switch(0.1, 0.2, at=-1), "Switch.at must be a whole number of at least 0, got -1"),
         (lambda: Switch("a", 0.2, at=1), "Switch.before must be a number, got 'a'"),
         (

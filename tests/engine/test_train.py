@@ -240,7 +240,11 @@ def test_nothing_to_train():
     assert train([]) == []
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_wrong_input_is_named():
+    for runs in (run_of(0), ["run"], [run_of(0).config]):
+        with pytest.raises(InputError, match="train takes a list of runs"):
+            train(runs)
     with pytest.raises(InputError, match="n_parallel must be at least 1, got 0"):
         train([run_of(0)], n_parallel=0)
 

@@ -1,5 +1,7 @@
 """The picture and the words of a law."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -51,3 +53,11 @@ def test_a_law_without_its_table_says_that_there_is_nothing_to_draw():
     assert bare == law
     with pytest.raises(InputError, match="fit it again"):
         bare.plot()
+
+
+def test_in_a_notebook_a_law_is_words_and_a_picture():
+    law = fit_law(pd.DataFrame({"dim": [1.0, 2.0, 4.0], "plateau": [3.0, 6.0, 12.0]}), "plateau", ["dim"])
+    assert law._repr_html_().startswith("<pre>plateau = 3 dim^1.00")
+    assert 'src="data:image/png;base64,iVBOR' in law._repr_html_()
+    assert "img" not in dataclasses.replace(law, table=None)._repr_html_()
+    assert law.plot()._repr_png_()[:4] == b"\x89PNG"

@@ -1,6 +1,7 @@
 """The fitter is first shown to recover known laws from synthetic runs."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -168,6 +169,14 @@ def test_as_many_numbers_as_runs_leave_the_intervals_open():
 def test_tables_that_cannot_be_fitted_are_named(table, options, message):
     with pytest.raises(InputError, match=message):
         fit_law(pd.DataFrame(table), **options)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_one_term_needs_no_list_and_a_law_needs_a_table():
+    table: Any = {"dim": [2, 4, 8], "plateau": [12, 48, 192]}
+    assert fit_law(pd.DataFrame(table), x="dim").exponents == pytest.approx({"dim": 2.0})
+    with pytest.raises(InputError, match=r"a law is fitted to a table of pandas, such as runs\.table, got a dict"):
+        fit_law(table, x="dim")
 
 
 @pytest.mark.parametrize("exponent", [math.nan, math.inf, -math.inf, 1e4])

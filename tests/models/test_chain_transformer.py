@@ -83,7 +83,9 @@ def test_64_bits_all_the_way():
 
 @pytest.mark.slow
 def test_dropout_is_a_function_of_its_key_and_leaves_the_mean():
-    dropped = np.asarray(_Dropout(jnp.array([0, 1], jnp.uint32), 0.3, 200)(jnp.ones((200, 50)), 0))
+    dropout = _Dropout(jnp.array([0, 1], jnp.uint32), 0.3, 200, ("hidden",))
+    dropped = np.asarray(dropout(jnp.ones((200, 50)), 0, "hidden"))
+    np.testing.assert_array_equal(dropout(jnp.ones((200, 50)), 0, "added"), 1)
     assert set(np.unique(dropped)) == {0.0, np.float32(1 / 0.7)}
     assert abs((dropped == 0).mean() - 0.3) < 4 * np.sqrt(0.21 / 10_000)
     model = ChainTransformer(**SMALL, dropout=0.3)
@@ -104,6 +106,32 @@ def test_dropout_is_a_function_of_its_key_and_leaves_the_mean():
     expected = np.stack([by_hand(model, params, row)[-2:] for row in np.asarray(TOKENS)])
     np.testing.assert_allclose(unused, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(dry, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_dropout_on_token_plus_position_is_branched_over():
+    """In a stack where one run has a step with dropout and another has not: as if each were alone; and where none has."""
+    model = ChainTransformer(**SMALL, dropout=0.3, dropout_every=3, dropout_at=("embedding",))
+    params, g = started(model), jax.random.normal(jax.random.key(1), (4, 2, 5))
+
+    def graded(forward, every):
+        def loss(p, step):
+            value = forward(p, TOKENS, Tap(SPEC, jax.random.key(3), step)).value
+            return jnp.sum(value * g), value
+
+        return jax.jit(jax.vmap(jax.grad(loss, has_aux=True), (None, 0)))(params, jnp.array(every))
+
+    def value(step):
+        return model.fast(params, TOKENS, Tap(SPEC, jax.random.key(3), step)).value
+
+    assert "cond[" in str(jax.make_jaxpr(jax.vmap(value))(jnp.array([3, 4])))  # one branch for all, and not both
+    mixed, plain = graded(model.fast, [3, 4]), graded(model.apply, [3, 4])
+    for one, other in zip(jax.tree.leaves(mixed), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    dry = graded(model.fast, [4, 5])[1]
+    without = model.replace(dropout=0.0).fast(params, TOKENS, Tap(SPEC)).value
+    np.testing.assert_allclose(dry, jnp.stack([without, without]), rtol=1e-4, atol=1e-5)
+    assert (np.abs(mixed[1][0] - without) > 1e-3).any()
 
 
 @pytest.mark.parametrize(("layers", "key"), [(1, 3), (2, None)])
@@ -164,6 +192,7 @@ def test_the_published_start():
         ({"dropout": 1.0}, "dropout must be below 1, got 1.0"),
         ({"hidden": 0}, "ChainTransformer.hidden must be a whole number of at least 1"),
         ({"dropout_every": 0}, "ChainTransformer.dropout_every must be a whole number of at least 1"),
+        ({"dropout_at": ("heads",)}, r"dropout_at must name places of embedding, attention, added, hidden, got \('heads',\)"),
         ({"context": 0}, "ChainTransformer.context must be a whole number of at least 1"),
     ],
 )

@@ -10,7 +10,7 @@ from emergo.models import MinimalAttention
 from emergo.papers.yuksel2026 import _map_figure as maps
 from emergo.papers.yuksel2026 import _stage_figure as stages
 from emergo.papers.yuksel2026 import fig4_5, stages_and_maps
-from emergo.papers.yuksel2026._chains import ChainRuns, paper
+from emergo.papers.yuksel2026._chains import ChainRuns, Printed, context_checks, paper
 from emergo.papers.yuksel2026._contexts import ContextPredictors
 from emergo.tasks import Groups, MarkovChain
 
@@ -113,12 +113,13 @@ def test_figure_2_attention_to_the_current_token():
 
 
 def test_figure_3_predictors_are_passed_in_order(runs):
-    assert all(check.holds for check in stages_and_maps.context_checks(compared()))
-    assert not any(check.holds for check in stages_and_maps.context_checks(compared(turned=True)))
-    assert stages_and_maps.context_checks(runs) == []
-    first, others = stages_and_maps.first_compared(stages_and_maps.FULL_SIZE).values()
-    assert (first.seeds, others.seeds) == ((0,), (1, 2, 3, 4))
-    assert (first.base.probes, others.base.probes) == ((stages_and_maps.PROBE,), ())
+    nothing = Printed()
+    assert all(check.holds for check in context_checks(compared(), nothing))
+    assert not any(check.holds for check in context_checks(compared(turned=True), nothing))
+    assert context_checks(runs, nothing) == []
+    printed = Printed(step=2000, kl_contexts=(1.78, 0.68, 0.02), least_context=(0.9, 70))
+    assert [check.holds for check in context_checks(compared(), printed)] == [True] * 3
+    assert [check.holds for check in context_checks(compared(turned=True), printed)] == [False] * 3
 
 
 def test_figure_4_later_plateaus_and_the_second_stage():
@@ -171,9 +172,9 @@ def test_figure_5_little_data_stops_early(parts):
     assert table["groups"].tolist() == [1, 1, 3, 3]
     assert table["context"].tolist() == [2, 2, 6, 6]
     assert all(check.holds for check in fig4_5.predictor_checks(table, 3))
-    assert fig4_5.loss_checks(table)[2].holds
+    assert fig4_5.order_check(table).holds
     turned = table[::-1]
-    assert not any(check.holds for check in [*fig4_5.predictor_checks(turned, 3), fig4_5.loss_checks(turned)[2]])
+    assert not any(check.holds for check in [*fig4_5.predictor_checks(turned, 3), fig4_5.order_check(turned)])
     assert titles(fig4_5.draw_5(parts, table)) == ["left  best excess loss so far", "excess loss", "600 samples", "online"]
 
 
@@ -185,7 +186,7 @@ def test_figure_6_overfitting(runs):
     assert not check.holds
 
 
-def test_figure_9_the_far_group_first(runs):
+def test_figure_8_the_far_group_first(runs):
     assert not stages_and_maps.far_first_check(runs)[0].holds
     far = result(STUDY.runs[0], np.linspace(3, 1, 400), np.tile([0.1, 0.1, 0.7], (400, 3, 1)))
     assert stages_and_maps.far_first_check(ChainRuns([far]))[0].holds

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from emergo.papers import FIGURES, make_figure, source_for
+from emergo.papers.emergo import second_plateau
 
 EVALUATIONS = 13
-STAGES = [f"yuksel2026/fig{n}" for n in (1, 3, 6, 8, 11, 12, 13, 18)]
-MAPS = [f"yuksel2026/fig{n}" for n in (2, 7, 9, 14, 16, 17, 19)]
+STAGES = [f"yuksel2026/fig{n}" for n in (1, 3, 6, 9, 11, 12, 13, 18)]
+MAPS = [f"yuksel2026/fig{n}" for n in (2, 7, 8, 14, 16, 17, 19)]
 pytestmark = pytest.mark.slow
 
 
@@ -52,6 +53,10 @@ def test_figures_of_maps(id, made):
     figure = made(id)
     check_curves(figure.tables["curves"], len(FIGURES[id].runs("smoke")))
     assert figure.checks[0]["measured"] == pytest.approx(1, abs=0.05)  # attention is uniform at the start
+    if id == "yuksel2026/fig2":
+        keys = figure.tables["maps"].filter(like="key_")
+        assert set(figure.tables["maps"]["step"]) == {0, 30}
+        assert np.all(keys.sum(axis=1) <= 1 + 1e-5)
     moving = figure.outcome.animation
     assert moving is not None
     assert moving.frames == EVALUATIONS + 8
@@ -94,6 +99,12 @@ def test_dropout(made):
     assert rows["dropout"].tolist() == ["in every step", "in one step of three", "and the published start"]
     assert rows["kl_teacher"].nunique() == 3
     assert (rows["least"] <= rows["kl_teacher"]).all()
+
+
+def test_second_plateau(made):
+    rows = made("emergo/second-plateau").tables["runs"]
+    assert rows["how"].tolist() == [second_plateau.BASE, "no dropout"]
+    assert rows["end"].nunique() == 2
 
 
 def test_stages(made):

@@ -5,20 +5,23 @@ import pytest
 
 from emergo._errors import InputError
 from emergo.engine import Result
-from emergo.models import MinimalAttention
+from emergo.models import ChainTransformer, MinimalAttention
 from emergo.papers import FIGURES
 from emergo.papers.yuksel2026 import _chains
 from emergo.papers.yuksel2026._chains import ADAMW, ChainRuns, Printed, chain_of, paper
+from emergo.papers.yuksel2026._maps import AttentionMaps
 
 from .by_hand import STUDY, chain_runs, flat, result, staged
 
 TRAINED = [f"yuksel2026/fig{n}" for n in range(1, 20) if n != 10]
-MAPS = {2: 3, 7: 6, 9: 8, 14: 13, 16: 15, 17: 15, 19: 18}
+UNTRAINED = [f"yuksel2026/fig{n}" for n in (4, 11, 12, 17, 18, 19)]
+"""Those without runs on the published teacher so far."""
+MAPS = {2: 3, 7: 6, 8: 9, 14: 13, 16: 15, 17: 15, 19: 18}
 """The figures of maps, and the figures whose runs they show."""
 
 
 def stage_checks(runs, printed):
-    return _chains.ladder_checks(runs, printed) + _chains.head_checks(runs) + _chains.level_checks(runs, printed)
+    return _chains.ladder_checks(runs) + _chains.head_checks(runs) + _chains.comparison_checks(runs, printed)
 
 
 def test_stages_made_by_hand():
@@ -34,10 +37,54 @@ def test_stages_made_by_hand():
     departures = [step for step, _, _ in _chains.ladder_checks(runs)[2].measured]
     assert 100 < departures[0] < 220 < departures[1] < 520
     assert len(runs.table) == 2 * 400
-    printed = Printed(tuple(onsets), (1.78, 0.68, 0.02), (0.9, 0.35))
+    printed = Printed(tuple(onsets), (0.9, 0.35), teacher_loss=0.5, step=1990, kl=(1.78, 0.68, 0.02), least=(0.9, 70))
     assert all(check.holds for check in stage_checks(runs, printed))
-    assert not any(check.holds for check in _chains.ladder_checks(runs, Printed((30, 60)))[1:3])
-    assert not any(check.holds for check in _chains.level_checks(runs, Printed((), (1, 2, 1), (0.5, 0.1))))
+    assert not any(check.holds for check in _chains.boundary_checks(runs, Printed((30, 60))))
+    wrong = Printed((), (0.5, 0.1), teacher_loss=0.6, kl=(1, 2, 1), least=(0.9, 10))
+    checks = _chains.level_checks(runs, wrong)
+    assert len(checks) == 4
+    assert not any(check.holds for check in checks)
+
+
+def test_levels_are_those_of_the_step_that_is_published():
+    """On the second plateau, between the drops at steps 200 and 500."""
+    (level,) = _chains.level_checks(chain_runs(), Printed(step=300, kl=(1.45, 0.35, 0.35)))
+    assert level.holds
+    assert level.name == "KL from A_1, ... and the teacher at step 300, mean over runs"
+
+
+def both_teachers():
+    """Two runs on drawn teachers, and one on the published one that never learns group 3 within the steps."""
+    (published,) = STUDY.replace(task__maps="published", seeds=1).runs
+    return ChainRuns([*(staged(run) for run in STUDY.runs), staged(published, 3000)])
+
+
+def test_published_numbers_are_held_against_the_published_teacher():
+    runs = both_teachers()
+    assert [len(runs.on(maps)) for maps in ("drawn", "published")] == [2, 1]
+    assert len(chain_runs().on("published")) == 2  # where there are none: all
+    printed = Printed(kl=(1.78, 0.68, 0.02))
+    (here,) = _chains.comparison_checks(runs, printed)
+    assert here.name.startswith("published teacher: KL")
+    assert not here.holds
+    assert all(check.holds for check in _chains.comparison_checks(runs.on("drawn"), printed))
+    assert set(runs.table["maps"]) == {"drawn", "published"}
+
+
+def test_a_study_beside_runs_on_the_published_teacher():
+    plain = _chains.on_published_teacher(STUDY)
+    assert [(len(study.runs), chain_of(study.base).maps) for study in plain.values()] == [(2, "drawn"), (3, "published")]
+    probes = (AttentionMaps((0,)),)
+    _, first, others = _chains.on_published_teacher(STUDY, first=probes).values()
+    assert (first.seeds, first.base.probes) == ((0,), probes)
+    assert (others.seeds, others.base.probes) == ((1, 2), ())
+    assert len(_chains.on_published_teacher(STUDY, seeds=1, first=probes)) == 2
+
+
+def test_parts_are_named_up_to_a_comma():
+    own, other = ([staged(run)] for run in STUDY.runs)
+    parts = _chains.by_part({"3 heads": own, "3 heads, published teacher": other, "4 heads": own})
+    assert {name: len(runs) for name, runs in parts.items()} == {"3 heads": 2, "4 heads": 1}
 
 
 def test_without_printed_numbers_stages_are_only_counted():
@@ -48,8 +95,9 @@ def test_without_printed_numbers_stages_are_only_counted():
 
 
 def test_runs_that_learn_nothing_fail_every_check():
-    checks = stage_checks(chain_runs(flat), Printed((330, 575), (2.78, 0.70, 0.09), (0.87, 0.34)))
-    assert len(checks) == 9
+    printed = Printed((330, 575), (0.87, 0.34), step=1100, kl=(2.78, 0.70, 0.09))
+    checks = stage_checks(chain_runs(flat), printed)
+    assert len(checks) == 11
     assert not any(check.holds for check in checks)
 
 
@@ -92,7 +140,20 @@ def test_paper_presets_have_the_published_setting(id):
         assert (config.batch, config.n_test, config.precision, config.optimizer.clip) == (3000, 3000, "fp32", 1.0)
         task = chain_of(config)
         assert (task.vocabulary, task.generated) == (50, 20)
-    assert {run.seed for run in runs} == set(range(5))
+    assert {run.seed for run in runs if chain_of(run.config).maps == "drawn"} in ({0, 1, 2}, {0, 1, 2, 3, 4})
+    published = {run.seed for run in runs if chain_of(run.config).maps == "published"}
+    assert bool(published) == (id not in UNTRAINED)
+    for model in [run.config.model for run in runs]:
+        if isinstance(model, ChainTransformer) and model.layers == 1:
+            places = ("embedding", "attention", "added")
+            assert (model.dropout_at, model.dropout_every, model.start) == (places, 3, "xavier")
+
+
+def test_figures_8_and_9_have_the_far_group_strongest():
+    """From near to far 8, 4 and 2 positions, as the published map shows."""
+    groups = chain_of(FIGURES["yuksel2026/fig9"].runs("paper")[0].config).groups
+    assert (groups.spans, groups.ranking) == ((8, 4, 2), (2, 1, 0))
+    assert groups.strengths.tolist() == [1, 2.5, 6.25]
 
 
 @pytest.mark.parametrize(("map", "stages"), MAPS.items())

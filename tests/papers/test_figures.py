@@ -11,7 +11,7 @@ from PIL import Image
 
 from emergo.papers import FIGURES, made_preset, run_figure, source_for
 from emergo.papers._source import RunSource, distinct
-from emergo.studies import build_run, load_plugins, read_records
+from emergo.studies import Watcher, build_run, load_plugins, read_records
 from emergo.studies._records import SHIPPED
 
 KEYS = {"schema", "figure", "title", "preset", "caveat", "partial", "laws", "checks", "files", "seconds", "provenance"}
@@ -60,9 +60,8 @@ def test_recorded_runs_are_those_of_the_paper_presets():
     tables = {path.name: pd.read_parquet(path) for path in SHIPPED.glob("*.runs.parquet")}
     names = ("zucchet2025", "zucchet2025-recall", "yuksel2026", "schedule", "coupled", "capacity", "attention")
     assert set(tables) == {f"{name}.runs.parquet" for name in names}
-    for name, recorded in tables.items():
-        if name not in ("schedule.runs.parquet", "coupled.runs.parquet"):  # no figure shows these runs yet
-            assert set(recorded["identity"]) <= wanted
+    for recorded in tables.values():
+        assert set(recorded["identity"]) <= wanted
         for text, identity in zip(recorded["run"], recorded["identity"], strict=True):
             assert build_run(json.loads(text)).identity == identity
 
@@ -80,6 +79,7 @@ TRAINED_ON_CHAINS = [f"yuksel2026/fig{n}" for n in range(1, 20) if n != 10] + [
     "emergo/stages",
     "emergo/rounding",
     "emergo/dropout",
+    "emergo/second-plateau",
 ]
 """`test_chain_smoke.py` makes these, with checks of its own."""
 
@@ -94,8 +94,12 @@ def test_smoke(id, shared, monkeypatch):
         asked.update((run.identity, curves) for run in distinct(studies))
         return runs_of(source, studies, curves)
 
+    class Noted(Watcher):
+        def __call__(self, what, share, detail=""):
+            shares.append(share)
+
     monkeypatch.setattr(RunSource, "runs", noted)
-    report = run_figure(figure, "smoke", shared, report=lambda what, share, detail="": shares.append(share))
+    report = run_figure(figure, "smoke", shared, report=Noted())
     assert set(report) == KEYS
     assert all(0 <= share <= 1 for share in shares)
     assert json.loads((shared / f"{id}.json").read_text())["laws"] == report["laws"]

@@ -7,16 +7,23 @@ import pytest
 import vl_convert
 
 from emergo.report import DemoSettings, fit_table, run_demo
+from emergo.studies import Watcher
 
 
 @pytest.mark.slow
 def test_demo_writes_one_page_that_needs_no_network(tmp_path):
     stages = []
+
+    class Noted(Watcher):
+        def __call__(self, what, share, detail=""):
+            stages.append((what, share))
+
     small = DemoSettings(lengths=(16, 32), dims=(8, 16), bursts=(4,), seeds=2, points=40)
-    report = run_demo(tmp_path, lambda what, share, detail="": stages.append((what, share)), small)
+    report = run_demo(tmp_path, Noted(), small)
     text = (tmp_path / "report.html").read_text()
     assert report["files"] == [str(tmp_path / "report.html")]
     assert report["runs"] == 10
+    assert report["transformer"]["attention"] > 0.9
     assert set(report["law"]["exponents"]) == {"length", "dim"}
     assert {s for s, _ in stages} >= {"integrating the flows", "fitting the law"}
     # Nothing is loaded from elsewhere, the bundle and four charts are inside, and nothing ends a script element early.
@@ -26,6 +33,9 @@ def test_demo_writes_one_page_that_needs_no_network(tmp_path):
     assert text.count("</script>") == 2
     assert "vegaEmbed" in text
     charts, datasets = (re.search(rf"const {name} = (.*?\}});?\n(?=const|for)", text, re.S) for name in ("charts", "datasets"))
+    watched = re.search(r"const watched = (.*);\n", text)
+    assert watched is not None
+    assert len(json.loads(watched[1])["maps"]) > 10, "frames of the animation"
     assert charts is not None
     assert datasets is not None
     shown = json.loads(charts[1])

@@ -6,9 +6,10 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from emergo.engine import Config, Optimizer, Progress, Run
-from emergo.studies import cell_summary, live_progress
-from emergo.studies._live import progress_line, progress_table, varying_columns
+from emergo.engine import Config, Optimizer, Progress, Result, Run
+from emergo.measure import Emergence, State
+from emergo.studies import _live, cell_summary, live_progress
+from emergo.studies._live import POINTS, LiveTable, progress_line, sparkline, varying_columns
 from emergo.tasks import SingleLocation
 
 
@@ -20,38 +21,130 @@ def progress(running, done=0, failed=0, left=None, memory=10**8):
     return Progress(500, done, failed, running, 10_000, 10.0, left, memory)
 
 
-def lines(renderable, width=100):
+def lines(view, width=100):
     file = io.StringIO()
-    Console(file=file, width=width).print(renderable)
+    Console(file=file, width=width).print(view)
     return [line.rstrip() for line in file.getvalue().splitlines()]
 
 
+def shown(height=40, width=100):
+    return LiveTable(Console(file=io.StringIO(), force_terminal=True, width=width, height=height))
+
+
+def result(run, state: State = "reached", plateau=90.0, reason=None):
+    return Result(run, state, Emergence(plateau, plateau, plateau, state), 100, None, {}, None, reason)
+
+
+def words(table):
+    """The rows of the table, without bar and heads."""
+    rows = lines(table.view())
+    return [row.split() for row in rows[2:]]
+
+
+def test_a_cell_in_training_shows_its_losses_so_far():
+    table = shown()
+    table.begin([run(dim, seed) for dim in (4, 8) for seed in range(2)])
+    for step, loss in ((0, 1.0), (25, 1.0), (50, 0.5), (75, 0.01)):
+        table.training(progress([(run(4, seed), step, loss) for seed in range(2)], left=40.0))
+    bar, heads, *_ = lines(table.view())
+    assert "0 of 500 runs, 1,000 steps/s, 100 MB, about 40 s left" in bar
+    assert heads.split() == ["dim", "runs", "plateau", "step", "loss", "over", "training"]
+    training, waiting = words(table)
+    assert training[:6] == ["4", "0", "of", "2", "75", "0.010"]
+    assert training[6][0] == "█"
+    assert training[6][-1] == "▁"
+    assert waiting == ["8", "0", "of", "2", "waiting"]
+
+
+def test_cells_that_are_done_have_their_plateaus_and_failures_their_reasons():
+    table = shown()
+    runs = [run(dim, seed) for dim in (4, 8, 16) for seed in range(3)]
+    table.begin(runs, lambda: {runs[0].identity: {"state": "reached", "plateau": 100.0}})
+    table.ended(result(runs[1], plateau=300.0))
+    table.ended(result(runs[2], plateau=120.0))
+    for censored in runs[3:5]:
+        table.ended(result(censored, "censored", 500.0))
+    table.ended(result(runs[5], "failed", float("nan"), "the loss is not finite"))
+    table.training(progress([(runs[6], 25, 2e9)], done=6, failed=1))
+    four, eight, sixteen, failure = words(table)
+    assert four == ["4", "3", "of", "3", "120"]
+    assert eight == ["8", "3", "of", "3,", "1", "failed", ">500"]
+    assert sixteen[:6] == ["16", "0", "of", "3", "25", "2e+09"]
+    assert " ".join(failure) == "failed: dim 8, seed 2: the loss is not finite"
+    assert "6 of 500 runs, 1 failed" in lines(table.view())[0]
+
+
 def test_five_hundred_runs_fit_a_screen():
-    running = [(run(dim, seed), 100 * seed, 1.0 + seed) for dim in range(1, 101) for seed in range(5)]
-    rows = lines(progress_table(progress(running)), width=80)
-    assert len(rows) == 17  # a line, the heads, 14 cells and the rest
-    assert rows[0] == "0 of 500 runs, 1,000 steps/s, 100 MB"
-    assert rows[2].split() == ["1", "5", "0-400", "1.000", "3.000", "5.000"]
-    assert rows[-1].split() == ["86", "more", "430", "0-400", "1.000", "3.000", "5.000"]
+    """In a window of 20 lines: those in training are there, the others are counted."""
+    table = shown(height=20)
+    runs = [run(dim, seed) for dim in range(1, 101) for seed in range(5)]
+    table.begin(runs)
+    table.training(progress([(run(dim, seed), 100 * seed, 1.0 + seed) for dim in (50, 99) for seed in range(5)]))
+    rows = lines(table.view(), width=80)
+    assert len(rows) <= 20
+    cells = [row.split()[0] for row in rows[2:-1]]
+    assert {"50", "99"} <= set(cells)
+    assert cells == sorted(cells, key=int), "in the order of their values"
+    assert rows[-1] == f"{100 - len(cells)} more cells: {100 - len(cells)} waiting"
     assert not any("…" in line for line in rows)
 
 
-@pytest.mark.parametrize("cells", [1, 14, 15, 16])
-def test_a_row_is_summarised_only_where_it_must_be(cells):
-    rows = lines(progress_table(progress([(run(dim), 25, 0.5) for dim in range(1, cells + 1)])))
-    assert len(rows) == 2 + min(cells, 15)
-    assert ("more" in rows[-1]) == (cells > 15)
+def test_runs_that_were_not_announced_are_shown_too():
+    table = shown()
+    table.training(progress([(run(rate=1e-3), 25, 0.5), (run(rate=1e-4), 50, 0.5)]))
+    assert [row[0] for row in words(table)] == ["0.0001", "0.001"]
 
 
-def test_cells_differ_in_more_than_the_dim():
-    running = [(run(rate=1e-3), 25, 2e9), (run(rate=1e-4), 50, 0.5)]
-    rows = lines(progress_table(progress(running)))
-    assert [row.split()[0] for row in rows[2:]] == ["0.001", "0.0001"]
-    assert rows[2].split()[-1] == "2e+09"
+def test_runs_without_a_threshold_are_done_without_a_plateau():
+    table = shown()
+    table.begin([run()])
+    table.ended(result(run(), "trained", float("nan")))
+    table.training(progress([], done=1))
+    assert words(table) == [["1", "of", "1", "done"]]
 
 
-def test_nothing_in_training_is_one_line():
-    assert len(lines(progress_table(progress([], done=500)))) == 1
+def test_the_bar_is_what_is_done_at_least():
+    """Two of ten runs, and two more are half way to their last step."""
+    table, runs = shown(), [run(seed=seed) for seed in range(10)]
+    table.begin(runs)
+    half = runs[0].config.steps // 2
+    now = Progress(10, 2, 0, [(runs[2], half, 1.0), (runs[3], half, 1.0)], 10, 1.0, None, 1)
+    table.training(now)
+    assert "30%" in lines(table.view())[0]
+
+
+def test_the_time_left_is_guessed_from_what_ended_where_the_engine_has_no_guess(monkeypatch):
+    """Ten runs, two of them there before; four ended in 40 s, so that the other four take 40 s."""
+    clock, runs, table = iter([100.0, 140.0, 140.0]), [run(seed=seed) for seed in range(10)], shown()
+    monkeypatch.setattr(_live.time, "monotonic", lambda: next(clock))
+    table.begin(runs, lambda: {r.identity: {"state": "reached", "plateau": 9.0} for r in runs[:2]})
+    table.training(Progress(10, 6, 0, [], 10, 1.0, None, 1))
+    assert "6 of 10 runs, 10 steps/s, 0 MB, about 40 s left" in lines(table.view())[0]
+
+
+def test_what_is_no_training_has_one_bar_each():
+    table = shown()
+    for step in range(4):
+        table("SGD", step / 9, f"step {step} of 9")
+    table("drawing", 0.5)
+    first, second = lines(table.view())
+    assert first.split()[-2:] == ["100%", "SGD"]
+    assert second.split()[-2:] == ["50%", "drawing"]
+
+
+@pytest.mark.parametrize(
+    ("values", "bars"),
+    [([1.0, 1.0, 0.5, 0.0], "██▅▁"), ([float("nan"), 2.0], " █"), ([0.0, 0.0], "  "), ([], "")],
+)
+def test_sparklines_stand_over_zero(values, bars):
+    assert sparkline(values) == bars
+
+
+def test_long_training_keeps_few_points():
+    table = shown()
+    for step in range(3 * POINTS):
+        table.training(progress([(run(), step, 1.0)]))
+    assert len(table.losses[run().identity]) <= POINTS
 
 
 def test_all_of_it_is_one_line():
@@ -61,23 +154,30 @@ def test_all_of_it_is_one_line():
 
 def test_a_terminal_gets_the_table_and_is_left_clean():
     file = io.StringIO()
-    with live_progress(console=Console(file=file, force_terminal=True, width=100)) as show:
-        show(progress([(run(), 25, 0.5)]))
-        show(progress([(run(), 50, 0.25)]))
+    with live_progress(console=Console(file=file, force_terminal=True, width=100)) as watch:
+        watch.begin([run()])
+        watch.training(progress([(run(), 25, 0.5)]))
+        watch.training(progress([(run(), 50, 0.25)]))
     text = file.getvalue()
-    assert "compiling" in text
     assert "0.250" in text
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor is back
 
 
 def test_elsewhere_lines_come_seldom():
     file = io.StringIO()
-    for every, count in ((1000.0, 0), (0.0, 2)):
-        with live_progress(Console(file=file, width=20), every) as show:
-            show(progress([], done=1))
-            show(progress([], done=2))
+    for every, count in ((1000.0, 0), (0.0, 3)):
+        with live_progress(Console(file=file, width=20), every) as watch:
+            watch.begin([run()])
+            watch("flows", 0.5, "[1] of 2")
+            watch.training(progress([], done=1))
+            watch.training(progress([], done=2))
         assert len(file.getvalue().splitlines()) == count
-    assert file.getvalue().splitlines() == ["1 of 500 runs, 1,000 steps/s, 100 MB", "2 of 500 runs, 1,000 steps/s, 100 MB"]
+    rate = "1,000 steps/s, 100 MB"
+    assert file.getvalue().splitlines() == [
+        "emergo: flows: [1] of 2",
+        f"emergo: 1 of 500 runs, {rate}",
+        f"emergo: 2 of 500 runs, {rate}",
+    ]
 
 
 def test_columns_are_those_in_which_runs_differ():

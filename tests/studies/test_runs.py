@@ -70,7 +70,20 @@ def test_a_collection_shows_its_cells(runs):
     assert [line.split()[0] for line in text[2:]] == ["2", "3", "4"]
     assert [line.split()[1] for line in text[2:]] == ["3", "3", "3"]
     assert repr(Runs([])) == "0 runs: none"
-    assert repr(Runs([made_up(run) for run in study(1, 2).runs])) == "2 runs: 1 censored, 1 reached"
+    assert runs._repr_html_().startswith(f"<p>{text[0]}</p><table")
+    assert Runs([])._repr_html_() == "<p>0 runs: none</p>"
+    assert repr(Runs([made_up(run) for run in study(1, 2).runs])).startswith(
+        "2 runs: 1 censored, 1 reached; median plateau at least "
+    )
+    assert repr(Runs([runs[1]])).startswith("1 run: 1 reached; median plateau ")
+    assert repr(Runs([Result.untrained(runs[1].run, "no memory", "cpu")])) == "1 run: 1 failed"
+
+
+def test_a_result_is_one_short_line(runs):
+    reached = runs[1]
+    assert repr(reached).startswith(f"Result({reached.run.identity}, seed 1: reached at step ")
+    assert "\n" not in repr(reached)
+    assert repr(Result.untrained(reached.run, "no memory", "cpu")).endswith("seed 1: failed (no memory), 0 steps)")
 
 
 def test_a_law_of_the_plateaus():
@@ -107,6 +120,18 @@ def test_curves_are_drawn_with_labels_and_a_legend_outside(runs, tmp_path):
     assert axes.get_legend() is legend
     for line, result in zip(axes.lines, runs, strict=True):
         np.testing.assert_array_equal(line.get_ydata(), (result.curves or {})["loss"])
+
+
+def test_a_notebook_shows_a_plot_and_long_labels_leave_it_room(runs):
+    """Schedules are long words; a plot is shown whether or not pyplot was imported."""
+    long = "Switch(before=0.4, after=0.0, at=100)"
+    figure = Runs([runs[0], runs[1]], ["repeat"], lambda run: [long]).plot("loss", by="repeat")
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    [axes] = figure.axes
+    legend = axes.get_legend()
+    assert legend is not None
+    assert legend.get_texts()[0].get_text().replace("\n", " ") == long
+    assert axes.get_window_extent().width > legend.get_window_extent().width
 
 
 def test_a_curve_of_several_numbers_is_drawn_by_its_largest(runs):

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emergo._contract import Spec
 from emergo._errors import InputError
+from emergo._pytree import per_run
 from emergo.engine import Clamp, Config, Optimizer, Run, Switch, WarmupCosine, When
 from emergo.models import ChainTransformer, MinimalAttention, Transformer
 from emergo.studies import Fit, Slurm, Study, estimate
 from emergo.studies._toml import toml_text
-from emergo.tasks import Groups, MarkovChain, Recall, SingleLocation
+from emergo.tasks import Groups, MarkovChain, Recall, SingleLocation, Task
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
 
@@ -139,6 +141,17 @@ def chains():
         threshold=0.2,
         precision="fp32",
     )
+
+
+class Bursts(Task):
+    """A user's task with a field that is called as one of ours."""
+
+    length: int = 4
+    burst: float = per_run(default=1.0, low=0.0)
+
+    @property
+    def spec(self):
+        return Spec(self.length, 3, 3)
 
 
 @pytest.mark.parametrize("make", [scheduled, chains])
@@ -340,6 +353,9 @@ def test_a_mistake_is_named_with_what_would_be_right(tmp_path, change, words):
         ({"schedule": 3}, "Study has no key 'schedule'; it has grid, zip, seeds"),
         ({"stepps": 3}, "Study has no key 'stepps'; did you mean steps?"),
         ({"grid": {"scheduler": [3]}}, "unknown axis of [grid] 'scheduler'"),
+        ({"grid": {"dims": [3]}}, "unknown axis of [grid] 'dims'; did you mean dim?"),
+        ({"law": "dim"}, "law must be an em.Fit(…), got 'dim'"),
+        ({"slurm": {"gpus": 1}}, "slurm must be an em.Slurm(…), got {'gpus': 1}"),
         ({"grid": {"dim": "abc"}}, "[grid] dim must be a list of values, got 'abc'"),
         ({"grid": {"dim": {"a": 1}}}, "[grid] dim must be a list of values"),
         ({"grid": {"dim": ()}}, "[grid] dim needs at least one value"),
@@ -354,6 +370,12 @@ def test_a_mistake_in_python_is_named_too(arguments, words):
     with pytest.raises(InputError) as caught:
         Study(**({"task": SingleLocation(8, 4)} | arguments))
     assert words in str(caught.value)
+
+
+def test_a_field_of_ours_means_nothing_in_a_users_task():
+    """`burst` orders the runs of our tasks; in another's it may be 0."""
+    runs = Study(Bursts(burst=0.0), grid={"length": [4, 8, 6]}, seeds=2).runs
+    assert [run.config.task.spec.length for run in runs] == [8, 8, 6, 6, 4, 4]
 
 
 def test_a_study_of_recall():
@@ -395,6 +417,10 @@ def test_a_study_grows():
         OBJECT.grown({"dmi": [3]})
     with pytest.raises(InputError, match="as many values each"):
         OBJECT.grown({"length": [64]})
+
+
+def test_one_run_is_no_runs():
+    assert repr(Study(SingleLocation(8, 4), seeds=1)).startswith("study: 1 run = 1 cell x 1 seed\n")
 
 
 def test_a_study_says_what_to_expect_of_it():

@@ -89,6 +89,21 @@ def test_covariance_and_frequency_of_the_special_token(repeat):
     np.testing.assert_allclose(tokens[:, 0].mean(0), np.zeros(4), atol=0.012)
 
 
+def test_a_special_token_of_random_sign_has_the_same_second_moments_and_no_mean():
+    """Standard errors as above; half of the special tokens have each sign."""
+    n, moments = 40_000, {}
+    for special in ("draw", "signed"):
+        task = SingleLocation(3, 4, repeat=0.8, special=special)
+        truth = task.truth(jax.random.key(5))
+        tokens = features(task.batch(jax.random.key(1), n, truth), task)[:, -1]
+        moments[special] = tokens.mean(0), tokens.T @ tokens / n
+    np.testing.assert_allclose(moments["signed"][1], moments["draw"][1], atol=0.02)
+    np.testing.assert_allclose(moments["draw"][0], 0.8 * np.asarray(truth.special), atol=0.02)
+    np.testing.assert_allclose(moments["signed"][0], np.zeros(4), atol=0.02)
+    signs = [(tokens == sign * np.asarray(truth.special)).all(-1).mean() for sign in (1, -1)]
+    np.testing.assert_allclose(signs, 0.4, atol=0.01)
+
+
 @pytest.mark.parametrize("position", ["fixed", "random"])
 def test_covariance_and_frequency_where_positions_are_drawn(position):
     """The same away from the last position; the special token, here a draw, stands at all relevant positions or none."""

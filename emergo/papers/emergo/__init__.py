@@ -1,8 +1,22 @@
 """Figures of our own."""
 
-from . import attention, capacity, dropout, escape, offset, precision, reading, rounding, stages
+from . import (
+    attention,
+    capacity,
+    coupled,
+    dropout,
+    escape,
+    offset,
+    precision,
+    reading,
+    rounding,
+    schedule,
+    second_plateau,
+    stages,
+)
 from .plateaus import CLOSED_FORM, REDUCTION
 
-_MODULES = (offset, precision, escape, reading, stages, rounding, dropout, capacity, attention)
+_LATER = (schedule, capacity, coupled, attention)
+_MODULES = (offset, precision, escape, reading, stages, rounding, dropout, second_plateau, *_LATER)
 FIGURES = (REDUCTION, CLOSED_FORM, *(module.FIGURE for module in _MODULES))
 __all__ = ["FIGURES"]

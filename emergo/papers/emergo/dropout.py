@@ -13,7 +13,8 @@ from ...studies import Study
 from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource, Studies
 from .._panels import legend, panels
 from ..yuksel2026._chains import ChainRun, ChainRuns, draw_parts, smoke
-from ..yuksel2026.stages_and_maps import FULL_SIZE, SMALL, TINY_TRANSFORMER, first_compared
+from ..yuksel2026._contexts import ContextPredictors
+from ..yuksel2026.stages_and_maps import FULL_SIZE, SMALL, TINY_TRANSFORMER
 
 ALWAYS, SELDOM, PUBLISHED = "in every step", "in one step of three", "and the published start"
 CHANGES: dict[str, dict[str, Any]] = {
@@ -33,6 +34,13 @@ class Settings:
     def studies(self) -> dict[str, Study]:
         parts = self.parts.items()
         return {f"{how}: {name}": study.replace(**changes) for how, changes in CHANGES.items() for name, study in parts}
+
+
+def first_compared(study: Study) -> dict[str, Study]:
+    """A study of which only the first run is compared with the predictors of restricted context, which take longer to train."""
+    first, *others = study.seeds
+    probes = (ContextPredictors((4, 8, 12)),)
+    return {"compared": study.replace(seeds=[first], probes=probes), "others": study.replace(seeds=others)}
 
 
 def make(settings: Settings, source: RunSource) -> Outcome:
@@ -84,7 +92,7 @@ def draw(task: str, runs: Mapping[str, ChainRuns]) -> Plot:
 
 TITLE = "the stages of the full Transformer with dropout in every step, in one of three, and with the published start"
 PRESETS: Presets = {
-    "paper": Settings("groups of 4, 4, 4", first_compared(FULL_SIZE.replace(model=ChainTransformer()))),
+    "paper": Settings("groups of 4, 4, 4", first_compared(FULL_SIZE.replace(model=ChainTransformer(), seeds=5))),
     "laptop": Settings("groups of 4, 4, 4", {"runs": SMALL.replace(model__width=48, model__dropout=0.1, steps=2500)}),
     "smoke": Settings("two groups", {"runs": smoke(TINY_TRANSFORMER, seeds=1)}),
 }

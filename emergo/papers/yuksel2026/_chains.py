@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -47,6 +47,17 @@ def smoke(model: Model = TINY, groups: Groups = PAIR, optimizer: Optimizer = ADA
     return paper(model, MarkovChain(groups, 5, generated=4), optimizer, **(options | changes))
 
 
+def on_published_teacher(study: Study, seeds: int = 3, first: Sequence[Any] = ()) -> dict[str, Study]:
+    """A study, and beside it runs on the teacher of the published runs. `first`: probes of seed 0 alone, such as predictors of
+    restricted context, which take longer to train than the run."""
+    beside = study.replace(task__maps="published", seeds=seeds)
+    if not first:
+        return {"drawn teachers": study, "published teacher": beside}
+    studies = {"published teacher, seed 0": beside.replace(seeds=1, probes=(*study.base.probes, *first))}
+    others = {"published teacher": beside.replace(seeds=range(1, seeds))} if seeds > 1 else {}
+    return {"drawn teachers": study, **studies, **others}
+
+
 def chain_of(config: Config) -> MarkovChain:
     """The task of a config; the figures of this paper have no other."""
     return cast(MarkovChain, config.task)
@@ -57,7 +68,7 @@ class ChainRun:
 
     def __init__(self, result: Result) -> None:
         self.config, self.seed, self.curves = result.run.config, result.run.seed, dict(result.curves or {})
-        self.groups = chain_of(self.config).groups
+        self.groups, self.maps = chain_of(self.config).groups, chain_of(self.config).maps
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.curves[name]
@@ -101,14 +112,28 @@ class ChainRun:
 
 
 class ChainRuns(list[ChainRun]):
-    """The runs of one setting. Runs that failed are left out."""
+    """The runs of one setting, on drawn teachers and on the published one. Runs that failed are left out."""
 
-    def __init__(self, results: Iterable[Result]) -> None:
-        every = list(results)
-        super().__init__(ChainRun(r) for r in every if r.curves is not None and r.failed_step is None)
+    def __init__(self, results: Iterable[Result | ChainRun]) -> None:
+        every, whole = list(results), []
+        for one in every:
+            if isinstance(one, ChainRun):
+                whole.append(one)
+            elif one.curves is not None and one.failed_step is None:
+                whole.append(ChainRun(one))
+        super().__init__(whole)
         if not self:
             raise InputError(f"all {len(every)} runs of this setting failed, or were recorded without their curves")
         self.groups = self[0].groups
+
+    def on(self, maps: Literal["drawn", "published"]) -> "ChainRuns":
+        """The runs on such teachers, or all where there are none."""
+        return ChainRuns([run for run in self if run.maps == maps] or self)
+
+    @property
+    def like_published(self) -> "ChainRuns":
+        """The runs to hold published numbers against: all of the paper's have one teacher, and levels depend on it."""
+        return self.on("published")
 
     @property
     def contexts(self) -> tuple[int, ...]:
@@ -118,8 +143,10 @@ class ChainRuns(list[ChainRun]):
 
     @property
     def table(self) -> pd.DataFrame:
-        """All curves, one row per evaluation."""
-        return pd.concat([curve_frame(run.curves).assign(seed=run.seed) for run in self], ignore_index=True)
+        """All curves but the maps of attention, one row per evaluation."""
+        shown = [{name: values for name, values in run.curves.items() if name != "attention_map"} for run in self]
+        frames = [curve_frame(each).assign(seed=run.seed, maps=run.maps) for each, run in zip(shown, self, strict=True)]
+        return pd.concat(frames, ignore_index=True)
 
     @property
     def boundaries(self) -> list[Boundary]:
@@ -127,10 +154,26 @@ class ChainRuns(list[ChainRun]):
         return stage_boundaries([run.stages for run in self])
 
 
+def part_of(name: str) -> str:
+    """The part of a figure that a study belongs to: its name up to a comma, behind which its teachers are."""
+    return name.partition(",")[0]
+
+
+def by_part(parts: Mapping[str, Iterable[Result]]) -> dict[str, ChainRuns]:
+    """The runs of each part of a figure, on all teachers."""
+    together: dict[str, list[Result]] = {}
+    for name, results in parts.items():
+        together.setdefault(part_of(name), []).extend(results)
+    return {name: ChainRuns(results) for name, results in together.items()}
+
+
 def draw_seeds(axes: Axes, runs: Sequence[ChainRun], values: Iterable[np.ndarray], colour: Any) -> None:
-    """A curve of each run against step; the first stands out."""
-    for i, (run, curve) in enumerate(zip(runs, values, strict=True)):
-        axes.plot(run["step"][1:], curve[1:], color=colour, lw=0.7 if i else 1.6, alpha=0.45 if i else None)
+    """A curve of each run against step, dashed on the published teacher; the first of either kind stands out."""
+    drawn: set[str] = set()
+    for run, curve in zip(runs, values, strict=True):
+        later, dashes = run.maps in drawn, (0, (3, 1.2)) if run.maps == "published" else "-"
+        axes.plot(run["step"][1:], curve[1:], color=colour, lw=0.7 if later else 1.6, alpha=0.45 if later else None, ls=dashes)
+        drawn.add(run.maps)
 
 
 def draw_parts(
@@ -149,35 +192,72 @@ class Printed:
     """What the paper's figure shows (one seed): read off its plot, or from the notebooks of its public code."""
 
     boundaries: tuple[float, ...] = ()
-    final_kl: tuple[float, ...] = ()
     plateau_levels: tuple[float, ...] = ()
+    teacher_loss: float | None = None
+    step: int | None = None
+    """The last that is drawn: of `kl` and `kl_contexts`."""
+    kl: tuple[float, ...] = ()
+    """From A_1, ... and the teacher."""
+    least: tuple[float, float] | None = None
+    """The least KL from A_1, and its step."""
+    kl_contexts: tuple[float, ...] = ()
+    """From trained predictors of restricted context, short to long."""
+    least_context: tuple[float, float] | None = None
+    """The least KL from the first of these, and its step."""
 
 
 NOTHING = Printed()
 
 
-def ladder_checks(runs: ChainRuns, printed: Printed = NOTHING) -> list[Check]:
-    """That a chain is learned in stages, one reference after another."""
-    count, seeds = runs.groups.count, len(runs)
+def named(prefix: str, checks: Iterable[Check]) -> list[Check]:
+    """Checks of one part of a figure."""
+    return [dataclasses.replace(check, name=f"{prefix}: {check.name}") for check in checks]
+
+
+def comparison_checks(runs: ChainRuns, printed: Printed) -> list[Check]:
+    """What is held against published numbers, of runs on the published teacher where there are any."""
+    alike = runs.like_published
+    checks = [*boundary_checks(alike, printed), *level_checks(alike, printed), *context_checks(alike, printed)]
+    if alike[0].maps != "published":
+        return checks
+    return named("published teacher", checks)
+
+
+def _boundaries(runs: ChainRuns) -> dict[str, list[Boundary]]:
+    """Both measures of when a stage ends, by name."""
     departures = [boundary_of(steps) for steps in zip(*(run.departures for run in runs), strict=True)]
-    complete = sum(len(run.stages) == count for run in runs)
     leave = min((b.runs for b in departures), default=0)
     leaving = "steps at which the student leaves A_1, ...: KL from it 5% of its way up, 95% intervals"
-    rising = np.all(np.diff([0, *(b.step for b in departures)]) > 0)  # not where one is NaN
-    found = len(runs.boundaries) == count - 1
+    return {
+        "ends of the plateaus, with 95% intervals over seeds": runs.boundaries,
+        f"{leaving}, {leave} of {len(runs)} seeds": departures,
+    }
+
+
+def ladder_checks(runs: ChainRuns) -> list[Check]:
+    """That a chain is learned in stages, one reference after another."""
+    count, seeds = runs.groups.count, len(runs)
+    complete = sum(len(run.stages) == count for run in runs)
     checks = [Check(f"seeds that learn in {count} stages", complete, None, complete == seeds, f"all {seeds}")]
-    for name, ours, holds, expected in (
-        ("ends of the plateaus, with 95% intervals over seeds", runs.boundaries, found, f"{count - 1} of them"),
-        (f"{leaving}, {leave} of {seeds} seeds", departures, rising, "one after another"),
-    ):
-        if printed.boundaries:
-            near = [1 / 1.5 < b.step / theirs < 1.5 for b, theirs in zip(ours, printed.boundaries, strict=False)]
-            holds = len(ours) == len(printed.boundaries) and all(near)
-            expected = "within a factor of 1.5: they are drawn by eye"
-        checks.append(Check(name, [b[:3] for b in ours], printed.boundaries or None, holds, expected))
+    (ends, plateaus), (leaving, departures) = _boundaries(runs).items()
+    rising = np.all(np.diff([0, *(b.step for b in departures)]) > 0)  # not where one is NaN
+    checks.append(Check(ends, [b[:3] for b in plateaus], None, len(plateaus) == count - 1, f"{count - 1} of them"))
+    checks.append(Check(leaving, [b[:3] for b in departures], None, rising, "one after another"))
     name = "steps at which the student is nearest to A_1, ... and the teacher, geometric mean over seeds"
     words = "ascend a complexity ladder by passing through simpler hypothesis classes"
     return [*checks, passing_check(runs, "kl_references", name, words)]
+
+
+def boundary_checks(runs: ChainRuns, printed: Printed) -> list[Check]:
+    """When stages end, beside where the paper draws it."""
+    if not printed.boundaries:
+        return []
+    checks, expected = [], "within a factor of 1.5: they are drawn by eye"
+    for name, ours in _boundaries(runs).items():
+        near = [1 / 1.5 < b.step / theirs < 1.5 for b, theirs in zip(ours, printed.boundaries, strict=False)]
+        holds = len(ours) == len(printed.boundaries) and all(near)
+        checks.append(Check(name, [b[:3] for b in ours], printed.boundaries, holds, expected))
+    return checks
 
 
 def passing_check(runs: Sequence[ChainRun], curve: str, name: str, published: str) -> Check:
@@ -213,15 +293,54 @@ def shared_attention(run: ChainRun) -> float:
 
 
 def level_checks(runs: ChainRuns, printed: Printed) -> list[Check]:
-    """The KLs at the end and on the plateaus, where they are known."""
+    """The loss of the teacher, and KLs from the references and on the plateaus, where they are known."""
     checks = []
-    if len(printed.final_kl) == runs.groups.count:
-        final = np.mean([run["kl_references"][-1] for run in runs], 0)
-        close = np.allclose(final, printed.final_kl, atol=0.1, rtol=0.1)
-        checks.append(Check("KL from A_1, ... and the teacher at the end", final, printed.final_kl, close))
+    if printed.teacher_loss is not None:
+        losses = np.array([run["teacher_loss"][-1] for run in runs])
+        close = np.allclose(losses, printed.teacher_loss, atol=0.02)  # test sequences differ, and two digits are printed
+        checks.append(Check("loss of the teacher itself, by seed", losses, printed.teacher_loss, close))
+    if len(printed.kl) == runs.groups.count:
+        checks += _kl_checks(runs, "kl_references", "A_1, ... and the teacher", printed.step, printed.kl, printed.least)
     if printed.plateau_levels:
         usual = len(runs.boundaries) + 1  # as many stages as most runs show
         levels = np.mean([[drop.level for drop in run.stages[1:]] for run in runs if len(run.stages) == usual] or [[]], 0)
         close = len(levels) == len(printed.plateau_levels) and np.allclose(levels, printed.plateau_levels, rtol=0.25)
         checks.append(Check("KL from the teacher on the plateaus", levels, printed.plateau_levels, close))
     return checks
+
+
+def _kl_checks(
+    runs: Sequence[ChainRun],
+    curve: str,
+    what: str,
+    step: int | None,
+    published: tuple[float, ...],
+    least: tuple[float, float] | None,
+) -> list[Check]:
+    """KLs at the last step that is published, and the least of the first with its step: means over runs."""
+    rows = [-1 if step is None else int(np.abs(run["step"] - step).argmin()) for run in runs]
+    levels, when = np.mean([run[curve][row] for run, row in zip(runs, rows, strict=True)], 0), step or "the end"
+    close = np.allclose(levels, published, atol=0.1, rtol=0.1)
+    checks = [Check(f"KL from {what} at step {when}, mean over runs", levels, published, close)]
+    if least is not None:
+        level = float(np.mean([run[curve][:, 0].min() for run in runs]))
+        at = float(np.mean([run["step"][run[curve][:, 0].argmin()] for run in runs]))
+        close = abs(level - least[0]) < 0.1 + 0.1 * least[0] and 1 / 1.5 < at / least[1] < 1.5
+        checks.append(Check(f"least KL from the first of {what}, and its step, mean over runs", [level, at], least, close))
+    return checks
+
+
+def context_checks(runs: ChainRuns, printed: Printed) -> list[Check]:
+    """The student passes the predictors of restricted context one after another."""
+    compared = [run for run in runs if "kl_contexts" in run.curves]
+    if not compared:
+        return []
+    what = "trained predictors of short, ... and whole context"
+    name = f"steps at which the student is nearest to {what}, geometric mean over runs"
+    words = "each stage corresponds to the acquisition of information from a subset of positions"
+    checks = [passing_check(compared, "kl_contexts", name, words)]
+    if len(printed.kl_contexts) == compared[0]["kl_contexts"].shape[1]:
+        return checks + _kl_checks(compared, "kl_contexts", what, printed.step, printed.kl_contexts, printed.least_context)
+    final = np.mean([run["kl_contexts"][-1] for run in compared], 0)
+    name = f"KL from {what} at the end, mean over runs"
+    return [*checks, Check(name, final, None, np.all(np.diff(final) < 0), "less for longer context")]

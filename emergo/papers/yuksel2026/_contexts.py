@@ -1,4 +1,4 @@
-"""Predictors of restricted context, trained before the run that is compared with them (Figs. 3 and 5)."""
+"""Predictors of restricted context, trained before the run that is compared with them (Figs. 3, 5, 13, 15 and 18)."""
 
 import functools
 from typing import Any, ClassVar
@@ -17,14 +17,19 @@ from ...tasks import divergence
 class ContextPredictors(Pytree):
     """A probe: the exact KL from predictors that see only the last tokens to the run, as `kl_contexts`.
 
-    A predictor is the same model from the same start, trained beforehand for as many steps on fresh data; `contexts` says how
-    many tokens each of them sees.
+    A predictor is the same model from the same start, trained beforehand for as many steps.
+
+    - `contexts`: how many tokens each predictor sees.
+    - `fresh`: whether predictors are trained on fresh data in every step, or on the run's own sequences, as published. (There
+      every window of a sequence is one of its own, with positions counted from its start; here a query sees so many positions
+      back, and positions are those of the sequence.)
     """
 
     part_of_run: ClassVar[bool] = True  # in the first version such a run was one of its own, and so are its records
     curves: ClassVar[tuple[str, ...]] = ("kl_contexts",)
 
     contexts: tuple[int, ...]
+    fresh: bool = True
 
     def __post_init__(self) -> None:
         if not self.contexts or not all(isinstance(c, int) and not isinstance(c, bool) and c >= 1 for c in self.contexts):
@@ -38,7 +43,8 @@ class ContextPredictors(Pytree):
         if max(self.contexts) > length:
             numbers = f"numbers from 1 to {length}"
             raise InputError(f"ContextPredictors.contexts must be {numbers} for this task, got {self.contexts!r}")
-        return {"log_probs": _predictions(config.replace(n_train=None, probes=(), threshold=None), run.seed, self.contexts)}
+        config = config.replace(n_train=None if self.fresh else config.n_train, probes=(), threshold=None)
+        return {"log_probs": _predictions(config, run.seed, self.contexts)}
 
     def __call__(self, params: Any, output: Output, batch: Batch, truth: Any, step: Any, prepared: dict[str, Array]) -> dict:
         student = jax.nn.log_softmax(output.value, -1)

@@ -1,8 +1,10 @@
 """The figures that show where the heads of a trained chain look: the runs of a figure of stages, by head and lag."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
@@ -14,7 +16,8 @@ from matplotlib.ticker import MaxNLocator, NullFormatter
 from ..._style import BLACK, GREY, WIDTH
 from ...measure import division
 from .._figure import Animation, Check, Figure, Outcome, Plot, Presets, RunSource, Seconds, Studies
-from ._chains import ChainRun, ChainRuns, owner_check
+from ._chains import ChainRun, ChainRuns, owner_check, part_of
+from ._maps import Maps, draw_blended, kept_maps
 from ._stage_figure import COLOURS, Checks, draw_map, heading, mark_groups, moments_of, read_runs, shades_of
 
 FRAMES, HOLD = 48, 8
@@ -22,21 +25,33 @@ FRAMES, HOLD = 48, 8
 
 
 def map_figure(
-    number: int, title: str, partner: Figure, more: Checks = lambda runs: [], which: int | None = None, own_heads: bool = True
+    number: int,
+    title: str,
+    partner: Figure,
+    more: Checks = lambda runs: [],
+    which: int | None = None,
+    own_heads: bool = True,
+    steps: Sequence[int] = (),
 ) -> Figure:
     """A figure of the attention of the first seed, and an animation of it: of the runs of the `partner`, or `which` of its
-    studies. `more` are further checks; with `own_heads` each group is to have a head of its own in the end."""
+    parts; and maps as the paper draws them, where they were kept. `more` are further checks of the runs on drawn teachers; with
+    `own_heads` each group is to have a head of its own in the end, and at the three `steps` heads are to look where the paper's
+    maps show them."""
 
     def make(studies: Studies, source: RunSource) -> Outcome:
         runs = read_runs(source, studies)
-        checks = map_checks(runs, own_heads) + more(runs)
-        return Outcome({"curves": runs.table}, draw(runs[0]), checks=checks, animation=animate(runs[0]))
+        own, mapped = runs.on("drawn"), mapped_run(runs)
+        checks = map_checks(own, own_heads) + more(own) + (moment_checks(runs.like_published, steps) if steps else [])
+        plot, maps = draw(own[0], mapped, apart=not own_heads), {} if mapped is None else {"maps": map_table(mapped)}
+        return Outcome({"curves": runs.table, **maps}, plot, checks=checks, animation=animate(own[0]))
 
     presets: Presets = partner.presets
     seconds: Seconds = partner.seconds
     if which is not None:
-        presets = {preset: dict([list(studies.items())[which]]) for preset, studies in presets.items()}
-        seconds = {preset: each / len(partner.presets[preset]) for preset, each in seconds.items()}
+        parts = {preset: list(dict.fromkeys(part_of(name) for name in studies)) for preset, studies in presets.items()}
+        presets = {p: {n: s for n, s in studies.items() if part_of(n) == parts[p][which]} for p, studies in presets.items()}
+        counts = {p: [sum(s.count for s in each[p].values()) for each in (presets, partner.presets)] for p in presets}
+        seconds = {preset: each * counts[preset][0] / counts[preset][1] for preset, each in seconds.items()}
     return Figure(f"yuksel2026/fig{number}", title, presets, make, seconds, curves=True)
 
 
@@ -56,6 +71,37 @@ def map_checks(runs: ChainRuns, own_heads: bool) -> list[Check]:
     return checks
 
 
+MOMENTS = "1 1 1, 1 1 2, 1 2 3"
+"""What the paper's maps show at three steps: the groups that heads look at most, counted from the strongest."""
+
+
+def moment_checks(runs: ChainRuns, steps: Sequence[int]) -> list[Check]:
+    """Where heads look at the steps of the paper's maps."""
+    by_seed = []
+    for run in runs:
+        rows = [int(np.abs(run["step"] - step).argmin()) for step in steps]
+        ranks = [[run.groups.ranking.index(group) + 1 for group in run.group_attention[row].argmax(-1)] for row in rows]
+        by_seed.append(", ".join(" ".join(map(str, sorted(each))) for each in ranks))
+    when = ", ".join(map(str, steps))
+    name = f"published teacher: groups that heads look at most at steps {when}, 1 the strongest, by seed"
+    name = name if runs[0].maps == "published" else name.removeprefix("published teacher: ")
+    return [Check(name, by_seed, MOMENTS, all(each == MOMENTS for each in by_seed))]
+
+
+def mapped_run(runs: ChainRuns) -> ChainRun | None:
+    """The first run whose maps were kept, on the published teacher if there is one."""
+    return next((run for run in (*runs.like_published, *runs) if "attention_map" in run.curves), None)
+
+
+def map_table(run: ChainRun) -> pd.DataFrame:
+    """The maps that were kept, one row per step, head and query."""
+    rows = []
+    for step, maps in kept_maps(run["step"], run["attention_map"]).items():
+        for (head, query), keys in zip(np.ndindex(maps.shape[:2]), maps.reshape(-1, maps.shape[-1]), strict=True):
+            rows.append({"step": step, "head": head, "query": query} | {f"key_{k}": float(w) for k, w in enumerate(keys)})
+    return pd.DataFrame(rows)
+
+
 def head_order(run: ChainRun) -> list[int]:
     """The heads by the group that each looks at most in the end."""
     return np.argsort(run.favourites, kind="stable").tolist()
@@ -68,14 +114,45 @@ def head_colours(run: ChainRun) -> list[Any]:
     return [tuple(c + (1 - c) * white for c in to_rgb(COLOURS[g])) for g, white in zip(groups, pale, strict=True)]
 
 
-def draw(run: ChainRun) -> Plot:
-    """Above: attention by lag at a few moments, summed and by head; below: over training, one map per head."""
+def draw(run: ChainRun, mapped: ChainRun | None = None, apart: bool = False) -> Plot:
+    """Above: attention by lag at a few moments, summed and by head; below: over training, one map per head; and query against
+    key, of the run whose maps were kept, heads in one picture or `apart`."""
     heads = run.attention.shape[1]
-    plot = Plot(figsize=(WIDTH, 4.1 + 0.16 * heads), layout="constrained")
-    parts: Any = plot.subfigures(2, 1, height_ratios=(2.0 + 0.16 * heads, 1.9))
+    heights = [2.0 + 0.16 * heads, 1.9]
+    if mapped is not None:
+        kept = kept_maps(mapped["step"], mapped["attention_map"])
+        heights.append(0.45 + (1.25 * len(kept) if apart else 2.0))
+    plot = Plot(figsize=(WIDTH, 0.2 + sum(heights)), layout="constrained")
+    parts: Any = plot.subfigures(len(heights), 1, height_ratios=heights)
     _draw_moments(parts[0], run)
     _draw_training(parts[1], run)
+    if mapped is not None:
+        _draw_maps(parts[2], mapped, kept_maps(mapped["step"], mapped["attention_map"]), apart)
     return plot
+
+
+def _draw_maps(part: Any, run: ChainRun, kept: Mapping[int, Maps], apart: bool) -> None:
+    """Query against key at the steps that were kept."""
+    colours, order = head_colours(run), head_order(run)
+    full = (1 if apart else 1.5) * max(0.3, *(float(maps.max()) for maps in kept.values()))
+    if apart:
+        grid = part.subplots(len(kept), len(order), sharex=True, sharey=True, squeeze=False)
+        for row, (step, maps) in zip(grid, kept.items(), strict=True):
+            for axes, k in zip(row, order, strict=True):
+                draw_blended(axes, maps[[k]], [colours[k]], run.groups, full)
+            row[0].set_ylabel(f"step {step}\nquery")
+        for axes, k in zip(grid[0], order, strict=True):
+            axes.set_title(f"head {k + 1}", fontsize=7.5)
+    else:
+        grid = part.subplots(1, len(kept), sharex=True, sharey=True, squeeze=False)
+        for axes, (step, maps) in zip(grid[0], kept.items(), strict=True):
+            draw_blended(axes, maps, colours, run.groups, full)
+            axes.set_title(f"step {step}", fontsize=7.5)
+        grid[0, 0].set_ylabel("query")
+    for axes in grid[-1]:
+        axes.set_xlabel("key")
+    where = "the published teacher" if run.maps == "published" else "the first seed"
+    heading(part, f"c  query against key, heads as colours, as the paper draws it: {where}")
 
 
 def _draw_moments(part: Any, run: ChainRun) -> None:

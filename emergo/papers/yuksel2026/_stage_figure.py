@@ -14,7 +14,7 @@ from ..._style import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, WIDTH, over
 from ...studies import Study
 from ...tasks import Groups
 from .._figure import Check, Figure, Outcome, Plot, Preset, Presets, RunSource, Seconds, Studies
-from ._chains import NOTHING, ChainRun, ChainRuns, Printed, draw_seeds, head_checks, ladder_checks, level_checks
+from ._chains import NOTHING, ChainRun, ChainRuns, Printed, comparison_checks, draw_seeds, head_checks, ladder_checks
 
 COLOURS = (BLUE, ORANGE, GREEN, PINK)
 ELSEWHERE = "#dddddd"
@@ -27,15 +27,17 @@ Timed = Mapping[Preset, tuple[Study | Studies, float]]
 def stage_figure(
     number: int, title: str, presets: Timed, printed: Printed = NOTHING, more: Checks = lambda runs: [], one_layer: bool = True
 ) -> Figure:
-    """A figure of the stages of one setting, whose studies may differ in their probes; `more` are further checks.
+    """A figure of the stages of one setting, whose studies differ in their teachers and probes; `more` are further checks of
+    the runs on drawn teachers. Published numbers are held against those on the published teacher.
 
     Heads of more than `one_layer` are not held against the groups: one may look at what another gathered.
     """
 
     def make(studies: Studies, source: RunSource) -> Outcome:
         runs = read_runs(source, studies)
-        heads = head_checks(runs) if one_layer else []
-        checks = ladder_checks(runs, printed) + heads + level_checks(runs, printed) + more(runs)
+        own = runs.on("drawn")
+        heads = head_checks(own) if one_layer else []
+        checks = ladder_checks(own) + heads + more(own) + comparison_checks(runs, printed)
         return Outcome({"curves": runs.table}, draw(runs), checks=checks)
 
     named: Presets = {p: {"runs": s} if isinstance(s, Study) else s for p, (s, _) in presets.items()}
@@ -87,10 +89,13 @@ def draw_references(axes: Axes, runs: ChainRuns, letter: str = "a", what: str = 
         lags = f": {'+ ' if k else 'lags '}{lag_words(groups)[group]}"
         entries.append((names[k] + ("" if narrow else lags), {"color": COLOURS[group]}))
     mark_departures(axes, runs[0])
+    own = [run for run in runs if run.maps == "drawn"]
+    marks = ["dotted: seed 0 leaves a reference"] if runs[0].left_at and not narrow else []
+    marks += ["dashed: published teacher"] if len(own) < len(runs) else []
     axes.set(xscale="log", ylabel="KL(reference ‖ student)", ylim=(0, None))
-    axes.set_xlabel("step (dotted: seed 0 leaves a reference)" if runs[0].left_at and not narrow else "step")
+    axes.set_xlabel(f"step ({'; '.join(marks)})" if marks else "step")
     over(axes, entries)
-    seeds = f"{len(runs)} seed{'s' if len(runs) > 1 else ''}"
+    seeds = f"{len(own)} seed{'s' if len(own) != 1 else ''}"
     axes.set_title(f"{letter}  {what}{'references' if narrow else 'KL from references'}, {seeds}", pad=17)
 
 
@@ -99,7 +104,7 @@ def draw_contexts(axes: Axes, runs: ChainRuns) -> None:
     compared = [run for run in runs if "kl_contexts" in run.curves]
     for j in range(len(runs.contexts)):
         draw_seeds(axes, compared, [run["kl_contexts"][:, j] for run in compared], COLOURS[j])
-    mark_departures(axes, runs[0])
+    mark_departures(axes, compared[0])
     axes.set(xscale="log", xlabel="step")
     over(axes, [(f"$c$ = {c}", {"color": COLOURS[j]}) for j, c in enumerate(runs.contexts)])
     axes.set_title("b  students that see $c$ tokens", pad=17)

@@ -1,6 +1,5 @@
 """Figures 1 to 3, 6 to 9 and 11 to 19: the stages of one setting each, and maps of where its heads look."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,57 +12,69 @@ from ...models import ChainTransformer, MinimalAttention
 from ...studies import Study
 from ...tasks import Groups, MarkovChain
 from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource, Seconds, Studies
-from ._chains import ADAMW, FULL, NOTHING, PAIR, ChainRuns, Printed, ladder_checks, laptop, paper, passing_check, smoke
+from ._chains import (
+    ADAMW,
+    FULL,
+    NOTHING,
+    PAIR,
+    ChainRuns,
+    Printed,
+    by_part,
+    comparison_checks,
+    ladder_checks,
+    laptop,
+    named,
+    on_published_teacher,
+    paper,
+    smoke,
+)
 from ._contexts import ContextPredictors
 from ._map_figure import map_figure
+from ._maps import AttentionMaps
 from ._stage_figure import draw_heads, draw_references, stage_figure
 
-MINIMAL, TRANSFORMER = MinimalAttention(), ChainTransformer(dropout_every=3, start="xavier")
+MINIMAL, PLACES = MinimalAttention(), ("embedding", "attention", "added")
+TRANSFORMER = ChainTransformer(dropout_every=3, start="xavier", dropout_at=PLACES)
+"""As in the public code."""
 WIDE, UNEQUAL = Groups((4, 4, 4)), Groups(weights=((0.7, 0.3),) * 3)
 
 FIG1 = stage_figure(
     1,
     "the minimal attention learns a Markov chain in three stages: heads compete for one group, then divide them",
-    presets={"paper": (paper(MINIMAL), 7200), "laptop": (laptop(MINIMAL), 33), "smoke": (smoke(), 8)},
-    printed=Printed((330, 575), final_kl=(2.78, 0.70, 0.09), plateau_levels=(0.87, 0.34)),
+    presets={"paper": (on_published_teacher(paper(MINIMAL)), 11_500), "laptop": (laptop(MINIMAL), 33), "smoke": (smoke(), 8)},
+    printed=Printed((330, 575), (0.87, 0.34), teacher_loss=0.51, step=1100, kl=(2.78, 0.70, 0.09)),
 )
 
 
-PROBE = ContextPredictors((4, 8, 12))
-FULL_SIZE, TINY_TRANSFORMER = paper(TRANSFORMER, MarkovChain(WIDE), FULL), ChainTransformer(heads=2, width=8, hidden=8)
+FULL_SIZE, TINY_TRANSFORMER = paper(TRANSFORMER, MarkovChain(WIDE), FULL, seeds=3), ChainTransformer(heads=2, width=8, hidden=8)
+"""Three seeds: a step takes eight times as long as one of the minimal attention."""
 SMALL = laptop(ChainTransformer(width=96, hidden=32, dropout=0.0), WIDE, FULL.replace(learning_rate=2e-3), seeds=1)
 SMALL = SMALL.replace(batch=64, steps=2000, n_test=256)
 
 
-def first_compared(study: Study) -> dict[str, Study]:
-    """A study of which only the first run is compared with the predictors of restricted context, which take longer to train."""
-    first, *others = study.seeds
-    return {"compared": study.replace(seeds=[first], probes=(PROBE,)), "others": study.replace(seeds=others)}
-
-
-def context_checks(runs: ChainRuns) -> list[Check]:
-    """The student passes the predictors of restricted context one after another."""
-    compared = [run for run in runs if "kl_contexts" in run.curves]
-    if not compared:
-        return []
-    final = np.mean([run["kl_contexts"][-1] for run in compared], 0)
-    name = "steps at which the student is nearest to predictors of short, ... and whole context, geometric mean over runs"
-    words = "each stage corresponds to the acquisition of information from a subset of positions"
-    passed = passing_check(compared, "kl_contexts", name, words)
-    name = "KL from these predictors at the end, mean over these runs"
-    return [passed, Check(name, final, None, np.all(np.diff(final) < 0), "less for longer context")]
+def predictors(*contexts: int) -> ContextPredictors:
+    """Trained on the run's own sequences, as published."""
+    return ContextPredictors(contexts, fresh=False)
 
 
 FIG3 = stage_figure(
     3,
     "the full Transformer learns the chain in stages, also seen from predictors of restricted context",
     presets={
-        "paper": (first_compared(FULL_SIZE), 40_000),
-        "laptop": (SMALL.replace(probes=(PROBE,)), 102),
-        "smoke": (smoke(seeds=1, probes=(ContextPredictors((1, 2)),)), 15),
+        "paper": (on_published_teacher(FULL_SIZE, first=(predictors(4, 8, 12), AttentionMaps((0, 60, 300, 1000)))), 100_000),
+        "laptop": (SMALL.replace(probes=(ContextPredictors((4, 8, 12)), AttentionMaps((0, 60, 300, 2000)))), 102),
+        "smoke": (smoke(seeds=1, probes=(ContextPredictors((1, 2)), AttentionMaps((0, 30)))), 15),
     },
-    printed=Printed((65, 450), final_kl=(3.05, 0.78, 0.19), plateau_levels=(0.45,)),
-    more=context_checks,
+    printed=Printed(
+        (65, 450),
+        (0.45,),
+        teacher_loss=0.30,
+        step=1000,
+        kl=(3.05, 0.78, 0.19),
+        least=(1.46, 60),
+        kl_contexts=(1.78, 0.72, 0.16),
+        least_context=(0.36, 60),
+    ),
 )
 
 
@@ -75,7 +86,13 @@ def current_token_check(runs: ChainRuns) -> list[Check]:
     return [Check("at the end, attention to lag 0 over that to the other lags, mean over seeds", ratio, words, ratio < 0.8)]
 
 
-FIG2 = map_figure(2, "where the heads of the full Transformer look at different stages of training", FIG3, current_token_check)
+FIG2 = map_figure(
+    2,
+    "where the heads of the full Transformer look at different stages of training",
+    FIG3,
+    current_token_check,
+    steps=(60, 300, 1000),
+)
 
 
 def overfitting_check(runs: ChainRuns) -> list[Check]:
@@ -84,14 +101,20 @@ def overfitting_check(runs: ChainRuns) -> list[Check]:
     return [Check(name, worst, None, worst < 0.02, "below 0.02: nothing is learned by heart")]
 
 
+ONLINE = paper(MINIMAL, n_train=None, probes=(AttentionMaps((0, 270, 580, 1500)),))
 FIG6 = stage_figure(
     6,
     "the minimal attention on fresh data in every step: the same stages, without overfitting",
-    presets={"paper": (paper(MINIMAL, n_train=None), 7200), "laptop": (laptop(MINIMAL), 80), "smoke": (smoke(), 8)},
-    printed=Printed((330, 580)),
+    presets={"paper": (on_published_teacher(ONLINE), 11_500), "laptop": (laptop(MINIMAL), 80), "smoke": (smoke(), 8)},
+    printed=Printed((330, 580), step=2000, kl=(2.60, 0.61, 0.02)),
     more=overfitting_check,
 )
-FIG7 = map_figure(7, "where the heads of Fig. 6 look: all at the strongest group first, then each at one of its own", FIG6)
+FIG7 = map_figure(
+    7,
+    "where the heads of Fig. 6 look: all at the strongest group first, then each at one of its own",
+    FIG6,
+    steps=(270, 580, 1500),
+)
 
 
 def far_first_check(runs: ChainRuns) -> list[Check]:
@@ -101,17 +124,25 @@ def far_first_check(runs: ChainRuns) -> list[Check]:
     return [Check(name, first, "the far group is learned first", all(group == runs.groups.count for group in first))]
 
 
-FIG8 = stage_figure(
-    8,
+FAR, SMALL_FAR = (Groups(spans, 2.5, strongest="far") for spans in ((8, 4, 2), (4, 2, 1)))
+REVERSED = paper(TRANSFORMER, MarkovChain(FAR), FULL, seeds=3, probes=(AttentionMaps((0, 70, 375, 1500)),))
+FIG9 = stage_figure(
+    9,
     "with the far group strongest, the far group is learned first",
     presets={
-        "paper": (paper(TRANSFORMER, MarkovChain(Groups((2, 4, 8), strongest="far")), FULL), 25_000),
-        "laptop": (laptop(MINIMAL, Groups(strongest="far")), 30),
+        "paper": (on_published_teacher(REVERSED), 100_000),
+        "laptop": (laptop(MINIMAL, SMALL_FAR), 30),
         "smoke": (smoke(groups=PAIR.replace(strongest="far")), 8),
     },
-    printed=Printed((90, 410)),
+    printed=Printed((90, 410), (1.6, 0.72), teacher_loss=0.25, step=1000, kl=(2.92, 1.04, 0.27), least=(1.16, 75)),
 )
-FIG9 = map_figure(9, "where the heads of Fig. 8 look: at the far group first, which is strongest", FIG8, far_first_check)
+FIG8 = map_figure(
+    8,
+    "where the heads of Fig. 9 look: at the far group first, which is strongest",
+    FIG9,
+    far_first_check,
+    steps=(70, 375, 1500),
+)
 
 
 SLOW, DEEP = ADAMW.replace(learning_rate=0.04), MinimalAttention(layers=2, start="xavier")
@@ -123,18 +154,21 @@ FIG11 = stage_figure(
         "laptop": (laptop(DEEP, optimizer=SLOW, batch=128), 54),
         "smoke": (smoke(DEEP.replace(heads=2), optimizer=SLOW), 10),
     },
-    printed=Printed((180, 370)),
+    printed=Printed((180, 370), step=1000, kl=(4.6, 0.92, 0.07), least=(1.46, 140)),
     one_layer=False,
 )
+TWO_LAYERS = FULL_SIZE.replace(model__layers=2, optimizer__learning_rate=1e-3, seeds=5)
+TWO_LAYERS = TWO_LAYERS.replace(model__dropout_at=ChainTransformer().dropout_at)
+"""With dropout where PyTorch's layers have it, unlike the other figures of the full Transformer: not trained again yet."""
 FIG12 = stage_figure(
     12,
     "two layers of the full Transformer learn the chain in the same stages",
     presets={
-        "paper": (FULL_SIZE.replace(model__layers=2, optimizer__learning_rate=1e-3), 45_000),
+        "paper": (TWO_LAYERS, 45_000),
         "laptop": (SMALL.replace(model__layers=2, model__width=48, steps=2500), 54),
         "smoke": (smoke(TINY_TRANSFORMER.replace(layers=2, dropout=0.0), optimizer=FULL.replace(learning_rate=3e-2)), 15),
     },
-    printed=Printed((70, 200)),
+    printed=Printed((70, 200), step=1000, kl=(3.38, 0.81, 0.15), least=(1.56, 70)),
     one_layer=False,
 )
 
@@ -151,22 +185,29 @@ def weight_check(runs: ChainRuns) -> list[Check]:
     return [Check(name, means, f"attention follows the weights: {weights}", np.all(np.abs(means - weights) < 0.1))]
 
 
+XAVIER, UNEQUAL_PROBES = MinimalAttention(start="xavier"), (predictors(2, 4, 6), AttentionMaps((0, 100, 200, 1000)))
 FIG13 = stage_figure(
     13,
     "with unequal weights within a group, attention follows them",
     presets={
-        "paper": (paper(MinimalAttention(start="xavier"), MarkovChain(UNEQUAL)), 7200),
+        "paper": (on_published_teacher(paper(XAVIER, MarkovChain(UNEQUAL)), first=UNEQUAL_PROBES), 16_000),
         "laptop": (laptop(MINIMAL, UNEQUAL), 39),
         "smoke": (smoke(groups=Groups((2, 2), weights=((0.7, 0.3),) * 2)), 8),
     },
-    printed=Printed((130, 280)),
+    printed=Printed((130, 280), step=1000, kl_contexts=(1.40, 0.38, 0.10), least_context=(0.54, 110)),
     more=weight_check,
 )
-FIG14 = map_figure(14, "where the heads of Fig. 13 look: more at the position of a group that weighs more", FIG13, weight_check)
+FIG14 = map_figure(
+    14,
+    "where the heads of Fig. 13 look: more at the position of a group that weighs more",
+    FIG13,
+    weight_check,
+    steps=(100, 200, 1000),
+)
 
 
 OVERLAP = Groups((4, 4, 4), stride=2)
-PRINTED = {"4 heads": Printed((150, 700))}
+PRINTED = {"4 heads": Printed((150, 700), step=1950, kl_contexts=(1.52, 0.41, 0.15), least_context=(0.37, 130))}
 
 
 def sharing_check(runs: ChainRuns) -> list[Check]:
@@ -179,11 +220,10 @@ def sharing_check(runs: ChainRuns) -> list[Check]:
 
 
 def make_overlapping(studies: Studies, source: RunSource) -> Outcome:
-    by_heads = {name: ChainRuns(part) for name, part in source.runs(studies, curves=True).items()}
-    checks = []
+    by_heads, checks = by_part(source.runs(studies, curves=True)), []
     for name, runs in by_heads.items():
-        own = [*ladder_checks(runs, PRINTED.get(name, NOTHING)), *sharing_check(runs)]
-        checks += [dataclasses.replace(check, name=f"{name}: {check.name}") for check in own]
+        own, printed = runs.on("drawn"), PRINTED.get(name, NOTHING)
+        checks += named(name, [*ladder_checks(own), *sharing_check(own), *comparison_checks(runs, printed)])
     tables = {name.replace(" ", "_"): runs.table for name, runs in by_heads.items()}
     return Outcome(tables, draw_overlapping(by_heads), checks=checks)
 
@@ -205,13 +245,20 @@ def by_number_of_heads(study: Study, *numbers: int) -> dict[str, Study]:
     return {f"{heads} heads": study.replace(model__heads=heads) for heads in numbers}
 
 
+def overlapping(study: Study) -> dict[str, Study]:
+    """Three heads and four; three also on the published teacher."""
+    three, four = by_number_of_heads(study, 3, 4).values()
+    beside = on_published_teacher(three, first=(AttentionMaps((100, 400, 1900)),))
+    return {f"3 heads, {part}": each for part, each in beside.items()} | {"4 heads": four}
+
+
 TITLE_15 = "groups that overlap, learned by three and by four heads: what groups share, heads share"
 PRESETS_15: Presets = {
-    "paper": by_number_of_heads(paper(MinimalAttention(start="xavier"), MarkovChain(OVERLAP)), 3, 4),
+    "paper": overlapping(paper(XAVIER, MarkovChain(OVERLAP))),
     "laptop": by_number_of_heads(laptop(MinimalAttention(), OVERLAP, seeds=1, steps=2000), 3, 4),
     "smoke": by_number_of_heads(smoke(groups=Groups((2, 2), stride=1)), 2, 3),
 }
-SECONDS_15: Seconds = {"paper": 20000, "laptop": 62, "smoke": 12}
+SECONDS_15: Seconds = {"paper": 26000, "laptop": 62, "smoke": 12}
 FIG15 = Figure("yuksel2026/fig15", TITLE_15, PRESETS_15, make_overlapping, SECONDS_15, curves=True)
 FIG16 = map_figure(16, "where three heads look when groups overlap", FIG15, sharing_check, which=0, own_heads=False)
 FIG17 = map_figure(17, "where four heads look when three groups overlap", FIG15, sharing_check, which=1, own_heads=False)
@@ -223,12 +270,12 @@ FIG18 = stage_figure(
     18,
     "SGD learns the chain in the same stages, slower",
     presets={
-        "paper": (paper(TRANSFORMER, MarkovChain(Groups((4, 4, 4), 2.0)), SGD, steps=7000), 75_000),
+        "paper": (FULL_SIZE.replace(optimizer=SGD, task__groups__importance=2.0, steps=7000), 160_000),
         "laptop": (laptop(MinimalAttention(scale=1e-4), Groups(importance=2.0), FAST, **SHORT), 46),
         "smoke": (smoke(optimizer=SGD), 8),
     },
-    printed=Printed((600, 4000)),
+    printed=Printed((600, 4000), step=7000, kl_contexts=(1.58, 0.39, 0.18), least_context=(0.43, 610)),
 )
-FIG19 = map_figure(19, "where the heads of Fig. 18, trained with SGD, look", FIG18)
+FIG19 = map_figure(19, "where the heads of Fig. 18, trained with SGD, look", FIG18, steps=(600, 3800, 6600))
 
 FIGURES = (FIG1, FIG2, FIG3, FIG6, FIG7, FIG8, FIG9, FIG11, FIG12, FIG13, FIG14, FIG15, FIG16, FIG17, FIG18, FIG19)

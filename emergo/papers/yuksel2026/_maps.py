@@ -1,0 +1,69 @@
+"""Attention maps as the paper draws them: query against key, heads as colours, at a few steps."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.ticker import MaxNLocator
+
+from ..._contract import Batch, Output
+from ..._errors import InputError
+from ..._pytree import Pytree
+from ..._style import BLACK, GREY
+from ...tasks import Groups
+
+Maps = Float[np.ndarray, "heads queries keys"]
+
+
+class AttentionMaps(Pytree):
+    """A probe: the attention of the first layer from each of the last positions, those whose outputs are compared, to each of
+    the same, mean over sequences, as `attention_map` (head, query, key). It is NaN but for the first evaluation from each of
+    these `map_steps` on, so that records hold few numbers."""
+
+    reads: ClassVar[tuple[str, ...]] = ("layers.0.pattern",)
+
+    map_steps: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.map_steps or not all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in self.map_steps):
+            raise InputError(f"AttentionMaps.map_steps must be steps of training, each at least 0, got {self.map_steps!r}")
+
+    def __call__(self, params: Any, output: Output, batch: Batch, truth: Any, step: Any) -> dict[str, Array]:
+        taps, last = output.taps or {}, batch.target.shape[1]
+        block = taps["layers.0.pattern"][:, :, -last:, -last:].mean(0)
+        # Evaluations are 5 steps apart, or 2% in multiples of 5: one lies within that of each step.
+        due = jnp.any(jnp.stack([(step >= s) & (step < s + max(5, s // 50 // 5 * 5)) for s in self.map_steps]))
+        return {"attention_map": jnp.where(due, block, jnp.nan)}
+
+
+def kept_maps(step: np.ndarray, maps: Float[np.ndarray, "evaluations heads queries keys"]) -> dict[int, Maps]:
+    """The maps that were kept, by step."""
+    kept = np.isfinite(maps).all((1, 2, 3))
+    return {int(at): one for at, one in zip(step[kept], maps[kept], strict=True)}
+
+
+def blended(maps: Maps, colours: Sequence[Any], full: float) -> Float[np.ndarray, "queries keys 3"]:
+    """One picture of all heads: each takes its colour's complement away from white, all of it where its weight is `full`."""
+    ink = 1 - np.array([to_rgb(colour) for colour in colours])
+    return np.clip(1 - np.einsum("hqk,hc->qkc", np.minimum(maps / full, 1), ink), 0, 1)
+
+
+def draw_blended(axes: Axes, maps: Maps, colours: Sequence[Any], groups: Groups, full: float) -> None:
+    """A map; the edges of groups as staircases, where these do not overlap."""
+    count, edges = maps.shape[1], (*groups.starts, groups.window) if groups.disjoint else ()
+    axes.imshow(blended(maps, colours, full), interpolation="nearest")
+    for lag in edges:  # between the keys that lie `lag` and `lag` - 1 before a query
+        queries = np.arange(lag, count)
+        x, y = np.repeat(queries - lag + 0.5, 2), np.stack([queries - 0.5, queries + 0.5], 1).ravel()
+        axes.plot(x, y, color=BLACK, lw=0.6)
+    axes.set(xlim=(-0.5, count - 0.5), ylim=(count - 0.5, -0.5))
+    axes.grid(visible=False)
+    axes.tick_params(length=0, labelsize=6)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(5, integer=True))
+    for spine in axes.spines.values():
+        spine.set(color=GREY, visible=True)

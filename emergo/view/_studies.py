@@ -1,0 +1,172 @@
+"""Sets of runs from folders of studies, and from stores without a plan. Needs neither JAX nor pandas."""
+
+import functools
+import os
+import stat
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .._errors import InputError
+from ..studies import Failures, Plan, StudyFolder, read_outcomes, study_status
+from ..studies._version_1 import renamed_curve
+from ._runset import RunSet, columns_of, varied
+
+SETTLED = 2.0  # seconds after which a folder whose time did not change has not changed
+
+
+class FolderCurves:
+    """The curves of runs in a store, one Parquet file each. Links are not followed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._schemas = functools.lru_cache(maxsize=512)(self._schema)
+
+    def _path(self, identity: str) -> Path:
+        return self.folder / identity / "curves.parquet"
+
+    def stamp(self, identity: str) -> Any:
+        try:
+            held = os.lstat(self._path(identity))
+        except OSError:
+            return None
+        return (str(self.folder), held.st_mtime_ns, held.st_size) if stat.S_ISREG(held.st_mode) else None
+
+    def _schema(self, identity: str, stamp: Any) -> list[str]:
+        with self._path(identity).open("rb") as file:
+            return pq.ParquetFile(file).schema_arrow.names
+
+    def names(self, identity: str) -> list[str]:
+        stamp = self.stamp(identity)
+        try:
+            columns = self._schemas(identity, stamp) if stamp else []
+        except (OSError, ValueError, pa.ArrowException):
+            return []
+        return [renamed_curve(name) for name in columns if name != "step"]
+
+    def read(self, identity: str, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        if self.stamp(identity) is None:
+            return {}
+        try:
+            with self._path(identity).open("rb") as file:
+                parquet = pq.ParquetFile(file)
+                held = {renamed_curve(name): name for name in parquet.schema_arrow.names}
+                wanted = ["step", *(held if names is None else names)]
+                table = parquet.read(columns=[held[name] for name in dict.fromkeys(wanted) if name in held], use_threads=False)
+                return {renamed_curve(n): table[n].to_numpy() for n in table.column_names}
+        except (OSError, ValueError, pa.ArrowException):
+            return {}
+
+
+class StudySource:
+    """A folder of studies: one set per plan."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = StudyFolder(path)
+        self._curves = FolderCurves(self.folder.runs)
+        self._read: tuple[Any, dict[str, RunSet]] | None = None
+        self._status: tuple[float, float, dict[str, Any]] | None = None
+
+    def sets(self) -> dict[str, RunSet]:
+        """The sets by the names of the studies; read again when the folder has changed."""
+        stamp, settled = _stamp(self.folder.path, self.folder.runs, self.folder.plans, self.folder.failures)
+        if self._read is None or self._read[0] != stamp:
+            self._read = (stamp if settled else None, self._read_sets(stamp))
+        return self._read[1]
+
+    def _read_sets(self, stamp: Any) -> dict[str, RunSet]:
+        plans = self.folder.read()
+        rows, notes = outcomes(self.folder.runs)
+        tries = Failures(self.folder.failures).counts()
+        rows = {identity: row | {"tries": tries.get(identity, 0)} for identity, row in rows.items()}
+        sets: dict[str, RunSet] = {}
+        for plan in plans:
+            name = plan.name if plan.name not in sets else f"{plan.name} ({plan.key})"
+            sets[name] = self._set(name, plan, rows, {"version": f"{hash(stamp)}.{len(rows)}", "notes": notes})
+        return sets
+
+    def _set(self, name: str, plan: Plan, rows: Mapping[str, Any], more: dict[str, Any]) -> RunSet:
+        planned = {run.identity: run for run in plan.runs}
+        held = [rows[id] | dict(zip(plan.axes, run.values, strict=False)) for id, run in planned.items() if id in rows]
+        law, tune = plan.study.get("law"), plan.study.get("tune")
+
+        def config(identity: str) -> Mapping[str, Any]:
+            return plan.configs[planned[identity].config]
+
+        more |= {"planned": len(planned), "law": law if isinstance(law, dict) else None, "tune": next(iter(tune or {}), None)}
+        axes = [axis for axis in plan.axes if axis != "seed"]
+        return RunSet(name, "study", axes=axes, columns=columns_of(held), curves=self._curves, config=config, **more)
+
+    def status(self) -> dict[str, Any]:
+        """How far the folder is: `study_status`, what each process trains, and the latest failures. Reading it anew costs time
+        in large folders, so that an answer is good for ten times as long as it took, and at least a second."""
+        now = time.monotonic()
+        if self._status is None or now > self._status[0] + max(1.0, 10 * self._status[1]):
+            status = self._read_status()
+            self._status = (now, time.monotonic() - now, status)
+        return self._status[2]
+
+    def _read_status(self) -> dict[str, Any]:
+        status = study_status(self.folder).data()
+        plans = self.folder.read()
+        units = {unit.id: (plan, unit.runs) for plan in plans for unit in plan.units}
+        for worker in status["workers"]:
+            plan, runs = units[worker["unit"]]
+            values = list(zip(*(run.values for run in runs), strict=True))
+            shown = {axis: list(dict.fromkeys(column)) for axis, column in zip(plan.axes, values, strict=False)}
+            worker |= {"study": plan.name, "axes": {axis: column[:8] for axis, column in shown.items()}}
+        return status | {"failed_runs": self._failed(plans)}
+
+    def _failed(self, plans: Sequence[Plan]) -> list[dict[str, Any]]:
+        """The runs that failed, those last that failed last; runs that were tried again with success are among them."""
+        failures, told = Failures(self.folder.failures), {}
+        for runs in self.sets().values():
+            ended = zip(runs.runs, runs.columns.get("state", ()), runs.columns.get("reason", ()), strict=False)
+            told |= {identity: {"tries": 1, "reason": reason} for identity, state, reason in ended if state == "failed"}
+        for identity, tries in failures.counts().items():
+            told[identity] = {"tries": tries} | failures.read(identity, tries - 1)
+        shown = []
+        planned = {run.identity: (plan, run) for plan in plans for run in plan.runs}
+        for identity, (plan, run) in planned.items():
+            if identity in told:
+                which = {"identity": identity, "study": plan.name, "seed": run.seed}
+                which |= {"axes": dict(zip(plan.axes, run.values, strict=False))}
+                shown.append(which | {name: told[identity].get(name) for name in ("tries", "reason", "when")})
+        return sorted(shown, key=lambda failure: failure["when"] or 0)[-200:]
+
+
+def store_set(folder: Path, name: str) -> RunSet:
+    """The finished runs of a store that no plan describes."""
+    rows, notes = outcomes(folder)
+    columns, curves = columns_of(rows.values()), FolderCurves(folder)
+    more: dict[str, Any] = {"version": f"{hash(_stamp(folder)[0])}.{len(rows)}", "notes": notes}
+    return RunSet(name, "runs", axes=varied(columns), columns=columns, curves=curves, config=lambda identity: {}, **more)
+
+
+def outcomes(folder: Path) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
+    """The outcomes of a store without those that are links to elsewhere, and what was left out."""
+    try:
+        rows, broken = read_outcomes(folder)
+    except InputError as error:
+        return {}, (str(error),)
+    notes = [f"{Path(path).name}: {why}" for path, why in broken.items()]
+    links = ((identity, (folder / identity, folder / identity / "run.json")) for identity in rows)
+    linked = {identity for identity, paths in links if any(map(os.path.islink, paths))}
+    notes += [f"{identity}: a link, which is not followed" for identity in sorted(linked)]
+    return {identity: row for identity, row in rows.items() if identity not in linked}, tuple(notes[:50])
+
+
+def _stamp(*folders: Path) -> tuple[tuple[int, ...], bool]:
+    """The times at which folders changed, and whether the last is long enough ago that no change can hide behind it."""
+    times = []
+    for folder in folders:
+        try:
+            times.append(folder.stat().st_mtime_ns)
+        except OSError:
+            times.append(0)
+    return tuple(times), time.time() - max(times) / 1e9 > SETTLED

@@ -1,0 +1,186 @@
+// The page: what is open, which view shows it, and what becomes of keys and of news from the server.
+import { openData } from "./data.js";
+import { choice, el, refill } from "./dom.js";
+import { LawView } from "./law.js";
+import { LiveView, remember } from "./live.js";
+import { RunView } from "./run.js";
+import { RunsView } from "./runs.js";
+import { dropToken, onState, setState, state } from "./state.js";
+
+const VIEWS = { runs: ["All runs", RunsView], law: ["The law", LawView], run: ["One run", RunView], live: ["Live", LiveView] };
+const KEYS = [
+  ["1 to 4", "all runs, the law, one run, live"],
+  ["← and →", "the run before, the next run"],
+  ["+ and −", "zoom the curves about the middle"],
+  ["Esc", "no run highlighted, the whole range"],
+  ["Tab", "through controls, plots and tables"],
+];
+const SOON = 2000; // milliseconds between looks while a study has not ended
+const LATER = 6000;
+
+class App {
+  history = new Map();
+  rows = [];
+  columns = [];
+  constants = {};
+
+  async start() {
+    dropToken();
+    this.header = el("header", {});
+    this.alert = el("p", { class: "alert", role: "alert", hidden: true });
+    this.main = el("main", { id: "main", tabindex: "-1" });
+    const keys = el("details", { class: "keys" }, el("summary", { text: "Keys" }), el("dl", {}, KEYS.flatMap(([key, what]) => [el("dt", { text: key }), el("dd", { text: what })])));
+    const skip = el("a", { href: "#main", class: "skip", text: "To the plots", onclick: (event) => (event.preventDefault(), this.main.focus()) });
+    document.body.append(skip, this.header, this.alert, this.main, el("footer", {}, keys));
+    try {
+      this.data = await openData();
+      this.index = await this.data.index();
+      await this.#open();
+    } catch (error) {
+      return this.tell(error.message);
+    }
+    onState(() => this.render());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#anew());
+    addEventListener("keydown", (event) => this.#key(event));
+    document.title = `emergo: ${this.index.folder}`;
+    this.render();
+    this.#look();
+  }
+
+  tell(message) {
+    this.alert.textContent = message;
+    this.alert.hidden = !message;
+  }
+
+  firstPaint() {
+    if (this.painted) return;
+    this.painted = true;
+    performance.mark("emergo:first-paint");
+    document.documentElement.dataset.painted = "";
+  }
+
+  /** Has the server load what fits laws, which takes seconds the first time, before anybody asks for one. */
+  warm() {
+    if (this.warmed || !this.data.live || !this.set.law) return;
+    this.warmed = true;
+    setTimeout(() => this.data.law(this.set.key, this.set.law.y, this.set.law.x, {}).catch(() => {}), 500);
+  }
+
+  /** Reads the set that the address names, or the first. */
+  async #open() {
+    const { sets } = this.index;
+    const set = sets.find((each) => each.key === state().set) ?? sets.find((each) => each.runs) ?? sets[0];
+    if (!set) return;
+    const read = await this.data.table(set.key);
+    const names = Object.keys(read.columns);
+    this.rows = read.columns.identity.map((_, i) => Object.fromEntries(names.map((name) => [name, read.columns[name][i]])));
+    this.columns = names.filter((name) => name !== "identity");
+    this.constants = read.constants;
+    this.values = new Map();
+    this.cellAxes = set.axes.filter((axis) => names.includes(axis));
+    this.set = { ...set, version: read.version };
+  }
+
+  /** The different values of a column, in the order of the runs; looked for once. */
+  distinct(name) {
+    if (!this.values.has(name)) this.values.set(name, [...new Set(this.rows.map((row) => row[name] ?? null))]);
+    return this.values.get(name);
+  }
+
+  async render() {
+    if (state().set && state().set !== this.set?.key && this.index.sets.some((each) => each.key === state().set)) {
+      try {
+        await this.#open();
+      } catch (error) {
+        return this.tell(error.message);
+      }
+      this.#close();
+    }
+    this.#header();
+    const name = state().view in VIEWS ? state().view : "runs";
+    if (!this.set || (!this.rows.length && name !== "live")) {
+      this.#close();
+      const why = this.index.notes.join("; ") || "New runs appear here by themselves.";
+      return refill(this.main, el("p", { class: "message", text: `No run has ended yet. ${why}` }));
+    }
+    if (this.name !== name) {
+      this.#close();
+      this.view = new VIEWS[name][1](this);
+      this.name = name;
+      this.main.replaceChildren(this.view.node);
+    }
+    this.view.update();
+  }
+
+  #close() {
+    this.view?.destroy();
+    this.view = null;
+    this.name = null;
+  }
+
+  #anew() {
+    this.#close();
+    this.render();
+  }
+
+  #header() {
+    const { sets, folder } = this.index;
+    const view = state().view in VIEWS ? state().view : "runs";
+    const link = ([name, [title]]) => el("button", { type: "button", class: "tab", "aria-current": name === view ? "page" : null, "data-key": `view ${name}`, onclick: () => setState({ view: name === "runs" ? null : name }), text: title });
+    const label = (set) => `${set.key} (${set.planned && set.planned > set.runs ? `${set.runs} of ${set.planned}` : set.runs} runs)`;
+    const fresh = { run: null, filter: null, zoom: null, terms: null, across: null, law: null, page: null, sort: null, at: null, family: null, y: null, by: null, ly_of: null };
+    const pick = sets.length > 1 ? choice("Set of runs", sets.map((set) => [set.key, label(set)]), this.set?.key, (set) => setState({ set, ...fresh }), "set") : null;
+    const what = this.set ? (sets.length > 1 ? folder : `${folder}: ${label(this.set)}`) : folder;
+    refill(this.header, el("h1", {}, el("span", { class: "brand", text: "emergo" }), el("span", { class: "folder", text: what })), pick, el("nav", { "aria-label": "Views" }, Object.entries(VIEWS).map(link)));
+  }
+
+  #key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=checkbox]), select, textarea, .scroll")) return;
+    const names = Object.keys(VIEWS);
+    if (names[Number(event.key) - 1]) setState({ view: event.key === "1" ? null : names[Number(event.key) - 1] });
+    else if (event.key === "Escape") setState({ run: this.name === "run" ? state().run : null, zoom: null });
+    else if (event.key === "ArrowRight" || event.key === "ArrowLeft") this.#step(event.key === "ArrowRight" ? 1 : -1);
+    else if (event.key === "+" || event.key === "-") this.view?.zoomBy?.(event.key === "+" ? 0.7 : 1 / 0.7);
+    else return;
+    event.preventDefault();
+  }
+
+  #step(by) {
+    if (this.name === "run") return this.view.step?.(by);
+    const runs = this.name === "runs" ? this.view.visible : this.rows;
+    const at = runs.findIndex((row) => row.identity === state().run);
+    if (runs.length) setState({ run: runs[at < 0 ? 0 : (at + by + runs.length) % runs.length].identity });
+  }
+
+  /** Looks for news, again and again while the page is seen. */
+  async #look() {
+    let trains = false;
+    if (!document.hidden || !this.status) {
+      try {
+        const { status, versions } = await this.data.status();
+        this.status = status;
+        trains = status.some((each) => each.complete === false);
+        remember(this.history, status);
+        const fresh = Object.entries(versions).some(([key, version]) => (this.index.sets.find((set) => set.key === key) ?? {}).version !== version);
+        if (fresh) await this.#news();
+        else if (this.name === "live") this.view.update();
+        if (this.lost) this.tell("");
+        this.lost = false;
+      } catch {
+        this.lost = true;
+        this.tell("The server does not answer: emergo view has ended, or is busy. What is shown is what it said last.");
+      }
+    }
+    if (this.data.live) setTimeout(() => this.#look(), trains ? SOON : LATER);
+  }
+
+  async #news() {
+    const before = this.set?.version;
+    this.index = await this.data.index();
+    const held = this.index.sets.find((set) => set.key === this.set?.key);
+    if (!this.set || !held || held.version !== before) await this.#open();
+    this.render();
+  }
+}
+
+new App().start();

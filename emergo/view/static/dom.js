@@ -1,0 +1,116 @@
+// Elements of the page. Text is always set as text: nothing that a store holds is ever read as markup.
+
+export function el(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "text") element.textContent = value;
+    else if (["value", "checked", "disabled", "open", "indeterminate"].includes(name)) element[name] = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+let named = 0;
+
+/** A labelled choice. Options are values or [value, words]. */
+export function choice(label, options, value, change, key) {
+  const id = `c${++named}`;
+  const items = options.map((option) => {
+    const [chosen, words] = Array.isArray(option) ? option : [option, option];
+    return el("option", { value: chosen, text: words });
+  });
+  const select = el("select", { id, "data-key": key ?? label, onchange: (event) => change(event.target.value) }, items);
+  select.value = value;
+  return el("div", { class: "field" }, el("label", { for: id, text: label }), select);
+}
+
+export function tick(label, checked, change, key) {
+  const box = el("input", { type: "checkbox", checked, "data-key": key ?? label, onchange: (event) => change(event.target.checked) });
+  return el("label", { class: "tick" }, box, el("span", { text: label }));
+}
+
+export function button(words, press, attributes = {}) {
+  return el("button", { type: "button", "data-key": words, onclick: press, ...attributes, text: words });
+}
+
+/** Puts new children in the place of the old; what had the focus has it again. */
+export function refill(element, ...children) {
+  const key = element.contains(document.activeElement) ? document.activeElement.dataset.key : null;
+  const open = new Set([...element.querySelectorAll("details[open]")].map((details) => details.dataset.key));
+  element.replaceChildren(...children.flat().filter(Boolean));
+  for (const details of element.querySelectorAll("details")) if (open.has(details.dataset.key)) details.open = true;
+  if (key) [...element.querySelectorAll("[data-key]")].find((child) => child.dataset.key === key)?.focus();
+}
+
+/** A table with a caption; cells are texts, numbers (to the right) or elements. */
+export function table(caption, heads, rows, attributes = {}) {
+  const cell = (value) =>
+    value instanceof Node ? el("td", {}, value) : el("td", { class: typeof value === "number" ? "number" : null, text: shown(value) });
+  return el(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    el(
+      "table",
+      attributes,
+      el("caption", { class: "quiet", text: caption }),
+      el("thead", {}, el("tr", {}, heads.map((head) => (head instanceof Node ? head : el("th", { scope: "col", text: head }))))),
+      el("tbody", {}, rows.map((row) => el("tr", row.attributes ?? {}, (row.cells ?? row).map(cell)))),
+    ),
+  );
+}
+
+/** A number or text as words of a cell. */
+export function shown(value) {
+  if (value === null || value === undefined) return "–";
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (typeof value !== "number") return typeof value === "object" ? JSON.stringify(value) : String(value);
+  if (Number.isInteger(value) && Math.abs(value) < 1e7) return String(value);
+  const size = Math.abs(value);
+  return size !== 0 && (size < 1e-3 || size >= 1e7) ? Number(value.toPrecision(3)).toExponential().replace("e+", "e") : String(Number(value.toPrecision(4)));
+}
+
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  for (const [most, unit, size] of [[90, "s", 1], [5400, "min", 60], [129600, "h", 3600]]) {
+    if (seconds < most) return `${Math.round(seconds / size)} ${unit}`;
+  }
+  return `${Math.round(seconds / 86400)} d`;
+}
+
+const UNITS = {
+  plateau: "plateau (steps)",
+  plateau_low: "plateau, low (steps)",
+  plateau_high: "plateau, high (steps)",
+  train_loss: "training loss",
+  kl_teacher: "KL from the teacher (nats)",
+  kl_references: "KL from references (nats)",
+  entropy: "entropy of attention (nats)",
+  attention: "attention on the relevant tokens",
+  attention_by_lag: "attention by lag",
+  teacher_loss: "loss of the teacher",
+};
+
+/** The words for a column or curve on an axis. */
+export function words(name) {
+  return UNITS[name] ?? name.replaceAll("_", " ");
+}
+
+export function save(name, content, kind) {
+  const address = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type: kind }));
+  el("a", { href: address, download: name.replaceAll(/[^\w.-]+/g, "-") }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+}
+
+/** Rows as CSV; text that a spreadsheet would take for a formula is quoted as text. */
+export function csv(heads, rows) {
+  const cell = (value) => {
+    if (value === null || value === undefined) return "";
+    if (typeof value === "number") return String(value);
+    const text = /^[=+\-@\t\r]/.test(String(value)) ? `'${value}` : String(value);
+    return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  return `${[heads, ...rows].map((row) => row.map(cell).join(",")).join("\n")}\n`;
+}

@@ -1,0 +1,105 @@
+// What trains now: how far studies are, the processes at work, and what failed and why.
+import { STATES, ink } from "./colour.js";
+import { duration, el, refill, shown, table, words } from "./dom.js";
+
+const SHARES = [["reached", STATES.reached], ["trained", STATES.trained], ["censored", STATES.censored], ["failed", STATES.failed], ["training", "#56b4e9"], ["waiting", null]];
+const KEPT = 240; // moments of a process that the page remembers
+
+export class LiveView {
+  constructor(app) {
+    this.app = app;
+    this.node = el("div", { class: "main wide" });
+  }
+
+  update() {
+    const { status, index } = this.app;
+    const head = [el("h2", { text: "Live" })];
+    if (!status) return refill(this.node, head, el("p", { class: "message", text: "Reading …" }));
+    const studies = status.map((each) => this.#study(each));
+    const none = status.length ? [] : [el("p", { class: "message", text: "There is no study in this folder: nothing trains here. Its runs are under “All runs”." })];
+    const snapshot = this.app.data.live ? [] : [el("p", { class: "quiet", text: "How far it was when this file was written." })];
+    const notes = [...index.notes, ...index.sets.flatMap((set) => set.notes)];
+    const unread = notes.length ? [el("h3", { text: "What could not be read" }), el("ul", {}, [...new Set(notes)].map((note) => el("li", { text: note })))] : [];
+    refill(this.node, head, snapshot, none, studies, unread);
+    this.app.firstPaint();
+  }
+
+  #study(status) {
+    if (status.error) return el("section", { class: "card" }, el("h3", { text: status.folder }), el("p", { class: "message", text: status.error }));
+    const parts = SHARES.map(([name, colour]) => [name, status[name] ?? 0, colour ?? ink("grid")]).filter(([, count]) => count > 0);
+    const bar = el("div", { class: "bar", role: "img", "aria-label": parts.map(([name, count]) => `${count} ${name}`).join(", ") });
+    for (const [, count, colour] of parts) {
+      const piece = el("span", {});
+      piece.style.flexGrow = String(count);
+      piece.style.background = colour;
+      bar.append(piece);
+    }
+    const key = el("ul", { class: "key" }, parts.map(([name, count, colour]) => {
+      const box = el("span", { class: "swatch" });
+      box.style.background = colour;
+      return el("li", {}, box, `${count} ${name}`);
+    }));
+    const left = Math.max(...status.workers.map((worker) => worker.seconds_left ?? 0), 0);
+    const rate = status.workers.reduce((sum, worker) => sum + (worker.rate ?? 0), 0);
+    const now = status.workers.length ? `${status.training} runs are in training, ${shown(Math.round(rate))} steps/s${left ? `, about ${duration(left)} left for what is claimed` : ""}.` : status.complete ? "Every run has ended." : "Nothing trains at the moment; emergo study run goes on.";
+    const title = status.folder === "." ? status.name : `${status.folder}: ${status.name}`;
+    return el(
+      "section",
+      { class: "card" },
+      el("h3", { text: title }),
+      el("p", { text: `${status.finished} of ${status.runs} runs have ended, ${status.units_finished} of ${status.units} units. ${now}` }),
+      bar,
+      key,
+      status.workers.length ? this.#workers(status.workers) : null,
+      status.failed_runs.length ? failures(status.failed_runs) : null,
+      Object.keys(status.broken).length ? table("Runs that cannot be read", ["folder", "why"], Object.entries(status.broken).slice(0, 50)) : null,
+    );
+  }
+
+  #workers(workers) {
+    const heads = ["study", "trains", "where", "runs", "in training", "step", "loss", "loss since this page opened", "steps/s", "time left", "last sign"];
+    const rows = workers.map((worker) => {
+      const cell = Object.entries(worker.axes).map(([axis, values]) => `${words(axis)} ${values.map(shown).join(", ")}`).join("; ");
+      const steps = worker.step_min === worker.step_max ? shown(worker.step_min) : `${shown(worker.step_min)} to ${shown(worker.step_max)}`;
+      const where = `${worker.host ?? "?"}, process ${worker.pid ?? "?"}${worker.job ? `, job ${worker.job}` : ""}`;
+      return [worker.study, cell, where, `${worker.done ?? 0} of ${worker.total ?? "?"}`, worker.running, steps, shown(worker.loss), this.#spark(worker.unit), shown(worker.rate && Math.round(worker.rate)), duration(worker.seconds_left), worker.age === null ? null : `${Math.round(worker.age)} s ago`];
+    });
+    return table("Processes at work", heads, rows);
+  }
+
+  #spark(unit) {
+    const past = this.app.history.get(unit) ?? [];
+    const canvas = el("canvas", { width: 240, height: 44, class: "spark", role: "img", "aria-label": past.length ? `from ${shown(past[0])} to ${shown(past.at(-1))}` : "no loss yet" });
+    if (past.length < 2) return canvas;
+    const context = canvas.getContext("2d");
+    const [low, high] = [Math.min(...past), Math.max(...past)];
+    Object.assign(context, { strokeStyle: ink("accent"), lineWidth: 2.5 });
+    context.beginPath();
+    past.forEach((loss, i) => context.lineTo(4 + (232 * i) / (past.length - 1), 40 - (36 * (loss - low)) / (high - low || 1)));
+    context.stroke();
+    return canvas;
+  }
+
+  destroy() {}
+}
+
+function failures(failed) {
+  const heads = ["run", "study", "axes", "seed", "tries", "reason", "when"];
+  const rows = [...failed].reverse().map((each) => {
+    const axes = Object.entries(each.axes).map(([axis, value]) => `${words(axis)} ${shown(value)}`).join(", ");
+    return [each.identity, each.study, axes, each.seed, each.tries, each.reason, each.when ? new Date(1000 * each.when).toLocaleString() : null];
+  });
+  return table("Failures, the latest first", heads, rows);
+}
+
+/** Keeps the losses of the processes at work, for as long as the page is open. */
+export function remember(history, status) {
+  for (const { workers = [] } of status) {
+    for (const { unit, loss } of workers) {
+      if (!Number.isFinite(loss)) continue;
+      const past = history.get(unit) ?? [];
+      if (past.at(-1) !== loss) past.push(loss);
+      history.set(unit, past.slice(-KEPT));
+    }
+  }
+}

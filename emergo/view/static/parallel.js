@@ -1,0 +1,137 @@
+// Parallel coordinates: one line per run over its axes and its plateau. A drag along an axis keeps the runs of that range.
+import { ink } from "./colour.js";
+import { csv, shown, words } from "./dom.js";
+import { Sheet, FONT } from "./figure.js";
+import { change } from "./filter.js";
+
+const EDGE = { top: 34, bottom: 22, side: 56 };
+const MOST = 9; // axes beside the plateau
+const LINES = 3000; // drawn at most, spread over all
+
+export class Parallel {
+  constructor(app) {
+    this.app = app;
+    this.figure = new Sheet("Axes and plateau", { name: "parallel", height: 300 });
+  }
+
+  update(visible, palette, by, filter) {
+    const { rows, cellAxes } = this.app;
+    const differing = cellAxes.filter((name) => this.app.distinct(name).length > 1).slice(0, MOST);
+    const last = rows.some((row) => Number.isFinite(row.plateau)) ? ["plateau"] : [];
+    this.axes = [...differing, ...last].map((name) => coordinate(name, this.app.distinct(name)));
+    this.figure.node.hidden = this.axes.length < 2;
+    if (this.axes.length < 2) return;
+    const drawn = visible.length > LINES ? visible.filter((_, i) => i % Math.ceil(visible.length / LINES) === 0) : visible;
+    const columns = this.axes.map((axis) => axis.name);
+    this.filter = filter;
+    this.figure.set({
+      draw: (context, width, height) => this.#draw(context, width, height, drawn, palette, by),
+      framed: (canvas, width, height) => this.#drags(canvas, width, height),
+      csv: () => csv(["identity", ...columns, "state"], visible.map((row) => [row.identity, ...columns.map((name) => row[name]), row.state])),
+      summary: `Parallel coordinates over ${columns.join(", ")} for ${visible.length} runs; the filter and the table say the same.`,
+    });
+    const part = drawn.length < visible.length ? ` ${drawn.length} of ${visible.length} lines are drawn.` : "";
+    this.figure.note.textContent = `One line per run, coloured by ${by ? words(by) : "nothing"}; dashed: censored. Drag along an axis to keep a range, press it to clear.${part}`;
+  }
+
+  /** The axes that there is room for, the plateau among them, and where they stand. */
+  #room(width) {
+    const count = Math.min(this.axes.length, Math.max(2, 1 + Math.floor((width - 2 * EDGE.side) / 78)));
+    const axes = [...this.axes.slice(0, count - 1), this.axes.at(-1)];
+    return { axes, places: axes.map((_, i) => EDGE.side + (i * (width - 2 * EDGE.side)) / (count - 1)) };
+  }
+
+  #draw(context, width, height, rows, palette, by) {
+    const { axes, places } = this.#room(width);
+    const [top, bottom] = [EDGE.top, height - EDGE.bottom];
+    const y = (axis, value) => bottom - axis.share(value) * (bottom - top);
+    const alpha = Math.min(0.85, Math.max(0.08, 5 / Math.sqrt(Math.max(rows.length, 1))));
+    for (const row of rows) {
+      context.beginPath();
+      let down = false;
+      axes.forEach((axis, i) => {
+        const value = row[axis.name];
+        if (axis.share(value) === null) return;
+        if (down) context.lineTo(places[i], y(axis, value));
+        else context.moveTo(places[i], y(axis, value));
+        down = true;
+      });
+      context.setLineDash(row.state === "censored" ? [4, 3] : []);
+      Object.assign(context, { strokeStyle: palette.of(row[by]), globalAlpha: alpha, lineWidth: 1.1 });
+      context.stroke();
+    }
+    context.setLineDash([]);
+    context.globalAlpha = 1;
+    axes.forEach((axis, i) => {
+      Object.assign(context, { strokeStyle: ink("muted"), lineWidth: 1, font: FONT, textAlign: "center", textBaseline: "middle" });
+      context.beginPath();
+      context.moveTo(places[i], top);
+      context.lineTo(places[i], bottom);
+      context.stroke();
+      context.fillStyle = ink("text");
+      context.fillText(words(axis.name), places[i], 12);
+      for (const value of axis.ticks) {
+        const words = axis.label(value);
+        const half = context.measureText(words).width / 2 + 3;
+        context.globalAlpha = 0.82;
+        context.fillStyle = ink("ground");
+        context.fillRect(places[i] - half, y(axis, value) - 7, 2 * half, 14);
+        context.globalAlpha = 1;
+        context.fillStyle = ink("muted");
+        context.fillText(words, places[i], y(axis, value));
+      }
+    });
+  }
+
+  #drags(canvas, width, height) {
+    const { axes, places } = this.#room(width);
+    const [top, bottom] = [EDGE.top, height - EDGE.bottom];
+    const axisAt = (x) => places.reduce((best, place, i) => (Math.abs(place - x) < Math.abs(places[best] - x) ? i : best), 0);
+    let start = null;
+    canvas.addEventListener("pointerdown", (event) => {
+      start = { y: event.offsetY, axis: axes[axisAt(event.offsetX)] };
+      canvas.setPointerCapture(event.pointerId);
+    });
+    canvas.addEventListener("pointerup", (event) => {
+      if (!start) return;
+      const { axis, y } = start;
+      start = null;
+      const shares = [y, event.offsetY].map((each) => Math.min(1, Math.max(0, (bottom - each) / (bottom - top)))).sort((a, b) => a - b);
+      if (Math.abs(event.offsetY - y) < 4) return change(this.filter, axis.name, null);
+      const kept = axis.values.filter((value) => axis.share(value) >= shares[0] - 1e-9 && axis.share(value) <= shares[1] + 1e-9);
+      if (!kept.length) return;
+      const numbers = kept.every((value) => typeof value === "number") && axis.values.length > 24;
+      change(this.filter, axis.name, numbers ? { low: Math.min(...kept), high: Math.max(...kept) } : kept);
+    });
+  }
+}
+
+/** An axis: where a value lies on it, from 0 to 1, and which values have a label. */
+function coordinate(name, distinct) {
+  const values = distinct.filter((value) => value !== null);
+  const numeric = values.every((value) => typeof value === "number");
+  if (!numeric) {
+    const ordered = values.map(String).sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
+    const same = ordered[0].length > 14 ? [...ordered[0]].findIndex((_, i) => ordered.some((each) => each[i] !== ordered[0][i])) : 0;
+    const label = (value) => {
+      const rest = same > 4 ? `…${value.slice(same)}` : value; // what all have in front tells nothing
+      return rest.length > 20 ? `${rest.slice(0, 8)}…${rest.slice(-10)}` : rest;
+    };
+    const share = (value) => (value === null || value === undefined ? null : (ordered.indexOf(String(value)) + 0.5) / ordered.length);
+    return { name, values, share, label, ticks: ordered.slice(0, 12) };
+  }
+  const [low, high] = [values.reduce((a, b) => Math.min(a, b), Infinity), values.reduce((a, b) => Math.max(a, b), -Infinity)];
+  const log = low > 0 && high / low >= 8;
+  const at = log ? Math.log : (value) => value;
+  const share = (value) => (Number.isFinite(value) ? (high > low ? (at(value) - at(low)) / (at(high) - at(low)) : 0.5) : null);
+  const even = Array.from({ length: 5 }, (_, i) => (log ? low * (high / low) ** (i / 4) : low + ((high - low) * i) / 4)).map((value) => Number(value.toPrecision(2)));
+  const ticks = values.length <= 8 ? apart(values.sort((a, b) => a - b), share) : even.filter((value) => value >= low && value <= high);
+  return { name, values, share, label: shown, ticks };
+}
+
+/** Values whose labels do not run into each other. */
+function apart(values, share) {
+  const kept = [];
+  for (const value of values) if (!kept.length || share(value) - share(kept[kept.length - 1]) > 0.06) kept.push(value);
+  return kept;
+}

@@ -1,0 +1,280 @@
+// Plots with axes: uPlot draws the axes and reads the mouse, the curves and points are drawn here.
+import uPlot from "./vendor/uplot.js";
+import { ink } from "./colour.js";
+import { shown } from "./dom.js";
+import { FONT, Figure } from "./figure.js";
+import { SvgContext, recorded } from "./svg.js";
+
+const SEGMENTS = 12000; // drawn in one frame, so that a frame is short however many curves there are
+
+/** What covers all values of an axis, with a little room; on a logarithmic axis only positive values count. */
+export function domain(values, log, room = 0.04) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const value of values) {
+    if (!Number.isFinite(value) || (log && value <= 0)) continue;
+    if (value < low) low = value;
+    if (value > high) high = value;
+  }
+  if (low > high) return log ? [1, 10] : [0, 1];
+  if (log) {
+    const more = Math.max((high / low) ** room, 1.05);
+    return [low / more, high * more];
+  }
+  const more = (high - low || Math.abs(high) || 1) * room;
+  return [low - more, high + more];
+}
+
+/** Where a logarithmic axis has lines, and which of them have numbers: powers of ten, with 2 and 5 or all where there is room. */
+function logTicks([low, high], length, least) {
+  const lines = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += 1) {
+    for (let digit = 1; digit < 10; digit += 1) lines.push([digit * 10 ** power, digit]);
+  }
+  const inside = lines.filter(([value]) => value >= low * (1 - 1e-9) && value <= high * (1 + 1e-9));
+  const decade = length / Math.log10(high / low);
+  const digits = [[1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 5], [1]].find((each) => decade * Math.log10(each.length > 3 ? 10 / 9 : each.length > 1 ? 2 : 10) > least) ?? [1];
+  const every = Math.max(1, Math.ceil(least / decade));
+  const written = ([value, digit]) => digits.includes(digit) && (digit > 1 || Math.round(Math.log10(value)) % every === 0);
+  const few = inside.filter(written).length < 2 ? ([, digit]) => [1, 2, 3, 5, 7].includes(digit) : written;
+  return { splits: inside.map(([value]) => Number(value.toPrecision(6))), values: inside.map((each) => (few(each) ? number(each[0]) : "")) };
+}
+
+const number = (value) => (value >= 1e5 || value < 1e-3 ? power(value) : shown(Number(value.toPrecision(6))));
+const power = (value) => {
+  const exponent = Math.floor(Math.log10(value) + 1e-9);
+  const digit = Math.round(value / 10 ** exponent);
+  const raised = [...String(exponent)].map((letter) => ({ "-": "⁻" })[letter] ?? "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(letter)]).join("");
+  return `${digit > 1 ? `${digit}·` : ""}10${raised}`;
+};
+
+const position = ([low, high], log, length, flip) => {
+  const [a, b] = log ? [Math.log(low), Math.log(high)] : [low, high];
+  const scale = length / (b - a);
+  if (flip) return log ? (value) => length - (Math.log(value) - a) * scale : (value) => length - (value - a) * scale;
+  return log ? (value) => (Math.log(value) - a) * scale : (value) => (value - a) * scale;
+};
+
+export class Plot extends Figure {
+  #painting = 0;
+  #drawn = 0;
+
+  /** `spec`: x and y ({label, log, domain}), `curves` ({x, y, colour, alpha, width, dash}), `under` and `over` (draw on the
+   *  context with the view), `mark` (what is pointed at), `hover(left, top, view)`, `pick()`, `zoom([x0, x1, y0, y1] or null)`,
+   *  `csv()`, `summary` (in words, for those who do not see it). */
+  set(spec) {
+    this.spec = { curves: [], ...spec };
+    this.csv = spec.csv;
+    this.area.setAttribute("aria-label", spec.summary ?? this.heading.textContent);
+    this.frame();
+  }
+
+  add(curves) {
+    this.spec.curves.push(...curves);
+    if (this.view) this.#go();
+  }
+
+  frame() {
+    this.width = this.area.clientWidth;
+    if (!this.width || !this.spec) return;
+    this.uplot?.destroy();
+    const { x, y } = this.spec;
+    this.uplot = new uPlot(this.#options(x, y), [x.domain, y.domain], this.area);
+    this.uplot.batch(() => {}); // lays the axes out now: the box is only known then
+    const ratio = devicePixelRatio || 1;
+    const { left, top, width, height } = this.uplot.bbox;
+    this.box = { left: left / ratio, top: top / ratio, width: width / ratio, height: height / ratio };
+    this.inkCanvas = this.canvas(this.uplot.over, this.box.width, this.box.height);
+    this.markCanvas = this.canvas(this.uplot.over, this.box.width, this.box.height);
+    this.view = {
+      x: position(x.domain, x.log, this.box.width),
+      y: position(y.domain, y.log, this.box.height, true),
+      width: this.box.width,
+      height: this.box.height,
+    };
+    this.paint();
+  }
+
+  #options(x, y) {
+    const ticks = (side, length, least) => {
+      if (!side.log) return { values: (u, splits) => splits.map((value) => (value === null ? "" : shown(Number(value.toPrecision(12))))) };
+      const { splits, values } = logTicks(side.domain, length, least);
+      return { splits: () => splits, filter: (u, all) => all, values: () => values };
+    };
+    const axis = (side) => ({
+      label: side.label,
+      stroke: ink("muted"),
+      font: FONT,
+      labelFont: FONT,
+      labelSize: 24,
+      labelGap: 4,
+      gap: 6,
+      grid: { stroke: ink("grid"), width: 1 },
+      ticks: { show: false },
+    });
+    const scale = (side) => ({ time: false, auto: false, distr: side.log ? 3 : 1, range: () => side.domain });
+    const tall = (u, values) => 16 + 6.6 * Math.max(2, ...(values ?? []).map((value) => (value ?? "").length));
+    return {
+      width: this.width,
+      height: this.height,
+      legend: { show: false },
+      scales: { x: scale(x), y: scale(y) },
+      axes: [
+        { ...axis(x), ...ticks(x, this.width - 90, 44), size: 26, space: 56 },
+        { ...axis(y), ...ticks(y, this.height - 60, 22), size: tall, space: 34 },
+      ],
+      series: [{}, { paths: () => null, points: { show: false } }],
+      padding: [10, 14, 0, 0],
+      cursor: {
+        show: Boolean(this.spec.hover || this.spec.zoom),
+        x: false,
+        y: false,
+        points: { show: false },
+        drag: { x: Boolean(this.spec.zoom), y: Boolean(this.spec.zoom), uni: 24, setScale: false },
+        bind: { dblclick: () => null },
+      },
+      hooks: {
+        ready: [
+          (u) => {
+            u.over.addEventListener("dblclick", () => this.spec.zoom?.(null));
+            u.over.addEventListener("click", () => this.spec.pick?.());
+          },
+        ],
+        setCursor: [(u) => this.view && this.spec.hover?.(u.cursor.left, u.cursor.top, this.view)],
+        setSelect: [(u) => this.#selected(u)],
+      },
+    };
+  }
+
+  #selected(u) {
+    const { left, top, width, height } = u.select;
+    if (width < 4 || height < 4) return;
+    const [x0, x1] = [u.posToVal(left, "x"), u.posToVal(left + width, "x")];
+    const [y0, y1] = [u.posToVal(top + height, "y"), u.posToVal(top, "y")];
+    this.spec.zoom?.([x0, x1, y0, y1].map((value) => Number(value.toPrecision(4))));
+  }
+
+  paint() {
+    const context = this.inkCanvas.getContext("2d");
+    context.clearRect(0, 0, this.box.width, this.box.height);
+    this.#painting += 1;
+    this.#drawn = 0;
+    this.spec.under?.(context, this.view);
+    this.remark();
+    this.#go(true);
+  }
+
+  /** Draws what is pointed at anew. */
+  remark() {
+    const context = this.markCanvas.getContext("2d");
+    context.clearRect(0, 0, this.box.width, this.box.height);
+    this.spec.mark?.(context, this.view);
+  }
+
+  /** Goes on with the curves, some in every frame; what lies over them comes last. */
+  #go(anew = false) {
+    if (!anew && this.busy) return;
+    const painting = this.#painting;
+    const context = this.inkCanvas.getContext("2d");
+    const some = () => {
+      if (painting !== this.#painting) return;
+      const { curves } = this.spec;
+      for (let left = SEGMENTS; left > 0 && this.#drawn < curves.length; this.#drawn += 1) {
+        line(context, curves[this.#drawn], this.view, this.spec);
+        left -= curves[this.#drawn].x.length;
+      }
+      if (curves.length) this.spec.painted?.();
+      this.busy = this.#drawn < curves.length;
+      if (this.busy) requestAnimationFrame(some);
+      else this.spec.over?.(context, this.view);
+    };
+    this.busy = true;
+    some();
+  }
+
+  compose(context) {
+    const ratio = devicePixelRatio || 1;
+    const { left, top, width, height } = this.box;
+    const vector = context instanceof SvgContext;
+    if (vector) {
+      context.save();
+      context.scale(1 / ratio, 1 / ratio);
+      recorded(this.uplot.ctx, context, () => this.uplot.batch(() => this.uplot.redraw()));
+      context.restore();
+      context.parts.push(`<clipPath id="plot"><rect x="${left}" y="${top + 26}" width="${width}" height="${height}"/></clipPath><g clip-path="url(#plot)">`);
+    } else {
+      context.drawImage(this.uplot.ctx.canvas, 0, 0, this.width, this.height);
+    }
+    context.save();
+    context.translate(left, top);
+    if (!vector) {
+      context.beginPath();
+      context.rect(0, 0, width, height);
+      context.clip();
+    }
+    this.spec.under?.(context, this.view);
+    for (const curve of this.spec.curves) line(context, curve, this.view, this.spec);
+    this.spec.over?.(context, this.view);
+    this.spec.mark?.(context, this.view);
+    context.restore();
+    if (vector) context.parts.push("</g>");
+  }
+
+  destroy() {
+    super.destroy();
+    this.#painting += 1;
+    this.uplot?.destroy();
+  }
+}
+
+/** One curve; what a logarithmic axis cannot show is left out. */
+export function line(context, curve, view, { x: xAxis = {}, y: yAxis = {} } = {}) {
+  const { x, y } = curve;
+  context.strokeStyle = curve.colour;
+  context.globalAlpha = curve.alpha ?? 1;
+  context.lineWidth = curve.width ?? 1.2;
+  context.setLineDash(curve.dash ?? []);
+  context.beginPath();
+  let down = false;
+  for (let i = 0; i < x.length; i += 1) {
+    if (!Number.isFinite(y[i]) || (xAxis.log && !(x[i] > 0)) || (yAxis.log && !(y[i] > 0))) {
+      down = false;
+      continue;
+    }
+    if (down) context.lineTo(view.x(x[i]), view.y(y[i]));
+    else context.moveTo(view.x(x[i]), view.y(y[i]));
+    down = true;
+  }
+  context.stroke();
+  context.globalAlpha = 1;
+  context.setLineDash([]);
+}
+
+/** The area between two curves. */
+export function band(context, x, low, high, colour, view, alpha = 0.16) {
+  context.beginPath();
+  x.forEach((value, i) => (i ? context.lineTo(view.x(value), view.y(low[i])) : context.moveTo(view.x(value), view.y(low[i]))));
+  for (let i = x.length - 1; i >= 0; i -= 1) context.lineTo(view.x(x[i]), view.y(high[i]));
+  context.closePath();
+  context.globalAlpha = alpha;
+  context.fillStyle = colour;
+  context.fill();
+  context.globalAlpha = 1;
+}
+
+/** A point, or a hollow triangle for a value that is only a lower bound. */
+export function point(context, px, py, colour, bound = false, radius = 3.6) {
+  context.beginPath();
+  if (bound) {
+    context.moveTo(px, py - radius * 1.3);
+    context.lineTo(px + radius * 1.15, py + radius);
+    context.lineTo(px - radius * 1.15, py + radius);
+    context.closePath();
+    context.strokeStyle = colour;
+    context.lineWidth = 1.4;
+    context.stroke();
+  } else {
+    context.arc(px, py, radius, 0, 2 * Math.PI);
+    context.fillStyle = colour;
+    context.fill();
+  }
+}

@@ -1,0 +1,54 @@
+// What is on the screen, kept in the address after the `#`, so that it can be reloaded and shared.
+
+let listeners = [];
+let current = parse();
+
+function parse() {
+  return Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+}
+
+export function state() {
+  return current;
+}
+
+/** A part of the state that is JSON; what cannot be read counts as not there. */
+export function part(name, otherwise) {
+  try {
+    return current[name] === undefined ? otherwise : JSON.parse(current[name]);
+  } catch {
+    return otherwise;
+  }
+}
+
+/** Changes parts; null takes one away. A change of `view`, `set` or `run` is a step that the back button undoes. */
+export function setState(changes) {
+  const next = { ...current };
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === null || value === undefined || value === "") delete next[name];
+    else next[name] = typeof value === "string" ? value : JSON.stringify(value);
+  }
+  const step = ["view", "set", "run"].some((name) => next[name] !== current[name]);
+  current = next;
+  const address = `${location.pathname}${location.search}#${new URLSearchParams(next)}`;
+  if (step) history.pushState(null, "", address);
+  else history.replaceState(null, "", address);
+  for (const listener of listeners) listener();
+}
+
+export function onState(listener) {
+  listeners.push(listener);
+}
+
+addEventListener("popstate", () => {
+  current = parse();
+  for (const listener of listeners) listener();
+});
+
+/** The token leaves the address once the cookie has it, so that it is not shared or kept in the history. */
+export function dropToken() {
+  const query = new URLSearchParams(location.search);
+  if (!query.has("token")) return;
+  query.delete("token");
+  const rest = query.toString();
+  history.replaceState(null, "", `${location.pathname}${rest ? `?${rest}` : ""}${location.hash}`);
+}

@@ -1,0 +1,73 @@
+"""`emergo view`: the command, from the folder to the address or the file."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import pytest
+
+from emergo.cli._view import View
+from emergo.view._serve import free_port, listen
+
+from ..view.made_up import finish, made_up_study
+from .command import call
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("view")
+    finish(made_up_study(dims=[4, 8], lengths=[8, 16], seeds=1), path)
+    return path
+
+
+def test_it_writes_one_file(folder, tmp_path, capsys):
+    status, out, _ = call(capsys, "view", str(folder), "--export", str(tmp_path / "page.html"), "--json")
+    assert status == 0
+    assert json.loads(out)["runs"] == 4
+    assert json.loads(out)["bytes"] == (tmp_path / "page.html").stat().st_size
+
+
+def test_it_serves_until_it_is_interrupted(folder):
+    """From the printed address to the end by Ctrl-C, which is no error."""
+    command = [sys.executable, "-m", "emergo", "view", str(folder), "--no-browser", "--json", "--port", str(free_port(21_000))]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    address = json.loads(process.stdout.readline())["address"]
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        assert b"<title>emergo</title>" in answer.read()
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(address.partition("?")[0], timeout=30)
+    os.kill(process.pid, signal.SIGINT)
+    assert process.wait(30) == 0
+    process.stdout.close()
+
+
+def test_the_address_is_opened_unless_asked_not_to(folder, monkeypatch, capsys):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    View(folder)._ready("http://127.0.0.1:1/?token=t")
+    View(folder, no_browser=True)._ready("http://127.0.0.1:2/?token=t")
+    assert opened == ["http://127.0.0.1:1/?token=t"]
+    assert capsys.readouterr().err.count("Ctrl-C ends it") == 2
+
+
+def test_wrong_input_is_one_line(folder, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    with listen(free_port(21_100)) as taken:
+        port = taken.getsockname()[1]
+        wrong = {
+            ("view", str(tmp_path / "none")): "no such folder",
+            ("view", str(tmp_path / "empty")): "no study, runs, records or figures here",
+            ("view", str(folder), "--port", str(port)): f"port {port} is taken; --port {free_port(port + 1)} is free",
+            ("view", str(folder), "--port", "0"): "--port must be between 1 and 65535",
+            ("view", str(folder), "--export", "page.txt"): "name it like page.html",
+        }
+        for arguments, message in wrong.items():
+            status, out, err = call(capsys, *arguments)
+            assert (status, out) == (2, "")
+            assert message in err
+            assert err.count("\n") == 1

@@ -1,0 +1,36 @@
+"""The Transformer of the demo."""
+
+import json
+
+import numpy as np
+import pytest
+
+from emergo.report._transformer import Watched, watch_transformer
+from emergo.studies import Watcher
+
+
+@pytest.mark.slow
+def test_attention_becomes_sparse_on_the_relevant_token():
+    told = []
+
+    class Noted(Watcher):
+        def __call__(self, what, share, detail=""):
+            told.append(share)
+
+    watched = watch_transformer(Noted(), sequences=6)
+    np.testing.assert_allclose(watched.maps.sum(-1), 1, atol=1e-4)  # fp32 weights of 16 tokens
+    assert watched.share[0] == pytest.approx(1 / 16, abs=0.02), "spread evenly at first, but for the random start"
+    assert watched.share[-1] > 0.9
+    assert watched.loss[-1] < 0.1 < watched.loss[1]
+    assert watched.steps[0] == 0
+    assert watched.steps[-1] > watched.plateau
+    assert told == sorted(told)
+    assert len(json.dumps(watched.data())) < 100_000
+
+
+def test_the_share_is_that_of_the_head_that_ends_with_most():
+    maps = np.zeros((2, 2, 1, 4))
+    maps[:, 0], maps[0, 1], maps[1, 1, 0, 2] = 0.25, 0.25, 1.0
+    watched = Watched(np.array([0, 25]), np.array([1.0, 0.0]), maps, np.array([2]), 20.0)
+    assert watched.share.tolist() == [0.25, 1.0]
+    assert watched.data()["maps"][1][1] == [[0, 0, 100, 0]]

@@ -1,0 +1,97 @@
+"""What the site is made of: every public name in its reference, every figure in its gallery, links that lead somewhere. That
+Sphinx builds it without a warning, tutorials included, is checked by `make docs`."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import emergo as em
+from docs._site import api, build, gallery
+from emergo.papers import FIGURES
+
+
+@pytest.fixture(scope="module")
+def pages():
+    return build.site()
+
+
+def test_every_public_name_is_in_the_reference(pages):
+    text = "\n".join(text for page, text in pages.items() if page.parts[0] == "api")
+    labels = re.findall(r"^\((api-[\w-]+)\)=$", text, re.MULTILINE)
+    assert len({label.lower() for label in labels}) == len(labels), "anchors do not tell capitals apart"
+    assert sorted(labels) == sorted({api.label(full) for full in api.homes()})
+    front = [name for name in em.__all__ if not name.startswith("__")]
+    assert all(f"| [`{name}`](#{api.label(f'emergo.{name}')})" in pages[Path("api/index.md")] for name in front)
+
+
+def test_links_of_docstrings_lead_to_entries(pages):
+    text = "\n".join(text for page, text in pages.items() if page.parts[0] == "api")
+    assert not re.search(r"\]\[\]", text)
+    linked = set(re.findall(r"\(#(api-[\w-]+)\)", text))
+    assert linked <= {api.label(full) for full in api.homes()}
+    assert api.label("emergo.papers.source_for") in linked
+
+
+def test_an_entry_has_the_signature_the_words_and_the_methods(pages):
+    study = pages[Path("api/studies.md")].partition("## Study\n")[2].partition("\n## ")[0]
+    assert "em.Study(\n    task: Task,\n" in study
+    assert "Many runs and one question." in study
+    assert "### Study.run" in study
+    assert "__init__" not in study
+    batch = pages[Path("api/contract.md")].partition("## Batch\n")[2]
+    assert "    relevant: Bool[Array" in batch
+
+
+def test_examples_stand_in_blocks():
+    assert api.fenced("Words.\n\n>>> 1 + 1\n2\n\nMore.") == "Words.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nMore."
+    assert api.fenced("```python\n>>> 1\n1\n```") == "```python\n>>> 1\n1\n```"
+
+
+def test_arguments_are_split_where_they_end():
+    text = "a: dict[str, int], b: str=', ', *, c=(1, 2)"
+    assert api.split_arguments(text) == ["a: dict[str, int]", "b: str=', '", "*", "c=(1, 2)"]
+
+
+def test_every_figure_has_a_page_with_its_numbers(pages):
+    numbers = gallery.pinned()
+    for figure in FIGURES.values():
+        text = pages[Path("gallery") / f"{gallery.page_name(figure)}.md"]
+        assert f"emergo figure {figure.id} --preset paper" in text
+        for law in numbers.get(figure.id, {"laws": []})["laws"]:
+            assert f"`{law['formula']}`" in text
+        for check in numbers.get(figure.id, {"checks": []})["checks"]:
+            assert gallery.escape(check["name"]) in text
+        assert gallery.page_name(figure) in pages[Path("gallery/index.md")]
+
+
+def test_published_and_ours_stand_side_by_side(pages):
+    text = pages[Path("gallery/zucchet2025-fig3.md")]
+    assert "| exponent of `dim` | 1.29 | 1.274 | [1.232, 1.32] |" in text
+    assert "**It agrees**" in text
+
+
+def test_links_stay_within_the_site(pages):
+    """Those to pages and pictures; Sphinx checks headings."""
+    for page, text in pages.items():
+        prose = re.sub(r"^(`{3,}).*?^\1`*$|`[^`\n]*`", "", text, flags=re.DOTALL | re.MULTILINE)
+        for target in re.findall(r"\]\((?!https?:|#)([^)\s#]+)", prose):
+            to = (Path("/site") / page.parent / target).resolve().relative_to("/site")
+            there = to in pages or (build.DOCS / to).exists() or (build.BUILD / "source" / to).exists()
+            assert there, f"{page} links to {target}"
+
+
+def test_code_and_rooms_that_pages_link_to_are_in_the_site(pages):
+    assert "class Loudest" in pages[Path("source/examples-own_task.py.md")]
+    assert "(api/theory.md)" in pages[Path("how.md")]
+    assert inspect.getsource(em.Study.run).splitlines()[0] in pages[Path("source/emergo-studies-_study.py.md")]
+
+
+def test_pages_that_nobody_named_are_taken_in(pages):
+    """A page that is added to docs/ comes into the table of contents by itself."""
+    index = pages[Path("index.md")]
+    contents = set(re.findall(r"^([\w/-]+)$", index, re.MULTILINE))
+    assert "<!--" not in index
+    top = {page.stem for page in pages if len(page.parts) == 1} - {"index"}
+    assert top <= contents

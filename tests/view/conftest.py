@@ -1,0 +1,106 @@
+"""A made-up study and a figure that tests share, and one browser for all of them."""
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from emergo.view import Catalog
+
+from .made_up import finish, made_up_study
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+FLAGS += ["--disable-component-update", "--disable-sync"]
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory) -> Path:
+    """Eighteen runs of a finished study, one of which failed; nothing may be changed in it."""
+    path = tmp_path_factory.mktemp("view") / "study"
+    finish(made_up_study(), path)
+    return path
+
+
+@pytest.fixture
+def catalog(folder) -> Catalog:
+    return Catalog(folder)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[object]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+class Served:
+    """A server in a thread, and its address with the token."""
+
+    def __init__(self, path: Path) -> None:
+        import uvicorn
+
+        from emergo.view._guard import new_token
+        from emergo.view._serve import free_port, listen
+        from emergo.view._server import make_app
+
+        port, token = free_port(30_000 + os.getpid() % 9000), new_token()  # other workers look for ports at the same time
+        app = make_app(Catalog(path), token)
+        self._socket = listen(port)
+        self._server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="error", timeout_graceful_shutdown=1))
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True)
+        self._thread.start()
+        while not self._server.started:
+            time.sleep(0.01)
+        self.origin = f"http://127.0.0.1:{port}"
+        self.address = f"{self.origin}/?token={token}"
+
+    def end(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(5)
+        self._socket.close()
+
+
+@pytest.fixture(scope="session")
+def served(folder) -> Iterator[Served]:
+    server = Served(folder)
+    yield server
+    server.end()
+
+
+class Seen:
+    """A page, what its console said, and which hosts it asked."""
+
+    def __init__(self, context) -> None:
+        self.page = context.new_page()
+        self.errors: list[str] = []
+        self.asked: set[str] = set()
+        self.page.on(
+            "console", lambda message: self.errors.append(message.text) if message.type in ("error", "warning") else None
+        )
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self.asked.add(request.url.split("/")[2] if "//" in request.url else ""))
+
+    def open(self, address: str):
+        self.page.goto(address)
+        self.page.wait_for_selector("html[data-painted]", state="attached", timeout=20_000)
+        return self.page
+
+
+@pytest.fixture
+def seen(browser) -> Iterator[Seen]:
+    """What a page does; at the end it has said no error and has asked no other machine."""
+    context = browser.new_context(viewport={"width": 1200, "height": 800})
+    page = Seen(context)
+    yield page
+    context.close()
+    assert page.errors == []
+    assert all(host.startswith("127.0.0.1:") or not host for host in page.asked), page.asked

@@ -1,0 +1,55 @@
+"""Finished studies that nobody trained: a plateau that follows a power law, the loss and attention around it."""
+
+from pathlib import Path
+
+import numpy as np
+
+from emergo.engine import Optimizer, Result
+from emergo.models import Transformer
+from emergo.studies import Fit, Store, Study, StudyFolder
+from emergo.tasks import SingleLocation
+
+HEADS = (2, 4)  # layers and heads of the attention
+
+
+def made_up_study(dims=(8, 16, 32), lengths=(32, 64), seeds=3, steps=4000, name="made up") -> Study:
+    model, optimizer = Transformer(layers=HEADS[0], heads=HEADS[1], width=16), Optimizer(learning_rate=1e-3)
+    grid = {"dim": list(dims), "length": list(lengths)}
+    law = Fit(["dim", "length"]) if min(len(dims), len(lengths)) > 1 else None
+    return Study(
+        SingleLocation(32, 8), model, optimizer, grid=grid, seeds=seeds, steps=steps, law=law, name=name, precision="fp32"
+    )
+
+
+def plateau_of(dim: float, length: float, noise: float = 0.0) -> float:
+    """The law that the plateaus follow."""
+    return 1.5 * dim**1.2 * length**0.8 * np.exp(0.1 * noise)
+
+
+def finish(study: Study, path: Path | str, runs=None, evaluations: int = 80, fail: int | None = 0) -> StudyFolder:
+    """Puts a study into a folder and ends its runs, by default all; run number `fail` fails."""
+    folder = StudyFolder(path)
+    if not folder.exists():
+        study.open(folder)
+    store = Store(folder.runs)
+    for number, run in enumerate(study.runs):
+        if runs is None or number in runs:
+            store.write(made_up_result(run, evaluations, failed=number == fail))
+    return folder
+
+
+def made_up_result(run, evaluations: int, failed: bool = False) -> Result:
+    task, last = run.config.task, run.config.steps
+    rng = np.random.default_rng(run.seed + 1000 * task.dim + task.length)
+    plateau = plateau_of(task.dim, task.length, rng.normal())
+    steps = np.unique(np.append(0, np.geomspace(10, last, evaluations).astype(int)))
+    share = 1 / (1 + (np.maximum(steps, 1) / plateau) ** 6)
+    end = int(np.argmax(share <= run.config.threshold)) + 1 if (share <= run.config.threshold).any() else len(steps)
+    late = np.linspace(1.0, 1.6, HEADS[0] * HEADS[1]).reshape(HEADS)
+    attention = 1 / task.length + 0.9 / (1 + (plateau * late / np.maximum(steps, 1)[:, None, None]) ** 4)
+    curves = {"step": steps, "loss": share, "train_loss": share * np.exp(0.05 * rng.normal(size=len(steps)))}
+    curves |= {"attention": attention, "entropy": np.log(task.length) * (1 - attention)}
+    curves = {name: np.asarray(values[:end], None if name == "step" else np.float32) for name, values in curves.items()}
+    if failed:
+        curves["loss"][-1] = np.nan
+    return Result.measured(run, curves, int(curves["step"][-1]) if failed else None, "made up")

@@ -1,0 +1,149 @@
+"""The page in a real browser: every view, what is live, names that are markup, downloads, and the file without a server."""
+
+import json
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from emergo.studies import Failures
+from emergo.studies._claims import Claims
+from emergo.view import Catalog, export_page
+
+from .conftest import Served
+from .made_up import finish, made_up_study
+
+SOON = 20_000  # milliseconds that a condition is waited for; most hold within some hundred
+
+
+def test_all_runs_are_curves_coordinates_and_a_table(seen, served):
+    page = seen.open(served.address)
+    assert "token" not in page.url
+    page.wait_for_selector("text=18 of 18 runs")
+    assert page.locator("figure[data-figure=curves] canvas").count() == 3
+    assert page.locator("figure[data-figure=curves] .legend li").all_inner_texts() == ["8", "16", "32"]
+    assert page.locator(".runs-table tbody tr").count() == 18
+    assert [heading.inner_text() for heading in page.locator("h1, h2").all()] == [
+        "emergo\nstudy: made up (18 runs)",
+        "All runs",
+    ]
+    page.select_option("[data-key=by]", "seed")
+    page.select_option("[data-key=mode]", "median")
+    page.wait_for_selector("figcaption:has-text('median of each cell')")
+    page.click("summary:has-text('length')")
+    page.click("[data-key='length=64']")
+    page.wait_for_selector("text=9 of 18 runs")
+    page.click(".runs-table tbody tr:nth-child(3) button")
+    page.wait_for_selector("h3:has-text('The highlighted run')")
+    address = page.url
+    page.reload()  # what is on the screen has an address
+    page.wait_for_selector("text=9 of 18 runs")
+    page.wait_for_selector("figcaption:has-text('median of each cell')")
+    assert page.url == address
+    assert page.locator("tr.chosen").count() == 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_law_with_axes_chosen_by_hand(seen, served, scheme):
+    seen.page.emulate_media(color_scheme=scheme)
+    page = seen.open(f"{served.address}#view=law")
+    page.wait_for_selector("figure[data-figure=law] h3:has-text('plateau = ')", timeout=SOON)
+    assert re.fullmatch(
+        r"plateau = [\d.]+ dim\^1\.\d\d length\^0\.\d\d", page.locator("figure[data-figure=law] h3").inner_text()
+    )
+    assert page.locator("[aria-label='Numbers of the law'] tbody tr").count() == 3
+    assert all(page.locator(f"figure[data-figure={name}] canvas").count() == 3 for name in ("measured", "residuals"))
+    page.click("[data-key='term length']")
+    page.wait_for_selector("figure[data-figure=law] h3:text-matches('^plateau = [0-9.]+ dim.[0-9.]+$')", timeout=SOON)
+
+
+def test_one_run_with_its_heads_and_a_slider(seen, served):
+    seen.page.set_viewport_size({"width": 420, "height": 800})
+    page = seen.open(f"{served.address}#view=run")
+    page.wait_for_selector("[aria-label=Stages] td", timeout=SOON)
+    assert page.locator("h3:has-text('at step')").inner_text().startswith("attention on the relevant tokens: at step")
+    page.locator("input[type=range]").focus()
+    page.keyboard.press("Home")
+    page.wait_for_selector("h3:has-text('at step 0')")
+    assert "at=0" in page.url
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    first = page.locator("h2:text-matches('^Run ')").inner_text()
+    page.click("button:has-text('Next')")
+    page.wait_for_selector(f"h2:text-matches('^Run (?!{first[4:]})')")
+    page.keyboard.press("4")
+    page.wait_for_selector("text=Every run has ended")
+
+
+def test_downloads(seen, served, tmp_path):
+    page = seen.open(served.address)
+    page.wait_for_selector("text=18 curves")
+    content = {}
+    for kind in ("SVG", "PNG", "CSV"):
+        with page.expect_download() as download:
+            page.click(f"figure[data-figure=curves] button:has-text('{kind}')")
+        download.value.save_as(tmp_path / kind)
+        content[kind] = (tmp_path / kind).read_bytes()
+    drawing = ElementTree.fromstring(content["SVG"])
+    words = [text.text for text in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"loss of every run", "step", "loss", "dim", "32"} <= set(words)  # title, axes and legend
+    assert len(list(drawing.iter("{http://www.w3.org/2000/svg}path"))) > 18
+    assert content["PNG"].startswith(b"\x89PNG")
+    assert len(content["PNG"]) > 20_000
+    lines = content["CSV"].decode().splitlines()
+    assert lines[0] == "identity,dim,length,seed,step,loss"
+    assert len(lines) > 18 * 20
+
+
+def test_a_study_called_script_is_text_and_new_points_appear(seen, tmp_path):
+    name = "<script>document.title='run'</script><img src=x onerror=alert(1)>"
+    study = made_up_study(dims=[4], lengths=[8], name=name)
+    plan = finish(study, tmp_path, runs=[0], fail=None).read()[0]
+    Failures(tmp_path / "failures").note(plan.runs[1].identity, 0, "<b>no memory</b>", "memory")
+    server = Served(tmp_path)
+    try:
+        page = seen.open(f"{server.address}#view=live")
+        page.wait_for_selector("td:has-text('<b>no memory</b>')")
+        assert page.locator(f"h3:text-is({json.dumps(name)})").count() == 1
+        page.click("text=All runs")
+        page.wait_for_selector("text=1 of 1 runs")
+        with Claims(tmp_path / "claims", beat=0.05).take(plan.units[0].id) or pytest.fail("not free") as claim:
+            claim.tell({"running": [[plan.runs[1].identity, 40, 0.5]], "rate": 7.0, "done": 1, "total": 3, "seconds_left": 9.0})
+            finish(study, tmp_path, runs=[1], fail=None)
+            page.wait_for_selector("text=2 of 2 runs", timeout=SOON)  # by itself
+            page.keyboard.press("4")
+            page.wait_for_selector("td:has-text('process')", timeout=SOON)
+            assert "7" in page.locator("section.card table").first.inner_text()
+        assert page.title().startswith("emergo")
+        assert page.locator("img").count() == 0
+    finally:
+        server.end()
+
+
+def test_the_exported_file_works_without_a_server(seen, folder, tmp_path):
+    export_page(Catalog(folder), tmp_path / "page.html")
+    page = seen.open(f"file://{tmp_path}/page.html")
+    page.wait_for_selector("text=18 of 18 runs")
+    page.keyboard.press("2")
+    page.wait_for_selector("figure[data-figure=law] h3:has-text('plateau = ')")
+    page.click("[data-key='term length']")
+    page.wait_for_selector("figure[data-figure=law] h3:text-matches('^plateau = [0-9.]+ dim.[0-9.]+$')")
+    page.keyboard.press("3")
+    page.wait_for_selector("h3:has-text('at step')")
+    assert seen.asked <= {""}
+
+
+def test_many_runs_are_painted_soon_and_answer_at_once(seen, tmp_path, monkeypatch):
+    """A small case of benchmarks/view.py, with bounds that a loaded machine keeps."""
+    monkeypatch.setattr("emergo.studies._store.flush", lambda path: None)  # of 120 runs: what is tested survives no power cut
+    finish(made_up_study(dims=range(4, 8), lengths=[8, 16, 32], seeds=10), tmp_path, evaluations=60, fail=None)
+    server = Served(tmp_path)
+    try:
+        page = seen.open(server.address)
+        assert page.evaluate("performance.getEntriesByName('emergo:first-paint')[0].startTime") < 10_000
+        page.wait_for_selector("text=120 curves", timeout=SOON)
+        page.click("summary:has-text('length')")
+        page.click("[data-key='length=32']")
+        page.wait_for_selector("text=80 of 120 runs")
+        page.wait_for_selector("text=80 curves", timeout=SOON)
+    finally:
+        server.end()

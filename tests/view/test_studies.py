@@ -1,0 +1,87 @@
+"""Folders of studies: read when they change, live, and not beyond links."""
+
+import os
+import time
+
+import pytest
+
+from emergo.studies import Failures
+from emergo.studies._claims import Claims
+from emergo.view._studies import FolderCurves, StudySource, store_set
+
+from .made_up import finish, made_up_study
+
+
+def test_a_study_is_a_set_with_its_axes_and_configs(folder):
+    (runs,) = StudySource(folder).sets().values()
+    assert (runs.name, runs.axes, runs.planned, len(runs.runs)) == ("made up", ["dim", "length"], 18, 18)
+    states = runs.columns["state"]
+    assert states.count("failed") == 1
+    assert set(states) <= {"reached", "censored", "failed"}
+    assert runs.config(runs.runs[0])["task"]["type"] == "SingleLocation"
+    assert runs.law is not None
+    assert runs.law["x"] == ["dim", "length"]
+
+
+def test_a_run_that_ends_is_seen(tmp_path):
+    study = made_up_study(dims=[4], lengths=[8])
+    finish(study, tmp_path, runs=[0])
+    source = StudySource(tmp_path)
+    before = source.sets()["made up"]
+    finish(study, tmp_path, runs=[1])
+    after = source.sets()["made up"]
+    assert (len(before.runs), len(after.runs), after.planned) == (1, 2, 3)
+    assert before.version != after.version
+
+
+def test_an_unchanged_folder_is_not_read_again(folder, monkeypatch):
+    monkeypatch.setattr("emergo.view._studies.SETTLED", -1e9)
+    source = StudySource(folder)
+    assert source.sets() is source.sets()
+
+
+def test_status_says_what_trains_and_what_failed(tmp_path):
+    study = made_up_study(dims=[4], lengths=[8])
+    plan = finish(study, tmp_path, runs=[0], fail=None).read()[0]
+    source = StudySource(tmp_path)
+    Failures(source.folder.failures).note(plan.runs[1].identity, 0, "no memory", "memory")
+    with Claims(source.folder.claims, beat=0.01).take(plan.units[0].id) or pytest.fail("not free") as claim:
+        claim.tell({"running": [[plan.runs[1].identity, 40, 0.5]], "rate": 7.0, "done": 1, "total": 3, "seconds_left": 9.0})
+        while not (source._read_status()["workers"] or [{}])[0].get("rate"):  # renewed by a thread
+            time.sleep(0.02)
+        status = source.status()
+    (worker,) = status["workers"]
+    assert (worker["study"], worker["axes"], worker["loss"], worker["rate"]) == (
+        "made up",
+        {"dim": [4], "length": [8]},
+        0.5,
+        7.0,
+    )
+    (failure,) = status["failed_runs"]
+    assert (failure["reason"], failure["axes"], failure["tries"]) == ("no memory", {"dim": 4, "length": 8}, 1)
+
+
+def test_links_out_of_a_store_are_not_followed(tmp_path, folder):
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    first, second = sorted(path.name for path in (folder / "runs").iterdir() if not path.name.startswith("."))[:2]
+    (runs / first).symlink_to(folder / "runs" / first)
+    (runs / second).mkdir()
+    for name in ("run.json", "curves.parquet"):
+        os.link(folder / "runs" / second / name, runs / second / name)
+    held = store_set(runs, "runs")
+    assert held.runs == [second]
+    assert held.notes == (f"{first}: a link, which is not followed",)
+    (runs / second / "curves.parquet").unlink()
+    (runs / second / "curves.parquet").symlink_to(folder / "runs" / second / "curves.parquet")
+    assert FolderCurves(runs).read(second) == {}
+    assert FolderCurves(runs).names(second) == []
+
+
+def test_curves_that_cannot_be_read_are_empty(tmp_path):
+    (tmp_path / ("0" * 16)).mkdir()
+    (tmp_path / ("0" * 16) / "curves.parquet").write_bytes(b"PAR1 nothing PAR1")
+    curves = FolderCurves(tmp_path)
+    assert curves.names("0" * 16) == []
+    assert curves.read("0" * 16) == {}
+    assert curves.read("none") == {}

@@ -1,0 +1,41 @@
+"""Thinned curves keep what a reader would see."""
+
+import hypothesis.extra.numpy as arrays
+import hypothesis.strategies as st
+import numpy as np
+from hypothesis import given
+
+from emergo.view._thin import pack, thin
+
+values = st.floats(-1e6, 1e6, width=32)
+curves = arrays.arrays(np.float64, st.integers(1, 400), elements=values)
+
+
+@given(curves, st.integers(8, 128))
+def test_ends_and_extremes_are_kept(y, points):
+    x = np.arange(len(y), dtype=np.float64)
+    few_x, few_y = thin(x, y, points)
+    assert len(few_x) <= points
+    assert (few_x[0], few_x[-1]) == (x[0], x[-1])
+    assert (few_y.min(), few_y.max()) == (y.min(), y.max())
+    np.testing.assert_array_equal(few_y, y[few_x.astype(int)])  # points of the curve, in order
+
+
+def test_short_curves_stay_as_they_are_and_gaps_are_left_out():
+    x, y = np.arange(5.0), np.array([1.0, np.nan, 3.0, np.inf, 5.0])
+    np.testing.assert_array_equal(thin(x, y, 8), [[0, 2, 4], [1, 3, 5]])
+    assert thin(x[:0], y[:0], 8)[0].size == 0
+
+
+def test_early_evaluations_survive_beside_late_ones():
+    """A page with a logarithmic axis shows the first evaluations as wide as all others."""
+    x = np.arange(10_000.0)
+    kept, _ = thin(x, np.sin(x), 128)
+    assert (kept < 10).sum() >= 4
+    assert (kept > 5000).sum() >= 20
+
+
+def test_packed_curves_are_lengths_then_numbers():
+    packed = pack([(np.array([1.0, 2.0]), np.array([3.0, 4.0])), (np.zeros(0), np.zeros(0))])
+    assert np.frombuffer(packed[:12], "<u4").tolist() == [2, 2, 0]
+    assert np.frombuffer(packed[12:], "<f4").tolist() == [1, 2, 3, 4]

@@ -2,10 +2,13 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_ROWS, MOST_CELLS, MOST_BYTES = 20_000_000, 2**28, 2**32
 _BATCH = 8192  # rows that are unpacked at a time
@@ -35,7 +38,7 @@ def parquet_table(source: Path | bytes) -> pa.Table:
         raise ValueError(str(error).splitlines()[0] if str(error) else type(error).__name__) from None
 
 
-def parquet_frame(source: Path | bytes) -> pd.DataFrame:
+def parquet_frame(source: Path | bytes) -> "pd.DataFrame":
     """The same for pandas, with the index that it had there; what pandas noted of it in the file may be damaged, too."""
     try:
         return parquet_table(source).to_pandas()

@@ -107,7 +107,7 @@ class Catalog:
             if below.exists():
                 if self._is_ours(below.runs, notes):
                     studies[folder] = self._studies.get(folder) or StudySource(folder)
-            elif list_names(folder, IDENTITY, folders=True):
+            elif any(list_names(folder, IDENTITY).values()):
                 tables[folder] = self._stamped(folder, lambda path: store_set(path, path.resolve().name), notes)
             for file in sorted(folder.glob("*.runs.parquet")):
                 if self._is_ours(file, notes):

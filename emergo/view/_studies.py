@@ -82,7 +82,7 @@ class StudySource:
     def _read_sets(self, stamp: Any) -> dict[str, RunSet]:
         plans = self.folder.read()
         rows, notes = outcomes(self.folder.runs)
-        tries = Failures(self.folder.failures).counts()
+        tries, _ = Failures(self.folder.failures).counts()
         rows = {identity: row | {"tries": tries.get(identity, 0)} for identity, row in rows.items()}
         sets: dict[str, RunSet] = {}
         for plan in plans:
@@ -128,7 +128,7 @@ class StudySource:
         for runs in self.sets().values():
             ended = zip(runs.runs, runs.columns.get("state", ()), runs.columns.get("reason", ()), strict=False)
             told |= {identity: {"tries": 1, "reason": reason} for identity, state, reason in ended if state == "failed"}
-        for identity, tries in failures.counts().items():
+        for identity, tries in failures.counts()[0].items():
             told[identity] = {"tries": tries} | failures.read(identity, tries - 1)
         shown = []
         planned = {run.identity: (plan, run) for plan in plans for run in plan.runs}
@@ -149,16 +149,12 @@ def store_set(folder: Path, name: str) -> RunSet:
 
 
 def outcomes(folder: Path) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
-    """The outcomes of a store without those that are links to elsewhere, and what was left out."""
+    """The outcomes of a store, and what cannot be read, links to elsewhere among it."""
     try:
         rows, broken = read_outcomes(folder)
     except InputError as error:
         return {}, (str(error),)
-    notes = [f"{Path(path).name}: {why}" for path, why in broken.items()]
-    links = ((identity, (folder / identity, folder / identity / "run.json")) for identity in rows)
-    linked = {identity for identity, paths in links if any(map(os.path.islink, paths))}
-    notes += [f"{identity}: a link, which is not followed" for identity in sorted(linked)]
-    return {identity: row for identity, row in rows.items() if identity not in linked}, tuple(notes[:50])
+    return rows, tuple(f"{Path(path).name}: {why}" for path, why in list(broken.items())[:50])
 
 
 def _stamp(*folders: Path) -> tuple[tuple[int, ...], bool]:

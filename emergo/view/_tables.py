@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from .._files import read_regular
+from .._parquet import parquet_table
+from ..studies._reader import read_json
 from ..studies._version_1 import renamed_curve
 from ._runset import RunSet, columns_of, varied
 
@@ -59,14 +61,9 @@ NO_CURVES = TableCurves(pa.table({"step": pa.array([], pa.float64())}), {}, (), 
 def read_table(path: Path) -> pa.Table:
     """A Parquet file; a `ValueError` in one line where it cannot be read or is too large."""
     try:
-        with path.open("rb") as file:
-            parquet = pq.ParquetFile(file)
-            groups = (parquet.metadata.row_group(i).total_byte_size for i in range(parquet.metadata.num_row_groups))
-            if sum(groups) > LARGEST:
-                raise ValueError(f"larger than {LARGEST // 1_000_000} MB in memory")
-            return parquet.read()
-    except (OSError, pa.ArrowException) as error:
-        raise ValueError((str(error).splitlines() or [type(error).__name__])[0]) from None
+        return parquet_table(read_regular(path, LARGEST))
+    except OSError as error:
+        raise ValueError(error.strerror or type(error).__name__) from None
 
 
 def record_set(path: Path) -> RunSet:
@@ -149,10 +146,8 @@ def figure_set(path: Path) -> RunSet | None:
 
 def _report(path: Path) -> dict[str, Any] | None:
     try:
-        content = json.loads(path.read_bytes()) if path.stat().st_size < 20_000_000 else None
+        content = read_json(path, {"figure": str})
     except (OSError, ValueError):
-        return None
-    if not isinstance(content, dict) or not isinstance(content.get("figure"), str):
         return None
     lists = [content.get(name) for name in ("laws", "checks")]
     return content if all(isinstance(each, list) and all(isinstance(e, dict) for e in each) for each in lists) else None

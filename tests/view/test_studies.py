@@ -71,7 +71,7 @@ def test_links_out_of_a_store_are_not_followed(tmp_path, folder):
         os.link(folder / "runs" / second / name, runs / second / name)
     held = store_set(runs, "runs")
     assert held.runs == [second]
-    assert held.notes == (f"{first}: a link, which is not followed",)
+    assert held.notes == (f"{first}: it should be a folder",)
     (runs / second / "curves.parquet").unlink()
     (runs / second / "curves.parquet").symlink_to(folder / "runs" / second / "curves.parquet")
     assert FolderCurves(runs).read(second) == {}

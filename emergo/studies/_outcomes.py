@@ -95,8 +95,9 @@ def _check_outcome(content: Mapping[str, Any]) -> None:
         raise ValueError("its plateau is not within its interval")
 
 
-def read_run(folder: str | Path, identity: str) -> dict[str, Any]:
-    """The content of a `run.json`, if it and the curves beside it are what was written there, as far as can be told."""
+def read_run(folder: str | Path, identity: str, curves: bool = True) -> dict[str, Any]:
+    """The content of a `run.json`, if it and the curves beside it are what was written there, as far as can be told; with
+    `curves=False` these are left to `read_curve_bytes`."""
     if not is_folder(folder):
         os.lstat(folder)  # says so where there is nothing
         raise ValueError("it should be a folder")
@@ -106,7 +107,10 @@ def read_run(folder: str | Path, identity: str) -> dict[str, Any]:
     if digest({name: content[name] for name in ("semantics", "config", "seed")}) != identity:
         raise ValueError("its config and seed are those of another run")
     _check_outcome(content)
-    read_curve_bytes(folder, content)
+    if content.get("schema", 1) >= 3:
+        check_form(content, _CHECKED)
+    if curves:
+        read_curve_bytes(folder, content)
     return content
 
 
@@ -114,7 +118,6 @@ def read_curve_bytes(folder: str | Path, content: Mapping[str, Any]) -> bytes:
     """The file with the curves of a run with this `run.json`, if it is the one that was written with it."""
     data = read_regular(os.path.join(folder, CURVES), LARGE)
     if content.get("schema", 1) >= 3:
-        check_form(content, _CHECKED)
         if hashlib.sha256(data).hexdigest() != content["files"][CURVES]:
             raise ValueError(f"{CURVES} has another checksum: it was damaged or changed")
     elif not (data.startswith(b"PAR1") and data.endswith(b"PAR1")):

@@ -23,7 +23,21 @@ from typing import Any, NamedTuple
 from .._errors import StorageError
 from .._files import as_storage_error, atomic_write, is_folder, read_regular, regular_file
 from .._json import digest, seal
-from ._reader import CHECKSUM, FAILURE, IDENTITY, LARGE, check_form, count, counts, list_names, number, read_json, scalars, why
+from ._reader import (
+    CHECKSUM,
+    FAILURE,
+    IDENTITY,
+    LARGE,
+    check_form,
+    count,
+    count_or_none,
+    counts,
+    list_names,
+    number_or_none,
+    read_json,
+    scalars,
+    why,
+)
 from ._version_1 import upgraded_run
 
 SCHEMA = 3  # of `run.json`: from 3 on it has checksums; raised when older versions could not read it
@@ -31,18 +45,8 @@ STATES = ("reached", "censored", "trained", "failed")
 INDEX = ".index.json"
 CURVES = "curves.parquet"
 _INDEX_VERSION = 3
-
-
-def time_or_none(value: Any) -> bool:
-    return value is None or number(value)
-
-
-def step_or_none(value: Any) -> bool:
-    return value is None or count(value)
-
-
-_OUTCOME = {"state": str, "time": time_or_none, "low": time_or_none, "high": time_or_none, "steps": count}
-_OUTCOME |= {"failed_step": step_or_none, "reason?": str | None}
+_OUTCOME = {"state": str, "time": number_or_none, "low": number_or_none, "high": number_or_none, "steps": count}
+_OUTCOME |= {"failed_step": count_or_none, "reason?": str | None}
 _RUN = {"identity": IDENTITY, "seed": count, "columns": scalars, "outcome": _OUTCOME, "provenance": dict}
 _RUN |= {"schema?": count, "semantics": count, "config": dict, "curves": [str], "probes?": counts}
 _CHECKED = {"checksum": CHECKSUM, "files": {CURVES: CHECKSUM}}
@@ -185,7 +189,7 @@ def _read_index(path: Path) -> dict[str, Any]:
         return {}
     entries: dict[str, Any] = {}
     for name, entry in content["runs"].items() if content["version"] == _INDEX_VERSION else ():
-        with contextlib.suppress(ValueError, TypeError, IndexError):
+        with contextlib.suppress(ValueError, TypeError, IndexError, KeyError):
             fits = all(type(value) in kinds for value, kinds in zip(entry[2], _ENTRY.values(), strict=True))
             if fits and scalars(entry[1]):
                 _check_outcome(_from_entry(name, entry))

@@ -54,9 +54,10 @@ def is_folder(path: Path | str) -> bool:
 
 
 def move_aside(path: Path) -> Path:
-    """Gives what cannot be used another name beside it, a link itself and never what it points to; returns the new name."""
+    """Gives what cannot be used another name beside it, a link itself and never what it points to; returns the new name. What
+    is gone by then another process has moved."""
     aside = path.with_name(f".broken-{uuid.uuid4().hex[:16]}-{path.name}"[:240])
-    with as_storage_error(path):
+    with as_storage_error(path), contextlib.suppress(FileNotFoundError):
         os.rename(path, aside)
     return aside
 

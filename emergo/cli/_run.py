@@ -78,8 +78,9 @@ def train_studies(folder: StudyFolder, study: "Study | None", writer: Any, optio
     plans, known = _open(folder, study, options)
     keys, deadline = [plan.key for plan in plans], None if options.seconds is None else time.monotonic() + options.seconds
     before = study_status(folder, keys)
+    planned = {str(folder.runs / run.identity) for plan in plans for run in plan.runs}
     for path, why in before.broken.items():
-        say(f"{path}: not a finished run that can be read ({why}); it is moved aside and trained again")
+        say(f"{path}: cannot be read ({why}){'; it is moved aside and trained again' if path in planned else ''}")
     if options.on == "slurm":
         asked = study.slurm if study is not None else studies.slurm_of(plans[0])
         if asked.setup:

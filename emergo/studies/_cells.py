@@ -67,7 +67,7 @@ def study_curves(folder: StudyFolder, plan: Plan) -> pd.DataFrame:
             continue
         path = folder.runs / run.identity
         try:
-            part = read_curves(path, read_run(path, run.identity))
+            part = read_curves(path, read_run(path, run.identity, curves=False))
         except (OSError, ValueError) as error:
             warnings.warn(f"{path / CURVES}: not curves that can be read ({error})", stacklevel=2)
             continue

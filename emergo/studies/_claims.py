@@ -22,18 +22,15 @@ from typing import Any
 from .._errors import InputError, StorageError
 from .._files import atomic_write, is_folder, move_aside, temporary_sibling
 from .._json import seal, to_jsonable
-from ._reader import CLAIM, UNIT, count, list_names, number, read_json, why
+from ._reader import CLAIM, UNIT, count, list_names, number_or_none, read_json, why
 
 STALE = 120.0  # seconds after which a claim that was not renewed is free, where its owner cannot be looked up
 BEAT = 2.0  # seconds between renewals
 
 
-def loss(value: Any) -> bool:
-    return value is None or number(value)
-
-
-_PROGRESS = {"running?": [(str, count, loss)], "rate?": number, "bytes?": number, "seconds_left?": loss}
-_PROGRESS |= {"done?": count, "total?": count, "seconds?": number}
+_NUMBERS = ("rate?", "bytes?", "seconds?", "seconds_left?")
+_PROGRESS: dict[str, Any] = {"running?": [(str, count, number_or_none)], "done?": count, "total?": count}
+_PROGRESS |= dict.fromkeys(_NUMBERS, number_or_none)
 _CLAIM = {"token": str, "machine?": str, "host?": str, "pid?": count, "start?": str | None, "job?": str | None}
 _CLAIM |= {"restarts?": count, "progress?": _PROGRESS}
 

@@ -235,8 +235,8 @@ def _plan(content: dict[str, Any], key: str) -> Plan:
     runs = [run for unit in units for run in unit.runs]
     if len(set(axes)) < len(axes) or len({unit.id for unit in units}) < len(units):
         raise ValueError("an axis or a unit is there twice")
-    if len({run.identity for run in runs}) < len(runs):
-        raise ValueError("a run is there twice")
+    if len({run.identity for run in runs}) < len(runs) or not set(content["study"].get("tune", ())) <= set(axes):
+        raise ValueError("a run is there twice, or what is tuned is no axis")
     for run in runs:
         if len(run.values) != len(axes) or not all(map(scalar, run.values)) or not -1 <= run.config < max(configs, 1):
             raise ValueError(f"the run {run.identity} has not one value for each axis, or no config")

@@ -23,7 +23,21 @@ from typing import Any, NamedTuple
 from .._errors import StorageError
 from .._files import as_storage_error, atomic_write, is_folder, read_regular, regular_file
 from .._json import digest, seal
-from ._reader import CHECKSUM, FAILURE, IDENTITY, LARGE, check_form, count, counts, list_names, number, read_json, scalars, why
+from ._reader import (
+    CHECKSUM,
+    FAILURE,
+    IDENTITY,
+    LARGE,
+    check_form,
+    count,
+    count_or_none,
+    counts,
+    list_names,
+    number_or_none,
+    read_json,
+    scalars,
+    why,
+)
 from ._version_1 import upgraded_run
 
 SCHEMA = 3  # of `run.json`: from 3 on it has checksums; raised when older versions could not read it
@@ -31,18 +45,8 @@ STATES = ("reached", "censored", "trained", "failed")
 INDEX = ".index.json"
 CURVES = "curves.parquet"
 _INDEX_VERSION = 3
-
-
-def time_or_none(value: Any) -> bool:
-    return value is None or number(value)
-
-
-def step_or_none(value: Any) -> bool:
-    return value is None or count(value)
-
-
-_OUTCOME = {"state": str, "time": time_or_none, "low": time_or_none, "high": time_or_none, "steps": count}
-_OUTCOME |= {"failed_step": step_or_none, "reason?": str | None}
+_OUTCOME = {"state": str, "time": number_or_none, "low": number_or_none, "high": number_or_none, "steps": count}
+_OUTCOME |= {"failed_step": count_or_none, "reason?": str | None}
 _RUN = {"identity": IDENTITY, "seed": count, "columns": scalars, "outcome": _OUTCOME, "provenance": dict}
 _RUN |= {"schema?": count, "semantics": count, "config": dict, "curves": [str], "probes?": counts}
 _CHECKED = {"checksum": CHECKSUM, "files": {CURVES: CHECKSUM}}
@@ -95,8 +99,9 @@ def _check_outcome(content: Mapping[str, Any]) -> None:
         raise ValueError("its plateau is not within its interval")
 
 
-def read_run(folder: str | Path, identity: str) -> dict[str, Any]:
-    """The content of a `run.json`, if it and the curves beside it are what was written there, as far as can be told."""
+def read_run(folder: str | Path, identity: str, curves: bool = True) -> dict[str, Any]:
+    """The content of a `run.json`, if it and the curves beside it are what was written there, as far as can be told; with
+    `curves=False` these are left to `read_curve_bytes`."""
     if not is_folder(folder):
         os.lstat(folder)  # says so where there is nothing
         raise ValueError("it should be a folder")
@@ -106,7 +111,10 @@ def read_run(folder: str | Path, identity: str) -> dict[str, Any]:
     if digest({name: content[name] for name in ("semantics", "config", "seed")}) != identity:
         raise ValueError("its config and seed are those of another run")
     _check_outcome(content)
-    read_curve_bytes(folder, content)
+    if content.get("schema", 1) >= 3:
+        check_form(content, _CHECKED)
+    if curves:
+        read_curve_bytes(folder, content)
     return content
 
 
@@ -114,7 +122,6 @@ def read_curve_bytes(folder: str | Path, content: Mapping[str, Any]) -> bytes:
     """The file with the curves of a run with this `run.json`, if it is the one that was written with it."""
     data = read_regular(os.path.join(folder, CURVES), LARGE)
     if content.get("schema", 1) >= 3:
-        check_form(content, _CHECKED)
         if hashlib.sha256(data).hexdigest() != content["files"][CURVES]:
             raise ValueError(f"{CURVES} has another checksum: it was damaged or changed")
     elif not (data.startswith(b"PAR1") and data.endswith(b"PAR1")):
@@ -182,7 +189,7 @@ def _read_index(path: Path) -> dict[str, Any]:
         return {}
     entries: dict[str, Any] = {}
     for name, entry in content["runs"].items() if content["version"] == _INDEX_VERSION else ():
-        with contextlib.suppress(ValueError, TypeError, IndexError):
+        with contextlib.suppress(ValueError, TypeError, IndexError, KeyError):
             fits = all(type(value) in kinds for value, kinds in zip(entry[2], _ENTRY.values(), strict=True))
             if fits and scalars(entry[1]):
                 _check_outcome(_from_entry(name, entry))

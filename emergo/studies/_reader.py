@@ -38,6 +38,14 @@ def number(value: Any) -> bool:
     return whole(value) or (type(value) is float and math.isfinite(value))
 
 
+def number_or_none(value: Any) -> bool:
+    return value is None or number(value)
+
+
+def count_or_none(value: Any) -> bool:
+    return value is None or count(value)
+
+
 def scalar(value: Any) -> bool:
     """Whether a cell of a table can hold it; `parse_json` lets no number pass that is too large."""
     return type(value) in _SCALARS

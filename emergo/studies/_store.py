@@ -148,7 +148,7 @@ class Store:
         """What a run that is there does not hold though it is asked for now: curves, probes of this version, `parameters`.
         A run that failed lacks nothing: it would fail again."""
         path = self.folder / run.identity
-        content = read_run(path, run.identity)
+        content = read_run(path, run.identity, curves=False)
         if content["outcome"]["state"] == "failed":
             return []
         lacking, held = [name for name in curves if name not in content["curves"]], content.get("probes", {})
@@ -210,7 +210,7 @@ class Store:
     def steps(self, run: Run) -> list[int]:
         """The steps at which the parameters of a run were kept."""
         folder = self.folder / run.identity / "parameters"
-        return [int(name.partition(".")[0]) for name in list_names(folder, _PARAMETERS)]
+        return sorted(int(name.partition(".")[0]) for name in list_names(folder, _PARAMETERS))
 
     def parameters(self, run: Run, step: int | None = None) -> Trained:
         """A run's model as it was at a step; by default the last one that was kept."""
@@ -221,7 +221,7 @@ class Store:
         if chosen not in steps:
             raise InputError(f"{path}: no parameters of step {step}; kept are {', '.join(map(str, steps))}")
         try:
-            sealed = read_run(path, run.identity).get("schema", 1) >= 3
+            sealed = read_run(path, run.identity, curves=False).get("schema", 1) >= 3
         except (OSError, ValueError) as error:
             raise InputError(f"{path}: not a finished run that can be read ({why(error)})") from None
         return load_parameters(path / "parameters" / f"{chosen:09d}.safetensors", run, sealed)
@@ -236,7 +236,7 @@ class Store:
         """A finished run; with `curves=False` only its outcome."""
         path = self.folder / run.identity
         try:
-            content = read_run(path, run.identity)
+            content = read_run(path, run.identity, curves=False)
             frame = read_curves(path, content).to_pandas() if curves else None
             return result_from(run, outcome_row(content), content["provenance"], frame)
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -20,21 +20,16 @@ is really trained, and the study then has to end bit for bit as without.
 import argparse
 import collections
 import contextlib
-import dataclasses
 import io
 import json
 import os
 import random
 import shutil
-import signal
-import socket
-import stat
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import jax
@@ -45,52 +40,17 @@ from emergo._errors import InputError, StorageError
 from emergo._json import seal
 from emergo.cli._measure import Fit, Measure
 from emergo.cli._study import Export, Show, StatusCommand
-from emergo.engine import CheckpointError, Trained, save_parameters
-from emergo.engine._checkpoint import load_checkpoint, previous
-from emergo.engine._scheduler import Scheduler
-from emergo.studies import Executor, Failures, Store, Study, StudyFolder, read_outcomes
+from emergo.engine import Trained, save_parameters
+from emergo.studies import Failures, Store, StudyFolder, read_outcomes
 from emergo.studies import _executor as executor
 
 from .crowd import curves_of, made_up, study
-from .tiny import quiet, tiny
+from .fuzz_checkpoints import TrainingLab
+from .mutations import Hung, Mutation, mutate, watchdog
+from .tiny import quiet
 
-SECONDS = 20  # after which a command counts as hung
 GOOD, BAD = ("named", "harmless", "gone", "forged"), ("silent", "hung", "wrong", "crashed")
-ODD: list[Any] = [
-    None,
-    True,
-    -1,
-    1.5,
-    "",
-    "text",
-    [],
-    {},
-    [[]],
-    "../../../victim",
-    "\x1b]0;owned\x07\x1b[31m",
-    "[/red]",
-    "0" * 16,
-]
-ODD += [10**19, 10**400, -(2**63), 1e300, "\x00", "x" * 100_000, "\u202e", "NaN"]
 ESCAPES = ("\x1b]0;owned", "\x1b[31m[", "\u202e")
-
-
-class Hung(Exception):
-    pass
-
-
-@contextlib.contextmanager
-def watchdog(seconds: float = SECONDS) -> Iterator[None]:
-    def bark(number: int, frame: FrameType | None) -> None:
-        raise Hung
-
-    before = signal.signal(signal.SIGALRM, bark)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def run_command(command: Any) -> tuple[int, str, str]:
@@ -209,153 +169,6 @@ def tree(folder: Path) -> list[Any]:
     )
 
 
-# How it is damaged.
-
-
-@dataclasses.dataclass(frozen=True)
-class Mutation:
-    what: str
-    path: Path  # what was damaged
-    forged: bool = False  # with a checksum that is right
-    gone: bool = False  # nothing is left of it that could be named
-
-
-def _bytes(rng: random.Random, data: bytes) -> tuple[str, bytes]:
-    kind = rng.choice(["bit", "bit", "bit", "bits", "cut", "empty", "append", "zeros", "block", "noise"])
-    changed, at = bytearray(data), rng.randrange(max(len(data), 1))
-    if kind == "bit" or kind == "bits":
-        for _ in range(1 if kind == "bit" else rng.randrange(2, 9)):
-            changed[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-    elif kind == "cut":
-        del changed[at:]
-    elif kind == "empty":
-        changed.clear()
-    elif kind == "append":
-        changed += rng.choice([b" ", b"\n", b"}", b"\x00" * 40, data])
-    elif kind == "zeros":
-        changed[at : at + 64] = bytes(len(changed[at : at + 64]))
-    elif kind == "block":
-        changed[at:at] = changed[: rng.randrange(200)]
-    else:
-        changed = bytearray(rng.randbytes(rng.randrange(2000)))
-    return kind, bytes(changed)
-
-
-def _nodes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    yield path
-    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        yield from _nodes(inner, (*path, key))
-
-
-def _json(rng: random.Random, data: bytes) -> tuple[str, bytes, bool]:
-    """Another value, key or depth somewhere in a JSON file, with the old checksum, none, or the right one."""
-    content = json.loads(data)
-    path = rng.choice([path for path in _nodes(content) if path and path[0] != "checksum"])
-    parent = content
-    for key in path[:-1]:
-        parent = parent[key]
-    kind = rng.choice(["value", "value", "value", "drop", "key", "deep"])
-    if kind == "value":
-        parent[path[-1]] = rng.choice(ODD)
-    elif kind == "drop":
-        del parent[path[-1]]
-    elif kind == "key" and isinstance(parent, dict):
-        parent[rng.choice(["\x1b[31m[", "[bold]", "identity", "plateau", "x" * 300])] = parent.pop(path[-1])
-    how = rng.choice(["old", "none", "right"])
-    if how != "old":
-        content.pop("checksum", None)
-    text = json.dumps(content) if kind != "deep" else json.dumps(content)[:-1] + f', "deep": {"[" * 100_000}{"]" * 100_000}}}'
-    if how == "right":
-        return f"json {kind}", seal(content) if kind != "deep" else text.encode(), kind != "deep"
-    return f"json {kind} {how}", text.encode(), False
-
-
-def _special(rng: random.Random, path: Path, outside: Path) -> str:
-    """Something else in the place of a file or folder."""
-    aside = path.with_name("moved away")
-    os.rename(path, aside)
-    kind = rng.choice(
-        ["pipe", "loop", "link", "link to a folder", "link to itself elsewhere", "folder", "socket", "huge", "gone", "device"]
-    )
-    if kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "loop":
-        path.symlink_to(path.name)
-    elif kind == "link":
-        path.symlink_to(outside / "precious.txt")
-    elif kind == "link to a folder":
-        path.symlink_to(outside)
-    elif kind == "link to itself elsewhere":
-        path.symlink_to(aside)
-        return kind
-    elif kind == "folder":
-        path.mkdir()
-        (path / "inner").write_text("")
-    elif kind == "socket":
-        with contextlib.closing(socket.socket(socket.AF_UNIX)) as one, contextlib.chdir(path.parent):
-            one.bind(path.name[:90])
-    elif kind == "huge":
-        path.touch()
-        os.truncate(path, 2**41)
-    elif kind == "device":
-        try:
-            os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))  # /dev/zero, which never ends
-        except PermissionError:
-            path.symlink_to("/dev/zero")
-    remove = shutil.rmtree if aside.is_dir() else os.unlink
-    remove(aside)
-    return kind
-
-
-def _mutation(kind: str, special: str, path: Path) -> Mutation:
-    return Mutation(f"{kind}: {special}", path, gone=special == "gone" or (kind == "a folder" and special == "folder"))
-
-
-def mutate(rng: random.Random, folder: Path, outside: Path) -> Mutation:
-    space = StudyFolder(folder)
-    [plan] = space.plans.glob("*.json")
-    runs = sorted(path for path in space.runs.iterdir() if path.is_dir())
-    run = rng.choice(runs)
-    files = {
-        "run": run / "run.json",
-        "curves": run / "curves.parquet",
-        "parameters": next(space.runs.glob("*/parameters/*")),
-        "plan": plan,
-        "index": space.runs / ".index.json",
-        "claim": next(space.claims.glob("*.json")),
-        "failure": next(space.failures.glob("*.json")),
-        "members": next(space.checkpoints.glob("*/*.json")),
-        "log.csv": folder / "log.csv",
-        "log.parquet": folder / "log.parquet",
-    }
-    kind = rng.choice([*files, "run", "run", "run", "curves", "curves", "a run's folder", "a folder", "foreign"])
-    if kind == "foreign":
-        parent = rng.choice([folder, space.plans, space.runs, space.claims, space.failures, space.checkpoints, run])
-        name = rng.choice(
-            ["notes.txt", "0123456789abcdef", "0123456789ab.json", "\x1b[31m[.json", "x.parquet", "0" * 16 + ".0.json", ".x"]
-        )
-        (parent / name).write_bytes(rng.choice([b"", b"{", b"mine", rng.randbytes(99)]))
-        return Mutation("foreign", parent / name)
-    if kind in ("a run's folder", "a folder"):
-        path = (
-            run
-            if kind == "a run's folder"
-            else rng.choice([space.plans, space.runs, space.claims, space.failures, space.checkpoints])
-        )
-        return _mutation(kind, _special(rng, path, outside), path)
-    path = files[kind]
-    how = rng.random()
-    if how < 0.15:
-        return _mutation(kind, _special(rng, path, outside), path)
-    if how < 0.6 and path.suffix == ".json":
-        words, data, forged = _json(rng, path.read_bytes())
-    else:
-        words, data = _bytes(rng, path.read_bytes())
-        forged = False
-    path.write_bytes(data)
-    return Mutation(f"{kind}: {words}", path, forged)
-
-
 # What becomes of it.
 
 
@@ -460,80 +273,7 @@ def _judge_log(lab: Lab, mutation: Mutation) -> tuple[str, str]:
     return ("harmless" if measured == lab.measured[path.name] else "forged"), ""
 
 
-# A study that is really trained.
-
-
-class TrainingLab:
-    """A study with one unit in training: two checkpoints of it, and the table that it ends with."""
-
-    def __init__(self, place: Path) -> None:
-        self.place, self.pristine = place, place / "training"
-        self.study: Study = tiny(grid={"learning_rate": [1e-3, 2e-3]}, seeds=1, unit=2, steps=150, threshold=None)
-        executor_train = executor.train
-        self.expected = self.study.run(place / "trained", progress=quiet)
-        assert executor.train is executor_train
-        self.study.open(StudyFolder(self.pristine))
-        with contextlib.suppress(KeyboardInterrupt):
-            Executor(StudyFolder(self.pristine), checkpoint_seconds=0.0, progress=self._stop(4)).run()
-        [self.file] = StudyFolder(self.pristine).checkpoints.glob("*/*[0-9a-f].npz")
-        assert previous(self.file).exists()
-
-    @staticmethod
-    def _stop(after: int) -> Callable[[Any], None]:
-        left = iter(range(after))
-
-        def progress(now: Any) -> None:
-            if next(left, None) is None:
-                raise KeyboardInterrupt
-
-        return progress
-
-    def scheduler(self) -> Scheduler:
-        return Scheduler(self.study.runs, jax.devices(), None, None, lambda *_: None)
-
-    def damage(self, number: int) -> tuple[random.Random, Path, str]:
-        """A copy of the folder with a damaged checkpoint: the last one, or both."""
-        rng, folder = random.Random(number), self.place / "in training"
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(self.pristine, folder)
-        path = folder / self.file.relative_to(self.pristine)
-        words = ""
-        for file in (path, previous(path)) if rng.random() < 0.2 else (path,):
-            if rng.random() < 0.3:
-                words = _special(rng, file, self.place)
-            else:
-                words, data = _bytes(rng, file.read_bytes())
-                file.write_bytes(data)
-        return rng, path, words
-
-    def judge_read(self, number: int) -> tuple[str, str, str]:
-        _, path, words = self.damage(number)
-        try:
-            with watchdog():
-                load_checkpoint(path, self.scheduler())
-        except CheckpointError as error:
-            return ("named" if path.name in str(error) else "silent"), f"checkpoint: {words}", str(error)
-        except Hung:
-            return "hung", f"checkpoint: {words}", ""
-        except Exception as error:
-            return "crashed", f"checkpoint: {words}", repr(error)
-        return ("harmless" if words == "gone" else "silent"), f"checkpoint: {words}", "it was read"
-
-    def judge(self, number: int) -> tuple[str, str, str]:
-        """Goes on from the checkpoint before the last, or anew, and ends bit for bit as without."""
-        _, path, words = self.damage(number)
-        lines: list[str] = []
-        try:
-            with watchdog(120):
-                runs = self.study.run(path.parents[2], progress=quiet, say=lines.append, stale=0.0)
-            pd.testing.assert_frame_equal(runs.table, self.expected.table)
-            pd.testing.assert_frame_equal(runs.curves, self.expected.curves, check_exact=True)
-        except Hung:
-            return "hung", f"training: {words}", ""
-        except Exception as error:
-            return "wrong", f"training: {words}", repr(error)
-        named = any(path.name in line for line in lines)
-        return ("named" if named else "harmless" if words == "gone" else "silent"), f"training: {words}", str(lines)
+# All together.
 
 
 @contextlib.contextmanager

@@ -4,7 +4,8 @@ import collections
 
 import pytest
 
-from .fuzz import BAD, TrainingLab, judge, labs
+from .fuzz import BAD, judge, labs
+from .fuzz_checkpoints import TrainingLab
 
 
 @pytest.mark.slow

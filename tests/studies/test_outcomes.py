@@ -36,8 +36,8 @@ def forged(store):
     """The name of a run of which the index says something else than its files, with a checksum that is right."""
     read_outcomes(store.folder)
     runs = json.loads((store.folder / INDEX).read_text())["runs"]
-    name = next(name for name, (_, row) in runs.items() if row["outcome"]["state"] == "reached")
-    runs[name][1]["outcome"] |= {"time": 12345.0, "low": 12345, "high": 12345}
+    name = next(name for name, (_, _, values) in runs.items() if values[0] == "reached")
+    runs[name][2][1:4] = [12345.0] * 3
     rewrite(store.folder / INDEX, runs=runs)
     return name
 
@@ -62,11 +62,14 @@ def test_an_index_that_came_with_its_folder_counts_for_nothing(store, tmp_path_f
     assert read_outcomes(elsewhere).rows[name]["plateau"] != 12345.0
 
 
-@pytest.mark.parametrize("entry", [3, [], [[1], {}], [[1], {"identity": "0" * 16}], {"plateau": 3}])
+@pytest.mark.parametrize("entry", [3, [], {}, ["stamp", {}], ["stamp", {}, [1]], ["stamp", [], ["reached"] * 9], "forged"])
 def test_an_entry_of_the_index_without_the_form_of_a_run_is_passed_over(store, entry):
+    """Also where its stamp is right and only a number is none."""
     expected = read_outcomes(store.folder)
     runs = json.loads((store.folder / INDEX).read_text())["runs"]
-    rewrite(store.folder / INDEX, runs=runs | {next(iter(runs)): entry})
+    name, (stamp, columns, values) = next(iter(runs.items()))
+    entry = [stamp, columns, [values[0], "\x1b[31m", *values[2:]]] if entry == "forged" else entry
+    rewrite(store.folder / INDEX, runs=runs | {name: entry})
     assert read_outcomes(store.folder) == expected
 
 

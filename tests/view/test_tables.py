@@ -65,5 +65,5 @@ def test_a_table_that_cannot_be_read_is_named(figure, monkeypatch):
     assert runs is not None
     assert [note.partition(":")[0] for note in runs.notes] == ["fig.left.parquet", "fig.linked.parquet"]
     monkeypatch.setattr("emergo.view._tables.LARGEST", 10)
-    with pytest.raises(ValueError, match="larger than"):
+    with pytest.raises(ValueError, match="at most 10 are read"):
         read_table(figure.parent / "fig.right.parquet")

@@ -16,7 +16,9 @@ def app(catalog):
 
 
 @pytest.mark.parametrize("path", ["/", "/static/app.js", "/api/index", "/api/picture", "/nowhere"])
-@pytest.mark.parametrize("token", ["", "wrong", TOKEN[:-1], TOKEN + "x", "ü"])
+@pytest.mark.parametrize(
+    "token", ["", "wrong", TOKEN[:-1], TOKEN + "x", "ü"], ids=["none", "wrong", "short", "long", "foreign"]
+)
 def test_nothing_without_the_token(app, path, token):
     answers = [ask(app, path, params={"token": token}), ask(app, path, headers={"x-emergo-token": token.encode()})]
     answers.append(ask(app, path, headers={"cookie": f"{app.cookie}={token}".encode()}))

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import tyro
 
 from .._errors import InputError, StorageError, unknown
-from .._terminal import fail, say
+from .._terminal import fail, say, show
 from ._bench import Bench
 from ._doctor import Completion, Doctor
 from ._figures import Demo, Figure, Figures, Records, Report
@@ -49,11 +49,11 @@ REWORDED = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs one command and exits with its status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments == ["--version"]:
-        from .. import __version__
-
-        return print(f"emergo {__version__}")
     try:
+        if arguments == ["--version"]:
+            from .. import __version__
+
+            return show(f"emergo {__version__}")
         names = [word.partition("=")[0] for word in arguments if word.startswith("--")]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice:

@@ -1,6 +1,6 @@
 """Odd input to every command: each is accepted, or refused with one line and exit status 2.
 
-    python -m tests.cli.odd        prints how many of either there are
+    python -m tests.cli.odd [N]    prints how many of either there are; of every N-th input
 
 Nothing is trained: a study that is accepted ends before that.
 """
@@ -8,7 +8,9 @@ Nothing is trained: a study that is accepted ends before that.
 import collections
 import contextlib
 import io
+import itertools
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -186,14 +188,14 @@ def outcome(words: list[str]) -> tuple[int, str]:
     return status, err.getvalue()
 
 
-def survey(place: Path) -> dict[str, list[tuple[list[str], int, str]]]:
-    """Every command by what became of it: accepted, refused, or wrong (another status, or not one line)."""
+def survey(place: Path, every: int = 1) -> dict[str, list[tuple[list[str], int, str]]]:
+    """Every command, or one in so many, by what became of it: accepted, refused, or wrong (another status, not one line)."""
     found: dict[str, list[tuple[list[str], int, str]]] = collections.defaultdict(list)
     with (
         mock.patch("emergo.cli._study.train_studies", return_value=None),
         mock.patch("emergo.cli._train.train_studies", return_value=None),
     ):
-        for words in commands(place):
+        for words in itertools.islice(commands(place), None, None, every):
             status, err = outcome(words)
             one_line = err.startswith("emergo: ") and err.count("\n") == 1 and "\x1b" not in err and len(err) < 2000
             what = "accepted" if status == 0 else "refused" if status == 2 and one_line else "wrong"
@@ -203,7 +205,7 @@ def survey(place: Path) -> dict[str, list[tuple[list[str], int, str]]]:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        counts = survey(Path(folder))
+        counts = survey(Path(folder), *map(int, sys.argv[1:]))
     for words, status, err in counts["wrong"]:
         print(f"{' '.join(words)[:200]!r}: {status}: {err[:300]!r}")
     print(", ".join(f"{len(counts[what])} {what}" for what in ("refused", "accepted", "wrong")))

@@ -13,12 +13,12 @@ def test_damage_is_named_and_mended(tmp_path):
     """Of every kind of file of a study and of logs; the reading commands and `run` after each."""
     verdicts: collections.Counter[str] = collections.Counter()
     with labs(tmp_path) as lab:
-        for number in range(120):
+        for number in range(80):
             verdict, what, words = judge(lab, number)
             assert verdict not in BAD, f"mutation {number}, {what}: {verdict}: {words}"
             verdicts[verdict] += 1
-    assert verdicts["named"] > 60  # else nothing was damaged
-    assert verdicts["harmless"] < 60
+    assert verdicts["named"] > 40  # else nothing was damaged
+    assert verdicts["harmless"] < 40
 
 
 @pytest.mark.slow

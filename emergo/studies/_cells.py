@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from .._errors import InputError
 from ..measure import Law, fit_law
 from ._folder import Plan, StudyFolder
 from ._outcomes import CURVES, Failures, read_outcomes, read_run
@@ -62,6 +63,8 @@ def study_curves(folder: StudyFolder, plan: Plan) -> pd.DataFrame:
     """The curves of the finished runs, one row per evaluation, with `identity`, the axes and `seed` in front. Curves that
     cannot be read are named in a warning and left out."""
     rows, parts = read_outcomes(folder.runs).rows, []
+    kinds = {axis: {type(run.values[i]) for run in plan.runs} - {type(None)} for i, axis in enumerate(plan.axes)}
+    mixed = {axis for axis, found in kinds.items() if len(found) > 1 and not found <= {int, float}}  # as `storable` has it
     for run in plan.runs:
         if run.identity not in rows:
             continue
@@ -73,13 +76,18 @@ def study_curves(folder: StudyFolder, plan: Plan) -> pd.DataFrame:
             continue
         if part.num_rows:
             part = part.rename_columns([renamed_curve(name) for name in part.column_names])
-            head = {"identity": run.identity, **dict(zip(plan.axes, run.values, strict=True)), "seed": run.seed}
+            values = {axis: str(v) if axis in mixed else v for axis, v in zip(plan.axes, run.values, strict=True)}
+            head = {"identity": run.identity, **values, "seed": run.seed}
             for position, (name, value) in enumerate(head.items()):
                 part = part.add_column(position, name, pa.repeat(pa.scalar(value), part.num_rows))
             parts.append(part.replace_schema_metadata(None))
     if not parts:
         return pd.DataFrame({"identity": [], "step": []})
-    return pa.concat_tables(parts, promote_options="permissive").to_pandas()
+    try:
+        return pa.concat_tables(parts, promote_options="permissive").to_pandas()
+    except pa.ArrowException as error:
+        words = str(error).splitlines()[0]
+        raise InputError(f"{folder.runs}: runs have curves of one name and of different types ({words})") from None
 
 
 def study_law(table: pd.DataFrame, plan: Plan) -> Law | None:

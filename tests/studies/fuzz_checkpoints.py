@@ -52,7 +52,7 @@ class TrainingLab:
         shutil.copytree(self.pristine, folder)
         path = folder / self.file.relative_to(self.pristine)
         words = ""
-        for file in (path, previous(path)) if rng.random() < 0.2 else (path,):
+        for file in (previous(path), path) if rng.random() < 0.2 else (path,):
             if rng.random() < 0.3:
                 words = put_in_place(rng, file, self.place)
             else:

@@ -171,6 +171,18 @@ def test_a_file_that_is_nested_deeply_hides_nothing_else(folder):
     finish(folder)
 
 
+def test_a_text_among_the_numbers_of_an_axis_makes_texts_of_them(folder):
+    """In a plan that somebody wrote, with the checksum that fits: tables have one type per column."""
+    content = json.loads(plan_file(folder).read_text())
+    content["units"][0]["runs"][1][3] = "text"
+    rewrite(plan_file(folder), **content)
+    [plan] = folder.read()
+    curves = study_curves(folder, plan)
+    assert len(curves) == 5 * 5
+    assert set(curves["dim"]) == {"2", "3", "text"}
+    assert len(study_table(folder, plan)) == 5
+
+
 # 4. Silent corruption.
 
 

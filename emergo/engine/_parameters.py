@@ -129,7 +129,9 @@ def load_parameters(path: Path | str, run: Run, sealed: bool = False) -> Trained
     if described != json.loads(json.dumps(run.describe())):
         raise InputError(f"{path}: holds the parameters of another run than {run.identity}")
     shapes = _shapes(run)
-    names, expected = _names(shapes), [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(shapes)]
+    # In 64 bits a run starts from the parameters of 32 bits.
+    wider = {np.dtype("float32"): np.dtype("float64")} if run.config.precision == "fp64" else {}
+    names, expected = _names(shapes), [(leaf.shape, wider.get(leaf.dtype, leaf.dtype)) for leaf in jax.tree.leaves(shapes)]
     if sorted(arrays) != sorted(names) or [(arrays[name].shape, arrays[name].dtype) for name in names] != expected:
         raise InputError(f"{path}: does not hold the parameters of {type(run.config.model).__name__}")
     with arithmetic(run.config.precision):

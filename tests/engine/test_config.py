@@ -86,6 +86,8 @@ OTHERS = {
         "skip": False,
         "mlp": False,
         "temperature": "learned",
+        "window": 3,
+        "top_k": 2,
     },
     "optimizer": {"name": "adamw", "learning_rate": 2e-4, "clip": 1.0, "options": {"b2": 0.99}},
     "": {

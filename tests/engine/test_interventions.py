@@ -234,7 +234,10 @@ def test_parameters_that_were_kept_are_run_with_the_batch():
         (lambda: Clamp(PATTERN, first=9, until=9), "Clamp.until must be later than Clamp.first, got 9 and 9"),
         (lambda: Clamp(PATTERN, head=-1), "Clamp.head must be a whole number of at least 0, got -1"),
         (lambda: Clamp(1.5), "Clamp.tap must be"),
-        (lambda: Clamp(PATTERN, to="unifrom"), "Clamp.to must be a number or 'uniform', got 'unifrom'"),
+        (
+            lambda: Clamp(PATTERN, to="unifrom"),
+            "Clamp.to must be a number or 'uniform' or 'previous' or 'relevant', got 'unifrom'",
+        ),
         (lambda: Replace(PATTERN), "Replace.function must be a function of the value at the tap, got None"),
         (lambda: BASE.replace(interventions=Clamp(0)), "Config.interventions must be a tuple of interventions"),
         (lambda: BASE.replace(interventions=("clamp",)), "Config.interventions must be a tuple of interventions"),

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import types
 
 import jax
 import jax.numpy as jnp
@@ -119,7 +120,7 @@ def test_a_topic_is_named_once_and_advice_stands_below():
 def test_training_is_held_against_what_studies_are_planned_with(monkeypatch):
     """Without training: the clock says that 2,400 steps took an hour, after a first call of two."""
     ticks = iter([0.0, 7200.0, 7200.0, 10_800.0])
-    monkeypatch.setattr(_doctor.time, "monotonic", lambda: next(ticks))
+    monkeypatch.setattr(_doctor, "time", types.SimpleNamespace(monotonic=lambda: next(ticks)))  # other threads have their own
     monkeypatch.setattr("emergo.engine.train", lambda runs, n_parallel: None)
     training, compilation = _doctor._training()
     assert training.state == "slow"

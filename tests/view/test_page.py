@@ -116,6 +116,7 @@ def test_a_study_called_script_is_text_and_new_points_appear(seen, tmp_path):
         assert page.title().startswith("emergo")
         assert page.locator("img").count() == 0
     finally:
+        seen.page.close()  # else it may ask a server that has gone
         server.end()
 
 
@@ -146,4 +147,5 @@ def test_many_runs_are_painted_soon_and_answer_at_once(seen, tmp_path, monkeypat
         page.wait_for_selector("text=80 of 120 runs")
         page.wait_for_selector("text=80 curves", timeout=SOON)
     finally:
+        seen.page.close()  # else it may ask a server that has gone
         server.end()

@@ -114,7 +114,7 @@ def test_an_upgraded_run_has_the_identity_of_the_same_run_in_this_version():
         read, here = upgraded_run(old | {"outcome": outcome}), config_columns(config)
         columns = read["columns"]
         assert {name: here.get(name, "no such column") for name in columns} == columns
-        assert set(here) - set(columns) <= {"temperature", "window", "top_k"}  # options that came later
+        assert set(here) - set(columns) <= {"temperature", "window", "top_k", "maps", "dropout_at"}  # options that came later
         assert read["outcome"]["state"] == ("trained" if config.threshold is None else "censored")
 
 

@@ -9,7 +9,7 @@ demo: .venv/.ready
 
 # Several processes: one compiles while another waits.
 test: .venv/.ready
-	$(BIN)/pytest -q -rs -n 3
+	$(BIN)/pytest -q -rs -n 3 $(TESTS)
 
 # The first test of every file.
 quick: .venv/.ready

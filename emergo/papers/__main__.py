@@ -23,6 +23,7 @@ def main() -> None:
     parser.add_argument("--probes", nargs="+", default=[], metavar="MODULE:NAME", help="measure these too of what is trained")
     parser.add_argument("--partial", action="store_true", help="draw what is there")
     parser.add_argument("--add-records", metavar="DIR", help="then add the runs in OUT to the records in DIR")
+    parser.add_argument("--name", help="of the records to add to (default: the paper's)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     given = parser.parse_args()
     options: dict[str, Any] = {"fresh": given.fresh, "partial": given.partial, "seconds": given.seconds}
@@ -30,7 +31,7 @@ def main() -> None:
     try:
         options["probes"] = [find_probe(name) for name in given.probes]
         reports = make_figures(given.id, given.preset, given.out, **options)
-        added = add_figure_records(given.out, to=given.add_records) if given.add_records else {}
+        added = add_figure_records(given.out, given.name, to=given.add_records) if given.add_records else {}
     except InputError as error:
         fail(2, str(error))
     except StorageError as error:

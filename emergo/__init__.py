@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         WarmupCosine,
         When,
         WhenStuck,
+        gradient_probe,
         train,
     )
     from .measure import emergence, fit_law
@@ -42,7 +43,7 @@ __all__ += ["Groups", "MarkovChain", "MarkovRegression", "Recall", "SingleLocati
 __all__ += ["ChainTransformer", "EquinoxModel", "MinimalAttention", "Model", "ToyAttention", "Transformer"]
 __all__ += ["emergence", "fit_law"]
 __all__ += ["Clamp", "Config", "Freeze", "Intervention", "Optimizer", "Ramp", "Replace", "Run", "Scale", "Switch", "Trained"]
-__all__ += ["WarmupCosine", "When", "WhenStuck", "train"]
+__all__ += ["WarmupCosine", "When", "WhenStuck", "gradient_probe", "train"]
 __all__ += ["Fit", "Runs", "Slurm", "Study", "__version__", "figure"]
 _ROOMS = ("_errors", "_contract", "_pytree", "tasks", "models", "measure", "engine", "studies", "papers")
 

@@ -26,7 +26,7 @@ from ._schedules import schedules_in
 SEMANTICS = 1  # raised only when the same config and seed give other numbers than before
 _ADAM = Optimizer()
 Precision = Literal["fp32", "tf32", "bf16", "fp64"]
-Probe = Callable[..., Mapping[str, Array]]  # of (params, output, batch, truth, step)
+Probe = Callable[..., Mapping[str, Array]]  # of (params, output, batch, truth, step), and what it asks for
 Varying = tuple[Task, Model, Optimizer, tuple[Intervention, ...]]  # what has numbers that differ between runs of a program
 
 

@@ -109,42 +109,45 @@ def sample_seconds(case: Case, steps: int = 200) -> float:
 
 
 @functools.cache
-def peer_seconds(case: Case) -> tuple[float | None, float | None]:
+def peer_seconds(case: Case, seconds: float) -> tuple[float | None, float | None]:
     """Seconds that a step takes in PyTorch, plain and compiled; none where PyTorch, or its compiler, is missing."""
     if importlib.util.find_spec("torch") is None:
         return None, None
     from ._peer import torch_seconds
 
-    plain = torch_seconds(case)
+    plain = torch_seconds(case, seconds=seconds)
     with contextlib.suppress(Exception):  # a compiler may be missing; the plain peer is the one that counts
-        return plain, torch_seconds(case, compiled=True)
+        return plain, torch_seconds(case, compiled=True, seconds=seconds)
     return plain, None
 
 
-def expert_peer(case: Case) -> float | None:
+def expert_peer(case: Case, seconds: float) -> float | None:
     """Seconds of a step of one run among as many in PyTorch, stacked by hand; none for tasks that it is not written for."""
     if importlib.util.find_spec("torch") is None or case.recall or case.chain:
         return None
     from ._expert import expert_seconds
 
-    return expert_seconds(case)
+    return expert_seconds(case, seconds)
 
 
-def bench_training(cases: Sequence[Case], peers: bool = True) -> Iterator[dict[str, Any]]:
-    """Times the cases one by one: milliseconds per step per run, runs of 10,000 steps an hour, the ratios to the peers (where
+def bench_training(cases: Sequence[Case], peers: bool = True, seconds: float = 3.0) -> Iterator[dict[str, Any]]:
+    """Times the cases one by one, each way for about so many seconds.
+
+    **Returns:** one row per case: milliseconds per step per run, runs of 10,000 steps an hour, the ratios to the peers (where
     PyTorch is installed and `peers` is set), the share of the arithmetic floor and of the roofline, and the least time of each
-    class of kernels."""
+    class of kernels.
+    """
     bandwidth = memory_bandwidth()
     for case in cases:
         row, rate = dataclasses.asdict(case) | {"name": "training"}, matrix_rate(case.precision)
         try:
-            ours, used = step_seconds(case)
+            ours, used = step_seconds(case, seconds)
         except MemoryError as error:
             yield row | {"error": str(error)}
             continue
         alone = dataclasses.replace(case, runs=1, precision="fp32")
-        plain, compiled = peer_seconds(alone) if peers else (None, None)
-        expert = expert_peer(case) if peers else None
+        plain, compiled = peer_seconds(alone, seconds) if peers else (None, None)
+        expert = expert_peer(case, seconds) if peers else None
         work = floor_work(case.config)
         floor, roofline = sum(each.operations for each in work.values()) / rate, floor_seconds(case.config, rate, bandwidth)
         row |= {"ms": 1e3 * ours, "runs_per_hour": 3600 / (1e4 * ours)}

@@ -38,7 +38,7 @@ class Preparing(Protocol):
 
 
 def default_precision() -> Precision:
-    """bf16 products on a GPU, fp32 elsewhere; emergence times are the same within the seed spread (docs/REPRODUCTION.md)."""
+    """bf16 products on a GPU, fp32 elsewhere; emergence times are the same within the spread of seeds (docs/reproduction)."""
     return "bf16" if jax.default_backend() == "gpu" else "fp32"
 
 

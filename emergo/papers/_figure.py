@@ -91,6 +91,9 @@ class Outcome:
     plot: Plot
     laws: Sequence[Comparison] = ()
     checks: Sequence[Check] = ()
+    summary: Mapping[str, pd.DataFrame] = dataclasses.field(default_factory=dict)
+    """Small tables to be read, part of the JSON. A cell is a number, a word, one number per seed (a list), or a number with its
+    interval (a list of three in a list)."""
     precision: str | None = None
     """Where that is not the precision of the runs, or float64 without runs."""
     animation: Animation | None = None
@@ -307,6 +310,8 @@ def describe(figure: Figure, preset: Preset, outcome: Outcome, source: RunSource
     report = {"schema": 1, "figure": figure.id, "title": figure.title, "preset": preset, "caveat": caveat}
     report["laws"] = [c.describe() | verdict for c in outcome.laws]
     report["checks"] = [c.describe() | no_verdict for c in outcome.checks]
+    small = {name: (list(table.columns), table.to_numpy(object).tolist()) for name, table in outcome.summary.items()}
+    report["summary"] = {name: {"columns": columns, "rows": rows} for name, (columns, rows) in small.items()}
     report["provenance"] = {"version": __version__, "commit": commit(), **_trained(outcome, source), "jax": jax.__version__}
     return to_jsonable(report)
 

@@ -104,7 +104,7 @@ def find_probe(name: str) -> Probe:
     try:
         found: Any = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError):
-        raise InputError(f"there is no probe {name}; give one as MODULE:NAME, e.g. emergo.engine:gradient") from None
+        raise InputError(f"there is no probe {name}; give one as MODULE:NAME, e.g. emergo.engine:gradient_probe") from None
     if not callable(found):
         raise InputError(f"{name} is a {type(found).__name__}; a probe is a function, or a class of such")
     return cast(Probe, found() if isinstance(found, type) else found)

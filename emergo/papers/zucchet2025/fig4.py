@@ -176,7 +176,7 @@ def summary(tables: Mapping[Criterion, pd.DataFrame]) -> pd.DataFrame:
     for (pairs, vocabulary), plain in tables["plain"].groupby(["pairs", "vocabulary"]):
         recalled = tables["corrected"].query("pairs == @pairs and vocabulary == @vocabulary")
         published = float(LAW.at(vocabulary=vocabulary, pairs=pairs))
-        steps, recall = (float(np.exp(np.log(t["plateau"][~t["censored"]]).mean())) for t in (plain, recalled))
+        steps, recall = (float(np.exp(np.log(t["plateau"][~t["censored"]].clip(lower=1)).mean())) for t in (plain, recalled))
         row = {"pairs": pairs, "tokens": vocabulary, "published law": published, "5%": steps, "over the law": steps / published}
         reached = f"{(~recalled['censored']).sum()} of {len(recalled)}"
         rows.append(row | {"recall": recall, "at rate": recalled["learning_rate"].iloc[0], "seeds that recall": reached})

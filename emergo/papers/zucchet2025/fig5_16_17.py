@@ -141,7 +141,8 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
         for kind, words in marks.items():
             late = seeds[f"{kind}_censored"]
             row[words] = [None if censored else step for step, censored in zip(seeds[kind], late, strict=True)]
-            gain = none[kind].mean() / seeds[kind].mean()
+            mean = float(seeds[kind].mean())
+            gain = float(none[kind].mean()) / mean if mean else math.nan  # 0: where a mark is met from the start
             row[f"gain, {words}"] = f"below {gain:.2g}" if late.any() else gain
         rows.append(row)
     return pd.DataFrame(rows)

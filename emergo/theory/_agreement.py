@@ -1,9 +1,9 @@
 r"""How well the gradients of two halves of a batch agree, along the flow of the toy model without cross-sample repetition.
 
-A gradient over m samples is its mean, the signal, plus noise whose square is the variance of one sample over m. Two halves of n/2
-samples share the signal alone, so that their cosine is $\frac{S}{S + V/(n/2)}$, with the squared norm S of the mean and the
-variance V of one sample; exact for the ratio of expectations, and of the cosine itself in many dimensions. `docs/theory.md`
-derives S and V: all that enters are second moments, since given the state tokens are normal.
+A gradient over m samples is its mean, the signal, plus noise whose square is the variance of one sample over m. Two halves of
+n/2 samples share the signal alone, so that their cosine is $\frac{S}{S + V/(n/2)}$, with the squared norm S of the mean and the
+variance V of one sample: exactly as a ratio of expectations, and in many dimensions for the cosine itself. `docs/theory.md`
+derives S and V. All that enters are second moments, since tokens are normal.
 """
 
 from typing import Any, NamedTuple
@@ -46,8 +46,8 @@ def gradient_moments(cell: Cell, alignment: Numbers, logit: Numbers, spread: flo
 
     - `alignment`: w, where $W = \frac{w}{\sqrt d}W^*$.
     - `logit`: $\Delta a$.
-    - `spread`: $k = \mathrm{tr}(K^2)/d$ with $K = W^{*\top}W^*$, $\mathrm{tr}K = d$: 2 for a random W*, 1 for an orthogonal one.
-      Only the noise of the logits depends on it.
+    - `spread`: $k = \mathrm{tr}(K^2)/d$ with $K = W^{*\top}W^*$, $\mathrm{tr}K = d$: 2 for a random W*, 1 for an orthogonal
+      one. Only the noise of the logits depends on it.
 
     `cell.repeat` is ignored.
     """
@@ -84,8 +84,8 @@ def leading_agreement(cell: Cell, attention: Numbers, batch: Numbers, spread: fl
 
     $$q_\text{attention} = \frac{dTA^2}{kB(1 + 2TA^2/B)}, \qquad q_\text{values} = \frac{TA^2}{d(1 + TA^2)}.$$
 
-    Neither depends on how much of the map is known, but for $w = 0$ itself, where the gradient of the logits vanishes. Both grow
-    as A² until $A \approx 1/\sqrt T$, while the loss is flat.
+    Neither depends on how much of the map is known, but for $w = 0$ itself, where the gradient of the logits vanishes. Both
+    grow as A² until $A \approx 1/\sqrt T$, while the loss is flat.
     """
     T, d, B, _ = (np.asarray(part, np.float64) for part in cell)
     A = checked_numbers("attention", attention, "above 0 and at most 1", lambda a: (a > 0) & (a <= 1))

@@ -1,9 +1,9 @@
 r"""How much of a plateau is left, from what can be measured in the middle of it (`docs/theory.md`).
 
-While attention is small, with $g = \frac{d}{dt}\log A$ its growth rate and $\lambda = A\sqrt{\kappa Q}$ the local rate, the time
-left is $R(g/\lambda)/\lambda$ for every state of the flow, $R$ being the Mills ratio. $\lambda$ is the *coupling* of values and
-attention, not the most negative curvature: that is $\mu = \frac12(g + \sqrt{g^2 + 4\lambda^2})$, and equal to it only at the
-start, where nothing grows yet.
+While attention is small, with $g = \frac{d}{dt}\log A$ its growth rate and $\lambda = A\sqrt{\kappa Q}$ the local rate, the
+time left is $R(g/\lambda)/\lambda$ for every state of the flow, $R$ being the Mills ratio. $\lambda$ is the *coupling* of
+values and attention, not the most negative curvature: that is $\mu = \frac12(g + \sqrt{g^2 + 4\lambda^2})$, and equal to it
+only at the start, where nothing grows yet.
 """
 
 from typing import NamedTuple

@@ -2,14 +2,14 @@
 
 python benchmarks/curvature.py OUT          trains 30 runs (or reads them), then forecasts at steps that were fixed in advance
 
-Fixed before any result was seen: the cells, the seeds, the steps and 4096 sequences. A forecast is made wherever a run was still
-on its plateau at the later checkpoint of a pair. Its error is |log(predicted / true plateau)|. The baselines are "as long again"
-(twice the later step) and the median plateau of the other seeds of the cell (at least the later step). Runs whose rates are not
-those of a plateau have no forecast: they are counted, and left out of all three alike.
+Fixed before any result was seen: the cells, the seeds, the steps and 4096 sequences. A forecast is made wherever a run was
+still on its plateau at the later checkpoint of a pair. Its error is |log(predicted / true plateau)|. The baselines are "as long
+again" (twice the later step) and the median plateau of the other seeds of the cell (at least the later step). Runs whose rates
+are not those of a plateau have no forecast: they are counted, and left out of all three alike.
 
 Decided after results were seen: curvature is that of the maps of attention alone (of all parameters it was that of units of the
-MLP, on the two forecasts and three checkpoints that were looked at); and the second table, of forecasts from the logged attention
-by itself, is exploratory. The third shows the gradients that `em.gradient_probe` measured, at shares of the plateau.
+MLP, at the five checkpoints of two runs that were looked at); and the forecasts from the logged attention by itself are
+exploratory. What `em.gradient_probe` measured is shown too, at shares of the plateau.
 """
 
 import sys
@@ -38,14 +38,14 @@ STUDIES = {
 def forecasts(name: str, runs: em.Runs) -> pd.DataFrame:
     """One row for each run and pair of checkpoints on its plateau."""
     table, rows = runs.table, []
-    for i, row in table.sort_values(["length", "dim", "seed"]).iterrows():
+    for index, (_, row) in enumerate(table.iterrows()):
         if row["censored"] or row["state"] != "reached":
             continue
         cell = table[(table["length"] == row["length"]) & (table["dim"] == row["dim"]) & (table["seed"] != row["seed"])]
         for before, after in PAIRS:
             if after >= row["plateau"]:
                 continue
-            left = remaining_steps(runs.parameters(i, before), runs.parameters(i, after))
+            left = remaining_steps(runs.parameters(index, before), runs.parameters(index, after))
             guesses = {"predicted": after + left.steps, "again": 2 * after, "median": max(cell["plateau"].median(), after)}
             about = {"optimizer": name, "length": row["length"], "dim": row["dim"], "seed": row["seed"], "step": after}
             rows.append(about | {"plateau": row["plateau"]} | left._asdict() | guesses)
@@ -81,10 +81,11 @@ def errors(table: pd.DataFrame) -> pd.DataFrame:
 
 def gradients(runs: em.Runs) -> pd.DataFrame:
     """Medians over runs and evaluations of what the probe of gradients measured, by share of the plateau."""
-    curves = runs.curves.merge(runs.table[["identity", "plateau"]], on="identity")
+    names = [str(name) for name in runs.curves if str(name).startswith(("agreement", "gradient", "attention", "loss"))]
+    sizes = runs.table[["identity", "length", "dim", "plateau"]]
+    curves = runs.curves[["identity", "step", *names]].merge(sizes, on="identity")
     shares = pd.cut(curves["step"] / curves["plateau"], [-1, 0, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1])
-    names = [name for name in curves if name.startswith(("agreement", "gradient", "attention"))]
-    return curves.groupby(["length", "dim", shares], observed=True)[[*names, "loss"]].median()
+    return curves.groupby(["length", "dim", shares], observed=True)[names].median()
 
 
 if __name__ == "__main__":

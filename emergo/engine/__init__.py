@@ -6,6 +6,7 @@ from ._check import check_config, probe_curves
 from ._checkpoint import CheckpointError
 from ._config import SEMANTICS, Config, Precision, Probe, Result, Run
 from ._cost import plan_group
+from ._curvature import Remaining, escape_rate, remaining_steps
 from ._gradients import gradient_probe
 from ._interventions import Clamp, Freeze, Intervention, Replace, Scale
 from ._optimizer import Optimizer
@@ -20,3 +21,4 @@ __all__ += ["Ramp", "Schedule", "Switch", "WarmupCosine", "When", "WhenStuck"]
 __all__ += ["Clamp", "Freeze", "Intervention", "Replace", "Scale"]
 __all__ += ["CheckpointError", "OutOfTime", "Progress", "gradient_probe", "probe_curves", "train", "train_toy"]
 __all__ += ["Trained", "load_parameters", "log_steps", "save_parameters", "unpadded"]
+__all__ += ["Remaining", "escape_rate", "remaining_steps"]

@@ -1,5 +1,7 @@
 """A probe of gradients: how large they are in the maps of each attention layer, and how well two halves of a batch agree."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, PyTree
@@ -45,11 +47,16 @@ def flat_paths(params: PyTree) -> dict[tuple[str, int], Float[Array, " numbers"]
     """By path (`query_key`, `value_output`) and layer, all numbers of its maps in parameters, or in a gradient of them."""
     leaves: dict[tuple[str, int], list[Array]] = {}
     for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
-        names = [jax.tree_util.keystr((key,), simple=True) for key in keys]
-        layer = next((int(name) for name in names if name.isdecimal()), 0)
-        for path in {_PATHS[name] for name in names if name in _PATHS}:
-            leaves.setdefault((path, layer), []).append(leaf.ravel())
+        if (place := path_and_layer(keys)) is not None:
+            leaves.setdefault(place, []).append(leaf.ravel())
     return {place: jnp.concatenate(parts) for place, parts in leaves.items()}
+
+
+def path_and_layer(keys: tuple[Any, ...]) -> tuple[str, int] | None:
+    """Where a leaf of the parameters belongs, by the names on the way to it; None: to no map of an attention layer."""
+    names = [jax.tree_util.keystr((key,), simple=True) for key in keys]
+    layer = next((int(name) for name in names if name.isdecimal()), 0)
+    return next(((_PATHS[name], layer) for name in names if name in _PATHS), None)
 
 
 def _unit(x: Float[Array, " n"]) -> tuple[Float[Array, " n"], Float[Array, ""]]:

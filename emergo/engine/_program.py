@@ -25,7 +25,7 @@ from ._schedules import Tree, at_start, resolve, start_states, updated_states
 TAPPED = 64  # test sequences that probes of taps see: whole attention patterns take length² numbers a head
 # Streams of a run's key of data; those of steps and epochs are folded in once more.
 _DATASET, _SHUFFLE, _DROPOUT = 0, 2, 3
-_PROBED = 2**31 - 1  # of the batches whose gradients probes see; no step has this number
+PROBED = 2**31 - 1  # of the batches whose gradients probes see; no step has this number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,7 +188,7 @@ def gradient_of(
 def half_gradients(program: Program, slot: Slot) -> tuple[PyTree, PyTree]:
     """Gradients of the loss on the two halves of a batch of training data that is drawn by a key of its own, each with its own
     dropout; of an odd number of sequences the last is left out."""
-    slot = slot._replace(data_key=fold_in(slot.data_key, _PROBED))
+    slot = slot._replace(data_key=fold_in(slot.data_key, PROBED))
     batch, task = draw(program, slot), slot.now()[0]
     half = len(batch.inputs) // 2
     if half == 0:

@@ -228,7 +228,7 @@ class Export:
     def run(self) -> None:
         import pandas as pd
 
-        from ..measure import write_table
+        from .._tables import write_table
 
         if self.curves is not None and self.curves.resolve() == self.to.resolve():
             raise InputError(f"--to and --curves are the same file, {self.to}; give the curves another name")

@@ -32,9 +32,10 @@ def regular_file(path: Path | str, most: int | None = None) -> os.stat_result:
     return status
 
 
-def read_regular(path: Path | str, most: int) -> bytes:
-    """The content of a regular file of at most so many bytes; a `ValueError` for anything else. Never waits for a writer."""
-    size = regular_file(path, most).st_size
+def read_regular(path: Path | str, most: int, status: os.stat_result | None = None) -> bytes:
+    """The content of a regular file of at most so many bytes; a `ValueError` for anything else. Never waits for a writer.
+    `status`: what `regular_file` has just said of it."""
+    size = (status or regular_file(path, most)).st_size
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

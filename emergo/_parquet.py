@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS, MOST_CELLS, MOST_BYTES = 20_000_000, 2**28, 2**32
 _BATCH = 8192  # rows that are unpacked at a time
+_SMALL = 2**22  # bytes up to which threads cost more than they save
 
 
 def parquet_table(source: Path | bytes) -> pa.Table:
@@ -23,15 +24,16 @@ def parquet_table(source: Path | bytes) -> pa.Table:
             about = file.metadata
             packed = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
             _check_size(about.num_rows, about.num_columns, packed)
-            names = file.schema_arrow.names
+            schema = file.schema_arrow
+            names = schema.names
             if len(set(names)) < len(names):
                 raise ValueError("it has a column twice")
             batches, rows, unpacked = [], 0, 0
-            for batch in file.iter_batches(batch_size=_BATCH):
+            for batch in file.iter_batches(batch_size=_BATCH, use_threads=packed > _SMALL):
                 rows, unpacked = rows + batch.num_rows, unpacked + batch.nbytes
                 _check_size(rows, len(names), unpacked)
                 batches.append(batch)
-            return pa.Table.from_batches(batches, schema=file.schema_arrow)
+            return pa.Table.from_batches(batches, schema=schema)
     except MemoryError:
         raise ValueError("it needs more memory than there is") from None
     except (pa.ArrowException, OSError, OverflowError) as error:

@@ -88,7 +88,9 @@ def study_curves(folder: StudyFolder, plan: Plan) -> pd.DataFrame:
     if not parts:
         return pd.DataFrame({"identity": [], "step": []})
     try:
-        return pa.concat_tables(parts, promote_options="permissive").to_pandas()
+        whole = pa.concat_tables(parts, promote_options="permissive")
+        parts.clear()
+        return whole.to_pandas(split_blocks=True, self_destruct=True)  # a column at a time, so that they are not there twice
     except pa.ArrowException as error:
         words = str(error).splitlines()[0]
         raise InputError(f"{folder.runs}: runs have curves of one name and of different types ({words})") from None

@@ -16,8 +16,7 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,10 +28,11 @@ from ._reader import (
     FAILURE,
     IDENTITY,
     LARGE,
-    check_form,
+    SMALL,
     count,
     count_or_none,
     counts,
+    formed_json,
     list_names,
     number_or_none,
     read_json,
@@ -46,12 +46,11 @@ STATES = ("reached", "censored", "trained", "failed")
 INDEX = ".index.json"
 CURVES = "curves.parquet"
 _INDEX_VERSION = 4
-_THREADS = 8
 _OUTCOME = {"state": str, "time": number_or_none, "low": number_or_none, "high": number_or_none, "steps": count}
 _OUTCOME |= {"failed_step": count_or_none, "reason?": str | None}
 _RUN = {"identity": IDENTITY, "seed": count, "columns": scalars, "outcome": _OUTCOME, "provenance": dict}
 _RUN |= {"schema?": count, "semantics": count, "config": dict, "curves": [str], "probes?": counts}
-_CHECKED = {"checksum": CHECKSUM, "files": {CURVES: CHECKSUM}}
+_RUN |= {"checksum?": CHECKSUM, "files?": {CURVES: CHECKSUM}}
 _TEXT, _NUMBER, _STEP = (str, type(None)), (int, float, type(None)), (int, type(None))
 _VALUES = {"state": (str,), "time": _NUMBER, "low": _NUMBER, "high": _NUMBER, "steps": (int,), "failed_step": _STEP}
 _VALUES |= {"reason": _TEXT, "seed": (int,), "device": _TEXT}
@@ -100,22 +99,27 @@ def read_run(folder: str | Path, identity: str, curves: bool = True) -> dict[str
     if not is_folder(folder):
         os.lstat(folder)  # says so where there is nothing
         raise ValueError("it should be a folder")
-    content = read_json(f"{folder}/run.json", _RUN, upgraded_run)
-    if content["identity"] != identity:
-        raise ValueError(f"it holds the run {content['identity']}")
-    if digest({name: content[name] for name in ("semantics", "config", "seed")}) != identity:
-        raise ValueError("its config and seed are those of another run")
-    _check_outcome(content)
-    if content.get("schema", 1) >= 3:
-        check_form(content, _CHECKED)
+    content = _read_content(folder, identity)
     if curves:
         read_curve_bytes(folder, content)
     return content
 
 
-def read_curve_bytes(folder: str | Path, content: Mapping[str, Any]) -> bytes:
+def _read_content(folder: str | Path, identity: str, status: os.stat_result | None = None) -> dict[str, Any]:
+    content = formed_json(read_regular(f"{folder}/run.json", SMALL, status), _RUN, upgraded_run)
+    if content["identity"] != identity:
+        raise ValueError(f"it holds the run {content['identity']}")
+    if digest({name: content[name] for name in ("semantics", "config", "seed")}) != identity:
+        raise ValueError("its config and seed are those of another run")
+    _check_outcome(content)
+    if content.get("schema", 1) >= 3 and not ("checksum" in content and "files" in content):
+        raise ValueError("its checksums are missing")
+    return content
+
+
+def read_curve_bytes(folder: str | Path, content: Mapping[str, Any], status: os.stat_result | None = None) -> bytes:
     """The file with the curves of a run with this `run.json`, if it is the one that was written with it."""
-    data = read_regular(f"{folder}/{CURVES}", LARGE)
+    data = read_regular(f"{folder}/{CURVES}", LARGE, status)
     if content.get("schema", 1) >= 3:
         if hashlib.sha256(data).hexdigest() != content["files"][CURVES]:
             raise ValueError(f"{CURVES} has another checksum: it was damaged or changed")
@@ -172,19 +176,14 @@ def read_outcomes(folder: Path, index: bool = True) -> Outcomes:
     file is read and checked again."""
     known = _read_index(folder / INDEX) if index else {}
     broken: dict[str, str] = {}
-    names = list_names(folder, IDENTITY, broken)
-
-    def read(part: Sequence[str]) -> list[_Entry | str]:
-        return [_read_entry(f"{folder}/{name}", name, names[name], known.get(name)) for name in part]
-
-    # Disks and networks answer several at once, and hashes are computed beside each other.
-    parts = [list(names)[i::_THREADS] for i in range(_THREADS)]
-    with ThreadPoolExecutor(_THREADS) as pool:
-        found = {
-            name: entry for part in zip(parts, pool.map(read, parts), strict=True) for name, entry in zip(*part, strict=True)
-        }
-    entries = {name: entry for name in names if isinstance(entry := found[name], _Entry)}
-    broken |= {f"{folder}/{name}": entry for name in names if isinstance(entry := found[name], str)}
+    entries: dict[str, _Entry] = {}
+    for name, is_a_folder in list_names(folder, IDENTITY, broken).items():
+        try:
+            if not is_a_folder:
+                raise ValueError("it should be a folder")
+            entries[name] = _read_entry(f"{folder}/{name}", name, known.get(name))
+        except (OSError, ValueError) as error:
+            broken[f"{folder}/{name}"] = why(error)
     fresh = sum(entry is not known.get(name) for name, entry in entries.items())
     if fresh and (fresh >= 200 or 10 * fresh >= len(entries)):
         with contextlib.suppress(StorageError):  # a full or read-only disk: it is only a cache
@@ -192,19 +191,16 @@ def read_outcomes(folder: Path, index: bool = True) -> Outcomes:
     return Outcomes(Rows(entries), broken)
 
 
-def _read_entry(path: str, name: str, is_a_folder: bool, known: _Entry | None) -> _Entry | str:
-    """What is known of a run while its files are as they were, else what they say; or why they cannot be read."""
-    try:
-        if not is_a_folder:
-            raise ValueError("it should be a folder")
-        stamp = _stamp(path)
-        if known is not None and known.stamp == stamp:
-            return known
-        content = read_run(path, name)
-        values = content["outcome"] | {"seed": content["seed"], "device": content["provenance"].get("device")}
-        return _Entry(stamp, content["columns"], {key: values.get(key) for key in _VALUES})
-    except (OSError, ValueError) as error:
-        return why(error)
+def _read_entry(path: str, name: str, known: _Entry | None) -> _Entry:
+    """What is known of a run while its files are as they were, else what they say."""
+    run, curves = regular_file(f"{path}/run.json", SMALL), regular_file(f"{path}/{CURVES}", LARGE)
+    stamp = _stamp(run, curves)
+    if known is not None and known.stamp == stamp:
+        return known
+    content = _read_content(path, name, run)
+    read_curve_bytes(path, content, curves)
+    values = content["outcome"] | {"seed": content["seed"], "device": content["provenance"].get("device")}
+    return _Entry(stamp, content["columns"], {key: values.get(key) for key in _VALUES})
 
 
 def is_finished(folder: Path, identity: str) -> bool:
@@ -215,9 +211,8 @@ def is_finished(folder: Path, identity: str) -> bool:
         return False
 
 
-def _stamp(path: str) -> str:
+def _stamp(run: os.stat_result, curves: os.stat_result) -> str:
     """What the system knows of the files of a run; it is another once they have been touched, or are those of a copy."""
-    run, curves = regular_file(f"{path}/run.json"), regular_file(f"{path}/{CURVES}")
     times = f"{run.st_mtime_ns} {run.st_ctime_ns} {curves.st_mtime_ns} {curves.st_ctime_ns}"
     return f"{run.st_ino} {run.st_size} {curves.st_ino} {curves.st_size} {times}"
 

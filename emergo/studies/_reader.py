@@ -53,7 +53,12 @@ def scalar(value: Any) -> bool:
 
 def read_json(path: str | Path, form: Any, upgrade: Callable[[Any], Any] = lambda content: content, most: int = SMALL) -> Any:
     """The content of a file that has this form (see `check_form`), or has it once it is upgraded from an older one."""
-    content = parse_json(read_regular(path, most))
+    return formed_json(read_regular(path, most), form, upgrade)
+
+
+def formed_json(data: bytes, form: Any, upgrade: Callable[[Any], Any] = lambda content: content) -> Any:
+    """As `read_json`, of the bytes of a file."""
+    content = parse_json(data)
     try:
         content = upgrade(content)
     except (KeyError, TypeError, AttributeError) as error:

@@ -1,7 +1,7 @@
-"""Curves of a run, as arrays, as tables and in files. Needs no JAX, so that `export` does not wait for it."""
+"""Curves of a run, as arrays, as tables and in files. Needs no JAX, so that `export` and `view` do not wait for it."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +74,11 @@ def _numbers_from(shown: pd.DataFrame) -> dict[str, np.ndarray]:
     return curves
 
 
-def read_curves(folder: Path, content: Mapping[str, Any]) -> pa.Table:
-    """The curves of a run with this `run.json`, one row per evaluation; a `ValueError` for what are none."""
-    table = parquet_table(read_curve_bytes(folder, content)).replace_schema_metadata(None)
+def read_curves(folder: Path, content: Mapping[str, Any], wanted: Callable[[str], bool] = lambda name: True) -> pa.Table:
+    """The curves of a run with this `run.json`, one row per evaluation, or those that are wanted; a `ValueError` for what are
+    none."""
+    data = read_curve_bytes(folder, content)
+    table = parquet_table(data, lambda name: name == "step" or wanted(name)).replace_schema_metadata(None)
     if table.num_columns and not ("step" in table.column_names and all(map(_is_number, table.schema.types))):
         raise ValueError(f"{CURVES} does not hold curves: columns of numbers, one of them step")
     return table

@@ -50,6 +50,8 @@ def parse_json(data: bytes) -> Any:
     sealed = _SEAL.match(data)
     if sealed and hashlib.sha256(memoryview(data)[sealed.end() :]).hexdigest() != sealed[1].decode():
         raise ValueError("its checksum is not that of its content: it was damaged or changed")
+    if not data.strip():
+        raise ValueError("it is empty")
     try:
         content = _DECODER.decode(data.decode())
     except RecursionError:

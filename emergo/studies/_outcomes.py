@@ -62,9 +62,8 @@ def outcome_row(content: Mapping[str, Any]) -> dict[str, Any]:
     outcome = content["outcome"]
     state = outcome["state"]
     plateau, low, high = (math.nan if outcome[name] is None else float(outcome[name]) for name in ("time", "low", "high"))
-    return {
+    ended = {
         "identity": content["identity"],
-        **content["columns"],
         "seed": content["seed"],
         "plateau": plateau,
         "plateau_low": -math.inf if state == "reached" and outcome["low"] is None else low,
@@ -76,6 +75,7 @@ def outcome_row(content: Mapping[str, Any]) -> dict[str, Any]:
         "reason": outcome.get("reason"),
         "device": content["provenance"].get("device"),
     }
+    return {"identity": "", **content["columns"]} | ended  # no column of a config takes the place of what became of the run
 
 
 def _check_outcome(content: Mapping[str, Any]) -> None:

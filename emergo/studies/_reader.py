@@ -74,7 +74,7 @@ def check_form(value: Any, form: Any, where: str = "the content") -> None:
     kind = type(form)
     if kind is FunctionType:
         if not form(value):
-            raise ValueError(f"{where} should be a {form.__name__.replace('_', ' ')}: {value!r:.60}")
+            raise ValueError(f"{where} is not of the form {form.__name__.replace('_', ' ')}: {value!r:.60}")
         return
     if not isinstance(value, _KINDS.get(kind, form)):
         raise ValueError(f"{where} is of another kind: {value!r:.60}")

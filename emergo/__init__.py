@@ -6,9 +6,12 @@ is a thin door to all of them.
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+# Not imported from `typing`, which takes longer than all else here: an interrupt is answered in a line from `emergo.cli` on.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ._contract import Above, Batch, Below, Output, Spec, Tap, probe
     from ._errors import InputError
     from ._pytree import Schedule, option, per_run
@@ -48,7 +51,7 @@ __all__ += ["Fit", "Runs", "Slurm", "Study", "__version__", "figure"]
 _ROOMS = ("_errors", "_contract", "_pytree", "tasks", "models", "measure", "engine", "studies", "papers")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Imports a name when it is asked for, so that commands that only read files do not wait for JAX."""
     for room in _ROOMS if name in __all__ else ():  # a room imports those before it anyway
         module = importlib.import_module(f".{room}", __name__)

@@ -1,10 +1,11 @@
 """Instruments: when attention became sparse, how surely we know, and the power laws of that time."""
 
 from .._attention import attention_by_lag, attention_entropy, attention_mass
+from .._tables import read_table, storable, write_table
 from ._emergence import STATES, Emergence, State, emergence, past_threshold
 from ._heads import Division, division, group_mass, head_similarity
 from ._laws import Agreement, Law, Published, compare, fit_law, law_json
-from ._logs import measure_logs, read_table, storable, write_table
+from ._logs import measure_logs
 from ._offset import OffsetLaw, fit_offset
 from ._stages import (
     Boundary,

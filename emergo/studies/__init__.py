@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._cells import cell_means, cell_summary, study_curves, study_law, study_table
+    from ._curves import curve_frame
     from ._description import build_run, load_plugins
     from ._estimate import Estimate, estimate
     from ._executor import Executor, check_platform
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ._runs import Runs
     from ._slurm import check_slurm, slurm_of, submit_plan
     from ._status import Status, study_status
-    from ._store import Store, curve_frame, result_row
+    from ._store import Store, result_row
     from ._study import Fit, Slurm, Study
     from ._version_1 import migrate
     from ._writers import find_writer
@@ -30,7 +31,7 @@ __all__ += ["slurm_of", "study_curves", "study_law", "study_status", "study_tabl
 # What `emergo study status` needs must not wait for JAX and pandas: a name is looked for when it is asked for, in the modules
 # that need neither first.
 _LIGHT = ("_folder", "_outcomes", "_status", "_version_1")
-_HEAVY = ("_cells", "_study", "_estimate", "_records", "_slurm", "_writers", "_description", "_plan", "_live")
+_HEAVY = ("_cells", "_curves", "_study", "_estimate", "_records", "_slurm", "_writers", "_description", "_plan", "_live")
 
 
 def __getattr__(name: str) -> Any:

@@ -20,10 +20,11 @@ import pandas as pd
 from .._errors import InputError
 from .._files import output_folder, read_regular, staged
 from .._parquet import parquet_frame
+from .._tables import storable
 from ..engine import Result, Run
-from ..measure import storable
+from ._curves import INDEX_SUFFIX, compact_frame
 from ._reader import LARGE, SMALL
-from ._store import INDEX_SUFFIX, Store, compact_frame, result_from, result_row
+from ._store import Store, result_from, result_row
 
 SHIPPED = Path(__file__).parents[1] / "records"  # the records that come with the package
 

@@ -13,7 +13,8 @@ from .._terminal import counted
 from ..engine import Result, Run, Trained
 from ..measure import Law
 from ._cells import run_table, table_law
-from ._store import Store, curve_frame, result_row
+from ._curves import curve_frame
+from ._store import Store, result_row
 
 
 class Runs(Sequence[Result]):

@@ -7,8 +7,9 @@ from typing import Any
 
 from .._errors import InputError, unknown
 from ..engine import Result
+from ._curves import curve_frame
 from ._folder import StudyFolder
-from ._store import curve_frame, result_row
+from ._store import result_row
 
 Writer = Callable[[Result], None]  # gets every run as soon as it is finished
 

@@ -58,7 +58,9 @@ def long_records(table: pd.DataFrame, where: str, query: Query) -> Iterator[Reco
     others = [name for name in names if name not in (step, run)]
     constant = [name for name in others if name not in asked and _is_constant(table[name], codes, bounds[:-1])]
     varying = [name for name in others if name not in constant]
-    blank = ~np.asarray(table[varying].notna().any(axis=1), bool)
+    blank = np.ones(len(table), bool)
+    for name in varying:
+        blank &= np.asarray(table[name].isna())
     columns: dict[str, _Column] = {}
     for name in asked or [name for name in varying if name not in BOOKKEEPING]:
         try:
@@ -83,7 +85,7 @@ def long_records(table: pd.DataFrame, where: str, query: Query) -> Iterator[Reco
         rows, others = steps[first:end], {}
         if (rows[1:] < rows[:-1]).any():
             others = {name: np.flatnonzero(table[name].iloc[first:end].notna() & np.isfinite(rows)) for name in numeric}
-        yield Records(runs[i], rows, own, held, step, hint, others)
+        yield Records(runs[i], rows, own, held, step, run is not None, hint=hint, others=others)
 
 
 class _Column(NamedTuple):

@@ -17,6 +17,7 @@ from ._json import JSON, TRAINER_STATE, read_json, trainer_state_in
 from ._long import RUN_COLUMNS, Missing, Query, long_records
 from ._records import Records, to_curves
 
+INDEX = "Unnamed: 0"  # what pandas calls the index that it wrote to a CSV file
 FORMATS = ".csv, .parquet, .jsonl, trainer_state.json, an event file of TensorBoard or its folder"
 
 
@@ -65,8 +66,8 @@ def read_logs(
       TensorBoard, or a folder of them, where each folder within is a run.
     - `step`: the column of steps. Where there is no `step`, a well-known name such as `_step` or `global_step` is taken.
     - `run`: the column that tells runs apart; by default `run` or `identity` where there is one, else each file is one run.
-    - `columns`: a regular expression with named groups, searched in the name of the run, and in the path where it is not there:
-      `d(?P<dim>\\d+)_s(?P<seed>\\d+)` gives every run a constant `dim` and a `seed`.
+    - `columns`: a regular expression with named groups, searched in the name of the run and, where it is not found there, in
+      the path, from its end: `d(?P<dim>\\d+)_s(?P<seed>\\d+)` gives every run a constant `dim` and a `seed`.
     - `metrics`: the curves to read, which every run must have; by default all columns of numbers that vary within a run.
     - `missing`: what a row without a value of a metric means, as in [`emergo.measure.measure_logs`][].
     - `say`: gets one line about anything worth knowing: another name for the steps, a restart, a config that cannot be read.
@@ -141,6 +142,8 @@ def _read(path: Path, label: str, query: Query) -> Iterator[Records]:
         table = read_json(path)
     else:
         raise InputError(f"{path}: expected a log: {FORMATS}")
+    if query.step != INDEX:
+        table = table.drop(columns=INDEX, errors="ignore")
     for records in (chart_records if is_chart(table) else long_records)(table, where, query):
         yield records._replace(folder=path.parent)
 

@@ -22,8 +22,8 @@ def points(curve):
     return dict(zip(curve.index.tolist(), curve.tolist(), strict=True))
 
 
-@given(st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=30, unique=True), st.randoms(use_true_random=False))
-def test_rows_in_any_order_are_sorted_where_steps_go_back_all_the_time(steps, random):
+@given(st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=30, unique=True))
+def test_rows_in_any_order_are_sorted_where_steps_go_back_all_the_time(steps):
     """Down, up, down: back at every other row."""
     steps = sorted(steps)
     low, high = steps[: len(steps) // 2], steps[len(steps) // 2 :]

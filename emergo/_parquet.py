@@ -25,7 +25,7 @@ def parquet_table(source: Path | bytes, wanted: Callable[[str], bool] = lambda n
         with pq.ParquetFile(opened) as file:
             about = file.metadata
             packed = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
-            _check_size(about.num_rows, about.num_columns, packed)
+            check_size(about.num_rows, about.num_columns, packed)
             schema = file.schema_arrow
             if len(set(schema.names)) < len(schema.names):
                 raise ValueError("it has a column twice")
@@ -35,7 +35,7 @@ def parquet_table(source: Path | bytes, wanted: Callable[[str], bool] = lambda n
             batches, rows, unpacked = [], 0, 0
             for batch in file.iter_batches(batch_size=_BATCH, columns=names, use_threads=packed > _SMALL):
                 rows, unpacked = rows + batch.num_rows, unpacked + batch.nbytes
-                _check_size(rows, len(names), unpacked)
+                check_size(rows, len(names), unpacked)
                 batches.append(batch)
             return pa.Table.from_batches(batches, schema=schema)
     except MemoryError:
@@ -47,14 +47,15 @@ def parquet_table(source: Path | bytes, wanted: Callable[[str], bool] = lambda n
 def parquet_frame(source: Path | bytes) -> "pd.DataFrame":
     """The same for pandas, with the index that it had there; what pandas noted of it in the file may be damaged, too."""
     try:
-        return parquet_table(source).to_pandas()
+        return parquet_table(source).to_pandas(split_blocks=True, self_destruct=True)
     except MemoryError:
         raise ValueError("it needs more memory than there is") from None
     except (pa.ArrowException, KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
         raise ValueError(f"what pandas noted in it cannot be read: {type(error).__name__}") from None
 
 
-def _check_size(rows: int, columns: int, size: int) -> None:
+def check_size(rows: int, columns: int, size: int) -> None:
+    """A `ValueError` for a table that is larger than one of this laboratory can be, of whatever format."""
     if rows > MOST_ROWS or rows * columns > MOST_CELLS or size > MOST_BYTES:
         most = f"at most {MOST_ROWS:,} rows, {MOST_CELLS:,} cells and {MOST_BYTES // 10**9} GB are read"
         raise ValueError(f"it unpacks to {rows:,} rows of {columns:,} columns, {size / 1e9:.1f} GB; {most}")

@@ -82,10 +82,10 @@ def _constant(word: str) -> Any:
 _DECODER = json.JSONDecoder(parse_int=_whole, parse_float=_fraction, parse_constant=_constant)
 
 
-def check_plain(value: Any) -> None:
-    """A `ValueError` for data that is nested too deeply, or has a number that is infinite or of over 64 bits."""
+def check_plain(value: Any, numbers: bool = True) -> None:
+    """A `ValueError` for data that is nested too deeply, or (`numbers`) has a number that is infinite or of over 64 bits."""
     for members in _levels(value):
-        if any(type(n) in _MOST and not abs(n) < _MOST[type(n)] for n in members):
+        if numbers and any(type(n) in _MOST and not abs(n) < _MOST[type(n)] for n in members):
             raise ValueError(_NOT_PLAIN)
 
 

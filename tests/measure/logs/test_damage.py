@@ -53,16 +53,17 @@ def outcomes(folder: Path, name: str, count: int) -> collections.Counter[str]:
     for number in range(count):
         what, damaged = damaged_bytes(random.Random(number), whole)
         path.write_bytes(damaged)
+        refused = ""
         try:
             with watchdog(20):
                 list(read_logs([path]))
-            counts["read"] += 1
         except InputError as error:
-            assert path.name in str(error), (number, what, str(error))
-            assert "\n" not in str(error), (number, what, str(error))
-            counts["refused"] += 1
+            refused = str(error)
         except Exception as error:
             raise AssertionError(f"mutation {number} of {name}, {what}: {type(error).__name__}: {error}") from error
+        assert not refused or path.name in refused, (number, what, refused)
+        assert "\n" not in refused, (number, what, refused)
+        counts["refused" if refused else "read"] += 1
     return counts
 
 

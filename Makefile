@@ -7,9 +7,10 @@ BIN := .venv/bin
 demo: .venv/.ready
 	$(BIN)/emergo demo
 
-# Several processes: one compiles while another waits.
+# Three processes for two cores: what waits for Slurm or Chromium leaves its core to the others. Neighbours share programs and
+# fixtures, so each gets a run of them; who has ended takes over from the others.
 test: .venv/.ready
-	$(BIN)/pytest -q -rs -n 3 $(TESTS)
+	$(BIN)/pytest -q -rs -n 3 --dist worksteal $(TESTS)
 
 # The first test of every file.
 quick: .venv/.ready

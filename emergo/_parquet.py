@@ -22,14 +22,14 @@ def parquet_table(source: Path | bytes) -> pa.Table:
         with pq.ParquetFile(opened) as file:
             about = file.metadata
             packed = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
-            _check_size(about.num_rows, about.num_columns, packed)
+            check_size(about.num_rows, about.num_columns, packed)
             names = file.schema_arrow.names
             if len(set(names)) < len(names):
                 raise ValueError("it has a column twice")
             batches, rows, unpacked = [], 0, 0
             for batch in file.iter_batches(batch_size=_BATCH):
                 rows, unpacked = rows + batch.num_rows, unpacked + batch.nbytes
-                _check_size(rows, len(names), unpacked)
+                check_size(rows, len(names), unpacked)
                 batches.append(batch)
             return pa.Table.from_batches(batches, schema=file.schema_arrow)
     except MemoryError:
@@ -48,7 +48,8 @@ def parquet_frame(source: Path | bytes) -> "pd.DataFrame":
         raise ValueError(f"what pandas noted in it cannot be read: {type(error).__name__}") from None
 
 
-def _check_size(rows: int, columns: int, size: int) -> None:
+def check_size(rows: int, columns: int, size: int) -> None:
+    """A `ValueError` for a table that is larger than one of this laboratory can be, of whatever format."""
     if rows > MOST_ROWS or rows * columns > MOST_CELLS or size > MOST_BYTES:
         most = f"at most {MOST_ROWS:,} rows, {MOST_CELLS:,} cells and {MOST_BYTES // 10**9} GB are read"
         raise ValueError(f"it unpacks to {rows:,} rows of {columns:,} columns, {size / 1e9:.1f} GB; {most}")

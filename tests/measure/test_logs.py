@@ -101,7 +101,7 @@ def test_of_repeated_steps_the_last_counts(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("log.txt", "x", "expected a .csv or .parquet file"),
+        ("log.txt", "x", "expected a log: .csv, .parquet"),
         ("none.csv", None, "no such file"),
         ("empty.csv", "", "the file is empty"),
         ("head.csv", "step,loss\n", "has no rows"),
@@ -112,7 +112,7 @@ def test_of_repeated_steps_the_last_counts(tmp_path):
         ("blank.csv", "step,loss\n0,\n1,\n", "has no value of 'loss'"),
         ("steps.csv", "step,loss\n,1\n1,0\n", "without a 'step'"),
         ("broken.parquet", "not parquet", "not a readable Parquet file"),
-        ("binary.csv", b"\xff\xfe\x00\x01", "not a readable CSV file"),
+        ("binary.csv", b"\xff\xfd\x00\x01", "neither UTF-8 nor UTF-16"),
     ],
 )
 def test_files_that_cannot_be_measured_are_named(tmp_path, name, content, message):

@@ -112,7 +112,7 @@ class Lab:
 
     @staticmethod
     def measure(path: Path) -> tuple[int, str, str]:
-        return run_command(Measure((path,), "loss", below=0.3, json=True))
+        return run_command(Measure(logs=(path,), metric="loss", below=0.3, json=True))
 
     def _curves(self) -> list[tuple[int, Any]]:
         return [(i, curves_of(run)) for i, run in enumerate(r for r in self.study.runs if r.seed % 3)]

@@ -2,17 +2,19 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
-from .._errors import InputError
+from .._errors import InputError, unknown
 from .._json import to_jsonable
 from .._style import Picture, png
 from ._emergence import Direction, as_curve, emergence
 from ._forecast_table import KindTable, shipped_table, usable
+from ._logs import read_logs
 from ._signals import KINDS, METRIC, Curves, Signal, find_signals, read_curves
 
 WIDEST = 5.0
@@ -44,8 +46,9 @@ class Forecast:
     name: str = ""
     metric: str = "loss"
     threshold: float = math.nan
-    curves: pd.DataFrame | None = dataclasses.field(default=None, repr=False, compare=False)
-    """The log, for the picture."""
+    value: pd.Series = dataclasses.field(default_factory=lambda: pd.Series(dtype=float), repr=False, compare=False)
+    others: pd.DataFrame = dataclasses.field(default_factory=pd.DataFrame, repr=False, compare=False)
+    """The metric and the other columns of the log, by step, for the picture."""
 
     def __str__(self) -> str:
         """In a few words, e.g. `~5,200 (80%: 4,100 to 7,900)`."""
@@ -75,6 +78,70 @@ def _short(number: float) -> float:
     return float(f"{number:.2g}")
 
 
+def forecast(
+    log: pd.DataFrame | Path | str,
+    metric: str = "loss",
+    *,
+    below: float | None = None,
+    above: float | None = None,
+    probes: bool = False,
+    **reading: Any,
+) -> Forecast:
+    """When a run will emerge, from its log so far; or that nothing in the log tells.
+
+    **Arguments:**
+
+    - `log`: of one run: a table with a column `step`, or a file or folder as [`emergo.measure.read_logs`][] takes it.
+    - `metric`, and `below` or `above`: emergence is this column falling or rising to that number.
+    - `probes`: whether to read columns of attention too, named as our engine and `emergo.torch.watch` do. They move long before
+      the metric. Their intervals hold what they say where one token is to be found, and less elsewhere (docs/forecast.md).
+    - `reading`: further options of [`emergo.measure.read_logs`][].
+
+    **Returns:**
+
+    A [`emergo.measure.Forecast`][]: `state`, `step`, `intervals`, `why`, `plot()`, `to_json()`; drawn in a notebook.
+
+    ```python
+    >>> import numpy as np, pandas as pd
+    >>> steps = np.arange(0, 2001, 25)
+    >>> loss = 0.5 - 0.4 / (1 + np.exp((2000 - steps) / 60))  # its fall has begun, and not ended
+    >>> fall = em.forecast(pd.DataFrame({"step": steps, "loss": loss}), below=0.2)
+    >>> print(fall, "by", fall.signal)
+    ~2,200 (80%: 2,100 to 2,500) by loss
+    >>> print(em.forecast(pd.DataFrame({"step": steps, "loss": 0.5}), below=0.2))
+    no signal
+
+    ```
+    """
+    if isinstance(log, pd.DataFrame):
+        curves = _sorted(log, reading.pop("step", "step"), metric)
+        if reading:
+            raise InputError(f"a table has no option '{next(iter(reading))}'; rename its columns instead")
+        return forecast_curves(curves.pop(metric).dropna(), curves, *threshold_of(below, above), probes=probes)
+    found = forecast_logs([log], metric, *threshold_of(below, above), probes=probes, **reading)
+    if len(found) > 1:
+        raise InputError(f"{log}: holds {len(found)} runs; emergo.measure.forecast_logs forecasts them all")
+    return found[0]
+
+
+def forecast_logs(
+    paths: Sequence[Path | str],
+    metric: str,
+    threshold: float,
+    direction: Direction = "below",
+    *,
+    probes: bool = False,
+    **reading: Any,
+) -> list[Forecast]:
+    """The forecasts of all runs in some logs; `reading` as in [`emergo.measure.read_logs`][]."""
+    found = []
+    for run in read_logs(paths, **reading):
+        value = run.curve(metric)
+        others = run.curves.drop(columns=metric)
+        found.append(forecast_curves(value, others, threshold, direction, probes=probes, name=run.name))
+    return found
+
+
 def threshold_of(below: float | None, above: float | None) -> tuple[float, Direction]:
     """The one threshold that was given, and its direction."""
     if (below is None) == (above is None):
@@ -82,33 +149,47 @@ def threshold_of(below: float | None, above: float | None) -> tuple[float, Direc
     return (float(below), "below") if below is not None else (float(above or 0.0), "above")
 
 
+def _sorted(table: pd.DataFrame, step: str, metric: str) -> pd.DataFrame:
+    """A table of one run by increasing steps; of rows that repeat a step the last counts."""
+    for name in (step, metric):
+        if name not in table:
+            raise unknown("column", name, map(str, table.columns))
+    runs = next((name for name in ("run", "identity") if name in table and table[name].nunique() > 1), None)
+    if runs is not None:
+        raise InputError(f"the table holds {table[runs].nunique()} runs; give one: table[table['{runs}'] == …]")
+    try:
+        numbers = table.select_dtypes("number").assign(**{name: table[name].astype(np.float64) for name in (step, metric)})
+    except (TypeError, ValueError):
+        raise InputError(f"the columns '{step}' and '{metric}' must hold numbers") from None
+    return numbers.dropna(subset=[step]).drop_duplicates(step, keep="last").set_index(step).sort_index()
+
+
 def forecast_curves(
-    curves: pd.DataFrame,
-    metric: str,
+    value: pd.Series,
+    others: pd.DataFrame,
     threshold: float,
     direction: Direction = "below",
     *,
+    probes: bool = False,
     name: str = "",
-    table: Mapping[str, KindTable] | None = None,
 ) -> Forecast:
     """The forecast of one run.
 
-    - `curves`: one row per evaluation, with the column `step` (finite, increasing) and the metric; columns named like those of
-      our probes or of `emergo.torch.watch` are looked at as well.
-    - `table`: what became of other runs; by default the package's.
+    - `value`: the metric, by increasing steps as its index; one that is not finite has diverged.
+    - `others`: the other columns of the log, by increasing steps; NaN where one was not evaluated.
     """
-    step, values = as_curve(curves["step"], curves[metric])
-    about: dict[str, Any] = {"name": name, "metric": metric, "threshold": threshold, "curves": curves}
-    reached = emergence(step, values, threshold, direction)
-    at = float(step[-1])
+    metric = str(value.name)
+    step, values = as_curve(value.index, value)
+    about: dict[str, Any] = {"name": name, "metric": metric, "threshold": threshold, "value": value, "others": others}
+    reached, at = emergence(step, values, threshold, direction), float(step[-1])
     if reached.state == "failed":
-        return Forecast("no signal", at, math.nan, {}, f"{metric} is not a number any more", **about)
+        return Forecast("no signal", at, math.nan, {}, f"{metric} is not finite any more", **about)
     if reached.state == "reached":
         ends = dict.fromkeys(INTERVALS, (max(reached.low, float(step[0])), reached.high))
-        words = f"{metric} is at {threshold:g} or past it from step {reached.high:,.0f} on"
+        words = f"{metric} came to {threshold:g} by step {reached.high:,.0f}"
         return Forecast("emerged", at, reached.time, ends, words, **about)
-    others = curves.drop(columns=["step", metric])
-    answer = predict(read_curves(step, values, others, threshold, direction), table=table)
+    read = read_curves(step, values, others, threshold, direction)
+    answer = predict(read, () if probes else (METRIC,))
     if isinstance(answer, str):
         return Forecast("no signal", at, math.nan, {}, answer, **about)
     steps, signal = answer
@@ -118,14 +199,19 @@ def forecast_curves(
 
 
 def predict(
-    curves: Curves, until: int | None = None, table: Mapping[str, KindTable] | None = None
+    curves: Curves, kinds: Collection[str] = (), until: int | None = None, table: Mapping[str, KindTable] | None = None
 ) -> tuple[np.ndarray, Signal] | str:
     """Quantiles of the step of emergence, at the levels of the table, and the signal that they rest on; or why there are none.
+
+    - `kinds`: of signals to look at; by default all that are in the table.
+    - `until`: how many evaluations of the metric are known; by default all.
+    - `table`: what became of other runs; by default the package's.
 
     Of several signals the one that is known to leave least doubt counts. The rule is first asked of the past of the same log: if
     what it said there is refuted by now, this log is not of a kind that it can read.
     """
     table = shipped_table() if table is None else table
+    table = {kind: table[kind] for kind in table if not kinds or kind in kinds}
     answer = _read(curves, until, table)
     if isinstance(answer, str):
         return answer
@@ -134,7 +220,7 @@ def predict(
         earlier = _read(curves, int(np.searchsorted(step, share * step[-1], side="right")), table)
         if not isinstance(earlier, str) and earlier[0][INTERVALS[80][1]] < step[-1]:
             by = f"by step {_short(float(earlier[0][INTERVALS[80][1]])):,.0f}"
-            return f"at step {share * step[-1]:,.0f} this log said that it would emerge {by}, and it has not"
+            return f"by step {share * step[-1]:,.0f} this log said that it would emerge {by}, and it has not"
     return answer
 
 

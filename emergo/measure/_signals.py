@@ -5,6 +5,7 @@ a unit of time, and a slow run and a quick one look alike. The logarithm of atte
 diverges in finite time (docs/theory.md): how far it has grown tells which share of that time has passed.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -25,12 +26,11 @@ METRIC = "metric"  # the kind of the metric itself
 
 
 class Kind(NamedTuple):
-    """Columns that are looked at alike: what they are called before the indices of layer and head, as in `attention_0_3`, what
-    makes their values grow towards emergence, and whether by factors."""
+    """Columns that are looked at alike."""
 
-    names: tuple[str, ...]
-    scale: Callable[[np.ndarray], np.ndarray]
-    words: str
+    names: tuple[str, ...]  # before the indices of layer and head, as in `attention_0_3`
+    scale: Callable[[np.ndarray], np.ndarray]  # on which they grow towards emergence
+    words: str  # that say how far
 
 
 def _log(values: np.ndarray) -> np.ndarray:
@@ -64,36 +64,50 @@ class Signal(NamedTuple):
     since: tuple[float, float]  # the steps of the early window
 
 
+class Columns(NamedTuple):
+    """Columns of one kind, with the steps that they were logged at."""
+
+    names: list[str]
+    step: Float[np.ndarray, " evaluations"]
+    values: Float[np.ndarray, "evaluations columns"]
+
+
 class Curves(NamedTuple):
     """A log on scales on which it can be read."""
 
     step: Float[np.ndarray, " evaluations"]
     metric: Float[np.ndarray, "evaluations 1"]
-    goal: float
-    """The threshold, on the scale of the metric."""
-    columns: Mapping[str, tuple[list[str], Float[np.ndarray, "evaluations columns"]]]
-    """By kind: names and values."""
+    goal: float  # the threshold, on the scale of the metric
+    columns: Mapping[str, Columns]  # by kind
 
 
 def read_curves(
     step: np.ndarray, metric: np.ndarray, columns: pd.DataFrame, threshold: float, direction: Direction
 ) -> Curves:
-    """Puts a log on its scales. Columns of no known kind are left out, and those that are not finite everywhere."""
-    scaled, goal = _metric_scale(metric, threshold, direction)
+    """Puts a log on its scales.
+
+    - `step`, `metric`: increasing steps, and the finite values of what is to emerge.
+    - `columns`: the other columns, by increasing steps as their index. Those of no known kind are left out. A kind may be logged
+      at steps of its own; a column that is missing where others of its kind are there is left out.
+    """
+    scaled, goal = _metric_scale(np.asarray(metric, np.float64), threshold, direction)
+    kinds = {str(column): kind_of(str(column)) for column in columns}
     by_kind = {}
     for name, kind in KINDS.items():
-        members = [str(column) for column in columns if kind_of(str(column)) == name]
-        values = columns[members].to_numpy(np.float64)
-        whole = np.isfinite(values).all(0)
-        if whole.any():
-            by_kind[name] = ([m for m, kept in zip(members, whole, strict=True) if kept], kind.scale(values[:, whole]))
+        members = [column for column, its_kind in kinds.items() if its_kind == name]
+        finite = np.isfinite(columns[members].to_numpy(np.float64))
+        rows = finite.any(1)
+        whole = finite[rows].all(0)
+        if rows.any() and whole.any():
+            kept = [member for member, there in zip(members, whole, strict=True) if there]
+            chosen = columns.loc[rows, kept]
+            by_kind[name] = Columns(kept, chosen.index.to_numpy(np.float64), kind.scale(chosen.to_numpy(np.float64)))
     return Curves(np.asarray(step, np.float64), scaled[:, None], goal, by_kind)
 
 
 def _metric_scale(values: np.ndarray, threshold: float, direction: Direction) -> tuple[np.ndarray, float]:
     """A metric and its threshold on a scale on which falls by equal factors are equal: the logarithm of a positive loss, or of
     the errors 1 - accuracy. Other metrics stay as they are."""
-    values = np.asarray(values, np.float64)
     if direction == "below" and threshold > 0 and values.min() > 0:
         return np.log(values), float(np.log(threshold))
     if direction == "above" and threshold < 1 and values.min() >= 0 and values.max() <= 1:
@@ -118,24 +132,33 @@ def _moves(values: np.ndarray, windows: list[np.ndarray]) -> _Moves:
     return _Moves(means[0], gain, recent, gain / np.sqrt(noise[0] ** 2 + noise[2] ** 2 + 2 * ROUNDING**2))
 
 
-def find_signals(curves: Curves, until: int | None = None) -> list[Signal] | None:
-    """What has moved by an evaluation (by default the last), one signal per kind: of several columns the one that has moved
-    furthest among those that have surely moved. None where evaluations are too few to tell."""
-    step = curves.step[:until]
-    shares = step / step[-1] if len(step) and step[-1] > 0 else step
+def _windows(step: np.ndarray, now: float) -> list[np.ndarray] | None:
+    """The rows of the three windows; None where one of them has too few."""
+    shares = step / now if now > 0 else np.zeros_like(step)
     windows = [np.flatnonzero((shares > low) & (shares <= high)) for low, high in (EARLY, MIDDLE, NOW)]
-    if any(len(rows) < FEWEST for rows in windows):
+    return windows if min(map(len, windows)) >= FEWEST else None
+
+
+def find_signals(curves: Curves, until: int | None = None) -> list[Signal] | None:
+    """What has moved by an evaluation of the metric (by default the last), one signal per kind: of several columns the one that
+    has moved furthest among those that have surely moved. None where evaluations are too few to tell."""
+    step = curves.step[:until]
+    now = float(step[-1]) if len(step) else 0.0
+    windows = _windows(step, now)
+    if windows is None:
         return None
     since = float(step[windows[0][0]]), float(step[windows[0][-1]])
     moves = _moves(curves.metric, windows)
     way = curves.goal - float(moves.early[0])
-    direction = 1.0 if way > 0 else -1.0
-    share = float(moves.gain[0]) / way if way else 1.0
-    found = [Signal("", METRIC, share, float(moves.recent[0]), direction * float(moves.evidence[0]), since)]
-    for kind, (names, values) in curves.columns.items():
-        moves = _moves(values, windows)
+    share, towards = (float(moves.gain[0]) / way, math.copysign(1.0, way)) if way else (1.0, 1.0)
+    found = [Signal("", METRIC, share, float(moves.recent[0]), towards * float(moves.evidence[0]), since)]
+    for kind, columns in curves.columns.items():
+        windows = _windows(columns.step, now)
+        if windows is None:
+            continue
+        moves = _moves(columns.values, windows)
         sure = moves.evidence >= EVIDENCE
         best = int(np.argmax(np.where(sure, moves.gain, -np.inf) if sure.any() else moves.evidence))
         numbers = (float(part[best]) for part in (moves.gain, moves.recent, moves.evidence))
-        found.append(Signal(names[best], kind, *numbers, since))
+        found.append(Signal(columns.names[best], kind, *numbers, since))
     return found

@@ -83,7 +83,7 @@ def follow(result: Result, group: str) -> Followed | None:
     if reached.state == "failed" or any(_changes(schedule, reached.time) for schedule in schedules_in(config.task)):
         return None
     known = {name: values for name, values in curves.items() if kind_of(name) is not None}
-    columns = curve_frame(known) if known else pd.DataFrame(index=range(len(curves["step"])))
+    columns = (curve_frame(known) if known else pd.DataFrame(index=range(len(curves["step"])))).set_index(curves["step"])
     read = read_curves(curves["step"], curves[learned.metric], columns, goal, learned.direction)
     cell = digest(config.describe())
     return Followed(result.run.identity, cell, group, read, reached.time, reached.censored, sizes_of(result.run))

@@ -13,10 +13,11 @@ from ...measure._signals import METRIC
 from ._forecast_moments import CUTS, Followed, block_of, fit_moments
 
 FOLDS = 8
-LEVEL_KINDS = {1: (METRIC, "entropy"), 2: ()}
-"""What each level of forecasts looks at: what a log has of itself, and probes of attention as well (no kinds: all)."""
+LEVELS = {"metric": (METRIC,), "1": (METRIC, "entropy"), "2": ()}
+"""What forecasts may rest on: the metric alone, which is what `emergo forecast` does unless it is told otherwise (this was added
+when the two levels had been judged); level 1, entropies too; level 2, all that is known, attention to named tokens too."""
 QUANTILES = ("low95", "low80", "low50", "step", "high50", "high80", "high95")
-BASELINES = {"again": "as long again", "law": "law from the config", "cell": "median of the cell"}
+BASELINES = {"again": "as long again", "law": "law of the config", "seeds": "median of other seeds"}
 TERMS = ("dim", "length", "width", "layers", "learning_rate")
 
 Tables = Callable[[Followed], Mapping[str, KindTable]]
@@ -71,15 +72,12 @@ def judge(runs: Sequence[Followed], tables: Tables | None = None, law: Law | Non
             others = seeds[seeds > now]
             mean, spread = law(run) if law is not None else (np.nan, np.nan)
             about |= {"censored": run.censored, "again": 2 * now, "law": longer_than(now, mean, spread)}
-            about |= {"cell_median": float(np.median(others)) if len(others) else np.nan}
-            for level, kinds in LEVEL_KINDS.items():
+            about |= {"seeds": float(np.median(others)) if len(others) else np.nan}
+            for level, kinds in LEVELS.items():
                 answer = predict(run.curves, kinds, until, None if tables is None else tables(run))
                 steps, kind = (np.full(7, np.nan), "") if isinstance(answer, str) else (answer[0], answer[1].kind)
                 rows.append(about | {"level": level, "kind": kind} | dict(zip(QUANTILES, steps.tolist(), strict=True)))
-    return pd.DataFrame(rows).rename(columns={"cell_median": BASELINE_CELL})
-
-
-BASELINE_CELL = "seeds"
+    return pd.DataFrame(rows)
 
 
 def factor(said: pd.Series, truth: pd.Series) -> float:
@@ -100,15 +98,12 @@ def summarise(moments: pd.DataFrame) -> pd.DataFrame:
         told = ended[ended["step"].notna()]
         row = {"group": group, "level": level, "runs": all_rows["run"].nunique(), "moments": len(ended), "told": len(told)}
         row |= {"told_runs": told["run"].nunique(), "error": factor(told["step"], told["plateau"])}
-        row |= {f"error_{name}": factor(told[column], told["plateau"]) for name, column in BASELINE_COLUMNS.items()}
+        row |= {f"error_{name}": factor(told[name], told["plateau"]) for name in BASELINES}
         row |= {f"held{share}": inside(told, share).mean() for share in INTERVALS}
         row |= {"held80_by_cell": inside(told, 80).groupby(told["cell"]).mean().mean(), "lead": lead(ended)}
         row |= {"negatives": open_ended["run"].nunique(), "false_alarms": false_alarms(open_ended)}
         rows.append(row)
     return pd.DataFrame(rows)
-
-
-BASELINE_COLUMNS = {"again": "again", "law": "law", "cell": BASELINE_CELL}
 
 
 def lead(ended: pd.DataFrame, widest: float = np.inf) -> float:

@@ -25,10 +25,10 @@ CHAIN_GOAL = 0.15
 """The divergence from its teacher at which a chain that was trained without a threshold counts as learned."""
 
 
-SIZES, LATER, RECALL, CHAIN = "other sizes", "later runs", "recall", "chain"
+SIZES, LATER, RECALL, CHAIN, TORCH = "other sizes", "later runs", "recall", "chain", "PyTorch"
 """Groups of runs: of the regression that the table is fitted to, each judged by a table that was fitted without its sizes; of the
-regression in the first paper's figures, which were not looked at before the method was fixed; and of the other two tasks, of
-which the table knows nothing."""
+regression in the first paper's figures, which were not looked at before the method was fixed; of the other two tasks, of which
+the table knows nothing; and of the regression, trained in PyTorch."""
 
 
 class Followed(NamedTuple):
@@ -87,6 +87,20 @@ def follow(result: Result, group: str) -> Followed | None:
     read = read_curves(curves["step"], curves[learned.metric], columns, goal, learned.direction)
     cell = digest(config.describe())
     return Followed(result.run.identity, cell, group, read, reached.time, reached.censored, sizes_of(result.run))
+
+
+def follow_table(table: pd.DataFrame, group: str, goal: float) -> list[Followed]:
+    """The runs of a long table with the columns `run`, `length`, `dim`, `step` and `loss`."""
+    followed = []
+    for name, rows in table.groupby("run", sort=False):
+        curves = rows.set_index("step")
+        step, loss = curves.index.to_numpy(np.float64), curves["loss"].to_numpy(np.float64)
+        reached = emergence(step, loss, goal)
+        sizes = {size: int(rows[size].iloc[0]) for size in ("length", "dim")}
+        read = read_curves(step, loss, curves, goal, "below")
+        cell = str(name).rpartition("_")[0]
+        followed.append(Followed(str(name), cell, group, read, reached.time, reached.censored, sizes))
+    return followed
 
 
 def _changes(schedule: Any, until: float) -> bool:

@@ -136,16 +136,16 @@ def forecast_logs(
     """The forecasts of all runs in some logs; `reading` as in [`emergo.measure.read_logs`][]."""
     found = []
     for run in read_logs(paths, **reading):
-        value = run.curve(metric)
+        value = run.curve(metric).rename(metric)
         others = run.curves.drop(columns=metric)
         found.append(forecast_curves(value, others, threshold, direction, probes=probes, name=run.name))
     return found
 
 
-def threshold_of(below: float | None, above: float | None) -> tuple[float, Direction]:
+def threshold_of(below: float | None, above: float | None, dashes: str = "") -> tuple[float, Direction]:
     """The one threshold that was given, and its direction."""
     if (below is None) == (above is None):
-        raise InputError("give one threshold: below (the metric falls to it) or above (it rises to it)")
+        raise InputError(f"give one threshold: {dashes}below (the metric falls to it) or {dashes}above (it rises to it)")
     return (float(below), "below") if below is not None else (float(above or 0.0), "above")
 
 
@@ -154,9 +154,10 @@ def _sorted(table: pd.DataFrame, step: str, metric: str) -> pd.DataFrame:
     for name in (step, metric):
         if name not in table:
             raise unknown("column", name, map(str, table.columns))
-    runs = next((name for name in ("run", "identity") if name in table and table[name].nunique() > 1), None)
-    if runs is not None:
-        raise InputError(f"the table holds {table[runs].nunique()} runs; give one: table[table['{runs}'] == …]")
+    for name in ("run", "identity"):
+        runs = set(table[name]) if name in table else set()
+        if len(runs) > 1:
+            raise InputError(f"the table holds {len(runs)} runs; give one: table[table['{name}'] == …]")
     try:
         numbers = table.select_dtypes("number").assign(**{name: table[name].astype(np.float64) for name in (step, metric)})
     except (TypeError, ValueError):
@@ -207,8 +208,8 @@ def predict(
     - `until`: how many evaluations of the metric are known; by default all.
     - `table`: what became of other runs; by default the package's.
 
-    Of several signals the one that is known to leave least doubt counts. The rule is first asked of the past of the same log: if
-    what it said there is refuted by now, this log is not of a kind that it can read.
+    Of several signals the one that is known to leave least doubt counts. The rule is also asked of the past of the same log: if
+    what it said there is refuted by now, it cannot read this log.
     """
     table = shipped_table() if table is None else table
     table = {kind: table[kind] for kind in table if not kinds or kind in kinds}
@@ -244,7 +245,8 @@ def _read(curves: Curves, until: int | None, table: Mapping[str, KindTable]) -> 
 
 def _moved(signal: Signal, threshold: float) -> str:
     """How a signal has moved, in words."""
-    since = f"since steps {signal.since[0]:,.0f} to {signal.since[1]:,.0f}, {min(signal.recent, 1):.0%} of it after half of the time"
+    late = f"{min(signal.recent, 1):.0%} of it after half of the time"
+    since = f"since steps {signal.since[0]:,.0f} to {signal.since[1]:,.0f}, {late}"
     if signal.kind == METRIC:
         return f"has gone {signal.gain:.0%} of its way to {threshold:g} {since}"
     numbers = {"factor": f"{math.exp(signal.gain):.2f}", "gain": f"{signal.gain:.2f}"}

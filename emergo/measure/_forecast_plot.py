@@ -1,6 +1,6 @@
 """A forecast, drawn: the metric and the signal so far, and when it is expected to emerge."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,7 +18,9 @@ def forecast_plot(forecast: "Forecast") -> Picture:
     drawn = forecast.signal if forecast.signal != forecast.metric else ""
     with style():
         plot = Picture(figsize=(0.72 * WIDTH, 3.9 if drawn else 2.7), layout="constrained")
-        top, *below = plot.subplots(2 if drawn else 1, 1, sharex=True, squeeze=False, height_ratios=(3, 2) if drawn else (1,))[:, 0]
+        top, *below = plot.subplots(2 if drawn else 1, 1, sharex=True, squeeze=False, height_ratios=(3, 2) if drawn else (1,))[
+            :, 0
+        ]
         top.plot(forecast.value.index, forecast.value, color=BLUE)
         level(top, forecast.threshold, "threshold", ls="--")
         top.set(ylabel=forecast.metric.replace("_", " "))
@@ -51,7 +53,7 @@ def _ahead(axes: Axes, forecast: "Forecast") -> None:
 
 
 def _marks(axes: Axes, forecast: "Forecast") -> None:
-    entries = [("emerged" if forecast.state == "emerged" else "forecast", {"color": RED})]
+    entries: list[tuple[str, dict[str, Any]]] = [("emerged" if forecast.state == "emerged" else "forecast", {"color": RED})]
     if forecast.state == "forecast":
         entries += [(f"{share}%", {"color": RED, "alpha": alpha, "lw": 6}) for share, alpha in sorted(BANDS.items())]
     if forecast.state != "emerged":

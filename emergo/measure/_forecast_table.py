@@ -1,8 +1,8 @@
 """What became of runs that looked like this one: the distribution of the time that was left, by what had moved.
 
-A signal gives a score, which is the expected logarithm of the time that is left over the time that has passed. How far runs were
-from it is a distribution of its own for each range of scores, from sizes that the score was not fitted to, with runs that did
-not end as lower bounds (Kaplan and Meier). `forecast.json` holds both; `benchmarks/forecast_table.py` makes it from the records.
+A signal gives a score, which is the expected logarithm of the time that is left over the time that has passed. How far runs
+were from it is a distribution of its own for each range of scores, from sizes that the score was not fitted to, with runs that
+did not end as lower bounds (Kaplan and Meier). `forecast.json` holds both; `benchmarks/forecast_table.py` makes it.
 """
 
 import functools
@@ -23,8 +23,8 @@ LEVELS = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
 EDGES = (-2.0, -1.0, 0.0, 1.0, 2.0)
 """Of the ranges of scores: from a seventh of the time so far to seven times as long."""
 GROWING = 0.6
-"""The least share of a gain that came after half of the time. Even growth has 0.58, quadratic growth 0.74: what does not speed up
-is not about to diverge."""
+"""The least share of a gain that came after half of the time. Even growth has 0.58, quadratic growth 0.74: what does not speed
+up is not about to diverge."""
 METRIC_GAIN = 0.1
 """The least share of its way to the threshold that the metric itself must have gone: losses drift on a plateau."""
 FOLDS, FEWEST_RUNS = 6, 20
@@ -101,30 +101,32 @@ def fit_table(moments: pd.DataFrame) -> dict[str, KindTable]:
       logarithm of the time that was left over the time that had passed) and `censored` (it is at least that). Every cell counts
       once, in however many rows; what runs were off by is measured on blocks of cells that the score was not fitted to.
     """
-    table = {}
-    for kind, rows in moments.groupby("kind"):
-        design = features(str(kind), rows["gain"], rows["recent"])
-        left, censored = rows["left"].to_numpy(np.float64), rows["censored"].to_numpy(bool)
-        weight = 1 / rows.groupby("cell")["cell"].transform("size").to_numpy(np.float64)  # the next run is of a new cell
-        blocks = {block: i % FOLDS for i, block in enumerate(sorted(rows["block"].unique()))}
-        fold = rows["block"].map(blocks).to_numpy()
-        if len(blocks) < FOLDS or rows["run"].nunique() < FEWEST_RUNS:
-            continue
+    kinds = {str(kind): _fit_kind(str(kind), rows) for kind, rows in moments.groupby("kind")}
+    return {kind: fitted for kind, fitted in kinds.items() if fitted is not None}
 
-        def fitted(chosen: np.ndarray) -> np.ndarray:
-            return fit_censored(design[chosen], left[chosen], censored[chosen], weight[None, chosen])[0][0]
 
-        score = np.empty(len(rows))
-        for i in range(FOLDS):
-            score[fold == i] = design[fold == i] @ fitted(fold != i)
-        inside = np.digitize(score, EDGES)
-        ranges = []
-        for i in range(len(EDGES) + 1):
-            own, runs = inside == i, rows["run"][inside == i].nunique()
-            off = censored_quantiles((left - score)[own], censored[own], weight[own], LEVELS) if runs >= FEWEST_RUNS else None
-            ranges.append(None if off is None else Range(tuple(off.tolist()), runs))
-        table[str(kind)] = KindTable(tuple(fitted(np.ones(len(rows), bool)).tolist()), tuple(ranges))
-    return table
+def _fit_kind(kind: str, rows: pd.DataFrame) -> KindTable | None:
+    """None where runs are too few."""
+    blocks = {block: i % FOLDS for i, block in enumerate(sorted(rows["block"].unique()))}
+    if len(blocks) < FOLDS or rows["run"].nunique() < FEWEST_RUNS:
+        return None
+    design, fold = features(kind, rows["gain"], rows["recent"]), rows["block"].map(blocks).to_numpy()
+    left, censored = rows["left"].to_numpy(np.float64), rows["censored"].to_numpy(bool)
+    weight = 1 / rows.groupby("cell")["cell"].transform("size").to_numpy(np.float64)  # the next run is of a new cell
+
+    def coefficients(chosen: np.ndarray) -> np.ndarray:
+        return fit_censored(design[chosen], left[chosen], censored[chosen], weight[None, chosen])[0][0]
+
+    score = np.empty(len(rows))
+    for i in range(FOLDS):
+        score[fold == i] = design[fold == i] @ coefficients(fold != i)
+    inside, ranges = np.digitize(score, EDGES), []
+    for i in range(len(EDGES) + 1):
+        own = inside == i
+        runs = rows["run"][own].nunique()
+        off = censored_quantiles((left - score)[own], censored[own], weight[own], LEVELS) if runs >= FEWEST_RUNS else None
+        ranges.append(None if off is None else Range(tuple(off.tolist()), runs))
+    return KindTable(tuple(coefficients(np.ones(len(rows), bool)).tolist()), tuple(ranges))
 
 
 def censored_quantiles(

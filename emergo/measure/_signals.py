@@ -1,7 +1,7 @@
 """What moves before the metric does: how far each column of a log has moved, how much of that of late, and how surely.
 
-Three windows of the log are compared, at fixed shares of the time that has passed: early, half way, and now. So nothing here has
-a unit of time, and a slow run and a quick one look alike. The logarithm of attention grows at first with the square of time and
+Three windows of the log are compared, at fixed shares of the time that has passed: early, half way, and now. So nothing here
+has a unit of time, and a slow run and a quick one look alike. The logarithm of attention grows at first with the square of time and
 diverges in finite time (docs/theory.md): how far it has grown tells which share of that time has passed.
 """
 
@@ -81,27 +81,24 @@ class Curves(NamedTuple):
     columns: Mapping[str, Columns]  # by kind
 
 
-def read_curves(
-    step: np.ndarray, metric: np.ndarray, columns: pd.DataFrame, threshold: float, direction: Direction
-) -> Curves:
+def read_curves(step: np.ndarray, metric: np.ndarray, columns: pd.DataFrame, threshold: float, direction: Direction) -> Curves:
     """Puts a log on its scales.
 
     - `step`, `metric`: increasing steps, and the finite values of what is to emerge.
-    - `columns`: the other columns, by increasing steps as their index. Those of no known kind are left out. A kind may be logged
-      at steps of its own; a column that is missing where others of its kind are there is left out.
+    - `columns`: the other columns, by increasing steps as their index. Those of no known kind are left out. A kind may be
+      logged at steps of its own; a column that is missing where others of its kind are there is left out.
     """
     scaled, goal = _metric_scale(np.asarray(metric, np.float64), threshold, direction)
     kinds = {str(column): kind_of(str(column)) for column in columns}
     by_kind = {}
     for name, kind in KINDS.items():
         members = [column for column, its_kind in kinds.items() if its_kind == name]
-        finite = np.isfinite(columns[members].to_numpy(np.float64))
-        rows = finite.any(1)
-        whole = finite[rows].all(0)
-        if rows.any() and whole.any():
-            kept = [member for member, there in zip(members, whole, strict=True) if there]
-            chosen = columns.loc[rows, kept]
-            by_kind[name] = Columns(kept, chosen.index.to_numpy(np.float64), kind.scale(chosen.to_numpy(np.float64)))
+        values = columns[members].to_numpy(np.float64)
+        logged = np.flatnonzero(np.isfinite(values).any(1))
+        whole = np.flatnonzero(np.isfinite(values[logged]).all(0))
+        if len(logged) and len(whole):
+            own = columns.index.to_numpy(np.float64)[logged]
+            by_kind[name] = Columns([members[i] for i in whole], own, kind.scale(values[np.ix_(logged, whole)]))
     return Curves(np.asarray(step, np.float64), scaled[:, None], goal, by_kind)
 
 
@@ -159,6 +156,6 @@ def find_signals(curves: Curves, until: int | None = None) -> list[Signal] | Non
         moves = _moves(columns.values, windows)
         sure = moves.evidence >= EVIDENCE
         best = int(np.argmax(np.where(sure, moves.gain, -np.inf) if sure.any() else moves.evidence))
-        numbers = (float(part[best]) for part in (moves.gain, moves.recent, moves.evidence))
-        found.append(Signal(columns.names[best], kind, *numbers, since))
+        gain, recent, evidence = (float(part[best]) for part in (moves.gain, moves.recent, moves.evidence))
+        found.append(Signal(columns.names[best], kind, gain, recent, evidence, since))
     return found

@@ -14,8 +14,8 @@ from ._forecast_moments import CUTS, Followed, block_of, fit_moments
 
 FOLDS = 8
 LEVELS = {"metric": (METRIC,), "1": (METRIC, "entropy"), "2": ()}
-"""What forecasts may rest on: the metric alone, which is what `emergo forecast` does unless it is told otherwise (this was added
-when the two levels had been judged); level 1, entropies too; level 2, all that is known, attention to named tokens too."""
+"""What forecasts may rest on: the metric alone, as in `emergo forecast` unless it is told otherwise (this was added when the two
+levels had been judged); level 1, entropies too; level 2, all that is known, attention to named tokens too."""
 QUANTILES = ("low95", "low80", "low50", "step", "high50", "high80", "high95")
 BASELINES = {"again": "as long again", "law": "law of the config", "seeds": "median of other seeds"}
 TERMS = ("dim", "length", "width", "layers", "learning_rate")
@@ -82,7 +82,7 @@ def judge(runs: Sequence[Followed], tables: Tables | None = None, law: Law | Non
 
 def factor(said: pd.Series, truth: pd.Series) -> float:
     """The median factor between two columns, either way."""
-    return float(np.exp(np.log(said / truth).abs().median()))
+    return float(np.exp(np.nanmedian(np.abs(np.log(said / truth))))) if len(said.dropna()) else np.nan
 
 
 def inside(moments: pd.DataFrame, share: int) -> pd.Series:

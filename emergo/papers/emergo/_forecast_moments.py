@@ -26,9 +26,9 @@ CHAIN_GOAL = 0.15
 
 
 SIZES, LATER, RECALL, CHAIN, TORCH = "other sizes", "later runs", "recall", "chain", "PyTorch"
-"""Groups of runs: of the regression that the table is fitted to, each judged by a table that was fitted without its sizes; of the
-regression in the first paper's figures, which were not looked at before the method was fixed; of the other two tasks, of which
-the table knows nothing; and of the regression, trained in PyTorch."""
+"""Groups of runs: of the regression that the table is fitted to, each judged by a table that was fitted without its sizes; of
+the regression in the first paper's figures, which were not looked at before the method was fixed; of the other two tasks, of
+which the table knows nothing; and of the regression, trained in PyTorch."""
 
 
 class Followed(NamedTuple):

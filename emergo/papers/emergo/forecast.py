@@ -1,7 +1,7 @@
-"""Is it about to learn? Forecasts of emergence from logs that are cut at steps fixed in advance, beside what became of the runs.
+"""Is it about to learn? Forecasts of emergence from logs cut at steps fixed in advance, beside what became of the runs.
 
 The method is in `emergo/measure/_forecast.py`, its table in `emergo/measure/forecast.json`. What it was fitted to, how it is
-judged and against which baselines was written down (docs/dev/LOG.md) before it was asked about any run of another figure or task.
+judged and against which baselines was written down (docs/dev/LOG.md) before it was asked about runs of other figures or tasks.
 """
 
 import dataclasses
@@ -36,8 +36,8 @@ class Settings:
 
 
 def recorded_studies() -> dict[str, Study]:
-    """All parts of the figures whose runs have curves, by the figure's id and their names. Papers come first, so that a run that
-    two figures share is the paper's."""
+    """All parts of the figures whose runs have curves, by the figure's id and their names. Papers come first, so that a run
+    which two figures share is the paper's."""
     ours = (attention, capacity, schedule, coupled, stages, rounding, dropout, second_plateau)
     figures = [*zucchet2025.FIGURES, *yuksel2026.FIGURES, *(module.FIGURE for module in ours)]
     return {f"{figure.id}: {name}": study for figure in figures for name, study in figure.studies("paper").items()}
@@ -64,7 +64,9 @@ def make(settings: Settings, source: RunSource) -> Outcome:
         fitted = [run for run in runs if run.group == SIZES]
         parts = [judge(fitted, *without_own_sizes(fitted))]
         groups = {run.group: None for run in runs if run.group != SIZES}
-        parts += [judge([r for r in runs if r.group == group], law=config_law(fitted) if group == LATER else None) for group in groups]
+        parts += [
+            judge([r for r in runs if r.group == group], law=config_law(fitted) if group == LATER else None) for group in groups
+        ]
         moments = pd.concat(parts, ignore_index=True)
     summary = summarise(moments)
     return Outcome({"moments": moments, "summary": summary}, draw(moments, summary), checks=checks_of(summary))

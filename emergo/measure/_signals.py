@@ -1,8 +1,8 @@
 """What moves before the metric does: how far each column of a log has moved, how much of that of late, and how surely.
 
 Three windows of the log are compared, at fixed shares of the time that has passed: early, half way, and now. So nothing here
-has a unit of time, and a slow run and a quick one look alike. The logarithm of attention grows at first with the square of time and
-diverges in finite time (docs/theory.md): how far it has grown tells which share of that time has passed.
+has a unit of time, and a slow run and a quick one look alike. The logarithm of attention grows at first with the square of time
+and diverges in finite time (docs/theory.md): how far it has grown tells which share of that time has passed.
 """
 
 import math

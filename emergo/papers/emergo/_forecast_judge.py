@@ -14,8 +14,8 @@ from ._forecast_moments import CUTS, Followed, block_of, fit_moments
 
 FOLDS = 8
 LEVELS = {"metric": (METRIC,), "1": (METRIC, "entropy"), "2": ()}
-"""What forecasts may rest on: the metric alone, as in `emergo forecast` unless it is told otherwise (this was added when the two
-levels had been judged); level 1, entropies too; level 2, all that is known, attention to named tokens too."""
+"""What forecasts may rest on: the metric alone, as in `emergo forecast` without `--probes` (this was added when the two levels
+had been judged); level 1, entropies too; level 2, all that is known, attention to named tokens too."""
 QUANTILES = ("low95", "low80", "low50", "step", "high50", "high80", "high95")
 BASELINES = {"again": "as long again", "law": "law of the config", "seeds": "median of other seeds"}
 TERMS = ("dim", "length", "width", "layers", "learning_rate")

@@ -41,7 +41,7 @@ def parquet_table(source: Path | bytes) -> pa.Table:
 def parquet_frame(source: Path | bytes) -> "pd.DataFrame":
     """The same for pandas, with the index that it had there; what pandas noted of it in the file may be damaged, too."""
     try:
-        return parquet_table(source).to_pandas()
+        return parquet_table(source).to_pandas(split_blocks=True, self_destruct=True)
     except MemoryError:
         raise ValueError("it needs more memory than there is") from None
     except (pa.ArrowException, KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:

@@ -16,7 +16,21 @@ from emergo.papers import find_figure
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs").glob("tutorials/*.md"))]
-NAMES = {"demo", "figures", "figure", "train", "records", "add", "theory", "measure", "fit", "bench", "flows", "training"}
+NAMES = {
+    "demo",
+    "figures",
+    "figure",
+    "train",
+    "records",
+    "add",
+    "theory",
+    "measure",
+    "fit",
+    "forecast",
+    "bench",
+    "flows",
+    "training",
+}
 NAMES |= {"doctor", "completion", "report", "view", "study", "run", "status", "show", "grow", "export", "migrate"}
 MADE = (ROOT / "docs" / "gallery", ROOT / "docs" / "api")
 """Folders of pages that are made with the site; tests/test_site.py looks at links to them."""

@@ -88,8 +88,15 @@ def test_what_ships_has_every_level_and_range():
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [({}, True), ({"evidence": 3.9}, False), ({"recent": 0.57}, False), ({"gain": -0.2}, False)]
-    + [({"kind": METRIC}, True), ({"kind": METRIC, "gain": 0.09}, False), ({"kind": METRIC, "gain": 1.1}, False)],
+    [
+        ({}, True),
+        ({"evidence": 3.9}, False),
+        ({"recent": 0.57}, False),
+        ({"gain": -0.2}, False),
+        ({"kind": METRIC}, True),
+        ({"kind": METRIC, "gain": 0.09}, False),
+        ({"kind": METRIC, "gain": 1.1}, False),
+    ],
 )
 def test_what_counts_as_a_signal(change, said):
     assert usable(Signal("attention_0_0", "attention", 0.4, 0.7, 5.0, (0, 0))._replace(**change)) is said

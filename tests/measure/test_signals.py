@@ -21,9 +21,17 @@ def signals(metric=None, threshold=0.1, direction="below", until=None, step=STEP
 
 @pytest.mark.parametrize(
     ("column", "kind"),
-    [("attention_0_3", "attention"), ("entropy_1_0", "entropy"), ("attention_by_lag_0_0_2", "attention")]
-    + [("agreement_query_key_0", "agreement"), ("gradient_value_output_1", "gradient"), ("largest_0_0", "attention")]
-    + [("train_loss", None), ("attention_entropy", None), ("step", None)],
+    [
+        ("attention_0_3", "attention"),
+        ("attention_by_lag_0_0_2", "attention"),
+        ("largest_0_0", "attention"),
+        ("entropy_1_0", "entropy"),
+        ("agreement_query_key_0", "agreement"),
+        ("gradient_value_output_1", "gradient"),
+        ("train_loss", None),
+        ("attention_entropy", None),
+        ("step", None),
+    ],
 )
 def test_kinds_go_by_name(column, kind):
     assert kind_of(column) == kind

@@ -42,4 +42,4 @@ def chart_records(table: pd.DataFrame, where: str, query: Query) -> Iterator[Rec
                 cells[metric] = Cells(rows, values[rows])
             elif query.metrics:
                 raise InputError(f"{where}: run '{run}' has no value of '{metric}'")
-        yield Records(run, steps, cells, {}, step)
+        yield Records(run, steps, cells, {}, step, labelled=True)

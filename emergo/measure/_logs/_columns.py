@@ -23,8 +23,10 @@ def compile_columns(pattern: str) -> re.Pattern[str]:
 
 
 def columns_of(pattern: re.Pattern[str], name: str, path: Path) -> dict[str, Any]:
-    """What the groups hold in the name of a run or, where the pattern is not found there, in the path of its log."""
-    found = pattern.search(name[-LONGEST:]) or pattern.search(str(path)[-LONGEST:])
+    """What the groups hold in the name of a run or, where the pattern is not found there, in the path of its log: in the name
+    of the file, else with that of its folder before it, and so on."""
+    ends = ("/".join(path.parts[-n:])[-LONGEST:] for n in range(1, len(path.parts) + 1))
+    found = next(filter(None, map(pattern.search, (name[-LONGEST:], *ends))), None)
     if found is None:
         raise InputError(f"{path}: columns '{pattern.pattern[:100]}' is not found in the name of run '{name}' or the path")
     return {group: number_or_text(text) for group, text in found.groupdict().items() if text is not None}

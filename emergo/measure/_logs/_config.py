@@ -24,13 +24,13 @@ _WORDS = {
 }
 
 
-def read_configs(log: Path, say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
-    """Numbers, texts and truth values of all configs in the folder of a log, with dots between the levels; the first file that
-    has a name counts. `say` gets a line about one that cannot be read: it may be of something else."""
-    folder, found = log if log.is_dir() else log.parent, {}
+def read_configs(folder: Path, say: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
+    """Numbers, texts and truth values of all configs in a folder, with dots between the levels; of a name in several files the
+    first counts. `say` gets a line about a file that cannot be read: it may be something else."""
+    found: dict[str, Any] = {}
     for name in NAMES:
         path = folder / name
-        if path == log or not path.is_file():
+        if not path.is_file():
             continue
         try:
             text = read_regular(os.path.realpath(path), MOST_BYTES).decode("utf-8-sig")

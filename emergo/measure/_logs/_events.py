@@ -64,7 +64,7 @@ def event_records(files: Sequence[Path], name: str | None) -> Records:
     order = np.argsort(code, kind="stable")
     parts = np.split(order, np.searchsorted(code[order], np.arange(1, len(tags))))
     cells = {tag.decode("utf-8", "replace"): Cells(rows, value[rows]) for tag, rows in zip(tags, parts, strict=False)}
-    return Records(name, np.array(steps), cells, {})
+    return Records(name, np.array(steps), cells, {}, folder=files[0].parent)
 
 
 def _scalars(event: bytes) -> Iterator[tuple[int, bytes, float]]:

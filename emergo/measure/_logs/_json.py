@@ -34,7 +34,7 @@ def read_json(path: Path) -> pd.DataFrame:
             check_size(rows, len(names), 0)
             chunks.append(pd.DataFrame(chunk))
         if not chunks:
-            raise InputError(f"{path}: the file is empty")
+            raise InputError(f"{path}: it has no entries")
         return chunks[0] if len(chunks) == 1 else pd.concat(chunks, ignore_index=True)
 
 
@@ -59,6 +59,8 @@ def _entries(text: io.TextIOWrapper) -> Iterator[Any]:
         content = _decode(first) if first else []
     except ValueError:  # not a line that stands for itself
         content = _decode(first + text.read(_WHOLE))
+        if text.read(1):
+            raise ValueError(f"over {_WHOLE:,} characters that are not JSON lines") from None
         if not isinstance(content, list) and not (isinstance(content, dict) and "log_history" in content):
             raise ValueError(f"expected JSON lines, a list of entries, or a {TRAINER_STATE} with a log_history") from None
     if isinstance(content, dict) and "log_history" in content:

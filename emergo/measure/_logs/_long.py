@@ -47,43 +47,68 @@ def long_records(table: pd.DataFrame, where: str, query: Query) -> Iterator[Reco
     for name in (*asked, *([run] if run else [])):
         if name not in names:
             raise InputError(f"{where}: {unknown('column', name, names)}")
-    codes, runs = pd.factorize(table[run].astype(str)) if run else (np.zeros(len(table), int), [None])
-    if (codes[1:] < codes[:-1]).any():  # bring the rows of each run together
-        order = np.argsort(codes, kind="stable")
-        table, codes = table.iloc[order].reset_index(drop=True), codes[order]
-    bounds = np.searchsorted(codes, np.arange(len(runs) + 1))
+    table, codes, runs, bounds = _by_run(table, run)
     steps, _ = numbers(table[step], f"{where}: column '{step}'")
     if run is None and "seed" in names and table["seed"].groupby(steps).nunique().max() > 1:
         raise InputError(f"{where}: steps repeat with another 'seed'; name the column that tells runs apart, e.g. run='seed'")
     others = [name for name in names if name not in (step, run)]
     constant = [name for name in others if name not in asked and _is_constant(table[name], codes, bounds[:-1])]
     varying = [name for name in others if name not in constant]
-    blank = ~np.asarray(table[varying].notna().any(axis=1), bool)
-    columns: dict[str, _Column] = {}
-    for name in asked or [name for name in varying if name not in BOOKKEEPING]:
-        try:
-            columns[name] = _column(table[name], f"{where}: column '{name}'", query.missing, blank)
-        except InputError:
-            if name in asked:
-                raise
+    columns = _columns(table[varying], where, query)
     numeric = [name for name in varying if name not in (*BOOKKEEPING, *columns) and pd.api.types.is_numeric_dtype(table[name])]
     hint = "" if run else _telling(table[varying], steps)
-    for i, (first, end) in enumerate(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)):
-        about, own = where if run is None else f"{where}: run '{runs[i]}'", {}
-        for name, column in columns.items():
-            cells = column.between(first, end)
-            stepped = np.isfinite(steps[first:end][cells.rows])
-            if column.written[first:end].any():
-                own[name] = cells if stepped.all() else Cells(cells.rows[stepped], cells.values[stepped])
-            elif name in asked:
-                raise InputError(f"{about} has no value of '{name}'")
-            if name in asked and not stepped.all():
-                raise InputError(f"{about} has rows without a '{step}'")
-        held = {name: table[name].iloc[first] for name in constant if name not in (*MEASURED, *BOOKKEEPING)}
-        rows, others = steps[first:end], {}
-        if (rows[1:] < rows[:-1]).any():
-            others = {name: np.flatnonzero(table[name].iloc[first:end].notna() & np.isfinite(rows)) for name in numeric}
-        yield Records(runs[i], rows, own, held, step, hint, others)
+    for name, first, end in zip(runs, bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+        about, own = where if name is None else f"{where}: run '{name}'", steps[first:end]
+        cells = _cells_between(columns, first, end, own, asked, about, step)
+        held = {key: table[key].iloc[first] for key in constant if key not in (*MEASURED, *BOOKKEEPING)}
+        rows = {}
+        if (own[1:] < own[:-1]).any():
+            rows = {key: np.flatnonzero(table[key].iloc[first:end].notna() & np.isfinite(own)) for key in numeric}
+        yield Records(name, own, cells, held, step, run is not None, hint=hint, others=rows)
+
+
+def _by_run(table: pd.DataFrame, run: str | None) -> tuple[pd.DataFrame, np.ndarray, Sequence[str | None], np.ndarray]:
+    """The table with the rows of each run together, the number of the run of each row, the names of the runs, and where the
+    rows of each begin; the last entry is where they all end."""
+    if run is None:
+        return table, np.zeros(len(table), int), [None], np.array([0, len(table)])
+    codes, runs = pd.factorize(table[run].astype(str))
+    if (codes[1:] < codes[:-1]).any():
+        order = np.argsort(codes, kind="stable")
+        table, codes = table.iloc[order].reset_index(drop=True), codes[order]
+    return table, codes, [str(name) for name in runs], np.searchsorted(codes, np.arange(len(runs) + 1))
+
+
+def _columns(varying: pd.DataFrame, where: str, query: Query) -> "dict[str, _Column]":
+    """The metrics that are asked for, by default all columns of numbers."""
+    blank = np.ones(len(varying), bool)  # rows that hold nothing but what is constant
+    for name in varying:
+        blank &= np.asarray(varying[name].isna())
+    columns: dict[str, _Column] = {}
+    for name in query.metrics or [name for name in map(str, varying) if name not in BOOKKEEPING]:
+        try:
+            columns[name] = _column(varying[name], f"{where}: column '{name}'", query.missing, blank)
+        except InputError:
+            if query.metrics:
+                raise
+    return columns
+
+
+def _cells_between(
+    columns: "dict[str, _Column]", first: int, end: int, steps: np.ndarray, asked: Sequence[str], about: str, step: str
+) -> dict[str, Cells]:
+    """What the rows of one run hold. Of metrics that were not asked for, values without a step are left out."""
+    own = {}
+    for name, column in columns.items():
+        cells = column.between(first, end)
+        stepped = np.isfinite(steps[cells.rows])
+        if column.written[first:end].any():
+            own[name] = cells if stepped.all() else Cells(cells.rows[stepped], cells.values[stepped])
+        elif name in asked:
+            raise InputError(f"{about} has no value of '{name}'")
+        if name in asked and not stepped.all():
+            raise InputError(f"{about} has rows without a '{step}'")
+    return own
 
 
 class _Column(NamedTuple):

@@ -17,6 +17,7 @@ from ._json import JSON, TRAINER_STATE, read_json, trainer_state_in
 from ._long import RUN_COLUMNS, Missing, Query, long_records
 from ._records import Records, to_curves
 
+INDEX = "Unnamed: 0"  # what pandas calls the index that it wrote to a CSV file
 FORMATS = ".csv, .parquet, .jsonl, trainer_state.json, an event file of TensorBoard or its folder"
 
 
@@ -65,15 +66,15 @@ def read_logs(
       TensorBoard, or a folder of them, where each folder within is a run.
     - `step`: the column of steps. Where there is no `step`, a well-known name such as `_step` or `global_step` is taken.
     - `run`: the column that tells runs apart; by default `run` or `identity` where there is one, else each file is one run.
-    - `columns`: a regular expression with named groups, searched in the name of the run, and in the path where it is not there:
-      `d(?P<dim>\\d+)_s(?P<seed>\\d+)` gives every run a constant `dim` and a `seed`.
+    - `columns`: a regular expression with named groups, searched in the name of the run and, where it is not found there, in
+      the path, from its end: `d(?P<dim>\\d+)_s(?P<seed>\\d+)` gives every run a constant `dim` and a `seed`.
     - `metrics`: the curves to read, which every run must have; by default all columns of numbers that vary within a run.
     - `missing`: what a row without a value of a metric means, as in [`emergo.measure.measure_logs`][].
     - `say`: gets one line about anything worth knowing: another name for the steps, a restart, a config that cannot be read.
 
-    Constants of a run are columns of the log that do not change within any run, then the groups of `columns`, then what
-    configs beside the log say (`config.json`, `config.yaml`, `args.json`, `hparams.yaml`, `training_args.json`), with dots
-    between the levels; the first that has a name counts.
+    Constants of a run are the groups of `columns`, then columns of the log that do not change within any run, then what configs
+    beside the log say (`config.json`, `config.yaml`, `args.json`, `hparams.yaml`, `training_args.json`), with dots between the
+    levels; of a name in several of them the first counts.
 
     **Returns**
 
@@ -86,11 +87,11 @@ def read_logs(
     query, labels = Query(step, run, None if metrics is None else tuple(metrics), missing), [_label(file) for file in files]
     source: dict[str, Path] = {}
     renamed: set[str] = set()
+    configs: dict[Path, dict[str, Any]] = {}
     for file, label in zip(files, labels, strict=True):
         if files.count(file) > 1:
             raise InputError(f"{file}: given more than once")
         label = label if labels.count(label) == 1 else str(file)
-        config = read_configs(file, say)
         for records in _read(file, label, query):
             if records.step not in (step, *renamed):
                 say(f"{file}: there is no column '{step}'; '{records.step}' is taken for it")
@@ -103,7 +104,11 @@ def read_logs(
             if restarts:
                 say(restarts)
             named = {} if pattern is None else columns_of(pattern, name, file)
-            yield LoggedRun(name, file, config | named | records.constants, curves)
+            folder = records.folder or file.parent
+            if folder not in configs:
+                configs[folder] = read_configs(folder, say)
+            constants = {key: value for key, value in configs[folder].items() if key not in named | records.constants}
+            yield LoggedRun(name, file, records.constants | named | constants, curves)
 
 
 def _label(path: Path) -> str:
@@ -137,7 +142,10 @@ def _read(path: Path, label: str, query: Query) -> Iterator[Records]:
         table = read_json(path)
     else:
         raise InputError(f"{path}: expected a log: {FORMATS}")
-    yield from (chart_records if is_chart(table) else long_records)(table, where, query)
+    if query.step != INDEX:
+        table = table.drop(columns=INDEX, errors="ignore")
+    for records in (chart_records if is_chart(table) else long_records)(table, where, query):
+        yield records._replace(folder=path.parent)
 
 
 def _events(runs: Mapping[str, Sequence[Path]], where: str, label: str, query: Query) -> Iterator[Records]:
@@ -150,8 +158,10 @@ def _events(runs: Mapping[str, Sequence[Path]], where: str, label: str, query: Q
         if records.cells and all(name in records.cells for name in wanted):
             found = True
             others = {name: cells.rows for name, cells in records.cells.items() if name not in wanted}
-            yield records._replace(cells={name: records.cells[name] for name in wanted}, others=others)
-    if not known:
-        raise InputError(f"{where}: no scalar is in its events")
+            cells = {name: records.cells[name] for name in wanted}
+            yield records._replace(cells=cells, others=others, step=query.step)
+    for name in query.metrics or ():
+        if known and name not in known:
+            raise InputError(f"{where}: {unknown('scalar', name, known)}")
     if not found:
-        raise InputError(f"{where}: {unknown('scalar', next(n for n in query.metrics or () if n not in known), known)}")
+        raise InputError(f"{where}: {'no run has all of these scalars' if known else 'its events have no scalars'}")

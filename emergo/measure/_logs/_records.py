@@ -1,6 +1,7 @@
 """What every format of a log is read into, and how its rows become curves: restarts, steps written twice, runs mixed up."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,8 @@ class Records(NamedTuple):
     cells: Mapping[str, Cells]
     constants: dict[str, Any]  # of the run, as the log has them: seed, length, ...
     step: str = "step"  # the column of steps
+    labelled: bool = False  # whether the log itself says which rows are of this run
+    folder: Path | None = None  # where configs of this run may be; None: beside the log
     hint: str = ""  # which column may tell runs apart
     others: Mapping[str, Int[np.ndarray, " cells"]] = {}  # rows of metrics that were not asked for: they show restarts, too
 
@@ -48,7 +51,7 @@ def to_curves(records: Records, where: str) -> tuple[dict[str, pd.Series], str |
         back = np.flatnonzero(steps[1:] < steps[:-1]) + 1
         if ORDERED * len(back) > len(steps):
             continue
-        if records.name is None and len(back) and steps[back].min() <= steps[0]:
+        if not records.labelled and len(back) and steps[back].min() <= steps[0]:
             again = back[np.argmax(steps[back] <= steps[0])]
             raise _mixed(where, f"after step {steps[again - 1]:g} steps begin again at {steps[again]:g}", records.hint)
         starts.update(zip(rows[back].tolist(), steps[back].tolist(), strict=True))

@@ -1,9 +1,11 @@
+"""Emergence times from logs."""
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from emergo._errors import InputError
-from emergo.measure import measure_logs, read_table, write_table
+from emergo.measure import measure_logs, write_table
 
 
 def logs():
@@ -89,7 +91,6 @@ def test_commas_at_the_end_of_lines_shift_nothing(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("step,loss\n0,1,\n10,0,\n")
     assert measure_logs([path], "loss", 0.5)["plateau"].tolist() == [5]
-    assert read_table(path)["step"].tolist() == [0, 10]
 
 
 def test_of_repeated_steps_the_last_counts(tmp_path):
@@ -140,11 +141,3 @@ def test_blanks_after_commas_are_no_part_of_names(tmp_path):
 def test_no_files():
     with pytest.raises(InputError, match="no file"):
         measure_logs([], "loss", 0.5)
-
-
-def test_tables_round_trip(tmp_path):
-    for suffix in (".csv", ".parquet"):
-        write_table(logs(), tmp_path / f"t{suffix}")
-        pd.testing.assert_frame_equal(read_table(tmp_path / f"t{suffix}"), logs())
-    with pytest.raises(InputError, match=r"ends in \.csv or \.parquet"):
-        write_table(logs(), tmp_path / "t.xlsx")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         gradient_probe,
         train,
     )
-    from .measure import emergence, fit_law
+    from .measure import emergence, fit_law, forecast
     from .models import ChainTransformer, EquinoxModel, MinimalAttention, Model, ToyAttention, Transformer
     from .papers import figure
     from .studies import Fit, Runs, Slurm, Study
@@ -44,7 +44,7 @@ __version__ = "0.2.0"
 __all__ = ["Above", "Batch", "Below", "InputError", "Output", "Schedule", "Spec", "Tap", "option", "per_run", "probe"]
 __all__ += ["Groups", "MarkovChain", "MarkovRegression", "Recall", "SingleLocation", "Task"]
 __all__ += ["ChainTransformer", "EquinoxModel", "MinimalAttention", "Model", "ToyAttention", "Transformer"]
-__all__ += ["emergence", "fit_law"]
+__all__ += ["emergence", "fit_law", "forecast"]
 __all__ += ["Clamp", "Config", "Freeze", "Intervention", "Optimizer", "Ramp", "Replace", "Run", "Scale", "Switch", "Trained"]
 __all__ += ["WarmupCosine", "When", "WhenStuck", "gradient_probe", "train"]
 __all__ += ["Fit", "Runs", "Slurm", "Study", "__version__", "figure"]

@@ -70,6 +70,15 @@ def study_status(folder: StudyFolder, keys: Sequence[str] | None = None) -> Stat
     )
 
 
+def soonest(forecasts: Sequence[tuple[str, float | None]], running: int) -> str:
+    """Forecasts of several runs, each in words with its middle, in a few words: the first that is expected to emerge."""
+    told = [(step, words) for words, step in forecasts if step is not None]
+    if not told:
+        return "no signal" if forecasts else ""
+    first = min(told)[1]
+    return first if running == 1 else f"{len(told)} of {running}, first {first}"
+
+
 def _worker(unit: str, claim: dict[str, Any]) -> dict[str, Any]:
     progress = claim.get("progress") or {}
     running = progress.get("running") or []
@@ -79,4 +88,6 @@ def _worker(unit: str, claim: dict[str, Any]) -> dict[str, Any]:
     row |= {"done": progress.get("done"), "total": progress.get("total"), "running": len(running)}
     row |= {"step_min": min(steps, default=None), "step_max": max(steps, default=None)}
     row |= {"loss": losses[len(losses) // 2] if losses else None}
+    told = progress.get("forecasts") or []
+    row |= {"forecast": soonest([(words, step) for _, words, step in told], len(running)), "forecasts": told}
     return row | {"rate": progress.get("rate"), "seconds_left": progress.get("seconds_left")}

@@ -18,9 +18,9 @@ def find_writer(name: str, folder: StudyFolder) -> Writer:
     if name not in WRITERS:
         raise unknown("writer", name, ("none", *WRITERS))
     open_run = find_opener(name)
-    folder.within(name)
 
     def write(result: Result) -> None:
+        folder.within(name)
         run = open_run(folder.path, result.run.identity, result_row(result))
         for entry in curve_frame(result.curves).to_dict("records"):
             step = int(entry.pop("step"))

@@ -134,7 +134,7 @@ def quiet(device: torch.device) -> Iterator[None]:
 
 
 def _surroundings(device: torch.device, random: bool) -> Callable[[], contextlib.AbstractContextManager[None]]:
-    """A context in which something is computed as it would be now: with this precision and, if asked for, these random numbers."""
+    """A context in which things are computed as they would be now: in this precision and, if `random`, with these draws."""
     mixed: dict[str, Any] = {"enabled": torch.is_autocast_enabled(device.type), "cache_enabled": False}
     mixed["dtype"] = torch.get_autocast_dtype(device.type)
     on_cuda = [device] if random and device.type == "cuda" else []

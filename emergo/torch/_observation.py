@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from ._gradients import ForwardPass, Gradients, quiet
 from ._scores import READERS, Part
-from ._statistics import head_statistics
+from ._statistics import STATISTICS, head_statistics
 
 _NOT_TOKENS = ("mask", "label", "target", "position", "type")  # in the names of other inputs of whole numbers
 
@@ -27,10 +27,13 @@ _NOT_TOKENS = ("mask", "label", "target", "position", "type")  # in the names of
 class Observation:
     """What was seen in one step; `close` ends it."""
 
-    def __init__(self, modules: Mapping[str, nn.Module], part: Part, gradients: Gradients) -> None:
-        self.heads: dict[tuple[str, int], dict[str, Tensor]] = {}
-        """Statistics per head, by the module that attended and by how often it had before in the pass; in order."""
-        self.passes = 0
+    def __init__(
+        self, modules: Mapping[str, nn.Module], part: Part, gradients: Gradients, layers: list[tuple[str, int]]
+    ) -> None:
+        """**Arguments:** `layers`: each is a module that attends, and how often it had before in the same pass. New ones are
+        added at the end, in the order in which they are computed."""
+        self.layers, self.passes = layers, 0
+        self._heads: dict[tuple[str, int], dict[str, Tensor]] = {}  # statistics per head
         self._part, self._gradients = part, gradients
         self._running: list[str] = []  # the modules that are being computed, the innermost last
         self._thread: int | None = None
@@ -50,18 +53,14 @@ class Observation:
     def close(self) -> None:
         self._hooks.close()
 
-    @property
-    def callers(self) -> list[str]:
-        """The module that attended, layer by layer."""
-        return [name for name, _ in self.heads]
-
     def values(self) -> dict[str, float]:
         """All columns of this step. Waits for the device once."""
-        values = {f"{kind}_{layer}": each for layer, heads in enumerate(self.heads.values()) for kind, each in heads.items()}
         columns: dict[str, Tensor] = {}
-        for name, each in values.items():
-            columns |= {f"{name}_{head}": value for head, value in enumerate(each.unbind())}
-        columns |= self._gradients.summary(self.callers)
+        for kind in STATISTICS:
+            for layer, key in enumerate(self.layers):
+                values = self._heads.get(key, {}).get(kind)
+                columns |= {f"{kind}_{layer}_{head}": value for head, value in enumerate(() if values is None else values)}
+        columns |= self._gradients.summary([name for name, _ in self.layers])
         if not columns:
             return {}
         device = next(iter(columns.values())).device
@@ -111,8 +110,10 @@ class Observation:
                 return
             key = (caller, self._calls.get(caller, 0))
             self._calls[caller] = key[1] + 1
-            if key not in self.heads:  # else a later part of the batch, or activations that are computed again
-                self.heads[key] = head_statistics(scores, self._tokens)
+            if key not in self.layers:
+                self.layers.append(key)
+            if key not in self._heads:  # else a later part of the batch, or activations that are computed again
+                self._heads[key] = head_statistics(scores, self._tokens)
 
 
 class _Calls(TorchFunctionMode):

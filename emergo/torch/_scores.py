@@ -95,14 +95,14 @@ def _of_multi_head(
     static_k: Tensor | None = None,
     **__: Any,
 ) -> Scores | None:
-    """The arguments are those of `F.multi_head_attention_forward`: (length, n, width), or without n. The queries and keys of the
-    part are computed once more. Keys that the module adds of its own (`add_bias_kv`, `add_zero_attn`) are not read."""
+    """The arguments are those of `F.multi_head_attention_forward`: (length, n, width), or without n. Queries and keys of the part
+    are computed once more. Attention to keys that the module adds (`add_bias_kv`, `add_zero_attn`) is not read."""
     if bias_k is not None or add_zero_attn or static_k is not None:
         return None
     if query.ndim == 2:
         query, key = query.unsqueeze(1), key.unsqueeze(1)
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
-    (n_queries, n, width), n_keys = query.shape, len(key)
+    n_queries, n, width = query.shape
     if in_proj_weight is not None:
         q_proj_weight, k_proj_weight, _ = in_proj_weight.chunk(3)
     assert q_proj_weight is not None

@@ -43,12 +43,13 @@ class Gradients:
         weight = weight_of(module)
         if weight is None or not weight.requires_grad or not (isinstance(output, Tensor) and output.requires_grad):
             return
-        x, version, turn = x.detach(), x._version, self._turn(name, during)
+        x, version = x.detach(), x._version
         n = during.batch if during.batch and len(x) % during.batch == 0 else len(x)
 
         def backward(gradient: Tensor) -> None:
             if x._version != version:  # somebody wrote into it meanwhile
                 return
+            turn = self._turn(name, during)
             with quiet(x.device):
                 a, b = (rows.reshape(n, -1, rows.shape[-1]).float() for rows in (x, gradient))
                 for half in range(2):
@@ -72,11 +73,11 @@ class Gradients:
         result = compute(*args, **kwargs)
         if not result[0].requires_grad:
             return result
-        turn = self._turn(owner, during)
         same = {id(value): value.detach() for value in given.values() if isinstance(value, Tensor)}  # one tensor stays one
         inputs = {name: same.get(id(value), value) for name, value in given.items()}
 
         def backward(gradient: Tensor) -> None:
+            turn = self._turn(owner, during)
             leaves = {name: inputs[name].detach().requires_grad_() for name in weights}
             with as_now(), torch.enable_grad():
                 output = compute(**(inputs | leaves))[0]
@@ -100,7 +101,7 @@ class Gradients:
             self._add(Piece(owner, path, slice(None)), name, half, weight)
 
     def _turn(self, name: str, during: ForwardPass) -> int:
-        """In how many passes before this one the map was."""
+        """How many passes before this one had gradients of the map. A pass has none if activations are computed again."""
         passes = self._passes.setdefault(name, [])
         if during.number not in passes:
             passes.append(during.number)

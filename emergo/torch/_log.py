@@ -23,8 +23,8 @@ _NOTE = b"emergo.torch"
 
 
 class Log:
-    """Rows of numbers by step. The file is replaced as a whole: whoever reads it, also after a kill, has all rows up to the last
-    flush."""
+    """Rows of numbers by step. The file is replaced as a whole: whoever reads it, also after a kill, has all rows up to the
+    last flush."""
 
     def __init__(self, path: Path | str, start: int | None) -> None:
         """**Arguments:** a path that ends in .parquet or .csv; the step at which an existing log is continued (its rows from

@@ -95,8 +95,8 @@ def _of_multi_head(
     static_k: Tensor | None = None,
     **__: Any,
 ) -> Scores | None:
-    """The arguments are those of `F.multi_head_attention_forward`: (length, n, width), or without n. Queries and keys of the part
-    are computed once more. Attention to keys that the module adds (`add_bias_kv`, `add_zero_attn`) is not read."""
+    """The arguments are those of `F.multi_head_attention_forward`: (length, n, width), or without n. Queries and keys of the
+    part are computed once more. Attention to keys that the module adds (`add_bias_kv`, `add_zero_attn`) is not read."""
     if bias_k is not None or add_zero_attn or static_k is not None:
         return None
     if query.ndim == 2:

@@ -4,7 +4,7 @@ import numbers
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -108,7 +108,7 @@ class Watch:
         """The module that attends in each layer that columns are named after; empty before a step was looked at."""
         return [name for name, _ in self._layers]
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Watch":
         self._writers = []
         if self._log is not None:
             run = f"{self._log.path.stem}-{uuid.uuid4().hex[:8]}"
@@ -175,9 +175,7 @@ class Watch:
         without = [str(layer) for layer in range(len(self._layers)) if f"gradient_query_key_{layer}" not in probes]
         if without:
             layers = f"{'layer' if len(without) == 1 else 'layers'} {', '.join(without)}"
-            say(
-                f"no gradients are logged for {layers}: their query, key, value and output maps were not found; name them by paths="
-            )
+            say(f"no gradients are logged for {layers}: no maps of queries, keys and values were found; name them by paths=")
         self._known = True
 
 

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ._paths import Piece, Pieces, layers_of, weight_of
+from ._paths import Pieces, layers_of, weight_of
 
 _WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj_weight")
 
@@ -36,10 +36,12 @@ class Gradients:
         """**Arguments:** the maps to look at; `multi_head`: whether those of `nn.MultiheadAttention`, too."""
         self.pieces, self._multi_head = pieces, multi_head
         self._halves: dict[tuple[str, str, str], list[Tensor]] = {}  # (owner, path, map): one sum for each half
+        self._owners: dict[str, None] = {}  # in the order in which they were computed
         self._passes: dict[str, list[int]] = {}  # the passes that each map was in
 
     def linear(self, name: str, during: ForwardPass, module: torch.nn.Module, x: Tensor, output: Any) -> None:
         """After a map was computed: waits for the gradient of its output."""
+        self._owners |= dict.fromkeys(piece.owner for piece in self.pieces[name])
         weight = weight_of(module)
         if weight is None or not weight.requires_grad or not (isinstance(output, Tensor) and output.requires_grad):
             return
@@ -56,7 +58,7 @@ class Gradients:
                     mine = slice((half + turn) % 2, None, 2)
                     total = a[mine].flatten(0, 1).T @ b[mine].flatten(0, 1)
                     for piece in self.pieces[name]:
-                        self._add(piece, name, half, total[:, piece.columns])
+                        self._add(piece.owner, piece.path, name, half, total[:, piece.columns])
 
         output.register_hook(backward)
 
@@ -69,6 +71,7 @@ class Gradients:
         weights = [name for name in _WEIGHTS if given.get(name) is not None and given[name].requires_grad]
         if not (self._multi_head and weights and given["query"].ndim == 3):
             return compute(*args, **kwargs)
+        self._owners[owner] = None
         as_now = _surroundings(given["query"].device, random=given["training"] and given["dropout_p"] > 0)
         result = compute(*args, **kwargs)
         if not result[0].requires_grad:
@@ -94,11 +97,11 @@ class Gradients:
     def _add_multi_head(self, owner: str, name: str, half: int, weight: Tensor) -> None:
         if name == "in_proj_weight":
             third = len(weight) // 3
-            self._add(Piece(owner, "query_key", slice(None)), name, half, weight[: 2 * third])
-            self._add(Piece(owner, "value_output", slice(None)), name, half, weight[2 * third :])
+            self._add(owner, "query_key", name, half, weight[: 2 * third])
+            self._add(owner, "value_output", name, half, weight[2 * third :])
         else:
             path = "query_key" if name in ("q_proj_weight", "k_proj_weight") else "value_output"
-            self._add(Piece(owner, path, slice(None)), name, half, weight)
+            self._add(owner, path, name, half, weight)
 
     def _turn(self, name: str, during: ForwardPass) -> int:
         """How many passes before this one had gradients of the map. A pass has none if activations are computed again."""
@@ -107,13 +110,13 @@ class Gradients:
             passes.append(during.number)
         return passes.index(during.number)
 
-    def _add(self, piece: Piece, name: str, half: int, weight: Float[Tensor, "a b"]) -> None:
-        sums = self._halves.setdefault((piece.owner, piece.path, name), [torch.zeros_like(weight) for _ in range(2)])
+    def _add(self, owner: str, path: str, name: str, half: int, weight: Float[Tensor, "a b"]) -> None:
+        sums = self._halves.setdefault((owner, path, name), [torch.zeros_like(weight) for _ in range(2)])
         sums[half] += weight
 
     def summary(self, callers: Sequence[str]) -> dict[str, Float[Tensor, ""]]:
         """For each layer and path the norm of the gradient, and the cosine between those of the halves."""
-        layers = layers_of(list(dict.fromkeys(owner for owner, _, _ in self._halves)), callers)
+        layers = layers_of(list(self._owners), callers)
         vectors: dict[tuple[str, int], tuple[list[Tensor], list[Tensor]]] = {}
         for (owner, path, _), sums in self._halves.items():
             if owner in layers:

@@ -125,7 +125,7 @@ class Watch:
         if self._log is not None:
             self._log.flush()
 
-    def __call__(self, *, step: int | None = None, **metrics: float | Tensor) -> None:
+    def __call__(self, *, step: int | None = None, **metrics: Any) -> None:
         """After a step of the optimizer: its metrics, and its number where it is not one more than the last."""
         if self._writers is None:
             raise InputError("watch is called outside of its block; write: with et.watch(...) as watch:")
@@ -145,7 +145,7 @@ class Watch:
             gradients = Gradients(self._pieces, self._multi_head)
             self._observation = Observation(dict(self._model.named_modules()), self._part, gradients, self._layers)
 
-    def _record(self, log: Log, metrics: Mapping[str, float | Tensor]) -> None:
+    def _record(self, log: Log, metrics: Mapping[str, Any]) -> None:
         observation = self._observation
         assert observation is not None
         observation.close()

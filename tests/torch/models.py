@@ -74,7 +74,15 @@ def gpt2(implementation: str) -> nn.Module:
     """The one of Hugging Face, with random weights."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    sizes = {"n_layer": 2, "n_head": 2, "n_embd": 8, "vocab_size": WORDS, "n_positions": LENGTH, "bos_token_id": 0, "eos_token_id": 0}
+    sizes = {
+        "n_layer": 2,
+        "n_head": 2,
+        "n_embd": 8,
+        "vocab_size": WORDS,
+        "n_positions": LENGTH,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    }
     return GPT2LMHeadModel(GPT2Config(**sizes, attn_implementation=implementation))
 
 

@@ -153,3 +153,26 @@ def test_the_users_paths():
     norms = [float(block.mlp.weight.grad.norm()) for block in model.blocks]  # pyright: ignore
     assert [columns[f"gradient_query_key_{i}"] for i in range(2)] == pytest.approx(norms, rel=1e-4)
     assert "gradient_value_output_0" not in columns
+
+
+def test_layers_that_the_model_computes_itself():
+    """The model attends twice, with maps that lie in modules of their own: they belong to the calls in order."""
+
+    class Flat(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.maps = torch.nn.ModuleList(
+                torch.nn.ModuleDict({name: torch.nn.Linear(8, 8) for name in ("q", "k", "v")}) for _ in range(2)
+            )
+
+        def forward(self, x):
+            for maps in self.maps:
+                q, k, v = (maps[name](x)[:, None] for name in ("q", "k", "v"))
+                x = x + torch.nn.functional.scaled_dot_product_attention(q, k, v)[:, 0]
+            return x
+
+    model = Flat()
+    with observed(model) as columns:
+        (model(torch.randn(4, 6, 8)) * torch.randn(4, 6, 8)).mean().backward()
+    norms = [float(maps["v"].weight.grad.norm()) for maps in model.maps]
+    assert [columns[f"gradient_value_output_{i}"] for i in range(2)] == pytest.approx(norms, rel=1e-4)

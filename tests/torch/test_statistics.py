@@ -48,7 +48,9 @@ def test_each_head_has_its_own():
     assert (values["entropy"] < 1e-3).all()
 
 
-@hypothesis.given(st.integers(0, 1000), st.integers(1, 3), st.integers(1, 5), st.sampled_from([-math.inf, -3.4e38, -1e9, -65504.0]))
+@hypothesis.given(
+    st.integers(0, 1000), st.integers(1, 3), st.integers(1, 5), st.sampled_from([-math.inf, -3.4e38, -1e9, -65504.0])
+)
 def test_against_loops(seed, queries, length, mask_value):
     """Whatever number a mask is, over the last queries of random masks in which every query sees itself."""
     generator = torch.Generator().manual_seed(seed)

@@ -187,7 +187,7 @@ def _whole(name: str, value: Any, low: int) -> int:
 
 def _number(name: str, value: Any) -> float:
     if isinstance(value, numbers.Real) or (isinstance(value, Tensor) and value.numel() == 1):
-        return float(value)
+        return float(value.item() if isinstance(value, Tensor) else value)
     kind = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)[:60]
     raise InputError(f"watch({name}=...): a metric must be a number, got {kind}")
 

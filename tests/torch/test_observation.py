@@ -13,7 +13,6 @@ from emergo.torch._scores import Part
 
 from .models import LENGTH, WORDS, Block, Encoder, Words, batch, gpt2, loss_of
 
-
 ALL = Part(4, LENGTH)
 
 

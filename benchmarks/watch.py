@@ -3,9 +3,9 @@
     python benchmarks/watch.py [LOOKS]        by default 20 of each model
 
 Steps that are looked at alternate with steps that are not, so that other work on the machine meets both alike. On a CPU one
-thread computes and its CPU seconds are counted; on a GPU, seconds from step to step. `looking` is what one look adds, the median
-over all; `counter` is what a call of watch takes in all other steps; `at 50` is what both add to an average step when every 50th
-is looked at. Writing the file comes on top, and is never more than 1% of the time.
+thread computes and its CPU seconds are counted; on a GPU, seconds from step to step. `looking` is what one look adds, the
+median over all; `counter` is what a call of watch takes in all other steps; `at 50` is what both add to an average step when
+every 50th is looked at. Writing the file comes on top, and is never more than 1% of the time.
 """
 
 import statistics

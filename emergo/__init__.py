@@ -2,7 +2,7 @@
 
 `import emergo as em` gives the names that a notebook needs. The rooms, in the order in which data flows through them: `tasks`,
 `models` and `theory`, `measure`, `engine`, `studies`, `papers`, `report`, `view`. Each knows only those before it. `emergo.cli`
-is a thin door to all of them.
+is a thin door to all of them. `emergo.torch`, a room of its own, watches PyTorch models; it needs PyTorch and no other room.
 """
 
 import importlib

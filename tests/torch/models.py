@@ -82,8 +82,9 @@ def gpt2(implementation: str) -> nn.Module:
         "n_positions": LENGTH,
         "bos_token_id": 0,
         "eos_token_id": 0,
+        "attn_implementation": implementation,
     }
-    return GPT2LMHeadModel(GPT2Config(**sizes | {"attn_implementation": implementation}))
+    return GPT2LMHeadModel(GPT2Config(**sizes))
 
 
 def batch(step: int, n: int = 4) -> Tensor:

@@ -77,7 +77,7 @@ class Gradients:
         if not result[0].requires_grad:
             return result
         same = {id(value): value.detach() for value in given.values() if isinstance(value, Tensor)}  # one tensor stays one
-        inputs = {name: same.get(id(value), value) for name, value in given.items()}
+        inputs: dict[str, Any] = {name: same.get(id(value), value) for name, value in given.items()}
 
         def backward(gradient: Tensor) -> None:
             turn = self._turn(owner, during)

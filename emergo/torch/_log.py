@@ -49,13 +49,13 @@ class Log:
         table, note = _read(self.path)
         steps = table["step"]
         if start is None:
-            held = f"steps {pc.min(steps)} to {pc.max(steps)}" if len(steps) else "no steps"
+            held = f"steps {steps[0]} to {steps[-1]}" if len(steps) else "no steps"
             raise InputError(
                 f"{self.path}: is there already, with {held}; start=STEP continues it from a step, or choose another name"
             )
         self._metrics, self.layers = note["metrics"], note["layers"]
         self._probes = [name for name in table.column_names if name not in ("step", *self._metrics)]
-        self._table = table.filter(pc.less(steps, start))
+        self._table = table.filter(pc.field("step") < start)
 
     def check_layers(self, layers: Sequence[str], probes: Mapping[str, float]) -> None:
         """That a log that is continued is of such a model; a new one notes its layers."""

@@ -104,7 +104,7 @@ def _of_multi_head(
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
     n_queries, n, width = query.shape
     if in_proj_weight is not None:
-        q_proj_weight, k_proj_weight, _ = in_proj_weight.chunk(3)
+        q_proj_weight, k_proj_weight = in_proj_weight.chunk(3)[:2]
     assert q_proj_weight is not None
     assert k_proj_weight is not None
     q_bias, k_bias = (None, None) if in_proj_bias is None else in_proj_bias.float().chunk(3)[:2]

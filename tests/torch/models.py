@@ -74,7 +74,7 @@ def gpt2(implementation: str) -> nn.Module:
     """The one of Hugging Face, with random weights."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    sizes = {
+    sizes: dict[str, Any] = {
         "n_layer": 2,
         "n_head": 2,
         "n_embd": 8,
@@ -82,8 +82,9 @@ def gpt2(implementation: str) -> nn.Module:
         "n_positions": LENGTH,
         "bos_token_id": 0,
         "eos_token_id": 0,
+        "attn_implementation": implementation,
     }
-    return GPT2LMHeadModel(GPT2Config(**sizes, attn_implementation=implementation))
+    return GPT2LMHeadModel(GPT2Config(**sizes))
 
 
 def batch(step: int, n: int = 4) -> Tensor:

@@ -38,6 +38,11 @@ def path_gradient(model, layer: str, path: str) -> torch.Tensor:
     return torch.cat([part.flatten() for part in parts])
 
 
+def gradient_norms(modules, name: str) -> list[float]:
+    gradients = [module.get_parameter(name).grad for module in modules]
+    return [float(gradient.norm()) for gradient in gradients if gradient is not None]
+
+
 MODELS = {
     "separate": (lambda: Words(Block("sdpa"), Block("softmax")), "blocks.1."),
     "fused": (lambda: Words(Block("fused"), Block("fused")), "blocks.1."),
@@ -150,7 +155,7 @@ def test_the_users_paths():
     model = Words(Block("sdpa"), Block("sdpa"))
     with observed(model, {"query_key": ["blocks.*.mlp"]}) as columns:
         loss_of(model, batch(0)).backward()
-    norms = [float(block.mlp.weight.grad.norm()) for block in model.blocks]  # pyright: ignore
+    norms = gradient_norms(model.blocks, "mlp.weight")
     assert [columns[f"gradient_query_key_{i}"] for i in range(2)] == pytest.approx(norms, rel=1e-4)
     assert "gradient_value_output_0" not in columns
 
@@ -167,12 +172,12 @@ def test_layers_that_the_model_computes_itself():
 
         def forward(self, x):
             for maps in self.maps:
-                q, k, v = (maps[name](x)[:, None] for name in ("q", "k", "v"))
+                q, k, v = (maps.get_submodule(name)(x)[:, None] for name in ("q", "k", "v"))
                 x = x + torch.nn.functional.scaled_dot_product_attention(q, k, v)[:, 0]
             return x
 
     model = Flat()
     with observed(model) as columns:
         (model(torch.randn(4, 6, 8)) * torch.randn(4, 6, 8)).mean().backward()
-    norms = [float(maps["v"].weight.grad.norm()) for maps in model.maps]
+    norms = gradient_norms(model.maps, "v.weight")
     assert [columns[f"gradient_value_output_{i}"] for i in range(2)] == pytest.approx(norms, rel=1e-4)

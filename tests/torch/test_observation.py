@@ -141,7 +141,7 @@ def test_nothing_stays_behind():
         def forward(self, x):
             raise RuntimeError("on purpose")
 
-    model.readout = Failing()
+    model.blocks.append(Failing())
     observation = observe(model)
     with pytest.raises(RuntimeError, match="on purpose"):
         model(batch(0))

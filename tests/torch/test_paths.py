@@ -1,5 +1,7 @@
 """Which maps belong to which path and to which layer."""
 
+from typing import Any
+
 import hypothesis
 import hypothesis.strategies as st
 import pytest
@@ -14,7 +16,7 @@ from .models import Block, Encoder, Words, gpt2
 
 def pieces_of(model: nn.Module, paths=None) -> dict[str, list[tuple[str, str, slice]]]:
     found = find_pieces(dict(model.named_modules()), paths)
-    return {name: [tuple(piece) for piece in pieces] for name, pieces in found.items()}
+    return {name: [(piece.owner, piece.path, piece.columns) for piece in pieces] for name, pieces in found.items()}
 
 
 def test_separate_and_fused_maps():
@@ -37,7 +39,13 @@ def test_the_models_of_hugging_face():
     found = pieces_of(gpt2("sdpa"))
     assert list(found) == [f"transformer.h.{i}.attn.{name}" for i in range(2) for name in ("c_attn", "c_proj")]
     assert found["transformer.h.1.attn.c_attn"][1] == ("transformer.h.1.attn", "value_output", slice(16, None))
-    sizes = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 11}
+    sizes: dict[str, Any] = {
+        "hidden_size": 8,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "vocab_size": 11,
+    }
     owner = "encoder.layer.0.attention"
     names = [f"{owner}.self.query", f"{owner}.self.key", f"{owner}.self.value", f"{owner}.output.dense"]
     assert list(pieces_of(BertModel(BertConfig(**sizes)))) == names

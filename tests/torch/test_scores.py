@@ -1,6 +1,7 @@
 """The scores that are read are those that attention uses: their softmax times the values is what PyTorch computes."""
 
 import itertools
+from typing import Any
 
 import hypothesis
 import hypothesis.strategies as st
@@ -12,7 +13,7 @@ from emergo.torch._scores import READERS, Part, Scores
 
 PART = Part(2, 3)
 # Float32 sums in another order.
-CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+CLOSE: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-5}
 
 
 def read(function, *args, part=PART, **kwargs) -> Scores:
@@ -32,7 +33,7 @@ def read(function, *args, part=PART, **kwargs) -> Scores:
 def test_scaled_dot_product_attention(mask, causal, scale, key_heads, n_queries, n_keys):
     torch.manual_seed(0)
     q, k, v = torch.randn(3, 4, n_queries, 8), torch.randn(3, key_heads, n_keys, 8), torch.randn(3, key_heads, n_keys, 8)
-    options = {"scale": scale, "enable_gqa": key_heads != 4}
+    options: dict[str, Any] = {"scale": scale, "enable_gqa": key_heads != 4}
     if mask is None:
         options["is_causal"] = causal
     elif mask == "float":

@@ -8,8 +8,9 @@ again" (twice the later step) and the median plateau of the other seeds of the c
 are not those of a plateau have no forecast: they are counted, and left out of all three alike.
 
 Decided after results were seen: curvature is that of the maps of attention alone (of all parameters it was that of units of the
-MLP, at the five checkpoints of two runs that were looked at); and the forecasts from the logged attention by itself are
-exploratory. What `em.gradient_probe` measured is shown too, at shares of the plateau.
+MLP, at the five checkpoints of two runs that were looked at), with 30 iterations of Lanczos' method instead of 40; and the
+forecasts from the logged attention by itself are exploratory. What `em.gradient_probe` measured is shown too, at shares of the
+plateau.
 """
 
 import sys

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test quick lint types docs pictures figures bench clean
+.PHONY: demo test quick lint types docs tables pictures figures bench clean
 
 demo: .venv/.ready
 	$(BIN)/emergo demo
@@ -26,6 +26,10 @@ types: .venv/.ready
 # The site, under docs/_build/html; a warning is an error.
 docs: .venv/.ready
 	$(BIN)/python docs/_site/build.py
+
+# The tables of docs/reproduction, from the pinned numbers of the figures.
+tables: .venv/.ready
+	$(BIN)/python docs/_site/tables.py
 
 # The pictures of the gallery that are not there yet: minutes, for all of them.
 pictures: .venv/.ready

@@ -3,13 +3,17 @@ somebody who means no good. Only regular files of a bounded size are read, and l
 
 import contextlib
 import errno
+import gzip
+import io
 import os
 import shutil
 import stat
 import tempfile
 import uuid
+import zlib
 from collections.abc import Container, Iterator
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from ._errors import InputError, StorageError
 
@@ -32,17 +36,57 @@ def regular_file(path: Path | str, most: int | None = None) -> os.stat_result:
     return status
 
 
-def read_regular(path: Path | str, most: int) -> bytes:
-    """The content of a regular file of at most so many bytes; a `ValueError` for anything else. Never waits for a writer."""
-    regular_file(path, most)
+def read_regular(path: Path | str, most: int, status: os.stat_result | None = None) -> bytes:
+    """The content of a regular file of at most so many bytes; a `ValueError` for anything else. Never waits for a writer.
+    `status`: what `regular_file` has just said of it."""
+    size = (status or regular_file(path, most)).st_size
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with open(descriptor, "rb", buffering=0) as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ValueError(f"{os.path.basename(path)} is not a regular file")
-        content = file.readall()
+        content = os.read(descriptor, size + 1)  # one more, to see the end
+        while len(content) != size and len(content) <= most and (more := os.read(descriptor, 2**20)):
+            content += more
+    finally:
+        os.close(descriptor)
     if len(content) > most:
         raise ValueError(f"{os.path.basename(path)} has grown over {most:,} bytes")
     return content
+
+
+class _Bounded(io.RawIOBase):
+    """The bytes of a file, unpacked where gzip has packed it; a `ValueError` after `most`, or where they cannot be unpacked."""
+
+    def __init__(self, file: BinaryIO, most: int) -> None:
+        self._most, self._left = most, most
+        packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        self._source: Any = gzip.GzipFile(fileobj=file) if packed else file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self._source.read(len(buffer))
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f"gzip: {error}") from None
+        self._left -= len(data)
+        if self._left < 0:
+            raise ValueError(f"it unpacks to over {self._most:,} bytes, the most that are read")
+        buffer[: len(data)] = data
+        return len(data)
+
+
+@contextlib.contextmanager
+def open_regular(path: Path | str, most: int) -> Iterator[io.BufferedReader]:
+    """A regular file of at most so many bytes, opened for reading, packed by gzip or not; a `ValueError` for anything else."""
+    regular_file(path, most)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError(f"{os.path.basename(path)} is not a regular file")
+        yield io.BufferedReader(_Bounded(file, most))
 
 
 def is_folder(path: Path | str) -> bool:

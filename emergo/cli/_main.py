@@ -18,6 +18,7 @@ from .._terminal import fail, say, show
 from ._bench import Bench
 from ._doctor import Completion, Doctor
 from ._figures import Demo, Figure, Figures, Records, Report
+from ._forecast import Forecast
 from ._measure import Fit, Measure, Theory
 from ._study import StudyCommand
 from ._view import View
@@ -32,7 +33,21 @@ class Train:
 
 Study = Annotated[StudyCommand, tyro.conf.subcommand("study")]
 Command = (
-    Demo | Report | Figures | Figure | Train | Study | View | Records | Theory | Measure | Fit | Bench | Doctor | Completion
+    Demo
+    | Report
+    | Figures
+    | Figure
+    | Train
+    | Study
+    | View
+    | Records
+    | Theory
+    | Measure
+    | Fit
+    | Forecast
+    | Bench
+    | Doctor
+    | Completion
 )
 DESCRIPTION = "When does attention become sparse? Figures, training, theory and measuring. `emergo --version`: which this is."
 PARSER: dict[str, Any] = {"f": Command, "prog": "emergo", "description": DESCRIPTION}

@@ -2,12 +2,13 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from tyro.conf import Positional, arg
+from tyro.conf import Positional
 
 from .._errors import InputError
-from .._terminal import print_json, print_law, short, show
+from .._terminal import print_json, print_law, say, short, show
+from ._logs import LogOptions
 from ._run import parse_pairs
 
 
@@ -36,38 +37,38 @@ class Theory:
             show(f"{name:14} {short(value)}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Measure:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Measure(LogOptions):
     """Emergence times from anybody's logs: one row per evaluation in, one row per run out."""
 
-    logs: Positional[tuple[Path, ...]]  # CSV or Parquet files with a step column and the metric.
-    metric: str  # The column to watch, e.g. loss.
+    metric: str  # The curve to watch, e.g. loss.
     below: float | None = None  # Emergence is the metric falling to this value ...
     above: float | None = None  # ... or rising to this one.
-    step: str = "step"  # Column of steps.
-    run_column: Annotated[str | None, arg(name="run")] = None
-    """Column that tells runs apart; by default `run` or `identity` where there is one, else each file is a run."""
     hold: int = 1  # How many evaluations in a row must be past the threshold.
     window: int = 1  # Running median over this many evaluations first (odd).
-    missing: Literal["auto", "skip", "failed"] = "auto"
-    """A row without the metric: not evaluated (skip), diverged (failed), or by what else the row holds (auto)."""
     out: Path | None = None  # Also write the table here (.csv or .parquet).
     json: bool = False  # Print one JSON object.
 
     def run(self) -> None:
         if (self.below is None) == (self.above is None):
             raise InputError("give one threshold: --below VALUE or --above VALUE")
-        from ..measure import measure_logs, write_table
+        from ..measure import MEASURED, measure_logs, write_table
 
-        if self.out is not None and self.out.resolve() in {log.resolve() for log in self.logs}:
-            raise InputError(f"--out {self.out}: this is one of the logs; choose another name")
+        self.check_out(self.out, MEASURED)
         threshold = (self.below, "below") if self.below is not None else (self.above or 0.0, "above")
-        columns: dict[str, Any] = {"step": self.step, "run": self.run_column, "missing": self.missing}
-        table = measure_logs(self.logs, self.metric, *threshold, hold=self.hold, window=self.window, **columns)
+        notes: list[str] = []
+        how: dict[str, Any] = self.reading | {"hold": self.hold, "window": self.window, "say": notes.append}
+        table = measure_logs(self.logs, self.metric, *threshold, **how)
         if self.out is not None:
             write_table(table, self.out)
+        for note in notes:
+            say(note)
         if self.json:
             return print_json({"runs": table.to_dict("records"), "censored": int(table["censored"].sum())})
+        same = [name for name in table.columns.difference(list(MEASURED)) if table[name].astype(str).nunique() == 1]
+        if len(table.columns) > 12 and same:  # a config may have dozens
+            say(f"{len(same)} columns with one value in all runs are not shown; they are in --out and --json")
+            table = table.drop(columns=same)
         show(table.to_string(index=False))
         if self.out is not None:
             show(f"wrote {self.out}")

@@ -161,8 +161,8 @@ def status_view(status: Status, note: str = "") -> Any:
         line += f"; {status.failures} failures, tried again"
     parts: list[Any] = [Text(line)]
     if status.workers:
-        heads = ("unit", "host", "process", "job", "runs", "step", "loss", "steps/s", "left", "last sign")
-        shown = table(*heads, left=("unit", "host"))
+        heads = ("unit", "host", "process", "job", "runs", "step", "loss", "forecast", "steps/s", "left", "last sign")
+        shown = table(*heads, left=("unit", "host", "forecast"))
         for worker in status.workers:
             shown.add_row(*_worker_words(worker))
         parts.append(shown)
@@ -180,4 +180,5 @@ def _worker_words(worker: dict[str, Any]) -> list[str]:
     runs = "compiling" if worker["total"] is None else f"{worker['done']} of {worker['total']}"
     left = "-" if worker["seconds_left"] is None else duration(worker["seconds_left"])
     first = [worker["unit"], str(worker["host"]), str(worker["pid"]), worker["job"] or "-", runs, step]
-    return [*first, words(worker["loss"], "{:.3f}"), words(worker["rate"], "{:,.0f}"), left, f"{worker['age']:.0f} s ago"]
+    first += [words(worker["loss"], "{:.3f}"), worker["forecast"] or "-"]
+    return [*first, words(worker["rate"], "{:,.0f}"), left, f"{worker['age']:.0f} s ago"]

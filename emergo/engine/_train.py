@@ -5,7 +5,7 @@ import dataclasses
 import signal
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import jax
@@ -34,6 +34,7 @@ class Progress:
     seconds: float
     seconds_left: float | None  # a guess from the runs that have ended; None before the first
     bytes: int  # what the current programs need, over all devices
+    curves: Callable[[Run], Mapping[str, np.ndarray] | None] = lambda run: None  # so far, of a run that is in training
 
     @property
     def rate(self) -> float:
@@ -171,7 +172,12 @@ class _Call:
         failed = sum(result.state == "failed" for result in self.done.values())
         used = sum(stack.compiled.bytes for stack in scheduler.stacks)
         steps = self.steps + scheduler.steps
-        self.progress(Progress(self.total, len(self.done), failed, running, steps, seconds, left, used))
+        tracked = {t.run.identity: t for t in scheduler.live if t.steps}
+
+        def curves(run: Run) -> Mapping[str, np.ndarray] | None:
+            return tracked[run.identity].curves if run.identity in tracked else None
+
+        self.progress(Progress(self.total, len(self.done), failed, running, steps, seconds, left, used, curves))
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from .._errors import InputError, unknown
 from ..theory import repeat_factor
 
-_FACTOR = re.compile(r"\s*([*/]?)\s*([A-Za-z_]\w*)\s*(?:\^\s*([-+]?\d*\.?\d+(?:[eE][-+]?\d+)?))?\s*")
+_FACTOR = re.compile(r"\s*([*/]?)\s*([A-Za-z_]\w*(?:\.\w+)*)\s*(?:\^\s*([-+]?\d*\.?\d+(?:[eE][-+]?\d+)?))?\s*")
 
 
 @dataclasses.dataclass(frozen=True)

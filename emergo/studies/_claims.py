@@ -30,6 +30,7 @@ BEAT = 2.0  # seconds between renewals
 
 _NUMBERS = ("rate?", "bytes?", "seconds?", "seconds_left?")
 _PROGRESS: dict[str, Any] = {"running?": [(str, count, number_or_none)], "done?": count, "total?": count}
+_PROGRESS |= {"forecasts?": [(str, str, number_or_none)]}
 _PROGRESS |= dict.fromkeys(_NUMBERS, number_or_none)
 _CLAIM = {"token": str, "machine?": str, "host?": str, "pid?": count, "start?": str | None, "job?": str | None}
 _CLAIM |= {"restarts?": count, "progress?": _PROGRESS}

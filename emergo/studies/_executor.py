@@ -23,6 +23,7 @@ from .._json import seal
 from ..engine import CheckpointError, OutOfTime, Progress, Result, Run, train
 from ._claims import BEAT, STALE, Claim, ClaimLost, Claims
 from ._folder import Plan, StudyFolder, Unit
+from ._forecasts import RunForecasts
 from ._outcomes import Failures, read_outcomes
 from ._plan import runs_of, steps_to_keep
 from ._reader import CHECKPOINT, IDENTITY, list_names, read_json
@@ -138,6 +139,7 @@ class _Trainer:
         self.retries = int(self.plan.study.get("retries", 1))
         self.store = Store(self.executor.folder.runs)
         self.failures = Failures(self.executor.folder.failures)
+        self.forecasts = RunForecasts()
         self.done = 0
 
     def run(self) -> int:
@@ -256,8 +258,9 @@ class _Trainer:
             raise KeyboardInterrupt
         self.still_there()
         running = [[run.identity, step, loss if loss == loss else None] for run, step, loss in now.running]
+        told = [[identity, told.words, told.step] for identity, told in self.forecasts.update(now).items()]
         shown: dict[str, Any] = {"running": running, "rate": now.rate, "bytes": now.bytes, "seconds_left": now.seconds_left}
-        self.claim.tell(shown | {"done": now.done, "total": now.total, "seconds": now.seconds})
+        self.claim.tell(shown | {"done": now.done, "total": now.total, "seconds": now.seconds, "forecasts": told})
         done, left = self.finished + self.done, now.seconds_left
         of_all, of_unit = self.total - done, now.total - now.done
         if left is not None and of_unit < of_all:

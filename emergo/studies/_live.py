@@ -18,6 +18,8 @@ from .. import _terminal
 from .._terminal import duration, memory, table
 from ..engine import Progress, Result, Run
 from ._axes import config_columns
+from ._forecasts import RunForecasts
+from ._status import soonest
 
 FEWEST_ROWS = 6  # of the table, however low the window is
 FAILURES = 3  # the last ones are shown with their reasons
@@ -104,6 +106,7 @@ class LiveTable(Watcher):
         self.cell_of: dict[str, _Cell] = {}  # by identity of a run
         self.columns: list[str] = []
         self.losses: dict[str, list[tuple[int, float]]] = {}  # of the runs in training
+        self.forecasts = RunForecasts()
         self.failures: list[str] = []
         self.now: Progress | None = None
         self.at, self.events, self.before = self.since, 0, 0  # before: how many runs were finished when training began
@@ -154,6 +157,7 @@ class LiveTable(Watcher):
             if len(losses) > POINTS:
                 del losses[1::2]
             self.cell_of[run.identity].running.append(run.identity)
+        self.forecasts.update(now)
         self._draw()
 
     def _share(self) -> float:
@@ -177,7 +181,9 @@ class LiveTable(Watcher):
         room = max(FEWEST_ROWS, self.console.height - 5 - len(self.stages) - min(len(self.failures), FAILURES))
         rank = sorted(self.cells.values(), key=lambda cell: (not cell.running, -cell.touched))
         shown = {id(cell) for cell in (rank if len(rank) <= room else rank[: room - 1])}
-        rows = table(*self.columns, "runs", "plateau", "step", "loss", "over training", left=("over training",))
+        rows = table(
+            *self.columns, "runs", "plateau", "step", "loss", "over training", "forecast", left=("over training", "forecast")
+        )
         for cell in self.cells.values():
             if id(cell) in shown:
                 rows.add_row(*cell.words, *self._row(cell), style="" if cell.running or cell.ended else "dim")
@@ -196,13 +202,15 @@ class LiveTable(Watcher):
     def _row(self, cell: _Cell) -> list[str]:
         runs = f"{cell.ended} of {cell.planned}{f', {cell.failed} failed' if cell.failed else ''}"
         if not cell.running:
-            return [runs, cell.plateau(), "" if cell.ended else "waiting", "", ""]
+            return [runs, cell.plateau(), "" if cell.ended else "waiting", "", "", ""]
         curves = [self.losses[identity] for identity in cell.running]
         steps, last = [curve[-1][0] for curve in curves], [curve[-1][1] for curve in curves]
         loss = statistics.median(last)
         number = f"{loss:.3f}" if loss < 1000 else f"{loss:.0e}"
         step = f"{min(steps)}-{max(steps)}" if min(steps) < max(steps) else f"{steps[0]}"
-        return [runs, cell.plateau(), step, number, sparkline(_median_curve(curves))]
+        told = [self.forecasts.told[identity] for identity in cell.running if identity in self.forecasts.told]
+        forecast = soonest([(one.words, one.step) for one in told], len(cell.running))
+        return [runs, cell.plateau(), step, number, sparkline(_median_curve(curves)), forecast]
 
     def view(self) -> RenderableType:
         """What is on the screen; the time left goes on between chunks."""

@@ -11,9 +11,11 @@ from .._errors import InputError, unknown
 from .._style import Picture, curve_plot, style
 from .._terminal import counted
 from ..engine import Result, Run, Trained
-from ..measure import Law
+from ..measure import Forecast, Law
 from ._cells import run_table, table_law
-from ._store import Store, curve_frame, result_row
+from ._curves import curve_frame
+from ._forecasts import forecast_results
+from ._store import Store, result_row
 
 
 class Runs(Sequence[Result]):
@@ -108,6 +110,11 @@ class Runs(Sequence[Result]):
             raise InputError("none of these runs has its curves; there is nothing to plot")
         with style():
             return curve_plot(lines, y, by, x)
+
+    def forecast(self) -> list[Forecast]:
+        """When each run will emerge, from its curves, by the threshold of its task; `emerged` for those that have. Runs without
+        curves or threshold are left out."""
+        return forecast_results(self.results)
 
     def kept(self, index: int = 0) -> list[int]:
         """The steps at which the parameters of a run were kept."""

@@ -51,8 +51,9 @@ def study_status(folder: StudyFolder, keys: Sequence[str] | None = None) -> Stat
     rows, broken = read_outcomes(folder.runs)
     broken |= {str(path): str(error).removeprefix(f"{path}: ") for path, error in unreadable.items()}
     every = {run.identity for plan in plans for run in plan.runs}
-    states = collections.Counter(rows[identity]["state"] for identity in every if identity in rows)
-    left_in = {unit.id: {run.identity for run in unit.runs} - set(rows) for plan in plans for unit in plan.units}
+    finished = rows.states()
+    states = collections.Counter(finished[identity] for identity in every if identity in finished)
+    left_in = {u.id: {run.identity for run in u.runs if run.identity not in finished} for plan in plans for u in plan.units}
     claims = {unit: claim for unit, claim in Claims(folder.claims).live(broken=broken).items() if unit in left_in}
     failures, unread = Failures(folder.failures).counts()
     return Status(
@@ -69,6 +70,15 @@ def study_status(folder: StudyFolder, keys: Sequence[str] | None = None) -> Stat
     )
 
 
+def soonest(forecasts: Sequence[tuple[str, float | None]], running: int) -> str:
+    """Forecasts of several runs, each in words with its middle, in a few words: the first that is expected to emerge."""
+    told = [(step, words) for words, step in forecasts if step is not None]
+    if not told:
+        return "no signal" if forecasts else ""
+    first = min(told)[1]
+    return first if running == 1 else f"{len(told)} of {running}, first {first}"
+
+
 def _worker(unit: str, claim: dict[str, Any]) -> dict[str, Any]:
     progress = claim.get("progress") or {}
     running = progress.get("running") or []
@@ -78,4 +88,6 @@ def _worker(unit: str, claim: dict[str, Any]) -> dict[str, Any]:
     row |= {"done": progress.get("done"), "total": progress.get("total"), "running": len(running)}
     row |= {"step_min": min(steps, default=None), "step_max": max(steps, default=None)}
     row |= {"loss": losses[len(losses) // 2] if losses else None}
+    told = progress.get("forecasts") or []
+    row |= {"forecast": soonest([(words, step) for _, words, step in told], len(running)), "forecasts": told}
     return row | {"rate": progress.get("rate"), "seconds_left": progress.get("seconds_left")}

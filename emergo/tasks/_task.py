@@ -38,6 +38,7 @@ class Task(Pytree):
     """
 
     learned: ClassVar[Threshold] = Below("loss", 0.1)  # what tells that a run has learned; a study may override the number
+    forecast_probes: ClassVar[bool] = False  # whether forecasts may rest on probes: they hold where one token is to be found
     eval_every: ClassVar[int] = 25  # steps between evaluations at first; later 2% of the step, where that is more
 
     @property

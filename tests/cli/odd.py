@@ -68,6 +68,15 @@ FILES = {
     "empty.csv": "",
     "text.parquet": "dim,plateau\n",
     "runs.csv": "dim,length,plateau\n4,1,1\n8,2,2\n16,2,5\n",
+    "deep.jsonl": '{"step": ' + "[" * 5000,
+    "lines.jsonl": '{"step": 0, "loss": 1}\n{"step": 1, "loss": \n{"step": 2}\n',
+    "escape.jsonl": '{"step": 0, "\\u001b[31m": 1}\n',
+    "halves.jsonl": '{"step": 0, "loss": 1, "\\ud800": "\\udfff"}\n{"step": 1, "loss": 0, "\\ud800": "\\udfff"}\n',
+    "wide.jsonl": "".join(f'{{"step": {i}, "m{i}": 1}}\n' for i in range(300)),
+    "trainer_state.json": '{"log_history": {}}',
+    "mixed.csv": "step,loss\n0,1\n1,2\n2,3\n0,4\n1,5\n2,6\n",
+    "packed.csv.gz": "step,loss\n0,1\n1,0\n",
+    "events.out.tfevents.1.a": "no events",
     "log.csv": "run,step,loss\na,0,1\na,10,0.1\nb,0,1\nb,10,0.9\n",
 }
 
@@ -130,6 +139,8 @@ def commands(place: Path) -> Iterator[list[str]]:
         ["--missing", "x"],
     ):
         yield ["measure", log, "--metric", "loss", "--below", "0.5", *words]
+    for pattern in ("", "(", "x", "(?P<dim>x)", "(?P<dim>l", r"(?P<dim>\w+)", "(?P<plateau>.)", "(?P<a>" * 200):
+        yield ["measure", log, "--metric", "loss", "--below", "0.5", "--columns", pattern]
     for out in ("", f"{place}/file/x.csv", f"{place}/x.txt", f"{place}/folder", log):
         yield ["measure", log, "--metric", "loss", "--below", "0.5", "--out", out]
     for option in ("--length", "--dim", "--burst", "--repeat", "--threshold", "--horizon", "--flow"):

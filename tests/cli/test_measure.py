@@ -32,6 +32,59 @@ def test_measure_then_fit(capsys, tmp_path):
     assert "95%" in out
 
 
+def test_six_logs_with_seeds_become_a_law_by_two_commands(capsys, tmp_path):
+    """Dim and seed from the names of the files, the length from a config beside them."""
+    for dim in (4, 8, 16):
+        for seed in (0, 1):
+            rows = [f"{s},{0.1 * s},{1.0 if s < 10 * dim + seed else 0.0}" for s in range(0, 401, 2)]
+            (tmp_path / f"d{dim}_s{seed}.csv").write_text("_step,_runtime,val/loss\n" + "\n".join(rows))
+    (tmp_path / "config.yaml").write_text("length:\n  desc: null\n  value: 32\nmodel:\n  value:\n    layers: 2\n")
+    table, logs = tmp_path / "runs.csv", sorted(map(str, tmp_path.glob("d*.csv")))
+    command = ["measure", *logs, "--metric", "val/loss", "--below", "0.5", "--columns", r"d(?P<dim>\d+)_s(?P<seed>\d+)"]
+    status, out, err = call(capsys, *command, "--out", str(table), "--json")
+    runs = json.loads(out)["runs"]
+    assert status == 0
+    assert err == f"emergo: {logs[0]}: there is no column 'step'; '_step' is taken for it\n"
+    assert {(run["dim"], run["seed"], run["length"], run["model.layers"]) for run in runs} == {
+        (dim, seed, 32, 2) for dim in (4, 8, 16) for seed in (0, 1)
+    }
+    status, out, _ = call(capsys, "fit", str(table), "--x", "dim", "--out", str(tmp_path / "fit"), "--json")
+    assert status == 0
+    assert json.loads(out)["exponents"]["dim"] == pytest.approx(1, abs=0.05)
+    assert json.loads(out)["runs"] == 6
+    assert call(capsys, *command, "--out", str(table))[0] == 0  # the table of before may be written anew
+
+
+def test_measure_writes_over_nothing_but_its_own_table(capsys, tmp_path):
+    logs = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    for log in logs:
+        log.write_text("step,loss\n0,1\n1,0\n")
+    (tmp_path / "link.csv").symlink_to(logs[0])
+    for out, words in (("a.csv", "one of the logs"), ("link.csv", "one of the logs"), ("b.csv", "no table of this command")):
+        given = ["measure", str(logs[0]), "--metric", "loss", "--below", "0.5", "--out", str(tmp_path / out)]
+        status, _, err = call(capsys, *given)
+        assert status == 2
+        assert words in err
+        assert err.count("\n") == 1
+    assert all(log.read_text() == "step,loss\n0,1\n1,0\n" for log in logs)
+
+
+def test_measure_shows_what_differs_between_runs_and_says_what_it_made_of_a_log(capsys, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({f"option_{i}": i for i in range(9)}))
+    for name, crossing in (("s0", 3), ("s1", 5)):
+        rows = [f"{s},{float(s < crossing)}" for s in (*range(8), *range(6, 8))]
+        (tmp_path / f"{name}.csv").write_text("step,loss\n" + "\n".join(rows))
+    given = [str(tmp_path / "s0.csv"), str(tmp_path / "s1.csv"), "--metric", "loss", "--below", "0.5"]
+    status, out, err = call(capsys, "measure", *given, "--columns", r"s(?P<seed>\d+)")
+    assert status == 0
+    assert "seed" in out
+    assert "option_0" not in out
+    assert err.count("steps go back to 6") == 2
+    assert "9 columns with one value in all runs are not shown" in err
+    status, out, _ = call(capsys, "measure", *given, "--json")
+    assert json.loads(out)["runs"][0]["option_8"] == 8
+
+
 def test_fit_leaves_fixed_columns_out_of_its_default_and_counts_failed_runs(capsys, tmp_path):
     rows = ["dim,length,plateau"] + [f"{d},{t},{d * t * k}" for d in (2, 4) for t in (3, 9) for k in (1, 1.1)] + ["2,3,"]
     (tmp_path / "t.csv").write_text("\n".join(rows))

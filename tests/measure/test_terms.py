@@ -60,3 +60,9 @@ def test_censored_flags_that_make_no_sense():
     assert not censored_rows(pd.DataFrame({"x": [1]})).any()
     with pytest.raises(InputError, match="must be true or false"):
         censored_rows(pd.DataFrame({"censored": ["maybe"]}))
+
+
+def test_names_with_dots_are_those_of_configs():
+    assert Term.parse("model.dim^0.5/optimizer.lr").powers == (("model.dim", 0.5), ("optimizer.lr", -1.0))
+    with pytest.raises(InputError, match="is not a term"):
+        Term.parse("model..dim")

@@ -70,9 +70,10 @@ def for_a_user(code: str) -> Any:
     return json.loads(done.stdout)
 
 
-def check_pins(id, laws, checks):
+def check_pins(id, laws, checks, summary):
     assert differences(PINNED[id]["laws"], laws, "laws") == []
     assert differences(PINNED[id]["checks"], checks, "checks", noise=NOISE.get(id)) == []
+    assert differences(PINNED[id].get("summary", {}), summary, "summary") == []
 
 
 REFUSE = """
@@ -94,13 +95,14 @@ def test_the_paper_preset_gives_the_pinned_numbers(id, monkeypatch):
 
     monkeypatch.setattr(RunSource, "_train", refuse)
     made = figure(id, train=True)
-    check_pins(id, made.laws, made.checks)
+    check_pins(id, made.laws, made.checks, made.report["summary"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("id", APART)
 def test_long_integrations_give_the_pinned_numbers(id):
-    check_pins(id, *for_a_user(f"{REFUSE}made = figure({id!r}, train=True)\nprint(json.dumps([made.laws, made.checks]))"))
+    shown = "print(json.dumps([made.laws, made.checks, made.report['summary']]))"
+    check_pins(id, *for_a_user(f"{REFUSE}made = figure({id!r}, train=True)\n{shown}"))
 
 
 @pytest.mark.slow
@@ -165,7 +167,11 @@ def test_the_laws_that_the_readme_prints_are_pinned():
 def pin(*ids: str) -> None:
     """Pins the numbers that figures have now: `python -m tests.papers.test_pins emergo/schedule`. For figures that are new, or
     whose numbers were changed on purpose, which the log then says."""
-    now = {id: {"laws": made.laws, "checks": made.checks} for id in ids for made in [figure(id, train=True)]}
+    now = {}
+    for id in ids:
+        made = figure(id, train=True)
+        now[id] = {"laws": made.laws, "checks": made.checks}
+        now[id] |= {"summary": made.report["summary"]} if made.report["summary"] else {}
     pins = {id: now.get(id, PINNED.get(id)) for id in FIGURES if id in now or id in PINNED}
     FILE.write_text(json.dumps(pins, indent=1) + "\n")
 

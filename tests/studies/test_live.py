@@ -48,7 +48,7 @@ def test_a_cell_in_training_shows_its_losses_so_far():
         table.training(progress([(run(4, seed), step, loss) for seed in range(2)], left=40.0))
     bar, heads, *_ = lines(table.view())
     assert "0 of 500 runs, 1,000 steps/s, 100 MB, about 40 s left" in bar
-    assert heads.split() == ["dim", "runs", "plateau", "step", "loss", "over", "training"]
+    assert heads.split() == ["dim", "runs", "plateau", "step", "loss", "over", "training", "forecast"]
     training, waiting = words(table)
     assert training[:6] == ["4", "0", "of", "2", "75", "0.010"]
     assert training[6][0] == "█"

@@ -6,6 +6,7 @@ from . import (
     coupled,
     dropout,
     escape,
+    forecast,
     offset,
     precision,
     reading,
@@ -16,7 +17,7 @@ from . import (
 )
 from .plateaus import CLOSED_FORM, REDUCTION
 
-_LATER = (schedule, capacity, coupled, attention)
+_LATER = (schedule, capacity, coupled, attention, forecast)
 _MODULES = (offset, precision, escape, reading, stages, rounding, dropout, second_plateau, *_LATER)
 FIGURES = (REDUCTION, CLOSED_FORM, *(module.FIGURE for module in _MODULES))
 __all__ = ["FIGURES"]

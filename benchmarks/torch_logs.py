@@ -1,0 +1,89 @@
+"""Trains small Transformers in PyTorch and logs them by hand, for the forecasts of `emergo/forecast` and docs/forecast.md.
+
+    python benchmarks/torch_logs.py emergo/papers/emergo/forecast_torch.parquet      some minutes on a core
+
+The peer's model (two layers, four heads, width 64) on single-location regression, Adam at 3e-4, batch 32. Negatives: runs that
+are ended too early, and runs whose tokens have no mark, so that there is nothing to find.
+"""
+
+import itertools
+import math
+import sys
+
+import pandas as pd
+import torch
+
+from emergo.bench._peer import torch_model, torch_step
+from emergo.engine._config import next_evaluation
+from emergo.measure import write_table
+
+LAYERS, HEADS, WIDTH, BATCH, TESTS = 2, 4, 64, 32, 512
+
+
+def batches(length: int, dim: int, marked: bool, weights: torch.Tensor, n: int):
+    """Sequences with the relevant token at a random position, their targets, and where that is."""
+    rows = torch.arange(n)
+    while True:
+        tokens = torch.randn(n, length, dim) / math.sqrt(dim)
+        position = torch.randint(length, (n,))
+        marks = torch.zeros(n, length, 1)
+        marks[rows, position] = float(marked)
+        yield torch.cat([tokens, marks], -1), tokens[rows, position] @ weights.T, position
+
+
+def measure(model, inputs, target, position) -> dict[str, float]:
+    """The test loss, and by layer and head how much the last position attends to the relevant token, and its entropy."""
+    taken = {}
+    hooks = []
+    for layer, block in enumerate(model.blocks):
+        for name in ("query", "key"):
+            hook = lambda _, __, out, place=(layer, name): taken.__setitem__(place, out)  # noqa: E731
+            hooks.append(getattr(block, name).register_forward_hook(hook))
+    with torch.no_grad():
+        row = {"loss": float(0.5 * ((model(inputs) - target) ** 2).sum(-1).mean())}
+        for layer in range(LAYERS):
+            query, key = (taken[layer, n].view(len(inputs), -1, HEADS, WIDTH // HEADS) for n in ("query", "key"))
+            weights = torch.einsum("nhc,nthc->nht", query[:, -1], key).div(math.sqrt(WIDTH // HEADS)).softmax(-1)
+            mass = weights.gather(2, position[:, None, None].expand(-1, HEADS, 1))[..., 0].mean(0)
+            entropy = -(weights * weights.clamp_min(1e-12).log()).sum(-1).mean(0)
+            for head in range(HEADS):
+                row |= {f"attention_{layer}_{head}": float(mass[head]), f"entropy_{layer}_{head}": float(entropy[head])}
+    for hook in hooks:
+        hook.remove()
+    return row
+
+
+def train(length: int, dim: int, seed: int, steps: int, marked: bool) -> list[dict[str, float]]:
+    torch.manual_seed(1000 * seed + 10 * dim + length)
+    model, weights = torch_model(LAYERS, HEADS, length, dim, WIDTH), torch.randn(dim, dim) / math.sqrt(dim)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-4)
+    tests, data = next(batches(length, dim, marked, weights, TESTS)), batches(length, dim, marked, weights, BATCH)
+    rows, due = [], 0
+    for step in range(steps + 1):
+        if step == due:
+            rows.append({"step": step, **measure(model, *tests)})
+            due = next_evaluation(step)
+            if rows[-1]["loss"] <= 0.08:
+                break
+        inputs, target, _ = next(data)
+        torch_step(model, optimizer, 0.5 * ((model(inputs) - target) ** 2).sum(-1).mean())
+    return rows
+
+
+def main(path: str) -> None:
+    torch.set_num_threads(1)
+    cells = [(length, dim, 6000, True) for length, dim in itertools.product((32, 64), (12, 24))]
+    cells += [(64, 64, 1500, True), (32, 12, 3000, False)]
+    frames = []
+    for (length, dim, steps, marked), seed in itertools.product(cells, range(3)):
+        name = f"T{length}_d{dim}_{'marked' if marked else 'unmarked'}_s{seed}"
+        curve = pd.DataFrame(train(length, dim, seed, steps, marked))
+        frames.append(curve.assign(run=name, length=length, dim=dim, marked=marked, seed=seed))
+        print(name, int(curve["step"].iloc[-1]), f"{curve['loss'].iloc[-1]:.3f}", flush=True)
+    table = pd.concat(frames, ignore_index=True)
+    floats = table.select_dtypes("float64").columns
+    write_table(table.astype(dict.fromkeys(floats, "float32")), path)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

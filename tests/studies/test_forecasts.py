@@ -16,7 +16,7 @@ def curves_until(step: int) -> dict[str, np.ndarray]:
     """Attention that diverges at step 3000, of a run with a flat loss."""
     from scipy.special import erfinv
 
-    kept = STEP[STEP <= step]
+    kept = STEP[step >= STEP]
     attention = 0.01 * np.exp(erfinv(kept / 3000) ** 2)
     return {"step": kept, "loss": np.full(len(kept), 0.5), "attention": attention.reshape(-1, 1, 1)}
 

@@ -18,8 +18,8 @@ from emergo.papers import FIGURES, RunSource, figure
 FILE = Path(__file__).parent / "paper_preset.json"
 PINNED = json.loads(FILE.read_text())
 README = Path(__file__).parents[2] / "README.md"
-SLOW = {"zucchet2025/fig1", "emergo/escape", "yuksel2026/fig10", "emergo/reduction", "emergo/stages"}
-"""Figures that integrate for over 5 s."""
+SLOW = {"zucchet2025/fig1", "emergo/escape", "yuksel2026/fig10", "emergo/reduction", "emergo/stages", "emergo/forecast"}
+"""Figures that integrate, or judge forecasts, for over 5 s."""
 NOISE = {
     "emergo/reduction": {"checks[0].measured": 1e-10},  # 4e-9, the difference of two integrations: what their errors leave
     # Derived from signals of the data, which are means in fp32: the exponents less these, and the time over this.

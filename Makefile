@@ -2,14 +2,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test quick lint types docs pictures figures bench clean
+.PHONY: demo test quick lint types docs tables pictures figures bench clean
 
 demo: .venv/.ready
 	$(BIN)/emergo demo
 
-# Several processes: one compiles while another waits.
+# Three processes for two cores: what waits for Slurm or Chromium leaves its core to the others. Neighbours share programs and
+# fixtures, so each gets a run of them; who has ended takes over from the others.
 test: .venv/.ready
-	$(BIN)/pytest -q -rs -n 3 $(TESTS)
+	$(BIN)/pytest -q -rs -n 3 --dist worksteal $(TESTS)
 
 # The first test of every file.
 quick: .venv/.ready
@@ -25,6 +26,10 @@ types: .venv/.ready
 # The site, under docs/_build/html; a warning is an error.
 docs: .venv/.ready
 	$(BIN)/python docs/_site/build.py
+
+# The tables of docs/reproduction, from the pinned numbers of the figures.
+tables: .venv/.ready
+	$(BIN)/python docs/_site/tables.py
 
 # The pictures of the gallery that are not there yet: minutes, for all of them.
 pictures: .venv/.ready

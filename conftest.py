@@ -1,10 +1,10 @@
 """Settings that all tests share, also the examples in the docstrings of the package."""
 
+import gc
 import os
 import shutil
 import signal
 import tempfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,10 +22,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the b
 hypothesis.settings.register_profile("emergo", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.load_profile("emergo")
 
-# Most of the time of a test goes into compiling programs that run for a moment. LLVM leaves out what makes them fast, not what
+# Most of the time of a test goes into compiling programs that run for a moment. XLA leaves out what makes them fast, not what
 # makes them right; and what one process of a session has compiled, the others (pytest's workers and what tests start) need not
 # compile again.
-FLAGS = "--xla_backend_optimization_level=0"
+FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 CACHE = "JAX_COMPILATION_CACHE_DIR"
 CREATED = pytest.StashKey[Path]()
 
@@ -48,15 +48,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="the first test of every file that is not slow")
-    parser.addoption("--slow-third", type=int, choices=range(3), help="of the slow tests only this third")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    third = config.getoption("--slow-third")
-    if third is not None:  # by the hash of their names, so that a test stays in its third
-        others = [item for item in items if item.get_closest_marker("slow") and zlib.crc32(item.nodeid.encode()) % 3 != third]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item not in set(others)]
     if not config.getoption("--quick"):
         return
     first: dict[Path, pytest.Item] = {}
@@ -66,6 +60,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = list(first.values())
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = chosen
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: it is not looked through again for garbage, and traced programs leave little."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -14,6 +14,9 @@ import pandas as pd
 
 from emergo.bench import bench_training, default_cases, main_cases
 
+SHOWN = ("layers", "heads", "length", "dim", "runs", "precision", "ms", "torch_ms", "torch_compile_ms", "expert_ms", "ratio")
+SHOWN += ("ratio_expert", "share_of_floor", "share_of_roofline", "share_of_drawing", "program_gb")
+
 
 def main(out: Path, seconds: float) -> None:
     begun = time.monotonic()
@@ -25,29 +28,8 @@ def main(out: Path, seconds: float) -> None:
         for row in bench_training(part, peers):
             rows.append(row | {"jax": jax.__version__})
             pd.DataFrame(rows).to_csv(out / "speed.csv", index=False)
-            shown = {
-                k: row.get(k)
-                for k in (
-                    "layers",
-                    "heads",
-                    "length",
-                    "dim",
-                    "runs",
-                    "precision",
-                    "ms",
-                    "torch_ms",
-                    "torch_compile_ms",
-                    "ratio",
-                    "share_of_floor",
-                    "share_of_drawing",
-                    "program_gb",
-                )
-            }
-            print(
-                f"[{time.monotonic() - begun:.0f} s]",
-                {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in shown.items()},
-                flush=True,
-            )
+            words = {k: f"{row[k]:.4g}" if isinstance(row.get(k), float) else row.get(k) for k in SHOWN}
+            print(f"[{time.monotonic() - begun:.0f} s]", words, flush=True)
             if time.monotonic() - begun > seconds:
                 return
 

@@ -2,13 +2,16 @@
 
 `import emergo as em` gives the names that a notebook needs. The rooms, in the order in which data flows through them: `tasks`,
 `models` and `theory`, `measure`, `engine`, `studies`, `papers`, `report`, `view`. Each knows only those before it. `emergo.cli`
-is a thin door to all of them.
+is a thin door to all of them. `emergo.torch`, a room of its own, watches PyTorch models; it needs PyTorch and no other room.
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+# Not imported from `typing`, which takes longer than all else here: an interrupt is answered in a line from `emergo.cli` on.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ._contract import Above, Batch, Below, Output, Spec, Tap, probe
     from ._errors import InputError
     from ._pytree import Schedule, option, per_run
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
         WarmupCosine,
         When,
         WhenStuck,
+        gradient_probe,
         train,
     )
     from .measure import emergence, fit_law, forecast
@@ -42,12 +46,12 @@ __all__ += ["Groups", "MarkovChain", "MarkovRegression", "Recall", "SingleLocati
 __all__ += ["ChainTransformer", "EquinoxModel", "MinimalAttention", "Model", "ToyAttention", "Transformer"]
 __all__ += ["emergence", "fit_law", "forecast"]
 __all__ += ["Clamp", "Config", "Freeze", "Intervention", "Optimizer", "Ramp", "Replace", "Run", "Scale", "Switch", "Trained"]
-__all__ += ["WarmupCosine", "When", "WhenStuck", "train"]
+__all__ += ["WarmupCosine", "When", "WhenStuck", "gradient_probe", "train"]
 __all__ += ["Fit", "Runs", "Slurm", "Study", "__version__", "figure"]
 _ROOMS = ("_errors", "_contract", "_pytree", "tasks", "models", "measure", "engine", "studies", "papers")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Imports a name when it is asked for, so that commands that only read files do not wait for JAX."""
     for room in _ROOMS if name in __all__ else ():  # a room imports those before it anyway
         module = importlib.import_module(f".{room}", __name__)

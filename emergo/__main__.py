@@ -1,5 +1,8 @@
 """`python -m emergo`."""
 
-from .cli import main
+try:
+    from .cli import main
+except KeyboardInterrupt:
+    raise SystemExit(130) from None
 
 main()

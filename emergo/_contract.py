@@ -99,9 +99,16 @@ class Tap:
         return value
 
 
-def probe(*, reads: Sequence[str] = (), version: int = 1) -> Callable[[Any], Any]:
-    """Marks a probe that reads taps, named with `*` for any part: it sees the first test sequences only, with the taps' values
-    in `output.taps`. Its author raises `version` when it measures something else under the same name.
+def probe(*, reads: Sequence[str] = (), gradients: bool = False, version: int = 1) -> Callable[[Any], Any]:
+    """Marks a probe that asks for more than (params, output, batch, truth, step), or that has changed.
+
+    **Arguments:**
+
+    - `reads`: the taps that it reads, named with `*` for any part: it sees the first test sequences only, with the taps' values
+      in `output.taps`.
+    - `gradients`: whether it gets a further argument, the gradients of the training loss on the two halves of one batch of
+      training data: a pair of pytrees like `params`. The batch is drawn for it: what the run trains on stays the same.
+    - `version`: raised by its author when it measures something else under the same name.
 
     >>> @em.probe(reads=["layers.*.scores"])
     ... def largest_score(params, output, batch, truth, step):
@@ -112,7 +119,7 @@ def probe(*, reads: Sequence[str] = (), version: int = 1) -> Callable[[Any], Any
         raise InputError(f"probe(reads=…) takes a list of taps, e.g. [{reads!r}], got {reads!r}")
 
     def mark(function: Any) -> Any:
-        function.reads, function.version = tuple(reads), version
+        function.reads, function.gradients, function.version = tuple(reads), gradients, version
         return function
 
     return mark

@@ -36,14 +36,19 @@ def regular_file(path: Path | str, most: int | None = None) -> os.stat_result:
     return status
 
 
-def read_regular(path: Path | str, most: int) -> bytes:
-    """The content of a regular file of at most so many bytes; a `ValueError` for anything else. Never waits for a writer."""
-    regular_file(path, most)
+def read_regular(path: Path | str, most: int, status: os.stat_result | None = None) -> bytes:
+    """The content of a regular file of at most so many bytes; a `ValueError` for anything else. Never waits for a writer.
+    `status`: what `regular_file` has just said of it."""
+    size = (status or regular_file(path, most)).st_size
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    with open(descriptor, "rb", buffering=0) as file:
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ValueError(f"{os.path.basename(path)} is not a regular file")
-        content = file.readall()
+        content = os.read(descriptor, size + 1)  # one more, to see the end
+        while len(content) != size and len(content) <= most and (more := os.read(descriptor, 2**20)):
+            content += more
+    finally:
+        os.close(descriptor)
     if len(content) > most:
         raise ValueError(f"{os.path.basename(path)} has grown over {most:,} bytes")
     return content

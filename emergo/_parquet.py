@@ -1,6 +1,7 @@
 """Parquet files of anybody, read within bounds: a file of a megabyte may say that it holds a thousand million rows."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,26 +13,31 @@ if TYPE_CHECKING:
 
 MOST_ROWS, MOST_CELLS, MOST_BYTES = 20_000_000, 2**28, 2**32
 _BATCH = 8192  # rows that are unpacked at a time
+_SMALL = 2**22  # bytes up to which threads cost more than they save
 
 
-def parquet_table(source: Path | bytes) -> pa.Table:
-    """The table in a file or in its bytes; a `ValueError` in one line for what is none, has a column twice, or is larger than a
-    table of this laboratory can be. What it says of its size is looked at first, and what comes out is counted."""
+def parquet_table(source: Path | bytes, wanted: Callable[[str], bool] = lambda name: True) -> pa.Table:
+    """The table in a file or in its bytes, with the wanted columns; a `ValueError` in one line for what is none, has a column
+    twice, or is larger than a table of this laboratory can be. What it says of its size is looked at first, and what comes out
+    is counted."""
     try:
         opened = pa.BufferReader(source) if isinstance(source, bytes) else os.fspath(source)
         with pq.ParquetFile(opened) as file:
             about = file.metadata
             packed = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
             check_size(about.num_rows, about.num_columns, packed)
-            names = file.schema_arrow.names
-            if len(set(names)) < len(names):
+            schema = file.schema_arrow
+            if len(set(schema.names)) < len(schema.names):
                 raise ValueError("it has a column twice")
+            names = [name for name in schema.names if wanted(name)]
+            if len(names) < len(schema.names):
+                schema = pa.schema([schema.field(name) for name in names])
             batches, rows, unpacked = [], 0, 0
-            for batch in file.iter_batches(batch_size=_BATCH):
+            for batch in file.iter_batches(batch_size=_BATCH, columns=names, use_threads=packed > _SMALL):
                 rows, unpacked = rows + batch.num_rows, unpacked + batch.nbytes
                 check_size(rows, len(names), unpacked)
                 batches.append(batch)
-            return pa.Table.from_batches(batches, schema=file.schema_arrow)
+            return pa.Table.from_batches(batches, schema=schema)
     except MemoryError:
         raise ValueError("it needs more memory than there is") from None
     except (pa.ArrowException, OSError, OverflowError) as error:

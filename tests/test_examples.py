@@ -1,4 +1,4 @@
-"""The examples run as they are, in any folder, and docs/extending.md shows them."""
+"""The examples run as they are, in any folder, and docs/extending.md or docs/torch.md shows them."""
 
 import re
 import runpy
@@ -11,7 +11,7 @@ from emergo.cli import main
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-PAGE = (ROOT / "docs" / "extending.md").read_text()
+PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("extending.md", "torch.md"))
 
 
 def run_example(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
@@ -90,6 +90,13 @@ def test_parameters(tmp_path, monkeypatch, capsys):
     assert "maps (1, 2, 1, 8, 8)" in printed
 
 
+@pytest.mark.slow
+def test_watch(tmp_path, monkeypatch, capsys):
+    printed = run_example("watch", tmp_path, monkeypatch, capsys)
+    sparse, learned = (int(step) for step in re.findall(r"from step (\d+) on", printed))
+    assert 20 < sparse < learned < 300, printed
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_are_short_and_shown(path):
     """Under 60 lines; every excerpt in the documentation is what the example says."""
@@ -97,8 +104,8 @@ def test_examples_are_short_and_shown(path):
     assert len(text.splitlines()) < 60
     section = PAGE.partition(f"[examples/{path.name}](../examples/{path.name})")[2]
     excerpt = re.search(r"```python\n(.*?)```", section, re.DOTALL)
-    assert excerpt, f"docs/extending.md does not show {path.name}"
-    assert excerpt[1].strip() in text, f"docs/extending.md shows something else than {path.name}"
+    assert excerpt, f"no page shows {path.name}"
+    assert excerpt[1].strip() in text, f"a page shows something else than {path.name}"
 
 
 def test_every_example_is_tested():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import emergo as em
-from docs._site import api, build, gallery
+from docs._site import api, build, gallery, tables
 from emergo.papers import FIGURES
 
 
@@ -70,6 +70,52 @@ def test_published_and_ours_stand_side_by_side(pages):
     text = pages[Path("gallery/zucchet2025-fig3.md")]
     assert "| exponent of `dim` | 1.29 | 1.274 | [1.232, 1.32] |" in text
     assert "**It agrees**" in text
+
+
+REPRODUCTION = sorted(tables.PAGES.glob("*.md"))
+
+
+@pytest.mark.parametrize("page", REPRODUCTION, ids=lambda page: page.stem)
+def test_tables_are_those_of_the_pinned_numbers(page):
+    """`python docs/_site/tables.py` writes them."""
+    assert tables.filled(page.read_text(), gallery.pinned()) == page.read_text()
+
+
+def test_every_figure_is_in_a_table_of_its_paper():
+    for page in REPRODUCTION:
+        figures = {id for id in FIGURES if id.startswith(f"{page.stem}/")}
+        assert tables.named(page.read_text()) == figures
+    assert {page.stem for page in REPRODUCTION} == {"index", *gallery.PAPERS}
+
+
+def test_a_table_has_what_is_pinned():
+    law = {"name": "a law", "C": 0.886, "exponents": {"dim": 1.274}, "ci95": {"C": None, "dim": [1.23, 1.32]}, "r2": 0.99}
+    law |= {"censored": 0, "level": 1.009, "agrees": False, "why": "off", "published": {"C": 0.76, "exponents": {"dim": 1.29}}}
+    law["published"] |= {"ci95": None, "r2": 0.995}
+    check = {"name": "a | b", "measured": [[3.0, 2.5, 3.57]], "holds": True, "expected": None}
+    numbers = [check | {"published": 4.0, "agrees": True}, check | {"published": "about 4", "agrees": False}]
+    own = check | {"published": None, "agrees": None, "expected": "some"}
+    rows = {"columns": ["d", "steps"], "rows": [[16, [12345.6, None]]]}
+    pins = {"zucchet2025/fig3": {"laws": [law], "checks": [*numbers, own], "summary": {"two words": rows}}}
+    page = "Words.\n\n<!-- {} -->\nold\n<!-- end -->\nMore."
+
+    def written(mark):
+        text = tables.filled(page.format(mark), pins)
+        assert tables.filled(text, pins) == text
+        return text
+
+    link = "[3](../gallery/zucchet2025-fig3.md)"
+    law_row = f"| {link} | a law | C 0.76, dim 1.29 | C 0.886, dim 1.27 \\[1.23, 1.32] | 0.995; 0.990 | 1.01 | disagrees: off |"
+    assert law_row in written("laws: zucchet2025/fig3")
+    assert f"| {link} | a \\| b | 4 | 3 \\[2.5, 3.57] | agrees |" in written("numbers: zucchet2025/fig3")
+    assert "about 4" not in written("numbers: zucchet2025/fig3")
+    assert f"| {link} | a \\| b | about 4 | 3 \\[2.5, 3.57] | disagrees |" in written("words: zucchet2025/fig3")
+    assert "|  | a \\| b | expected: some | 3 \\[2.5, 3.57] | as expected |" in written("checks: zucchet2025/fig3")
+    assert "| d | steps |\n| --- | --- |\n| 16 | 12,346; – |" in written("summary: zucchet2025/fig3 two words")
+    assert "| 1 | 2 | 1 |  |" in written("overview: zucchet2025")
+    assert written("laws: zucchet2025/fig3").startswith("Words.\n\n<!-- laws: zucchet2025/fig3 -->\n\n| figure |")
+    with pytest.raises(KeyError):
+        written("laws: zucchet2025/fig99")
 
 
 def test_links_stay_within_the_site(pages):

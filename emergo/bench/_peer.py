@@ -7,8 +7,8 @@ import importlib.util
 import math
 import statistics
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from ._training import Case
@@ -118,32 +118,51 @@ def _chain(length: int, vocabulary: int, device: str, batch: int = 3000, samples
             yield data[rows], None
 
 
-def torch_seconds(case: "Case", compiled: bool = False, seconds: float = 3.0) -> float:
-    """Seconds that a step takes in the plain loop, or in the loop under `torch.compile`: the median of blocks of ten steps."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.manual_seed(0)
-    if case.chain:
-        model, draw, clip = torch_minimal(case.heads, case.length, case.dim).to(device), _chain, 1.0
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.08, weight_decay=0.01)
-    else:
-        model = torch_model(case.layers, case.heads, case.length, case.dim, recall=case.recall).to(device)
-        draw, clip = _recall if case.recall else _single_location, None
-        optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
-    batches = draw(case.length, case.dim, device)
+class Peer(NamedTuple):
+    """A model in its training loop."""
 
-    def loss_of(inputs: Any, target: Any) -> Any:
-        if case.chain:
-            return chain_loss(model, inputs, generated=20)
+    model: Any
+    optimizer: Any
+    batches: Iterator[tuple[Any, Any]]
+    loss: Callable[[Any, Any], Any]  # of inputs and target
+    clip: float | None = None
+
+    def step(self) -> Any:
+        """One step on the next batch; returns its loss."""
+        loss = self.loss(*next(self.batches))
+        torch_step(self.model, self.optimizer, loss, self.clip)
+        return loss.detach()
+
+
+def peer(case: "Case", width: int = 256, learning_rate: float = 1e-4, device: str = "cpu") -> Peer:
+    """The loop of a case; width and learning rate are those of the Transformer."""
+    if case.chain:
+        model = torch_minimal(case.heads, case.length, case.dim).to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.08, weight_decay=0.01)
+        batches = _chain(case.length, case.dim, device)
+        return Peer(model, optimizer, batches, lambda tokens, _: chain_loss(model, tokens, generated=20), clip=1.0)
+    model = torch_model(case.layers, case.heads, case.length, case.dim, width, recall=case.recall).to(device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
+
+    def loss(inputs: Any, target: Any) -> Any:
         if case.recall:
             return torch.nn.functional.cross_entropy(model(inputs), target)
         return 0.5 * ((model(inputs) - target) ** 2).sum(-1).mean()
 
-    loss = torch.compile(loss_of) if compiled else loss_of
+    return Peer(model, optimizer, (_recall if case.recall else _single_location)(case.length, case.dim, device), loss)
+
+
+def torch_seconds(case: "Case", compiled: bool = False, seconds: float = 3.0) -> float:
+    """Seconds that a step takes in the plain loop, or in the loop under `torch.compile`: the median of blocks of ten steps."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.manual_seed(0)
+    loop = peer(case, device=device)
+    loop = loop._replace(loss=torch.compile(loop.loss)) if compiled else loop
 
     def block(steps: int) -> float:
         begun = time.perf_counter()
         for _ in range(steps):
-            torch_step(model, optimizer, loss(*next(batches)), clip)
+            loop.step()
         if device == "cuda":
             torch.cuda.synchronize()
         return (time.perf_counter() - begun) / steps

@@ -1,4 +1,5 @@
-"""Training: our stack of runs against a plain PyTorch loop, the same under `torch.compile`, and the arithmetic floor."""
+"""Training: our stack of runs against a plain PyTorch loop, the same under `torch.compile`, runs that an expert has stacked in
+PyTorch by hand, and the roofline."""
 
 import contextlib
 import dataclasses
@@ -14,9 +15,10 @@ from jaxtyping import Array
 from .._random import fold_in
 from ..engine import Config, Optimizer, Precision, Run
 from ..engine._cost import compile_chunk, memory_of
-from ..engine._program import Program, draw, products, start
+from ..engine._program import Program, draw, start
 from ..models import MinimalAttention, Transformer
 from ..tasks import MarkovChain, Recall, SingleLocation
+from ._floor import floor_seconds, floor_work, matrix_rate, memory_bandwidth
 from ._flows import median_seconds
 
 
@@ -66,59 +68,6 @@ def default_cases(platform: str) -> list[Case]:
     return first + grown + more + [Case(2, 4, 256, 64, 20, "fp32")]
 
 
-def floor_operations(config: Config) -> float:
-    """The arithmetic floor: floating-point operations that one training step of one run must do, whatever a program does.
-
-    Matrix products alone, after folding: two operations a multiply and add. The backward pass of a product is two products of
-    its size. The engine plans with what its programs hold; a program that does more than it must has a smaller share of this.
-    """
-    if isinstance(config.model, Transformer):
-        return _transformer(config, config.model)
-    if isinstance(config.model, MinimalAttention) and config.model.layers == 1:
-        return _minimal(config, config.model)
-    raise TypeError(f"the floor of {config.model!r} is not known")
-
-
-def _transformer(config: Config, model: Transformer) -> float:
-    spec = config.task.spec
-    tokens, width = config.batch * spec.length, model.width
-    features = 0 if isinstance(config.task, Recall) else spec.inputs  # one-hot tokens are looked up
-    hidden = 2 * width * model.mlp_factor * model.mlp  # up and down
-    composes = model.norm != "pre" and features < width
-    total = 0.0
-    for layer in range(model.layers - 1):
-        inputs = features if layer == 0 and composes else width
-        total += 2 * tokens * (3 * inputs * width + 2 * spec.length * width + width * width + hidden * width)
-        if layer == 0:
-            total += 2 * tokens * features * width  # the stream of the skip connection
-    # The last layer: one query, and every token against one vector per head, twice.
-    read = features if model.layers == 1 and model.norm != "pre" else width
-    total += 2 * tokens * 2 * read * model.heads
-    total += 2 * config.batch * (4 * width * width + hidden * width + (features + spec.outputs) * width)
-    return 3 * total
-
-
-def _minimal(config: Config, model: MinimalAttention) -> float:
-    """One layer: weighted values forward and twice back; three products with one-hot matrices back."""
-    spec = config.task.spec
-    length, vocabulary, answers = spec.length, spec.outputs, spec.answers or 1
-    weighted = 6 * answers * length * vocabulary
-    one_hot = 2 * vocabulary * (length * vocabulary + answers * (vocabulary + length) + answers * length)
-    return min(config.batch, config.n_train or config.batch) * model.heads * (weighted + one_hot)
-
-
-@functools.cache
-def matrix_rate(precision: Precision) -> float:
-    """Operations a second of one large matrix product: the ceiling that the floor is counted with."""
-    size = 2048 if jax.default_backend() == "cpu" else 8192
-    kind = jnp.bfloat16 if precision == "bf16" else jnp.float32
-    a, b = (jax.random.normal(jax.random.key(i), (size, size), jnp.float32).astype(kind) for i in range(2))
-    with products(precision):
-        product = jax.jit(jnp.matmul)
-        product(a, b).block_until_ready()
-        return 4 * 2 * size**3 / median_seconds(lambda: [product(a, b) for _ in range(4)], 5)
-
-
 def step_seconds(case: Case, seconds: float = 3.0) -> tuple[float, int]:
     """Seconds a step of one run takes in a stack of `case.runs`, evaluations left out, and the bytes of the program."""
     program, device = Program.of(case.config), jax.devices()[0]
@@ -160,33 +109,53 @@ def sample_seconds(case: Case, steps: int = 200) -> float:
 
 
 @functools.cache
-def peer_seconds(case: Case) -> tuple[float | None, float | None]:
+def peer_seconds(case: Case, seconds: float) -> tuple[float | None, float | None]:
     """Seconds that a step takes in PyTorch, plain and compiled; none where PyTorch, or its compiler, is missing."""
     if importlib.util.find_spec("torch") is None:
         return None, None
     from ._peer import torch_seconds
 
-    plain = torch_seconds(case)
+    plain = torch_seconds(case, seconds=seconds)
     with contextlib.suppress(Exception):  # a compiler may be missing; the plain peer is the one that counts
-        return plain, torch_seconds(case, compiled=True)
+        return plain, torch_seconds(case, compiled=True, seconds=seconds)
     return plain, None
 
 
-def bench_training(cases: Sequence[Case], peers: bool = True) -> Iterator[dict[str, Any]]:
-    """Times the cases one by one: milliseconds per step per run, runs of 10,000 steps an hour, the ratios to the peers (where
-    PyTorch is installed and `peers` is set) and the share of the arithmetic floor."""
+def expert_peer(case: Case, seconds: float) -> float | None:
+    """Seconds of a step of one run among as many in PyTorch, stacked by hand; none for tasks that it is not written for."""
+    if importlib.util.find_spec("torch") is None or case.recall or case.chain:
+        return None
+    from ._expert import expert_seconds
+
+    return expert_seconds(case, seconds)
+
+
+def bench_training(cases: Sequence[Case], peers: bool = True, seconds: float = 3.0) -> Iterator[dict[str, Any]]:
+    """Times the cases one by one, each way for about so many seconds.
+
+    **Returns:** one row per case: milliseconds per step per run, runs of 10,000 steps an hour, the ratios to the peers (where
+    PyTorch is installed and `peers` is set), the share of the arithmetic floor and of the roofline, and the least time of each
+    class of kernels.
+    """
+    bandwidth = memory_bandwidth()
     for case in cases:
         row, rate = dataclasses.asdict(case) | {"name": "training"}, matrix_rate(case.precision)
         try:
-            ours, used = step_seconds(case)
+            ours, used = step_seconds(case, seconds)
         except MemoryError as error:
             yield row | {"error": str(error)}
             continue
         alone = dataclasses.replace(case, runs=1, precision="fp32")
-        plain, compiled = peer_seconds(alone) if peers else (None, None)
-        floor = floor_operations(case.config) / rate
+        plain, compiled = peer_seconds(alone, seconds) if peers else (None, None)
+        expert = expert_peer(case, seconds) if peers else None
+        work = floor_work(case.config)
+        floor, roofline = sum(each.operations for each in work.values()) / rate, floor_seconds(case.config, rate, bandwidth)
         row |= {"ms": 1e3 * ours, "runs_per_hour": 3600 / (1e4 * ours)}
         row |= {"torch_ms": plain and 1e3 * plain, "torch_compile_ms": compiled and 1e3 * compiled}
+        row |= {"expert_ms": expert and 1e3 * expert, "ratio_expert": expert and expert / ours}
         row |= {"ratio": plain and plain / ours, "ratio_compile": compiled and compiled / ours}
         row |= {"floor_ms": 1e3 * floor, "share_of_floor": floor / ours, "share_of_drawing": sample_seconds(case) / ours}
-        yield row | {"matrix_tflops": rate / 1e12, "program_gb": used / 1e9, "device": jax.devices()[0].device_kind}
+        row |= {"roofline_ms": 1e3 * roofline, "share_of_roofline": roofline / ours}
+        row |= {f"least_{name}_ms": 1e3 * each.seconds(rate, bandwidth) for name, each in work.items()}
+        row |= {"matrix_tflops": rate / 1e12, "bandwidth_tb": bandwidth / 1e12}
+        yield row | {"program_gb": used / 1e9, "device": jax.devices()[0].device_kind}

@@ -12,10 +12,11 @@ from tyro.conf import Positional
 from .._errors import InputError
 from .._terminal import print_json, say
 
-HEAD = """layers heads    T    d  runs  precision  ms/step/run  runs/hour  x PyTorch  x torch.compile  of floor
+HEAD = """layers heads    T    d  runs  precision  ms/step/run  runs/hour  x PyTorch  x torch.compile  x by hand  of roofline
                                                      (10,000 steps)"""
 SIZES = "{layers:6} {heads:5} {length:4} {dim:4} {runs:5}  {precision:>9}  "
-SPEED = "{ms:11.3g}  {runs_per_hour:9.3g}  {plain:>9}  {compiled:>15}  {share_of_floor:8.0%}"
+SPEED = "{ms:11.3g}  {runs_per_hour:9.3g}  {ratio:>9}  {ratio_compile:>15}  {ratio_expert:>9}  {share_of_roofline:11.0%}"
+RATIOS = ("ratio", "ratio_compile", "ratio_expert")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,5 +74,5 @@ class Bench:
 
 
 def _row_words(row: dict[str, Any]) -> str:
-    plain, compiled = ("-" if row.get(name) is None else f"{row[name]:.1f}" for name in ("ratio", "ratio_compile"))
-    return SIZES.format(**row) + (row["error"] if "error" in row else SPEED.format(**row, plain=plain, compiled=compiled))
+    ratios = {name: "-" if row.get(name) is None else f"{row[name]:.1f}" for name in RATIOS}
+    return SIZES.format(**row) + (row["error"] if "error" in row else SPEED.format(**row | ratios))

@@ -65,7 +65,7 @@ class Measure(LogOptions):
             say(note)
         if self.json:
             return print_json({"runs": table.to_dict("records"), "censored": int(table["censored"].sum())})
-        same = [name for name in table.columns.difference(MEASURED) if table[name].astype(str).nunique() == 1]
+        same = [name for name in table.columns.difference(list(MEASURED)) if table[name].astype(str).nunique() == 1]
         if len(table.columns) > 12 and same:  # a config may have dozens
             say(f"{len(same)} columns with one value in all runs are not shown; they are in --out and --json")
             table = table.drop(columns=same)

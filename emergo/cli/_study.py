@@ -228,7 +228,7 @@ class Export:
     def run(self) -> None:
         import pandas as pd
 
-        from ..measure import write_table
+        from .._tables import write_table
 
         if self.curves is not None and self.curves.resolve() == self.to.resolve():
             raise InputError(f"--to and --curves are the same file, {self.to}; give the curves another name")
@@ -241,8 +241,9 @@ class Export:
             table = pd.concat(tables, ignore_index=True).drop_duplicates("identity")  # studies may share runs
             write_table(table, self.to)
             if self.curves is not None:
-                curves = pd.concat([studies.study_curves(folder, plan) for plan in plans], ignore_index=True)
-                write_table(curves.drop_duplicates(["identity", "step"]), self.curves)
+                curves = [studies.study_curves(folder, plan) for plan in plans]
+                shared = pd.concat(curves, ignore_index=True).drop_duplicates(["identity", "step"]) if plans[1:] else curves[0]
+                write_table(shared, self.curves)
         files = [str(path) for path in (self.to, self.curves) if path is not None]
         planned = len({run.identity for plan in plans for run in plan.runs})
         left = planned - len(table)

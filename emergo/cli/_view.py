@@ -8,7 +8,7 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from .._errors import InputError
-from .._terminal import memory, print_json, say
+from .._terminal import counted, memory, print_json, say
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +27,11 @@ class View:
         catalog = Catalog(self.folder)
         if self.export is not None:
             written = export_page(catalog, self.export)
+            for note in dict.fromkeys((*catalog.notes, *(note for runs in catalog.sets().values() for note in runs.notes))):
+                say(note)
             if self.json:
                 return print_json(written)
-            return print(f"{written['runs']} runs, {memory(written['bytes'])}; open {written['file']}")
+            return print(f"{counted(written['runs'], 'run')}, {memory(written['bytes'])}; open {written['file']}")
         if not catalog.sets():
             why = "; ".join(catalog.notes) or "a study is put into a folder by running it"
             raise InputError(f"{self.folder}: no study, runs, records or figures here ({why})")

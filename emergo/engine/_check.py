@@ -14,7 +14,20 @@ from .._contract import Batch, Output, Spec, Tap
 from .._errors import InputError, naming
 from ..models import Model
 from ._config import Config, Preparing, Probe, Run, Varying
-from ._program import Program, Slot, arithmetic, as_arrays, evaluate, forward, in_program, largest_sizes, start, user_key
+from ._program import (
+    Program,
+    Slot,
+    arithmetic,
+    as_arrays,
+    asks_gradients,
+    evaluate,
+    forward,
+    half_gradients,
+    in_program,
+    largest_sizes,
+    start,
+    user_key,
+)
 from ._schedules import at_start, schedules_in
 
 _checked: set[Hashable] = set()
@@ -197,7 +210,8 @@ def _probed(program: Program, slot: Slot, index: int, where: str) -> Mapping[str
         probe = (*task.probes(), *program.probes)[index]
         batch = task.at_test().batch(user_key(slot.test_key), program.n_test, slot.truth)
         output = forward(program, slot, slot.params, batch, reads=getattr(probe, "reads", ()))
-        return probe(slot.params, output, batch, slot.truth, slot.step)
+        further = (half_gradients(program, slot),) if asks_gradients(probe) else ()
+        return probe(slot.params, output, batch, slot.truth, slot.step, *further)
 
     first, second = (_shapes(where, measured, slot) for _ in range(2))
     _need(isinstance(first, Mapping), where, "return a dictionary of named arrays", first)

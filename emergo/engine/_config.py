@@ -26,7 +26,7 @@ from ._schedules import schedules_in
 SEMANTICS = 1  # raised only when the same config and seed give other numbers than before
 _ADAM = Optimizer()
 Precision = Literal["fp32", "tf32", "bf16", "fp64"]
-Probe = Callable[..., Mapping[str, Array]]  # of (params, output, batch, truth, step)
+Probe = Callable[..., Mapping[str, Array]]  # of (params, output, batch, truth, step), and what it asks for
 Varying = tuple[Task, Model, Optimizer, tuple[Intervention, ...]]  # what has numbers that differ between runs of a program
 
 
@@ -38,7 +38,7 @@ class Preparing(Protocol):
 
 
 def default_precision() -> Precision:
-    """bf16 products on a GPU, fp32 elsewhere; emergence times are the same within the seed spread (docs/REPRODUCTION.md)."""
+    """bf16 products on a GPU, fp32 elsewhere; emergence times are the same within the spread of seeds (docs/reproduction)."""
     return "bf16" if jax.default_backend() == "gpu" else "fp32"
 
 

@@ -18,7 +18,7 @@ from .._files import regular_file
 from .._json import parse_json
 from .._random import fold_in, raw
 from ._config import Run
-from ._program import arithmetic, products, user_key
+from ._program import PROBED, arithmetic, products, user_key
 from ._schedules import Tree, at_start, resolve, schedules_in, start_states
 
 
@@ -47,20 +47,28 @@ class Trained(NamedTuple):
         values are in `taps` of it."""
         config, batch = self.run.config, inputs if isinstance(inputs, Batch) else Batch(inputs, None)
         with arithmetic(config.precision), products("fp32"):
-            model, interventions = self._now((config.model, config.interventions))
+            model, interventions = self.now((config.model, config.interventions))
             tap = Tap(config.task.spec, step=jnp.int32(self.step), changes=interventions, reads=reads, batch=batch)
             output = model.apply(jax.tree.map(jnp.asarray, self.params), batch.inputs, tap)
         return output._replace(taps=tap.taken)
 
-    def batch(self, n: int = 8) -> Batch:
-        """The first sequences of the run's test set; of a task whose draws depend on their number, some of its distribution."""
+    def batch(self, n: int = 8, training: bool = False) -> Batch:
+        """The first sequences of the run's test set; of a task whose draws depend on their number, some of its distribution.
+        With `training`, sequences of the distribution that it trains on at this step, none of which it has trained on."""
         key, task = raw(jax.random.key(self.run.seed)), self.run.config.task
         with arithmetic(self.run.config.precision):
-            truth = at_start(task).truth(user_key(fold_in(key, 0)))
-            return self._now(task.at_test()).batch(user_key(fold_in(key, 3)), n, truth)
+            if training:
+                return self.now(task).batch(user_key(fold_in(fold_in(key, 2), PROBED)), n, self.truth)
+            return self.now(task.at_test()).batch(user_key(fold_in(key, 3)), n, self.truth)
 
-    def _now(self, tree: Tree) -> Tree:
-        """A part of the config with the numbers that its schedules have at this step."""
+    @property
+    def truth(self) -> PyTree:
+        """What the run has to find."""
+        with arithmetic(self.run.config.precision):
+            return at_start(self.run.config.task).truth(user_key(fold_in(raw(jax.random.key(self.run.seed)), 0)))
+
+    def now(self, tree: Tree) -> Tree:
+        """Parts of the config with the numbers that their schedules have at this step."""
         for schedule in schedules_in(tree):
             if schedule.metrics():
                 raise InputError(f"{schedule!r} reacts to what the run has measured, which is not kept with its parameters")

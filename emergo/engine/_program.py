@@ -12,6 +12,7 @@ import optax
 from jaxtyping import Array, Int, PyTree
 
 from .._contract import Batch, Output, Tap
+from .._errors import InputError
 from .._identity import canonical
 from .._json import digest
 from .._pytree import fields
@@ -24,6 +25,7 @@ from ._schedules import Tree, at_start, resolve, start_states, updated_states
 TAPPED = 64  # test sequences that probes of taps see: whole attention patterns take length² numbers a head
 # Streams of a run's key of data; those of steps and epochs are folded in once more.
 _DATASET, _SHUFFLE, _DROPOUT = 0, 2, 3
+PROBED = 2**31 - 1  # of the batches whose gradients probes see; no step has this number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,21 +172,50 @@ def draw(program: Program, slot: Slot) -> Batch:
     return jax.tree.map(lambda part: part[rows], slot.dataset)
 
 
-def step(program: Program, slot: Slot, lowered: PyTree = None) -> tuple[Slot, Array]:
-    """One step of one run, and its training loss. `lowered`: the parameters as `lower` casts them, where they are at hand."""
-    data = draw(program, slot)
-    task, _, optimizer, _ = slot.now()
-    key = user_key(fold_in(fold_in(slot.data_key, _DROPOUT), slot.step))
+def gradient_of(
+    program: Program, slot: Slot, task: Task, data: Batch, key: Array, lowered: PyTree = None
+) -> tuple[Array, PyTree]:
+    """The loss on a batch and its gradient. `task`: as it is in this step; `lowered`: the parameters as `lower` casts them,
+    where they are at hand."""
 
     def mean_loss(params: PyTree) -> Array:
         return jnp.mean(task.loss(forward(program, slot, params, data, key=key), data))
 
     loss, gradient = jax.value_and_grad(mean_loss)(slot.params if lowered is None else lowered)
-    gradient = jax.tree.map(lambda g, p: g.astype(p.dtype), gradient, slot.params)
+    return loss, jax.tree.map(lambda g, p: g.astype(p.dtype), gradient, slot.params)
+
+
+def half_gradients(program: Program, slot: Slot) -> tuple[PyTree, PyTree]:
+    """Gradients of the loss on the two halves of a batch of training data that is drawn by a key of its own, each with its own
+    dropout; of an odd number of sequences the last is left out."""
+    slot = slot._replace(data_key=fold_in(slot.data_key, PROBED))
+    batch, task = draw(program, slot), slot.now()[0]
+    half = len(batch.inputs) // 2
+    if half == 0:
+        raise InputError("a probe of gradients halves a batch: it needs batches of at least 2 sequences, this run has 1")
+
+    def of_half(index: int) -> PyTree:
+        part = jax.tree.map(lambda values: values[index * half : (index + 1) * half], batch)
+        key = fold_in(fold_in(fold_in(slot.data_key, _DROPOUT), slot.step), index)
+        return gradient_of(program, slot, task, part, user_key(key))[1]
+
+    return of_half(0), of_half(1)
+
+
+def step(program: Program, slot: Slot, lowered: PyTree = None) -> tuple[Slot, Array]:
+    """One step of one run, and its training loss. `lowered`: the parameters as `lower` casts them, where they are at hand."""
+    data = draw(program, slot)
+    task, _, optimizer, _ = slot.now()
+    key = user_key(fold_in(fold_in(slot.data_key, _DROPOUT), slot.step))
+    loss, gradient = gradient_of(program, slot, task, data, key, lowered)
     updates, opt_state = optimizer.build().update(gradient, slot.opt_state, slot.params)
     params = optax.apply_updates(slot.params, updates)
     failed = jnp.where((slot.failed < 0) & ~jnp.isfinite(loss), slot.step, slot.failed)
     return slot._replace(params=params, opt_state=opt_state, step=slot.step + 1, failed=failed), loss
+
+
+def asks_gradients(probe: Probe) -> bool:
+    return getattr(probe, "gradients", False)
 
 
 def evaluate(program: Program, slot: Slot) -> dict[str, Array]:
@@ -205,9 +236,11 @@ def evaluate(program: Program, slot: Slot) -> dict[str, Array]:
     if reads:
         few = jax.tree.map(lambda part: part[:TAPPED], test)
         tapped = forward(program, slot, slot.params, few, reads=reads)
+    gradients = (half_gradients(program, slot),) if any(asks_gradients(probe) for probe in probes) else ()
     for probe in probes:
         subject = (tapped, few) if getattr(probe, "reads", ()) else (output, test)
-        further = (next(prepared),) if hasattr(probe, "prepare") else ()
+        further = gradients if asks_gradients(probe) else ()
+        further += (next(prepared),) if hasattr(probe, "prepare") else ()
         curves |= probe(slot.params, *subject, slot.truth, slot.step, *further)
     for name, variant in task.variants().items():
         if name in program.variants:

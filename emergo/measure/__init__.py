@@ -1,6 +1,7 @@
 """Instruments: when attention became sparse, how surely we know, and the power laws of that time."""
 
 from .._attention import attention_by_lag, attention_entropy, attention_mass
+from .._tables import read_table, storable, write_table
 from ._emergence import STATES, Emergence, State, emergence, past_threshold
 from ._forecast import Forecast, forecast, forecast_curves, forecast_logs
 from ._heads import Division, division, group_mass, head_similarity
@@ -18,7 +19,6 @@ from ._stages import (
     plateau_share,
     stage_boundaries,
 )
-from ._tables import read_table, storable, write_table
 from ._terms import Term
 
 __all__ = ["STATES", "Emergence", "State", "emergence", "past_threshold"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from .._errors import InputError, StorageError
 from .._terminal import fail
-from ._make import add_figure_records, make_figures, print_figure
+from ._make import add_figure_records, find_probe, make_figures, print_figure
 
 
 def main() -> None:
@@ -18,15 +18,20 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for figures and runs (default: out)")
     parser.add_argument("--seconds", type=float, help="stop after so many seconds; the same command goes on")
     parser.add_argument("--fresh", action="store_true", help="train also what is recorded")
+    words = "train also what is recorded without curves, of these parts (default: all)"
+    parser.add_argument("--curves", nargs="*", metavar="PART", help=words)
+    parser.add_argument("--probes", nargs="+", default=[], metavar="MODULE:NAME", help="measure these too of what is trained")
     parser.add_argument("--partial", action="store_true", help="draw what is there")
     parser.add_argument("--add-records", metavar="DIR", help="then add the runs in OUT to the records in DIR")
+    parser.add_argument("--name", help="of the records to add to (default: the paper's)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     given = parser.parse_args()
     options: dict[str, Any] = {"fresh": given.fresh, "partial": given.partial, "seconds": given.seconds}
-    options |= {} if given.json else {"on_made": print_figure}
+    options |= {"curves": given.curves} | ({} if given.json else {"on_made": print_figure})
     try:
+        options["probes"] = [find_probe(name) for name in given.probes]
         reports = make_figures(given.id, given.preset, given.out, **options)
-        added = add_figure_records(given.out, to=given.add_records) if given.add_records else {}
+        added = add_figure_records(given.out, given.name, to=given.add_records) if given.add_records else {}
     except InputError as error:
         fail(2, str(error))
     except StorageError as error:

@@ -21,7 +21,7 @@ from .._errors import InputError, unknown
 from .._files import output_folder, staged
 from .._json import to_jsonable
 from .._style import png, save, save_animation, style
-from ..engine import Run
+from ..engine import Probe, Run
 from ..measure import Law, Published, compare, law_json
 from ..studies import Study, Watcher, provenance_of, read_records
 from ._caveat import difference, fields, study_fields
@@ -91,6 +91,9 @@ class Outcome:
     plot: Plot
     laws: Sequence[Comparison] = ()
     checks: Sequence[Check] = ()
+    summary: Mapping[str, pd.DataFrame] = dataclasses.field(default_factory=dict)
+    """Small tables to be read, part of the JSON. A cell is a number, a word, one number per seed (a list), or a number with its
+    interval (a list of three in a list)."""
     precision: str | None = None
     """Where that is not the precision of the runs, or float64 without runs."""
     animation: Animation | None = None
@@ -225,6 +228,8 @@ def source_for(
     fresh: bool = False,
     partial: bool = False,
     seconds: float | None = None,
+    curves: Sequence[str] | None = None,
+    probes: Sequence[Probe] = (),
 ) -> RunSource:
     """Where a figure gets its runs.
 
@@ -234,12 +239,25 @@ def source_for(
     - `partial`: train nothing: the figure shows the cells that are there with all their seeds, and `partial` in the JSON says
       how many runs those are.
     - `seconds`: how long to train for; raises [`emergo.engine.OutOfTime`][] when that is over, and goes on the next time.
+    - `curves`: parts of the `paper` preset whose runs are trained also where they are recorded without their curves; empty: all
+      parts. Their outcomes stay those on record.
+    - `probes`: what is measured of the runs that are trained, besides their own probes.
     """
     if seconds is not None and not seconds > 0:
         raise InputError(f"seconds must be positive, got {seconds!r}")
     deadline = None if seconds is None else time.monotonic() + seconds
     folder, records = None if out is None else Path(out), None if fresh else read_records()
-    return RunSource(figure.id, report or Watcher(), folder, records, partial, deadline)
+    again = frozenset(run.identity for run in distinct(_parts_of(figure, curves))) if curves is not None else frozenset()
+    return RunSource(figure.id, report or Watcher(), folder, records, partial, deadline, again, tuple(probes))
+
+
+def _parts_of(figure: Figure, names: Sequence[str]) -> Studies:
+    """The studies of these names, or all."""
+    studies = figure.studies("paper")
+    for name in names:
+        if name not in studies:
+            raise unknown(f"part of {figure.id}", name, list(studies))
+    return {name: study for name, study in studies.items() if not names or name in names}
 
 
 def seconds_needed(figure: Figure, preset: str, source: RunSource) -> float:
@@ -292,6 +310,8 @@ def describe(figure: Figure, preset: Preset, outcome: Outcome, source: RunSource
     report = {"schema": 1, "figure": figure.id, "title": figure.title, "preset": preset, "caveat": caveat}
     report["laws"] = [c.describe() | verdict for c in outcome.laws]
     report["checks"] = [c.describe() | no_verdict for c in outcome.checks]
+    small = {name: (list(table.columns), table.to_numpy(object).tolist()) for name, table in outcome.summary.items()}
+    report["summary"] = {name: {"columns": columns, "rows": rows} for name, (columns, rows) in small.items()}
     report["provenance"] = {"version": __version__, "commit": commit(), **_trained(outcome, source), "jax": jax.__version__}
     return to_jsonable(report)
 

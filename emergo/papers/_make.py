@@ -1,15 +1,16 @@
 """Figures from a command: made here, sent to Slurm, and their runs recorded. Needs neither tyro nor Altair."""
 
 import functools
+import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from .._errors import InputError
 from .._terminal import print_law, short, verdict
-from ..engine import OutOfTime, Run
-from ..studies import Slurm, Store, StudyFolder, add_records, live_progress, load_plugins, read_records
+from ..engine import OutOfTime, Probe
+from ..studies import Slurm, Store, StudyFolder, add_records, live_progress, load_plugins, merge_records
 from ..studies._plan import runs_of
 from ..studies._records import SHIPPED
 from . import FIGURES, find_figure
@@ -25,12 +26,16 @@ def make_figures(
     fresh: bool = False,
     partial: bool = False,
     seconds: float | None = None,
+    curves: Sequence[str] | None = None,
+    probes: Sequence[Probe] = (),
     on_made: Callable[[Mapping[str, Any]], None] = lambda report: None,
 ) -> list[dict[str, Any]]:
     """Makes figures one after another, writes them, and returns the content of each one's JSON file.
 
     - `seconds`: how long to train for, all figures together, the most valuable cells first. A figure that is not complete then
       is drawn from what is there (`partial`), or reported as `figure`, `preset`, `runs` and `finished`; the same call goes on.
+    - `curves`: parts of the figures whose runs are trained also where they are recorded without curves; empty: all parts.
+    - `probes`: what is measured of the runs that are trained, besides their own probes.
     - `partial` without `seconds`: train nothing, and draw what is there.
     - `on_made`: called with the report of each figure.
     """
@@ -39,11 +44,12 @@ def make_figures(
         left = None if seconds is None else max(seconds - (time.monotonic() - begun), 1e-3)
         try:
             with live_progress() as show:
-                make = functools.partial(run_figure, figure, preset, out, report=show, fresh=fresh)
+                more: dict[str, Any] = {"fresh": fresh, "curves": curves, "probes": probes}
+                make = functools.partial(run_figure, figure, preset, out, report=show, **more)
                 try:
                     report = make(partial=partial and seconds is None, seconds=left)
                 except OutOfTime:
-                    report = make(partial=True) if partial else _progress(figure, preset, out, fresh)
+                    report = make(partial=True) if partial else _progress(figure, preset, out, fresh, curves)
         except KeyboardInterrupt as stop:
             if figure.studies():
                 stop.add_note(f"runs that ended are kept in {Path(out) / 'runs'}; the same command goes on")
@@ -53,9 +59,9 @@ def make_figures(
     return reports
 
 
-def _progress(figure: Figure, preset: str, out: Path | str, fresh: bool) -> dict[str, Any]:
+def _progress(figure: Figure, preset: str, out: Path | str, fresh: bool, curves: Sequence[str] | None) -> dict[str, Any]:
     """How far the runs of a figure are."""
-    source = source_for(figure, out, fresh=fresh)
+    source = source_for(figure, out, fresh=fresh, curves=curves)
     wanted = figure.wanted(find_preset(preset), source)
     runs = distinct(wanted)
     finished = len(runs) - len(figure.missing(wanted, source))
@@ -92,21 +98,35 @@ def print_figure(report: Mapping[str, Any]) -> None:
     print(f"{report['seconds']:.1f} s; wrote {', '.join(report['files'])}")
 
 
+def find_probe(name: str) -> Probe:
+    """The probe `MODULE:NAME`: a function, or a class that needs no arguments."""
+    module, _, attribute = name.partition(":")
+    try:
+        found: Any = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError):
+        raise InputError(f"there is no probe {name}; give one as MODULE:NAME, e.g. emergo.engine:gradient_probe") from None
+    if not callable(found):
+        raise InputError(f"{name} is a {type(found).__name__}; a probe is a function, or a class of such")
+    return cast(Probe, found() if isinstance(found, type) else found)
+
+
 def add_figure_records(
     folder: Path | str, name: str | None = None, every: bool = False, to: Path | str = SHIPPED
 ) -> dict[str, int]:
-    """Adds the finished runs of a folder that belong to the `paper` presets of figures to records, with curves where figures
-    draw them, and returns how many were added to the records of each name.
+    """Adds the finished runs of a folder that belong to the `paper` presets of figures to records, with their curves: all of
+    them where a figure draws these, else as many points as a plot can show. Returns how many were added by each name. A folder
+    may hold records that were made elsewhere instead.
 
-    - `name`: of the records; by default the paper's. Runs that are recorded already, under whatever name, are left alone.
+    - `name`: of the records; by default the paper's. Runs that are recorded with curves, under whatever name, are left alone;
+      of those that are recorded without, the outcome is.
     - `every`: also runs of no figure; these need a name.
     - `to`: the folder of the records; by default those of the package.
     """
     if every and name is None:
         raise InputError("all runs of a folder need a name for their records")
-    place, records = StudyFolder(folder), read_records(to)
-    store = Store(place.runs)
-    chosen: dict[tuple[str, bool], dict[str, Run]] = {}
+    if any(Path(folder).glob("*.runs.parquet")):
+        return merge_records(folder, to)
+    place, chosen = StudyFolder(folder), {}
     for figure in FIGURES.values():
         label = name or figure.id.partition("/")[0]
         for part, study in figure.wanted("paper", source_for(figure, folder)).items():
@@ -116,12 +136,8 @@ def add_figure_records(
             load_plugins(plan.plugins)
             chosen.setdefault((name, True), {}).update(runs_of(plan, folder))
     added: dict[str, int] = {}
-    done: set[str] = set()
-    for (label, curves), runs in sorted(chosen.items(), key=lambda item: not item[0][1]):  # those with curves first
-        fresh = [run for run in runs.values() if run.identity not in done and run in store]
-        fresh = [run for run in fresh if run not in records or (curves and not records.has_curves(run))]
-        count = add_records(fresh, store, label, to, curves)
-        done |= {run.identity for run in fresh}
+    for (label, drawn), runs in sorted(chosen.items(), key=lambda item: not item[0][1]):  # those that are drawn first
+        count = add_records([*runs.values()], Store(place.runs), label, to, thin=not drawn)
         if count:
             added[label] = added.get(label, 0) + count
     return added

@@ -1,6 +1,7 @@
 """Where the runs of a figure come from: recorded, kept in a folder, or trained now."""
 
 import dataclasses
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from .._errors import InputError
-from ..engine import OutOfTime, Result, Run, train
+from ..engine import OutOfTime, Probe, Result, Run, train
 from ..studies import (
     Executor,
     Plan,
@@ -20,6 +21,7 @@ from ..studies import (
     Study,
     StudyFolder,
     Watcher,
+    beside,
     curve_frame,
     open_plan,
     submit_plan,
@@ -36,6 +38,9 @@ class RunSource:
     records: Records | None = None
     partial: bool = False
     deadline: float | None = None  # of `time.monotonic()`
+    with_curves: frozenset[str] = frozenset()
+    """Identities of runs whose curves are needed, though the figure may draw none."""
+    probes: tuple[Probe, ...] = ()  # measured besides their own of runs that are trained
     handed_out: dict[str, Result] = dataclasses.field(default_factory=dict, init=False, compare=False, repr=False)
     """The runs that the figure got so far, by identity, without their curves."""
 
@@ -49,7 +54,10 @@ class RunSource:
         return [run for run in runs if not self._recorded(run, curves) and (store is None or run not in store)]
 
     def _recorded(self, run: Run, curves: bool) -> bool:
-        return self.records is not None and run in self.records and (self.records.has_curves(run) or not curves)
+        return self.records is not None and self.records.holds(run.identity, self._with_curves(run, curves))
+
+    def _with_curves(self, run: Run, curves: bool) -> bool:
+        return curves or run.identity in self.with_curves
 
     def whole(self, runs: Sequence[Run], curves: bool = False) -> list[Run]:
         """The runs of those cells (configs) of which no seed is missing."""
@@ -76,19 +84,25 @@ class RunSource:
         return parts
 
     def _results(self, runs: Sequence[Run], curves: bool) -> dict[str, Result]:
+        """What is recorded stays what it is: of a run that was trained again for its curves, only these are new."""
         missing = [] if self.partial else self.missing(runs, curves)
         results = {result.run.identity: result for result in self._train(missing)} if missing else {}
-        store = self._store
+        store, records = self._store, self.records
         for run in runs:
-            if self.records is not None and self._recorded(run, curves):
-                results[run.identity] = self.records.read(run)
-            elif run.identity not in results and store is not None:
-                results[run.identity] = store.read(run, curves)
+            if records is not None and self._recorded(run, curves):
+                results[run.identity] = records.read(run)
+                continue
+            if run.identity not in results and store is not None:
+                results[run.identity] = store.read(run, self._with_curves(run, curves))
+            if records is not None and run in records:
+                results[run.identity] = beside(records.read(run), results[run.identity])
         return results
 
     def _train(self, runs: Sequence[Run]) -> list[Result]:
         watch: dict[str, Any] = {"progress": self.report.training, "on_end": self.report.ended, "deadline": self.deadline}
         self.report.begin(runs)
+        if self.probes:
+            runs = [Run(run.config.replace(probes=(*run.config.probes, *self.probes)), run.seed) for run in runs]
         if self.folder is None:
             return train(runs, **watch)
         folder, plan = self._plan(self.folder, runs)
@@ -99,7 +113,8 @@ class RunSource:
 
     def _plan(self, folder: Path, runs: Sequence[Run]) -> tuple[StudyFolder, Plan]:
         """The plan to train some runs; other processes find the types of these in this room."""
-        plan, _ = open_plan(StudyFolder(folder), runs, study={"name": self.name, "plugins": [__package__]})
+        plugins = [__package__, *dict.fromkeys(_module_of(probe) for probe in self.probes)]
+        plan, _ = open_plan(StudyFolder(folder), runs, study={"name": self.name, "plugins": plugins})
         return StudyFolder(folder), plan
 
     def submit(self, studies: Mapping[str, Study], asked: Slurm) -> str:
@@ -111,6 +126,11 @@ class RunSource:
             return f"{self.name}: all runs are there"
         job = submit_plan(*self._plan(self.folder, missing), asked)
         return f"{self.name}: array job {job.job} with {job.tasks} tasks trains {len(missing)} runs, output in {job.folder}"
+
+
+def _module_of(probe: Probe) -> str:
+    """The module that a probe, a function or an object, is defined in."""
+    return probe.__module__ if inspect.isfunction(probe) else type(probe).__module__
 
 
 def distinct(studies: Mapping[str, Study]) -> list[Run]:

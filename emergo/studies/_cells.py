@@ -3,18 +3,20 @@
 import collections
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from .._errors import InputError
-from ..measure import Law, fit_law
+from ._curves import read_curves
 from ._folder import Plan, StudyFolder
 from ._outcomes import CURVES, Failures, read_outcomes, read_run
-from ._store import read_curves
 from ._version_1 import renamed_curve
+
+if TYPE_CHECKING:
+    from ..measure import Law
 
 
 def cell_means(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
@@ -35,8 +37,10 @@ def run_table(rows: Iterable[Mapping[str, Any]], axes: Sequence[str], tuned: str
     return table
 
 
-def table_law(table: pd.DataFrame, y: str, x: Sequence[str], fix: Mapping[str, float], what: str) -> Law:
+def table_law(table: pd.DataFrame, y: str, x: Sequence[str], fix: Mapping[str, float], what: str) -> "Law":
     """A law of a table of runs; with a tuned axis, of the chosen ones."""
+    from ..measure import fit_law  # and with it JAX, for which `export` need not wait
+
     return fit_law(table[table["chosen"]] if "chosen" in table else table, y, list(x), fixed=dict(fix), what=what)
 
 
@@ -84,13 +88,15 @@ def study_curves(folder: StudyFolder, plan: Plan) -> pd.DataFrame:
     if not parts:
         return pd.DataFrame({"identity": [], "step": []})
     try:
-        return pa.concat_tables(parts, promote_options="permissive").to_pandas()
+        whole = pa.concat_tables(parts, promote_options="permissive")
+        parts.clear()
+        return whole.to_pandas(split_blocks=True, self_destruct=True)  # a column at a time, so that they are not there twice
     except pa.ArrowException as error:
         words = str(error).splitlines()[0]
         raise InputError(f"{folder.runs}: runs have curves of one name and of different types ({words})") from None
 
 
-def study_law(table: pd.DataFrame, plan: Plan) -> Law | None:
+def study_law(table: pd.DataFrame, plan: Plan) -> "Law | None":
     """The law that the study asks for, fitted to its table; None if it asks for none."""
     law = plan.study.get("law")
     return None if law is None else table_law(table, law["y"], law["x"], law["fix"], "this study")

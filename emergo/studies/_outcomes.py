@@ -16,7 +16,7 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,10 +28,11 @@ from ._reader import (
     FAILURE,
     IDENTITY,
     LARGE,
-    check_form,
+    SMALL,
     count,
     count_or_none,
     counts,
+    formed_json,
     list_names,
     number_or_none,
     read_json,
@@ -44,23 +45,16 @@ SCHEMA = 3  # of `run.json`: from 3 on it has checksums; raised when older versi
 STATES = ("reached", "censored", "trained", "failed")
 INDEX = ".index.json"
 CURVES = "curves.parquet"
-_INDEX_VERSION = 3
+_INDEX_VERSION = 4
 _OUTCOME = {"state": str, "time": number_or_none, "low": number_or_none, "high": number_or_none, "steps": count}
 _OUTCOME |= {"failed_step": count_or_none, "reason?": str | None}
 _RUN = {"identity": IDENTITY, "seed": count, "columns": scalars, "outcome": _OUTCOME, "provenance": dict}
 _RUN |= {"schema?": count, "semantics": count, "config": dict, "curves": [str], "probes?": counts}
-_CHECKED = {"checksum": CHECKSUM, "files": {CURVES: CHECKSUM}}
+_RUN |= {"checksum?": CHECKSUM, "files?": {CURVES: CHECKSUM}}
 _TEXT, _NUMBER, _STEP = (str, type(None)), (int, float, type(None)), (int, type(None))
-_ENTRY = {"state": (str,), "time": _NUMBER, "low": _NUMBER, "high": _NUMBER, "steps": (int,), "failed_step": _STEP}
-_ENTRY |= {"reason": _TEXT, "seed": (int,), "device": _TEXT}
+_VALUES = {"state": (str,), "time": _NUMBER, "low": _NUMBER, "high": _NUMBER, "steps": (int,), "failed_step": _STEP}
+_VALUES |= {"reason": _TEXT, "seed": (int,), "device": _TEXT}
 """What the index remembers of a run besides its columns, and the types of it."""
-
-
-class Outcomes(NamedTuple):
-    """What a folder of runs holds."""
-
-    rows: dict[str, dict[str, Any]]  # by identity, as `outcome_row` makes them
-    broken: dict[str, str]  # folders that should be runs and cannot be read, and why
 
 
 def outcome_row(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,9 +62,8 @@ def outcome_row(content: Mapping[str, Any]) -> dict[str, Any]:
     outcome = content["outcome"]
     state = outcome["state"]
     plateau, low, high = (math.nan if outcome[name] is None else float(outcome[name]) for name in ("time", "low", "high"))
-    return {
+    ended = {
         "identity": content["identity"],
-        **content["columns"],
         "seed": content["seed"],
         "plateau": plateau,
         "plateau_low": -math.inf if state == "reached" and outcome["low"] is None else low,
@@ -82,6 +75,7 @@ def outcome_row(content: Mapping[str, Any]) -> dict[str, Any]:
         "reason": outcome.get("reason"),
         "device": content["provenance"].get("device"),
     }
+    return {"identity": "", **content["columns"]} | ended  # no column of a config takes the place of what became of the run
 
 
 def _check_outcome(content: Mapping[str, Any]) -> None:
@@ -105,22 +99,27 @@ def read_run(folder: str | Path, identity: str, curves: bool = True) -> dict[str
     if not is_folder(folder):
         os.lstat(folder)  # says so where there is nothing
         raise ValueError("it should be a folder")
-    content = read_json(os.path.join(folder, "run.json"), _RUN, upgraded_run)
-    if content["identity"] != identity:
-        raise ValueError(f"it holds the run {content['identity']}")
-    if digest({name: content[name] for name in ("semantics", "config", "seed")}) != identity:
-        raise ValueError("its config and seed are those of another run")
-    _check_outcome(content)
-    if content.get("schema", 1) >= 3:
-        check_form(content, _CHECKED)
+    content = _read_content(folder, identity)
     if curves:
         read_curve_bytes(folder, content)
     return content
 
 
-def read_curve_bytes(folder: str | Path, content: Mapping[str, Any]) -> bytes:
+def _read_content(folder: str | Path, identity: str, status: os.stat_result | None = None) -> dict[str, Any]:
+    content = formed_json(read_regular(f"{folder}/run.json", SMALL, status), _RUN, upgraded_run)
+    if content["identity"] != identity:
+        raise ValueError(f"it holds the run {content['identity']}")
+    if digest({name: content[name] for name in ("semantics", "config", "seed")}) != identity:
+        raise ValueError("its config and seed are those of another run")
+    _check_outcome(content)
+    if content.get("schema", 1) >= 3 and not ("checksum" in content and "files" in content):
+        raise ValueError("its checksums are missing")
+    return content
+
+
+def read_curve_bytes(folder: str | Path, content: Mapping[str, Any], status: os.stat_result | None = None) -> bytes:
     """The file with the curves of a run with this `run.json`, if it is the one that was written with it."""
-    data = read_regular(os.path.join(folder, CURVES), LARGE)
+    data = read_regular(f"{folder}/{CURVES}", LARGE, status)
     if content.get("schema", 1) >= 3:
         if hashlib.sha256(data).hexdigest() != content["files"][CURVES]:
             raise ValueError(f"{CURVES} has another checksum: it was damaged or changed")
@@ -129,34 +128,79 @@ def read_curve_bytes(folder: str | Path, content: Mapping[str, Any]) -> bytes:
     return data
 
 
+class _Entry(NamedTuple):
+    """What the index remembers of a run."""
+
+    stamp: str
+    columns: dict[str, Any]  # one object for all runs of a cell, once they come from the index
+    values: dict[str, Any]  # by the names of `_VALUES`
+
+    def content(self, name: str) -> dict[str, Any]:
+        """What `outcome_row` needs of the `run.json`."""
+        about: dict[str, Any] = {"identity": name, "seed": self.values["seed"], "provenance": self.values}
+        return about | {"columns": self.columns, "outcome": self.values}
+
+
+class Rows(Mapping[str, dict[str, Any]]):
+    """The rows of finished runs by identity, as `outcome_row` makes them; each is made when it is asked for."""
+
+    def __init__(self, entries: Mapping[str, _Entry]) -> None:
+        self._entries = entries
+
+    def __getitem__(self, identity: str) -> dict[str, Any]:
+        return outcome_row(self._entries[identity].content(identity))
+
+    def __contains__(self, identity: object) -> bool:
+        return identity in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def states(self) -> dict[str, str]:
+        """The states of the runs alone."""
+        return {identity: entry.values["state"] for identity, entry in self._entries.items()}
+
+
+class Outcomes(NamedTuple):
+    """What a folder of runs holds."""
+
+    rows: Rows
+    broken: dict[str, str]  # folders that should be runs and cannot be read, and why
+
+
 def read_outcomes(folder: Path, index: bool = True) -> Outcomes:
     """The outcomes of all runs under a folder. What cannot be read is named and does not hide the rest. Without the index every
     file is read and checked again."""
     known = _read_index(folder / INDEX) if index else {}
-    entries: dict[str, Any] = {}
-    rows: dict[str, dict[str, Any]] = {}
     broken: dict[str, str] = {}
-    fresh = 0
+    entries: dict[str, _Entry] = {}
     for name, is_a_folder in list_names(folder, IDENTITY, broken).items():
-        path = f"{folder}/{name}"
         try:
             if not is_a_folder:
                 raise ValueError("it should be a folder")
-            stamp = _stamp(path)
-            entry = known.get(name)
-            if entry is None or entry[0] != stamp:
-                content = read_run(path, name)
-                values = content["outcome"] | {"seed": content["seed"], "device": content["provenance"].get("device")}
-                entry = [stamp, content["columns"], [values.get(key) for key in _ENTRY]]
-                fresh += 1
-            rows[name] = outcome_row(_from_entry(name, entry))
-            entries[name] = entry
+            entries[name] = _read_entry(f"{folder}/{name}", name, known.get(name))
         except (OSError, ValueError) as error:
-            broken[path] = why(error)
+            broken[f"{folder}/{name}"] = why(error)
+    fresh = sum(entry is not known.get(name) for name, entry in entries.items())
     if fresh and (fresh >= 200 or 10 * fresh >= len(entries)):
         with contextlib.suppress(StorageError):  # a full or read-only disk: it is only a cache
-            atomic_write(folder / INDEX, seal({"version": _INDEX_VERSION, "runs": entries}), durable=False)
-    return Outcomes(rows, broken)
+            atomic_write(folder / INDEX, _index(entries), durable=False)
+    return Outcomes(Rows(entries), broken)
+
+
+def _read_entry(path: str, name: str, known: _Entry | None) -> _Entry:
+    """What is known of a run while its files are as they were, else what they say."""
+    run, curves = regular_file(f"{path}/run.json", SMALL), regular_file(f"{path}/{CURVES}", LARGE)
+    stamp = _stamp(run, curves)
+    if known is not None and known.stamp == stamp:
+        return known
+    content = _read_content(path, name, run)
+    read_curve_bytes(path, content, curves)
+    values = content["outcome"] | {"seed": content["seed"], "device": content["provenance"].get("device")}
+    return _Entry(stamp, content["columns"], {key: values.get(key) for key in _VALUES})
 
 
 def is_finished(folder: Path, identity: str) -> bool:
@@ -167,32 +211,35 @@ def is_finished(folder: Path, identity: str) -> bool:
         return False
 
 
-def _stamp(path: str) -> str:
+def _stamp(run: os.stat_result, curves: os.stat_result) -> str:
     """What the system knows of the files of a run; it is another once they have been touched, or are those of a copy."""
-    run, curves = regular_file(f"{path}/run.json"), regular_file(f"{path}/{CURVES}")
     times = f"{run.st_mtime_ns} {run.st_ctime_ns} {curves.st_mtime_ns} {curves.st_ctime_ns}"
     return f"{run.st_ino} {run.st_size} {curves.st_ino} {curves.st_size} {times}"
 
 
-def _from_entry(name: str, entry: Any) -> dict[str, Any]:
-    """What `outcome_row` needs of a run, from an entry of the index."""
-    values = dict(zip(_ENTRY, entry[2], strict=True))
-    about: dict[str, Any] = {"identity": name, "seed": values["seed"], "provenance": {"device": values["device"]}}
-    return about | {"columns": entry[1], "outcome": values}
+def _index(entries: Mapping[str, _Entry]) -> bytes:
+    """The runs of a cell differ by their seeds alone: their columns are written, and read, once."""
+    numbers: dict[str, int] = {}
+    runs = {n: [e.stamp, numbers.setdefault(repr(e.columns), len(numbers)), [*e.values.values()]] for n, e in entries.items()}
+    columns = {run[1]: entry.columns for run, entry in zip(runs.values(), entries.values(), strict=True)}
+    return seal({"version": _INDEX_VERSION, "columns": list(columns.values()), "runs": runs})
 
 
-def _read_index(path: Path) -> dict[str, Any]:
+def _read_index(path: Path) -> dict[str, _Entry]:
     """The entries of an index whose checksum is right, if they have the form that a run gives them."""
+    form = {"checksum": CHECKSUM, "version": count, "columns": [scalars], "runs": dict}
     try:
-        content = read_json(path, {"checksum": CHECKSUM, "version": count, "runs": dict}, most=LARGE)
+        content = read_json(path, form, most=LARGE)
     except (OSError, ValueError):
         return {}
-    entries: dict[str, Any] = {}
-    for name, entry in content["runs"].items() if content["version"] == _INDEX_VERSION else ():
+    entries: dict[str, _Entry] = {}
+    for name, run in content["runs"].items() if content["version"] == _INDEX_VERSION else ():
         with contextlib.suppress(ValueError, TypeError, IndexError, KeyError):
-            fits = all(type(value) in kinds for value, kinds in zip(entry[2], _ENTRY.values(), strict=True))
-            if fits and scalars(entry[1]):
-                _check_outcome(_from_entry(name, entry))
+            stamp, number, values = run
+            fits = all(type(value) in kinds for value, kinds in zip(values, _VALUES.values(), strict=True))
+            if fits and count(number):
+                entry = _Entry(stamp, content["columns"][number], dict(zip(_VALUES, values, strict=True)))
+                _check_outcome(entry.content(name))
                 entries[name] = entry
     return entries
 

@@ -31,11 +31,11 @@ def whole(value: Any) -> bool:
 
 
 def count(value: Any) -> bool:
-    return whole(value) and value >= 0
+    return type(value) is int and 0 <= value < 2**63
 
 
 def number(value: Any) -> bool:
-    return whole(value) or (type(value) is float and math.isfinite(value))
+    return (type(value) is float and math.isfinite(value)) or whole(value)
 
 
 def number_or_none(value: Any) -> bool:
@@ -53,7 +53,12 @@ def scalar(value: Any) -> bool:
 
 def read_json(path: str | Path, form: Any, upgrade: Callable[[Any], Any] = lambda content: content, most: int = SMALL) -> Any:
     """The content of a file that has this form (see `check_form`), or has it once it is upgraded from an older one."""
-    content = parse_json(read_regular(path, most))
+    return formed_json(read_regular(path, most), form, upgrade)
+
+
+def formed_json(data: bytes, form: Any, upgrade: Callable[[Any], Any] = lambda content: content) -> Any:
+    """As `read_json`, of the bytes of a file."""
+    content = parse_json(data)
     try:
         content = upgrade(content)
     except (KeyError, TypeError, AttributeError) as error:
@@ -69,7 +74,7 @@ def check_form(value: Any, form: Any, where: str = "the content") -> None:
     kind = type(form)
     if kind is FunctionType:
         if not form(value):
-            raise ValueError(f"{where} is not of the form {form.__name__}: {value!r:.60}")
+            raise ValueError(f"{where} is not of the form {form.__name__.replace('_', ' ')}: {value!r:.60}")
         return
     if not isinstance(value, _KINDS.get(kind, form)):
         raise ValueError(f"{where} is of another kind: {value!r:.60}")
@@ -78,10 +83,11 @@ def check_form(value: Any, form: Any, where: str = "the content") -> None:
             raise ValueError(f"{where} is not of the form {form.pattern}: {value!r:.60}")
     elif kind is dict:
         for name, inner in form.items():
-            key = name.removesuffix("?")
+            key = name if name[-1] != "?" else name[:-1]
             if key in value:
-                check_form(value[key], inner, key)
-            elif key == name:
+                if not _fits(value[key], inner):
+                    check_form(value[key], inner, key)
+            elif key is name:
                 raise ValueError(f"{where} lacks {name}")
     elif kind is list:
         for member in value:
@@ -90,7 +96,13 @@ def check_form(value: Any, form: Any, where: str = "the content") -> None:
         if len(value) < len(form):
             raise ValueError(f"{where} is too short: {value!r:.60}")
         for member, inner in zip(value, form, strict=False):
-            check_form(member, inner, where)
+            if not _fits(member, inner):
+                check_form(member, inner, where)
+
+
+def _fits(value: Any, form: Any) -> bool:
+    """Whether it plainly does: what most values are, without the way through all kinds of forms."""
+    return type(value) is form or (type(form) is FunctionType and form(value))
 
 
 def list_names(folder: Path, pattern: re.Pattern[str], broken: dict[str, str] | None = None) -> dict[str, bool]:

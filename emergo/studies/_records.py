@@ -20,10 +20,11 @@ import pandas as pd
 from .._errors import InputError
 from .._files import output_folder, read_regular, staged
 from .._parquet import parquet_frame
+from .._tables import storable
 from ..engine import Result, Run
-from ..measure import storable
+from ._curves import INDEX_SUFFIX, compact_frame
 from ._reader import LARGE, SMALL
-from ._store import INDEX_SUFFIX, Store, compact_frame, result_from, result_row
+from ._store import Store, result_from, result_row
 
 SHIPPED = Path(__file__).parents[1] / "records"  # the records that come with the package
 
@@ -44,9 +45,28 @@ class Records:
     def has_curves(self, run: Run) -> bool:
         return run.identity in self._curves
 
+    def holds(self, identity: str, curves: bool) -> bool:
+        """Whether a run is there, with its `curves` if these are asked for."""
+        return identity in (self._curves if curves else self._rows)
+
+    def name_of(self, run: Run) -> str:
+        """The name of the tables that hold a run."""
+        return str(self._rows[run.identity]["records"])
+
     def read(self, run: Run) -> Result:
         row = self._rows[run.identity]
         return result_from(run, row, json.loads(row["provenance"]), self._curves.get(run.identity))
+
+
+POINTS = 100  # of a curve that no figure draws: as many as a plot can show
+
+
+def thinned(curves: Mapping[str, np.ndarray], points: int = POINTS) -> dict[str, np.ndarray]:
+    """Curves with at most so many evaluations, evenly among them, with the first and the last. Every number is one that was
+    measured: `train_loss` is still the mean since the evaluation before, which may be one that is left out."""
+    count = len(curves["step"])
+    rows = np.unique(np.linspace(0, count - 1, min(count, points)).round().astype(int))
+    return {name: values[rows] for name, values in curves.items()}
 
 
 def record_tables(results: Iterable[Result]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -95,12 +115,47 @@ def _shortened(curves: pd.DataFrame) -> pd.DataFrame:
     return curves.assign(**{str(name): shorter(curves[name]) for name in several})
 
 
-def add_records(runs: Sequence[Run], store: Store, name: str, folder: Path | str = SHIPPED, curves: bool = True) -> int:
-    """Adds those of these runs that a store holds to the records called `name`; returns how many there were."""
-    results = [store.read(run, curves) for run in runs if run in store]
-    if results:
-        write_records(*record_tables(results), folder, name)
-    return len(results)
+def add_records(runs: Sequence[Run], store: Store, name: str, folder: Path | str = SHIPPED, thin: bool = False) -> int:
+    """Adds those of these runs that a store holds to the records called `name`, with their curves, of evaluations that a plot
+    can show where these are to be `thin`; returns how many. Of a run that is recorded without curves, in the folder or in the
+    package, only these are new, under the name that it has there. One that the folder has with curves stays as it is."""
+    there, shipped = read_records(folder), read_records()
+    chosen: dict[str, list[Result]] = {}
+    for run in runs:
+        if run not in store or there.has_curves(run):
+            continue
+        result, recorded = store.read(run), next((records for records in (there, shipped) if run in records), None)
+        if thin and result.curves is not None:
+            result = result._replace(curves=thinned(result.curves))
+        if recorded is not None:
+            result = beside(recorded.read(run), result)
+        chosen.setdefault(name if recorded is None else recorded.name_of(run), []).append(result)
+    for label, results in chosen.items():
+        write_records(*record_tables(results), folder, label)
+    return sum(map(len, chosen.values()))
+
+
+def beside(recorded: Result, again: Result) -> Result:
+    """A recorded outcome with the curves of the same run trained once more, which differs by rounding. Where that was and what
+    came out is in the provenance, under names that begin with `curves_`."""
+    second = {**again.provenance, "state": again.state, "plateau": repr(again.plateau.time)}
+    told = {f"curves_{name}": str(value) for name, value in second.items()}
+    return recorded._replace(curves=again.curves, provenance={**recorded.provenance, **told})
+
+
+def merge_records(source: Path | str, folder: Path | str = SHIPPED) -> dict[str, int]:
+    """Adds what records made elsewhere hold to those of a folder: runs that these lack, or have without curves. Returns how
+    many, by the name of the records."""
+    added, there = {}, read_records(folder)
+    for path in sorted(Path(source).glob("*.runs.parquet")):
+        name = path.name.removesuffix(".runs.parquet")
+        runs, curves = (_read_table(path.with_name(f"{name}.{kind}.parquet")) for kind in ("runs", "curves"))
+        with_curves = set(curves["identity"])
+        new = [one for one in runs["identity"] if not there.holds(one, curves=one in with_curves)]
+        if new:
+            write_records(runs[runs["identity"].isin(new)], curves[curves["identity"].isin(new)], folder, name)
+            added[name] = len(new)
+    return added
 
 
 def read_records(folder: Path | str = SHIPPED) -> Records:
@@ -113,7 +168,9 @@ def read_records(folder: Path | str = SHIPPED) -> Records:
 def _read(folder: Path, stamps: tuple[tuple[str, int], ...]) -> Records:
     tables: dict[str, list[pd.DataFrame]] = {"runs": [], "curves": []}
     for name, _ in stamps:
-        tables.setdefault(name.split(".")[-2], []).append(_read_table(folder / name))
+        table = _read_table(folder / name)
+        label, kind, _ = name.rsplit(".", 2)
+        tables.setdefault(kind, []).append(table.assign(records=label) if kind == "runs" else table)
     return Records(_joined(tables["runs"]), _joined(tables["curves"]))
 
 

@@ -13,8 +13,9 @@ from .._terminal import counted
 from ..engine import Result, Run, Trained
 from ..measure import Forecast, Law
 from ._cells import run_table, table_law
+from ._curves import curve_frame
 from ._forecasts import forecast_results
-from ._store import Store, curve_frame, result_row
+from ._store import Store, result_row
 
 
 class Runs(Sequence[Result]):

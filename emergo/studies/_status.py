@@ -51,8 +51,9 @@ def study_status(folder: StudyFolder, keys: Sequence[str] | None = None) -> Stat
     rows, broken = read_outcomes(folder.runs)
     broken |= {str(path): str(error).removeprefix(f"{path}: ") for path, error in unreadable.items()}
     every = {run.identity for plan in plans for run in plan.runs}
-    states = collections.Counter(rows[identity]["state"] for identity in every if identity in rows)
-    left_in = {unit.id: {run.identity for run in unit.runs} - set(rows) for plan in plans for unit in plan.units}
+    finished = rows.states()
+    states = collections.Counter(finished[identity] for identity in every if identity in finished)
+    left_in = {u.id: {run.identity for run in u.runs if run.identity not in finished} for plan in plans for u in plan.units}
     claims = {unit: claim for unit, claim in Claims(folder.claims).live(broken=broken).items() if unit in left_in}
     failures, unread = Failures(folder.failures).counts()
     return Status(

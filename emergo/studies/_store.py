@@ -9,24 +9,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from .._errors import InputError
 from .._files import as_storage_error, flush, is_folder, move_aside, output_folder, own_folder, remove, temporary_sibling
 from .._json import seal, to_jsonable
-from .._parquet import parquet_table
 from ..engine import Result, Run, Trained, load_parameters, save_parameters, unpadded
 from ..measure import Emergence
 from ._axes import config_columns
-from ._outcomes import CURVES, SCHEMA, is_finished, outcome_row, read_curve_bytes, read_run
+from ._curves import curve_frame, curves_from, read_curves
+from ._outcomes import CURVES, SCHEMA, is_finished, outcome_row, read_run
 from ._reader import list_names, why
-from ._version_1 import renamed_curve
 
-INDEX_SUFFIX = re.compile(r"(_\d+)+$")
 _SNAPSHOTS = ".snapshots"
-_ARRAY = ":"  # in the name of a column of whole arrays: what follows is their shape, such as 3x20x20
 _PARAMETERS = re.compile(r"\d{9,12}\.safetensors")
 
 
@@ -51,63 +46,6 @@ def result_row(result: Result) -> dict[str, Any]:
     return outcome_row(result_content(result))
 
 
-def curve_frame(curves: Mapping[str, np.ndarray] | None) -> pd.DataFrame:
-    """Curves as a table, one row per evaluation; a curve of several numbers has columns like `attention_0_1`."""
-    columns: dict[str, np.ndarray] = {}
-    for name, values in (curves or {}).items():
-        for index in np.ndindex(values.shape[1:]):
-            columns["_".join([name, *map(str, index)])] = values[(slice(None), *index)]
-    return pd.DataFrame(columns)
-
-
-def compact_frame(curves: Mapping[str, np.ndarray] | None) -> pd.DataFrame:
-    """As `curve_frame`, but a curve of many numbers that has them in few evaluations, and NaN in all others, is one column of
-    whole arrays: a map of attention at four steps would else be a thousand columns."""
-    arrays = {name: values for name, values in (curves or {}).items() if values.ndim > 1 and _seldom(values)}
-    frame = curve_frame({name: values for name, values in (curves or {}).items() if name not in arrays})
-    for name, values in arrays.items():
-        rows = [None if np.isnan(one).all() else one.ravel() for one in values]
-        frame[f"{name}{_ARRAY}{'x'.join(map(str, values.shape[1:]))}"] = pd.Series(rows, dtype=object)
-    return frame
-
-
-def _seldom(values: np.ndarray) -> bool:
-    return bool(np.isnan(values).reshape(len(values), -1).all(1).mean() > 0.5)
-
-
-def curves_from(frame: pd.DataFrame) -> dict[str, np.ndarray]:
-    """The inverse of `curve_frame` and of `compact_frame`; columns without a number are left out, as other runs of a table may
-    have other curves."""
-    shown = frame.drop(columns="identity", errors="ignore").dropna(axis=1, how="all").rename(columns=renamed_curve)
-    whole = [column for column in shown.columns if _ARRAY in column]
-    return _numbers_from(shown.drop(columns=whole)) | dict(_arrays_from(column, shown[column]) for column in whole)
-
-
-def _arrays_from(column: str, rows: pd.Series) -> tuple[str, np.ndarray]:
-    name, _, sizes = column.partition(_ARRAY)
-    kept = rows.notna().to_numpy()
-    values = np.stack(rows[kept].tolist())
-    every = np.full((len(rows), *map(int, sizes.split("x"))), np.nan, values.dtype)
-    every[kept] = values.reshape(-1, *every.shape[1:])
-    return name, every
-
-
-def _numbers_from(shown: pd.DataFrame) -> dict[str, np.ndarray]:
-    columns: dict[str, list[str]] = {}
-    for column in shown.columns:
-        columns.setdefault(INDEX_SUFFIX.sub("", column), []).append(column)
-    curves: dict[str, np.ndarray] = {}
-    for name, members in columns.items():
-        if name in members:
-            curves[name] = shown[name].to_numpy()
-            continue
-        indices = [tuple(map(int, member[len(name) + 1 :].split("_"))) for member in members]
-        curves[name] = np.full((len(shown), *(1 + np.max(indices, 0))), np.nan, shown[members[0]].to_numpy().dtype)
-        for index, member in zip(indices, members, strict=True):
-            curves[name][(slice(None), *index)] = shown[member]
-    return curves
-
-
 def result_from(run: Run, row: Mapping[str, Any], provenance: Mapping[str, Any], curves: pd.DataFrame | None) -> Result:
     """The inverse of `result_row`."""
     plateau = Emergence(row["plateau"], row["plateau_low"], row["plateau_high"], row["state"])
@@ -115,18 +53,6 @@ def result_from(run: Run, row: Mapping[str, Any], provenance: Mapping[str, Any],
     reason = None if pd.isna(row.get("reason")) else row["reason"]
     kept = None if curves is None or not len(curves.columns) else curves_from(curves)
     return Result(run, row["state"], plateau, int(row["steps"]), failed, provenance, kept, reason)
-
-
-def read_curves(folder: Path, content: Mapping[str, Any]) -> pa.Table:
-    """The curves of a run with this `run.json`, one row per evaluation; a `ValueError` for what are none."""
-    table = parquet_table(read_curve_bytes(folder, content)).replace_schema_metadata(None)
-    if table.num_columns and not ("step" in table.column_names and all(map(_is_number, table.schema.types))):
-        raise ValueError(f"{CURVES} does not hold curves: columns of numbers, one of them step")
-    return table
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
 
 
 class Store:

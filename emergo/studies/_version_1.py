@@ -5,6 +5,7 @@ studies and records are read as they are; `migrate` gives a folder the names of 
 """
 
 import contextlib
+import functools
 import hashlib
 import os
 import re
@@ -81,6 +82,7 @@ def _cell(value: Any) -> Any:
     return str(value) if isinstance(value, list) else value
 
 
+@functools.lru_cache(1024)
 def renamed_curve(column: str) -> str:
     """A column of curves by its name in this version: `lags_0_1_2` is `attention_by_lag_0_1_2`."""
     name = re.sub(r"(_\d+)+$", "", column)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .._errors import InputError
+from .._files import is_folder
 from ..studies import StudyFolder
 from ..studies._reader import IDENTITY, list_names
 from ._runset import RunSet
@@ -104,6 +105,8 @@ class Catalog:
         studies, tables = {}, {}
         for folder in self._folders(notes):
             below = StudyFolder(folder)
+            if os.path.lexists(below.plans) and not is_folder(below.plans):
+                notes.append(f"{below.plans.name}: not a folder, where plans should be")
             if below.exists():
                 if self._is_ours(below.runs, notes):
                     studies[folder] = self._studies.get(folder) or StudySource(folder)

@@ -1,4 +1,4 @@
-"""Sets of runs from folders of studies, and from stores without a plan. Needs neither JAX nor pandas."""
+"""Sets of runs from folders of studies, and from stores without a plan. Needs no JAX."""
 
 import functools
 import os
@@ -13,7 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .._errors import InputError
+from .._files import read_regular
 from ..studies import Failures, Plan, StudyFolder, read_outcomes, study_status
+from ..studies._curves import read_curves
+from ..studies._outcomes import read_run
+from ..studies._reader import LARGE
 from ..studies._version_1 import renamed_curve
 from ._runset import RunSet, columns_of, varied
 
@@ -38,8 +42,7 @@ class FolderCurves:
         return (str(self.folder), held.st_mtime_ns, held.st_size) if stat.S_ISREG(held.st_mode) else None
 
     def _schema(self, identity: str, stamp: Any) -> list[str]:
-        with self._path(identity).open("rb") as file:
-            return pq.ParquetFile(file).schema_arrow.names
+        return pq.read_schema(pa.BufferReader(read_regular(self._path(identity), LARGE))).names
 
     def names(self, identity: str) -> list[str]:
         stamp = self.stamp(identity)
@@ -50,17 +53,13 @@ class FolderCurves:
         return [renamed_curve(name) for name in columns if name != "step"]
 
     def read(self, identity: str, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        if self.stamp(identity) is None:
-            return {}
+        path = self.folder / identity
         try:
-            with self._path(identity).open("rb") as file:
-                parquet = pq.ParquetFile(file)
-                held = {renamed_curve(name): name for name in parquet.schema_arrow.names}
-                wanted = ["step", *(held if names is None else names)]
-                table = parquet.read(columns=[held[name] for name in dict.fromkeys(wanted) if name in held], use_threads=False)
-                return {renamed_curve(n): table[n].to_numpy() for n in table.column_names}
-        except (OSError, ValueError, pa.ArrowException):
+            content = read_run(path, identity, curves=False)
+            table = read_curves(path, content, lambda name: names is None or renamed_curve(name) in names)
+        except (OSError, ValueError):
             return {}
+        return {renamed_curve(name): table[name].to_numpy() for name in table.column_names}
 
 
 class StudySource:
@@ -148,7 +147,7 @@ def store_set(folder: Path, name: str) -> RunSet:
     return RunSet(name, "runs", axes=varied(columns), columns=columns, curves=curves, config=lambda identity: {}, **more)
 
 
-def outcomes(folder: Path) -> tuple[dict[str, dict[str, Any]], tuple[str, ...]]:
+def outcomes(folder: Path) -> tuple[Mapping[str, dict[str, Any]], tuple[str, ...]]:
     """The outcomes of a store, and what cannot be read, links to elsewhere among it."""
     try:
         rows, broken = read_outcomes(folder)

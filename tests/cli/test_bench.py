@@ -19,7 +19,8 @@ TIMED = {
     "runs_per_hour": 28.8,
     "ratio": 2.5,
     "ratio_compile": None,
-    "share_of_floor": 0.5,
+    "ratio_expert": 1.5,
+    "share_of_roofline": 0.5,
 }
 
 
@@ -47,7 +48,7 @@ def test_bench_prints_a_row_a_case(capsys, monkeypatch, timed):
     assert err == (
         "emergo: PyTorch is not installed, so nothing is compared with it: pip install '.[bench]'\na compiler talks\n"
     )
-    assert first.split() == ["2", "4", "64", "16", "4", "fp32", "12.5", "28.8", "2.5", "-", "50%"]
+    assert first.split() == ["2", "4", "64", "16", "4", "fp32", "12.5", "28.8", "2.5", "-", "1.5", "50%"]
     assert second.endswith("4 runs do not fit")
     assert len(first) == len(head) > len(under)
     assert len(timed) == 2

@@ -83,7 +83,7 @@ def started(monkeypatch, cpu):
     """The figures that were started, with their options; none is made."""
     calls = []
 
-    def run_figure(figure, preset, out, report, fresh=False, partial=False, seconds=None):
+    def run_figure(figure, preset, out, report, fresh=False, partial=False, seconds=None, **others):
         calls.append((figure.id, fresh, partial, seconds))
         if seconds is not None:
             raise OutOfTime
@@ -200,7 +200,7 @@ def test_on_slurm_the_missing_runs_are_submitted(capsys, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_runs_of_figures_are_added_to_the_records(tmp_path, monkeypatch):
-    """Those of the paper's preset that are not recorded; curves only for figures that draw them."""
+    """Those of the paper's preset that are not recorded; whole curves for figures that draw them, else what a plot can show."""
     with_curves = next(f for f in FIGURES.values() if f.curves and f.id.startswith("yuksel2026"))
     without = find_figure("zucchet2025/fig3")
     monkeypatch.setattr("emergo.papers._make.FIGURES", {figure.id: figure for figure in (with_curves, without)})
@@ -208,13 +208,14 @@ def test_runs_of_figures_are_added_to_the_records(tmp_path, monkeypatch):
     StudyFolder(tmp_path / "out").prepare()
     for figure in (with_curves, without):
         run = figure.runs("paper")[0]
-        store.write(records.read(run)._replace(curves={"step": np.array([0, 5]), "loss": np.array([1.0, 0.5])}))
+        store.write(records.read(run)._replace(curves={"step": np.arange(300), "loss": np.linspace(1.0, 0.5, 300)}))
     assert add_figure_records(tmp_path / "out", to=tmp_path / "records") == {"yuksel2026": 1, "zucchet2025": 1}
     added = read_records(tmp_path / "records")
-    assert [added.has_curves(figure.runs("paper")[0]) for figure in (with_curves, without)] == [True, False]
+    curves = [added.read(figure.runs("paper")[0]).curves or {} for figure in (with_curves, without)]
+    assert [len(each["step"]) for each in curves] == [300, 100]
     assert added.read(without.runs("paper")[0]).plateau == records.read(without.runs("paper")[0]).plateau
     assert add_figure_records(tmp_path / "out", to=tmp_path / "records") == {}
-    assert add_figure_records(tmp_path / "out") == {}  # the package has them
+    assert add_figure_records(tmp_path / "records", to=tmp_path / "merged") == {"yuksel2026": 1, "zucchet2025": 1}
 
 
 @pytest.mark.slow

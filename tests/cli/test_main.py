@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -132,6 +133,18 @@ def test_an_interrupt_while_the_command_is_imported_is_one_line():
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60)
     assert done.returncode == 130
     assert done.stderr == "emergo: interrupted; nothing was begun\n"
+
+
+def test_an_interrupt_before_there_is_a_command_leaves_no_traceback(tmp_path):
+    """Of `python -m emergo`, whose package imports nothing that takes long before its command can answer."""
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED.replace("tyro", "emergo.cli").partition("from emergo.cli")[0])
+    package = Path(__file__).parents[2]
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{package}"}
+    done = subprocess.run([sys.executable, "-m", "emergo"], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (130, "")
+    code = "import sys, emergo; print('typing' in sys.modules)"
+    done = subprocess.run([sys.executable, "-Sc", code], capture_output=True, text=True, cwd=package)
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize(

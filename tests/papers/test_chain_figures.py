@@ -9,7 +9,7 @@ from emergo.measure import Drop
 from emergo.models import MinimalAttention
 from emergo.papers.yuksel2026 import _map_figure as maps
 from emergo.papers.yuksel2026 import _stage_figure as stages
-from emergo.papers.yuksel2026 import fig4_5, stages_and_maps
+from emergo.papers.yuksel2026 import fig4, fig5, stages_and_maps
 from emergo.papers.yuksel2026._chains import ChainRuns, Printed, context_checks, paper
 from emergo.papers.yuksel2026._contexts import ContextPredictors
 from emergo.tasks import Groups, MarkovChain
@@ -124,28 +124,43 @@ def test_figure_3_predictors_are_passed_in_order(runs):
 
 def test_figure_4_later_plateaus_and_the_second_stage():
     early, late = (ChainRuns([staged(STUDY.runs[0], step)]) for step in (400, 1200))
-    assert fig4_5.later_plateaus(late[0].stages) > fig4_5.later_plateaus(early[0].stages) > 0
-    assert fig4_5.later_plateaus([Drop(5.0, 6.0, 3.0, 1.0), Drop(50.0, 60.0, 1.0, 0.2)]) == 0
-    assert 180 < fig4_5.first_below(early[0], 0.6) < 230
-    assert fig4_5.first_below(early[0], -1.0) == 2000
-    assert [check.holds for check in fig4_5.importance_checks({"m = 1": early, "m = 2": late})] == [True]
-    assert [check.holds for check in fig4_5.importance_checks({"m = 1": late, "m = 2": early})] == [False]
+    assert fig4.later_plateaus(late[0].stages) > fig4.later_plateaus(early[0].stages) > 0
+    assert fig4.later_plateaus([Drop(5.0, 6.0, 3.0, 1.0), Drop(50.0, 60.0, 1.0, 0.2)]) == 0
+    assert 180 < fig4.first_below(early[0], 0.6) < 230
+    assert fig4.first_below(early[0], -1.0) == 2000
+    assert [check.holds for check in fig4.importance_checks({"m = 1": early, "m = 2": late})] == [True]
+    assert [check.holds for check in fig4.importance_checks({"m = 1": late, "m = 2": early})] == [False]
 
 
 def test_figure_4_scale_0_stays_on_the_plateau(runs):
     stuck = result(STUDY.runs[0], np.linspace(3.3, 1.2, len(STEPS)), np.full((len(STEPS), 3, 3), 0.2))
-    checks = fig4_5.scale_checks({"Xavier": runs, "0": ChainRuns([stuck])})
+    checks = fig4.scale_checks({"Xavier": runs, "0": ChainRuns([stuck])})
     assert [check.holds for check in checks] == [True, True, True]
     assert checks[0].measured[-1] == 2000
     dip = np.append(np.linspace(3.3, 0.1, 200), np.linspace(0.1, 1.2, 200))
     escaped = result(STUDY.runs[0], dip, runs[0].group_attention)
-    turned = fig4_5.scale_checks({"Xavier": ChainRuns([stuck]), "0": ChainRuns([escaped])})
+    turned = fig4.scale_checks({"Xavier": ChainRuns([stuck]), "0": ChainRuns([escaped])})
     assert [check.holds for check in turned] == [False, False, False]
-    assert fig4_5.scale_checks({"Xavier": runs}) == []
+    assert fig4.scale_checks({"Xavier": runs}) == []
+
+
+def test_figure_4_beside_the_published_plots():
+    """Steps and the level of scale 0 are held against what was read off; importances that are not drawn against nothing."""
+    study = STUDY.replace(task__maps="published", seeds=1)
+    runs = ChainRuns([staged(study.runs[0])])
+    level = float(runs[0]["kl_teacher"][199])  # at step 1000
+    by_scale, by_importance, stuck = fig4.published_checks({"1e-09": runs, "0": runs, "m = 1": runs, "m = 2.1": runs})
+    assert by_scale.published == {"1e-09": 361}
+    assert not by_scale.holds, "it falls at step 200"
+    assert by_importance.measured.keys() == {"m = 1"}
+    assert stuck.measured == level
+    assert not stuck.holds
+    assert fig4.published_checks({"0.001": runs})[0].holds
+    assert fig4.published_checks({}) == []
 
 
 def test_figure_5_references_are_apart():
-    apart = fig4_5.reference_distances(MarkovChain(vocabulary=20), 128)
+    apart = fig5.reference_distances(MarkovChain(vocabulary=20), 128)
     np.testing.assert_allclose(np.diag(apart), 0, atol=1e-5)
     assert apart[2, 0] > apart[2, 1] > 0.2  # the teacher is further from A_1 than from A_1:2
 
@@ -167,15 +182,15 @@ def parts():
 
 @pytest.mark.slow
 def test_figure_5_little_data_stops_early(parts):
-    table = pd.DataFrame([row for name, runs in parts.items() for row in fig4_5.stopped_rows(name, runs)])
+    table = pd.DataFrame([row for name, runs in parts.items() for row in fig5.stopped_rows(name, runs)])
     np.testing.assert_allclose(table["step"], [100, 100, 2000, 2000])
     assert table["groups"].tolist() == [1, 1, 3, 3]
     assert table["context"].tolist() == [2, 2, 6, 6]
-    assert all(check.holds for check in fig4_5.predictor_checks(table, 3))
-    assert fig4_5.order_check(table).holds
+    assert all(check.holds for check in fig5.predictor_checks(table, 3))
+    assert fig5.order_check(table).holds
     turned = table[::-1]
-    assert not any(check.holds for check in [*fig4_5.predictor_checks(turned, 3), fig4_5.order_check(turned)])
-    assert titles(fig4_5.draw_5(parts, table)) == ["left  best excess loss so far", "excess loss", "600 samples", "online"]
+    assert not any(check.holds for check in [*fig5.predictor_checks(turned, 3), fig5.order_check(turned)])
+    assert titles(fig5.draw(parts, table)) == ["left  best excess loss so far", "excess loss", "600 samples", "online"]
 
 
 def test_figure_6_overfitting(runs):

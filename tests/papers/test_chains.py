@@ -14,7 +14,6 @@ from emergo.papers.yuksel2026._maps import AttentionMaps
 from .by_hand import STUDY, chain_runs, flat, result, staged
 
 TRAINED = [f"yuksel2026/fig{n}" for n in range(1, 20) if n != 10]
-UNTRAINED = [f"yuksel2026/fig{n}" for n in (4, 11, 12, 17, 18, 19)]
 """Those without runs on the published teacher so far."""
 MAPS = {2: 3, 7: 6, 8: 9, 14: 13, 16: 15, 17: 15, 19: 18}
 """The figures of maps, and the figures whose runs they show."""
@@ -141,10 +140,9 @@ def test_paper_presets_have_the_published_setting(id):
         task = chain_of(config)
         assert (task.vocabulary, task.generated) == (50, 20)
     assert {run.seed for run in runs if chain_of(run.config).maps == "drawn"} in ({0, 1, 2}, {0, 1, 2, 3, 4})
-    published = {run.seed for run in runs if chain_of(run.config).maps == "published"}
-    assert bool(published) == (id not in UNTRAINED)
+    assert {run.seed for run in runs if chain_of(run.config).maps == "published"} in ({0}, {0, 1, 2})
     for model in [run.config.model for run in runs]:
-        if isinstance(model, ChainTransformer) and model.layers == 1:
+        if isinstance(model, ChainTransformer):
             places = ("embedding", "attention", "added")
             assert (model.dropout_at, model.dropout_every, model.start) == (places, 3, "xavier")
 

@@ -14,7 +14,8 @@ from emergo.papers._source import RunSource, distinct
 from emergo.studies import Watcher, build_run, load_plugins, read_records
 from emergo.studies._records import SHIPPED
 
-KEYS = {"schema", "figure", "title", "preset", "caveat", "partial", "laws", "checks", "files", "seconds", "provenance"}
+KEYS = {"schema", "figure", "title", "preset", "caveat", "partial", "laws", "checks", "summary"}
+KEYS |= {"files", "seconds", "provenance"}
 FLOWS = {f"zucchet2025/fig{i}" for i in (1, 2, 6, 7, 8, 10)} | {"emergo/reduction", "emergo/closed-form"}
 FLOWS |= {"yuksel2026/fig10", "emergo/escape"}
 """Figures that only integrate flows."""

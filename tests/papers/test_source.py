@@ -8,7 +8,8 @@ import pytest
 
 from emergo._errors import InputError
 from emergo.engine import Result
-from emergo.papers import FIGURES, RunSource, run_figure, seconds_needed
+from emergo.papers import FIGURES, RunSource, run_figure, seconds_needed, source_for
+from emergo.papers._make import find_probe
 from emergo.papers._source import curve
 from emergo.studies import Records, record_tables
 
@@ -70,6 +71,41 @@ def test_records_without_curves_serve_figures_of_outcomes_only(trained):
     again = source.runs(studies, curves=True)
     assert len(trained) == len(runs)
     assert curve(again["sgd"][0], "loss").tolist() == CURVES["loss"].tolist()
+
+
+def test_runs_recorded_without_curves_are_trained_for_them(tmp_path, monkeypatch, trained):
+    """Those of the parts that are named; their outcomes stay those on record, and probes are measured besides."""
+    monkeypatch.setitem(FIG15.presets, "paper", FIG15.presets["smoke"])
+    runs, adam = FIG15.runs("smoke"), FIG15.studies("smoke")["adam"].runs
+    early = CURVES | {"loss": np.array([0.5, 0.05, 0.01])}
+    outcomes = [Result.measured(run, early, None, "elsewhere")._replace(curves=None) for run in runs]
+    records = Records(*record_tables(outcomes))
+    monkeypatch.setattr("emergo.papers._figure.read_records", lambda: records)
+    source = source_for(FIG15, tmp_path, curves=["adam"], probes=[twice])
+    assert len(FIG15.missing(FIG15.studies("smoke"), source)) == len(adam)
+    parts = source.runs(FIG15.studies("smoke"))
+    assert {run.identity for run in trained} == {run.identity for run in adam}
+    assert all(run.config.probes == (twice,) for run in trained)
+    assert {result.plateau.time for part in parts.values() for result in part} == {outcomes[0].plateau.time}
+    assert curve(parts["adam"][0], "loss").tolist() == CURVES["loss"].tolist()
+    assert parts["adam"][0].provenance["curves_device"] == "here"
+    assert source.missing(runs) == []
+    with pytest.raises(InputError, match=r"unknown part of zucchet2025/fig15 'adm'.*adam"):
+        source_for(FIG15, tmp_path, curves=["adm"])
+
+
+def twice(params, output, batch, truth, step):
+    """A probe."""
+    return {"twice": 2.0 * step}
+
+
+def test_probes_are_found_by_name():
+    assert find_probe(f"{__name__}:twice") is twice
+    for name in ("emergo.papers:absent", "no_such_module:probe", "twice", ":"):
+        with pytest.raises(InputError, match="give one as MODULE:NAME"):
+            find_probe(name)
+    with pytest.raises(InputError, match="is a str; a probe is a function"):
+        find_probe("emergo:__version__")
 
 
 def test_a_partial_figure_trains_nothing_and_shows_whole_cells(tmp_path, monkeypatch, trained):

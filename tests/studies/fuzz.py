@@ -3,9 +3,10 @@
     python -m tests.studies.fuzz --count 10000 [--first 0] [--train 200]
 
 Mutation number n is drawn with the seed n: a bit or a block of bytes, the end cut off, values of other types, deep nesting,
-huge numbers, terminal escapes, foreign files, links, pipes, devices. After each, `status`, `show` and `export`, or `measure`
-and `fit`, have to end within seconds with the right rows for what is intact, and `run` has to finish the study with the table
-that it would have had. Each mutation is one of these:
+huge numbers, terminal escapes, foreign files, links, pipes, devices. After each, `status`, `show`, `export` and all that the
+page of `view` asks for, or `measure` and `fit`, have to end within seconds with the right rows for what is intact, and `run`
+has to finish the study with the table that it would have had; after every tenth also the laws of `view`, `view --export` and
+`report`, which take longer. Each mutation is one of these:
 
 - named: what was damaged is named, and counts as not there;
 - harmless: nothing is named, and nothing is different;
@@ -20,6 +21,7 @@ is really trained, and the study then has to end bit for bit as without.
 import argparse
 import collections
 import contextlib
+import functools
 import io
 import json
 import os
@@ -35,18 +37,23 @@ from typing import Any
 import jax
 import numpy as np
 import pandas as pd
+import pytest
+import vl_convert
 
 from emergo._errors import InputError, StorageError
 from emergo._json import seal
+from emergo.cli._figures import Report
 from emergo.cli._measure import Fit, Measure
 from emergo.cli._study import Export, Show, StatusCommand
+from emergo.cli._view import View
 from emergo.engine import Trained, save_parameters
 from emergo.studies import Failures, Store, StudyFolder, read_outcomes
 from emergo.studies import _executor as executor
 
 from .crowd import curves_of, made_up, study
 from .fuzz_checkpoints import TrainingLab
-from .mutations import Hung, Mutation, mutate, watchdog
+from .fuzz_view import explore, unlike
+from .mutations import SECONDS, Hung, Mutation, mutate, watchdog
 from .tiny import quiet
 
 GOOD, BAD = ("named", "harmless", "gone", "forged"), ("silent", "hung", "wrong", "crashed")
@@ -104,7 +111,7 @@ class Lab:
         self.outside.mkdir()
         (self.outside / "run.json").write_text("{}")
         (self.outside / "precious.txt").write_text("mine")
-        self.read(self.pristine)  # makes the index
+        self.read(self.pristine, pages=True)  # makes the index
         os.utime(folder.claims / f"{plan.units[0].id}.json", (0, 0))
         self.expected, runs = self.read(self.pristine), self.study.read(place / "whole")
         self.finished = runs.table, runs.curves
@@ -126,8 +133,9 @@ class Lab:
             read_outcomes(folder / "runs")
         return folder
 
-    def read(self, folder: Path) -> dict[str, Any]:
-        """What every command that reads has to say: table, curves, status, output, messages, exit statuses."""
+    def read(self, folder: Path, pages: bool = False) -> dict[str, Any]:
+        """What every command that reads has to say: table, curves, status, output, messages, exit statuses, the explorer; with
+        `pages` also those that write pages."""
         files = [self.place / "table.parquet", self.place / "curves.parquet"]
         for file in files:
             file.unlink(missing_ok=True)
@@ -137,10 +145,14 @@ class Lab:
             "show": Show(folder),
         }
         commands |= {"show json": Show(folder, json=True), "export": Export(folder, files[0], curves=files[1], json=True)}
+        if pages:
+            written = {"report": self.place / "report.html", "view --export": self.place / "view.html"}
+            commands |= {"report": Report(folder, written["report"], json=True)}
+            commands |= {"view --export": View(folder, export=written["view --export"], json=True)}
         done = {name: run_command(command) for name, command in commands.items()}
         tables = [pd.read_parquet(file) if file.exists() else pd.DataFrame() for file in files]
         status = json.loads(done["status"][1]) if done["status"][0] == 0 else {}
-        return {"table": tables[0], "curves": tables[1], "status": status, "done": done}
+        return {"table": tables[0], "curves": tables[1], "status": status, "done": done, "view": explore(folder, laws=pages)}
 
 
 def by_identity(table: pd.DataFrame, columns: list[str] | None = None) -> dict[str, list[Any]]:
@@ -175,13 +187,13 @@ def tree(folder: Path) -> list[Any]:
 def judge(lab: Lab, number: int) -> tuple[str, str, str]:
     """The verdict on mutation `number`, what it was, and more words where it is a bad one."""
     rng, folder, before = random.Random(number), lab.copy(indexed=number % 2 == 0), tree(lab.outside)
-    mutation = mutate(rng, folder, lab.outside)
+    mutation, pages = mutate(rng, folder, lab.outside), number % 10 == 0
     verdict, words = "crashed", ""
     try:
-        with watchdog(), warnings.catch_warnings():
+        with watchdog(2 * SECONDS if pages else SECONDS), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             verdict, words = (
-                _judge_log(lab, mutation) if mutation.path.name.startswith("log.") else _judge(lab, folder, mutation)
+                _judge_log(lab, mutation) if mutation.path.name.startswith("log.") else _judge(lab, folder, mutation, pages)
             )
     except Hung:
         verdict = "hung"
@@ -192,8 +204,8 @@ def judge(lab: Lab, number: int) -> tuple[str, str, str]:
     return verdict, mutation.what, words
 
 
-def _judge(lab: Lab, folder: Path, mutation: Mutation) -> tuple[str, str]:
-    expected, seen = lab.expected, lab.read(folder)
+def _judge(lab: Lab, folder: Path, mutation: Mutation, pages: bool) -> tuple[str, str]:
+    expected, seen = lab.expected, lab.read(folder, pages)
     output = "".join(text for _, *texts in seen["done"].values() for text in texts)
     for name, (status, out, err) in seen["done"].items():
         if status not in (0, 2) or any(not line.startswith("emergo: ") for line in err.splitlines()):
@@ -217,6 +229,12 @@ def _judge(lab: Lab, folder: Path, mutation: Mutation) -> tuple[str, str]:
         if set(rows) - set(right) and not mutation.forged:
             return "wrong", f"{what} has more runs than there are"
     gone = mutation.gone and (relative[0] == "failures" or seen["status"].get("waiting", 2) > 1)
+    shown = unlike(seen["view"], expected["view"])
+    if not (set(shown) <= {damaged} or all_gone):
+        return "wrong", f"view of the intact run {shown}"
+    told = mutation.forged or gone or any(name in seen["view"].words for name in (mutation.path.name, str(damaged)))
+    if shown and not told:
+        return "silent", "view shows another row or curve, or none, and names nothing"
     if different and not named and not mutation.forged and not gone:
         return "silent", "a row is gone or another, and nothing is named"
     if "parameters" in relative:
@@ -278,13 +296,11 @@ def _judge_log(lab: Lab, mutation: Mutation) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def labs(place: Path) -> Iterator[Lab]:
-    """The engine makes runs up meanwhile."""
-    before = executor.train
-    executor.train = lambda runs, *, on_end, **_: [on_end(made_up(run)) for run in runs] and []
-    try:
+    """The engine makes runs up meanwhile, and the script of a report, which takes a second to make, is made once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(executor, "train", lambda runs, *, on_end, **_: [on_end(made_up(run)) for run in runs] and [])
+        patch.setattr(vl_convert, "javascript_bundle", functools.cache(vl_convert.javascript_bundle))
         yield Lab(place)
-    finally:
-        executor.train = before
 
 
 def survey(count: int, first: int = 0, train: int = 0, say: Callable[[str], None] = print) -> collections.Counter[str]:

@@ -221,7 +221,7 @@ def test_damage_that_left_no_trace_is_found_by_run(folder):
     data = bytearray(path.read_bytes())
     data[100] ^= 1
     path.write_bytes(data)
-    stamps = {name: _stamp(str(folder.runs / name)) for name in index}
+    stamps = {name: _stamp(*(os.stat(folder.runs / name / file) for file in ("run.json", "curves.parquet"))) for name in index}
     rewrite(folder.runs / ".index.json", runs={name: [stamps[name], *entry[1:]] for name, entry in index.items()})
     assert not study_status(folder).broken
     [plan] = folder.read()

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from emergo.studies import Store, read_outcomes
+from emergo.studies import Store, StudyFolder, read_outcomes
 from emergo.studies._outcomes import INDEX, is_finished, outcome_row, read_run
 
 from .crowd import made_up, study
@@ -98,6 +98,15 @@ def test_json_has_null_for_what_is_not_finite(state, given, numbers):
     assert (row["plateau"], row["plateau_low"], row["plateau_high"]) == numbers
 
 
+def test_no_column_of_a_config_takes_the_place_of_what_became_of_the_run(store):
+    name, right = next(iter(read_outcomes(store.folder).rows.items()))
+    path = store.folder / name / "run.json"
+    columns = json.loads(path.read_text())["columns"]
+    rewrite(path, columns=columns | dict.fromkeys(("identity", "seed", "plateau", "state", "reason"), "forged"))
+    row = read_outcomes(store.folder).rows[name]
+    assert {column: repr(value) for column, value in row.items()} == {column: repr(value) for column, value in right.items()}
+
+
 def test_a_state_that_is_none_of_the_four_cannot_be_read(store):
     name = next(iter(read_outcomes(store.folder).rows))
     path = store.folder / name / "run.json"
@@ -106,8 +115,31 @@ def test_a_state_that_is_none_of_the_four_cannot_be_read(store):
     assert list(read_outcomes(store.folder).broken.values()) == ["state 'exhausted'"]
 
 
-def test_status_needs_neither_jax_nor_pandas(store):
-    code = "import sys; from emergo.studies import Failures, StudyFolder, read_outcomes, study_status\n"
-    code += "print(sorted({'jax', 'pandas', 'pyarrow', 'matplotlib'} & set(sys.modules)))"
+@pytest.mark.parametrize(
+    ("command", "heavy"),
+    [
+        (("status", "{folder}"), {"jax", "scipy", "matplotlib", "pandas", "pyarrow", "numpy"}),
+        (("export", "{folder}", "--to", "{folder}/t.csv", "--curves", "{folder}/c.csv"), {"jax", "scipy", "matplotlib"}),
+    ],
+)
+def test_reading_does_not_wait_for_what_it_does_not_need(tmp_path, command, heavy):
+    folder, runs = StudyFolder(tmp_path), study(1, 2)
+    runs.open(folder)
+    Store(folder.runs).write(made_up(runs.runs[0]))
+    words = ["study", *(word.format(folder=tmp_path) for word in command)]
+    code = f"import sys; from emergo.cli import main; main({words}); print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
+
+
+def test_runs_of_a_cell_share_their_columns_in_the_index_to_the_bit(store):
+    """Cells are told apart by the bits of their values, not by what is equal: 1, 1.0 and True are three, 0.0 and -0.0 two."""
+    name = next(iter(read_outcomes(store.folder).rows))
+    path = store.folder / name / "run.json"
+    for other in (1, 1.0, True, 0.0, -0.0):
+        rewrite(path, columns=json.loads(path.read_text())["columns"] | {"gain": other})
+        (store.folder / INDEX).unlink(missing_ok=True)
+        for _ in range(2):  # from the file, then from the index
+            assert repr(read_outcomes(store.folder).rows[name]["gain"]) == repr(other)
+    index = json.loads((store.folder / INDEX).read_text())
+    assert len(index["columns"]) == 3 < len(index["runs"]) == 6

@@ -5,11 +5,22 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from emergo._errors import InputError
 from emergo.engine import Result, Run
-from emergo.studies import Records, Store, add_records, build_run, provenance_of, read_records, record_tables
-from emergo.studies._records import SHIPPED, write_records
+from emergo.studies import (
+    Records,
+    Store,
+    add_records,
+    build_run,
+    merge_records,
+    provenance_of,
+    read_records,
+    record_tables,
+)
+from emergo.studies._records import SHIPPED, thinned, write_records
 
 from .test_store import CONFIG, LOSSES, result, same
 
@@ -65,8 +76,57 @@ def test_the_runs_of_a_store_become_records(tmp_path):
     records = read_records(tmp_path / "records")
     assert [run in records for run in wanted] == [True, True, False]
     same(records.read(wanted[1]), short(result("reached", 1)))
-    add_records(wanted[:1], store, "outcomes", tmp_path / "without", curves=False)
-    assert not read_records(tmp_path / "without").has_curves(wanted[0])
+
+
+def made_again(tmp_path):
+    """Records of a run without its curves, and a store that has the run from a second training, 300 evaluations long."""
+    first, again, store = result("reached", 0), result("censored", 0), Store(tmp_path / "runs")
+    write_records(*record_tables([first._replace(curves=None)]), tmp_path / "records", "fig")
+    steps = np.arange(0, 7500, 25)
+    again = again._replace(curves={"step": steps, "loss": np.linspace(0.5, 0.1, 300, dtype=np.float32)})
+    store.write(again)
+    return first, again, store
+
+
+def test_curves_are_put_beside_a_recorded_outcome(tmp_path):
+    """By another name than that of the records that have it: the outcome stays, and the second time is told of."""
+    first, again, store = made_again(tmp_path)
+    assert add_records([first.run], store, "other", tmp_path / "records", thin=True) == 1
+    assert not (tmp_path / "records" / "other.runs.parquet").exists()
+    records = read_records(tmp_path / "records")
+    read = records.read(first.run)
+    assert (read.state, read.plateau, read.steps) == (first.state, first.plateau, first.steps)
+    assert read.provenance["device"] == first.provenance["device"]
+    assert read.provenance["curves_state"] == "censored"
+    assert float(read.provenance["curves_plateau"]) == again.plateau.time
+    assert read.curves is not None
+    assert (len(read.curves["step"]), read.curves["step"][0], read.curves["step"][-1]) == (100, 0, 7475)
+    assert add_records([first.run], store, "other", tmp_path / "records") == 0, "they are there now"
+
+
+def test_records_made_elsewhere_are_merged(tmp_path):
+    """Runs that are lacking, and curves of those that are there without."""
+    first, _, store = made_again(tmp_path)
+    second = short(result("reached", 1))
+    store.write(second)
+    write_records(*record_tables([first._replace(curves=None)]), tmp_path / "elsewhere", "fig")
+    assert add_records([first.run, second.run], store, "fig", tmp_path / "elsewhere") == 2
+    assert merge_records(tmp_path / "elsewhere", tmp_path / "records") == {"fig": 2}
+    merged = read_records(tmp_path / "records")
+    assert merged.read(first.run).plateau == first.plateau
+    assert len((merged.read(first.run).curves or {})["step"]) == 300
+    same(merged.read(second.run), second)
+    assert merge_records(tmp_path / "elsewhere", tmp_path / "records") == {}
+
+
+@given(st.integers(1, 500), st.integers(2, 200))
+def test_thinned_curves_are_some_of_the_evaluations(count, points):
+    curves = {"step": np.arange(count), "heads": np.random.default_rng(0).random((count, 2))}
+    some = thinned(curves, points)
+    assert len(some["step"]) == min(count, points)
+    assert {some["step"][0], some["step"][-1]} == {0, count - 1}
+    assert (np.diff(some["step"]) > 0).all()
+    np.testing.assert_array_equal(some["heads"], curves["heads"][some["step"]])
 
 
 def test_arrays_of_few_evaluations_are_one_column(tmp_path):

@@ -17,7 +17,7 @@ from emergo._errors import InputError, StorageError
 from emergo.engine import Config, Optimizer, Result, Run, probe
 from emergo.models import Transformer
 from emergo.studies import Store, curve_frame, read_outcomes, result_row
-from emergo.studies._store import curves_from
+from emergo.studies._curves import curves_from
 from emergo.tasks import SingleLocation
 
 CONFIG = Config(

@@ -37,6 +37,16 @@ def test_a_link_that_leads_outside_is_named_and_not_read(tmp_path, folder):
     assert "leads outside of the folder" in catalog.notes[0]
 
 
+def test_plans_that_are_no_folder_are_named(tmp_path, folder):
+    """Their runs are shown without a plan."""
+    shutil.copytree(folder, tmp_path / "sent")
+    shutil.rmtree(tmp_path / "sent" / "studies")
+    (tmp_path / "sent" / "studies").symlink_to(tmp_path)
+    catalog = Catalog(tmp_path / "sent")
+    assert [runs.kind for runs in catalog.sets().values()] == ["runs"]
+    assert catalog.notes == ("studies: not a folder, where plans should be",)
+
+
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(em.InputError, match="no such folder"):
         Catalog(tmp_path / "none")

@@ -1,14 +1,20 @@
 """Folders of studies: read when they change, live, and not beyond links."""
 
+import hashlib
 import os
+import shutil
 import time
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from emergo._parquet import MOST_ROWS
 from emergo.studies import Failures
 from emergo.studies._claims import Claims
 from emergo.view._studies import FolderCurves, StudySource, store_set
 
+from ..studies.tiny import rewrite
 from .made_up import finish, made_up_study
 
 
@@ -78,10 +84,23 @@ def test_links_out_of_a_store_are_not_followed(tmp_path, folder):
     assert FolderCurves(runs).names(second) == []
 
 
-def test_curves_that_cannot_be_read_are_empty(tmp_path):
-    (tmp_path / ("0" * 16)).mkdir()
-    (tmp_path / ("0" * 16) / "curves.parquet").write_bytes(b"PAR1 nothing PAR1")
-    curves = FolderCurves(tmp_path)
-    assert curves.names("0" * 16) == []
-    assert curves.read("0" * 16) == {}
+@pytest.mark.parametrize("kind", ["damaged", "text", "huge"])
+def test_curves_that_cannot_be_read_are_empty(tmp_path, folder, kind):
+    """What was damaged, and what somebody has put there with the checksum that fits: words, or numbers without end."""
+    identity = next(path.name for path in (folder / "runs").iterdir() if not path.name.startswith("."))
+    shutil.copytree(folder / "runs" / identity, tmp_path / identity)
+    path, curves = tmp_path / identity / "curves.parquet", FolderCurves(tmp_path)
+    assert curves.names(identity)
+    assert set(curves.read(identity, ["loss"])) == {"step", "loss"}
+    if kind == "damaged":
+        changed = bytearray(path.read_bytes())
+        changed[100] ^= 1
+        path.write_bytes(changed)
+    else:
+        values = pa.array(["\x1b[31m"]) if kind == "text" else pa.repeat(pa.scalar(0.0), MOST_ROWS + 1)
+        pq.write_table(pa.table({"step": pa.repeat(pa.scalar(1), len(values)), "loss": values}), path)
+        rewrite(path.with_name("run.json"), files={path.name: hashlib.sha256(path.read_bytes()).hexdigest()})
+    assert curves.read(identity) == curves.read(identity, ["loss"]) == {}
+    path.write_bytes(b"PAR1 nothing PAR1")
+    assert curves.names(identity) == []
     assert curves.read("none") == {}

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..._errors import InputError
 from ..._parquet import check_size
-from .._tables import naming_file
+from ..._tables import naming_file
 from ._records import Cells, Records
 from ._tfrecord import read_records
 

@@ -14,7 +14,7 @@ import pandas as pd
 from ..._errors import InputError
 from ..._files import open_regular
 from ..._parquet import MOST_BYTES, check_size
-from .._tables import encoding_of, naming_file
+from ..._tables import encoding_of, naming_file
 
 JSON = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".json")  # suffixes
 TRAINER_STATE = "trainer_state.json"

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ..._errors import InputError, unknown
-from .._tables import CSV, PARQUET, read_csv, read_parquet
+from ..._tables import CSV, PARQUET, read_csv, read_parquet
 from ._chart import chart_records, is_chart
 from ._columns import columns_of, compile_columns
 from ._config import read_configs

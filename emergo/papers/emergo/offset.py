@@ -63,7 +63,25 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     comparisons = [Comparison(f"{name}, plain power law", law) for name, law in plain.items()]
     local = local_exponents(tables)
     plot = draw(tables, laws, plain, local)
-    return Outcome({"laws": pd.DataFrame(rows), "local": local}, plot, comparisons, exponents + spreads)
+    tables = {"laws": pd.DataFrame(rows), "local": local}
+    summaries = {"laws": law_summary(laws, plain), "local": local_summary(local)}
+    return Outcome(tables, plot, comparisons, exponents + spreads, summaries)
+
+
+def law_summary(laws: Mapping[str, OffsetLaw], plain: Mapping[str, Law]) -> pd.DataFrame:
+    """The laws with offset, and the spread of log plateau around them, around the power law and among seeds."""
+    rows = []
+    for name, law in laws.items():
+        values = {n: [[value, *law.ci95[n]]] for n, value in law.values.items()}
+        spread = {"spread": law.spread, "of the power law": plain[name].spread, "of seeds": law.seed_spread}
+        rows.append({"part": name} | values | spread)
+    return pd.DataFrame(rows)
+
+
+def local_summary(local: pd.DataFrame) -> pd.DataFrame:
+    """Exponents of length between neighbouring lengths, mean over dims, one row per part."""
+    wide = local.assign(length=local["length"].map("T about {:.0f}".format))
+    return wide.pivot(index="part", columns="length", values="exponent")[wide["length"].unique()].reset_index()
 
 
 def local_exponents(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

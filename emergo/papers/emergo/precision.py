@@ -1,6 +1,7 @@
 """Do emergence times depend on the precision of the products? The same runs, the same seeds, under bf16, tf32 and fp32."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -50,7 +51,21 @@ def make(settings: Settings, source: RunSource) -> Outcome:
         name = f"mean plateau in {precision} less that in fp32, in standard deviations of the seeds, largest over cells"
         checks.append(Check(name, apart, None, apart < 1, words))
     tables = {"runs": table, "cells": cells}
-    return Outcome(tables, draw(table), checks=checks, precision=", ".join(settings.precisions))
+    return Outcome(tables, draw(table), (), checks, {"plateaus": summary(table)}, precision=", ".join(settings.precisions))
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Mean plateau and its standard deviation over seeds, and plateaus over those of fp32, seed by seed: mean, least, most."""
+    rows = []
+    for (layers, dim), cell in table.groupby(["layers", "dim"]):
+        seeds = cell.pivot(index="seed", columns="precision", values="plateau")
+        row: dict[str, Any] = {"layers": layers, "d": dim}
+        row |= {str(name): f"{steps.mean():.0f} ± {steps.std():.0f}" for name, steps in seeds.items()}
+        for name in seeds.columns.drop("fp32"):
+            ratio = seeds[name] / seeds["fp32"]
+            row[f"{name} over fp32"] = f"{ratio.mean():.3f} ({ratio.min():.3f} to {ratio.max():.3f})"
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def draw(table: pd.DataFrame) -> Plot:

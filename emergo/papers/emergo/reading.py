@@ -55,7 +55,20 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     )
     means["factor"] = np.exp(np.abs(np.log(np.maximum(means["plateau"], 1) / means["law"])))
     tables = {"runs": table, "means": means.reset_index()}
-    return Outcome(tables, draw(table, list(parts)), checks=[nearest(means, by) for by in CRITERIA])
+    checks = [nearest(means, by) for by in CRITERIA]
+    return Outcome(tables, draw(table, list(parts)), checks=checks, summary={"steps": summary(table)})
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Steps of each seed by both criteria, beside the published law; None where a run did not get there."""
+    rows = []
+    for (reading, rate, pairs), cell in table.groupby(["reading", "learning_rate", "pairs"], sort=False):
+        row = {"reading": reading, "rate": rate, "pairs": pairs, "law": float(cell["law"].iloc[0])}
+        for by, name in CRITERIA.items():
+            seeds = cell[cell["criterion"] == by]
+            row[name] = [None if late else step for step, late in zip(seeds["plateau"], seeds["censored"], strict=True)]
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def nearest(means: pd.DataFrame, by: Criterion) -> Check:

@@ -62,7 +62,18 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     methods = [study.base.optimizer.label for study in settings.by_optimizer]
     whole = [method for method in methods if all(f"{method} {precision}" in parts for precision in PRECISIONS)]
     checks = [check for method in whole for check in rounding_checks(method, table, parts[f"{method} fp64"])]
-    return Outcome({"runs": table}, draw(parts, table, methods, settings.scales), checks=checks)
+    plot, summaries = draw(parts, table, methods, settings.scales), {"second stage": summary(table)}
+    return Outcome({"runs": table}, plot, checks=checks, summary=summaries)
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """The mean step of the second stage by scale; "never" where a run has none."""
+    rows = []
+    for method, precision in table[["method", "precision"]].drop_duplicates().itertuples(index=False):
+        stage = second_stage(table, method, precision)
+        steps = {f"s = {scale:g}": "never" if np.isnan(step) else step for scale, step in stage.items()}
+        rows.append({"": f"{NAMES[method]}, {precision}"} | steps)
+    return pd.DataFrame(rows)
 
 
 def second_stage(table: pd.DataFrame, method: str, precision: str) -> pd.Series:

@@ -58,6 +58,13 @@ def on_published_teacher(study: Study, seeds: int = 3, first: Sequence[Any] = ()
     return {"drawn teachers": study, **studies, **others}
 
 
+def beside_published(studies: Mapping[str, Study], seeds: int, **changes: Any) -> dict[str, Study]:
+    """Studies, and beside each one of so many seeds on the teacher of the published runs, with these changes."""
+    there = {"task__maps": "published", "seeds": seeds} | changes
+    beside = {f"{name}, published teacher": study.replace(**there) for name, study in studies.items()} if seeds else {}
+    return dict(studies) | beside
+
+
 def chain_of(config: Config) -> MarkovChain:
     """The task of a config; the figures of this paper have no other."""
     return cast(MarkovChain, config.task)

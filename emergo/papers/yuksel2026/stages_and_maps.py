@@ -150,21 +150,18 @@ FIG11 = stage_figure(
     11,
     "two layers of the minimal attention learn the chain in the same stages",
     presets={
-        "paper": (paper(DEEP, MarkovChain(Groups((4, 4, 4), 1.8)), SLOW, n_train=27_000), 40_000),
+        "paper": (on_published_teacher(paper(DEEP, MarkovChain(Groups((4, 4, 4), 1.8)), SLOW, n_train=27_000)), 64_000),
         "laptop": (laptop(DEEP, optimizer=SLOW, batch=128), 54),
         "smoke": (smoke(DEEP.replace(heads=2), optimizer=SLOW), 10),
     },
     printed=Printed((180, 370), step=1000, kl=(4.6, 0.92, 0.07), least=(1.46, 140)),
     one_layer=False,
 )
-TWO_LAYERS = FULL_SIZE.replace(model__layers=2, optimizer__learning_rate=1e-3, seeds=5)
-TWO_LAYERS = TWO_LAYERS.replace(model__dropout_at=ChainTransformer().dropout_at)
-"""With dropout where PyTorch's layers have it, unlike the other figures of the full Transformer: not trained again yet."""
 FIG12 = stage_figure(
     12,
     "two layers of the full Transformer learn the chain in the same stages",
     presets={
-        "paper": (TWO_LAYERS, 45_000),
+        "paper": (on_published_teacher(FULL_SIZE.replace(model__layers=2, optimizer__learning_rate=1e-3)), 180_000),
         "laptop": (SMALL.replace(model__layers=2, model__width=48, steps=2500), 54),
         "smoke": (smoke(TINY_TRANSFORMER.replace(layers=2, dropout=0.0), optimizer=FULL.replace(learning_rate=3e-2)), 15),
     },
@@ -246,10 +243,12 @@ def by_number_of_heads(study: Study, *numbers: int) -> dict[str, Study]:
 
 
 def overlapping(study: Study) -> dict[str, Study]:
-    """Three heads and four; three also on the published teacher."""
-    three, four = by_number_of_heads(study, 3, 4).values()
-    beside = on_published_teacher(three, first=(AttentionMaps((100, 400, 1900)),))
-    return {f"3 heads, {part}": each for part, each in beside.items()} | {"4 heads": four}
+    """Three heads and four, also on the published teacher; the published predictors of restricted context are beside four."""
+    studies, maps = {}, AttentionMaps((100, 400, 1900))
+    for name, first in (("3 heads", (maps,)), ("4 heads", (predictors(4, 6, 8), maps))):
+        beside = on_published_teacher(study.replace(model__heads=int(name[0])), first=first)
+        studies |= {f"{name}, {part}": each for part, each in beside.items()}
+    return studies
 
 
 TITLE_15 = "groups that overlap, learned by three and by four heads: what groups share, heads share"
@@ -258,19 +257,20 @@ PRESETS_15: Presets = {
     "laptop": by_number_of_heads(laptop(MinimalAttention(), OVERLAP, seeds=1, steps=2000), 3, 4),
     "smoke": by_number_of_heads(smoke(groups=Groups((2, 2), stride=1)), 2, 3),
 }
-SECONDS_15: Seconds = {"paper": 26000, "laptop": 62, "smoke": 12}
+SECONDS_15: Seconds = {"paper": 36_000, "laptop": 62, "smoke": 12}
 FIG15 = Figure("yuksel2026/fig15", TITLE_15, PRESETS_15, make_overlapping, SECONDS_15, curves=True)
 FIG16 = map_figure(16, "where three heads look when groups overlap", FIG15, sharing_check, which=0, own_heads=False)
 FIG17 = map_figure(17, "where four heads look when three groups overlap", FIG15, sharing_check, which=1, own_heads=False)
 
 
 SGD = Optimizer("sgd", 0.2, clip=1.0, momentum=0.9)
+BY_SGD = FULL_SIZE.replace(optimizer=SGD, task__groups__importance=2.0, steps=7000)
 FAST, SHORT = SGD.replace(learning_rate=4.0), {"steps": 6000, "seeds": 1, "batch": 128}
 FIG18 = stage_figure(
     18,
     "SGD learns the chain in the same stages, slower",
     presets={
-        "paper": (FULL_SIZE.replace(optimizer=SGD, task__groups__importance=2.0, steps=7000), 160_000),
+        "paper": (on_published_teacher(BY_SGD, first=(predictors(4, 8, 12), AttentionMaps((0, 600, 3800, 6600)))), 480_000),
         "laptop": (laptop(MinimalAttention(scale=1e-4), Groups(importance=2.0), FAST, **SHORT), 46),
         "smoke": (smoke(optimizer=SGD), 8),
     },

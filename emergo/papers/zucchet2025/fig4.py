@@ -167,7 +167,20 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     at = [r for r in shown["corrected"] if recall_task(r.run).vocabulary == settings.vocabulary]
     rates = pd.concat([emergence_table(tried, by).assign(criterion=by) for by in CRITERIA])
     shown_tables = {"runs": table, "plain": tables["plain"], "rates": rates, "curves": curve_table(at, COLUMNS)}
-    return Outcome(shown_tables, draw(at, tables, law, settings), comparisons, checks)
+    return Outcome(shown_tables, draw(at, tables, law, settings), comparisons, checks, {"cells": summary(tables)})
+
+
+def summary(tables: Mapping[Criterion, pd.DataFrame]) -> pd.DataFrame:
+    """Times of cells beside the published law, geometric means of the seeds that got there."""
+    rows = []
+    for (pairs, vocabulary), plain in tables["plain"].groupby(["pairs", "vocabulary"]):
+        recalled = tables["corrected"].query("pairs == @pairs and vocabulary == @vocabulary")
+        published = float(LAW.at(vocabulary=vocabulary, pairs=pairs))
+        steps, recall = (float(np.exp(np.log(t["plateau"][~t["censored"]].clip(lower=1)).mean())) for t in (plain, recalled))
+        row = {"pairs": pairs, "tokens": vocabulary, "published law": published, "5%": steps, "over the law": steps / published}
+        reached = f"{(~recalled['censored']).sum()} of {len(recalled)}"
+        rows.append(row | {"recall": recall, "at rate": recalled["learning_rate"].iloc[0], "seeds that recall": reached})
+    return pd.DataFrame(rows)
 
 
 def draw(shown: list[Result], tables: dict[Criterion, pd.DataFrame], law: Law, settings: Settings) -> Plot:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -128,7 +128,24 @@ def outcome(parts: Mapping[str, Runs], table: pd.DataFrame, name: str, checks: l
         curves_by(axes, with_training(results), BY[part], name, "$B$" if part == "in_context" else "$p$", apart=True)
         level(axes, 1 / recall_task(results[0].run).pairs, "guess")
         axes.set(xlim=limits, ylim=(-0.03, 1.03), ylabel=label)
-    return Outcome({"times": table, "curves": curve_table(distinct_results(parts), COLUMNS)}, plot, checks=checks)
+    tables = {"times": table, "curves": curve_table(distinct_results(parts), COLUMNS)}
+    return Outcome(tables, plot, checks=checks, summary={"steps": summary(table)})
+
+
+def summary(table: pd.DataFrame) -> pd.DataFrame:
+    """Steps of each seed by amount of repetition, and how many times sooner than without it; None where a mark is not met."""
+    rows, marks = [], {"plain": "test 5%", "test": "test 50%", "train": "training 50%"}
+    for (part, amount), seeds in table.groupby(["part", "amount"], sort=False):
+        row: dict[str, Any] = {"": f"{'B' if part == 'in_context' else 'p'} = {amount:g}"}
+        none = table[(table["part"] == part) & (table["amount"] == NONE[str(part)])]
+        for kind, words in marks.items():
+            late = seeds[f"{kind}_censored"]
+            row[words] = [None if censored else step for step, censored in zip(seeds[kind], late, strict=True)]
+            mean = float(seeds[kind].mean())
+            gain = float(none[kind].mean()) / mean if mean else math.nan  # 0: where a mark is met from the start
+            row[f"gain, {words}"] = f"below {gain:.2g}" if late.any() else gain
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 MIDDLE = SMALL.replace(task=Recall(4, 16), steps=2000, overtrain=0.1)

@@ -53,16 +53,16 @@ def outcomes(folder: Path, name: str, count: int) -> collections.Counter[str]:
     for number in range(count):
         what, damaged = damaged_bytes(random.Random(number), whole)
         path.write_bytes(damaged)
+        refusal = None
         try:
             with watchdog(20):
                 list(read_logs([path]))
-            counts["read"] += 1
         except InputError as error:
-            assert path.name in str(error), (number, what, str(error))
-            assert "\n" not in str(error), (number, what, str(error))
-            counts["refused"] += 1
+            refusal = str(error)
         except Exception as error:
             raise AssertionError(f"mutation {number} of {name}, {what}: {type(error).__name__}: {error}") from error
+        assert refusal is None or (path.name in refusal and "\n" not in refusal), (number, what, refusal)
+        counts["read" if refusal is None else "refused"] += 1
     return counts
 
 

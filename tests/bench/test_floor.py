@@ -3,7 +3,8 @@
 import jax
 import pytest
 
-from emergo.bench._training import Case, floor_operations
+from emergo.bench._floor import Work, floor_seconds, floor_work
+from emergo.bench._training import Case
 from emergo.engine import Config, Run
 from emergo.engine._cost import step_cost
 from emergo.engine._program import Program, start
@@ -16,6 +17,10 @@ CASES = {
     "recall": Case(2, 2, 17, 32, 1, "fp32", recall=True),
     "chain": Case(1, 3, 25, 50, 1, "fp32", chain=True),
 }
+
+
+def floor_operations(config):
+    return sum(work.operations for work in floor_work(config).values())
 
 
 def program_operations(config):
@@ -49,4 +54,28 @@ def make(key, spec):
 def test_other_models_have_no_floor():
     config = Config(SingleLocation(4, 2), EquinoxModel(make), precision="fp32")
     with pytest.raises(TypeError, match="EquinoxModel"):
-        floor_operations(config)
+        floor_work(config)
+
+
+def test_the_bytes_of_one_layer_by_hand():
+    """Width 8, T = 4, 3 inputs, batch 2, one head, no MLP, in fp32: counted on paper."""
+    model = Transformer(layers=1, heads=1, width=8, mlp=False)
+    config = Config(SingleLocation(4, 2, position="random", indicator=True), model, batch=2, precision="fp32")
+    params = (3 * 8 + 8) + 4 * (8 * 8 + 8) + (8 * 2 + 2)
+    maps = 2 * (8 * 3 + 3 * 1 + 8 * 1) + 4 * (2 * 8 + 8 * 8 + 2 * 8) + (2 * 5 + 5 * 8 + 2 * 8)
+    work = floor_work(config)
+    assert work["products"].bytes == 3 * 4 * maps
+    assert work["attention"] == Work(0, 0)  # one query is a product
+    assert work["data"].bytes == 2 * 4 * 2 * 4 * 3
+    # Adam: gradient, parameter and two moments read, parameter and moments written; and its count of steps.
+    assert work["optimizer"].bytes == 4 * (7 * params) + 8
+
+
+def test_the_longer_of_arithmetic_and_memory_counts_for_each_class():
+    work = floor_work(CASES["two layers"].config)
+    assert set(work) == {"products", "attention", "data", "optimizer"}
+    fast, slow = 1e30, 1.0
+    arithmetic, memory = (floor_seconds(CASES["two layers"].config, *ends) for ends in ((slow, fast), (fast, slow)))
+    assert arithmetic == pytest.approx(sum(each.operations for each in work.values()))
+    assert memory == pytest.approx(sum(each.bytes for each in work.values()))
+    assert floor_seconds(CASES["two layers"].config, slow, slow) > max(arithmetic, memory)

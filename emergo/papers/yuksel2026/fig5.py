@@ -1,9 +1,8 @@
-"""Figures 4 and 5: what the initial scale, the importance and the amount of data do to the stages."""
+"""Figure 5: what the amount of data does to the stages."""
 
 import dataclasses
 import functools
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 import jax
@@ -13,92 +12,15 @@ from jaxtyping import Float
 
 from ..._random import fold_in, raw
 from ..._style import BLACK, GREY, WIDTH, outside, plain_ticks
-from ...measure import Drop, best_so_far, early_stop
+from ...measure import best_so_far, early_stop
 from ...models import MinimalAttention
 from ...studies import Study
 from ...tasks import MarkovChain, divergence
 from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource
-from .._panels import legend, panels
-from ._chains import ChainRun, ChainRuns, by_part, chain_of, draw_parts, laptop, named, paper, smoke
+from .._panels import legend
+from ._chains import ChainRun, ChainRuns, beside_published, by_part, chain_of, draw_parts, laptop, named, paper, smoke
 from ._contexts import ContextPredictors
 from ._stage_figure import COLOURS, heading
-
-
-@dataclasses.dataclass(frozen=True)
-class Starts:
-    study: Study
-    scales: tuple[float, ...] = (1e-3, 1e-6, 1e-9, 0.0)
-    """Initial scales, beside Xavier's start; the last is 0."""
-    importances: tuple[float, ...] = (1.0, 1.3, 1.5, 1.9, 2.1)
-    start: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"model__start": "xavier"})
-    """Of the runs with different importances."""
-
-    def studies(self) -> dict[str, Study]:
-        """By their names in the plot; those with different importances begin with `m = `."""
-        scaled = {f"{scale:g}": self.study.replace(model__scale=scale) for scale in self.scales}
-        weighed = {f"m = {m:g}": self.study.replace(task__groups__importance=m, **self.start) for m in self.importances}
-        return {"Xavier": self.study.replace(model__start="xavier")} | scaled | weighed
-
-
-def first_below(run: ChainRun, level: float) -> float:
-    """The step at which the KL from the teacher falls to `level`; the last step where it does not."""
-    below = run["kl_teacher"] <= level
-    return float(run["step"][np.argmax(below) if below.any() else -1])
-
-
-def later_plateaus(stages: list[Drop]) -> float:
-    """How long the plateaus after the second drop are together, in log step: from steepest point to next onset."""
-    return sum(np.log(b.onset / a.steepest) for a, b in pairwise(stages[1:]))
-
-
-def make_4(settings: Starts, source: RunSource) -> Outcome:
-    runs = {name: ChainRuns(part) for name, part in source.runs(settings.studies(), curves=True).items()}
-    scaled = {name: part for name, part in runs.items() if not name.startswith("m = ")}
-    weighed = {name.removeprefix("m = "): part for name, part in runs.items() if name.startswith("m = ")}
-    tables = {name.replace(" ", "").replace("=", "_"): part.table.assign(part=name) for name, part in runs.items()}
-    return Outcome(tables, draw_4(scaled, weighed), checks=scale_checks(scaled) + importance_checks(weighed))
-
-
-def scale_checks(runs: Mapping[str, ChainRuns]) -> list[Check]:
-    if "0" not in runs:
-        return []
-    stuck = runs["0"]
-    level = 0.6 * float(np.mean([run["kl_teacher"][-1] for run in stuck]))
-    times = [np.mean([first_below(run, level) for run in part]) for part in runs.values()]
-    identical = all((run.attention == run.attention[:, :1]).all() for run in stuck)
-    least = min(run["kl_teacher"].min() for run in stuck)
-    name = f"mean step at which the KL from the teacher is {level:.2g}, from Xavier's start to scale 0"
-    later = Check(name, times, "smaller initial scales, later second stage", np.all(np.diff(times) > 0))
-    same = Check("scale 0: heads stay identical bit for bit", identical, None, identical, "they do")
-    name = "scale 0: least KL from the teacher over the level that the others fall below"
-    return [later, same, Check(name, least / level, "never leaves the symmetric plateau", least > level)]
-
-
-def importance_checks(runs: Mapping[str, ChainRuns]) -> list[Check]:
-    lengths = [np.mean([later_plateaus(run.stages) for run in part]) for part in runs.values()]
-    if not lengths:
-        return []
-    name = "length in log step of the plateaus after the symmetric one, mean over seeds, by rising importance"
-    return [Check(name, lengths, "larger m, clearer plateaus", lengths[-1] > lengths[0])]
-
-
-def draw_4(scaled: Mapping[str, ChainRuns], weighed: Mapping[str, ChainRuns]) -> Plot:
-    plot, row = panels(2.7, "left  initial scale", "right  importance", share=True)
-    for axes, parts, title in zip(row, (scaled, weighed), ("initial scale", "importance $m$"), strict=True):
-        legend(axes, title, draw_parts(axes, parts))
-    row[0].set_ylabel("excess loss (KL from the teacher)")
-    return plot
-
-
-SMALL, TINY = laptop(MinimalAttention(), seeds=1, batch=128, steps=1400), smoke(MinimalAttention(heads=2))
-TITLE_4 = "a smaller initial scale delays the second stage; a larger importance makes plateaus clearer"
-PRESETS_4: Presets = {
-    "paper": Starts(paper(MinimalAttention())),
-    "laptop": Starts(SMALL, importances=(1.0, 1.5, 2.1), start={"model__scale": 1e-9}),
-    "smoke": Starts(TINY, scales=(1e-2, 0.0), importances=(1.0, 2.0), start={"model__scale": 1e-3}),
-}
-FIGURE_4 = Figure("yuksel2026/fig4", TITLE_4, PRESETS_4, make_4, {"paper": 70000, "laptop": 60, "smoke": 8}, curves=True)
-
 
 BEST, STEPS = {"600": 1.33, "2000": 0.81, "9000": 0.09, "online": 0.02}, {"600": 70, "2000": 260, "9000": 760}
 """Printed: the best excess loss, and the step at which it is reached."""
@@ -114,10 +36,7 @@ class Sizes:
 
     def studies(self) -> dict[str, Study]:
         by_size = {"online" if n is None else f"{n}": self.study.replace(n_train=n) for n in self.sizes}
-        if not self.published:
-            return by_size
-        there = {"task__maps": "published", "seeds": self.published, "probes": ()}
-        return by_size | {f"{name}, published teacher": study.replace(**there) for name, study in by_size.items()}
+        return beside_published(by_size, self.published, probes=())
 
 
 def excess(run: ChainRun) -> np.ndarray:
@@ -134,14 +53,14 @@ def reference_distances(task: MarkovChain, n: int = 512) -> Float[np.ndarray, "r
     return np.array([[float(divergence(a, b).mean()) for b in references] for a in references])
 
 
-def make_5(settings: Sizes, source: RunSource) -> Outcome:
+def make(settings: Sizes, source: RunSource) -> Outcome:
     parts = by_part(source.runs(settings.studies(), curves=True))
     table = pd.DataFrame([row for name, runs in parts.items() for row in stopped_rows(name, runs)])
     curves = pd.concat([runs.table.assign(n_train=name) for name, runs in parts.items()], ignore_index=True)
     own, beside = (table[table["maps"] == maps] for maps in ("drawn", "published"))
     checks = named("published teacher", loss_checks(beside)) if len(beside) else loss_checks(own)
     checks += [order_check(own), *predictor_checks(own, next(iter(parts.values())).groups.count)]
-    return Outcome({"runs": table, "curves": curves}, draw_5(parts, own), checks=checks)
+    return Outcome({"runs": table, "curves": curves}, draw(parts, own), checks=checks)
 
 
 def stopped_rows(name: str, runs: ChainRuns) -> list[dict[str, Any]]:
@@ -193,7 +112,7 @@ def predictor_checks(table: pd.DataFrame, groups: int) -> list[Check]:
     return [truncated, Check(name, contexts, words, means[0] < means[-1] and np.all(np.diff(means) >= 0))]
 
 
-def draw_5(parts: Mapping[str, ChainRuns], table: pd.DataFrame) -> Plot:
+def draw(parts: Mapping[str, ChainRuns], table: pd.DataFrame) -> Plot:
     plot = Plot(figsize=(WIDTH, 4.4), layout="constrained")
     rows: Any = plot.subfigures(2, 1, height_ratios=(1.15, 1))
     left, right = rows[0].subplots(1, 2)
@@ -227,10 +146,10 @@ def draw_students(part: Any, first: Mapping[str, ChainRun], table: pd.DataFrame)
 
 
 PROBES = (ContextPredictors((2, 4, 6)),)
-TITLE_5 = "with little data the best step falls while the student is still a truncated predictor"
-PRESETS_5: Presets = {
+TITLE = "with little data the best step falls while the student is still a truncated predictor"
+PRESETS: Presets = {
     "paper": Sizes(paper(MinimalAttention(), probes=PROBES), published=1),
     "laptop": Sizes(laptop(MinimalAttention(), seeds=1, batch=128, steps=800, probes=PROBES), sizes=(100, 400, None)),
     "smoke": Sizes(smoke(seeds=1, probes=(ContextPredictors((1, 2)),)), sizes=(16, None)),
 }
-FIGURE_5 = Figure("yuksel2026/fig5", TITLE_5, PRESETS_5, make_5, {"paper": 51000, "laptop": 66, "smoke": 18}, curves=True)
+FIGURE = Figure("yuksel2026/fig5", TITLE, PRESETS, make, {"paper": 51000, "laptop": 66, "smoke": 18}, curves=True)

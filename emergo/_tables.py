@@ -13,9 +13,9 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
-from .._errors import InputError
-from .._files import open_regular, output_folder, regular_file, staged
-from .._parquet import MOST_BYTES, check_size, parquet_frame
+from ._errors import InputError
+from ._files import open_regular, output_folder, regular_file, staged
+from ._parquet import MOST_BYTES, check_size, parquet_frame
 
 CSV, PARQUET = (".csv", ".csv.gz"), (".parquet", ".pq")  # suffixes
 _CHUNK = 2**20  # rows of a CSV that are parsed at a time

@@ -5,8 +5,9 @@ import gzip
 import pandas as pd
 import pytest
 
+from emergo import _tables
 from emergo._errors import InputError
-from emergo.measure import _tables, read_table, write_table
+from emergo._tables import read_table, write_table
 
 ROWS = pd.DataFrame({"step": [0, 10], "loss": [1.0, 0.5], "nöte": ["é", "z"]})
 TEXT = ROWS.to_csv(index=False)

@@ -1,0 +1,129 @@
+"""The floor: what one training step of one run must do, whatever a program does, and the time that this takes at least.
+
+Work is counted by classes of kernels, each with its floating-point operations and the bytes that it must move through the
+memory of a device. Classes run one after another, and within a class the longer of the two decides (the roofline).
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ..engine import Config, Precision
+from ..engine._program import products
+from ..models import MinimalAttention, Transformer
+from ..tasks import Recall
+from ._flows import median_seconds
+
+
+class Work(NamedTuple):
+    """What a class of kernels must do in one step of one run."""
+
+    operations: float  # floating-point, of matrix products: two for a multiply and add
+    bytes: float  # every input read once, every output written once
+
+    def seconds(self, rate: float, bandwidth: float) -> float:
+        return max(self.operations / rate, self.bytes / bandwidth)
+
+
+def floor_work(config: Config) -> dict[str, Work]:
+    """The work of a step, by class: `products`, `attention`, `optimizer` and `data`.
+
+    Products are those left after folding, each with the two of its backward pass; what is applied to every number of an array
+    (biases, ReLU, skip connections) is done on the way. The engine plans with what its programs hold; a program that does more
+    than it must has a smaller share of this.
+    """
+    if isinstance(config.model, Transformer):
+        work = _transformer(config, config.model)
+    elif isinstance(config.model, MinimalAttention) and config.model.layers == 1:
+        work = _minimal(config, config.model)
+    else:
+        raise TypeError(f"the floor of {config.model!r} is not known")
+    return work | {"optimizer": _optimizer(config)}
+
+
+def floor_seconds(config: Config, rate: float, bandwidth: float) -> float:
+    """The least time of a step of one run on a device that does `rate` operations and moves `bandwidth` bytes a second."""
+    return sum(work.seconds(rate, bandwidth) for work in floor_work(config).values())
+
+
+def _size(precision: Precision) -> int:
+    """Bytes of a number that enters a product."""
+    return {"bf16": 2, "tf32": 4, "fp32": 4, "fp64": 8}[precision]
+
+
+def _with_backward(maps: Sequence[tuple[float, float, float]], size: int) -> Work:
+    """Products of (rows, inner) with (inner, columns), each with the two of its backward pass, which are as large."""
+    operations = sum(2 * rows * inner * columns for rows, inner, columns in maps)
+    numbers = sum(rows * inner + inner * columns + rows * columns for rows, inner, columns in maps)
+    return Work(3 * operations, 3 * numbers * size)
+
+
+def _optimizer(config: Config) -> Work:
+    """Gradient, parameters and their moments are read, parameters and moments written, in 32 bits; in bf16 also a copy."""
+    params = jax.eval_shape(lambda: config.model.init(jax.random.key(0), config.task.spec))
+    state = jax.eval_shape(lambda: config.optimizer.build().init(params))
+    count, kept = (sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(tree)) for tree in (params, state))
+    return Work(0, 4 * (3 * count + 2 * kept) + 2 * count * (config.precision == "bf16"))
+
+
+def _transformer(config: Config, model: Transformer) -> dict[str, Work]:
+    spec, batch, size = config.task.spec, config.batch, _size(config.precision)
+    tokens, width, hidden = batch * spec.length, model.width, model.width * model.mlp_factor
+    features = 0 if isinstance(config.task, Recall) else spec.inputs  # one-hot tokens are looked up
+    mlp = [(width, hidden), (hidden, width)] * model.mlp
+    composes = model.norm != "pre" and features < width
+    maps: list[tuple[float, float, float]] = []
+    for layer in range(model.layers - 1):
+        inputs = features if layer == 0 and composes else width
+        maps += [(tokens, *shape) for shape in [(inputs, 3 * width), (width, width), *mlp]]
+        if layer == 0:
+            maps.append((tokens, features, width))  # the stream of the skip connection
+    # The last layer: one query, and every token against one vector per head, twice.
+    read = features if model.layers == 1 and model.norm != "pre" else width
+    maps += [(tokens, read, model.heads)] * 2
+    maps += [(batch, *shape) for shape in [(width, width)] * 4 + mlp + [(features + spec.outputs, width)]]
+    # Scores and mixed values; queries, keys, values and the output forward, these and their gradients back.
+    between = model.layers - 1
+    attention = Work(3 * between * 2 * tokens * 2 * spec.length * width, between * 12 * tokens * width * size)
+    drawn = 2 * tokens * (4 if isinstance(config.task, Recall) else features * size)
+    return {"products": _with_backward(maps, size), "attention": attention, "data": Work(0, drawn)}
+
+
+def _minimal(config: Config, model: MinimalAttention) -> dict[str, Work]:
+    """One layer: weighted values forward and twice back; three products with one-hot matrices back. Queries, values, attention
+    and logits are written and read once forward, and their gradients once back."""
+    spec, size = config.task.spec, _size(config.precision)
+    length, vocabulary, answers = spec.length, spec.outputs, spec.answers or 1
+    weighted = 6 * answers * length * vocabulary
+    one_hot = 2 * vocabulary * (length * vocabulary + answers * (vocabulary + length) + answers * length)
+    sequences = min(config.batch, config.n_train or config.batch)
+    arrays = model.heads * (answers * (vocabulary + length) + length * vocabulary + answers * length) + answers * vocabulary
+    return {
+        "products": Work(sequences * model.heads * (weighted + one_hot), 4 * sequences * arrays * size),
+        "data": Work(0, 2 * 4 * sequences * length),
+    }
+
+
+@functools.cache
+def matrix_rate(precision: Precision) -> float:
+    """Operations a second of one large matrix product: the ceiling that the floor is counted with."""
+    size = 2048 if jax.default_backend() == "cpu" else 8192
+    kind = jnp.bfloat16 if precision == "bf16" else jnp.float32
+    a, b = (jax.random.normal(jax.random.key(i), (size, size), jnp.float32).astype(kind) for i in range(2))
+    with products(precision):
+        product = jax.jit(jnp.matmul)
+        product(a, b).block_until_ready()
+        return 4 * 2 * size**3 / median_seconds(lambda: [product(a, b) for _ in range(4)], 5)
+
+
+@functools.cache
+def memory_bandwidth() -> float:
+    """Bytes a second that a pass over a large array reads and writes."""
+    array = jnp.ones(2**25 if jax.default_backend() == "cpu" else 2**30, jnp.float32)
+    once = jax.jit(lambda x: x + 1)
+    once(array).block_until_ready()
+    return 2 * array.nbytes / median_seconds(lambda: once(array), 5)

@@ -1,0 +1,137 @@
+"""The log of a run: a table in one file, which is whole whenever it is read."""
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from .._errors import InputError, StorageError
+from .._files import atomic_write, regular_file
+from .._parquet import MOST_BYTES, parquet_table
+from .._terminal import say
+
+FLUSH_SECONDS = 30.0
+FLUSH_SHARE = 0.01  # of the time may go into writing: the longer it takes, the rarer it is
+_NOTE = b"emergo.torch"
+
+
+class Log:
+    """Rows of numbers by step. The file is replaced as a whole: whoever reads it, also after a kill, has all rows up to the
+    last flush."""
+
+    def __init__(self, path: Path | str, start: int | None) -> None:
+        """**Arguments:** a path that ends in .parquet or .csv; the step at which an existing log is continued (its rows from
+        there on are dropped), None for a new one."""
+        self.path = Path(path)
+        if self.path.suffix.lower() not in (".parquet", ".csv"):
+            raise InputError(f"{self.path}: the log must be a .parquet or .csv file")
+        if not self.path.parent.is_dir():
+            raise InputError(f"{self.path}: there is no folder {self.path.parent}; make it first")
+        if not os.access(self.path.parent, os.W_OK):
+            raise InputError(f"{self.path}: cannot write to the folder {self.path.parent}; choose another one")
+        self.layers: list[str] | None = None  # which module each layer of the columns is
+        self._table: pa.Table | None = None  # what was written; further rows wait in a list
+        self._pending: list[tuple[int, dict[str, float], dict[str, float]]] = []
+        self._metrics: list[str] = []
+        self._probes: list[str] = []
+        self._next_flush = 0.0
+        if os.path.lexists(self.path):
+            self._resume(start)
+
+    def _resume(self, start: int | None) -> None:
+        table, note = _read(self.path)
+        steps = table["step"]
+        if start is None:
+            held = f"steps {steps[0]} to {steps[-1]}" if len(steps) else "no steps"
+            raise InputError(
+                f"{self.path}: is there already, with {held}; start=STEP continues it from a step, or choose another name"
+            )
+        self._metrics, self.layers = note["metrics"], note["layers"]
+        self._probes = [name for name in table.column_names if name not in ("step", *self._metrics)]
+        self._table = table.filter(pc.field("step") < start)
+
+    def check_layers(self, layers: Sequence[str], probes: Mapping[str, float]) -> None:
+        """That a log that is continued is of such a model; a new one notes its layers."""
+        if self.layers is not None and self.layers != list(layers):
+            raise InputError(
+                f"{self.path}: the log of another model, with {_words(self.layers)}, not {_words(layers)}; choose another name"
+            )
+        heads = [name for name in self._probes if name.startswith("entropy_")]
+        if self._table is not None and heads != [name for name in probes if name.startswith("entropy_")]:
+            raise InputError(f"{self.path}: the log of another model, with {len(heads)} heads; choose another name")
+        self.layers = list(layers)
+
+    @property
+    def last(self) -> int | None:
+        """The last step that has a row."""
+        if self._pending:
+            return self._pending[-1][0]
+        return self._table["step"][-1].as_py() if self._table is not None and len(self._table) else None
+
+    def append(self, step: int, metrics: Mapping[str, float], probes: Mapping[str, float]) -> None:
+        """A row; it is written with the next flush, which is now if the last one is some time ago."""
+        self._metrics += [name for name in metrics if name not in self._metrics]
+        self._probes += [name for name in probes if name not in self._probes]
+        self._pending.append((step, dict(metrics), dict(probes)))
+        if time.monotonic() >= self._next_flush:
+            try:
+                self.flush()
+            except StorageError as error:  # training is worth more than its log
+                say(f"{error} (it is tried again)")
+                self._next_flush = time.monotonic() + FLUSH_SECONDS
+
+    def flush(self) -> None:
+        """Writes all rows."""
+        if not self._pending:
+            return
+        begun = time.monotonic()
+        table = self._joined()
+        sink = pa.BufferOutputStream()
+        if self.path.suffix.lower() == ".csv":
+            pyarrow.csv.write_csv(table, sink)
+        else:
+            note = json.dumps({"layers": self.layers, "metrics": self._metrics})
+            pq.write_table(table.replace_schema_metadata({_NOTE: note.encode()}), sink)
+        atomic_write(self.path, sink.getvalue().to_pybytes())
+        self._table, self._pending = table, []
+        took = time.monotonic() - begun
+        self._next_flush = time.monotonic() + max(FLUSH_SECONDS, took / FLUSH_SHARE)
+
+    def _joined(self) -> pa.Table:
+        """All rows in one table: the step, the user's metrics, then what was seen."""
+        columns: dict[str, Any] = {"step": pa.array([step for step, _, _ in self._pending], pa.int64())}
+        columns |= {name: pa.array([row.get(name) for _, row, _ in self._pending], pa.float64()) for name in self._metrics}
+        columns |= {name: pa.array([row.get(name) for _, _, row in self._pending], pa.float32()) for name in self._probes}
+        new = pa.table(columns)
+        if self._table is None:
+            return new
+        return pa.concat_tables([self._table, new], promote_options="permissive").select(new.column_names).combine_chunks()
+
+
+def _read(path: Path) -> tuple[pa.Table, dict[str, Any]]:
+    """A log and what it notes of itself; an `InputError` for other files."""
+    try:
+        regular_file(path, MOST_BYTES)
+        if path.suffix.lower() == ".csv":
+            table = pyarrow.csv.read_csv(path)
+            first = next((i for i, name in enumerate(table.column_names) if name.startswith("entropy_")), None)
+            note = {"layers": None, "metrics": table.column_names[1:first]}
+        else:
+            table = parquet_table(path)
+            note = json.loads((table.schema.metadata or {})[_NOTE])
+            table = table.replace_schema_metadata(None)
+        table = table.set_column(0, "step", table["step"].cast(pa.int64()))
+        return table, {"layers": note["layers"], "metrics": list(note["metrics"])}
+    except (ValueError, KeyError, TypeError, OSError, pa.ArrowException):
+        raise InputError(f"{path}: is there already and is not a log of emergo.torch; choose another name") from None
+
+
+def _words(layers: Sequence[str]) -> str:
+    return f"{len(layers)} layers ({layers[0]}{', ...' if len(layers) > 1 else ''})" if layers else "no layers"

@@ -1,0 +1,120 @@
+"""Which weights carry queries and keys, which carry values and outputs, and to which layer of attention they belong."""
+
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from .._errors import InputError, unknown
+
+PATHS = ("query_key", "value_output")
+_QUERY = ("query", "q_proj", "q", "wq", "to_q", "q_lin", "query_proj")
+_KEY = ("key", "k_proj", "k", "wk", "to_k", "k_lin", "key_proj")
+_VALUE = ("value", "v_proj", "v", "wv", "to_v", "v_lin", "value_proj")
+_OUT = ("out", "o_proj", "out_proj", "o", "wo", "to_out", "to_out.0", "out_lin", "c_proj", "proj", "dense", "output_proj")
+_FUSED = ("c_attn", "qkv", "qkv_proj", "Wqkv", "in_proj", "to_qkv")  # queries, keys, values, in this order
+
+
+class Piece(NamedTuple):
+    """A part of a linear map that belongs to a path."""
+
+    owner: str  # the module that holds the maps of an attention
+    path: str
+    columns: slice  # of its outputs
+
+
+Pieces = dict[str, list[Piece]]
+"""The pieces of each linear map, by the name of its module."""
+
+
+def weight_of(module: nn.Module) -> Float[Tensor, "a b"] | None:
+    """The weight of a linear map, such as `nn.Linear` or `Conv1D` of Hugging Face; none of other modules."""
+    weight = None if isinstance(module, nn.Embedding) else getattr(module, "weight", None)
+    return weight if isinstance(weight, Tensor) and weight.ndim == 2 else None
+
+
+def find_pieces(modules: Mapping[str, nn.Module], paths: Mapping[str, Sequence[str]] | None = None) -> Pieces:
+    """By the names that maps usually have, or as the user says: `paths` has names of modules, where `*` stands for anything.
+    Those of `nn.MultiheadAttention` are not modules, and are found where it computes ([`Gradients.multi_head`][])."""
+    linear = {name: weight for name, module in modules.items() if (weight := weight_of(module)) is not None}
+    if paths is not None:
+        return _chosen(linear, paths)
+    pieces: Pieces = {}
+
+    def add(name: str, owner: str, path: str, columns: slice = slice(None)) -> None:
+        pieces.setdefault(name, []).append(Piece(owner, path, columns))
+
+    def child(owner: str, names: Iterable[str]) -> str | None:
+        return next((full for name in names if (full := _join(owner, name)) in linear), None)
+
+    for owner in modules:
+        query, key, value, fused = (child(owner, names) for names in (_QUERY, _KEY, _VALUE, _FUSED))
+        if fused and max(linear[fused].shape) == 3 * (third := min(linear[fused].shape)):
+            add(fused, owner, "query_key", slice(2 * third))
+            add(fused, owner, "value_output", slice(2 * third, None))
+        elif query and key and value:
+            add(query, owner, "query_key")
+            add(key, owner, "query_key")
+            add(value, owner, "value_output")
+        else:
+            continue
+        out = child(owner, _OUT) or child(owner.rpartition(".")[0], ["output.dense"])
+        if out:
+            add(out, owner, "value_output")
+    return pieces
+
+
+def _chosen(linear: Mapping[str, Tensor], paths: Mapping[str, Sequence[str]]) -> Pieces:
+    pieces: Pieces = {}
+    for path, names in paths.items():
+        if path not in PATHS:
+            raise unknown("path", path, PATHS)
+        for given in [names] if isinstance(names, str) else names:
+            found = fnmatch.filter(linear, given.removesuffix(".weight"))
+            if not found:
+                raise InputError(f"paths: {unknown('linear map', given, linear)}")
+            for name in found:
+                pieces.setdefault(name, []).append(Piece(name.rpartition(".")[0], path, slice(None)))
+    return pieces
+
+
+def layers_of(owners: Sequence[str], callers: Sequence[str]) -> dict[str, int]:
+    """The layer of each owner, where `callers` are the modules that computed attention, layer by layer: the owner itself, one
+    inside it or one around it, the nearest. A module that attends several times has one owner for each time, or shares one:
+    then the gradient is that of all its times, and given with the first. An owner without a layer is left out."""
+    of_caller: dict[str, list[str]] = {}
+    for owner in owners:
+        near = {name: _shared(owner, name) for name in callers}
+        related = {name: shared for name, shared in near.items() if shared == min(_depth(owner), _depth(name))}
+        nearest = [name for name, shared in related.items() if shared == max(related.values())]
+        if len(nearest) == 1:
+            of_caller.setdefault(nearest[0], []).append(owner)
+    layers: dict[str, int] = {}
+    for caller, mine in of_caller.items():
+        times = [layer for layer, name in enumerate(callers) if name == caller]
+        if len(times) == len(mine):
+            layers |= dict(zip(mine, times, strict=True))
+        elif len(times) == 1 or len(mine) == 1:
+            layers |= dict.fromkeys(mine, times[0])
+    return layers
+
+
+def _join(owner: str, name: str) -> str:
+    return f"{owner}.{name}" if owner else name
+
+
+def _depth(name: str) -> int:
+    return name.count(".") + bool(name)
+
+
+def _shared(one: str, two: str) -> int:
+    """How many parts of their names two modules share, from the root on."""
+    pairs = zip(one.split("."), two.split("."), strict=False)
+    shared = 0
+    for a, b in pairs:
+        if a != b or not a:
+            break
+        shared += 1
+    return shared

@@ -1,0 +1,140 @@
+"""From a call that computes attention to its scores: in `F.scaled_dot_product_attention`, in `nn.MultiheadAttention`, and in
+attention that is written out, which has a softmax."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+class Part(NamedTuple):
+    """What is looked at of a batch, so that the cost does not grow with it."""
+
+    sequences: int  # the first of the batch
+    queries: int  # the last of each
+
+
+class Scores(NamedTuple):
+    """What the softmax gets, in a part of the batch."""
+
+    values: Float[Tensor, "sequences heads queries keys"]  # -inf, or very small, where a key is masked
+    n_sequences: int  # in the whole call
+    n_queries: int
+
+
+def _of_products(
+    part: Part,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Scores | None:
+    """The arguments are those of `F.scaled_dot_product_attention`: (n, ..., heads, length, size), or without heads."""
+    if query.is_nested or query.ndim < 3:
+        return None
+    n_queries, n_keys = query.shape[-2], key.shape[-2]
+    if attn_mask is not None:
+        attn_mask = attn_mask.expand(*query.shape[:-1], n_keys)
+
+    def as_heads(x: Tensor) -> Tensor:
+        return x.unsqueeze(1) if x.ndim == 3 else x.flatten(0, -4)
+
+    n_sequences = len(as_heads(query))
+    q = as_heads(query)[: part.sequences, :, -part.queries :].float()
+    k = as_heads(key)[: part.sequences].float()
+    if enable_gqa:
+        k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+    scores = q @ k.mT * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    if attn_mask is not None:
+        scores = _masked(scores, as_heads(attn_mask)[: part.sequences, :, -part.queries :])
+    if is_causal:
+        visible = torch.ones(n_queries, n_keys, dtype=torch.bool, device=q.device).tril()
+        scores = _masked(scores, visible[-part.queries :])
+    return Scores(scores, n_sequences, n_queries)
+
+
+def _masked(scores: Tensor, mask: Bool[Tensor, "..."] | Float[Tensor, "..."]) -> Tensor:
+    """As PyTorch's attention does: true where a key is visible, or a number that is added."""
+    return scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask.float()
+
+
+def _of_softmax(part: Part, input: Tensor, dim: int | None = None, *_: Any, **__: Any) -> Scores | None:
+    """A softmax over the last of four axes (n, heads, queries, keys), or of three when there are as many queries as keys; all
+    others are a classifier's, a router's, a sampler's."""
+    if dim not in (-1, input.ndim - 1) or not (input.ndim == 4 or (input.ndim == 3 and input.shape[-1] == input.shape[-2])):
+        return None
+    scores = input if input.ndim == 4 else input.unsqueeze(1)
+    return Scores(scores[: part.sequences, :, -part.queries :].float(), len(scores), scores.shape[2])
+
+
+def _of_multi_head(
+    part: Part,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    *_: Any,
+    key_padding_mask: Tensor | None = None,
+    attn_mask: Tensor | None = None,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    **__: Any,
+) -> Scores | None:
+    """The arguments are those of `F.multi_head_attention_forward`: (length, n, width), or without n. Queries and keys of the
+    part are computed once more. Attention to keys that the module adds (`add_bias_kv`, `add_zero_attn`) is not read."""
+    if bias_k is not None or add_zero_attn or static_k is not None:
+        return None
+    if query.ndim == 2:
+        query, key = query.unsqueeze(1), key.unsqueeze(1)
+        key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+    n_queries, n, width = query.shape
+    if in_proj_weight is not None:
+        q_proj_weight, k_proj_weight = in_proj_weight.chunk(3)[:2]
+    assert q_proj_weight is not None
+    assert k_proj_weight is not None
+    q_bias, k_bias = (None, None) if in_proj_bias is None else in_proj_bias.float().chunk(3)[:2]
+
+    def heads(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return F.linear(x.float(), weight.float(), bias).unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3)
+
+    q = heads(query[-part.queries :, : part.sequences], q_proj_weight, q_bias)
+    k = heads(key[:, : part.sequences], k_proj_weight, k_bias)
+    scores = q @ k.mT / math.sqrt(width // num_heads)
+    # In these masks true means hidden.
+    if attn_mask is not None:
+        mask = attn_mask if attn_mask.ndim == 2 else attn_mask.unflatten(0, (n, num_heads))[: part.sequences]
+        scores = _masked(scores, _visible(mask)[..., -part.queries :, :])
+    if key_padding_mask is not None:
+        scores = _masked(scores, _visible(key_padding_mask[: part.sequences, None, None]))
+    return Scores(scores, n, n_queries)
+
+
+def _visible(mask: Tensor) -> Tensor:
+    return ~mask if mask.dtype == torch.bool else mask
+
+
+Reader = Callable[..., Scores | None]
+READERS: dict[Any, Reader] = {
+    F.scaled_dot_product_attention: _of_products,
+    F.multi_head_attention_forward: _of_multi_head,
+    F.softmax: _of_softmax,
+    torch.softmax: _of_softmax,
+    torch.special.softmax: _of_softmax,
+    Tensor.softmax: _of_softmax,
+}
+"""The functions that attention goes through, by what gives the scores of a call of them."""

@@ -1,0 +1,113 @@
+"""Small models that attend in different ways, and a loop as anybody writes it."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention as by_another_name
+from torch.utils.checkpoint import checkpoint
+
+WORDS, LENGTH = 11, 6
+
+
+class Block(nn.Module):
+    """`kind`: how attention is written."""
+
+    def __init__(self, kind: str, width: int = 8, heads: int = 2, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.kind, self.heads, self.dropout = kind, heads, dropout
+        if kind == "fused":
+            self.qkv = nn.Linear(width, 3 * width)
+        else:
+            self.q_proj, self.k_proj, self.v_proj = (nn.Linear(width, width) for _ in range(3))
+        self.o_proj, self.mlp = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, length, width = x.shape
+        maps = self.qkv(x).chunk(3, -1) if self.kind == "fused" else [f(x) for f in (self.q_proj, self.k_proj, self.v_proj)]
+        q, k, v = (y.view(n, length, self.heads, -1).transpose(1, 2) for y in maps)
+        rate = self.dropout if self.training else 0.0
+        if self.kind == "softmax":
+            hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
+            mixed = F.dropout((q @ k.mT / q.shape[-1] ** 0.5).masked_fill(hidden, -torch.inf).softmax(-1), rate) @ v
+        elif self.kind == "by name":
+            mixed = by_another_name(q, k, v, dropout_p=rate, is_causal=True)
+        else:
+            mixed = F.scaled_dot_product_attention(q, k, v, None, rate, True)
+        x = x + self.o_proj(mixed.transpose(1, 2).reshape(n, length, width))
+        return x + F.dropout(torch.relu(self.mlp(x)), rate)
+
+
+class Encoder(nn.Module):
+    """The layer of PyTorch, on (n, length, width)."""
+
+    def __init__(self, dropout: float = 0.0, batch_first: bool = True) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout, batch_first=batch_first)
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
+        if self.layer.self_attn.batch_first:
+            return self.layer(x, src_mask=mask, is_causal=True)
+        return self.layer(x.transpose(0, 1), src_mask=mask, is_causal=True).transpose(0, 1)
+
+
+class Words(nn.Module):
+    """A model of token ids with these blocks; `reentrant`: whether they are checkpointed, and in which way."""
+
+    def __init__(self, *blocks: nn.Module, reentrant: bool | None = None) -> None:
+        super().__init__()
+        self.embed, self.blocks, self.readout = nn.Embedding(WORDS, 8), nn.ModuleList(blocks), nn.Linear(8, WORDS)
+        self.reentrant = reentrant
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x) if self.reentrant is None else checkpoint(block, x, use_reentrant=self.reentrant)
+        return self.readout(x)
+
+
+def gpt2(implementation: str) -> nn.Module:
+    """The one of Hugging Face, with random weights."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    sizes: dict[str, Any] = {
+        "n_layer": 2,
+        "n_head": 2,
+        "n_embd": 8,
+        "vocab_size": WORDS,
+        "n_positions": LENGTH,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+        "attn_implementation": implementation,
+    }
+    return GPT2LMHeadModel(GPT2Config(**sizes))
+
+
+def batch(step: int, n: int = 4) -> Tensor:
+    return torch.randint(WORDS, (n, LENGTH), generator=torch.Generator().manual_seed(step))
+
+
+def loss_of(model: Callable[[Tensor], Any], tokens: Tensor) -> Tensor:
+    """The mean over samples of the loss of the next token."""
+    logits = model(tokens)
+    logits = getattr(logits, "logits", logits)[:, :-1].float()
+    return F.cross_entropy(logits.reshape(-1, WORDS), tokens[:, 1:].reshape(-1))
+
+
+def loop(model: Any, watch: Callable[..., None], steps: int = 5, micro: int = 1, autocast: bool = False) -> None:
+    """A training loop; `micro`: passes whose gradients are accumulated."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for step in range(steps):
+        optimizer.zero_grad()
+        losses = []
+        for tokens in batch(step).chunk(micro):
+            with torch.autocast("cpu", torch.bfloat16) if autocast else contextlib.nullcontext():
+                loss = loss_of(model, tokens) / micro
+            loss.backward()
+            losses.append(loss.item())
+        optimizer.step()
+        watch(loss=sum(losses))

@@ -1,0 +1,53 @@
+"""The plateau of our Transformer in a plain PyTorch loop, watched, is the engine's."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import emergo.torch as et
+from emergo.bench import Case
+from emergo.bench._peer import peer
+from emergo.engine import Config, Optimizer, Run, train
+from emergo.measure import measure_logs
+from emergo.models import Transformer
+from emergo.tasks import SingleLocation
+
+LENGTH, DIM, WIDTH, RATE, SEEDS, EVERY, STEPS = 16, 8, 32, 2e-3, 6, 10, 300
+
+
+def watched(seed, path):
+    """The loop of `emergo bench` on this task, with a test every few steps."""
+    torch.manual_seed(seed)
+    loop = peer(Case(1, 1, LENGTH, DIM, 1, "fp32"), WIDTH, RATE)
+    inputs, targets = (torch.cat(parts) for parts in zip(*(next(loop.batches) for _ in range(32)), strict=True))
+    with et.watch(loop.model, path, every=EVERY, sequences=32, queries=1) as watch:
+        for step in range(STEPS):
+            with torch.no_grad():
+                loss = loop.loss(inputs, targets) if step % EVERY == 0 else float("nan")
+            loop.step()
+            watch(loss=loss)
+
+
+@pytest.mark.slow
+def test_the_watched_plateau_is_the_engines(tmp_path):
+    task = SingleLocation(LENGTH, DIM, position="random", indicator=True)
+    model, optimizer = Transformer(layers=1, heads=1, width=WIDTH), Optimizer("adam", RATE)
+    config = Config(task, model, optimizer, precision="fp32", steps=STEPS, threshold=0.1)
+    ours = np.log([result.plateau.time for result in train([Run(config, seed) for seed in range(SEEDS)])])
+    paths = [tmp_path / f"{seed}.parquet" for seed in range(SEEDS)]
+    for seed, path in enumerate(paths):
+        watched(seed, path)
+    table = measure_logs(paths, "loss", 0.1)
+    assert (table["state"] == "reached").all()
+    theirs = np.log(table["plateau"])
+    # Means of logs over seeds differ by chance by about their standard error, here 9%; allowed are three of them.
+    error = np.sqrt((ours.var(ddof=1) + theirs.var(ddof=1)) / SEEDS)
+    assert error < 0.15
+    assert abs(ours.mean() - theirs.mean()) < 3 * error
+    # The attention of the last position has become sparse then, and was not before.
+    for path, plateau in zip(paths, table["plateau"], strict=True):
+        log = pd.read_parquet(path)
+        assert log["entropy_0_0"][0] > 0.95 * np.log(LENGTH)
+        assert log["entropy_0_0"].iloc[-1] < 0.5 * np.log(LENGTH)
+        assert log["largest_0_0"][log["step"] <= plateau / 2].max() < 0.5

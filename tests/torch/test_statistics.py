@@ -1,0 +1,106 @@
+"""Statistics of attention, against weights whose numbers are known and against loops."""
+
+import math
+
+import hypothesis
+import hypothesis.strategies as st
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from emergo.measure import attention_entropy
+from emergo.torch._scores import Scores
+from emergo.torch._statistics import head_statistics
+
+
+def scores_of(weights: torch.Tensor) -> Scores:
+    return Scores(weights.log(), len(weights), weights.shape[-1])
+
+
+def test_uniform_causal_attention():
+    uniform = torch.ones(2, 3, 4, 4).tril()
+    values = head_statistics(scores_of(uniform))
+    assert set(values) == {"entropy", "largest", "previous", "score_scale"}
+    for name, expected in {
+        "entropy": np.mean([math.log(n) for n in (1, 2, 3, 4)]),
+        "largest": np.mean([1, 1 / 2, 1 / 3, 1 / 4]),
+        "previous": np.mean([1 / 2, 1 / 3, 1 / 4]),  # the first token has none
+        "score_scale": 0,
+    }.items():
+        np.testing.assert_allclose(values[name], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_each_head_has_its_own():
+    """A head that looks at the previous token, one at the same token, one at itself."""
+    tokens = torch.tensor([[5, 7, 5, 7, 7]])
+    previous, same = torch.eye(5).roll(1, 0).tril(), torch.zeros(5, 5)
+    previous[0, 0] = 1
+    for query, key in ((0, 0), (1, 1), (2, 0), (3, 1), (4, 3)):
+        same[query, key] = 1
+    weights = torch.stack([previous, same, torch.eye(5)])[None]
+    raw = torch.where(torch.ones(5, 5).tril().bool(), (0.999 * weights + 1e-6).log(), -math.inf)
+    values = head_statistics(Scores(raw, 1, 5), tokens)
+    # Query 4 has the same token one before: that is both.
+    np.testing.assert_allclose(values["previous"], [1, 1 / 4, 0], atol=1e-3)
+    np.testing.assert_allclose(values["same"], [1 / 3, 1, 0], atol=1e-3)
+    np.testing.assert_allclose(values["largest"], 1, atol=1e-3)
+    assert (values["entropy"] < 1e-3).all()
+
+
+@hypothesis.given(
+    st.integers(0, 1000), st.integers(1, 3), st.integers(1, 5), st.sampled_from([-math.inf, -3.4e38, -1e9, -65504.0])
+)
+def test_against_loops(seed, queries, length, mask_value):
+    """Whatever number a mask is, over the last queries of random masks in which every query sees itself."""
+    generator = torch.Generator().manual_seed(seed)
+    queries = min(queries, length)
+    raw = 3 * torch.randn(2, 2, queries, length, generator=generator)
+    visible = torch.rand(2, 1, queries, length, generator=generator) < 0.6
+    tokens = torch.randint(3, (4, length), generator=generator)
+    own = range(length - queries, length)
+    for i, position in enumerate(own):
+        visible[:, :, i, position] = True
+    values = head_statistics(Scores(torch.where(visible, raw, mask_value), 4, length), tokens)
+    for head in range(2):
+        rows = {name: [] for name in values}
+        for n in range(2):
+            for i, position in enumerate(own):
+                keys = [k for k in range(length) if visible[n, 0, i, k]]
+                weights = dict(zip(keys, raw[n, head, i, keys].softmax(-1).tolist(), strict=True))
+                rows["entropy"].append(-sum(w * math.log(w) for w in weights.values()))
+                rows["largest"].append(max(weights.values()))
+                if position:
+                    rows["previous"].append(weights.get(position - 1, 0))
+                alike = [k for k in keys if k != position and tokens[n, k] == tokens[n, position]]
+                if alike:
+                    rows["same"].append(sum(weights[k] for k in alike))
+                if len(keys) > 1:
+                    rows["score_scale"].append(float(raw[n, head, i, keys].std(correction=0)))
+        for name, each in rows.items():
+            expected = np.mean(each) if each else math.nan
+            assert float(values[name][head]) == pytest.approx(expected, rel=1e-4, abs=1e-5, nan_ok=True), name
+
+
+def test_the_entropy_is_the_one_of_the_engine():
+    raw = 2 * torch.randn(5, 3, 1, 7, generator=torch.Generator().manual_seed(0))
+    ours = attention_entropy(jnp.asarray(raw.softmax(-1).numpy())).mean((0, 2))
+    np.testing.assert_allclose(head_statistics(Scores(raw, 5, 1))["entropy"], ours, rtol=1e-5)
+
+
+def test_padding_does_not_count():
+    """Padded positions are masked as keys; as queries they look somewhere all the same."""
+    raw = torch.zeros(1, 1, 4, 4).masked_fill(torch.tensor([False, False, True, True]), -math.inf)
+    raw[:, :, 2:, 0] = 5.0
+    np.testing.assert_allclose(head_statistics(Scores(raw, 1, 4))["entropy"], math.log(2), rtol=1e-6)
+
+
+def test_cross_attention_has_no_previous_token():
+    values = head_statistics(Scores(torch.zeros(2, 1, 3, 7), 2, 3), torch.zeros(2, 7, dtype=torch.long))
+    assert set(values) == {"entropy", "largest", "score_scale"}
+    np.testing.assert_allclose(values["entropy"], math.log(7), rtol=1e-6)
+
+
+def test_what_is_not_a_number_stays_so():
+    values = head_statistics(Scores(torch.full((1, 1, 2, 2), math.nan), 1, 2))
+    assert all(value.isnan().all() for value in values.values())

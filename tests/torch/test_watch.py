@@ -1,0 +1,353 @@
+"""`watch` around anybody's loop: it changes nothing, survives, and says what is wrong in one line."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import emergo.torch as et
+from emergo import InputError
+from emergo.cli import main
+
+from .models import LENGTH, WORDS, Block, Encoder, Words, batch, gpt2, loop, loss_of
+
+MODELS = {
+    "sdpa": lambda: Words(Block("sdpa", dropout=0.2), Block("by name", dropout=0.2)),
+    "softmax": lambda: Words(Block("softmax", dropout=0.2), Block("fused", dropout=0.2)),
+    "multi-head": lambda: Words(Encoder(0.2), Encoder(0.2, batch_first=False)),
+    "checkpointed": lambda: Words(Block("sdpa", dropout=0.2), Encoder(0.2), reentrant=False),
+    "reentrant": lambda: Words(Block("sdpa", dropout=0.2), Encoder(0.2), reentrant=True),
+    "gpt2 eager": lambda: gpt2("eager"),
+    "gpt2 sdpa": lambda: gpt2("sdpa"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # in the checkpoint of the first block
+@pytest.mark.parametrize("options", [{}, {"micro": 2}, {"autocast": True}], ids=str)
+@pytest.mark.parametrize("name", MODELS)
+def test_parameters_are_the_same_to_the_bit(tmp_path, name, options):
+    """With and without watch, with dropout everywhere: neither random numbers nor gradients nor precision are touched."""
+    trained = []
+    for watched in (False, True):
+        torch.manual_seed(0)
+        model = MODELS[name]()
+        if watched:
+            with et.watch(model, tmp_path / "log.parquet", every=2) as watch:
+                loop(model, watch, **options)
+        else:
+            loop(model, lambda **metrics: None, **options)
+        trained.append([*model.state_dict().values(), torch.rand(3)])
+    for without, with_watch in zip(*trained, strict=True):
+        assert torch.equal(without, with_watch)
+    log = pd.read_parquet(tmp_path / "log.parquet")
+    assert log["step"].tolist() == [0, 2, 4]
+    assert list(log)[:2] == ["step", "loss"]
+    heads = {
+        f"{kind}_{layer}_{head}"
+        for kind in ("entropy", "largest", "previous", "score_scale")
+        for layer in (0, 1)
+        for head in (0, 1)
+    }
+    paths = {
+        f"{kind}_{path}_{i}" for kind in ("gradient", "agreement") for path in ("query_key", "value_output") for i in (0, 1)
+    }
+    assert heads | paths <= set(log)
+    seen = log[[*heads, *paths]].to_numpy()
+    if name == "reentrant":  # nothing before its first block needs a gradient, so that PyTorch computes none in it
+        seen = seen[:, [not column.endswith("_0") or column in heads for column in [*heads, *paths]]]
+    assert np.isfinite(seen).all()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # PyTorch's own use of it
+@pytest.mark.parametrize(
+    ("backend", "inside"), [("eager", False), ("eager", True), pytest.param("inductor", False, marks=pytest.mark.slow)]
+)
+def test_a_compiled_model_is_seen(tmp_path, backend, inside):
+    """In a step that is looked at it runs uncompiled; the compiled code is used again afterwards, as it was."""
+    torch.manual_seed(0)
+    model = Words(Block("sdpa"), Block("fused"))
+    trained = torch.compile(model, backend=backend, dynamic=False)
+    assert isinstance(trained, nn.Module)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    with et.watch(model if inside else trained, tmp_path / "log.parquet", every=3) as watch:
+        loop(trained, watch, steps=9)
+    assert watch.layers == ["blocks.0", "blocks.1"]
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    assert torch.compiler.set_stance("default").prev.stance == "default"
+    log = pd.read_parquet(tmp_path / "log.parquet")
+    torch.manual_seed(0)
+    plain = Words(Block("sdpa"), Block("fused"))
+    with et.watch(plain, tmp_path / "plain.parquet", every=3) as watch:
+        loop(plain, watch, steps=9)
+    # The compiler sums in another order; Adam's first steps only know the sign of a gradient.
+    pd.testing.assert_frame_equal(log, pd.read_parquet(tmp_path / "plain.parquet"), rtol=1e-2, atol=1e-4)
+
+
+def test_steps_and_metrics(tmp_path):
+    model = Words(Block("sdpa"))
+    with et.watch(model, tmp_path / "log.csv", every=3) as watch:
+        assert watch.layers == []
+        for step in range(7):
+            loss = loss_of(model, batch(step))
+            loss.backward()
+            watch(loss=loss, accuracy=np.float32(0.5), done=step > 3, step=10 * step)
+    log = pd.read_csv(tmp_path / "log.csv")
+    assert list(log)[:4] == ["step", "loss", "accuracy", "done"]
+    assert log["step"].tolist() == [0, 30, 60]
+    assert log["done"].tolist() == [0, 0, 1]
+
+
+def test_a_run_is_continued(tmp_path):
+    """From step 5 on, where it has rows up to step 6: as if it had never been interrupted."""
+    path, model = tmp_path / "log.parquet", Words(Block("sdpa"))
+    with et.watch(model, path, every=2) as watch:
+        loop(model, watch, steps=7)
+    before = pd.read_parquet(path)
+    with et.watch(model, path, every=2, start=5) as watch:
+        loop(model, watch, steps=6)
+    log = pd.read_parquet(path)
+    assert log["step"].tolist() == [0, 2, 4, 6, 8, 10]
+    pd.testing.assert_frame_equal(log[:3], before[:3])
+    other = Words(Block("sdpa"), Block("sdpa"))
+    with pytest.raises(InputError, match="the log of another model"), et.watch(other, path, every=2, start=5) as watch:
+        loop(other, watch, steps=6)
+    pd.testing.assert_frame_equal(pd.read_parquet(path), log)
+
+
+def test_a_loop_that_fails_keeps_its_rows(tmp_path):
+    model = Words(Block("sdpa"))
+
+    def fail() -> None:
+        with et.watch(model, tmp_path / "log.parquet", every=1) as watch:
+            loop(model, watch, steps=3)
+            raise RuntimeError("on purpose")
+
+    with pytest.raises(RuntimeError, match="on purpose"):
+        fail()
+    assert pd.read_parquet(tmp_path / "log.parquet")["step"].tolist() == [0, 1, 2]
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+KILLED = """
+import sys, torch
+sys.path.insert(0, {root!r})
+import emergo.torch as et
+import emergo.torch._log
+from tests.torch.models import Block, Words, loop
+emergo.torch._log.FLUSH_SECONDS = emergo.torch._log.FLUSH_SHARE = 0.05
+model = Words(Block("sdpa"))
+with et.watch(model, {path!r}, every=1) as watch:
+    loop(model, watch, steps=10**9)
+"""
+
+
+@pytest.mark.slow
+def test_a_kill_leaves_a_log(tmp_path, pytestconfig):
+    """At any moment, also while it is written."""
+    path = tmp_path / "log.parquet"
+    process = subprocess.Popen([sys.executable, "-c", KILLED.format(root=str(pytestconfig.rootpath), path=str(path))])
+    rows = 0
+    while rows < 20:
+        assert process.poll() is None
+        rows = len(pd.read_parquet(path)) if path.exists() else 0
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    log = pd.read_parquet(path)
+    assert log["step"].tolist() == list(range(len(log)))
+    model = Words(Block("sdpa"))
+    with et.watch(model, path, every=1, start=10) as watch:
+        loop(model, watch, steps=2)
+    assert pd.read_parquet(path)["step"].tolist() == list(range(12))
+
+
+def test_the_command_line_measures_a_log(tmp_path, capsys):
+    model = Words(Block("sdpa"))
+    with et.watch(model, tmp_path / "log.parquet", every=5) as watch:
+        loop(model, watch, steps=40)
+    first = pd.read_parquet(tmp_path / "log.parquet")["loss"][0]
+    main(["measure", str(tmp_path / "log.parquet"), "--metric", "loss", "--below", str(0.99 * first), "--json"])
+    assert '"state": "reached"' in capsys.readouterr().out
+
+
+def test_other_places_for_the_same_numbers(tmp_path):
+    pytest.importorskip("tensorboardX")
+    model, rows = Words(Block("sdpa")), []
+    writers = ["tensorboard", lambda step, values: rows.append((step, dict(values)))]
+    with et.watch(model, tmp_path / "log.parquet", every=2, writers=writers) as watch:
+        loop(model, watch, steps=3)
+    assert [step for step, _ in rows] == [0, 2]
+    log = pd.read_parquet(tmp_path / "log.parquet")
+    assert rows[1][1] == pytest.approx(log.drop(columns="step").iloc[1].to_dict(), nan_ok=True)
+    (events,) = (tmp_path / "tensorboard").glob("log-*/events*")
+    assert events.stat().st_size > 500
+    with pytest.raises(InputError, match=r"unknown writer 'tensorbord'; did you mean tensorboard\?"):
+        et.watch(model, tmp_path / "other.parquet", writers=["tensorbord"])
+
+
+def test_only_the_first_process_logs(tmp_path, monkeypatch):
+    model = Words(Block("sdpa"))
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    with et.watch(model, tmp_path / "log.parquet", every=1) as watch:
+        loop(model, watch, steps=2)
+    assert not list(tmp_path.iterdir())
+
+
+def test_wrapped_models_have_the_names_of_the_model(tmp_path):
+    model = nn.DataParallel(Words(Block("sdpa")))
+    with et.watch(model, tmp_path / "log.parquet", every=1) as watch:
+        loop(model, watch, steps=1)
+    assert watch.layers == ["blocks.0"]
+
+
+def test_distributed_training(tmp_path):
+    """One process of one: what it does to the model's gradients is left alone."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    try:
+        model = nn.parallel.DistributedDataParallel(Words(Block("sdpa"), Encoder()))
+        with et.watch(model, tmp_path / "log.parquet", every=1) as watch:
+            loop(model, watch, steps=2)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert watch.layers == ["blocks.0", "blocks.1.layer.self_attn"]
+    assert "agreement_query_key_1" in pd.read_parquet(tmp_path / "log.parquet")
+
+
+class Unusual(nn.Module):
+    """Attention whose maps have names of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return nn.functional.scaled_dot_product_attention(self.first(x)[:, None], self.second(x)[:, None], x[:, None])[:, 0]
+
+
+def test_maps_that_are_not_found_are_one_line(tmp_path, capsys):
+    model = Words(Block("sdpa"), Unusual())
+    with et.watch(model, tmp_path / "log.parquet", every=1) as watch:
+        loop(model, watch, steps=2)
+    assert capsys.readouterr().err == (
+        "emergo: no gradients are logged for layer 1: no maps of queries, keys and values were found; name them by paths=\n"
+    )
+    with et.watch(model, tmp_path / "named.parquet", every=1, paths={"query_key": ["blocks.*.second"]}) as watch:
+        loop(model, watch, steps=1)
+    assert "gradient_query_key_1" in pd.read_parquet(tmp_path / "named.parquet")
+
+
+def no_attention():
+    return nn.Sequential(nn.Embedding(WORDS, 8), nn.Linear(8, WORDS))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model": "gpt2"}, "watch needs a torch.nn.Module, got str"),
+        ({"every": 0}, "every must be a whole number of at least 1, got 0"),
+        ({"every": 2.5}, "every must be a whole number of at least 1, got 2.5"),
+        ({"queries": 0}, "queries must be a whole number of at least 1, got 0"),
+        ({"start": -1}, "start must be a whole number of at least 0, got -1"),
+        ({"log": "log.json"}, "log.json: the log must be a .parquet or .csv file"),
+        ({"log": "away/log.csv"}, "there is no folder away; make it first"),
+        ({"model": no_attention()}, "no attention was found in Sequential: it must go through scaled_dot_product_attention"),
+        ({"metrics": {"loss": "low"}}, r"watch\(loss=...\): a metric must be a number, got 'low'"),
+        ({"metrics": {"loss": torch.ones(3)}}, r"watch\(loss=...\): a metric must be a number, got a tensor of shape \(3,\)"),
+        ({"metrics": {"entropy_0_0": 1.0}}, r"watch\(entropy_0_0=...\): a column of this name is logged already"),
+        ({"metrics": {"step": -3}}, "step must be a whole number of at least 0, got -3"),
+        ({"writers": ["wandb"]}, "writing for Weights & Biases needs wandb: pip install wandb"),
+    ],
+    ids=str,
+)
+def test_wrong_use_is_one_line(tmp_path, monkeypatch, change, words):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    options = {"model": Words(Block("sdpa")), "log": "log.csv", "metrics": {"loss": 1.0}} | change
+    model, log, metrics = (options.pop(name) for name in ("model", "log", "metrics"))
+
+    def use() -> None:
+        with et.watch(model, log, **options) as watch:
+            loss_of(model, batch(0))
+            watch(**metrics)
+
+    with pytest.raises(InputError, match=words) as caught:
+        use()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_that_is_not_the_one_that_trains(tmp_path):
+    model, other = Words(Block("sdpa")), Words(Block("sdpa"))
+    with (
+        pytest.raises(InputError, match="the model did not compute with gradients"),
+        et.watch(other, tmp_path / "log.csv") as watch,
+    ):
+        loop(model, watch)
+    with pytest.raises(InputError, match="watch is called outside of its block"):
+        watch(loss=1.0)
+
+
+def test_steps_must_grow(tmp_path):
+    model = Words(Block("sdpa"))
+    with et.watch(model, tmp_path / "log.csv", every=1) as watch:
+        loss_of(model, batch(0))
+        watch(step=7)
+        with pytest.raises(InputError, match="steps must grow: step 3 after step 7"):
+            watch(step=3)
+
+
+def test_cross_attention_and_eval_mode(tmp_path):
+    """The fast path of PyTorch's layer, which it takes without dropout, is left alone in evaluation and seen in training."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Embedding(WORDS, 8)
+            self.transformer = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+            self.readout = nn.Linear(8, WORDS)
+
+        def forward(self, tokens):
+            x = self.embed(tokens)
+            return self.readout(self.transformer(x, x[:, : LENGTH - 2]))
+
+    torch.manual_seed(0)
+    model = Model().eval()
+    with torch.no_grad():
+        expected = model(batch(0))
+    with et.watch(model, tmp_path / "log.parquet", every=1) as watch:
+        with torch.no_grad():
+            assert torch.equal(model(batch(0)), expected)
+        model(batch(0)).sum().backward()
+        watch(loss=1.0)
+    names = ["encoder.layers.0.self_attn", "decoder.layers.0.self_attn", "decoder.layers.0.multihead_attn"]
+    assert watch.layers == [f"transformer.{name}" for name in names]
+    log = pd.read_parquet(tmp_path / "log.parquet")
+    assert {"previous_0_0", "previous_1_0"} <= set(log)
+    assert "previous_2_0" not in log
+    assert "agreement_value_output_2" in log
+
+
+def test_without_pytorch_it_says_what_to_install():
+    code = "import sys; sys.modules['torch'] = None; import emergo.torch"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1].startswith("ImportError: emergo.torch needs PyTorch: pip install 'torch>=2.6'")
+
+
+def test_neither_imports_the_other():
+    """The core does not know PyTorch (`bench` imports it where it is installed), and who watches does not wait for JAX."""
+    code = "import sys, emergo.torch; assert 'jax' not in sys.modules and 'torch' in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    package = Path(et.__path__[0]).parent
+    core = [path for path in package.rglob("*.py") if "torch" not in path.relative_to(package).parts]
+    assert len(core) > 100
+    assert not [path for path in core if re.search(r"^\s*(import|from) torch\b", path.read_text(), re.MULTILINE)]

@@ -5,12 +5,13 @@ import contextlib
 import re
 import shlex
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import emergo as em
 from emergo.cli._figures import Figure
-from emergo.cli._main import _parse
+from emergo.cli._main import Command, _parse
 from emergo.cli._train import read_study
 from emergo.papers import find_figure
 
@@ -99,6 +100,18 @@ def test_commands_are_found():
     assert len(commands(ROOT / "docs" / "guide.md")) > 10
     with pytest.raises(em.InputError, match="pressett"):
         parse(["figure", "zucchet2025/fig3", "--pressett", "paper"])
+
+
+def test_the_start_page_has_all_commands():
+    kinds = (getattr(kind, "__origin__", kind) for kind in get_args(Command))
+    names = {kind.__name__.lower().removesuffix("command") for kind in kinds}
+    assert {"demo", "train", "forecast"} <= names
+    assert names == {line.split()[1] for line in commands(ROOT / "docs" / "start.md")}
+
+
+def test_the_readme_is_short():
+    """One screen and a half: what comes on top of it belongs on a page of docs/."""
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
 
 
 @each_page

@@ -107,7 +107,7 @@ def forecast(
     >>> loss = 0.5 - 0.4 / (1 + np.exp((2000 - steps) / 60))  # its fall has begun, and not ended
     >>> fall = em.forecast(pd.DataFrame({"step": steps, "loss": loss}), below=0.2)
     >>> print(fall, "by", fall.signal)
-    ~2,200 (80%: 2,100 to 2,500) by loss
+    ~2,200 (80%: 2,100 to 2,800) by loss
     >>> print(em.forecast(pd.DataFrame({"step": steps, "loss": 0.5}), below=0.2))
     no signal
 

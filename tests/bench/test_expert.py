@@ -13,8 +13,8 @@ def test_stacked_runs_are_single_ones():
     from emergo.bench._peer import torch_model
 
     torch.manual_seed(0)
-    sizes = {"layers": 2, "heads": 2, "length": 5, "dim": 3, "width": 8, "factor": 2}
-    stacked, single = stacked_model(2, **sizes), [torch_model(**sizes) for _ in range(2)]
+    sizes = (2, 2, 5, 3, 8, 2)  # layers, heads, length, dim, width and factor
+    stacked, single = stacked_model(2, *sizes), [torch_model(*sizes) for _ in range(2)]
     for run, model in enumerate(single):
         pairs = [(stacked.embed, model.embed), (stacked.readout, model.readout)]
         for ours, theirs in zip(stacked.blocks, model.blocks, strict=True):

@@ -14,6 +14,7 @@ from emergo.tasks import Groups, MarkovChain
 torch = pytest.importorskip("torch")
 
 
+@pytest.mark.slow
 def test_the_loop_trains_what_the_engine_trains():
     from emergo.bench._peer import chain_loss, torch_minimal, torch_step
 

@@ -24,6 +24,7 @@ from .command import call
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unchecked")
 def test_figures_lists_all_with_their_state(capsys, tmp_path):
     status, out, _ = call(capsys, "figures", "--out", str(tmp_path), "--json")
     rows = {f["id"]: f for f in json.loads(out)["figures"]}
@@ -59,7 +60,7 @@ def test_ctrl_c_is_status_130_and_leaves_nothing_by_halves(tmp_path):
     command = [sys.executable, "-m", "emergo", "figure", "zucchet2025/fig9", "--preset", "paper", "--out", str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     folder = tmp_path / "zucchet2025"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while not folder.exists() and time.monotonic() < deadline:  # it is made just before the work starts
         time.sleep(0.1)
     err = ""
@@ -158,6 +159,7 @@ def test_with_partial_what_is_there_when_its_seconds_are_over_is_drawn(capsys, t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lacking", [0, 1])
+@pytest.mark.usefixtures("unchecked")
 def test_a_partial_figure_does_not_ask_and_says_what_it_shows(capsys, monkeypatch, tmp_path, lacking):
     """Of a figure whose runs are all recorded, and of one that lacks the runs of one cell."""
     figure, records = find_figure("zucchet2025/fig3"), read_records()

@@ -130,7 +130,7 @@ main(["study", "status", "."])
 
 
 def test_an_interrupt_while_the_command_is_imported_is_one_line():
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=300)
     assert done.returncode == 130
     assert done.stderr == "emergo: interrupted; nothing was begun\n"
 

@@ -112,6 +112,7 @@ def test_fit_says_where_a_law_misses_by_more_than_seeds_differ(capsys, tmp_path)
     assert "take the law for granted" not in fitted(1)
 
 
+@pytest.mark.slow
 def test_theory_prints_one_json_object(capsys):
     status, out, err = call(capsys, "theory", "--length", "64", "--dim", "16", "--burst", "2", "--flow", "exact", "--json")
     found = json.loads(out)

@@ -205,7 +205,7 @@ def test_ctrl_c_in_training_keeps_what_is_finished_and_says_so(tmp_path, number)
     while not list((tmp_path / "runs").glob("*/run.json")) and time.monotonic() < deadline:
         time.sleep(0.1)
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == 130
     assert out == ""
     assert err.splitlines()[-1] == "emergo: interrupted; 1 of 2 runs are finished; the same command goes on from there"

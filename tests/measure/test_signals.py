@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emergo.measure._emergence import Direction
 from emergo.measure._signals import METRIC, find_signals, kind_of, read_curves
 
 STEP = np.arange(0.0, 2001.0, 20.0)
 
 
-def signals(metric=None, threshold=0.1, direction="below", until=None, step=STEP, **columns):
+def signals(metric=None, threshold=0.1, direction: Direction = "below", until=None, step=STEP, **columns):
     metric = np.full(len(step), 0.5) if metric is None else metric
     curves = read_curves(step, metric, pd.DataFrame(columns, index=step), threshold, direction)
     found = find_signals(curves, until)

@@ -38,6 +38,7 @@ def outcome():
     return make(SETTINGS, made())
 
 
+@pytest.mark.slow
 def test_the_exponents_of_width_are_those_of_the_plateaus(outcome):
     laws = {both.name: both.law.exponents["width"] for both in outcome.laws}
     assert laws["steps, the same rate"] == pytest.approx(-1, abs=0.02)

@@ -53,6 +53,7 @@ def test_figures_of_flows_are_the_same_on_a_laptop():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unchecked")
 def test_recorded_runs_are_those_of_the_paper_presets():
     """An identity that changed by accident would orphan them."""
     source = RunSource(records=read_records())

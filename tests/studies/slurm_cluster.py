@@ -76,7 +76,7 @@ class Cluster:
 
     def call(self, *command: str) -> str:
         """The output of a Slurm command; empty if it failed."""
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=300)
         return done.stdout
 
     def stop(self) -> None:

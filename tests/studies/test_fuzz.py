@@ -9,6 +9,7 @@ from .fuzz_checkpoints import TrainingLab
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unchecked")
 def test_damage_is_named_and_mended(tmp_path):
     """Of every kind of file of a study and of logs; the reading commands and `run` after each."""
     verdicts: collections.Counter[str] = collections.Counter()

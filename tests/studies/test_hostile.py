@@ -297,7 +297,7 @@ def test_a_request_to_end_is_heard_where_interrupts_are_ignored(tmp_path):
     assert process.stdout is not None
     assert process.stdout.readline() == "training\n"
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=60)[0] == "saved\n"
+    assert process.communicate(timeout=300)[0] == "saved\n"
 
 
 # A folder that goes away.

@@ -128,7 +128,7 @@ def test_reading_does_not_wait_for_what_it_does_not_need(tmp_path, command, heav
     Store(folder.runs).write(made_up(runs.runs[0]))
     words = ["study", *(word.format(folder=tmp_path) for word in command)]
     code = f"import sys; from emergo.cli import main; main({words}); print(sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
 
 

@@ -143,7 +143,7 @@ def test_a_killed_command_is_followed_by_one_that_goes_on(tmp_path, whole):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         _wait_for_training(folder, process)
         process.send_signal(number)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=300)
         assert process.returncode == status, err
     assert b"the same command goes on from there" in err
     done = subprocess.run(command, capture_output=True)

@@ -233,7 +233,7 @@ def test_what_may_not_be_read_is_named(folder, name):
     mode = path.stat().st_mode
     path.chmod(0)
     try:
-        done = subprocess.run([*weak, *MODULE, "status", str(folder.path)], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([*weak, *MODULE, "status", str(folder.path)], capture_output=True, text=True, timeout=300)
     finally:
         path.chmod(mode)
     assert done.returncode == 2

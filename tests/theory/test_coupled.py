@@ -50,6 +50,7 @@ def test_one_attention_is_the_toy_model():
     np.testing.assert_allclose(theory.predicted_coupled([T], d), theory.predicted_plateau(theory.cells(T, d)), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_another_integrator_is_at_the_threshold_when_the_plateau_ends():
     lengths, d, g = jnp.array([6.0, 9.0]), 16.0, 0.05
     found = theory.coupled_plateau([6, 9], 16, 0.05)

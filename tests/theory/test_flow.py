@@ -41,6 +41,7 @@ def test_trajectory_equals_scipy(flow):
     np.testing.assert_allclose([path.repeated, path.others, path.logit], theirs, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_exact_flow_is_the_full_model():
     """Every parameter of the model, both repetitions at once and models of two sizes, against three scalars."""
     bursts, repeats = [1, 2, 5, 16, 1, 4, 9], [0.0, 0.0, 0.0, 0.0, 0.2, 0.1, 0.6]

@@ -91,7 +91,7 @@ class Seen:
 
     def open(self, address: str):
         self.page.goto(address)
-        self.page.wait_for_selector("html[data-painted]", state="attached", timeout=20_000)
+        self.page.wait_for_selector("html[data-painted]", state="attached", timeout=60_000)
         return self.page
 
 

@@ -7,6 +7,7 @@ judged and against which baselines was written down (docs/dev/LOG.md) before it 
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from ...measure import read_table
@@ -85,7 +86,8 @@ def checks_of(summary: pd.DataFrame) -> list[Check]:
         checks.append(
             Check(f"{what}: share in the 80% interval{by_cell}", held, None, LEAST <= held <= MOST, f"{LEAST} to {MOST}")
         )
-        beside = ", ".join(f"{words} {row[f'error_{name}']:.2f}" for name, words in BASELINES.items())
+        known = [(words, row[f"error_{name}"]) for name, words in BASELINES.items()]
+        beside = ", ".join(f"{words} {off:.2f}" for words, off in known if np.isfinite(off))
         below = row["error_again"]
         checks.append(Check(f"{what}: median factor off ({beside})", error, None, error < below, f"below {below:.2f}"))
         if row["negatives"]:

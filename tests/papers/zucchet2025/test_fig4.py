@@ -147,6 +147,8 @@ def test_emergence_is_later_with_more_pairs_where_that_can_be_told():
     assert fig4.later_with_more(failed) == [pytest.approx(5, rel=0.1)], "32 over 8 pairs"
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("unchecked")
 def test_figure_4_shows_all_that_it_wants_with_one_panel_per_criterion():
     source = RunSource(records=read_records())
     outcome = fig4.make(PAPER, source)

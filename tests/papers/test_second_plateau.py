@@ -56,3 +56,18 @@ def test_every_study_has_one_change():
         changed = [name for name in ("task", "model", "optimizer", "n_train") if getattr(config, name) != getattr(base, name)]
         assert len(changed) == 1, how
         assert (config.steps, config.batch, config.n_test) == (base.steps, base.batch, base.n_test)
+
+
+def test_the_plot_tells_a_change_that_moves_the_plateau():
+    late = {second_plateau.BASE: SPREAD, "same": (490, 495, 525), "early": (280, 300, 320)}
+    runs = {how: ChainRuns(staged(run, at) for run, at in zip(RUNS, steps, strict=True)) for how, steps in late.items()}
+    plot = second_plateau.draw(runs, pd.DataFrame([second_plateau.row_of(how, run, 1000) for how in runs for run in runs[how]]))
+    words = plot.axes[0].get_legend()
+    assert words is not None
+    assert [text.get_text() for text in words.get_texts()] == [second_plateau.BASE, "early", "other changes"]
+    assert [label.get_text() for label in plot.axes[1].get_yticklabels()] == list(late)
+
+
+def test_one_seed_shows_nothing():
+    alone, other = (second_plateau.left_plateau(table_of(base=SPREAD).iloc[:n], second_plateau.BASE) for n in (1, 3))
+    assert not second_plateau.apart(alone, other._replace(step=9.0, low=8.0, high=10.0))

@@ -61,7 +61,7 @@ def draw(runs: ChainRuns) -> Plot:
     heads = first.attention.shape[1]
     plot = Plot(figsize=(WIDTH, 4.4 if heads <= 4 else 5.4), layout="constrained")
     parts: Any = plot.subfigures(2, 1, height_ratios=(2.6, 0.9 + 0.12 * heads))
-    left, right = parts[0].subfigures(1, 2, width_ratios=(1.8, 1) if contexts else (1, 1))
+    left, right = parts[0].subfigures(1, 2, width_ratios=(1.65, 1) if contexts else (1, 1))
     panels = left.subplots(1, 2 if contexts else 1, sharey=True, squeeze=False)[0]
     draw_references(panels[0], runs, narrow=bool(contexts))
     if contexts:
@@ -90,7 +90,7 @@ def draw_references(axes: Axes, runs: ChainRuns, letter: str = "a", what: str = 
         entries.append((names[k] + ("" if narrow else lags), {"color": COLOURS[group]}))
     mark_departures(axes, runs[0])
     own = [run for run in runs if run.maps == "drawn"]
-    marks = ["dotted: seed 0 leaves a reference"] if runs[0].left_at and not narrow else []
+    marks = ["dotted: seed 0 leaves a reference"] if runs[0].left_at and not (narrow or what) else []
     marks += ["dashed: published teacher"] if len(own) < len(runs) else []
     axes.set(xscale="log", ylabel="KL(reference ‖ student)", ylim=(0, None))
     axes.set_xlabel(f"step ({'; '.join(marks)})" if marks else "step")

@@ -19,7 +19,8 @@ FILE = Path(__file__).parent / "paper_preset.json"
 PINNED = json.loads(FILE.read_text())
 README = Path(__file__).parents[2] / "README.md"
 SLOW = {"zucchet2025/fig1", "emergo/escape", "yuksel2026/fig10", "emergo/reduction", "emergo/schedule", "emergo/coupled"}
-"""Figures that integrate or fit for over 5 s."""
+SLOW |= {"emergo/forecast"}
+"""Figures that integrate, fit or judge forecasts for over 5 s."""
 APART = ["emergo/stages"]
 """Figures that integrate for so long that what optimizes programs pays, and that depend on it in the eighth digit."""
 NOISE = {

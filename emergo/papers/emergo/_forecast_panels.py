@@ -72,7 +72,7 @@ def draw_errors(axes: Axes, ended: pd.DataFrame) -> None:
     for name, look in LINES.items():
         values = [factor(part[name], part["plateau"]) for _, part in parts]
         axes.plot([seen for seen, _ in parts], values, marker="o", ms=3, **look)
-    axes.set(xlabel="share of the plateau seen", ylabel="median factor off", xlim=(0, 1), yscale="log")
+    axes.set(xlabel="share of the plateau seen", ylabel="median factor off", xlim=(0, 1), yscale="log", ylim=(0.95, 8))
     plain_ticks(axes.yaxis)
     _title(axes, "b  error", "where there is a forecast")
     names = {"step": "forecast"} | BASELINES
@@ -102,7 +102,7 @@ def draw_groups(axes: Axes, summary: pd.DataFrame, groups: Sequence[str]) -> Non
         axes.plot([row["error"], row["error_again"]], [height] * 2, color="#cccccc", lw=1, zorder=1)
         axes.plot(row["error_again"], height, "|", color=GREY, ms=7, mew=1.6)
         axes.plot(row["error"], height, marker, color=colour, ms=5, mec="white", mew=0.5)
-    axes.set(xscale="log", xlabel="median factor off")
+    axes.set(xscale="log", xlabel="median factor off", xlim=(1.0, 2.2))
     plain_ticks(axes.xaxis)
     axes.set_xticks([1.0, 1.2, 1.5, 2.0], ["1", "1.2", "1.5", "2"])
     axes.set_xlim(1.0, 2.2)

@@ -18,10 +18,10 @@ from emergo.papers import FIGURES, RunSource, figure
 FILE = Path(__file__).parent / "paper_preset.json"
 PINNED = json.loads(FILE.read_text())
 README = Path(__file__).parents[2] / "README.md"
-SLOW = {"zucchet2025/fig1", "emergo/escape", "yuksel2026/fig10", "emergo/reduction", "emergo/schedule", "emergo/coupled"}
+SLOW = {"zucchet2025/fig1", "emergo/escape", "yuksel2026/fig10", "emergo/reduction", "emergo/coupled"}
 SLOW |= {"emergo/forecast"}
 """Figures that integrate, fit or judge forecasts for over 5 s."""
-APART = ["emergo/stages"]
+APART = ["emergo/schedule", "emergo/stages"]
 """Figures that integrate for so long that what optimizes programs pays, and that depend on it in the eighth digit."""
 NOISE = {
     "emergo/reduction": {"checks[0].measured": 1e-10},  # 4e-9, the difference of two integrations: what their errors leave

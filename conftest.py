@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,9 +49,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="the first test of every file that is not slow")
+    parser.addoption("--slow-third", type=int, choices=range(3), help="of the slow tests only this third")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    third = config.getoption("--slow-third")
+    if third is not None:  # by the hash of their names, so that a test stays in its third
+        others = [item for item in items if item.get_closest_marker("slow") and zlib.crc32(item.nodeid.encode()) % 3 != third]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in set(others)]
     if not config.getoption("--quick"):
         return
     first: dict[Path, pytest.Item] = {}

@@ -33,6 +33,7 @@ commands = [["study", "status", folder], ["study", "show", folder], ["study", "s
 commands += [["study", "export", folder, "--to", f"{out}/t.parquet", "--curves", f"{out}/c.parquet"]]
 commands += [["measure", f"{out}/c.parquet", "--metric", "loss", "--below", "0.3", "--run", "identity"]]
 commands += [["fit", f"{out}/t.parquet", "--x", "dim", "--resamples", "100", "--out", out]]
+commands += [["report", folder, "--out", f"{out}/report.html"], ["view", folder, "--export", f"{out}/view.html"]]
 statuses = []
 for words in commands:
     with contextlib.redirect_stdout(io.StringIO()):
@@ -76,7 +77,7 @@ def test_reading_executes_imports_and_writes_nothing(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=cwd, env=environment)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
-    assert seen["statuses"] == [0] * 6, done.stderr
+    assert seen["statuses"] == [0] * 8, done.stderr
     assert not {"trap_module", "antigravity", "conftest"} & set(seen["imports"])
     assert not any("trap" in name for name in seen["imports"])
     fonts = {("subprocess.Popen", "fc-list"), ("subprocess.Popen", "lsb_release")}  # matplotlib looks for its fonts

@@ -22,7 +22,7 @@ from typing import Any
 from .._errors import InputError, StorageError
 from .._files import atomic_write, is_folder, move_aside, temporary_sibling
 from .._json import seal, to_jsonable
-from ._reader import CLAIM, UNIT, count, list_names, number_or_none, read_json, why
+from ._reader import CLAIM, UNIT, checker, count, list_names, number_or_none, read_json, why
 
 STALE = 120.0  # seconds after which a claim that was not renewed is free, where its owner cannot be looked up
 BEAT = 2.0  # seconds between renewals
@@ -33,7 +33,7 @@ _PROGRESS: dict[str, Any] = {"running?": [(str, count, number_or_none)], "done?"
 _PROGRESS |= {"forecasts?": [(str, str, number_or_none)]}
 _PROGRESS |= dict.fromkeys(_NUMBERS, number_or_none)
 _CLAIM = {"token": str, "machine?": str, "host?": str, "pid?": count, "start?": str | None, "job?": str | None}
-_CLAIM |= {"restarts?": count, "progress?": _PROGRESS}
+_CHECK = checker(_CLAIM | {"restarts?": count, "progress?": _PROGRESS})
 
 
 class ClaimLost(Exception):
@@ -95,7 +95,7 @@ def read_claim(path: Path) -> dict[str, Any] | None:
     except OSError:
         return None
     try:
-        return read_json(path, _CLAIM) | renewed
+        return read_json(path, _CHECK) | renewed
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

@@ -26,10 +26,11 @@ from ._folder import Plan, StudyFolder, Unit
 from ._forecasts import RunForecasts
 from ._outcomes import Failures, read_outcomes
 from ._plan import runs_of, steps_to_keep
-from ._reader import CHECKPOINT, IDENTITY, list_names, read_json
+from ._reader import CHECKPOINT, IDENTITY, checker, list_names, read_json
 from ._store import Store
 
 _MEMBERS = "members.json"  # under a checkpoint: the runs that are trained there, where these are not all of the unit
+_CHOSEN = checker({"members": [IDENTITY]})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,7 +202,7 @@ class _Trainer:
             if len(pending) < len(members) and not any(map(self.store.holds, pending)):
                 self._choose(folder, pending)
         try:
-            chosen = set(read_json(folder / _MEMBERS, {"members": [IDENTITY]})["members"])
+            chosen = set(read_json(folder / _MEMBERS, _CHOSEN)["members"])
         except (OSError, ValueError):
             return members
         return members if any(run.identity not in chosen for run in pending) else [r for r in members if r.identity in chosen]

@@ -5,9 +5,7 @@
 is a thin door to all of them. `emergo.torch`, a room of its own, watches PyTorch models; it needs PyTorch and no other room.
 """
 
-import importlib
-
-# Not imported from `typing`, which takes longer than all else here: an interrupt is answered in a line from `emergo.cli` on.
+# Nothing is imported here, not even from `typing`: an interrupt is answered in a line from `emergo.cli` on.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -53,6 +51,8 @@ _ROOMS = ("_errors", "_contract", "_pytree", "tasks", "models", "measure", "engi
 
 def __getattr__(name: str) -> "Any":
     """Imports a name when it is asked for, so that commands that only read files do not wait for JAX."""
+    import importlib
+
     for room in _ROOMS if name in __all__ else ():  # a room imports those before it anyway
         module = importlib.import_module(f".{room}", __name__)
         if hasattr(module, name):

@@ -284,11 +284,13 @@ def terminations() -> Iterator[threading.Event]:
 
     def end(number: int, frame: FrameType | None) -> None:
         interrupt = signal.getsignal(signal.SIGINT)
-        if interrupt is signal.default_int_handler:
+        try:
+            if not callable(interrupt):  # ignored, as in a job that a script left in the background
+                raise KeyboardInterrupt
+            interrupt(number, frame)
+        except KeyboardInterrupt:
             raised.set()
-        if not callable(interrupt):  # ignored, as in a job that a script left in the background
-            raise KeyboardInterrupt
-        interrupt(number, frame)
+            raise
 
     if threading.current_thread() is not threading.main_thread():
         yield raised

@@ -133,6 +133,15 @@ class StudyFolder:
         first = [self.path / "study.json"] if is_version_1(self.path) else []
         return [self.plans / name for name in list_names(self.plans, PLAN)] or first
 
+    def stamp(self) -> list[tuple[Any, ...]]:
+        """What the system knows of the files of plans; another once one was written."""
+        found: list[tuple[Any, ...]] = []
+        for path in self._files():
+            with contextlib.suppress(OSError):
+                status = path.lstat()
+                found.append((path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+        return found
+
     def exists(self) -> bool:
         return bool(self._files())
 

@@ -116,6 +116,12 @@ def worth_tuning(cost: Cost, platform: str, runs: Sequence[Run]) -> bool:
     return platform != "cpu" and most > 60 * compile_seconds
 
 
+def compiles_beside(platform: str) -> bool:
+    """Whether the next program compiles while this one trains. Not on a GPU: XLA times kernels there to choose among them, for
+    which it waits until nothing else runs, and chooses badly where something does."""
+    return platform == "cpu"
+
+
 class Compiled(NamedTuple):
     """A compiled chunk for stacks of one width."""
 

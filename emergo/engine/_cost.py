@@ -117,8 +117,8 @@ def worth_tuning(cost: Cost, platform: str, runs: Sequence[Run]) -> bool:
 
 
 def compiles_beside(platform: str) -> bool:
-    """Whether the next program compiles while this one trains. Not on a GPU: XLA times kernels there to choose among them, for
-    which it waits until nothing else runs, and chooses badly where something does."""
+    """Whether the next program compiles while this one trains. Not on a GPU, where a program that was compiled beside training
+    was not ready minutes later (docs/dev/LOG.md); XLA chooses kernels there by timing them."""
     return platform == "cpu"
 
 

@@ -1,7 +1,6 @@
 """Programs that are kept: whole or not at all, however many processes write, and never a reason to stop."""
 
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -110,24 +109,23 @@ def test_what_a_stopped_process_left_goes_and_what_is_being_written_stays(tmp_pa
     assert [file.name for file in tmp_path.iterdir()] == [".new"]
 
 
-def _write_and_read(folder, n):
-    files = ProgramFiles(folder, most_bytes=200_000)  # so small that all of them also remove files
-    values = {f"{k}": bytes([k]) * 20_000 for k in range(20)}
-    for _ in range(10):
-        for key, value in values.items():
-            got = files.get(key)
-            assert got in (None, value)
-            files.put(key, value)
+WRITER = """
+import sys
+from pathlib import Path
+from emergo._cache import ProgramFiles
+
+files = ProgramFiles(Path(sys.argv[1]), most_bytes=200_000)  # so small that every process also removes files
+for _ in range(10):
+    for k in range(20):
+        value = bytes([k]) * 20_000
+        assert files.get(f"{k}") in (None, value)
+        files.put(f"{k}", value)
+"""
 
 
 def test_many_processes_at_once_see_whole_programs_or_none(tmp_path):
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=_write_and_read, args=(tmp_path, n)) for n in range(4)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0] * 4
+    processes = [subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)]) for _ in range(4)]
+    assert [process.wait() for process in processes] == [0] * 4
     assert not [file for file in tmp_path.iterdir() if file.name.startswith(".")]
 
 

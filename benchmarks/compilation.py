@@ -1,5 +1,5 @@
-"""What compiling a few programs takes: one after another or beside training, with the cache of programs empty, filled, or with
-nothing in it but XLA's choices of kernels.
+"""What compiling a few programs takes, with the cache of programs empty, filled, or with nothing in it but XLA's choices of
+kernels.
 
     python benchmarks/compilation.py OUT_FOLDER SECONDS [PROGRAMS] [STEPS]
 
@@ -12,33 +12,23 @@ import collections
 import csv
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-# Name, folder of programs, whether the next program compiles beside training.
-ROWS = (
-    ("alone, empty cache", "a", False),
-    ("beside, empty cache", "b", True),
-    ("alone, filled cache", "a", False),
-    ("beside, choices of kernels only", "b", True),
-    ("alone, choices of kernels only", "a", False),
-    ("beside, filled cache", "b", True),
-)
+ROWS = ("empty cache", "filled cache", "choices of kernels only")
 NAMES = {"jaxpr_trace_duration": "trace_s", "jaxpr_to_mlir_module_duration": "lower_s", "backend_compile_duration": "compile_s"}
 
 
-def child(beside: bool, programs: int, steps: int) -> dict[str, object]:
+def child(programs: int, steps: int) -> dict[str, object]:
     """Trains in this process, and returns what it took."""
     begun = time.monotonic()
     import jax
 
     import emergo as em
     from emergo._json import digest
-    from emergo.engine import _train
     from emergo.engine._train import groups_of
     from emergo.papers import find_figure, source_for
 
@@ -48,7 +38,6 @@ def child(beside: bool, programs: int, steps: int) -> dict[str, object]:
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, duration, **_: seconds.update({event.rpartition("/")[2]: duration})
     )
-    _train.compiles_beside = lambda platform: beside
     figure, platform = find_figure("zucchet2025/fig14"), jax.default_backend()
     with tempfile.TemporaryDirectory() as folder:
         studies = figure.wanted("paper" if platform == "gpu" else "smoke", source_for(figure, folder))
@@ -68,16 +57,14 @@ def main(out: Path, seconds: float, programs: int = 3, steps: int = 4000) -> Non
     begun, rows = time.monotonic(), []
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        for name, cache, beside in ROWS:
+        place = Path(folder, "programs")
+        for name in ROWS:
             if time.monotonic() - begun > seconds:
                 return
-            place = Path(folder, cache)
             if "kernels" in name:
                 for file in (file for file in place.iterdir() if file.is_file()):
                     file.unlink()
-            elif "empty" in name:
-                shutil.rmtree(place, ignore_errors=True)
-            rows.append({"row": name} | _run(place, beside, programs, steps))
+            rows.append({"row": name} | _run(place, programs, steps))
             with open(out / "compilation.csv", "w", newline="") as file:
                 writer = csv.DictWriter(file, rows[0])
                 writer.writeheader()
@@ -86,8 +73,8 @@ def main(out: Path, seconds: float, programs: int = 3, steps: int = 4000) -> Non
             print(f"[{time.monotonic() - begun:.0f} s]", words, flush=True)
 
 
-def _run(place: Path, beside: bool, programs: int, steps: int) -> dict[str, object]:
-    command = [sys.executable, __file__, "--child", str(int(beside)), str(programs), str(steps)]
+def _run(place: Path, programs: int, steps: int) -> dict[str, object]:
+    command = [sys.executable, __file__, "--child", str(programs), str(steps)]
     kept = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
     done = subprocess.run(
         command,
@@ -103,6 +90,6 @@ if __name__ == "__main__":
     if len(sys.argv) < 3 or "--help" in sys.argv:
         sys.exit(__doc__)
     if sys.argv[1] == "--child":
-        print(json.dumps(child(bool(int(sys.argv[2])), int(sys.argv[3]), int(sys.argv[4]))))
+        print(json.dumps(child(int(sys.argv[2]), int(sys.argv[3]))))
     else:
         main(Path(sys.argv[1]), float(sys.argv[2]), *map(int, sys.argv[3:]))

@@ -29,7 +29,7 @@ from ._json import digest
 
 VARIABLE = "EMERGO_CACHE"
 """Another folder for programs, or `off`, `0` or nothing at all to keep none."""
-MOST_BYTES = 10**9  # of all programs together
+MOST_BYTES = 2**30  # of all programs together
 LEAST_FREE = 2**28  # bytes that must be free on the disk: XLA itself does not forgive one that is full
 _STALE = 3600.0  # seconds after which a file that nobody renamed belongs to a process that was stopped
 _lock = threading.Lock()

@@ -120,12 +120,6 @@ def worth_tuning(cost: Cost, platform: str, runs: Sequence[Run]) -> bool:
     return platform != "cpu" and (wide > 60 * compile_seconds or narrow > 10 * compile_seconds)
 
 
-def compiles_beside(platform: str) -> bool:
-    """Whether the next program compiles while this one trains. Not on a GPU, where a program that was compiled beside training
-    was not ready minutes later (docs/dev/LOG.md); XLA chooses kernels there by timing them."""
-    return platform == "cpu"
-
-
 class Compiled(NamedTuple):
     """A compiled chunk for stacks of one width."""
 

@@ -20,7 +20,7 @@ from ..measure import past_threshold
 from ._config import Preparing, Result, Run, next_evaluation
 from ._cost import Compiled, Cost, Device, compile_chunk, memory_of, planned_parallel, step_cost, worth_narrowing, worth_tuning
 from ._parameters import unpadded
-from ._program import Program, Slot, arithmetic, insert, largest_sizes, start
+from ._program import Program, Slot, insert, largest_sizes, start
 
 Snapshot = Callable[[Run, int, PyTree], None]
 """Called with a run, a step and its parameters, as arrays of the host."""
@@ -165,7 +165,6 @@ class Scheduler:
         configs = [run.config for run in self.runs]
         self.queue, self.program, self.sizes = deque(self.runs), Program.of(*configs), largest_sizes(configs)
         self.stacks: list[DeviceStack] = []
-        self.budgets = {device: memory_of(device) for device in self.devices}  # while nothing of this call is on them
         self.steps = 0  # that all runs together have taken since this was made
 
     @property
@@ -201,26 +200,14 @@ class Scheduler:
         tuned = worth_tuning(self.cost, device.platform, self.runs)
         return compile_chunk(self.program, slot, n_parallel, device, budget, tuned)
 
-    def compile_first(self, slot: Slot, device: Device) -> Compiled:
-        """The program that a device begins with, for slots like this one."""
-        budget, eval_every = self.budgets[device], self.runs[0].config.task.eval_every
-        share = math.ceil(len(self.runs) / min(len(self.devices), len(self.runs)))
-        wanted = self.n_parallel or planned_parallel(self.cost, eval_every, device.platform, budget)
-        return self.compile(slot, device, min(wanted, share), budget)
-
-    def prepare(self) -> None:
-        """Compiles what the first device begins with, in whatever thread, so that `advance` finds it. Left out where only the
-        preparation of a probe tells the shapes."""
-        first = self.runs[0]
-        if not any(isinstance(probe, Preparing) for probe in first.config.all_probes):
-            with arithmetic(first.config.precision):
-                self.compile_first(self.start(first), self.devices[0])
-
     def _open(self, device: Device) -> DeviceStack:
         """A stack on a device that has none, with the first runs that wait."""
+        budget, eval_every = memory_of(device), self.runs[0].config.task.eval_every
+        share = math.ceil(len(self.runs) / min(len(self.devices), len(self.runs)))
+        wanted = self.n_parallel or planned_parallel(self.cost, eval_every, device.platform, budget)
         first = self.queue.popleft()
         slot = self.start(first)
-        compiled = self.compile_first(slot, device)
+        compiled = self.compile(slot, device, min(wanted, share), budget)
         slots = jax.tree.map(lambda x: jnp.repeat(x[None], compiled.n_parallel, 0), jax.device_put(slot, device))
         stack = DeviceStack(self, device, compiled, slots, [Tracked(first)] + [None] * (compiled.n_parallel - 1))
         stack.fill(self.queue)

@@ -5,7 +5,6 @@ import dataclasses
 import signal
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -16,11 +15,10 @@ from .._cache import keep_programs
 from .._errors import InputError
 from .._files import output_folder
 from .._json import digest
-from ._ahead import Ahead
 from ._check import check_config
 from ._checkpoint import checkpoints_in, load_checkpoint, previous, save_checkpoint
 from ._config import Result, Run
-from ._cost import Device, compiles_beside
+from ._cost import Device
 from ._program import arithmetic, program_key, program_name
 from ._scheduler import Scheduler, Snapshot
 
@@ -97,18 +95,10 @@ def train(
             check_config(run.config, used[0].platform)
     folder = None if checkpoint is None else output_folder(checkpoint)
     call = _Call(len(unique), folder, checkpoint_seconds, deadline, on_end, progress)
-    waiting = deque(Scheduler(members, used, n_parallel, keep, snapshot) for members in groups)
-    with _interrupts() as interrupted, Ahead() as ahead:
-        while waiting:
-            ahead.wait()
-            scheduler = waiting.popleft()
-            with arithmetic(scheduler.program.precision):
-                path, results = call.restore(scheduler)
-                if not scheduler.stacks:
-                    scheduler.prepare()
-                if waiting and compiles_beside(used[0].platform) and not call.saved(waiting[0]):
-                    ahead.begin(waiting[0].prepare)
-                call.train_group(scheduler, path, results, interrupted)
+    with _interrupts() as interrupted:
+        for members in groups:
+            with arithmetic(members[0].config.precision):
+                call.train_group(Scheduler(members, used, n_parallel, keep, snapshot), interrupted)
     return [call.done[run.identity] for run in runs]
 
 
@@ -134,27 +124,22 @@ class _Call:
     begun: float = dataclasses.field(default_factory=time.monotonic)
     steps: int = 0  # of the groups before
 
-    def saved(self, scheduler: Scheduler) -> list[Path]:
-        """Checkpoints that may be of a group: those of its program."""
-        return [] if self.folder is None else [*checkpoints_in(self.folder, program_name(scheduler.runs[0].config))]
-
     def restore(self, scheduler: Scheduler) -> tuple[Path | None, list[Result]]:
         """Where the checkpoint of a group is, and the runs that had ended in it: the scheduler goes on from there."""
         if self.folder is None:
             return None, []
         # Named by the program and the runs: a later call may ask for fewer runs, and looks through those of the program.
         prefix = program_name(scheduler.runs[0].config)
-        for saved in self.saved(scheduler):
+        for saved in checkpoints_in(self.folder, prefix):
             results = load_checkpoint(saved, scheduler)
             if results is not None:
                 return saved.with_name(saved.name.replace(".previous.", ".")), results
         name = digest(" ".join(sorted(run.identity for run in scheduler.runs)))
         return self.folder / f"{prefix}-{name}.npz", []
 
-    def train_group(
-        self, scheduler: Scheduler, path: Path | None, results: list[Result], interrupted: Callable[[], bool]
-    ) -> None:
-        """Trains runs that share a program to their ends; `path` and `results` are what `restore` returned."""
+    def train_group(self, scheduler: Scheduler, interrupted: Callable[[], bool]) -> None:
+        """Trains runs that share a program to their ends."""
+        path, results = self.restore(scheduler)
         for result in results:
             self._ended(result)
         saved = time.monotonic()

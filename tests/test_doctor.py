@@ -26,7 +26,7 @@ def found():
 def test_this_installation_is_sound(found):
     assert {"system", "packages", "extras", "devices", "faults of JAX", "speed"} <= {topic for topic, _ in found}
     assert found["packages", "jax"] == Finding("packages", "jax", "ok", jax.__version__)
-    assert found["extras", "dev"].state == "ok"
+    assert found["extras", "view"].state == "ok"  # of the extras that tests need, one that is there for every Python
     assert found["faults of JAX", "fused reductions"].state == "ok"
     assert found["faults of JAX", "cuDNN attention"].state == "ok"
     faults = [finding for finding in found.values() if finding.state == "fault"]

@@ -34,6 +34,7 @@ class Cost(NamedTuple):
     operations: float  # floating-point, of matrix products: two for a multiply and add
     elements: float  # numbers that all other operations write; the compiler fuses most of them
     bytes: float  # parameters and optimizer state, and a guess of what the backward pass keeps; the compiler's count decides
+    products: float  # how many matrix products there are, however small
 
     def seconds(self, platform: str) -> float:
         """About how long a step of one run takes among others: right within a factor of three or so."""
@@ -56,18 +57,19 @@ def step_cost(program: Program, slot: Slot) -> Cost:
 def _cost(program: Program, structure: PyTreeDef, leaves: Shapes) -> Cost:
     with arithmetic(program.precision), products(program.precision):
         jaxpr = jax.make_jaxpr(functools.partial(step, program))(jax.tree.unflatten(structure, leaves))
-    operations = elements = kept = 0.0
+    operations = elements = kept = count = 0.0
     for equation, times in _equations(jaxpr.jaxpr):
         sizes = [math.prod(v.aval.shape) for v in equation.outvars]
         if equation.primitive.name == "dot_general":
             (contracted, _), _ = equation.params["dimension_numbers"]
             depth = math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
             operations += times * 2 * sizes[0] * depth
+            count += times
             kept += sizes[0] * equation.outvars[0].aval.dtype.itemsize
         else:
             elements += times * sum(sizes)
     state = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
-    return Cost(operations, elements, 2 * state + 1.5 * kept)
+    return Cost(operations, elements, 2 * state + 1.5 * kept, count)
 
 
 def _equations(jaxpr: Any, times: float = 1) -> Iterator[tuple[Any, float]]:
@@ -109,11 +111,13 @@ def worth_narrowing(cost: Cost, platform: str, n_parallel: int, steps: int) -> b
 
 
 def worth_tuning(cost: Cost, platform: str, runs: Sequence[Run]) -> bool:
-    """Whether these runs may take so long that a GPU's compiler should search for the best kernels: that takes three times as
-    long and saves a tenth of the time; runs took about a third of the steps that they may."""
+    """Whether these runs may take so long that a GPU's compiler should search for the best kernels, which takes three times as
+    long. In a wide stack that saves a tenth of the time, and runs took about a third of the steps that they may. A stack of few
+    or small runs takes 10 microseconds per product, whatever its size, and up to twice that without the search."""
     rate, _, compile_seconds = _speed(platform)
-    most = sum(run.config.steps for run in runs) * cost.operations / rate
-    return platform != "cpu" and most > 60 * compile_seconds
+    wide = sum(run.config.steps for run in runs) * cost.operations / rate
+    narrow = max(run.config.steps for run in runs) * cost.products * 1e-5
+    return platform != "cpu" and (wide > 60 * compile_seconds or narrow > 10 * compile_seconds)
 
 
 class Compiled(NamedTuple):

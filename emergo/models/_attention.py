@@ -89,11 +89,17 @@ def attend_all(
     """Attention of all positions. `fused` takes the GPU's own kernel where there is one that can be relied on; what is visible
     must then be what a causal mask leaves."""
     length, masked = q.shape[1], visible is not None
-    tiles = _tiles(length, q.shape[-1], masked) if fused and form == "softmax" and v.dtype == jnp.bfloat16 and not top_k else 0
+    kernel = fused and form == "softmax" and v.dtype == jnp.bfloat16 and not top_k
+    if kernel and masked and length % _TILE == 1 and length > 1 and _tiles(length - 1, q.shape[-1], True):
+        # One position more than whole tiles, as in recall: no other sees the last one, so that it can be computed apart.
+        before = attend_all(form, q[:, :-1], k[:, :-1], v[:, :-1], bias, causal(length - 1), fused, temperature)
+        last = attend(weigh(form, score(form, q[:, -1:], k, bias, temperature), None), v)
+        return jnp.concatenate([before, last], 1)
+    tiles = _tiles(length, q.shape[-1], masked) if kernel else 0
     if not tiles:
         return attend(weigh(form, score(form, q, k, bias, temperature), visible, top_k), v)
     if temperature is not None:
-        q = q / jnp.exp(temperature)[:, None]
+        q = (q / jnp.exp(temperature)[:, None]).astype(q.dtype)
     q, k, v = (jnp.pad(a, ((0, 0), (0, _TILE * tiles - length), (0, 0), (0, 0))) for a in (q, k, v))
     return jax.nn.dot_product_attention(q, k, v, is_causal=masked, implementation="cudnn")[:, :length]
 

@@ -101,10 +101,27 @@ def test_whole_tiles_and_the_sizes_of_the_kernel(length, size, masked, expected)
     assert _tiles(length, size, masked) == expected
 
 
+@pytest.mark.parametrize(("length", "tiled"), [(128, 128), (129, 128), (130, 256), (257, 256), (100, 128)])
+def test_a_last_position_behind_whole_tiles_is_left_to_itself(length, tiled, monkeypatch):
+    """The kernel is stood in for by XLA's form, so that a CPU can show what it is given and what is made of it."""
+    given, reference = [], jax.nn.dot_product_attention
+
+    def kernel(q, k, v, *, is_causal, implementation):
+        given.append(q.shape[1])
+        return reference(q, k, v, is_causal=is_causal, implementation="xla")
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", kernel)
+    q, k, v = (part.astype(jnp.bfloat16) for part in drawn(*[(2, length, 2, 8)] * 3))
+    temperature = jnp.array([0.0, 0.3])
+    fused, plain = (attend_all("softmax", q, k, v, None, causal(length), way, temperature) for way in (True, False))
+    assert given == [tiled]
+    np.testing.assert_allclose(fused.astype(jnp.float32), plain.astype(jnp.float32), atol=0.02)  # bf16: 8 bits of up to 3
+
+
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="needs a GPU")
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("learned", [False, True])
-@pytest.mark.parametrize("length", [64, 65, 100, 128, 192, 256])
+@pytest.mark.parametrize("length", [64, 65, 100, 128, 129, 192, 256])
 def test_gradients_are_those_of_the_plain_form_where_all_scores_are_far_below_0(length, masked, learned):
     """At -100 the kernel's gradient is NaN for lengths of 64 and 192."""
     q, k, v, g = (0.1 * jax.random.normal(key, (8, length, 4, 64)) for key in jax.random.split(jax.random.key(0), 4))

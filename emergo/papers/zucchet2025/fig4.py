@@ -37,8 +37,8 @@ class Settings:
     """Of the learning curves."""
     caps: tuple[tuple[int, int], ...] = ()
     """Numbers of pairs that are followed for so many steps instead of the base's."""
-    single: tuple[tuple[int, int], ...] = ()
-    """Pairs and tokens of the cells that are trained with the first seed alone."""
+    few: tuple[tuple[int, int], ...] = ()
+    """Numbers of pairs that are trained with so many seeds instead."""
 
     def tasks(self) -> list[Recall]:
         return [Recall(pairs, size) for pairs in self.pairs for size in self.vocabularies if size > pairs]
@@ -47,7 +47,7 @@ class Settings:
         """A cell at a learning rate, by name: with all its seeds, unless it is said how many."""
         steps = steps or self.steps(task)
         if seeds is None:
-            seeds = 1 if (task.pairs, task.vocabulary) in self.single else self.seeds
+            seeds = dict(self.few).get(task.pairs, self.seeds)
         name = f"{task.pairs} pairs, {task.vocabulary} tokens, rate {rate:g}, {steps} steps"
         return name, Study.of(self.base.replace(task=task, optimizer__learning_rate=rate, steps=steps), seeds=seeds)
 
@@ -243,7 +243,7 @@ def draw_times(axes: Axes, table: pd.DataFrame, law: Law | Published, settings: 
 
 TITLE = "associative recall emerges, later with more pairs and a larger vocabulary"
 PRESETS: Presets = {
-    "paper": Settings(PAPER, tried=32, caps=((32, 300_000), (64, 20_000)), single=((32, 512), (64, 128), (64, 256), (64, 512))),
+    "paper": Settings(PAPER, tried=32, caps=((32, 300_000), (64, 150_000)), few=((64, 2),)),
     "laptop": Settings(SMALL, rates=(1e-3,), seeds=2, pairs=(3, 4, 6), vocabularies=(12, 24), vocabulary=24),
     "smoke": Settings(TINY, rates=(1e-2,), seeds=1, pairs=(2, 3), vocabularies=(4, 6), vocabulary=6),
 }

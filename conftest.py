@@ -18,6 +18,12 @@ import pytest
 
 import emergo
 
+# Shapes are checked at run time, from the first test on, in every module that names some; the other types are basedpyright's.
+FOLDER = Path(emergo.__path__[0])
+SHAPED = [path.relative_to(FOLDER.parent) for path in FOLDER.rglob("*.py") if "jaxtyping" in path.read_text()]
+CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
+jaxtyping.install_import_hook([".".join(path.with_suffix("").parts) for path in SHAPED], CHECKER)
+jaxtyping.config.update("jaxtyping_disable", True)
 mpl.use("Agg")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background of a shell ignores
 # Compilation makes the first example slow; runs must not depend on the clock or on chance.
@@ -81,6 +87,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -6,7 +6,7 @@ from emergo.engine import Progress, Run
 from emergo.studies import Runs
 from emergo.studies._claims import _FORECAST
 from emergo.studies._forecasts import Goal, RunForecasts, Told, described_goal, forecast_run, goal_of
-from emergo.studies._reader import check_form
+from emergo.studies._reader import checker
 from emergo.studies._status import soonest
 
 from .tiny import tiny
@@ -51,7 +51,7 @@ def test_what_others_are_told_has_the_form_of_a_claim():
     forecast = forecast_run(run(), curves_until(2000))
     assert forecast is not None
     told = Told(2000, forecast).to_json()
-    check_form(told, _FORECAST)
+    checker(_FORECAST)(told, "forecast")
     assert (told["state"], told["words"]) == ("forecast", str(forecast))
     assert len(told["curve"][0]) == len(told["curve"][1]) == 40
     assert told["curve"][0][-1] == 2000

@@ -1,6 +1,8 @@
 # `make demo` and `make test` each set everything up and work on their own.
 PYTHON ?= python3
 BIN := .venv/bin
+# Modules are compiled once, not by every process, also where the environment says otherwise.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test quick lint types docs tables pictures figures bench clean
 

@@ -1,6 +1,7 @@
 """Settings that all tests share, also the examples in the docstrings of the package."""
 
 import gc
+import importlib.util
 import os
 import shutil
 import signal
@@ -17,6 +18,12 @@ import pytest
 
 import emergo
 
+# Shapes are checked at run time, from the first test on, in every module that names some; the other types are basedpyright's.
+FOLDER = Path(emergo.__path__[0])
+SHAPED = [path.relative_to(FOLDER.parent) for path in FOLDER.rglob("*.py") if "jaxtyping" in path.read_text()]
+CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
+jaxtyping.install_import_hook([".".join(path.with_suffix("").parts) for path in SHAPED], CHECKER)
+jaxtyping.config.update("jaxtyping_disable", True)
 mpl.use("Agg")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background of a shell ignores
 # Compilation makes the first example slow; runs must not depend on the clock or on chance.
@@ -29,6 +36,12 @@ hypothesis.settings.load_profile("emergo")
 FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 CACHE = "JAX_COMPILATION_CACHE_DIR"
 CREATED = pytest.StashKey[Path]()
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+collect_ignore_glob = [] if HAS_TORCH else ["tests/torch/*.py", "emergo/torch/*.py"]
+
+
+def pytest_report_header() -> list[str]:
+    return [] if HAS_TORCH else ["torch is not installed: the tests of emergo.torch are left out"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -74,6 +87,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -22,7 +22,7 @@ from typing import Any
 from .._errors import InputError, StorageError
 from .._files import atomic_write, is_folder, move_aside, temporary_sibling
 from .._json import seal, to_jsonable
-from ._reader import CLAIM, UNIT, checker, count, list_names, number_or_none, read_json, why
+from ._reader import CLAIM, UNIT, checker, count, list_names, number, number_or_none, read_json, why
 
 STALE = 120.0  # seconds after which a claim that was not renewed is free, where its owner cannot be looked up
 BEAT = 2.0  # seconds between renewals at first; up to ten times as many while a unit is trained for minutes
@@ -30,7 +30,11 @@ BEAT = 2.0  # seconds between renewals at first; up to ten times as many while a
 
 _NUMBERS = ("rate?", "bytes?", "seconds?", "seconds_left?")
 _PROGRESS: dict[str, Any] = {"running?": [(str, count, number_or_none)], "done?": count, "total?": count}
-_PROGRESS |= {"forecasts?": [(str, str, number_or_none)]}
+_ENDS = (number_or_none, number_or_none)
+_FORECAST = {"run": str, "state": str, "at": number, "step": number_or_none, "why": str, "words": str}
+_FORECAST |= {"intervals": {"50%?": _ENDS, "80%?": _ENDS}, "metric": str, "threshold": number_or_none}
+_FORECAST |= {"curve": ([number], [number_or_none])}
+_PROGRESS |= {"forecasts?": [_FORECAST]}
 _PROGRESS |= dict.fromkeys(_NUMBERS, number_or_none)
 _CLAIM = {"token": str, "machine?": str, "host?": str, "pid?": count, "start?": str | None, "job?": str | None}
 _CHECK = checker(_CLAIM | {"restarts?": count, "progress?": _PROGRESS})

@@ -44,31 +44,33 @@ def _seldom(values: np.ndarray) -> bool:
 def curves_from(frame: pd.DataFrame) -> dict[str, np.ndarray]:
     """The inverse of `curve_frame` and of `compact_frame`; columns without a number are left out, as other runs of a table may
     have other curves."""
-    shown = frame.drop(columns="identity", errors="ignore").dropna(axis=1, how="all").rename(columns=renamed_curve)
-    whole = [column for column in shown.columns if _ARRAY in column]
-    return _numbers_from(shown.drop(columns=whole)) | dict(_arrays_from(column, shown[column]) for column in whole)
+    columns = {renamed_curve(name): frame[name].to_numpy() for name in frame.columns if name != "identity"}
+    shown = {name: values for name, values in columns.items() if not pd.isna(values).all()}
+    numbers = {name: values for name, values in shown.items() if _ARRAY not in name}
+    return _numbers_from(numbers) | dict(_arrays_from(name, shown[name]) for name in shown if name not in numbers)
 
 
-def _arrays_from(column: str, rows: pd.Series) -> tuple[str, np.ndarray]:
+def _arrays_from(column: str, rows: np.ndarray) -> tuple[str, np.ndarray]:
     name, _, sizes = column.partition(_ARRAY)
-    kept = rows.notna().to_numpy()
+    kept = ~pd.isna(rows)
     values = np.stack(rows[kept].tolist())
     every = np.full((len(rows), *map(int, sizes.split("x"))), np.nan, values.dtype)
     every[kept] = values.reshape(-1, *every.shape[1:])
     return name, every
 
 
-def _numbers_from(shown: pd.DataFrame) -> dict[str, np.ndarray]:
+def _numbers_from(shown: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     columns: dict[str, list[str]] = {}
-    for column in shown.columns:
+    for column in shown:
         columns.setdefault(INDEX_SUFFIX.sub("", column), []).append(column)
     curves: dict[str, np.ndarray] = {}
     for name, members in columns.items():
         if name in members:
-            curves[name] = shown[name].to_numpy()
+            curves[name] = shown[name]
             continue
         indices = [tuple(map(int, member[len(name) + 1 :].split("_"))) for member in members]
-        curves[name] = np.full((len(shown), *(1 + np.max(indices, 0))), np.nan, shown[members[0]].to_numpy().dtype)
+        first = shown[members[0]]
+        curves[name] = np.full((len(first), *(1 + np.max(indices, 0))), np.nan, first.dtype)
         for index, member in zip(indices, members, strict=True):
             curves[name][(slice(None), *index)] = shown[member]
     return curves

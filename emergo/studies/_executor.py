@@ -298,7 +298,7 @@ class _Trainer:
             raise KeyboardInterrupt
         self.still_there()
         running = [[run.identity, step, loss if loss == loss else None] for run, step, loss in now.running]
-        told = [[identity, told.words, told.step] for identity, told in self.forecasts.update(now).items()]
+        told = [told.to_json() for told in self.forecasts.update(now).values()]
         shown: dict[str, Any] = {"running": running, "rate": now.rate, "bytes": now.bytes, "seconds_left": now.seconds_left}
         self.claim.tell(shown | {"done": now.done, "total": now.total, "seconds": now.seconds, "forecasts": told})
         done, left = self.finished + self.done, now.seconds_left

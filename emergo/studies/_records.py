@@ -10,7 +10,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,9 @@ SHIPPED = Path(__file__).parents[1] / "records"  # the records that come with th
 class Records:
     """Read-only results by identity."""
 
-    def __init__(self, runs: pd.DataFrame, curves: pd.DataFrame | None = None) -> None:
+    def __init__(self, runs: pd.DataFrame, *curves: pd.DataFrame) -> None:
         self._rows: dict[str, Any] = {row["identity"]: row for row in runs.to_dict("records")}
-        self._curves = {} if curves is None or curves.empty else dict(tuple(curves.groupby("identity")))
+        self._curves = {identity: frame for table in curves for identity, frame in table.groupby("identity")}
 
     def __contains__(self, run: Run) -> bool:
         return run.identity in self._rows
@@ -171,7 +171,15 @@ def _read(folder: Path, stamps: tuple[tuple[str, int], ...]) -> Records:
         table = _read_table(folder / name)
         label, kind, _ = name.rsplit(".", 2)
         tables.setdefault(kind, []).append(table.assign(records=label) if kind == "runs" else table)
-    return Records(_joined(tables["runs"]), _joined(tables["curves"]))
+    return Records(_joined(tables["runs"]), *_alike(tables["curves"]))
+
+
+def _alike(tables: Sequence[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Tables whose common columns have one type and one order, as in all of them joined; each keeps only its own columns."""
+    whole, first = _joined(tables), 0
+    for table in tables:
+        yield whole.loc[first : first + len(table) - 1, whole.columns.isin(table.columns)].copy()
+        first += len(table)
 
 
 def _read_table(path: Path) -> pd.DataFrame:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import emergo
+
 from .command import call
 
 
@@ -154,7 +156,7 @@ def test_an_interrupt_while_the_command_is_imported_is_one_line(script):
 def test_an_interrupt_before_there_is_a_command_leaves_no_traceback(tmp_path):
     """Of `python -m emergo`, whose package imports nothing that takes long before its command can answer."""
     (tmp_path / "sitecustomize.py").write_text(INTERRUPTED.replace("tyro", "emergo.cli").partition("from emergo.cli")[0])
-    package = Path(__file__).parents[2]
+    package = Path(emergo.__file__).parents[1]  # also of a wheel
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{package}"}
     done = subprocess.run([sys.executable, "-m", "emergo"], capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stderr) == (130, "")

@@ -88,6 +88,8 @@ class Star:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
+    """The cells of the flows and of the trained models, and how each is run."""  # without it, `dataclass` prints the study
+
     flows: Star = Star(Cell(64, 2, 1.7), (16, 32, 64, 128), (1, 2, 4), (1.3, 1.7, 2.2, 2.6))
     trained: Star = Star(Cell(16, 2, 1.7), (8, 16, 32, 64), (1, 2, 4), (1.3, 1.7, 2.2, 2.8))
     optimizers: tuple[Optimizer, ...] = (Optimizer("sgd", 100.0), ADAMW)

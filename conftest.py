@@ -1,6 +1,7 @@
 """Settings that all tests share, also the examples in the docstrings of the package."""
 
 import gc
+import importlib.util
 import os
 import shutil
 import signal
@@ -35,6 +36,12 @@ hypothesis.settings.load_profile("emergo")
 FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 CACHE = "JAX_COMPILATION_CACHE_DIR"
 CREATED = pytest.StashKey[Path]()
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+collect_ignore_glob = [] if HAS_TORCH else ["tests/torch/*.py", "emergo/torch/*.py"]
+
+
+def pytest_report_header() -> list[str]:
+    return [] if HAS_TORCH else ["torch is not installed: the tests of emergo.torch are left out"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

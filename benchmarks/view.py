@@ -5,6 +5,7 @@
 Writes made-up runs into a folder in the system's temporary place, serves them as `emergo view` does and opens the page in
 Chromium. First paint is from the start of the navigation to the first curves on the screen; "all curves" is when the last one
 is drawn. An interaction is from the event to the second frame after it, of which the first is painted; the largest of five.
+"forecast" is how long the server takes for those of one run, "slide" a move of the slider on the page of that run.
 """
 
 import json
@@ -28,7 +29,7 @@ TIMED = """async (act) => {
   const element = document.querySelector(act.on);
   const begun = performance.now();
   if (act.value === undefined) element.click();
-  else { element.value = act.value; element.dispatchEvent(new Event("change")); }
+  else { element.value = act.value; element.dispatchEvent(new Event(act.event ?? "change")); }
   await new Promise(requestAnimationFrame); await new Promise(requestAnimationFrame);
   return performance.now() - begun;
 }"""
@@ -73,6 +74,12 @@ def measure(page, address: str, runs: int) -> dict[str, float]:
     page.select_option("[data-key=mode]", "all")
     page.wait_for_timeout(2000)
     slowest["point"] = max(page.evaluate(POINTED, [0.2 + 0.1 * i, 0.3 + 0.1 * i]) for i in range(5))
+    page.keyboard.press("3")
+    page.wait_for_selector("section[aria-label=Forecast] .large", timeout=120_000)
+    asked = "performance.getEntriesByType('resource').find((each) => each.name.includes('/api/forecast'))"
+    slowest["forecast"] = page.evaluate(f"{asked}.duration")
+    slides = [{"on": "input[type=range]", "value": str(at), "event": "input"} for at in (100, 80, 60, 40, 20)]
+    slowest["slide"] = max(page.evaluate(TIMED, slide) for slide in slides)
     return {"first": first / 1000, "every": every / 1000} | slowest
 
 
@@ -85,7 +92,7 @@ def peak(pid: int) -> float:
 def main(sizes: list[int]) -> None:
     from playwright.sync_api import sync_playwright
 
-    print("  runs  first paint  all curves   colour   median      log    point   server   file")
+    print("  runs  first paint  all curves   colour   median      log    point forecast   slide   server   file")
     for size in sizes:
         folder = Path(tempfile.mkdtemp(prefix="emergo-view-"))
         try:
@@ -106,7 +113,7 @@ def main(sizes: list[int]) -> None:
             server.wait()
             file = folder / "page.html"
             subprocess.run([*emergo_view, "--export", str(file)], check=True, stdout=subprocess.DEVNULL)
-            inside = "".join(f"{took[name]:6.0f} ms" for name in ("colour", "median", "log", "point"))
+            inside = "".join(f"{took[name]:6.0f} ms" for name in ("colour", "median", "log", "point", "forecast", "slide"))
             times = f"{took['first']:8.2f} s {took['every']:8.2f} s  {inside}"
             print(f"{runs:6} {times} {memory:5.0f} MB {file.stat().st_size / 1e6:4.1f} MB", flush=True)
             time.sleep(1)

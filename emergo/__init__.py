@@ -5,9 +5,17 @@
 is a thin door to all of them. `emergo.torch`, a room of its own, watches PyTorch models; it needs PyTorch and no other room.
 """
 
-import importlib
+import os
+import sys
 
-# Not imported from `typing`, which takes longer than all else here: an interrupt is answered in a line from `emergo.cli` on.
+# XLA's loader takes preferences of its compiler for features that the processor lacks, and prints two long lines for every
+# program that it reads from disk (jax issue 38445). The variable is read when JAX is imported. XLA may speak where there is a
+# GPU: its errors then say what is wrong with drivers and libraries.
+if "jax" not in sys.modules and not os.path.exists("/dev/nvidiactl"):
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+# Nothing is imported here that Python has not imported itself, not even from `typing`: an interrupt is answered in a line from
+# `emergo.cli` on.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -53,6 +61,8 @@ _ROOMS = ("_errors", "_contract", "_pytree", "tasks", "models", "measure", "engi
 
 def __getattr__(name: str) -> "Any":
     """Imports a name when it is asked for, so that commands that only read files do not wait for JAX."""
+    import importlib
+
     for room in _ROOMS if name in __all__ else ():  # a room imports those before it anyway
         module = importlib.import_module(f".{room}", __name__)
         if hasattr(module, name):

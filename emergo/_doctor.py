@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import __version__
+from ._cache import MOST_BYTES, VARIABLE, cache_state
 from ._files import atomic_write
 from ._terminal import memory
 
@@ -40,7 +41,7 @@ class Finding(NamedTuple):
 def examine(folder: Path | str = ".", timing: bool = True) -> Iterator[Finding]:
     """All findings, one by one as they are made; `folder` is where files are tried, `timing` whether to train for a moment."""
     examinations: list[Callable[[], Iterator[Finding]]] = [_system, _packages, _devices, _reductions, _fused_attention]
-    examinations += [_flags, _load, lambda: _disk(Path(folder)), *([_training] if timing else [])]
+    examinations += [_flags, _load, _programs, lambda: _disk(Path(folder)), *([_training] if timing else [])]
     for examination in examinations:
         try:
             yield from examination()
@@ -201,6 +202,17 @@ def _disk(folder: Path) -> Iterator[Finding]:
     yield Finding("speed", "disk", "slow" if slow else "ok", words, advice)
 
 
+def _programs() -> Iterator[Finding]:
+    """Whether what is compiled is kept for the next process."""
+    state = cache_state()
+    if state.off:
+        advice = f"unset {VARIABLE}, or set it to a folder of yours" if VARIABLE in os.environ else ""
+        yield Finding("speed", "programs", "slow", f"are compiled anew in every process: {state.off}", advice)
+    else:
+        bound = "as JAX is set up" if state.by_jax else f"of at most {memory(MOST_BYTES)}; {VARIABLE}=off keeps none"
+        yield Finding("speed", "programs", "ok", f"are kept in {state.folder}: {memory(state.bytes)}, {bound}")
+
+
 def _training() -> Iterator[Finding]:
     """A moment of training, compiled and then timed, against what studies are planned with."""
     import jax
@@ -223,9 +235,7 @@ def _training() -> Iterator[Finding]:
     if slow and jax.default_backend() != "cpu":
         advice = "a small model leaves a GPU idle: train more runs at once (seeds, grid), or expect this"
     yield Finding("speed", "training", "slow" if slow else "ok", words, advice)
-    kept = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    cache, advice = (f"kept in {kept}", "") if kept else ("once per process", "JAX_COMPILATION_CACHE_DIR=FOLDER keeps programs")
-    yield Finding("speed", "compilation", "ok", f"{max(seconds[0] - seconds[1], 0):.1f} s for this program, {cache}", advice)
+    yield Finding("speed", "compilation", "ok", f"{max(seconds[0] - seconds[1], 0):.1f} s for this program, read or compiled")
 
 
 def report(findings: list[Finding]) -> dict[str, Any]:

@@ -172,10 +172,11 @@ def atomic_write(path: Path, content: str | bytes, durable: bool = True) -> None
             if durable:
                 flush(part)
             os.replace(part, path)
-            if durable:
-                flush(path.parent)
-        finally:
+        except BaseException:
             part.unlink(missing_ok=True)
+            raise
+        if durable:
+            flush(path.parent)
 
 
 @contextlib.contextmanager

@@ -64,13 +64,14 @@ def parse_json(data: bytes) -> Any:
 
 
 def _whole(word: str) -> int:
-    if len(word) > 20 or not abs(value := int(word)) < 2**63:
+    if len(word) > 18 and not (len(word) <= 20 and abs(int(word)) < 2**63):
         raise ValueError(_NOT_PLAIN)
-    return value
+    return int(word)
 
 
 def _fraction(word: str) -> float:
-    if math.isinf(value := float(word)):
+    value = float(word)
+    if value - value:  # NaN where it is infinite
         raise ValueError(_NOT_PLAIN)
     return value
 

@@ -85,8 +85,10 @@ def counted(count: int, what: str) -> str:
 
 
 def memory(size: float) -> str:
-    """A number of bytes to read: 12 MB, 3.4 GB."""
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
+    """A number of bytes to read: 340 kB, 12 MB, 3.4 GB."""
+    if size >= 1e9:
+        return f"{size / 1e9:.1f} GB"
+    return f"{size / 1e6:.0f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
 
 
 def table(*heads: str, left: tuple[str, ...] = (), wrap: tuple[str, ...] = ()):

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from emergo import _doctor
+from emergo._cache import CacheState
 from emergo._doctor import Finding, examine, lines, worst
 
 
@@ -25,7 +26,7 @@ def found():
 def test_this_installation_is_sound(found):
     assert {"system", "packages", "extras", "devices", "faults of JAX", "speed"} <= {topic for topic, _ in found}
     assert found["packages", "jax"] == Finding("packages", "jax", "ok", jax.__version__)
-    assert found["extras", "dev"].state == "ok"
+    assert found["extras", "view"].state == "ok"  # of the extras that tests need, one that is there for every Python
     assert found["faults of JAX", "fused reductions"].state == "ok"
     assert found["faults of JAX", "cuDNN attention"].state == "ok"
     faults = [finding for finding in found.values() if finding.state == "fault"]
@@ -126,3 +127,15 @@ def test_training_is_held_against_what_studies_are_planned_with(monkeypatch):
     assert training.state == "slow"
     assert "1.5e+03 ms" in training.detail
     assert compilation.detail.startswith("3600.0 s for this program")
+
+
+def test_where_programs_are_kept_and_why_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(_doctor, "cache_state", lambda: CacheState(tmp_path))
+    (tmp_path / "program").write_bytes(bytes(2000))
+    [finding] = _doctor._programs()
+    assert (finding.state, str(tmp_path) in finding.detail) == ("ok", True)
+    assert "2 kB" in finding.detail
+    monkeypatch.setattr(_doctor, "cache_state", lambda: CacheState(None, "EMERGO_CACHE is 'off'"))
+    monkeypatch.setenv("EMERGO_CACHE", "off")
+    [finding] = _doctor._programs()
+    assert (finding.state, finding.advice) == ("slow", "unset EMERGO_CACHE, or set it to a folder of yours")

@@ -26,7 +26,7 @@ myst_dmath_double_inline = True
 
 nb_execution_mode = "force"
 nb_execution_in_temp = True
-nb_execution_timeout = 300
+nb_execution_timeout = 900  # seconds of a cell: only what hangs should end here, also on a busy machine
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 nb_output_stderr = "remove"  # how far training is

@@ -9,21 +9,46 @@ inside the commands: `emergo --help` should not wait for JAX.
 
 import os
 import sys
-from collections.abc import Sequence
+
+TYPE_CHECKING = False  # as in `emergo`
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
 
 __all__ = ["main"]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: "Sequence[str] | None" = None) -> None:
     """Runs one command and exits with its status. All that is slow to import comes after an interrupt can be answered."""
     try:
-        _open_streams()
-        from ._main import main
+        import signal
 
-        main(arguments)
+        usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else it is ignored, or somebody else's
+        if usual:
+            signal.signal(signal.SIGINT, _interrupt)
+        try:
+            _open_streams()
+            from ._main import main
+
+            main(arguments)
+        finally:
+            if usual:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
     except KeyboardInterrupt:
         print("emergo: interrupted; nothing was begun", file=sys.stderr, flush=True)
         os._exit(130)
+
+
+def _interrupt(number: int, frame: "FrameType | None") -> None:
+    """Answers Ctrl-C. While modules are imported the process ends here: an exception would have to pass through C code of other
+    packages, which prints it, loses it or crashes."""
+    inner = frame
+    while inner is not None:
+        if inner.f_code.co_filename.startswith("<frozen importlib"):
+            os.write(2, b"emergo: interrupted; nothing was left half-written\n")
+            os._exit(130)
+        inner = inner.f_back
+    raise KeyboardInterrupt
 
 
 def _open_streams() -> None:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .._cache import keep_programs
 from .._errors import InputError
 from .._random import fold_in, normals, raw
 from ..models import ToyAttention, ToyParameters
@@ -102,6 +103,7 @@ def train_toy(
             raise InputError(f"{name} must be at least 1, got {value}")
     if not (np.isfinite(learning_rate) and learning_rate > 0):
         raise InputError(f"learning_rate must be positive, got {learning_rate:g}")
+    keep_programs()
     ids, rate = jnp.arange(seeds, dtype=jnp.int32), jnp.float32(learning_rate)
 
     def start(seed: Array) -> tuple[Truth, ToyParameters]:

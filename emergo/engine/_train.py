@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from .._cache import keep_programs
 from .._errors import InputError
 from .._files import output_folder
 from .._json import digest
@@ -86,6 +87,7 @@ def train(
         raise InputError(f"train takes a list of runs, e.g. [em.Run(config, seed=0)], got {runs!r}")
     if n_parallel is not None and n_parallel < 1:
         raise InputError(f"n_parallel must be at least 1, got {n_parallel}")
+    keep_programs()
     unique, used = {run.identity: run for run in runs}, list(devices or jax.devices())
     groups = groups_of(unique.values())
     for members in groups:

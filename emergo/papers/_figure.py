@@ -17,6 +17,7 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure as Plot
 
 from .. import __version__
+from .._cache import keep_programs
 from .._errors import InputError, unknown
 from .._files import output_folder, staged
 from .._json import to_jsonable
@@ -271,6 +272,7 @@ def seconds_needed(figure: Figure, preset: str, source: RunSource) -> float:
 def make_figure(figure: Figure, preset: str, source: RunSource) -> MadeFigure:
     """Makes a figure in memory."""
     chosen = find_preset(preset)
+    keep_programs()
     with style():
         outcome = figure.make(figure.presets[chosen], source)
     report: dict[str, Any] = describe(figure, chosen, outcome, source) | {"partial": _left_out(figure, chosen, source)}

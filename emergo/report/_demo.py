@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from .. import __version__, theory
+from .._cache import keep_programs
 from .._files import output_folder, staged
 from .._json import to_jsonable
 from ..engine import train_toy
@@ -172,6 +173,7 @@ def _chart_tables(demo: Demo) -> dict[str, pd.DataFrame]:
 def run_demo(out: Path | str, show: Watcher, settings: DemoSettings | None = None) -> dict[str, Any]:
     """Runs the demo, writes `report.html` into `out` and returns the law with its intervals, and where the page is."""
     folder, start = output_folder(out), time.monotonic()
+    keep_programs()
     demo = compute_demo(settings or DemoSettings(), show)
     trained = f"{len(demo.runs)} runs trained and measured in {time.monotonic() - start:.0f} s"
     on = f"JAX {jax.__version__} on {jax.devices()[0].platform} ({platform.machine()})"

@@ -22,18 +22,22 @@ from typing import Any
 from .._errors import InputError, StorageError
 from .._files import atomic_write, is_folder, move_aside, temporary_sibling
 from .._json import seal, to_jsonable
-from ._reader import CLAIM, UNIT, count, list_names, number_or_none, read_json, why
+from ._reader import CLAIM, UNIT, checker, count, list_names, number, number_or_none, read_json, why
 
 STALE = 120.0  # seconds after which a claim that was not renewed is free, where its owner cannot be looked up
-BEAT = 2.0  # seconds between renewals
+BEAT = 2.0  # seconds between renewals at first; up to ten times as many while a unit is trained for minutes
 
 
 _NUMBERS = ("rate?", "bytes?", "seconds?", "seconds_left?")
 _PROGRESS: dict[str, Any] = {"running?": [(str, count, number_or_none)], "done?": count, "total?": count}
-_PROGRESS |= {"forecasts?": [(str, str, number_or_none)]}
+_ENDS = (number_or_none, number_or_none)
+_FORECAST = {"run": str, "state": str, "at": number, "step": number_or_none, "why": str, "words": str}
+_FORECAST |= {"intervals": {"50%?": _ENDS, "80%?": _ENDS}, "metric": str, "threshold": number_or_none}
+_FORECAST |= {"curve": ([number], [number_or_none])}
+_PROGRESS |= {"forecasts?": [_FORECAST]}
 _PROGRESS |= dict.fromkeys(_NUMBERS, number_or_none)
 _CLAIM = {"token": str, "machine?": str, "host?": str, "pid?": count, "start?": str | None, "job?": str | None}
-_CLAIM |= {"restarts?": count, "progress?": _PROGRESS}
+_CHECK = checker(_CLAIM | {"restarts?": count, "progress?": _PROGRESS})
 
 
 class ClaimLost(Exception):
@@ -95,7 +99,7 @@ def read_claim(path: Path) -> dict[str, Any] | None:
     except OSError:
         return None
     try:
-        return read_json(path, _CLAIM) | renewed
+        return read_json(path, _CHECK) | renewed
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -125,7 +129,8 @@ class Claim(contextlib.AbstractContextManager["Claim"]):
         return self._taker is None
 
     def _renew(self) -> None:
-        while not self._end.wait(self._beat) and self._mine():
+        begun = time.monotonic()
+        while not self._end.wait(min(max(self._beat, (time.monotonic() - begun) / 30), 10 * self._beat)) and self._mine():
             with contextlib.suppress(OSError, StorageError):  # the disk's trouble is told where results are written
                 atomic_write(self.path, seal(to_jsonable(self._content)), durable=False)
 

@@ -1,5 +1,8 @@
 """Training the units of a folder: take one, train it, go on to the next, beside any number of other processes that do the same.
 
+A worker looks at the whole folder (the names of runs and claims) when it begins, and again when it meets what another has done
+since, not for every unit; so the operations on the folder grow with the runs, not with runs times workers.
+
 A unit is trained in tries. Try 0 trains all its runs; try n those that failed in try n - 1, out of memory with fewer at once.
 Which try comes next follows from the files alone, so that a process that was killed is followed by one that goes on there.
 """
@@ -7,10 +10,11 @@ Which try comes next follows from the files alone, so that a process that was ki
 import contextlib
 import dataclasses
 import os
+import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,12 +28,14 @@ from ..engine import CheckpointError, OutOfTime, Progress, Result, Run, train
 from ._claims import BEAT, STALE, Claim, ClaimLost, Claims
 from ._folder import Plan, StudyFolder, Unit
 from ._forecasts import RunForecasts
-from ._outcomes import Failures, read_outcomes
+from ._outcomes import Failures, is_finished
 from ._plan import runs_of, steps_to_keep
-from ._reader import CHECKPOINT, IDENTITY, list_names, read_json
+from ._reader import CHECKPOINT, IDENTITY, checker, list_names, read_json
 from ._store import Store
 
 _MEMBERS = "members.json"  # under a checkpoint: the runs that are trained there, where these are not all of the unit
+_CHOSEN = checker({"members": [IDENTITY]})
+_HELD = 20  # claims of others that one of many workers tries when no unit is free, in case their owners are gone
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +45,8 @@ class Executor:
     folder: StudyFolder
     plans: Sequence[str] | None = None  # the keys of the plans to train, in this order; None: all in the folder
     known: Mapping[str, Run] = dataclasses.field(default_factory=dict)  # by identity; others are made from the plan
-    first: int = 0  # the unit to begin with, so that processes that start together do not ask for the same
+    share: tuple[int, int] = (0, 1)
+    """Which of how many workers this one is: each begins at another unit, and checks its share of the files that are there."""
     wait: bool = True  # to stay until all is finished, also what others train, in case they do not come to their end
     n_parallel: int | None = None  # runs to train at once on a device; by default what memory holds and cores need
     devices: list[Any] | None = None
@@ -65,25 +72,29 @@ class Executor:
         return [by_key[key] for key in self.plans if key in by_key]
 
     def _run(self, ending: threading.Event) -> bool:
+        number, workers = self.share
         if self.folder.exists():
             self.folder.prepare(self.say)
-            self.folder.sweep()
+            if number == 0:
+                self.folder.sweep()
         claims, waiting, still_there = Claims(self.folder.claims, self.stale, self.beat), "", self.folder.anchor()
         runs: dict[str, Mapping[str, Run]] = {}  # by plan
-        seen = False
+        plans, stamp, start = self._read(), self.folder.stamp(), number / workers
+        damaged = self._damaged(plans)  # a run is there whole or not at all, and is checked when it is written: once is enough
         while True:
             still_there()
-            plans = self._read()  # they may have grown
-            rows, seen = read_outcomes(self.folder.runs, index=seen).rows, True  # every file is checked once
-            left = [(plan, unit) for plan in plans for unit in plan.left(rows)]
+            if (now := self.folder.stamp()) != stamp:  # they may have grown
+                plans, stamp = self._read(), now
+            left, total, finished = self._look(plans, damaged)
             if not left:
                 self._tidy(claims)
                 return True
-            every = {run.identity for plan in plans for run in plan.runs}
-            finished, start, took = sum(identity in rows for identity in every), self.first % len(left), False
-            for plan, unit in left[start:] + left[:start]:
+            took = False
+            for plan, unit in self._order(left, start):
                 claim = claims.take(unit.id)
                 if claim is None:
+                    if took:
+                        break  # others have been here since
                     continue
                 took = True
                 with claim:
@@ -91,12 +102,18 @@ class Executor:
                         if any(run.identity not in runs.get(plan.key, self.known) for run in unit.runs):
                             runs[plan.key] = runs_of(plan, self.folder.path)
                         members = [runs.get(plan.key, self.known)[run.identity] for run in unit.runs]
-                        trainer = _Trainer(self, plan, unit, members, claim, ending, still_there, len(every), finished)
-                        finished += trainer.run()
+                        trainer = _Trainer(self, plan, unit, members, claim, ending, still_there, total, finished)
+                        done = trainer.run()
                     except ClaimLost as lost:
                         self.say(f"unit {unit.id}: {lost}")
                         if lost.same_job:
                             return False
+                        break
+                finished += done
+                damaged -= {run.identity for run in unit.runs}
+                if not done:
+                    break
+            start = random.random() if workers > 1 else 0.0
             if took:
                 continue
             if not self.wait or (self.deadline is not None and time.monotonic() >= self.deadline):
@@ -106,6 +123,27 @@ class Executor:
                 self.say(f"waiting for what others train: {line}")
                 waiting = line
             time.sleep(min(2.0, self.beat))
+
+    def _look(self, plans: Sequence[Plan], damaged: Container[str]) -> tuple[list[tuple[Plan, Unit]], int, int]:
+        """The units that are left, by the names of what is there; how many runs there are, and how many are finished."""
+        there = {name for name in os.listdir(self.folder.runs) if name not in damaged}
+        every = {run.identity for plan in plans for run in plan.runs}
+        return [(plan, unit) for plan in plans for unit in plan.left(there)], len(every), len(every & there)
+
+    def _damaged(self, plans: Sequence[Plan]) -> set[str]:
+        """Runs of this worker's share that are there and cannot be read; every file of them is read again."""
+        number, workers = self.share
+        mine = [run for unit in [unit for plan in plans for unit in plan.units][number::workers] for run in unit.runs]
+        names = {run.identity for run in mine}.intersection(os.listdir(self.folder.runs))
+        return {name for name in names if not is_finished(self.folder.runs, name)}
+
+    def _order(self, left: Sequence[tuple[Plan, Unit]], start: float) -> list[tuple[Plan, Unit]]:
+        """The units in the order in which to ask for them: those that nobody has, from this part of them on, then others."""
+        claimed = set(os.listdir(self.folder.claims))
+        free = [(plan, unit) for plan, unit in left if f"{unit.id}.json" not in claimed]
+        held = [(plan, unit) for plan, unit in left if f"{unit.id}.json" in claimed]
+        first = int(start * len(free))
+        return free[first:] + free[:first] + (held if self.share[1] == 1 else random.sample(held, min(len(held), _HELD)))
 
     def _tidy(self, claims: Claims) -> None:
         """All is finished: removes what processes left behind that were killed just before their end."""
@@ -151,16 +189,18 @@ class _Trainer:
                 pending.remove(run)
             if pending:
                 self._try(min(map(self._next_try, pending)), pending)
-        for name in list_names(self.executor.folder.checkpoints, CHECKPOINT):
-            if name.partition(".")[0] == self.unit.id:
-                remove(self.executor.folder.checkpoints / name)
+        for number in range(self.retries + 1):
+            remove(self._checkpoint(number))
         return self.done
+
+    def _checkpoint(self, number: int) -> Path:
+        return self.executor.folder.checkpoints / f"{self.unit.id}.{number}"
 
     def _next_try(self, run: Run) -> int:
         return next(n for n in range(self.retries + 2) if not self.failures.recorded(run.identity, n))
 
     def _try(self, number: int, pending: list[Run]) -> None:
-        folder = self.executor.folder.checkpoints / f"{self.unit.id}.{number}"
+        folder = self._checkpoint(number)
         members = [run for run in self.members if not number or self.failures.recorded(run.identity, number - 1)]
         self.still_there()
         if os.path.lexists(folder) and not is_folder(folder):
@@ -201,7 +241,7 @@ class _Trainer:
             if len(pending) < len(members) and not any(map(self.store.holds, pending)):
                 self._choose(folder, pending)
         try:
-            chosen = set(read_json(folder / _MEMBERS, {"members": [IDENTITY]})["members"])
+            chosen = set(read_json(folder / _MEMBERS, _CHOSEN)["members"])
         except (OSError, ValueError):
             return members
         return members if any(run.identity not in chosen for run in pending) else [r for r in members if r.identity in chosen]
@@ -258,7 +298,7 @@ class _Trainer:
             raise KeyboardInterrupt
         self.still_there()
         running = [[run.identity, step, loss if loss == loss else None] for run, step, loss in now.running]
-        told = [[identity, told.words, told.step] for identity, told in self.forecasts.update(now).items()]
+        told = [told.to_json() for told in self.forecasts.update(now).values()]
         shown: dict[str, Any] = {"running": running, "rate": now.rate, "bytes": now.bytes, "seconds_left": now.seconds_left}
         self.claim.tell(shown | {"done": now.done, "total": now.total, "seconds": now.seconds, "forecasts": told})
         done, left = self.finished + self.done, now.seconds_left
@@ -283,11 +323,13 @@ def terminations() -> Iterator[threading.Event]:
 
     def end(number: int, frame: FrameType | None) -> None:
         interrupt = signal.getsignal(signal.SIGINT)
-        if interrupt is signal.default_int_handler:
+        try:
+            if not callable(interrupt):  # ignored, as in a job that a script left in the background
+                raise KeyboardInterrupt
+            interrupt(number, frame)
+        except KeyboardInterrupt:
             raised.set()
-        if not callable(interrupt):  # ignored, as in a job that a script left in the background
-            raise KeyboardInterrupt
-        interrupt(number, frame)
+            raise
 
     if threading.current_thread() is not threading.main_thread():
         yield raised

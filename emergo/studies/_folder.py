@@ -20,7 +20,22 @@ from typing import Any, NamedTuple
 from .._errors import InputError, StorageError
 from .._files import atomic_write, is_folder, move_aside, output_folder, own_folder, remove
 from .._json import seal
-from ._reader import CHECKSUM, IDENTITY, LARGE, PLAN, UNIT, count, list_names, number, numbers, read_json, scalar, whole, why
+from ._reader import (
+    CHECKSUM,
+    IDENTITY,
+    LARGE,
+    PLAN,
+    UNIT,
+    checker,
+    count,
+    list_names,
+    number,
+    numbers,
+    read_json,
+    scalar,
+    whole,
+    why,
+)
 from ._version_1 import is_version_1, upgraded_plan
 
 SCHEMA = 3  # of a plan: from 3 on it has a checksum; raised when older versions could not read it
@@ -40,7 +55,7 @@ _LAW = {"x": [str], "y": str, "fix": numbers}
 _STUDY = {"name?": str, "since?": number, "plugins?": [str], "retries?": count, "keep?": steps_to_keep, "law?": _LAW}
 _STUDY |= {"tune?": dict, "slurm?": dict}
 _UNITS = [{"id": UNIT, "runs": [(IDENTITY, whole, count)]}]
-_PLAN = {"schema": count, "study": _STUDY, "axes": [axis], "configs": [dict], "units": _UNITS}
+_PLAN = checker({"schema": count, "study": _STUDY, "axes": [axis], "configs": [dict], "units": _UNITS})
 _LEFTOVER = re.compile(r"\.writing-[0-9a-f]{16}|\.[\w.-]+\.(json|npz)\.[0-9a-f]{16}")
 """Names that `temporary_sibling` and the store give to what is not finished."""
 
@@ -117,6 +132,15 @@ class StudyFolder:
     def _files(self) -> list[Path]:
         first = [self.path / "study.json"] if is_version_1(self.path) else []
         return [self.plans / name for name in list_names(self.plans, PLAN)] or first
+
+    def stamp(self) -> list[tuple[Any, ...]]:
+        """What the system knows of the files of plans; another once one was written."""
+        found: list[tuple[Any, ...]] = []
+        for path in self._files():
+            with contextlib.suppress(OSError):
+                status = path.lstat()
+                found.append((path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+        return found
 
     def exists(self) -> bool:
         return bool(self._files())

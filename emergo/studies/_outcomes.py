@@ -13,6 +13,7 @@ that came with a folder from elsewhere counts for nothing. It may be removed at 
 import collections
 import contextlib
 import hashlib
+import marshal
 import math
 import os
 import time
@@ -29,6 +30,7 @@ from ._reader import (
     IDENTITY,
     LARGE,
     SMALL,
+    checker,
     count,
     count_or_none,
     counts,
@@ -46,11 +48,12 @@ STATES = ("reached", "censored", "trained", "failed")
 INDEX = ".index.json"
 CURVES = "curves.parquet"
 _INDEX_VERSION = 4
+_INDEX = checker({"checksum": CHECKSUM, "version": count, "columns": [scalars], "runs": dict})
 _OUTCOME = {"state": str, "time": number_or_none, "low": number_or_none, "high": number_or_none, "steps": count}
 _OUTCOME |= {"failed_step": count_or_none, "reason?": str | None}
 _RUN = {"identity": IDENTITY, "seed": count, "columns": scalars, "outcome": _OUTCOME, "provenance": dict}
 _RUN |= {"schema?": count, "semantics": count, "config": dict, "curves": [str], "probes?": counts}
-_RUN |= {"checksum?": CHECKSUM, "files?": {CURVES: CHECKSUM}}
+_CHECK = checker(_RUN | {"checksum?": CHECKSUM, "files?": {CURVES: CHECKSUM}})
 _TEXT, _NUMBER, _STEP = (str, type(None)), (int, float, type(None)), (int, type(None))
 _VALUES = {"state": (str,), "time": _NUMBER, "low": _NUMBER, "high": _NUMBER, "steps": (int,), "failed_step": _STEP}
 _VALUES |= {"reason": _TEXT, "seed": (int,), "device": _TEXT}
@@ -106,7 +109,7 @@ def read_run(folder: str | Path, identity: str, curves: bool = True) -> dict[str
 
 
 def _read_content(folder: str | Path, identity: str, status: os.stat_result | None = None) -> dict[str, Any]:
-    content = formed_json(read_regular(f"{folder}/run.json", SMALL, status), _RUN, upgraded_run)
+    content = formed_json(read_regular(f"{folder}/run.json", SMALL, status), _CHECK, upgraded_run)
     if content["identity"] != identity:
         raise ValueError(f"it holds the run {content['identity']}")
     if digest({name: content[name] for name in ("semantics", "config", "seed")}) != identity:
@@ -219,17 +222,19 @@ def _stamp(run: os.stat_result, curves: os.stat_result) -> str:
 
 def _index(entries: Mapping[str, _Entry]) -> bytes:
     """The runs of a cell differ by their seeds alone: their columns are written, and read, once."""
-    numbers: dict[str, int] = {}
-    runs = {n: [e.stamp, numbers.setdefault(repr(e.columns), len(numbers)), [*e.values.values()]] for n, e in entries.items()}
+    numbers: dict[bytes, int] = {}  # by the bytes of columns, which tell 1 from 1.0
+    runs = {
+        n: [e.stamp, numbers.setdefault(marshal.dumps(e.columns, 2), len(numbers)), [*e.values.values()]]
+        for n, e in entries.items()
+    }
     columns = {run[1]: entry.columns for run, entry in zip(runs.values(), entries.values(), strict=True)}
     return seal({"version": _INDEX_VERSION, "columns": list(columns.values()), "runs": runs})
 
 
 def _read_index(path: Path) -> dict[str, _Entry]:
     """The entries of an index whose checksum is right, if they have the form that a run gives them."""
-    form = {"checksum": CHECKSUM, "version": count, "columns": [scalars], "runs": dict}
     try:
-        content = read_json(path, form, most=LARGE)
+        content = read_json(path, _INDEX, most=LARGE)
     except (OSError, ValueError):
         return {}
     entries: dict[str, _Entry] = {}
@@ -244,7 +249,7 @@ def _read_index(path: Path) -> dict[str, _Entry]:
     return entries
 
 
-_FAILURE = {"identity": IDENTITY, "try": count, "kind": str, "reason": str}
+_FAILURE = checker({"identity": IDENTITY, "try": count, "kind": str, "reason": str})
 
 
 class Failures:

@@ -1,6 +1,7 @@
 """The one way in: every JSON file and every listing of a folder is read here and held against the form it should have. What is
 raised for a file is an `OSError`, or a `ValueError` that says in one line what does not fit."""
 
+import functools
 import math
 import os
 import re
@@ -22,7 +23,7 @@ PLAN = re.compile(r"[\w-][\w.-]*\.json")
 CLAIM = re.compile(r"[\w-]+\.json")
 SMALL, LARGE = 2**23, 2**29  # the most bytes of a file about one run or unit, and of one about all
 _SCALARS = frozenset((str, int, float, bool, type(None)))
-_KINDS: dict[Any, Any] = {dict: dict, list: list, tuple: list, re.Pattern: str}  # of a value, by the kind of its form
+Check = Callable[[Any, str], None]  # of a value, with the words for where it is
 
 
 def whole(value: Any) -> bool:
@@ -51,58 +52,81 @@ def scalar(value: Any) -> bool:
     return type(value) in _SCALARS
 
 
-def read_json(path: str | Path, form: Any, upgrade: Callable[[Any], Any] = lambda content: content, most: int = SMALL) -> Any:
-    """The content of a file that has this form (see `check_form`), or has it once it is upgraded from an older one."""
-    return formed_json(read_regular(path, most), form, upgrade)
+def read_json(
+    path: str | Path, check: Check, upgrade: Callable[[Any], Any] = lambda content: content, most: int = SMALL
+) -> Any:
+    """The content of a file that passes a check of its form, or does once it is upgraded from an older one."""
+    return formed_json(read_regular(path, most), check, upgrade)
 
 
-def formed_json(data: bytes, form: Any, upgrade: Callable[[Any], Any] = lambda content: content) -> Any:
+def formed_json(data: bytes, check: Check, upgrade: Callable[[Any], Any] = lambda content: content) -> Any:
     """As `read_json`, of the bytes of a file."""
     content = parse_json(data)
     try:
         content = upgrade(content)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
-    check_form(content, form)
+    check(content, "the content")
     return content
 
 
-def check_form(value: Any, form: Any, where: str = "the content") -> None:
-    """A `ValueError` for a value that has not this form: a type, a pattern for texts, a function that is true of it, a table
-    with forms for its keys (a key that ends in ? may be missing), a list with the form of all its members, or a tuple with the
-    forms of its first members."""
+def checker(form: Any) -> Check:
+    """A function that raises a `ValueError` for a value that has not this form: a type, a pattern for texts, a function that is
+    true of it, a table with forms for its keys (a key that ends in ? may be missing), a list with the form of all its members,
+    or a tuple with the forms of its first members. It is made once for all files of a kind."""
     kind = type(form)
     if kind is FunctionType:
-        if not form(value):
-            raise ValueError(f"{where} is not of the form {form.__name__.replace('_', ' ')}: {value!r:.60}")
-        return
-    if not isinstance(value, _KINDS.get(kind, form)):
-        raise ValueError(f"{where} is of another kind: {value!r:.60}")
+        return functools.partial(_check_true, form, form.__name__.replace("_", " "))
     if kind is re.Pattern:
-        if not form.fullmatch(value):
-            raise ValueError(f"{where} is not of the form {form.pattern}: {value!r:.60}")
-    elif kind is dict:
-        for name, inner in form.items():
-            key = name if name[-1] != "?" else name[:-1]
-            if key in value:
-                if not _fits(value[key], inner):
-                    check_form(value[key], inner, key)
-            elif key is name:
-                raise ValueError(f"{where} lacks {name}")
-    elif kind is list:
-        for member in value:
-            check_form(member, form[0], where)
-    elif kind is tuple:
-        if len(value) < len(form):
-            raise ValueError(f"{where} is too short: {value!r:.60}")
-        for member, inner in zip(value, form, strict=False):
-            if not _fits(member, inner):
-                check_form(member, inner, where)
+        return functools.partial(_check_text, form)
+    if kind is dict:
+        keys = [(name.removesuffix("?"), name[-1] != "?", inner, checker(inner)) for name, inner in form.items()]
+        return functools.partial(_check_table, keys)
+    if kind is list:
+        return functools.partial(_check_members, checker(form[0]))
+    if kind is tuple:
+        return functools.partial(_check_first, [checker(inner) for inner in form])
+    return functools.partial(_check_kind, form)
 
 
-def _fits(value: Any, form: Any) -> bool:
-    """Whether it plainly does: what most values are, without the way through all kinds of forms."""
-    return type(value) is form or (type(form) is FunctionType and form(value))
+def _check_kind(kind: Any, value: Any, where: str) -> None:
+    if not isinstance(value, kind):
+        raise ValueError(f"{where} is of another kind: {value!r:.60}")
+
+
+def _check_true(test: Callable[[Any], bool], name: str, value: Any, where: str) -> None:
+    if not test(value):
+        raise ValueError(f"{where} is not of the form {name}: {value!r:.60}")
+
+
+def _check_text(pattern: re.Pattern[str], value: Any, where: str) -> None:
+    _check_kind(str, value, where)
+    if not pattern.fullmatch(value):
+        raise ValueError(f"{where} is not of the form {pattern.pattern}: {value!r:.60}")
+
+
+def _check_table(keys: list[tuple[str, bool, Any, Check]], value: Any, where: str) -> None:
+    _check_kind(dict, value, where)
+    for key, needed, form, check in keys:
+        if key in value:
+            if type(value[key]) is not form:  # else it plainly fits
+                check(value[key], key)
+        elif needed:
+            raise ValueError(f"{where} lacks {key}")
+
+
+def _check_members(check: Check, value: Any, where: str) -> None:
+    _check_kind(list, value, where)
+    for member in value:
+        check(member, where)
+
+
+def _check_first(checks: list[Check], value: Any, where: str) -> None:
+    _check_kind(list, value, where)
+    if len(value) < len(checks):
+        raise ValueError(f"{where} is too short: {value!r:.60}")
+    for check, member in zip(checks, value, strict=False):
+        check(member, where)
 
 
 def list_names(folder: Path, pattern: re.Pattern[str], broken: dict[str, str] | None = None) -> dict[str, bool]:

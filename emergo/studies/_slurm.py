@@ -80,9 +80,8 @@ def submit_plan(folder: StudyFolder, plan: Plan, asked: Slurm) -> Submission:
         "slurm_additional_parameters": {"requeue": True} | dict(asked.extra),
     }
     executor.update_parameters(**{name: value for name, value in options.items() if value})
-    share = len(left) / tasks
     try:
-        jobs = executor.map_array(Task(str(folder.path.resolve()), plan.key), [int(i * share) for i in range(tasks)])
+        jobs = executor.map_array(Task(str(folder.path.resolve()), plan.key), [(number, tasks) for number in range(tasks)])
     except FailedJobError as error:
         raise InputError(f"Slurm did not take the job ({' '.join(str(error).split())})") from None
     return Submission(jobs[0].job_id.partition("_")[0], tasks, place)
@@ -94,7 +93,7 @@ class Task(NamedTuple):
     folder: str
     plan: str
 
-    def __call__(self, first: int) -> bool:
+    def __call__(self, share: tuple[int, int]) -> bool:
         """Says whether all runs of the study were finished when there was nothing left to take."""
         requeue = False
 
@@ -105,7 +104,7 @@ class Task(NamedTuple):
 
         signal.signal(signal.SIGUSR2, warned)
         try:
-            return Executor(StudyFolder(self.folder), [self.plan], first=first, wait=False, say=say).run()
+            return Executor(StudyFolder(self.folder), [self.plan], share=share, wait=False, say=say).run()
         except KeyboardInterrupt:
             if requeue:
                 say("the time is nearly up: saved, and back into the queue")

@@ -1,7 +1,7 @@
 """How far a study is, at a glance and from any machine that sees its folder. Needs neither JAX nor pandas."""
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ._claims import Claims
@@ -79,6 +79,11 @@ def soonest(forecasts: Sequence[tuple[str, float | None]], running: int) -> str:
     return first if running == 1 else f"{len(told)} of {running}, first {first}"
 
 
+def expected(forecast: Mapping[str, Any]) -> float | None:
+    """The middle of a forecast, as a claim has it; None where there is no signal."""
+    return forecast["step"] if forecast["state"] == "forecast" else None
+
+
 def _worker(unit: str, claim: dict[str, Any]) -> dict[str, Any]:
     progress = claim.get("progress") or {}
     running = progress.get("running") or []
@@ -88,6 +93,6 @@ def _worker(unit: str, claim: dict[str, Any]) -> dict[str, Any]:
     row |= {"done": progress.get("done"), "total": progress.get("total"), "running": len(running)}
     row |= {"step_min": min(steps, default=None), "step_max": max(steps, default=None)}
     row |= {"loss": losses[len(losses) // 2] if losses else None}
-    told = progress.get("forecasts") or []
+    told = [(each["run"], each["words"], expected(each)) for each in progress.get("forecasts") or []]
     row |= {"forecast": soonest([(words, step) for _, words, step in told], len(running)), "forecasts": told}
     return row | {"rate": progress.get("rate"), "seconds_left": progress.get("seconds_left")}

@@ -117,9 +117,11 @@ class Store:
                 except OSError:
                     if not is_finished(self.folder, identity):  # else another process was first, with the same run
                         raise
+                    remove(stage)
                 flush(self.folder)
-            finally:
+            except BaseException:
                 remove(stage)
+                raise
         return path
 
     def snapshot(self, run: Run, step: int, params: Any) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from .._errors import InputError
 from .._files import as_storage_error, atomic_write, flush, read_regular, remove
 from .._json import seal, to_jsonable
-from ._reader import CHECKPOINT, FAILURE, IDENTITY, LARGE, UNIT, count, list_names, read_json, scalar
+from ._reader import CHECKPOINT, FAILURE, IDENTITY, LARGE, UNIT, checker, count, list_names, read_json, scalar
 
 CURVES = {"excess": "kl_teacher", "divergences": "kl_references", "lags": "attention_by_lag", "restricted": "kl_contexts"}
 """Curves that have another name now."""
@@ -137,7 +137,7 @@ def migrate(folder: Path) -> int:
 
     file = folder / "study.json"
     try:
-        content = read_json(file, _PLAN, most=LARGE)
+        content = read_json(file, checker(_PLAN), most=LARGE)
         study = Study.from_data(upgraded_study(content["study"]))
         planned = [run for unit in content["units"] for run in unit["runs"]]
         if not all(scalar(value) for run in planned for value in run):
@@ -166,7 +166,7 @@ def migrate(folder: Path) -> int:
 def _migrate_failure(path: Path, identity: str) -> None:
     """One that cannot be read keeps its name, and counts for none."""
     with contextlib.suppress(FileNotFoundError, ValueError):
-        content = read_json(path, {"identity": IDENTITY}) | {"identity": identity}
+        content = read_json(path, checker({"identity": IDENTITY})) | {"identity": identity}
         atomic_write(path.with_name(identity + path.name[len(identity) :]), seal(content))
         path.unlink()
 
@@ -178,7 +178,7 @@ def _migrate_run(runs: Path, old: str, run: Any) -> None:
 
     path = runs / old
     with contextlib.suppress(FileNotFoundError, ValueError):
-        content = read_json(path / "run.json", {"outcome": dict, "provenance": dict}, upgraded_run)
+        content = read_json(path / "run.json", checker({"outcome": dict, "provenance": dict}), upgraded_run)
         if "schema" not in content:
             curves = read_regular(path / "curves.parquet", LARGE)
             columns = parquet_table(curves).column_names

@@ -15,19 +15,24 @@ A state is the vector $(v_1, \dots, v_k, \Delta a)$:
 The functions are plain JAX and follow the dtype of their input; use [`emergo.theory.float64`][] around them for 64 bits.
 """
 
-from functools import partial
+import contextlib
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .._cache import keep_programs
 from ._cells import Cell, Scalars
 
 State = Float[Array, "... entries"]
 Directions = Float[Array, "... #directions"]
 
-float64 = partial(jax.enable_x64, True)
-"""A context in which JAX computes in 64 bits. It is local to the thread and leaves the caller's setting alone."""
+
+def float64() -> contextlib.AbstractContextManager[None]:
+    """A context in which JAX computes in 64 bits. It is local to the thread and leaves the caller's setting alone. From its
+    first use on, what is compiled is kept for the next process."""
+    keep_programs()
+    return jax.enable_x64(True)
 
 
 def directions(cell: Cell, count: int) -> tuple[Directions, Directions]:

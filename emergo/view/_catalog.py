@@ -1,6 +1,7 @@
 """What a folder holds, as sets of runs: studies, stores, records and figures, in it and up to two folders below."""
 
 import dataclasses
+import functools
 import math
 import os
 import time
@@ -17,6 +18,7 @@ from .._errors import InputError
 from .._files import is_folder
 from ..studies import StudyFolder
 from ..studies._reader import IDENTITY, list_names
+from ._look_back import look_back
 from ._runset import RunSet
 from ._studies import StudySource, store_set
 from ._tables import figure_set, record_set
@@ -26,6 +28,7 @@ DEPTH = 2  # folders below the one that was named in which is looked
 FOLDERS = 500  # the most that are looked into
 LOOK_EVERY = 3.0  # seconds between looks for new studies, tables and figures
 CACHE = 64_000_000  # bytes of thinned curves that are kept
+LOOKED_BACK = 64  # runs whose forecasts are kept
 THREADS = 4
 PARTS = ("studies", "runs", "claims", "failures", "checkpoints", "slurm")  # folders of a study
 
@@ -47,6 +50,9 @@ class Catalog:
         self._look_notes: list[str] = []
         self._lock = Lock()
         self._thinned = _Cache(CACHE)
+        self._looked_back = functools.lru_cache(maxsize=LOOKED_BACK)(
+            lambda key, identity, stamp: look_back(self.get(key), identity)
+        )
         self._pool = ThreadPoolExecutor(THREADS)
 
     def inside(self, path: Path) -> bool:
@@ -171,13 +177,19 @@ class Catalog:
 
         return list(self._pool.map(one, identities))
 
+    def look_back(self, key: str, identity: str) -> dict[str, Any]:
+        """What would have been said of a run; made when it is asked for, and kept for those that were asked for last."""
+        return self._looked_back(key, identity, self.get(key).curves.stamp(identity))
+
     def status(self) -> list[dict[str, Any]]:
-        """How far the studies of every folder are."""
+        """How far the studies of every folder are, and what they train."""
         self.sets()
         shown = []
         for folder, source in list(self._studies.items()):
             try:
-                shown.append({"folder": str(folder.relative_to(self.path))} | source.status())
+                status = source.status()
+                keyed = [run | {"set": self._key(folder, run["set"])} for run in status["training_runs"]]
+                shown.append({"folder": str(folder.relative_to(self.path))} | status | {"training_runs": keyed})
             except InputError as error:
                 shown.append({"folder": str(folder.relative_to(self.path)), "error": str(error)})
         return shown

@@ -15,6 +15,7 @@ from .._files import atomic_write
 from ._answers import describe_set, every_law, figure_laws, stages
 from ._bundle import STATIC, bundle
 from ._catalog import Catalog
+from ._look_back import look_back
 from ._runset import RunSet
 from ._thin import thin
 
@@ -22,6 +23,7 @@ LARGEST = 5_000_000  # bytes of the file, which curves are thinned to fit
 NUMBERS = 1_200_000  # of all curves at first: about 3.5 MB of the file
 POINTS = (12, 200)  # the least and the most points of a curve
 STAGES = 300  # runs whose stages are found beforehand
+FORECASTS = (60, 24)  # runs whose forecasts are made beforehand, and at how many steps each
 DIGITS = 4  # significant digits of curves
 
 
@@ -53,7 +55,9 @@ def _data(runs: RunSet) -> dict[str, Any]:
     laws = every_law(runs) if "plateau" in runs.columns else {}
     found = {identity: stages(runs, identity) for identity in runs.runs[:STAGES]} if runs.families() else {}
     configs = {identity: runs.config(identity) for identity in runs.runs}
-    return {"table": runs.table(), "stages": found, "configs": configs, "laws": laws, "figure_laws": figure_laws(runs)}
+    told = {identity: look_back(runs, identity, FORECASTS[1]) for identity in runs.runs[: FORECASTS[0]]} if found else {}
+    shown = {"table": runs.table(), "stages": found, "forecasts": told, "configs": configs, "laws": laws}
+    return shown | {"figure_laws": figure_laws(runs)}
 
 
 def _curves(runs: RunSet, points: int) -> dict[str, Any]:

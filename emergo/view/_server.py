@@ -70,6 +70,7 @@ def make_app(catalog: Catalog, token: str) -> Guard:
         "/api/curves": curves,
         "/api/run": of_run(run_detail),
         "/api/stages": of_run(stages),
+        "/api/forecast": lambda request: catalog.look_back(*(request.query_params.get(name, "") for name in ("set", "run"))),
         "/api/law": law,
         "/api/figure_laws": lambda request: figure_laws(catalog.get(request.query_params.get("set", ""))),
         "/api/live": live,

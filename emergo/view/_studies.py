@@ -1,10 +1,11 @@
 """Sets of runs from folders of studies, and from stores without a plan. Needs no JAX."""
 
 import functools
+import math
 import os
 import stat
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,15 @@ import pyarrow.parquet as pq
 from .._errors import InputError
 from .._files import read_regular
 from ..studies import Failures, Plan, StudyFolder, read_outcomes, study_status
+from ..studies._claims import Claims
 from ..studies._curves import read_curves
 from ..studies._outcomes import read_run
 from ..studies._reader import LARGE
+from ..studies._status import expected
 from ..studies._version_1 import renamed_curve
 from ._runset import RunSet, columns_of, varied
 
+TRAINING = 100  # runs in training that the page is told of
 SETTLED = 2.0  # seconds after which a folder whose time did not change has not changed
 
 
@@ -83,11 +87,8 @@ class StudySource:
         rows, notes = outcomes(self.folder.runs)
         tries, _ = Failures(self.folder.failures).counts()
         rows = {identity: row | {"tries": tries.get(identity, 0)} for identity, row in rows.items()}
-        sets: dict[str, RunSet] = {}
-        for plan in plans:
-            name = plan.name if plan.name not in sets else f"{plan.name} ({plan.key})"
-            sets[name] = self._set(name, plan, rows, {"version": f"{hash(stamp)}.{len(rows)}", "notes": notes})
-        return sets
+        more = {"version": f"{hash(stamp)}.{len(rows)}", "notes": notes}
+        return {name: self._set(name, plan, rows, dict(more)) for name, plan in _named(plans).items()}
 
     def _set(self, name: str, plan: Plan, rows: Mapping[str, Any], more: dict[str, Any]) -> RunSet:
         planned = {run.identity: run for run in plan.runs}
@@ -119,7 +120,21 @@ class StudySource:
             values = list(zip(*(run.values for run in runs), strict=True))
             shown = {axis: list(dict.fromkeys(column)) for axis, column in zip(plan.axes, values, strict=False)}
             worker |= {"study": plan.name, "axes": {axis: column[:8] for axis, column in shown.items()}}
-        return status | {"failed_runs": self._failed(plans)}
+        return status | {"failed_runs": self._failed(plans), "training_runs": self._training(plans)}
+
+    def _training(self, plans: Sequence[Plan]) -> list[dict[str, Any]]:
+        """The runs in training, those first that are expected to emerge first, with what their processes said last of them."""
+        planned = {run.identity: (name, plan, run) for name, plan in _named(plans).items() for run in plan.runs}
+        shown = []
+        for claim in Claims(self.folder.claims).live().values():
+            progress = claim.get("progress") or {}
+            told = {forecast["run"]: forecast for forecast in progress.get("forecasts") or ()}
+            for identity, step, loss in progress.get("running") or ():
+                if identity in planned:
+                    name, plan, run = planned[identity]
+                    which = {"identity": identity, "set": name, "axes": dict(zip(plan.axes, run.values, strict=False))}
+                    shown.append(which | {"seed": run.seed, "step": step, "loss": loss, "forecast": told.get(identity)})
+        return sorted(shown, key=_soon)[:TRAINING]
 
     def _failed(self, plans: Sequence[Plan]) -> list[dict[str, Any]]:
         """The runs that failed, those last that failed last; runs that were tried again with success are among them."""
@@ -139,12 +154,36 @@ class StudySource:
         return sorted(shown, key=lambda failure: failure["when"] or 0)[-200:]
 
 
+def _named(plans: Sequence[Plan]) -> dict[str, Plan]:
+    """Plans by the names of their sets: of two of one name the second has its key too."""
+    named: dict[str, Plan] = {}
+    for plan in plans:
+        named[plan.name if plan.name not in named else f"{plan.name} ({plan.key})"] = plan
+    return named
+
+
+def _soon(run: Mapping[str, Any]) -> float:
+    step = expected(run["forecast"]) if run["forecast"] else None
+    return math.inf if step is None else step
+
+
 def store_set(folder: Path, name: str) -> RunSet:
     """The finished runs of a store that no plan describes."""
     rows, notes = outcomes(folder)
     columns, curves = columns_of(rows.values()), FolderCurves(folder)
     more: dict[str, Any] = {"version": f"{hash(_stamp(folder)[0])}.{len(rows)}", "notes": notes}
-    return RunSet(name, "runs", axes=varied(columns), columns=columns, curves=curves, config=lambda identity: {}, **more)
+    return RunSet(name, "runs", axes=varied(columns), columns=columns, curves=curves, config=_held_config(folder), **more)
+
+
+def _held_config(folder: Path) -> Callable[[str], Mapping[str, Any]]:
+    def config(identity: str) -> Mapping[str, Any]:
+        try:
+            content = read_run(folder / identity, identity, curves=False)
+        except (OSError, ValueError):
+            return {}
+        return content.get("config") or {}
+
+    return config
 
 
 def outcomes(folder: Path) -> tuple[Mapping[str, dict[str, Any]], tuple[str, ...]]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from .._files import read_regular
 from .._parquet import parquet_table
-from ..studies._reader import read_json
+from ..studies._reader import checker, read_json
 from ..studies._version_1 import renamed_curve
 from ._runset import RunSet, columns_of, varied
 
@@ -146,7 +146,7 @@ def figure_set(path: Path) -> RunSet | None:
 
 def _report(path: Path) -> dict[str, Any] | None:
     try:
-        content = read_json(path, {"figure": str})
+        content = read_json(path, checker({"figure": str}))
     except (OSError, ValueError):
         return None
     lists = [content.get(name) for name in ("laws", "checks")]

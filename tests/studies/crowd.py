@@ -157,7 +157,7 @@ def crowd(folder: Path, seed: int) -> None:
         while len(children) < 4:
             child = os.fork()
             if child == 0:
-                done = Executor(space, first=rng.randrange(10), beat=0.05, stale=0.5).run()
+                done = Executor(space, share=(rng.randrange(10), 10), beat=0.05, stale=0.5).run()
                 os._exit(0 if done else 3)
             children.add(child)
         time.sleep(rng.uniform(0.0, 0.08))

@@ -9,6 +9,7 @@ from emergo._errors import InputError
 from emergo._json import to_jsonable
 from emergo.view import Catalog
 from emergo.view._answers import describe_set, figure_laws, fit, overview, run_detail, stages
+from emergo.view._look_back import look_back
 
 
 class Seen(NamedTuple):
@@ -32,7 +33,8 @@ def explore(folder: Path, laws: bool = True) -> Seen:
             for i, identity in enumerate(runs.runs):
                 rows[identity] = table["constants"] | {name: values[i] for name, values in table["columns"].items()}
                 thinned = [part.tolist() for part in catalog.thinned(runs, [identity], "loss", 128)[0]]
-                curves[identity] = [_answer(run_detail, runs, identity)["curves"], _answer(stages, runs, identity), thinned]
+                about = [_answer(ask, runs, identity) for ask in (stages, lambda *of: look_back(*of, moments=3))]
+                curves[identity] = [_answer(run_detail, runs, identity)["curves"], *about, thinned]
             fitted = _answer(fit, runs, law["y"], law["x"]) if law and laws else None
             json.dumps([table, fitted, _answer(figure_laws, runs)], allow_nan=False)  # what a browser can be sent
     finally:

@@ -4,7 +4,9 @@ import numpy as np
 
 from emergo.engine import Progress, Run
 from emergo.studies import Runs
-from emergo.studies._forecasts import RunForecasts, forecast_run
+from emergo.studies._claims import _FORECAST
+from emergo.studies._forecasts import Goal, RunForecasts, Told, described_goal, forecast_run, goal_of
+from emergo.studies._reader import checker
 from emergo.studies._status import soonest
 
 from .tiny import tiny
@@ -34,6 +36,25 @@ def test_a_run_is_forecast_by_its_own_threshold_and_from_probes_if_its_task_says
     assert without is not None
     assert without.state == "no signal"
     assert forecast_run(run(threshold=None), curves_until(2000)) is None
+
+
+def test_the_goal_of_a_described_run_is_that_of_the_run():
+    config = run().config
+    goal = goal_of(config.task, config.threshold)
+    assert goal == described_goal(config.describe()) == Goal("loss", 0.02, "below", True)
+    assert "no threshold" in described_goal(config.describe() | {"threshold": None})
+    assert "mine:Own is not one of emergo's" in described_goal({"task": {"type": "mine:Own"}, "threshold": 0.1})
+    assert "does not say what task" in described_goal({"task": None, "threshold": 0.1})
+
+
+def test_what_others_are_told_has_the_form_of_a_claim():
+    forecast = forecast_run(run(), curves_until(2000))
+    assert forecast is not None
+    told = Told(2000, forecast).to_json()
+    checker(_FORECAST)(told, "forecast")
+    assert (told["state"], told["words"]) == ("forecast", str(forecast))
+    assert len(told["curve"][0]) == len(told["curve"][1]) == 40
+    assert told["curve"][0][-1] == 2000
 
 
 def test_a_run_is_looked_at_again_when_it_has_got_further():

@@ -118,8 +118,8 @@ def test_the_time_left_is_guessed_from_what_ended_where_the_engine_has_no_guess(
     clock, runs, table = iter([100.0, 140.0, 140.0]), [run(seed=seed) for seed in range(10)], shown()
     monkeypatch.setattr(_live.time, "monotonic", lambda: next(clock))
     table.begin(runs, lambda: {r.identity: {"state": "reached", "plateau": 9.0} for r in runs[:2]})
-    table.training(Progress(10, 6, 0, [], 10, 1.0, None, 1))
-    assert "6 of 10 runs, 10 steps/s, 0 MB, about 40 s left" in lines(table.view())[0]
+    table.training(Progress(10, 6, 0, [], 10, 1.0, None, 5 * 10**6))
+    assert "6 of 10 runs, 10 steps/s, 5 MB, about 40 s left" in lines(table.view())[0]
 
 
 def test_what_is_no_training_has_one_bar_each():

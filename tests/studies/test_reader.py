@@ -5,15 +5,16 @@ import re
 
 import pytest
 
-from emergo.studies._reader import IDENTITY, check_form, count, list_names, number, scalars, why
+from emergo.studies._reader import IDENTITY, checker, count, list_names, number, scalars, why
 
 FORM = {"name": str, "id": IDENTITY, "runs": [(IDENTITY, count)], "more?": {"share": number}, "columns?": scalars}
+CHECK = checker(FORM)
 GOOD = {"name": "a", "id": "0" * 16, "runs": [["1" * 16, 3, "rest"]], "more": {"share": 0.5}, "columns": {"a": None, "b": 1.5}}
 
 
 def test_what_has_the_form_passes():
-    check_form(GOOD, FORM)
-    check_form({name: value for name, value in GOOD.items() if name not in ("more", "columns")} | {"other": []}, FORM)
+    CHECK(GOOD, "the content")
+    CHECK({name: value for name, value in GOOD.items() if name not in ("more", "columns")} | {"other": []}, "the content")
 
 
 @pytest.mark.parametrize(
@@ -36,12 +37,12 @@ def test_what_has_the_form_passes():
 )
 def test_what_does_not_fit_is_said(changes, words):
     with pytest.raises(ValueError, match=re.escape(words)):
-        check_form(GOOD | changes, FORM)
+        CHECK(GOOD | changes, "the content")
 
 
 def test_a_key_that_is_missing_is_named():
     with pytest.raises(ValueError, match="the content lacks id"):
-        check_form({"name": "a"}, FORM)
+        CHECK({"name": "a"}, "the content")
 
 
 def test_links_are_no_folders(tmp_path):

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -72,6 +73,7 @@ class Words(nn.Module):
 
 def gpt2(implementation: str) -> nn.Module:
     """The one of Hugging Face, with random weights."""
+    pytest.importorskip("transformers")
     from transformers import GPT2Config, GPT2LMHeadModel
 
     sizes: dict[str, Any] = {

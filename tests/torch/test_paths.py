@@ -34,6 +34,7 @@ def test_separate_and_fused_maps():
 
 def test_the_models_of_hugging_face():
     """GPT-2 has transposed maps, queries, keys and values in one; BERT has its output map elsewhere."""
+    pytest.importorskip("transformers")
     from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 
     found = pieces_of(gpt2("sdpa"))

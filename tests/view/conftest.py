@@ -53,7 +53,8 @@ class Served:
         from emergo.view._server import make_app
 
         port, token = free_port(30_000 + os.getpid() % 9000), new_token()  # other workers look for ports at the same time
-        app = make_app(Catalog(path), token)
+        self.catalog = Catalog(path)
+        app = make_app(self.catalog, token)
         self._socket = listen(port)
         self._server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="error", timeout_graceful_shutdown=1))
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True)

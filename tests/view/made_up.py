@@ -1,12 +1,15 @@
 """Finished studies that nobody trained: a plateau that follows a power law, the loss and attention around it."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from scipy.special import erfinv
 
 from emergo.engine import Optimizer, Result
 from emergo.models import Transformer
 from emergo.studies import Fit, Store, Study, StudyFolder
+from emergo.studies._forecasts import Told, forecast_run
 from emergo.tasks import SingleLocation
 
 HEADS = (2, 4)  # layers and heads of the attention
@@ -53,3 +56,13 @@ def made_up_result(run, evaluations: int, failed: bool = False) -> Result:
     if failed:
         curves["loss"][-1] = np.nan
     return Result.measured(run, curves, int(curves["step"][-1]) if failed else None, "made up")
+
+
+def told_of(run) -> dict[str, Any]:
+    """What its process would say of a run at step 2000 whose loss is flat, and whose attention diverges at step 3000."""
+    step = np.arange(0, 2001, 25)
+    attention = 0.01 * np.exp(erfinv(step / 3000) ** 2)
+    curves = {"step": step, "loss": np.full(len(step), 0.5), "attention": attention.reshape(-1, 1, 1)}
+    forecast = forecast_run(run, curves)
+    assert forecast is not None
+    return Told(2000, forecast).to_json()

@@ -33,6 +33,8 @@ def test_it_holds_all_runs_with_curves_laws_and_stages(page):
     number, curves = data["curves"][run]
     assert all(len(text.split(",")) == len(data["steps"][number].split(",")) for text in curves.values())
     assert len(data["stages"][run]["drops"]) == 1
+    assert len(data["forecasts"]) == 18
+    assert {moment["state"] for moment in data["forecasts"][run]["moments"]} == {"no signal", "forecast", "emerged"}
 
 
 def test_it_asks_nobody_and_runs_only_its_own_script(page):

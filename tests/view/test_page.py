@@ -11,7 +11,7 @@ from emergo.studies._claims import Claims
 from emergo.view import Catalog, export_page
 
 from .conftest import Served
-from .made_up import finish, made_up_study
+from .made_up import finish, made_up_study, told_of
 
 SOON = 20_000  # milliseconds that a condition is waited for; most hold within some hundred
 
@@ -74,6 +74,60 @@ def test_one_run_with_its_heads_and_a_slider(seen, served):
     page.wait_for_selector("text=Every run has ended")
 
 
+def test_what_would_have_been_said_of_a_run_is_beside_what_came(seen, served, tmp_path):
+    run = next(run for run, state in states(served) if state == "reached")
+    page = seen.open(f"{served.address}#view=run&run={run}")
+    told = page.locator("section[aria-label=Forecast]")
+    told.locator("text=Emerged at step").wait_for(timeout=SOON)
+    first = re.search(r"first forecast would have come at step ([\d,]+): (~[\d,]+)", told.inner_text())
+    assert first
+    page.evaluate(f"location.hash += '&at={first[1].replace(',', '')}'")  # as one who was sent the address
+    page.reload()
+    told.locator(f"text=Emerges at about step {first[2][1:]}").wait_for(timeout=SOON)
+    assert re.search(r"50%\n[\d,]+ to [\d,]+\n80%\n[\d,]+ to [\d,]+", told.inner_text())
+    assert re.search(r"It came at step [\d,]+, (in the [58]0%|before the 80%|after the 80%) interval", told.inner_text())
+    assert "forecast: ~" in (page.locator("input[type=range]").get_attribute("aria-valuetext") or "")
+    assert "It came at step" in (page.locator("[data-key='plot forecasts']").get_attribute("aria-label") or "")
+    page.locator("input[type=range]").focus()
+    page.keyboard.press("Home")
+    told.locator(".large:has-text('No signal')").wait_for(timeout=SOON)
+    with page.expect_download() as download:
+        page.click("figure[data-figure=forecasts] button:has-text('CSV')")
+    download.value.save_as(tmp_path / "csv")
+    assert (tmp_path / "csv").read_text().startswith("asked_at,state,step,low_50,high_50,low_80,high_80\n0,no signal,,,,,\n")
+
+
+def states(served: Served) -> list[tuple[str, str]]:
+    table = served.catalog.sets()["made up"].columns
+    return list(zip(table["identity"], table["state"], strict=True))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_run_in_training_has_a_page_with_its_forecast(seen, tmp_path, scheme):
+    seen.page.emulate_media(color_scheme=scheme)
+    seen.page.set_viewport_size({"width": 420, "height": 800})
+    study = made_up_study(dims=[4], lengths=[8])
+    plan = finish(study, tmp_path, runs=[]).read()[0]  # none has ended
+    told = told_of(study.runs[1])
+    server = Served(tmp_path)
+    try:
+        with Claims(tmp_path / "claims", beat=0.05).take(plan.units[0].id) or pytest.fail("not free") as claim:
+            claim.tell({"running": [[told["run"], 2000, 0.5]], "forecasts": [told], "done": 0, "total": 3})
+            page = seen.open(f"{server.address}#view=live")
+            page.click(f"[data-key='training {told['run']}']", timeout=SOON)
+            page.wait_for_selector("text=Emerges at about step", timeout=SOON)
+            assert page.locator("figure[data-figure=loss] canvas").count() == 3
+            assert told["words"] in (page.locator("[data-key='plot loss']").get_attribute("aria-label") or "")
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            page.reload()  # it has an address
+            page.wait_for_selector("text=Emerges at about step", timeout=SOON)
+            finish(study, tmp_path, runs=[1], fail=None)  # its page becomes that of a finished run by itself
+            page.wait_for_selector("h3:has-text('Step of training')", timeout=SOON)
+    finally:
+        seen.page.close()  # else it may ask a server that has gone
+        server.end()
+
+
 def test_downloads(seen, served, tmp_path):
     page = seen.open(served.address)
     page.wait_for_selector("text=18 curves")
@@ -130,6 +184,7 @@ def test_the_exported_file_works_without_a_server(seen, folder, tmp_path):
     page.wait_for_selector("figure[data-figure=law] h3:text-matches('^plateau = [0-9.]+ dim.[0-9.]+$')")
     page.keyboard.press("3")
     page.wait_for_selector("h3:has-text('at step')")
+    page.wait_for_selector("section[aria-label=Forecast] figure[data-figure=forecasts]")
     assert seen.asked <= {""}
 
 

@@ -86,6 +86,7 @@ def test_one_run_its_stages_and_a_law(catalog):
     run = ask("/api/runs", catalog, set="made up").json()["columns"]["identity"][1]
     assert ask("/api/run", catalog, set="made up", run=run).json()["identity"] == run
     assert len(ask("/api/stages", catalog, set="made up", run=run).json()["drops"]) == 1
+    assert ask("/api/forecast", catalog, set="made up", run=run).json()["moments"][-1]["state"] == "emerged"
     law = ask("/api/law", catalog, set="made up", x='["dim","length"]').json()["law"]
     assert law["exponents"]["dim"] == pytest.approx(1.2, abs=0.1)
     assert ask("/api/figure_laws", catalog, set="made up").json() == []
@@ -101,6 +102,7 @@ def test_live_says_how_far_it_is_and_what_changed(catalog):
 WRONG = {
     "/api/runs?set=none": "no set of runs 'none'",
     "/api/run?set=made up&run=none": "no run 'none'",
+    "/api/forecast?set=made up&run=../../etc": "no run '../../etc'",
     "/api/curves?set=made up&points=many": "points must be a whole number",
     "/api/curves?set=made up&points=100000": "points must be a whole number",
     "/api/law?set=made up&x=dim": "x is not JSON",

@@ -15,7 +15,7 @@ from emergo.studies._claims import Claims
 from emergo.view._studies import FolderCurves, StudySource, store_set
 
 from ..studies.tiny import rewrite
-from .made_up import finish, made_up_study
+from .made_up import finish, made_up_study, told_of
 
 
 def test_a_study_is_a_set_with_its_axes_and_configs(folder):
@@ -51,8 +51,11 @@ def test_status_says_what_trains_and_what_failed(tmp_path):
     plan = finish(study, tmp_path, runs=[0], fail=None).read()[0]
     source = StudySource(tmp_path)
     Failures(source.folder.failures).note(plan.runs[1].identity, 0, "no memory", "memory")
+    told = told_of(study.runs[2])
     with Claims(source.folder.claims, beat=0.01).take(plan.units[0].id) or pytest.fail("not free") as claim:
-        claim.tell({"running": [[plan.runs[1].identity, 40, 0.5]], "rate": 7.0, "done": 1, "total": 3, "seconds_left": 9.0})
+        running = [[plan.runs[1].identity, 40, 0.5], [plan.runs[2].identity, 2000, 0.6]]
+        progress = {"running": running, "forecasts": [told], "rate": 7.0, "done": 1, "total": 3, "seconds_left": 9.0}
+        claim.tell(progress)
         while not (source._read_status()["workers"] or [{}])[0].get("rate"):  # renewed by a thread
             time.sleep(0.02)
         status = source.status()
@@ -60,9 +63,13 @@ def test_status_says_what_trains_and_what_failed(tmp_path):
     assert (worker["study"], worker["axes"], worker["loss"], worker["rate"]) == (
         "made up",
         {"dim": [4], "length": [8]},
-        0.5,
+        0.6,
         7.0,
     )
+    assert worker["forecast"] == f"1 of 2, first {told['words']}"
+    soon, later = status["training_runs"]  # the soonest to emerge first
+    assert (soon["identity"], soon["set"], soon["axes"], soon["seed"]) == (told["run"], "made up", {"dim": 4, "length": 8}, 2)
+    assert (soon["forecast"], later["forecast"]) == (told, None)
     (failure,) = status["failed_runs"]
     assert (failure["reason"], failure["axes"], failure["tries"]) == ("no memory", {"dim": 4, "length": 8}, 1)
 

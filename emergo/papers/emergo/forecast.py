@@ -104,4 +104,4 @@ PRESETS: Presets = {
     "smoke": Settings(Study.of(TINY.replace(optimizer__learning_rate=2e-3), grid={"length": (8,), "dim": (4,)}, seeds=2)),
 }
 SECONDS: Seconds = {"paper": 1e6, "laptop": 90, "smoke": 10}
-FIGURE = Figure("emergo/forecast", TITLE, PRESETS, make, SECONDS, curves=True)
+FIGURE = Figure("emergo/forecast", TITLE, PRESETS, make, SECONDS)  # of recorded runs those that have curves will do

@@ -148,4 +148,4 @@ PRESETS: Presets = {
     "laptop": Settings({"seed 0": LAPTOP}, LAPTOP, (HIDDEN, "no dropout", "fresh data in every step")),
     "smoke": Settings({"seed 0": TINY}, TINY, ("no dropout",)),
 }
-FIGURE = Figure("emergo/second-plateau", TITLE, PRESETS, make, {"paper": 250_000, "laptop": 300, "smoke": 30}, curves=True)
+FIGURE = Figure("emergo/second-plateau", TITLE, PRESETS, make, {"paper": 250_000, "laptop": 110, "smoke": 30}, curves=True)

@@ -87,6 +87,13 @@ class App {
     return this.values.get(name);
   }
 
+  /** The runs of this set that are in training, as rows. */
+  training() {
+    const ended = new Set(this.rows.map((row) => row.identity));
+    const runs = (this.status ?? []).flatMap((study) => study.training_runs ?? []);
+    return runs.filter((run) => run.set === this.set?.key && !ended.has(run.identity)).map((run) => ({ ...run.axes, ...run, state: "training" }));
+  }
+
   async render() {
     if (state().set && state().set !== this.set?.key && this.index.sets.some((each) => each.key === state().set)) {
       try {
@@ -98,7 +105,7 @@ class App {
     }
     this.#header();
     const name = state().view in VIEWS ? state().view : "runs";
-    if (!this.set || (!this.rows.length && name !== "live")) {
+    if (!this.set || (!this.rows.length && name !== "live" && !(name === "run" && this.training().length))) {
       this.#close();
       const why = this.index.notes.join("; ") || "New runs appear here by themselves.";
       return refill(this.main, el("p", { class: "message", text: `No run has ended yet. ${why}` }));
@@ -163,7 +170,7 @@ class App {
         remember(this.history, status);
         const fresh = Object.entries(versions).some(([key, version]) => (this.index.sets.find((set) => set.key === key) ?? {}).version !== version);
         if (fresh) await this.#news();
-        else if (this.name === "live") this.view.update();
+        else if (this.name === "live" || this.#waits()) this.render();
         if (this.lost) this.tell("");
         this.lost = false;
       } catch {
@@ -172,6 +179,12 @@ class App {
       }
     }
     if (this.data.live) setTimeout(() => this.#look(), trains ? SOON : LATER);
+  }
+
+  /** Whether the page of one run shows, or should show, one that is in training. */
+  #waits() {
+    const { row } = this.view ?? {};
+    return state().view === "run" && (row?.state === "training" || row?.identity !== state().run) && this.training().length > 0;
   }
 
   async #news() {

@@ -20,12 +20,13 @@ export function shade(share) {
   const [low, high] = isDark() ? [0.28, 1] : [0, 0.82];
   const place = (low + (high - low) * Math.min(1, Math.max(0, share))) * (VIRIDIS.length - 1);
   const left = Math.min(VIRIDIS.length - 2, Math.floor(place));
+  return mixed(VIRIDIS[left], VIRIDIS[left + 1], place - left);
+}
+
+/** A colour between two, each as `#rrggbb`. */
+export function mixed(from, to, share) {
   const channel = (colour, i) => Number.parseInt(colour.slice(1 + 2 * i, 3 + 2 * i), 16);
-  const mixed = [0, 1, 2].map((i) => {
-    const a = channel(VIRIDIS[left], i);
-    return Math.round(a + (place - left) * (channel(VIRIDIS[left + 1], i) - a));
-  });
-  return `rgb(${mixed.join(",")})`;
+  return `rgb(${[0, 1, 2].map((i) => Math.round(channel(from, i) + share * (channel(to, i) - channel(from, i)))).join(",")})`;
 }
 
 const text = (value) => (value === null || value === undefined ? "–" : String(value));

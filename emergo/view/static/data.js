@@ -39,6 +39,10 @@ class Server {
     return (await ask("stages", { set, run })).json();
   }
 
+  async forecast(set, run) {
+    return (await ask("forecast", { set, run })).json();
+  }
+
   async law(set, y, x, where) {
     return (await ask("law", { set, y, x: JSON.stringify(x), where: JSON.stringify(where) })).json();
   }
@@ -137,6 +141,10 @@ class Embedded {
 
   async stages(set, run) {
     return this.content.data[set].stages[run] ?? { curve: null, drops: [], why: "the file holds no stages of this run" };
+  }
+
+  async forecast(set, run) {
+    return this.content.data[set].forecasts[run] ?? { moments: [], why: "the file holds none of this run; emergo view makes them" };
   }
 
   async law(set, y, x, where) {

@@ -1,6 +1,7 @@
 // What trains now: how far studies are, the processes at work, and what failed and why.
 import { STATES, ink } from "./colour.js";
-import { duration, el, refill, shown, table, words } from "./dom.js";
+import { button, duration, el, refill, shown, table, words } from "./dom.js";
+import { setState } from "./state.js";
 
 const SHARES = [["reached", STATES.reached], ["trained", STATES.trained], ["censored", STATES.censored], ["failed", STATES.failed], ["training", "#56b4e9"], ["waiting", null]];
 const KEPT = 240; // moments of a process that the page remembers
@@ -51,18 +52,19 @@ export class LiveView {
       bar,
       key,
       status.workers.length ? this.#workers(status.workers) : null,
+      status.training_runs.length ? training(status.training_runs) : null,
       status.failed_runs.length ? failures(status.failed_runs) : null,
       Object.keys(status.broken).length ? table("Runs that cannot be read", ["folder", "why"], Object.entries(status.broken).slice(0, 50)) : null,
     );
   }
 
   #workers(workers) {
-    const heads = ["study", "trains", "where", "runs", "in training", "step", "loss", "loss since this page opened", "steps/s", "time left", "last sign"];
+    const heads = ["study", "trains", "where", "runs", "in training", "step", "loss", "loss since this page opened", "forecast", "steps/s", "time left", "last sign"];
     const rows = workers.map((worker) => {
       const cell = Object.entries(worker.axes).map(([axis, values]) => `${words(axis)} ${values.map(shown).join(", ")}`).join("; ");
       const steps = worker.step_min === worker.step_max ? shown(worker.step_min) : `${shown(worker.step_min)} to ${shown(worker.step_max)}`;
       const where = `${worker.host ?? "?"}, process ${worker.pid ?? "?"}${worker.job ? `, job ${worker.job}` : ""}`;
-      return [worker.study, cell, where, `${worker.done ?? 0} of ${worker.total ?? "?"}`, worker.running, steps, shown(worker.loss), this.#spark(worker.unit), shown(worker.rate && Math.round(worker.rate)), duration(worker.seconds_left), worker.age === null ? null : `${Math.round(worker.age)} s ago`];
+      return [worker.study, cell, where, `${worker.done ?? 0} of ${worker.total ?? "?"}`, worker.running, steps, shown(worker.loss), this.#spark(worker.unit), worker.forecast || null, shown(worker.rate && Math.round(worker.rate)), duration(worker.seconds_left), worker.age === null ? null : `${Math.round(worker.age)} s ago`];
     });
     return table("Processes at work", heads, rows);
   }
@@ -81,6 +83,17 @@ export class LiveView {
   }
 
   destroy() {}
+}
+
+/** Each run in training, those first that are expected to emerge first; its name leads to its page. */
+function training(runs) {
+  const heads = ["run", "axes", "seed", "step", "loss", "forecast", "why"];
+  const rows = runs.map((run) => {
+    const open = button(run.identity, () => setState({ view: "run", set: run.set, run: run.identity }), { class: "plain", "data-key": `training ${run.identity}` });
+    const axes = Object.entries(run.axes).map(([axis, value]) => `${words(axis)} ${shown(value)}`).join(", ");
+    return [open, axes, run.seed, run.step, shown(run.loss), run.forecast?.words, run.forecast?.why];
+  });
+  return table("Runs in training, the soonest to emerge first", heads, rows);
 }
 
 function failures(failed) {

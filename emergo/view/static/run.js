@@ -1,13 +1,15 @@
-// One run: its loss with the stages, its probes, and attention per layer and head over training, with a slider.
+// One run: its loss with the stages and forecasts, its probes, and attention per layer and head over training, with a slider.
 import { ink, shade } from "./colour.js";
 import { button, choice, csv, el, refill, shown, table, tick, words } from "./dom.js";
 import { FONT, Sheet } from "./figure.js";
-import { Plot, band, domain, line } from "./plot.js";
+import { heat } from "./heat.js";
+import { CAME, ForecastPart, intervals, lastBy } from "./forecast.js";
+import { Plot, band, domain } from "./plot.js";
 import { part, setState, state } from "./state.js";
 import { config, describeRun } from "./words.js";
 import { keeps } from "./filter.js";
 
-const [ENDS, TEACHER] = ["#e69f00", "#009e73"]; // the end of the plateau, and the loss of the teacher
+const TEACHER = "#009e73"; // the loss of the teacher
 const FRAME = 60; // milliseconds of a moment when the slider plays
 
 export class RunView {
@@ -19,10 +21,11 @@ export class RunView {
     this.probes = el("div", { class: "pair" });
     this.over = new Sheet("Over training", { name: "attention-over-training", height: 160 });
     this.now = new Sheet("At this step", { name: "attention-at-step", height: 160 });
-    this.slider = el("div", { class: "slider" });
-    this.maps = el("section", { class: "maps", "aria-label": "Layers and heads" }, this.slider, el("div", { class: "pair" }, this.over.node, this.now.node));
+    this.slider = el("section", { class: "slider", "aria-label": "Step of training" });
+    this.forecast = new ForecastPart();
+    this.maps = el("section", { class: "maps", "aria-label": "Layers and heads" }, el("h3", { text: "Layers and heads" }), el("div", { class: "pair" }, this.over.node, this.now.node));
     this.about = el("section", {});
-    this.main = el("div", { class: "main" }, this.about, this.loss.node, this.stages, this.maps, this.probes);
+    this.main = el("div", { class: "main" }, this.about, this.loss.node, this.slider, this.forecast.node, this.stages, this.maps, this.probes);
     this.node = el("div", { class: "split" }, this.controls, this.main);
     this.small = [];
   }
@@ -31,15 +34,19 @@ export class RunView {
     const { set, rows, data } = this.app;
     const filter = part("filter", {});
     const visible = rows.filter((row) => keeps(filter, row));
-    this.row = rows.find((row) => row.identity === state().run) ?? visible[0] ?? rows[0];
+    const training = this.app.training();
+    const every = [...rows, ...training];
+    this.row = every.find((row) => row.identity === state().run) ?? visible[0] ?? every[0];
     this.log = { x: state().lx !== "0", y: state().ly === "1" };
-    this.#controls(visible.length ? visible : rows);
+    this.#controls([...(visible.length ? visible : rows), ...training]);
     this.main.hidden = !this.row;
     if (!this.row) return;
+    if (this.row.state === "training") return this.#training();
     const key = `${set.key}\n${this.row.identity}\n${set.version}`;
     if (key !== this.read) {
       this.read = key;
       this.found = null;
+      this.told = null;
       try {
         const detail = await data.run(set.key, this.row.identity);
         if (key !== this.read) return;
@@ -53,13 +60,60 @@ export class RunView {
         this.#stages();
         this.#loss();
       }, () => {});
+      data.forecast(set.key, this.row.identity).then((told) => {
+        if (key !== this.read) return;
+        this.told = told;
+        this.#moved();
+      }, () => {});
     }
     if (!this.detail) return;
     refill(this.about, el("h2", { text: `Run ${this.row.identity}` }), el("p", { text: describeRun(this.app, this.row) }), config(this.app, this.row, this.detail.config));
-    this.#loss();
+    this.#moved();
     this.#stages();
     this.#maps();
     this.#probes();
+    this.app.firstPaint();
+  }
+
+  /** What depends on the slider and on forecasts. */
+  #moved() {
+    const { steps } = this.detail;
+    this.slider.hidden = !this.#slides();
+    if (this.#slides()) this.#slide(steps, this.#at());
+    this.forecast.lookBack(this.told, steps[this.#at()] ?? 0, this.log.x);
+    this.#loss();
+  }
+
+  #slides() {
+    return this.detail.steps.length > 1 && (Object.keys(this.detail.maps).length > 0 || this.told?.moments.length > 0);
+  }
+
+  /** A run that has not ended: what its process said last of it. */
+  #training() {
+    const { forecast, loss, step } = this.row;
+    this.read = null;
+    this.detail = null;
+    for (const node of [this.slider, this.stages, this.maps, this.probes]) node.hidden = true;
+    refill(this.about, el("h2", { text: `Run ${this.row.identity}` }), el("p", { text: `${describeRun(this.app, this.row)}. Step ${shown(step)}, loss ${shown(loss)}.` }));
+    this.forecast.training(forecast);
+    this.loss.node.hidden = !forecast;
+    if (!forecast) return this.app.firstPaint();
+    const [x, values] = forecast.curve;
+    const y = values.map((value) => value ?? NaN);
+    const ahead = forecast.state === "forecast" ? (forecast.intervals["80%"]?.[1] ?? forecast.step * 2) : 0;
+    const [xs, ys] = [domain([...x, ahead], this.log.x, 0.02), domain([...y, forecast.threshold], this.log.y)];
+    this.loss.set({
+      x: { label: "step", log: this.log.x, domain: xs },
+      y: { label: words(forecast.metric), log: this.log.y, domain: ys },
+      curves: [{ x: xs, y: [forecast.threshold, forecast.threshold], colour: ink("muted"), dash: [2, 4] }, { x, y, colour: ink("accent"), width: 1.8 }],
+      under: (context, view) => forecast.state === "forecast" && intervals(context, view, forecast, ys),
+      over: (context, view) => forecast.state === "forecast" && upright(context, view, forecast.step, "forecast", ink("forecast"), 12),
+      csv: () => csv(["step", forecast.metric], x.map((each, i) => [each, values[i]])),
+      summary: `${words(forecast.metric)} of the run so far, to step ${shown(x.at(-1))}: ${shown(y.at(-1))}. Forecast: ${forecast.words}`,
+    });
+    this.loss.heading.textContent = words(forecast.metric);
+    this.loss.setLegend(null, []);
+    this.loss.note.textContent = `as of step ${shown(forecast.at)}; dotted: where it counts as learned; the whole curve is here when the run has ended`;
     this.app.firstPaint();
   }
 
@@ -68,7 +122,7 @@ export class RunView {
     const go = (step) => setState({ run: runs[(at + step + runs.length) % runs.length]?.identity });
     this.step = go;
     const near = runs.length > 400 ? runs.slice(Math.max(0, at - 200), at + 200) : runs;
-    const name = (row) => [row.identity, [...this.app.cellAxes.slice(0, 4).map((axis) => `${words(axis)} ${shown(row[axis])}`), `seed ${shown(row.seed)}`].join(", ")];
+    const name = (row) => [row.identity, [...(row.state === "training" ? ["in training"] : []), ...this.app.cellAxes.slice(0, 4).map((axis) => `${words(axis)} ${shown(row[axis])}`), `seed ${shown(row.seed)}`].join(", ")];
     const maps = this.#families();
     refill(
       this.controls,
@@ -100,12 +154,15 @@ export class RunView {
     const colour = (name) => ({ train_loss: ink("faint"), teacher_loss: TEACHER })[name] ?? ink("accent");
     const drops = this.found?.curve === "loss" || this.found?.curve === "kl_teacher" ? this.found.drops : [];
     const { plateau, plateau_low: low, plateau_high: high, state: ended } = this.row;
+    const told = this.told?.moments.length ? lastBy(this.told.moments, this.detail.steps[this.#at()]) : null;
     this.#plot(this.loss, shownNames, colour, "loss", {
       under: (context, view, top) => {
-        if (ended === "reached" && low > 0 && high > low) band(context, [low, high], [top[0], top[0]], [top[1], top[1]], ENDS, view, 0.3);
+        if (told?.state === "forecast") intervals(context, view, told, top);
+        if (ended === "reached" && low > 0 && high > low) band(context, [low, high], [top[0], top[0]], [top[1], top[1]], CAME, view, 0.3);
       },
       over: (context, view) => {
-        if (Number.isFinite(plateau) && plateau > 0) upright(context, view, plateau, ended === "censored" ? "censored here" : "plateau ends", ENDS);
+        if (Number.isFinite(plateau) && plateau > 0) upright(context, view, plateau, ended === "censored" ? "censored here" : "plateau ends", CAME);
+        if (told?.state === "forecast") upright(context, view, told.step, "forecast", ink("forecast"), view.height - 10);
         drops.forEach((drop, i) => drop.onset > 0 && upright(context, view, drop.onset, `drop ${i + 1}`, ink("muted"), 26 + 14 * (i % 3)));
       },
     });
@@ -125,13 +182,14 @@ export class RunView {
       curves,
       under: (context, view) => extra.under?.(context, view, ys),
       over: extra.over,
-      mark: (context, view) => this.detail.steps.length && this.#families().length && upright(context, view, this.detail.steps[this.#moment()], null, ink("text")),
+      mark: (context, view) => this.#slides() && upright(context, view, this.detail.steps[this.#at()], null, ink("text")),
       csv: () => csv(["step", ...names], merged(names.map((name) => this.detail.curves[name]))),
       summary: `${label} of the run against step: from ${shown(curves[0]?.y[0])} to ${shown(curves[0]?.y.at(-1))} at step ${shown(curves[0]?.x.at(-1))}`,
     });
   }
 
   #stages() {
+    this.stages.hidden = false;
     if (!this.found) return refill(this.stages);
     const { curve, drops, why } = this.found;
     if (!drops.length) return refill(this.stages, el("p", { class: "quiet", text: why ? `Stages: ${why}.` : "No stages: the curve does not fall." }));
@@ -139,7 +197,8 @@ export class RunView {
     refill(this.stages, el("h3", { text: "Stages" }), table(`Drops of the ${words(curve)}, and the plateaus between`, ["drop", "plateau ends (step)", "steepest (step)", "level before", "level after"], rows));
   }
 
-  #moment() {
+  /** The evaluation that the slider is at. */
+  #at() {
     const steps = this.detail.steps;
     const wanted = Number(state().at ?? Infinity);
     let best = steps.length - 1;
@@ -157,9 +216,8 @@ export class RunView {
     const finite = values.flat().filter(Number.isFinite);
     const most = finite.reduce((a, b) => Math.max(a, b), 0);
     const scale = [Math.min(0, finite.reduce((a, b) => Math.min(a, b), 0)), most <= 1 && !family.includes("entropy") && !family.includes("kl") ? 1 : most || 1];
-    const at = this.#moment();
+    const at = this.#at();
     const colour = (value) => (Number.isFinite(value) ? shade((value - scale[0]) / (scale[1] - scale[0])) : ink("grid"));
-    this.#slide(steps, at);
     const rowsOf = { over: indices.map((index) => label(index)), now: null };
     const height = Math.max(120, Math.min(520, 44 + rowsOf.over.length * (rowsOf.over.length > 24 ? 11 : 20)));
     this.over.heading.textContent = `${words(family)}: over training`;
@@ -197,20 +255,21 @@ export class RunView {
 
   #slide(steps, at) {
     if (this.range?.max !== String(steps.length - 1) || !this.slider.contains(this.range)) {
-      this.range = el("input", { type: "range", min: "0", max: String(steps.length - 1), step: "1", "aria-label": "Step of training", oninput: (event) => setState({ at: String(steps[Number(event.target.value)]) }) });
+      this.range = el("input", { type: "range", min: "0", max: String(steps.length - 1), step: "1", "aria-label": "Step of training", oninput: (event) => setState({ at: String(this.detail.steps[Number(event.target.value)]) }) });
       this.at = el("output", {});
       this.player = button("Play", () => this.#play());
-      refill(this.slider, el("h3", { text: "Layers and heads" }), el("div", { class: "row" }, this.player, this.range, this.at));
+      refill(this.slider, el("h3", { text: "Step of training" }), el("div", { class: "row" }, this.player, this.range, this.at));
     }
     this.range.value = at;
-    this.range.setAttribute("aria-valuetext", `step ${steps[at]}`);
+    const told = this.told?.moments.length ? `, forecast: ${lastBy(this.told.moments, steps[at]).words}` : "";
+    this.range.setAttribute("aria-valuetext", `step ${steps[at]}${told}`);
     this.at.textContent = `step ${shown(steps[at])}`;
   }
 
   #play() {
     if (this.timer) return this.#stop();
     this.player.textContent = "Stop";
-    let i = this.#moment();
+    let i = this.#at();
     if (i >= this.detail.steps.length - 1) i = -1;
     this.timer = setInterval(() => {
       i += 1;
@@ -226,6 +285,7 @@ export class RunView {
   }
 
   #probes() {
+    this.probes.hidden = false;
     const names = Object.keys(this.detail.curves).filter((name) => !["loss", "train_loss", "teacher_loss"].includes(name));
     if (this.small.length !== names.length) {
       this.small.forEach((plot) => plot.destroy());
@@ -242,7 +302,7 @@ export class RunView {
   destroy() {
     clearInterval(this.timer);
     this.read = null;
-    for (const figure of [this.loss, this.over, this.now, ...this.small]) figure.destroy();
+    for (const figure of [this.loss, this.forecast, this.over, this.now, ...this.small]) figure.destroy();
   }
 }
 
@@ -269,36 +329,4 @@ function upright(context, view, x, text, colour, y = 12) {
   const right = px > view.width - 90;
   Object.assign(context, { fillStyle: ink("muted"), font: FONT, textAlign: right ? "right" : "left", textBaseline: "middle" });
   context.fillText(text, px + (right ? -4 : 4), y);
-}
-
-/** A map of values: rows from the top, columns from the left. */
-function heat(context, width, height, { values, rows, columns, colour, below, mark, write }) {
-  const [left, top, bottom] = [64, 6, 38];
-  const [w, h] = [(width - left - 8) / Math.max(columns.length, 1), (height - top - bottom) / Math.max(rows.length, 1)];
-  values.forEach((row, i) => {
-    row.forEach((value, j) => {
-      context.fillStyle = colour(value);
-      const [x0, x1] = [Math.round(left + j * w), Math.round(left + (j + 1) * w)]; // whole pixels leave no seams
-      context.fillRect(x0, Math.round(top + i * h), Math.max(1, x1 - x0 - (write ? 1 : 0)), Math.max(1, Math.round(h) - 1));
-      if (write && w > 30 && h > 12 && Number.isFinite(value)) {
-        const text = shown(Number(value.toPrecision(2)));
-        Object.assign(context, { font: FONT, textAlign: "center", textBaseline: "middle", globalAlpha: 0.55, fillStyle: "#000" });
-        context.fillRect(left + (j + 0.5) * w - 19, top + (i + 0.5) * h - 9, 38, 17);
-        Object.assign(context, { globalAlpha: 1, fillStyle: "#fff" });
-        context.fillText(text, left + (j + 0.5) * w, top + (i + 0.5) * h);
-      }
-    });
-  });
-  Object.assign(context, { fillStyle: ink("muted"), font: h < 12 ? "9px system-ui, sans-serif" : FONT, textAlign: "right", textBaseline: "middle" });
-  const every = Math.max(1, Math.ceil(10 / h));
-  rows.forEach((row, i) => i % every === 0 && context.fillText(row, left - 6, top + (i + 0.5) * h));
-  Object.assign(context, { font: FONT, textAlign: "center" });
-  const most = Math.max(1, Math.ceil(columns.length / Math.max(2, Math.floor((width - left) / 64))));
-  columns.forEach((column, j) => j % most === 0 && context.fillText(column, left + (j + 0.5) * w, height - bottom + 12));
-  context.fillText(below, left + (width - left) / 2, height - 8);
-  if (mark === undefined) return;
-  Object.assign(context, { strokeStyle: ink("text"), lineWidth: 1.6 });
-  context.beginPath();
-  context.rect(left + mark * w - 1, top - 2, Math.max(w, 2) + 2, height - top - bottom + 2);
-  context.stroke();
 }

@@ -317,8 +317,9 @@ def out_of_memory(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def terminations() -> Iterator[threading.Event]:
-    """Inside the block a request to end (SIGTERM) is an interrupt: what is in training is saved first. The event is set where
-    the interrupt was raised at once: Python loses an exception that comes while it collects garbage."""
+    """Inside the block a request to end (SIGTERM) is an interrupt, and an interrupt is Python's own, which a command may have
+    replaced while it began: what is in training is saved first. The event is set where the interrupt was raised at once:
+    Python loses an exception that comes while it collects garbage."""
     raised = threading.Event()
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -334,8 +335,11 @@ def terminations() -> Iterator[threading.Event]:
     if threading.current_thread() is not threading.main_thread():
         yield raised
         return
-    before = signal.signal(signal.SIGTERM, end)
+    before, interrupt = signal.signal(signal.SIGTERM, end), signal.getsignal(signal.SIGINT)
+    if callable(interrupt):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield raised
     finally:
         signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, interrupt)

@@ -342,4 +342,5 @@ def terminations() -> Iterator[threading.Event]:
         yield raised
     finally:
         signal.signal(signal.SIGTERM, before)
-        signal.signal(signal.SIGINT, interrupt)
+        if callable(interrupt):
+            signal.signal(signal.SIGINT, interrupt)

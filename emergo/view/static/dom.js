@@ -104,6 +104,11 @@ export function save(name, content, kind) {
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
 
+/** Calls `act` when what is drawn now is on the screen. */
+export function afterFrame(act) {
+  requestAnimationFrame(() => requestAnimationFrame(() => act()));
+}
+
 /** Rows as CSV; text that a spreadsheet would take for a formula is quoted as text. */
 export function csv(heads, rows) {
   const cell = (value) => {

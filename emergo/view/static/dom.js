@@ -47,8 +47,8 @@ export function refill(element, ...children) {
 
 /** A table with a caption; cells are texts, numbers (to the right) or elements. */
 export function table(caption, heads, rows, attributes = {}) {
-  const cell = (value) =>
-    value instanceof Node ? el("td", {}, value) : el("td", { class: typeof value === "number" ? "number" : null, text: shown(value) });
+  const number = (value) => typeof value === "number" || /^> [\d.e-]+$/.test(value); // the second is a lower bound
+  const cell = (value) => (value instanceof Node ? el("td", {}, value) : el("td", { class: number(value) ? "number" : null, text: shown(value) }));
   return el(
     "div",
     { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },

@@ -81,11 +81,14 @@ function median(curves, log, points) {
     last = Math.max(last, x[x.length - 1]);
   }
   const start = log ? Math.max(first, 1e-9) : first;
-  const at = (share) => (log ? start * (last / start) ** share : start + (last - start) * share);
-  const steps = Float64Array.from({ length: points }, (_, i) => at(i / (points - 1)));
+  const steps = new Float64Array(points);
+  for (let i = 0; i < points; i += 1) {
+    const share = i / (points - 1);
+    steps[i] = log ? start * (last / start) ** share : start + (last - start) * share;
+  }
   const values = new Float64Array(points * curves.length); // all runs at the first step, then at the second, ...
-  curves.forEach((curve, run) => resample(curve, steps, values, run, curves.length));
-  const [middle, low, high] = [0.5, ...BAND].map(() => new Float64Array(points));
+  for (let run = 0; run < curves.length; run += 1) resample(curves[run], steps, values, run, curves.length);
+  const [middle, low, high] = [new Float64Array(points), new Float64Array(points), new Float64Array(points)];
   for (let i = 0; i < points; i += 1) {
     const from = i * curves.length;
     const to = from + curves.length;

@@ -293,5 +293,5 @@ PRESETS: Presets = {
     "laptop": Settings(SMALL_BASE, ("softmax", "linear", "sigmoid"), (4, 16), (8, 32), 3),
     "smoke": Settings(TINY, ("softmax", "sigmoid"), (2, 4), (4, 8), 1),
 }
-SECONDS: Seconds = {"paper": 2e5, "laptop": 100, "smoke": 12}
+SECONDS: Seconds = {"paper": 2e5, "laptop": 50, "smoke": 12}
 FIGURE = Figure("emergo/attention", TITLE, PRESETS, make, SECONDS, curves=True, outcomes=tuple(BORROWED))

@@ -1,12 +1,12 @@
 """Settings that all tests share, also the examples in the docstrings of the package."""
 
-import functools
 import gc
 import importlib.util
 import os
 import shutil
 import signal
 import tempfile
+import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,8 +34,18 @@ hypothesis.settings.load_profile("emergo")
 
 # Most of the time of a test goes into compiling programs that run for a moment. XLA leaves out what makes them fast, not what
 # makes them right; and what one process of a session has compiled, the others (pytest's workers and what tests start) need not
-# compile again. Not public: every lowering makes a context of MLIR, 3 ms, and keeps it, 1.5 MB; one serves all.
-mlir.make_ir_context = functools.cache(mlir.make_ir_context)
+# compile again.
+_contexts, _make_context = threading.local(), mlir.make_ir_context
+
+
+def _context() -> object:
+    """Not public: every lowering makes a context of MLIR, 3 ms, and keeps it, 1.5 MB; here one serves all of a thread."""
+    if not hasattr(_contexts, "own"):
+        _contexts.own = _make_context()
+    return _contexts.own
+
+
+mlir.make_ir_context = _context
 gc.set_threshold(20_000, 20, 20)  # modules and traced programs leave little garbage
 FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 CACHE = "JAX_COMPILATION_CACHE_DIR"
@@ -54,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if CACHE not in os.environ:
         config.stash[CREATED] = Path(tempfile.mkdtemp(prefix="emergo-programs-"))
         settings = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}  # no word of every loading
-        settings |= {"OPENBLAS_NUM_THREADS": "1"}  # its threads wait for work in a loop when NumPy is imported
+        settings |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # threads of NumPy and PyTorch wait in a loop
         os.environ |= settings | {CACHE: str(config.stash[CREATED])}
     jax.config.update("jax_compilation_cache_dir", os.environ[CACHE])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

@@ -16,7 +16,7 @@ def in_two_threads(jobs: Mapping[str, Callable[[Tell], Any]], show: Callable[[fl
     """What each of the jobs returns, two at a time: most of each is compilation, or a small program, which keeps one core busy.
 
     `show` is told the share of all jobs that is done, and the names of those that are going on. When a job fails, or at an
-    interrupt, those that have begun end where they next tell how far they are.
+    interrupt, those that have begun end where they next tell how far they are; an interrupt does not wait for them.
     """
     shares, going, stop, lock = dict.fromkeys(jobs, 0.0), dict[str, None](), threading.Event(), threading.Lock()
 
@@ -39,14 +39,17 @@ def in_two_threads(jobs: Mapping[str, Callable[[Tell], Any]], show: Callable[[fl
             stop.set()
             raise
 
-    with ThreadPoolExecutor(2) as threads:
+    threads, patient = ThreadPoolExecutor(2), True
+    try:
         futures = {name: threads.submit(run, name, job) for name, job in jobs.items()}
-        try:
-            ended, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
-            for error in (future.exception() for future in ended):
-                if error is not None and not isinstance(error, Stopped):
-                    raise error
-            return {name: future.result() for name, future in futures.items()}
-        finally:
-            stop.set()
-            threads.shutdown(wait=False, cancel_futures=True)
+        ended, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
+        for error in (future.exception() for future in ended):
+            if error is not None and not isinstance(error, Stopped):
+                raise error
+        return {name: future.result() for name, future in futures.items()}
+    except KeyboardInterrupt:
+        patient = False
+        raise
+    finally:
+        stop.set()
+        threads.shutdown(wait=patient, cancel_futures=True)

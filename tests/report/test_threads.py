@@ -1,5 +1,6 @@
 """Jobs beside each other."""
 
+import _thread
 import threading
 
 import pytest
@@ -46,3 +47,21 @@ def test_a_failure_ends_the_others():
     with pytest.raises(ValueError, match="no flow"):
         in_two_threads(jobs, lambda share, going: None)
     assert ended == ["goes on"]
+
+
+def test_an_interrupt_does_not_wait():
+    interrupted, stopped = threading.Event(), threading.Event()
+
+    def goes_on(tell):
+        interrupted.wait(60)
+        try:
+            tell(0.5)
+        finally:
+            stopped.set()
+
+    jobs = {"first": goes_on, "second": lambda tell: _thread.interrupt_main()}
+    with pytest.raises(KeyboardInterrupt):
+        in_two_threads(jobs, lambda share, going: None)
+    assert not stopped.is_set()
+    interrupted.set()
+    assert stopped.wait(60)

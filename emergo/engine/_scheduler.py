@@ -61,6 +61,11 @@ class Tracked:
         passed = past_threshold(np.asarray(self.measured[learned.metric]), config.threshold, learned.direction)
         return bool(passed.any()) and self.step >= self.steps[int(np.argmax(passed))] * (1 + config.overtrain)
 
+    def likely_end(self, typical: float) -> float:
+        """A guess of the step at which it ends, if others took so many: one that has lasted for most of these may last as long
+        again, but not beyond its last step."""
+        return min(max(typical, 2.0 * self.step), self.run.config.steps)
+
     def note(self, metrics: Mapping[str, ArrayLike], step: int, variants: Sequence[str]) -> None:
         """Adds an evaluation, but for what was measured on those of the `variants` that only other runs have."""
         others = set(variants).difference(self.run.config.task.variants())

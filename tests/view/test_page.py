@@ -170,6 +170,26 @@ def test_medians_and_bands_are_the_quantiles_over_seeds(seen, served, tmp_path):
             np.testing.assert_allclose(cell[name], np.quantile(values, share, axis=0), rtol=1e-5)  # curves are sent as fp32
 
 
+def test_a_value_without_a_neighbour_is_drawn(seen, served):
+    """A run that ended at its first evaluation has but one on a logarithmic axis."""
+    page = seen.open(served.address)
+    page.wait_for_selector("text=18 curves")
+    drawn = page.evaluate(
+        """async () => {
+          const { line } = await import("/static/plot.js");
+          const calls = [];
+          const note = (name) => (...where) => calls.push([name, ...where]);
+          const none = () => {};
+          const context = { beginPath: none, setLineDash: none, stroke: none, moveTo: note("move"), lineTo: note("line") };
+          const view = { x: (value) => value, y: (value) => value };
+          line(context, { x: [0, 25], y: [1, 2] }, view, { x: { log: true } });
+          line(context, { x: [10, 20, 30], y: [1, 2, 3] }, view);
+          return calls;
+        }"""
+    )
+    assert drawn == [["move", 22, 2], ["line", 28, 2], ["move", 10, 1], ["line", 20, 2], ["line", 30, 3]]
+
+
 def test_a_change_of_the_look_asks_for_nothing_and_keeps_the_plot(seen, served):
     page = seen.open(served.address)
     page.wait_for_selector("text=18 curves")

@@ -251,9 +251,10 @@ export class Plot extends Figure {
   }
 }
 
-/** One curve; what a logarithmic axis cannot show is left out. */
+/** One curve; what a logarithmic axis cannot show is left out, and a value without a neighbour is a dash. */
 export function line(context, curve, view, { x: xAxis = {}, y: yAxis = {} } = {}) {
   const { x, y } = curve;
+  const shown = (i) => i < x.length && Number.isFinite(y[i]) && !(xAxis.log && !(x[i] > 0)) && !(yAxis.log && !(y[i] > 0));
   context.strokeStyle = curve.colour;
   context.globalAlpha = curve.alpha ?? 1;
   context.lineWidth = curve.width ?? 1.2;
@@ -261,12 +262,17 @@ export function line(context, curve, view, { x: xAxis = {}, y: yAxis = {} } = {}
   context.beginPath();
   let down = false;
   for (let i = 0; i < x.length; i += 1) {
-    if (!Number.isFinite(y[i]) || (xAxis.log && !(x[i] > 0)) || (yAxis.log && !(y[i] > 0))) {
+    if (!shown(i)) {
       down = false;
       continue;
     }
-    if (down) context.lineTo(view.x(x[i]), view.y(y[i]));
-    else context.moveTo(view.x(x[i]), view.y(y[i]));
+    const [px, py] = [view.x(x[i]), view.y(y[i])];
+    if (down) context.lineTo(px, py);
+    else if (shown(i + 1)) context.moveTo(px, py);
+    else {
+      context.moveTo(px - 3, py);
+      context.lineTo(px + 3, py);
+    }
     down = true;
   }
   context.stroke();

@@ -11,7 +11,6 @@ Two forwards compute the same function. `Transformer.apply` is the plain one: ev
   the gradient is composed.
 """
 
-import functools
 import itertools
 import math
 from typing import Literal, NamedTuple
@@ -25,10 +24,10 @@ from .._errors import InputError
 from .._pytree import option
 from .._random import Key, fold_in, normals, raw, uniform
 from ._attention import Attention, Queries, attend, attend_all, causal, cooled, near, rotate, score, sinusoids, weigh
+from ._last_query import last_query, wide
 from ._model import Model, TapFunction, answers
 from ._products import Linear, Scale, rows
 
-_wide = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
 Norm = Literal["none", "pre", "post"]
 Initial = Literal["pytorch", "xavier", "normal"]
 Inputs = Float[Array, "n length features"] | Int[Array, "n length"]
@@ -211,13 +210,19 @@ class Transformer(Model):
             last_rows.append(weigh(self.attention, scores, self._seen_last(length), self.top_k)[:, :, 0])
             how = (self._visible(length), fused and self.window is None, layer.temperature, self.top_k)
             mixed = attend_all(self.attention, q, k, v, layer.bias, *how)
-            x = self._finish(layer, below, mixed.reshape(count, length, self.width))
+            x = self._finish(layer, below, mixed.reshape(count, length, self.width), apart=fused)
         layer = params.layers[-1]
-        last = embedded.last() if x is None else x[:, -1]
-        stream = embedded
-        if x is not None or not composes:
-            stream = _Stream(self._norm("pre", layer, 0, embedded.stream() if x is None else x))
-        mixed, row = self._one_query(layer, stream, self._norm("pre", layer, 0, last))
+        if x is None and composes:
+            last = embedded.last()
+            mixed, row = self._one_query(layer, embedded, last)
+        else:
+            x = embedded.stream() if x is None else x
+            n, last = self._norm("pre", layer, 0, x), x[:, -1]
+            if self.positions == "rope" or self.attention == "positional":
+                mixed, row = self._one_query(layer, _Stream(n), n[:, -1])
+            else:
+                asked, taken, row = last_query(self._ask, self._weigh, layer, n)
+                last, mixed = asked if n is x else last, self._values(layer, taken, row)
         value = tap("value", self._read_out(params, self._finish(layer, last, mixed)))
         attention = [jnp.broadcast_to(r, (count, self.heads, length)) for r in (*last_rows, row)]
         return Output(value, jnp.stack(attention, axis=1), self.value_path(params))
@@ -240,27 +245,42 @@ class Transformer(Model):
             q, k = self._rotated(self._heads(layer.query(x))[:, None], k.shape[1]), self._rotated(k, k.shape[1])
             scores = score(self.attention, q, k, None)[:, :, 0]
         else:
-            q = self._heads(layer.query(x))
-            probe = jnp.einsum("nhs,whs->nhw", q, self._heads(layer.key.weight))
-            constant = jnp.sum(q * self._heads(layer.key.bias), -1, keepdims=True).astype(jnp.float32)
-            scores = (stream.against(probe) + constant) / math.sqrt(self.width // self.heads)
+            probe, constant = self._ask(layer, x)
+            scores = stream.against(probe) + constant
+        weights = self._weigh(layer, scores)
+        taken = stream.gather(jnp.broadcast_to(weights.astype(x.dtype), (len(x), *weights.shape[1:])))
+        return self._values(layer, taken, weights), weights
+
+    def _ask(self, layer: TransformerLayer, x: Float[Array, "n width"]) -> tuple[Array, Float[Array, "n heads 1"]]:
+        """What the scores of a query are: inner products of the stream with the first of these, and the second."""
+        q = self._heads(layer.query(x)) / math.sqrt(self.width // self.heads)
+        constant = jnp.sum(q * self._heads(layer.key.bias), -1, keepdims=True)
+        return jnp.einsum("nhs,whs->nhw", q, self._heads(layer.key.weight)), constant.astype(jnp.float32)
+
+    def _weigh(self, layer: TransformerLayer, scores: Float[Array, "#n heads #length"]) -> Float[Array, "#n heads length"]:
         if layer.bias is not None:
             scores = scores + layer.bias[:, -1].astype(jnp.float32)
         scores = cooled(scores[:, :, None], layer.temperature)[:, :, 0]
-        weights = weigh(self.attention, scores, self._seen_last(scores.shape[-1]), self.top_k)
-        total = jnp.sum(weights, -1, keepdims=True).astype(x.dtype)
-        taken = stream.gather(jnp.broadcast_to(weights.astype(x.dtype), (len(x), *weights.shape[1:])))
-        values = jnp.einsum("nhw,whs->nhs", taken, self._heads(layer.value.weight)) + total * self._heads(layer.value.bias)
-        return values.reshape(x.shape), weights
+        return weigh(self.attention, scores, self._seen_last(scores.shape[-1]), self.top_k)
 
-    def _finish(self, layer: TransformerLayer, x: Rows, mixed: Rows, tap: TapFunction = NO_TAP, name: str = "") -> Rows:
-        """Output map, skip connection and MLP."""
+    def _values(self, layer: TransformerLayer, taken: Array, weights: Float[Array, "#n heads length"]) -> Rows:
+        """What a query takes from the stream, as values."""
+        total = jnp.sum(weights, -1, keepdims=True).astype(taken.dtype)
+        values = jnp.einsum("nhw,whs->nhs", taken, self._heads(layer.value.weight)) + total * self._heads(layer.value.bias)
+        return values.reshape(len(taken), self.width)
+
+    def _finish(
+        self, layer: TransformerLayer, x: Rows, mixed: Rows, tap: TapFunction = NO_TAP, name: str = "", apart: bool = False
+    ) -> Rows:
+        """Output map, skip connection and MLP; `apart`: a GPU writes hidden features behind their activation, so that products
+        with them need no kernel that computes it again, and the output once."""
         x = self._norm("post", layer, 0, (x if self.skip else 0) + tap(f"{name}.attention", layer.out(mixed)))
         if layer.up is not None and layer.down is not None:
             act = _relu if self.activation == "relu" else jax.nn.gelu
-            added = tap(f"{name}.mlp", layer.down(act(layer.up(self._norm("pre", layer, 1, x)))))
+            hidden = act(layer.up(self._norm("pre", layer, 1, x)))
+            added = tap(f"{name}.mlp", layer.down(jax.lax.optimization_barrier(hidden) if apart else hidden))
             x = self._norm("post", layer, 1, (x if self.skip else 0) + added)
-        return tap(f"{name}.output", x)
+        return tap(f"{name}.output", jax.lax.optimization_barrier(x) if apart else x)
 
     def _read_out(self, params: TransformerParameters, x: Rows) -> Float[Array, "*rows outputs"]:
         return params.readout(x if params.norm is None else params.norm(x))
@@ -333,7 +353,7 @@ class _Embedded(NamedTuple):
 
     def against(self, probe: Float[Array, "n heads width"]) -> Float[Array, "n heads length"]:
         """Inner products of the stream with `probe`, in fp32."""
-        return _wide("nhf,ntf->nht", probe @ self.embed.T, self.tokens) + _wide("nhw,tw->nht", probe, self.positions)
+        return wide("nhf,ntf->nht", probe @ self.embed.T, self.tokens) + wide("nhw,tw->nht", probe, self.positions)
 
     def gather(self, weights: Float[Array, "n heads length"]) -> Float[Array, "n heads width"]:
         """Sums of the stream with `weights`."""
@@ -373,7 +393,7 @@ class _Stream(NamedTuple):
         return map(self.x)
 
     def against(self, probe: Float[Array, "n heads width"]) -> Float[Array, "n heads length"]:
-        return _wide("nhw,ntw->nht", probe, self.x)
+        return wide("nhw,ntw->nht", probe, self.x)
 
     def gather(self, weights: Float[Array, "n heads length"]) -> Float[Array, "n heads width"]:
         return jnp.einsum("nht,ntw->nhw", weights, self.x)

@@ -84,11 +84,13 @@ def _equations(jaxpr: Any, times: float = 1) -> Iterator[tuple[Any, float]]:
             yield from _equations(getattr(closed, "jaxpr", closed), times * length)
 
 
-def memory_of(device: Device) -> float:
-    """Bytes that a group of runs may take on a device: most of what JAX has there, or half of the computer's free memory."""
+def memory_of(device: Device, when_free: bool = False) -> float:
+    """Bytes that a group of runs may take on a device: most of what JAX has there, or half of the computer's free memory. Of
+    the first in 64 parts, so that what little is always in use does not count: the same whenever the device is free."""
     stats = device.memory_stats() or {}
     if "bytes_limit" in stats:
-        return 0.9 * (stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+        limit, used = stats["bytes_limit"], 0 if when_free else stats.get("bytes_in_use", 0)
+        return 0.9 * limit * round(64 * (1 - used / limit)) / 64
     try:
         return 0.5 * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):

@@ -200,14 +200,23 @@ class Scheduler:
         tuned = worth_tuning(self.cost, device.platform, self.runs)
         return compile_chunk(self.program, slot, n_parallel, device, budget, tuned)
 
+    def compile_first(self, slot: Slot, device: Device, budget: float) -> Compiled:
+        """The program that a device begins with."""
+        share = math.ceil(len(self.runs) / min(len(self.devices), len(self.runs)))
+        wanted = self.n_parallel or planned_parallel(self.cost, self.runs[0].config.task.eval_every, device.platform, budget)
+        return self.compile(slot, device, min(wanted, share), budget)
+
+    def compile_ahead(self) -> None:
+        """Compiles what `advance` will need on the devices when they are free."""
+        if not any(isinstance(probe, Preparing) for probe in self.runs[0].config.all_probes):  # else its shapes are not known
+            for device in self.devices[: len(self.runs)]:
+                self.compile_first(self.shapes, device, memory_of(device, when_free=True))
+
     def _open(self, device: Device) -> DeviceStack:
         """A stack on a device that has none, with the first runs that wait."""
-        budget, eval_every = memory_of(device), self.runs[0].config.task.eval_every
-        share = math.ceil(len(self.runs) / min(len(self.devices), len(self.runs)))
-        wanted = self.n_parallel or planned_parallel(self.cost, eval_every, device.platform, budget)
         first = self.queue.popleft()
         slot = self.start(first)
-        compiled = self.compile(slot, device, min(wanted, share), budget)
+        compiled = self.compile_first(slot, device, memory_of(device))
         slots = jax.tree.map(lambda x: jnp.repeat(x[None], compiled.n_parallel, 0), jax.device_put(slot, device))
         stack = DeviceStack(self, device, compiled, slots, [Tracked(first)] + [None] * (compiled.n_parallel - 1))
         stack.fill(self.queue)

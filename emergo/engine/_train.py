@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import signal
 import threading
 import time
@@ -15,12 +16,15 @@ from .._cache import keep_programs
 from .._errors import InputError
 from .._files import output_folder
 from .._json import digest
+from . import _ahead
 from ._check import check_config
 from ._checkpoint import checkpoints_in, load_checkpoint, previous, save_checkpoint
 from ._config import Result, Run
 from ._cost import Device
 from ._program import arithmetic, program_key, program_name
 from ._scheduler import Scheduler, Snapshot
+
+_LEAST = 120.0  # seconds that must be left for a program to be compiled ahead
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +60,7 @@ def train(
     checkpoint_seconds: float = 60.0,
     deadline: float | None = None,
     keep: Sequence[int] | None = None,
+    then: Sequence[Run] = (),
     snapshot: Snapshot = lambda run, step, params: None,
     on_end: Callable[[Result], None] = lambda result: None,
     progress: Callable[[Progress], None] = lambda progress: None,
@@ -74,6 +79,7 @@ def train(
     - `deadline`: the value of `time.monotonic()` after which the checkpoint is written and `OutOfTime` raised.
     - `keep`: steps at which `snapshot` is called with a run, the step and its parameters: at the first evaluation from each of
       them on, and at the end. None: never.
+    - `then`: what a later call will train, of one program: on a GPU it is compiled meanwhile, in another thread.
     - `on_end`: called with each result as soon as a run has ended.
     - `progress`: called after every chunk.
 
@@ -96,9 +102,11 @@ def train(
     folder = None if checkpoint is None else output_folder(checkpoint)
     call = _Call(len(unique), folder, checkpoint_seconds, deadline, on_end, progress)
     with _interrupts() as interrupted:
-        for members in groups:
-            with arithmetic(members[0].config.precision):
-                call.train_group(Scheduler(members, used, n_parallel, keep, snapshot), interrupted)
+        schedulers = [Scheduler(members, used, n_parallel, keep, snapshot) for members in groups]
+        later = [Scheduler(members, used, n_parallel, None, snapshot) for members in groups_of(then)[:1]]
+        for scheduler, following in itertools.zip_longest(schedulers, [*schedulers[1:], *later]):
+            with arithmetic(scheduler.program.precision):
+                call.train_group(scheduler, following, interrupted)
     return [call.done[run.identity] for run in runs]
 
 
@@ -108,6 +116,11 @@ def groups_of(runs: Iterable[Run]) -> list[list[Run]]:
     for run in runs:
         groups.setdefault(program_key(run.config), []).append(run)
     return list(groups.values())
+
+
+def leaves_processor_free(devices: Sequence[Device]) -> bool:
+    """Whether training leaves the processor to whatever compiles."""
+    return devices[0].platform != "cpu"
 
 
 @dataclasses.dataclass
@@ -137,8 +150,20 @@ class _Call:
         name = digest(" ".join(sorted(run.identity for run in scheduler.runs)))
         return self.folder / f"{prefix}-{name}.npz", []
 
-    def train_group(self, scheduler: Scheduler, interrupted: Callable[[], bool]) -> None:
+    def compile_ahead(self, following: Scheduler) -> None:
+        """Begins to compile what comes next, where that takes nothing from what trains and there is time to train it."""
+        late = self.deadline is not None and time.monotonic() + _LEAST >= self.deadline
+        if leaves_processor_free(following.devices) and not late:
+
+            def compile() -> None:
+                with arithmetic(following.program.precision):
+                    following.compile_ahead()
+
+            _ahead.begin(compile)
+
+    def train_group(self, scheduler: Scheduler, following: Scheduler | None, interrupted: Callable[[], bool]) -> None:
         """Trains runs that share a program to their ends."""
+        _ahead.wait()
         path, results = self.restore(scheduler)
         for result in results:
             self._ended(result)
@@ -147,6 +172,9 @@ class _Call:
             for result in scheduler.advance():
                 results.append(result)
                 self._ended(result)
+            if following is not None:
+                self.compile_ahead(following)
+                following = None
             self._report(scheduler)
             late = self.deadline is not None and time.monotonic() >= self.deadline
             if path is not None and (interrupted() or late or time.monotonic() - saved >= self.checkpoint_seconds):

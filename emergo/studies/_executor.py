@@ -80,6 +80,12 @@ class Executor:
         claims, waiting, still_there = Claims(self.folder.claims, self.stale, self.beat), "", self.folder.anchor()
         runs: dict[str, Mapping[str, Run]] = {}  # by plan
         plans, stamp, start = self._read(), self.folder.stamp(), number / workers
+
+        def members(plan: Plan, unit: Unit) -> list[Run]:
+            if any(run.identity not in runs.get(plan.key, self.known) for run in unit.runs):
+                runs[plan.key] = runs_of(plan, self.folder.path)
+            return [runs.get(plan.key, self.known)[run.identity] for run in unit.runs]
+
         damaged = self._damaged(plans)  # a run is there whole or not at all, and is checked when it is written: once is enough
         while True:
             still_there()
@@ -90,7 +96,8 @@ class Executor:
                 self._tidy(claims)
                 return True
             took = False
-            for plan, unit in self._order(left, start):
+            order = self._order(left, start)
+            for place, (plan, unit) in enumerate(order):
                 claim = claims.take(unit.id)
                 if claim is None:
                     if took:
@@ -99,10 +106,10 @@ class Executor:
                 took = True
                 with claim:
                     try:
-                        if any(run.identity not in runs.get(plan.key, self.known) for run in unit.runs):
-                            runs[plan.key] = runs_of(plan, self.folder.path)
-                        members = [runs.get(plan.key, self.known)[run.identity] for run in unit.runs]
-                        trainer = _Trainer(self, plan, unit, members, claim, ending, still_there, total, finished)
+                        later = [unit for of, unit in order[place + 1 : place + 2] if of is plan]
+                        then = [run for unit in later for run in members(plan, unit)]
+                        whom = members(plan, unit), then
+                        trainer = _Trainer(self, plan, unit, *whom, claim, ending, still_there, total, finished)
                         done = trainer.run()
                     except ClaimLost as lost:
                         self.say(f"unit {unit.id}: {lost}")
@@ -167,6 +174,7 @@ class _Trainer:
     plan: Plan
     unit: Unit
     members: list[Run]
+    then: list[Run]  # what is likely to be trained next
     claim: Claim
     ending: threading.Event
     still_there: Callable[[], None]  # raises where the folder is not where it was
@@ -216,6 +224,7 @@ class _Trainer:
                 checkpoint_seconds=self.executor.checkpoint_seconds,
                 deadline=self.executor.deadline,
                 keep=steps_to_keep(self.plan.study.get("keep"), members),
+                then=self.then,
                 snapshot=self.store.snapshot,
                 on_end=lambda result: self._ended(result, number, n_parallel),
                 progress=self._show,

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import ShapeDtypeStruct
 from jaxtyping import Array
 
+from ._ahead import Once
 from ._config import Run
 from ._program import Program, Slot, arithmetic, chunk, largest_sizes, products, start, step
 
@@ -140,13 +141,13 @@ def compile_chunk(
     return compile_chunk(program, slot, n_parallel // 2, device, budget, tuned)
 
 
-@functools.lru_cache(maxsize=64)
+@Once
 def _compile(program: Program, structure: PyTreeDef, leaves: Shapes, n_parallel: int, device: Device, tuned: bool) -> Compiled:
     abstract = functools.partial(ShapeDtypeStruct, sharding=jax.sharding.SingleDeviceSharding(device))
     stack = jax.tree.unflatten(structure, [abstract((n_parallel, *leaf.shape), leaf.dtype) for leaf in leaves])
     count, due = abstract((), jnp.int32), abstract((n_parallel,), jnp.int32)
     program = dataclasses.replace(program, fused=device.platform == "gpu")
-    with products(program.precision):
+    with arithmetic(program.precision), products(program.precision):
         lowered = jax.jit(chunk, static_argnums=0, donate_argnums=1).lower(program, stack, count, due)
     # The search among generated kernels is most of a GPU's compilation; without it the vendor's are used, about a tenth slower.
     compiled = lowered.compile({} if tuned or device.platform == "cpu" else {"xla_gpu_enable_triton_gemm": False})

@@ -36,6 +36,7 @@ from ._store import Store
 _MEMBERS = "members.json"  # under a checkpoint: the runs that are trained there, where these are not all of the unit
 _CHOSEN = checker({"members": [IDENTITY]})
 _HELD = 20  # claims of others that one of many workers tries when no unit is free, in case their owners are gone
+_AHEAD = 6  # units whose programs are compiled while another trains
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +81,7 @@ class Executor:
         claims, waiting, still_there = Claims(self.folder.claims, self.stale, self.beat), "", self.folder.anchor()
         runs: dict[str, Mapping[str, Run]] = {}  # by plan
         plans, stamp, start = self._read(), self.folder.stamp(), number / workers
+        ahead = _AHEAD if workers == 1 else 1  # of several workers, others take what comes next
 
         def members(plan: Plan, unit: Unit) -> list[Run]:
             if any(run.identity not in runs.get(plan.key, self.known) for run in unit.runs):
@@ -106,8 +108,7 @@ class Executor:
                 took = True
                 with claim:
                     try:
-                        later = [unit for of, unit in order[place + 1 : place + 2] if of is plan]
-                        then = [run for unit in later for run in members(plan, unit)]
+                        then = [members(plan, later) for of, later in order[place + 1 :][:ahead] if of is plan]
                         whom = members(plan, unit), then
                         trainer = _Trainer(self, plan, unit, *whom, claim, ending, still_there, total, finished)
                         done = trainer.run()
@@ -174,7 +175,7 @@ class _Trainer:
     plan: Plan
     unit: Unit
     members: list[Run]
-    then: list[Run]  # what is likely to be trained next
+    then: list[list[Run]]  # what is likely to be trained next
     claim: Claim
     ending: threading.Event
     still_there: Callable[[], None]  # raises where the folder is not where it was

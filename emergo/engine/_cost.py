@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import ShapeDtypeStruct
 from jaxtyping import Array
 
+from ._ahead import Once
 from ._config import Run
 from ._program import Program, Slot, arithmetic, chunk, largest_sizes, products, start, step
 
@@ -84,11 +85,13 @@ def _equations(jaxpr: Any, times: float = 1) -> Iterator[tuple[Any, float]]:
             yield from _equations(getattr(closed, "jaxpr", closed), times * length)
 
 
-def memory_of(device: Device) -> float:
-    """Bytes that a group of runs may take on a device: most of what JAX has there, or half of the computer's free memory."""
+def memory_of(device: Device, when_free: bool = False) -> float:
+    """Bytes that a group of runs may take on a device: most of what JAX has there, or half of the computer's free memory. Of
+    the first in 64 parts, so that what little is always in use does not count: the same whenever the device is free."""
     stats = device.memory_stats() or {}
     if "bytes_limit" in stats:
-        return 0.9 * (stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+        limit, used = stats["bytes_limit"], 0 if when_free else stats.get("bytes_in_use", 0)
+        return 0.9 * limit * round(64 * (1 - used / limit)) / 64
     try:
         return 0.5 * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
@@ -138,13 +141,13 @@ def compile_chunk(
     return compile_chunk(program, slot, n_parallel // 2, device, budget, tuned)
 
 
-@functools.lru_cache(maxsize=64)
+@Once
 def _compile(program: Program, structure: PyTreeDef, leaves: Shapes, n_parallel: int, device: Device, tuned: bool) -> Compiled:
     abstract = functools.partial(ShapeDtypeStruct, sharding=jax.sharding.SingleDeviceSharding(device))
     stack = jax.tree.unflatten(structure, [abstract((n_parallel, *leaf.shape), leaf.dtype) for leaf in leaves])
     count, due = abstract((), jnp.int32), abstract((n_parallel,), jnp.int32)
     program = dataclasses.replace(program, fused=device.platform == "gpu")
-    with products(program.precision):
+    with arithmetic(program.precision), products(program.precision):
         lowered = jax.jit(chunk, static_argnums=0, donate_argnums=1).lower(program, stack, count, due)
     # The search among generated kernels is most of a GPU's compilation; without it the vendor's are used, about a tenth slower.
     compiled = lowered.compile({} if tuned or device.platform == "cpu" else {"xla_gpu_enable_triton_gemm": False})

@@ -20,7 +20,7 @@ from ..measure import past_threshold
 from ._config import Preparing, Result, Run, next_evaluation
 from ._cost import Compiled, Cost, Device, compile_chunk, memory_of, planned_parallel, step_cost, worth_narrowing, worth_tuning
 from ._parameters import unpadded
-from ._program import Program, Slot, insert, largest_sizes, start
+from ._program import Program, Slot, arithmetic, insert, largest_sizes, start
 
 Snapshot = Callable[[Run, int, PyTree], None]
 """Called with a run, a step and its parameters, as arrays of the host."""
@@ -146,11 +146,22 @@ class DeviceStack:
             return
         while 2 * len(live) <= n_parallel:
             n_parallel //= 2
-        self.compiled = compile_chunk(self.scheduler.program, one_of(self.slots), n_parallel, self.device)
+        self.compiled = self._narrower(n_parallel)
         spare = n_parallel - len(live)
         indices = jnp.array(live + [live[0]] * spare)
         self.slots = jax.tree.map(lambda x: x[indices], self.slots)
         self.tracked = [self.tracked[i] for i in live] + [None] * spare
+
+    def _narrower(self, n_parallel: int) -> Compiled:
+        return compile_chunk(self.scheduler.program, one_of(self.slots), n_parallel, self.device)
+
+    def narrower(self) -> list[Callable[[], Compiled]]:
+        """What compiles the programs that `narrow` may ask for."""
+        steps, n_parallel, programs = max(t.run.config.steps for t in self.live), len(self.tracked), []
+        while n_parallel > 1 and worth_narrowing(self.scheduler.cost, self.device.platform, n_parallel, steps):
+            n_parallel //= 2
+            programs.append(functools.partial(self._narrower, n_parallel))
+        return programs
 
 
 def one_of(slots: Slot) -> Slot:
@@ -185,7 +196,8 @@ class Scheduler:
 
     def shapes_of(self, sizes: Mapping[str, int]) -> Slot:
         """The same in a program for other sizes."""
-        return jax.eval_shape(lambda: start(self.program, self.runs[0], sizes))
+        with arithmetic(self.program.precision):
+            return jax.eval_shape(lambda: start(self.program, self.runs[0], sizes))
 
     @functools.cached_property
     def cost(self) -> Cost:
@@ -207,15 +219,28 @@ class Scheduler:
         tuned = device.platform != "cpu" and worth_tuning(self.cost, device.platform, self.runs)
         return compile_chunk(self.program, slot, n_parallel, device, budget, tuned)
 
-    def _open(self, device: Device) -> DeviceStack:
-        """A stack on a device that has none, with the first runs that wait."""
-        budget, eval_every = memory_of(device), self.runs[0].config.task.eval_every
+    def compile_first(self, slot: Slot, device: Device, budget: float) -> Compiled:
+        """The program that a device begins with."""
         share = math.ceil(len(self.runs) / min(len(self.devices), len(self.runs)))
         wanted = self.n_parallel or share
         if wanted > 1 and self.n_parallel is None:  # counting takes a moment
-            wanted = planned_parallel(self.cost, eval_every, device.platform, budget)
+            wanted = planned_parallel(self.cost, self.runs[0].config.task.eval_every, device.platform, budget)
+        return self.compile(slot, device, min(wanted, share), budget)
+
+    def compile_ahead(self) -> None:
+        """Compiles what `advance` will ask for on the devices when they are free."""
+        if not any(isinstance(probe, Preparing) for probe in self.runs[0].config.all_probes):  # else its shapes are not known
+            for device in self.devices[: len(self.runs)]:
+                self.compile_first(self.shapes, device, memory_of(device, when_free=True))
+
+    def narrower(self) -> list[Callable[[], Compiled]]:
+        """What compiles the programs that `advance` may ask for when runs have ended and none waits."""
+        return [program for stack in self.stacks if stack.live for program in stack.narrower()]
+
+    def _open(self, device: Device) -> DeviceStack:
+        """A stack on a device that has none, with the first runs that wait."""
         slots = [jax.device_get(self.start(self.queue[0]))]
-        compiled = self.compile(slots[0], device, min(wanted, share), budget)
+        compiled = self.compile_first(slots[0], device, memory_of(device))
         runs = [self.queue.popleft() for _ in range(min(compiled.n_parallel, len(self.queue)))]
         # Put together on the host: no program is compiled for it.
         slots += [jax.device_get(self.start(run)) for run in runs[1:]]

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import signal
 import threading
 import time
@@ -15,12 +16,15 @@ from .._cache import keep_programs
 from .._errors import InputError
 from .._files import output_folder
 from .._json import digest
+from ._ahead import Ahead
 from ._check import check_config
 from ._checkpoint import checkpoints_in, load_checkpoint, previous, save_checkpoint
 from ._config import Result, Run
-from ._cost import Device
+from ._cost import Device, memory_of
 from ._program import arithmetic, program_key, program_name
 from ._scheduler import Scheduler, Snapshot
+
+_LEAST = 120.0  # seconds that must be left for a program to be compiled ahead
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +60,7 @@ def train(
     checkpoint_seconds: float = 60.0,
     deadline: float | None = None,
     keep: Sequence[int] | None = None,
+    then: Sequence[Sequence[Run]] = (),
     snapshot: Snapshot = lambda run, step, params: None,
     on_end: Callable[[Result], None] = lambda result: None,
     progress: Callable[[Progress], None] = lambda progress: None,
@@ -74,6 +79,7 @@ def train(
     - `deadline`: the value of `time.monotonic()` after which the checkpoint is written and `OutOfTime` raised.
     - `keep`: steps at which `snapshot` is called with a run, the step and its parameters: at the first evaluation from each of
       them on, and at the end. None: never.
+    - `then`: the runs of later calls: on a GPU their programs are compiled meanwhile, in other threads.
     - `on_end`: called with each result as soon as a run has ended.
     - `progress`: called after every chunk.
 
@@ -94,11 +100,14 @@ def train(
         for run in {run.config.threshold is None: run for run in reversed(members)}.values():
             check_config(run.config, used[0].platform)
     folder = None if checkpoint is None else output_folder(checkpoint)
-    call = _Call(len(unique), folder, checkpoint_seconds, deadline, on_end, progress)
-    with _interrupts() as interrupted:
-        for members in groups:
-            with arithmetic(members[0].config.precision):
-                call.train_group(Scheduler(members, used, n_parallel, keep, snapshot), interrupted)
+    schedulers = [Scheduler(members, used, n_parallel, keep, snapshot) for members in groups]
+    later = [Scheduler(members, used, n_parallel, None, snapshot) for runs in then for members in groups_of(runs)]
+    with _interrupts() as interrupted, Ahead() as ahead:
+        others = (interrupted, ahead, [*schedulers[1:], *later])
+        call = _Call(len(unique), folder, checkpoint_seconds, deadline, on_end, progress, *others)
+        for scheduler in schedulers:
+            with arithmetic(scheduler.program.precision):
+                call.train_group(scheduler)
     return [call.done[run.identity] for run in runs]
 
 
@@ -108,6 +117,12 @@ def groups_of(runs: Iterable[Run]) -> list[list[Run]]:
     for run in runs:
         groups.setdefault(program_key(run.config), []).append(run)
     return list(groups.values())
+
+
+def has_room(scheduler: Scheduler) -> bool:
+    """Whether compiling takes nothing from what trains: it has the processor, and memory in which to try kernels."""
+    sizes = [(stack.compiled.bytes, memory_of(stack.device, when_free=True)) for stack in scheduler.stacks]
+    return scheduler.devices[0].platform != "cpu" and all(2 * used < size for used, size in sizes)
 
 
 @dataclasses.dataclass
@@ -120,6 +135,9 @@ class _Call:
     deadline: float | None
     on_end: Callable[[Result], None]
     progress: Callable[[Progress], None]
+    interrupted: Callable[[], bool]
+    ahead: Ahead
+    later: list[Scheduler]  # whose programs no thread compiles yet
     done: dict[str, Result] = dataclasses.field(default_factory=dict)
     begun: float = dataclasses.field(default_factory=time.monotonic)
     steps: int = 0  # of the groups before
@@ -137,22 +155,38 @@ class _Call:
         name = digest(" ".join(sorted(run.identity for run in scheduler.runs)))
         return self.folder / f"{prefix}-{name}.npz", []
 
-    def train_group(self, scheduler: Scheduler, interrupted: Callable[[], bool]) -> None:
+    def compile_ahead(self, programs: Iterable[Callable[[], object]]) -> None:
+        """Has other threads compile, each program only if there is time left to train with it."""
+
+        def unless_late(program: Callable[[], object]) -> None:
+            if self.deadline is None or time.monotonic() + _LEAST < self.deadline:
+                program()
+
+        for program in programs:
+            self.ahead.begin(functools.partial(unless_late, program))
+
+    def train_group(self, scheduler: Scheduler) -> None:
         """Trains runs that share a program to their ends."""
         path, results = self.restore(scheduler)
         for result in results:
             self._ended(result)
-        saved = time.monotonic()
+        saved, narrower = time.monotonic(), False
         while scheduler.queue or scheduler.live:
             for result in scheduler.advance():
                 results.append(result)
                 self._ended(result)
+            if not narrower and not scheduler.queue and has_room(scheduler):
+                narrower = True
+                self.compile_ahead(scheduler.narrower())
+            if self.later and has_room(scheduler):
+                self.compile_ahead([later.compile_ahead for later in self.later])
+                self.later = []
             self._report(scheduler)
             late = self.deadline is not None and time.monotonic() >= self.deadline
-            if path is not None and (interrupted() or late or time.monotonic() - saved >= self.checkpoint_seconds):
+            if path is not None and (self.interrupted() or late or time.monotonic() - saved >= self.checkpoint_seconds):
                 save_checkpoint(path, scheduler, results)
                 saved = time.monotonic()
-            if interrupted():
+            if self.interrupted():
                 raise KeyboardInterrupt
             if late and (scheduler.queue or scheduler.live):
                 raise OutOfTime

@@ -36,6 +36,7 @@ from ._store import Store
 _MEMBERS = "members.json"  # under a checkpoint: the runs that are trained there, where these are not all of the unit
 _CHOSEN = checker({"members": [IDENTITY]})
 _HELD = 20  # claims of others that one of many workers tries when no unit is free, in case their owners are gone
+_AHEAD = 6  # units whose programs are compiled while another trains
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +81,13 @@ class Executor:
         claims, waiting, still_there = Claims(self.folder.claims, self.stale, self.beat), "", self.folder.anchor()
         runs: dict[str, Mapping[str, Run]] = {}  # by plan
         plans, stamp, start = self._read(), self.folder.stamp(), number / workers
+        ahead = _AHEAD if workers == 1 else 1  # of several workers, others take what comes next
+
+        def members(plan: Plan, unit: Unit) -> list[Run]:
+            if any(run.identity not in runs.get(plan.key, self.known) for run in unit.runs):
+                runs[plan.key] = runs_of(plan, self.folder.path)
+            return [runs.get(plan.key, self.known)[run.identity] for run in unit.runs]
+
         damaged = self._damaged(plans)  # a run is there whole or not at all, and is checked when it is written: once is enough
         while True:
             still_there()
@@ -90,7 +98,8 @@ class Executor:
                 self._tidy(claims)
                 return True
             took = False
-            for plan, unit in self._order(left, start):
+            order = self._order(left, start)
+            for place, (plan, unit) in enumerate(order):
                 claim = claims.take(unit.id)
                 if claim is None:
                     if took:
@@ -99,10 +108,9 @@ class Executor:
                 took = True
                 with claim:
                     try:
-                        if any(run.identity not in runs.get(plan.key, self.known) for run in unit.runs):
-                            runs[plan.key] = runs_of(plan, self.folder.path)
-                        members = [runs.get(plan.key, self.known)[run.identity] for run in unit.runs]
-                        trainer = _Trainer(self, plan, unit, members, claim, ending, still_there, total, finished)
+                        then = [members(plan, later) for of, later in order[place + 1 :][:ahead] if of is plan]
+                        whom = members(plan, unit), then
+                        trainer = _Trainer(self, plan, unit, *whom, claim, ending, still_there, total, finished)
                         done = trainer.run()
                     except ClaimLost as lost:
                         self.say(f"unit {unit.id}: {lost}")
@@ -167,6 +175,7 @@ class _Trainer:
     plan: Plan
     unit: Unit
     members: list[Run]
+    then: list[list[Run]]  # what is likely to be trained next
     claim: Claim
     ending: threading.Event
     still_there: Callable[[], None]  # raises where the folder is not where it was
@@ -216,6 +225,7 @@ class _Trainer:
                 checkpoint_seconds=self.executor.checkpoint_seconds,
                 deadline=self.executor.deadline,
                 keep=steps_to_keep(self.plan.study.get("keep"), members),
+                then=self.then,
                 snapshot=self.store.snapshot,
                 on_end=lambda result: self._ended(result, number, n_parallel),
                 progress=self._show,

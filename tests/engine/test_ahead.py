@@ -1,0 +1,141 @@
+"""What comes next is compiled in other threads, once, and nothing else changes."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+import pytest
+
+from emergo.engine import Config, Optimizer, Run, _cost, _scheduler, _train, train
+from emergo.engine._ahead import Ahead, Once
+from emergo.models import Transformer
+from emergo.studies import Study
+from emergo.tasks import SingleLocation
+
+FEW = {"batch": 8, "n_test": 16, "precision": "fp32", "threshold": None}
+
+
+def config(width: int, steps: int = 20) -> Config:
+    return Config(
+        SingleLocation(4, 2),
+        Transformer(layers=1, heads=1, width=width, mlp=False),
+        Optimizer("adam", 0.02),
+        steps=steps,
+        **FEW,
+    )
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """The thread, width and number of runs of every program that was compiled; as on a device that leaves room for it. No run
+    trains on before what compiles ahead is there: which thread compiles what is then known."""
+    made, compile = [], _cost._compile.function
+
+    def noted(program, structure, leaves, n_parallel, *rest):
+        width = jax.tree.unflatten(structure, leaves).params.embed.weight.shape[-1]
+        made.append((threading.current_thread() is threading.main_thread(), width, n_parallel))
+        return compile(program, structure, leaves, n_parallel, *rest)
+
+    class Waiting(Ahead):
+        def begin(self, compile):
+            self.pool.submit(compile).exception()
+
+    monkeypatch.setattr(_cost, "_compile", Once(noted))
+    monkeypatch.setattr(_train, "Ahead", Waiting)
+    monkeypatch.setattr(_train, "has_room", lambda scheduler: True)
+    return made
+
+
+def test_groups_are_compiled_while_the_first_one_trains(compiled):
+    runs = [Run(config(width), seed) for width in (4, 6, 8) for seed in range(2)]
+    results = train(runs)
+    assert compiled == [(True, 4, 2), (False, 6, 2), (False, 8, 2)]
+    alone = [train([run])[0] for run in runs]
+    for one, other in zip(results, alone, strict=True):
+        assert one.curves is not None
+        assert other.curves is not None
+        assert one.curves["loss"][-1] == pytest.approx(other.curves["loss"][-1], rel=1e-5)  # another width of the stack
+
+
+def test_what_later_calls_train_is_compiled_too(compiled):
+    then = [[Run(config(width), seed) for seed in range(3)] for width in (6, 8)]
+    train([Run(config(4), 0)], then=then)
+    for runs in then:
+        train(runs)
+    assert compiled == [(True, 4, 1), (False, 6, 3), (False, 8, 3)]
+
+
+def test_narrower_programs_are_compiled_where_they_may_be_asked_for(compiled, monkeypatch):
+    monkeypatch.setattr(_scheduler, "worth_narrowing", lambda cost, platform, n_parallel, steps: n_parallel > 2 and steps >= 40)
+    runs = [Run(config(4, steps=40 if seed == 0 else 5), seed) for seed in range(8)]
+    train(runs)
+    assert compiled == [(True, 4, 8), (False, 4, 4), (False, 4, 2)]
+
+
+def test_a_study_compiles_its_next_units(compiled, tmp_path):
+    small = config(4)
+    study = Study(small.task, small.model, small.optimizer, grid={"width": [4, 6, 8]}, seeds=2, steps=20, **FEW)
+    study.run(tmp_path)
+    assert [main for main, _, _ in compiled] == [True, False, False]
+    assert sorted(width for _, width, _ in compiled) == [4, 6, 8]
+
+
+def test_nothing_is_compiled_ahead_without_time_left_to_train_it(compiled, monkeypatch):
+    monkeypatch.setattr(_train.time, "monotonic", lambda: 0.0)
+    train([Run(config(4), 0)], then=[[Run(config(8), 0)]], deadline=100.0)
+    assert compiled == [(True, 4, 1)]
+
+
+def test_a_processor_that_trains_compiles_nothing_else():
+    scheduler = _scheduler.Scheduler([Run(config(4), 0)], jax.devices("cpu"), None, None, lambda run, step, params: None)
+    scheduler.advance()
+    assert not _train.has_room(scheduler)
+
+
+def test_who_asks_while_another_thread_computes_waits_for_it():
+    begun, go, calls = threading.Event(), threading.Event(), []
+
+    def slowly(x):
+        calls.append(x)
+        begun.set()
+        assert go.wait(60)
+        return [x]
+
+    once = Once(slowly)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(once, 1)
+        assert begun.wait(60)
+        second = pool.submit(once, 1)
+        go.set()
+        assert first.result() is second.result() is once(1)
+    assert calls == [1]
+
+
+def test_what_failed_in_another_thread_is_tried_again_where_it_is_needed():
+    begun, go, calls = threading.Event(), threading.Event(), []
+
+    def fails_first(x):
+        calls.append(x)
+        if len(calls) == 1:
+            begun.set()
+            assert go.wait(60)
+            raise MemoryError("while the other trained")
+        return x
+
+    once = Once(fails_first)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(once, 1)
+        assert begun.wait(60)
+        second = pool.submit(once, 1)
+        go.set()
+        assert isinstance(first.exception(), MemoryError)
+        assert second.result() == 1
+    assert calls == [1, 1]
+
+
+def test_only_the_last_results_are_kept():
+    calls = []
+    once = Once(lambda x: calls.append(x), most=2)
+    for x in (1, 2, 3, 3, 2, 1):
+        once(x)
+    assert calls == [1, 2, 3, 1]

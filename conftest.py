@@ -47,7 +47,7 @@ def _context() -> object:
 
 mlir.make_ir_context = _context
 gc.set_threshold(20_000, 20, 20)  # modules and traced programs leave little garbage
-FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 CACHE = "JAX_COMPILATION_CACHE_DIR"
 CREATED = pytest.StashKey[Path]()
 HAS_TORCH = importlib.util.find_spec("torch") is not None

@@ -1,22 +1,25 @@
 """The check of shapes and types at run time, which tests install: beartype's, with less work.
 
 A function that is defined inside of another is decorated whenever that is called; here it is as its last time, where its
-signature is the same. And a bare `PyTree` is any object, so that it need not be looked through.
+signature is the same. A bare `PyTree` is any object, so that it need not be looked through, and nearly any is an `ArrayLike`,
+which takes long to find out.
 """
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, get_args
 
 import beartype
 from jaxtyping import PyTree
+from numpy.typing import ArrayLike
 
 _CHECK = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))
+_LIKE = {*get_args(ArrayLike)}
 _checks: dict[Hashable, Callable[..., Any]] = {}
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     """A check for a function that jaxtyping has made of a signature: it has no body."""
-    hints = {name: Any if hint is PyTree else hint for name, hint in function.__annotations__.items()}
+    hints = {name: Any if hint is PyTree or _LIKE <= {*get_args(hint)} else hint for name, hint in function.__annotations__.items()}
     function.__annotations__ = hints
     if function.__defaults__ or function.__kwdefaults__:
         return _CHECK(function)

@@ -176,8 +176,8 @@ import jax
 
 events = collections.Counter()
 jax.monitoring.register_event_listener(lambda event, **_: events.update([event.rpartition("/")[2]]))
-task, model = em.SingleLocation(length=4, dim=2), em.Transformer(layers=1, heads=1, width=4, mlp=False)
-config = em.Config(task, model, em.Optimizer("adam", learning_rate=0.02), steps=50, batch=8, n_test=16, precision="fp32")
+task, model = em.SingleLocation(length=4, dim=2), em.ToyAttention()
+config = em.Config(task, model, em.Optimizer("sgd", learning_rate=0.5), steps=50, batch=8, n_test=16, precision="fp32")
 [result] = em.train([em.Run(config, 0)])
 time = theory.plateau(theory.cells(64, 16)).time
 numbers = [float(x) for x in result.curves["loss"]] + [float(time)]

@@ -13,13 +13,16 @@ from jaxtyping import PyTree
 from numpy.typing import ArrayLike
 
 _CHECK = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))
-_LIKE = {*get_args(ArrayLike)}
 _checks: dict[Hashable, Callable[..., Any]] = {}
+
+
+def _is_anything(hint: Any) -> bool:
+    return hint is PyTree or all(one in get_args(hint) for one in get_args(ArrayLike))
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     """A check for a function that jaxtyping has made of a signature: it has no body."""
-    hints = {name: Any if hint is PyTree or _LIKE <= {*get_args(hint)} else hint for name, hint in function.__annotations__.items()}
+    hints = {name: Any if _is_anything(hint) else hint for name, hint in function.__annotations__.items()}
     function.__annotations__ = hints
     if function.__defaults__ or function.__kwdefaults__:
         return _CHECK(function)

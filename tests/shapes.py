@@ -20,17 +20,30 @@ def _is_anything(hint: Any) -> bool:
     return hint is PyTree or all(one in get_args(hint) for one in get_args(ArrayLike))
 
 
+def _late(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A check that is made when it is first asked: most are not, by one process of a session."""
+    check: Callable[..., Any] | None = None
+
+    def late(*args: Any, **kwargs: Any) -> Any:
+        nonlocal check
+        if check is None:
+            check = _CHECK(function)
+        return check(*args, **kwargs)
+
+    return late
+
+
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     """A check for a function that jaxtyping has made of a signature: it has no body."""
     hints = {name: Any if _is_anything(hint) else hint for name, hint in function.__annotations__.items()}
     function.__annotations__ = hints
     if function.__defaults__ or function.__kwdefaults__:
-        return _CHECK(function)
+        return _late(function)
     key = (function.__module__, function.__qualname__, function.__code__.co_varnames, *hints.items())
     try:
         known = _checks.get(key)
     except TypeError:  # a hint without a hash
-        return _CHECK(function)
+        return _late(function)
     if known is None:
-        known = _checks[key] = _CHECK(function)
+        known = _checks[key] = _late(function)
     return known

@@ -99,8 +99,8 @@ def read_curves(step: np.ndarray, metric: np.ndarray, columns: pd.DataFrame, thr
         members = [i for i, name in enumerate(names) if kind_of(name) == kind]
         finite = np.isfinite(known[:, members])
         logged = np.flatnonzero(finite.any(1))
-        whole = [i for i, there in zip(members, finite[logged].all(0), strict=True) if there]
-        if len(logged) and whole:
+        whole = np.array(members, int)[finite[logged].all(0)]
+        if len(logged) and len(whole):
             by_kind[kind] = Columns([names[i] for i in whole], steps[logged], how.scale(known[np.ix_(logged, whole)]))
     return Curves(np.asarray(step, np.float64), scaled[:, None], goal, by_kind)
 

@@ -38,7 +38,7 @@ class Records:
         for table in curves:
             columns = {str(name): values.to_numpy() for name, values in table.items() if name != "identity"}
             rows = table.groupby("identity").indices
-            self._curves |= {str(identity): (columns, own) for identity, own in rows.items()}
+            self._curves |= {str(identity): (columns, np.asarray(own)) for identity, own in rows.items()}
 
     def __contains__(self, run: Run) -> bool:
         return run.identity in self._rows

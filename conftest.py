@@ -5,6 +5,7 @@ import importlib.util
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import zlib
@@ -19,12 +20,13 @@ import pytest
 from jax._src.interpreters import mlir
 
 import emergo
-import tests.shapes  # noqa: F401  # jaxtyping asks for it by name
+import tests.shapes
 
 # Shapes are checked at run time, from the first test on, in every module that names some; the other types are basedpyright's.
 FOLDER = Path(emergo.__path__[0])
 SHAPED = [path.relative_to(FOLDER.parent) for path in FOLDER.rglob("*.py") if "jaxtyping" in path.read_text()]
-jaxtyping.install_import_hook([".".join(path.with_suffix("").parts) for path in SHAPED], "tests.shapes.checked")
+MODULES = [".".join(path.with_suffix("").parts) for path in SHAPED]
+jaxtyping.install_import_hook(MODULES, "tests.shapes.checked")
 jaxtyping.config.update("jaxtyping_disable", True)
 mpl.use("Agg")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background of a shell ignores
@@ -101,6 +103,7 @@ def pytest_collection_finish() -> None:
     """What was imported stays: it is not looked through again for garbage."""
     gc.collect()
     gc.freeze()
+    tests.shapes.leave_unshaped(sys.modules[name] for name in MODULES if name in sys.modules)
     jaxtyping.config.update("jaxtyping_disable", False)
 
 

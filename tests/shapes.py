@@ -5,7 +5,8 @@ signature is the same. A bare `PyTree` is any object, so that it need not be loo
 which takes long to find out.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
+from types import FunctionType, ModuleType
 from typing import Any, get_args
 
 import beartype
@@ -47,3 +48,21 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     if known is None:
         known = _checks[key] = _late(function)
     return known
+
+
+def leave_unshaped(modules: Iterable[ModuleType]) -> None:
+    """Takes the check from functions of these modules whose signatures name no shape: binding arguments costs more than most of
+    them do, and the other types are basedpyright's."""
+    for module in modules:
+        own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
+        for holder in (module, *own):
+            for member in list(vars(holder).values()):
+                for function in (member, *(getattr(member, name, None) for name in ("__func__", "fget", "func"))):
+                    if isinstance(function, FunctionType) and hasattr(function, "__wrapped__") and not _names_a_shape(function):
+                        function.__no_type_check__ = True  # which jaxtyping looks for
+
+
+def _names_a_shape(function: FunctionType) -> bool:
+    return any(
+        "jaxtyping" in repr(hint) or (isinstance(hint, str) and "[" in hint) for hint in function.__annotations__.values()
+    )

@@ -1,6 +1,6 @@
 """When runs will emerge, from their curves so far: runs in training, and, looking back, finished ones."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,8 @@ from ._curves import curve_frame
 from ._description import known_types
 
 GROWTH = 1.05  # a run is looked at again when it has so many times as many steps
+LOOKS = 5.0  # a second at most, of all runs: each takes 3 to 5 ms, and a GPU waits for it
+AT_ONCE = 10.0
 POINTS = 40  # of the curve that others are told
 
 
@@ -99,21 +101,28 @@ class RunForecasts:
 
     def __init__(self) -> None:
         self.told: dict[str, Told] = {}
+        self.looks, self.seconds = AT_ONCE, 0.0
 
     def update(self, now: Progress) -> Mapping[str, Told]:
         """The forecasts of the runs that are in training now, by identity; runs without a threshold have none."""
         running = {run.identity for run, _, _ in now.running}
         self.told = {identity: told for identity, told in self.told.items() if identity in running}
-        for run, step, _ in now.running:
-            before = self.told.get(run.identity)
-            if before is None or step >= GROWTH * max(before.at, 1):
-                self._look(run, step, now.curves)
+        self.looks = min(self.looks + LOOKS * max(now.seconds - self.seconds, 0.0), AT_ONCE)
+        self.seconds = now.seconds
+        known = [(run, step) for run, step, _ in now.running if goal_of(run.config.task, run.config.threshold)]
+        further = [(run, step) for run, step in known if step >= GROWTH * max(self._seen(run), 1)]
+        for run, step in sorted(further, key=lambda one: self._seen(one[0]) / one[1])[: int(self.looks)]:
+            self._look(run, step, now.curves(run))
         return self.told
 
-    def _look(self, run: Run, step: int, curves_of: Callable[[Run], Mapping[str, np.ndarray] | None]) -> None:
-        curves = curves_of(run) if goal_of(run.config.task, run.config.threshold) else None
+    def _seen(self, run: Run) -> int:
+        """The step at which it was looked at last."""
+        return self.told[run.identity].at if run.identity in self.told else 0
+
+    def _look(self, run: Run, step: int, curves: Mapping[str, np.ndarray] | None) -> None:
         forecast = None if curves is None else forecast_run(run, curves)
         if forecast is not None:
+            self.looks -= 1
             self.told[run.identity] = Told(step, forecast)
 
 

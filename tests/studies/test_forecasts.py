@@ -1,6 +1,7 @@
 """Forecasts of runs in training."""
 
 import numpy as np
+import pytest
 
 from emergo.engine import Progress, Run
 from emergo.studies import Runs
@@ -70,6 +71,22 @@ def test_a_run_is_looked_at_again_when_it_has_got_further():
         assert len(looks) == expected
     assert told[one.identity].words.startswith("~")
     assert forecasts.update(Progress(1, 1, 0, [], 2000, 1.0, None, 1)) == {}
+
+
+def test_of_many_runs_a_few_are_looked_at_a_second_in_turn():
+    many, looks = [Run(run().config, seed) for seed in range(100)], []
+
+    def curves(asked: Run):
+        looks.append(asked.seed)
+        return curves_until(1000)
+
+    forecasts = RunForecasts()
+    for chunk in range(501):  # of a tenth of a second
+        running = [(one, 1000 + chunk, 0.5) for one in many]
+        forecasts.update(Progress(100, 0, 0, running, 1000, 0.1 * chunk, None, 1, curves))
+    assert len(looks) == pytest.approx(10 + 5 * 50, abs=1)
+    counts = [looks.count(seed) for seed in range(100)]
+    assert (min(counts), max(counts)) == (2, 3)
 
 
 def test_of_several_forecasts_the_soonest_is_shown():

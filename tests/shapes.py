@@ -59,7 +59,7 @@ def leave_unshaped(modules: Iterable[ModuleType]) -> None:
             for member in list(vars(holder).values()):
                 for function in (member, *(getattr(member, name, None) for name in ("__func__", "fget", "func"))):
                     if isinstance(function, FunctionType) and hasattr(function, "__wrapped__") and not _names_a_shape(function):
-                        function.__no_type_check__ = True  # which jaxtyping looks for
+                        function.__dict__["__no_type_check__"] = True  # which jaxtyping looks for
 
 
 def _names_a_shape(function: FunctionType) -> bool:

@@ -35,8 +35,8 @@ hypothesis.settings.register_profile("emergo", deadline=None, derandomize=True, 
 hypothesis.settings.load_profile("emergo")
 
 # Most of the time of a test goes into compiling programs that run for a moment. XLA leaves out what makes them fast, not what
-# makes them right; and what one process of a session has compiled, the others (pytest's workers and what tests start) need not
-# compile again.
+# makes them right. What a command that a test starts has compiled, other commands of the session need not compile again; in
+# pytest's own processes few programs are asked for twice, and to keep them takes 3% of the time.
 _contexts, _make_context = threading.local(), mlir.make_ir_context
 
 
@@ -69,7 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
         settings |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # threads of NumPy and PyTorch wait in a loop
         os.environ |= settings | {CACHE: str(config.stash[CREATED])}
     jax.config.update("jax_compilation_cache_dir", os.environ[CACHE])
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_enable_compilation_cache", False)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

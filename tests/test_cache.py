@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import pytest
 
 from emergo import _cache
@@ -23,7 +24,9 @@ def quiet_home(monkeypatch, tmp_path):
     for name in ("EMERGO_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    return tmp_path
+    jax.config.update("jax_enable_compilation_cache", True)
+    yield tmp_path
+    jax.config.update("jax_enable_compilation_cache", False)
 
 
 def test_what_is_put_is_got(tmp_path):

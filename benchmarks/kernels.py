@@ -27,8 +27,8 @@ from emergo.bench._training import Case, compiled_stack
 STEPS = 10
 PARTS = (  # the first that is found in a kernel's name or in that of its operation
     ("attention", r"sdpa|cudnn|dot_product_attention"),
-    ("products", r"gemm|nvjet|cutlass|dot_general|custom-call|(^|[ _])dot"),
-    ("data", r"normals|uniform|threefry|sort|gather_rows"),
+    ("products", r"gemm|nvjet|cutlass|dot_general|(^|[ _])dot"),
+    ("data", r"normals|uniform|sort"),
     ("passes back", r"transpose\(.*jvp"),
     ("passes forward", r"jvp"),
 )

@@ -5,6 +5,7 @@ import importlib.util
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import zlib
@@ -19,12 +20,13 @@ import pytest
 from jax._src.interpreters import mlir
 
 import emergo
-import tests.shapes  # noqa: F401  # jaxtyping asks for it by name
+import tests.shapes
 
 # Shapes are checked at run time, from the first test on, in every module that names some; the other types are basedpyright's.
 FOLDER = Path(emergo.__path__[0])
 SHAPED = [path.relative_to(FOLDER.parent) for path in FOLDER.rglob("*.py") if "jaxtyping" in path.read_text()]
-jaxtyping.install_import_hook([".".join(path.with_suffix("").parts) for path in SHAPED], "tests.shapes.checked")
+MODULES = [".".join(path.with_suffix("").parts) for path in SHAPED]
+jaxtyping.install_import_hook(MODULES, "tests.shapes.checked")
 jaxtyping.config.update("jaxtyping_disable", True)
 mpl.use("Agg")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background of a shell ignores
@@ -33,8 +35,8 @@ hypothesis.settings.register_profile("emergo", deadline=None, derandomize=True, 
 hypothesis.settings.load_profile("emergo")
 
 # Most of the time of a test goes into compiling programs that run for a moment. XLA leaves out what makes them fast, not what
-# makes them right; and what one process of a session has compiled, the others (pytest's workers and what tests start) need not
-# compile again.
+# makes them right. What a command that a test starts has compiled, other commands of the session need not compile again; in
+# pytest's own processes few programs are asked for twice, and to keep them takes 3% of the time.
 _contexts, _make_context = threading.local(), mlir.make_ir_context
 
 
@@ -47,7 +49,7 @@ def _context() -> object:
 
 mlir.make_ir_context = _context
 gc.set_threshold(20_000, 20, 20)  # modules and traced programs leave little garbage
-FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 CACHE = "JAX_COMPILATION_CACHE_DIR"
 CREATED = pytest.StashKey[Path]()
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -67,7 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
         settings |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # threads of NumPy and PyTorch wait in a loop
         os.environ |= settings | {CACHE: str(config.stash[CREATED])}
     jax.config.update("jax_compilation_cache_dir", os.environ[CACHE])
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_enable_compilation_cache", False)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -101,6 +103,7 @@ def pytest_collection_finish() -> None:
     """What was imported stays: it is not looked through again for garbage."""
     gc.collect()
     gc.freeze()
+    tests.shapes.leave_unshaped(sys.modules[name] for name in MODULES if name in sys.modules)
     jaxtyping.config.update("jaxtyping_disable", False)
 
 

@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from jaxtyping import Array
 
 from .._random import fold_in
 from ..engine import Config, Optimizer, Precision, Run
-from ..engine._cost import compile_chunk, memory_of
+from ..engine._cost import Compiled, compile_chunk, memory_of
 from ..engine._program import Program, draw, start
 from ..models import MinimalAttention, Transformer
 from ..tasks import MarkovChain, Recall, SingleLocation
@@ -68,8 +68,8 @@ def default_cases(platform: str) -> list[Case]:
     return first + grown + more + [Case(2, 4, 256, 64, 20, "fp32")]
 
 
-def step_seconds(case: Case, seconds: float = 3.0) -> tuple[float, int]:
-    """Seconds a step of one run takes in a stack of `case.runs`, evaluations left out, and the bytes of the program."""
+def compiled_stack(case: Case) -> tuple[Callable[[int], Any], Compiled]:
+    """What trains `case.runs` runs for so many steps and evaluates them, compiled, and its program."""
     program, device = Program.of(case.config), jax.devices()[0]
     compiled = compile_chunk(program, start(program, Run(case.config, 0)), case.runs, device, memory_of(device), tuned=True)
     if compiled.n_parallel < case.runs:
@@ -83,6 +83,12 @@ def step_seconds(case: Case, seconds: float = 3.0) -> tuple[float, int]:
         return slots, metrics
 
     jax.block_until_ready(train(1))
+    return train, compiled
+
+
+def step_seconds(case: Case, seconds: float = 3.0) -> tuple[float, int]:
+    """Seconds a step of one run takes in a stack of `case.runs`, evaluations left out, and the bytes of the program."""
+    train, compiled = compiled_stack(case)
     evaluation = min(median_seconds(lambda: train(0)) for _ in range(3))
     once = max((median_seconds(lambda: train(5)) - evaluation) / 5, 1e-6)
     count = max(3, int(seconds / 3 / once))

@@ -1,5 +1,6 @@
 """Pages that need nothing but themselves: one file, charts by Vega-Lite, no request to anywhere."""
 
+import functools
 import json
 from pathlib import Path
 from string import Template
@@ -15,10 +16,15 @@ def script_json(value: Any) -> str:
     return json.dumps(to_jsonable(value), allow_nan=False).replace("<", "\\u003c")
 
 
-def page(template: str, **words: Any) -> str:
-    """A template with the look and the charts' program that all pages share, and with these words filled in."""
+@functools.cache  # half a second
+def _charts() -> str:
+    """The program that draws charts."""
     import vl_convert  # needed for pages alone
 
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+
+
+def page(template: str, **words: Any) -> str:
+    """A template with the look and the charts' program that all pages share, and with these words filled in."""
     shared = {"style": (HERE / "page.css").read_text("utf-8"), "show_charts": (HERE / "page.js").read_text("utf-8")}
-    shared["bundle"] = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return Template((HERE / template).read_text("utf-8")).substitute(shared | words)
+    return Template((HERE / template).read_text("utf-8")).substitute(shared | {"bundle": _charts()} | words)

@@ -41,10 +41,10 @@ def _seldom(values: np.ndarray) -> bool:
     return bool(np.isnan(values).reshape(len(values), -1).all(1).mean() > 0.5)
 
 
-def curves_from(frame: pd.DataFrame) -> dict[str, np.ndarray]:
+def curves_from(table: pd.DataFrame | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The inverse of `curve_frame` and of `compact_frame`; columns without a number are left out, as other runs of a table may
     have other curves."""
-    columns = {renamed_curve(name): frame[name].to_numpy() for name in frame.columns if name != "identity"}
+    columns = {renamed_curve(str(name)): np.asarray(values) for name, values in table.items()}
     shown = {name: values for name, values in columns.items() if not pd.isna(values).all()}
     numbers = {name: values for name, values in shown.items() if _ARRAY not in name}
     return _numbers_from(numbers) | dict(_arrays_from(name, shown[name]) for name in shown if name not in numbers)

@@ -17,7 +17,7 @@ from ._description import known_types
 
 GROWTH = 1.05  # a run is looked at again when it has so many times as many steps
 LOOKS = 5.0  # a second at most, of all runs: each takes 3 to 5 ms, and a GPU waits for it
-AT_ONCE = 10.0
+AT_ONCE = 10.0  # looks that may be saved up
 POINTS = 40  # of the curve that others are told
 
 

@@ -34,7 +34,11 @@ class Records:
 
     def __init__(self, runs: pd.DataFrame, *curves: pd.DataFrame) -> None:
         self._rows: dict[str, Any] = {row["identity"]: row for row in runs.to_dict("records")}
-        self._curves = {identity: frame for table in curves for identity, frame in table.groupby("identity")}
+        self._curves: dict[str, tuple[dict[str, np.ndarray], np.ndarray]] = {}  # columns of a table, and the rows of a run
+        for table in curves:
+            columns = {str(name): values.to_numpy() for name, values in table.items() if name != "identity"}
+            rows = table.groupby("identity").indices
+            self._curves |= {str(identity): (columns, np.asarray(own)) for identity, own in rows.items()}
 
     def __contains__(self, run: Run) -> bool:
         return run.identity in self._rows
@@ -54,8 +58,9 @@ class Records:
         return str(self._rows[run.identity]["records"])
 
     def read(self, run: Run) -> Result:
-        row = self._rows[run.identity]
-        return result_from(run, row, json.loads(row["provenance"]), self._curves.get(run.identity))
+        row, (columns, rows) = self._rows[run.identity], self._curves.get(run.identity, ({}, np.zeros(0, int)))
+        curves = {name: values[rows] for name, values in columns.items()}
+        return result_from(run, row, json.loads(row["provenance"]), curves)
 
 
 POINTS = 100  # of a curve that no figure draws: as many as a plot can show

@@ -104,7 +104,10 @@ class Task(NamedTuple):
 
         signal.signal(signal.SIGUSR2, warned)
         try:
-            return Executor(StudyFolder(self.folder), [self.plan], share=share, wait=False, say=say).run()
+            try:
+                return Executor(StudyFolder(self.folder), [self.plan], share=share, wait=False, say=say).run()
+            finally:
+                signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # nothing is left to save: Python may end in peace
         except KeyboardInterrupt:
             if requeue:
                 say("the time is nearly up: saved, and back into the queue")

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from .._errors import InputError
@@ -46,12 +47,14 @@ def result_row(result: Result) -> dict[str, Any]:
     return outcome_row(result_content(result))
 
 
-def result_from(run: Run, row: Mapping[str, Any], provenance: Mapping[str, Any], curves: pd.DataFrame | None) -> Result:
+def result_from(
+    run: Run, row: Mapping[str, Any], provenance: Mapping[str, Any], curves: pd.DataFrame | Mapping[str, np.ndarray] | None
+) -> Result:
     """The inverse of `result_row`."""
     plateau = Emergence(row["plateau"], row["plateau_low"], row["plateau_high"], row["state"])
     failed = None if pd.isna(row["failed_step"]) else int(row["failed_step"])
     reason = None if pd.isna(row.get("reason")) else row["reason"]
-    kept = None if curves is None or not len(curves.columns) else curves_from(curves)
+    kept = None if curves is None or not len(curves.keys()) else curves_from(curves)
     return Result(run, row["state"], plateau, int(row["steps"]), failed, provenance, kept, reason)
 
 

@@ -1,5 +1,7 @@
 """The distribution of associative recall's data, as C.1 states it."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,6 +27,12 @@ def options(draw):
     return (pairs, draw(st.integers(max(3, pairs + 1), 24)), burst, draw(st.sampled_from((0.0, 0.3, 1.0))), placement)
 
 
+@functools.partial(jax.jit, static_argnames="n")
+def draw(task, key, n):
+    """One program, not one per operation."""
+    return task.batch(key, n, ())
+
+
 def asked(batch):
     """Which pairs have the query as their key."""
     return np.asarray(batch.inputs)[:, :-1:2] == np.asarray(batch.inputs)[:, -1:]
@@ -35,7 +43,7 @@ def asked(batch):
 @given(options(), st.integers(0, 2**32 - 1))
 def test_every_sequence_is_a_mapping_and_a_query(options, seed):
     task = Recall(*options)
-    batch = task.batch(jax.random.key(seed), 16, ())
+    batch = draw(task, jax.random.key(seed), 16)
     tokens = np.asarray(batch.inputs)
     assert tokens.shape == (16, task.length) == (16, 2 * task.pairs + 1)
     assert tokens.min() >= 0
@@ -84,7 +92,7 @@ def test_how_often_the_query_stands_in_the_context():
     key = jax.random.key(1)
     for burst in (1.0, 3.0):
         task = Recall(pairs, 20, burst, placement="chance or none")
-        counts = asked(task.batch(key, n, ())).sum(1)
+        counts = asked(draw(task, key, n)).sum(1)
         found = np.bincount(counts, minlength=pairs + 1)
         expected = n * scipy.stats.binom.pmf(np.arange(pairs + 1), pairs, burst / pairs)
         enough = expected > 5
@@ -92,16 +100,16 @@ def test_how_often_the_query_stands_in_the_context():
             scipy.stats.chisquare(found[enough], expected[enough] * found[enough].sum() / expected[enough].sum()).pvalue > 0.01
         )
         # With "chance" the same sequences, and one pair where chance gave none.
-        moved = asked(task.replace(placement="chance").batch(key, n, ())).sum(1)
+        moved = asked(draw(task.replace(placement="chance"), key, n)).sum(1)
         np.testing.assert_array_equal(moved, np.maximum(counts, 1))
-    once = asked(Recall(pairs, 20).batch(key, n, ()))
+    once = asked(draw(Recall(pairs, 20), key, n))
     assert scipy.stats.chisquare(once.sum(0)).pvalue > 0.01
 
 
 def test_how_often_the_query_is_one_of_the_two():
     """Mass p/2 + (1-p)/N on the repeated tokens, (1-p)/N on the rest."""
     n, size, p = 40_000, 10, 0.3
-    query = np.asarray(Recall(4, size, repeat=p).batch(jax.random.key(2), n, ()).inputs[:, -1])
+    query = np.asarray(draw(Recall(4, size, repeat=p), jax.random.key(2), n).inputs)[:, -1]
     mass = np.full(size, (1 - p) / size)
     mass[:2] += p / 2
     assert scipy.stats.chisquare(np.bincount(query, minlength=size), n * mass).pvalue > 0.01

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from emergo._contract import Batch, Output, Spec
 from emergo._errors import InputError
@@ -51,19 +52,28 @@ every_task = pytest.mark.parametrize("task", TASKS, ids=repr)
 
 @functools.cache
 def output_of(task, n):
-    spec = task.spec
+    spec, rng = task.spec, np.random.default_rng(7)
     shape = (n, spec.outputs) if spec.answers is None else (n, spec.answers, spec.outputs)
-    attention = jax.nn.softmax(jax.random.normal(jax.random.key(8), (n, 2, 3, spec.length)), -1)
-    path = jax.random.normal(jax.random.key(9), (spec.inputs, spec.outputs))
-    pattern = jax.nn.softmax(jax.random.normal(jax.random.key(10), (n, 3, spec.length, spec.length)), -1)
-    taps = {f"layers.{layer}.pattern": pattern for layer in range(2)}
-    return Output(jax.random.normal(jax.random.key(7), shape), attention, path, taps)
+
+    def normal(*shape):
+        return rng.normal(size=shape).astype(np.float32)
+
+    attention, pattern = (softmax(normal(*sizes), -1) for sizes in ((n, 2, 3, spec.length), (n, 3, spec.length, spec.length)))
+    taps = {f"layers.{layer}.pattern": jnp.asarray(pattern) for layer in range(2)}
+    value, attention, path = map(jnp.asarray, (normal(*shape), attention, normal(spec.inputs, spec.outputs)))
+    return Output(value, attention, path, taps)
+
+
+@functools.cache
+def batch_of(task, n=5):
+    """One program, not one per operation."""
+    return jax.jit(lambda key, truth: task.batch(key, n, truth))
 
 
 @functools.cache
 def drawn(task, n=5):
-    truth = task.truth(jax.random.key(0))
-    return truth, task.batch(jax.random.key(1), n, truth)
+    truth = jax.jit(task.truth)(jax.random.key(0))
+    return truth, batch_of(task, n)(jax.random.key(1), truth)
 
 
 @every_task
@@ -89,16 +99,15 @@ def test_batches_have_the_sizes_of_the_spec(task):
 def test_losses_and_metrics_have_one_number_per_sequence(task):
     truth, batch = drawn(task)
     output = output_of(task, 5)
-    losses = task.loss(output, batch)
-    metrics = task.metrics(output, batch, truth)
+    losses, metrics = jax.jit(lambda *given: (task.loss(*given[:2]), task.metrics(*given)))(output, batch, truth)
     for numbers in (losses, *metrics.values()):
         assert numbers.shape == (5,)
         assert numbers.dtype == jnp.float32
-        assert jnp.isfinite(numbers).all()
+        assert np.isfinite(numbers).all()
     assert task.learned.metric in {"loss", *metrics}
     # A sequence's loss is its own.
-    alone = task.loss(output._replace(value=output.value[2:3]), jax.tree.map(lambda x: x[2:3], batch))
-    np.testing.assert_allclose(alone, losses[2:3], rtol=1e-6)
+    alone = jax.jit(task.loss)(*jax.tree.map(lambda x: np.asarray(x)[2:3], (Output(output.value), batch)))
+    np.testing.assert_allclose(alone, np.asarray(losses)[2:3], rtol=1e-6)
     assert task.loss(output._replace(value=output.value.astype(jnp.bfloat16)), batch).dtype == jnp.float32
 
 
@@ -111,18 +120,20 @@ def test_losses_can_be_learned_from(task):
     def mean_loss(value):
         return task.loss(output._replace(value=value), batch).mean()
 
-    before, slope = jax.value_and_grad(mean_loss)(output.value)
-    assert mean_loss(output.value - 0.1 * slope) < before
+    slope_of = jax.jit(jax.value_and_grad(mean_loss))
+    before, slope = slope_of(output.value)
+    assert slope_of(output.value - 0.1 * slope)[0] < before
 
 
 @every_task
 def test_probes_return_named_arrays_and_cope_with_models_that_show_nothing(task):
     truth, batch = drawn(task)
     output = output_of(task, 5)
-    names = [name for one in task.probes() for name in one(None, output, batch, truth, 0)]
+    measured = jax.jit(lambda: [one(None, output, batch, truth, 0) for one in task.probes()])()
+    names = [name for arrays in measured for name in arrays]
     assert len(set(names)) == len(names) > 0
-    for one in task.probes():
-        assert all(jnp.isfinite(array).all() for array in one(None, output, batch, truth, 0).values())
+    for one, arrays in zip(task.probes(), measured, strict=True):
+        assert all(np.isfinite(array).all() for array in arrays.values())
         assert isinstance(one(None, Output(output.value), batch, truth, 0), dict)
     if attention_probe in task.probes():
         assert "entropy" in names
@@ -132,9 +143,10 @@ def test_probes_return_named_arrays_and_cope_with_models_that_show_nothing(task)
 @every_task
 def test_data_is_a_function_of_the_key(task):
     truth, batch = drawn(task)
-    again = task.batch(jax.random.key(1), 5, truth)
-    raw = task.batch(jax.random.key_data(jax.random.key(1)), 5, truth) if type(task) is not Mean else again
-    other = task.batch(jax.random.key(2), 5, truth)
+    draw = batch_of(task)
+    again = draw(jax.random.key(1), truth)
+    raw = draw(jax.random.key_data(jax.random.key(1)), truth) if type(task) is not Mean else again
+    other = draw(jax.random.key(2), truth)
     jax.tree.map(np.testing.assert_array_equal, batch, again)
     jax.tree.map(np.testing.assert_array_equal, batch, raw)
     assert (np.asarray(batch.inputs) != np.asarray(other.inputs)).any()
@@ -145,7 +157,7 @@ def test_data_is_a_function_of_the_key(task):
 @pytest.mark.parametrize("task", [task for task, prefix in CASES if prefix], ids=repr)
 def test_fewer_sequences_are_the_first_of_more(task):
     few, many = drawn(task, 5)[1], drawn(task, 9)[1]
-    jax.tree.map(lambda one, two: np.testing.assert_array_equal(one, two[:5]), few, many)
+    jax.tree.map(lambda one, two: np.testing.assert_array_equal(one, np.asarray(two)[:5]), few, many)
 
 
 @every_task
@@ -162,7 +174,7 @@ def test_mapped_over_runs_each_draws_what_it_draws_alone(task):
     mapped = jax.jit(jax.vmap(one))(stacked, keys)
     for i, key in enumerate(keys):
         # A logarithm's last bit may depend on the loop it is computed in.
-        inside = jax.tree.map(lambda x, i=i: x[i], mapped)
+        inside = jax.tree.map(lambda x, i=i: np.asarray(x)[i], mapped)
         jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=2e-6), one(task, key), inside)
 
 

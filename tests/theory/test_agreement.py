@@ -1,5 +1,7 @@
 """Agreement of gradients: moments against those of the toy model on its task, and their growth along the flow."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +15,7 @@ from emergo.tasks import SingleLocation
 
 SHARES = np.array([0.01, 0.5, 0.8, 0.95])
 """Of the plateau."""
+OPTIMIZED = {"xla_backend_optimization_level": 2}  # for programs that take longer to run than to compile
 
 
 def on_the_flow(T, d, B, shares=SHARES):
@@ -35,7 +38,7 @@ def test_signal_and_noise_are_those_of_the_toy_model(T, d, B):
         one = jax.tree.map(lambda part: part[i][None], batch)
         return jax.grad(lambda p: task.loss(model.apply(p, one.inputs), one)[0])(params)
 
-    @jax.jit
+    @functools.partial(jax.jit, compiler_options=OPTIMIZED)
     def measured(w, logit, key):
         params = ToyParameters(jnp.where(truth.relevant, jnp.float32(logit), 0.0), w / d**0.5 * target)
         batch = task.batch(key, count, truth)
@@ -60,7 +63,7 @@ def test_the_cosine_of_two_halves_is_the_ratio():
     task, model = SingleLocation(64, 8), ToyAttention()
     truth = task.truth(jax.random.key(0))._replace(weights=target)
 
-    @jax.jit
+    @functools.partial(jax.jit, compiler_options=OPTIMIZED)
     def cosines(w, logit, keys):
         params = ToyParameters(jnp.where(truth.relevant, logit, 0.0), w / 8**0.5 * target)
 

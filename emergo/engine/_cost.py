@@ -106,21 +106,29 @@ def planned_parallel(cost: Cost, eval_every: int, platform: str, budget: float) 
     return max(1, min(fits, most))
 
 
-def worth_narrowing(cost: Cost, platform: str, n_parallel: int, steps: int) -> bool:
-    """Whether half the time that `n_parallel` runs took for `steps` steps exceeds what compiling a narrower program takes: a
-    run that has lasted this long may well last as long again. By a count and not by the clock: the same each time."""
+def narrower_widths(n_parallel: int) -> Iterator[int]:
+    """The widths that a stack may have later, each about three quarters of the one before."""
+    while n_parallel > 1:
+        n_parallel = min(n_parallel - 1, math.ceil(0.75 * n_parallel))
+        yield n_parallel
+
+
+def worth_narrowing(cost: Cost, platform: str, n_parallel: int, width: int, steps: int) -> bool:
+    """Whether what idle slots took of `steps` steps, of `n_parallel` slots all but `width`, exceeds what compiling a narrower
+    program takes: a run that has lasted this long may well last as long again. By a count and not by the clock: the same each
+    time."""
     rate, _, compile_seconds = _speed(platform)
-    return n_parallel * steps * cost.operations / rate / 2 > compile_seconds
+    return (n_parallel - width) * steps * cost.operations / rate > compile_seconds
 
 
 def worth_tuning(cost: Cost, platform: str, runs: Sequence[Run]) -> bool:
     """Whether these runs may take so long that a GPU's compiler should search for the best kernels, which takes three times as
-    long. In a wide stack that saves a tenth of the time, and runs took about a third of the steps that they may. A stack of few
-    or small runs takes 10 microseconds per product, whatever its size, and up to twice that without the search."""
+    long. In a wide stack that saves a twentieth of the time at most, and runs took about a third of the steps that they may. A
+    stack of few or small runs takes 10 microseconds per product, whatever its size, and up to twice that without the search."""
     rate, _, compile_seconds = _speed(platform)
     wide = sum(run.config.steps for run in runs) * cost.operations / rate
     narrow = max(run.config.steps for run in runs) * cost.products * 1e-5
-    return platform != "cpu" and (wide > 60 * compile_seconds or narrow > 10 * compile_seconds)
+    return platform != "cpu" and (wide > 150 * compile_seconds or narrow > 10 * compile_seconds)
 
 
 class Compiled(NamedTuple):
@@ -149,8 +157,10 @@ def _compile(program: Program, structure: PyTreeDef, leaves: Shapes, n_parallel:
     program = dataclasses.replace(program, fused=device.platform == "gpu")
     with arithmetic(program.precision), products(program.precision):
         lowered = jax.jit(chunk, static_argnums=0, donate_argnums=1).lower(program, stack, count, due)
-    # The search among generated kernels is most of a GPU's compilation; without it the vendor's are used, about a tenth slower.
-    compiled = lowered.compile({} if tuned or device.platform == "cpu" else {"xla_gpu_enable_triton_gemm": False})
+    # The search among generated kernels is most of a GPU's compilation. Without it the vendor's are used, and of these the ones
+    # that the vendor would choose: nothing is timed, so that this can be done beside training.
+    fixed = {"xla_gpu_enable_triton_gemm": False, "xla_gpu_autotune_level": 0}
+    compiled = lowered.compile({} if tuned or device.platform == "cpu" else fixed)
     used, total = compiled.memory_analysis(), 0
     if used is not None:
         total = used.argument_size_in_bytes + used.output_size_in_bytes + used.temp_size_in_bytes - used.alias_size_in_bytes

@@ -18,7 +18,18 @@ from jaxtyping import Array, ArrayLike, PyTree
 from .._errors import InputError
 from ..measure import past_threshold
 from ._config import Preparing, Result, Run, next_evaluation
-from ._cost import Compiled, Cost, Device, compile_chunk, memory_of, planned_parallel, step_cost, worth_narrowing, worth_tuning
+from ._cost import (
+    Compiled,
+    Cost,
+    Device,
+    compile_chunk,
+    memory_of,
+    narrower_widths,
+    planned_parallel,
+    step_cost,
+    worth_narrowing,
+    worth_tuning,
+)
 from ._parameters import unpadded
 from ._program import Program, Slot, arithmetic, insert, largest_sizes, start
 
@@ -139,29 +150,27 @@ class DeviceStack:
     def narrow(self) -> None:
         """Gathers the runs that are left into a narrower stack, where that pays."""
         n_parallel, live = len(self.tracked), [i for i, t in enumerate(self.tracked) if t is not None]
-        if not live or 2 * len(live) > n_parallel:
+        if not live:
             return
-        longest = max(t.step for t in self.live)
-        if not worth_narrowing(self.scheduler.cost, self.device.platform, n_parallel, longest):
+        width = min((width for width in narrower_widths(n_parallel) if width >= len(live)), default=n_parallel)
+        longest, cost = max(t.step for t in self.live), self.scheduler.cost
+        if width == n_parallel or not worth_narrowing(cost, self.device.platform, n_parallel, width, longest):
             return
-        while 2 * len(live) <= n_parallel:
-            n_parallel //= 2
-        self.compiled = self._narrower(n_parallel)
-        spare = n_parallel - len(live)
+        self.compiled = self._narrower(width)
+        spare = width - len(live)
         indices = jnp.array(live + [live[0]] * spare)
         self.slots = jax.tree.map(lambda x: x[indices], self.slots)
         self.tracked = [self.tracked[i] for i in live] + [None] * spare
 
-    def _narrower(self, n_parallel: int) -> Compiled:
-        return compile_chunk(self.scheduler.program, one_of(self.slots), n_parallel, self.device)
+    def _narrower(self, width: int) -> Compiled:
+        return compile_chunk(self.scheduler.program, one_of(self.slots), width, self.device)
 
-    def narrower(self) -> list[Callable[[], Compiled]]:
-        """What compiles the programs that `narrow` may ask for."""
-        steps, n_parallel, programs = max(t.run.config.steps for t in self.live), len(self.tracked), []
-        while n_parallel > 1 and worth_narrowing(self.scheduler.cost, self.device.platform, n_parallel, steps):
-            n_parallel //= 2
-            programs.append(functools.partial(self._narrower, n_parallel))
-        return programs
+    def narrower(self) -> list[Callable[[], object]]:
+        """What compiles the programs that `narrow` may ask for, each unless the stack is narrower by then."""
+        steps, n_parallel = max(t.run.config.steps for t in self.live), len(self.tracked)
+        worth = functools.partial(worth_narrowing, self.scheduler.cost, self.device.platform, n_parallel)
+        widths = [width for width in narrower_widths(n_parallel) if worth(width, steps)]
+        return [lambda width=width: width < len(self.tracked) and self._narrower(width) for width in widths]
 
 
 def one_of(slots: Slot) -> Slot:
@@ -203,6 +212,12 @@ class Scheduler:
     def cost(self) -> Cost:
         return step_cost(self.program, self.shapes)
 
+    @functools.cached_property
+    def tuned(self) -> bool:
+        """Whether the compiler searches for the best kernels, for which it needs the device."""
+        platform = self.devices[0].platform
+        return platform != "cpu" and worth_tuning(self.cost, platform, self.runs)
+
     def start(self, run: Run) -> Slot:
         """A run before its first step, with what its probes prepare."""
         prepared = []
@@ -216,8 +231,7 @@ class Scheduler:
 
     def compile(self, slot: Slot, device: Device, n_parallel: int, budget: float = math.inf) -> Compiled:
         """The program for so many slots like this one, or for fewer where they would not fit."""
-        tuned = device.platform != "cpu" and worth_tuning(self.cost, device.platform, self.runs)
-        return compile_chunk(self.program, slot, n_parallel, device, budget, tuned)
+        return compile_chunk(self.program, slot, n_parallel, device, budget, self.tuned)
 
     def compile_first(self, slot: Slot, device: Device, budget: float) -> Compiled:
         """The program that a device begins with."""
@@ -233,7 +247,7 @@ class Scheduler:
             for device in self.devices[: len(self.runs)]:
                 self.compile_first(self.shapes, device, memory_of(device, when_free=True))
 
-    def narrower(self) -> list[Callable[[], Compiled]]:
+    def narrower(self) -> list[Callable[[], object]]:
         """What compiles the programs that `advance` may ask for when runs have ended and none waits."""
         return [program for stack in self.stacks if stack.live for program in stack.narrower()]
 

@@ -119,10 +119,15 @@ def groups_of(runs: Iterable[Run]) -> list[list[Run]]:
     return list(groups.values())
 
 
+def can_compile_ahead(scheduler: Scheduler) -> bool:
+    """A CPU trains with all of its cores."""
+    return scheduler.devices[0].platform != "cpu"
+
+
 def has_room(scheduler: Scheduler) -> bool:
-    """Whether compiling takes nothing from what trains: it has the processor, and memory in which to try kernels."""
+    """Whether beside what trains there is memory in which to try kernels."""
     sizes = [(stack.compiled.bytes, memory_of(stack.device, when_free=True)) for stack in scheduler.stacks]
-    return scheduler.devices[0].platform != "cpu" and all(2 * used < size for used, size in sizes)
+    return all(2 * used < size for used, size in sizes)
 
 
 @dataclasses.dataclass
@@ -175,12 +180,14 @@ class _Call:
             for result in scheduler.advance():
                 results.append(result)
                 self._ended(result)
-            if not narrower and not scheduler.queue and has_room(scheduler):
-                narrower = True
-                self.compile_ahead(scheduler.narrower())
-            if self.later and has_room(scheduler):
-                self.compile_ahead([later.compile_ahead for later in self.later])
-                self.later = []
+            if can_compile_ahead(scheduler):
+                if not narrower and not scheduler.queue:
+                    narrower = True
+                    self.compile_ahead(scheduler.narrower())
+                if self.later:
+                    room = has_room(scheduler)
+                    self.compile_ahead(later.compile_ahead for later in self.later if room or not later.tuned)
+                    self.later = []
             self._report(scheduler)
             late = self.deadline is not None and time.monotonic() >= self.deadline
             if path is not None and (self.interrupted() or late or time.monotonic() - saved >= self.checkpoint_seconds):

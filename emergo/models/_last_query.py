@@ -3,6 +3,9 @@
 The stream is read three times: its last position, inner products with it, and a sum with weights. As each read is of few
 vectors, so is the gradient: of 2 heads + 1 products of a vector over positions with one over features, one matrix product gives
 it at once. Written by hand, since otherwise every read has a gradient of the stream's size, and these are added.
+
+The MLP below can be part of it. Behind it the gradient has so few vectors, and two of the MLP's four products in the backward
+pass become small: these vectors go through its second map, and hidden features are summed with them.
 """
 
 import functools
@@ -13,43 +16,65 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ._products import Linear, rows
+
 Stream = Float[Array, "n length width"]
+Mlp = tuple[Linear, Linear] | None
 Last = tuple[Float[Array, "n width"], Float[Array, "n heads width"], Float[Array, "n heads length"]]
-_ROWS = 16  # that a GPU multiplies at least
 
 wide = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
 
 
-def _last_query(ask: Callable[..., Any], weigh: Callable[..., Any], layer: Any, x: Stream) -> Last:
+def _last_query(ask: Callable[..., Any], weigh: Callable[..., Any], layer: Any, mlp: Mlp, x: Stream) -> Last:
     """The last position, sums of the stream with the weights of its query, and these. `ask(layer, last)` returns what inner
     products are taken with, and what is added to them; `weigh(layer, scores)` weights. Neither may depend on anything else that
-    is differentiated."""
-    return _forward(ask, weigh, layer, x)[0]
+    is differentiated. `mlp`: the stream is x and what this MLP with a ReLU adds to it."""
+    return _forward(ask, weigh, layer, mlp, x)[0]
 
 
-def _forward(ask: Callable[..., Any], weigh: Callable[..., Any], layer: Any, x: Stream) -> tuple[Last, Any]:
+def _forward(ask: Callable[..., Any], weigh: Callable[..., Any], layer: Any, mlp: Mlp, x: Stream) -> tuple[Last, Any]:
+    below, hidden = x, None
+    if mlp is not None:
+        hidden = jnp.maximum(mlp[0](x), 0)
+        x = x + mlp[1](hidden)
     last = x[:, -1]
     (probe, constant), back_to_last = jax.vjp(ask, layer, last)
     weights, back_to_scores = jax.vjp(weigh, layer, wide("nhw,ntw->nht", probe, x) + constant)
     taken = jnp.einsum("nht,ntw->nhw", weights.astype(x.dtype), x)
-    return (last, taken, weights), (x, probe, weights, back_to_last, back_to_scores)
+    return (last, taken, weights), (below, hidden, mlp, x, probe, weights, back_to_last, back_to_scores)
 
 
-def _backward(ask: Callable[..., Any], weigh: Callable[..., Any], saved: Any, g: Last) -> tuple[Any, Stream]:
-    x, probe, weights, back_to_last, back_to_scores = saved
+def _backward(ask: Callable[..., Any], weigh: Callable[..., Any], saved: Any, g: Last) -> tuple[Any, Any, Stream]:
+    below, hidden, mlp, x, probe, weights, back_to_last, back_to_scores = saved
     by_last, by_taken, by_weights = g
     by_layer, by_scores = back_to_scores(by_weights + wide("nhw,ntw->nht", by_taken, x).astype(weights.dtype))
     by_constant, by_scores = by_scores.sum(-1, keepdims=True), by_scores.astype(x.dtype)
     also_by_layer, also_by_last = back_to_last((jnp.einsum("nht,ntw->nhw", by_scores, x), by_constant))
-    heads, at_last = weights.shape[1], jnp.zeros_like(weights, x.dtype, shape=(len(x), 1, x.shape[1])).at[..., -1].set(1)
+    at_last = jnp.zeros_like(weights, x.dtype, shape=(len(x), 1, x.shape[1])).at[..., -1].set(1)
+    over_positions = _stacked(by_scores, weights.astype(x.dtype), at_last)
+    over_features = _stacked(probe, by_taken, (by_last + also_by_last)[:, None])
+    over_positions, over_features = jax.lax.optimization_barrier((over_positions, over_features))
+    by_x, by_mlp = jnp.einsum("nkt,nkw->ntw", over_positions, over_features), None
+    if mlp is not None:
+        up, down = mlp
+        by_hidden = jnp.einsum("nkt,nkh->nth", over_positions, rows(over_features, down.weight.T))
+        by_hidden = jnp.where(hidden > 0, by_hidden, 0)
+        sums = jnp.einsum("nkt,nth->nkh", over_positions, hidden)
+        by_bias = jnp.einsum("nk,nkw->w", over_positions.sum(-1), over_features)
+        by_mlp = Linear(_over_rows(below, by_hidden), by_hidden.sum((0, 1))), Linear(_over_rows(sums, over_features), by_bias)
+        by_x = by_x + rows(by_hidden, up.weight.T)
+    return jax.tree.map(jnp.add, by_layer, also_by_layer), by_mlp, by_x
 
-    def stacked(*parts: Array) -> Array:
-        return jnp.pad(jnp.concatenate(parts, 1), ((0, 0), (0, -(2 * heads + 1) % _ROWS), (0, 0)))
 
-    over_positions = stacked(by_scores, weights.astype(x.dtype), at_last)
-    over_features = stacked(probe, by_taken, (by_last + also_by_last)[:, None])
-    by_x = jnp.einsum("nkt,nkw->ntw", *jax.lax.optimization_barrier((over_positions, over_features)))
-    return jax.tree.map(jnp.add, by_layer, also_by_layer), by_x
+def _stacked(*parts: Float[Array, "n _ columns"]) -> Float[Array, "n vectors columns"]:
+    """The vectors of all parts; in 16 bits filled up to what a GPU multiplies at least."""
+    vectors = jnp.concatenate(parts, 1)
+    spare = -vectors.shape[1] % 16 if vectors.dtype == jnp.bfloat16 else 0
+    return jnp.pad(vectors, ((0, 0), (0, spare), (0, 0)))
+
+
+def _over_rows(x: Float[Array, "n rows inputs"], g: Float[Array, "n rows outputs"]) -> Float[Array, "inputs outputs"]:
+    return x.reshape(-1, x.shape[-1]).T @ g.reshape(-1, g.shape[-1])
 
 
 last_query = jax.custom_vjp(_last_query, nondiff_argnums=(0, 1))

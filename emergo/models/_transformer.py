@@ -11,6 +11,7 @@ Two forwards compute the same function. `Transformer.apply` is the plain one: ev
   the gradient is composed.
 """
 
+import functools
 import itertools
 import math
 from typing import Literal, NamedTuple
@@ -195,6 +196,7 @@ class Transformer(Model):
         embedded = _Embedded.of(params, tokens, self._positions(params, length, tokens.dtype))
         x: Array | None = None  # the stream of all positions, once a layer has been computed
         composes, last_rows = self.norm != "pre", []
+        mlp = None if fused else self._mlp_below(params)
         for layer in params.layers[:-1]:
             layer = _lean(layer, self.positions == "rope") if fused and self.attention == "softmax" else layer
             below = embedded.stream() if x is None else x
@@ -210,7 +212,9 @@ class Transformer(Model):
             last_rows.append(weigh(self.attention, scores, self._seen_last(length), self.top_k)[:, :, 0])
             how = (self._visible(length), fused and self.window is None, layer.temperature, self.top_k)
             mixed = attend_all(self.attention, q, k, v, layer.bias, *how)
-            x = self._finish(layer, below, mixed.reshape(count, length, self.width), apart=fused)
+            x = self._with_attention(layer, below, mixed.reshape(count, length, self.width))
+            if mlp is None or len(last_rows) < self.layers - 1:
+                x = self._with_mlp(layer, x, apart=fused)
         layer = params.layers[-1]
         if x is None and composes:
             last = embedded.last()
@@ -218,11 +222,11 @@ class Transformer(Model):
         else:
             x = embedded.stream() if x is None else x
             n, last = self._norm("pre", layer, 0, x), x[:, -1]
-            if self.positions == "rope" or self.attention == "positional":
-                mixed, row = self._one_query(layer, _Stream(n), n[:, -1])
-            else:
-                asked, taken, row = last_query(self._ask, self._weigh, layer, n)
+            if self._asks_stream:
+                asked, taken, row = last_query(self._ask, self._weigh, layer, mlp, n)
                 last, mixed = asked if n is x else last, self._values(layer, taken, row)
+            else:
+                mixed, row = self._one_query(layer, _Stream(n), n[:, -1])
         value = tap("value", self._read_out(params, self._finish(layer, last, mixed)))
         attention = [jnp.broadcast_to(r, (count, self.heads, length)) for r in (*last_rows, row)]
         return Output(value, jnp.stack(attention, axis=1), self.value_path(params))
@@ -269,16 +273,31 @@ class Transformer(Model):
         values = jnp.einsum("nhw,whs->nhs", taken, self._heads(layer.value.weight)) + total * self._heads(layer.value.bias)
         return values.reshape(len(taken), self.width)
 
-    def _finish(
-        self, layer: TransformerLayer, x: Rows, mixed: Rows, tap: TapFunction = NO_TAP, name: str = "", apart: bool = False
+    @property
+    def _asks_stream(self) -> bool:
+        """Whether scores are inner products of a query with the stream itself."""
+        return self.positions != "rope" and self.attention != "positional"
+
+    def _mlp_below(self, params: TransformerParameters) -> tuple[Linear, Linear] | None:
+        """The MLP below the last layer, where the last query can be asked through it."""
+        plain = self.norm == "none" and self.skip and self.activation == "relu" and self._asks_stream
+        below = params.layers[-2] if plain and self.layers > 1 else None
+        return None if below is None or below.up is None or below.down is None else (below.up, below.down)
+
+    def _finish(self, layer: TransformerLayer, x: Rows, mixed: Rows, tap: TapFunction = NO_TAP, name: str = "") -> Rows:
+        return self._with_mlp(layer, self._with_attention(layer, x, mixed, tap, name), tap, name)
+
+    def _with_attention(self, layer: TransformerLayer, x: Rows, mixed: Rows, tap: TapFunction = NO_TAP, name: str = "") -> Rows:
+        """Output map and skip connection."""
+        return self._norm("post", layer, 0, (x if self.skip else 0) + tap(f"{name}.attention", layer.out(mixed)))
+
+    def _with_mlp(
+        self, layer: TransformerLayer, x: Rows, tap: TapFunction = NO_TAP, name: str = "", apart: bool = False
     ) -> Rows:
-        """Output map, skip connection and MLP; `apart`: a GPU writes hidden features behind their activation, so that products
-        with them need no kernel that computes it again, and the output once."""
-        x = self._norm("post", layer, 0, (x if self.skip else 0) + tap(f"{name}.attention", layer.out(mixed)))
+        """MLP and skip connection; `apart`: a GPU writes hidden features behind their activation, and the output once."""
         if layer.up is not None and layer.down is not None:
-            act = _relu if self.activation == "relu" else jax.nn.gelu
-            hidden = act(layer.up(self._norm("pre", layer, 1, x)))
-            added = tap(f"{name}.mlp", layer.down(jax.lax.optimization_barrier(hidden) if apart else hidden))
+            act = jax.nn.gelu if self.activation == "gelu" else functools.partial(_relu, apart)
+            added = tap(f"{name}.mlp", layer.down(act(layer.up(self._norm("pre", layer, 1, x)))))
             x = self._norm("post", layer, 1, (x if self.skip else 0) + added)
         return tap(f"{name}.output", jax.lax.optimization_barrier(x) if apart else x)
 
@@ -399,17 +418,19 @@ class _Stream(NamedTuple):
         return jnp.einsum("nht,ntw->nhw", weights, self.x)
 
 
-@jax.custom_vjp
-def _relu(x: Array) -> Array:
-    return jnp.maximum(x, 0)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _relu(apart: bool, x: Array) -> Array:
+    return _relu_forward(apart, x)[0]
 
 
-def _relu_forward(x: Array) -> tuple[Array, Array]:
-    y = jnp.maximum(x, 0)  # only the output is kept: with the input kept too, XLA writes the sum inside out apart
+def _relu_forward(apart: bool, x: Array) -> tuple[Array, Array]:
+    """Only the output is kept; `apart`: in memory, so that XLA does not compute it again from the input where it is read."""
+    y = jnp.maximum(x, 0)
+    y = jax.lax.optimization_barrier(y) if apart else y
     return y, y
 
 
-_relu.defvjp(_relu_forward, lambda y, g: (jnp.where(y > 0, g, 0),))
+_relu.defvjp(_relu_forward, lambda apart, y, g: (jnp.where(y > 0, g, 0),))
 
 
 def _lean(layer: TransformerLayer, rotates: bool) -> TransformerLayer:

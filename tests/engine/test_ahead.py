@@ -27,7 +27,7 @@ def config(width: int, steps: int = 20) -> Config:
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """The thread, width and number of runs of every program that was compiled; as on a device that leaves room for it. No run
+    """The thread, width and number of runs of every program that was compiled; as where a GPU trains. No run
     trains on before what compiles ahead is there: which thread compiles what is then known."""
     made, compile = [], _cost._compile.function
 
@@ -42,7 +42,7 @@ def compiled(monkeypatch):
 
     monkeypatch.setattr(_cost, "_compile", Once(noted))
     monkeypatch.setattr(_train, "Ahead", Waiting)
-    monkeypatch.setattr(_train, "has_room", lambda scheduler: True)
+    monkeypatch.setattr(_train, "can_compile_ahead", lambda scheduler: True)
     return made
 
 
@@ -66,10 +66,28 @@ def test_what_later_calls_train_is_compiled_too(compiled):
 
 
 def test_narrower_programs_are_compiled_where_they_may_be_asked_for(compiled, monkeypatch):
-    monkeypatch.setattr(_scheduler, "worth_narrowing", lambda cost, platform, n_parallel, steps: n_parallel > 2 and steps >= 40)
+    """And used: the run that is left when the others have ended goes on in the narrowest of them."""
+    monkeypatch.setattr(_scheduler, "worth_narrowing", lambda cost, platform, n, width, steps: width > 1 and steps >= 5)
     runs = [Run(config(4, steps=40 if seed == 0 else 5), seed) for seed in range(8)]
-    train(runs)
-    assert compiled == [(True, 4, 8), (False, 4, 4), (False, 4, 2)]
+    assert [result.steps for result in train(runs)] == [40, *7 * [5]]
+    assert compiled == [(True, 4, 8), (False, 4, 6), (False, 4, 5), (False, 4, 4), (False, 4, 3), (False, 4, 2)]
+
+
+def test_a_program_that_needs_the_device_waits_where_there_is_no_room(compiled, monkeypatch):
+    """The compiler's search among kernels takes memory; programs without it are compiled in any case."""
+    monkeypatch.setattr(_scheduler.Scheduler, "tuned", property(lambda self: self.runs[0].config.model.width == 8))
+    monkeypatch.setattr(_train, "has_room", lambda scheduler: False)
+    train([Run(config(width), 0) for width in (4, 6, 8)])
+    assert compiled == [(True, 4, 1), (False, 6, 1), (True, 8, 1)]
+
+
+def test_there_is_room_for_a_program_beside_a_small_one():
+    scheduler = _scheduler.Scheduler([Run(config(4), 0)], jax.devices("cpu"), None, None, lambda run, step, params: None)
+    scheduler.advance()
+    assert _train.has_room(scheduler)
+    stack = scheduler.stacks[0]
+    stack.compiled = stack.compiled._replace(bytes=int(0.6 * _cost.memory_of(stack.device)))
+    assert not _train.has_room(scheduler)
 
 
 def test_a_study_compiles_its_next_units(compiled, tmp_path):
@@ -88,8 +106,7 @@ def test_nothing_is_compiled_ahead_without_time_left_to_train_it(compiled, monke
 
 def test_a_processor_that_trains_compiles_nothing_else():
     scheduler = _scheduler.Scheduler([Run(config(4), 0)], jax.devices("cpu"), None, None, lambda run, step, params: None)
-    scheduler.advance()
-    assert not _train.has_room(scheduler)
+    assert not _train.can_compile_ahead(scheduler)
 
 
 def test_who_asks_while_another_thread_computes_waits_for_it():

@@ -1,5 +1,6 @@
 """What a step costs, when a run is evaluated, and how many runs are trained at once."""
 
+import itertools
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from emergo.engine import _cost as costs
 from emergo.engine._config import next_evaluation
-from emergo.engine._cost import Compiled, compile_chunk, planned_parallel, step_cost, worth_narrowing
+from emergo.engine._cost import Compiled, compile_chunk, narrower_widths, planned_parallel, step_cost, worth_narrowing
 from emergo.engine._program import Program, largest_sizes, start
 
 from .own import BASE
@@ -100,8 +101,19 @@ def test_how_many_runs_are_trained_at_once():
 
 def test_narrowing_pays_for_long_runs_of_large_models():
     cost = cost_of(SMALL)
-    assert not worth_narrowing(cost, "cpu", 8, 100)
-    assert worth_narrowing(cost._replace(operations=1e10), "cpu", 8, 100)
+    assert not worth_narrowing(cost, "cpu", 8, 4, 100)
+    large = cost._replace(operations=1e10)
+    assert worth_narrowing(large, "cpu", 8, 4, 100)
+    assert not worth_narrowing(large, "cpu", 8, 8, 100)  # nothing is idle
+
+
+@given(st.integers(1, 200))
+def test_narrower_widths_end_at_one_run_and_leave_less_than_a_quarter_idle(n_parallel):
+    widths = [n_parallel, *narrower_widths(n_parallel)]
+    assert widths[-1] == 1
+    for wide, narrow in itertools.pairwise(widths):
+        assert narrow < wide
+        assert wide - (narrow + 1) < max(wide / 4, 1)  # with one run more than `narrow`, the stack stays as it is
 
 
 def test_the_plan_of_a_group():

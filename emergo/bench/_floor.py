@@ -32,9 +32,9 @@ class Work(NamedTuple):
 def floor_work(config: Config) -> dict[str, Work]:
     """The work of a step, by class: `products`, `attention`, `optimizer` and `data`.
 
-    Products are those left after folding, each with the two of its backward pass; what is applied to every number of an array
-    (biases, ReLU, skip connections) is done on the way. The engine plans with what its programs hold; a program that does more
-    than it must has a smaller share of this.
+    Products are those left after folding, each with the two of its backward pass, but where the gradient is known to be of few
+    vectors; what is applied to every number of an array (biases, ReLU, skip connections) is done on the way. The engine plans
+    with what its programs hold; a program that does more than it must has a smaller share of this.
     """
     if isinstance(config.model, Transformer):
         work = _transformer(config, config.model)
@@ -57,9 +57,13 @@ def _size(precision: Precision) -> int:
 
 def _with_backward(maps: Sequence[tuple[float, float, float]], size: int) -> Work:
     """Products of (rows, inner) with (inner, columns), each with the two of its backward pass, which are as large."""
+    return _once([map for map in maps for _ in range(3)], size)
+
+
+def _once(maps: Sequence[tuple[float, float, float]], size: int) -> Work:
     operations = sum(2 * rows * inner * columns for rows, inner, columns in maps)
     numbers = sum(rows * inner + inner * columns + rows * columns for rows, inner, columns in maps)
-    return Work(3 * operations, 3 * numbers * size)
+    return Work(operations, numbers * size)
 
 
 def _optimizer(config: Config) -> Work:
@@ -82,6 +86,11 @@ def _transformer(config: Config, model: Transformer) -> dict[str, Work]:
         maps += [(tokens, *shape) for shape in [(inputs, 3 * width), (width, width), *mlp]]
         if layer == 0:
             maps.append((tokens, features, width))  # the stream of the skip connection
+    once: list[tuple[float, float, float]] = []
+    if model.asks_through_mlp:  # the gradient behind the last of these MLPs is of two vectors a head and one more
+        maps.remove((tokens, hidden, width))
+        few = 2 * model.heads + 1
+        once = [(tokens, hidden, width), (tokens, few, hidden), (tokens, few, hidden)]
     # The last layer: one query, and every token against one vector per head, twice.
     read = features if model.layers == 1 and model.norm != "pre" else width
     maps += [(tokens, read, model.heads)] * 2
@@ -90,7 +99,9 @@ def _transformer(config: Config, model: Transformer) -> dict[str, Work]:
     between = model.layers - 1
     attention = Work(3 * between * 2 * tokens * 2 * spec.length * width, between * 12 * tokens * width * size)
     drawn = 2 * tokens * (4 if isinstance(config.task, Recall) else features * size)
-    return {"products": _with_backward(maps, size), "attention": attention, "data": Work(0, drawn)}
+    whole, part = _with_backward(maps, size), _once(once, size)
+    products = Work(whole.operations + part.operations, whole.bytes + part.bytes)
+    return {"products": products, "attention": attention, "data": Work(0, drawn)}
 
 
 def _minimal(config: Config, model: MinimalAttention) -> dict[str, Work]:

@@ -1,12 +1,14 @@
 """Programs that are needed later compile in other threads while this one trains."""
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, ParamSpec, TypeVar
 
 _THREADS = 3
+_SWITCH = 2e-4  # seconds after which a thread of Python lets another go on; by default 5e-3
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -46,15 +48,22 @@ class Once(Generic[P, R]):
 
 class Ahead:
     """Compiles in a few threads, in the order in which it was asked to. What has not begun at the end of the block is dropped;
-    what has goes on, and Python waits for it before it ends."""
+    what has goes on, and Python waits for it before it ends.
+
+    A program is traced in Python, of which one thread runs at a time. The one that trains hands over to the GPU some twenty
+    times a chunk, and would each time wait for up to three others: they let go sooner inside the block.
+    """
 
     def __init__(self) -> None:
         self.pool = ThreadPoolExecutor(_THREADS, "emergo compiles ahead")
 
     def __enter__(self) -> "Ahead":
+        self.switch = sys.getswitchinterval()
+        sys.setswitchinterval(min(self.switch, _SWITCH))
         return self
 
     def __exit__(self, *error: object) -> None:
+        sys.setswitchinterval(self.switch)
         self.pool.shutdown(wait=False, cancel_futures=True)
 
     def begin(self, compile: Callable[[], object]) -> None:

@@ -158,8 +158,9 @@ class DeviceStack:
             return
         self.compiled = self._narrower(width)
         spare = width - len(live)
-        indices = jnp.array(live + [live[0]] * spare)
-        self.slots = jax.tree.map(lambda x: x[indices], self.slots)
+        indices = np.array(live + [live[0]] * spare)
+        # Put together on the host: no program is compiled for it.
+        self.slots = jax.device_put(jax.tree.map(lambda x: x[indices], jax.device_get(self.slots)), self.device)
         self.tracked = [self.tracked[i] for i in live] + [None] * spare
 
     def _narrower(self, width: int) -> Compiled:

@@ -278,10 +278,14 @@ class Transformer(Model):
         """Whether scores are inner products of a query with the stream itself."""
         return self.positions != "rope" and self.attention != "positional"
 
+    @property
+    def asks_through_mlp(self) -> bool:
+        """Whether the last query can be asked through the MLP below it, as one map of the stream."""
+        plain = self.norm == "none" and self.skip and self.mlp and self.activation == "relu"
+        return plain and self.layers > 1 and self._asks_stream
+
     def _mlp_below(self, params: TransformerParameters) -> tuple[Linear, Linear] | None:
-        """The MLP below the last layer, where the last query can be asked through it."""
-        plain = self.norm == "none" and self.skip and self.activation == "relu" and self._asks_stream
-        below = params.layers[-2] if plain and self.layers > 1 else None
+        below = params.layers[-2] if self.asks_through_mlp else None
         return None if below is None or below.up is None or below.down is None else (below.up, below.down)
 
     def _finish(self, layer: TransformerLayer, x: Rows, mixed: Rows, tap: TapFunction = NO_TAP, name: str = "") -> Rows:

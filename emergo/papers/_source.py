@@ -105,16 +105,16 @@ class RunSource:
             runs = [Run(run.config.replace(probes=(*run.config.probes, *self.probes)), run.seed) for run in runs]
         if self.folder is None:
             return train(runs, **watch)
-        folder, plan = self._plan(self.folder, runs)
+        folder, plan = self._plan(self.folder, runs, unit=128)  # as many as are ever trained together
         known = {run.identity: run for run in runs}
         if not Executor(folder, [plan.key], known, **watch).run():
             raise OutOfTime(f"{self.name}: the time is over; the same call goes on from what is there")
         return []
 
-    def _plan(self, folder: Path, runs: Sequence[Run]) -> tuple[StudyFolder, Plan]:
+    def _plan(self, folder: Path, runs: Sequence[Run], unit: int = 64) -> tuple[StudyFolder, Plan]:
         """The plan to train some runs; other processes find the types of these in this room."""
         plugins = [__package__, *dict.fromkeys(_module_of(probe) for probe in self.probes)]
-        plan, _ = open_plan(StudyFolder(folder), runs, study={"name": self.name, "plugins": plugins})
+        plan, _ = open_plan(StudyFolder(folder), runs, study={"name": self.name, "plugins": plugins}, unit=unit)
         return StudyFolder(folder), plan
 
     def submit(self, studies: Mapping[str, Study], asked: Slurm) -> str:

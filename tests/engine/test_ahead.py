@@ -1,5 +1,6 @@
 """What comes next is compiled in other threads, once, and nothing else changes."""
 
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -148,6 +149,14 @@ def test_what_failed_in_another_thread_is_tried_again_where_it_is_needed():
         assert isinstance(first.exception(), MemoryError)
         assert second.result() == 1
     assert calls == [1, 1]
+
+
+def test_threads_of_python_take_turns_sooner_while_programs_may_compile():
+    """Beside three threads of pure Python, at the default, what follows a chunk takes 0.16 s instead of some ms."""
+    before = sys.getswitchinterval()
+    with Ahead():
+        assert sys.getswitchinterval() <= 1e-3 < before
+    assert sys.getswitchinterval() == before
 
 
 def test_only_the_last_results_are_kept():

@@ -123,6 +123,20 @@ def test_fast_equals_plain_in_values_and_gradients(options):
     agree(by_fast(*case), by_plain(*case))
 
 
+@pytest.mark.parametrize("options", [{}, {"layers": 3, "mask": "causal"}, {"attention": "sigmoid"}], ids=str)
+def test_the_last_query_goes_through_the_mlp_below(options):
+    """Whose gradients are written by hand there, from few vectors."""
+    case = made(options)
+    assert case[0]._mlp_below(case[1]) is not None
+    agree(by_fast(*case), by_plain(*case))
+
+
+def test_no_other_mlp_is_part_of_the_last_query():
+    others = [{"layers": 1}, {"mlp": False}, {"skip": False}, {"activation": "gelu"}, {"norm": "pre"}, {"positions": "rope"}]
+    for model, params, _ in map(made, others):
+        assert model._mlp_below(params) is None
+
+
 FUSED = [
     {},
     {"positions": "learned"},

@@ -7,12 +7,13 @@ and at the best of those tried; at two small widths with dims up to four times t
 import dataclasses
 from collections.abc import Mapping
 
+import jax
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
-from ...engine import Config, Run, plan_group
+from ...engine import Config
 from ...measure import Law, boundary_of, emergence, fit_law
 from ...studies import Runs, Study
 from ...theory import rank_floor
@@ -120,13 +121,21 @@ def rates_of(parts: Mapping[str, Runs]) -> pd.DataFrame:
     return pd.concat([runs.table for name, runs in parts.items() if name.startswith("width")], ignore_index=True)
 
 
+def operations_of_step(config: Config) -> float:
+    """Six for each weight of the matrices and each token, two of them forward and four backward (Kaplan et al. 2020, Section
+    2.1), whatever a program leaves out."""
+    spec = config.task.spec
+    params = jax.eval_shape(lambda: config.model.init(jax.random.key(0), spec))
+    weights = sum(leaf.size for leaf in jax.tree.leaves(params) if leaf.ndim == 2)
+    return 6.0 * weights * config.batch * spec.length
+
+
 def by_rule(settings: Settings, parts: Mapping[str, Runs]) -> pd.DataFrame | None:
     """One row per run that a rule takes (a run may follow several), with the operations until its plateau ended."""
     frames = []
     for runs in (runs for name, runs in parts.items() if name.startswith("width")):
         table, width = runs.table, int(runs.table["width"].iloc[0])
-        step = plan_group([Run(settings.at(width), 0)], "cpu", budget=1e12).operations
-        table = table.assign(operations=step * table["plateau"])
+        table = table.assign(operations=operations_of_step(settings.at(width)) * table["plateau"])
         taken = {name: np.isclose(table["learning_rate"], rate) for name, rate in settings.rates(width).items()}
         taken["best"] = table["chosen"].to_numpy(bool)
         frames += [table[rows].assign(rule=name) for name, rows in taken.items()]

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import tempfile
+import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,14 +16,15 @@ import jax
 import jaxtyping
 import matplotlib as mpl
 import pytest
+from jax._src.interpreters import mlir
 
 import emergo
+import tests.shapes  # noqa: F401  # jaxtyping asks for it by name
 
 # Shapes are checked at run time, from the first test on, in every module that names some; the other types are basedpyright's.
 FOLDER = Path(emergo.__path__[0])
 SHAPED = [path.relative_to(FOLDER.parent) for path in FOLDER.rglob("*.py") if "jaxtyping" in path.read_text()]
-CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
-jaxtyping.install_import_hook([".".join(path.with_suffix("").parts) for path in SHAPED], CHECKER)
+jaxtyping.install_import_hook([".".join(path.with_suffix("").parts) for path in SHAPED], "tests.shapes.checked")
 jaxtyping.config.update("jaxtyping_disable", True)
 mpl.use("Agg")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background of a shell ignores
@@ -33,6 +35,18 @@ hypothesis.settings.load_profile("emergo")
 # Most of the time of a test goes into compiling programs that run for a moment. XLA leaves out what makes them fast, not what
 # makes them right; and what one process of a session has compiled, the others (pytest's workers and what tests start) need not
 # compile again.
+_contexts, _make_context = threading.local(), mlir.make_ir_context
+
+
+def _context() -> object:
+    """Not public: every lowering makes a context of MLIR, 3 ms, and keeps it, 1.5 MB; here one serves all of a thread."""
+    if not hasattr(_contexts, "own"):
+        _contexts.own = _make_context()
+    return _contexts.own
+
+
+mlir.make_ir_context = _context
+gc.set_threshold(20_000, 20, 20)  # modules and traced programs leave little garbage
 FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 CACHE = "JAX_COMPILATION_CACHE_DIR"
 CREATED = pytest.StashKey[Path]()
@@ -50,6 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if CACHE not in os.environ:
         config.stash[CREATED] = Path(tempfile.mkdtemp(prefix="emergo-programs-"))
         settings = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}  # no word of every loading
+        settings |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # threads of NumPy and PyTorch wait in a loop
         os.environ |= settings | {CACHE: str(config.stash[CREATED])}
     jax.config.update("jax_compilation_cache_dir", os.environ[CACHE])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
@@ -83,10 +98,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: it is not looked through again for garbage, and traced programs leave little."""
+    """What was imported stays: it is not looked through again for garbage."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
     jaxtyping.config.update("jaxtyping_disable", False)
 
 

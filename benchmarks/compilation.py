@@ -17,12 +17,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 ROWS = ("empty cache", "filled cache", "choices of kernels only")
 NAMES = {"jaxpr_trace_duration": "trace_s", "jaxpr_to_mlir_module_duration": "lower_s", "backend_compile_duration": "compile_s"}
 
 
-def child(programs: int, steps: int) -> dict[str, object]:
+def child(programs: int, steps: int) -> dict[str, Any]:
     """Trains in this process, and returns what it took."""
     begun = time.monotonic()
     import jax
@@ -36,7 +37,7 @@ def child(programs: int, steps: int) -> dict[str, object]:
     seconds: collections.Counter[str] = collections.Counter()
     jax.monitoring.register_event_listener(lambda event, **_: counts.update([event.rpartition("/")[2]]))
     jax.monitoring.register_event_duration_secs_listener(
-        lambda event, duration, **_: seconds.update({event.rpartition("/")[2]: duration})
+        lambda event, duration_secs, **_: seconds.update({event.rpartition("/")[2]: duration_secs})
     )
     figure, platform = find_figure("zucchet2025/fig14"), jax.default_backend()
     with tempfile.TemporaryDirectory() as folder:
@@ -46,7 +47,7 @@ def child(programs: int, steps: int) -> dict[str, object]:
     chunks: list[float] = []
     runs = [run for group in groups[:programs] for run in group]
     results = em.train(runs, progress=lambda now: chunks.append(time.monotonic() - ready))
-    row = {"train_s": time.monotonic() - ready, "start_s": ready - begun, "first_s": chunks[0]}
+    row: dict[str, Any] = {"train_s": time.monotonic() - ready, "start_s": ready - begun, "first_s": chunks[0]}
     row |= {name: seconds[event] for event, name in NAMES.items()}
     losses = digest([[float(x) for x in result.curves["loss"]] for result in results if result.curves])
     row |= {"read": counts["cache_hits"], "compiled": counts["cache_misses"], "losses": losses}

@@ -19,8 +19,11 @@ torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch
 WARM_UP = 3  # steps before a graph is captured, on a stream of their own as PyTorch asks for
 
 
-def stacked_model(runs: int, layers: int, heads: int, length: int, dim: int, width: int = 256, factor: int = 4) -> Any:
-    """Transformers as `torch_model` has them, so many at once, without a mask on tokens of `dim` features and an indicator."""
+def stacked_model(
+    runs: int, layers: int, heads: int, length: int, dim: int, width: int = 256, factor: int = 4, recall: bool = False
+) -> Any:
+    """Transformers as `torch_model` has them, so many at once: on tokens of `dim` features and an indicator, or causal, on
+    words."""
     nn = torch.nn
 
     class Linear(nn.Module):
@@ -33,6 +36,14 @@ def stacked_model(runs: int, layers: int, heads: int, length: int, dim: int, wid
         def forward(self, x):  # (runs, rows, inputs)
             return torch.baddbmm(self.bias.to(x.dtype), x, self.weight.to(x.dtype))
 
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(runs, dim, width))
+
+        def forward(self, tokens, dtype):  # (runs, rows)
+            return _rows_of(self.weight.to(dtype), tokens)
+
     class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -40,53 +51,145 @@ def stacked_model(runs: int, layers: int, heads: int, length: int, dim: int, wid
             self.up, self.down = Linear(width, factor * width), Linear(factor * width, width)
 
         def forward(self, x, n, last):
-            """(runs, n * length, width) in; of the last layer, (runs, n, width) out."""
+            """(runs, n * length, width) in; of the last layer, (runs, n, width) out, whose query sees all positions."""
             read = x.view(runs, n, length, width)[:, :, -1] if last else x
             q = self.query(read).view(runs * n, -1, heads, width // heads).transpose(1, 2)
             both = self.pair(x).view(runs * n, length, 2, heads, width // heads)
             k, v = both[:, :, 0].transpose(1, 2), both[:, :, 1].transpose(1, 2)
-            mixed = nn.functional.scaled_dot_product_attention(q, k, v)
+            mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=recall and not last)
             x = read + self.out(mixed.transpose(1, 2).reshape(runs, -1, width))
             return x + self.down(torch.relu(self.up(x)))
 
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.embed, self.readout = Linear(dim + 1, width), Linear(width, dim)
+            self.embed, self.readout = Words() if recall else Linear(dim + 1, width), Linear(width, dim)
             self.blocks = nn.ModuleList(Block() for _ in range(layers))
             angle = torch.arange(length)[:, None] * torch.exp(torch.arange(0, width, 2) * (-math.log(10_000) / width))
             self.register_buffer("positions", torch.stack([angle.sin(), angle.cos()], -1).reshape(length, width))
 
-        def forward(self, x):  # (runs, n, length, dim + 1)
+        def forward(self, x, dtype):  # (runs, n, length, dim + 1), or words (runs, n, length)
             n = x.shape[1]
-            x = self.embed(x.reshape(runs, n * length, dim + 1)) + self.positions.to(x.dtype).repeat(n, 1)
+            x = self.embed(x.reshape(runs, -1), dtype) if recall else self.embed(x.reshape(runs, n * length, dim + 1).to(dtype))
+            x = x + self.positions.to(dtype).repeat(n, 1)
             for block in self.blocks:
                 x = block(x, n, last=block is self.blocks[-1])
-            return self.readout(x)
+            return self.readout(x).float()
 
     return Model()
 
 
-def stacked_step(case: "Case", device: str, batch: int = 32) -> Callable[[], Any]:
-    """A step of all runs: draws data, descends, and returns the losses. On a GPU it is the replay of a graph."""
+def _rows_of(tables: Any, rows: Any) -> Any:
+    """Rows (runs, count) of tables (runs, rows, columns), each run's of its own."""
+    first = torch.arange(len(tables), device=tables.device)[:, None] * tables.shape[1]
+    return torch.nn.functional.embedding(rows + first, tables.reshape(-1, tables.shape[-1]))
+
+
+def stacked_minimal(runs: int, heads: int, length: int, vocabulary: int, answers: int, scale: float = 1e-9) -> Any:
+    """Minimal attentions as `torch_minimal` has them, so many at once: look-ups instead of products with one-hot inputs, and
+    only the last positions, which are compared."""
+    nn, size = torch.nn, vocabulary + length
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.query = nn.Parameter(scale * (2 * torch.rand(runs, heads, size, size) - 1))
+            self.value = nn.Parameter(torch.zeros(runs, heads, size, vocabulary))
+            self.register_buffer("later", torch.ones(length, length).triu(1).bool()[length - answers :, None])
+
+        def forward(self, tokens):  # (runs, n, length)
+            n, asked = tokens.shape[1], tokens[:, :, length - answers :]
+            by_query = self.query.permute(0, 3, 1, 2).reshape(runs, size, heads * size)
+            queries = _rows_of(by_query, asked.reshape(runs, -1)).view(runs, n, answers, heads, size)
+            queries = queries + by_query[:, None, size - answers :].view(runs, 1, answers, heads, size)
+            keys = tokens[:, :, None, None].expand(-1, -1, answers, heads, -1)
+            scores = queries[..., :vocabulary].gather(-1, keys) + queries[..., vocabulary:]
+            weights = (scores / math.sqrt(size)).masked_fill(self.later, -math.inf).softmax(-1)
+            by_input = self.value.transpose(1, 2).reshape(runs, size, heads * vocabulary)
+            values = _rows_of(by_input, tokens.reshape(runs, -1)).view(runs, n, length, heads, vocabulary)
+            values = values + by_input[:, None, vocabulary:].view(runs, 1, length, heads, vocabulary)
+            mixed = weights.reshape(runs * n, answers, heads * length)
+            return (mixed @ values.transpose(2, 3).reshape(runs * n, heads * length, vocabulary)).view(runs, n, answers, -1)
+
+    return Model()
+
+
+def _regression(case: "Case", device: str, batch: int) -> tuple[Any, Callable[[], Any]]:
+    """A model of all runs, and a function that draws data and returns their losses."""
     runs, dim, length = case.runs, case.dim, case.length
     model = stacked_model(runs, case.layers, case.heads, length, dim).to(device)
-    on_gpu, dtype = device == "cuda", torch.bfloat16 if case.precision == "bf16" else torch.float32
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True, **({"capturable": True} if on_gpu else {}))
     weights = torch.randn(runs, dim, dim, device=device) / math.sqrt(dim)
+    dtype = _dtype(case)
 
-    def step() -> Any:
+    def losses() -> Any:
         tokens = torch.randn(runs, batch, length, dim, device=device, dtype=dtype) / math.sqrt(dim)
         position = torch.randint(length, (runs, batch, 1, 1), device=device)
         marks = torch.zeros(runs, batch, length, 1, device=device, dtype=dtype).scatter_(2, position, 1)
         relevant = tokens.gather(2, position.expand(-1, -1, 1, dim))[:, :, 0]
         target = torch.bmm(relevant.float(), weights.transpose(1, 2))
-        value = model(torch.cat([tokens, marks], -1)).float()
-        losses = 0.5 * ((value - target) ** 2).sum(-1).mean(-1)
+        return 0.5 * ((model(torch.cat([tokens, marks], -1), dtype) - target) ** 2).sum(-1).mean(-1)
+
+    return model, losses
+
+
+def _recall(case: "Case", device: str, batch: int) -> tuple[Any, Callable[[], Any]]:
+    runs, vocabulary, pairs = case.runs, case.dim, case.length // 2
+    model = stacked_model(runs, case.layers, case.heads, case.length, vocabulary, recall=True).to(device)
+
+    def losses() -> Any:
+        values, words = (torch.rand(runs, batch, vocabulary, device=device).argsort(-1) for _ in range(2))
+        keys = words[..., :pairs]
+        context = torch.stack([keys, values.gather(-1, keys)], -1).reshape(runs, batch, 2 * pairs)
+        query = keys.gather(-1, torch.randint(pairs, (runs, batch, 1), device=device))
+        logits = model(torch.cat([context, query], -1), _dtype(case))
+        return _cross_entropy(logits, values.gather(-1, query)[..., 0])
+
+    return model, losses
+
+
+def _chain(case: "Case", device: str, batch: int, generated: int = 20) -> tuple[Any, Callable[[], Any]]:
+    """Of data that were drawn before, whose values cost nothing; rows are drawn anew in every step."""
+    runs, length = case.runs, case.length
+    model = stacked_minimal(runs, case.heads, length, case.dim, generated).to(device)
+    data = torch.randint(case.dim, (runs, 3 * batch, length + 1), device=device)
+
+    def losses() -> Any:
+        rows = torch.rand(runs, 3 * batch, device=device).argsort(-1)[:, :batch, None]
+        tokens = data.gather(1, rows.expand(-1, -1, length + 1))
+        return _cross_entropy(model(tokens[..., :-1]), tokens[..., length + 1 - generated :])
+
+    return model, losses
+
+
+def _dtype(case: "Case") -> Any:
+    return torch.bfloat16 if case.precision == "bf16" else torch.float32
+
+
+def _cross_entropy(logits: Any, target: Any) -> Any:
+    """The mean of each run."""
+    each = torch.nn.functional.cross_entropy(logits.flatten(0, -2), target.flatten(), reduction="none")
+    return each.view(len(logits), -1).mean(-1)
+
+
+def stacked_step(case: "Case", device: str, batch: int | None = None) -> Callable[[], Any]:
+    """A step of all runs: draws data, descends, and returns the losses. On a GPU it is the replay of a graph."""
+    of_task = _chain if case.chain else _recall if case.recall else _regression
+    model, losses = of_task(case, device, batch or (3000 if case.chain else 32))
+    on_gpu, rates = device == "cuda", {"lr": 0.08, "weight_decay": 0.01} if case.chain else {"lr": 1e-4, "weight_decay": 0.0}
+    more: dict[str, Any] = {"capturable": True} if on_gpu else {}
+    optimizer = torch.optim.AdamW(model.parameters(), **rates, fused=True, **more)
+
+    def step() -> Any:
+        now = losses()
         optimizer.zero_grad(set_to_none=True)
-        losses.sum().backward()
+        now.sum().backward()
+        if case.chain:  # to a norm of 1 in each run
+            gradients = [p.grad for p in model.parameters()]
+            norms = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0).sqrt().clamp(min=1)
+            for gradient in gradients:
+                gradient /= norms.view(-1, 1, 1, 1)
         optimizer.step()
-        return losses.detach()
+        return now.detach()
 
     return _captured(step) if on_gpu else step
 

@@ -122,8 +122,8 @@ def peer_seconds(case: Case, seconds: float) -> tuple[float | None, float | None
 
 
 def expert_peer(case: Case, seconds: float) -> float | None:
-    """Seconds of a step of one run among as many in PyTorch, stacked by hand; none for tasks that it is not written for."""
-    if importlib.util.find_spec("torch") is None or case.recall or case.chain:
+    """Seconds of a step of one run among as many in PyTorch, stacked by hand; none where PyTorch is missing."""
+    if importlib.util.find_spec("torch") is None:
         return None
     from ._expert import expert_seconds
 

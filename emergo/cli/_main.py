@@ -134,6 +134,7 @@ def _one_line(box: str) -> str:
     parse errors (`tyro._errors.on_parse_error`), but it is private, may change in any release, is missing from the older
     versions that we allow, and each of its events would need words of its own. The text of the box is stabler."""
     sections: list[list[str]] = [[]]
+    box = re.sub(r"\x1b\[[\d;]*m", "", box)  # colours, on a terminal
     for raw in box.splitlines():
         line = raw.strip().strip("│").strip()
         if set(line) <= set("─╭╮╰╯- ") or raw.lstrip().startswith("╭"):

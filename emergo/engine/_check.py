@@ -105,7 +105,7 @@ def _check_task_and_model(config: Config, varying: Varying) -> list[str]:
         tap = Tap(task.spec, key, jnp.int32(0), changes=interventions, reads=["*"], batch=data)
         return model.apply(params, data.inputs, tap), tap.taken
 
-    params = _shapes(f"{model}.init", init, as_arrays(config.model), varying, key)
+    params = _shapes(f"{model}.init", init, jax.eval_shape(lambda: as_arrays(config.model)), varying, key)
     for leaf in jax.tree.leaves(params):
         _need(_is_real(leaf), f"{model}.init", "return arrays of real numbers, which have a gradient", leaf)
     output, taps = _shapes(f"{model}.apply", apply, varying, params, data, key)
@@ -205,15 +205,19 @@ def _probe_name(probe: Probe) -> str:
 def _probed(program: Program, slot: Slot, index: int, where: str) -> Mapping[str, jax.ShapeDtypeStruct]:
     """What a probe returns, on a run of these shapes."""
 
-    def measured(slot: Slot) -> Mapping[str, Array]:
-        task = slot.now()[0]
-        probe = (*task.probes(), *program.probes)[index]
-        batch = task.at_test().batch(user_key(slot.test_key), program.n_test, slot.truth)
-        output = forward(program, slot, slot.params, batch, reads=getattr(probe, "reads", ()))
-        further = (half_gradients(program, slot),) if asks_gradients(probe) else ()
-        return probe(slot.params, output, batch, slot.truth, slot.step, *further)
+    def probe_of(slot: Slot) -> Probe:
+        return (*slot.now()[0].probes(), *program.probes)[index]
 
-    first, second = (_shapes(where, measured, slot) for _ in range(2))
+    def given(slot: Slot) -> tuple[PyTree, ...]:
+        probe, batch = probe_of(slot), slot.now()[0].at_test().batch(user_key(slot.test_key), program.n_test, slot.truth)
+        output = forward(program, slot, slot.params, batch, reads=getattr(probe, "reads", ()))
+        return output, batch, *((half_gradients(program, slot),) if asks_gradients(probe) else ())
+
+    def measured(slot: Slot, output: Output, batch: Batch, *further: PyTree) -> Mapping[str, Array]:
+        return probe_of(slot)(slot.params, output, batch, slot.truth, slot.step, *further)
+
+    arguments = _shapes(where, given, slot)
+    first, second = (_shapes(where, measured, slot, *arguments) for _ in range(2))
     _need(isinstance(first, Mapping), where, "return a dictionary of named arrays", first)
     for name, value in first.items():
         _need(hasattr(value, "shape"), where, f"return an array for {name}", value)

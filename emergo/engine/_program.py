@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jaxtyping import Array, Int, PyTree
 
@@ -68,8 +69,8 @@ class Slot(NamedTuple):
 
 
 def as_arrays(tree: Tree) -> Tree:
-    """The tree with arrays for numbers: whole ones in 32 bits, others in fp32."""
-    return jax.tree.map(lambda x: jnp.int32(x) if isinstance(x, int) and not isinstance(x, bool) else jnp.float32(x), tree)
+    """The tree with numbers as arrays have them: whole ones in 32 bits, others in fp32."""
+    return jax.tree.map(lambda x: np.int32(x) if isinstance(x, int) and not isinstance(x, bool) else np.float32(x), tree)
 
 
 def in_program(config: Config, sizes: Mapping[str, int]) -> Varying:
@@ -123,7 +124,7 @@ def start(program: Program, run: Run, sizes: Mapping[str, int] | None = None) ->
     """A run before its first step, in a program made for these sizes; None: its own."""
     sizes, config = largest_sizes([run.config]) if sizes is None else sizes, run.config
     whole, varying = as_arrays((config.task.padded(sizes), config.model)), in_program(config, sizes)
-    return _start(program.precision, program.n_train, whole, varying, jnp.uint32(run.seed))
+    return _start(program.precision, program.n_train, whole, varying, np.uint32(run.seed))
 
 
 def user_key(words: Key) -> Array:

@@ -24,6 +24,8 @@ from ._program import Program, Slot, insert, largest_sizes, start
 
 Snapshot = Callable[[Run, int, PyTree], None]
 """Called with a run, a step and its parameters, as arrays of the host."""
+Launched = tuple[dict[str, Array], Array, Array]
+"""What a chunk returns besides the slots: metrics, steps and, where a run has failed, its step."""
 
 
 @dataclasses.dataclass
@@ -59,6 +61,11 @@ class Tracked:
         passed = past_threshold(np.asarray(self.measured[learned.metric]), config.threshold, learned.direction)
         return bool(passed.any()) and self.step >= self.steps[int(np.argmax(passed))] * (1 + config.overtrain)
 
+    def likely_end(self, typical: float) -> float:
+        """A guess of the step at which it ends, if others took so many: one that has lasted for most of these may last as long
+        again, but not beyond its last step."""
+        return min(max(typical, 2.0 * self.step), self.run.config.steps)
+
     def note(self, metrics: Mapping[str, ArrayLike], step: int, variants: Sequence[str]) -> None:
         """Adds an evaluation, but for what was measured on those of the `variants` that only other runs have."""
         others = set(variants).difference(self.run.config.task.variants())
@@ -93,17 +100,17 @@ class DeviceStack:
             return False
         for index in free[: len(queue)]:
             run = queue.popleft()
-            self.slots = insert(self.slots, jnp.int32(index), jax.device_put(self.scheduler.start(run), self.device))
+            self.slots = insert(self.slots, np.int32(index), jax.device_put(self.scheduler.start(run), self.device))
             self.tracked[index] = Tracked(run)
         return True
 
-    def launch(self, count: int) -> PyTree[Array]:
+    def launch(self, count: int) -> Launched:
         """Starts a chunk of so many steps; `collect` waits for what this returns."""
-        due = jnp.array([t.due if t else -1 for t in self.tracked], jnp.int32)
-        self.slots, metrics = self.compiled.run(self.slots, *jax.device_put((jnp.int32(count), due), self.device))
+        due = np.array([t.due if t else -1 for t in self.tracked], jnp.int32)
+        self.slots, metrics = self.compiled.run(self.slots, *jax.device_put((np.int32(count), due), self.device))
         return metrics, self.slots.step, self.slots.failed
 
-    def collect(self, pending: PyTree[Array]) -> list[Result]:
+    def collect(self, pending: Launched) -> list[Result]:
         """Notes what was measured of runs whose own evaluation is due, and returns the results of those that have ended."""
         metrics, steps, failed = jax.tree.map(np.asarray, pending)
         results = []
@@ -197,21 +204,25 @@ class Scheduler:
 
     def compile(self, slot: Slot, device: Device, n_parallel: int, budget: float = math.inf) -> Compiled:
         """The program for so many slots like this one, or for fewer where they would not fit."""
-        tuned = worth_tuning(self.cost, device.platform, self.runs)
+        tuned = device.platform != "cpu" and worth_tuning(self.cost, device.platform, self.runs)
         return compile_chunk(self.program, slot, n_parallel, device, budget, tuned)
 
     def _open(self, device: Device) -> DeviceStack:
         """A stack on a device that has none, with the first runs that wait."""
         budget, eval_every = memory_of(device), self.runs[0].config.task.eval_every
         share = math.ceil(len(self.runs) / min(len(self.devices), len(self.runs)))
-        wanted = self.n_parallel or planned_parallel(self.cost, eval_every, device.platform, budget)
-        first = self.queue.popleft()
-        slot = self.start(first)
-        compiled = self.compile(slot, device, min(wanted, share), budget)
-        slots = jax.tree.map(lambda x: jnp.repeat(x[None], compiled.n_parallel, 0), jax.device_put(slot, device))
-        stack = DeviceStack(self, device, compiled, slots, [Tracked(first)] + [None] * (compiled.n_parallel - 1))
-        stack.fill(self.queue)
-        return stack
+        wanted = self.n_parallel or share
+        if wanted > 1 and self.n_parallel is None:  # counting takes a moment
+            wanted = planned_parallel(self.cost, eval_every, device.platform, budget)
+        slots = [jax.device_get(self.start(self.queue[0]))]
+        compiled = self.compile(slots[0], device, min(wanted, share), budget)
+        runs = [self.queue.popleft() for _ in range(min(compiled.n_parallel, len(self.queue)))]
+        # Put together on the host: no program is compiled for it.
+        slots += [jax.device_get(self.start(run)) for run in runs[1:]]
+        spare = compiled.n_parallel - len(runs)
+        stack: Slot = jax.tree.map(lambda *rows: np.stack(rows), *slots, *slots[:1] * spare)
+        tracked = [*map(Tracked, runs), *[None] * spare]
+        return DeviceStack(self, device, compiled, jax.device_put(stack, device), tracked)
 
     def advance(self) -> list[Result]:
         """One chunk on every device; returns the runs that ended in it."""

@@ -168,7 +168,7 @@ class _Call:
         seconds, left = time.monotonic() - self.begun, None
         if self.done:
             typical = max(sum(result.steps for result in self.done.values()) / len(self.done), 1.0)
-            share = len(self.done) + sum(min(tracked.step / typical, 0.9) for tracked in scheduler.live)
+            share = len(self.done) + sum(tracked.step / tracked.likely_end(typical) for tracked in scheduler.live)
             left = seconds * (self.total - share) / share
         running = [(t.run, t.step, float(np.asarray(t.measured["loss"][-1]))) for t in scheduler.live if t.steps]
         failed = sum(result.state == "failed" for result in self.done.values())

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import least_squares
 
 from .._errors import InputError
 from ._laws import Interval, deviation, explained, interval, resample, spread_of_seeds
@@ -42,6 +41,8 @@ def fit_offset(table: pd.DataFrame, y: str = "plateau", u: str = "dim", v: str =
     r"""Fits $y = a\,u^{\alpha} + b\,u^{\beta} v^{\gamma}$ by least squares on logarithms to a table as that of `fit_law`. `u`
     and `v` are columns or products such as `length/burst`. Cells with a censored or failed run are left out whole: their other
     runs are the quick ones. Fewer than six whole cells, or three values of `v` in them, are an `InputError`."""
+    from scipy.optimize import least_squares  # slow to import
+
     u_term, v_term = Term.parse(u), Term.parse(v)
     log_u, log_v = u_term.log(table), v_term.log(table)
     cell = np.unique(np.column_stack([log_u, log_v]), axis=0, return_inverse=True)[1].ravel()

@@ -93,6 +93,8 @@ def read_curves(step: np.ndarray, metric: np.ndarray, columns: pd.DataFrame, thr
     by_kind = {}
     for name, kind in KINDS.items():
         members = [column for column, its_kind in kinds.items() if its_kind == name]
+        if not members:
+            continue
         values = columns[members].to_numpy(np.float64)
         logged = np.flatnonzero(np.isfinite(values).any(1))
         whole = np.flatnonzero(np.isfinite(values[logged]).all(0))

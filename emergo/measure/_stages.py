@@ -14,9 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
-from scipy import stats
 from scipy.ndimage import gaussian_filter1d
-from scipy.signal import find_peaks
+from scipy.special import stdtrit
 
 from .._errors import InputError
 from ._emergence import Series, as_curve, emergence
@@ -72,6 +71,8 @@ def find_stages(step: Series, value: Series) -> list[Drop]:
 
 def _peaks(speed: np.ndarray, y: np.ndarray) -> list[int]:
     """The grid points of steepest fall, one per drop; peaks that lower `y` by less than `LEAST` are dropped, smallest first."""
+    from scipy.signal import find_peaks  # slow to import
+
     # Beyond both ends nothing moves, so that a drop at the edge is a peak too.
     candidates, properties = find_peaks(np.pad(speed, 1), prominence=1e-12)
     peaks = [int(p) - 1 for p, q in zip(candidates, properties["prominences"], strict=True) if q >= DEPTH * speed[p - 1]]
@@ -114,7 +115,7 @@ def boundary_of(steps: Series, of: int | None = None) -> Boundary:
     logs = np.log(steps[np.isfinite(steps)])
     n = len(logs)
     mean = float(logs.mean()) if n else math.nan
-    half = float(stats.t.ppf(0.975, n - 1) * logs.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+    half = float(stdtrit(n - 1, 0.975) * logs.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
     return Boundary(math.exp(mean), math.exp(mean - half), math.exp(mean + half), n, len(steps) if of is None else of)
 
 

@@ -6,7 +6,7 @@ import json
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -127,7 +127,7 @@ class Figure:
     seconds: Seconds
     followup: Callable[[Any, RunSource], Studies] | None = None
     curves: bool = False
-    outcomes: tuple[str, ...] = ()
+    outcomes: Container[str] = ()
 
     def __post_init__(self) -> None:
         for name in ("presets", "seconds"):

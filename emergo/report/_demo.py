@@ -2,8 +2,8 @@
 
 import platform
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from ..papers._plateaus import toy_probe
 from ..studies import Watcher
 from ..tasks import SingleLocation
 from ._page import page, script_json
+from ._threads import Tell, in_two_threads
 from ._transformer import Watched, watch_transformer
 
 
@@ -58,55 +59,63 @@ class Demo(NamedTuple):
 
 
 def compute_demo(settings: DemoSettings, show: Watcher) -> Demo:
-    """Integrates the flows, trains the toy models, measures their plateaus and fits the law."""
+    """Integrates the flows, trains the toy models and a Transformer, measures their plateaus and fits the law."""
     tasks = [SingleLocation(T, d) for T in settings.lengths for d in settings.dims]
     tasks += [SingleLocation(*settings.middle, burst=b) for b in settings.bursts]
     cell = theory.cells(*(np.array([getattr(t, n) for t in tasks]) for n in theory.Cell._fields))
-    # Most of both is compilation, on one core each: the flows are integrated beside the training.
-    with ThreadPoolExecutor(1) as beside:
-        flows = beside.submit(_flows, cell, settings.middle)
-        trained = []
-        for task in tasks:
-            show("integrating the flows", float(flows.done()))
-            trained += _train(task, settings, show)
-        transformer = watch_transformer(show)
-        reduced, exact, flow, repetition = flows.result()
-    show("integrating the flows", 1.0)
-    curves, rows = zip(*trained, strict=True)
+    jobs: dict[str, Callable[[Tell], Any]] = {
+        "a Transformer": watch_transformer,
+        "flows": partial(_flows, cell, settings.middle),
+    }
+    largest_first = sorted(tasks, key=lambda task: -task.length * task.dim)  # so that none is left alone at the end
+    jobs |= {_words(task): partial(_train, task, settings) for task in largest_first}
+    done = in_two_threads(jobs, lambda share, going: show("training and integrating", share, going))
+    reduced, exact, flow, repetition = done["flows"]
+    curves, rows = zip(*(run for task in tasks for run in done[_words(task)]), strict=True)
     runs = pd.DataFrame(rows).assign(reduced=np.repeat(reduced, settings.seeds), exact=np.repeat(exact, settings.seeds))
     show("fitting the law", 0.0)
     law = fit_law(runs[runs["burst"] == 1], x=["length", "dim"])
     flow_cells = pd.DataFrame({"length": cell.length, "dim": cell.dim, "plateau": reduced})[cell.burst == 1]
     flow_law = fit_law(flow_cells, x=["length", "dim"])
     show("fitting the law", 1.0)
-    return Demo(settings, pd.concat(curves, ignore_index=True), flow, runs, law, flow_law, repetition, transformer)
+    table = pd.concat(curves, ignore_index=True)
+    return Demo(settings, table, flow, runs, law, flow_law, repetition, done["a Transformer"])
 
 
-def _flows(cell: theory.Cell, middle: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, pd.DataFrame, pd.DataFrame]:
+def _flows(cell: theory.Cell, middle: tuple[int, int], tell: Tell) -> tuple[np.ndarray, np.ndarray, pd.DataFrame, pd.DataFrame]:
     """Plateaus of both flows, the path of the middle cell, and plateaus of that cell against cross-sample repetition."""
-    reduced, exact = theory.plateau(cell, "reduced").time, theory.plateau(cell, "exact").time
+    reduced = theory.plateau(cell, "reduced").time
+    tell(0.25)
+    exact = theory.plateau(cell, "exact").time
+    tell(0.5)
     repeats = np.linspace(0, 0.5, 26)
     across = theory.plateau(theory.cells(*middle, repeat=repeats)).time
+    tell(0.75)
     path = theory.trajectory(theory.cells(*middle), np.linspace(0, 2 * across[0], 300))
     flow = pd.DataFrame({"time": path.time, "loss": path.test_loss})
     return reduced, exact, flow, pd.DataFrame({"repeat": repeats, "plateau": across})
 
 
-def _train(task: SingleLocation, settings: DemoSettings, show: Watcher) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
+def _words(task: SingleLocation) -> str:
+    return f"length {task.length}, dim {task.dim}{f', burst {task.burst}' if task.burst > 1 else ''}"
+
+
+def _train(task: SingleLocation, settings: DemoSettings, tell: Tell) -> list[tuple[pd.DataFrame, dict[str, Any]]]:
     """The curve and the measured plateau of every seed of one task."""
     sizes = {name: getattr(task, name) for name in ("length", "dim", "burst")}
-    stage = f"training {', '.join(f'{name} {size}' for name, size in sizes.items())}"
     expected = float(theory.predicted_plateau(theory.cells(**sizes), "exact")) + task.dim
     every = max(1, round(2.5 * expected / settings.points))
     steps = every * settings.points
     options = {"seeds": settings.seeds, "steps": steps, "every": every, "batch": settings.batch}
-    curves = train_toy(task, toy_probe(task.burst), **options, progress=lambda step: show(stage, step / steps))
+    curves = train_toy(task, toy_probe(task.burst), **options, progress=lambda step: tell(step / steps))
+    runs = []
     for seed in range(settings.seeds):
         values = {name: v[seed] for name, v in curves.values.items()}
         plateau = emergence(curves.step, values["loss"], theory.THRESHOLD * values["loss"][0])
         measured = {"plateau": plateau.time, "low": plateau.low, "high": plateau.high}
         row = sizes | {"seed": seed} | measured | {"censored": plateau.state == "censored", "state": plateau.state}
-        yield pd.DataFrame(sizes | {"seed": seed, "step": curves.step} | values), row
+        runs.append((pd.DataFrame(sizes | {"seed": seed, "step": curves.step} | values), row))
+    return runs
 
 
 def _page(demo: Demo, footer: str) -> str:

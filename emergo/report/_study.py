@@ -70,7 +70,7 @@ def _section(folder: StudyFolder, plan: Plan, prefix: str, heading: bool) -> Sec
     if not len(table):
         return Section("\n".join([*parts, "<p>No run is finished yet.</p>"]), {}, {}, report | {"law": None})
     states = ", ".join(f"{count} {state}" for state, count in table["state"].value_counts().items())
-    parts.append(f"<p>{len(table)} of {len(plan.runs)} runs are finished: {states}.</p>")
+    parts.append(f"<p>{f'{len(table)} of {len(plan.runs)} runs are finished: ' if heading else 'Outcomes: '}{states}.</p>")
     charts, tables = {}, {}
     for name, title in (("loss", "Test loss"), ("attention", "Attention on the relevant tokens, of the head with most")):
         chart, rows, shown = _curves(folder, plan, table, name, f"{prefix}_{name}")
@@ -168,8 +168,10 @@ def _plateaus(
     columns = (points[x], points["plateau"], points["censored"], labels)
     rows = [{"x": float(a), "y": float(b), "bound": bool(c), "c": d} for a, b, c, d in zip(*columns, strict=True)]
     scale = {"type": "log", "nice": False, "padding": 12}
+    values = sorted({row["x"] for row in rows})
+    ticks = {"values": values} if len(values) <= 12 else {}  # else a logarithmic axis may have none at the values there are
     encoding: Chart = {
-        "x": {"field": "x", "type": "quantitative", "title": f"{x} (log scale)", "scale": scale},
+        "x": {"field": "x", "type": "quantitative", "title": f"{x} (log scale)", "scale": scale, "axis": ticks},
         "y": {"field": "y", "type": "quantitative", "title": "plateau in steps (log scale)", "scale": scale},
         "color": _colour(by),
     }

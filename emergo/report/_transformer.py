@@ -7,8 +7,8 @@ from jaxtyping import Float, Int
 
 from ..engine import Config, Optimizer, Progress, Run, Trained, train, unpadded
 from ..models import Transformer
-from ..studies import Watcher
 from ..tasks import SingleLocation
+from ._threads import Tell
 
 
 class Watched(NamedTuple):
@@ -37,7 +37,7 @@ class Watched(NamedTuple):
         return numbers | {"maps": maps, "relevant": self.relevant.tolist(), "plateau": round(self.plateau)}
 
 
-def watch_transformer(show: Watcher, sequences: int = 12, steps: int = 2000) -> Watched:
+def watch_transformer(tell: Tell, sequences: int = 12, steps: int = 2000) -> Watched:
     """Trains one run to its emergence and half as long again."""
     task = SingleLocation(length=16, dim=8, position="random", indicator=True)
     model = Transformer(layers=1, heads=2, width=32)
@@ -49,10 +49,8 @@ def watch_transformer(show: Watcher, sequences: int = 12, steps: int = 2000) -> 
         frames[step] = np.asarray(maps)[0, :, :, -1].swapaxes(0, 1)  # of the only layer: heads, sequences, length
 
     def progress(now: Progress) -> None:
-        step = max((step for _, step, _ in now.running), default=steps)
-        show("training a Transformer", step / steps, f"step {step}")
+        tell(max((step for _, step, _ in now.running), default=steps) / steps)
 
-    show("training a Transformer", 0.0)
     [result] = train([run], keep=range(0, steps + 1, task.eval_every), snapshot=look, progress=progress)
     if result.curves is None:
         raise ValueError("a run that was trained has curves")

@@ -210,11 +210,10 @@ class MarkovChain(Task):
         one from each half of the sequences; where chance makes it negative, the signal is 0.
         """
         size, half = self.vocabulary, len(tokens) // 2
-        hot = jax.nn.one_hot(tokens, size)
         expected = jnp.exp(self.teacher(truth, tokens))
 
         def square(lag: int) -> Array:
-            before = hot[:, self.given - 1 - lag : self.length - 1 - lag]
+            before = jax.nn.one_hot(tokens[:, self.given - 1 - lag : self.length - 1 - lag], size)
             halves = []
             for part in (slice(None, half), slice(half, 2 * half)):
                 joint = jnp.einsum("ntp,ntc->pc", expected[part], before[part], precision="highest") / (half * self.generated)

@@ -19,7 +19,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.integrate import quad
 from scipy.special import erf
 
 from .._errors import InputError
@@ -93,6 +92,7 @@ def coupled_plateau(lengths: Lengths, dim: Numbers, own: Numbers = 0.0, threshol
 def crossover(strength: float) -> float:
     r"""$I(k) = \int_0^\infty e^{-v^2 - k^2\Phi(v)^2/2}\,dv$, $\Phi(v) = \int_0^v e^{-y^2/2}dy$: from $\sqrt\pi/2$ at $k = 0$ to
     $\sqrt{\pi/2}/k$ at large $k$."""
+    from scipy.integrate import quad  # slow to import
 
     def integrand(v: float) -> float:
         return float(np.exp(-(v**2) - strength**2 * np.pi / 4 * erf(v / np.sqrt(2)) ** 2))

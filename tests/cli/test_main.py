@@ -172,3 +172,21 @@ def test_an_empty_text_is_not_the_current_folder(capsys, words):
     status, _, err = call(capsys, *words)
     assert status == 2
     assert "was given an empty text" in err
+
+
+@pytest.mark.parametrize(
+    "arguments", [("study", "run", "study.toml", "out"), ("train", "--task", "recal"), ("theory", "--lenght", "8")]
+)
+def test_on_a_terminal_wrong_input_is_a_line_without_codes(arguments):
+    ours, theirs = os.openpty()
+    try:
+        process = subprocess.Popen([sys.executable, "-m", "emergo", *arguments], stdin=theirs, stdout=theirs, stderr=theirs)
+        assert process.wait(300) == 2
+        written = os.read(ours, 65536).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert written.startswith("emergo: ")
+    assert written.count("\n") == 1
+    assert "x1b" not in written
+    assert "\x1b" not in written

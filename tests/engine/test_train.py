@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -54,6 +55,12 @@ RUNS = [
     run_of(3, optimizer__learning_rate=0.04, model__initial="xavier"),
     run_of(4, 4, 3, 0.3),
 ]
+
+
+def test_a_training_compiles_its_start_and_its_chunk_and_nothing_else(caplog):
+    with jax.log_compiles():
+        train([run_of(seed, 3, task__length=7, steps=25) for seed in range(3)])
+    assert re.findall(r"Compiling jit\((\w+)\)", caplog.text) == ["_start", "chunk"]
 
 
 def altered(run, **changes):

@@ -21,8 +21,10 @@ README = Path(__file__).parents[2] / "README.md"
 SLOW = {"zucchet2025/fig1", "emergo/escape", "yuksel2026/fig10", "emergo/reduction", "emergo/coupled"}
 SLOW |= {"emergo/forecast"}
 """Figures that integrate, fit or judge forecasts for over 5 s."""
-APART = ["emergo/schedule", "emergo/stages"]
-"""Figures that integrate for so long that what optimizes programs pays, and that depend on it in the eighth digit."""
+QUICK = "--xla_cpu_use_fusion_emitters=false"
+APART = {"emergo/schedule": "", "emergo/stages": QUICK}
+"""Figures that integrate for so long that what optimizes programs pays, with XLA's flags: without fusion emitters programs are
+compiled sooner, but the eighth digit of the first is another."""
 NOISE = {
     "emergo/reduction": {"checks[0].measured": 1e-10},  # 4e-9, the difference of two integrations: what their errors leave
     # Derived from signals of the data, which are means in fp32: the exponents less these, and the time over this.
@@ -63,9 +65,10 @@ def test_every_figure_is_pinned():
     assert set(PINNED) == set(FIGURES)
 
 
-def for_a_user(code: str) -> Any:
-    """What a process prints that compiles as for a user: long computations are faster then, and rounded as the pinned ones."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")}
+def optimized(code: str, flags: str = "") -> Any:
+    """What a process prints whose programs are optimized, as for a user: long computations are faster then, and rounded as the
+    pinned ones."""
+    environment, code = os.environ | {"XLA_FLAGS": flags}, f"import gc; gc.set_threshold(20_000, 20, 20)\n{code}"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -103,12 +106,12 @@ def test_the_paper_preset_gives_the_pinned_numbers(id, monkeypatch):
 @pytest.mark.parametrize("id", APART)
 def test_long_integrations_give_the_pinned_numbers(id):
     shown = "print(json.dumps([made.laws, made.checks, made.report['summary']]))"
-    check_pins(id, *for_a_user(f"{REFUSE}made = figure({id!r}, train=True)\n{shown}"))
+    check_pins(id, *optimized(f"{REFUSE}made = figure({id!r}, train=True)\n{shown}", APART[id]))
 
 
 @pytest.mark.slow
 def test_what_is_trained_now_gives_the_pinned_numbers():
-    """Of the first seed: it does not depend on the others. In a process that compiles as for a user, which trains faster."""
+    """Of the first seed: it does not depend on the others. In a process that optimizes programs, which trains faster."""
     passed, count, end = (dict(check) for check in PINNED[TRAINED]["checks"])
     assert np.mean(BY_SEED["plateau"]) == pytest.approx(passed["measured"], rel=1e-9)
     assert min(BY_SEED["attention"]) == pytest.approx(end["measured"], rel=1e-9)
@@ -116,7 +119,7 @@ def test_what_is_trained_now_gives_the_pinned_numbers():
     count |= {"measured": 1, "published": 1}
     code = "import json; from emergo.papers import RunSource; from emergo.papers.zucchet2025.fig6_10 import Settings, make_9; "
     code += "print(json.dumps([check.describe() for check in make_9(Settings(seeds=1), RunSource()).checks]))"
-    now = for_a_user(code)
+    now = optimized(code, QUICK)
     assert differences([passed, count, end], now, "checks", tolerance=1e-3) == []  # fp32 differs between processors
 
 

@@ -25,7 +25,8 @@ def test_demo_writes_one_page_that_needs_no_network(tmp_path):
     assert report["runs"] == 10
     assert report["transformer"]["attention"] > 0.9
     assert set(report["law"]["exponents"]) == {"length", "dim"}
-    assert {s for s, _ in stages} >= {"integrating the flows", "fitting the law"}
+    assert {s for s, _ in stages} == {"training and integrating", "fitting the law"}
+    assert [share for what, share in stages if what == "training and integrating"][-1] == pytest.approx(1.0)
     # Nothing is loaded from elsewhere, the bundle and four charts are inside, and nothing ends a script element early.
     page = re.sub(r"<script>.*?</script>", "", text, flags=re.S)
     assert not re.search(r"""(src|href)\s*=\s*["']?http""", page)

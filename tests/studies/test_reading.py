@@ -73,6 +73,7 @@ def test_reading_executes_imports_and_writes_nothing(tmp_path):
     out.mkdir()
     cwd.mkdir()
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "MPLCONFIGDIR": str(tmp_path / "mpl")}
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"  # bytecode is written through a number, which says nothing of where
     command = [sys.executable, "-c", READER, str(folder.path), str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=cwd, env=environment)
     assert done.returncode == 0, done.stderr

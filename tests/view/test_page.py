@@ -4,11 +4,14 @@ import json
 import re
 from xml.etree import ElementTree
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from emergo.studies import Failures
 from emergo.studies._claims import Claims
 from emergo.view import Catalog, export_page
+from emergo.view._thin import thin
 
 from .conftest import Served
 from .made_up import finish, made_up_study, told_of
@@ -146,6 +149,60 @@ def test_downloads(seen, served, tmp_path):
     lines = content["CSV"].decode().splitlines()
     assert lines[0] == "identity,dim,length,seed,step,loss"
     assert len(lines) > 18 * 20
+
+
+def test_medians_and_bands_are_the_quantiles_over_seeds(seen, served, tmp_path):
+    page = seen.open(f"{served.address}#mode=median&lx=0")
+    page.wait_for_selector("text=18 runs; the band")
+    with page.expect_download() as download:
+        page.click("figure[data-figure=curves] button:has-text('CSV')")
+    download.value.save_as(tmp_path / "csv")
+    drawn = pd.read_csv(tmp_path / "csv")
+    made_up = served.catalog.sets()["made up"]
+    table = pd.DataFrame(made_up.columns)
+    whole = {run: made_up.curve(run, "loss") for run in table["identity"]}
+    curves = {run: thin(steps, values, points=400) for run, (steps, values) in whole.items()}
+    for (dim, length), cell in drawn.groupby(["dim", "length"]):
+        runs = table[(table["dim"] == dim) & (table["length"] == length)]["identity"]
+        values = np.stack([np.interp(cell["step"], *curves[run]) for run in runs])
+        assert (cell["runs"] == len(values)).all()
+        for name, share in {"median": 0.5, "quantile_25": 0.25, "quantile_75": 0.75}.items():
+            np.testing.assert_allclose(cell[name], np.quantile(values, share, axis=0), rtol=1e-5)  # curves are sent as fp32
+
+
+def test_a_value_without_a_neighbour_is_drawn(seen, served):
+    """A run that ended at its first evaluation has but one on a logarithmic axis."""
+    page = seen.open(served.address)
+    page.wait_for_selector("text=18 curves")
+    drawn = page.evaluate(
+        """async () => {
+          const { line } = await import("/static/plot.js");
+          const calls = [];
+          const note = (name) => (...where) => calls.push([name, ...where]);
+          const none = () => {};
+          const context = { beginPath: none, setLineDash: none, stroke: none, moveTo: note("move"), lineTo: note("line") };
+          const view = { x: (value) => value, y: (value) => value };
+          line(context, { x: [0, 25], y: [1, 2] }, view, { x: { log: true } });
+          line(context, { x: [10, 20, 30], y: [1, 2, 3] }, view);
+          return calls;
+        }"""
+    )
+    assert drawn == [["move", 22, 2], ["line", 28, 2], ["move", 10, 1], ["line", 20, 2], ["line", 30, 3]]
+
+
+def test_a_change_of_the_look_asks_for_nothing_and_keeps_the_plot(seen, served):
+    page = seen.open(served.address)
+    page.wait_for_selector("text=18 curves")
+    page.wait_for_selector("figure[data-figure=curves]:not(:has([aria-busy]))")
+    page.evaluate("document.querySelector('figure[data-figure=curves] canvas').dataset.first = ''")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.select_option("[data-key=by]", "seed")
+    page.wait_for_selector("text=coloured by seed")  # below the curves, and after them
+    assert page.locator("figure[data-figure=curves] canvas[data-first]").count() == 1
+    page.select_option("[data-key=mode]", "median")
+    page.wait_for_selector("text=18 runs; the band")
+    assert not [url for url in asked if "/api/curves" in url]
 
 
 def test_a_study_called_script_is_text_and_new_points_appear(seen, tmp_path):

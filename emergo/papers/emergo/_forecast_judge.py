@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy.special import ndtr, ndtri
 
 from ...measure._censored import fit_censored
 from ...measure._forecast import INTERVALS, predict
@@ -50,8 +50,8 @@ def config_law(runs: Sequence[Followed]) -> Law:
 
 def longer_than(now: float, mean: float, spread: float) -> float:
     """The median of a log-normal plateau that is known to be longer than `now`."""
-    passed = stats.norm.cdf((np.log(now) - mean) / spread)
-    return float(np.exp(mean + spread * stats.norm.ppf((1 + passed) / 2)))
+    passed = ndtr((np.log(now) - mean) / spread)
+    return float(np.exp(mean + spread * ndtri((1 + passed) / 2)))
 
 
 def judge(runs: Sequence[Followed], tables: Tables | None = None, law: Law | None = None) -> pd.DataFrame:

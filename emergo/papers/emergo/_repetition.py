@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from ... import theory
 from ...engine import Config, Ramp, Result, Switch, WhenStuck
@@ -87,5 +87,5 @@ def effect(slow: pd.DataFrame, fast: pd.DataFrame, column: str = "time") -> Effe
     total, half = sum(parts), math.nan
     if total > 0:
         freedom = total**2 / sum(part**2 / (len(x) - 1) for part, x in zip(parts, (one, other), strict=True))
-        half = float(student.ppf(0.975, freedom)) * math.sqrt(total)
+        half = float(stdtrit(freedom, 0.975)) * math.sqrt(total)
     return Effect(math.exp(ratio), math.exp(ratio - half), math.exp(ratio + half))

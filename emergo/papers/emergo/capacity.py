@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy.special import stdtrit
 
 from ...engine import Config, Run, plan_group
 from ...measure import Law, boundary_of, emergence, fit_law
@@ -172,7 +172,7 @@ def rate_checks(rules: pd.DataFrame, laws: Mapping[str, Law]) -> list[Check]:
     shares = shares_by_seed(rules, same)
     if len(shares):
         share, spread = float(shares.mean()), float(shares.std(ddof=1)) if len(shares) > 1 else np.nan
-        half = float(stats.t.ppf(0.975, max(len(shares) - 1, 1))) * spread / len(shares) ** 0.5
+        half = float(stdtrit(max(len(shares) - 1, 1), 0.975)) * spread / len(shares) ** 0.5
         words = f"{same[0]} to {same[-1]}, 95% from {share - half:.2f} to {share + half:.2f}; decided after the runs were seen"
         checks.append(Check(f"the same share at widths that both get through ({words})", share, None, share > 0.5, "above 0.5"))
     return checks

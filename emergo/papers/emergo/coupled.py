@@ -367,4 +367,4 @@ PRESETS: Presets = {
     "laptop": Settings(SMALL, (4, 3), (8, 12), (1e-3,), seeds=2, shown=(4, 12)),
     "smoke": Settings(TINY, (3, 2), (4, 6), (1e-2,), seeds=1, shown=(3, 6), lengths=(16, 64)),
 }
-FIGURE = Figure("emergo/coupled", TITLE, PRESETS, make, {"paper": 1e5, "laptop": 110, "smoke": 28}, curves=True)
+FIGURE = Figure("emergo/coupled", TITLE, PRESETS, make, {"paper": 1e5, "laptop": 96, "smoke": 28}, curves=True)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t
+from scipy.special import stdtrit
 
 from ..._style import WIDTH, level, outside, panel, shades
 from ...engine import Config, Result
@@ -83,7 +83,7 @@ def speed_up(table: pd.DataFrame, part: str, kind: str) -> Gain | None:
     if not spare or not {NONE[part], amount} <= {*counts.index}:
         return Gain(times, math.nan, math.nan, amount)
     spread = math.sqrt(((counts - 1) * cells.var()).sum() / spare)
-    half = float(t.ppf(0.975, spare)) * spread * math.sqrt(1 / counts[NONE[part]] + 1 / counts[amount])
+    half = float(stdtrit(spare, 0.975)) * spread * math.sqrt(1 / counts[NONE[part]] + 1 / counts[amount])
     return Gain(times, times * math.exp(-half), times * math.exp(half), amount)
 
 

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.integrate import solve_ivp
 
 from ..._errors import InputError
 from ...tasks import Groups
@@ -114,6 +113,8 @@ def first_stage(groups: Groups, length: int, heads: int, flow: Flow = "logit") -
 def takeoff(signal: float, damping: float) -> float:
     r"""The time at which $\dot x = \mu y - \kappa x$, $\dot y = \mu xy^2$ from $(0, 1)$ reaches infinity: $\mu$ the `signal`,
     $\kappa$ the `damping`. Between $\sqrt{\pi/2}/\mu$ (no damping) and, for much of it, $\kappa/2\mu^2$, which it exceeds."""
+    from scipy.integrate import solve_ivp  # slow to import
+
     if not (signal > 0 and damping >= 0):
         raise InputError(f"signal must be positive and damping not negative, got {signal!r} and {damping!r}")
 

@@ -33,7 +33,10 @@ const text = (value) => (value === null || value === undefined ? "–" : String(
 
 /** Colours for the values of a column: shades for numbers, in their order, and for many words; distinct ones for a few words. */
 export function colours(name, values) {
-  if (!name) return { of: () => ink("accent"), entries: [] };
+  if (!name) {
+    const accent = ink("accent");
+    return { of: () => accent, entries: [] };
+  }
   const distinct = [...new Map(values.map((value) => [text(value), value])).values()];
   const numbers = distinct.filter((value) => typeof value === "number").sort((a, b) => a - b);
   const others = distinct.filter((value) => typeof value !== "number").sort((a, b) => text(a).localeCompare(text(b), undefined, { numeric: true }));

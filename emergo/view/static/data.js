@@ -67,7 +67,7 @@ class Server {
       this.#curves.set(key, new Map());
     }
     const held = this.#curves.get(key);
-    const known = runs.filter((run) => held.has(run));
+    const known = spread(runs.filter((run) => held.has(run)));
     if (known.length) arrived(new Map(known.map((run) => [run, held.get(run)])));
     const missing = spread(runs.filter((run) => !held.has(run)));
     const batches = [];
@@ -167,7 +167,7 @@ class Embedded {
   }
 
   async curves(set, name, runs, points, arrived) {
-    const curves = runs.map((run) => {
+    const curves = spread(runs).map((run) => {
       const { steps, columns, numbers } = this.#read(set, run);
       const members = name in columns ? [name] : Object.keys(columns).filter((column) => column.replace(/(_\d+)+$/, "") === name);
       const values = members.map((member) => numbers(columns[member]));

@@ -47,8 +47,8 @@ export function refill(element, ...children) {
 
 /** A table with a caption; cells are texts, numbers (to the right) or elements. */
 export function table(caption, heads, rows, attributes = {}) {
-  const cell = (value) =>
-    value instanceof Node ? el("td", {}, value) : el("td", { class: typeof value === "number" ? "number" : null, text: shown(value) });
+  const number = (value) => typeof value === "number" || /^> [\d.e-]+$/.test(value); // the second is a lower bound
+  const cell = (value) => (value instanceof Node ? el("td", {}, value) : el("td", { class: number(value) ? "number" : null, text: shown(value) }));
   return el(
     "div",
     { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
@@ -102,6 +102,11 @@ export function save(name, content, kind) {
   const address = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type: kind }));
   el("a", { href: address, download: name.replaceAll(/[^\w.-]+/g, "-") }).click();
   setTimeout(() => URL.revokeObjectURL(address), 1000);
+}
+
+/** Calls `act` when what is drawn now is on the screen. */
+export function afterFrame(act) {
+  requestAnimationFrame(() => requestAnimationFrame(() => act()));
 }
 
 /** Rows as CSV; text that a spreadsheet would take for a formula is quoted as text. */

@@ -29,14 +29,18 @@ export class Figure {
     if (width && width !== this.width) this.frame();
   }
 
-  /** A canvas over the area or a part of it, in device pixels, drawn on in pixels of the page. */
-  canvas(parent, width, height) {
+  /** A canvas over the area or a part of it, in device pixels, drawn on in pixels of the page; the one that is there if any. */
+  canvas(parent, width, height, canvas = el("canvas", { "aria-hidden": "true" })) {
     const ratio = devicePixelRatio || 1;
-    const canvas = el("canvas", { width: Math.round(width * ratio), height: Math.round(height * ratio), "aria-hidden": "true" });
-    canvas.style.width = `${width}px`;
-    canvas.style.height = `${height}px`;
-    parent.append(canvas);
-    canvas.getContext("2d").scale(ratio, ratio);
+    if (canvas.parentNode !== parent) parent.append(canvas);
+    const context = canvas.getContext("2d");
+    const size = [width, height].map((side) => Math.round(side * ratio));
+    if (canvas.width !== size[0] || canvas.height !== size[1]) {
+      [canvas.width, canvas.height] = size;
+      canvas.style.width = `${width}px`;
+      canvas.style.height = `${height}px`;
+      context.scale(ratio, ratio);
+    } else context.clearRect(0, 0, width, height);
     return canvas;
   }
 
@@ -123,10 +127,9 @@ export class Sheet extends Figure {
   frame() {
     this.width = this.area.clientWidth;
     if (!this.width || !this.spec) return;
-    this.area.replaceChildren();
-    const canvas = this.canvas(this.area, this.width, this.height);
-    this.spec.draw(canvas.getContext("2d"), this.width, this.height);
-    this.spec.framed?.(canvas, this.width, this.height);
+    this.sheet = this.canvas(this.area, this.width, this.height, this.sheet);
+    this.spec.draw(this.sheet.getContext("2d"), this.width, this.height);
+    this.spec.framed?.(this.sheet, this.width, this.height);
   }
 
   compose(context) {

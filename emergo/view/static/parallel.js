@@ -46,6 +46,7 @@ export class Parallel {
     const [top, bottom] = [EDGE.top, height - EDGE.bottom];
     const y = (axis, value) => bottom - axis.share(value) * (bottom - top);
     const alpha = Math.min(0.85, Math.max(0.08, 5 / Math.sqrt(Math.max(rows.length, 1))));
+    Object.assign(context, { globalAlpha: alpha, lineWidth: 1 / (devicePixelRatio || 1) }); // wider ones take ten times as long
     for (const row of rows) {
       context.beginPath();
       let down = false;
@@ -57,7 +58,7 @@ export class Parallel {
         down = true;
       });
       context.setLineDash(row.state === "censored" ? [4, 3] : []);
-      Object.assign(context, { strokeStyle: palette.of(row[by]), globalAlpha: alpha, lineWidth: 1.1 });
+      context.strokeStyle = palette.of(row[by]);
       context.stroke();
     }
     context.setLineDash([]);
@@ -88,11 +89,11 @@ export class Parallel {
     const [top, bottom] = [EDGE.top, height - EDGE.bottom];
     const axisAt = (x) => places.reduce((best, place, i) => (Math.abs(place - x) < Math.abs(places[best] - x) ? i : best), 0);
     let start = null;
-    canvas.addEventListener("pointerdown", (event) => {
+    canvas.onpointerdown = (event) => {
       start = { y: event.offsetY, axis: axes[axisAt(event.offsetX)] };
       canvas.setPointerCapture(event.pointerId);
-    });
-    canvas.addEventListener("pointerup", (event) => {
+    };
+    canvas.onpointerup = (event) => {
       if (!start) return;
       const { axis, y } = start;
       start = null;
@@ -102,7 +103,7 @@ export class Parallel {
       if (!kept.length) return;
       const numbers = kept.every((value) => typeof value === "number") && axis.values.length > 24;
       change(this.filter, axis.name, numbers ? { low: Math.min(...kept), high: Math.max(...kept) } : kept);
-    });
+    };
   }
 }
 

@@ -1,11 +1,12 @@
 // Plots with axes: uPlot draws the axes and reads the mouse, the curves and points are drawn here.
 import uPlot from "./vendor/uplot.js";
 import { ink } from "./colour.js";
-import { shown } from "./dom.js";
+import { afterFrame, shown } from "./dom.js";
 import { FONT, Figure } from "./figure.js";
 import { SvgContext, recorded } from "./svg.js";
 
-const SEGMENTS = 12000; // drawn in one frame, so that a frame is short however many curves there are
+const SEGMENTS = 60000; // drawn in one frame, so that a frame is short however many curves there are
+const WIDE = 5; // what a segment costs that is wider than a pixel of the screen, and one of an area
 
 /** What covers all values of an axis, with a little room; on a logarithmic axis only positive values count. */
 export function domain(values, log, room = 0.04) {
@@ -58,9 +59,10 @@ export class Plot extends Figure {
   #painting = 0;
   #drawn = 0;
 
-  /** `spec`: x and y ({label, log, domain}), `curves` ({x, y, colour, alpha, width, dash}), `under` and `over` (draw on the
-   *  context with the view), `mark` (what is pointed at), `hover(left, top, view)`, `pick()`, `zoom([x0, x1, y0, y1] or null)`,
-   *  `csv()`, `summary` (in words, for those who do not see it). */
+  /** `spec`: x and y ({label, log, domain}), `curves` ({x, y, colour, alpha, width, dash}, with a band where there is also {low,
+   *  high, shade}), `under` and `over` (draw on the context with the view), `mark` (what is pointed at), `hover(left, top,
+   *  view)`, `pick()`, `zoom([x0, x1, y0, y1] or null)`, `csv()`, `summary` (in words, for those who do not see it), `painted()`
+   *  when some curves are drawn and `finished()` when all are on the screen. */
   set(spec) {
     this.spec = { curves: [], ...spec };
     this.csv = spec.csv;
@@ -76,22 +78,28 @@ export class Plot extends Figure {
   frame() {
     this.width = this.area.clientWidth;
     if (!this.width || !this.spec) return;
-    this.uplot?.destroy();
     const { x, y } = this.spec;
+    const axes = JSON.stringify([x, y, this.width, devicePixelRatio]);
+    if (axes !== this.axes) this.#frameAxes(x, y);
+    this.axes = axes;
+    this.paint();
+  }
+
+  #frameAxes(x, y) {
+    this.uplot?.destroy();
     this.uplot = new uPlot(this.#options(x, y), [x.domain, y.domain], this.area);
     this.uplot.batch(() => {}); // lays the axes out now: the box is only known then
     const ratio = devicePixelRatio || 1;
     const { left, top, width, height } = this.uplot.bbox;
     this.box = { left: left / ratio, top: top / ratio, width: width / ratio, height: height / ratio };
-    this.inkCanvas = this.canvas(this.uplot.over, this.box.width, this.box.height);
-    this.markCanvas = this.canvas(this.uplot.over, this.box.width, this.box.height);
+    this.inkCanvas = this.canvas(this.uplot.over, this.box.width, this.box.height, this.inkCanvas);
+    this.markCanvas = this.canvas(this.uplot.over, this.box.width, this.box.height, this.markCanvas);
     this.view = {
       x: position(x.domain, x.log, this.box.width),
       y: position(y.domain, y.log, this.box.height, true),
       width: this.box.width,
       height: this.box.height,
     };
-    this.paint();
   }
 
   #options(x, y) {
@@ -170,25 +178,41 @@ export class Plot extends Figure {
     this.spec.mark?.(context, this.view);
   }
 
-  /** Goes on with the curves, some in every frame; what lies over them comes last. */
+  /** Goes on with the curves, some in every frame, then with their bands below them; what lies over them comes last. */
   #go(anew = false) {
     if (!anew && this.busy) return;
     const painting = this.#painting;
     const context = this.inkCanvas.getContext("2d");
-    const some = () => {
+    const finish = () => {
+      if (painting !== this.#painting) return;
+      this.#work(false);
+      this.spec.finished?.();
+    };
+    const some = (next = requestAnimationFrame) => {
       if (painting !== this.#painting) return;
       const { curves } = this.spec;
-      for (let left = SEGMENTS; left > 0 && this.#drawn < curves.length; this.#drawn += 1) {
-        line(context, curves[this.#drawn], this.view, this.spec);
-        left -= curves[this.#drawn].x.length;
+      const end = curves[0]?.low ? 2 * curves.length : curves.length;
+      for (let left = SEGMENTS; left > 0 && this.#drawn < end; this.#drawn += 1) {
+        const curve = curves[this.#drawn % curves.length];
+        const wide = this.#drawn >= curves.length || (curve.width ?? 2) * (devicePixelRatio || 1) > 1;
+        if (this.#drawn < curves.length) line(context, curve, this.view, this.spec);
+        else shade(context, curve, this.view, "destination-over");
+        left -= curve.x.length * (wide ? WIDE : 1);
       }
       if (curves.length) this.spec.painted?.();
-      this.busy = this.#drawn < curves.length;
-      if (this.busy) requestAnimationFrame(some);
-      else this.spec.over?.(context, this.view);
+      if (this.#drawn < end) return next(() => some());
+      this.spec.over?.(context, this.view);
+      afterFrame(finish);
     };
-    this.busy = true;
-    some();
+    this.#work(true);
+    some(afterFrame);
+  }
+
+  /** Says whether curves are being drawn, also to those who do not see it. */
+  #work(busy) {
+    this.busy = busy;
+    if (busy) this.area.setAttribute("aria-busy", "true");
+    else this.area.removeAttribute("aria-busy");
   }
 
   compose(context) {
@@ -212,6 +236,7 @@ export class Plot extends Figure {
       context.clip();
     }
     this.spec.under?.(context, this.view);
+    for (const curve of this.spec.curves) if (curve.low) shade(context, curve, this.view);
     for (const curve of this.spec.curves) line(context, curve, this.view, this.spec);
     this.spec.over?.(context, this.view);
     this.spec.mark?.(context, this.view);
@@ -226,9 +251,10 @@ export class Plot extends Figure {
   }
 }
 
-/** One curve; what a logarithmic axis cannot show is left out. */
+/** One curve; what a logarithmic axis cannot show is left out, and a value without a neighbour is a dash. */
 export function line(context, curve, view, { x: xAxis = {}, y: yAxis = {} } = {}) {
   const { x, y } = curve;
+  const shown = (i) => i < x.length && Number.isFinite(y[i]) && !(xAxis.log && !(x[i] > 0)) && !(yAxis.log && !(y[i] > 0));
   context.strokeStyle = curve.colour;
   context.globalAlpha = curve.alpha ?? 1;
   context.lineWidth = curve.width ?? 1.2;
@@ -236,17 +262,29 @@ export function line(context, curve, view, { x: xAxis = {}, y: yAxis = {} } = {}
   context.beginPath();
   let down = false;
   for (let i = 0; i < x.length; i += 1) {
-    if (!Number.isFinite(y[i]) || (xAxis.log && !(x[i] > 0)) || (yAxis.log && !(y[i] > 0))) {
+    if (!shown(i)) {
       down = false;
       continue;
     }
-    if (down) context.lineTo(view.x(x[i]), view.y(y[i]));
-    else context.moveTo(view.x(x[i]), view.y(y[i]));
+    const [px, py] = [view.x(x[i]), view.y(y[i])];
+    if (down) context.lineTo(px, py);
+    else if (shown(i + 1)) context.moveTo(px, py);
+    else {
+      context.moveTo(px - 3, py);
+      context.lineTo(px + 3, py);
+    }
     down = true;
   }
   context.stroke();
   context.globalAlpha = 1;
   context.setLineDash([]);
+}
+
+/** The band of a curve. */
+function shade(context, curve, view, operation = "source-over") {
+  context.globalCompositeOperation = operation;
+  band(context, curve.x, curve.low, curve.high, curve.colour, view, curve.shade);
+  context.globalCompositeOperation = "source-over";
 }
 
 /** The area between two curves. */

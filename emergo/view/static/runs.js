@@ -1,15 +1,15 @@
 // All runs: their curves, filtered and coloured by any axis, or the median of each cell with its band over seeds.
-import { colours } from "./colour.js";
+import { colours, ink } from "./colour.js";
+import { Curves } from "./curves.js";
 import { button, choice, csv, el, refill, shown, tick, words } from "./dom.js";
 import { filterControls, keeps } from "./filter.js";
 import { Parallel } from "./parallel.js";
-import { Plot, band, domain, line } from "./plot.js";
+import { Plot, domain, line } from "./plot.js";
 import { part, setState, state } from "./state.js";
 import { RunTable } from "./table.js";
 import { config, describeRun } from "./words.js";
 
-const MANY = 2000; // runs from which what is below the curves is drawn after them
-const BAND = [0.25, 0.75]; // quantiles over the seeds of a cell
+const MANY = 200; // curves from which each is one pixel of the screen wide, which is drawn ten times as fast
 
 export class RunsView {
   constructor(app) {
@@ -37,16 +37,23 @@ export class RunsView {
     this.palette = colours(this.by, this.by ? this.app.distinct(this.by) : []);
     this.#controls(names);
     this.#chosenRun();
-    clearTimeout(this.later);
-    const rest = () => {
-      this.parallel.update(this.visible, this.palette, this.by, this.filter);
-      this.table.update(this.visible);
-    };
-    if (rows.length <= MANY) rest();
-    else this.later = setTimeout(rest, 60); // the curves answer first
     this.plot.node.hidden = !names.length;
     if (names.length) this.#load();
     else this.app.firstPaint();
+    if (!this.plot.busy) this.#below();
+  }
+
+  /** What is below the curves comes after them, and only where it has changed. */
+  #below() {
+    const { set } = this.app;
+    const held = [set.key, set.version, this.filter];
+    const changed = (name, ...parts) => {
+      const before = this.shown.get(name);
+      this.shown.set(name, JSON.stringify([held, parts]));
+      return this.shown.get(name) !== before;
+    };
+    if (changed("parallel", this.by)) this.parallel.update(this.visible, this.palette, this.by, this.filter);
+    if (changed("table", state().sort, state().page, state().run)) this.table.update(this.visible);
   }
 
   #controls(names) {
@@ -56,7 +63,7 @@ export class RunsView {
       el("h2", { text: "All runs" }),
       names.length ? choice("Curve", names.map((name) => [name, words(name)]), this.y, (y) => setState({ y, zoom: null }), "y") : null,
       choice("Colour by", [["none", "nothing"], ...all.map((name) => [name, words(name)])], this.by || "none", (by) => setState({ by }), "by"),
-      names.length ? choice("Show", [["all", "every run"], ["median", "median and band over seeds"]], this.median ? "median" : "all", (mode) => setState({ mode }), "mode") : null,
+      names.length ? choice("Show", [["all", "every run"], ["median", "median, band of seeds"]], this.median ? "median" : "all", (mode) => setState({ mode }), "mode") : null,
       names.length ? el(
         "div",
         { class: "row" },
@@ -71,29 +78,25 @@ export class RunsView {
     refill(this.controls, groups.filter(Boolean));
   }
 
+  /** Reads the curves that are not held yet, and draws what is held. */
   #load() {
     const runs = this.visible.map((row) => row.identity);
     const points = runs.length <= 200 ? 400 : runs.length <= 2000 ? 128 : 64;
-    const key = JSON.stringify([this.app.set.key, this.app.set.version, this.y, points, this.by, this.median, this.axes, this.filter, part("zoom", null), matchMedia("(prefers-color-scheme: dark)").matches]);
-    if (key === this.loading) {
-      if (this.plot.view) this.plot.remark();
-      return;
-    }
+    const key = JSON.stringify([this.app.set.key, this.app.set.version, this.y, points, this.filter]);
+    const look = JSON.stringify([this.by, this.median, this.axes, part("zoom", null)]);
+    const [same, alike] = [key === this.loading, look === this.look];
+    this.look = look;
+    if (same && alike) return this.plot.view && this.plot.remark();
+    if (same) return this.curves.runs.size && this.#frame();
     this.loading = key;
-    this.held = new Map();
-    this.bounds = new Map();
-    this.byRun = new Map(this.visible.map((row) => [row.identity, row]));
+    this.curves = new Curves(this.visible, this.app.cellAxes);
     this.complete = false;
     let [framed, stale] = [false, false];
     const arrived = (curves) => {
-      for (const [run, curve] of curves) {
-        if (!curve[0].length) continue;
-        this.held.set(run, curve);
-        this.bounds.set(run, ends(curve, this.axes));
-      }
+      const fresh = this.curves.add(curves);
       stale = framed;
-      if (!framed || this.median || this.#grown(curves)) this.#soon(framed ? 300 : 0);
-      else this.plot.add(this.#lines([...curves.keys()]));
+      if (!framed || this.median || this.#grown(fresh)) this.#soon(framed ? 300 : 0);
+      else this.plot.add(this.#lines(fresh));
       if (framed) this.#note();
       framed = true;
     };
@@ -101,7 +104,7 @@ export class RunsView {
     const finish = () => {
       if (ended()) return;
       this.complete = true;
-      this.#soon(0, (this.median && stale) || !framed || this.held.size < 0.8 * runs.length);
+      this.#soon(0, (this.median && stale) || !framed || this.curves.runs.size < 0.8 * runs.length);
       this.app.warm();
     };
     this.app.data.curves(this.app.set.key, this.y, runs, points, arrived, ended).then(finish, (error) => this.app.tell(error.message));
@@ -112,11 +115,8 @@ export class RunsView {
   #grown(curves) {
     if (part("zoom", null) || !this.drawnDomain) return false;
     const [[, right], [bottom, top]] = this.drawnDomain;
-    for (const run of curves.keys()) {
-      const { x, y } = this.bounds.get(run) ?? { x: [0, 0], y: [bottom, top] };
-      if (x[1] > right || y[0] < bottom || y[1] > top) return true;
-    }
-    return false;
+    const [, last, low, high] = this.curves.reach(this.axes, curves);
+    return last > right || low < bottom || high > top;
   }
 
   #soon(wait, needed = true) {
@@ -126,77 +126,53 @@ export class RunsView {
     this.waiting = setTimeout(() => this.#frame(), wait);
   }
 
-  #lines(runs) {
-    const count = this.complete ? this.held.size : this.visible.length; // some runs have no curves
-    const alpha = Math.min(0.9, Math.max(0.12, 6 / Math.sqrt(Math.max(count, 1))));
-    return runs
-      .filter((run) => this.held.has(run))
-      .map((run) => ({ run, x: this.held.get(run)[0], y: this.held.get(run)[1], colour: this.palette.of(this.byRun.get(run)?.[this.by]), alpha, width: 1.2 }));
+  #lines(curves) {
+    const count = this.complete ? this.curves.runs.size : this.visible.length; // some runs have no curves
+    const alpha = Math.min(0.9, Math.max(0.14, 7 / Math.sqrt(Math.max(count, 1))));
+    return curves.map(({ row, x, y }) => ({ x, y, colour: this.palette.of(row[this.by]), alpha, width: thin(count, 1.2) }));
+  }
+
+  #medians(cells) {
+    const shade = Math.max(0.05, 0.2 / Math.sqrt(cells.length / 8 + 1));
+    return cells.map(({ row, x, y, low, high }) => ({ x, y, low, high, shade, colour: this.palette.of(row[this.by]), width: thin(cells.length, 2) }));
   }
 
   #frame() {
-    const curves = [...this.held.values()];
+    clearTimeout(this.waiting);
     const zoom = part("zoom", null);
-    const reach = [...this.bounds.values()];
-    const xs = zoom ? zoom.slice(0, 2) : domain(reach.flatMap((each) => each.x), this.axes.x, 0.01);
-    const cells = this.median ? this.#cells() : [];
-    const heights = this.median ? cells.flatMap((cell) => [...cell.low, ...cell.high]) : reach.flatMap((each) => each.y);
-    const ys = zoom ? zoom.slice(2) : domain(heights, this.axes.y);
+    const [left, right, low, high] = this.curves.reach(this.axes);
+    const cells = this.median ? this.curves.cells(this.axes.x) : null;
+    const xs = zoom ? zoom.slice(0, 2) : domain([left, right], this.axes.x, 0.01);
+    const ys = zoom ? zoom.slice(2) : domain(cells ? this.curves.heights(this.axes) : [low, high], this.axes.y);
     this.drawnDomain = [xs, ys];
-    const lines = this.median ? cells.map((cell) => ({ x: cell.x, y: cell.middle, colour: cell.colour, width: 2, run: null })) : this.#lines([...this.held.keys()]);
     this.plot.setLegend(this.by, this.palette.entries, (value) => setState({ filter: { ...this.filter, [this.by]: [value] } }));
     this.plot.heading.textContent = this.median ? `${words(this.y)}: median of each cell, band over seeds` : `${words(this.y)} of every run`;
     const several = (this.app.set.curves[this.y] ?? [[]])[0].length > 0;
     this.plot.set({
       x: { label: "step", log: this.axes.x, domain: xs },
       y: { label: several ? `${words(this.y)}, largest of all` : words(this.y), log: this.axes.y, domain: ys },
-      curves: lines,
-      under: (context, view) => cells.forEach((cell) => band(context, cell.x, cell.low, cell.high, cell.colour, view, Math.max(0.05, 0.2 / Math.sqrt(cells.length / 8 + 1)))),
+      curves: cells ? this.#medians(cells) : this.#lines([...this.curves.runs.values()]),
       mark: (context, view) => this.#mark(context, view),
       hover: (left, top, view) => this.#hover(left, top, view),
       pick: () => this.near && setState({ run: this.near }),
       zoom: (range) => setState({ zoom: range }),
       painted: () => this.app.firstPaint(),
+      finished: () => this.#below(),
       csv: () => this.#csv(cells),
-      summary: `${words(this.y)} against step for ${curves.length} runs, coloured by ${this.by || "nothing"}. The table below holds the runs.`,
+      summary: `${words(this.y)} against step for ${this.curves.runs.size} runs, coloured by ${this.by || "nothing"}. The table below holds the runs.`,
     });
     this.#note();
   }
 
-  /** One entry per cell: median and quantiles over its runs on common steps. A run that has ended counts with its last value. */
-  #cells() {
-    const groups = new Map();
-    for (const [run, curve] of this.held) {
-      const row = this.byRun.get(run);
-      const key = JSON.stringify(this.app.cellAxes.map((axis) => row[axis]));
-      if (!groups.has(key)) groups.set(key, { row, curves: [] });
-      groups.get(key).curves.push(curve);
-    }
-    const count = groups.size > 200 ? 48 : 140;
-    return [...groups.values()].map(({ row, curves }) => {
-      const first = Math.min(...curves.map(([x]) => (this.axes.x && x[0] === 0 && x.length > 1 ? x[1] : x[0])));
-      const last = Math.max(...curves.map(([x]) => x[x.length - 1]));
-      const at = (share) => (this.axes.x ? Math.max(first, 1e-9) * (last / Math.max(first, 1e-9)) ** share : first + (last - first) * share);
-      const x = Array.from({ length: count }, (_, i) => at(i / (count - 1)));
-      const columns = curves.map((curve) => resampled(curve, x));
-      const quantiles = x.map((_, i) => {
-        const sorted = columns.map((column) => column[i]).sort((a, b) => a - b);
-        return [0.5, ...BAND].map((share) => quantile(sorted, share));
-      });
-      return { row, runs: curves.length, x, colour: this.palette.of(row[this.by]), middle: quantiles.map((q) => q[0]), low: quantiles.map((q) => q[1]), high: quantiles.map((q) => q[2]) };
-    });
-  }
-
   #csv(cells) {
-    if (this.median) {
-      const rows = cells.flatMap((cell) => cell.x.map((x, i) => [...this.app.cellAxes.map((axis) => cell.row[axis]), cell.runs, x, cell.middle[i], cell.low[i], cell.high[i]]));
+    if (cells) {
+      const rows = cells.flatMap((cell) => Array.from(cell.x, (x, i) => [...this.app.cellAxes.map((axis) => cell.row[axis]), cell.runs, x, cell.y[i], cell.low[i], cell.high[i]]));
       return csv([...this.app.cellAxes, "runs", "step", "median", "quantile_25", "quantile_75"], rows);
     }
     const heads = ["identity", ...this.app.cellAxes, "seed", "step", this.y];
-    const rows = [...this.held].flatMap(([run, [x, y]]) => {
-      const row = this.byRun.get(run);
+    const rows = [...this.curves.runs.values()].flatMap(({ run, row, x, y }) => {
       const start = [run, ...this.app.cellAxes.map((axis) => row[axis]), row.seed];
-      return [...x].map((step, i) => [...start, step, y[i]]);
+      return Array.from(x, (step, i) => [...start, step, y[i]]);
     });
     return csv(heads, rows);
   }
@@ -204,7 +180,7 @@ export class RunsView {
   #hover(left, top, view) {
     let [best, near] = [24, null];
     if (left >= 0) {
-      for (const [run, [x, y]] of this.held) {
+      for (const { run, x, y } of this.curves.runs.values()) {
         const distance = away(x, y, left, top, view, this.axes);
         if (distance < best) [best, near] = [distance, run];
       }
@@ -216,21 +192,21 @@ export class RunsView {
   }
 
   #mark(context, view) {
+    const axes = { x: { log: this.axes.x }, y: { log: this.axes.y } };
     for (const run of new Set([state().run, this.near])) {
-      const curve = this.held?.get(run);
+      const curve = this.curves.runs.get(run);
       if (!curve) continue;
-      const style = getComputedStyle(document.documentElement);
-      const [ground, text] = ["--ground", "--text"].map((name) => style.getPropertyValue(name));
-      line(context, { x: curve[0], y: curve[1], colour: ground, width: 5.5 }, view, { x: { log: this.axes.x }, y: { log: this.axes.y } });
-      line(context, { x: curve[0], y: curve[1], colour: text, width: 2.4 }, view, { x: { log: this.axes.x }, y: { log: this.axes.y } });
+      line(context, { ...curve, colour: ink("ground"), width: 5.5 }, view, axes);
+      line(context, { ...curve, colour: ink("text"), width: 2.4 }, view, axes);
     }
   }
 
   #note() {
-    const row = this.byRun.get(this.near) ?? this.byRun.get(state().run);
+    const { rows, runs } = this.curves;
+    const row = rows.get(this.near) ?? rows.get(state().run);
     const hint = this.median
-      ? `${this.held.size} runs; the band holds the middle half of the seeds; a run that has ended counts with its last value`
-      : `${this.held.size} curves${this.held.size < this.visible.length ? ` of ${this.visible.length} runs` : ""}; point at one to highlight it, press to keep it, drag to zoom, double-click for the whole`;
+      ? `${runs.size} runs; the band holds the middle half of the seeds; a run that has ended counts with its last value`
+      : `${runs.size} curves${runs.size < this.visible.length ? ` of ${this.visible.length} runs` : ""}; point at one to highlight it, press to keep it, drag to zoom, double-click for the whole`;
     this.plot.note.textContent = row ? describeRun(this.app, row) : hint;
   }
 
@@ -261,7 +237,6 @@ export class RunsView {
 
   destroy() {
     this.loading = null;
-    clearTimeout(this.later);
     clearTimeout(this.waiting);
     for (const figure of [this.plot, this.parallel.figure]) figure.destroy();
   }
@@ -269,34 +244,8 @@ export class RunsView {
 
 const now_zoomed = () => part("zoom", null) !== null;
 
-/** The least and the largest step and value of a curve that the axes can show. */
-function ends([xs, ys], log) {
-  const [x, y] = [[Infinity, -Infinity], [Infinity, -Infinity]];
-  for (let i = 0; i < xs.length; i += 1) {
-    if ((log.y && !(ys[i] > 0)) || (log.x && !(xs[i] > 0))) continue;
-    if (xs[i] < x[0]) x[0] = xs[i];
-    if (xs[i] > x[1]) x[1] = xs[i];
-    if (ys[i] < y[0]) y[0] = ys[i];
-    if (ys[i] > y[1]) y[1] = ys[i];
-  }
-  return { x, y };
-}
-
-function quantile(sorted, share) {
-  const place = share * (sorted.length - 1);
-  const left = Math.floor(place);
-  return sorted[left] + (place - left) * ((sorted[left + 1] ?? sorted[left]) - sorted[left]);
-}
-
-function resampled([x, y], at) {
-  let i = 0;
-  return at.map((value) => {
-    while (i < x.length - 1 && x[i + 1] < value) i += 1;
-    if (value <= x[0]) return y[0];
-    if (i >= x.length - 1) return y[y.length - 1];
-    return y[i] + ((value - x[i]) / (x[i + 1] - x[i])) * (y[i + 1] - y[i]);
-  });
-}
+/** The width of one of many curves in pixels of the page; `wide` where they are few. */
+const thin = (count, wide) => (count > MANY ? 1 / (devicePixelRatio || 1) : wide);
 
 /** How far in pixels a curve passes from a place. */
 function away(x, y, left, top, view, log) {

@@ -12,14 +12,14 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .._contract import NO_TAP, Output, Spec
 from .._pytree import option, per_run
 from .._random import fold_in, raw, uniform
 from ._attention import causal
 from ._model import Model, TapFunction, answers
-from ._products import look_up, pick
+from ._products import look_up, pick, product, spread
 
 _dot = functools.partial(jnp.einsum, precision="highest")
 
@@ -100,7 +100,7 @@ class MinimalAttention(Model):
             name = f"layers.{i}"
             queries = tapped(f"{name}.queries", _each(lambda query, x=x: _dot("hkc,ntc->hntk", query, x), layer.query), 2)
             scores = _each(lambda queries, x=x: _dot("hntk,nik->hnti", queries, x), queries) / math.sqrt(x.shape[-1])
-            pattern = tapped(f"{name}.pattern", self._weigh(tapped(f"{name}.scores", scores, 1)), 1)
+            pattern = tapped(f"{name}.pattern", _weigh(tapped(f"{name}.scores", scores, 1), self._visible(length, length)), 1)
             values = tapped(f"{name}.values", _each(lambda value, x=x: _dot("nic,hco->hnio", x, value), layer.value), 2)
             mixed = _each(lambda pattern, values: _dot("hnti,hnio->hnto", pattern, values), pattern, values)
             x = tap(f"{name}.output", jnp.sum(tapped(f"{name}.mixed", mixed, 2), 0))
@@ -114,41 +114,49 @@ class MinimalAttention(Model):
         read, length, x, last_rows = answers(tap), inputs.shape[1], inputs, []
         for i, layer in enumerate(params):
             last = (read or 1) if i == len(params) - 1 else length
-            if i == 0:
-                by_head, row = _each(functools.partial(self._first, tokens=inputs, last=last), layer)
-                x = jnp.sum(by_head, 0)
-            elif x.dtype == jnp.float64:
-                by_head, row = _each(lambda one, x=x, last=last: self._dense(one, x, last, heads="h"), layer)
-                x = jnp.sum(by_head, 0)
-            else:
-                x, row = self._dense(layer, x, last)
+            x, row = _summed(functools.partial(self._dense if i else self._first, x=x, last=last), layer)
             last_rows.append(row)
         return Output(tap("value", x[:, 0] if read is None else x), _last_rows(last_rows))
 
-    def _weigh(self, scores: Float[Array, "heads n last length"]) -> Float[Array, "heads n last length"]:
-        last, length = scores.shape[-2:]
-        return jax.nn.softmax(jnp.where(causal(length, self.context)[length - last :], scores, -jnp.inf), -1)
+    def _visible(self, length: int, last: int) -> Bool[Array, "last length"]:
+        return causal(length, self.context)[length - last :]
 
     def _first(
-        self, layer: MinimalLayer, tokens: Int[Array, "n length"], last: int
-    ) -> tuple[Float[Array, "heads n last outputs"], Float[Array, "heads n length"]]:
-        """What each head of the first layer adds, whose input is one-hot, at its last positions; and the last one's weights."""
-        length, size = tokens.shape[1], layer.query.shape[-1]
+        self, layer: MinimalLayer, x: Int[Array, "n length"], last: int
+    ) -> tuple[Float[Array, "n last outputs"], Float[Array, "heads n length"]]:
+        """The first layer, whose input is one-hot: queries are rows of the map, scores are entries of these, and a weighted sum
+        of inputs holds the weight of every token and of every position."""
+        length, (heads, size, outputs) = x.shape[1], layer.value.shape
         vocabulary = size - length
-        by_query = jnp.swapaxes(layer.query, 1, 2)
-        queries = look_up(by_query[:, :vocabulary], tokens[:, length - last :]) + by_query[:, None, size - last :]
-        attention = self._weigh((pick(queries[..., :vocabulary], tokens) + queries[..., vocabulary:]) / math.sqrt(size))
-        values = look_up(layer.value[:, :vocabulary], tokens) + layer.value[:, None, vocabulary:]
-        return _dot("hnti,hnio->hnto", attention, values), attention[:, :, -1]
+        by_query = jnp.transpose(layer.query, (2, 0, 1)).reshape(size, heads * size)
+        rows = look_up(by_query[None, :vocabulary], x[:, length - last :])[0] + by_query[size - last :]
+        queries = rows.reshape(*rows.shape[:2], heads, size)
+        scores = pick(queries[..., :vocabulary], x) + queries[..., vocabulary:]
+        attention = _weigh(scores / math.sqrt(size), self._visible(length, last)[:, None])
+        mixed = jnp.concatenate([spread(attention, x, vocabulary), attention], -1)
+        added = product(mixed.reshape(*rows.shape), layer.value.reshape(heads * size, outputs))
+        return added, jnp.moveaxis(attention[:, -1], 1, 0)
 
     def _dense(
-        self, layer: MinimalLayer, x: Float[Array, "n length size"], last: int, heads: Literal["", "h"] = ""
-    ) -> tuple[Array, Float[Array, "heads n length"]]:
-        """A later layer: the key map moves to the queries, and values behind the weighted sum. With `heads` for each head."""
+        self, layer: MinimalLayer, x: Float[Array, "n length size"], last: int
+    ) -> tuple[Float[Array, "n last outputs"], Float[Array, "heads n length"]]:
+        """A later layer: the key map moves to the queries, and values behind the weighted sum."""
         scores = _dot("hntk,nik->hnti", _dot("hkc,ntc->hntk", layer.query, x[:, x.shape[1] - last :]), x)
-        attention = self._weigh(scores / math.sqrt(x.shape[-1]))
+        attention = _weigh(scores / math.sqrt(x.shape[-1]), self._visible(x.shape[1], last))
         mixed = _dot("hnti,nic->hntc", attention, x)
-        return _dot(f"hntc,hco->{heads}nto", mixed, layer.value), attention[:, :, -1]
+        return _dot("hntc,hco->nto", mixed, layer.value), attention[:, :, -1]
+
+
+def _weigh(scores: Float[Array, "*rows length"], visible: Bool[Array, "*#rows length"]) -> Float[Array, "*rows length"]:
+    return jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), -1)
+
+
+def _summed(layer_of: Callable[[MinimalLayer], tuple[Array, Array]], layer: MinimalLayer) -> tuple[Array, Array]:
+    """What the heads of a layer add together, and their weights; in 64 bits of one after another, as in `_each`."""
+    if layer.query.dtype != jnp.float64:
+        return layer_of(layer)
+    added, rows = jax.lax.map(lambda head: layer_of(jax.tree.map(lambda a: a[None], head)), layer)
+    return jnp.sum(added, 0), rows[:, 0]
 
 
 def _last_rows(rows: list[Float[Array, "heads n length"]]) -> Float[Array, "n layers heads length"]:

@@ -86,15 +86,26 @@ look_up.defvjp(lambda tables, tokens: (look_up(tables, tokens), (tokens, tables.
 
 @jax.custom_vjp
 def pick(
-    scores: Float[Array, "heads n queries rows"], tokens: Int[Array, "n length"]
-) -> Float[Array, "heads n queries length"]:
-    """The entry of every token: a product with one-hot columns."""
-    return jnp.take_along_axis(scores, tokens[None, :, None, :], -1)
+    scores: Float[Array, "n queries heads rows"], tokens: Int[Array, "n length"]
+) -> Float[Array, "n queries heads length"]:
+    """The entry of every token: a product with one-hot columns. Its gradient is `spread`."""
+    return jnp.take_along_axis(scores, tokens[:, None, None], -1)
 
 
-def _pick_back(saved, g):
-    tokens, rows = saved
-    return jnp.einsum("hnqt,ntr->hnqr", g, jax.nn.one_hot(tokens, rows, dtype=g.dtype), precision="highest"), None
+def spread(
+    weights: Float[Array, "n queries heads length"], tokens: Int[Array, "n length"], rows: int
+) -> Float[Array, "n queries heads rows"]:
+    """The sum of the weights of every token: a product with one-hot rows. Its gradient is `pick`."""
+    return _spread(jnp.zeros(rows, weights.dtype), weights, tokens)
 
 
-pick.defvjp(lambda scores, tokens: (pick(scores, tokens), (tokens, scores.shape[-1])), _pick_back)
+@jax.custom_vjp
+def _spread(like: Float[Array, " rows"], weights: Array, tokens: Array) -> Array:
+    n, queries, heads, length = weights.shape
+    hot = jax.nn.one_hot(tokens, len(like), dtype=weights.dtype)
+    sums = jnp.einsum("nqi,nir->nqr", weights.reshape(n, queries * heads, length), hot, precision="highest")
+    return sums.reshape(n, queries, heads, -1)
+
+
+pick.defvjp(lambda s, t: (pick(s, t), (t, s.shape[-1])), lambda saved, g: (spread(g, *saved), None))
+_spread.defvjp(lambda like, w, t: (_spread(like, w, t), t), lambda tokens, g: (None, pick(g, tokens), None))

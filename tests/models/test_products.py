@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from emergo.models._products import look_up, pick, product
+from emergo.models._products import look_up, pick, product, spread
 
 
 def same(ours, plain, *arguments):
@@ -30,5 +30,11 @@ def test_over_many_rows(n):
 
 def test_picked_entries():
     tokens = jax.random.randint(jax.random.key(0), (3, 5), 0, 4)
-    scores = jax.random.normal(jax.random.key(1), (2, 3, 2, 4))
-    same(lambda s: pick(s, tokens), lambda s: jnp.einsum("hnqr,ntr->hnqt", s, jax.nn.one_hot(tokens, 4)), scores)
+    scores = jax.random.normal(jax.random.key(1), (3, 2, 2, 4))
+    same(lambda s: pick(s, tokens), lambda s: jnp.einsum("nqhr,ntr->nqht", s, jax.nn.one_hot(tokens, 4)), scores)
+
+
+def test_weights_by_token():
+    tokens = jax.random.randint(jax.random.key(0), (3, 5), 0, 4)
+    weights = jax.random.normal(jax.random.key(1), (3, 2, 2, 5))
+    same(lambda w: spread(w, tokens, 4), lambda w: jnp.einsum("nqht,ntr->nqhr", w, jax.nn.one_hot(tokens, 4)), weights)

@@ -126,16 +126,23 @@ class MinimalAttention(Model):
     ) -> tuple[Float[Array, "n last outputs"], Float[Array, "heads n length"]]:
         """The first layer, whose input is one-hot: queries are rows of the map, scores are entries of these, and a weighted sum
         of inputs holds the weight of every token and of every position."""
-        length, (heads, size, outputs) = x.shape[1], layer.value.shape
+        n, length, (heads, size, outputs) = *x.shape, layer.value.shape
         vocabulary = size - length
-        by_query = jnp.transpose(layer.query, (2, 0, 1)).reshape(size, heads * size)
-        rows = look_up(by_query[None, :vocabulary], x[:, length - last :])[0] + by_query[size - last :]
-        queries = rows.reshape(*rows.shape[:2], heads, size)
-        scores = pick(queries[..., :vocabulary], x) + queries[..., vocabulary:]
+        by_query = jnp.transpose(layer.query, (2, 0, 1))
+
+        def asked(table: Float[Array, "size heads keys"]) -> Float[Array, "n last heads keys"]:
+            """The rows of the queries, by token and by position."""
+            by_token = look_up(table[None, :vocabulary].reshape(1, vocabulary, -1), x[:, length - last :])[0]
+            return by_token.reshape(n, last, heads, -1) + table[size - last :]
+
+        def given(weights: Float[Array, "n last heads keys"], values: Float[Array, "heads keys outputs"]) -> Array:
+            return product(weights.reshape(n, last, -1), values.reshape(-1, outputs))
+
+        # Keys and values by token and by position, each a product of its own: put together, they would be written once more.
+        scores = pick(asked(by_query[..., :vocabulary]), x) + asked(by_query[..., vocabulary:])
         attention = _weigh(scores / math.sqrt(size), self._visible(length, last)[:, None])
-        mixed = jnp.concatenate([spread(attention, x, vocabulary), attention], -1)
-        added = product(mixed.reshape(*rows.shape), layer.value.reshape(heads * size, outputs))
-        return added, jnp.moveaxis(attention[:, -1], 1, 0)
+        of_tokens = given(spread(attention, x, vocabulary), layer.value[:, :vocabulary])
+        return of_tokens + given(attention, layer.value[:, vocabulary:]), jnp.moveaxis(attention[:, -1], 1, 0)
 
     def _dense(
         self, layer: MinimalLayer, x: Float[Array, "n length size"], last: int

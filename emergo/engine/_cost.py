@@ -26,7 +26,7 @@ Shapes = tuple[ShapeDtypeStruct, ...]
 
 def _speed(platform: str) -> tuple[float, float, float]:
     """What to expect of a device: operations of products a second, other numbers written a second, seconds to compile."""
-    return (1e11, 1e9, 8.0) if platform == "cpu" else (2e14, 5e11, 10.0)
+    return (1e11, 1e9, 8.0) if platform == "cpu" else (2e14, 5e11, 6.0)
 
 
 class Cost(NamedTuple):
@@ -122,13 +122,12 @@ def worth_narrowing(cost: Cost, platform: str, n_parallel: int, width: int, step
 
 
 def worth_tuning(cost: Cost, platform: str, runs: Sequence[Run]) -> bool:
-    """Whether these runs may take so long that a GPU's compiler should search for the best kernels, which takes three times as
-    long. In a wide stack that saves a twentieth of the time at most, and runs took about a third of the steps that they may. A
+    """Whether these runs may take so long that a GPU's compiler should search for the best kernels, which takes half a minute
+    more. In a wide stack that saves a twentieth of the time at most, and runs took about a third of the steps that they may. A
     stack of few or small runs takes 10 microseconds per product, whatever its size, and up to twice that without the search."""
-    rate, _, compile_seconds = _speed(platform)
-    wide = sum(run.config.steps for run in runs) * cost.operations / rate
+    wide = sum(run.config.steps for run in runs) * cost.operations / _speed(platform)[0]
     narrow = max(run.config.steps for run in runs) * cost.products * 1e-5
-    return platform != "cpu" and (wide > 150 * compile_seconds or narrow > 10 * compile_seconds)
+    return platform != "cpu" and (wide > 1500 or narrow > 100)
 
 
 class Compiled(NamedTuple):

@@ -13,6 +13,8 @@ from emergo.models import Transformer
 from emergo.studies import Study
 from emergo.tasks import SingleLocation
 
+from .helpers import alike
+
 FEW = {"batch": 8, "n_test": 16, "precision": "fp32", "threshold": None}
 
 
@@ -48,30 +50,27 @@ def compiled(monkeypatch):
 
 
 def test_groups_are_compiled_while_the_first_one_trains(compiled):
-    runs = [Run(config(width), seed) for width in (4, 6, 8) for seed in range(2)]
+    runs = [Run(config(width), seed) for width in (4, 6) for seed in range(2)]
     results = train(runs)
-    assert compiled == [(True, 4, 2), (False, 6, 2), (False, 8, 2)]
-    alone = [train([run])[0] for run in runs]
-    for one, other in zip(results, alone, strict=True):
-        assert one.curves is not None
-        assert other.curves is not None
-        assert one.curves["loss"][-1] == pytest.approx(other.curves["loss"][-1], rel=1e-5)  # another width of the stack
+    assert compiled == [(True, 4, 2), (False, 6, 2)]
+    for one, other in zip(results[2:], train(runs[2:]), strict=True):
+        alike(one, other)
+    assert len(compiled) == 2
 
 
 def test_what_later_calls_train_is_compiled_too(compiled):
-    then = [[Run(config(width), seed) for seed in range(3)] for width in (6, 8)]
-    train([Run(config(4), 0)], then=then)
-    for runs in then:
-        train(runs)
-    assert compiled == [(True, 4, 1), (False, 6, 3), (False, 8, 3)]
+    then = [Run(config(6), seed) for seed in range(3)]
+    train([Run(config(4), 0)], then=[then])
+    train(then)
+    assert compiled == [(True, 4, 1), (False, 6, 3)]
 
 
 def test_narrower_programs_are_compiled_where_they_may_be_asked_for(compiled, monkeypatch):
     """And used: the run that is left when the others have ended goes on in the narrowest of them."""
     monkeypatch.setattr(_scheduler, "worth_narrowing", lambda cost, platform, n, width, steps: width > 1 and steps >= 5)
-    runs = [Run(config(4, steps=40 if seed == 0 else 5), seed) for seed in range(8)]
-    assert [result.steps for result in train(runs)] == [40, *7 * [5]]
-    assert compiled == [(True, 4, 8), (False, 4, 6), (False, 4, 5), (False, 4, 4), (False, 4, 3), (False, 4, 2)]
+    runs = [Run(config(4, steps=40 if seed == 0 else 5), seed) for seed in range(4)]
+    assert [result.steps for result in train(runs)] == [40, *3 * [5]]
+    assert compiled == [(True, 4, 4), (False, 4, 3), (False, 4, 2)]
 
 
 def test_a_program_that_needs_the_device_waits_where_there_is_no_room(compiled, monkeypatch):

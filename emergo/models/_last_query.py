@@ -8,7 +8,6 @@ The MLP below can be part of it. Behind it the gradient has so few vectors, and 
 pass become small: these vectors go through its second map, and hidden features are summed with them.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,13 +15,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._products import Linear, rows
+from ._products import Linear, rows, wide
 
 Stream = Float[Array, "n length width"]
 Mlp = tuple[Linear, Linear] | None
 Last = tuple[Float[Array, "n width"], Float[Array, "n heads width"], Float[Array, "n heads length"]]
-
-wide = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
 
 
 def _last_query(ask: Callable[..., Any], weigh: Callable[..., Any], layer: Any, mlp: Mlp, x: Stream) -> Last:

@@ -5,6 +5,7 @@ few of a GPU's processors busy; here it is a sum of products over parts of the r
 one-hot matrices: sums into places would have another order in every run on a GPU.
 """
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -13,6 +14,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 _PARTS = 40
+
+wide = functools.partial(jnp.einsum, preferred_element_type=jnp.float32)
+"""Products of numbers of 16 bits, kept in 32."""
 
 
 def rows(x: Float[Array, "*rows inputs"], weight: Float[Array, "inputs outputs"]) -> Float[Array, "*rows outputs"]:

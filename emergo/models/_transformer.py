@@ -9,6 +9,7 @@ Two forwards compute the same function. `Transformer.apply` is the plain one: ev
 - The first layer reads $x_t E + c_t$ (token, position), so that its maps compose with the embedding: $x_t (E W)$ costs
   inputs/width of $(x_t E) W$. With one layer both apply, and no token is ever embedded. With more, a GPU is faster when only
   the gradient is composed.
+- The gradient of the stream below the last layer is of few vectors (`_last_query.py`).
 """
 
 import functools
@@ -25,9 +26,10 @@ from .._errors import InputError
 from .._pytree import option
 from .._random import Key, fold_in, normals, raw, uniform
 from ._attention import Attention, Queries, attend, attend_all, causal, cooled, near, rotate, score, sinusoids, weigh
-from ._last_query import last_query, wide
+from ._last_query import last_query
 from ._model import Model, TapFunction, answers
-from ._products import Linear, Scale, rows
+from ._products import Linear, Scale
+from ._stream import Embedded, Stream
 
 Norm = Literal["none", "pre", "post"]
 Initial = Literal["pytorch", "xavier", "normal"]
@@ -193,7 +195,7 @@ class Transformer(Model):
         fused = getattr(tap, "fused", False)
         tokens = _tokens(params, inputs)
         count, length, features = tokens.shape
-        embedded = _Embedded.of(params, tokens, self._positions(params, length, tokens.dtype))
+        embedded = Embedded.of(params.embed, tokens, self._positions(params, length, tokens.dtype))
         x: Array | None = None  # the stream of all positions, once a layer has been computed
         composes, last_rows = self.norm != "pre", []
         mlp = None if fused else self._mlp_below(params)
@@ -226,7 +228,7 @@ class Transformer(Model):
                 asked, taken, row = last_query(self._ask, self._weigh, layer, mlp, n)
                 last, mixed = asked if n is x else last, self._values(layer, taken, row)
             else:
-                mixed, row = self._one_query(layer, _Stream(n), n[:, -1])
+                mixed, row = self._one_query(layer, Stream(n), n[:, -1])
         value = tap("value", self._read_out(params, self._finish(layer, last, mixed)))
         attention = [jnp.broadcast_to(r, (count, self.heads, length)) for r in (*last_rows, row)]
         return Output(value, jnp.stack(attention, axis=1), self.value_path(params))
@@ -239,7 +241,7 @@ class Transformer(Model):
         return params.embed.weight @ maps @ params.readout.weight
 
     def _one_query(
-        self, layer: TransformerLayer, stream: "_Embedded | _Stream", x: Float[Array, "n width"]
+        self, layer: TransformerLayer, stream: Embedded | Stream, x: Float[Array, "n width"]
     ) -> tuple[Float[Array, "n width"], Float[Array, "#n heads length"]]:
         """The attention's output at the last position, and its weights."""
         if self.attention == "positional":
@@ -339,87 +341,6 @@ def _tokens(params: TransformerParameters, inputs: Inputs) -> Float[Array, "n le
     if inputs.shape[-1] != len(weight):
         raise InputError(f"the parameters are for tokens of {len(weight)} features, got inputs of shape {inputs.shape}")
     return inputs
-
-
-class _Embedded(NamedTuple):
-    """The stream below the first layer, x E + c, kept in its parts.
-
-    x holds the token, a constant 1 and zeros to a multiple of 8; E the matching rows: embedding and bias. So the gradients of
-    both are one matrix product, and no sum over tokens is left.
-    """
-
-    tokens: Float[Array, "n length columns"]
-    embed: Float[Array, "columns width"]
-    positions: Float[Array, "length width"]
-    one: Float[Array, " columns"]  # which column is the constant
-
-    @classmethod
-    def of(cls, params: TransformerParameters, tokens: Array, positions: Array) -> "_Embedded":
-        (weight, bias), features = params.embed, tokens.shape[-1]
-        spare, rows = -(features + 1) % 8, tokens.shape[:-1]
-        ones, zeros = jnp.ones((*rows, 1), tokens.dtype), jnp.zeros((*rows, spare), tokens.dtype)
-        embed = jnp.concatenate([weight, bias[None], jnp.zeros((spare, weight.shape[1]), weight.dtype)])
-        one = (jnp.arange(features + 1 + spare) == features).astype(tokens.dtype)
-        return cls(jnp.concatenate([tokens, ones, zeros], -1), embed, positions, one)
-
-    def stream(self) -> Float[Array, "n length width"]:
-        return rows(self.tokens, self.embed) + self.positions
-
-    def through(self, map: Linear, on_gpu: bool = False) -> Float[Array, "n length outputs"]:
-        """The stream through a map, composed: (x E + c) W + b as x (E W + 1 b) + c W; `on_gpu` in the gradient only."""
-        if on_gpu:
-            return _composed_back(self, map)
-        return rows(self.tokens, self.embed @ map.weight + self.one[:, None] * map.bias) + self.positions @ map.weight
-
-    def last(self) -> Float[Array, "n width"]:
-        return self.tokens[:, -1] @ self.embed + self.positions[-1]
-
-    def against(self, probe: Float[Array, "n heads width"]) -> Float[Array, "n heads length"]:
-        """Inner products of the stream with `probe`, in fp32."""
-        return wide("nhf,ntf->nht", probe @ self.embed.T, self.tokens) + wide("nhw,tw->nht", probe, self.positions)
-
-    def gather(self, weights: Float[Array, "n heads length"]) -> Float[Array, "n heads width"]:
-        """Sums of the stream with `weights`."""
-        sums = jnp.einsum("nht,ntf->nhf", weights, self.tokens) @ self.embed
-        return sums + jnp.einsum("nht,tw->nhw", weights, self.positions)
-
-
-@jax.custom_vjp
-def _composed_back(embedded: _Embedded, map: Linear) -> Float[Array, "n length outputs"]:
-    """Composed in the gradient only. On a GPU the sum with c W takes longer than the product with W, and the stream is there
-    already for the skip connection."""
-    return map(embedded.stream())
-
-
-def _composed_backward(kept: tuple[_Embedded, Linear], g: Float[Array, "n length outputs"]) -> tuple[_Embedded, Linear]:
-    """By hand: the sum of g over sequences that c W asks for is slower on a GPU than the product (x E + c)^T g."""
-    embedded, map = kept
-    by_map = _flat(embedded.tokens).T @ _flat(g)
-    by_weight = _flat(embedded.stream()).T @ _flat(g)
-    # Dropped where nothing asks for them.
-    by_tokens, by_positions = rows(g, (embedded.embed @ map.weight).T), g.sum(0) @ map.weight.T
-    by_embedded = _Embedded(by_tokens, by_map @ map.weight.T, by_positions, by_map @ map.bias)
-    return by_embedded, Linear(by_weight, embedded.one @ by_map)
-
-
-def _flat(x: Float[Array, "*rows columns"]) -> Float[Array, "all columns"]:
-    return x.reshape(-1, x.shape[-1])
-
-
-_composed_back.defvjp(lambda embedded, map: (_composed_back(embedded, map), (embedded, map)), _composed_backward)
-
-
-class _Stream(NamedTuple):
-    x: Float[Array, "n length width"]
-
-    def through(self, map: Linear) -> Float[Array, "n length outputs"]:
-        return map(self.x)
-
-    def against(self, probe: Float[Array, "n heads width"]) -> Float[Array, "n heads length"]:
-        return wide("nhw,ntw->nht", probe, self.x)
-
-    def gather(self, weights: Float[Array, "n heads length"]) -> Float[Array, "n heads width"]:
-        return jnp.einsum("nht,ntw->nhw", weights, self.x)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

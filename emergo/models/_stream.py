@@ -1,0 +1,90 @@
+"""The stream of tokens as a layer reads it: whole, or below the first layer in its parts, so that maps of it compose."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ._products import Linear, rows, wide
+
+
+class Embedded(NamedTuple):
+    """The stream below the first layer, x E + c, kept in its parts.
+
+    x holds the token, a constant 1 and zeros to a multiple of 8; E the matching rows: embedding and bias. So the gradients of
+    both are one matrix product, and no sum over tokens is left.
+    """
+
+    tokens: Float[Array, "n length columns"]
+    embed: Float[Array, "columns width"]
+    positions: Float[Array, "length width"]
+    one: Float[Array, " columns"]  # which column is the constant
+
+    @classmethod
+    def of(cls, embed: Linear, tokens: Array, positions: Array) -> "Embedded":
+        (weight, bias), features = embed, tokens.shape[-1]
+        spare, rows = -(features + 1) % 8, tokens.shape[:-1]
+        ones, zeros = jnp.ones((*rows, 1), tokens.dtype), jnp.zeros((*rows, spare), tokens.dtype)
+        maps = jnp.concatenate([weight, bias[None], jnp.zeros((spare, weight.shape[1]), weight.dtype)])
+        one = (jnp.arange(features + 1 + spare) == features).astype(tokens.dtype)
+        return cls(jnp.concatenate([tokens, ones, zeros], -1), maps, positions, one)
+
+    def stream(self) -> Float[Array, "n length width"]:
+        return rows(self.tokens, self.embed) + self.positions
+
+    def through(self, map: Linear, on_gpu: bool = False) -> Float[Array, "n length outputs"]:
+        """The stream through a map, composed: (x E + c) W + b as x (E W + 1 b) + c W; `on_gpu` in the gradient only."""
+        if on_gpu:
+            return _composed_back(self, map)
+        return rows(self.tokens, self.embed @ map.weight + self.one[:, None] * map.bias) + self.positions @ map.weight
+
+    def last(self) -> Float[Array, "n width"]:
+        return self.tokens[:, -1] @ self.embed + self.positions[-1]
+
+    def against(self, probe: Float[Array, "n heads width"]) -> Float[Array, "n heads length"]:
+        """Inner products of the stream with `probe`, in fp32."""
+        return wide("nhf,ntf->nht", probe @ self.embed.T, self.tokens) + wide("nhw,tw->nht", probe, self.positions)
+
+    def gather(self, weights: Float[Array, "n heads length"]) -> Float[Array, "n heads width"]:
+        """Sums of the stream with `weights`."""
+        sums = jnp.einsum("nht,ntf->nhf", weights, self.tokens) @ self.embed
+        return sums + jnp.einsum("nht,tw->nhw", weights, self.positions)
+
+
+@jax.custom_vjp
+def _composed_back(embedded: Embedded, map: Linear) -> Float[Array, "n length outputs"]:
+    """Composed in the gradient only. On a GPU the sum with c W takes longer than the product with W, and the stream is there
+    already for the skip connection."""
+    return map(embedded.stream())
+
+
+def _composed_backward(kept: tuple[Embedded, Linear], g: Float[Array, "n length outputs"]) -> tuple[Embedded, Linear]:
+    """By hand: the sum of g over sequences that c W asks for is slower on a GPU than the product (x E + c)^T g."""
+    embedded, map = kept
+    by_map = _flat(embedded.tokens).T @ _flat(g)
+    by_weight = _flat(embedded.stream()).T @ _flat(g)
+    # Dropped where nothing asks for them.
+    by_tokens, by_positions = rows(g, (embedded.embed @ map.weight).T), g.sum(0) @ map.weight.T
+    by_embedded = Embedded(by_tokens, by_map @ map.weight.T, by_positions, by_map @ map.bias)
+    return by_embedded, Linear(by_weight, embedded.one @ by_map)
+
+
+def _flat(x: Float[Array, "*rows columns"]) -> Float[Array, "all columns"]:
+    return x.reshape(-1, x.shape[-1])
+
+
+_composed_back.defvjp(lambda embedded, map: (_composed_back(embedded, map), (embedded, map)), _composed_backward)
+
+
+class Stream(NamedTuple):
+    x: Float[Array, "n length width"]
+
+    def through(self, map: Linear) -> Float[Array, "n length outputs"]:
+        return map(self.x)
+
+    def against(self, probe: Float[Array, "n heads width"]) -> Float[Array, "n heads length"]:
+        return wide("nhw,ntw->nht", probe, self.x)
+
+    def gather(self, weights: Float[Array, "n heads length"]) -> Float[Array, "n heads width"]:
+        return jnp.einsum("nht,ntw->nhw", weights, self.x)

@@ -89,8 +89,10 @@ def train(
     >>> [result.state for result in em.train([em.Run(config, seed) for seed in range(2)])]
     ['reached', 'reached']
     """
-    if not isinstance(runs, Sequence) or not all(isinstance(run, Run) for run in runs):
+    if not _are_runs(runs):
         raise InputError(f"train takes a list of runs, e.g. [em.Run(config, seed=0)], got {runs!r}")
+    if not isinstance(then, Sequence) or not all(map(_are_runs, then)):
+        raise InputError(f"then must be a list of such lists, one for each later call, got {then!r}")
     if n_parallel is not None and n_parallel < 1:
         raise InputError(f"n_parallel must be at least 1, got {n_parallel}")
     keep_programs()
@@ -109,6 +111,10 @@ def train(
             with arithmetic(scheduler.program.precision):
                 call.train_group(scheduler)
     return [call.done[run.identity] for run in runs]
+
+
+def _are_runs(runs: object) -> bool:
+    return isinstance(runs, Sequence) and all(isinstance(run, Run) for run in runs)
 
 
 def groups_of(runs: Iterable[Run]) -> list[list[Run]]:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 import pytest
 
+from emergo import InputError
 from emergo.engine import Config, Optimizer, Run, _cost, _scheduler, _train, train
 from emergo.engine._ahead import Ahead, Once
 from emergo.models import Transformer
@@ -96,6 +97,12 @@ def test_a_study_compiles_its_next_units(compiled, tmp_path):
     study.run(tmp_path)
     assert [main for main, _, _ in compiled] == [True, False, False]
     assert sorted(width for _, width, _ in compiled) == [4, 6, 8]
+
+
+@pytest.mark.parametrize("then", [3, [3], [Run(config(4), 0)]], ids=["a number", "numbers", "runs"])
+def test_what_comes_later_is_lists_of_runs(then):
+    with pytest.raises(InputError, match="then must be a list of such lists"):
+        train([Run(config(4), 0)], then=then)
 
 
 def test_nothing_is_compiled_ahead_without_time_left_to_train_it(compiled, monkeypatch):

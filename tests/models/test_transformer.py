@@ -123,10 +123,9 @@ def test_fast_equals_plain_in_values_and_gradients(options):
     agree(by_fast(*case), by_plain(*case))
 
 
-@pytest.mark.parametrize("options", [{}, {"layers": 3, "mask": "causal"}, {"attention": "sigmoid"}], ids=str)
-def test_the_last_query_goes_through_the_mlp_below(options):
-    """Whose gradients are written by hand there, from few vectors."""
-    case = made(options)
+def test_the_last_query_goes_through_the_mlp_below():
+    """Whose gradients are written by hand there, from few vectors; in other models above, which take longer."""
+    case = made({"layers": 3, "mask": "causal"})
     assert case[0]._mlp_below(case[1]) is not None
     agree(by_fast(*case), by_plain(*case))
 

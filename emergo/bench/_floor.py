@@ -87,7 +87,7 @@ def _transformer(config: Config, model: Transformer) -> dict[str, Work]:
         if layer == 0:
             maps.append((tokens, features, width))  # the stream of the skip connection
     once: list[tuple[float, float, float]] = []
-    if model.asks_through_mlp:  # the gradient behind the last of these MLPs is of two vectors a head and one more
+    if model._asks_through_mlp:  # the gradient behind the last of these MLPs is of two vectors a head and one more
         maps.remove((tokens, hidden, width))
         few = 2 * model.heads + 1
         once = [(tokens, hidden, width), (tokens, few, hidden), (tokens, few, hidden)]

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._products import Linear, rows, wide
+from ._products import Linear, over_rows, rows, wide
 
 Stream = Float[Array, "n length width"]
 Mlp = tuple[Linear, Linear] | None
@@ -58,7 +58,7 @@ def _backward(ask: Callable[..., Any], weigh: Callable[..., Any], saved: Any, g:
         by_hidden = jnp.where(hidden > 0, by_hidden, 0)
         sums = jnp.einsum("nkt,nth->nkh", over_positions, hidden)
         by_bias = jnp.einsum("nk,nkw->w", over_positions.sum(-1), over_features)
-        by_mlp = Linear(_over_rows(below, by_hidden), by_hidden.sum((0, 1))), Linear(_over_rows(sums, over_features), by_bias)
+        by_mlp = Linear(over_rows(below, by_hidden), by_hidden.sum((0, 1))), Linear(over_rows(sums, over_features), by_bias)
         by_x = by_x + rows(by_hidden, up.weight.T)
     return jax.tree.map(jnp.add, by_layer, also_by_layer), by_mlp, by_x
 
@@ -68,10 +68,6 @@ def _stacked(*parts: Float[Array, "n _ columns"]) -> Float[Array, "n vectors col
     vectors = jnp.concatenate(parts, 1)
     spare = -vectors.shape[1] % 16 if vectors.dtype == jnp.bfloat16 else 0
     return jnp.pad(vectors, ((0, 0), (0, spare), (0, 0)))
-
-
-def _over_rows(x: Float[Array, "n rows inputs"], g: Float[Array, "n rows outputs"]) -> Float[Array, "inputs outputs"]:
-    return x.reshape(-1, x.shape[-1]).T @ g.reshape(-1, g.shape[-1])
 
 
 last_query = jax.custom_vjp(_last_query, nondiff_argnums=(0, 1))

@@ -24,6 +24,11 @@ def rows(x: Float[Array, "*rows inputs"], weight: Float[Array, "inputs outputs"]
     return (x.reshape(-1, x.shape[-1]) @ weight).reshape(*x.shape[:-1], -1)
 
 
+def over_rows(x: Float[Array, "*rows inputs"], g: Float[Array, "*rows outputs"]) -> Float[Array, "inputs outputs"]:
+    """x^T g over all rows: the gradient of a map."""
+    return x.reshape(-1, x.shape[-1]).T @ g.reshape(-1, g.shape[-1])
+
+
 class Linear(NamedTuple):
     weight: Float[Array, "inputs outputs"]
     bias: Float[Array, " outputs"]
@@ -49,7 +54,7 @@ class Scale(NamedTuple):
         return normal.astype(x.dtype) * self.gain + self.offset
 
 
-def _over_rows(x: Float[Array, "tables n length inputs"], g: Float[Array, "tables n length outputs"]) -> Array:
+def _in_parts(x: Float[Array, "tables n length inputs"], g: Float[Array, "tables n length outputs"]) -> Array:
     """x^T g of every table."""
     parts = math.gcd(x.shape[1], _PARTS)
     split = [a.reshape(len(a), parts, -1, a.shape[-1]) for a in (x, g)]
@@ -64,7 +69,7 @@ def product(x: Float[Array, "n length inputs"], weight: Float[Array, "inputs out
 
 def _product_back(saved, g):
     x, weight = saved
-    return product(g, weight.T), _over_rows(x[None], g[None])[0]
+    return product(g, weight.T), _in_parts(x[None], g[None])[0]
 
 
 product.defvjp(lambda x, weight: (product(x, weight), (x, weight)), _product_back)
@@ -82,7 +87,7 @@ def _look_up_back(saved, g):
     tokens, rows = saved
     hot = jax.nn.one_hot(tokens, rows, dtype=g.dtype)
     with jax.default_matmul_precision("highest"):
-        return _over_rows(jnp.broadcast_to(hot, (len(g), *hot.shape)), g), None
+        return _in_parts(jnp.broadcast_to(hot, (len(g), *hot.shape)), g), None
 
 
 look_up.defvjp(lambda tables, tokens: (look_up(tables, tokens), (tokens, tables.shape[1])), _look_up_back)

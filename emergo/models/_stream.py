@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._products import Linear, rows, wide
+from ._products import Linear, over_rows, rows, wide
 
 
 class Embedded(NamedTuple):
@@ -62,22 +62,19 @@ def _composed_back(embedded: Embedded, map: Linear) -> Float[Array, "n length ou
 def _composed_backward(kept: tuple[Embedded, Linear], g: Float[Array, "n length outputs"]) -> tuple[Embedded, Linear]:
     """By hand: the sum of g over sequences that c W asks for is slower on a GPU than the product (x E + c)^T g."""
     embedded, map = kept
-    by_map = _flat(embedded.tokens).T @ _flat(g)
-    by_weight = _flat(embedded.stream()).T @ _flat(g)
+    by_map, by_weight = over_rows(embedded.tokens, g), over_rows(embedded.stream(), g)
     # Dropped where nothing asks for them.
     by_tokens, by_positions = rows(g, (embedded.embed @ map.weight).T), g.sum(0) @ map.weight.T
     by_embedded = Embedded(by_tokens, by_map @ map.weight.T, by_positions, by_map @ map.bias)
     return by_embedded, Linear(by_weight, embedded.one @ by_map)
 
 
-def _flat(x: Float[Array, "*rows columns"]) -> Float[Array, "all columns"]:
-    return x.reshape(-1, x.shape[-1])
-
-
 _composed_back.defvjp(lambda embedded, map: (_composed_back(embedded, map), (embedded, map)), _composed_backward)
 
 
 class Stream(NamedTuple):
+    """The stream of all positions, whole, read as `Embedded` is."""
+
     x: Float[Array, "n length width"]
 
     def through(self, map: Linear) -> Float[Array, "n length outputs"]:

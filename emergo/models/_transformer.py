@@ -215,7 +215,7 @@ class Transformer(Model):
             how = (self._visible(length), fused and self.window is None, layer.temperature, self.top_k)
             mixed = attend_all(self.attention, q, k, v, layer.bias, *how)
             x = self._with_attention(layer, below, mixed.reshape(count, length, self.width))
-            if mlp is None or len(last_rows) < self.layers - 1:
+            if mlp is None or len(last_rows) < self.layers - 1:  # else the last query is asked through it
                 x = self._with_mlp(layer, x, apart=fused)
         layer = params.layers[-1]
         if x is None and composes:
@@ -281,13 +281,13 @@ class Transformer(Model):
         return self.positions != "rope" and self.attention != "positional"
 
     @property
-    def asks_through_mlp(self) -> bool:
+    def _asks_through_mlp(self) -> bool:
         """Whether the last query can be asked through the MLP below it, as one map of the stream."""
         plain = self.norm == "none" and self.skip and self.mlp and self.activation == "relu"
         return plain and self.layers > 1 and self._asks_stream
 
     def _mlp_below(self, params: TransformerParameters) -> tuple[Linear, Linear] | None:
-        below = params.layers[-2] if self.asks_through_mlp else None
+        below = params.layers[-2] if self._asks_through_mlp else None
         return None if below is None or below.up is None or below.down is None else (below.up, below.down)
 
     def _finish(self, layer: TransformerLayer, x: Rows, mixed: Rows, tap: TapFunction = NO_TAP, name: str = "") -> Rows:

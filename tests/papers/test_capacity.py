@@ -4,9 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from emergo.engine import Config
+from emergo.models import Transformer
 from emergo.papers import FIGURES
 from emergo.papers._transformers import PAPER
-from emergo.papers.emergo.capacity import Settings, correlation, laws_of, make, rank_checks, rate_checks
+from emergo.papers.emergo.capacity import Settings, correlation, laws_of, make, operations_of_step, rank_checks, rate_checks
+from emergo.tasks import SingleLocation
 from emergo.theory import rank_floor
 
 from .made_runs import MadeRuns, evaluations, falling, finished
@@ -61,6 +64,14 @@ def test_a_run_counts_for_every_rule_that_takes_it(outcome):
     assert len(rules) == 3 * 2 * 6
     steps = rules["operations"] / rules["plateau"]
     assert (steps.groupby(rules["width"]).first().pct_change().dropna() > 1).all(), "a step costs more at a larger width"
+
+
+def test_operations_of_a_step_by_hand():
+    """Six for each weight of a matrix and each token, biases left out: width 8, hidden 32, two layers, batch 2 of 4 tokens."""
+    task = SingleLocation(4, 2, position="random", indicator=True)
+    config = Config(task, Transformer(width=8, heads=2), batch=2, precision="fp32")
+    weights = 3 * 8 + 2 * (4 * 8 * 8 + 2 * 8 * 32) + 8 * 2
+    assert operations_of_step(config) == 6 * weights * 2 * 4
 
 
 def test_every_check_can_fail():

@@ -19,21 +19,42 @@ from ._products import Linear, over_rows, rows, wide
 
 Stream = Float[Array, "n length width"]
 Mlp = tuple[Linear, Linear] | None
+Back = Callable[..., tuple[Array, Array, Array, Array]]
 Last = tuple[Float[Array, "n width"], Float[Array, "n heads width"], Float[Array, "n heads length"]]
 
 
-def _last_query(ask: Callable[..., Any], weigh: Callable[..., Any], layer: Any, mlp: Mlp, x: Stream) -> Last:
+def mlp_back(
+    over_positions: Float[Array, "n vectors length"],
+    over_features: Float[Array, "n vectors width"],
+    hidden: Float[Array, "n length hidden"],
+    up: Float[Array, "width hidden"],
+    down: Float[Array, "hidden width"],
+) -> tuple[Stream, Float[Array, "n length hidden"], Float[Array, "n vectors hidden"], Float[Array, " hidden"]]:
+    """From the vectors of the gradient behind an MLP with a skip connection: the gradient of what it reads and of its hidden
+    features before the ReLU, sums of these features with the vectors over positions, and the gradient of the first bias."""
+    by_hidden = jnp.einsum("nkt,nkh->nth", over_positions, rows(over_features, down.T))
+    by_hidden = jnp.where(hidden > 0, by_hidden, 0)
+    by_x = jnp.einsum("nkt,nkw->ntw", over_positions, over_features) + rows(by_hidden, up.T)
+    return by_x, by_hidden, jnp.einsum("nkt,nth->nkh", over_positions, hidden), by_hidden.sum((0, 1))
+
+
+def _last_query(ask: Callable[..., Any], weigh: Callable[..., Any], back: Back, layer: Any, mlp: Mlp, x: Stream) -> Last:
     """The last position, sums of the stream with the weights of its query, and these. `ask(layer, last)` returns what inner
     products are taken with, and what is added to them; `weigh(layer, scores)` weights. Neither may depend on anything else that
-    is differentiated. `mlp`: the stream is x and what this MLP with a ReLU adds to it."""
-    return _forward(ask, weigh, layer, mlp, x)[0]
+    is differentiated. `mlp`: the stream is x and what this MLP with a ReLU adds to it; `back`: `mlp_back` or a kernel."""
+    return _forward(ask, weigh, back, layer, mlp, x)[0]
 
 
-def _forward(ask: Callable[..., Any], weigh: Callable[..., Any], layer: Any, mlp: Mlp, x: Stream) -> tuple[Last, Any]:
+def _forward(
+    ask: Callable[..., Any], weigh: Callable[..., Any], back: Back, layer: Any, mlp: Mlp, x: Stream
+) -> tuple[Last, Any]:
     below, hidden = x, None
     if mlp is not None:
         hidden = jnp.maximum(mlp[0](x), 0)
+        # A kernel reads these from memory: that XLA writes them once, and not what they are made of.
+        hidden = hidden if back is mlp_back else jax.lax.optimization_barrier(hidden)
         x = x + mlp[1](hidden)
+        x = x if back is mlp_back else jax.lax.optimization_barrier(x)
     last = x[:, -1]
     (probe, constant), back_to_last = jax.vjp(ask, layer, last)
     weights, back_to_scores = jax.vjp(weigh, layer, wide("nhw,ntw->nht", probe, x) + constant)
@@ -41,7 +62,7 @@ def _forward(ask: Callable[..., Any], weigh: Callable[..., Any], layer: Any, mlp
     return (last, taken, weights), (below, hidden, mlp, x, probe, weights, back_to_last, back_to_scores)
 
 
-def _backward(ask: Callable[..., Any], weigh: Callable[..., Any], saved: Any, g: Last) -> tuple[Any, Any, Stream]:
+def _backward(ask: Callable[..., Any], weigh: Callable[..., Any], back: Back, saved: Any, g: Last) -> tuple[Any, Any, Stream]:
     below, hidden, mlp, x, probe, weights, back_to_last, back_to_scores = saved
     by_last, by_taken, by_weights = g
     by_layer, by_scores = back_to_scores(by_weights + wide("nhw,ntw->nht", by_taken, x).astype(weights.dtype))
@@ -51,15 +72,12 @@ def _backward(ask: Callable[..., Any], weigh: Callable[..., Any], saved: Any, g:
     over_positions = _stacked(by_scores, weights.astype(x.dtype), at_last)
     over_features = _stacked(probe, by_taken, (by_last + also_by_last)[:, None])
     over_positions, over_features = jax.lax.optimization_barrier((over_positions, over_features))
-    by_x, by_mlp = jnp.einsum("nkt,nkw->ntw", over_positions, over_features), None
-    if mlp is not None:
-        up, down = mlp
-        by_hidden = jnp.einsum("nkt,nkh->nth", over_positions, rows(over_features, down.weight.T))
-        by_hidden = jnp.where(hidden > 0, by_hidden, 0)
-        sums = jnp.einsum("nkt,nth->nkh", over_positions, hidden)
-        by_bias = jnp.einsum("nk,nkw->w", over_positions.sum(-1), over_features)
-        by_mlp = Linear(over_rows(below, by_hidden), by_hidden.sum((0, 1))), Linear(over_rows(sums, over_features), by_bias)
-        by_x = by_x + rows(by_hidden, up.weight.T)
+    if mlp is None:
+        by_x, by_mlp = jnp.einsum("nkt,nkw->ntw", over_positions, over_features), None
+    else:
+        by_x, by_hidden, sums, by_up_bias = back(over_positions, over_features, hidden, mlp[0].weight, mlp[1].weight)
+        by_down_bias = jnp.einsum("nk,nkw->w", over_positions.sum(-1), over_features)
+        by_mlp = Linear(over_rows(below, by_hidden), by_up_bias), Linear(over_rows(sums, over_features), by_down_bias)
     return jax.tree.map(jnp.add, by_layer, also_by_layer), by_mlp, by_x
 
 
@@ -70,5 +88,5 @@ def _stacked(*parts: Float[Array, "n _ columns"]) -> Float[Array, "n vectors col
     return jnp.pad(vectors, ((0, 0), (0, spare), (0, 0)))
 
 
-last_query = jax.custom_vjp(_last_query, nondiff_argnums=(0, 1))
+last_query = jax.custom_vjp(_last_query, nondiff_argnums=(0, 1, 2))
 last_query.defvjp(_forward, _backward)

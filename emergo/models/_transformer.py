@@ -25,8 +25,9 @@ from .._contract import NO_TAP, Output, Spec
 from .._errors import InputError
 from .._pytree import option
 from .._random import Key, fold_in, normals, raw, uniform
+from . import _mlp_kernel
 from ._attention import Attention, Queries, attend, attend_all, causal, cooled, near, rotate, score, sinusoids, weigh
-from ._last_query import last_query
+from ._last_query import last_query, mlp_back
 from ._model import Model, TapFunction, answers
 from ._products import Linear, Scale
 from ._stream import Embedded, Stream
@@ -198,7 +199,11 @@ class Transformer(Model):
         embedded = Embedded.of(params.embed, tokens, self._positions(params, length, tokens.dtype))
         x: Array | None = None  # the stream of all positions, once a layer has been computed
         composes, last_rows = self.norm != "pre", []
-        mlp = None if fused else self._mlp_below(params)
+        mlp, back = self._mlp_below(params), mlp_back
+        if fused:  # there bytes decide, and only the kernel moves fewer
+            hidden, heads = self.width * self.mlp_factor, self.heads
+            usable = _mlp_kernel.applies(tokens.dtype, length, self.width, hidden, heads)
+            mlp, back = mlp if usable else None, _mlp_kernel.mlp_back
         for layer in params.layers[:-1]:
             layer = _lean(layer, self.positions == "rope") if fused and self.attention == "softmax" else layer
             below = embedded.stream() if x is None else x
@@ -225,7 +230,7 @@ class Transformer(Model):
             x = embedded.stream() if x is None else x
             n, last = self._norm("pre", layer, 0, x), x[:, -1]
             if self._asks_stream:
-                asked, taken, row = last_query(self._ask, self._weigh, layer, mlp, n)
+                asked, taken, row = last_query(self._ask, self._weigh, back, layer, mlp, n)
                 last, mixed = asked if n is x else last, self._values(layer, taken, row)
             else:
                 mixed, row = self._one_query(layer, Stream(n), n[:, -1])

@@ -1,0 +1,76 @@
+"""The kernel for the gradient of an MLP, interpreted on the CPU, against the plain way and against 64 bits."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from emergo.models import _last_query, _mlp_kernel
+from emergo.models._products import Linear
+
+interpreted = functools.partial(_mlp_kernel.mlp_back, interpret=True)
+ROUNDING = 2.0**-8  # of bf16
+
+
+def drawn(*shape, seed, scale=1.0):
+    return jnp.asarray(scale * np.random.default_rng(seed).normal(size=shape), jnp.bfloat16)
+
+
+def arguments(n, length, width, hidden, vectors=16):
+    features = jnp.maximum(drawn(n, length, hidden, seed=2), 0)
+    maps = drawn(width, hidden, seed=3, scale=0.1), drawn(hidden, width, seed=4, scale=0.1)
+    return drawn(n, vectors, length, seed=0), drawn(n, vectors, width, seed=1), features, *maps
+
+
+def distance(one, two):
+    one, two = np.asarray(one, np.float64), np.asarray(two, np.float64)
+    return np.linalg.norm(one - two) / np.linalg.norm(two)
+
+
+@pytest.mark.parametrize(("length", "width", "hidden", "vectors"), [(64, 16, 64, 16), (256, 32, 128, 32)])
+def test_the_kernel_is_as_close_to_64_bits_as_the_plain_way(length, width, hidden, vectors):
+    given = arguments(2, length, width, hidden, vectors)
+    with jax.enable_x64(True):
+        exact = _last_query.mlp_back(*(jnp.asarray(a, jnp.float64) for a in given))
+    plain = jax.jit(_last_query.mlp_back)(*given)
+    for kernel, other, reference in zip(jax.jit(interpreted)(*given), plain, exact, strict=True):
+        assert kernel.shape == reference.shape
+        assert distance(kernel, reference) < min(ROUNDING, 1.5 * distance(other, reference) + 1e-3)
+
+
+def test_runs_of_a_stack_are_each_their_own():
+    one = arguments(2, 64, 16, 64)
+    stacked = [jnp.stack([a, 2 * a]) for a in one]
+    for both, first in zip(jax.vmap(interpreted)(*stacked), interpreted(*one), strict=True):
+        np.testing.assert_array_equal(both[0], first)
+        assert distance(both[1], first) > 0.5
+
+
+def test_the_last_query_has_the_same_gradient_with_the_kernel():
+    heads, width, hidden, length, n = 4, 32, 64, 64, 2
+    layer = drawn(heads, width, width, seed=0, scale=0.3)
+    up = Linear(drawn(width, hidden, seed=1, scale=0.2), drawn(hidden, seed=2))
+    down = Linear(drawn(hidden, width, seed=3, scale=0.2), drawn(width, seed=4))
+    x = drawn(n, length, width, seed=5)
+
+    def ask(layer, last):
+        return jnp.einsum("hvw,nv->nhw", layer, last), jnp.zeros((len(last), heads, 1), jnp.float32)
+
+    def loss(back, *args):
+        last, taken, _ = _last_query.last_query(ask, lambda _, scores: jax.nn.softmax(scores), back, *args)
+        return jnp.sum(jnp.sin(taken.astype(jnp.float32))) + jnp.sum(last.astype(jnp.float32) ** 2)
+
+    both = interpreted, _last_query.mlp_back
+    kernel, plain = (jax.grad(loss, (1, 2, 3))(back, layer, (up, down), x) for back in both)
+    for one, two in zip(jax.tree.leaves(kernel), jax.tree.leaves(plain), strict=True):
+        assert distance(one, two) < 3 * ROUNDING
+
+
+def test_it_is_for_powers_of_two_and_whole_tiles_and_not_for_a_cpu():
+    assert _mlp_kernel.fits(256, 256, 1024, 4)
+    assert _mlp_kernel.fits(64, 64, 256, 1)
+    odd = [(32, 256, 1024, 4), (129, 256, 1024, 4), (256, 192, 1024, 4), (256, 512, 2048, 4), (256, 256, 1024, 16)]
+    assert not any(_mlp_kernel.fits(*sizes) for sizes in odd)
+    assert not _mlp_kernel.applies(jnp.dtype(jnp.bfloat16), 256, 256, 1024, 4)

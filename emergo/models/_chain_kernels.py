@@ -1,13 +1,14 @@
-"""The first layer of the minimal attention as two kernels of a GPU, a forward and a backward one.
+"""The first layer of the minimal attention as kernels of a GPU: one forward, three for the gradient.
 
-As products of XLA, scores, weights and their gradients of every sequence go to memory and back. Here a program takes one
-sequence after another and keeps all of it on the chip. Forward, scores and values are looked up in tables that stay in the
-cache. Backward, sums into the places of tokens are products with one-hot matrices on the tensor cores, and a program holds its
-sums over sequences in registers; those of all programs are added by XLA, in a fixed order.
+As products of XLA, scores, weights and values of every sequence go to memory and back many times. Here a program takes one
+sequence after another and keeps most of it on the chip. Forward, scores and values are looked up in tables that stay in the
+cache. Backward, one kernel has the gradient of scores, one that of values, one that of queries: a program with all sums had
+more of them than registers. Sums into the places of tokens are products with one-hot matrices on the tensor cores, and a
+program holds its sums over sequences in registers; those of all programs are added by XLA, in a fixed order.
 
 Numbers are those of fp32. A number of fp32 is the sum of three of bf16, and a product of each with a one-hot matrix is exact.
-Products of two matrices of fp32 are sums of products of parts. Sums over sequences are additions of fp32, since the tensor
-cores cut off where they add.
+Products of two matrices of fp32 are sums of six products of such parts; what is left out is about 2^-24 of them. Sums over
+sequences are additions of fp32, since the tensor cores cut off where they add.
 
 Every head is computed by the same instructions, so that equal heads stay equal bit for bit.
 """

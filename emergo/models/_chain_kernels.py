@@ -35,12 +35,12 @@ _OLDEST = 8.0  # the compute capability that multiplies bf16
 class Tuning(NamedTuple):
     """How the kernels are cut. Sequences per program change the order of sums, and so the last bits of gradients."""
 
-    forward_rows: int = 6  # sequences of a program
-    score_rows: int = 6
-    value_rows: int = 60
+    forward_rows: int = 1  # sequences of a program
+    score_rows: int = 1
+    value_rows: int = 30
     query_rows: int = 60
     forward_warps: int = 4
-    score_warps: int = 2
+    score_warps: int = 1
     value_warps: int = 4
     query_warps: int = 4
     products: Literal["bf16x6", "tf32x3"] = "bf16x6"  # of two matrices of fp32

@@ -26,7 +26,7 @@ def _tile(length: int) -> int:
 
 
 def applies(dtype: jnp.dtype, length: int, width: int, hidden: int, heads: int) -> bool:
-    """Whether the kernel can be used here: in bf16, on a Hopper GPU, whose shared memory it fills, and with the Triton backend of
+    """Whether the kernel can be used here: in bf16, on a Hopper GPU, whose shared memory it fills, with the Triton backend of
     Pallas, which JAX has called deprecated since 0.11."""
     hopper = all(str(getattr(device, "compute_capability", "")) == "9.0" for device in jax.devices())
     written = importlib.util.find_spec("jax.experimental.pallas.triton") is not None

@@ -110,7 +110,8 @@ class SingleLocation(Task):
         relevant = self._positions(key, n) if anew else jnp.broadcast_to(truth.relevant, (n, self.length))
         inputs = jnp.where(relevant[:, :, None], token[:, None], drawn[:, :-1])
         if self.indicator:
-            inputs = jnp.concatenate([relevant[:, :, None].astype(inputs.dtype), inputs], -1)
+            first = jnp.arange(self.dim + 1) == 0
+            inputs = jnp.where(first, relevant[:, :, None], jnp.pad(inputs, ((0, 0), (0, 0), (1, 0))))
         return Batch(inputs, token @ truth.weights.T, relevant)
 
     def loss(self, output: Output, batch: Batch) -> Float[Array, " n"]:

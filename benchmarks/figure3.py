@@ -1,0 +1,68 @@
+"""How long the runs of zucchet2025's Fig. 3, left and middle, take as one process, and whether they end where the recorded did.
+
+    python benchmarks/figure3.py OUT_FOLDER SECONDS [PRESET]
+
+Trains all 180 anew (of the preset `paper`), compilation included, as `emergo figure zucchet2025/fig3` does, and stops when the
+time is up. Writes `figure3.csv` whenever a run has ended: its plateau here and on record, and when it ended.
+"""
+
+import contextlib
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import numpy as np
+import pandas as pd
+
+from emergo.engine import OutOfTime, Result
+from emergo.papers import RunSource, find_figure
+from emergo.papers._figure import Preset
+from emergo.papers._source import distinct
+from emergo.studies import Watcher, read_records
+
+PARTS = ("left", "middle")
+COLUMNS = ("length", "dim", "burst", "seed", "state", "plateau", "recorded", "steps", "recorded_steps", "ended_s")
+
+
+class Table(Watcher):
+    """Writes one row per run that has ended."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.file, self.rows, self.records, self.begun = file, [], read_records(), time.monotonic()
+
+    def ended(self, result: Result) -> None:
+        row = {name: getattr(result.run.config.task, name) for name in ("length", "dim", "burst")}
+        row |= {"seed": result.run.seed, "state": result.state, "plateau": result.plateau.time, "steps": result.steps}
+        if result.run in self.records:
+            before = self.records.read(result.run)
+            row |= {"recorded": before.plateau.time, "recorded_steps": before.steps}
+        self.rows.append(row | {"ended_s": time.monotonic() - self.begun})
+        pd.DataFrame(self.rows).to_csv(self.file, index=False)
+
+
+def main(out: Path, seconds: float, preset: Preset = "paper") -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    studies = {part: study for part, study in find_figure("zucchet2025/fig3").studies(preset).items() if part in PARTS}
+    runs, table = distinct(studies), Table(out / "figure3.csv")
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(OutOfTime):
+        RunSource("figure3", table, Path(folder), deadline=time.monotonic() + seconds).runs(studies)
+    rows = pd.DataFrame(table.rows).reindex(columns=COLUMNS)
+    by_length = rows.groupby("length")
+    print(
+        by_length[["steps", "recorded_steps"]]
+        .sum()
+        .assign(first_s=by_length["ended_s"].min(), last_s=by_length["ended_s"].max())
+    )
+    ratio = np.log(rows["plateau"] / rows["recorded"])
+    words = f"{len(rows)} of {len(runs)} runs in {time.monotonic() - table.begun:.1f} s on {jax.devices()[0].device_kind}"
+    print(f"{words}; plateau here over that on record: geometric mean {np.exp(ratio.mean()):.4f}, spread {ratio.std():.4f}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3 or "--help" in sys.argv:
+        sys.exit(__doc__)
+    main(Path(sys.argv[1]), float(sys.argv[2]), *cast(Any, sys.argv[3:]))

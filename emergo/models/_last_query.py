@@ -5,7 +5,8 @@ vectors, so is the gradient: of 2 heads + 1 products of a vector over positions 
 it at once. Written by hand, since otherwise every read has a gradient of the stream's size, and these are added.
 
 The MLP below can be part of it. Behind it the gradient has so few vectors, and two of the MLP's four products in the backward
-pass become small: these vectors go through its second map, and hidden features are summed with them.
+pass become small: these vectors go through its second map, and hidden features are summed with them. Nor is its output formed
+(`BehindMlp`). Of six large products three are left. On a GPU bytes decide, and there a kernel has the gradient.
 """
 
 from collections.abc import Callable
@@ -15,9 +16,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._products import Linear, over_rows, rows, wide
+from ._products import Linear, over_rows, rows
+from ._stream import BehindMlp, Stream
 
-Stream = Float[Array, "n length width"]
+Positions = Float[Array, "n length width"]
 Mlp = tuple[Linear, Linear] | None
 Back = Callable[..., tuple[Array, Array, Array, Array]]
 Last = tuple[Float[Array, "n width"], Float[Array, "n heads width"], Float[Array, "n heads length"]]
@@ -29,7 +31,7 @@ def mlp_back(
     hidden: Float[Array, "n length hidden"],
     up: Float[Array, "width hidden"],
     down: Float[Array, "hidden width"],
-) -> tuple[Stream, Float[Array, "n length hidden"], Float[Array, "n vectors hidden"], Float[Array, " hidden"]]:
+) -> tuple[Positions, Float[Array, "n length hidden"], Float[Array, "n vectors hidden"], Float[Array, " hidden"]]:
     """From the vectors of the gradient behind an MLP with a skip connection: the gradient of what it reads and of its hidden
     features before the ReLU, sums of these features with the vectors over positions, and the gradient of the first bias."""
     by_hidden = jnp.einsum("nkt,nkh->nth", over_positions, rows(over_features, down.T))
@@ -38,7 +40,7 @@ def mlp_back(
     return by_x, by_hidden, jnp.einsum("nkt,nth->nkh", over_positions, hidden), by_hidden.sum((0, 1))
 
 
-def _last_query(ask: Callable[..., Any], weigh: Callable[..., Any], back: Back, layer: Any, mlp: Mlp, x: Stream) -> Last:
+def _last_query(ask: Callable[..., Any], weigh: Callable[..., Any], back: Back, layer: Any, mlp: Mlp, x: Positions) -> Last:
     """The last position, sums of the stream with the weights of its query, and these. `ask(layer, last)` returns what inner
     products are taken with, and what is added to them; `weigh(layer, scores)` weights. Neither may depend on anything else that
     is differentiated. `mlp`: the stream is x and what this MLP with a ReLU adds to it; `back`: `mlp_back` or a kernel."""
@@ -46,28 +48,32 @@ def _last_query(ask: Callable[..., Any], weigh: Callable[..., Any], back: Back, 
 
 
 def _forward(
-    ask: Callable[..., Any], weigh: Callable[..., Any], back: Back, layer: Any, mlp: Mlp, x: Stream
+    ask: Callable[..., Any], weigh: Callable[..., Any], back: Back, layer: Any, mlp: Mlp, x: Positions
 ) -> tuple[Last, Any]:
-    below, hidden = x, None
+    hidden, stream = None, Stream(x)
     if mlp is not None:
-        hidden = jnp.maximum(mlp[0](x), 0)
-        # A kernel reads these from memory: that XLA writes them once, and not what they are made of.
-        hidden = hidden if back is mlp_back else jax.lax.optimization_barrier(hidden)
-        x = x + mlp[1](hidden)
-        x = x if back is mlp_back else jax.lax.optimization_barrier(x)
-    last = x[:, -1]
+        up, down = mlp
+        hidden = jnp.maximum(up(x), 0)
+        if back is mlp_back:
+            stream = BehindMlp(x, hidden, down)
+        else:  # a kernel reads hidden features from memory: XLA is to write them once, and not what they are made of
+            hidden = jax.lax.optimization_barrier(hidden)
+            stream = Stream(jax.lax.optimization_barrier(x + down(hidden)))
+    last = stream.last()
     (probe, constant), back_to_last = jax.vjp(ask, layer, last)
-    weights, back_to_scores = jax.vjp(weigh, layer, wide("nhw,ntw->nht", probe, x) + constant)
-    taken = jnp.einsum("nht,ntw->nhw", weights.astype(x.dtype), x)
-    return (last, taken, weights), (below, hidden, mlp, x, probe, weights, back_to_last, back_to_scores)
+    weights, back_to_scores = jax.vjp(weigh, layer, stream.against(probe) + constant)
+    taken = stream.gather(weights.astype(x.dtype))
+    return (last, taken, weights), (x, hidden, mlp, stream, probe, weights, back_to_last, back_to_scores)
 
 
-def _backward(ask: Callable[..., Any], weigh: Callable[..., Any], back: Back, saved: Any, g: Last) -> tuple[Any, Any, Stream]:
-    below, hidden, mlp, x, probe, weights, back_to_last, back_to_scores = saved
+def _backward(
+    ask: Callable[..., Any], weigh: Callable[..., Any], back: Back, saved: Any, g: Last
+) -> tuple[Any, Any, Positions]:
+    x, hidden, mlp, stream, probe, weights, back_to_last, back_to_scores = saved
     by_last, by_taken, by_weights = g
-    by_layer, by_scores = back_to_scores(by_weights + wide("nhw,ntw->nht", by_taken, x).astype(weights.dtype))
+    by_layer, by_scores = back_to_scores(by_weights + stream.against(by_taken).astype(weights.dtype))
     by_constant, by_scores = by_scores.sum(-1, keepdims=True), by_scores.astype(x.dtype)
-    also_by_layer, also_by_last = back_to_last((jnp.einsum("nht,ntw->nhw", by_scores, x), by_constant))
+    also_by_layer, also_by_last = back_to_last((stream.gather(by_scores), by_constant))
     at_last = jnp.zeros_like(weights, x.dtype, shape=(len(x), 1, x.shape[1])).at[..., -1].set(1)
     over_positions = _stacked(by_scores, weights.astype(x.dtype), at_last)
     over_features = _stacked(probe, by_taken, (by_last + also_by_last)[:, None])
@@ -77,7 +83,7 @@ def _backward(ask: Callable[..., Any], weigh: Callable[..., Any], back: Back, sa
     else:
         by_x, by_hidden, sums, by_up_bias = back(over_positions, over_features, hidden, mlp[0].weight, mlp[1].weight)
         by_down_bias = jnp.einsum("nk,nkw->w", over_positions.sum(-1), over_features)
-        by_mlp = Linear(over_rows(below, by_hidden), by_up_bias), Linear(over_rows(sums, over_features), by_down_bias)
+        by_mlp = Linear(over_rows(x, by_hidden), by_up_bias), Linear(over_rows(sums, over_features), by_down_bias)
     return jax.tree.map(jnp.add, by_layer, also_by_layer), by_mlp, by_x
 
 

@@ -85,3 +85,27 @@ class Stream(NamedTuple):
 
     def gather(self, weights: Float[Array, "n heads length"]) -> Float[Array, "n heads width"]:
         return jnp.einsum("nht,ntw->nhw", weights, self.x)
+
+    def last(self) -> Float[Array, "n width"]:
+        return self.x[:, -1]
+
+
+class BehindMlp(NamedTuple):
+    """The stream behind an MLP with a skip connection, not formed. Nothing as large goes through the second map: what
+    is compared with the stream goes through it the other way, and sums of the stream go through it as sums."""
+
+    x: Float[Array, "n length width"]
+    hidden: Float[Array, "n length hidden"]
+    down: Linear
+
+    def against(self, probe: Float[Array, "n heads width"]) -> Float[Array, "n heads length"]:
+        # Hidden features first: a CPU would move all of them about if they came second.
+        behind = wide("ntf,nhf->nth", self.hidden, rows(probe, self.down.weight.T)) + wide("ntw,nhw->nth", self.x, probe)
+        return jnp.moveaxis(behind, 1, 2) + wide("nhw,w->nh", probe, self.down.bias)[..., None]
+
+    def gather(self, weights: Float[Array, "n heads length"]) -> Float[Array, "n heads width"]:
+        behind = rows(jnp.einsum("nht,ntf->nhf", weights, self.hidden), self.down.weight)
+        return jnp.einsum("nht,ntw->nhw", weights, self.x) + behind + weights.sum(-1, keepdims=True) * self.down.bias
+
+    def last(self) -> Float[Array, "n width"]:
+        return self.x[:, -1] + self.down(self.hidden[:, -1])

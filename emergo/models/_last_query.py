@@ -21,17 +21,17 @@ from ._stream import BehindMlp, Stream
 
 Positions = Float[Array, "n length width"]
 Mlp = tuple[Linear, Linear] | None
-Back = Callable[..., tuple[Array, Array, Array, Array]]
+OverPositions = Float[Array, "n vectors length"]
+OverFeatures = Float[Array, "n vectors width"]
+Hidden = Float[Array, "n length hidden"]
+Up = Float[Array, "width hidden"]
+Down = Float[Array, "hidden width"]
+MlpGradient = tuple[Positions, Hidden, Float[Array, "n vectors hidden"], Float[Array, " hidden"]]
+Back = Callable[..., MlpGradient]
 Last = tuple[Float[Array, "n width"], Float[Array, "n heads width"], Float[Array, "n heads length"]]
 
 
-def mlp_back(
-    over_positions: Float[Array, "n vectors length"],
-    over_features: Float[Array, "n vectors width"],
-    hidden: Float[Array, "n length hidden"],
-    up: Float[Array, "width hidden"],
-    down: Float[Array, "hidden width"],
-) -> tuple[Positions, Float[Array, "n length hidden"], Float[Array, "n vectors hidden"], Float[Array, " hidden"]]:
+def mlp_back(over_positions: OverPositions, over_features: OverFeatures, hidden: Hidden, up: Up, down: Down) -> MlpGradient:
     """From the vectors of the gradient behind an MLP with a skip connection: the gradient of what it reads and of its hidden
     features before the ReLU, sums of these features with the vectors over positions, and the gradient of the first bias."""
     by_hidden = jnp.einsum("nkt,nkh->nth", over_positions, rows(over_features, down.T))

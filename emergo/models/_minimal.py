@@ -17,7 +17,6 @@ from jaxtyping import Array, Bool, Float, Int
 from .._contract import NO_TAP, Output, Spec
 from .._pytree import option, per_run
 from .._random import fold_in, raw, uniform
-from . import _chain_kernels as kernels
 from ._attention import causal
 from ._model import Model, TapFunction, answers
 from ._products import look_up, pick, product, spread
@@ -111,11 +110,14 @@ class MinimalAttention(Model):
 
     def fast(self, params: MinimalParameters, inputs: Int[Array, "n length"], tap: TapFunction = NO_TAP) -> Output:
         """Computes what the task reads: products with one-hot inputs are look-ups, and the last layer has only the queries and
-        outputs that are compared. With `tap.fused`, the first layer is by kernels of a GPU where it can. Of the taps, only
+        outputs that are compared. With `tap.fused`, the first layer is by kernels of a GPU where they apply. Of the taps, only
         `value` is there."""
         read, length, x, last_rows = answers(tap), inputs.shape[1], inputs, []
-        fused = getattr(tap, "fused", False) and kernels.applies(params[0].query, params[0].value, inputs)
-        first = self._fused_first if fused else self._first
+        first = self._first
+        if getattr(tap, "fused", False):
+            from . import _chain_kernels as kernels  # here, since Pallas takes 0.3 s to import
+
+            first = functools.partial(kernels.first_layer, self.context) if kernels.applies(params[0], inputs) else first
         for i, layer in enumerate(params):
             last = (read or 1) if i == len(params) - 1 else length
             x, row = _summed(functools.partial(self._dense if i else first, x=x, last=last), layer)
@@ -147,13 +149,6 @@ class MinimalAttention(Model):
         attention = _weigh(scores / math.sqrt(size), self._visible(length, last)[:, None])
         of_tokens = given(spread(attention, x, vocabulary), layer.value[:, :vocabulary])
         return of_tokens + given(attention, layer.value[:, vocabulary:]), jnp.moveaxis(attention[:, -1], 1, 0)
-
-    def _fused_first(
-        self, layer: MinimalLayer, x: Int[Array, "n length"], last: int
-    ) -> tuple[Float[Array, "n last outputs"], Float[Array, "heads n length"]]:
-        """The first layer as kernels of a GPU."""
-        context = jnp.int32(x.shape[1] if self.context is None else self.context)
-        return kernels.first_layer(kernels.TUNING, last, context, x, layer.query, layer.value)
 
     def _dense(
         self, layer: MinimalLayer, x: Float[Array, "n length size"], last: int

@@ -25,7 +25,6 @@ from .._contract import NO_TAP, Output, Spec
 from .._errors import InputError
 from .._pytree import option
 from .._random import Key, fold_in, normals, raw, uniform
-from . import _mlp_kernel
 from ._attention import Attention, Queries, attend, attend_all, causal, cooled, near, rotate, score, sinusoids, weigh
 from ._last_query import last_query, mlp_back
 from ._model import Model, TapFunction, answers
@@ -200,10 +199,11 @@ class Transformer(Model):
         x: Array | None = None  # the stream of all positions, once a layer has been computed
         composes, last_rows = self.norm != "pre", []
         mlp, back = self._mlp_below(params), mlp_back
-        if fused:  # there bytes decide, and only the kernel moves fewer
-            hidden, heads = self.width * self.mlp_factor, self.heads
-            usable = _mlp_kernel.applies(tokens.dtype, length, self.width, hidden, heads)
-            mlp, back = mlp if usable else None, _mlp_kernel.mlp_back
+        if fused and mlp is not None:  # on a GPU bytes decide, and only the kernel moves fewer
+            from . import _mlp_kernel  # here, since Pallas takes 0.3 s to import
+
+            applies = _mlp_kernel.applies(tokens.dtype, length, self.width, self.width * self.mlp_factor, self.heads)
+            mlp, back = mlp if applies else None, _mlp_kernel.mlp_back
         for layer in params.layers[:-1]:
             layer = _lean(layer, self.positions == "rope") if fused and self.attention == "softmax" else layer
             below = embedded.stream() if x is None else x

@@ -1,15 +1,18 @@
 """The kernel for the gradient of an MLP, interpreted on the CPU, against the plain way and against 64 bits."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from emergo.models import _last_query, _mlp_kernel
+from emergo._contract import Spec, Tap
+from emergo.models import Transformer, _last_query, _mlp_kernel
 from emergo.models._products import Linear
 
+pytest.importorskip("jax.experimental.pallas.triton")
 interpreted = functools.partial(_mlp_kernel.mlp_back, interpret=True)
 ROUNDING = 2.0**-8  # of bf16
 
@@ -43,7 +46,8 @@ def test_the_kernel_is_as_close_to_64_bits_as_the_plain_way(length, width, hidde
 def test_runs_of_a_stack_are_each_their_own():
     one = arguments(2, 64, 16, 64)
     stacked = [jnp.stack([a, 2 * a]) for a in one]
-    for both, first in zip(jax.vmap(interpreted)(*stacked), interpreted(*one), strict=True):
+    run: Any = jax.jit(interpreted)
+    for both, first in zip(jax.vmap(run)(*stacked), run(*one), strict=True):
         np.testing.assert_array_equal(both[0], first)
         assert distance(both[1], first) > 0.5
 
@@ -62,10 +66,37 @@ def test_the_last_query_has_the_same_gradient_with_the_kernel():
         last, taken, _ = _last_query.last_query(ask, lambda _, scores: jax.nn.softmax(scores), back, *args)
         return jnp.sum(jnp.sin(taken.astype(jnp.float32))) + jnp.sum(last.astype(jnp.float32) ** 2)
 
-    both = interpreted, _last_query.mlp_back
-    kernel, plain = (jax.grad(loss, (1, 2, 3))(back, layer, (up, down), x) for back in both)
+    both = (functools.partial(loss, back) for back in (interpreted, _last_query.mlp_back))
+    kernel, plain = (jax.jit(jax.grad(each, (0, 1, 2)))(layer, (up, down), x) for each in both)
     for one, two in zip(jax.tree.leaves(kernel), jax.tree.leaves(plain), strict=True):
         assert distance(one, two) < 3 * ROUNDING
+
+
+def test_a_gpu_takes_the_kernel_where_it_applies(monkeypatch):
+    model, taken = Transformer(layers=2, heads=2, width=16), []
+    low = jax.tree.map(lambda a: a.astype(jnp.bfloat16), model.init(jax.random.key(0), Spec(64, 5, 3)))
+    inputs = drawn(2, 64, 5, seed=0)
+
+    def gradient(dtype=jnp.bfloat16, fused=True):
+        params, x = jax.tree.map(lambda a: a.astype(dtype), (low, inputs))
+        loss = jax.jit(jax.grad(lambda p: jnp.sum(model.fast(p, x, Tap(fused=fused)).value.astype(jnp.float32) ** 2)))
+        return jax.tree.leaves(loss(params))
+
+    def mlp_back(*args):
+        taken.append(args[0].shape)
+        return interpreted(*args)
+
+    monkeypatch.setattr(_mlp_kernel, "mlp_back", mlp_back)
+    plain = gradient()
+    assert not taken  # there is no GPU here
+    monkeypatch.setattr(_mlp_kernel, "usable", lambda oldest, newest: True)
+    kernel = gradient()
+    assert taken == [(2, 16, 64)]  # 2 heads have 5 vectors, filled up to 16
+    exact = gradient(jnp.float32, fused=False)
+    assert len(taken) == 1
+    for one, two, right in zip(kernel, plain, exact, strict=True):
+        if np.abs(right).max() > 1e-3:  # the gradients of keys' biases are 0
+            assert distance(one, right) < 1.5 * distance(two, right) + 1e-3
 
 
 def test_it_is_for_powers_of_two_and_whole_tiles_and_not_for_a_cpu():

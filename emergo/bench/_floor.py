@@ -29,15 +29,17 @@ class Work(NamedTuple):
         return max(self.operations / rate, self.bytes / bandwidth)
 
 
-def floor_work(config: Config) -> dict[str, Work]:
-    """The work of a step, by class: `products`, `attention`, `optimizer` and `data`.
+def floor_work(config: Config, rate: float, bandwidth: float) -> dict[str, Work]:
+    """The work of a step, by class: `products`, `attention`, `optimizer` and `data`; of two ways to the same numbers, by that
+    which takes less time on a device that does `rate` operations and moves `bandwidth` bytes a second.
 
     Products are those left after folding, each with the two of its backward pass, but where the gradient is known to be of few
     vectors; what is applied to every number of an array (biases, ReLU, skip connections) is done on the way. The engine plans
     with what its programs hold; a program that does more than it must has a smaller share of this.
     """
     if isinstance(config.model, Transformer):
-        work = _transformer(config, config.model)
+        ways = (_transformer(config, config.model, formed) for formed in (True, False))
+        work = min(ways, key=lambda work: work["products"].seconds(rate, bandwidth))
     elif isinstance(config.model, MinimalAttention) and config.model.layers == 1:
         work = _minimal(config, config.model)
     else:
@@ -46,8 +48,8 @@ def floor_work(config: Config) -> dict[str, Work]:
 
 
 def floor_seconds(config: Config, rate: float, bandwidth: float) -> float:
-    """The least time of a step of one run on a device that does `rate` operations and moves `bandwidth` bytes a second."""
-    return sum(work.seconds(rate, bandwidth) for work in floor_work(config).values())
+    """The least time of a step of one run on such a device."""
+    return sum(work.seconds(rate, bandwidth) for work in floor_work(config, rate, bandwidth).values())
 
 
 def _size(precision: Precision) -> int:
@@ -74,7 +76,9 @@ def _optimizer(config: Config) -> Work:
     return Work(0, 4 * (3 * count + 2 * kept) + 2 * count * (config.precision == "bf16"))
 
 
-def _transformer(config: Config, model: Transformer) -> dict[str, Work]:
+def _transformer(config: Config, model: Transformer, formed: bool) -> dict[str, Work]:
+    """`formed`: whether the output of the MLP that the last query is asked through is formed. If not, hidden features are read
+    twice more, and no product of their size is with the second map."""
     spec, batch, size = config.task.spec, config.batch, _size(config.precision)
     tokens, width, hidden = batch * spec.length, model.width, model.width * model.mlp_factor
     features = 0 if isinstance(config.task, Recall) else spec.inputs  # one-hot tokens are looked up
@@ -90,7 +94,10 @@ def _transformer(config: Config, model: Transformer) -> dict[str, Work]:
     if model._asks_through_mlp:  # the gradient behind the last of these MLPs is of two vectors a head and one more
         maps.remove((tokens, hidden, width))
         few = 2 * model.heads + 1
-        once = [(tokens, hidden, width), (tokens, few, hidden), (tokens, few, hidden)]
+        if formed:
+            once = [(tokens, hidden, width), (tokens, few, hidden), (tokens, few, hidden)]
+        else:  # scores and sums forward and back; the gradient of hidden features
+            once = [(tokens, hidden, model.heads)] * 4 + [(tokens, few, hidden)]
     # The last layer: one query, and every token against one vector per head, twice.
     read = features if model.layers == 1 and model.norm != "pre" else width
     maps += [(tokens, read, model.heads)] * 2

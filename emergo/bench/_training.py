@@ -154,7 +154,7 @@ def bench_training(cases: Sequence[Case], peers: bool = True, seconds: float = 3
         alone = dataclasses.replace(case, runs=1, precision="fp32")
         plain, compiled = peer_seconds(alone, seconds) if peers else (None, None)
         expert = expert_peer(case, seconds) if peers else None
-        work = floor_work(case.config)
+        work = floor_work(case.config, rate, bandwidth)
         floor, roofline = sum(each.operations for each in work.values()) / rate, floor_seconds(case.config, rate, bandwidth)
         row |= {"ms": 1e3 * ours, "runs_per_hour": 3600 / (1e4 * ours)}
         row |= {"torch_ms": plain and 1e3 * plain, "torch_compile_ms": compiled and 1e3 * compiled}

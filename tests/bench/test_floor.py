@@ -19,8 +19,12 @@ CASES = {
 }
 
 
-def floor_operations(config):
-    return sum(work.operations for work in floor_work(config).values())
+FAST, SLOW = 1e30, 1.0
+
+
+def floor_operations(config, rate=SLOW, bandwidth=FAST):
+    """By default of a device on which operations alone take time."""
+    return sum(work.operations for work in floor_work(config, rate, bandwidth).values())
 
 
 def program_operations(config):
@@ -45,7 +49,10 @@ def test_the_floor_of_two_layers_by_hand():
     )
     first = 2 * 8 * (3 * 3 * 8 + 2 * 4 * 8 + 8 * 8 + 2 * 8 * 32) + 2 * 8 * 3 * 8
     last = 2 * 8 * 2 * 8 * 2 + 2 * 2 * (4 * 8 * 8 + 2 * 8 * 32 + (3 + 2) * 8)
-    assert floor_operations(config) == 3 * (first + last) - 2 * (2 * 8 * 32 * 8) + 2 * (2 * 8 * 32 * 5)
+    others = 3 * (first + last) - 3 * (2 * 8 * 32 * 8)  # all but the first MLP's second map
+    assert floor_operations(config, FAST, SLOW) == others + 2 * 8 * 32 * 8 + 2 * (2 * 8 * 32 * 5)
+    # Where arithmetic decides, its output is not formed: scores and sums of two heads, forward and back.
+    assert floor_operations(config) == others + 4 * (2 * 8 * 32 * 2) + 2 * 8 * 32 * 5
 
 
 def make(key, spec):
@@ -55,7 +62,7 @@ def make(key, spec):
 def test_other_models_have_no_floor():
     config = Config(SingleLocation(4, 2), EquinoxModel(make), precision="fp32")
     with pytest.raises(TypeError, match="EquinoxModel"):
-        floor_work(config)
+        floor_work(config, SLOW, FAST)
 
 
 def test_the_bytes_of_one_layer_by_hand():
@@ -64,7 +71,7 @@ def test_the_bytes_of_one_layer_by_hand():
     config = Config(SingleLocation(4, 2, position="random", indicator=True), model, batch=2, precision="fp32")
     params = (3 * 8 + 8) + 4 * (8 * 8 + 8) + (8 * 2 + 2)
     maps = 2 * (8 * 3 + 3 * 1 + 8 * 1) + 4 * (2 * 8 + 8 * 8 + 2 * 8) + (2 * 5 + 5 * 8 + 2 * 8)
-    work = floor_work(config)
+    work = floor_work(config, SLOW, FAST)
     assert work["products"].bytes == 3 * 4 * maps
     assert work["attention"] == Work(0, 0)  # one query is a product
     assert work["data"].bytes == 2 * 4 * 2 * 4 * 3
@@ -73,10 +80,10 @@ def test_the_bytes_of_one_layer_by_hand():
 
 
 def test_the_longer_of_arithmetic_and_memory_counts_for_each_class():
-    work = floor_work(CASES["two layers"].config)
+    config = CASES["two layers"].config
+    work = floor_work(config, SLOW, FAST)
     assert set(work) == {"products", "attention", "data", "optimizer"}
-    fast, slow = 1e30, 1.0
-    arithmetic, memory = (floor_seconds(CASES["two layers"].config, *ends) for ends in ((slow, fast), (fast, slow)))
-    assert arithmetic == pytest.approx(sum(each.operations for each in work.values()))
-    assert memory == pytest.approx(sum(each.bytes for each in work.values()))
-    assert floor_seconds(CASES["two layers"].config, slow, slow) > max(arithmetic, memory)
+    assert floor_seconds(config, SLOW, FAST) == pytest.approx(sum(each.operations for each in work.values()))
+    moved = sum(each.bytes for each in floor_work(config, FAST, SLOW).values())
+    assert floor_seconds(config, FAST, SLOW) == pytest.approx(moved)
+    assert floor_seconds(config, SLOW, SLOW) > max(floor_seconds(config, SLOW, FAST), moved)

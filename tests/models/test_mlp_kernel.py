@@ -52,7 +52,7 @@ def test_runs_of_a_stack_are_each_their_own():
         assert distance(both[1], first) > 0.5
 
 
-def test_the_last_query_has_the_same_gradient_with_the_kernel():
+def test_the_last_query_has_the_gradient_of_fp32_with_the_kernel():
     heads, width, hidden, length, n = 4, 32, 64, 64, 2
     layer = drawn(heads, width, width, seed=0, scale=0.3)
     up = Linear(drawn(width, hidden, seed=1, scale=0.2), drawn(hidden, seed=2))
@@ -66,10 +66,14 @@ def test_the_last_query_has_the_same_gradient_with_the_kernel():
         last, taken, _ = _last_query.last_query(ask, lambda _, scores: jax.nn.softmax(scores), back, *args)
         return jnp.sum(jnp.sin(taken.astype(jnp.float32))) + jnp.sum(last.astype(jnp.float32) ** 2)
 
-    both = (functools.partial(loss, back) for back in (interpreted, _last_query.mlp_back))
-    kernel, plain = (jax.jit(jax.grad(each, (0, 1, 2)))(layer, (up, down), x) for each in both)
-    for one, two in zip(jax.tree.leaves(kernel), jax.tree.leaves(plain), strict=True):
-        assert distance(one, two) < 3 * ROUNDING
+    def gradient(back, dtype):
+        given = jax.tree.map(lambda a: a.astype(dtype), (layer, (up, down), x))
+        return jax.tree.leaves(jax.jit(jax.grad(functools.partial(loss, back), (0, 1, 2)))(*given))
+
+    plain = _last_query.mlp_back
+    arrays = gradient(interpreted, jnp.bfloat16), gradient(plain, jnp.bfloat16), gradient(plain, jnp.float32)
+    for kernel, other, exact in zip(*arrays, strict=True):
+        assert distance(kernel, exact) < max(3 * ROUNDING, 1.2 * distance(other, exact))
 
 
 def test_a_gpu_takes_the_kernel_where_it_applies(monkeypatch):

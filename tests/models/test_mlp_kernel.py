@@ -54,7 +54,7 @@ def test_runs_of_a_stack_are_each_their_own():
 
 def test_the_last_query_has_the_gradient_of_fp32_with_the_kernel():
     heads, width, hidden, length, n = 4, 32, 64, 64, 2
-    layer = drawn(heads, width, width, seed=0, scale=0.3)
+    layer = drawn(heads, width, width, seed=0, scale=0.03)
     up = Linear(drawn(width, hidden, seed=1, scale=0.2), drawn(hidden, seed=2))
     down = Linear(drawn(hidden, width, seed=3, scale=0.2), drawn(width, seed=4))
     x = drawn(n, length, width, seed=5)
@@ -73,7 +73,7 @@ def test_the_last_query_has_the_gradient_of_fp32_with_the_kernel():
     plain = _last_query.mlp_back
     arrays = gradient(interpreted, jnp.bfloat16), gradient(plain, jnp.bfloat16), gradient(plain, jnp.float32)
     for kernel, other, exact in zip(*arrays, strict=True):
-        assert distance(kernel, exact) < max(3 * ROUNDING, 1.2 * distance(other, exact))
+        assert distance(kernel, exact) < 2 * distance(other, exact) < 6 * ROUNDING
 
 
 def test_a_gpu_takes_the_kernel_where_it_applies(monkeypatch):

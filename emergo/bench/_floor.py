@@ -97,7 +97,7 @@ def _transformer(config: Config, model: Transformer, formed: bool) -> dict[str, 
         if formed:
             once = [(tokens, hidden, width), (tokens, few, hidden), (tokens, few, hidden)]
         else:  # scores and sums forward and back; the gradient of hidden features
-            once = [(tokens, hidden, model.heads)] * 4 + [(tokens, few, hidden)]
+            once = [*[(tokens, hidden, model.heads)] * 4, (tokens, few, hidden)]
     # The last layer: one query, and every token against one vector per head, twice.
     read = features if model.layers == 1 and model.norm != "pre" else width
     maps += [(tokens, read, model.heads)] * 2

@@ -24,7 +24,7 @@ from emergo.papers._source import distinct
 from emergo.studies import Watcher, read_records
 
 PARTS = ("left", "middle")
-COLUMNS = ("length", "dim", "burst", "seed", "state", "plateau", "recorded", "steps", "recorded_steps", "ended_s")
+RECORDED = ("recorded_state", "recorded", "recorded_steps")
 
 
 class Table(Watcher):
@@ -39,7 +39,7 @@ class Table(Watcher):
         row |= {"seed": result.run.seed, "state": result.state, "plateau": result.plateau.time, "steps": result.steps}
         if result.run in self.records:
             before = self.records.read(result.run)
-            row |= {"recorded": before.plateau.time, "recorded_steps": before.steps}
+            row |= dict(zip(RECORDED, (before.state, before.plateau.time, before.steps), strict=True))
         self.rows.append(row | {"ended_s": time.monotonic() - self.begun})
         pd.DataFrame(self.rows).to_csv(self.file, index=False)
 
@@ -50,16 +50,17 @@ def main(out: Path, seconds: float, preset: Preset = "paper") -> None:
     runs, table = distinct(studies), Table(out / "figure3.csv")
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(OutOfTime):
         RunSource("figure3", table, Path(folder), deadline=time.monotonic() + seconds).runs(studies)
-    rows = pd.DataFrame(table.rows).reindex(columns=COLUMNS)
+    rows = pd.DataFrame(table.rows)
+    rows = rows.reindex(columns=list(dict.fromkeys([*rows, *RECORDED])))
     by_length = rows.groupby("length")
-    print(
-        by_length[["steps", "recorded_steps"]]
-        .sum()
-        .assign(first_s=by_length["ended_s"].min(), last_s=by_length["ended_s"].max())
-    )
-    ratio = np.log(rows["plateau"] / rows["recorded"])
-    words = f"{len(rows)} of {len(runs)} runs in {time.monotonic() - table.begun:.1f} s on {jax.devices()[0].device_kind}"
-    print(f"{words}; plateau here over that on record: geometric mean {np.exp(ratio.mean()):.4f}, spread {ratio.std():.4f}")
+    ends = {"first_s": by_length["ended_s"].min(), "last_s": by_length["ended_s"].max()}
+    print(by_length[["steps", "recorded_steps"]].sum().assign(**ends))
+    print(rows.groupby(["state", "recorded_state"]).size().to_string())
+    print(f"{len(rows)} of {len(runs)} runs in {time.monotonic() - table.begun:.1f} s on {jax.devices()[0].device_kind}")
+    both = rows[(rows["state"] == "reached") & (rows["recorded_state"] == "reached")]  # a censored run has no plateau
+    ratio = np.log(both["plateau"] / both["recorded"])
+    words = f"plateau over that on record, {len(both)} runs that reached it in both"
+    print(f"{words}: geometric mean {np.exp(ratio.mean()):.4f}, spread {ratio.std():.4f}")
 
 
 if __name__ == "__main__":

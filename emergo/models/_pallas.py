@@ -39,6 +39,11 @@ def _capability(device: Any) -> float:
         return 0
 
 
+def interpreted() -> bool:
+    """Whether a kernel is to be interpreted: on a CPU, where only tests call one."""
+    return jax.default_backend() == "cpu"
+
+
 def dot(a: Array, b: Array, over: tuple[int, int] = (1, 0)) -> Array:
     """The product of two matrices of 16 bits over these axes, in fp32. Its terms are exact, whatever precision is in force."""
     axes = ((over[:1], over[1:]), ((), ()))

@@ -12,7 +12,7 @@ from ._products import Linear, over_rows, rows, wide
 class Embedded(NamedTuple):
     """The stream below the first layer, x E + c, kept in its parts.
 
-    x holds the token, a constant 1 and zeros to a multiple of 8; E the matching rows: embedding and bias. So the gradients of
+    x holds the token, a constant 1 and zeros to a `multiple`; E the matching rows: embedding and bias. So the gradients of
     both are one matrix product, and no sum over tokens is left.
     """
 
@@ -22,9 +22,9 @@ class Embedded(NamedTuple):
     one: Float[Array, " columns"]  # which column is the constant
 
     @classmethod
-    def of(cls, embed: Linear, tokens: Array, positions: Array) -> "Embedded":
+    def of(cls, embed: Linear, tokens: Array, positions: Array, multiple: int = 8) -> "Embedded":
         (weight, bias), features = embed, tokens.shape[-1]
-        spare = -(features + 1) % 8
+        spare = -(features + 1) % multiple
         maps = jnp.concatenate([weight, bias[None], jnp.zeros((spare, weight.shape[1]), weight.dtype)])
         one = (jnp.arange(features + 1 + spare) == features).astype(tokens.dtype)
         wide = jnp.pad(tokens, ((0, 0), (0, 0), (0, 1 + spare)))

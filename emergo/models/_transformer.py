@@ -26,7 +26,7 @@ from .._errors import InputError
 from .._pytree import option
 from .._random import Key, fold_in, normals, raw, uniform
 from ._attention import Attention, Queries, attend, attend_all, causal, cooled, near, rotate, score, sinusoids, weigh
-from ._last_query import last_query, mlp_back
+from ._last_query import Unformed, last_query, mlp_back
 from ._model import Model, TapFunction, answers
 from ._products import Linear, Scale
 from ._stream import Embedded, Stream
@@ -195,9 +195,16 @@ class Transformer(Model):
         fused = getattr(tap, "fused", False)
         tokens = _tokens(params, inputs)
         count, length, features = tokens.shape
-        embedded = Embedded.of(params.embed, tokens, self._positions(params, length, tokens.dtype))
         x: Array | None = None  # the stream of all positions, once a layer has been computed
+        unformed: Unformed | None = None
         composes, last_rows = self.norm != "pre", []
+        kernels = None  # of the stream below the first layer
+        if fused and composes and self.skip and self.layers > 1 and features < self.width:
+            from . import _stream_kernels
+
+            kernels = _stream_kernels if _stream_kernels.applies(tokens.dtype, length, self.width, features) else None
+        positions = self._positions(params, length, tokens.dtype)
+        embedded = Embedded.of(params.embed, tokens, positions, 8 if kernels is None else kernels.MULTIPLE)
         mlp, back = self._mlp_below(params), mlp_back
         if fused and mlp is not None:  # on a GPU bytes decide, and only the kernel moves fewer
             from . import _mlp_kernel  # here, since Pallas takes 0.3 s to import
@@ -208,7 +215,9 @@ class Transformer(Model):
             layer = _lean(layer, self.positions == "rope") if fused and self.attention == "softmax" else layer
             below = embedded.stream() if x is None else x
             maps = (layer.query, layer.key, layer.value)
-            if x is None and composes and features < self.width:
+            if x is None and kernels is not None:
+                q, k, v = map(self._heads, kernels.through(embedded, maps))
+            elif x is None and composes and features < self.width:
                 q, k, v = (self._heads(embedded.through(map, fused)) for map in maps)
             else:
                 n = self._norm("pre", layer, 0, below)
@@ -219,11 +228,21 @@ class Transformer(Model):
             last_rows.append(weigh(self.attention, scores, self._seen_last(length), self.top_k)[:, :, 0])
             how = (self._visible(length), fused and self.window is None, layer.temperature, self.top_k)
             mixed = attend_all(self.attention, q, k, v, layer.bias, *how)
-            x = self._with_attention(layer, below, mixed.reshape(count, length, self.width))
+            mixed = mixed.reshape(count, length, self.width)
+            if x is None and kernels is not None:
+                unformed = kernels.BehindAttention(embedded, layer.out, mixed)
+                if mlp is not None and self.layers == 2:
+                    break  # the last query is asked through all of it
+                unformed, x = None, self._norm("post", layer, 0, kernels.formed(unformed))
+            else:
+                x = self._with_attention(layer, below, mixed)
             if mlp is None or len(last_rows) < self.layers - 1:  # else the last query is asked through it
                 x = self._with_mlp(layer, x, apart=fused)
         layer = params.layers[-1]
-        if x is None and composes:
+        if unformed is not None:
+            last, taken, row = last_query(self._ask, self._weigh, back, layer, mlp, unformed)
+            mixed = self._values(layer, taken, row)
+        elif x is None and composes:
             last = embedded.last()
             mixed, row = self._one_query(layer, embedded, last)
         else:

@@ -13,7 +13,7 @@ from emergo.models import Transformer, _last_query, _mlp_kernel
 from emergo.models._products import Linear
 
 pytest.importorskip("jax.experimental.pallas.triton")
-interpreted = functools.partial(_mlp_kernel.mlp_back, interpret=True)
+interpreted = _mlp_kernel.mlp_back
 ROUNDING = 2.0**-8  # of bf16
 
 

@@ -34,8 +34,8 @@ def floor_work(config: Config, rate: float, bandwidth: float) -> dict[str, Work]
     which takes less time on a device that does `rate` operations and moves `bandwidth` bytes a second.
 
     Products are those left after folding, each with the two of its backward pass, but where the gradient is known to be of few
-    vectors; what is applied to every number of an array (biases, ReLU, skip connections) is done on the way. The engine plans
-    with what its programs hold; a program that does more than it must has a smaller share of this.
+    vectors, and of tokens, which have none; what is applied to every number of an array (biases, ReLU, skip connections) is
+    done on the way. The engine plans with what its programs hold; a program that does more than it must has a smaller share.
     """
     if isinstance(config.model, Transformer):
         ways = (_transformer(config, config.model, formed) for formed in (True, False))
@@ -55,11 +55,6 @@ def floor_seconds(config: Config, rate: float, bandwidth: float) -> float:
 def _size(precision: Precision) -> int:
     """Bytes of a number that enters a product."""
     return {"bf16": 2, "tf32": 4, "fp32": 4, "fp64": 8}[precision]
-
-
-def _with_backward(maps: Sequence[tuple[float, float, float]], size: int) -> Work:
-    """Products of (rows, inner) with (inner, columns), each with the two of its backward pass, which are as large."""
-    return _once([map for map in maps for _ in range(3)], size)
 
 
 def _once(maps: Sequence[tuple[float, float, float]], size: int) -> Work:
@@ -85,11 +80,11 @@ def _transformer(config: Config, model: Transformer, formed: bool) -> dict[str, 
     mlp = [(width, hidden), (hidden, width)] * model.mlp
     composes = model.norm != "pre" and features < width
     maps: list[tuple[float, float, float]] = []
+    of_data: list[tuple[float, float, float]] = []  # products of tokens, whose own gradient nobody asks for
     for layer in range(model.layers - 1):
-        inputs = features if layer == 0 and composes else width
-        maps += [(tokens, *shape) for shape in [(inputs, 3 * width), (width, width), *mlp]]
-        if layer == 0:
-            maps.append((tokens, features, width))  # the stream of the skip connection
+        first = layer == 0 and composes
+        (of_data if first else maps).append((tokens, features if first else width, 3 * width))
+        maps += [(tokens, *shape) for shape in [(width, width), *mlp]]
     once: list[tuple[float, float, float]] = []
     if model._asks_through_mlp:  # the gradient behind the last of these MLPs is of two vectors a head and one more
         maps.remove((tokens, hidden, width))
@@ -99,15 +94,17 @@ def _transformer(config: Config, model: Transformer, formed: bool) -> dict[str, 
         else:  # scores and sums forward and back; the gradient of hidden features
             once = [*[(tokens, hidden, model.heads)] * 4, (tokens, few, hidden)]
     # The last layer: one query, and every token against one vector per head, twice.
-    read = features if model.layers == 1 and model.norm != "pre" else width
-    maps += [(tokens, read, model.heads)] * 2
+    alone = model.layers == 1 and model.norm != "pre"
+    (of_data if alone else maps).extend([(tokens, features if alone else width, model.heads)] * 2)
     maps += [(batch, *shape) for shape in [(width, width)] * 4 + mlp + [(features + spec.outputs, width)]]
+    parts = [_once([*3 * maps, *2 * of_data, *once], size)]
+    if model.layers > 1:  # tokens enter the stream with the output of the first attention, and it is written once
+        parts.append(Work(4 * tokens * features * width, 2 * (tokens + width) * features * size))
     # Scores and mixed values; queries, keys, values and the output forward, these and their gradients back.
     between = model.layers - 1
     attention = Work(3 * between * 2 * tokens * 2 * spec.length * width, between * 12 * tokens * width * size)
     drawn = 2 * tokens * (4 if isinstance(config.task, Recall) else features * size)
-    whole, part = _with_backward(maps, size), _once(once, size)
-    products = Work(whole.operations + part.operations, whole.bytes + part.bytes)
+    products = Work(sum(part.operations for part in parts), sum(part.bytes for part in parts))
     return {"products": products, "attention": attention, "data": Work(0, drawn)}
 
 

@@ -43,13 +43,14 @@ def test_no_program_does_less_than_the_floor(name):
 
 def test_the_floor_of_two_layers_by_hand():
     """Width 8, hidden 32, T = 4, 3 inputs, batch 2, counted on paper: first layer, last layer and readout, times three. But
-    the gradient behind the first MLP is of five vectors, so that the backward pass of its second map is smaller."""
+    the gradient behind the first MLP is of five vectors, so that the backward pass of its second map is smaller, and tokens,
+    which enter queries, keys, values and the stream, have no gradient."""
     config = Config(
         SingleLocation(4, 2, position="random", indicator=True), Transformer(width=8, heads=2), batch=2, precision="fp32"
     )
-    first = 2 * 8 * (3 * 3 * 8 + 2 * 4 * 8 + 8 * 8 + 2 * 8 * 32) + 2 * 8 * 3 * 8
+    tokens, first = 2 * 8 * (3 * 3 * 8 + 3 * 8), 2 * 8 * (2 * 4 * 8 + 8 * 8 + 2 * 8 * 32)
     last = 2 * 8 * 2 * 8 * 2 + 2 * 2 * (4 * 8 * 8 + 2 * 8 * 32 + (3 + 2) * 8)
-    others = 3 * (first + last) - 3 * (2 * 8 * 32 * 8)  # all but the first MLP's second map
+    others = 2 * tokens + 3 * (first + last) - 3 * (2 * 8 * 32 * 8)  # all but the first MLP's second map
     assert floor_operations(config, FAST, SLOW) == others + 2 * 8 * 32 * 8 + 2 * (2 * 8 * 32 * 5)
     # Where arithmetic decides, its output is not formed: scores and sums of two heads, forward and back.
     assert floor_operations(config) == others + 4 * (2 * 8 * 32 * 2) + 2 * 8 * 32 * 5
@@ -70,13 +71,24 @@ def test_the_bytes_of_one_layer_by_hand():
     model = Transformer(layers=1, heads=1, width=8, mlp=False)
     config = Config(SingleLocation(4, 2, position="random", indicator=True), model, batch=2, precision="fp32")
     params = (3 * 8 + 8) + 4 * (8 * 8 + 8) + (8 * 2 + 2)
-    maps = 2 * (8 * 3 + 3 * 1 + 8 * 1) + 4 * (2 * 8 + 8 * 8 + 2 * 8) + (2 * 5 + 5 * 8 + 2 * 8)
+    tokens, maps = 2 * (8 * 3 + 3 * 1 + 8 * 1), 4 * (2 * 8 + 8 * 8 + 2 * 8) + (2 * 5 + 5 * 8 + 2 * 8)
     work = floor_work(config, SLOW, FAST)
-    assert work["products"].bytes == 3 * 4 * maps
+    assert work["products"].bytes == 4 * (2 * tokens + 3 * maps)  # tokens have no gradient
     assert work["attention"] == Work(0, 0)  # one query is a product
     assert work["data"].bytes == 2 * 4 * 2 * 4 * 3
     # Adam: gradient, parameter and two moments read, parameter and moments written; and its count of steps.
     assert work["optimizer"].bytes == 4 * (7 * params) + 8
+
+
+def test_tokens_enter_the_stream_with_the_output_of_the_first_attention():
+    """Width 8, no MLP, T = 4, 3 inputs, batch 2, two layers: bytes of products, in fp32, counted on paper."""
+    model = Transformer(layers=2, heads=1, width=8, mlp=False)
+    config = Config(SingleLocation(4, 2, position="random", indicator=True), model, batch=2, precision="fp32")
+    mapped, added = 8 * 3 + 3 * 24 + 8 * 24, 8 * 3 + 3 * 8
+    out, asked = 8 * 8 + 8 * 8 + 8 * 8, 2 * (8 * 8 + 8 * 1 + 8 * 1)
+    last = 4 * (2 * 8 + 8 * 8 + 2 * 8) + (2 * 5 + 5 * 8 + 2 * 8)
+    work = floor_work(config, SLOW, FAST)
+    assert work["products"].bytes == 4 * (2 * (mapped + added) + 3 * (out + asked + last))
 
 
 def test_the_longer_of_arithmetic_and_memory_counts_for_each_class():

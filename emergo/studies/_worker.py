@@ -1,8 +1,8 @@
 """`python -m emergo.studies._worker FOLDER KEY NUMBER WORKERS UNTIL`: one of several processes that train a plan.
 
 Another process starts it (see `_processes.py`) and may let the plan grow meanwhile. On standard input comes `end` when the plan
-grows no more; where that closes, the other process is gone, and this one saves what is in training and ends. Standard output has
-one line of JSON for each thing to be said, and for the error that ends it.
+grows no more; where that closes, the other process is gone, and this one saves what is in training and ends. Standard output
+has one line of JSON for each thing to be said, and for the error that ends it.
 """
 
 import contextlib
@@ -22,7 +22,10 @@ from ._folder import Plan, StudyFolder, Unit
 
 def longest(plan: Plan, unit: Unit) -> tuple[int, int]:
     """What may take longest ranks highest: by the steps of the longest run, then by the number of runs."""
-    return max(int(plan.configs[run.config]["steps"]) for run in unit.runs), len(unit.runs)
+    from ..engine import Config
+
+    steps = [config.get("steps", Config.steps) for config in plan.configs]  # what has its default is left out there
+    return max(steps[run.config] for run in unit.runs), len(unit.runs)
 
 
 def work(words: Sequence[str], growing: Callable[[], bool], say: Callable[[str], None]) -> None:

@@ -10,6 +10,9 @@ step, an evaluation and the host's part of a chunk take at this width, and compi
 hides it. `timed.csv` gets a row for each program and width that was timed, `papers.csv` one for each program. Other widths and
 programs follow the cost model, scaled to what was timed. Counted are also the start of runs and checkpoints; not imports,
 forecasts of runs in training (under 1%), writing runs, and drawing. `--preset=smoke`: another preset, of which all steps count.
+
+`--workers=N`: reckons for so many processes instead, as `python -m emergo.papers FIGURE ... --fresh --workers N` starts them,
+from what was timed; see `benchmarks/together.py`.
 """
 
 import contextlib
@@ -19,7 +22,7 @@ import itertools
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -45,7 +48,7 @@ from emergo.studies import Records, read_records
 from emergo.studies._executor import _AHEAD
 from emergo.studies._plan import make_plan
 
-MEMORY = 1e11  # bytes that JAX lets a group of runs take on an H200
+MEMORY = 1e11  # bytes that JAX lets a group of runs take on an H200, of which it has 0.75 by default
 LEAST, SMALL = 0.002, 0.01  # of the whole: programs that take less are not timed, or at one width
 MOST = 0.6  # of a program's time: widths to be timed take as much
 SAVED = 6  # points at which a checkpoint is timed as well, and programs of which the first start of a run is
@@ -156,15 +159,21 @@ class Clock:
     """The seconds of a process that trains on a device that is not there: `spent` in chunks, by unit of the program, width and
     whether kernels were searched for, and on `others`."""
 
-    def __init__(self, programs: Programs, ends: Mapping[str, int], platform: str = "gpu") -> None:
-        self.programs, self.ends, self.now, self.in_thread = programs, ends, 0.0, False
+    def __init__(self, programs: Programs, ends: Mapping[str, int], platform: str = "gpu", memory: float = MEMORY) -> None:
+        self.programs, self.ends, self.memory, self.now, self.in_thread = programs, ends, memory, 0.0, False
         self.device = cast(Device, SimpleNamespace(platform=platform, device_kind="reckoned"))
         self.compilations: dict[Any, tuple[float, float]] = {}  # when they begin and end
         self.threads, self.known, self.chunks = [0.0] * _THREADS, set[str](), list[tuple[int, int]]()
         self.spent, self.others = defaultdict[Any, float](float), defaultdict[str, float](float)
+        self.parts: deque[tuple[Any, float]] = deque()  # of the time, with the program that computes; None: the GPU is free
+
+    def _pass(self, program: Any, seconds: float) -> None:
+        self.now += seconds
+        before = self.parts.pop()[1] if self.parts and self.parts[-1][0] == program else 0.0
+        self.parts.append((program, before + seconds))
 
     def wait(self, what: str, seconds: float) -> None:
-        self.now += seconds
+        self._pass(None, seconds)
         self.others[what] += seconds
 
     def compiled(self, times: Times, width: int, tuned: bool) -> Compiled:
@@ -183,7 +192,7 @@ class Clock:
         names = ["loss", "train_loss", *([learned.metric] if learned else [])]
 
         def run(slots: Slot, count: Any, due: Any) -> tuple[Slot, dict[str, np.ndarray]]:
-            self.now += (taken := host + evaluation + int(count) * step)
+            self._pass(key, taken := host + evaluation + int(count) * step)
             self.spent[key] += taken
             self.chunks.append((width, int(count)))
             return slots._replace(step=slots.step + count), dict.fromkeys(names, np.ones(width))
@@ -237,7 +246,7 @@ def simulated(clock: Clock) -> Iterator[None]:
     def inserted(slots: Slot, index: int, slot: Slot) -> Slot:
         return jax.tree.map(lambda every, one: np.where(np.arange(len(every)) == index, one, every), slots, slot)
 
-    usual: dict[str, Any] = {"memory_of": lambda *_, **__: MEMORY}
+    usual: dict[str, Any] = {"memory_of": lambda *_, **__: clock.memory}
     train_on: dict[str, Any] = {"Scheduler": Reckoned, "Ahead": Threads, "save_checkpoint": save}
     train_on |= {"check_config": lambda *_: None, "keep_programs": lambda: None}
     with (
@@ -406,30 +415,48 @@ def report(table: pd.DataFrame, programs: Mapping[str, Times], clock: Clock) -> 
     return pd.DataFrame(rows).sort_values("seconds", ascending=False)
 
 
+def figures_of(ids: Sequence[str]) -> list[Figure]:
+    papers = [figure for figure in FIGURES.values() if not figure.id.startswith("emergo/")]
+    return [find_figure(id) for id in ids] or papers
+
+
+def find_program(runs: Sequence[Run]) -> tuple[Any, Scheduler]:
+    """The key and the scheduler of runs that share a program."""
+    scheduler = Scheduler(runs, jax.devices()[:1], None, None, lambda *_: None)
+    return program_of(scheduler), scheduler
+
+
+def fit_times(programs: Programs, rows: Sequence[Row]) -> None:
+    """Gives every program what was timed of it, and what to take for those that were not."""
+    for times in programs.values():
+        times.rows = [row for row in rows if row["unit"] == times.unit.id]
+    usual = usual_of(programs)
+    for times in programs.values():
+        times.usual = usual
+
+
+def read_timed(out: Path | None) -> list[Row]:
+    file = None if out is None else out / "timed.csv"
+    return cast(Any, pd.read_csv(file).to_dict("records")) if file and file.exists() else []
+
+
 def main(out: Path | None, seconds: float, ids: Sequence[str], preset: str = "paper") -> None:
     begun, records = time.monotonic(), read_records()
-    papers = [figure for figure in FIGURES.values() if not figure.id.startswith("emergo/")]
-    units = units_of([find_figure(id) for id in ids] or papers, preset, records)
-    file = None if out is None else out / "timed.csv"
-    rows: list[Row] = cast(Any, pd.read_csv(file).to_dict("records")) if file and file.exists() else []
+    units, rows = units_of(figures_of(ids), preset, records), read_timed(out)
     programs, keys = Programs(), []
     for unit in units:
-        scheduler = Scheduler(unit.runs, jax.devices()[:1], None, None, lambda *_: None)
-        keys.append(program_of(scheduler))
-        programs.setdefault(keys[-1], Times(unit, scheduler))
+        key, scheduler = find_program(unit.runs)
+        keys.append(key)
+        programs.setdefault(key, Times(unit, scheduler))
     every = [run for unit in units for run in unit.runs]
     ends = {run.identity: records.read(run).steps if run in records else run.config.steps for run in every}
 
     def reckon() -> tuple[Clock, pd.DataFrame]:
-        for times in programs.values():
-            times.rows = [row for row in rows if row["unit"] == times.unit.id]
-        usual = usual_of(programs)
-        for times in programs.values():
-            times.usual = usual
+        fit_times(programs, rows)
         return (clock := Clock(programs, ends)), reckoned(units, clock)
 
     def write() -> None:
-        pd.DataFrame(rows).to_csv(file, index=False)
+        pd.DataFrame(rows).to_csv(cast(Path, out) / "timed.csv", index=False)
 
     clock, table = reckon()
     print(f"[{time.monotonic() - begun:.0f} s] {len(units)} units, {len(programs)} programs", flush=True)
@@ -450,7 +477,11 @@ if __name__ == "__main__":
     words = [word for word in sys.argv[1:] if "=" not in word]
     if not words or "--help" in words or (words[0] != "--plan" and len(words) < 2):
         sys.exit(__doc__)
-    if words[0] == "--plan":
+    if "workers" in options:
+        import together
+
+        together.main(None if words[0] == "--plan" else Path(words[0]), words[1 if words[0] == "--plan" else 2 :], **options)
+    elif words[0] == "--plan":
         main(None, 0.0, words[1:], **options)
     else:
         main(Path(words[0]), float(words[1]), words[2:], **options)

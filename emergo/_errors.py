@@ -34,6 +34,13 @@ class StorageError(Exception):
         return cls(f"{where}: cannot be written ({error.strerror or error}); {advice}")
 
 
+class WorkerError(Exception):
+    """A process that was started to train has failed or was killed. The message is one line that says why.
+
+    The command line prints it and exits with status 1; what was finished before is kept.
+    """
+
+
 def unknown(what: str, given: str, known: Iterable[str]) -> InputError:
     """An `InputError` for a name that does not exist, with the nearest ones that do."""
     bare, word = {name.lstrip("-"): name for name in known}, given.lstrip("-")  # dashes make all options look alike

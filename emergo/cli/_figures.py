@@ -88,6 +88,8 @@ class Figure:
     slurm: tuple[str, ...] = ()  # What to ask Slurm for, e.g. minutes=60 gpus=1 partition=gpu.
     seconds: float | None = None
     """Stop training after so many seconds, the most valuable cells first; the same command goes on."""
+    workers: int = 1
+    """How many processes train what all these figures want, on one GPU at the same time; then the figures are drawn."""
     fresh: bool = False  # Train even where the package's records have the runs.
     partial: bool = False  # Show the cells whose runs are all there already. Trains nothing, or only for --seconds.
     yes: bool = False  # Do not ask before training that takes over ten minutes on this CPU.
@@ -99,14 +101,16 @@ class Figure:
 
         if not self.id:
             raise InputError("name at least one figure; emergo figures lists them")
-        check_positive(seconds=self.seconds)
+        check_positive(seconds=self.seconds, workers=self.workers)
+        if self.workers > 1 and self.on == "slurm":
+            raise InputError("--workers are processes of this machine; of Slurm ask for --slurm tasks=4")
         chosen = [find_figure(id) for id in self.id]
         if self.on == "slurm":
             return self._submit()
         if not (self.yes or self.partial or self.seconds):
             self._ask(chosen)
         options: dict[str, Any] = {} if self.json else {"on_made": print_figure}
-        options |= {"fresh": self.fresh, "partial": self.partial, "seconds": self.seconds}
+        options |= {"fresh": self.fresh, "partial": self.partial, "seconds": self.seconds, "workers": self.workers}
         reports = make_figures(self.id, self.preset, self.out, **options)
         if self.json:
             print_json(reports[0] if len(reports) == 1 else {"figures": reports})
@@ -125,8 +129,9 @@ class Figure:
         import jax
 
         from ..papers import seconds_needed, source_for
+        from ..studies._processes import has_nvidia
 
-        if jax.default_backend() != "cpu":
+        if (self.workers > 1 and has_nvidia()) or jax.default_backend() != "cpu":  # the second takes memory of a GPU
             return
         needed = {f.id: seconds_needed(f, self.preset, source_for(f, self.out, fresh=self.fresh)) for f in figures}
         long = [f"{id} takes about {duration(seconds)}" for id, seconds in needed.items() if seconds > 600]

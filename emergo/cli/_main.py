@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from .._errors import InputError, StorageError, unknown
+from .._errors import InputError, StorageError, WorkerError, unknown
 from .._terminal import fail, say, show
 from ._bench import Bench
 from ._doctor import Completion, Doctor
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
     except InputError as error:
         fail(2, str(error))
-    except StorageError as error:
+    except (StorageError, WorkerError) as error:
         fail(1, str(error))
     except KeyboardInterrupt as stop:
         what = "; ".join(getattr(stop, "__notes__", ())) or "nothing was left half-written"

@@ -2,12 +2,13 @@
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from .._errors import InputError, StorageError
-from .._terminal import fail
+from .._errors import InputError, StorageError, WorkerError
+from .._terminal import fail, say
 from ._make import add_figure_records, find_probe, make_figures, print_figure
 
 
@@ -17,6 +18,7 @@ def main() -> None:
     parser.add_argument("--preset", default="paper", help="paper, laptop or smoke (default: paper)")
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for figures and runs (default: out)")
     parser.add_argument("--seconds", type=float, help="stop after so many seconds; the same command goes on")
+    parser.add_argument("--workers", type=int, default=1, help="how many processes train (default: 1)")
     parser.add_argument("--fresh", action="store_true", help="train also what is recorded")
     words = "train also what is recorded without curves, of these parts (default: all)"
     parser.add_argument("--curves", nargs="*", metavar="PART", help=words)
@@ -27,15 +29,18 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     given = parser.parse_args()
     options: dict[str, Any] = {"fresh": given.fresh, "partial": given.partial, "seconds": given.seconds}
-    options |= {"curves": given.curves} | ({} if given.json else {"on_made": print_figure})
+    options |= {"curves": given.curves, "workers": given.workers} | ({} if given.json else {"on_made": print_figure})
     try:
         options["probes"] = [find_probe(name) for name in given.probes]
         reports = make_figures(given.id, given.preset, given.out, **options)
         added = add_figure_records(given.out, given.name, to=given.add_records) if given.add_records else {}
     except InputError as error:
         fail(2, str(error))
-    except StorageError as error:
+    except (StorageError, WorkerError) as error:
         fail(1, str(error))
+    except KeyboardInterrupt as stop:
+        say("; ".join(["interrupted", *getattr(stop, "__notes__", ())]))
+        os._exit(130)  # compiled programs may still be running; taking the interpreter down under them can crash
     if given.json:
         json.dump({"figures": reports, "added": added}, sys.stdout)
     elif added:

@@ -1,14 +1,15 @@
 """Figures from a command: made here, sent to Slurm, and their runs recorded. Needs neither tyro nor Altair."""
 
+import contextlib
 import functools
 import importlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from .._errors import InputError
-from .._terminal import print_law, short, verdict
+from .._terminal import print_law, say, short, verdict
 from ..engine import OutOfTime, Probe
 from ..studies import Slurm, Store, StudyFolder, add_records, live_progress, load_plugins, merge_records
 from ..studies._plan import runs_of
@@ -16,6 +17,7 @@ from ..studies._records import SHIPPED
 from . import FIGURES, find_figure
 from ._figure import Figure, find_preset, run_figure, source_for
 from ._source import distinct
+from ._together import train_figures
 
 
 def make_figures(
@@ -28,6 +30,7 @@ def make_figures(
     seconds: float | None = None,
     curves: Sequence[str] | None = None,
     probes: Sequence[Probe] = (),
+    workers: int = 1,
     on_made: Callable[[Mapping[str, Any]], None] = lambda report: None,
 ) -> list[dict[str, Any]]:
     """Makes figures one after another, writes them, and returns the content of each one's JSON file.
@@ -37,26 +40,47 @@ def make_figures(
     - `curves`: parts of the figures whose runs are trained also where they are recorded without curves; empty: all parts.
     - `probes`: what is measured of the runs that are trained, besides their own probes.
     - `partial` without `seconds`: train nothing, and draw what is there.
+    - `workers`: how many processes train, if more than one: first all that the figures want, in any order; then the figures are
+      made here. On a GPU they share its memory, so this process should not have used it before.
     - `on_made`: called with the report of each figure.
     """
-    begun, reports = time.monotonic(), []
-    for figure in [find_figure(id) for id in ids]:
+    if not isinstance(workers, int) or workers < 1:
+        raise InputError(f"workers must be a whole number of at least 1, got {workers!r}")
+    figures, draw_only = [find_figure(id) for id in ids], partial and seconds is None
+    begun, reports, more = time.monotonic(), [], {"fresh": fresh, "curves": curves, "probes": probes}
+    if workers > 1 and not draw_only:
+        with _telling(figures, out), live_progress() as show:
+            train_figures(figures, find_preset(preset), out, workers, seconds=seconds, show=show, say=say, **more)
+    for figure in figures:
         left = None if seconds is None else max(seconds - (time.monotonic() - begun), 1e-3)
-        try:
-            with live_progress() as show:
-                more: dict[str, Any] = {"fresh": fresh, "curves": curves, "probes": probes}
-                make = functools.partial(run_figure, figure, preset, out, report=show, **more)
-                try:
-                    report = make(partial=partial and seconds is None, seconds=left)
-                except OutOfTime:
-                    report = make(partial=True) if partial else _progress(figure, preset, out, fresh, curves)
-        except KeyboardInterrupt as stop:
-            if figure.studies():
-                stop.add_note(f"runs that ended are kept in {Path(out) / 'runs'}; the same command goes on")
-            raise
+        with _telling([figure], out), live_progress() as show:
+            make = functools.partial(run_figure, figure, preset, out, report=show, **more)
+            try:
+                if workers > 1 and seconds is not None and _lacks(figure, preset, out, fresh, curves):
+                    raise OutOfTime  # which the workers have used up
+                report = make(partial=draw_only, seconds=left)
+            except OutOfTime:
+                report = make(partial=True) if partial else _progress(figure, preset, out, fresh, curves)
         on_made(report)
         reports.append(report)
     return reports
+
+
+@contextlib.contextmanager
+def _telling(figures: Sequence[Figure], out: Path | str) -> Iterator[None]:
+    """An interrupt of the block says what becomes of runs, if the figures have any."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        if any(figure.studies() for figure in figures):
+            stop.add_note(f"runs that ended are kept in {Path(out) / 'runs'}; the same command goes on")
+        raise
+
+
+def _lacks(figure: Figure, preset: str, out: Path | str, fresh: bool, curves: Sequence[str] | None) -> bool:
+    """Whether runs of a figure have to be trained."""
+    found = _progress(figure, preset, out, fresh, curves)
+    return found["finished"] < found["runs"]
 
 
 def _progress(figure: Figure, preset: str, out: Path | str, fresh: bool, curves: Sequence[str] | None) -> dict[str, Any]:

@@ -101,8 +101,7 @@ class RunSource:
     def _train(self, runs: Sequence[Run]) -> list[Result]:
         watch: dict[str, Any] = {"progress": self.report.training, "on_end": self.report.ended, "deadline": self.deadline}
         self.report.begin(runs)
-        if self.probes:
-            runs = [Run(run.config.replace(probes=(*run.config.probes, *self.probes)), run.seed) for run in runs]
+        runs = self.with_probes(runs)
         if self.folder is None:
             return train(runs, **watch)
         folder, plan = self._plan(self.folder, runs, unit=128)  # as many as are ever trained together
@@ -111,10 +110,21 @@ class RunSource:
             raise OutOfTime(f"{self.name}: the time is over; the same call goes on from what is there")
         return []
 
-    def _plan(self, folder: Path, runs: Sequence[Run], unit: int = 64) -> tuple[StudyFolder, Plan]:
-        """The plan to train some runs; other processes find the types of these in this room."""
+    def with_probes(self, runs: Sequence[Run]) -> list[Run]:
+        """The runs with the source's probes besides their own."""
+        if not self.probes:
+            return list(runs)
+        return [Run(run.config.replace(probes=(*run.config.probes, *self.probes)), run.seed) for run in runs]
+
+    @property
+    def study(self) -> dict[str, Any]:
+        """What a plan says of its runs: other processes find the types of these in this room."""
         plugins = [__package__, *dict.fromkeys(_module_of(probe) for probe in self.probes)]
-        plan, _ = open_plan(StudyFolder(folder), runs, study={"name": self.name, "plugins": plugins}, unit=unit)
+        return {"name": self.name, "plugins": plugins}
+
+    def _plan(self, folder: Path, runs: Sequence[Run], unit: int = 64) -> tuple[StudyFolder, Plan]:
+        """The plan to train some runs."""
+        plan, _ = open_plan(StudyFolder(folder), runs, study=self.study, unit=unit)
         return StudyFolder(folder), plan
 
     def submit(self, studies: Mapping[str, Study], asked: Slurm) -> str:

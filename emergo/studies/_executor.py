@@ -49,6 +49,10 @@ class Executor:
     share: tuple[int, int] = (0, 1)
     """Which of how many workers this one is: each begins at another unit, and checks its share of the files that are there."""
     wait: bool = True  # to stay until all is finished, also what others train, in case they do not come to their end
+    growing: Callable[[], bool] = lambda: False  # whether plans may yet get more units: then it stays for these
+    rank: Callable[[Plan, Unit], Any] | None = None
+    """The units that rank highest are taken first; None: in the order of the plans, each of several workers from another part
+    of them on."""
     n_parallel: int | None = None  # runs to train at once on a device; by default what memory holds and cores need
     devices: list[Any] | None = None
     deadline: float | None = None  # the value of `time.monotonic()` after which nothing more is trained
@@ -81,7 +85,8 @@ class Executor:
         claims, waiting, still_there = Claims(self.folder.claims, self.stale, self.beat), "", self.folder.anchor()
         runs: dict[str, Mapping[str, Run]] = {}  # by plan
         plans, stamp, start = self._read(), self.folder.stamp(), number / workers
-        ahead = _AHEAD if workers == 1 else 1  # of several workers, others take what comes next
+        # Of several workers, others take what comes next: where all go by rank, as many units as there are others.
+        ahead = slice(1, 1 + _AHEAD) if workers == 1 else slice(1, 2) if self.rank is None else slice(workers, workers + 1)
 
         def members(plan: Plan, unit: Unit) -> list[Run]:
             if any(run.identity not in runs.get(plan.key, self.known) for run in unit.runs):
@@ -91,10 +96,11 @@ class Executor:
         damaged = self._damaged(plans)  # a run is there whole or not at all, and is checked when it is written: once is enough
         while True:
             still_there()
+            growing = self.growing()  # asked before the look: what was planned until then is seen
             if (now := self.folder.stamp()) != stamp:  # they may have grown
                 plans, stamp = self._read(), now
             left, total, finished = self._look(plans, damaged)
-            if not left:
+            if not left and not growing:
                 self._tidy(claims)
                 return True
             took = False
@@ -108,7 +114,7 @@ class Executor:
                 took = True
                 with claim:
                     try:
-                        then = [members(plan, later) for of, later in order[place + 1 :][:ahead] if of is plan]
+                        then = [members(plan, later) for of, later in order[place:][ahead] if of is plan]
                         whom = members(plan, unit), then
                         trainer = _Trainer(self, plan, unit, *whom, claim, ending, still_there, total, finished)
                         done = trainer.run()
@@ -124,9 +130,13 @@ class Executor:
             start = random.random() if workers > 1 else 0.0
             if took:
                 continue
-            if not self.wait or (self.deadline is not None and time.monotonic() >= self.deadline):
+            if not (self.wait or growing) or (self.deadline is not None and time.monotonic() >= self.deadline):
                 return False
-            line = "; ".join(f"{c.get('host')}, process {c.get('pid')}" for u, c in claims.live().items() if u != "plan")
+            line = (
+                ""
+                if growing
+                else "; ".join(f"{c.get('host')}, process {c.get('pid')}" for u, c in claims.live().items() if u != "plan")
+            )
             if line and line != waiting:
                 self.say(f"waiting for what others train: {line}")
                 waiting = line
@@ -151,6 +161,8 @@ class Executor:
         free = [(plan, unit) for plan, unit in left if f"{unit.id}.json" not in claimed]
         held = [(plan, unit) for plan, unit in left if f"{unit.id}.json" in claimed]
         first = int(start * len(free))
+        if (rank := self.rank) is not None:
+            free, first = sorted(free, key=lambda one: rank(*one), reverse=True), 0
         return free[first:] + free[:first] + (held if self.share[1] == 1 else random.sample(held, min(len(held), _HELD)))
 
     def _tidy(self, claims: Claims) -> None:

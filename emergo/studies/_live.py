@@ -25,6 +25,7 @@ FEWEST_ROWS = 6  # of the table, however low the window is
 FAILURES = 3  # the last ones are shown with their reasons
 POINTS = 400  # of the loss of a run that are kept
 SPARK, BARS = 18, "▁▂▃▄▅▆▇█"
+Columns = Mapping[str, Sequence[Any]]
 Rows = Mapping[str, Mapping[str, Any]]  # finished runs by identity, with `state` and `plateau`
 
 
@@ -34,8 +35,9 @@ class Watcher:
     def __call__(self, what: str, share: float, detail: str = "") -> None:
         """What is being done that is no training of runs, the share of it that is done, and words that change meanwhile."""
 
-    def begin(self, runs: Sequence[Run], finished: Callable[[], Rows] = dict) -> None:
-        """These runs are about to be trained, but for those that are finished."""
+    def begin(self, runs: Sequence[Run], finished: Callable[[], Rows] = dict, columns: Columns | None = None) -> None:
+        """These runs are about to be trained, but for those that are finished. `columns` tell them apart, with one value for
+        each run; by default the fields that differ."""
 
     def training(self, now: Progress) -> None:
         """How far training is; called after every chunk."""
@@ -116,8 +118,8 @@ class LiveTable(Watcher):
         self.stages |= {earlier: (1.0, "") for earlier in self.stages if earlier != what}
         self.stages[what] = (share, detail)
 
-    def begin(self, runs: Sequence[Run], finished: Callable[[], Rows] = dict) -> None:
-        columns = varying_columns(runs)
+    def begin(self, runs: Sequence[Run], finished: Callable[[], Rows] = dict, columns: Columns | None = None) -> None:
+        columns = varying_columns(runs) if columns is None else columns
         self.columns, self.cells, self.cell_of, self.now, self.stages = list(columns), {}, {}, None, {}
         values = list(zip(*columns.values(), strict=True)) or [()] * len(runs)
         for run, row in zip(runs, values, strict=True):

@@ -33,13 +33,13 @@ def call(monkeypatch, *words):
 
 
 def test_a_campaign(asked, monkeypatch, capsys):
-    more = ["--curves", "left", "middle", "--probes", "emergo.engine:probe_curves", "--seconds", "60"]
+    more = ["--curves", "left", "middle", "--probes", "emergo.engine:probe_curves", "--seconds", "60", "--workers", "3"]
     records = ["--add-records", "records", "--name", "fig", "--out", "runs"]
     call(monkeypatch, "zucchet2025/fig3", *more, *records, "--json")
     (ids, preset, options), added = asked
     assert (ids, preset) == (["zucchet2025/fig3"], "paper")
     expected = {"fresh": False, "partial": False, "seconds": 60.0, "curves": ["left", "middle"], "probes": [probe_curves]}
-    assert options == expected
+    assert options == expected | {"workers": 3}
     assert added == ("runs", "fig", "records")
     assert json.loads(capsys.readouterr().out) == {"figures": [], "added": {"fig": 3}}
 

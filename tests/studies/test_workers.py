@@ -7,6 +7,7 @@ import pytest
 
 from emergo.studies import Executor, StudyFolder, read_outcomes
 from emergo.studies import _executor as executor
+from emergo.studies._worker import longest
 
 from .crowd import made_up, study
 
@@ -89,4 +90,55 @@ def test_a_worker_of_many_takes_what_a_dead_one_held(folder, trained):
         claim._content["machine"] = "another"
         executor.atomic_write(claim.path, executor.seal(claim._content))
     assert Executor(folder, share=(3, 4), wait=False, stale=-1.0).run()
+    assert sorted(trained) == list(range(24))
+
+
+def test_what_may_take_longest_is_taken_first(tmp_path, trained, monkeypatch):
+    """Also by several workers; each of them compiles ahead what is left for it when the others have taken theirs."""
+    longest_first = study(1, 2, unit=2, grid={"steps": [200, 100, 500, 300, 400]})
+    folder, ahead = StudyFolder(tmp_path), []
+    longest_first.open(folder)
+    train = executor.train
+
+    def noting(runs, *, then, **options):
+        ahead.append((runs[0].config.steps, [part[0].config.steps for part in then]))
+        return train(runs, **options)
+
+    monkeypatch.setattr(executor, "train", noting)
+    assert Executor(folder, share=(1, 3), rank=longest, wait=False).run()
+    assert ahead == [(500, [200]), (400, [100]), (300, []), (200, []), (100, [])]
+
+
+def test_a_worker_stays_while_the_plan_may_grow(folder, trained):
+    """And sees what was planned before it was told that nothing more comes."""
+    asked = []
+
+    def growing():
+        asked.append(len(trained))
+        if len(asked) == 2:
+            study(1, 30, unit=2).open(folder)
+        return len(asked) < 3
+
+    assert Executor(folder, growing=growing, wait=False, beat=0.01).run()
+    assert sorted(trained) == list(range(30))
+    assert asked == [0, 24, 30], "nothing was left when it was asked again"
+
+
+def test_nobody_waits_for_what_another_trains_while_something_is_free(folder, trained, monkeypatch):
+    others, train = threading.Event(), executor.train
+
+    def one_is_long(runs, **options):
+        if runs[0].seed == 0:
+            assert others.wait(20), "the other worker trains all the rest meanwhile"
+        train(runs, **options)
+        if len(trained) == 22:
+            others.set()
+
+    monkeypatch.setattr(executor, "train", one_is_long)
+    options = {"rank": longest, "growing": lambda: len(trained) < 24, "wait": False, "beat": 0.01}
+    threads = [threading.Thread(target=Executor(folder, share=(n, 2), **options).run) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
     assert sorted(trained) == list(range(24))

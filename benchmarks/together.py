@@ -1,0 +1,192 @@
+"""How long a GPU takes for figures that several processes train: `benchmarks/papers.py --workers=N`.
+
+The units are those of one plan for all figures, which grows as runs follow from others; N clocks take them in the order in
+which the workers do. What a unit takes alone is reckoned as for one process, each clock with its share of the memory; what
+another has compiled is kept for all. Then the clocks share the GPU. Each program has a demand on it, and where the demands of
+those that compute at the same time exceed 1 in all, all of them are slower by as much.
+
+A demand is the arithmetic of the cost model over the time of a step. Where `benchmarks/shared.py` has measured how programs
+slow each other down (`OUT_FOLDER/shared.csv`), demands are those that come closest to it, and others are scaled alike.
+`OUT_FOLDER/together.csv` gets a row for each unit: when it begins and ends, and what it would take alone.
+"""
+
+import dataclasses
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from papers import (
+    MEMORY,
+    Clock,
+    Programs,
+    Replay,
+    Row,
+    Times,
+    Unit,
+    figures_of,
+    find_program,
+    fit_times,
+    read_timed,
+    simulated,
+    units_of,
+)
+from scipy.optimize import least_squares
+from shared import runs_of
+
+from emergo.engine import train
+from emergo.papers._together import UNIT, Wishes
+from emergo.studies import read_records
+from emergo.studies._plan import make_plan
+from emergo.studies._processes import MEMORY as SHARE
+from emergo.studies._worker import longest
+
+Key = tuple[str, int, bool]  # the unit of a program, its width, and whether kernels were searched for
+
+
+class Demands:
+    """The part of the GPU that a program uses while it computes."""
+
+    def __init__(self, programs: Programs) -> None:
+        self.programs, self.known, self.scale = programs, dict[tuple[str, int], float](), 1.0
+
+    def guess(self, unit: str, width: int, tuned: bool = False) -> float:
+        times = next(times for times in self.programs.values() if times.unit.id == unit)
+        busy = 1e3 * width * times.scheduler.cost.seconds("gpu") / 5
+        return float(np.clip(busy / times.ms("step_ms", width, tuned), 0.02, 1.0))
+
+    def fit(self, table: pd.DataFrame) -> None:
+        """To slowdowns that were measured, of the programs among them that are reckoned with."""
+        labels = dict.fromkeys(zip(table["program"], table["width"], strict=True))
+        found = {label: self.programs.get(find_program(runs_of(label[0], "paper")[0])[0]) for label in labels}
+        names = {label: (times.unit.id, label[1]) for label, times in found.items() if times is not None}
+        keys, mixes, measured = list(dict.fromkeys(names.values())), [], []
+        for _, mix in table.groupby("mix"):
+            present = [names.get(label) for label in zip(mix["program"], mix["width"], strict=True)]
+            if None not in present:
+                mixes += [[present.count(key) for key in keys]] * len(mix)
+                measured += list(np.log(mix["slowdown"].clip(lower=1.0)))
+        if not mixes:
+            return
+
+        def errors(demands: np.ndarray) -> np.ndarray:
+            return np.log(np.maximum(np.array(mixes) @ demands, 1.0)) - np.array(measured)
+
+        # From high demands on: where the sum is below 1, it makes no difference.
+        demands = least_squares(errors, [0.99] * len(keys), bounds=(0.01, 1.0)).x
+        self.known = dict(zip(keys, map(float, demands), strict=True))
+        self.scale = float(np.median([demand / self.guess(*key) for key, demand in self.known.items()]))
+        for label, key in names.items():
+            words = f"{label[0]:18} {key[1]:3} runs use {self.known[key]:.2f} of the GPU"
+            print(f"{words}, by the cost model {self.guess(*key):.2f}")
+        worst = np.expm1(np.abs(errors(demands)).max())
+        print(f"slowdowns are met within {worst:.0%}; other programs use {self.scale:.2f} times what the model says")
+
+    def __call__(self, key: Key | None) -> float:
+        if key is None:
+            return 0.0
+        near = sorted((abs(width - key[1]), width) for unit, width in self.known if unit == key[0])
+        nearest = (key[0], near[0][1]) if near else None
+        scale = self.known[nearest] / self.guess(*nearest) if nearest else self.scale
+        return min(self.guess(*key) * scale, 1.0)
+
+
+@dataclasses.dataclass
+class Supply:
+    """The units that workers may take now, as the process that plans has them."""
+
+    wishes: Wishes
+    finished: set[str]  # runs, which the sources of `wishes` know of
+
+    def __post_init__(self) -> None:
+        self.wishes.grow(set(), ask_all=True)
+        self.plan = make_plan(list(self.wishes.runs.values()), unit=UNIT)
+        self.free = list(self.plan.units)
+
+    def take(self, others: int) -> Unit | None:
+        """The next unit; its `then` is what comes after those that so many others take."""
+        self.free.sort(key=lambda unit: longest(self.plan, unit), reverse=True)
+        parts = [[self.wishes.runs[run.identity] for run in unit.runs] for unit in self.free]
+        if not parts:
+            return None
+        figures = dict.fromkeys(self.wishes.figure_of[run.identity] for run in parts[0])
+        return Unit(self.free.pop(0).id, " ".join(figures), parts[0], parts[1 + others :][:1])
+
+    def end(self, unit: Unit) -> None:
+        self.finished.update(run.identity for run in unit.runs)
+        if self.wishes.grow(set(self.finished)):
+            before, self.plan = self.plan, make_plan(list(self.wishes.runs.values()), unit=UNIT, before=self.plan)
+            self.free += self.plan.units[len(before.units) :]
+
+
+def shared_gpu(supply: Supply, clocks: Sequence[Clock], programs: Programs, demand: Demands) -> Iterator[Row]:
+    """The units in the order in which they end. A clock adds up what its unit takes alone, in parts that either compute (with
+    some program) or do not; here the parts of all clocks pass at the same time."""
+    now, busy = 0.0, dict[int, tuple[Unit, Row]]()
+    while True:
+        for number, clock in enumerate(clocks):
+            if number in busy or (unit := supply.take(len(clocks) - 1)) is None:
+                continue
+            for runs in (unit.runs, *unit.then):
+                key, scheduler = find_program(runs)
+                named = Unit(runs[0].identity, unit.figure, runs, [])
+                programs.setdefault(key, Times(named, scheduler, usual=next(iter(programs.values())).usual))
+            clock.now = now
+            kept = {key: when for other in clocks for key, when in other.compilations.items() if when[1] <= now}
+            clock.compilations = kept | clock.compilations
+            with simulated(clock), tempfile.TemporaryDirectory() as folder:
+                train(unit.runs, devices=[clock.device], then=unit.then, checkpoint=folder)
+            row = {"unit": unit.id, "figure": unit.figure, "runs": len(unit.runs), "worker": number, "begins": now}
+            busy[number] = unit, row | {"alone_s": clock.now - now}
+            clock.drop()
+        if not busy:
+            return
+        parts = {number: clocks[number].parts for number in busy}
+        slower = max(1.0, sum(demand(part[0][0]) for part in parts.values()))
+        left = {number: part[0][1] * (slower if part[0][0] else 1.0) for number, part in parts.items()}
+        now += (passed := min(left.values()))
+        for number, part in parts.items():
+            program, seconds = part.popleft()
+            if left[number] > passed:
+                part.appendleft((program, seconds * (1 - passed / left[number])))
+            elif not part:
+                unit, row = busy.pop(number)
+                supply.end(unit)
+                yield row | {"ends": now}
+
+
+def main(out: Path | None, ids: Sequence[str], preset: Any = "paper", workers: str = "4") -> None:
+    records, count, programs, finished = read_records(), int(workers), Programs(), set[str]()
+    figures = figures_of(ids)
+    for unit in units_of(figures, preset, records):  # what was timed is known by these
+        key, scheduler = find_program(unit.runs)
+        programs.setdefault(key, Times(unit, scheduler))
+    fit_times(programs, read_timed(out))
+    demand = Demands(programs)
+    if out is not None and (out / "shared.csv").exists():
+        demand.fit(pd.read_csv(out / "shared.csv"))
+    if preset != "paper":  # is not recorded, so that nothing is known to follow
+        figures = [dataclasses.replace(figure, followup=None) for figure in figures]
+    sources = [Replay(figure.id, records=records, trained=finished) for figure in figures]
+    supply = Supply(Wishes(figures, preset, sources), finished)
+
+    class Ends(dict[str, int]):
+        def __missing__(self, identity: str) -> int:
+            run = supply.wishes.runs[identity]
+            self[identity] = steps = records.read(run).steps if run in records else run.config.steps
+            return steps
+
+    clocks = [Clock(programs, Ends(), memory=MEMORY / 0.75 * SHARE / count) for _ in range(count)]
+    table = pd.DataFrame(shared_gpu(supply, clocks, programs, demand))
+    print(table.round(1).to_string(index=False))
+    ends, alone = table["ends"].max(), table["alone_s"].sum()
+    for what, seconds in pd.DataFrame([clock.others for clock in clocks]).sum().items():
+        print(f"{what:16} {seconds / 60:6.1f} min, of all workers together")
+    idle, first = count * ends - (table["ends"] - table["begins"]).sum(), table.groupby("worker")["ends"].max().min()
+    print(f"{'without a unit':16} {idle / 60:6.1f} min; the first of them after {first / 60:.1f} min")
+    alone_words = f"one after another {alone / 60:.1f} min"
+    print(f"{table['runs'].sum()} runs, {count} workers: {ends / 60:.1f} min; the same units {alone_words}")
+    if out is not None:
+        table.to_csv(out / "together.csv", index=False)

@@ -1,0 +1,220 @@
+"""Processes that train one plan: what each is given, how it ends, and what the one that started them says of it."""
+
+import contextlib
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pandas as pd
+import pytest
+
+from emergo._errors import InputError, StorageError, WorkerError
+from emergo.studies import Executor, Plan, StudyFolder, read_outcomes, study_curves
+from emergo.studies import _processes as processes
+from emergo.studies._processes import Workers, environment, has_nvidia, mps, progress_of
+
+from .tiny import STUDY, tiny
+
+DAEMON = """#!/bin/sh
+if [ "$1" = -d ]; then word=start; else read word; fi
+echo "$word $CUDA_MPS_PIPE_DIRECTORY" >> "{log}"
+exit {status}
+"""
+
+
+@pytest.fixture
+def daemon(tmp_path, monkeypatch):
+    """A stand-in for MPS on a machine with a GPU: a function that makes it, with the status it ends with, and its log."""
+    log = tmp_path / "log"
+
+    def make(status=0):
+        (tmp_path / "bin").mkdir()
+        program = tmp_path / "bin" / "nvidia-cuda-mps-control"
+        program.write_text(DAEMON.format(log=log, status=status))
+        program.chmod(0o755)
+        return lambda: log.read_text().splitlines() if log.exists() else []
+
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
+    return make
+
+
+def test_mps_is_there_for_the_block_and_for_those_who_get_its_variables(daemon):
+    log, pipe = daemon(), ""
+    with contextlib.suppress(RuntimeError), mps() as variables:
+        pipe = variables["CUDA_MPS_PIPE_DIRECTORY"]
+        assert all(map(os.path.isdir, variables.values()))
+        assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
+        assert log() == [f"start {pipe}"]
+        raise RuntimeError
+    assert log() == [f"start {pipe}", f"quit {pipe}"]
+    assert not os.path.exists(os.path.dirname(pipe))
+
+
+def test_without_mps_training_goes_on(daemon):
+    log, said = daemon(status=1), []
+    with mps(said.append) as variables:
+        assert variables == {}
+    assert said == ["CUDA's MPS did not start; processes use the GPU in turn"]
+    assert len(log()) == 1, "what did not start is not ended"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [("CUDA_MPS_PIPE_DIRECTORY", "/mine"), ("CUDA_VISIBLE_DEVICES", ""), ("JAX_PLATFORMS", "cpu")]
+)
+def test_mps_is_not_started_beside_the_users_or_without_a_gpu(daemon, monkeypatch, variable, value):
+    log = daemon()
+    monkeypatch.setenv(variable, value)
+    with mps() as variables:
+        assert (variables, log()) == ({}, [])
+
+
+def test_a_gpu_is_found_without_jax(monkeypatch):
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    for visible, found in (("0", True), ("1,2", True), ("", False), ("-1", False)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert has_nvidia() is found
+
+
+@pytest.mark.slow
+def test_mps_ends_with_a_process_that_is_killed(daemon):
+    log = daemon()
+    script = "import os\nfrom emergo.studies._processes import mps\nwith mps():\n    os.kill(os.getpid(), 9)"
+    assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == -9
+    until = time.monotonic() + 20
+    while len(log()) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert [line.split()[0] for line in log()] == ["start", "quit"]
+
+
+def test_workers_share_the_memory_unless_the_user_has_said_otherwise(monkeypatch):
+    monkeypatch.delenv("XLA_PYTHON_CLIENT_MEM_FRACTION", raising=False)
+    assert environment(4)["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.225"
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.1")
+    assert environment(4)["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.1"
+    assert os.getcwd() in environment(2)["PYTHONPATH"].split(os.pathsep) or "" not in sys.path
+
+
+def stand_ins(folder, *scripts, **options):
+    """Workers that run these scripts instead of training."""
+    made = Workers(StudyFolder(folder), Plan({}, [], [], [], "key"), len(scripts), **options)
+    made.commands = [[sys.executable, "-c", f"import json, os, signal, sys, time\n{script}"] for script in scripts]
+    return made
+
+
+def looked_at(workers, seconds=20.0):
+    """Looks at workers until none is at work."""
+    until = time.monotonic() + seconds
+    while workers.at_work():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+LISTENS = "assert sys.stdin.readline() == 'end\\n'"
+SAVES = "signal.signal(15, lambda *_: (open('saved', 'w').close(), os._exit(130))); open('begun', 'w').close(); time.sleep(60)"
+STUBBORN = "signal.signal(15, signal.SIG_IGN); open('begun', 'w').close(); time.sleep(60)"
+FAILS = "print(json.dumps({'failed': %r, 'why': 'it is wrong'}), flush=True); sys.exit(1)"
+
+
+def test_they_work_until_they_are_told_that_nothing_more_comes(tmp_path):
+    said = []
+    tells = "print(json.dumps({'say': 'a line'}), flush=True)"
+    with stand_ins(tmp_path, LISTENS, f"{tells}; {LISTENS}", say=said.append) as workers:
+        time.sleep(0.2)
+        assert workers.at_work()
+        workers.end()
+        looked_at(workers)
+    assert said == ["a line"]
+    assert [process.returncode for process in workers.processes] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "words"),
+    [
+        (FAILS % "InputError", InputError, "^it is wrong$"),
+        (FAILS % "StorageError", StorageError, "^it is wrong$"),
+        (FAILS % "", WorkerError, "^worker 2 of 2 failed: it is wrong$"),
+        (
+            "os.kill(os.getpid(), 9)",
+            WorkerError,
+            "^worker 2 of 2 was ended by SIGKILL; what was finished is kept, and the same",
+        ),
+        ("os._exit(3)", WorkerError, "^worker 2 of 2 ended with status 3; what was finished is kept"),
+    ],
+)
+def test_where_one_fails_the_others_save_and_end(tmp_path, monkeypatch, script, error, words):
+    monkeypatch.chdir(tmp_path)
+    waits = "while not os.path.exists('begun'): time.sleep(0.01)"
+    with pytest.raises(error, match=words), stand_ins(tmp_path, SAVES, f"{waits}\n{script}") as workers:
+        looked_at(workers)
+    assert (tmp_path / "saved").exists()
+    assert workers.processes[0].returncode == 130
+
+
+def test_one_that_does_not_end_is_killed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(processes, "PATIENCE", 0.2)
+    with stand_ins(tmp_path, STUBBORN) as workers:
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.01)
+    assert workers.processes[0].returncode == -9
+
+
+def test_a_second_interrupt_ends_them_at_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    workers = stand_ins(tmp_path, STUBBORN)
+    with contextlib.suppress(KeyboardInterrupt), workers:
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.01)
+        threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
+        raise KeyboardInterrupt
+    assert workers.processes[0].returncode == -9
+
+
+def test_what_all_say_of_their_units_is_put_together():
+    first, second, *_ = STUDY.runs
+    claims = {
+        "a": {"progress": {"running": [[first.identity, 50, 0.3], ["0" * 16, 1, 0.1]], "rate": 10.0, "bytes": 5}},
+        "b": {"progress": {"running": [[second.identity, 25, None]], "rate": 20.0, "seconds_left": None}},
+        "c": {},
+    }
+    now = progress_of(claims, {run.identity: run for run in STUDY.runs}, (6, 2, 1))
+    assert (now.total, now.done, now.failed, now.rate, now.bytes) == (6, 2, 1, 30.0, 5)
+    assert [(run, step) for run, step, _ in now.running] == [(first, 50), (second, 25)]
+    assert math.isnan(now.running[1][2])
+
+
+@pytest.mark.slow
+def test_a_worker_whose_parent_is_gone_saves_and_ends_and_the_next_goes_on(tmp_path):
+    """The runs are those of an uninterrupted process, bit for bit."""
+    study = tiny(seeds=3, steps=12_000, threshold=None, unit=3)
+    folder, other = StudyFolder(tmp_path / "one"), StudyFolder(tmp_path / "other")
+    plan, _ = study.open(folder)
+
+    def start():
+        command = [sys.executable, "-m", "emergo.studies._worker", str(folder.path), plan.key, "0", "1", ""]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(1))
+
+    first, until = start(), time.monotonic() + 100
+    while not any('"running"' in path.read_text() for path in folder.claims.glob("*.json")):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert first.communicate(timeout=60)[0] == "", "this closes its standard input"
+    assert first.returncode == 130
+    assert not read_outcomes(folder.runs).rows
+    assert list(folder.checkpoints.glob("*/*.npz"))
+    second = start()
+    assert second.stdin is not None
+    second.stdin.write("end\n")
+    second.stdin.flush()
+    assert second.wait(200) == 0
+    assert second.communicate()[0] == ""
+    assert Executor(other, [study.open(other)[0].key]).run()
+    one, two = (study_curves(each, plan).sort_values(["identity", "step"], ignore_index=True) for each in (folder, other))
+    pd.testing.assert_frame_equal(one, two, check_exact=True)

@@ -1,15 +1,17 @@
 """How long the runs of zucchet2025's Fig. 3, left and middle, take as one process, and whether they end where the recorded did.
 
-    python benchmarks/figure3.py OUT_FOLDER SECONDS [PRESET]
+    python benchmarks/figure3.py OUT_FOLDER SECONDS [--preset=paper] [LENGTH ...]
 
-Trains all 180 anew (of the preset `paper`), compilation included, as `emergo figure zucchet2025/fig3` does, and stops when the
-time is up. Writes `figure3.csv` whenever a run has ended: its plateau here and on record, and when it ended.
+Trains all 180 anew (of the preset `paper`), or those of some lengths, compilation included, as `emergo figure zucchet2025/fig3`
+does, and stops when the time is up. Writes `figure3.csv` whenever a run has ended: its plateau here and on record, and when it
+ended.
 """
 
 import contextlib
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +24,7 @@ from emergo.papers import RunSource, find_figure
 from emergo.papers._figure import Preset
 from emergo.papers._source import distinct
 from emergo.studies import Watcher, read_records
+from emergo.tasks import SingleLocation
 
 PARTS = ("left", "middle")
 RECORDED = ("recorded_state", "recorded", "recorded_steps")
@@ -44,12 +47,13 @@ class Table(Watcher):
         pd.DataFrame(self.rows).to_csv(self.file, index=False)
 
 
-def main(out: Path, seconds: float, preset: Preset = "paper") -> None:
+def main(out: Path, seconds: float, lengths: Sequence[int], preset: Preset = "paper") -> None:
     out.mkdir(parents=True, exist_ok=True)
     studies = {part: study for part, study in find_figure("zucchet2025/fig3").studies(preset).items() if part in PARTS}
     runs, table = distinct(studies), Table(out / "figure3.csv")
+    runs = [run for run in runs if not lengths or cast(SingleLocation, run.config.task).length in lengths]
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(OutOfTime):
-        RunSource("figure3", table, Path(folder), deadline=time.monotonic() + seconds).runs(studies)
+        RunSource("figure3", table, Path(folder), deadline=time.monotonic() + seconds)._train(runs)
     rows = pd.DataFrame(table.rows)
     rows = rows.reindex(columns=list(dict.fromkeys([*rows, *RECORDED])))
     by_length = rows.groupby("length")
@@ -66,4 +70,5 @@ def main(out: Path, seconds: float, preset: Preset = "paper") -> None:
 if __name__ == "__main__":
     if len(sys.argv) < 3 or "--help" in sys.argv:
         sys.exit(__doc__)
-    main(Path(sys.argv[1]), float(sys.argv[2]), *cast(Any, sys.argv[3:]))
+    options = [word.removeprefix("--preset=") for word in sys.argv[3:] if not word.isdigit()]
+    main(Path(sys.argv[1]), float(sys.argv[2]), list(map(int, filter(str.isdigit, sys.argv[3:]))), *cast(Any, options))

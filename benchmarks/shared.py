@@ -81,6 +81,7 @@ def train_on_request(name: str, preset: str) -> None:
     runs, width = runs_of(name, preset)
     device, begun, first = jax.devices()[0], time.perf_counter(), min(STEP, runs[0].config.steps // 2)
     scheduler = _scheduler.Scheduler(runs, [device], None, None, lambda *_: None)
+    scheduler.tuned = False  # a search for kernels, timed on a GPU that others use, takes minutes
     with arithmetic(scheduler.program.precision):
         slot = jax.device_get(scheduler.start(runs[0]))._replace(step=np.int32(first))
         compiled = scheduler.compile(slot, device, width)

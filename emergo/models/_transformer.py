@@ -221,7 +221,7 @@ class Transformer(Model):
                 q, k, v = (self._heads(embedded.through(map, fused)) for map in maps)
             else:
                 n = self._norm("pre", layer, 0, below)
-                q, k, v = (self._heads(map(n)) for map in maps)
+                q, k, v = (self._heads(map.on_gpu(n) if fused else map(n)) for map in maps)
             q, k = self._rotated(q, length), self._rotated(k, length)
             bias = None if layer.bias is None else layer.bias[:, -1:]
             scores = score(self.attention, q[:, -1:], k, bias, layer.temperature)
@@ -235,9 +235,9 @@ class Transformer(Model):
                     break  # the last query is asked through all of it
                 unformed, x = None, self._norm("post", layer, 0, kernels.formed(unformed))
             else:
-                x = self._with_attention(layer, below, mixed)
+                x = self._with_attention(layer, below, mixed, on_gpu=fused)
             if mlp is None or len(last_rows) < self.layers - 1:  # else the last query is asked through it
-                x = self._with_mlp(layer, x, apart=fused)
+                x = self._with_mlp(layer, x, on_gpu=fused)
         layer = params.layers[-1]
         if unformed is not None:
             last, taken, row = last_query(self._ask, self._weigh, back, layer, mlp, unformed)
@@ -317,19 +317,23 @@ class Transformer(Model):
     def _finish(self, layer: TransformerLayer, x: Rows, mixed: Rows, tap: TapFunction = NO_TAP, name: str = "") -> Rows:
         return self._with_mlp(layer, self._with_attention(layer, x, mixed, tap, name), tap, name)
 
-    def _with_attention(self, layer: TransformerLayer, x: Rows, mixed: Rows, tap: TapFunction = NO_TAP, name: str = "") -> Rows:
+    def _with_attention(
+        self, layer: TransformerLayer, x: Rows, mixed: Rows, tap: TapFunction = NO_TAP, name: str = "", on_gpu: bool = False
+    ) -> Rows:
         """Output map and skip connection."""
-        return self._norm("post", layer, 0, (x if self.skip else 0) + tap(f"{name}.attention", layer.out(mixed)))
+        added = tap(f"{name}.attention", layer.out.on_gpu(mixed) if on_gpu else layer.out(mixed))
+        return self._norm("post", layer, 0, (x if self.skip else 0) + added)
 
     def _with_mlp(
-        self, layer: TransformerLayer, x: Rows, tap: TapFunction = NO_TAP, name: str = "", apart: bool = False
+        self, layer: TransformerLayer, x: Rows, tap: TapFunction = NO_TAP, name: str = "", on_gpu: bool = False
     ) -> Rows:
-        """MLP and skip connection; `apart`: a GPU writes hidden features behind their activation, and the output once."""
+        """MLP and skip connection. A GPU writes hidden features behind their activation, and the output once."""
         if layer.up is not None and layer.down is not None:
-            act = jax.nn.gelu if self.activation == "gelu" else functools.partial(_relu, apart)
-            added = tap(f"{name}.mlp", layer.down(act(layer.up(self._norm("pre", layer, 1, x)))))
+            up, down = (layer.up.on_gpu, layer.down.on_gpu) if on_gpu else (layer.up, layer.down)
+            act = jax.nn.gelu if self.activation == "gelu" else functools.partial(_relu, on_gpu)
+            added = tap(f"{name}.mlp", down(act(up(self._norm("pre", layer, 1, x)))))
             x = self._norm("post", layer, 1, (x if self.skip else 0) + added)
-        return tap(f"{name}.output", jax.lax.optimization_barrier(x) if apart else x)
+        return tap(f"{name}.output", jax.lax.optimization_barrier(x) if on_gpu else x)
 
     def _read_out(self, params: TransformerParameters, x: Rows) -> Float[Array, "*rows outputs"]:
         return params.readout(x if params.norm is None else params.norm(x))

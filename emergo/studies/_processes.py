@@ -27,6 +27,10 @@ from ._folder import Plan, StudyFolder
 
 MEMORY = 0.9  # of a GPU, that all workers share alike
 PATIENCE = 120.0  # seconds that a worker has to save what is in training
+_FRACTIONS = (
+    "XLA_CLIENT_MEM_FRACTION",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION",
+)  # JAX's names; it takes one of them, the second is older
 _MPS = "nvidia-cuda-mps-control"
 _QUIET = "</dev/null >/dev/null 2>&1"
 _DAEMON = f"{_MPS} -d {_QUIET} || exit; echo ready; cat >/dev/null; echo quit | {_MPS} >/dev/null 2>&1"
@@ -68,8 +72,10 @@ def mps(say: Callable[[str], None] = lambda line: None) -> Iterator[dict[str, st
 
 def environment(workers: int) -> dict[str, str]:
     """The variables of a worker: its share of a GPU's memory, unless the user has set one, and the folders of our modules."""
-    found = {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-    return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{MEMORY / workers:.3f}"} | os.environ | found
+    ours = {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    if not any(name in os.environ for name in _FRACTIONS):
+        ours[_FRACTIONS[0]] = f"{MEMORY / workers:.3f}"
+    return os.environ | ours
 
 
 class Workers(contextlib.AbstractContextManager["Workers"]):

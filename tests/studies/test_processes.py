@@ -94,11 +94,16 @@ def test_mps_ends_with_a_process_that_is_killed(daemon):
 
 
 def test_workers_share_the_memory_unless_the_user_has_said_otherwise(monkeypatch):
-    monkeypatch.delenv("XLA_PYTHON_CLIENT_MEM_FRACTION", raising=False)
-    assert environment(4)["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.225"
-    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.1")
-    assert environment(4)["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.1"
-    assert os.getcwd() in environment(2)["PYTHONPATH"].split(os.pathsep) or "" not in sys.path
+    names = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    assert environment(4)[names[0]] == "0.225"
+    assert names[1] not in environment(4)
+    for name, other in (names, names[::-1]):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "0.1")
+            assert environment(4)[name] == "0.1"
+            assert other not in environment(4), "JAX refuses both"
 
 
 def stand_ins(folder, *scripts, **options):

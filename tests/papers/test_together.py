@@ -15,13 +15,14 @@ import pandas as pd
 import pytest
 
 from emergo._errors import InputError
+from emergo.engine import Result
 from emergo.papers import FIGURES, Figure, make_figure, source_for
 from emergo.papers import _make as module
 from emergo.papers import _together as together
 from emergo.papers._make import make_figures
 from emergo.papers._source import distinct
 from emergo.papers._together import Wishes, train_figures
-from emergo.studies import Executor, Plan, StudyFolder, Watcher
+from emergo.studies import Executor, Plan, StudyFolder, Watcher, read_outcomes
 from emergo.studies import _executor as executor
 from emergo.studies._worker import longest
 from tests.studies.crowd import made_up, study
@@ -158,6 +159,33 @@ def test_the_same_call_later_finds_the_same_units(tmp_path, trained, monkeypatch
     [plan] = StudyFolder(tmp_path).read()
     assert before < {unit.id for unit in plan.units}
     assert set(trained.values()) == {1}
+
+
+def test_a_damaged_run_is_trained_again_and_stops_nobody(tmp_path, trained):
+    train_here([PLAIN], tmp_path)
+    first = study(4, 2).runs[1].identity
+    (tmp_path / "runs" / first / "curves.parquet").write_bytes(b"PAR1")
+    show = Noting()
+    train_here([PLAIN, CHAIN], tmp_path, show)
+    assert trained[first] == 2
+    assert show.begun[0][:2] == (11, 7)
+    sources = [source_for(PLAIN, tmp_path, fresh=True, partial=True)]
+    assert sources[0].missing(PLAIN.runs("smoke")) == []
+
+
+def test_a_run_that_fails_is_finished(tmp_path, trained, monkeypatch):
+    """What follows from it is asked for as well: nobody waits for it for ever."""
+
+    def fails(runs, *, on_end, **_):
+        trained.update(run.identity for run in runs)
+        for run in runs:
+            on_end(made_up(run) if run.seed else Result.untrained(run, "it is broken", "cpu"))
+
+    monkeypatch.setattr(executor, "train", fails)
+    train_here([CHAIN], tmp_path)
+    states = Counter(row["state"] for row in read_outcomes(StudyFolder(tmp_path).runs).rows.values())
+    assert states["failed"] == 3
+    assert sum(states.values()) == 15
 
 
 def test_nobody_waits_for_one_figure_while_another_has_something(tmp_path, trained, monkeypatch):

@@ -144,7 +144,7 @@ def test_they_work_until_they_are_told_that_nothing_more_comes(tmp_path):
     [
         (FAILS % "InputError", InputError, "^it is wrong$"),
         (FAILS % "StorageError", StorageError, "^it is wrong$"),
-        (FAILS % "", WorkerError, "^worker 2 of 2 failed: it is wrong$"),
+        (FAILS % "", WorkerError, r"^worker 2 of 2 failed: it is wrong \(set EMERGO_TRACEBACK=1"),
         (
             "os.kill(os.getpid(), 9)",
             WorkerError,

@@ -198,7 +198,7 @@ def test_what_all_say_of_their_units_is_put_together():
 @pytest.mark.slow
 def test_a_worker_whose_parent_is_gone_saves_and_ends_and_the_next_goes_on(tmp_path):
     """The runs are those of an uninterrupted process, bit for bit."""
-    study = tiny(seeds=3, steps=12_000, threshold=None, unit=3)
+    study = tiny(seeds=3, steps=24_000, threshold=None, unit=3)  # for seconds, of which a claim says something after two
     folder, other = StudyFolder(tmp_path / "one"), StudyFolder(tmp_path / "other")
     plan, _ = study.open(folder)
 

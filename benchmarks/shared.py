@@ -3,7 +3,7 @@
     python benchmarks/shared.py OUT_FOLDER SECONDS [--preset=paper]
 
 Starts a process for each of `PROGRAMS`, which compiles it and trains a stack of so many copies of a run, evaluations and the
-host's part of a chunk included, as they are at step 20,000. Then each trains alone for a while, and each of `MIXES` together.
+host's part of a chunk included. Then each trains alone for a while, and each of `MIXES` together.
 `OUT_FOLDER/shared.csv` gets a row for each program of a mix: steps per second (of the stack) alone and together, and how often
 the one is the other (`slowdown`). `benchmarks/papers.py --workers=N` reckons with it. Compiling may take half of the seconds: a
 process that is not ready by then is left out, with its mixes. A mix that there is no time for is left out too.
@@ -53,8 +53,8 @@ MIXES = [
     ("recall 32", "repetition", "sgd 256", "sgd 128"),
     ("recall 32, one", "recall 16"),
 ]
-STEP = 20_000  # of the runs: evaluations are 400 steps apart by then
-ALONE, TOGETHER = 2.0, 3.0  # seconds
+STEP = 20_000  # of the runs: evaluations are 400 steps apart by then, or as many as `CHUNK` allows
+CHUNK, ALONE, TOGETHER = 0.25, 2.0, 3.0  # seconds, of which chunks take at most the first, so that all stop at the same time
 
 
 def runs_of(name: str, preset: Any) -> tuple[list[Run], int]:
@@ -88,22 +88,25 @@ def train_on_request(name: str, preset: str) -> None:
         slots = jax.device_put(jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], width, 0), slot), device)
         tracked = [Endless(run, steps=[first], at=first) for run in (runs * width)[:width]]
         stack = _scheduler.DeviceStack(scheduler, device, compiled, slots, [*tracked])
-        count = tracked[0].due - first
 
-        def chunk() -> None:
+        def chunk(count: int) -> float:
+            begun = time.perf_counter()
             for one in tracked:
                 one.steps, one.at = [first], first
             stack.slots = stack.slots._replace(step=jax.device_put(np.full(width, first, np.int32), device))
             stack.collect(stack.launch(count))
+            return time.perf_counter() - begun
 
-        chunk()
+        chunk(2)
+        count = tracked[0].due - first
+        count = max(1, min(count, int(count * CHUNK / chunk(count))))
         print(json.dumps({"ready": time.perf_counter() - begun, "device": device.device_kind}), flush=True)
         for line in sys.stdin:
             at, seconds = map(float, line.split())
             time.sleep(max(at - time.time(), 0.0))
             begun, steps = time.perf_counter(), 0
             while time.perf_counter() - begun < seconds:
-                chunk()
+                chunk(count)
                 steps += count
             print(json.dumps({"steps": steps, "seconds": time.perf_counter() - begun}), flush=True)
 

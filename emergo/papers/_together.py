@@ -5,6 +5,7 @@ is decided in one place, a run that two figures want is planned once, and runs o
 together.
 """
 
+import contextlib
 import dataclasses
 import os
 import time
@@ -12,7 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..engine import Probe, Result, Run
+from .._errors import InputError
+from ..engine import Probe, Run
 from ..studies import Plan, Store, StudyFolder, Watcher, open_plan, read_outcomes
 from ..studies._executor import terminations
 from ..studies._plan import make_plan
@@ -121,9 +123,10 @@ class _Shown:
         self.last = time.monotonic()
         runs, store = self.wishes.runs, Store(self.folder.runs)
         for identity in (there & runs.keys()) - self.done.keys():
-            result: Result = store.read(runs[identity], False)
-            self.done[identity] = result.state
-            self.show.ended(result)
+            with contextlib.suppress(InputError):  # it is damaged; a worker sees to it
+                result = store.read(runs[identity], curves=False)
+                self.done[identity] = result.state
+                self.show.ended(result)
         counts = len(runs), len(self.done), sum(state == "failed" for state in self.done.values())
         claims = claims_of(self.folder, plan)
         if any(claim.get("progress") for claim in claims.values()):

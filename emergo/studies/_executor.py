@@ -132,11 +132,8 @@ class Executor:
                 continue
             if not (self.wait or growing) or (self.deadline is not None and time.monotonic() >= self.deadline):
                 return False
-            line = (
-                ""
-                if growing
-                else "; ".join(f"{c.get('host')}, process {c.get('pid')}" for u, c in claims.live().items() if u != "plan")
-            )
+            others = {} if growing else claims.live()
+            line = "; ".join(f"{c.get('host')}, process {c.get('pid')}" for u, c in others.items() if u != "plan")
             if line and line != waiting:
                 self.say(f"waiting for what others train: {line}")
                 waiting = line

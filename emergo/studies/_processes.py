@@ -27,6 +27,8 @@ from ._folder import Plan, StudyFolder
 
 MEMORY = 0.9  # of a GPU, that all workers share alike
 PATIENCE = 120.0  # seconds that a worker has to save what is in training
+_FRACTIONS = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
+"""JAX's names for a process's share of the memory; the second is older, and both together are refused."""
 _MPS = "nvidia-cuda-mps-control"
 _QUIET = "</dev/null >/dev/null 2>&1"
 _DAEMON = f"{_MPS} -d {_QUIET} || exit; echo ready; cat >/dev/null; echo quit | {_MPS} >/dev/null 2>&1"
@@ -68,8 +70,10 @@ def mps(say: Callable[[str], None] = lambda line: None) -> Iterator[dict[str, st
 
 def environment(workers: int) -> dict[str, str]:
     """The variables of a worker: its share of a GPU's memory, unless the user has set one, and the folders of our modules."""
-    found = {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-    return {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{MEMORY / workers:.3f}"} | os.environ | found
+    ours = {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+    if not any(name in os.environ for name in _FRACTIONS):
+        ours[_FRACTIONS[0]] = f"{MEMORY / workers:.3f}"
+    return os.environ | ours
 
 
 class Workers(contextlib.AbstractContextManager["Workers"]):
@@ -107,7 +111,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
 
     def _listen(self, number: int, process: "subprocess.Popen[str]") -> None:
         for line in process.stdout or ():
-            self.said.put((number, json.loads(line)))
+            with contextlib.suppress(ValueError):  # half a line, of one that was killed
+                self.said.put((number, json.loads(line)))
 
     def at_work(self) -> bool:
         """Whether any of them is; raises the error of one that has failed."""
@@ -122,7 +127,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             elif what["failed"] in ("InputError", "StorageError"):
                 raise {"InputError": InputError, "StorageError": StorageError}[what["failed"]](what["why"])
             else:
-                raise WorkerError(f"worker {number + 1} of {self.workers} failed: {what['why']}")
+                more = "set EMERGO_TRACEBACK=1 for the traceback"
+                raise WorkerError(f"worker {number + 1} of {self.workers} failed: {what['why']} ({more})")
         for number, code in enumerate(ended):
             if code:
                 how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from emergo._errors import WorkerError
 from emergo.engine import OutOfTime
 from emergo.papers import FIGURES, find_figure
 from emergo.papers._make import add_figure_records
@@ -172,6 +173,39 @@ def test_a_partial_figure_does_not_ask_and_says_what_it_shows(capsys, monkeypatc
     words = f"{len(runs) - len(gone)} of {len(runs)} runs: cells that lack a seed are left out" if lacking else None
     assert json.loads((tmp_path / "zucchet2025/fig3.json").read_text())["partial"] == words
     assert ("cells that lack a seed" in out) is bool(lacking)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--workers", "0"), "--workers must be positive, got 0"),
+        (("--workers", "2", "--on", "slurm"), "--workers are processes of this machine; of Slurm ask for --slurm tasks=4"),
+    ],
+)
+def test_workers_are_some_of_this_machine(capsys, tmp_path, started, words, why):
+    assert call(capsys, *PAPER, *words, "--out", str(tmp_path)) == (2, "", f"emergo: {why}\n")
+    assert started == []
+
+
+def test_several_workers_train_before_figures_are_made(capsys, monkeypatch, tmp_path, started):
+    """On a GPU without a question, for which JAX would take its memory."""
+    monkeypatch.setattr("jax.default_backend", None)
+    monkeypatch.setattr("emergo.studies._processes.has_nvidia", lambda: True)
+    before = []
+    monkeypatch.setattr("emergo.papers._make.train_figures", lambda *given, **_: before.append((given[3], len(started))))
+    status, out, err = call(capsys, *PAPER, "--workers", "3", "--json", "--out", str(tmp_path))
+    assert (status, err, json.loads(out)["figure"]) == (0, "", "zucchet2025/fig3")
+    assert before == [(3, 0)]
+    assert len(started) == 1
+
+
+def test_a_worker_that_failed_is_one_line(capsys, monkeypatch, tmp_path, started):
+    def fail(*_, **__):
+        raise WorkerError("worker 1 of 2 failed: it broke")
+
+    monkeypatch.setattr("emergo.papers._make.train_figures", fail)
+    status, out, err = call(capsys, *PAPER, "--yes", "--workers", "2", "--json", "--out", str(tmp_path))
+    assert (status, out, err) == (1, "", "emergo: worker 1 of 2 failed: it broke\n")
 
 
 def test_without_slurm_the_option_says_so(capsys, tmp_path, monkeypatch):

@@ -53,8 +53,8 @@ LEAST, SMALL = 0.002, 0.01  # of the whole: programs that take less are not time
 MOST = 0.6  # of a program's time: widths to be timed take as much
 SAVED = 6  # points at which a checkpoint is timed as well, and programs of which the first start of a run is
 KINDS = ("step_ms", "evaluation_ms", "host_ms")
-# Before anything is timed: ratios to the model, and seconds; `checkpoint_s` is that of a byte.
-GUESSES = dict.fromkeys(KINDS, 1.0) | {"compile_s": 8.0, "compile_s_tuned": 28.0, "first_s": 3.0, "start_s": 0.01}
+# Before anything is timed: ratios to the model, and seconds; `compile_s` are those of a product, `checkpoint_s` of a byte.
+GUESSES = dict.fromkeys(KINDS, 1.0) | {"compile_s": 0.1, "compile_s_tuned": 0.35, "first_s": 3.0, "start_s": 0.01}
 GUESSES |= {"checkpoint_s": 2e-9}
 Row = dict[str, Any]
 
@@ -130,7 +130,9 @@ class Times:
         return float(np.interp(width, [row["width"] for row in rows] or [0], ratios)) * self.model(kind, width)
 
     def compile_seconds(self, tuned: bool) -> float:
-        return float(np.mean([r["compile_s"] for r in self._alike(tuned)] or [self.usual["compile_s" + "_tuned" * tuned]]))
+        """The least that was timed, since programs are timed while others compile; else by the number of products."""
+        usual = self.usual["compile_s" + "_tuned" * tuned] * self.scheduler.cost.products
+        return min((row["compile_s"] for row in self._alike(tuned)), default=usual)
 
     def start_seconds(self, first: bool) -> float:
         """To start a run; of the `first`, to check its config and to compile that as well."""
@@ -379,7 +381,9 @@ def usual_of(programs: Programs) -> dict[str, float]:
     """What to take for programs that were not timed: medians of those that were."""
     timed = [(times, row) for times in programs.values() for row in times.rows]
     found = {kind: [row[kind] / times.model(kind, row["width"]) for times, row in timed] for kind in KINDS}
-    found |= {"compile_s" + "_tuned" * t: [row["compile_s"] for _, row in timed if row["tuned"] == t] for t in (False, True)}
+    for tuned in (False, True):
+        some = [times for times in programs.values() if times._alike(tuned)]
+        found["compile_s" + "_tuned" * tuned] = [t.compile_seconds(tuned) / t.scheduler.cost.products for t in some]
     found["start_s"] = [row["start_s"] for _, row in timed]
     found["first_s"] = [row.get("first_s", np.nan) for _, row in timed]
     saved = [(row["checkpoint_s"], row["checkpoint_bytes"]) for _, row in timed if row.get("checkpoint_s", np.nan) > 0]

@@ -2,17 +2,16 @@
 
 The units are those of one plan for all figures, which grows as runs follow from others; N clocks take them in the order in
 which the workers do. What a unit takes alone is reckoned as for one process, each clock with its share of the memory; what
-another has compiled is kept for all. Then the clocks share the GPU. Each program has a demand on it, and where the demands of
-those that compute at the same time exceed 1 in all, all of them are slower by as much.
-
-A demand is the arithmetic of the cost model over the time of a step. Where `benchmarks/shared.py` has measured how programs
-slow each other down (`OUT_FOLDER/shared.csv`), demands are those that come closest to it, and others are scaled alike.
+another has compiled is kept for all. Then the clocks share the GPU. Under CUDA's MPS programs take turns kernel by kernel, as
+`benchmarks/shared.py` found: each gets as many kernels as any other, so that small ones wait for large ones. Of each round of
+kernels the longest takes its time, and the others add a part of theirs, the same for all, which comes from what was measured
+(`OUT_FOLDER/shared.csv`; without it, all of their time). A step has as many kernels as the program has products.
 `OUT_FOLDER/together.csv` gets a row for each unit: when it begins and ends, and what it would take alone.
 """
 
 import dataclasses
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from papers import (
     simulated,
     units_of,
 )
-from scipy.optimize import least_squares
+from scipy.optimize import minimize_scalar
 from shared import runs_of
 
 from emergo.engine import train
@@ -46,51 +45,42 @@ from emergo.studies._worker import longest
 Key = tuple[str, int, bool]  # the unit of a program, its width, and whether kernels were searched for
 
 
-class Demands:
-    """The part of the GPU that a program uses while it computes."""
+class Turns:
+    """How much programs that compute at the same time slow each other down."""
 
     def __init__(self, programs: Programs) -> None:
-        self.programs, self.known, self.scale = programs, dict[tuple[str, int], float](), 1.0
+        self.programs, self.added = programs, 1.0
 
-    def guess(self, unit: str, width: int, tuned: bool = False) -> float:
+    def kernel(self, key: Key) -> float:
+        """Milliseconds of a kernel."""
+        unit, width, tuned = key
         times = next(times for times in self.programs.values() if times.unit.id == unit)
-        busy = 1e3 * width * times.scheduler.cost.seconds("gpu") / 5
-        return float(np.clip(busy / times.ms("step_ms", width, tuned), 0.02, 1.0))
+        return times.ms("step_ms", width, tuned) / times.scheduler.cost.products
+
+    def __call__(self, keys: Sequence[Key]) -> list[float]:
+        return slowdowns([self.kernel(key) for key in keys], self.added)
 
     def fit(self, table: pd.DataFrame) -> None:
-        """To slowdowns that were measured, of the programs among them that are reckoned with."""
-        labels = dict.fromkeys(zip(table["program"], table["width"], strict=True))
-        found = {label: self.programs.get(find_program(runs_of(label[0], "paper")[0])[0]) for label in labels}
-        names = {label: (times.unit.id, label[1]) for label, times in found.items() if times is not None}
-        keys, mixes, measured = list(dict.fromkeys(names.values())), [], []
-        for _, mix in table.groupby("mix"):
-            present = [names.get(label) for label in zip(mix["program"], mix["width"], strict=True)]
-            if None not in present:
-                mixes += [[present.count(key) for key in keys]] * len(mix)
-                measured += list(np.log(mix["slowdown"].clip(lower=1.0)))
-        if not mixes:
-            return
+        """To slowdowns that were measured."""
+        products = {name: find_program(runs_of(name, "paper")[0])[1].cost.products for name in table["program"].unique()}
+        mixes = [mix for _, mix in table.groupby("mix")]
+        kernels = [1 / (mix["alone"] * mix["program"].map(products)) for mix in mixes]
 
-        def errors(demands: np.ndarray) -> np.ndarray:
-            return np.log(np.maximum(np.array(mixes) @ demands, 1.0)) - np.array(measured)
+        def errors(added: float) -> np.ndarray:
+            pairs = zip(mixes, kernels, strict=True)
+            return np.concatenate([np.log(slowdowns([*each], added) / mix["slowdown"]) for mix, each in pairs])
 
-        # From high demands on: where the sum is below 1, it makes no difference.
-        demands = least_squares(errors, [0.99] * len(keys), bounds=(0.01, 1.0)).x
-        self.known = dict(zip(keys, map(float, demands), strict=True))
-        self.scale = float(np.median([demand / self.guess(*key) for key, demand in self.known.items()]))
-        for label, key in names.items():
-            words = f"{label[0]:18} {key[1]:3} runs use {self.known[key]:.2f} of the GPU"
-            print(f"{words}, by the cost model {self.guess(*key):.2f}")
-        worst = np.expm1(np.abs(errors(demands)).max())
-        print(f"slowdowns are met within {worst:.0%}; other programs use {self.scale:.2f} times what the model says")
+        self.added = float(minimize_scalar(lambda added: np.sum(errors(added) ** 2), bounds=(0.0, 1.0), method="bounded").x)
+        off = np.expm1(np.abs(errors(self.added)))
+        words = f"the others add {self.added:.2f} of their time to a round of kernels"
+        print(f"{words}; {len(off)} slowdowns are met within {np.median(off):.0%} (median) and {off.max():.0%}")
 
-    def __call__(self, key: Key | None) -> float:
-        if key is None:
-            return 0.0
-        near = sorted((abs(width - key[1]), width) for unit, width in self.known if unit == key[0])
-        nearest = (key[0], near[0][1]) if near else None
-        scale = self.known[nearest] / self.guess(*nearest) if nearest else self.scale
-        return min(self.guess(*key) * scale, 1.0)
+
+def slowdowns(kernels: Sequence[float], added: float) -> list[float]:
+    """How often longer each program takes than alone, by the time of its kernels."""
+    longest = max(kernels, default=0.0)
+    together = longest + added * (sum(kernels) - longest)
+    return [together / kernel for kernel in kernels]
 
 
 @dataclasses.dataclass
@@ -121,7 +111,9 @@ class Supply:
             self.free += self.plan.units[len(before.units) :]
 
 
-def shared_gpu(supply: Supply, clocks: Sequence[Clock], programs: Programs, demand: Demands) -> Iterator[Row]:
+def shared_gpu(
+    supply: Supply, clocks: Sequence[Clock], programs: Programs, turns: Callable[[Sequence[Key]], list[float]]
+) -> Iterator[Row]:
     """The units in the order in which they end. A clock adds up what its unit takes alone, in parts that either compute (with
     some program) or do not; here the parts of all clocks pass at the same time."""
     now, busy = 0.0, dict[int, tuple[Unit, Row]]()
@@ -144,8 +136,9 @@ def shared_gpu(supply: Supply, clocks: Sequence[Clock], programs: Programs, dema
         if not busy:
             return
         parts = {number: clocks[number].parts for number in busy}
-        slower = max(1.0, sum(demand(part[0][0]) for part in parts.values()))
-        left = {number: part[0][1] * (slower if part[0][0] else 1.0) for number, part in parts.items()}
+        computing = {number: part[0][0] for number, part in parts.items() if part[0][0]}
+        slower = dict(zip(computing, turns([*computing.values()]), strict=True))
+        left = {number: part[0][1] * slower.get(number, 1.0) for number, part in parts.items()}
         now += (passed := min(left.values()))
         for number, part in parts.items():
             program, seconds = part.popleft()
@@ -164,9 +157,9 @@ def main(out: Path | None, ids: Sequence[str], preset: Any = "paper", workers: s
         key, scheduler = find_program(unit.runs)
         programs.setdefault(key, Times(unit, scheduler))
     fit_times(programs, read_timed(out))
-    demand = Demands(programs)
+    turns = Turns(programs)
     if out is not None and (out / "shared.csv").exists():
-        demand.fit(pd.read_csv(out / "shared.csv"))
+        turns.fit(pd.read_csv(out / "shared.csv"))
     if preset != "paper":  # is not recorded, so that nothing is known to follow
         figures = [dataclasses.replace(figure, followup=None) for figure in figures]
     sources = [Replay(figure.id, records=records, trained=finished) for figure in figures]
@@ -179,7 +172,7 @@ def main(out: Path | None, ids: Sequence[str], preset: Any = "paper", workers: s
             return steps
 
     clocks = [Clock(programs, Ends(), memory=MEMORY / 0.75 * SHARE / count) for _ in range(count)]
-    table = pd.DataFrame(shared_gpu(supply, clocks, programs, demand))
+    table = pd.DataFrame(shared_gpu(supply, clocks, programs, turns))
     print(table.round(1).to_string(index=False))
     ends, alone = table["ends"].max(), table["alone_s"].sum()
     for what, seconds in pd.DataFrame([clock.others for clock in clocks]).sum().items():

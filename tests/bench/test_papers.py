@@ -75,17 +75,18 @@ together.train, together.simulated, real = train, lambda clock: contextlib.nullc
 together.find_program, real_find = lambda runs: (None, None), together.find_program
 programs = {None: types.SimpleNamespace(usual={})}
 
-def ends(workers, demand, *units):
-    clocks = [Clock() for _ in range(workers)]
-    rows = together.shared_gpu(Supply(*units), clocks, programs, lambda key: demand if key else 0.0)
-    return [round(row["ends"], 6) for row in rows]
+def ends(workers, added, *units):
+    clocks, kernels = [Clock() for _ in range(workers)], {"a": 2.0, "b": 1.0}
+    turns = lambda keys: together.slowdowns([kernels[key] for key in keys], added)
+    return [round(row["ends"], 6) for row in together.shared_gpu(Supply(*units), clocks, programs, turns)]
 
 ten = run(("a", 10.0))
-assert ends(1, 0.8, ten, ten) == [10, 20]
-assert ends(2, 0.5, ten, run(("b", 10.0))) == [10, 10]
-assert ends(2, 0.8, ten, run(("b", 10.0))) == [16, 16]
-assert ends(2, 0.8, run((None, 5.0), ("a", 10.0)), ten) == [13, 18], "who waits slows nobody down"
-assert ends(2, 1.0, ten, run(("b", 2.0)), run((None, 1.0))) == [4, 5, 12], "who is free takes the next"
+assert ends(1, 0.5, ten, ten) == [10, 20]
+assert ends(2, 0.0, ten, ten) == [10, 10]
+assert ends(2, 0.5, ten, ten) == [15, 15]
+assert ends(2, 0.5, ten, run(("b", 4.0))) == [10, 12], "b takes 2.5 times as long, a 1.25 times"
+assert ends(2, 1.0, run((None, 5.0), ("a", 10.0)), ten) == [15, 20], "who waits slows nobody down"
+assert ends(2, 1.0, ten, run(("a", 2.0)), run((None, 1.0))) == [4, 5, 12], "who is free takes the next"
 
 together.train, together.simulated = real
 together.find_program = real_find
@@ -94,33 +95,29 @@ together.main(None, ["zucchet2025/fig3"], preset="smoke", workers="2")
 
 
 @pytest.mark.slow
-def test_several_share_a_gpu_in_proportion_to_their_demands():
+def test_several_take_turns_on_a_gpu():
     done = subprocess.run([sys.executable, "-c", TOGETHER], cwd=BENCHMARKS, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "16 runs, 2 workers: " in done.stdout.splitlines()[-1]
 
 
-DEMANDS = """
+TURNS = """
 import pandas as pd
 import papers, shared, together
 
-used = {name: 0.2 + 0.08 * i for i, name in enumerate(shared.PROGRAMS)} | {"recall 32, again": 0.2}
 rows = []
 for mix in shared.MIXES:
-    slowdown = max(1.0, sum(used[name] for name in mix))
-    rows += [{"mix": str(mix), "program": n, "width": shared.PROGRAMS[n][2], "slowdown": slowdown} for n in mix]
-programs = papers.Programs()
-for name in shared.PROGRAMS:
-    runs = shared.runs_of(name, "paper")[0]
-    key, scheduler = papers.find_program(runs)
-    programs.setdefault(key, papers.Times(papers.Unit(runs[0].identity, name, runs, []), scheduler))
-demands = together.Demands(programs)
-demands.fit(pd.DataFrame(rows))
+    alone = [1e3 / (1 + len(name)) for name in mix]
+    kernels = [1 / (rate * papers.find_program(shared.runs_of(n, "paper")[0])[1].cost.products) for n, rate in zip(mix, alone)]
+    slower = together.slowdowns(kernels, 0.6)
+    rows += [{"mix": str(mix), "program": n, "alone": a, "slowdown": s} for n, a, s in zip(mix, alone, slower)]
+together.Turns(papers.Programs()).fit(pd.DataFrame(rows))
 """
 
 
 @pytest.mark.slow
-def test_demands_are_found_from_slowdowns():
-    done = subprocess.run([sys.executable, "-c", DEMANDS], cwd=BENCHMARKS, capture_output=True, text=True, timeout=300)
+def test_what_a_program_adds_is_found_from_slowdowns():
+    done = subprocess.run([sys.executable, "-c", TURNS], cwd=BENCHMARKS, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].startswith("slowdowns are met within 0%"), done.stdout
+    assert done.stdout.startswith("the others add 0.60 of their time"), done.stdout
+    assert "within 0% (median) and 0%" in done.stdout

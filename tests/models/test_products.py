@@ -1,11 +1,13 @@
 """Gradients that are written by hand, against those of plain operations."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from emergo.models._products import look_up, pick, product, spread
+from emergo.models._products import Linear, look_up, pick, product, spread
 
 
 def same(ours, plain, *arguments):
@@ -38,3 +40,19 @@ def test_weights_by_token():
     tokens = jax.random.randint(jax.random.key(0), (3, 5), 0, 4)
     weights = jax.random.normal(jax.random.key(1), (3, 2, 2, 5))
     same(lambda w: spread(w, tokens, 4), lambda w: jnp.einsum("nqht,ntr->nqhr", w, jax.nn.one_hot(tokens, 4)), weights)
+
+
+def test_a_gpu_sums_the_gradient_of_a_bias_in_two_parts():
+    given = Linear(jnp.ones((3, 5)), jnp.arange(5.0)), jnp.asarray(np.random.default_rng(0).normal(size=(4, 7, 3)), jnp.float32)
+
+    def loss(apply, map, x):
+        return jnp.sum(jnp.sin(apply(map, x)))
+
+    plain, parts = (jax.grad(functools.partial(loss, apply), (0, 1))(*given) for apply in (Linear.__call__, Linear.on_gpu))
+    np.testing.assert_array_equal(Linear.on_gpu(*given), given[0](given[1]))
+    for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(parts), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)  # 28 terms, added in another order
+
+    low = jax.tree.map(lambda a: a.astype(jnp.bfloat16), given)
+    by_bias = jax.grad(lambda map, x: jnp.sum(map.on_gpu(x).astype(jnp.float32)))(*low).bias
+    np.testing.assert_array_equal(by_bias, 28)

@@ -26,6 +26,7 @@ from .._errors import InputError
 from .._pytree import option
 from .._random import Key, fold_in, normals, raw, uniform
 from ._attention import Attention, Queries, attend, attend_all, causal, cooled, near, rotate, score, sinusoids, weigh
+from ._folded import folded, folds
 from ._last_query import last_query, mlp_back
 from ._model import Model, TapFunction, answers
 from ._products import Linear, Scale
@@ -204,7 +205,13 @@ class Transformer(Model):
 
             applies = _mlp_kernel.applies(tokens.dtype, length, self.width, self.width * self.mlp_factor, self.heads)
             mlp, back = mlp if applies else None, _mlp_kernel.mlp_back
-        for layer in params.layers[:-1]:
+        wide = jnp.finfo(tokens.dtype).bits >= 32  # folded maps are products of maps, which 16 bits would round
+        if self.layers > 1 and composes and wide and not fused and self._asks_stream and self._folds(embedded):
+            x, row = self._first_attention(params.layers[0], embedded)
+            last_rows.append(row)
+            if mlp is None or self.layers > 2:
+                x = self._with_mlp(params.layers[0], x)
+        for layer in params.layers[len(last_rows) : -1]:
             layer = _lean(layer, self.positions == "rope") if fused and self.attention == "softmax" else layer
             below = embedded.stream() if x is None else x
             maps = (layer.query, layer.key, layer.value)
@@ -244,6 +251,22 @@ class Transformer(Model):
         params = jax.tree.map(lambda x: x.astype(jnp.promote_types(x.dtype, jnp.float32)), params)
         maps = sum(layer.value.weight @ layer.out.weight for layer in params.layers)
         return params.embed.weight @ maps @ params.readout.weight
+
+    def _folds(self, embedded: Embedded) -> bool:
+        """Whether the first layer's attention is to be computed with folded maps."""
+        return folds(embedded.tokens.shape[2], embedded.tokens.shape[1], self.width, self.heads)
+
+    def _first_attention(self, layer: TransformerLayer, embedded: Embedded) -> tuple[Rows, Float[Array, "n heads length"]]:
+        """The stream behind the first layer's attention, by folded maps, and the weights of the last position."""
+        visible = self._visible(embedded.tokens.shape[1])
+
+        def weigh_all(scores: Float[Array, "n length heads length"]) -> Float[Array, "n length heads length"]:
+            scores = scores if layer.bias is None else scores + jnp.moveaxis(layer.bias, 0, 1)
+            scores = scores if layer.temperature is None else scores / jnp.exp(layer.temperature)[:, None]
+            return weigh(self.attention, scores, None if visible is None else visible[:, None], self.top_k)
+
+        added, weights = folded(embedded, (layer.query, layer.key, layer.value, layer.out), self.heads, weigh_all)
+        return self._norm("post", layer, 0, (embedded.stream() if self.skip else 0) + added), weights[:, -1]
 
     def _one_query(
         self, layer: TransformerLayer, stream: Embedded | Stream, x: Float[Array, "n width"]

@@ -189,8 +189,9 @@ def test_where_maps_are_folded(monkeypatch):
     for model, params, inputs in (made(sizes | other) for other in others):
         jax.eval_shape(model.fast, params, inputs)
     model, params, inputs = made(sizes)
-    jax.eval_shape(model.fast, *jax.tree.map(lambda x: x.astype(jnp.bfloat16), (params, inputs)))
-    jax.eval_shape(lambda *given: model.fast(*given, Tap(fused=True)), params, inputs)
+    short = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params)
+    jax.eval_shape(model.fast, short, inputs.astype(jnp.bfloat16))
+    jax.eval_shape(lambda params: model.fast(params, inputs, Tap(fused=True)), params)
 
 
 @pytest.mark.parametrize("forward", ["apply", "fast"])

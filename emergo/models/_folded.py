@@ -51,8 +51,9 @@ def folded(
         return jnp.einsum("ahs,hsw->haw", value, outward).reshape(-1, out.weight.shape[1])
 
     probe, there = map(against, parts(key))
-    scores = jnp.einsum("nrc,nkc->nrk", probe.reshape(n, -1, columns), tokens) + there.reshape(n, -1, length)
-    weights = weigh(scores.reshape(n, length, heads, length))
+    scores = jnp.einsum("nrc,nkc->nrk", probe.reshape(n, -1, columns), tokens)
+    # Reshaped before they are added: XLA would add them once more where they are read.
+    weights = weigh(scores.reshape(n, length, heads, length) + there.reshape(n, length, heads, length))
     taken = jnp.einsum("nrk,nkc->nrc", weights.reshape(n, -1, length), tokens)
     of_column, of_position = map(through, parts(value))
     added = rows(taken.reshape(n, length, -1), of_column) + rows(weights.reshape(n, length, -1), of_position)

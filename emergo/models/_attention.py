@@ -21,7 +21,7 @@ Queries = Float[Array, "n queries heads size"]
 Keys = Float[Array, "n length heads size"]
 Weights = Float[Array, "#n heads queries length"]
 Bias = Float[Array, "heads queries length"] | None
-Visible = Bool[Array, "queries length"] | None
+Visible = Bool[Array, "*queries length"] | None
 Temperature = Float[Array, " heads"] | None  # its logarithm
 _TILE = 128  # positions that cuDNN's attention works on at a time
 

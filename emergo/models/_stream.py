@@ -9,6 +9,11 @@ from jaxtyping import Array, Float
 from ._products import Linear, over_rows, rows, wide
 
 
+def padded(features: int, multiple: int = 8) -> int:
+    """The columns of a token with a constant 1, and zeros to a multiple of this."""
+    return features + 1 + -(features + 1) % multiple
+
+
 class Embedded(NamedTuple):
     """The stream below the first layer, x E + c, kept in its parts.
 
@@ -24,9 +29,10 @@ class Embedded(NamedTuple):
     @classmethod
     def of(cls, embed: Linear, tokens: Array, positions: Array, multiple: int = 8) -> "Embedded":
         (weight, bias), features = embed, tokens.shape[-1]
-        spare = -(features + 1) % multiple
+        columns = padded(features, multiple)
+        spare = columns - features - 1
         maps = jnp.concatenate([weight, bias[None], jnp.zeros((spare, weight.shape[1]), weight.dtype)])
-        one = (jnp.arange(features + 1 + spare) == features).astype(tokens.dtype)
+        one = (jnp.arange(columns) == features).astype(tokens.dtype)
         wide = jnp.pad(tokens, ((0, 0), (0, 0), (0, 1 + spare)))
         return cls(wide + one, maps, positions, one)  # on a GPU in a third of the time of a concatenation
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from ._pallas import dot, interpreted, pallas, triton, usable
 from ._products import Linear, over_rows, rows, wide
-from ._stream import Embedded
+from ._stream import Embedded, padded
 
 _HOPPER = 9.0  # the compute capability of the GPUs on which it was measured
 MULTIPLE = 16  # of the columns of tokens: the fewest that tensor cores multiply
@@ -52,8 +52,8 @@ def applies(dtype: jnp.dtype, length: int, width: int, features: int) -> bool:
 
 def fits(length: int, width: int, features: int) -> bool:
     """Whether tiles, whose sizes are powers of two, hold these sizes, and a processor's memory what a program keeps."""
-    columns = features + 1 + -(features + 1) % MULTIPLE
-    return length % 16 == 0 and width & (width - 1) == 0 and width >= 16 and ALSO_MIXED[-1].kept(columns + width) <= _CHIP
+    room = ALSO_MIXED[-1].kept(padded(features, MULTIPLE) + width) <= _CHIP
+    return room and length % 16 == 0 and width & (width - 1) == 0 and width >= 16
 
 
 def _power(n: int, most: int) -> int:

@@ -7,15 +7,16 @@ Two forwards compute the same function. `Transformer.apply` is the plain one: ev
   $\sum_t a_t v_{t,h} = (\sum_t a_t n_t) W^V_h + (\sum_t a_t)\, b^V_h$: keys and values of single tokens are never formed.
   (Rotary positions turn every key by an angle of its own, so that keys are formed there.)
 - The first layer reads $x_t E + c_t$ (token, position), so that its maps compose with the embedding: $x_t (E W)$ costs
-  inputs/width of $(x_t E) W$. With one layer both apply, and no token is ever embedded. With more, a GPU is faster when only
-  the gradient is composed.
+  inputs/width of $(x_t E) W$. With one layer both apply, and no token is ever embedded. With more, kernels of our own compose
+  them on a GPU (`_stream_kernels.py`; without these it is faster when only the gradient is composed), and where sequences are
+  short a CPU goes on and folds all maps of the attention (`_folded.py`).
 - The gradient of the stream below the last layer is of few vectors (`_last_query.py`).
 """
 
 import functools
 import itertools
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,8 @@ from .._errors import InputError
 from .._pytree import option
 from .._random import Key, fold_in, normals, raw, uniform
 from ._attention import Attention, Queries, attend, attend_all, causal, cooled, near, rotate, score, sinusoids, weigh
-from ._last_query import Unformed, last_query, mlp_back
+from ._folded import folded, folds
+from ._last_query import Back, Unformed, last_query, mlp_back
 from ._model import Model, TapFunction, answers
 from ._products import Linear, Scale
 from ._stream import Embedded, Stream
@@ -35,6 +37,7 @@ Norm = Literal["none", "pre", "post"]
 Initial = Literal["pytorch", "xavier", "normal"]
 Inputs = Float[Array, "n length features"] | Int[Array, "n length"]
 Rows = Float[Array, "*rows width"]
+Below = Float[Array, "n length width"] | Unformed  # the stream that a layer reads
 
 
 class TransformerLayer(NamedTuple):
@@ -192,70 +195,103 @@ class Transformer(Model):
         only `value` is there."""
         if answers(tap) is not None:
             return self.apply(params, inputs, tap)
-        fused = getattr(tap, "fused", False)
         tokens = _tokens(params, inputs)
-        count, length, features = tokens.shape
-        x: Array | None = None  # the stream of all positions, once a layer has been computed
-        unformed: Unformed | None = None
-        composes, last_rows = self.norm != "pre", []
-        kernels = None  # of the stream below the first layer
-        if fused and composes and self.skip and self.layers > 1 and features < self.width:
-            from . import _stream_kernels
-
-            kernels = _stream_kernels if _stream_kernels.applies(tokens.dtype, length, self.width, features) else None
-        positions = self._positions(params, length, tokens.dtype)
-        embedded = Embedded.of(params.embed, tokens, positions, 8 if kernels is None else kernels.MULTIPLE)
-        mlp, back = self._mlp_below(params), mlp_back
-        if fused and mlp is not None:  # on a GPU bytes decide, and only the kernel moves fewer
-            from . import _mlp_kernel  # here, since Pallas takes 0.3 s to import
-
-            applies = _mlp_kernel.applies(tokens.dtype, length, self.width, self.width * self.mlp_factor, self.heads)
-            mlp, back = mlp if applies else None, _mlp_kernel.mlp_back
-        for layer in params.layers[:-1]:
-            layer = _lean(layer, self.positions == "rope") if fused and self.attention == "softmax" else layer
-            below = embedded.stream() if x is None else x
-            maps = (layer.query, layer.key, layer.value)
-            if x is None and kernels is not None:
-                q, k, v = map(self._heads, kernels.through(embedded, maps))
-            elif x is None and composes and features < self.width:
-                q, k, v = (self._heads(embedded.through(map, fused)) for map in maps)
-            else:
-                n = self._norm("pre", layer, 0, below)
-                q, k, v = (self._heads(map.on_gpu(n) if fused else map(n)) for map in maps)
-            q, k = self._rotated(q, length), self._rotated(k, length)
-            bias = None if layer.bias is None else layer.bias[:, -1:]
-            scores = score(self.attention, q[:, -1:], k, bias, layer.temperature)
-            last_rows.append(weigh(self.attention, scores, self._seen_last(length), self.top_k)[:, :, 0])
-            how = (self._visible(length), fused and self.window is None, layer.temperature, self.top_k)
-            mixed = attend_all(self.attention, q, k, v, layer.bias, *how)
-            mixed = mixed.reshape(count, length, self.width)
-            if x is None and kernels is not None:
-                unformed = kernels.BehindAttention(embedded, layer.out, mixed)
-                if mlp is not None and self.layers == 2:
-                    break  # the last query is asked through all of it
-                unformed, x = None, self._norm("post", layer, 0, kernels.formed(unformed))
-            else:
-                x = self._with_attention(layer, below, mixed, on_gpu=fused)
-            if mlp is None or len(last_rows) < self.layers - 1:  # else the last query is asked through it
-                x = self._with_mlp(layer, x, on_gpu=fused)
+        count, length = tokens.shape[:2]
+        way = self._way(params, tokens, getattr(tap, "fused", False))
+        below: Embedded | Below = Embedded.of(
+            params.embed, tokens, self._positions(params, length, tokens.dtype), way.kernels.MULTIPLE if way.kernels else 8
+        )
+        last_rows = []
+        for i, layer in enumerate(params.layers[:-1]):
+            below, row = self._attend_all(layer, below, way)
+            last_rows.append(row)
+            if way.mlp is None or i < self.layers - 2:  # else the last query is asked through it
+                below = self._with_mlp(layer, _formed(below), on_gpu=way.on_gpu)
         layer = params.layers[-1]
-        if unformed is not None:
-            last, taken, row = last_query(self._ask, self._weigh, back, layer, mlp, unformed)
-            mixed = self._values(layer, taken, row)
-        elif x is None and composes:
-            last = embedded.last()
-            mixed, row = self._one_query(layer, embedded, last)
-        else:
-            x = embedded.stream() if x is None else x
-            n, last = self._norm("pre", layer, 0, x), x[:, -1]
-            if self._asks_stream:
-                asked, taken, row = last_query(self._ask, self._weigh, back, layer, mlp, n)
-                last, mixed = asked if n is x else last, self._values(layer, taken, row)
-            else:
-                mixed, row = self._one_query(layer, Stream(n), n[:, -1])
+        last, mixed, row = self._attend_last(layer, below, way)
         value = tap("value", self._read_out(params, self._finish(layer, last, mixed)))
         attention = [jnp.broadcast_to(r, (count, self.heads, length)) for r in (*last_rows, row)]
         return Output(value, jnp.stack(attention, axis=1), self.value_path(params))
+
+    def _way(self, params: TransformerParameters, tokens: Float[Array, "n length features"], on_gpu: bool) -> "_Way":
+        """Which of the ways to the same numbers `fast` takes."""
+        (_, length, features), width, kernels = tokens.shape, self.width, None
+        composes = self.norm != "pre" and features < width
+        mlp, back = self._mlp_below(params), mlp_back
+        if on_gpu and mlp is not None:  # bytes decide, and only the kernel moves fewer
+            from . import _mlp_kernel  # here, since Pallas takes 0.3 s to import
+
+            applies = _mlp_kernel.applies(tokens.dtype, length, width, width * self.mlp_factor, self.heads)
+            mlp, back = mlp if applies else None, _mlp_kernel.mlp_back
+        if on_gpu and composes and self.skip and self.layers > 1:
+            from . import _stream_kernels
+
+            kernels = _stream_kernels if _stream_kernels.applies(tokens.dtype, length, width, features) else None
+        # Folded maps are products of maps, which 16 bits would round.
+        can_fold = self.norm != "pre" and self._asks_stream and not on_gpu and jnp.finfo(tokens.dtype).bits >= 32
+        return _Way(on_gpu, composes, can_fold and folds(features, length, width, self.heads), kernels, mlp, back)
+
+    def _attend_all(
+        self, layer: TransformerLayer, below: "Embedded | Below", way: "_Way"
+    ) -> tuple["Below", Float[Array, "#n heads length"]]:
+        """The stream behind the attention of all positions, and the weights of the last one."""
+        embedded = below if isinstance(below, Embedded) else None
+        if embedded is not None and way.folds:
+            return self._attend_folded(layer, embedded)
+        if way.on_gpu and self.attention == "softmax":
+            layer = _lean(layer, self.positions == "rope")
+        q, k, v = map(self._heads, self._queries_keys_values(layer, below, way))
+        count, length = q.shape[:2]
+        q, k = self._rotated(q, length), self._rotated(k, length)
+        bias = None if layer.bias is None else layer.bias[:, -1:]
+        scores = score(self.attention, q[:, -1:], k, bias, layer.temperature)
+        row = weigh(self.attention, scores, self._seen_last(length), self.top_k)[:, :, 0]
+        how = (self._visible(length), way.on_gpu and self.window is None, layer.temperature, self.top_k)
+        mixed = attend_all(self.attention, q, k, v, layer.bias, *how).reshape(count, length, self.width)
+        if embedded is None or way.kernels is None:
+            return self._with_attention(layer, _formed(below), mixed, on_gpu=way.on_gpu), row
+        unformed = way.kernels.BehindAttention(embedded, layer.out, mixed)
+        if way.mlp is not None and self.layers == 2:  # the last query is asked through all of it
+            return unformed, row
+        return self._norm("post", layer, 0, way.kernels.formed(unformed)), row
+
+    def _queries_keys_values(self, layer: TransformerLayer, below: "Embedded | Below", way: "_Way") -> tuple[Array, ...]:
+        maps = (layer.query, layer.key, layer.value)
+        if isinstance(below, Embedded) and way.kernels is not None:
+            return way.kernels.through(below, maps)
+        if isinstance(below, Embedded) and way.composes:
+            return tuple(below.through(map, way.on_gpu) for map in maps)
+        n = self._norm("pre", layer, 0, _formed(below))
+        return tuple(map.on_gpu(n) if way.on_gpu else map(n) for map in maps)
+
+    def _attend_folded(self, layer: TransformerLayer, embedded: Embedded) -> tuple[Array, Float[Array, "n heads length"]]:
+        """The same in the first layer, by folded maps."""
+        visible = self._visible(embedded.tokens.shape[1])
+
+        def weigh_all(scores: Float[Array, "n length heads length"]) -> Float[Array, "n length heads length"]:
+            scores = scores if layer.bias is None else scores + jnp.moveaxis(layer.bias, 0, 1)
+            scores = scores if layer.temperature is None else scores / jnp.exp(layer.temperature)[:, None]
+            return weigh(self.attention, scores, None if visible is None else visible[:, None], self.top_k)
+
+        added, weights = folded(embedded, (layer.query, layer.key, layer.value, layer.out), self.heads, weigh_all)
+        return self._norm("post", layer, 0, (embedded.stream() if self.skip else 0) + added), weights[:, -1]
+
+    def _attend_last(
+        self, layer: TransformerLayer, below: "Embedded | Below", way: "_Way"
+    ) -> tuple[Float[Array, "n width"], Float[Array, "n width"], Float[Array, "#n heads length"]]:
+        """The last position of the stream, the mixture that its query takes, and its weights."""
+        if isinstance(below, Embedded) and self.norm != "pre":
+            last = below.last()
+            return last, *self._one_query(layer, below, last)
+        if not isinstance(below, Array | Embedded):
+            last, taken, row = last_query(self._ask, self._weigh, way.back, layer, way.mlp, below)
+            return last, self._values(layer, taken, row), row
+        x = _formed(below)
+        n, last = self._norm("pre", layer, 0, x), x[:, -1]
+        if not self._asks_stream:
+            return last, *self._one_query(layer, Stream(n), n[:, -1])
+        asked, taken, row = last_query(self._ask, self._weigh, way.back, layer, way.mlp, n)
+        return asked if n is x else last, self._values(layer, taken, row), row
 
     def value_path(self, params: TransformerParameters) -> Float[Array, "inputs outputs"]:
         r"""The linear map from a token to the output through the values alone, without attention weights, norms and MLPs:
@@ -360,6 +396,22 @@ class Transformer(Model):
             return params.positions
         sinusoidal = self.positions == "sinusoidal"
         return sinusoids(length, self.width).astype(dtype) if sinusoidal else jnp.zeros((length, self.width), dtype)
+
+
+class _Way(NamedTuple):
+    """How `fast` computes what it does."""
+
+    on_gpu: bool
+    composes: bool  # maps of the first layer with the embedding
+    folds: bool  # all maps of the first attention
+    kernels: Any  # the module with kernels of the stream below the first layer, where they apply
+    mlp: tuple[Linear, Linear] | None  # that the last query is asked through
+    back: Back  # for the gradient of that
+
+
+def _formed(below: "Embedded | Below") -> Float[Array, "n length width"]:
+    """The stream of all positions."""
+    return below.stream() if isinstance(below, Embedded) else cast(Array, below)
 
 
 def _tokens(params: TransformerParameters, inputs: Inputs) -> Float[Array, "n length features"]:

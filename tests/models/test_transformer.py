@@ -11,7 +11,7 @@ import pytest
 
 from emergo._contract import Spec, Tap
 from emergo._errors import InputError
-from emergo.models import Transformer
+from emergo.models import Transformer, _transformer
 from emergo.models._products import Linear
 from emergo.models._transformer import Initial
 
@@ -155,6 +155,43 @@ def test_what_is_written_for_a_gpu_is_the_same(options):
     """In fp32 `fused` changes where biases are added and how the gradients of the first layer are computed, and no more."""
     case = made(options)
     agree(by_fast(*case, fused=True), by_plain(*case))
+
+
+FOLDED = [
+    {},
+    {"layers": 3, "mask": "causal"},
+    {"norm": "post", "positions": "learned"},
+    {"skip": False, "positions": "none"},
+    {"mlp": False, "temperature": "learned"},
+    {"attention": "biased", "window": 3},
+    {"attention": "linear", "mask": "causal"},  # whose weights do not sum to 1
+    {"attention": "sigmoid", "activation": "gelu"},
+    {"top_k": 2, "window": 4, "mask": "causal"},
+]
+
+
+@pytest.mark.parametrize("options", FOLDED, ids=str)
+def test_folded_maps_are_the_same(options, monkeypatch):
+    """The first layer's attention on a CPU, which these models are too narrow for."""
+    case = made(options, seed=2)  # three layers of seed 0 amplify rounding, of the other two forwards as well
+    monkeypatch.setattr(_transformer, "folds", lambda *_: True)
+    monkeypatch.setattr(_transformer, "attend_all", None if case[0].layers == 2 else _transformer.attend_all)
+    agree(by_fast(*case), by_plain(*case))
+
+
+def test_where_maps_are_folded(monkeypatch):
+    """Where it is no more arithmetic, and the stream is what scores are of."""
+    monkeypatch.setattr(_transformer, "folded", None)
+    sizes = {"width": 32, "heads": 2}
+    with pytest.raises(TypeError):
+        by_fast(*made(sizes))
+    others = [{"width": 8}, {"heads": 16}, {"layers": 1}, {"norm": "pre"}, {"positions": "rope"}, {"attention": "positional"}]
+    for model, params, inputs in (made(sizes | other) for other in others):
+        jax.eval_shape(model.fast, params, inputs)
+    model, params, inputs = made(sizes)
+    short = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params)
+    jax.eval_shape(model.fast, short, inputs.astype(jnp.bfloat16))
+    jax.eval_shape(lambda params: model.fast(params, inputs, Tap(fused=True)), params)
 
 
 @pytest.mark.parametrize("forward", ["apply", "fast"])

@@ -52,6 +52,8 @@ def main(out: Path, seconds: float, lengths: Sequence[int], preset: Preset = "pa
     studies = {part: study for part, study in find_figure("zucchet2025/fig3").studies(preset).items() if part in PARTS}
     runs, table = distinct(studies), Table(out / "figure3.csv")
     runs = [run for run in runs if not lengths or cast(SingleLocation, run.config.task).length in lengths]
+    if not runs:
+        sys.exit(f"no run of Fig. 3 has the length {' or '.join(map(str, lengths))}")
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(OutOfTime):
         RunSource("figure3", table, Path(folder), deadline=time.monotonic() + seconds)._train(runs)
     rows = pd.DataFrame(table.rows)
@@ -70,5 +72,7 @@ def main(out: Path, seconds: float, lengths: Sequence[int], preset: Preset = "pa
 if __name__ == "__main__":
     if len(sys.argv) < 3 or "--help" in sys.argv:
         sys.exit(__doc__)
-    options = [word.removeprefix("--preset=") for word in sys.argv[3:] if not word.isdigit()]
-    main(Path(sys.argv[1]), float(sys.argv[2]), list(map(int, filter(str.isdigit, sys.argv[3:]))), *cast(Any, options))
+    options = dict(word.removeprefix("--").split("=") for word in sys.argv[3:] if "=" in word)
+    if set(options) - {"preset"}:
+        sys.exit(__doc__)
+    main(Path(sys.argv[1]), float(sys.argv[2]), [int(word) for word in sys.argv[3:] if "=" not in word], **cast(Any, options))

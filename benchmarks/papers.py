@@ -34,7 +34,7 @@ import jax
 import numpy as np
 import pandas as pd
 
-from emergo.engine import Result, Run, train
+from emergo.engine import TOGETHER, Result, Run, train
 from emergo.engine import _scheduler as of_scheduler
 from emergo.engine import _train as of_train
 from emergo.engine._ahead import _THREADS
@@ -97,7 +97,7 @@ def units_of(figures: Sequence[Figure], preset: Any, records: Records) -> list[U
         elif figure.studies(preset):
             source.runs(figure.studies(preset), curves=figure.curves)
         for call in filter(None, source.calls):
-            by_identity, planned = {run.identity: run for run in call}, make_plan(call, unit=128).units
+            by_identity, planned = {run.identity: run for run in call}, make_plan(call, unit=TOGETHER).units
             parts = [[by_identity[run.identity] for run in unit.runs] for unit in planned]
             named = enumerate(zip(planned, parts, strict=True), 1)
             units += [Unit(unit.id, figure.id, part, parts[i:][:_AHEAD]) for i, (unit, part) in named]

@@ -1,9 +1,9 @@
 """How much processes that train on one GPU at the same time slow each other down, under CUDA's MPS.
 
-    python benchmarks/shared.py OUT_FOLDER SECONDS [--preset=paper]
+    python benchmarks/shared.py OUT_FOLDER SECONDS [--preset=paper] [PROGRAM ...]
 
-Starts a process for each of `PROGRAMS`, which compiles it and trains a stack of so many copies of a run, evaluations and the
-host's part of a chunk included. Then each trains alone for a while, and each of `MIXES` together.
+Starts a process for each of `PROGRAMS`, or for some of them, which compiles it and trains a stack of so many copies of a run,
+evaluations and the host's part of a chunk included. Then each trains alone for a while, and each of `MIXES` together.
 `OUT_FOLDER/shared.csv` gets a row for each program of a mix: steps per second (of the stack) alone and together, and how often
 the one is the other (`slowdown`). `benchmarks/papers.py --workers=N` reckons with it. Compiling may take half of the seconds: a
 process that is not ready by then is left out, with its mixes. A mix that there is no time for is left out too.
@@ -217,4 +217,6 @@ if __name__ == "__main__":
         os._exit(0)
     if len(words) < 2 or "--help" in words:
         sys.exit(__doc__)
+    if unknown := set(words[2:]) - PROGRAMS.keys():
+        sys.exit(f"no program is called {', '.join(unknown)}; there are {', '.join(PROGRAMS)}")
     main(Path(words[0]), float(words[1]), names=words[2:] or tuple(PROGRAMS), **options)

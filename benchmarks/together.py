@@ -35,8 +35,8 @@ from papers import (
 from scipy.optimize import minimize_scalar
 from shared import runs_of
 
-from emergo.engine import train
-from emergo.papers._together import UNIT, Wishes
+from emergo.engine import TOGETHER, train
+from emergo.papers._together import Wishes
 from emergo.studies import read_records
 from emergo.studies._plan import make_plan
 from emergo.studies._processes import MEMORY as SHARE
@@ -92,7 +92,7 @@ class Supply:
 
     def __post_init__(self) -> None:
         self.wishes.grow(set(), ask_all=True)
-        self.plan = make_plan(list(self.wishes.runs.values()), unit=UNIT)
+        self.plan = make_plan(list(self.wishes.runs.values()), unit=TOGETHER)
         self.free = list(self.plan.units)
 
     def take(self, others: int) -> Unit | None:
@@ -107,7 +107,7 @@ class Supply:
     def end(self, unit: Unit) -> None:
         self.finished.update(run.identity for run in unit.runs)
         if self.wishes.grow(set(self.finished)):
-            before, self.plan = self.plan, make_plan(list(self.wishes.runs.values()), unit=UNIT, before=self.plan)
+            before, self.plan = self.plan, make_plan(list(self.wishes.runs.values()), unit=TOGETHER, before=self.plan)
             self.free += self.plan.units[len(before.units) :]
 
 

@@ -5,6 +5,7 @@ memory of a device. Classes run one after another, and within a class the longer
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -30,16 +31,19 @@ class Work(NamedTuple):
 
 
 def floor_work(config: Config, rate: float, bandwidth: float) -> dict[str, Work]:
-    """The work of a step, by class: `products`, `attention`, `optimizer` and `data`; of two ways to the same numbers, by that
-    which takes less time on a device that does `rate` operations and moves `bandwidth` bytes a second.
+    """The work of a step, by class: `products`, `attention`, `optimizer` and `data`; of several ways to the same numbers, by
+    that which takes least time on a device that does `rate` operations and moves `bandwidth` bytes a second.
 
     Products are those left after folding, each with the two of its backward pass, but where the gradient is known to be of few
     vectors, and of tokens, which have none; what is applied to every number of an array (biases, ReLU, skip connections) is
     done on the way. The engine plans with what its programs hold; a program that does more than it must has a smaller share.
     """
     if isinstance(config.model, Transformer):
-        ways = (_transformer(config, config.model, formed) for formed in (True, False))
-        work = min(ways, key=lambda work: work["products"].seconds(rate, bandwidth))
+        model, words = config.model, isinstance(config.task, Recall)  # words are looked up in tables of maps
+        can_fold = model.norm != "pre" and model._asks_stream and model.layers > 1 and not words
+        ways = itertools.product((True, False), (True, False) if can_fold else (False,))
+        works = (_transformer(config, model, formed, folded) for formed, folded in ways)
+        work = min(works, key=lambda work: sum(each.seconds(rate, bandwidth) for each in work.values()))
     elif isinstance(config.model, MinimalAttention) and config.model.layers == 1:
         work = _minimal(config, config.model)
     else:
@@ -71,9 +75,11 @@ def _optimizer(config: Config) -> Work:
     return Work(0, 4 * (3 * count + 2 * kept) + 2 * count * (config.precision == "bf16"))
 
 
-def _transformer(config: Config, model: Transformer, formed: bool) -> dict[str, Work]:
+def _transformer(config: Config, model: Transformer, formed: bool, folded: bool) -> dict[str, Work]:
     """`formed`: whether the output of the MLP that the last query is asked through is formed. If not, hidden features are read
-    twice more, and no product of their size is with the second map."""
+    twice more, and no product of their size is with the second map. `folded`: whether the maps of the first attention are, so
+    that there are no queries, keys and values of tokens: scores and sums are of tokens, as features and positions go through
+    all maps at once."""
     spec, batch, size = config.task.spec, config.batch, _size(config.precision)
     tokens, width, hidden = batch * spec.length, model.width, model.width * model.mlp_factor
     features = 0 if isinstance(config.task, Recall) else spec.inputs  # one-hot tokens are looked up
@@ -82,9 +88,15 @@ def _transformer(config: Config, model: Transformer, formed: bool) -> dict[str, 
     maps: list[tuple[float, float, float]] = []
     of_data: list[tuple[float, float, float]] = []  # products of tokens, whose own gradient nobody asks for
     for layer in range(model.layers - 1):
-        first = layer == 0 and composes
-        (of_data if first else maps).append((tokens, features if first else width, 3 * width))
-        maps += [(tokens, *shape) for shape in [(width, width), *mlp]]
+        if folded and layer == 0:
+            of_data.append((tokens, features, model.heads * (features + spec.length)))
+            of_data += [(tokens * model.heads, *shape) for shape in [(features, spec.length), (spec.length, features)]]
+            maps.append((tokens, model.heads * (features + spec.length), width))
+        else:
+            first = layer == 0 and composes
+            (of_data if first else maps).append((tokens, features if first else width, 3 * width))
+            maps.append((tokens, width, width))
+        maps += [(tokens, *shape) for shape in mlp]
     once: list[tuple[float, float, float]] = []
     if model._asks_through_mlp:  # the gradient behind the last of these MLPs is of two vectors a head and one more
         maps.remove((tokens, hidden, width))
@@ -101,7 +113,7 @@ def _transformer(config: Config, model: Transformer, formed: bool) -> dict[str, 
     if model.layers > 1:  # tokens enter the stream with the output of the first attention, and it is written once
         parts.append(Work(4 * tokens * features * width, 2 * (tokens + width) * features * size))
     # Scores and mixed values; queries, keys, values and the output forward, these and their gradients back.
-    between = model.layers - 1
+    between = model.layers - 1 - folded
     attention = Work(3 * between * 2 * tokens * 2 * spec.length * width, between * 12 * tokens * width * size)
     drawn = 2 * tokens * (4 if isinstance(config.task, Recall) else features * size)
     products = Work(sum(part.operations for part in parts), sum(part.bytes for part in parts))

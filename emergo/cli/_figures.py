@@ -89,7 +89,8 @@ class Figure:
     seconds: float | None = None
     """Stop training after so many seconds, the most valuable cells first; the same command goes on."""
     workers: int = 1
-    """How many processes train what all these figures want, on one GPU at the same time; then the figures are drawn."""
+    """How many processes train what all these figures want, on one GPU at the same time; then the figures are drawn. On a CPU
+    one process uses all cores already."""
     fresh: bool = False  # Train even where the package's records have the runs.
     partial: bool = False  # Show the cells whose runs are all there already. Trains nothing, or only for --seconds.
     yes: bool = False  # Do not ask before training that takes over ten minutes on this CPU.

@@ -5,7 +5,7 @@ from .._pytree import Schedule
 from ._check import check_config, probe_curves
 from ._checkpoint import CheckpointError
 from ._config import SEMANTICS, Config, Precision, Probe, Result, Run
-from ._cost import plan_group
+from ._cost import TOGETHER, plan_group
 from ._curvature import Remaining, escape_rate, remaining_steps
 from ._gradients import gradient_probe
 from ._interventions import Clamp, Freeze, Intervention, Replace, Scale
@@ -15,7 +15,7 @@ from ._schedules import Ramp, Switch, WarmupCosine, When, WhenStuck
 from ._toy import train_toy
 from ._train import OutOfTime, Progress, groups_of, train
 
-__all__ = ["SEMANTICS", "Config", "Optimizer", "Precision", "Probe", "Result", "Run", "check_config", "groups_of"]
+__all__ = ["SEMANTICS", "TOGETHER", "Config", "Optimizer", "Precision", "Probe", "Result", "Run", "check_config", "groups_of"]
 __all__ += ["plan_group", "probe"]
 __all__ += ["Ramp", "Schedule", "Switch", "WarmupCosine", "When", "WhenStuck"]
 __all__ += ["Clamp", "Freeze", "Intervention", "Replace", "Scale"]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 else:
     Device, PyTreeDef = jax.Device, jax.tree_util.PyTreeDef
 Shapes = tuple[ShapeDtypeStruct, ...]
+TOGETHER = 128  # runs that are trained at once on a device, at most
 
 
 def _speed(platform: str) -> tuple[float, float, float]:
@@ -100,7 +101,7 @@ def memory_of(device: Device, when_free: bool = False) -> float:
 
 def planned_parallel(cost: Cost, eval_every: int, platform: str, budget: float) -> int:
     """How many runs to train at once: what fits and fills a GPU; on a CPU, what keeps a chunk under a few seconds."""
-    fits, most = int(budget / cost.bytes), 128
+    fits, most = int(budget / cost.bytes), TOGETHER
     if platform == "cpu":
         most = min(32, int(5 * _speed("cpu")[0] / (eval_every * max(cost.operations, 1))))
     return max(1, min(fits, most))

@@ -36,7 +36,7 @@ class Unformed(Protocol):
     """A stream in parts. It is formed with a column of ones, and zeros, behind its features, so that the MLP can have its first
     bias as a row of its first map; `back` gives the gradient of the parts."""
 
-    def formed(self, one: bool) -> Float[Array, "n length columns"]: ...
+    def formed(self, ones: bool) -> Float[Array, "n length columns"]: ...
 
     def back(self, g: Positions) -> "Unformed": ...
 
@@ -66,7 +66,7 @@ def _last_query(
 def _forward(
     ask: Callable[..., Any], weigh: Callable[..., Any], back: Back, layer: Any, mlp: Mlp, x: Positions | Unformed
 ) -> tuple[Last, Any]:
-    parts, x = (None, x) if isinstance(x, Array) else (x, x.formed(one=True))
+    parts, x = (None, x) if isinstance(x, Array) else (x, x.formed(ones=True))
     hidden, stream = None, Stream(x)
     if mlp is not None:
         up, down = mlp

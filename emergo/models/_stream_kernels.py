@@ -57,7 +57,7 @@ def fits(length: int, width: int, features: int) -> bool:
 
 
 def _power(n: int, most: int) -> int:
-    """The largest power of two that divides n, or `most`."""
+    """The largest power of two that divides n, at most `most`."""
     return min(n & -n, most)
 
 
@@ -89,14 +89,14 @@ def _sum_kernel(*refs: Any, tile: tuple[int, int, int]) -> None:
     jax.lax.fori_loop(0, sequences, of_sequence, None)
 
 
-def summed(tiling: Tiling, inputs: tuple[Rows, ...], maps: tuple[Maps, ...], table: Table, one: bool = False) -> Rows:
-    """The sum of `inputs` through `maps`, and of a table by position. `one`: with a column of ones, and zeros, behind it."""
+def summed(tiling: Tiling, inputs: tuple[Rows, ...], maps: tuple[Maps, ...], table: Table, ones: bool = False) -> Rows:
+    """The sum of `inputs` through `maps`, and of a table by position. `ones`: with a column of ones, and zeros, behind it."""
     (n, length, _), width = inputs[0].shape, table.shape[1]
     positions, columns, sequences = _power(length, tiling.positions), min(width, tiling.columns), _power(n, _SEQUENCES)
     return pallas.pallas_call(
         functools.partial(_sum_kernel, tile=(positions, columns, sequences)),
         grid=(width // columns, length // positions, n // sequences),
-        out_shape=jax.ShapeDtypeStruct((n, length, width + one * MULTIPLE), inputs[0].dtype),
+        out_shape=jax.ShapeDtypeStruct((n, length, width + ones * MULTIPLE), inputs[0].dtype),
         compiler_params=triton.CompilerParams(num_warps=tiling.warps, num_stages=tiling.stages),
         interpret=interpreted(),
     )(*inputs, *maps, table)
@@ -142,11 +142,11 @@ def summed_back(tokens: Rows, g: Positions) -> tuple[Maps, Table]:
 def through(embedded: Embedded, maps: tuple[Linear, ...]) -> tuple[Positions, ...]:
     """The stream through several maps."""
 
-    def mapped(map: Linear) -> Positions:
-        composed = embedded.embed @ map.weight + embedded.one[:, None] * map.bias
-        return summed(SMALL_MAPS, (embedded.tokens,), (composed,), wide("tw,wo->to", embedded.positions, map.weight))
+    def mapped(linear: Linear) -> Positions:
+        composed = embedded.embed @ linear.weight + embedded.one[:, None] * linear.bias
+        return summed(SMALL_MAPS, (embedded.tokens,), (composed,), wide("tw,wo->to", embedded.positions, linear.weight))
 
-    return tuple(mapped(map) for map in maps)
+    return tuple(mapped(linear) for linear in maps)
 
 
 def _through_back(saved: tuple[Embedded, tuple[Linear, ...]], g: tuple[Positions, ...]) -> tuple[Embedded, tuple[Linear, ...]]:
@@ -172,13 +172,13 @@ class BehindAttention(NamedTuple):
     out: Linear
     mixed: Positions
 
-    def formed(self, one: bool = False) -> Rows:
-        """All positions. `one`: with a column of ones, so that a map that reads it can have its bias as a row."""
+    def formed(self, ones: bool = False) -> Rows:
+        """All positions. `ones`: with a column of ones, so that a map that reads it can have its bias as a row."""
         embedded, out, mixed = self
         table = embedded.positions.astype(jnp.float32) + out.bias.astype(jnp.float32)
         inner = mixed.shape[-1] + embedded.tokens.shape[-1]
         tiling = next(tiling for tiling in ALSO_MIXED if tiling.kept(inner) <= _CHIP)
-        return summed(tiling, (mixed, embedded.tokens), (out.weight, embedded.embed), table, one)
+        return summed(tiling, (mixed, embedded.tokens), (out.weight, embedded.embed), table, ones)
 
     def back(self, g: Positions) -> "BehindAttention":
         """The gradient of its parts."""

@@ -206,30 +206,30 @@ class Transformer(Model):
             below, row = self._attend_all(layer, below, way)
             last_rows.append(row)
             if way.mlp is None or i < self.layers - 2:  # else the last query is asked through it
-                below = self._with_mlp(layer, _formed(below), on_gpu=way.on_gpu)
+                below = self._with_mlp(layer, _formed(below), on_gpu=way.fused)
         layer = params.layers[-1]
         last, mixed, row = self._attend_last(layer, below, way)
         value = tap("value", self._read_out(params, self._finish(layer, last, mixed)))
         attention = [jnp.broadcast_to(r, (count, self.heads, length)) for r in (*last_rows, row)]
         return Output(value, jnp.stack(attention, axis=1), self.value_path(params))
 
-    def _way(self, params: TransformerParameters, tokens: Float[Array, "n length features"], on_gpu: bool) -> "_Way":
+    def _way(self, params: TransformerParameters, tokens: Float[Array, "n length features"], fused: bool) -> "_Way":
         """Which of the ways to the same numbers `fast` takes."""
         (_, length, features), width, kernels = tokens.shape, self.width, None
         composes = self.norm != "pre" and features < width
         mlp, back = self._mlp_below(params), mlp_back
-        if on_gpu and mlp is not None:  # bytes decide, and only the kernel moves fewer
+        if fused and mlp is not None:  # bytes decide, and only the kernel moves fewer
             from . import _mlp_kernel  # here, since Pallas takes 0.3 s to import
 
             applies = _mlp_kernel.applies(tokens.dtype, length, width, width * self.mlp_factor, self.heads)
             mlp, back = mlp if applies else None, _mlp_kernel.mlp_back
-        if on_gpu and composes and self.skip and self.layers > 1:
+        if fused and composes and self.skip and self.layers > 1:
             from . import _stream_kernels
 
             kernels = _stream_kernels if _stream_kernels.applies(tokens.dtype, length, width, features) else None
         # Folded maps are products of maps, which 16 bits would round.
-        can_fold = self.norm != "pre" and self._asks_stream and not on_gpu and jnp.finfo(tokens.dtype).bits >= 32
-        return _Way(on_gpu, composes, can_fold and folds(features, length, width, self.heads), kernels, mlp, back)
+        can_fold = self.norm != "pre" and self._asks_stream and not fused and jnp.finfo(tokens.dtype).bits >= 32
+        return _Way(fused, composes, can_fold and folds(features, length, width, self.heads), kernels, mlp, back)
 
     def _attend_all(
         self, layer: TransformerLayer, below: "Embedded | Below", way: "_Way"
@@ -238,7 +238,7 @@ class Transformer(Model):
         embedded = below if isinstance(below, Embedded) else None
         if embedded is not None and way.folds:
             return self._attend_folded(layer, embedded)
-        if way.on_gpu and self.attention == "softmax":
+        if way.fused and self.attention == "softmax":
             layer = _lean(layer, self.positions == "rope")
         q, k, v = map(self._heads, self._queries_keys_values(layer, below, way))
         count, length = q.shape[:2]
@@ -246,10 +246,10 @@ class Transformer(Model):
         bias = None if layer.bias is None else layer.bias[:, -1:]
         scores = score(self.attention, q[:, -1:], k, bias, layer.temperature)
         row = weigh(self.attention, scores, self._seen_last(length), self.top_k)[:, :, 0]
-        how = (self._visible(length), way.on_gpu and self.window is None, layer.temperature, self.top_k)
+        how = (self._visible(length), way.fused and self.window is None, layer.temperature, self.top_k)
         mixed = attend_all(self.attention, q, k, v, layer.bias, *how).reshape(count, length, self.width)
         if embedded is None or way.kernels is None:
-            return self._with_attention(layer, _formed(below), mixed, on_gpu=way.on_gpu), row
+            return self._with_attention(layer, _formed(below), mixed, on_gpu=way.fused), row
         unformed = way.kernels.BehindAttention(embedded, layer.out, mixed)
         if way.mlp is not None and self.layers == 2:  # the last query is asked through all of it
             return unformed, row
@@ -260,9 +260,9 @@ class Transformer(Model):
         if isinstance(below, Embedded) and way.kernels is not None:
             return way.kernels.through(below, maps)
         if isinstance(below, Embedded) and way.composes:
-            return tuple(below.through(map, way.on_gpu) for map in maps)
+            return tuple(below.through(map, way.fused) for map in maps)
         n = self._norm("pre", layer, 0, _formed(below))
-        return tuple(map.on_gpu(n) if way.on_gpu else map(n) for map in maps)
+        return tuple(map.on_gpu(n) if way.fused else map(n) for map in maps)
 
     def _attend_folded(self, layer: TransformerLayer, embedded: Embedded) -> tuple[Array, Float[Array, "n heads length"]]:
         """The same in the first layer, by folded maps."""
@@ -401,7 +401,7 @@ class Transformer(Model):
 class _Way(NamedTuple):
     """How `fast` computes what it does."""
 
-    on_gpu: bool
+    fused: bool  # as is best on a GPU
     composes: bool  # maps of the first layer with the embedding
     folds: bool  # all maps of the first attention
     kernels: Any  # the module with kernels of the stream below the first layer, where they apply

@@ -18,7 +18,7 @@ def main() -> None:
     parser.add_argument("--preset", default="paper", help="paper, laptop or smoke (default: paper)")
     parser.add_argument("--out", type=Path, default=Path("out"), help="folder for figures and runs (default: out)")
     parser.add_argument("--seconds", type=float, help="stop after so many seconds; the same command goes on")
-    parser.add_argument("--workers", type=int, default=1, help="how many processes train (default: 1)")
+    parser.add_argument("--workers", type=int, default=1, help="how many processes train on one GPU (default: 1)")
     parser.add_argument("--fresh", action="store_true", help="train also what is recorded")
     words = "train also what is recorded without curves, of these parts (default: all)"
     parser.add_argument("--curves", nargs="*", metavar="PART", help=words)

@@ -57,7 +57,7 @@ def make_figures(
             make = functools.partial(run_figure, figure, preset, out, report=show, **more)
             try:
                 if workers > 1 and seconds is not None and _lacks(figure, preset, out, fresh, curves):
-                    raise OutOfTime  # which the workers have used up
+                    raise OutOfTime  # the workers have used up the time
                 report = make(partial=draw_only, seconds=left)
             except OutOfTime:
                 report = make(partial=True) if partial else _progress(figure, preset, out, fresh, curves)

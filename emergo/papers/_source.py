@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from .._errors import InputError
-from ..engine import OutOfTime, Probe, Result, Run, train
+from ..engine import TOGETHER, OutOfTime, Probe, Result, Run, train
 from ..studies import (
     Executor,
     Plan,
@@ -104,7 +104,7 @@ class RunSource:
         runs = self.with_probes(runs)
         if self.folder is None:
             return train(runs, **watch)
-        folder, plan = self._plan(self.folder, runs, unit=128)  # as many as are ever trained together
+        folder, plan = self._plan(self.folder, runs, unit=TOGETHER)
         known = {run.identity: run for run in runs}
         if not Executor(folder, [plan.key], known, **watch).run():
             raise OutOfTime(f"{self.name}: the time is over; the same call goes on from what is there")

@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import InputError
-from ..engine import Probe, Run
+from ..engine import TOGETHER, Probe, Run
 from ..studies import Plan, Store, StudyFolder, Watcher, open_plan, read_outcomes
 from ..studies._executor import terminations
-from ..studies._plan import make_plan
+from ..studies._plan import grow_plan
 from ..studies._processes import Workers, claims_of, progress_of
 from ._figure import Figure, Preset, source_for
 from ._source import RunSource
 
-UNIT = 128  # as many runs as are ever trained together
 LOOK = 0.5  # seconds between looks at the folder
 SHOW = 2.0  # seconds between looks at how far workers are
 
@@ -34,9 +33,9 @@ class Wishes:
     figures: Sequence[Figure]
     preset: Preset
     sources: Sequence[RunSource]  # of each figure; they train nothing
-    runs: dict[str, Run] = dataclasses.field(default_factory=dict)  # so far, by identity
-    figure_of: dict[str, str] = dataclasses.field(default_factory=dict)
-    there: set[str] = dataclasses.field(default_factory=set)  # runs of the folder at the last question
+    runs: dict[str, Run] = dataclasses.field(default_factory=dict, init=False)  # so far, by identity
+    figure_of: dict[str, str] = dataclasses.field(default_factory=dict, init=False)
+    there: set[str] = dataclasses.field(default_factory=set, init=False)  # runs of the folder at the last question
 
     def __post_init__(self) -> None:
         self.wanted_by: list[set[str]] = [set() for _ in self.figures]
@@ -84,7 +83,7 @@ def train_figures(
         return
     first, others = figures[0].id, len(figures) - 1
     named = RunSource(f"{first} and {others} more" if others else first, probes=tuple(probes))
-    plan, _ = open_plan(folder, list(wishes.runs.values()), study=named.study, unit=UNIT, say=say)
+    plan, _ = open_plan(folder, list(wishes.runs.values()), study=named.study, unit=TOGETHER, say=say)
     left = None if seconds is None else seconds - (time.monotonic() - begun)
     shown = _Shown(folder, wishes, show)
     with terminations(), Workers(folder, plan, workers, left, say) as processes:
@@ -93,7 +92,7 @@ def train_figures(
             there = set(os.listdir(folder.runs))
             done = wishes.runs.keys() <= there
             if wishes.grow(there, ask_all=done):
-                plan = folder.write(make_plan(list(wishes.runs.values()), study=named.study, unit=UNIT, before=plan))
+                plan = grow_plan(folder, plan, list(wishes.runs.values()), TOGETHER)
                 shown.begin()
             elif done:
                 processes.end()

@@ -71,6 +71,15 @@ def open_plan(
     return plan, len(wanted - known)
 
 
+def grow_plan(folder: StudyFolder, plan: Plan, runs: Sequence[Run], unit: int = 64) -> Plan:
+    """Adds runs to a plan that is in a folder. What other processes have added to it meanwhile stays."""
+    with Claims(folder.claims).hold("plan"):
+        now = next((other for other in folder.read() if other.key == plan.key), plan)
+        every = {**runs_of(now, folder.path), **{run.identity: run for run in runs}}
+        grown = make_plan(list(every.values()), now.axes, now.study, unit, before=now)
+        return now if grown == now else folder.write(grown)
+
+
 def _set_aside(store: Store, runs: Sequence[Run], keep: Any, say: Callable[[str], None]) -> None:
     """Takes out of the store what lacks curves of its probes, or parameters, that are asked for now."""
     for group in groups_of([run for run in runs if (keep or run.config.probes) and run in store]):

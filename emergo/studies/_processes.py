@@ -5,9 +5,11 @@ more of it, under CUDA's MPS, which lets them compute at the same time instead o
 """
 
 import contextlib
+import importlib.util
 import json
 import math
 import os
+import pkgutil
 import queue
 import shutil
 import signal
@@ -30,6 +32,7 @@ PATIENCE = 120.0  # seconds that a worker has to save what is in training
 _FRACTIONS = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
 """JAX's names for a process's share of the memory; the second is older, and both together are refused."""
 _MPS = "nvidia-cuda-mps-control"
+_USUAL = Path("/tmp/nvidia-mps/control")  # of an MPS that was started without a folder of its own
 _QUIET = "</dev/null >/dev/null 2>&1"
 _DAEMON = f"{_MPS} -d {_QUIET} || exit; echo ready; cat >/dev/null; echo quit | {_MPS} >/dev/null 2>&1"
 """Ends when its standard input does, so also when this process is killed. MPS waits for its clients before it quits."""
@@ -40,14 +43,22 @@ def has_nvidia() -> bool:
     visible, platforms = os.environ.get("CUDA_VISIBLE_DEVICES"), os.environ.get("JAX_PLATFORMS", "")
     if visible in ("", "-1") or platforms.startswith("cpu"):
         return False
-    return visible is not None or any(Path("/dev").glob("nvidia[0-9]*"))
+    return _has_plugin() and (visible is not None or any(Path("/dev").glob("nvidia[0-9]*")))
+
+
+def _has_plugin() -> bool:
+    """Whether the JAX that is installed can use a GPU of NVIDIA."""
+    plugins = importlib.util.find_spec("jax_plugins")
+    found = pkgutil.iter_modules(plugins.submodule_search_locations if plugins else [])
+    return any(module.name.startswith("xla_cuda") for module in found)
 
 
 @contextlib.contextmanager
 def mps(say: Callable[[str], None] = lambda line: None) -> Iterator[dict[str, str]]:
     """CUDA's MPS while the block runs: yields the variables by which a process finds it. None where there is no GPU of NVIDIA
     or no MPS, where the user has started one, or where it does not start."""
-    if "CUDA_MPS_PIPE_DIRECTORY" in os.environ or shutil.which(_MPS) is None or not has_nvidia():
+    started = "CUDA_MPS_PIPE_DIRECTORY" in os.environ or _USUAL.exists()
+    if started or shutil.which(_MPS) is None or not has_nvidia():
         yield {}
         return
     with tempfile.TemporaryDirectory(prefix="emergo-mps-", ignore_cleanup_errors=True) as place:
@@ -89,7 +100,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         until = "" if seconds is None else str(time.time() + seconds)
-        words = [sys.executable, "-m", f"{__package__}._worker", str(folder.path), plan.key]
+        words = [sys.executable, "-P", "-m", f"{__package__}._worker", str(folder.path), plan.key]
         self.commands = [[*words, str(number), str(workers), until] for number in range(workers)]
         self.said: queue.SimpleQueue[tuple[int, dict[str, str]]] = queue.SimpleQueue()
         self.processes: list[subprocess.Popen[str]] = []
@@ -127,13 +138,13 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             elif what["failed"] in ("InputError", "StorageError"):
                 raise {"InputError": InputError, "StorageError": StorageError}[what["failed"]](what["why"])
             else:
-                more = "set EMERGO_TRACEBACK=1 for the traceback"
-                raise WorkerError(f"worker {number + 1} of {self.workers} failed: {what['why']} ({more})")
+                more = "" if os.environ.get("EMERGO_TRACEBACK") else " (set EMERGO_TRACEBACK=1 for the traceback)"
+                raise WorkerError(f"worker {number + 1} of {self.workers} failed: {what['why']}{more}")
         for number, code in enumerate(ended):
             if code:
-                how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
                 kept = "what was finished is kept, and the same command goes on"
-                raise WorkerError(f"worker {number + 1} of {self.workers} {how}; {kept}")
+                how = f"was ended by {signal.Signals(-code).name}; {kept}" if code < 0 else f"ended with status {code}"
+                raise WorkerError(f"worker {number + 1} of {self.workers} {how}")
         return None in ended
 
     def end(self) -> None:
@@ -172,7 +183,8 @@ def progress_of(claims: Mapping[str, Mapping[str, Any]], known: Mapping[str, Run
     rate, size = (sum(each.get(name) or 0.0 for each in told) for name in ("rate", "bytes"))
     shown = [(known[identity], step, math.nan if loss is None else loss) for identity, step, loss in running]
     total, done, failed = counts
-    return Progress(total, done, failed, shown, round(rate), 1.0, None, round(size))
+    # Steps in one second, so that the rate is theirs.
+    return Progress(total, done, failed, shown, steps=round(rate), seconds=1.0, seconds_left=None, bytes=round(size))
 
 
 def claims_of(folder: StudyFolder, plan: Plan) -> dict[str, dict[str, Any]]:

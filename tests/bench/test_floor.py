@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from emergo.bench._floor import Work, floor_seconds, floor_work
+from emergo.bench._floor import Work, _transformer, floor_seconds, floor_work
 from emergo.bench._training import Case
 from emergo.engine import Config, Run
 from emergo.engine._cost import step_cost
@@ -13,6 +13,8 @@ from emergo.tasks import SingleLocation
 
 CASES = {
     "two layers": Case(2, 4, 64, 16, 1, "fp32"),
+    "two layers, one head": Case(2, 1, 64, 16, 1, "fp32"),
+    "few features": Case(2, 1, 32, 4, 1, "fp32"),
     "one layer": Case(1, 1, 64, 16, 1, "fp32"),
     "recall": Case(2, 2, 17, 32, 1, "fp32", recall=True),
     "chain": Case(1, 3, 25, 50, 1, "fp32", chain=True),
@@ -45,15 +47,24 @@ def test_the_floor_of_two_layers_by_hand():
     """Width 8, hidden 32, T = 4, 3 inputs, batch 2, counted on paper: first layer, last layer and readout, times three. But
     the gradient behind the first MLP is of five vectors, so that the backward pass of its second map is smaller, and tokens,
     which enter queries, keys, values and the stream, have no gradient."""
-    config = Config(
-        SingleLocation(4, 2, position="random", indicator=True), Transformer(width=8, heads=2), batch=2, precision="fp32"
-    )
+    model = Transformer(width=8, heads=2)
+    config = Config(SingleLocation(4, 2, position="random", indicator=True), model, batch=2, precision="fp32")
     tokens, first = 2 * 8 * (3 * 3 * 8 + 3 * 8), 2 * 8 * (2 * 4 * 8 + 8 * 8 + 2 * 8 * 32)
     last = 2 * 8 * 2 * 8 * 2 + 2 * 2 * (4 * 8 * 8 + 2 * 8 * 32 + (3 + 2) * 8)
     others = 2 * tokens + 3 * (first + last) - 3 * (2 * 8 * 32 * 8)  # all but the first MLP's second map
-    assert floor_operations(config, FAST, SLOW) == others + 2 * 8 * 32 * 8 + 2 * (2 * 8 * 32 * 5)
-    # Where arithmetic decides, its output is not formed: scores and sums of two heads, forward and back.
-    assert floor_operations(config) == others + 4 * (2 * 8 * 32 * 2) + 2 * 8 * 32 * 5
+
+    def operations(**way):
+        return sum(work.operations for work in _transformer(config, model, **way).values())
+
+    assert operations(formed=True, folded=False) == others + 2 * 8 * 32 * 8 + 2 * (2 * 8 * 32 * 5)
+    # The MLP's output is not formed: scores and sums of two heads, forward and back.
+    unformed = others + 4 * (2 * 8 * 32 * 2) + 2 * 8 * 32 * 5
+    assert operations(formed=False, folded=False) == unformed
+    # Nor are queries, keys and values: scores and sums of two heads are of 3 features and 4 positions.
+    plain = 2 * (2 * 8 * 3 * 3 * 8) + 3 * (2 * 8 * (2 * 4 * 8 + 8 * 8))
+    folded = 2 * (2 * 8 * 2 * (3 * (3 + 4) + 2 * 3 * 4)) + 3 * (2 * 8 * 2 * (3 + 4) * 8)
+    assert operations(formed=False, folded=True) == unformed - plain + folded
+    assert floor_operations(config) == min(unformed, unformed - plain + folded)
 
 
 def make(key, spec):
@@ -81,8 +92,9 @@ def test_the_bytes_of_one_layer_by_hand():
 
 
 def test_tokens_enter_the_stream_with_the_output_of_the_first_attention():
-    """Width 8, no MLP, T = 4, 3 inputs, batch 2, two layers: bytes of products, in fp32, counted on paper."""
-    model = Transformer(layers=2, heads=1, width=8, mlp=False)
+    """Width 8, no MLP, T = 4, 3 inputs, batch 2, two layers: bytes of products, in fp32, counted on paper; rotated keys cannot
+    be folded."""
+    model = Transformer(layers=2, heads=1, width=8, mlp=False, positions="rope")
     config = Config(SingleLocation(4, 2, position="random", indicator=True), model, batch=2, precision="fp32")
     mapped, added = 8 * 3 + 3 * 24 + 8 * 24, 8 * 3 + 3 * 8
     out, asked = 8 * 8 + 8 * 8 + 8 * 8, 2 * (8 * 8 + 8 * 1 + 8 * 1)

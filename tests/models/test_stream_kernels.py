@@ -37,7 +37,7 @@ def test_sums_of_products_and_a_table(n, length, width, columns):
     table = drawn(length, width, seed=4).astype(jnp.float32)
     x, m, e, o, c = wide((tokens, mixed, maps, out, table))
     assert distance(summed(SMALL_MAPS, (tokens,), (maps,), table), x @ e + c) < ROUNDING
-    both = summed(SMALL_MAPS, (mixed, tokens), (out, maps), table, one=True)
+    both = summed(SMALL_MAPS, (mixed, tokens), (out, maps), table, ones=True)
     assert distance(both[..., :width], m @ o + x @ e + c) < ROUNDING
     np.testing.assert_array_equal(both[..., width], 1)
     np.testing.assert_array_equal(both[..., width + 1 :], 0)

@@ -7,7 +7,7 @@ import pytest
 from emergo._errors import InputError
 from emergo.engine import groups_of
 from emergo.studies import StudyFolder, open_plan
-from emergo.studies._plan import make_plan, runs_of, steps_to_keep
+from emergo.studies._plan import grow_plan, make_plan, runs_of, steps_to_keep
 
 from .crowd import study
 from .test_description import loudness
@@ -83,6 +83,20 @@ def test_of_several_plans_the_largest_within_grows(tmp_path):
     assert {plan.key: len(plan.runs) for plan in folder.read()} == {small.key: 2, wide.key: 6}
     again, new = study(3, 2).open(folder)
     assert (again, new) == (grown, 0)
+
+
+def test_a_plan_keeps_what_others_have_added_to_it(tmp_path):
+    folder, first, others, more = StudyFolder(tmp_path / "folder"), study(3, 1).runs, study(4, 2).runs, study(3, 3).runs
+    mine, _ = open_plan(folder, first)
+    theirs, _ = open_plan(folder, [*first, *others])  # by another process, which finds all of mine in its own
+    assert mine.key == theirs.key
+    grown = grow_plan(folder, mine, [*first, *more])
+    (stored,) = folder.read()
+    assert stored == grown
+    wanted = {run.identity for run in (*first, *others, *more)}
+    assert sorted(run.identity for run in stored.runs) == sorted(wanted)
+    assert [unit.id for unit in grown.units[: len(theirs.units)]] == [unit.id for unit in theirs.units]
+    assert grow_plan(folder, mine, first) == grown
 
 
 def test_runs_that_no_study_describes_are_a_plan_too(tmp_path):

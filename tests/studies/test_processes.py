@@ -42,6 +42,7 @@ def daemon(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
+    monkeypatch.setattr(processes, "_has_plugin", lambda: True)
     return make
 
 
@@ -75,8 +76,18 @@ def test_mps_is_not_started_beside_the_users_or_without_a_gpu(daemon, monkeypatc
         assert (variables, log()) == ({}, [])
 
 
+def test_mps_is_not_started_beside_one_in_its_usual_place(daemon, monkeypatch, tmp_path):
+    log = daemon()
+    monkeypatch.setattr(processes, "_USUAL", tmp_path)
+    with mps() as variables:
+        assert (variables, log()) == ({}, [])
+
+
 def test_a_gpu_is_found_without_jax(monkeypatch):
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert not has_nvidia()  # by the JAX of a CPU
+    monkeypatch.setattr(processes, "_has_plugin", lambda: True)
     for visible, found in (("0", True), ("1,2", True), ("", False), ("-1", False)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert has_nvidia() is found
@@ -85,7 +96,8 @@ def test_a_gpu_is_found_without_jax(monkeypatch):
 @pytest.mark.slow
 def test_mps_ends_with_a_process_that_is_killed(daemon):
     log = daemon()
-    script = "import os\nfrom emergo.studies._processes import mps\nwith mps():\n    os.kill(os.getpid(), 9)"
+    script = "import os\nfrom emergo.studies import _processes\n_processes._has_plugin = lambda: True\n"
+    script += "with _processes.mps():\n    os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == -9
     until = time.monotonic() + 20
     while len(log()) < 2 and time.monotonic() < until:
@@ -150,7 +162,7 @@ def test_they_work_until_they_are_told_that_nothing_more_comes(tmp_path):
             WorkerError,
             "^worker 2 of 2 was ended by SIGKILL; what was finished is kept, and the same",
         ),
-        ("os._exit(3)", WorkerError, "^worker 2 of 2 ended with status 3; what was finished is kept"),
+        ("os._exit(3)", WorkerError, "^worker 2 of 2 ended with status 3$"),
     ],
 )
 def test_where_one_fails_the_others_save_and_end(tmp_path, monkeypatch, script, error, words):

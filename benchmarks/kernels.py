@@ -26,7 +26,7 @@ from emergo.bench._training import Case, compiled_stack
 
 STEPS = 10
 PARTS = (  # the first that is found in a kernel's name or in that of its operation
-    ("kernels of our own", r"^_(\w+_)?kernel "),
+    ("kernels of our own", r"^_(\w+_)?kernel(_+\d+)? "),
     ("attention", r"sdpa|cudnn|dot_product_attention"),
     ("products", r"gemm|nvjet|cutlass|dot_general|(^|[ _])dot"),
     ("data", r"normals|uniform|sort"),

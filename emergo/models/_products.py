@@ -38,7 +38,7 @@ class Linear(NamedTuple):
 
     def on_gpu(self, x: Float[Array, "n length inputs"]) -> Float[Array, "n length outputs"]:
         """The same; the gradient of the bias is summed over positions first, then over sequences. One sum over all rows of few
-        runs takes a GPU far longer, since there are few columns to divide among its processors."""
+        runs takes a GPU far longer, presumably since there are few columns to divide among its processors."""
         return _with_bias(rows(x, self.weight), self.bias)
 
 

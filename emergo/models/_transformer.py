@@ -60,6 +60,17 @@ class TransformerParameters(NamedTuple):
     readout: Linear
 
 
+class _Way(NamedTuple):
+    """How `fast` computes what it does."""
+
+    fused: bool  # as is best on a GPU
+    composes: bool  # maps of the first layer with the embedding
+    folds: bool  # all maps of the first attention
+    kernels: Any  # the module with kernels of the stream below the first layer, where they apply
+    mlp: tuple[Linear, Linear] | None  # that the last query is asked through
+    back: Back  # for the gradient of that
+
+
 class Transformer(Model):
     r"""A Transformer that answers at the last position; the defaults are those of zucchet2025, Table 1.
 
@@ -213,7 +224,7 @@ class Transformer(Model):
         attention = [jnp.broadcast_to(r, (count, self.heads, length)) for r in (*last_rows, row)]
         return Output(value, jnp.stack(attention, axis=1), self.value_path(params))
 
-    def _way(self, params: TransformerParameters, tokens: Float[Array, "n length features"], fused: bool) -> "_Way":
+    def _way(self, params: TransformerParameters, tokens: Float[Array, "n length features"], fused: bool) -> _Way:
         """Which of the ways to the same numbers `fast` takes."""
         (_, length, features), width, kernels = tokens.shape, self.width, None
         composes = self.norm != "pre" and features < width
@@ -232,8 +243,8 @@ class Transformer(Model):
         return _Way(fused, composes, can_fold and folds(features, length, width, self.heads), kernels, mlp, back)
 
     def _attend_all(
-        self, layer: TransformerLayer, below: "Embedded | Below", way: "_Way"
-    ) -> tuple["Below", Float[Array, "#n heads length"]]:
+        self, layer: TransformerLayer, below: Embedded | Below, way: _Way
+    ) -> tuple[Below, Float[Array, "#n heads length"]]:
         """The stream behind the attention of all positions, and the weights of the last one."""
         embedded = below if isinstance(below, Embedded) else None
         if embedded is not None and way.folds:
@@ -255,7 +266,7 @@ class Transformer(Model):
             return unformed, row
         return self._norm("post", layer, 0, way.kernels.formed(unformed)), row
 
-    def _queries_keys_values(self, layer: TransformerLayer, below: "Embedded | Below", way: "_Way") -> tuple[Array, ...]:
+    def _queries_keys_values(self, layer: TransformerLayer, below: Embedded | Below, way: _Way) -> tuple[Array, ...]:
         maps = (layer.query, layer.key, layer.value)
         if isinstance(below, Embedded) and way.kernels is not None:
             return way.kernels.through(below, maps)
@@ -277,7 +288,7 @@ class Transformer(Model):
         return self._norm("post", layer, 0, (embedded.stream() if self.skip else 0) + added), weights[:, -1]
 
     def _attend_last(
-        self, layer: TransformerLayer, below: "Embedded | Below", way: "_Way"
+        self, layer: TransformerLayer, below: Embedded | Below, way: _Way
     ) -> tuple[Float[Array, "n width"], Float[Array, "n width"], Float[Array, "#n heads length"]]:
         """The last position of the stream, the mixture that its query takes, and its weights."""
         if isinstance(below, Embedded) and self.norm != "pre":
@@ -398,18 +409,7 @@ class Transformer(Model):
         return sinusoids(length, self.width).astype(dtype) if sinusoidal else jnp.zeros((length, self.width), dtype)
 
 
-class _Way(NamedTuple):
-    """How `fast` computes what it does."""
-
-    fused: bool  # as is best on a GPU
-    composes: bool  # maps of the first layer with the embedding
-    folds: bool  # all maps of the first attention
-    kernels: Any  # the module with kernels of the stream below the first layer, where they apply
-    mlp: tuple[Linear, Linear] | None  # that the last query is asked through
-    back: Back  # for the gradient of that
-
-
-def _formed(below: "Embedded | Below") -> Float[Array, "n length width"]:
+def _formed(below: Embedded | Below) -> Float[Array, "n length width"]:
     """The stream of all positions."""
     return below.stream() if isinstance(below, Embedded) else cast(Array, below)
 

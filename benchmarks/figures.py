@@ -62,7 +62,8 @@ class Table(Watcher):
 
     def training(self, now: Progress) -> None:
         for run, step, loss in now.running:
-            self._write(run, {"state": "in training", "steps": step, "loss": loss}, to_disk=False)
+            if self.rows.get(run.identity, {}).get("state", "in training") == "in training":  # workers tell it a little late
+                self._write(run, {"state": "in training", "steps": step, "loss": loss}, to_disk=False)
 
     def _write(self, run: Run, more: Mapping[str, Any], to_disk: bool = True) -> None:
         row = {"figure": self.figure_of.get(run.identity, self.following), "run": run.identity}

@@ -12,7 +12,7 @@ programs follow the cost model, scaled to what was timed. Counted are also the s
 forecasts of runs in training (under 1%), writing runs, and drawing. `--preset=smoke`: another preset, of which all steps count.
 
 `--workers=N`: reckons for so many processes instead, as `python -m emergo.papers FIGURE ... --fresh --workers N` starts them,
-from what was timed; see `benchmarks/together.py`.
+from what was timed; see `benchmarks/together.py`. `--until=SECONDS`: how far they are then.
 """
 
 import contextlib
@@ -166,6 +166,7 @@ class Clock:
         self.device = cast(Device, SimpleNamespace(platform=platform, device_kind="reckoned"))
         self.compilations: dict[Any, tuple[float, float]] = {}  # when they begin and end
         self.threads, self.known, self.chunks = [0.0] * _THREADS, set[str](), list[tuple[int, int]]()
+        self.moments = list[float]()  # at which chunks end
         self.spent, self.others = defaultdict[Any, float](float), defaultdict[str, float](float)
         self.parts: deque[tuple[Any, float]] = deque()  # of the time, with the program that computes; None: the GPU is free
 
@@ -197,6 +198,7 @@ class Clock:
             self._pass(key, taken := host + evaluation + int(count) * step)
             self.spent[key] += taken
             self.chunks.append((width, int(count)))
+            self.moments.append(self.now)
             return slots._replace(step=slots.step + count), dict.fromkeys(names, np.ones(width))
 
         return Compiled(cast(Any, run), width, int(times.run_bytes * width))
@@ -224,6 +226,9 @@ def simulated(clock: Clock) -> Iterator[None]:
         def compile(self, slot: Slot, device: Device, n_parallel: int, budget: float = 0.0) -> Compiled:
             return clock.compiled(self.times, n_parallel, self.tuned)
 
+        def rehearse(self) -> None:
+            clock.known.add(self.times.unit.id)
+
         def start(self, run: Run) -> Slot:
             clock.wait("starting runs", self.times.start_seconds(self.times.unit.id not in clock.known))
             clock.known.add(self.times.unit.id)
@@ -250,7 +255,7 @@ def simulated(clock: Clock) -> Iterator[None]:
 
     usual: dict[str, Any] = {"memory_of": lambda *_, **__: clock.memory}
     train_on: dict[str, Any] = {"Scheduler": Reckoned, "Ahead": Threads, "save_checkpoint": save}
-    train_on |= {"check_config": lambda *_: None, "keep_programs": lambda: None}
+    train_on |= {"check_group": lambda *_: None, "keep_programs": lambda: None}
     with (
         mock.patch.multiple(of_scheduler, **usual, Tracked=Ends, DeviceStack=Stack, insert=inserted),
         mock.patch.multiple(of_train, **usual, **train_on, time=SimpleNamespace(monotonic=lambda: clock.now)),

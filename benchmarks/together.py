@@ -6,10 +6,11 @@ another has compiled is kept for all. Then the clocks share the GPU. Under CUDA'
 `benchmarks/shared.py` found: each gets as many kernels as any other, so that small ones wait for large ones. Of each round of
 kernels the longest takes its time, and the others add a part of theirs, the same for all, which comes from what was measured
 (`OUT_FOLDER/shared.csv`; without it, all of their time). A step has as many kernels as the program has products.
-`OUT_FOLDER/together.csv` gets a row for each unit: when it begins and ends, and what it would take alone.
+`OUT_FOLDER/together.csv` gets a row for each unit: when it begins and ends, what it would take alone, and its steps so far.
 """
 
 import dataclasses
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -112,10 +113,14 @@ class Supply:
 
 
 def shared_gpu(
-    supply: Supply, clocks: Sequence[Clock], programs: Programs, turns: Callable[[Sequence[Key]], list[float]]
+    supply: Supply,
+    clocks: Sequence[Clock],
+    programs: Programs,
+    turns: Callable[[Sequence[Key]], list[float]],
+    until: float = math.inf,
 ) -> Iterator[Row]:
-    """The units in the order in which they end. A clock adds up what its unit takes alone, in parts that either compute (with
-    some program) or do not; here the parts of all clocks pass at the same time."""
+    """The units in the order in which they end, then those that are trained at the time `until`. A clock adds up what its unit
+    takes alone, in parts that either compute (with some program) or do not; here the parts of all clocks pass at once."""
     now, busy = 0.0, dict[int, tuple[Unit, Row]]()
     while True:
         for number, clock in enumerate(clocks):
@@ -126,6 +131,7 @@ def shared_gpu(
                 named = Unit(runs[0].identity, unit.figure, runs, [])
                 programs.setdefault(key, Times(named, scheduler, usual=next(iter(programs.values())).usual))
             clock.now = now
+            clock.chunks, clock.moments = [], []
             kept = {key: when for other in clocks for key, when in other.compilations.items() if when[1] <= now}
             clock.compilations = kept | clock.compilations
             with simulated(clock), tempfile.TemporaryDirectory() as folder:
@@ -139,7 +145,8 @@ def shared_gpu(
         computing = {number: part[0][0] for number, part in parts.items() if part[0][0]}
         slower = dict(zip(computing, turns([*computing.values()]), strict=True))
         left = {number: part[0][1] * slower.get(number, 1.0) for number, part in parts.items()}
-        now += (passed := min(left.values()))
+        passed = min(*left.values(), until - now)
+        now += passed
         for number, part in parts.items():
             program, seconds = part.popleft()
             if left[number] > passed:
@@ -147,10 +154,20 @@ def shared_gpu(
             elif not part:
                 unit, row = busy.pop(number)
                 supply.end(unit)
-                yield row | {"ends": now}
+                yield row | {"ends": now, "steps": steps_of(clocks[number])}
+        if now >= until:
+            for number, (_, row) in busy.items():
+                yield row | {"steps": steps_of(clocks[number], sum(seconds for _, seconds in clocks[number].parts))}
+            return
 
 
-def main(out: Path | None, ids: Sequence[str], preset: Any = "paper", workers: str = "4") -> None:
+def steps_of(clock: Clock, before_the_end: float = 0.0) -> int:
+    """The steps of a unit's longest run, so many seconds of its own before it ends."""
+    until = clock.now - before_the_end
+    return sum(count for (_, count), at in zip(clock.chunks, clock.moments, strict=True) if at <= until)
+
+
+def main(out: Path | None, ids: Sequence[str], preset: Any = "paper", workers: str = "4", until: str = "inf") -> None:
     records, count, programs, finished = read_records(), int(workers), Programs(), set[str]()
     figures = figures_of(ids)
     for unit in units_of(figures, preset, records):  # what was timed is known by these
@@ -172,7 +189,7 @@ def main(out: Path | None, ids: Sequence[str], preset: Any = "paper", workers: s
             return steps
 
     clocks = [Clock(programs, Ends(), memory=MEMORY / 0.75 * SHARE / count) for _ in range(count)]
-    table = pd.DataFrame(shared_gpu(supply, clocks, programs, turns))
+    table = pd.DataFrame(shared_gpu(supply, clocks, programs, turns, float(until)))
     print(table.round(1).to_string(index=False))
     ends, alone = table["ends"].max(), table["alone_s"].sum()
     for what, seconds in pd.DataFrame([clock.others for clock in clocks]).sum().items():

@@ -2,7 +2,7 @@
 
 import difflib
 import fnmatch
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 import equinox as eqx
 import jax
@@ -31,6 +31,12 @@ from ._program import (
 from ._schedules import at_start, schedules_in
 
 _checked: set[Hashable] = set()
+
+
+def check_group(runs: Sequence[Run], platform: str) -> None:
+    """Checks runs that can share a program: the first with a threshold, and the first without one."""
+    for config in {run.config.threshold is None: run.config for run in reversed(runs)}.values():
+        check_config(config, platform)
 
 
 def check_config(config: Config, platform: str) -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +24,9 @@ else:
     Device, PyTreeDef = jax.Device, jax.tree_util.PyTreeDef
 Shapes = tuple[ShapeDtypeStruct, ...]
 TOGETHER = 128  # runs that are trained at once on a device, at most
+_LOWERING = threading.Lock()
+"""Programs are traced one after another, so that what is needed first is ready first: that is Python, of which one thread runs
+at a time. What follows is not, and goes on in parallel."""
 
 
 def _speed(platform: str) -> tuple[float, float, float]:
@@ -108,9 +112,9 @@ def planned_parallel(cost: Cost, eval_every: int, platform: str, budget: float) 
 
 
 def narrower_widths(n_parallel: int) -> Iterator[int]:
-    """The widths that a stack may have later, each about three quarters of the one before."""
+    """The widths that a stack may have later, each about two thirds of the one before."""
     while n_parallel > 1:
-        n_parallel = min(n_parallel - 1, math.ceil(0.75 * n_parallel))
+        n_parallel = min(n_parallel - 1, math.ceil(2 * n_parallel / 3))
         yield n_parallel
 
 
@@ -154,8 +158,8 @@ def _compile(program: Program, structure: PyTreeDef, leaves: Shapes, n_parallel:
     abstract = functools.partial(ShapeDtypeStruct, sharding=jax.sharding.SingleDeviceSharding(device))
     stack = jax.tree.unflatten(structure, [abstract((n_parallel, *leaf.shape), leaf.dtype) for leaf in leaves])
     count, due = abstract((), jnp.int32), abstract((n_parallel,), jnp.int32)
-    program = dataclasses.replace(program, fused=device.platform == "gpu")
-    with arithmetic(program.precision), products(program.precision):
+    program = dataclasses.replace(program, fused=n_parallel if device.platform == "gpu" else 0)
+    with _LOWERING, arithmetic(program.precision), products(program.precision):
         lowered = jax.jit(chunk, static_argnums=0, donate_argnums=1).lower(program, stack, count, due)
     # The search among generated kernels is most of a GPU's compilation. Without it the vendor's are used, and of these the ones
     # that the vendor would choose: nothing is timed, so that this can be done beside training.

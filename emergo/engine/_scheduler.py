@@ -17,6 +17,7 @@ from jaxtyping import Array, ArrayLike, PyTree
 
 from .._errors import InputError
 from ..measure import past_threshold
+from ._check import check_group
 from ._config import Preparing, Result, Run, next_evaluation
 from ._cost import (
     Compiled,
@@ -247,6 +248,13 @@ class Scheduler:
         if not any(isinstance(probe, Preparing) for probe in self.runs[0].config.all_probes):  # else its shapes are not known
             for device in self.devices[: len(self.runs)]:
                 self.compile_first(self.shapes, device, memory_of(device, when_free=True))
+        self.rehearse()
+
+    def rehearse(self) -> None:
+        """Does what comes before the first chunk once, so that it has been traced and compiled when it is done in earnest."""
+        check_group(self.runs, self.devices[0].platform)
+        with arithmetic(self.program.precision):
+            start(self.program, self.runs[0], self.sizes)
 
     def narrower(self) -> list[Callable[[], object]]:
         """What compiles the programs that `advance` may ask for when runs have ended and none waits."""

@@ -17,7 +17,7 @@ from .._errors import InputError
 from .._files import output_folder
 from .._json import digest
 from ._ahead import Ahead
-from ._check import check_config
+from ._check import check_group
 from ._checkpoint import checkpoints_in, load_checkpoint, previous, save_checkpoint
 from ._config import Result, Run
 from ._cost import Device, memory_of
@@ -99,8 +99,7 @@ def train(
     unique, used = {run.identity: run for run in runs}, list(devices or jax.devices())
     groups = groups_of(unique.values())
     for members in groups:
-        for run in {run.config.threshold is None: run for run in reversed(members)}.values():
-            check_config(run.config, used[0].platform)
+        check_group(members, used[0].platform)
     folder = None if checkpoint is None else output_folder(checkpoint)
     schedulers = [Scheduler(members, used, n_parallel, keep, snapshot) for members in groups]
     later = [Scheduler(members, used, n_parallel, None, snapshot) for runs in then for members in groups_of(runs)]

@@ -114,7 +114,7 @@ class MinimalAttention(Model):
         `value` is there."""
         read, length, x, last_rows = answers(tap), inputs.shape[1], inputs, []
         first = self._first
-        if getattr(tap, "fused", False):
+        if getattr(tap, "fused", 0):
             from . import _chain_kernels as kernels  # here, since Pallas takes 0.3 s to import
 
             first = functools.partial(kernels.first_layer, self.context) if kernels.applies(params[0], inputs) else first

@@ -4,9 +4,13 @@ That stream is x E + c, of tokens with few features, and is not formed: queries,
 stream behind the attention is m O + x E + c. By XLA each product is followed by a pass over all positions that adds c, which
 takes longer than the product. Here c is added on the chip: a program has a tile of positions and columns, keeps its maps and c,
 and goes through sequences. The gradients of W need x^T g and the sum of g over sequences: one kernel reads g once for both.
+How many sequences a program goes through depends on how many runs are trained together: with few, programs are shorter, so that
+there are enough of them to fill the GPU.
 """
 
+import dataclasses
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +24,9 @@ from ._stream import Embedded, padded
 _HOPPER = 9.0  # the compute capability of the GPUs on which it was measured
 MULTIPLE = 16  # of the columns of tokens: the fewest that tensor cores multiply
 _CHIP = 232_448  # bytes of a processor's memory that a program can have
+_RUNS = 10  # trained together at least: XLA is as fast with fewer, and compiles sooner
 _SEQUENCES = 32  # at most, for a program
+_PROGRAMS = 512  # at least, of all runs together: four for each processor of an H200
 
 Rows = Float[Array, "n length _"]
 Maps = Float[Array, "_ width"]
@@ -45,9 +51,10 @@ SMALL_MAPS, BACK = Tiling(64, 128, 4, 4), Tiling(128, 64, 4, 3)
 ALSO_MIXED = Tiling(64, 128, 4, 3), Tiling(64, 64, 4, 3)  # the first that there is room for
 
 
-def applies(dtype: jnp.dtype, length: int, width: int, features: int) -> bool:
-    """Whether the kernels can be used, in this precision, for these sizes and on the GPUs that are there."""
-    return dtype == jnp.bfloat16 and fits(length, width, features) and usable(_HOPPER, _HOPPER)
+def applies(dtype: jnp.dtype, length: int, width: int, features: int, runs: int) -> bool:
+    """Whether the kernels can be used and gain anything, in this precision, for these sizes, for so many runs together, and on
+    the GPUs that are there."""
+    return dtype == jnp.bfloat16 and runs >= _RUNS and fits(length, width, features) and usable(_HOPPER, _HOPPER)
 
 
 def fits(length: int, width: int, features: int) -> bool:
@@ -59,6 +66,14 @@ def fits(length: int, width: int, features: int) -> bool:
 def _power(n: int, most: int) -> int:
     """The largest power of two that divides n, at most `most`."""
     return min(n & -n, most)
+
+
+def _pieces(n: int, programs: int) -> int:
+    """Into how many pieces n sequences are cut where there would be so many programs: a power of two that divides n."""
+    pieces = 1
+    while n // pieces % 2 == 0 and (pieces * programs < _PROGRAMS or n > pieces * _SEQUENCES):
+        pieces *= 2
+    return pieces
 
 
 def _parts(columns: int) -> list[Any]:
@@ -89,69 +104,78 @@ def _sum_kernel(*refs: Any, tile: tuple[int, int, int]) -> None:
     jax.lax.fori_loop(0, sequences, of_sequence, None)
 
 
-def summed(tiling: Tiling, inputs: tuple[Rows, ...], maps: tuple[Maps, ...], table: Table, ones: bool = False) -> Rows:
+def summed(
+    tiling: Tiling, runs: int, inputs: tuple[Rows, ...], maps: tuple[Maps, ...], table: Table, ones: bool = False
+) -> Rows:
     """The sum of `inputs` through `maps`, and of a table by position. `ones`: with a column of ones, and zeros, behind it."""
     (n, length, _), width = inputs[0].shape, table.shape[1]
-    positions, columns, sequences = _power(length, tiling.positions), min(width, tiling.columns), _power(n, _SEQUENCES)
+    positions, columns = _power(length, tiling.positions), min(width, tiling.columns)
+    tiles = width // columns, length // positions
+    pieces = _pieces(n, runs * math.prod(tiles))
     return pallas.pallas_call(
-        functools.partial(_sum_kernel, tile=(positions, columns, sequences)),
-        grid=(width // columns, length // positions, n // sequences),
+        functools.partial(_sum_kernel, tile=(positions, columns, n // pieces)),
+        grid=(*tiles, pieces),
         out_shape=jax.ShapeDtypeStruct((n, length, width + ones * MULTIPLE), inputs[0].dtype),
         compiler_params=triton.CompilerParams(num_warps=tiling.warps, num_stages=tiling.stages),
         interpret=interpreted(),
     )(*inputs, *maps, table)
 
 
-def _back_kernel(tokens: Any, g: Any, by_maps: Any, by_table: Any, *, positions: int, columns: int) -> None:
-    """A tile of positions and columns, of all sequences."""
-    tile = pallas.program_id(1)
-    here, there = pallas.ds(tile * positions, positions), pallas.ds(pallas.program_id(0) * columns, columns)
+def _back_kernel(tokens: Any, g: Any, by_maps: Any, by_table: Any, *, tile: tuple[int, int, int]) -> None:
+    """A tile of positions and columns, of some sequences."""
+    positions, columns, sequences = tile
+    piece, at = pallas.program_id(2), pallas.program_id(1)
+    here, there = pallas.ds(at * positions, positions), pallas.ds(pallas.program_id(0) * columns, columns)
     parts = _parts(tokens.shape[-1])
 
     def add_sequence(i: Array, totals: tuple[Array, ...]) -> tuple[Array, ...]:
         of_table, *of_maps = totals
-        seen = g[i, here, there]
-        more = [dot(seen, tokens[i, here, part], (0, 0)) for part in parts]
+        seen = g[piece * sequences + i, here, there]
+        more = [dot(seen, tokens[piece * sequences + i, here, part], (0, 0)) for part in parts]
         return of_table + seen.astype(jnp.float32), *map(jnp.add, of_maps, more)
 
     zeros = [jnp.zeros(shape, jnp.float32) for shape in ((positions, columns), *((columns, part.size) for part in parts))]
-    of_table, *of_maps = jax.lax.fori_loop(0, g.shape[0], add_sequence, tuple(zeros))
-    by_table[here, there] = of_table.astype(by_table.dtype)
+    of_table, *of_maps = jax.lax.fori_loop(0, sequences, add_sequence, tuple(zeros))
+    by_table[piece, here, there] = of_table.astype(by_table.dtype)
     for part, total in zip(parts, of_maps, strict=True):
-        by_maps[tile, there, part] = total
+        by_maps[piece, at, there, part] = total
 
 
-def summed_back(tokens: Rows, g: Positions) -> tuple[Maps, Table]:
+def summed_back(runs: int, tokens: Rows, g: Positions) -> tuple[Maps, Table]:
     """The gradients of a map of tokens and of the table that is added: x^T g, and the sum of g over sequences."""
-    (_, length, features), width = tokens.shape, g.shape[2]
+    (n, length, features), width = tokens.shape, g.shape[2]
     positions, columns = _power(length, BACK.positions), min(width, BACK.columns)
+    tiles = width // columns, length // positions
+    pieces = _pieces(n, runs * math.prod(tiles))
     by_maps, by_table = pallas.pallas_call(
-        functools.partial(_back_kernel, positions=positions, columns=columns),
-        grid=(width // columns, length // positions),
+        functools.partial(_back_kernel, tile=(positions, columns, n // pieces)),
+        grid=(*tiles, pieces),
         out_shape=[
-            jax.ShapeDtypeStruct((length // positions, width, features), jnp.float32),
-            jax.ShapeDtypeStruct((length, width), g.dtype),
+            jax.ShapeDtypeStruct((pieces, length // positions, width, features), jnp.float32),
+            jax.ShapeDtypeStruct((pieces, length, width), g.dtype if pieces == 1 else jnp.float32),
         ],
         compiler_params=triton.CompilerParams(num_warps=BACK.warps, num_stages=BACK.stages),
         interpret=interpreted(),
     )(tokens, g)
-    return by_maps.sum(0).T.astype(g.dtype), by_table
+    return by_maps.sum((0, 1)).T.astype(g.dtype), by_table.sum(0).astype(g.dtype)
 
 
-@jax.custom_vjp
-def through(embedded: Embedded, maps: tuple[Linear, ...]) -> tuple[Positions, ...]:
-    """The stream through several maps."""
+def _through(runs: int, embedded: Embedded, maps: tuple[Linear, ...]) -> tuple[Positions, ...]:
+    """The stream through several maps. `runs`: how many are trained together."""
 
     def mapped(linear: Linear) -> Positions:
         composed = embedded.embed @ linear.weight + embedded.one[:, None] * linear.bias
-        return summed(SMALL_MAPS, (embedded.tokens,), (composed,), wide("tw,wo->to", embedded.positions, linear.weight))
+        table = wide("tw,wo->to", embedded.positions, linear.weight)
+        return summed(SMALL_MAPS, runs, (embedded.tokens,), (composed,), table)
 
     return tuple(mapped(linear) for linear in maps)
 
 
-def _through_back(saved: tuple[Embedded, tuple[Linear, ...]], g: tuple[Positions, ...]) -> tuple[Embedded, tuple[Linear, ...]]:
+def _through_back(
+    runs: int, saved: tuple[Embedded, tuple[Linear, ...]], g: tuple[Positions, ...]
+) -> tuple[Embedded, tuple[Linear, ...]]:
     embedded, maps = saved
-    both = [summed_back(embedded.tokens, one) for one in g]
+    both = [summed_back(runs, embedded.tokens, one) for one in g]
     # The gradient of a weight is one product: of E and c, one below the other, with these two.
     below = jnp.concatenate([embedded.embed, embedded.positions]).T
     by_maps = tuple(Linear(below @ jnp.concatenate(pair), embedded.one @ pair[0]) for pair in both)
@@ -162,31 +186,41 @@ def _through_back(saved: tuple[Embedded, tuple[Linear, ...]], g: tuple[Positions
     return Embedded(*by_embedded), by_maps  # of the first, what nothing asks for is dropped
 
 
-through.defvjp(lambda *args: (through(*args), args), _through_back)
+through = jax.custom_vjp(_through, nondiff_argnums=(0,))
+through.defvjp(lambda runs, *parts: (through(runs, *parts), parts), _through_back)
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Together:
+    """How many runs are trained together; not an array, wherever it is."""
+
+    runs: int
 
 
 class BehindAttention(NamedTuple):
     """The stream with what the output map of the first attention adds to it, not formed yet."""
 
+    together: Together
     embedded: Embedded
     out: Linear
     mixed: Positions
 
     def formed(self, ones: bool = False) -> Rows:
         """All positions. `ones`: with a column of ones, so that a map that reads it can have its bias as a row."""
-        embedded, out, mixed = self
+        together, embedded, out, mixed = self
         table = embedded.positions.astype(jnp.float32) + out.bias.astype(jnp.float32)
         inner = mixed.shape[-1] + embedded.tokens.shape[-1]
         tiling = next(tiling for tiling in ALSO_MIXED if tiling.kept(inner) <= _CHIP)
-        return summed(tiling, (mixed, embedded.tokens), (out.weight, embedded.embed), table, ones)
+        return summed(tiling, together.runs, (mixed, embedded.tokens), (out.weight, embedded.embed), table, ones)
 
     def back(self, g: Positions) -> "BehindAttention":
         """The gradient of its parts."""
-        (tokens, embed, _, one), out, mixed = self
+        together, (tokens, embed, _, one), out, mixed = self
         by_embed = over_rows(tokens, g)
         # Dropped where nothing asks for them: those of tokens, of positions and of the constant.
         by_embedded = Embedded(rows(g, embed.T), by_embed, g.sum(0), jnp.zeros_like(one))
-        return BehindAttention(by_embedded, Linear(over_rows(mixed, g), one @ by_embed), rows(g, out.weight.T))
+        return BehindAttention(together, by_embedded, Linear(over_rows(mixed, g), one @ by_embed), rows(g, out.weight.T))
 
 
 @jax.custom_vjp

@@ -63,6 +63,7 @@ class TransformerParameters(NamedTuple):
 class _Way(NamedTuple):
     """How `fast` computes what it does."""
 
+    runs: int  # that are trained together on a GPU; else 0
     fused: bool  # as is best on a GPU
     composes: bool  # maps of the first layer with the embedding
     folds: bool  # all maps of the first attention
@@ -208,7 +209,7 @@ class Transformer(Model):
             return self.apply(params, inputs, tap)
         tokens = _tokens(params, inputs)
         count, length = tokens.shape[:2]
-        way = self._way(params, tokens, getattr(tap, "fused", False))
+        way = self._way(params, tokens, getattr(tap, "fused", 0))
         below: Embedded | Below = Embedded.of(
             params.embed, tokens, self._positions(params, length, tokens.dtype), way.kernels.MULTIPLE if way.kernels else 8
         )
@@ -224,9 +225,9 @@ class Transformer(Model):
         attention = [jnp.broadcast_to(r, (count, self.heads, length)) for r in (*last_rows, row)]
         return Output(value, jnp.stack(attention, axis=1), self.value_path(params))
 
-    def _way(self, params: TransformerParameters, tokens: Float[Array, "n length features"], fused: bool) -> _Way:
+    def _way(self, params: TransformerParameters, tokens: Float[Array, "n length features"], runs: int) -> _Way:
         """Which of the ways to the same numbers `fast` takes."""
-        (_, length, features), width, kernels = tokens.shape, self.width, None
+        (_, length, features), width, kernels, fused = tokens.shape, self.width, None, runs > 0
         composes = self.norm != "pre" and features < width
         mlp, back = self._mlp_below(params), mlp_back
         if fused and mlp is not None:  # bytes decide, and only the kernel moves fewer
@@ -237,10 +238,10 @@ class Transformer(Model):
         if fused and composes and self.skip and self.layers > 1:
             from . import _stream_kernels
 
-            kernels = _stream_kernels if _stream_kernels.applies(tokens.dtype, length, width, features) else None
+            kernels = _stream_kernels if _stream_kernels.applies(tokens.dtype, length, width, features, runs) else None
         # Folded maps are products of maps, which 16 bits would round.
         can_fold = self.norm != "pre" and self._asks_stream and not fused and jnp.finfo(tokens.dtype).bits >= 32
-        return _Way(fused, composes, can_fold and folds(features, length, width, self.heads), kernels, mlp, back)
+        return _Way(runs, fused, composes, can_fold and folds(features, length, width, self.heads), kernels, mlp, back)
 
     def _attend_all(
         self, layer: TransformerLayer, below: Embedded | Below, way: _Way
@@ -261,7 +262,7 @@ class Transformer(Model):
         mixed = attend_all(self.attention, q, k, v, layer.bias, *how).reshape(count, length, self.width)
         if embedded is None or way.kernels is None:
             return self._with_attention(layer, _formed(below), mixed, on_gpu=way.fused), row
-        unformed = way.kernels.BehindAttention(embedded, layer.out, mixed)
+        unformed = way.kernels.BehindAttention(way.kernels.Together(way.runs), embedded, layer.out, mixed)
         if way.mlp is not None and self.layers == 2:  # the last query is asked through all of it
             return unformed, row
         return self._norm("post", layer, 0, way.kernels.formed(unformed)), row
@@ -269,7 +270,7 @@ class Transformer(Model):
     def _queries_keys_values(self, layer: TransformerLayer, below: Embedded | Below, way: _Way) -> tuple[Array, ...]:
         maps = (layer.query, layer.key, layer.value)
         if isinstance(below, Embedded) and way.kernels is not None:
-            return way.kernels.through(below, maps)
+            return way.kernels.through(way.runs, below, maps)
         if isinstance(below, Embedded) and way.composes:
             return tuple(below.through(map, way.fused) for map in maps)
         n = self._norm("pre", layer, 0, _formed(below))

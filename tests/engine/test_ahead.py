@@ -66,6 +66,28 @@ def test_what_later_calls_train_is_compiled_too(compiled):
     assert compiled == [(True, 4, 1), (False, 6, 3)]
 
 
+def test_what_comes_before_the_first_chunk_is_compiled_too(compiled):
+    """Of a later call only programs that depend on nothing but the process are left, and none is left the second time."""
+    first, later = [Run(config(4), 0)], [Run(config(10), seed) for seed in range(2)]
+    here, made = threading.current_thread(), []
+
+    def note(event, *_, **more):
+        if event.endswith("backend_compile_duration") and threading.current_thread() is here:
+            made.append(more.get("fun_name"))
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        train(first)
+        train(first, then=[later])
+        made.clear()
+        train(later)
+        assert made == []
+        train([Run(config(12), 0)])  # nobody had asked for it
+        assert len(made) == 2
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)
+
+
 def test_narrower_programs_are_compiled_where_they_may_be_asked_for(compiled, monkeypatch):
     """And used: the run that is left when the others have ended goes on in the narrowest of them."""
     monkeypatch.setattr(_scheduler, "worth_narrowing", lambda cost, platform, n, width, steps: width > 1 and steps >= 5)

@@ -93,7 +93,7 @@ def test_a_gpu_takes_the_kernels_where_they_apply(monkeypatch):
         return real(context, layer, x, last, TUNING)
 
     def fast(fused):
-        output = jax.jit(lambda params: model.fast(params, tokens, Tap(spec, fused=fused)))(params)
+        output = jax.jit(lambda params: model.fast(params, tokens, Tap(spec, fused=int(fused))))(params)
         assert output.attention is not None
         return output.value, output.attention
 

@@ -85,7 +85,7 @@ def test_a_gpu_takes_the_kernel_where_it_applies(monkeypatch):
 
     def gradient(dtype=jnp.bfloat16, fused=True):
         params, x = jax.tree.map(lambda a: a.astype(dtype), (low, inputs))
-        loss = jax.jit(jax.grad(lambda p: jnp.sum(model.fast(p, x, Tap(fused=fused)).value.astype(jnp.float32) ** 2)))
+        loss = jax.jit(jax.grad(lambda p: jnp.sum(model.fast(p, x, Tap(fused=int(fused))).value.astype(jnp.float32) ** 2)))
         return jax.tree.leaves(loss(params))
 
     def mlp_back(*args):

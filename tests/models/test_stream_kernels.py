@@ -11,7 +11,18 @@ from emergo._contract import Spec, Tap
 from emergo.models import Transformer, _mlp_kernel, _stream_kernels
 from emergo.models._products import Linear
 from emergo.models._stream import Embedded
-from emergo.models._stream_kernels import BACK, SMALL_MAPS, BehindAttention, fits, formed, summed, summed_back, through
+from emergo.models._stream_kernels import (
+    BACK,
+    SMALL_MAPS,
+    BehindAttention,
+    Together,
+    _pieces,
+    fits,
+    formed,
+    summed,
+    summed_back,
+    through,
+)
 
 pytest.importorskip("jax.experimental.pallas.triton")
 ROUNDING = 2.0**-8  # of bf16
@@ -30,26 +41,35 @@ def wide(tree, dtype=np.float64):
     return jax.tree.map(lambda a: np.asarray(a, dtype), tree)
 
 
+@pytest.mark.parametrize("runs", [1, 1000])
 @pytest.mark.parametrize(("n", "length", "width", "columns"), [(3, 48, 64, 16), (4, 64, 128, 80), (2, 256, 256, 144)])
-def test_sums_of_products_and_a_table(n, length, width, columns):
+def test_sums_of_products_and_a_table(n, length, width, columns, runs):
     tokens, mixed = drawn(n, length, columns, seed=0), drawn(n, length, width, seed=1)
     maps, out = drawn(columns, width, seed=2), drawn(width, width, seed=3)
     table = drawn(length, width, seed=4).astype(jnp.float32)
     x, m, e, o, c = wide((tokens, mixed, maps, out, table))
-    assert distance(summed(SMALL_MAPS, (tokens,), (maps,), table), x @ e + c) < ROUNDING
-    both = summed(SMALL_MAPS, (mixed, tokens), (out, maps), table, ones=True)
+    assert distance(summed(SMALL_MAPS, runs, (tokens,), (maps,), table), x @ e + c) < ROUNDING
+    both = summed(SMALL_MAPS, runs, (mixed, tokens), (out, maps), table, ones=True)
     assert distance(both[..., :width], m @ o + x @ e + c) < ROUNDING
     np.testing.assert_array_equal(both[..., width], 1)
     np.testing.assert_array_equal(both[..., width + 1 :], 0)
 
 
+@pytest.mark.parametrize("runs", [1, 1000])
 @pytest.mark.parametrize(("n", "length", "width", "columns"), [(3, 48, 64, 16), (4, 256, 128, 80)])
-def test_gradients_of_a_map_and_a_table(n, length, width, columns):
+def test_gradients_of_a_map_and_a_table(n, length, width, columns, runs):
     tokens, g = drawn(n, length, columns, seed=0), drawn(n, length, width, seed=1)
-    by_maps, by_table = summed_back(tokens, g)
+    by_maps, by_table = summed_back(runs, tokens, g)
     exact = wide((tokens, g))
     assert distance(by_maps, np.einsum("ntc,ntw->cw", *exact)) < ROUNDING
     assert distance(by_table, exact[1].sum(0)) < ROUNDING
+
+
+@pytest.mark.parametrize(
+    ("n", "programs", "pieces"), [(32, 512, 1), (32, 40, 16), (32, 8, 32), (48, 1, 16), (3, 1, 1), (512, 512, 16)]
+)
+def test_few_runs_have_more_programs(n, programs, pieces):
+    assert _pieces(n, programs) == pieces
 
 
 def parts(dtype, features=21, width=32, length=64, n=2):
@@ -63,7 +83,7 @@ def parts(dtype, features=21, width=32, length=64, n=2):
 def loss(by_kernel, embed, tokens, positions, maps, out, mixed):
     embedded = Embedded.of(embed, tokens, positions, multiple=16)
     if by_kernel:
-        mapped, x = through(embedded, maps), formed(BehindAttention(embedded, out, mixed))
+        mapped, x = through(1, embedded, maps), formed(BehindAttention(Together(1), embedded, out, mixed))
     else:
         stream = embedded.stream()
         mapped, x = tuple(map(stream) for map in maps), stream + out(mixed)
@@ -106,11 +126,11 @@ def test_a_gpu_takes_the_kernels_in_every_transformer(options, monkeypatch):
     low = jax.tree.map(lambda a: a.astype(jnp.bfloat16), model.init(jax.random.key(0), Spec(64, 5, 3)))
     inputs, used = drawn(2, 64, 5, seed=0), []
 
-    def gradient(dtype=jnp.bfloat16, fused=True):
+    def gradient(dtype=jnp.bfloat16, runs=10):
         params, x = jax.tree.map(lambda a: a.astype(dtype), (low, inputs))
 
         def value(p):
-            return jnp.sum(model.fast(p, x, Tap(fused=fused)).value.astype(jnp.float32) ** 2)
+            return jnp.sum(model.fast(p, x, Tap(fused=runs)).value.astype(jnp.float32) ** 2)
 
         return jax.tree.leaves(jax.jit(jax.grad(value))(params))
 
@@ -119,12 +139,14 @@ def test_a_gpu_takes_the_kernels_in_every_transformer(options, monkeypatch):
         return summed(*args, **more)
 
     monkeypatch.setattr(_stream_kernels, "summed", noted)
-    plain, exact = gradient(), gradient(jnp.float32, fused=False)
+    plain, exact = gradient(), gradient(jnp.float32, runs=0)
     assert not used  # there is no GPU here
     for module in (_stream_kernels, _mlp_kernel):
         monkeypatch.setattr(module, "usable", lambda oldest, newest: True)
     kernel = gradient()
     assert len(used) == 4  # queries, keys and values, and the stream behind the attention
+    gradient(runs=9)
+    assert len(used) == 4  # for few runs they do not pay
     norms = [np.linalg.norm(np.asarray(a, np.float64)) for a in exact]
     off = [[distance(a, e) for a, e, norm in zip(some, exact, norms, strict=True) if norm > 1e-3] for some in (kernel, plain)]
     # Single arrays differ by chance in which of the two is nearer.
@@ -137,7 +159,7 @@ def test_it_is_for_sizes_that_tiles_hold_and_not_for_a_cpu():
     assert fits(512, 256, 129)
     assert fits(32, 64, 5)
     assert not any(fits(*sizes) for sizes in [(129, 256, 65), (256, 192, 65), (256, 256, 240), (256, 512, 65)])
-    assert not _stream_kernels.applies(jnp.dtype(jnp.bfloat16), 256, 256, 65)
+    assert not _stream_kernels.applies(jnp.dtype(jnp.bfloat16), 256, 256, 65, runs=64)
 
 
 @pytest.mark.parametrize("features", [5, 17, 65, 129])

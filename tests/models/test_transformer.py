@@ -98,7 +98,7 @@ def by_plain(model, params, inputs):
 
 
 def by_fast(model, params, inputs, fused=False):
-    return graded(lambda p: model.fast(p, inputs, Tap(fused=fused)), params)
+    return graded(lambda p: model.fast(p, inputs, Tap(fused=int(fused))), params)
 
 
 def close(ours, theirs, tolerance=1e-5):

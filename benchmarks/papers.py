@@ -8,8 +8,9 @@ The figures are trained by one process, one after another, as `python -m emergo.
 and for as many steps as its record says. `emergo.engine.train` itself does it, on a device that only adds up seconds: what a
 step, an evaluation and the host's part of a chunk take at this width, and compilation, hidden behind training where the engine
 hides it. `timed.csv` gets a row for each program and width that was timed, `papers.csv` one for each program. Other widths and
-programs follow the cost model, scaled to what was timed. Counted are also the start of runs and checkpoints; not imports,
-forecasts of runs in training (under 1%), writing runs, and drawing. `--preset=smoke`: another preset, of which all steps count.
+programs follow the cost model, scaled to what was timed of the program, or of the one that is most alike. Counted are also the
+start of runs and checkpoints; not imports, forecasts of runs in training (under 1%), writing runs, and drawing.
+`--preset=smoke`: another preset, of which all steps count.
 
 `--workers=N`: reckons for so many processes instead, as `python -m emergo.papers FIGURE ... --fresh --workers N` starts them,
 from what was timed; see `benchmarks/together.py`. `--until=SECONDS`: how far they are then.
@@ -53,8 +54,8 @@ LEAST, SMALL = 0.002, 0.01  # of the whole: programs that take less are not time
 MOST = 0.6  # of a program's time: widths to be timed take as much
 SAVED = 6  # points at which a checkpoint is timed as well, and programs of which the first start of a run is
 KINDS = ("step_ms", "evaluation_ms", "host_ms")
-# Before anything is timed: ratios to the model, and seconds; `compile_s` are those of a product, `checkpoint_s` of a byte.
-GUESSES = dict.fromkeys(KINDS, 1.0) | {"compile_s": 0.1, "compile_s_tuned": 0.35, "first_s": 3.0, "start_s": 0.01}
+# Before anything is timed, seconds; `compile_s` are those of a product, `checkpoint_s` of a byte.
+GUESSES = {"compile_s": 0.1, "compile_s_tuned": 0.35, "first_s": 3.0, "start_s": 0.01}
 GUESSES |= {"checkpoint_s": 2e-9}
 Row = dict[str, Any]
 
@@ -112,6 +113,7 @@ class Times:
     scheduler: Scheduler
     rows: list[Row] = dataclasses.field(default_factory=list)  # its own of `timed.csv`
     usual: Mapping[str, float] = dataclasses.field(default_factory=GUESSES.copy)  # for programs that were not timed
+    like: "Mapping[str, Times]" = dataclasses.field(default_factory=dict)  # by kind, what it follows where that was not timed
 
     @functools.cached_property
     def slot_bytes(self) -> int:
@@ -125,9 +127,25 @@ class Times:
         return {"step_ms": step, "evaluation_ms": step * config.n_test / config.batch / 3, "host_ms": 1 + 0.05 * width}[kind]
 
     def ms(self, kind: str, width: int, tuned: bool) -> float:
-        rows = sorted(self._alike(tuned) or self.rows, key=lambda row: row["width"])
-        ratios = [row[kind] / self.model(kind, row["width"]) for row in rows] or [self.usual[kind]]
-        return float(np.interp(width, [row["width"] for row in rows] or [0], ratios)) * self.model(kind, width)
+        """Between widths that were timed the model, scaled to these; beyond, as steeply as over all of them: a GPU that is full
+        takes as much more for each further run. With one width timed, it follows what was timed of the program otherwise."""
+        both = [[row for row in self._alike(which) if row[kind] > 0] for which in (tuned, not tuned)]
+        rows, others = sorted(both[0] or both[1], key=lambda row: row["width"]), both[1]
+        if not rows:
+            like = self.like.get(kind)
+            return self.model(kind, width) * (like.ms(kind, width, tuned) / like.model(kind, width) if like else 1.0)
+        if len(rows) == 1 and len(others) > 1:
+            return rows[0][kind] * self.ms(kind, width, not tuned) / self.ms(kind, rows[0]["width"], not tuned)
+        if rows[0]["width"] < (widest := rows[-1]["width"]) < width:
+            slope = (rows[-1][kind] - rows[0][kind]) / (widest - rows[0]["width"])
+            return rows[-1][kind] + max(slope, 0.0) * (width - widest)
+        ratios = [row[kind] / self.model(kind, row["width"]) for row in rows]
+        return float(np.interp(width, [row["width"] for row in rows], ratios)) * self.model(kind, width)
+
+    def apart(self, other: "Times") -> float:
+        """How different the programs are: in the number of products above all, which tells models apart, then in size."""
+        ours, theirs = self.scheduler.cost, other.scheduler.cost
+        return float(3 * abs(np.log(ours.products / theirs.products)) + abs(np.log(ours.operations / theirs.operations)))
 
     def compile_seconds(self, tuned: bool) -> float:
         """The least that was timed, since programs are timed while others compile; else by the number of products."""
@@ -142,7 +160,8 @@ class Times:
     @property
     def run_bytes(self) -> float:
         """Of a run in a program."""
-        return max((row["bytes"] / row["width"] for row in self.rows), default=self.scheduler.cost.bytes)
+        timed = (row["bytes"] / row["width"] for row in self.rows if row["bytes"] > 0)
+        return max(timed, default=self.scheduler.cost.bytes)
 
     def _alike(self, tuned: bool) -> list[Row]:
         return [row for row in self.rows if row["tuned"] == tuned]
@@ -385,7 +404,7 @@ def time_points(points: Sequence[Point], rows: list[Row], seconds: float, write:
 def usual_of(programs: Programs) -> dict[str, float]:
     """What to take for programs that were not timed: medians of those that were."""
     timed = [(times, row) for times in programs.values() for row in times.rows]
-    found = {kind: [row[kind] / times.model(kind, row["width"]) for times, row in timed] for kind in KINDS}
+    found: dict[str, list[float]] = {}
     for tuned in (False, True):
         some = [times for times in programs.values() if times._alike(tuned)]
         found["compile_s" + "_tuned" * tuned] = [t.compile_seconds(tuned) / t.scheduler.cost.products for t in some]
@@ -441,7 +460,13 @@ def fit_times(programs: Programs, rows: Sequence[Row]) -> None:
         times.rows = [row for row in rows if row["unit"] == times.unit.id]
     usual = usual_of(programs)
     for times in programs.values():
-        times.usual = usual
+        times.usual, times.like = usual, most_alike(times, programs)
+
+
+def most_alike(times: Times, programs: Programs) -> dict[str, Times]:
+    """By kind, the most alike of the programs of which it was timed."""
+    timed = {kind: [other for other in programs.values() if any(row[kind] > 0 for row in other.rows)] for kind in KINDS}
+    return {kind: min(others, key=times.apart) for kind, others in timed.items() if others}
 
 
 def read_timed(out: Path | None) -> list[Row]:

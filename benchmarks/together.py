@@ -29,6 +29,7 @@ from papers import (
     figures_of,
     find_program,
     fit_times,
+    most_alike,
     read_timed,
     simulated,
     units_of,
@@ -129,7 +130,9 @@ def shared_gpu(
             for runs in (unit.runs, *unit.then):
                 key, scheduler = find_program(runs)
                 named = Unit(runs[0].identity, unit.figure, runs, [])
-                programs.setdefault(key, Times(named, scheduler, usual=next(iter(programs.values())).usual))
+                if key not in programs:
+                    programs[key] = times = Times(named, scheduler, usual=next(iter(programs.values())).usual)
+                    times.like = most_alike(times, programs)
             clock.now = now
             clock.chunks, clock.moments = [], []
             kept = {key: when for other in clocks for key, when in other.compilations.items() if when[1] <= now}

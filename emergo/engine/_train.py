@@ -24,7 +24,7 @@ from ._cost import Device, memory_of
 from ._program import arithmetic, program_key, program_name
 from ._scheduler import Scheduler, Snapshot
 
-_LEAST = 120.0  # seconds that must be left for a program to be compiled ahead
+_LEAST = 45.0  # seconds that must be left for a program to be compiled ahead: about twice what one takes beside others
 
 
 @dataclasses.dataclass(frozen=True)

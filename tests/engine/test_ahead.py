@@ -129,7 +129,7 @@ def test_what_comes_later_is_lists_of_runs(then):
 
 def test_nothing_is_compiled_ahead_without_time_left_to_train_it(compiled, monkeypatch):
     monkeypatch.setattr(_train.time, "monotonic", lambda: 0.0)
-    train([Run(config(4), 0)], then=[[Run(config(8), 0)]], deadline=100.0)
+    train([Run(config(4), 0)], then=[[Run(config(8), 0)]], deadline=40.0)
     assert compiled == [(True, 4, 1)]
 
 

@@ -92,8 +92,8 @@ def train_alone(figures: Sequence[Figure], preset: Any, folder: Path, seconds: f
         source = RunSource(figure.id, table, folder, deadline=deadline)
         if figure.followup is not None:
             figure.make(figure.presets[preset], source)
-        elif missing := source.missing(distinct(figure.studies(preset))):
-            source._train(missing)
+        elif source.missing(runs := distinct(figure.studies(preset))):
+            source._train(runs)
 
 
 def summary(rows: pd.DataFrame) -> None:

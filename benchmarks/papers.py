@@ -67,8 +67,8 @@ class Replay(RunSource):
     calls: list[list[Run]] = dataclasses.field(default_factory=list)
     trained: set[str] = dataclasses.field(default_factory=set)  # by the figures before as well
 
-    def missing(self, runs: Sequence[Run], curves: bool = False) -> list[Run]:
-        return [run for run in runs if run.identity not in self.trained]
+    def _recorded(self, run: Run, curves: bool) -> bool:
+        return run.identity in self.trained
 
     def _train(self, runs: Sequence[Run]) -> list[Result]:
         self.calls.append(list(runs))

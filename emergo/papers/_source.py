@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from .._errors import InputError
-from ..engine import TOGETHER, OutOfTime, Probe, Result, Run, train
+from ..engine import TOGETHER, OutOfTime, Probe, Result, Run, groups_of, probe_curves, train
 from ..studies import (
     Executor,
     Plan,
@@ -24,6 +24,7 @@ from ..studies import (
     beside,
     curve_frame,
     open_plan,
+    read_outcomes,
     submit_plan,
 )
 
@@ -85,8 +86,10 @@ class RunSource:
 
     def _results(self, runs: Sequence[Run], curves: bool) -> dict[str, Result]:
         """What is recorded stays what it is: of a run that was trained again for its curves, only these are new."""
-        missing = [] if self.partial else self.missing(runs, curves)
-        results = {result.run.identity: result for result in self._train(missing)} if missing else {}
+        results = {}
+        if not self.partial and self.missing(runs, curves):
+            unrecorded = [run for run in runs if not self._recorded(run, curves)]
+            results = {result.run.identity: result for result in self._train(unrecorded)}
         store, records = self._store, self.records
         for run in runs:
             if records is not None and self._recorded(run, curves):
@@ -100,8 +103,8 @@ class RunSource:
 
     def _train(self, runs: Sequence[Run]) -> list[Result]:
         watch: dict[str, Any] = {"progress": self.report.training, "on_end": self.report.ended, "deadline": self.deadline}
-        self.report.begin(runs)
-        runs = self.with_probes(runs)
+        runs, store = self.to_plan(runs), self._store
+        self.report.begin(runs, dict if store is None else lambda: read_outcomes(store.folder).rows)
         if self.folder is None:
             return train(runs, **watch)
         folder, plan = self._plan(self.folder, runs, unit=TOGETHER)
@@ -110,8 +113,20 @@ class RunSource:
             raise OutOfTime(f"{self.name}: the time is over; the same call goes on from what is there")
         return []
 
-    def with_probes(self, runs: Sequence[Run]) -> list[Run]:
-        """The runs with the source's probes besides their own."""
+    def to_plan(self, unrecorded: Sequence[Run]) -> list[Run]:
+        """What to plan where something is missing, with the source's probes. What is finished in the folder is planned too, so
+        that the same call finds the same units later and goes on with what was in training; but not what lacks the curves of
+        these probes, which would be trained again."""
+        runs, store = self._with_probes(unrecorded), self._store
+        if store is None:
+            return runs
+        lacking = set[str]()
+        for group in groups_of([run for run in runs if run.config.probes and run in store]):
+            curves = probe_curves(group[0].config)
+            lacking.update(run.identity for run in group if store.lacks(run, curves))
+        return [run for run in runs if run.identity not in lacking]
+
+    def _with_probes(self, runs: Sequence[Run]) -> list[Run]:
         if not self.probes:
             return list(runs)
         return [Run(run.config.replace(probes=(*run.config.probes, *self.probes)), run.seed) for run in runs]
@@ -131,10 +146,12 @@ class RunSource:
         """Submits what is missing to Slurm; returns a line that says what was done."""
         if self.folder is None:
             raise InputError("runs on Slurm need a folder that all machines see")
-        missing = self.missing(distinct(studies))
+        every = distinct(studies)
+        missing = self.missing(every)
         if not missing:
             return f"{self.name}: all runs are there"
-        job = submit_plan(*self._plan(self.folder, missing), asked)
+        planned = self.to_plan([run for run in every if not self._recorded(run, curves=False)])
+        job = submit_plan(*self._plan(self.folder, planned), asked)
         return f"{self.name}: array job {job.job} with {job.tasks} tasks trains {len(missing)} runs, output in {job.folder}"
 
 

@@ -51,10 +51,8 @@ class Wishes:
 
     def _ask(self, figure: Figure, source: RunSource) -> list[str]:
         studies = figure.wanted(self.preset, source)
-        # What is finished in the folder is planned too, so that the same call finds the same units later and goes on with them;
-        # with more probes than its own it would be trained again.
-        wanted = figure.missing(studies, source if source.probes else dataclasses.replace(source, folder=None))
-        for run in source.with_probes(wanted):
+        wanted = figure.missing(studies, dataclasses.replace(source, folder=None))
+        for run in source.to_plan(wanted):
             if run.identity not in self.runs:
                 self.runs[run.identity], self.figure_of[run.identity] = run, figure.id
         return [run.identity for run in wanted]

@@ -1,6 +1,7 @@
 """Where the runs of a figure come from: recorded, kept or trained, whole cells of a part, and never without curves."""
 
 import dataclasses
+import signal
 
 import numpy as np
 import pandas as pd
@@ -8,10 +9,12 @@ import pytest
 
 from emergo._errors import InputError
 from emergo.engine import Result
+from emergo.models import Transformer
 from emergo.papers import FIGURES, RunSource, run_figure, seconds_needed, source_for
 from emergo.papers._make import find_probe
 from emergo.papers._source import curve
-from emergo.studies import Records, record_tables
+from emergo.studies import Records, Study, Watcher, record_tables
+from emergo.tasks import SingleLocation
 
 FIG12, FIG15 = FIGURES["zucchet2025/fig12"], FIGURES["zucchet2025/fig15"]
 CURVES = {
@@ -92,6 +95,35 @@ def test_runs_recorded_without_curves_are_trained_for_them(tmp_path, monkeypatch
     assert source.missing(runs) == []
     with pytest.raises(InputError, match=r"unknown part of zucchet2025/fig15 'adm'.*adam"):
         source_for(FIG15, tmp_path, curves=["adm"])
+
+
+class Late(Watcher):
+    """Presses Ctrl-C when the longer runs have come to a step; `steps` are theirs."""
+
+    def __init__(self, until):
+        super().__init__()
+        self.steps, self.until = [], until
+
+    def training(self, now):
+        self.steps += [step for run, step, _ in now.running if run.config.steps == 400][:1]
+        if self.steps and self.steps[-1] >= self.until:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("probed", [False, True], ids=["plain", "with a probe"])
+def test_what_was_in_training_goes_on_where_it_was(tmp_path, probed):
+    """Although some runs of its unit have ended and are no longer missing."""
+    model, few = Transformer(layers=1, heads=1, width=4, mlp=False), {"batch": 8, "n_test": 16, "precision": "fp32"}
+    study = Study(SingleLocation(4, 2), model, grid={"steps": [50, 400]}, seeds=2, threshold=None, **few)
+    before, after = Late(100), Late(1000)
+    first, second = (RunSource("figure", seen, tmp_path, probes=(twice,) * probed) for seen in (before, after))
+    with pytest.raises(KeyboardInterrupt):
+        first.runs({"all": study})
+    assert len(first.missing(study.runs)) == 2
+    assert len(second.runs({"all": study})["all"]) == 4
+    assert after.steps[0] > before.steps[-1] >= 100
+    assert len(list((tmp_path / "studies").iterdir())) == 1
+    assert not any((tmp_path / "checkpoints").iterdir())
 
 
 def twice(params, output, batch, truth, step):

@@ -4,7 +4,8 @@
 
 Trains them, compilation included, as `python -m emergo.papers FIGURE ... --fresh` does, by one process or as `--workers N`
 does, and stops when the time is up; with `--runs`, the same call goes on. Draws nothing. Writes `figures.csv` whenever a run
-has ended, and for those in training at the end: its plateau and its last loss, here and on record, and when it ended.
+has ended, of those that end in this call or are in training when it does: plateau and last loss, here and on record, and the
+second of this call at which it ended.
 """
 
 import contextlib
@@ -110,18 +111,21 @@ def summary(rows: pd.DataFrame) -> None:
             print(f"{name} over that on record, {len(ratio)} runs: {words}")
 
 
-def main(out: Path, seconds: float, words: Sequence[str], preset: str = "paper", workers: str = "1", runs: str = "") -> None:
+def main(out: Path, seconds: float, words: Sequence[str], preset: str = "paper", workers: int = 1, runs: str = "") -> None:
     out.mkdir(parents=True, exist_ok=True)
     known: Any = find_preset(preset)
     figures = [chosen(word, known) for word in words]
-    with tempfile.TemporaryDirectory() as temporary, contextlib.suppress(OutOfTime):
+    with tempfile.TemporaryDirectory() as temporary:
         folder = Path(runs or temporary)
         table = Table(out / "figures.csv", folder, figures, known)
-        if workers == "1":
-            train_alone(figures, known, folder, seconds, table)
+        if workers == 1:
+            with contextlib.suppress(OutOfTime):
+                train_alone(figures, known, folder, seconds, table)
         else:
-            train_figures(figures, known, folder, int(workers), seconds=seconds, show=table, say=print, fresh=True)
+            train_figures(figures, known, folder, workers, seconds=seconds, show=table, say=print, fresh=True)
     taken = time.monotonic() - table.begun
+    if not table.rows:
+        sys.exit(f"no run was in training in {taken:.1f} s: all are there, or the time was too short")
     summary(table.write())
     states = [row["state"] for row in table.rows.values()]
     left = states.count("in training")
@@ -129,8 +133,10 @@ def main(out: Path, seconds: float, words: Sequence[str], preset: str = "paper",
 
 
 if __name__ == "__main__":
-    options = dict(word.removeprefix("--").split("=") for word in sys.argv[1:] if word.startswith("--") and "=" in word)
-    given = [word for word in sys.argv[1:] if not word.startswith("--")]
-    if len(given) < 3 or "--help" in sys.argv or set(options) - {"preset", "workers", "runs"}:
+    named = [word.removeprefix("--").split("=", 1) for word in sys.argv[1:] if word.startswith("--")]
+    given, options = [word for word in sys.argv[1:] if not word.startswith("--")], {word[0]: word[-1] for word in named}
+    whole = options.get("workers", "1").isdecimal()
+    if len(given) < 3 or set(options) - {"preset", "workers", "runs"} or not whole:
         sys.exit(__doc__)
-    main(Path(given[0]), float(given[1]), given[2:], **options)
+    more: dict[str, Any] = options | {"workers": int(options.get("workers", "1"))}
+    main(Path(given[0]), float(given[1]), given[2:], **more)

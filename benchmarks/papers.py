@@ -150,7 +150,7 @@ class Times:
     def compile_seconds(self, tuned: bool) -> float:
         """The least that was timed, since programs are timed while others compile; else by the number of products."""
         usual = self.usual["compile_s" + "_tuned" * tuned] * self.scheduler.cost.products
-        return min((row["compile_s"] for row in self._alike(tuned)), default=usual)
+        return min((row["compile_s"] for row in self._alike(tuned) if row["compile_s"] > 0), default=usual)
 
     def start_seconds(self, first: bool) -> float:
         """To start a run; of the `first`, to check its config and to compile that as well."""
@@ -406,7 +406,7 @@ def usual_of(programs: Programs) -> dict[str, float]:
     timed = [(times, row) for times in programs.values() for row in times.rows]
     found: dict[str, list[float]] = {}
     for tuned in (False, True):
-        some = [times for times in programs.values() if times._alike(tuned)]
+        some = [times for times in programs.values() if any(row["compile_s"] > 0 for row in times._alike(tuned))]
         found["compile_s" + "_tuned" * tuned] = [t.compile_seconds(tuned) / t.scheduler.cost.products for t in some]
     found["start_s"] = [row["start_s"] for _, row in timed]
     found["first_s"] = [row.get("first_s", np.nan) for _, row in timed]

@@ -165,7 +165,7 @@ def shared_gpu(
 
 
 def steps_of(clock: Clock, before_the_end: float = 0.0) -> int:
-    """The steps of a unit's longest run, so many seconds of its own before it ends."""
+    """The steps of a unit's longest run, so many seconds of its own before it ends; all its runs are taken to begin at once."""
     until = clock.now - before_the_end
     return sum(count for (_, count), at in zip(clock.chunks, clock.moments, strict=True) if at <= until)
 
@@ -193,7 +193,12 @@ def main(out: Path | None, ids: Sequence[str], preset: Any = "paper", workers: s
 
     clocks = [Clock(programs, Ends(), memory=MEMORY / 0.75 * SHARE / count) for _ in range(count)]
     table = pd.DataFrame(shared_gpu(supply, clocks, programs, turns, float(until)))
+    table = table.reindex(columns=[*dict.fromkeys([*table, "ends"])])
     print(table.round(1).to_string(index=False))
+    if out is not None:
+        table.to_csv(out / "together.csv", index=False)
+    if table["ends"].isna().any():
+        return
     ends, alone = table["ends"].max(), table["alone_s"].sum()
     for what, seconds in pd.DataFrame([clock.others for clock in clocks]).sum().items():
         print(f"{what:16} {seconds / 60:6.1f} min, of all workers together")
@@ -201,5 +206,3 @@ def main(out: Path | None, ids: Sequence[str], preset: Any = "paper", workers: s
     print(f"{'without a unit':16} {idle / 60:6.1f} min; the first of them after {first / 60:.1f} min")
     alone_words = f"one after another {alone / 60:.1f} min"
     print(f"{table['runs'].sum()} runs, {count} workers: {ends / 60:.1f} min; the same units {alone_words}")
-    if out is not None:
-        table.to_csv(out / "together.csv", index=False)

@@ -84,7 +84,7 @@ class Tap:
     key: Any = None  # for what is random in a step of training, such as dropout; None in evaluations
     step: Any = None  # of training
     _: dataclasses.KW_ONLY
-    fused: int = 0  # on a GPU, whose kernels may be used, how many runs are trained together; else 0
+    fused: int = 0  # how many runs one GPU trains together, idle slots included; its kernels may be used. Else 0
     changes: Sequence[Change] = ()  # interventions
     reads: Sequence[str] = ()  # names of taps to keep, with `*` for any part
     batch: Batch | None = None  # the sequences with their answers, for interventions; no model looks at it

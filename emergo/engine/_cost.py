@@ -24,9 +24,9 @@ else:
     Device, PyTreeDef = jax.Device, jax.tree_util.PyTreeDef
 Shapes = tuple[ShapeDtypeStruct, ...]
 TOGETHER = 128  # runs that are trained at once on a device, at most
-_LOWERING = threading.Lock()
-"""Programs are traced one after another, so that what is needed first is ready first: that is Python, of which one thread runs
-at a time. What follows is not, and goes on in parallel."""
+_LOWERING = threading.RLock()  # a user's task may train something itself
+"""Programs are traced one after another: that is Python, of which one thread runs at a time, so that of several traced at once
+all would be ready late. What follows is not, and goes on in parallel."""
 
 
 def _speed(platform: str) -> tuple[float, float, float]:

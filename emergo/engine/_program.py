@@ -39,7 +39,7 @@ class Program:
     precision: Precision
     probes: tuple[Probe, ...] = ()
     variants: tuple[str, ...] = ()  # names of the further test distributions that some run has
-    fused: int = 0  # on a GPU, whose kernels may be used, how many runs are trained together; else 0
+    fused: int = 0  # how many runs one GPU trains together, idle slots included; its kernels may be used. Else 0
 
     @classmethod
     def of(cls, *configs: Config) -> "Program":

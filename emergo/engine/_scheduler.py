@@ -1,7 +1,7 @@
 """Runs of one program on the devices of this machine: a stack of slots on each, filled from one queue.
 
 When runs that have ended leave a quarter of the slots free, these are filled again; when the queue is empty and the rest fills
-half of the slots or less, it is gathered into a narrower stack.
+two thirds of the slots or less, it is gathered into a narrower stack.
 """
 
 import dataclasses
@@ -251,10 +251,12 @@ class Scheduler:
         self.rehearse()
 
     def rehearse(self) -> None:
-        """Does what comes before the first chunk once, so that it has been traced and compiled when it is done in earnest."""
+        """Does what comes before the first chunk once, so that it has been traced and compiled when it is done in earnest; but
+        draws no training set, which may be large."""
         check_group(self.runs, self.devices[0].platform)
-        with arithmetic(self.program.precision):
-            start(self.program, self.runs[0], self.sizes)
+        if self.program.n_train is None:
+            with arithmetic(self.program.precision):
+                start(self.program, self.runs[0], self.sizes)
 
     def narrower(self) -> list[Callable[[], object]]:
         """What compiles the programs that `advance` may ask for when runs have ended and none waits."""

@@ -24,7 +24,7 @@ from ._cost import Device, memory_of
 from ._program import arithmetic, program_key, program_name
 from ._scheduler import Scheduler, Snapshot
 
-_LEAST = 45.0  # seconds that must be left for a program to be compiled ahead: about twice what one takes beside others
+_LEAST = 60.0  # seconds that must be left for a program to be compiled ahead, which takes 6 to 48 beside others
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,8 +68,8 @@ def train(
     """Trains runs, those that can share a program together, on all devices; returns their results in the same order.
 
     A run's numbers are a function of its config and seed: it draws the same data and is evaluated at the same steps whatever
-    runs are beside it. Runs share a program where they differ only in seed, per-run numbers, sizes that may be padded and the
-    start of their parameters.
+    runs are beside it (on a GPU up to rounding, as its kernels depend on how many there are). Runs share a program where they
+    differ only in seed, per-run numbers, sizes that may be padded and the start of their parameters.
 
     - `runs`: what to train; within a program they begin in this order. The longest first leaves the least idle at the end.
     - `n_parallel`: how many runs of a program to train at once on a device; by default what memory holds and cores need.
@@ -79,7 +79,8 @@ def train(
     - `deadline`: the value of `time.monotonic()` after which the checkpoint is written and `OutOfTime` raised.
     - `keep`: steps at which `snapshot` is called with a run, the step and its parameters: at the first evaluation from each of
       them on, and at the end. None: never.
-    - `then`: the runs of later calls: on a GPU their programs are compiled meanwhile, in other threads.
+    - `then`: the runs of later calls: on a GPU their programs are compiled meanwhile, in other threads, for which one run of
+      each program is checked and started, but not trained.
     - `on_end`: called with each result as soon as a run has ended.
     - `progress`: called after every chunk.
 

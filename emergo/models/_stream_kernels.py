@@ -24,9 +24,9 @@ from ._stream import Embedded, padded
 _HOPPER = 9.0  # the compute capability of the GPUs on which it was measured
 MULTIPLE = 16  # of the columns of tokens: the fewest that tensor cores multiply
 _CHIP = 232_448  # bytes of a processor's memory that a program can have
-_RUNS = 10  # trained together at least: XLA is as fast with fewer, and compiles sooner
+_RUNS = 10  # trained together at least: by the kernels 5 runs took longer than by XLA, 20 less (docs/speed.md)
 _SEQUENCES = 32  # at most, for a program
-_PROGRAMS = 512  # at least, of all runs together: four for each processor of an H200
+_PROGRAMS = 512  # at least where sequences suffice, of all runs together: four for each processor of an H200
 
 Rows = Float[Array, "n length _"]
 Maps = Float[Array, "_ width"]
@@ -69,11 +69,9 @@ def _power(n: int, most: int) -> int:
 
 
 def _pieces(n: int, programs: int) -> int:
-    """Into how many pieces n sequences are cut where there would be so many programs: a power of two that divides n."""
-    pieces = 1
-    while n // pieces % 2 == 0 and (pieces * programs < _PROGRAMS or n > pieces * _SEQUENCES):
-        pieces *= 2
-    return pieces
+    """Into how many equal pieces n sequences are cut, where there would be so many programs for each piece."""
+    few = (pieces for pieces in range(1, n) if n % pieces == 0)
+    return next((pieces for pieces in few if pieces * programs >= _PROGRAMS and n <= pieces * _SEQUENCES), n)
 
 
 def _parts(columns: int) -> list[Any]:

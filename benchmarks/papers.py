@@ -55,8 +55,7 @@ MOST = 0.6  # of a program's time: widths to be timed take as much
 SAVED = 6  # points at which a checkpoint is timed as well, and programs of which the first start of a run is
 KINDS = ("step_ms", "evaluation_ms", "host_ms")
 # Before anything is timed, seconds; `compile_s` are those of a product, `checkpoint_s` of a byte.
-GUESSES = {"compile_s": 0.1, "compile_s_tuned": 0.35, "first_s": 3.0, "start_s": 0.01}
-GUESSES |= {"checkpoint_s": 2e-9}
+GUESSES = {"compile_s": 0.1, "compile_s_tuned": 0.35, "first_s": 3.0, "start_s": 0.01, "checkpoint_s": 2e-9}
 Row = dict[str, Any]
 
 

@@ -66,7 +66,8 @@ def normals(key: Key, blocks: int, rows: int, columns: int) -> Float[Array, "blo
     a, b = threefry(key, place[0] * jnp.uint32(rows) + place[1], place[2])
     radius = jnp.sqrt(-2 * jnp.log(_unit(a)))
     cosine, sine = _turn(b)
-    return jnp.concatenate([radius * cosine, radius * sine])[:blocks]
+    # Kept apart from what reads them, where a GPU would compute both of a pair for each.
+    return jnp.concatenate(jax.lax.optimization_barrier([radius * cosine, radius * sine]))[:blocks]
 
 
 def _turn(word: UInt32[Array, "..."]) -> tuple[Array, Array]:

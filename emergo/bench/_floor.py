@@ -104,10 +104,10 @@ def _transformer(config: Config, model: Transformer, formed: bool, folded: bool)
         if formed:
             once = [(tokens, hidden, width), (tokens, few, hidden), (tokens, few, hidden)]
         else:  # scores and sums forward and back; the gradient of hidden features
-            once = [*[(tokens, hidden, model.heads)] * 4, (tokens, few, hidden)]
-    # The last layer: one query, and every token against one vector per head, twice.
+            once = [*[(tokens, hidden, 2 * model.heads)] * 2, (tokens, few, hidden)]
+    # The last layer: one query, and every token against one vector per head, twice, in one pass forward and one back.
     alone = model.layers == 1 and model.norm != "pre"
-    (of_data if alone else maps).extend([(tokens, features if alone else width, model.heads)] * 2)
+    (of_data if alone else maps).append((tokens, features if alone else width, 2 * model.heads))
     maps += [(batch, *shape) for shape in [(width, width)] * 4 + mlp + [(features + spec.outputs, width)]]
     parts = [_once([*3 * maps, *2 * of_data, *once], size)]
     if model.layers > 1:  # tokens enter the stream with the output of the first attention, and it is written once

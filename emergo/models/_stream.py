@@ -95,6 +95,33 @@ class Stream(NamedTuple):
     def last(self) -> Float[Array, "n width"]:
         return self.x[:, -1]
 
+    @property
+    def parts(self) -> tuple[Float[Array, "n length width"]]:
+        return (self.x,)
+
+    @property
+    def bias(self) -> float:
+        return 0.0
+
+
+class Unadded(NamedTuple):
+    """The stream behind an MLP with a skip connection, in parts that kernels add where they read it: x, whose first columns
+    count, what the MLP adds but for its second bias, and that."""
+
+    x: Float[Array, "n length columns"]
+    added: Float[Array, "n length width"]
+    bias: Float[Array, " width"]
+
+    def sum(self) -> Float[Array, "n length width"]:
+        return self.x[..., : len(self.bias)] + (self.added + self.bias)
+
+    def last(self) -> Float[Array, "n width"]:
+        return self.x[:, -1, : len(self.bias)] + (self.added[:, -1] + self.bias)
+
+    @property
+    def parts(self) -> tuple[Float[Array, "n length columns"], Float[Array, "n length width"]]:
+        return self.x, self.added
+
 
 class BehindMlp(NamedTuple):
     """The stream behind an MLP with a skip connection, not formed. Nothing as large goes through the second map: what

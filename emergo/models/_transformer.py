@@ -28,7 +28,7 @@ from .._pytree import option
 from .._random import Key, fold_in, normals, raw, uniform
 from ._attention import Attention, Queries, attend, attend_all, causal, cooled, near, rotate, score, sinusoids, weigh
 from ._folded import folded, folds
-from ._last_query import Back, Unformed, last_query, mlp_back
+from ._last_query import Kernels, Unformed, last_query
 from ._model import Model, TapFunction, answers
 from ._products import Linear, Scale
 from ._stream import Embedded, Stream
@@ -69,7 +69,7 @@ class _Way(NamedTuple):
     folds: bool  # all maps of the first attention
     kernels: Any  # the module with kernels of the stream below the first layer, where they apply
     mlp: tuple[Linear, Linear] | None  # that the last query is asked through
-    back: Back  # for the gradient of that
+    last: Kernels  # for the last query
 
 
 class Transformer(Model):
@@ -229,19 +229,22 @@ class Transformer(Model):
         """Which of the ways to the same numbers `fast` takes."""
         (_, length, features), width, kernels, fused = tokens.shape, self.width, None, runs > 0
         composes = self.norm != "pre" and features < width
-        mlp, back = self._mlp_below(params), mlp_back
-        if fused and mlp is not None:  # bytes decide, and only the kernel moves fewer
-            from . import _mlp_kernel  # here, since Pallas takes 0.3 s to import
+        mlp, last = self._mlp_below(params), Kernels()
+        if fused and self.layers > 1:
+            from . import _mlp_kernel, _read_kernels  # here, since Pallas takes 0.3 s to import
 
+            plain = self.attention == "softmax" and self.temperature == "fixed" and self.window is self.top_k is None
+            reads = _read_kernels if plain and _read_kernels.applies(tokens.dtype, width, self.heads) else None
             applies = _mlp_kernel.applies(tokens.dtype, length, width, width * self.mlp_factor, self.heads)
-            mlp, back = mlp if applies else None, _mlp_kernel.mlp_back
+            mlp = mlp if applies else None  # bytes decide, and only the kernel moves fewer
+            last = Kernels(_mlp_kernel.mlp_back if mlp else None, reads)
         if fused and composes and self.skip and self.layers > 1:
             from . import _stream_kernels
 
             kernels = _stream_kernels if _stream_kernels.applies(tokens.dtype, length, width, features, runs) else None
         # Folded maps are products of maps, which 16 bits would round.
         can_fold = self.norm != "pre" and self._asks_stream and not fused and jnp.finfo(tokens.dtype).bits >= 32
-        return _Way(runs, fused, composes, can_fold and folds(features, length, width, self.heads), kernels, mlp, back)
+        return _Way(runs, fused, composes, can_fold and folds(features, length, width, self.heads), kernels, mlp, last)
 
     def _attend_all(
         self, layer: TransformerLayer, below: Embedded | Below, way: _Way
@@ -296,13 +299,13 @@ class Transformer(Model):
             last = below.last()
             return last, *self._one_query(layer, below, last)
         if not isinstance(below, Array | Embedded):
-            last, taken, row = last_query(self._ask, self._weigh, way.back, layer, way.mlp, below)
+            last, taken, row = last_query(self._ask, self._weigh, way.last, layer, way.mlp, below)
             return last, self._values(layer, taken, row), row
         x = _formed(below)
         n, last = self._norm("pre", layer, 0, x), x[:, -1]
         if not self._asks_stream:
             return last, *self._one_query(layer, Stream(n), n[:, -1])
-        asked, taken, row = last_query(self._ask, self._weigh, way.back, layer, way.mlp, n)
+        asked, taken, row = last_query(self._ask, self._weigh, way.last, layer, way.mlp, n)
         return asked if n is x else last, self._values(layer, taken, row), row
 
     def value_path(self, params: TransformerParameters) -> Float[Array, "inputs outputs"]:

@@ -23,7 +23,7 @@ from .._errors import InputError
 from .._pytree import option
 from .._random import Key, fold_in, normals, raw, uniform
 from ._groups import Groups
-from ._task import Task, half_squared_error, stacked_patterns, widened
+from ._task import Task, cross_entropy, half_squared_error, stacked_patterns, widened
 
 MINIMAL = Groups()  # [2, 2, 2], the setting of the paper's minimal model
 LogProbs = Float[Array, "n generated vocabulary"]
@@ -133,13 +133,13 @@ class MarkovChain(Task):
 
     def loss(self, output: Output, batch: Batch) -> Float[Array, " n"]:
         """Minus the log-probability of each generated token in nats, mean over the positions of a sequence."""
-        return _surprise(_predictions(output), batch)
+        return cross_entropy(widened(output.value), batch.target).mean(-1)
 
     def metrics(self, output: Output, batch: Batch, truth: ChainTruth) -> Mapping[str, Float[Array, " n"]]:
         """`kl_teacher`: KL(teacher ‖ model), mean over positions; `teacher_loss`: the loss of the teacher."""
         teacher = self.teacher(truth, self.sequences(batch))
         kl_teacher = divergence(teacher, _predictions(output)).mean(-1)
-        return {"kl_teacher": kl_teacher, "teacher_loss": _surprise(teacher, batch)}
+        return {"kl_teacher": kl_teacher, "teacher_loss": cross_entropy(teacher, batch.target).mean(-1)}
 
     def probes(self) -> tuple[Any, ...]:
         return (self._references_probe, self._lags_probe)
@@ -235,11 +235,6 @@ def _check_size(task: Any, name: str) -> None:
 def _predictions(output: Output) -> LogProbs:
     """A model's log-probabilities."""
     return jax.nn.log_softmax(widened(output.value), -1)
-
-
-def _surprise(log_probs: LogProbs, batch: Batch) -> Float[Array, " n"]:
-    """Minus the log-probability of each token that is to be predicted, mean over positions."""
-    return -jnp.take_along_axis(log_probs, batch.target[:, :, None], -1)[:, :, 0].mean(-1)
 
 
 def _chances(key: Key, rows: int, columns: int) -> Float[Array, "rows columns"]:

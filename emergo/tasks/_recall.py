@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
@@ -11,7 +10,7 @@ from .._contract import Above, Batch, Output, Spec, probe
 from .._errors import InputError
 from .._pytree import Schedule, option, per_run
 from .._random import raw, uniform
-from ._task import Task, Variant, attention_probe, hardness_repeated, stacked_patterns, widened
+from ._task import Task, Variant, attention_probe, cross_entropy, hardness_repeated, stacked_patterns, widened
 
 
 class Recall(Task):
@@ -100,9 +99,7 @@ class Recall(Task):
 
     def loss(self, output: Output, batch: Batch) -> Float[Array, " n"]:
         """The cross-entropy of each answer, in nats."""
-        logits = self._logits(output)
-        right = jnp.take_along_axis(logits, batch.target[:, None], 1)[:, 0]
-        return jax.nn.logsumexp(logits, axis=-1) - right
+        return cross_entropy(self._logits(output), batch.target)
 
     def metrics(self, output: Output, batch: Batch, truth: tuple[()] = ()) -> Mapping[str, Float[Array, " n"]]:
         """`accuracy`: 1 where the likeliest token is the right one, else 0."""

@@ -82,9 +82,9 @@ def test_the_bytes_of_one_layer_by_hand():
     model = Transformer(layers=1, heads=1, width=8, mlp=False)
     config = Config(SingleLocation(4, 2, position="random", indicator=True), model, batch=2, precision="fp32")
     params = (3 * 8 + 8) + 4 * (8 * 8 + 8) + (8 * 2 + 2)
-    tokens, maps = 2 * (8 * 3 + 3 * 1 + 8 * 1), 4 * (2 * 8 + 8 * 8 + 2 * 8) + (2 * 5 + 5 * 8 + 2 * 8)
+    tokens, maps = 8 * 3 + 3 * 2 + 8 * 2, 4 * (2 * 8 + 8 * 8 + 2 * 8) + (2 * 5 + 5 * 8 + 2 * 8)
     work = floor_work(config, SLOW, FAST)
-    assert work["products"].bytes == 4 * (2 * tokens + 3 * maps)  # tokens have no gradient
+    assert work["products"].bytes == 4 * (2 * tokens + 3 * maps)  # scores and sums in one pass; tokens have no gradient
     assert work["attention"] == Work(0, 0)  # one query is a product
     assert work["data"].bytes == 2 * 4 * 2 * 4 * 3
     # Adam: gradient, parameter and two moments read, parameter and moments written; and its count of steps.
@@ -97,7 +97,7 @@ def test_tokens_enter_the_stream_with_the_output_of_the_first_attention():
     model = Transformer(layers=2, heads=1, width=8, mlp=False, positions="rope")
     config = Config(SingleLocation(4, 2, position="random", indicator=True), model, batch=2, precision="fp32")
     mapped, added = 8 * 3 + 3 * 24 + 8 * 24, 8 * 3 + 3 * 8
-    out, asked = 8 * 8 + 8 * 8 + 8 * 8, 2 * (8 * 8 + 8 * 1 + 8 * 1)
+    out, asked = 8 * 8 + 8 * 8 + 8 * 8, 8 * 8 + 8 * 2 + 8 * 2
     last = 4 * (2 * 8 + 8 * 8 + 2 * 8) + (2 * 5 + 5 * 8 + 2 * 8)
     work = floor_work(config, SLOW, FAST)
     assert work["products"].bytes == 4 * (2 * (mapped + added) + 3 * (out + asked + last))

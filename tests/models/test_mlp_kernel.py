@@ -65,15 +65,15 @@ def test_the_last_query_has_the_gradient_of_fp32_with_the_kernel():
         return jnp.einsum("hvw,nv->nhw", layer, last), jnp.zeros((len(last), heads, 1), jnp.float32)
 
     def loss(back, *args):
-        last, taken, _ = _last_query.last_query(ask, lambda _, scores: jax.nn.softmax(scores), back, *args)
+        kernels = _last_query.Kernels(back)
+        last, taken, _ = _last_query.last_query(ask, lambda _, scores: jax.nn.softmax(scores), kernels, *args)
         return jnp.sum(jnp.sin(taken.astype(jnp.float32))) + jnp.sum(last.astype(jnp.float32) ** 2)
 
     def gradient(back, dtype):
         given = jax.tree.map(lambda a: a.astype(dtype), (layer, (up, down), x))
         return jax.tree.leaves(jax.jit(jax.grad(functools.partial(loss, back), (0, 1, 2)))(*given))
 
-    plain = _last_query.mlp_back
-    arrays = gradient(interpreted, jnp.bfloat16), gradient(plain, jnp.bfloat16), gradient(plain, jnp.float32)
+    arrays = gradient(interpreted, jnp.bfloat16), gradient(None, jnp.bfloat16), gradient(None, jnp.float32)
     for kernel, other, exact in zip(*arrays, strict=True):
         assert distance(kernel, exact) < 2 * distance(other, exact) < 6 * ROUNDING
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from emergo.models import _chain_kernels, _mlp_kernel, _pallas
+from emergo.models import _chain_kernels, _mlp_kernel, _pallas, _read_kernels
 
 LAYER = jnp.zeros((1, 8, 8)), jnp.zeros((1, 8, 4))
 TOKENS = jnp.zeros((2, 4), jnp.int32)
@@ -34,6 +34,7 @@ def test_kernels_are_for_the_gpus_that_they_are_meant_for(monkeypatch, capabilit
     monkeypatch.setattr(_pallas, "triton", object())
     monkeypatch.setattr(jax, "devices", lambda: devices)
     assert _mlp_kernel.applies(jnp.dtype(jnp.bfloat16), 256, 256, 1024, 4) == mlp
+    assert _read_kernels.applies(jnp.dtype(jnp.bfloat16), 256, 4) == mlp
     assert _chain_kernels.applies(LAYER, TOKENS) == chain
     monkeypatch.setattr(_pallas, "triton", None)
     assert not _pallas.usable(0)

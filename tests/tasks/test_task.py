@@ -7,12 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays as of_numbers
 from scipy.special import softmax
 
 from emergo._contract import Batch, Output, Spec
 from emergo._errors import InputError
 from emergo.tasks import Groups, MarkovChain, MarkovRegression, Recall, SingleLocation, Task
-from emergo.tasks._task import attention_probe
+from emergo.tasks._task import attention_probe, cross_entropy
 
 
 class Mean(Task):
@@ -235,3 +238,31 @@ def test_attention_is_measured_by_layer_and_head():
     curves = attention_probe(None, Output(jnp.zeros((5, 1)), attention), batch, (), 0)
     np.testing.assert_allclose(curves["entropy"], [[np.log(4)], [0]], atol=1e-6)
     np.testing.assert_allclose(curves["attention"], [[0.25], [1]], rtol=1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(of_numbers(np.float64, (3, 5), elements=st.floats(-50, 50)), st.lists(st.integers(0, 4), min_size=3, max_size=3))
+def test_cross_entropy_and_its_gradient_are_those_of_a_log_softmax(logits, target):
+    """In 64 bits, with its second derivative, and a class that is no class of this run."""
+
+    def plainly(logits):
+        return -jax.nn.log_softmax(logits)[jnp.arange(3), jnp.array(target)]
+
+    with jax.enable_x64(True):
+        given = jnp.concatenate([jnp.asarray(logits), jnp.full((3, 1), -jnp.inf)], 1)
+
+        def ours(logits):
+            return cross_entropy(logits, jnp.array(target))
+
+        np.testing.assert_allclose(ours(given), plainly(given), rtol=1e-12, atol=1e-12)
+        weights = jnp.array([1.0, -2.0, 0.5])
+        both = [jax.grad(lambda x, f=f: jnp.sum(weights * f(x))) for f in (ours, plainly)]
+        np.testing.assert_allclose(both[0](given), both[1](given), rtol=1e-10, atol=1e-12)
+        turned = [jax.jvp(gradient, (given[:, :-1],), (jnp.ones((3, 5)).at[0, 0].set(3.0),))[1] for gradient in both]
+        np.testing.assert_allclose(turned[0], turned[1], rtol=1e-9, atol=1e-12)
+
+
+def test_cross_entropy_of_a_sure_answer_keeps_its_digits():
+    """In fp32: the right class is ahead by 12 of 500, so that the loss is exp(-12) to first order."""
+    loss = cross_entropy(jnp.array([[500.0, 488.0]]), jnp.array([0]))
+    np.testing.assert_allclose(loss, np.log1p(np.exp(-12)), rtol=0.02)  # one rounding of 1 + 6e-6

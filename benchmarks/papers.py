@@ -1,7 +1,7 @@
-"""How long a GPU takes for all recorded figures of both papers, reckoned from programs that are timed one by one.
+"""How long a GPU takes for all recorded figures of both papers, estimated from programs that are timed one by one.
 
-    python benchmarks/papers.py OUT_FOLDER SECONDS [FIGURE ...]     times for so long, then reckons; the same call goes on
-    python benchmarks/papers.py OUT_FOLDER 0 [FIGURE ...]           reckons from what was timed; needs no GPU
+    python benchmarks/papers.py OUT_FOLDER SECONDS [FIGURE ...]     times for so long, then estimates; the same call goes on
+    python benchmarks/papers.py OUT_FOLDER 0 [FIGURE ...]           estimates from what was timed; needs no GPU
     python benchmarks/papers.py --plan [FIGURE ...]                 where the time is expected, before anything is timed
 
 The figures are trained by one process, one after another, as `python -m emergo.papers FIGURE ... --fresh` does, each run once
@@ -12,7 +12,7 @@ programs follow the cost model, scaled to what was timed of the program, or of t
 start of runs and checkpoints; not imports, forecasts of runs in training (under 1%), writing runs, and drawing.
 `--preset=smoke`: another preset, of which all steps count.
 
-`--workers=N`: reckons for so many processes instead, as `python -m emergo.papers FIGURE ... --fresh --workers N` starts them,
+`--workers=N`: estimates for so many processes instead, as `python -m emergo.papers FIGURE ... --fresh --workers N` starts them,
 from what was timed; see `benchmarks/together.py`. `--until=SECONDS`: how far they are then.
 """
 
@@ -181,7 +181,7 @@ class Clock:
 
     def __init__(self, programs: Programs, ends: Mapping[str, int], platform: str = "gpu", memory: float = MEMORY) -> None:
         self.programs, self.ends, self.memory, self.now, self.in_thread = programs, ends, memory, 0.0, False
-        self.device = cast(Device, SimpleNamespace(platform=platform, device_kind="reckoned"))
+        self.device = cast(Device, SimpleNamespace(platform=platform, device_kind="estimated"))
         self.compilations: dict[Any, tuple[float, float]] = {}  # when they begin and end
         self.threads, self.known, self.chunks = [0.0] * _THREADS, set[str](), list[tuple[int, int]]()
         self.moments = list[float]()  # at which chunks end
@@ -236,7 +236,7 @@ def simulated(clock: Clock) -> Iterator[None]:
         def ended(self) -> bool:
             return self.step >= clock.ends[self.run.identity]
 
-    class Reckoned(Scheduler):
+    class Estimated(Scheduler):
         @functools.cached_property
         def times(self) -> Times:
             return clock.programs[program_of(self)]
@@ -256,7 +256,7 @@ def simulated(clock: Clock) -> Iterator[None]:
 
     class Stack(DeviceStack):
         def _narrower(self, width: int) -> Compiled:
-            return clock.compiled(cast(Reckoned, self.scheduler).times, width, False)
+            return clock.compiled(cast(Estimated, self.scheduler).times, width, False)
 
     class Threads(contextlib.ExitStack):
         def begin(self, compile: Callable[[], object]) -> None:
@@ -264,7 +264,7 @@ def simulated(clock: Clock) -> Iterator[None]:
             compile()
             clock.in_thread = False
 
-    def save(path: Path, scheduler: Reckoned, results: Sequence[Result]) -> None:
+    def save(path: Path, scheduler: Estimated, results: Sequence[Result]) -> None:
         slots, times = sum(len(stack.tracked) for stack in scheduler.stacks), scheduler.times
         clock.wait("checkpoints", times.usual["checkpoint_s"] * times.slot_bytes * slots)
 
@@ -272,7 +272,7 @@ def simulated(clock: Clock) -> Iterator[None]:
         return jax.tree.map(lambda every, one: np.where(np.arange(len(every)) == index, one, every), slots, slot)
 
     usual: dict[str, Any] = {"memory_of": lambda *_, **__: clock.memory}
-    train_on: dict[str, Any] = {"Scheduler": Reckoned, "Ahead": Threads, "save_checkpoint": save}
+    train_on: dict[str, Any] = {"Scheduler": Estimated, "Ahead": Threads, "save_checkpoint": save}
     train_on |= {"check_group": lambda *_: None, "keep_programs": lambda: None}
     with (
         mock.patch.multiple(of_scheduler, **usual, Tracked=Ends, DeviceStack=Stack, insert=inserted),
@@ -282,7 +282,7 @@ def simulated(clock: Clock) -> Iterator[None]:
         yield
 
 
-def reckoned(units: Sequence[Unit], clock: Clock) -> pd.DataFrame:
+def estimated(units: Sequence[Unit], clock: Clock) -> pd.DataFrame:
     """The clock's seconds of every unit, with those that it waited for programs."""
     rows = []
     with simulated(clock), tempfile.TemporaryDirectory() as folder:
@@ -484,19 +484,19 @@ def main(out: Path | None, seconds: float, ids: Sequence[str], preset: str = "pa
     every = [run for unit in units for run in unit.runs]
     ends = {run.identity: records.read(run).steps if run in records else run.config.steps for run in every}
 
-    def reckon() -> tuple[Clock, pd.DataFrame]:
+    def estimate() -> tuple[Clock, pd.DataFrame]:
         fit_times(programs, rows)
-        return (clock := Clock(programs, ends)), reckoned(units, clock)
+        return (clock := Clock(programs, ends)), estimated(units, clock)
 
     def write() -> None:
         pd.DataFrame(rows).to_csv(cast(Path, out) / "timed.csv", index=False)
 
-    clock, table = reckon()
+    clock, table = estimate()
     print(f"[{time.monotonic() - begun:.0f} s] {len(units)} units, {len(programs)} programs", flush=True)
     if out is not None and seconds > 0:
         out.mkdir(parents=True, exist_ok=True)
         time_points(points_of(programs, clock), rows, seconds - (time.monotonic() - begun), write)
-        clock, table = reckon()
+        clock, table = estimate()
     table["program"] = [programs[key].unit.id for key in keys]
     by_program = report(table, {times.unit.id: times for times in programs.values()}, clock)
     if out is None:

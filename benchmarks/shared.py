@@ -5,7 +5,7 @@
 Starts a process for each of `PROGRAMS`, or for some of them, which compiles it and trains a stack of so many copies of a run,
 evaluations and the host's part of a chunk included. Then each trains alone for a while, and each of `MIXES` together.
 `OUT_FOLDER/shared.csv` gets a row for each program of a mix: steps per second (of the stack) alone and together, and how often
-the one is the other (`slowdown`). `benchmarks/papers.py --workers=N` reckons with it. Compiling may take half of the seconds: a
+the one is the other (`slowdown`). `benchmarks/papers.py --workers=N` estimates with it. Compiling may take half the seconds: a
 process that is not ready by then is left out, with its mixes. A mix that there is no time for is left out too.
 """
 

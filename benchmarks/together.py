@@ -1,7 +1,7 @@
 """How long a GPU takes for figures that several processes train: `benchmarks/papers.py --workers=N`.
 
 The units are those of one plan for all figures, which grows as runs follow from others; N clocks take them in the order in
-which the workers do. What a unit takes alone is reckoned as for one process, each clock with its share of the memory; what
+which the workers do. What a unit takes alone is estimated as for one process, each clock with its share of the memory; what
 another has compiled is kept for all. Then the clocks share the GPU. Under CUDA's MPS programs take turns kernel by kernel, as
 `benchmarks/shared.py` found: each gets as many kernels as any other, so that small ones wait for large ones. Of each round of
 kernels the longest takes its time, and the others add a part of theirs, the same for all, which comes from what was measured

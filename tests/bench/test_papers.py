@@ -1,4 +1,4 @@
-"""benchmarks/papers.py reckons with the engine's own scheduler on a device that only adds up seconds; several share a GPU."""
+"""benchmarks/papers.py estimates with the engine's own scheduler on a device that only adds up seconds; several share a GPU."""
 
 import subprocess
 import sys

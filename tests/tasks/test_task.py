@@ -242,24 +242,26 @@ def test_attention_is_measured_by_layer_and_head():
 
 @settings(max_examples=30, deadline=None)
 @given(of_numbers(np.float64, (3, 5), elements=st.floats(-50, 50)), st.lists(st.integers(0, 4), min_size=3, max_size=3))
-def test_cross_entropy_and_its_gradient_are_those_of_a_log_softmax(logits, target):
-    """In 64 bits, with its second derivative, and a class that is no class of this run."""
-
-    def plainly(logits):
-        return -jax.nn.log_softmax(logits)[jnp.arange(3), jnp.array(target)]
-
+def test_cross_entropy_and_its_derivatives_are_those_of_a_log_softmax(logits, target):
+    """In 64 bits: forward, back, and twice; with a class that is no class of this run."""
     with jax.enable_x64(True):
-        given = jnp.concatenate([jnp.asarray(logits), jnp.full((3, 1), -jnp.inf)], 1)
+        target, weights = jnp.array(target), jnp.array([1.0, -2.0, 0.5])
+        whole, direction = jnp.asarray(logits), jnp.ones((3, 5)).at[0, 0].set(3.0)
+        padded = jnp.concatenate([whole, jnp.full((3, 1), -jnp.inf)], 1)
 
         def ours(logits):
-            return cross_entropy(logits, jnp.array(target))
+            return cross_entropy(logits, target)
 
-        np.testing.assert_allclose(ours(given), plainly(given), rtol=1e-12, atol=1e-12)
-        weights = jnp.array([1.0, -2.0, 0.5])
-        both = [jax.grad(lambda x, f=f: jnp.sum(weights * f(x))) for f in (ours, plainly)]
-        np.testing.assert_allclose(both[0](given), both[1](given), rtol=1e-10, atol=1e-12)
-        turned = [jax.jvp(gradient, (given[:, :-1],), (jnp.ones((3, 5)).at[0, 0].set(3.0),))[1] for gradient in both]
-        np.testing.assert_allclose(turned[0], turned[1], rtol=1e-9, atol=1e-12)
+        def plainly(logits):
+            return -jax.nn.log_softmax(logits)[jnp.arange(3), target]
+
+        def derivatives(loss):
+            gradient = jax.grad(lambda logits: jnp.sum(weights * loss(logits)))
+            twice = jax.jvp(gradient, (whole,), (direction,))[1]
+            return loss(padded), jax.jvp(loss, (whole,), (direction,))[1], gradient(padded), twice
+
+        for one, other in zip(derivatives(ours), derivatives(plainly), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
 def test_cross_entropy_of_a_sure_answer_keeps_its_digits():

@@ -1,0 +1,93 @@
+"""What each set of our own kernels gives: a training step with all of them, and with one set after another left out.
+
+    python benchmarks/ablation.py OUT_FOLDER [ROW ...]
+
+The rows are those of `emergo bench training` by their number, 0 first; by default the first. All variants of a row are compiled
+first and then timed in turn, three times, so that a clock that drifts is the same for all. Writes `ablation.csv` after every
+row: milliseconds per step and run (median, smallest, largest) and the ratio to all kernels. Sets that do not apply to a row, as
+on a CPU, have no variant.
+"""
+
+import contextlib
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import jax
+import numpy as np
+import pandas as pd
+
+from emergo.bench import main_cases
+from emergo.bench._flows import median_seconds
+from emergo.bench._training import Case, compiled_stack
+
+SETS = {"reads": "_read_kernels", "MLP": "_mlp_kernel", "stream": "_stream_kernels", "chain": "_chain_kernels"}
+SECONDS, ROUNDS = 1.0, 3
+
+
+@contextlib.contextmanager
+def kernels(left_out: Collection[str], used: set[str] | None = None) -> Iterator[None]:
+    """Models are traced anew, and these sets say that they do not apply; those that do are added to `used`."""
+    jax.clear_caches()
+    with contextlib.ExitStack() as stack:
+        for name, file in SETS.items():
+            module = importlib.import_module(f"emergo.models.{file}")
+
+            def applies(*sizes: Any, name: str = name, real: Callable[..., bool] = module.applies) -> bool:
+                if name in left_out or not real(*sizes):
+                    return False
+                if used is not None:
+                    used.add(name)
+                return True
+
+            stack.enter_context(mock.patch.object(module, "applies", applies))
+        yield
+
+
+def variants(case: Case) -> dict[str, Callable[[int], Any]]:
+    """What trains the row, by the kernels that are left out."""
+    used: set[str] = set()
+    with kernels((), used):
+        compiled = {"all kernels": compiled_stack(case)[0]}
+    sets = [(name,) for name in SETS if name in used]
+    for names in [*sets, tuple(used)] if len(used) > 1 else sets:
+        with kernels(names):
+            compiled["without " + (names[0] if len(names) == 1 else "any")] = compiled_stack(case)[0]
+    return compiled
+
+
+def milliseconds(train: Callable[[int], Any], case: Case) -> float:
+    """Of a step of one run, evaluations left out."""
+    evaluation = median_seconds(lambda: train(0))
+    once = max((median_seconds(lambda: train(5)) - evaluation) / 5, 1e-6)
+    steps = max(3, int(SECONDS / 3 / once))
+    return 1e3 * (median_seconds(functools.partial(train, steps), 3) - evaluation) / steps / case.runs
+
+
+def main(out: Path, numbers: list[int]) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    rows: list[dict[str, Any]] = []
+    for number in numbers:
+        case = main_cases(jax.default_backend())[number]
+        trained = variants(case)
+        timed = {name: [] for name in trained}
+        for _ in range(ROUNDS):
+            for name, train in trained.items():
+                timed[name].append(milliseconds(train, case))
+        whole = float(np.median(timed["all kernels"]))
+        for name, ms in timed.items():
+            row = {"row": number, "runs": case.runs, "variant": name, "ms": float(np.median(ms))}
+            row |= {"least_ms": min(ms), "most_ms": max(ms), "ratio": float(np.median(ms)) / whole}
+            rows.append(row | {"device": jax.devices()[0].device_kind, "jax": jax.__version__})
+            print(f"row {number}, {name}: {row['ms']:.4f} ms ({min(ms):.4f} to {max(ms):.4f}), {row['ratio']:.3f}", flush=True)
+        pd.DataFrame(rows).to_csv(out / "ablation.csv", index=False)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or "--help" in sys.argv:
+        sys.exit(__doc__)
+    main(Path(sys.argv[1]), list(map(int, sys.argv[2:])) or [0])

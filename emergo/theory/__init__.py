@@ -26,8 +26,9 @@ from ._closed_form import (
     strength,
 )
 from ._coupled import coupled_loss, coupled_plateau, coupled_velocity, predicted_coupled
-from ._flow import ATOL, RTOL, THRESHOLD, Plateau, Trajectory, field, plateau, trajectory
+from ._flow import THRESHOLD, Plateau, Trajectory, field, plateau, trajectory
 from ._full import describe_cell, full_plateau, population_gradient, population_loss, unit_columns
+from ._integrate import ATOL, RTOL
 from ._rank import rank_floor
 from ._reduced import equilibrium, float64, gradient, hessian, loss, relevant_attention, test_loss
 from ._remaining import Local, local, local_rate, local_rate_from_growth, remaining_time

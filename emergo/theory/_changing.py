@@ -18,7 +18,8 @@ from scipy.special import erfinv
 from .._errors import InputError
 from ._cells import Cell, Numbers, cells, checked_numbers
 from ._closed_form import mills_ratio, strength
-from ._flow import COMPILER, MOST_STEPS, THRESHOLD, escape, field
+from ._flow import COMPILER, THRESHOLD, escape, field
+from ._integrate import MOST_STEPS
 from ._reduced import float64, relevant_attention, test_loss
 
 TAKEN_OFF = 0.5

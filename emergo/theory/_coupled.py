@@ -23,7 +23,8 @@ from scipy.special import erf
 
 from .._errors import InputError
 from ._cells import Numbers, Scalars, checked_numbers
-from ._flow import COMPILER, MOST_STEPS, THRESHOLD, Plateau, escape
+from ._flow import COMPILER, THRESHOLD, Plateau, escape
+from ._integrate import MOST_STEPS
 from ._reduced import State, float64
 
 Lengths = Sequence[Numbers]

@@ -8,7 +8,7 @@ $T$, so that a few dozen steps serve every $T$ and cells of any size share one c
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import diffrax
 import jax
@@ -20,11 +20,11 @@ from jaxtyping import Array, Bool, Float
 from .._errors import InputError
 from ._cells import Cell, Numbers, Scalars, checked_numbers
 from ._closed_form import Flow, logit_speed, predicted_plateau
+from ._integrate import MOST_STEPS, sample, solve
 from ._reduced import State, float64, gradient, loss, relevant_attention, test_loss
 
 THRESHOLD = 0.2
 """The plateau ends where the test loss has fallen to this share of its start (Appendix D.1)."""
-RTOL, ATOL, MOST_STEPS = 1e-8, 1e-11, 2_000_000
 # Small programs that run for milliseconds: a lighter optimisation saves more than a second of the first call (docs/dev/LOG.md).
 COMPILER = {"xla_backend_optimization_level": 1}
 
@@ -52,16 +52,6 @@ class Trajectory(NamedTuple):
 def field(state: State, cell: Cell, speed: Scalars = 1.0) -> State:
     """The velocity of the state: minus the gradient, with the logit's entry at the `logit_speed` of a flow."""
     return -gradient(state, cell).at[..., -1].multiply(speed)
-
-
-def solve(
-    field: Callable, y0: Any, t1: Scalars, max_steps: int = MOST_STEPS, rtol: float = RTOL, atol: float = ATOL, **options: Any
-) -> tuple[diffrax.RESULTS, Any]:
-    """Integrates an autonomous field from time 0 to `t1`: how that went, and the states that were saved."""
-    term, controller = diffrax.ODETerm(lambda t, y, args: field(y)), diffrax.PIDController(rtol=rtol, atol=atol)
-    options |= {"stepsize_controller": controller, "max_steps": max_steps, "throw": False}
-    solution = diffrax.diffeqsolve(term, diffrax.Tsit5(), t0=0.0, t1=t1, dt0=None, y0=y0, **options)
-    return solution.result, solution.ys
 
 
 def escape(
@@ -188,15 +178,14 @@ def check_times(times: Numbers, shape: tuple[int, ...] = ()) -> Float[np.ndarray
         raise InputError(f"times must be one axis for all or one row per cell, got shape {values.shape}") from None
 
 
-@jax.jit
+@partial(jax.jit, compiler_options=COMPILER)
 @jax.vmap
 def _follow(cell: Cell, speed, times):
-    saveat = diffrax.SaveAt(ts=times / times[-1])
-    result, states = solve(lambda y: times[-1] * field(y, cell, speed), jnp.zeros(3), 1.0, saveat=saveat)
+    done, states = sample(lambda y: times[-1] * field(y, cell, speed), jnp.zeros(3), times / times[-1])
     attention = relevant_attention(states[:, -1], cell)
     alignment = (states[:, 0] + jnp.sqrt(cell.dim - 1) * states[:, 1]) / jnp.sqrt(cell.dim)
     columns = (*states.T, attention, alignment, loss(states, cell), test_loss(states, cell))
-    return result == diffrax.RESULTS.successful, columns
+    return done, columns
 
 
 def trajectory(cell: Cell, times: Numbers, flow: Flow = "reduced") -> Trajectory:

@@ -14,7 +14,6 @@ Functions of `Heads` are plain JAX and follow the dtype of their input.
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
-import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +24,8 @@ from ..._random import uniform
 from ...tasks import Groups
 from .._cells import Numbers, checked_numbers
 from .._closed_form import check_flow
-from .._flow import COMPILER, MOST_STEPS, check_times, solve
+from .._flow import COMPILER, check_times
+from .._integrate import MOST_STEPS, sample
 from .._reduced import float64
 
 Flow = Literal["logit", "preconditioned"]
@@ -103,9 +103,7 @@ def _solve(field, y0, times: Float[Array, " times"], observe) -> tuple[Any, Any]
     """Whether the flow could be followed to the last time, and what is observed of it at all of them."""
     # Heads that differ by 1e-12 take the same steps, so that the errors of the solver are the same for all of them and their
     # differences are right far below the tolerance.
-    saveat = diffrax.SaveAt(ts=times, fn=lambda t, y, args: observe(y))
-    result, observed = solve(field, y0, times[-1], rtol=1e-9, atol=1e-12, saveat=saveat)
-    return result == diffrax.RESULTS.successful, observed
+    return sample(field, y0, times, observe, rtol=1e-9, atol=1e-12)
 
 
 def _check_done(done: Any) -> None:

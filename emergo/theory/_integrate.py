@@ -1,0 +1,90 @@
+"""Integration of autonomous fields by Diffrax: to an end or an event, and at given times."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import diffrax
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ._cells import Scalars
+
+RTOL, ATOL, MOST_STEPS = 1e-8, 1e-11, 2_000_000
+_NEAR = 2e-14  # a step that ends so near to the last time, relative to it, ends there: a shorter one would only round
+
+
+def solve(
+    field: Callable, y0: Any, t1: Scalars, max_steps: int = MOST_STEPS, rtol: float = RTOL, atol: float = ATOL, **options: Any
+) -> tuple[diffrax.RESULTS, Any]:
+    """Integrates from time 0 to `t1`: how that went, and the states that were saved."""
+    options |= {"stepsize_controller": diffrax.PIDController(rtol=rtol, atol=atol), "max_steps": max_steps, "throw": False}
+    solution = diffrax.diffeqsolve(_term(field), diffrax.Tsit5(), t0=0.0, t1=t1, dt0=None, y0=y0, **options)
+    return solution.result, solution.ys
+
+
+def sample(
+    field: Callable,
+    y0: Any,
+    times: Float[Array, " times"],
+    observe: Callable[[Any], Any] = lambda y: y,
+    rtol: float = RTOL,
+    atol: float = ATOL,
+) -> tuple[Bool[Array, ""], Any]:
+    """Integrates from time 0 to the last of increasing times: whether it got there, and what is observed of the state at each.
+
+    The steps and numbers of `diffrax.diffeqsolve` with `SaveAt(ts=times)`. That checks the times by a call into Python, and JAX
+    keeps no program that has one for the next process. Here nothing is checked.
+    """
+    term, solver, controller = _term(field), diffrax.Tsit5(), diffrax.PIDController(rtol=rtol, atol=atol)
+    order, end = cast(int, solver.error_order(term)), times[-1]
+    first, controller_state = controller.init(term, 0.0, end, y0, None, None, solver.func, order)
+    first = jnp.minimum(first, end)
+    empty = jax.tree.map(lambda a: jnp.full((len(times), *a.shape), jnp.inf, a.dtype), jax.eval_shape(observe, y0))
+    begun = _Stepped(jnp.zeros_like(end), first, y0, solver.init(term, 0.0, first, y0, None), controller_state, 0, 0, empty)
+
+    def unfinished(now: _Stepped) -> Bool[Array, ""]:
+        return (now.before < end) & (now.steps < MOST_STEPS)
+
+    def step(now: _Stepped) -> _Stepped:
+        y, error, dense, solver_state, _ = solver.step(term, now.before, now.after, now.y, None, now.solver_state, False)
+        error = jax.tree.map(lambda e: jnp.where(jnp.isnan(e), jnp.inf, e), error)
+        taken, before, after, _, controller_state, _ = controller.adapt_step_size(
+            now.before, now.after, now.y, y, None, error, order, now.controller_state
+        )
+        within = solver.interpolation_cls(t0=now.before, t1=now.after, **dense)
+
+        def passed(save: tuple[Array, Any]) -> Bool[Array, ""]:
+            return taken & (save[0] < len(times)) & (times[save[0]] <= now.after)
+
+        def observed(save: tuple[Array, Any]) -> tuple[Array, Any]:
+            index, saved = save
+            new = observe(within.evaluate(times[index]))
+            return index + 1, jax.tree.map(lambda all_times, one: all_times.at[index].set(one), saved, new)
+
+        index, saved = jax.lax.while_loop(passed, observed, (now.index, now.saved))
+        y, solver_state = jax.tree.map(lambda a, b: jnp.where(taken, a, b), (y, solver_state), (now.y, now.solver_state))
+        before = jnp.minimum(before, end)
+        last = jnp.where(taken, end, before + 0.5 * (end - before))
+        after = jnp.where(after > end * (1 - _NEAR), last, after)
+        return _Stepped(before, after, y, solver_state, controller_state, now.steps + 1, index, saved)
+
+    done = jax.lax.while_loop(unfinished, step, jax.tree.map(jnp.asarray, begun))
+    return done.before >= end, done.saved
+
+
+class _Stepped(NamedTuple):
+    """Where an integration is: the step that it tries next is from `before` to `after`."""
+
+    before: Any
+    after: Any
+    y: Any
+    solver_state: Any
+    controller_state: Any
+    steps: Any
+    index: Any  # of the next time that is to be observed
+    saved: Any
+
+
+def _term(field: Callable) -> diffrax.ODETerm:
+    return diffrax.ODETerm(lambda t, y, args: field(y))

@@ -1,0 +1,109 @@
+"""Integration at given times, against closed forms and against Diffrax's own sampling."""
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emergo import theory
+from emergo.theory import _flow, _integrate
+from emergo.theory._reduced import float64
+from emergo.theory.incremental import _flow as _incremental
+
+TURNS = 6
+
+
+def turning(y):
+    """A circle, once around in 2 pi, as a tree of two arrays."""
+    x, z = y
+    return -z, x
+
+
+@jax.jit
+@jax.vmap
+def turned(times):
+    return _integrate.sample(turning, (jnp.ones(()), jnp.zeros(())), times)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.floats(0.0, 40.0), min_size=TURNS, max_size=TURNS, unique=True), st.booleans())
+def test_a_circle_is_sampled_at_any_times(times, from_start):
+    times = np.sort(times)
+    if from_start:
+        times[0] = 0.0
+    if (np.diff(times) <= 0).any():
+        return
+    with float64():
+        done, (x, z) = turned(np.stack([times, times / 7]))  # two cells with times of their own
+    assert np.all(done)
+    for row, scale in enumerate((1, 7)):
+        np.testing.assert_allclose(x[row], np.cos(times / scale), atol=2e-6)  # 1e-8 a step, 40 units of time
+        np.testing.assert_allclose(z[row], np.sin(times / scale), atol=2e-6)
+
+
+def test_it_is_as_exact_as_diffrax():
+    """The two take the same steps up to rounding: both are as far from a solution with a tolerance of 1e-13."""
+    cell, times = theory.Cell(64.0, 16.0, 1.0, 0.0), np.linspace(0, 500, 50)
+
+    def field(y):
+        return _flow.field(y, cell)
+
+    def by_diffrax(times, **tolerances):
+        return _integrate.solve(field, jnp.zeros(3), times[-1], saveat=diffrax.SaveAt(ts=times), **tolerances)[1]
+
+    with float64():
+        done, ours = jax.jit(lambda times: _integrate.sample(field, jnp.zeros(3), times))(times)
+        theirs = jax.jit(by_diffrax)(times)
+        exact = jax.jit(lambda times: by_diffrax(times, rtol=1e-13, atol=1e-15))(times)
+    assert done
+    assert np.abs(ours - exact).max() < 2 * np.abs(theirs - exact).max() < 1e-5
+
+
+def test_what_is_observed_is_a_function_of_the_state():
+    with float64():
+        times = np.array([0.0, 1.0, 2.0])
+        start = jnp.ones(2)
+        _, seen = jax.jit(lambda t: _integrate.sample(lambda y: -y, start, t, lambda y: {"sum": y.sum(), "twice": 2 * y}))(
+            times
+        )
+    np.testing.assert_allclose(seen["sum"], 2 * np.exp(-times), rtol=1e-7)
+    np.testing.assert_allclose(seen["twice"], 2 * np.exp(-times)[:, None] * np.ones(2), rtol=1e-7)
+
+
+def test_a_flow_that_does_not_get_there_says_so(monkeypatch):
+    """It ends after its most steps, and what was not reached is infinite."""
+    monkeypatch.setattr(_integrate, "MOST_STEPS", 50)
+    with float64():
+        done, (x, _) = jax.jit(lambda t: _integrate.sample(turning, (jnp.ones(()), jnp.zeros(())), t))(
+            np.array([0.0, 0.1, 1e4])
+        )
+    assert not done
+    np.testing.assert_allclose(x[:2], np.cos([0, 0.1]), atol=1e-7)
+    assert np.isinf(x[2])
+
+
+def called_back(function, *args):
+    with float64():
+        return "callback" in function.lower(*args).as_text()
+
+
+def test_programs_can_be_kept_for_the_next_process():
+    """JAX keeps none that calls back into Python, as Diffrax's own sampling does."""
+    cell = theory.Cell(*np.ones((4, 1)))
+    assert not called_back(_flow._follow, cell, np.ones(1), np.linspace(0, 1, 5)[None])
+    groups = np.eye(2)
+    assert not called_back(_incremental._follow, 2, True, groups, np.linspace(0, 1, 5), np.ones(1), np.zeros(1, int))
+    checked = jax.jit(lambda t: _integrate.solve(lambda y: -y, jnp.ones(()), t[-1], saveat=diffrax.SaveAt(ts=t))[1])
+    assert called_back(checked, np.linspace(0, 1, 5)), "then `sample` is not needed any more"
+
+
+@pytest.mark.parametrize("last", [1e-6, 1e9])
+def test_the_last_time_is_reached_whatever_its_size(last):
+    with float64():
+        times = np.array([0.0, 0.5, 1.0]) * last
+        done, y = jax.jit(lambda t: _integrate.sample(lambda y: jnp.ones(()) / t[-1], jnp.zeros(()), t))(times)
+    assert done
+    np.testing.assert_allclose(y, [0, 0.5, 1], rtol=1e-9)

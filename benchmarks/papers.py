@@ -247,6 +247,9 @@ def simulated(clock: Clock) -> Iterator[None]:
         def rehearse(self) -> None:
             clock.known.add(self.times.unit.id)
 
+        def close(self) -> None:
+            self.stacks = []
+
         def start(self, run: Run) -> Slot:
             clock.wait("starting runs", self.times.start_seconds(self.times.unit.id not in clock.known))
             clock.known.add(self.times.unit.id)

@@ -28,7 +28,8 @@ from ._files import atomic_write, read_regular
 from ._json import digest
 
 VARIABLE = "EMERGO_CACHE"
-"""Another folder for programs, or `off`, `0` or nothing at all to keep none."""
+"""Another folder for programs, or `off`, `no`, `false`, `0` or nothing at all to keep none."""
+_OFF = ("", "0", "off", "false", "no")
 MOST_BYTES = 2**30  # of all programs together
 LEAST_FREE = 2**28  # bytes that must be free on the disk: XLA itself does not forgive one that is full
 _STALE = 3600.0  # seconds after which a file that nobody renamed belongs to a process that was stopped
@@ -75,12 +76,13 @@ def _given_to_jax() -> str | None:
 
 def _wanted_folder() -> Path | None:
     asked = os.environ.get(VARIABLE)
-    if asked is not None:
-        return None if asked.strip().lower() in ("", "0", "off") else Path(asked).expanduser().absolute()
-    base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    if asked is not None and asked.strip().lower() in _OFF:
+        return None
     try:
-        base = base.expanduser()
-    except RuntimeError:
+        if asked is not None:
+            return Path(asked).expanduser().absolute()
+        base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    except RuntimeError:  # there is no such user, or no home
         return None
     return base / "emergo" / "programs" if base.is_absolute() else None
 
@@ -88,9 +90,9 @@ def _wanted_folder() -> Path | None:
 def _objection(folder: Path) -> str:
     """Why a folder is not used, or nothing. One that is not there yet is made where the first of its parents allows it."""
     place = folder
-    while not place.exists() and place != place.parent:
-        place = place.parent
     try:
+        while not place.exists() and place != place.parent:
+            place = place.parent
         status, free = place.stat(), shutil.disk_usage(place).free
     except OSError as error:
         return f"{place}: {error.strerror}"
@@ -196,8 +198,9 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 @functools.cache
 def _processor() -> tuple[str, ...]:
-    """What this machine's processor can do, in the system's words."""
-    words = [platform.machine(), platform.processor()]
+    """What this machine's processor can do, in the system's words, and how many cores are ours: XLA cuts loops for so many."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    words = [platform.machine(), platform.processor(), f"{cores} cores"]
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         words += [next((line for line in lines if line.startswith(name)), "") for name in ("model name", "flags", "Features")]

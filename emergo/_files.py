@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from ._errors import InputError, StorageError
 
 # Errors that are a disk's, whatever was being done.
-_TROUBLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO))
+TROUBLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO))
 
 
 _VOUCHING = (".json", ".sha256")
@@ -190,7 +190,7 @@ def staged(folder: Path) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         stage = Path(tempfile.mkdtemp(prefix=".emergo-", dir=folder))
     try:
-        with as_storage_error(folder, _TROUBLE):
+        with as_storage_error(folder, TROUBLE):
             yield stage
         with as_storage_error(folder):
             files = sorted(stage.iterdir(), key=lambda file: (file.suffix in _VOUCHING, file.name))

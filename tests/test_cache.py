@@ -1,5 +1,6 @@
 """Programs that are kept: whole or not at all, however many processes write, and never a reason to stop."""
 
+import errno
 import json
 import os
 import subprocess
@@ -72,6 +73,23 @@ def test_a_machine_with_another_processor_has_other_files(tmp_path, monkeypatch)
     assert ProgramFiles(tmp_path).get("a") is None
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be chosen here")
+def test_so_has_a_process_with_other_cores(tmp_path):
+    """XLA cuts loops for as many as there are."""
+    cores = os.sched_getaffinity(0)
+    if len(cores) == 1:
+        pytest.skip("there is one core")
+    ProgramFiles(tmp_path).put("a", PROGRAM)
+    _cache._processor.cache_clear()
+    try:
+        os.sched_setaffinity(0, {min(cores)})
+        assert ProgramFiles(tmp_path).get("a") is None
+    finally:
+        os.sched_setaffinity(0, cores)
+        _cache._processor.cache_clear()
+    assert ProgramFiles(tmp_path).get("a") == PROGRAM
+
+
 def test_nothing_is_said_where_the_folder_is_gone_or_no_folder(tmp_path):
     gone = ProgramFiles(tmp_path / "gone")
     gone.put("a", PROGRAM)
@@ -141,7 +159,7 @@ def test_by_default_in_the_cache_folder_of_the_user(quiet_home, monkeypatch):
     assert list(quiet_home.iterdir()) == []
 
 
-@pytest.mark.parametrize("word", ["", "0", "off", "OFF"])
+@pytest.mark.parametrize("word", ["", "0", "off", "OFF", "false", "no", "~nobody-of-this-name/x"])
 def test_off_by_one_variable(quiet_home, monkeypatch, word):
     monkeypatch.setenv("EMERGO_CACHE", word)
     assert cache_state().folder is None
@@ -151,6 +169,10 @@ def test_off_by_one_variable(quiet_home, monkeypatch, word):
 def test_a_folder_that_jax_was_given_is_left_to_jax(quiet_home, monkeypatch):
     monkeypatch.setattr(_cache, "_given_to_jax", lambda: str(quiet_home))
     assert cache_state() == (quiet_home, "", True)
+
+
+def _denied(path):
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
 def test_folders_that_will_not_do(quiet_home, monkeypatch):
@@ -166,6 +188,10 @@ def test_folders_that_will_not_do(quiet_home, monkeypatch):
     folder.unlink()
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert "cannot be written" in cache_state().off
+    monkeypatch.undo()
+    assert "File name too long" in _cache._objection(quiet_home / ("long" * 1000))
+    monkeypatch.setattr(Path, "exists", _denied)  # a home folder that may not be entered
+    assert "Permission denied" in _cache._objection(folder)
     monkeypatch.undo()
     monkeypatch.setattr(_cache, "LEAST_FREE", 2**80)
     assert "free" in _cache._objection(folder)

@@ -110,6 +110,8 @@ def _transformer(config: Config, model: Transformer, formed: bool, folded: bool)
     (of_data if alone else maps).append((tokens, features if alone else width, 2 * model.heads))
     maps += [(batch, *shape) for shape in [(width, width)] * 4 + mlp + [(features + spec.outputs, width)]]
     parts = [_once([*3 * maps, *2 * of_data, *once], size)]
+    if once:  # that gradient is multiplied by the first map where it is made: not read for it, and the stream's written once
+        parts.append(Work(0, -tokens * (hidden + width) * size))
     if model.layers > 1:  # tokens enter the stream with the output of the first attention, and it is written once
         parts.append(Work(4 * tokens * features * width, 2 * (tokens + width) * features * size))
     # Scores and mixed values; queries, keys, values and the output forward, these and their gradients back.

@@ -4,7 +4,9 @@ damaged."""
 
 import hashlib
 import io
+import itertools
 import json
+import math
 import os
 import zipfile
 from collections import deque
@@ -62,10 +64,9 @@ def save_checkpoint(path: Path, scheduler: Scheduler, results: Sequence[Result])
     for i, result in enumerate(results):
         add(f"ended/{i}", result.curves or {})
     meta = {"semantics": SEMANTICS, "queue": [run.identity for run in scheduler.queue], "sizes": scheduler.sizes}
-    stacks = [stack.tracked for stack in scheduler.stacks]
-    meta["stacks"] = [[t and {"run": t.run.identity, "total": t.total, "at": t.at} for t in tracked] for tracked in stacks]
+    meta["stacks"] = [[tracked and _as_json(tracked) for tracked in stack.tracked] for stack in scheduler.stacks]
     meta["ended"] = [[result.run.identity, result.failed_step, result.provenance["device"]] for result in results]
-    arrays["meta"] = np.frombuffer(json.dumps(meta).encode(), np.uint8)
+    arrays["meta"] = np.frombuffer(json.dumps(meta, allow_nan=False).encode(), np.uint8)
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **arrays)
     content = buffer.getvalue()
@@ -74,6 +75,12 @@ def save_checkpoint(path: Path, scheduler: Scheduler, results: Sequence[Result])
         if os.path.lexists(path):
             os.replace(path, previous(path))
     atomic_write(path, _FIRST_LINE + hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+
+
+def _as_json(tracked: Tracked) -> dict[str, str | float | None]:
+    """A run in training. One that has failed, whose evaluation is still to come, has no sum of losses."""
+    total = tracked.total if math.isfinite(tracked.total) else None
+    return {"run": tracked.run.identity, "total": total, "at": tracked.at}
 
 
 def load_checkpoint(path: Path, scheduler: Scheduler) -> list[Result] | None:
@@ -134,7 +141,7 @@ def _read(path: Path, scheduler: Scheduler) -> _Saved | None:
     known = {run.identity: run for run in scheduler.runs}
     active = {*meta["queue"], *(entry["run"] for stack in meta["stacks"] for entry in stack if entry)}
     ended = {identity for identity, _, _ in meta["ended"]}
-    fits = active <= set(known) <= active | ended and len(meta["stacks"]) <= len(scheduler.devices)
+    fits = active <= set(known) <= active | ended
     if meta["semantics"] != SEMANTICS or not fits:
         return None
     sizes = {str(name): int(size) for name, size in meta["sizes"].items()}
@@ -149,7 +156,8 @@ def _read(path: Path, scheduler: Scheduler) -> _Saved | None:
                 curves = _curves(under(f"curves/{i}/{j}"))
                 steps = [int(step) for step in curves.pop("step")]
                 measured = {name: list(rows) for name, rows in curves.items()}
-                tracked[j] = Tracked(known[entry["run"]], steps, measured, float(entry["total"]), int(entry["at"]))
+                total = math.nan if entry["total"] is None else float(entry["total"])
+                tracked[j] = Tracked(known[entry["run"]], steps, measured, total, int(entry["at"]))
         stacks.append((slots, tracked))
     results = [
         (known[identity], _curves(under(f"ended/{i}")), None if failed is None else int(failed), str(device))
@@ -184,7 +192,7 @@ def _slots(leaves: Mapping[str, np.ndarray], prepared: Mapping[str, np.ndarray],
 
 def _restored(saved: _Saved, scheduler: Scheduler) -> list[Result]:
     scheduler.sizes, scheduler.queue = saved.sizes, deque(saved.queue)
-    for (slots, tracked), device in zip(saved.stacks, scheduler.devices, strict=False):
+    for (slots, tracked), device in zip(saved.stacks, itertools.cycle(scheduler.devices), strict=False):  # may be fewer now
         slots = jax.tree.map(jnp.asarray, slots)
         compiled = scheduler.compile(one_of(slots), device, len(tracked))
         scheduler.stacks.append(DeviceStack(scheduler, device, compiled, jax.device_put(slots, device), tracked))

@@ -1,11 +1,13 @@
 """What a step must cost, counted in its jaxpr so that a user's model is planned for like ours, and how many runs fit."""
 
+import contextlib
 import dataclasses
 import functools
 import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -97,10 +99,18 @@ def memory_of(device: Device, when_free: bool = False) -> float:
     if "bytes_limit" in stats:
         limit, used = stats["bytes_limit"], 0 if when_free else stats.get("bytes_in_use", 0)
         return 0.9 * limit * round(64 * (1 - used / limit)) / 64
-    try:
-        return 0.5 * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        return 4e9
+    return 0.5 * _available_memory()
+
+
+def _available_memory() -> float:
+    """Bytes of the computer's memory that programs can have: also those that hold copies of files, where the system says so."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024.0 * int(line.split()[1])
+    with contextlib.suppress(ValueError, OSError):
+        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return 8e9
 
 
 def planned_parallel(cost: Cost, eval_every: int, platform: str, budget: float) -> int:

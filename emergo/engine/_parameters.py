@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PyTree
 
 from .._contract import Batch, Output, Tap
 from .._errors import InputError
-from .._files import regular_file
+from .._files import atomic_write, regular_file
 from .._json import parse_json
 from .._random import fold_in, raw
 from ._config import Run
@@ -103,12 +103,12 @@ def _names(tree: PyTree) -> list[str]:
 
 def save_parameters(path: Path, trained: Trained) -> None:
     """Writes parameters as a safetensors file, with the run as plain data beside them."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     leaves = map(np.ascontiguousarray, jax.tree.leaves(trained.params))
     arrays = dict(zip(_names(trained.params), leaves, strict=True))
     about = {"run": json.dumps(trained.run.describe()), "step": str(trained.step)}
-    save_file(arrays, path, about | {"checksum": _checksum(arrays, about)})
+    atomic_write(path, save(arrays, about | {"checksum": _checksum(arrays, about)}))
 
 
 def _checksum(arrays: Mapping[str, np.ndarray], about: Mapping[str, str]) -> str:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Hashable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -99,8 +99,17 @@ def program_key(config: Config) -> Hashable:
 def program_name(config: Config) -> str:
     """A digest that is equal for configs that can share a program, in every process."""
     varying = jax.tree.map(lambda _: 0.0, in_program(config, dict.fromkeys(largest_sizes([config]), 0)))
-    probes = [getattr(probe, "__qualname__", type(probe).__qualname__) for probe in config.probes]
+    probes = [_probe_name(probe) for probe in config.probes]
     return digest(canonical([*varying, config.batch, config.n_test, config.n_train, config.precision, probes]))
+
+
+def _probe_name(probe: Any) -> Any:
+    """Where a probe is defined and, where they are plain data, its options."""
+    try:
+        return canonical(probe)
+    except InputError:  # it cannot be found again by its name, or has options that are no plain data
+        named = probe if hasattr(probe, "__qualname__") else type(probe)
+        return f"{named.__module__}.{named.__qualname__}"
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -134,7 +143,7 @@ def user_key(words: Key) -> Array:
 
 def arithmetic(precision: Precision) -> contextlib.AbstractContextManager[None]:
     """A context in which arrays have the bits that a precision asks for; everything of a run happens in it."""
-    return jax.enable_x64(True) if precision == "fp64" else contextlib.nullcontext()
+    return jax.enable_x64(precision == "fp64")
 
 
 def products(precision: Precision) -> contextlib.AbstractContextManager[None]:

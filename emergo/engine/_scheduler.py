@@ -84,9 +84,13 @@ class Tracked:
         foreign = {f"{name}_{variant}" for variant in others for name in metrics}
         since = step - self.step
         mean_loss = np.float32(self.total / since if since else math.nan)
-        for name, value in {**metrics, "train_loss": mean_loss}.items():
-            if name not in foreign:
-                self.measured.setdefault(name, []).append(value)
+        measured = {name: value for name, value in {**metrics, "train_loss": mean_loss}.items() if name not in foreign}
+        if self.steps and set(measured) != set(self.measured):  # a checkpoint of probes that have changed since
+            curves = ", ".join(sorted(set(measured) ^ set(self.measured)))
+            why = f"the curves {curves} begin or end at step {self.step}: probes have changed since the checkpoint"
+            raise InputError(f"{why}; remove it to begin anew")
+        for name, value in measured.items():
+            self.measured.setdefault(name, []).append(value)
         self.steps.append(step)
         self.total = 0.0
 
@@ -243,8 +247,11 @@ class Scheduler:
             wanted = planned_parallel(self.cost, self.runs[0].config.task.eval_every, device.platform, budget)
         return self.compile(slot, device, min(wanted, share), budget)
 
-    def compile_ahead(self) -> None:
-        """Compiles what `advance` will ask for on the devices when they are free."""
+    def compile_ahead(self, room: bool) -> None:
+        """Compiles what `advance` will ask for on the devices when they are free; without room to try kernels only what needs
+        none."""
+        if self.tuned and not room:
+            return
         if not any(isinstance(probe, Preparing) for probe in self.runs[0].config.all_probes):  # else its shapes are not known
             for device in self.devices[: len(self.runs)]:
                 self.compile_first(self.shapes, device, memory_of(device, when_free=True))
@@ -273,6 +280,14 @@ class Scheduler:
         stack: Slot = jax.tree.map(lambda *rows: np.stack(rows), *slots, *slots[:1] * spare)
         tracked = [*map(Tracked, runs), *[None] * spare]
         return DeviceStack(self, device, compiled, jax.device_put(stack, device), tracked)
+
+    def close(self) -> None:
+        """Frees what the devices hold of it at once, whatever still refers to it: a program to come may need the memory."""
+        for stack in self.stacks:
+            for array in jax.tree.leaves(stack.slots):
+                array.delete()
+            stack.tracked = []
+        self.stacks = []
 
     def advance(self) -> list[Result]:
         """One chunk on every device; returns the runs that ended in it."""

@@ -97,7 +97,7 @@ def train(
     if n_parallel is not None and n_parallel < 1:
         raise InputError(f"n_parallel must be at least 1, got {n_parallel}")
     keep_programs()
-    unique, used = {run.identity: run for run in runs}, list(devices or jax.devices())
+    unique, used = {_key(run): run for run in runs}, list(devices or jax.devices())
     groups = groups_of(unique.values())
     for members in groups:
         check_group(members, used[0].platform)
@@ -108,9 +108,16 @@ def train(
         others = (interrupted, ahead, [*schedulers[1:], *later])
         call = _Call(len(unique), folder, checkpoint_seconds, deadline, on_end, progress, *others)
         for scheduler in schedulers:
-            with arithmetic(scheduler.program.precision):
+            with arithmetic(scheduler.program.precision), contextlib.closing(scheduler):
                 call.train_group(scheduler)
-    return [call.done[run.identity] for run in runs]
+        if interrupted():  # as the last run ended
+            raise KeyboardInterrupt
+    return [call.done[_key(run)] for run in runs]
+
+
+def _key(run: Run) -> Hashable:
+    """Equal for runs that have the same results: what probes measure is no part of a run's identity."""
+    return run.identity, run.config.probes
 
 
 def _are_runs(runs: object) -> bool:
@@ -149,7 +156,7 @@ class _Call:
     interrupted: Callable[[], bool]
     ahead: Ahead
     later: list[Scheduler]  # whose programs no thread compiles yet
-    done: dict[str, Result] = dataclasses.field(default_factory=dict)
+    done: dict[Hashable, Result] = dataclasses.field(default_factory=dict)
     begun: float = dataclasses.field(default_factory=time.monotonic)
     steps: int = 0  # of the groups before
 
@@ -192,7 +199,7 @@ class _Call:
                     self.compile_ahead(scheduler.narrower())
                 if self.later:
                     room = has_room(scheduler)
-                    self.compile_ahead(later.compile_ahead for later in self.later if room or not later.tuned)
+                    self.compile_ahead(functools.partial(later.compile_ahead, room) for later in self.later)
                     self.later = []
             self._report(scheduler)
             late = self.deadline is not None and time.monotonic() >= self.deadline
@@ -208,7 +215,7 @@ class _Call:
             file.unlink(missing_ok=True)
 
     def _ended(self, result: Result) -> None:
-        self.done[result.run.identity] = result
+        self.done[_key(result.run)] = result
         self.on_end(result)
 
     def _report(self, scheduler: Scheduler) -> None:
@@ -235,13 +242,17 @@ def _interrupts() -> Iterator[Callable[[], bool]]:
     pressed = threading.Event()
 
     def note(number: int, frame: object) -> None:
+        """Also called for a request to end (`studies/_executor.py`)."""
+        if number == signal.SIGINT and before is signal.SIG_IGN:
+            return
         pressed.set()
         signal.signal(signal.SIGINT, before)
 
-    if threading.current_thread() is not threading.main_thread():
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is None:  # None: it is not Python's to answer
         yield lambda: False
         return
-    before = signal.signal(signal.SIGINT, note)
+    signal.signal(signal.SIGINT, note)
     try:
         yield pressed.is_set
     finally:

@@ -34,7 +34,7 @@ TILING = Tiling(32, 4, 3)
 
 def applies(dtype: jnp.dtype, width: int, heads: int) -> bool:
     """Whether the kernels can be used, in this precision, for these sizes and on the GPUs that are there."""
-    return dtype == jnp.bfloat16 and fits(width, heads) and usable(_HOPPER, _HOPPER)
+    return dtype == jnp.bfloat16 and fits(width, heads) and usable(_HOPPER, _HOPPER) and not jax.config.values["jax_enable_x64"]
 
 
 def fits(width: int, heads: int) -> bool:
@@ -98,23 +98,26 @@ def _forward_kernel(probe: Any, *refs: Any, sizes: tuple[int, int, int, int]) ->
     sequence = _Sequence(pallas.program_id(0), *sizes)
     asked = sequence.of_heads(probe)
 
-    def add_tile(i: Array, before: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        top, total, sums = before
+    def add_tile(i: Array, before: tuple[Array, ...]) -> tuple[Array, ...]:
+        top, total, rounded, sums = before
         x = sequence.stream(tuple(parts), i)
         found = dot(asked, x, (1, 1))
         sequence.write_positions(scores, i, found)
         found = jnp.where(sequence.columns(i) < sequence.length, found, -jnp.inf)
         higher = jnp.maximum(top, jnp.max(found, 1))
         weights, scale = jnp.exp(found - higher[:, None]), jnp.exp(top - higher)
-        sums = sums * scale[:, None] + dot(weights.astype(x.dtype), x)
-        return higher, total * scale + jnp.sum(weights, 1), sums
+        low = weights.astype(x.dtype)
+        sums = sums * scale[:, None] + dot(low, x)
+        rounded = rounded * scale + jnp.sum(low.astype(jnp.float32), 1)
+        return higher, total * scale + jnp.sum(weights, 1), rounded, sums
 
-    begun = jnp.full(_HEADS, -jnp.inf), jnp.zeros(_HEADS), jnp.zeros((_HEADS, sequence.width))
+    begun = jnp.full(_HEADS, -jnp.inf), jnp.zeros(_HEADS), jnp.zeros(_HEADS), jnp.zeros((_HEADS, sequence.width))
     tiles = pallas.cdiv(sequence.length, sequence.positions)
-    top, total, sums = jax.lax.fori_loop(0, tiles, add_tile, begun)
+    top, total, rounded, sums = jax.lax.fori_loop(0, tiles, add_tile, begun)
     there = jnp.arange(_HEADS) < sequence.heads
     triton.store(norm.at[sequence.index, pallas.ds(0, _HEADS)], top + jnp.log(total), mask=there)
-    sequence.write_heads(taken, sums / total[:, None])
+    # By the weights as they were multiplied: they sum to 1, so that what all positions share is not scaled.
+    sequence.write_heads(taken, sums / rounded[:, None])
 
 
 def _back_kernel(by_taken: Any, weights: Any, by_weights: Any, mean: Any, *refs: Any, sizes: tuple[int, int, int, int]) -> None:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ..engine import Config, Optimizer, Progress, Run, Trained, train, unpadded
+from ..engine import Config, Optimizer, Progress, Run, Trained, train
 from ..models import Transformer
 from ..tasks import SingleLocation
 from ._threads import Tell
@@ -45,7 +45,7 @@ def watch_transformer(tell: Tell, sequences: int = 12, steps: int = 2000) -> Wat
     frames: dict[int, np.ndarray] = {}
 
     def look(run: Run, step: int, params: Any) -> None:
-        maps = Trained(run, step, unpadded(run, params)).attention_maps(sequences)
+        maps = Trained(run, step, params).attention_maps(sequences)
         frames[step] = np.asarray(maps)[0, :, :, -1].swapaxes(0, 1)  # of the only layer: heads, sequences, length
 
     def progress(now: Progress) -> None:

@@ -25,6 +25,7 @@ from .._json import seal, to_jsonable
 from ._reader import CLAIM, UNIT, checker, count, list_names, number, number_or_none, read_json, why
 
 STALE = 120.0  # seconds after which a claim that was not renewed is free, where its owner cannot be looked up
+_held: set[str] = set()  # tokens of the claims that this process holds or is about to take
 BEAT = 2.0  # seconds between renewals at first; up to ten times as many while a unit is trained for minutes
 
 
@@ -87,6 +88,8 @@ def alive(record: Mapping[str, Any], age: float, stale: float) -> bool:
     if here["job"] is not None and record.get("job") == here["job"] and record.get("restarts", 0) < here["restarts"]:
         return False
     if record.get("machine") == here["machine"] and isinstance(record.get("pid"), int):
+        if record["pid"] == here["pid"] and record.get("start") == here["start"]:
+            return record.get("token") in _held  # else an interrupt came while it was taken
         return record.get("start") == process_start(record["pid"])
     return abs(age) <= stale
 
@@ -120,7 +123,7 @@ class Claim(contextlib.AbstractContextManager["Claim"]):
         """What others may read of it at the next renewal. Raises [`ClaimLost`][] if the claim is another's by now."""
         if self._taker is not None:
             raise ClaimLost(self._taker.get("job") is not None and self._taker.get("job") == self._content["job"])
-        self._content["progress"] = dict(progress)
+        self._content = self._content | {"progress": dict(progress)}  # in one go: the other thread may be reading it
 
     def _mine(self) -> bool:
         content = read_claim(self.path) or {}
@@ -140,6 +143,7 @@ class Claim(contextlib.AbstractContextManager["Claim"]):
         with contextlib.suppress(OSError):
             if self._mine():
                 self.path.unlink(missing_ok=True)
+        _held.discard(self._content["token"])
 
     def __exit__(self, *_: object) -> None:
         self.release()
@@ -158,14 +162,18 @@ class Claims:
         """The claim on a unit, or None while another process holds it."""
         path = self.path(unit)
         content = {"token": uuid.uuid4().hex, "unit": unit, "since": time.time()} | owner()
-        part = temporary_sibling(path)
+        part, claim = temporary_sibling(path), None
+        _held.add(content["token"])
         try:
             part.write_bytes(seal(content))
-            taken = _place(part, path) or self._take_over(part, path, content["token"])
-            return Claim(path, content, self.beat) if taken else None
+            if _place(part, path) or self._take_over(part, path, content["token"]):
+                claim = Claim(path, content, self.beat)
+            return claim
         except OSError as error:
             raise StorageError.of(self.folder.parent, error) from None
         finally:
+            if claim is None:
+                _held.discard(content["token"])
             part.unlink(missing_ok=True)
 
     def _take_over(self, part: Path, path: Path, token: str) -> bool:

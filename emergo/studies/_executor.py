@@ -22,7 +22,7 @@ from typing import Any
 import jax
 
 from .._errors import InputError, StorageError
-from .._files import as_storage_error, atomic_write, is_folder, move_aside, remove
+from .._files import TROUBLE, as_storage_error, atomic_write, is_folder, move_aside, remove
 from .._json import seal
 from ..engine import CheckpointError, OutOfTime, Progress, Result, Run, train
 from ._claims import BEAT, STALE, Claim, ClaimLost, Claims
@@ -163,10 +163,12 @@ class Executor:
         return free[first:] + free[:first] + (held if self.share[1] == 1 else random.sample(held, min(len(held), _HELD)))
 
     def _tidy(self, claims: Claims) -> None:
-        """All is finished: removes what processes left behind that were killed just before their end."""
-        live = claims.live(clear=True)
+        """All is finished: removes what processes left behind that were killed just before their end, but nothing that another
+        plan of the folder goes on from."""
+        left, _, _ = self._look(self.folder.read(), ())
+        kept = {*claims.live(clear=True), *(unit.id for _, unit in left)}
         for name in list_names(self.folder.checkpoints, CHECKPOINT):
-            if name.partition(".")[0] not in live:
+            if name.partition(".")[0] not in kept:
                 remove(self.folder.checkpoints / name)
 
 
@@ -246,6 +248,11 @@ class _Trainer:
                 self._choose(folder, pending)
         except (OutOfTime, InputError):
             raise
+        except OSError as error:  # those of our own files are StorageErrors
+            if error.errno in TROUBLE:
+                raise
+            words = f"a task, model or probe of the unit {self.unit.id} cannot use a file"
+            raise InputError(f"{words}: {type(error).__name__}: {error}") from error
         except Exception as error:
             if not out_of_memory(error):
                 raise
@@ -354,7 +361,11 @@ def terminations() -> Iterator[threading.Event]:
     if threading.current_thread() is not threading.main_thread():
         yield raised
         return
-    before, interrupt = signal.signal(signal.SIGTERM, end), signal.getsignal(signal.SIGINT)
+    before, interrupt = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    if before is None:  # it is not Python's to answer
+        yield raised
+        return
+    signal.signal(signal.SIGTERM, end)
     if callable(interrupt):
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

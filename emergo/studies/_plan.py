@@ -51,8 +51,9 @@ def open_plan(
 ) -> tuple[Plan, int]:
     """Puts runs into a folder as a plan, and says how many of them are new to it.
 
-    Where there is a plan of some of these runs and no others, it grows. Finished runs that lack what is asked for now are set
-    aside, to be trained again, and plans that are damaged are moved aside; `say` is called with a line on them.
+    Where there is a plan of some of these runs and no others, it grows, unless it is of a study with another name. Finished
+    runs that lack what is asked for now are set aside, to be trained again, and plans that are damaged are moved aside; `say`
+    is called with a line on them.
     """
     folder.prepare(say)
     wanted = {run.identity for run in runs}
@@ -62,7 +63,9 @@ def open_plan(
         folder.move_damaged_plans(say)
         plans = folder.read() if folder.exists() else []
         known = {run.identity for plan in plans for run in plan.runs}
-        within = [plan for plan in plans if plan.axes == list(axes) and {run.identity for run in plan.runs} <= wanted]
+        name = (study or {}).get("name")
+        same = [plan for plan in plans if "task" not in plan.study or plan.study.get("name") == name]  # no other study's
+        within = [plan for plan in same if plan.axes == list(axes) and {run.identity for run in plan.runs} <= wanted]
         before = max(within, key=lambda plan: len(plan.runs), default=None)
         plan = make_plan(runs, axes, study, unit, values_of, before)
         if plan != before:

@@ -15,7 +15,7 @@ import pandas as pd
 from .._errors import InputError
 from .._files import as_storage_error, flush, is_folder, move_aside, output_folder, own_folder, remove, temporary_sibling
 from .._json import seal, to_jsonable
-from ..engine import Result, Run, Trained, load_parameters, save_parameters, unpadded
+from ..engine import Result, Run, Trained, load_parameters, save_parameters
 from ..measure import Emergence
 from ._axes import config_columns
 from ._curves import curve_frame, curves_from, read_curves
@@ -133,10 +133,7 @@ class Store:
         path = folder / f"{step:09d}.safetensors"
         own_folder(folder.parent)
         own_folder(folder)
-        with as_storage_error(folder):
-            part = temporary_sibling(path)
-            save_parameters(part, Trained(run, step, unpadded(run, params)))
-            os.replace(part, path)
+        save_parameters(path, Trained(run, step, params))
 
     def steps(self, run: Run) -> list[int]:
         """The steps at which the parameters of a run were kept."""

@@ -103,6 +103,22 @@ def test_tokens_enter_the_stream_with_the_output_of_the_first_attention():
     assert work["products"].bytes == 4 * (2 * (mapped + added) + 3 * (out + asked + last))
 
 
+def test_the_gradient_of_hidden_features_is_read_once_behind_the_last_query():
+    """Width 8, hidden 32, T = 4, 3 inputs, batch 2, two heads, two layers: bytes of products, in fp32, counted on paper."""
+    model = Transformer(layers=2, heads=2, width=8)
+    config = Config(SingleLocation(4, 2, position="random", indicator=True), model, batch=2, precision="fp32")
+    mapped, added = 8 * 3 + 3 * 24 + 8 * 24, 8 * 3 + 3 * 8
+    out, up, asked = 8 * 8 + 8 * 8 + 8 * 8, 8 * 8 + 8 * 32 + 8 * 32, 8 * 8 + 8 * 4 + 8 * 4
+    last = 4 * (2 * 8 + 8 * 8 + 2 * 8) + 2 * (2 * 8 + 8 * 32 + 2 * 32) + (2 * 5 + 5 * 8 + 2 * 8)
+    others = 2 * (mapped + added) + 3 * (out + up + asked + last)
+    made = 8 * 5 + 5 * 32 + 8 * 32  # from five vectors
+    fused = 8 * (32 + 8)  # it goes through the first map where it is made, and the gradient of the stream is written there
+    formed = others + (8 * 32 + 32 * 8 + 8 * 8) + 2 * made - fused
+    unformed = others + 2 * (8 * 32 + 32 * 4 + 8 * 4) + made - fused
+    for way, counted in ((True, formed), (False, unformed)):
+        assert _transformer(config, model, way, False)["products"].bytes == 4 * counted
+
+
 def test_the_longer_of_arithmetic_and_memory_counts_for_each_class():
     config = CASES["two layers"].config
     work = floor_work(config, SLOW, FAST)

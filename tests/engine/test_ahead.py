@@ -189,3 +189,17 @@ def test_only_the_last_results_are_kept():
     for x in (1, 2, 3, 3, 2, 1):
         once(x)
     assert calls == [1, 2, 3, 1]
+
+
+def test_an_error_in_what_comes_later_does_not_end_what_trains(compiled, monkeypatch):
+    real = _scheduler.step_cost
+
+    def cost(program, slot):
+        if slot.params.embed.weight.shape[-1] == 6:
+            raise ValueError("a bug in the next unit")
+        return real(program, slot)
+
+    monkeypatch.setattr(_scheduler, "step_cost", cost)
+    monkeypatch.setattr(_scheduler.Scheduler, "tuned", property(lambda self: self.cost.bytes > 0))
+    [result] = train([Run(config(4), 0)], then=[[Run(config(6), 0)]])
+    assert result.state == "trained"

@@ -12,13 +12,15 @@ import time
 import zipfile
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from emergo._errors import InputError
 from emergo.engine._checkpoint import checkpoints_in, previous, read_arrays
 
-from .helpers import Interrupt, identical
+from .helpers import Interrupt, alike, identical
 from .own import clock, run_of, signs
 from .untyped import CheckpointError, Optimizer, OutOfTime, train
 
@@ -59,6 +61,47 @@ def test_an_interrupted_call_goes_on_where_it_was(together, tmp_path, after):
     assert list(tmp_path.iterdir()) == []
     assert len(progress) == len(together[1]) - after
     assert len(ended) == len(RUNS)
+
+
+def test_a_run_that_has_failed_is_saved_before_its_next_evaluation(tmp_path):
+    """Its sum of losses is not a number then. It began later than the run beside it, so that chunks end at other steps."""
+    runs = [run_of(0, steps=3), run_of(1, steps=30), run_of(2, steps=30, optimizer__learning_rate=1e30)]
+    whole = train(runs, n_parallel=2)
+    assert [result.state for result in whole] == ["trained", "trained", "failed"]
+    with pytest.raises(KeyboardInterrupt):
+        train(runs, n_parallel=2, checkpoint=tmp_path, progress=Interrupt(2))
+    (file,) = tmp_path.iterdir()
+    assert None in [entry["total"] for entry in json.loads(read_arrays(file)["meta"].tobytes())["stacks"][0] if entry]
+    for one, two in zip(train(runs, n_parallel=2, checkpoint=tmp_path), whole, strict=True):
+        identical(one, two)
+
+
+def test_fewer_devices_go_on_with_the_stacks_of_more(together, tmp_path):
+    (device,) = jax.devices("cpu")[:1]
+    with pytest.raises(KeyboardInterrupt):
+        train(RUNS, n_parallel=1, devices=[device, device], checkpoint=tmp_path, progress=Interrupt(2))
+    (file,) = tmp_path.iterdir()
+    assert len(json.loads(read_arrays(file)["meta"].tobytes())["stacks"]) == 2
+    begun = []
+    resumed = train(RUNS, n_parallel=1, devices=[device], checkpoint=tmp_path, progress=begun.append)
+    assert min(step for _, step, _ in begun[0].running) > 5  # they do not begin anew
+    for one, two in zip(resumed, together[0], strict=True):
+        alike(one, two)
+
+
+def test_probes_that_have_changed_since_a_checkpoint_are_named(tmp_path):
+    """What they are called has not: only their curves tell."""
+
+    def probe_of(name):
+        def probe(params, output, batch, truth, step):
+            return {name: jnp.float32(1)}
+
+        return probe
+
+    with pytest.raises(KeyboardInterrupt):
+        train([run_of(0, probes=(probe_of("before"),))], checkpoint=tmp_path, progress=Interrupt(2))
+    with pytest.raises(InputError, match="the curves after, before begin or end at step 10"):
+        train([run_of(0, probes=(probe_of("after"),))], checkpoint=tmp_path)
 
 
 def test_checkpoints_are_written_on_the_way(tmp_path):

@@ -90,7 +90,8 @@ def test_the_name_of_a_program_holds_no_address():
     def clock_like(params, output, batch, truth, step):
         return {}
 
-    clock_like.__qualname__ = "clock"
+    assert program_name(config.replace(probes=(clock_like,))) != program_name(config)
+    clock_like.__module__, clock_like.__qualname__ = clock.__module__, "clock"
     assert program_name(config.replace(probes=(clock_like,))) == program_name(config)
     assert program_key(config.replace(probes=(clock_like,))) != program_key(config)
 

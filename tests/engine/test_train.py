@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -241,6 +242,55 @@ def test_overtraining_ends_at_the_cap():
     at_once, censored = train([own_run(0, steps=12, threshold=1e9, overtrain=1e9), own_run(1, steps=12, threshold=-1.0)])
     assert (at_once.state, censored.state) == ("reached", "censored")
     assert censored.steps == 12
+
+
+def test_the_same_run_with_other_probes_has_their_curves():
+    def one(params, output, batch, truth, step):
+        return {"one": jnp.float32(1)}
+
+    def two(params, output, batch, truth, step):
+        return {"two": jnp.float32(2)}
+
+    first, second, again = train([own_run(0, probes=(one,)), own_run(0, probes=(two,)), own_run(0, probes=(one,))])
+    assert [{"one", "two"} & set(result.curves) for result in (first, second, again)] == [{"one"}, {"two"}, {"one"}]
+    np.testing.assert_array_equal(first.curves["loss"], second.curves["loss"])
+
+
+def test_what_has_ended_holds_no_memory_of_the_device():
+    """Groups are trained one after another: the slots of the first are gone when the second begins."""
+    runs, held = [run_of(0, model__width=width, steps=25, threshold=None) for width in (64, 66, 68, 70)], {}
+
+    def look(result):
+        held[result.run.config.model.width] = sum(array.nbytes for array in jax.live_arrays())
+
+    before = sum(array.nbytes for array in jax.live_arrays())
+    train(runs, on_end=look)
+    taken = [held[width] - before for width in (64, 66, 68, 70)]
+    assert taken[0] > 1e5
+    assert max(taken) < 1.5 * taken[0]
+
+
+def test_an_ambient_setting_of_64_bits_changes_nothing():
+    plain = train([own_run(0)])[0]
+    with jax.enable_x64(True):
+        identical(train([own_run(0)])[0], plain)
+
+
+def test_an_interrupt_as_the_last_run_ends_is_not_lost():
+    with pytest.raises(KeyboardInterrupt):
+        train([own_run(0)], on_end=lambda result: os.kill(os.getpid(), signal.SIGINT))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_that_is_ignored_stays_ignored():
+    """As in a job that a shell has put into the background."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        [result] = train([own_run(0)], progress=lambda now: os.kill(os.getpid(), signal.SIGINT))
+        assert result.state == "trained"
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_nothing_to_train():

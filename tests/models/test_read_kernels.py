@@ -65,6 +65,17 @@ def test_kernels_have_weights_sums_and_gradients_of_64_bits(length, width, heads
         assert distance(by_probe, exact[3]) < 2 * ROUNDING
 
 
+def test_a_large_part_that_all_positions_share_costs_few_digits():
+    """Then the gradient of scores is a small difference of large numbers: its sum over positions must stay near 0."""
+    probe, (x,), by_weights, by_taken = arguments(4, 96, 32, 4, (0,), scale=0.1)
+    parts = ((x.astype(jnp.float32) + 10 * drawn(4, 1, 32, seed=7, dtype=jnp.float32)).astype(jnp.bfloat16),)
+    weights, taken = jax.jit(_read_kernels.read)(probe, parts)
+    by_scores, by_probe = jax.jit(_read_kernels.read_back)(weights, taken, by_weights, by_taken, parts)
+    exact = plainly(probe, parts, by_weights, by_taken)
+    assert distance(by_scores, exact[2]) < 2 * ROUNDING
+    assert distance(by_probe, exact[3]) < 5 * ROUNDING  # ten times as many digits cancel in its sums
+
+
 def test_very_large_scores_are_weighed_as_by_a_softmax():
     probe, parts, by_weights, by_taken = arguments(2, 64, 16, 2, (0,), scale=1000.0)
     weights, taken = jax.jit(_read_kernels.read)(probe, parts)
@@ -101,7 +112,7 @@ def test_a_gpu_takes_the_kernels_where_they_apply(monkeypatch, layers, length):
     for module in (_read_kernels, _mlp_kernel):
         monkeypatch.setattr(module, "usable", lambda oldest, newest: True)
     kernel = gradient()
-    assert calls == [2, 2] if layers == 2 else [1, 1]  # the stream and what the MLP adds to it, or their sum
+    assert calls == ([2, 2] if layers == 2 else [1, 1])  # the stream and what the MLP adds to it, or their sum
     exact = gradient(dtype=jnp.float32, fused=False)
     for other in ({"top_k": 3}, {"window": 9}, {"attention": "sigmoid"}):
         gradient(model.replace(**other))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ import time
 import pytest
 
 from emergo._errors import InputError
+from emergo.studies import _claims
 from emergo.studies._claims import ClaimLost, Claims, alive, machine, owner, process_start, read_claim
 
 ELSEWHERE = {"machine": "another", "host": "node7", "pid": 1, "start": "1", "job": None, "restarts": 0, "token": "theirs"}
@@ -135,3 +137,16 @@ def test_a_lock_that_is_held_says_by_whom(claims):
     with claims.hold("b"):
         assert claims.take("b") is None
     assert machine() in owner()["machine"]
+
+
+def test_a_claim_that_an_interrupt_left_behind_is_free_for_the_same_process(claims, monkeypatch):
+    """As in a notebook, where the process lives on."""
+    _write(claims, ELSEWHERE, 70)
+    monkeypatch.setattr(_claims.time, "sleep", lambda seconds: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        claims.take("a")
+    monkeypatch.undo()
+    assert json.loads(claims.path("a").read_text())["pid"] == os.getpid()
+    assert claims.live() == {}
+    with claims.take("a"):
+        assert claims.take("a") is None

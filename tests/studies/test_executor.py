@@ -249,6 +249,28 @@ def test_studies_in_one_folder_share_their_runs(tmp_path, engine):
     assert not set(STUDY.read(tmp_path).table["identity"]) & set(other.read(tmp_path).table["identity"])
 
 
+def test_a_study_that_ends_leaves_the_checkpoints_of_others(tmp_path, engine):
+    """What nobody goes on from is removed."""
+    engine(lambda run, asked: "error" if run.config.task.repeat == 0.5 and run.seed == 1 else "reached")
+    other = STUDY.replace(task__repeat=0.5, name="other")
+    with pytest.raises(jax.errors.JaxRuntimeError):
+        other.run(tmp_path, progress=quiet)
+    (kept,) = (tmp_path / "checkpoints").iterdir()
+    (tmp_path / "checkpoints" / "0123456789ab.0").mkdir()
+    STUDY.run(tmp_path, progress=quiet)
+    assert list((tmp_path / "checkpoints").iterdir()) == [kept]
+
+
+def test_a_file_that_a_task_does_not_find_is_not_taken_for_the_folder(tmp_path, monkeypatch):
+    def missing(runs, **_):
+        raise FileNotFoundError(2, "No such file or directory", "words.txt")
+
+    monkeypatch.setattr(executor, "train", missing)
+    with pytest.raises(InputError, match=r"a task, model or probe of the unit \w+ cannot use a file: .*words.txt") as error:
+        STUDY.run(tmp_path, progress=quiet)
+    assert isinstance(error.value.__cause__, FileNotFoundError)
+
+
 def test_a_shared_run_in_training_counts_once(tmp_path, engine):
     """Units of two plans that hold the same run may be claimed at the same time."""
     folder = StudyFolder(tmp_path)

@@ -112,3 +112,22 @@ def test_the_steps_at_which_parameters_are_kept():
     assert steps_to_keep(None, runs) is None
     assert steps_to_keep([3, 5], runs) == (3, 5)
     assert steps_to_keep(True, runs) == (0, 25, 50, 100)
+
+
+def test_a_study_is_not_taken_over_by_one_of_another_name(tmp_path):
+    """It grows where it has its own name; what describes no study may become part of one."""
+    folder, small, large = StudyFolder(tmp_path), study(2, 1), study(2, 2)
+
+    def opened(of, **changes):
+        return open_plan(folder, of.runs, of.axes, of.data() | changes, of.unit, of.values_of)
+
+    first, new = opened(small, name="first", keep=True)
+    second, more = opened(large, name="second")
+    assert (new, more) == (2, 2)
+    assert sorted((plan.name, len(plan.runs), plan.study.get("keep")) for plan in folder.read()) == [
+        ("first", 2, True),
+        ("second", 4, second.study.get("keep")),
+    ]
+    grown, _ = opened(large, name="first")
+    assert grown.key == first.key
+    assert len(folder.read()) == 2

@@ -3,6 +3,7 @@
 Each examination yields findings and needs nothing but itself, so that a broken installation is described too.
 """
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from . import __version__
 from ._cache import MOST_BYTES, VARIABLE, cache_state
+from ._errors import StorageError
 from ._files import atomic_write
 from ._terminal import memory
 
@@ -41,7 +43,7 @@ class Finding(NamedTuple):
 def examine(folder: Path | str = ".", timing: bool = True) -> Iterator[Finding]:
     """All findings, one by one as they are made; `folder` is where files are tried, `timing` whether to train for a moment."""
     examinations: list[Callable[[], Iterator[Finding]]] = [_system, _packages, _devices, _reductions, _fused_attention]
-    examinations += [_flags, _load, _programs, lambda: _disk(Path(folder)), *([_training] if timing else [])]
+    examinations += [_flags, _load, _programs, functools.partial(_disk, Path(folder)), *([_training] if timing else [])]
     for examination in examinations:
         try:
             yield from examination()
@@ -191,15 +193,25 @@ def _load() -> Iterator[Finding]:
 
 def _disk(folder: Path) -> Iterator[Finding]:
     """A finished run is three flushes; a folder on a slow network file system makes short runs wait for it."""
-    with tempfile.TemporaryDirectory(prefix=".emergo-", dir=folder) as stage:
-        begun = time.monotonic()
-        for n in range(5):
-            atomic_write(Path(stage) / f"{n}", "x")
-        seconds = (time.monotonic() - begun) / 5
+    try:
+        seconds = _seconds_to_write(folder)
+    except (OSError, StorageError) as error:
+        failed = f"{folder.resolve()}: cannot be written ({error.strerror})" if isinstance(error, OSError) else str(error)
+        yield Finding("speed", "disk", "fault", failed, "name a folder of yours with --folder")
+        return
     slow = seconds > SLOW_WRITE
     advice = "keep studies of many short runs on a local disk" if slow else ""
     words = f"{1000 * seconds:.1f} ms to bring a small file to the disk in {folder.resolve()}"
     yield Finding("speed", "disk", "slow" if slow else "ok", words, advice)
+
+
+def _seconds_to_write(folder: Path) -> float:
+    """What one small file takes until it is on the disk."""
+    with tempfile.TemporaryDirectory(prefix=".emergo-", dir=folder) as stage:
+        begun = time.monotonic()
+        for n in range(5):
+            atomic_write(Path(stage) / f"{n}", "x")
+        return (time.monotonic() - begun) / 5
 
 
 def _programs() -> Iterator[Finding]:

@@ -109,10 +109,20 @@ def cell_table(cells: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> Any:
         middle = spread = "-"
         if cell["plateau"] is not None:
             middle = f"{'>' if cell['bound'] else ''}{cell['plateau']:.0f}{'*' if cell.get('chosen') else ''}"
-            spread = f"{cell['plateau_min']:.0f}-{'>' if cell['censored'] else ''}{cell['plateau_max']:.0f}"
+            spread = plateau_range(cell)
         runs = f"{cell['runs']} of {cell['planned']}"
         shown.add_row(*values, runs, middle, spread, str(cell["censored"]), str(cell["failed"]))
     return shown
+
+
+def plateau_range(cell: Mapping[str, Any]) -> str:
+    """The smallest and the largest plateau of a cell of a `cell_summary`: 43-60, 43 to >3000, or >30 where all are bounds."""
+    low, high = f"{cell['plateau_min']:.0f}", f"{cell['plateau_max']:.0f}"
+    if not cell["censored"]:
+        return f"{low}-{high}"
+    if cell["censored"] < cell["runs"] - cell["failed"]:
+        return f"{low} to >{high}"
+    return f">{low}" if low == high else f">{low} to >{high}"
 
 
 def verdict(agrees: bool | None) -> str:
@@ -135,6 +145,16 @@ def law_lines(law: dict[str, Any]) -> list[str]:
         lines.append(f"    spread of logs: {words}; the intervals take the law for granted")
     if law.get("published"):
         lines.append(f"    published: {law['published']['formula']}; level {short(law['level'])}; {law['why']}")
+    return lines
+
+
+def fit_lines(law: dict[str, Any]) -> list[str]:
+    """A law that was fitted, and the one that also uses censored runs where there are any."""
+    lines = law_lines(law)
+    if law.get("with_censored"):
+        runs = counted(law["censored"], "censored run")
+        lines.append(f"note: least squares leave out {runs}, which biases them; this fit uses them:")
+        lines += law_lines(law["with_censored"])
     return lines
 
 

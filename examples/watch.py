@@ -3,6 +3,9 @@
 python examples/watch.py
 """
 
+import tempfile
+from pathlib import Path
+
 import torch
 from torch import nn
 
@@ -49,7 +52,8 @@ def train(log):
 
 
 if __name__ == "__main__":
-    train("log.parquet")
-    sparse = measure_logs(["log.parquet"], "largest_0_0", 0.5, "above")["plateau"][0]
-    learned = measure_logs(["log.parquet"], "loss", 0.1, "below")["plateau"][0]
-    print(f"the largest weight is above 0.5 from step {sparse:.0f} on, the loss below 0.1 from step {learned:.0f} on")
+    log = Path(tempfile.mkdtemp()) / "log.parquet"  # a fresh one: a log that is there is never written over
+    train(log)
+    sparse = measure_logs([log], "largest_0_0", 0.5, "above")["plateau"][0]
+    learned = measure_logs([log], "loss", 0.1, "below")["plateau"][0]
+    print(f"the largest weight is above 0.5 from step {sparse:.0f} on, the loss below 0.1 from step {learned:.0f} on: {log}")

@@ -95,6 +95,17 @@ def test_what_cannot_be_looked_at_is_a_fault_and_the_rest_goes_on(monkeypatch):
     assert worst(found) == "fault"
 
 
+def test_a_folder_that_cannot_be_written_is_one_line(monkeypatch, tmp_path):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied", str(tmp_path / ".emergo-1"))
+
+    monkeypatch.setattr("tempfile.TemporaryDirectory", refuse)
+    [finding] = _doctor._disk(tmp_path)
+    assert (finding.name, finding.state) == ("disk", "fault")
+    assert finding.detail == f"{tmp_path}: cannot be written (Permission denied)"
+    assert "--folder" in finding.advice
+
+
 def test_settings_that_change_numbers_are_faults_and_of_speed_are_slow(monkeypatch):
     for name in ("JAX_ENABLE_X64", "XLA_FLAGS"):
         monkeypatch.setenv(name, "1")

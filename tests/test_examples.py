@@ -5,6 +5,7 @@ import re
 import runpy
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pandas as pd
@@ -99,7 +100,9 @@ def test_parameters(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_watch(tmp_path, monkeypatch, capsys):
-    printed = run_example("watch", tmp_path, monkeypatch, capsys)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    printed, again = (run_example("watch", tmp_path, monkeypatch, capsys) for _ in range(2))
+    assert again.rpartition(":")[0] == printed.rpartition(":")[0]
     sparse, learned = (int(step) for step in re.findall(r"from step (\d+) on", printed))
     assert 20 < sparse < learned < 300, printed
 

@@ -35,6 +35,20 @@ def cell(**changes):
     return usual | {"bound": False, "censored": 1, "failed": 0} | changes
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"censored": 0}, "60-200"),
+        ({}, "60 to >200"),
+        ({"censored": 4}, ">60 to >200"),
+        ({"censored": 4, "plateau_max": 60.0}, ">60"),
+        ({"censored": 3, "failed": 1, "plateau_max": 60.0}, ">60"),
+    ],
+)
+def test_a_range_marks_each_end_that_is_a_bound(changes, words):
+    assert _terminal.plateau_range(cell(**changes)) == words
+
+
 def test_a_table_of_cells_marks_bounds_and_chosen_values():
     none = {"plateau": None, "plateau_min": None, "plateau_max": None, "runs": 2, "censored": 0, "failed": 2}
     screen = io.StringIO()
@@ -43,8 +57,8 @@ def test_a_table_of_cells_marks_bounds_and_chosen_values():
     head, *rows = [line.split() for line in screen.getvalue().splitlines()]
     assert head == ["dim", "runs", "plateau", "min-max", "censored", "failed"]
     assert rows == [
-        ["4", "4", "of", "4", "90", "60->200", "1", "0"],
-        ["4", "4", "of", "4", ">90*", "60->200", "1", "0"],
+        ["4", "4", "of", "4", "90", "60", "to", ">200", "1", "0"],
+        ["4", "4", "of", "4", ">90*", "60", "to", ">200", "1", "0"],
         ["4", "2", "of", "4", "-", "-", "0", "2"],
     ]
 

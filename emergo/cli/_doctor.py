@@ -1,12 +1,14 @@
 """`emergo doctor` and `emergo completion`."""
 
 import dataclasses
+import os
 import sys
 from pathlib import Path
 from typing import Literal
 
 from tyro.conf import Positional
 
+from .._errors import InputError
 from .._terminal import print_json
 
 
@@ -21,6 +23,8 @@ class Doctor:
     def run(self) -> None:
         from .._doctor import examine, lines, report
 
+        if not os.path.isdir(self.folder):
+            raise InputError(f"{self.folder}: {'a file, not a folder' if os.path.lexists(self.folder) else 'no such folder'}")
         findings = []
         for finding, words in lines(examine(self.folder, self.timing)):
             findings.append(finding)

@@ -1,6 +1,7 @@
 """`emergo demo`, `emergo report`, `emergo figures`, `emergo figure` and `emergo records`."""
 
 import dataclasses
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from .._errors import InputError
-from .._terminal import console, duration, fail, print_json, print_law, table
+from .._terminal import console, duration, fail, print_json, print_law, show, table
 from ._run import check_positive, parse_pairs
 
 
@@ -105,6 +106,8 @@ class Figure:
         check_positive(seconds=self.seconds, workers=self.workers)
         if self.workers > 1 and self.on == "slurm":
             raise InputError("--workers are processes of this machine; of Slurm ask for --slurm tasks=4")
+        if self.slurm and self.on == "local":
+            raise InputError(f"--slurm {self.slurm[0]} asks Slurm for something, but this trains here; add --on slurm")
         chosen = [find_figure(id) for id in self.id]
         if self.on == "slurm":
             return self._submit()
@@ -118,9 +121,10 @@ class Figure:
 
     def _submit(self) -> None:
         from ..papers._make import submit_figures
-        from ..studies import Slurm
+        from ..studies._slurm import build_slurm
 
-        lines = submit_figures(self.id, self.preset, self.out, Slurm(**dict(parse_pairs("--slurm", self.slurm))), self.fresh)
+        asked = build_slurm(dict(parse_pairs("--slurm", self.slurm)))
+        lines = submit_figures(self.id, self.preset, self.out, asked, self.fresh)
         if self.json:
             return print_json({"submitted": lines, "out": str(self.out)})
         print("\n".join([*lines, f"emergo study status {self.out} --watch   shows how far it is"]))
@@ -158,9 +162,22 @@ class Records:
 
     def run(self) -> None:
         from ..papers._make import add_figure_records
+        from ..studies._records import SHIPPED
 
+        self._check_folder()
         added = add_figure_records(self.folder, self.name, self.every)
         if self.json:
-            return print_json({"added": added})
+            return print_json({"added": added, "records": str(SHIPPED)})
         words = ", ".join(f"{count} runs to {name}" for name, count in added.items())
-        print(f"added {words}" if words else "nothing to add: what is finished here is recorded already, or of no figure")
+        nothing = "nothing to add: what is finished here is recorded already, or of no figure"
+        show(f"{f'added {words}' if words else nothing}; the records are in {SHIPPED}")
+
+    def _check_folder(self) -> None:
+        """An `InputError` for what is no folder of studies, runs or records."""
+        from ..studies import StudyFolder
+
+        folder = StudyFolder(self.folder)
+        if not os.path.lexists(self.folder):
+            raise InputError(f"{self.folder}: no such folder")
+        if not (os.path.isdir(folder.runs) or any(self.folder.glob("*.runs.parquet"))):
+            folder.read()

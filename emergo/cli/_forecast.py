@@ -22,6 +22,7 @@ class Forecast(LogOptions):
         from ..measure import forecast_logs
         from ..measure._forecast import threshold_of
 
+        self.check_logs()
         notes: list[str] = []
         threshold = threshold_of(self.below, self.above, "--")
         found = forecast_logs(self.logs, self.metric, *threshold, probes=self.probes, say=notes.append, **self.reading)

@@ -1,6 +1,7 @@
 """The options of commands that read logs."""
 
 import dataclasses
+import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -8,6 +9,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from .._errors import InputError
+from ._run import check_output_table
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,15 +33,18 @@ class LogOptions:
 
     def check_out(self, out: Path | None, columns: Collection[str]) -> None:
         """An `InputError` where a table of these columns would be written over a log, or over anything but such a table."""
-        from ..measure import read_table
-
-        if out is None or not out.exists():
+        if out is None:
             return
-        if out.resolve() in {log.resolve() for log in self.logs}:
+        if os.path.isfile(out) and out.resolve() in {log.resolve() for log in self.logs}:
             raise InputError(f"--out {out}: this is one of the logs; choose another name")
-        try:
-            ours = set(columns) <= set(read_table(out).columns)
-        except InputError:
-            ours = False
-        if not ours:
-            raise InputError(f"--out {out}: this file is there and is no table of this command; choose another name")
+        check_output_table("--out", out, columns)
+
+    def check_logs(self) -> None:
+        """An `InputError` for a log that is not there, whatever its name ends in, or that may not be looked at."""
+        for log in self.logs:
+            try:
+                os.lstat(log)
+            except (FileNotFoundError, NotADirectoryError):
+                raise InputError(f"{log}: no such file") from None
+            except OSError as error:
+                raise InputError(f"{log}: cannot be read ({error.strerror})") from None

@@ -149,6 +149,9 @@ def _one_line(box: str) -> str:
     if choice:
         given, name, known = choice.groups()
         return str(unknown(name.lstrip("-").lower(), given, re.findall(r"'(.*?)'", known)))
+    command = re.match(r"Unrecognized .*?options: ([^-\s,;][^\s,;]*).*?; Available subcommands: ([^;]*)", text)
+    if command:
+        return str(unknown("command", command[1], command[2].split(", ")))
     for pattern, replacement in REWORDED.items():
         text = re.sub(pattern, replacement, text)
     return text or "the command line could not be read; try emergo --help"

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from tyro.conf import Positional
 
 from .._errors import InputError
-from .._terminal import print_json, print_law, say, short, show
+from .._terminal import fit_lines, print_json, say, short, show
 from ._logs import LogOptions
 from ._run import parse_pairs
 
@@ -54,6 +54,7 @@ class Measure(LogOptions):
             raise InputError("give one threshold: --below VALUE or --above VALUE")
         from ..measure import MEASURED, measure_logs, write_table
 
+        self.check_logs()
         self.check_out(self.out, MEASURED)
         threshold = (self.below, "below") if self.below is not None else (self.above or 0.0, "above")
         notes: list[str] = []
@@ -92,14 +93,10 @@ class Fit:
         from ..report import fit_table
 
         fixed = dict(parse_pairs("--fix", self.fix, "column=exponent, e.g. length=1", float))
-        terms = self.x if self.x is not None else tuple(name for name in ("dim", "length") if name not in fixed)
-        law = fit_table(self.table, self.y, terms, fixed, self.out, self.resamples)
+        law = fit_table(self.table, self.y, self.x, fixed, self.out, self.resamples)
         if self.json:
             return print_json(law)
-        print_law(law)
-        if law["censored"]:
-            show(f"note: least squares leave out the {law['censored']} censored runs, which biases them; this fit uses them:")
-            print_law(law["with_censored"])
+        show(*fit_lines(law))
         if law["failed"]:
             show(f"note: {law['failed']} failed runs, or runs without a {self.y}, are left out")
         show(f"wrote {', '.join(law['files'])}")

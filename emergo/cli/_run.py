@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import studies
@@ -55,6 +57,24 @@ def check_positive(**options: float | None) -> None:
     for name, value in options.items():
         if value is not None and not value > 0:
             raise InputError(f"--{name.replace('_', '-')} must be positive, got {value:g}")
+
+
+def check_output_table(option: str, out: Path, columns: Collection[str]) -> None:
+    """An `InputError` where a table of these columns cannot be written, or would be written over anything but such a table."""
+    from .._tables import CSV, PARQUET, read_table
+
+    if os.path.isdir(out):
+        raise InputError(f"{option} {out}: this is a folder; name a file, e.g. {out / 'runs.csv'}")
+    if out.suffix.lower() not in CSV + PARQUET:
+        raise InputError(f"{option} {out}: expected the name of a file that ends in .csv or .parquet")
+    if not os.path.exists(out):
+        return
+    try:
+        ours = set(columns) <= set(read_table(out).columns)
+    except InputError:
+        ours = False
+    if not ours:
+        raise InputError(f"{option} {out}: this file is there and is no table of this command; choose another name")
 
 
 def announce_plugins(plugins: Sequence[str]) -> None:

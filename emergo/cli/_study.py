@@ -22,7 +22,17 @@ from .._terminal import cell_table, console, duration, memory, print_json, print
 from ..studies import Plan, Status, StudyFolder, study_status
 from ..studies._toml import read_toml, toml_text
 from ..studies._version_1 import is_version_1
-from ._run import announce_plugins, check_positive, find_writer, parse_pairs, parse_value, print_end, status_view, train_studies
+from ._run import (
+    announce_plugins,
+    check_output_table,
+    check_positive,
+    find_writer,
+    parse_pairs,
+    parse_value,
+    print_end,
+    status_view,
+    train_studies,
+)
 
 Name = Literal[None] | str  # for the default of a `str | None` tyro imports typeguard, a sixth of what `status` takes to start
 
@@ -115,11 +125,14 @@ class Show:
         if self.toml:
             study = _only(folder, self.study, "--toml").study
             return print(toml_text({name: value for name, value in study.items() if name != "since"}), end="")
-        reports = [_report(folder, plan) for plan in _chosen(folder, self.study)]
+        plans = _chosen(folder, self.study)
+        reports = [_report(folder, plan) for plan in plans]
         if self.json:
             return print_json(reports[0] if len(reports) == 1 else {"studies": reports})
-        for report in reports:
-            show(f"{report['study'].get('name', 'study')}: {report['finished']} of {report['runs']} runs are finished")
+        names = [plan.name for plan in plans]
+        for plan, report in zip(plans, reports, strict=True):
+            which = f"{plan.name} ({plan.key})" if names.count(plan.name) > 1 else plan.name  # `--study` takes either
+            show(f"{which}: {report['finished']} of {report['runs']} runs are finished")
             if report["cells"]:
                 console().print(cell_table(report["cells"], report["axes"]))
             if report["law"] is not None:
@@ -230,10 +243,10 @@ class Export:
     def run(self) -> None:
         import pandas as pd
 
+        from .._files import output_folder
         from .._tables import write_table
 
-        if self.curves is not None and self.curves.resolve() == self.to.resolve():
-            raise InputError(f"--to and --curves are the same file, {self.to}; give the curves another name")
+        self._check_files()
         folder = StudyFolder(self.folder)
         plans = _chosen(folder, self.study)
         with _spoken_warnings():
@@ -241,12 +254,14 @@ class Export:
             if not tables:
                 raise InputError(f"{self.folder}: no run is finished yet")
             table = pd.concat(tables, ignore_index=True).drop_duplicates("identity")  # studies may share runs
+            for path in self._files:
+                output_folder(path.parent)  # both are seen to before either is written
             write_table(table, self.to)
             if self.curves is not None:
                 curves = [studies.study_curves(folder, plan) for plan in plans]
                 shared = pd.concat(curves, ignore_index=True).drop_duplicates(["identity", "step"]) if plans[1:] else curves[0]
                 write_table(shared, self.curves)
-        files = [str(path) for path in (self.to, self.curves) if path is not None]
+        files = [str(path) for path in self._files]
         planned = len({run.identity for plan in plans for run in plan.runs})
         left = planned - len(table)
         if self.json:
@@ -254,6 +269,18 @@ class Export:
         if left:
             say(f"{left} of {planned} runs are not finished and not in the table")
         show(f"{len(table)} runs; wrote {', '.join(files)}")
+
+    @property
+    def _files(self) -> list[Path]:
+        return [path for path in (self.to, self.curves) if path is not None]
+
+    def _check_files(self) -> None:
+        """An `InputError` where one of the files cannot be written, or holds something else, before either is written."""
+        if self.curves is not None and self.curves.resolve() == self.to.resolve():
+            raise InputError(f"--to and --curves are the same file, {self.to}; give the curves another name")
+        check_output_table("--to", self.to, ("identity", "seed", "plateau", "state"))
+        if self.curves is not None:
+            check_output_table("--curves", self.curves, ("identity", "step"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,6 +290,9 @@ class Migrate:
     folder: Positional[Path]  # Folder of the study.
 
     def run(self) -> None:
+        if not is_version_1(self.folder):
+            StudyFolder(self.folder).read(say)  # an error where there is no study
+            return show(f"{self.folder}: already of version 2; nothing to do")
         show(f"{self.folder}: {studies.migrate(self.folder)} runs have the names of version 2")
 
 

@@ -39,8 +39,9 @@ def check_group(runs: Sequence[Run], platform: str) -> None:
         check_config(config, platform)
 
 
-def check_config(config: Config, platform: str) -> None:
-    """Raises an `InputError` for a config that cannot be trained on this platform; what was checked once is not again."""
+def check_config(config: Config, platform: str | None = None) -> None:
+    """Raises an `InputError` for a config that cannot be trained on this platform, or anywhere; what was checked once is not
+    again."""
     if config.precision == "tf32" and platform == "cpu":
         raise InputError("tf32 products need a GPU; on a CPU choose precision fp32")
     key = (jax.tree.structure(config.varying), Program.of(config), config.threshold is None)

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from .._errors import InputError
 from .._json import to_jsonable
 from .._style import Picture, png, style
-from .._terminal import law_lines
+from .._terminal import fit_lines
 from ._censored import fit_censored
 from ._law_plot import law_plot
 from ._terms import Term, censored_rows, column, log_column, log_product, usable_rows
@@ -68,7 +68,7 @@ class Law:
             return law_plot(self, self.table)
 
     def __repr__(self) -> str:
-        return "\n".join(law_lines(law_json(self)))
+        return "\n".join(fit_lines(law_json(self)))
 
     def _repr_html_(self) -> str:
         """In a notebook: the words, and the picture below where the law holds its table."""

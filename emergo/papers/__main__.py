@@ -28,6 +28,8 @@ def main() -> None:
     parser.add_argument("--name", help="of the records to add to (default: the paper's)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     given = parser.parse_args()
+    if not given.id and given.add_records is None:
+        parser.error("name at least one figure, e.g. zucchet2025/fig3; emergo figures lists them")
     options: dict[str, Any] = {"fresh": given.fresh, "partial": given.partial, "seconds": given.seconds}
     options |= {"curves": given.curves, "workers": given.workers} | ({} if given.json else {"on_made": print_figure})
     try:

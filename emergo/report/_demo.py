@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from ..measure import Law, emergence, fit_law, law_json
 from ..papers._plateaus import toy_probe
 from ..studies import Watcher
 from ..tasks import SingleLocation
-from ._page import page, script_json
+from ._page import log_axis, page, script_json
 from ._threads import Tell, in_two_threads
 from ._transformer import Watched, watch_transformer
 
@@ -65,7 +65,7 @@ def compute_demo(settings: DemoSettings, show: Watcher) -> Demo:
     cell = theory.cells(*(np.array([getattr(t, n) for t in tasks]) for n in theory.Cell._fields))
     jobs: dict[str, Callable[[Tell], Any]] = {
         "a Transformer": watch_transformer,
-        "flows": partial(_flows, cell, settings.middle),
+        "flows": partial(_flows, cell, settings),
     }
     largest_first = sorted(tasks, key=lambda task: -task.length * task.dim)  # so that none is left alone at the end
     jobs |= {_words(task): partial(_train, task, settings) for task in largest_first}
@@ -82,8 +82,9 @@ def compute_demo(settings: DemoSettings, show: Watcher) -> Demo:
     return Demo(settings, table, flow, runs, law, flow_law, repetition, done["a Transformer"])
 
 
-def _flows(cell: theory.Cell, middle: tuple[int, int], tell: Tell) -> tuple[np.ndarray, np.ndarray, pd.DataFrame, pd.DataFrame]:
+def _flows(cell: theory.Cell, settings: DemoSettings, tell: Tell) -> tuple[np.ndarray, np.ndarray, pd.DataFrame, pd.DataFrame]:
     """Plateaus of both flows, the path of the middle cell, and plateaus of that cell against cross-sample repetition."""
+    middle = settings.middle
     reduced = theory.plateau(cell, "reduced").time
     tell(0.25)
     exact = theory.plateau(cell, "exact").time
@@ -91,7 +92,8 @@ def _flows(cell: theory.Cell, middle: tuple[int, int], tell: Tell) -> tuple[np.n
     repeats = np.linspace(0, 0.5, 26)
     across = theory.plateau(theory.cells(*middle, repeat=repeats)).time
     tell(0.75)
-    path = theory.trajectory(theory.cells(*middle), np.linspace(0, 2 * across[0], 300))
+    until = settings.points * _every(SingleLocation(*middle), settings)  # as long as the runs beside it
+    path = theory.trajectory(theory.cells(*middle), np.linspace(0, until, 360))
     flow = pd.DataFrame({"time": path.time, "loss": path.test_loss})
     return reduced, exact, flow, pd.DataFrame({"repeat": repeats, "plateau": across})
 
@@ -100,11 +102,19 @@ def _words(task: SingleLocation) -> str:
     return f"length {task.length}, dim {task.dim}{f', burst {task.burst}' if task.burst > 1 else ''}"
 
 
+def _sizes(task: SingleLocation) -> dict[str, int]:
+    return {"length": task.length, "dim": task.dim, "burst": task.burst}
+
+
+def _every(task: SingleLocation, settings: DemoSettings) -> int:
+    """The steps between evaluations: all of them together are 2.5 times what theory expects of the plateau."""
+    expected = float(theory.predicted_plateau(theory.cells(**_sizes(task)), "exact")) + task.dim
+    return max(1, round(2.5 * expected / settings.points))
+
+
 def _train(task: SingleLocation, settings: DemoSettings, tell: Tell) -> list[tuple[pd.DataFrame, dict[str, Any]]]:
     """The curve and the measured plateau of every seed of one task."""
-    sizes = {name: getattr(task, name) for name in ("length", "dim", "burst")}
-    expected = float(theory.predicted_plateau(theory.cells(**sizes), "exact")) + task.dim
-    every = max(1, round(2.5 * expected / settings.points))
+    sizes, every = _sizes(task), _every(task, settings)
     steps = every * settings.points
     options = {"seeds": settings.seeds, "steps": steps, "every": every, "batch": settings.batch}
     curves = train_toy(task, toy_probe(task.burst), **options, progress=lambda step: tell(step / steps))
@@ -124,10 +134,11 @@ def _page(demo: Demo, footer: str) -> str:
     plateaus = middle.groupby("burst")[["plateau", "reduced", "exact"]].mean()
     gains = plateaus.iloc[0] / plateaus.iloc[-1]
     seeds, repeats = middle[middle["burst"] == 1], demo.repetition["plateau"]
-    tables = {name: table.to_dict("records") for name, table in _chart_tables(demo).items()}
+    charts = _chart_tables(demo)
+    heights = {"law": ("runs", "law"), "burst": ("middle", "flows")}  # the tables of charts with a logarithmic axis
     return page(
         "demo.html",
-        tables=script_json(tables),
+        tables=script_json({name: table.to_dict("records") for name, table in charts.items()}),
         level=theory.THRESHOLD * 0.5,
         dims=list(demo.settings.dims),
         bursts=list(plateaus.index),
@@ -148,9 +159,14 @@ def _page(demo: Demo, footer: str) -> str:
         transformer_steps=f"{demo.transformer.plateau:.0f}",
         transformer_share=f"{100 * demo.transformer.share[0]:.0f}",
         transformer_end=f"{100 * demo.transformer.share[-1]:.0f}",
+        **{f"{name}_axis": script_json(log_axis(_plateaus(charts, of))) for name, of in heights.items()},
         **_law_words(demo.law, "law"),
         **_law_words(demo.flow_law, "flow"),
     )
+
+
+def _plateaus(charts: dict[str, pd.DataFrame], names: Sequence[str]) -> list[float]:
+    return [value for name in names for value in charts[name]["plateau"]]
 
 
 def _law_words(law: Law, prefix: str) -> dict[str, Any]:

@@ -5,15 +5,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
+from .._errors import InputError
 from .._files import output_folder, staged
 from .._style import save
 from ..measure import fit_law, law_json, read_table
 
 
-def fit_table(path: Path, y: str, x: Sequence[str], fixed: Mapping[str, float], out: Path, resamples: int) -> dict[str, Any]:
+def fit_table(
+    path: Path, y: str, x: Sequence[str] | None, fixed: Mapping[str, float], out: Path, resamples: int
+) -> dict[str, Any]:
     """Fits a law to a file as [`emergo.measure.fit_law`][] does and writes `<table>.law.svg`, `.png` and `.json` into `out`.
-    Returns the law as plain data, and the files written."""
-    law = fit_law(read_table(path), y, x, fixed=fixed, resamples=resamples, what=str(path))
+    `x` None: dim and length, but for what is fixed. Returns the law as plain data, and the files written."""
+    table = read_table(path)
+    terms = _default_terms(path, table, fixed) if x is None else x
+    law = fit_law(table, y, terms, fixed=fixed, resamples=resamples, what=str(path))
     folder, name = output_folder(out), f"{path.stem}.law"
     report = {"schema": 1, "y": y, "terms": [str(t) for t in law.terms], "fixed": dict(fixed)} | law_json(law)
     files = [f"{name}.{kind}" for kind in ("svg", "png", "json")]
@@ -21,3 +28,13 @@ def fit_table(path: Path, y: str, x: Sequence[str], fixed: Mapping[str, float], 
         save(law.plot(), stage / name)
         (stage / f"{name}.json").write_text(json.dumps(report | {"files": files}, indent=1) + "\n")
     return report | {"files": [str(folder / f) for f in files]}
+
+
+def _default_terms(path: Path, table: pd.DataFrame, fixed: Mapping[str, float]) -> list[str]:
+    terms = [name for name in ("dim", "length") if name not in fixed]
+    lacking = [name for name in terms if name not in table]
+    if lacking:
+        default = f"without --x the law is in {' and '.join(terms)}"
+        columns = ", ".join(map(str, table.columns))
+        raise InputError(f"{path} has no column {' or '.join(lacking)}; {default}; name others with --x, of {columns}")
+    return terms

@@ -1,6 +1,7 @@
 """`emergo report`: the studies of a folder on one page. Reads what is there and runs no code that a study names."""
 
 import html
+import os
 import platform
 import warnings
 from collections.abc import Mapping, Sequence
@@ -12,14 +13,16 @@ import pandas as pd
 
 from .. import __version__
 from .._errors import InputError
-from .._files import atomic_write, output_folder
-from .._terminal import law_lines, short
+from .._files import atomic_write, output_folder, read_regular
+from .._terminal import law_lines, plateau_range, short
 from ..measure import Law, law_json
 from ..studies import Plan, StudyFolder, cell_summary, study_curves, study_law, study_table
-from ._page import page, script_json
+from ._page import log_axis, page, script_json
 
 MOST_RUNS, MOST_POINTS = 120, 150  # of the curves on a page, so that it stays small however many runs there are
 MOST_ROWS = 200  # of the table of cells
+LARGEST = 2**28  # bytes of a page that is looked at before it is written over
+MADE_BY = "Made by <code>emergo"  # what the footer of every page says
 Chart = dict[str, Any]
 
 
@@ -36,8 +39,9 @@ def report_studies(folder: Path | str, out: Path | str | None = None) -> dict[st
     """Writes a page on all studies of a folder, by default `report.html` in it; returns what it says as plain data."""
     place = StudyFolder(folder)
     path = Path(out) if out is not None else place.path / "report.html"
-    if path.is_dir():
+    if os.path.isdir(path):
         path = path / "report.html"
+    _check_out(path)
     plans = place.read()
     sections = [_section(place, plan, f"s{n}", heading=len(plans) > 1) for n, plan in enumerate(plans)]
     output_folder(path.parent)
@@ -52,10 +56,24 @@ def report_studies(folder: Path | str, out: Path | str | None = None) -> dict[st
             sections="\n".join(section.text for section in sections),
             charts=script_json({name: chart for section in sections for name, chart in section.charts.items()}),
             tables=script_json({name: table for section in sections for name, table in section.tables.items()}),
-            footer=f"emergo {__version__} on {platform.machine()}. Made by <code>emergo report</code>.",
+            footer=f"emergo {__version__} on {platform.machine()}. {MADE_BY} report</code>.",
         ),
     )
     return {"studies": [section.report for section in sections], "files": [str(path)]}
+
+
+def _check_out(path: Path) -> None:
+    """An `InputError` where a page would get the name of something else, or be written over anything but a page of ours."""
+    if path.suffix != ".html":
+        raise InputError(f"--out {path}: the page is an HTML file; name it like page.html")
+    if not os.path.exists(path):
+        return
+    try:
+        ours = MADE_BY.encode() in read_regular(os.path.realpath(path), LARGEST)
+    except (OSError, ValueError):
+        ours = False
+    if not ours:
+        raise InputError(f"--out {path}: this file is there and is no page of this command; choose another name")
 
 
 def _section(folder: StudyFolder, plan: Plan, prefix: str, heading: bool) -> Section:
@@ -109,9 +127,21 @@ def _description(plan: Plan) -> str:
     for part in ("task", "model", "optimizer", "train"):
         values = plan.study.get(part)
         if isinstance(values, Mapping) and values:
-            words = ", ".join(f"{name} {short(value)}" for name, value in values.items() if name not in plan.axes)
+            words = _parts({name: value for name, value in values.items() if name not in plan.axes})
             parts.append(f"<b>{part}</b>: {html.escape(words)}")
     return "<br>".join(parts)
+
+
+def _parts(values: Mapping[str, Any]) -> str:
+    """A type with its settings in words; one within another in brackets: SingleLocation, length 8, repeat Switch (at 100)."""
+
+    def value(given: Any) -> str:
+        if not isinstance(given, Mapping) or "type" not in given:
+            return short(given)
+        rest = _parts({name: inner for name, inner in given.items() if name != "type"})
+        return f"{short(given['type'])} ({rest})" if rest else short(given["type"])
+
+    return ", ".join(value(given) if name == "type" else f"{name} {value(given)}" for name, given in values.items())
 
 
 def _law(table: pd.DataFrame, plan: Plan) -> Law | str | None:
@@ -146,7 +176,7 @@ def _curves(
         "x": {"field": "x", "type": "quantitative", "title": "training step"},
         "y": {"field": "y", "type": "quantitative", "title": name},
         "detail": {"field": "r", "type": "nominal"},
-        "color": _colour(by),
+        "color": _colour(by, symbolSize=500),
     }
     mark = {"type": "line", "strokeWidth": 1.2, "opacity": 0.8}
     zoom = [{"name": "zoom", "select": "interval", "bind": "scales"}]
@@ -170,9 +200,10 @@ def _plateaus(
     scale = {"type": "log", "nice": False, "padding": 12}
     values = sorted({row["x"] for row in rows})
     ticks = {"values": values} if len(values) <= 12 else {}  # else a logarithmic axis may have none at the values there are
+    heights = log_axis(row["y"] for row in rows)
     encoding: Chart = {
         "x": {"field": "x", "type": "quantitative", "title": f"{x} (log scale)", "scale": scale, "axis": ticks},
-        "y": {"field": "y", "type": "quantitative", "title": "plateau in steps (log scale)", "scale": scale},
+        "y": {"field": "y", "type": "quantitative", "title": "plateau in steps (log scale)", "scale": scale, "axis": heights},
         "color": _colour(by),
     }
     shape = {"condition": {"test": "datum.bound", "value": 0}, "value": 0.8}
@@ -199,10 +230,11 @@ def _label(value: Any) -> Any:
     return value if isinstance(value, str) else float(value) if isinstance(value, int | float | np.number) else str(value)
 
 
-def _colour(by: str | None) -> Chart:
+def _colour(by: str | None, **legend: Any) -> Chart:
     if by is None:
         return {"value": "#0072B2"}
-    return {"field": "c", "type": "ordinal", "title": by, "legend": {"orient": "top"}, "scale": {"scheme": "viridis"}}
+    shown = {"orient": "top"} | legend
+    return {"field": "c", "type": "ordinal", "title": by, "legend": shown, "scale": {"scheme": "viridis"}}
 
 
 def _cell_rows(cells: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> str:
@@ -215,7 +247,7 @@ def _cell_rows(cells: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> str:
         middle = spread = "–"
         if cell["plateau"] is not None:
             middle = f"{'at least ' if cell['bound'] else ''}{cell['plateau']:.0f}"
-            spread = f"{cell['plateau_min']:.0f}–{cell['plateau_max']:.0f}"
+            spread = plateau_range(cell)
         values = [short(cell[axis]) for axis in axes] + [f"{cell['runs']} of {cell['planned']}", middle, spread]
         values += [str(cell["censored"]), str(cell["failed"])]
         rows.append("<tr>" + "".join(f'<td class="number">{html.escape(value)}</td>' for value in values) + "</tr>")

@@ -8,8 +8,9 @@ import dataclasses
 import difflib
 import importlib
 import importlib.util
+import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,12 @@ def build_value(value: Any, where: str, default: str | None = None) -> Any:
     name = str(value.get("type", default))
     if name in known_types() or set(value) - {"type", "version"}:
         return build(value, Pytree, where, default)
-    return find_function(name, where)
+    try:
+        return find_function(name, where)
+    except InputError:
+        if ":" not in name and difflib.get_close_matches(name, known_types()):
+            raise unknown(f"type in {where}", name, known_types()) from None
+        raise
 
 
 def _optimizer(given: Mapping[str, Any], where: str) -> Optimizer:
@@ -133,13 +139,19 @@ def _optimizer(given: Mapping[str, Any], where: str) -> Optimizer:
         raise InputError(f"{where}: {error}") from None
 
 
+def _threshold(given: Any, where: str) -> Any:
+    """A threshold as a config has it: files write none, which TOML does not have, as a text."""
+    if isinstance(given, str) and given not in ("task", "none"):
+        raise InputError(f"{where} threshold must be a number, 'task' or 'none', got {given!r}")
+    return None if given == "none" else given
+
+
 def build_config(data: Mapping[str, Any], training: Mapping[str, Any] | None = None) -> Config:
     """A config from plain data: as `Config.describe` gives it, or with the training's fields in a table of their own."""
     own = {name: value for name, value in data.items() if name not in PARTS} | dict(training or {})
     where = "config" if training is None else "[train]"
     check_keys(where, own, TRAINING)
-    if own.get("threshold") == "none":
-        own["threshold"] = None
+    own |= {"threshold": _threshold(own["threshold"], where)} if "threshold" in own else {}
     for name in [name for name in ("interventions", "probes") if name in own]:
         given, at = own[name], f"{where} {name}"
         if not isinstance(given, list | tuple):
@@ -158,13 +170,39 @@ def build_base(data: Mapping[str, Any], more: Sequence[str]) -> tuple[Config, di
     for name, table in tables.items():
         check_table(f"[{name}]", table)
     axes = {t: {k: build_value(v, f"[{t}] {k}") for k, v in _by_path(tables[t]).items()} for t in AXES}
-    first = {name: values[0] for t in AXES for name, values in axes[t].items() if isinstance(values, tuple) and values}
-    for part, (kind, usual) in _USUAL.items():
-        needed = fields(find_type(tables[part].get("type", usual), kind, f"[{part}]"))
-        needed = [field.name for field in needed if field.default is dataclasses.MISSING]
-        given = {name: first[path] for name in needed for path in (f"{part}.{name}", name) if path in first}
-        tables[part] = given | tables[part]
+    types = {part: find_type(tables[part].get("type", usual), kind, f"[{part}]") for part, (kind, usual) in _USUAL.items()}
+    known = {field.name for cls in (*types.values(), Optimizer, Config) for field in fields(cls)}
+    for part, cls in types.items():
+        needed = [field.name for field in fields(cls) if field.default is dataclasses.MISSING]
+        missing = [name for name in needed if name not in tables[part]]
+        first = {name: value for name in missing for value in _first_value(axes, (f"{part}.{name}", name))}
+        _check_spelling(axes, known, [name for name in missing if name not in first])
+        tables[part] = first | tables[part]
     return build_config({part: tables[part] for part in PARTS}, tables["train"]), axes
+
+
+def _first_value(axes: Mapping[str, Mapping[str, Any]], paths: Sequence[str]) -> Iterator[Any]:
+    """The first value of each axis with one of these paths."""
+    for table, path in itertools.product(axes, paths):
+        if path in axes[table]:
+            check_values(f"[{table}] {path}", axes[table][path])
+            yield axes[table][path][0]
+
+
+def check_values(where: str, values: Any) -> None:
+    """An `InputError` for what is no list of values of an axis."""
+    if isinstance(values, str | Mapping) or not isinstance(values, Sequence):
+        raise InputError(f"{where} must be a list of values, got {values!r}; a single value belongs to the base")
+    if not values:
+        raise InputError(f"{where} needs at least one value")
+
+
+def _check_spelling(axes: Mapping[str, Mapping[str, Any]], known: Collection[str], missing: Sequence[str]) -> None:
+    """An `InputError` for an axis that is no field, but nearly one that is needed and not given."""
+    for table, names in axes.items():
+        for name in names:
+            if name.rpartition(".")[2] not in known and difflib.get_close_matches(name, missing):
+                raise unknown(f"axis of [{table}]", name, missing)
 
 
 def _by_path(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

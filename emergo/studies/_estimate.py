@@ -7,6 +7,7 @@ import jax
 
 from .._terminal import counted, duration, memory
 from ..engine import Run, groups_of, plan_group
+from ..engine._check import check_config
 from ._description import AXES
 from ._study import Study
 
@@ -54,6 +55,8 @@ def estimate(study: Study, finished: frozenset[str] = frozenset(), slurm: bool =
     else:
         platform, budget = "cpu", 0.5e9 * asked.memory_gb
     groups = groups_of([run for run in study.runs if run.identity not in finished])
+    for group in groups[:1]:
+        check_config(group[0].config)
     estimates = [_group(group, study, platform, budget) for group in groups]
     tasks = min(asked.tasks, max(1, sum(group.units for group in estimates)))  # a unit has one task
     devices = tasks * max(1, asked.gpus) if slurm else len(jax.devices())

@@ -165,10 +165,11 @@ class Executor:
     def _tidy(self, claims: Claims) -> None:
         """All is finished: removes what processes left behind that were killed just before their end, but nothing that another
         plan of the folder goes on from."""
-        left, _, _ = self._look(self.folder.read(), ())
-        kept = {*claims.live(clear=True), *(unit.id for _, unit in left)}
-        for name in list_names(self.folder.checkpoints, CHECKPOINT):
-            if name.partition(".")[0] not in kept:
+        live = claims.live(clear=True)
+        behind = [name for name in list_names(self.folder.checkpoints, CHECKPOINT) if name.partition(".")[0] not in live]
+        wanted = {unit.id for _, unit in self._look(self.folder.read(), ())[0]} if behind else set()
+        for name in behind:
+            if name.partition(".")[0] not in wanted:
                 remove(self.folder.checkpoints / name)
 
 

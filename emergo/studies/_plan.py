@@ -7,6 +7,7 @@ from .._errors import InputError
 from .._identity import canonical
 from .._json import digest
 from ..engine import Config, Run, groups_of, log_steps, probe_curves
+from ..engine._check import check_config
 from ._claims import Claims
 from ._description import build_config, load_plugins
 from ._folder import Plan, Planned, StudyFolder, Unit
@@ -63,6 +64,8 @@ def open_plan(
         folder.move_damaged_plans(say)
         plans = folder.read() if folder.exists() else []
         known = {run.identity for plan in plans for run in plan.runs}
+        for run in [run for run in runs if run.identity not in known][:1]:  # before anything is written
+            check_config(run.config)
         name = (study or {}).get("name")
         same = [plan for plan in plans if "task" not in plan.study or plan.study.get("name") == name]  # no other study's
         within = [plan for plan in same if plan.axes == list(axes) and {run.identity for run in plan.runs} <= wanted]

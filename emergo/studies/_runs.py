@@ -138,6 +138,7 @@ class Runs(Sequence[Result]):
             return f"{head}{words}", None
         cells = self.table.groupby(self.axes, sort=True, dropna=False)
         summary = cells.agg(runs=("seed", "size"), plateau=("plateau", "median"), censored=("censored", "sum"))
+        summary["plateau"] = [_plateau(*row) for row in summary[["plateau", "censored", "runs"]].itertuples(index=False)]
         return head, summary.reset_index()
 
     def __repr__(self) -> str:
@@ -149,3 +150,8 @@ class Runs(Sequence[Result]):
         head, cells = self._summary()
         table = "" if cells is None else cells.to_html(index=False, float_format=lambda v: f"{v:g}", border=0)
         return f"<p>{head}</p>{table}"
+
+
+def _plateau(median: float, censored: int, runs: int) -> str:
+    """The median of a cell, as a lower bound where half of its runs or more are censored."""
+    return "" if np.isnan(median) else f"{'>' if 2 * censored >= runs else ''}{median:g}"

@@ -31,7 +31,12 @@ WARNING_SECONDS = 90  # how long before the end of its time a task is told
 
 def slurm_of(plan: Plan) -> Slurm:
     """What the study of a plan asks Slurm for."""
-    return construct(Slurm, plan.study.get("slurm", {}), "[slurm]")
+    return build_slurm(plan.study.get("slurm", {}))
+
+
+def build_slurm(given: Any) -> Slurm:
+    """What a table asks Slurm for; an `InputError` for a key that it does not have."""
+    return construct(Slurm, given, "[slurm]")
 
 
 class Submission(NamedTuple):

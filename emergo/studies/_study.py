@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import InputError, check_table
+from .._errors import InputError, check_table, unknown
 from .._files import atomic_write
 from .._identity import canonical
 from .._pytree import check_fields, option
@@ -22,8 +22,8 @@ from ..engine import Config, Optimizer, OutOfTime, Progress, Result, Run, train
 from ..measure import Term
 from ..models import Model, Transformer
 from ..tasks import Task
-from ._axes import axis_value, plain, resolve_axis, with_axes
-from ._description import AXES, PARTS, TRAINING, build_base, check_keys, construct, load_plugins, wrong_key
+from ._axes import axis_value, field_paths, plain, resolve_axis, with_axes
+from ._description import AXES, PARTS, TRAINING, build_base, check_keys, check_values, construct, load_plugins, wrong_key
 from ._executor import Executor, check_platform
 from ._folder import RESERVED, Plan, StudyFolder
 from ._live import Watcher, live_progress
@@ -164,10 +164,7 @@ class Study:
             resolve_axis(self.base, name, where)
             if name in RESERVED:
                 raise InputError(f"{where} {name}: every table has a column of that name; write the path, e.g. task.{name}")
-            if isinstance(values, str | Mapping) or not isinstance(values, Sequence):
-                raise InputError(f"{where} {name} must be a list of values, got {values!r}; a single value belongs to the base")
-            if not values:
-                raise InputError(f"{where} {name} needs at least one value")
+            check_values(f"{where} {name}", values)
             if len(_distinct(values)) < len(values) and table != "zip":
                 raise InputError(f"{where} {name} has a value twice")
         return {name: tuple(values) for name, values in axes.items()}
@@ -196,8 +193,13 @@ class Study:
         values = {**self.grid, **self.zip, **self.tune}
         moving = {name.rpartition(".")[2] for name in self.axes if len(_distinct(values[name])) > 1}
         moving |= {"repeat_factor"} if {"repeat", "dim"} & moving else set()
+        known = [*field_paths(self.base), *(name.rpartition(".")[2] for name in self.axes), "repeat_factor"]
         for text in law.x:
-            if not any(name in moving for name, _ in Term.parse(text).powers):
+            names = [name for name, _ in Term.parse(text).powers]
+            for name in names:
+                if name.rpartition(".")[2] not in (*known, *RESERVED):
+                    raise unknown("column in [law] x", name, known)
+            if not any(name in moving for name in names):
                 raise InputError(f"[law] '{text}' is the same in all runs of this study; vary it in [grid], or leave it out")
 
     @classmethod

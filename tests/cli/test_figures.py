@@ -19,6 +19,7 @@ from emergo.engine import OutOfTime
 from emergo.papers import FIGURES, find_figure
 from emergo.papers._make import add_figure_records
 from emergo.studies import Records, Store, StudyFolder, read_records
+from emergo.studies._records import SHIPPED
 from emergo.studies._slurm import Submission
 
 from .command import call
@@ -252,6 +253,17 @@ def test_runs_of_figures_are_added_to_the_records(tmp_path, monkeypatch):
     assert added.read(without.runs("paper")[0]).plateau == records.read(without.runs("paper")[0]).plateau
     assert add_figure_records(tmp_path / "out", to=tmp_path / "records") == {}
     assert add_figure_records(tmp_path / "records", to=tmp_path / "merged") == {"yuksel2026": 1, "zucchet2025": 1}
+
+
+def test_adding_records_says_where_they_are(capsys, tmp_path, monkeypatch):
+    StudyFolder(tmp_path).prepare()
+    assert "need a name" in call(capsys, "records", "add", str(tmp_path), "--all")[2]
+    for added, words in (({"fig": 3}, "added 3 runs to fig"), ({}, "nothing to add: what is finished here is recorded")):
+        monkeypatch.setattr("emergo.papers._make.add_figure_records", lambda *_, added=added: added)
+        status, out, _ = call(capsys, "records", "add", str(tmp_path))
+        assert status == 0
+        assert out.startswith(words)
+        assert out.endswith(f"; the records are in {SHIPPED}\n")
 
 
 @pytest.mark.slow

@@ -91,6 +91,35 @@ def test_from_the_file_to_the_table(capsys, tmp_path, file):
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        (("keep.csv",), "--to {tmp}/keep.csv: this file is there and is no table of this command; choose another name"),
+        (("t.csv", "keep.csv"), "--curves {tmp}/keep.csv: this file is there and is no table of this command"),
+        (("t.csv", "c.txt"), "--curves {tmp}/c.txt: expected the name of a file that ends in .csv or .parquet"),
+        (("t.csv", "out"), "--curves {tmp}/out: this is a folder; name a file"),
+    ],
+)
+@pytest.mark.usefixtures("quick")
+def test_what_cannot_be_exported_leaves_files_as_they_are(capsys, tmp_path, file, files, words):
+    call(capsys, "run", file, "--out", tmp_path / "out")
+    (tmp_path / "keep.csv").write_text("my,own\n1,2\n")
+    options = zip(("--to", "--curves"), [tmp_path / name for name in files], strict=False)
+    status, _, err = call(capsys, "export", tmp_path / "out", *(word for option in options for word in option))
+    assert status == 2
+    assert words.format(tmp=tmp_path) in err
+    assert (tmp_path / "keep.csv").read_text() == "my,own\n1,2\n"
+    assert not (tmp_path / "t.csv").exists()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.usefixtures("quick")
+def test_an_export_may_be_made_again(capsys, tmp_path, file, suffix):
+    call(capsys, "run", file, "--out", tmp_path / "out")
+    files = ("--to", tmp_path / f"t.{suffix}", "--curves", tmp_path / f"c.{suffix}")
+    assert [call(capsys, "export", tmp_path / "out", *files)[0] for _ in range(2)] == [0, 0]
+
+
 def test_growing(capsys, tmp_path, file):
     out = tmp_path / "out"
     call(capsys, "run", file, "--out", out)
@@ -180,6 +209,15 @@ def test_a_folder_of_several_studies(capsys, tmp_path):
     assert call(capsys, "grow", folder.path, "--study", "one", "--seeds", "2")[1].startswith("4 runs, 1 of them new")
 
 
+def test_studies_of_one_name_are_shown_with_what_to_choose_them_by(capsys, tmp_path):
+    folder = begin(tmp_path, study(), study().replace(task__repeat=0.5))
+    keys = [plan.key for plan in folder.read()]
+    heads = [line for line in call(capsys, "show", folder.path)[1].splitlines() if "runs are finished" in line]
+    assert heads == [f"{study().name} ({key}): 0 of 2 runs are finished" for key in keys]
+    for key in keys:
+        assert "type" in call(capsys, "show", folder.path, "--study", key, "--toml")[1]
+
+
 @pytest.mark.usefixtures("quick")
 def test_a_study_says_which_code_it_imports(capsys, tmp_path):
     (tmp_path / "plugin_of_a_study.py").write_text("")
@@ -226,6 +264,7 @@ def test_a_folder_of_version_1_is_read_as_it_is_and_migrated_on_request(capsys, 
     )
     status, said, _ = call(capsys, "migrate", tmp_path / "old")
     assert (status, said) == (0, f"{tmp_path / 'old'}: {shown['runs']} runs have the names of version 2\n")
+    assert call(capsys, "migrate", tmp_path / "old") == (0, f"{tmp_path / 'old'}: already of version 2; nothing to do\n", "")
     again = json.loads(call(capsys, "show", tmp_path / "old", "--json")[1])
     assert (again["finished"], again["cells"]) == (shown["finished"], shown["cells"])
 
@@ -265,7 +304,8 @@ def test_the_examples_pass_a_dry_run(capsys, tmp_path, path):
     ("arguments", "words"),
     [
         ((), "Expected one of"),
-        (("rum",), "Available subcommands: run, status, show, grow, export, migrate"),
+        (("rum",), "unknown command 'rum'; did you mean run?"),
+        (("xyz",), "unknown command 'xyz'; known: run, status, show, grow, export, migrate"),
         (("run",), "A study file (TOML)"),
         (("run", "{tmp}/none.toml", "--out", "{tmp}/new"), "none.toml: no such file"),
         (("run", "{tmp}/good.toml"), "say where to keep the study: --out DIR"),
@@ -294,7 +334,7 @@ def test_the_examples_pass_a_dry_run(capsys, tmp_path, path):
         (("grow", "{tmp}/two/begun", "--seeds", "5"), "holds 2 studies, and growing needs one; add --study one or other"),
         (("show", "{tmp}/two/begun", "--toml"), "holds 2 studies, and --toml needs one; add --study one or other"),
         (("show", "{tmp}/two/begun", "--study", "oen"), "did you mean one or other?"),
-        (("migrate", "{tmp}/begun"), "not a study of the first version"),
+        (("migrate", "{tmp}"), "no study here"),
         (("grow", "{tmp}/begun", "--seeds", "0"), "seeds must be a whole number of at least 1"),
     ],
 )

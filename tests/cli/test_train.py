@@ -48,8 +48,8 @@ def test_train_prints_one_row_per_cell_and_asking_again_costs_nothing(capsys, tm
     head, four, eight, last, hint = out.splitlines()
     assert head.split() == ["dim", "runs", "plateau", "min-max", "censored", "failed"]
     # Seeds 0 and 1 have plateaus 40 and over 40, so that the median is a bound too; seed 2 has none.
-    assert four.split() == ["4", "3", "of", "3", ">40", "40->40", "1", "1"]
-    assert eight.split() == ["8", "3", "of", "3", ">80", "80->80", "1", "1"]
+    assert four.split() == ["4", "3", "of", "3", ">40", "40", "to", ">40", "1", "1"]
+    assert eight.split() == ["8", "3", "of", "3", ">80", "80", "to", ">80", "1", "1"]
     counts = re.escape("6 of 6 runs finished (2 reached, 2 censored, 2 failed)")
     assert re.fullmatch(rf"{counts}, \d+ s; kept in {tmp_path}", last)
     assert hint.startswith(f"emergo study show {tmp_path}")
@@ -163,6 +163,8 @@ def test_help_comes_from_docstrings():
         ("--dim 4.5", "SingleLocation.dim must be a whole number of at least 1, got 4.5"),
         ("--repeat 1.5", "SingleLocation.repeat must be a finite number from 0 to 1, got 1.5"),
         ("--learning-rate 0", "learning_rate must be positive"),
+        ('--repeat {"type":"Rmp"}', "unknown type in [task].repeat 'Rmp'; did you mean Ramp or Clamp?"),
+        ("--threshold no", "[train] threshold must be a number, 'task' or 'none', got 'no'"),
         ("--threshold -1", "--threshold must be positive"),
         ("--steps 0", "steps must be a whole number of at least 1"),
         ("--no-indicator", "cannot be learned without the indicator"),

@@ -72,6 +72,14 @@ def test_dropping_censored_runs_is_biased_and_using_them_is_not():
     assert abs(np.mean(used) - 1.3) < 0.5 * abs(np.mean(dropped) - 1.3)
 
 
+def test_a_law_says_what_censored_runs_change():
+    law = fit_law(censor(synthetic(0), 0.3), resamples=400)
+    assert law.with_censored is not None
+    assert f"note: least squares leave out {law.censored} censored runs" in repr(law)
+    assert law.with_censored.formula in repr(law)
+    assert "note" not in repr(fit_law(synthetic(0), resamples=400))
+
+
 def test_censored_intervals_cover_the_truth():
     hits = []
     for seed in range(60):

@@ -51,6 +51,15 @@ def test_curves_are_those_of_all_parts_or_none(asked, monkeypatch, words, curves
     assert len(asked) == 1
 
 
+def test_without_a_figure_the_usage_is_shown(asked, monkeypatch, capsys):
+    with pytest.raises(SystemExit) as stop:
+        call(monkeypatch)
+    out, err = capsys.readouterr()
+    assert (stop.value.code, out, asked) == (2, "", [])
+    assert err.startswith("usage: python -m emergo.papers")
+    assert "name at least one figure" in err
+
+
 def test_a_probe_that_is_not_there_is_one_line(asked, monkeypatch, capsys):
     with pytest.raises(SystemExit) as stop:
         call(monkeypatch, "zucchet2025/fig3", "--probes", "emergo:nothing")

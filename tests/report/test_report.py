@@ -41,8 +41,11 @@ def test_demo_writes_one_page_that_needs_no_network(tmp_path):
     assert datasets is not None
     shown = json.loads(charts[1])
     assert re.findall('class="chart" id="(.*?)"', page) == list(shown) == ["loss", "order", "law", "burst"]
+    tables = json.loads(datasets[1])
+    assert tables["flow"][-1]["step"] == max(row["step"] for row in tables["curves"]), "theory goes as far as the runs"
+    assert all(1 < len(shown[name]["encoding"]["y"]["axis"]["values"]) < 18 for name in ("law", "burst"))
     for chart in shown.values():
-        svg = vl_convert.vegalite_to_svg(json.dumps(chart | {"width": 600, "datasets": json.loads(datasets[1])}))
+        svg = vl_convert.vegalite_to_svg(json.dumps(chart | {"width": 600, "datasets": tables}))
         assert "mark-line" in svg
         assert "NaN" not in svg
 

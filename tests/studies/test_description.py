@@ -57,6 +57,13 @@ def test_functions_are_found_by_their_names():
             find_function(name, "probes")
 
 
+def test_a_misspelt_type_without_fields_is_named_with_what_would_be_right():
+    with pytest.raises(InputError, match=r"unknown type in \[task\]\.repeat 'Rmp'; did you mean Ramp or Clamp\?"):
+        build_value({"type": "Rmp"}, "[task].repeat")
+    with pytest.raises(InputError, match=r"there is no function nothing_like_it; name the file"):
+        build_value({"type": "nothing_like_it"}, "[task].repeat")
+
+
 def test_of_two_types_of_one_name_the_last_is_known():
     first = type("Again", (Task,), {"__module__": "lab", "__qualname__": "Again"})
     second = type("Again", (Task,), {"__module__": "lab", "__qualname__": "Again"})

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from emergo._errors import InputError
-from emergo.engine import groups_of
-from emergo.studies import StudyFolder, open_plan
+from emergo.engine import Clamp, groups_of
+from emergo.studies import StudyFolder, estimate, open_plan
 from emergo.studies._plan import grow_plan, make_plan, runs_of, steps_to_keep
 
 from .crowd import study
@@ -131,3 +131,13 @@ def test_a_study_is_not_taken_over_by_one_of_another_name(tmp_path):
     grown, _ = opened(large, name="first")
     assert grown.key == first.key
     assert len(folder.read()) == 2
+
+
+def test_what_cannot_be_trained_is_not_planned(tmp_path):
+    """So that a study that is mended does not find the plan of the one before."""
+    wrong = study(2, 1).replace(interventions=(Clamp("layers.0.patern"),))
+    with pytest.raises(InputError, match=r"it has layers\.0\.pattern"):
+        wrong.open(StudyFolder(tmp_path))
+    assert list(StudyFolder(tmp_path).plans.iterdir()) == []
+    with pytest.raises(InputError, match=r"it has layers\.0\.pattern"):
+        estimate(wrong)

@@ -69,6 +69,8 @@ def test_a_collection_shows_its_cells(runs):
     assert text[1].split() == ["dim", "runs", "plateau", "censored"]
     assert [line.split()[0] for line in text[2:]] == ["2", "3", "4"]
     assert [line.split()[1] for line in text[2:]] == ["3", "3", "3"]
+    for line in text[2:]:  # at least half of a cell is censored: its median is a lower bound
+        assert line.split()[2].startswith(">") == (2 * int(line.split()[3]) >= 3)
     assert repr(Runs([])) == "0 runs: none"
     assert runs._repr_html_().startswith(f"<p>{text[0]}</p><table")
     assert Runs([])._repr_html_() == "<p>0 runs: none</p>"

@@ -190,6 +190,57 @@ def test_a_value_without_a_neighbour_is_drawn(seen, served):
     assert drawn == [["move", 22, 2], ["line", 28, 2], ["move", 10, 1], ["line", 20, 2], ["line", 30, 3]]
 
 
+def test_a_logarithmic_axis_has_numbers_all_along(seen, served):
+    page = seen.open(served.address)
+    ticks = """async (wanted) => {
+      const { logTicks } = await import("/static/ticks.js");
+      return wanted.map((each) => logTicks(...each).values.filter(Boolean).join(" "));
+    }"""
+    wanted = {
+        "0.8 0.9 1 1.1 1.2": [[0.78, 1.28], 240, 22],
+        "2 3 4 5 6": [[1.9, 6.3], 396, 44],
+        "100 120 140 160 180 200 220": [[88, 236], 320, 22],
+        "150 200 300 400 500": [[130, 520], 240, 22],
+        "2 5 10": [[1.01, 10], 400, 44],
+        "1 10 100 1000": [[1, 1000], 400, 44],
+        "10⁻⁴ 1.5·10⁻⁴ 2·10⁻⁴ 2.5·10⁻⁴ 3·10⁻⁴": [[1e-4, 3e-4], 240, 22],
+        "2 4 6": [[1.9, 6.3], 396, 44, [2, 4, 6]],
+        "2 512": [[1.9, 600], 100, 44, [2, 4, 6, 100, 128, 512]],  # the ends, where not all have room
+    }
+    assert page.evaluate(ticks, list(wanted.values())) == list(wanted)
+
+
+def test_coordinates_have_numbers_at_their_ends(seen, served, tmp_path):
+    page = seen.open(served.address)
+    page.wait_for_selector("text=One line per run")
+    with page.expect_download() as download:
+        page.click("figure[data-figure=parallel] button:has-text('SVG')")
+    download.value.save_as(tmp_path / "svg")
+    words = [text.text for text in ElementTree.parse(tmp_path / "svg").iter("{http://www.w3.org/2000/svg}text")]
+    plateaus = [value for value in served.catalog.sets()["made up"].columns["plateau"] if np.isfinite(value)]
+    assert {str(round(min(plateaus))), str(round(max(plateaus))), "8", "32"} <= set(words)
+
+
+def test_each_end_of_a_plateau_says_what_it_is(seen, served):
+    run = next(run for run, state in states(served) if state == "reached")
+    page = seen.open(f"{served.address}#view=run&run={run}")
+    page.wait_for_selector("text=/evaluations; the plateau ends at step [0-9]+, where the loss passes 0.1/", timeout=SOON)
+    stages = page.locator("[aria-label=Stages]").first
+    stages.locator("text=/A drop begins where .* by the run's threshold the plateau ends at step/").wait_for(timeout=SOON)
+    assert "begins (step)" in stages.inner_text()
+    assert page.locator("text=Log steps leave out step 0, where the loss is 1.").is_visible()
+    page.click("[data-key=lx]")
+    page.locator("text=Log steps leave out").wait_for(state="hidden")
+    family = page.locator("[data-key=family]")
+    assert family.evaluate(
+        """(select) => {
+          const pen = document.createElement("canvas").getContext("2d");
+          pen.font = getComputedStyle(select).font;
+          return pen.measureText(select.selectedOptions[0].text).width + 36 <= select.clientWidth;  // padding and the arrow
+        }"""
+    ), "the words fit"
+
+
 def test_a_change_of_the_look_asks_for_nothing_and_keeps_the_plot(seen, served):
     page = seen.open(served.address)
     page.wait_for_selector("text=18 curves")

@@ -6,6 +6,8 @@ import { Plot, band, domain, line, point } from "./plot.js";
 import { part, setState, state } from "./state.js";
 import { describeRun } from "./words.js";
 
+const FEW = 12; // values of an axis that has its numbers at them
+
 export class LawView {
   constructor(app) {
     this.app = app;
@@ -143,7 +145,7 @@ export class LawView {
     this.partial.heading.textContent = law.formula;
     this.partial.setLegend(by, palette.entries);
     this.partial.set({
-      x: { label: words(across), log: true, domain: xs },
+      x: { label: words(across), log: true, domain: xs, at: few(points.map((pin) => pin.x)) },
       y: { label: alone ? words(this.y) : `${words(this.y)}, other axes at their geometric means`, log: true, domain: domain(points.map((pin) => pin.shown), true, 0.05) },
       curves: [
         { x: grid, y: turned(exponent), colour: ink("text"), width: 1.8 },
@@ -196,7 +198,7 @@ export class LawView {
     const xs = domain(points.map((pin) => pin.x), true);
     const size = Math.max(...points.map((pin) => Math.max(pin.y / pin.fitted, pin.fitted / pin.y)), 1.1) ** 1.1;
     this.residuals.set({
-      x: { label: words(across), log: true, domain: xs },
+      x: { label: words(across), log: true, domain: xs, at: few(points.map((pin) => pin.x)) },
       y: { label: "measured over law", log: true, domain: [1 / size, size] },
       curves: [{ x: xs, y: [1, 1], colour: ink("muted"), width: 1.2 }],
       under: (context, view) => law.spread && band(context, xs, [1, 1].map(() => Math.exp(-law.spread)), [1, 1].map(() => Math.exp(law.spread)), ink("text"), view, 0.08),
@@ -281,6 +283,12 @@ export class LawView {
 const short = (value) => (Array.isArray(value) ? value.map((each) => (Array.isArray(each) ? `${shown(each[0])} [${each.slice(1).map(shown).join(", ")}]` : shown(each))).join("; ") : shown(value));
 
 const geometric = (values) => Math.exp(values.reduce((sum, value) => sum + Math.log(value), 0) / Math.max(values.length, 1));
+
+/** The different values of an axis that has few of them, as places of its numbers. */
+const few = (values) => {
+  const found = [...new Set(values)].sort((a, b) => a - b);
+  return found.length <= FEW ? found : null;
+};
 
 /** The first column of a term and its power: `length/burst` is length to the 1. */
 function factor(term) {

@@ -3,9 +3,12 @@ import { ink } from "./colour.js";
 import { csv, shown, words } from "./dom.js";
 import { Sheet, FONT } from "./figure.js";
 import { change } from "./filter.js";
+import { spread } from "./ticks.js";
 
 const EDGE = { top: 34, bottom: 22, side: 56 };
+const [TICK, GAP] = [4, 8]; // pixels from an axis to the end of a tick, and to its label
 const MOST = 9; // axes beside the plateau
+const APART = 0.07; // of an axis, between labels
 const LINES = 3000; // drawn at most, spread over all
 
 export class Parallel {
@@ -71,17 +74,24 @@ export class Parallel {
       context.stroke();
       context.fillStyle = ink("text");
       context.fillText(words(axis.name), places[i], 12);
-      for (const value of axis.ticks) {
-        const words = axis.label(value);
-        const half = context.measureText(words).width / 2 + 3;
-        context.globalAlpha = 0.82;
-        context.fillStyle = ink("ground");
-        context.fillRect(places[i] - half, y(axis, value) - 7, 2 * half, 14);
-        context.globalAlpha = 1;
-        context.fillStyle = ink("muted");
-        context.fillText(words, places[i], y(axis, value));
-      }
+      for (const value of axis.ticks) this.#label(context, axis.label(value), places[i], y(axis, value), i === 0, i === axes.length - 1);
     });
+  }
+
+  /** A value beside its axis: outside of all lines where there is room, else on a ground of its own. */
+  #label(context, text, x, y, first, last) {
+    const width = context.measureText(text).width;
+    const left = first ? width + GAP <= EDGE.side : last && width + GAP > EDGE.side;
+    const start = left ? x - GAP - width : x + GAP;
+    context.beginPath();
+    context.moveTo(x - (left ? TICK : 0), y);
+    context.lineTo(x + (left ? 0 : TICK), y);
+    context.stroke();
+    context.globalAlpha = 0.85;
+    context.fillStyle = ink("ground");
+    context.fillRect(start - 2, y - 8, width + 4, 16);
+    Object.assign(context, { globalAlpha: 1, fillStyle: ink("muted"), textAlign: "left" });
+    context.fillText(text, start, y);
   }
 
   #drags(canvas, width, height) {
@@ -125,14 +135,10 @@ function coordinate(name, distinct) {
   const log = low > 0 && high / low >= 8;
   const at = log ? Math.log : (value) => value;
   const share = (value) => (Number.isFinite(value) ? (high > low ? (at(value) - at(low)) / (at(high) - at(low)) : 0.5) : null);
-  const even = Array.from({ length: 5 }, (_, i) => (log ? low * (high / low) ** (i / 4) : low + ((high - low) * i) / 4)).map((value) => Number(value.toPrecision(2)));
-  const ticks = values.length <= 8 ? apart(values.sort((a, b) => a - b), share) : even.filter((value) => value >= low && value <= high);
-  return { name, values, share, label: shown, ticks };
-}
-
-/** Values whose labels do not run into each other. */
-function apart(values, share) {
-  const kept = [];
-  for (const value of values) if (!kept.length || share(value) - share(kept[kept.length - 1]) > 0.06) kept.push(value);
-  return kept;
+  const even = Array.from({ length: 3 }, (_, i) => (log ? low * (high / low) ** ((i + 1) / 4) : low + ((high - low) * (i + 1)) / 4));
+  const inner = even.map((value) => Number(value.toPrecision(2))).filter((value) => value > low && value < high);
+  const ticks = spread(values.length <= 8 ? values.sort((a, b) => a - b) : [low, ...inner, high], share, APART);
+  const whole = name === "plateau" ? 10 : 100; // numbers from which no decimals are written
+  const label = (value) => shown(Math.abs(value) >= whole ? Math.round(value) : Number(value.toPrecision(3)));
+  return { name, values, share, label: values.length <= 8 && name !== "plateau" ? shown : label, ticks };
 }

@@ -4,6 +4,7 @@ import { ink } from "./colour.js";
 import { afterFrame, shown } from "./dom.js";
 import { FONT, Figure } from "./figure.js";
 import { SvgContext, recorded } from "./svg.js";
+import { logTicks } from "./ticks.js";
 
 const SEGMENTS = 60000; // drawn in one frame, so that a frame is short however many curves there are
 const WIDE = 5; // what a segment costs that is wider than a pixel of the screen, and one of an area
@@ -25,29 +26,6 @@ export function domain(values, log, room = 0.04) {
   return [low - more, high + more];
 }
 
-/** Where a logarithmic axis has lines, and which of them have numbers: powers of ten, with 2 and 5 or all where there is room. */
-function logTicks([low, high], length, least) {
-  const lines = [];
-  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += 1) {
-    for (let digit = 1; digit < 10; digit += 1) lines.push([digit * 10 ** power, digit]);
-  }
-  const inside = lines.filter(([value]) => value >= low * (1 - 1e-9) && value <= high * (1 + 1e-9));
-  const decade = length / Math.log10(high / low);
-  const digits = [[1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 5], [1]].find((each) => decade * Math.log10(each.length > 3 ? 10 / 9 : each.length > 1 ? 2 : 10) > least) ?? [1];
-  const every = Math.max(1, Math.ceil(least / decade));
-  const written = ([value, digit]) => digits.includes(digit) && (digit > 1 || Math.round(Math.log10(value)) % every === 0);
-  const few = inside.filter(written).length < 2 ? ([, digit]) => [1, 2, 3, 5, 7].includes(digit) : written;
-  return { splits: inside.map(([value]) => Number(value.toPrecision(6))), values: inside.map((each) => (few(each) ? number(each[0]) : "")) };
-}
-
-const number = (value) => (value >= 1e5 || value < 1e-3 ? power(value) : shown(Number(value.toPrecision(6))));
-const power = (value) => {
-  const exponent = Math.floor(Math.log10(value) + 1e-9);
-  const digit = Math.round(value / 10 ** exponent);
-  const raised = [...String(exponent)].map((letter) => ({ "-": "⁻" })[letter] ?? "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(letter)]).join("");
-  return `${digit > 1 ? `${digit}·` : ""}10${raised}`;
-};
-
 const position = ([low, high], log, length, flip) => {
   const [a, b] = log ? [Math.log(low), Math.log(high)] : [low, high];
   const scale = length / (b - a);
@@ -59,10 +37,11 @@ export class Plot extends Figure {
   #painting = 0;
   #drawn = 0;
 
-  /** `spec`: x and y ({label, log, domain}), `curves` ({x, y, colour, alpha, width, dash}, with a band where there is also {low,
-   *  high, shade}), `under` and `over` (draw on the context with the view), `mark` (what is pointed at), `hover(left, top,
-   *  view)`, `pick()`, `zoom([x0, x1, y0, y1] or null)`, `csv()`, `summary` (in words, for those who do not see it), `painted()`
-   *  when some curves are drawn and `finished()` when all are on the screen. */
+  /** `spec`: x and y ({label, log, domain}; a logarithmic one may have `at`, the values that have numbers), `curves` ({x, y,
+   *  colour, alpha, width, dash}, with a band where there is also {low, high, shade}), `under` and `over` (draw on the context
+   *  with the view), `mark` (what is pointed at), `hover(left, top, view)`, `pick()`, `zoom([x0, x1, y0, y1] or null)`, `csv()`,
+   *  `summary` (in words, for those who do not see it), `painted()` when some curves are drawn and `finished()` when all are on
+   *  the screen. */
   set(spec) {
     this.spec = { curves: [], ...spec };
     this.csv = spec.csv;
@@ -105,7 +84,7 @@ export class Plot extends Figure {
   #options(x, y) {
     const ticks = (side, length, least) => {
       if (!side.log) return { values: (u, splits) => splits.map((value) => (value === null ? "" : shown(Number(value.toPrecision(12))))) };
-      const { splits, values } = logTicks(side.domain, length, least);
+      const { splits, values } = logTicks(side.domain, length, least, side.at);
       return { splits: () => splits, filter: (u, all) => all, values: () => values };
     };
     const axis = (side) => ({

@@ -25,6 +25,7 @@ export class RunView {
     this.forecast = new ForecastPart();
     this.maps = el("section", { class: "maps", "aria-label": "Layers and heads" }, el("h3", { text: "Layers and heads" }), el("div", { class: "pair" }, this.over.node, this.now.node));
     this.about = el("section", {});
+    this.left = el("p", { class: "quiet" });
     this.main = el("div", { class: "main" }, this.about, this.loss.node, this.slider, this.forecast.node, this.stages, this.maps, this.probes);
     this.node = el("div", { class: "split" }, this.controls, this.main);
     this.small = [];
@@ -63,6 +64,7 @@ export class RunView {
       data.forecast(set.key, this.row.identity).then((told) => {
         if (key !== this.read) return;
         this.told = told;
+        this.#stages();
         this.#moved();
       }, () => {});
     }
@@ -93,6 +95,7 @@ export class RunView {
     const { forecast, loss, step } = this.row;
     this.read = null;
     this.detail = null;
+    this.#leftOut();
     for (const node of [this.slider, this.stages, this.maps, this.probes]) node.hidden = true;
     refill(this.about, el("h2", { text: `Run ${this.row.identity}` }), el("p", { text: `${describeRun(this.app, this.row)}. Step ${shown(step)}, loss ${shown(loss)}.` }));
     this.forecast.training(forecast);
@@ -130,6 +133,7 @@ export class RunView {
       choice("Run", near.map(name), this.row?.identity, (run) => setState({ run }), "run"),
       el("div", { class: "row" }, button("Previous", () => go(-1), { class: "small" }), button("Next", () => go(1), { class: "small" })),
       el("div", { class: "row" }, tick("log steps", this.log.x, (on) => setState({ lx: on ? null : "0" }), "lx"), tick("log values", this.log.y, (on) => setState({ ly: on ? "1" : null }), "ly")),
+      this.left,
       maps.length ? choice("Layers and heads", maps.map((each) => [each, words(each)]), this.#family(), (family) => setState({ family }), "family") : null,
       el("p", { class: "quiet", text: `${Math.max(at, 0) + 1} of ${runs.length} runs${runs.length < this.app.rows.length ? " that pass the filter" : ""}` }),
     );
@@ -163,12 +167,30 @@ export class RunView {
       over: (context, view) => {
         if (Number.isFinite(plateau) && plateau > 0) upright(context, view, plateau, ended === "censored" ? "censored here" : "plateau ends", CAME);
         if (told?.state === "forecast") upright(context, view, told.step, "forecast", ink("forecast"), view.height - 10);
-        drops.forEach((drop, i) => drop.onset > 0 && upright(context, view, drop.onset, `drop ${i + 1}`, ink("muted"), 26 + 14 * (i % 3)));
+        drops.forEach((drop, i) => drop.onset > 0 && upright(context, view, drop.onset, `drop ${i + 1} begins`, ink("muted"), 26 + 14 * (i % 3)));
       },
     });
     this.loss.heading.textContent = shownNames.length > 1 || names.length ? "Loss" : words(shownNames[0]);
     this.loss.setLegend("curve", [...shownNames].reverse().map((name) => ({ value: words(name), colour: colour(name) })));
-    this.loss.note.textContent = `${this.detail.evaluations} evaluations${ended === "reached" && plateau ? `; the plateau ends at step ${shown(Math.round(plateau))}` : ""}`;
+    this.loss.note.textContent = `${this.detail.evaluations} evaluations${this.#plateauEnds("; ")}`;
+    this.#leftOut();
+  }
+
+  /** When the plateau of the run ends, with what that means; nothing where it does not. */
+  #plateauEnds(before) {
+    const { plateau, state: ended } = this.row;
+    if (ended !== "reached" || !plateau) return "";
+    const threshold = this.told?.threshold;
+    const what = Number.isFinite(threshold) ? `the ${words(this.told.metric)} passes ${shown(threshold)}` : "the run passes its threshold";
+    return `${before}the plateau ends at step ${shown(Math.round(plateau))}, where ${what}`;
+  }
+
+  /** Says beside the switch what logarithmic steps cannot show. */
+  #leftOut() {
+    const [x, y] = this.detail?.curves.loss ?? [[], []];
+    const first = x[0] === 0 && Number.isFinite(y[0]) ? `, where the loss is ${shown(y[0])}` : "";
+    this.left.textContent = this.log.x ? `Log steps leave out step 0${first}.` : "";
+    this.left.hidden = !this.log.x;
   }
 
   #plot(plot, names, colour, label, extra = {}) {
@@ -194,7 +216,10 @@ export class RunView {
     const { curve, drops, why } = this.found;
     if (!drops.length) return refill(this.stages, el("p", { class: "quiet", text: why ? `Stages: ${why}.` : "No stages: the curve does not fall." }));
     const rows = drops.map((drop, i) => [i + 1, Math.round(drop.onset), Math.round(drop.steepest), shown(drop.level), shown(drop.after)]);
-    refill(this.stages, el("h3", { text: "Stages" }), table(`Drops of the ${words(curve)}, and the plateaus between`, ["drop", "plateau ends (step)", "steepest (step)", "level before", "level after"], rows));
+    const heads = ["drop", "begins (step)", "steepest (step)", "level before", "level after"];
+    const begins = `A drop begins where the tangent at its steepest point meets the plateau before it, on logarithmic axes${this.#plateauEnds("; by the run's threshold ")}`;
+    const note = el("p", { class: "quiet", text: `${begins}. The first level is the ${words(curve)} at the first evaluation.` });
+    refill(this.stages, el("h3", { text: "Stages" }), table(`Drops of the ${words(curve)}, and the levels between`, heads, rows), note);
   }
 
   /** The evaluation that the slider is at. */

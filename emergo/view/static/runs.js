@@ -70,6 +70,7 @@ export class RunsView {
         tick("log steps", this.axes.x, (on) => setState({ lx: on ? null : "0", zoom: null }), "lx"),
         tick("log values", this.axes.y, (on) => setState({ ly: on ? "1" : null, zoom: null }), "ly"),
       ) : null,
+      names.length && this.axes.x ? el("p", { class: "quiet", text: "Log steps leave out step 0." }) : null,
       now_zoomed() ? button("Whole range", () => setState({ zoom: null })) : null,
       el("h3", { text: "Filter" }),
       el("p", { class: "quiet", text: `${this.visible.length} of ${rows.length} runs` }),

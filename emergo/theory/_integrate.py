@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 from ._cells import Scalars
 
 RTOL, ATOL, MOST_STEPS = 1e-8, 1e-11, 2_000_000
+_FIRST = 0.01  # the first step of `diffeqsolve` where it is given none
 _NEAR = 2e-14  # a step that ends so near to the last time, relative to it, ends there: a shorter one would only round
 
 
@@ -38,7 +39,7 @@ def sample(
     """
     term, solver, controller = _term(field), diffrax.Tsit5(), diffrax.PIDController(rtol=rtol, atol=atol)
     order, end = cast(int, solver.error_order(term)), times[-1]
-    first, controller_state = controller.init(term, 0.0, end, y0, None, None, solver.func, order)
+    first, controller_state = controller.init(term, 0.0, end, y0, _FIRST, None, solver.func, order)
     first = jnp.minimum(first, end)
     empty = jax.tree.map(lambda a: jnp.full((len(times), *a.shape), jnp.inf, a.dtype), jax.eval_shape(observe, y0))
     begun = _Stepped(jnp.zeros_like(end), first, y0, solver.init(term, 0.0, first, y0, None), controller_state, 0, 0, empty)

@@ -39,12 +39,14 @@ def test_every_run_is_drawn_once_per_panel():
 
 def test_a_law_shows_its_intervals_and_keeps_its_table_to_itself():
     law = fit_law(table())
-    first, *intervals = repr(law).splitlines()
-    assert first.startswith(law.formula)
-    assert [line.split()[0] for line in intervals] == ["C", "dim", "length"]
-    assert all("95% [" in line for line in intervals)
-    assert "table" not in law_json(law)
     assert law.with_censored is not None
+    lines = repr(law).splitlines()
+    note = next(i for i, line in enumerate(lines) if line.startswith("note: least squares leave out"))
+    for fitted, (first, *intervals) in ((law, lines[:note]), (law.with_censored, lines[note + 1 :])):
+        assert first.startswith(fitted.formula)
+        assert [line.split()[0] for line in intervals] == ["C", "dim", "length"]
+        assert all("95% [" in line for line in intervals)
+    assert "table" not in law_json(law)
 
 
 def test_a_law_without_its_table_says_that_there_is_nothing_to_draw():

@@ -22,6 +22,8 @@ class Demo:
     json: bool = False  # Print one JSON object.
 
     def run(self) -> None:
+        if self.out.suffix == ".html":
+            raise InputError(f"--out {self.out}: the demo writes report.html into a folder; name the folder")
         from ..report import run_demo
         from ..studies import live_progress
 

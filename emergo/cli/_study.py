@@ -18,7 +18,7 @@ from tyro.conf import OmitSubcommandPrefixes, Positional, subcommand
 
 from .. import studies
 from .._errors import InputError, unknown
-from .._terminal import cell_table, console, duration, memory, print_json, print_law, say, show, table
+from .._terminal import cell_table, console, duration, fit_lines, memory, print_json, say, show, table
 from ..studies import Plan, Status, StudyFolder, study_status
 from ..studies._toml import read_toml, toml_text
 from ..studies._version_1 import is_version_1
@@ -136,7 +136,7 @@ class Show:
             if report["cells"]:
                 console().print(cell_table(report["cells"], report["axes"]))
             if report["law"] is not None:
-                print_law(report["law"])
+                show(*fit_lines(report["law"]))
             elif report["study"].get("law"):
                 show(f"no law yet: {report['why']}")
 

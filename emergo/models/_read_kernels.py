@@ -21,8 +21,8 @@ _WIDEST = 256  # features: sums of all heads stay in registers
 
 
 class Tiling(NamedTuple):
-    """How a kernel is cut. Of 27 ways that were timed for 64 runs on an H200 (T = 256) it is within 4% of the fastest, and the
-    fastest of 8 for 5 runs of T = 512."""
+    """How a kernel is cut. Of 27 ways that were timed for 64 runs on an H200 (T = 256) it was within 4% of the fastest, and the
+    fastest of 8 for 5 runs of T = 512; the timings are not kept."""
 
     positions: int
     warps: int

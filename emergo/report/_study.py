@@ -14,7 +14,7 @@ import pandas as pd
 from .. import __version__
 from .._errors import InputError
 from .._files import atomic_write, output_folder, read_regular
-from .._terminal import law_lines, plateau_range, short
+from .._terminal import fit_lines, plateau_range, short
 from ..measure import Law, law_json
 from ..studies import Plan, StudyFolder, cell_summary, study_curves, study_law, study_table
 from ._page import log_axis, page, script_json
@@ -105,7 +105,7 @@ def _section(folder: StudyFolder, plan: Plan, prefix: str, heading: bool) -> Sec
         parts.append(f'<h3>Plateaus</h3>\n<div class="chart" id="{prefix}-plateau"></div>')
         parts.append('<p class="caption">Steps until emergence, one point per run; hollow points are lower bounds.</p>')
     if isinstance(law, Law):
-        words = "\n".join(law_lines(law_json(law)))
+        words = "\n".join(fit_lines(law_json(law)))
         parts.append(f"<h3>The law</h3>\n<pre>{html.escape(words)}</pre>")
     elif law is not None:
         parts.append(f"<p>No law yet: {html.escape(law)}</p>")

@@ -73,6 +73,7 @@ def test_version(capsys):
         (("records", "add", "{tmp}"), "{tmp}: no study here"),
         (("records", "add", "{tmp}/none"), "{tmp}/none: no such folder"),
         (("records", "add", "{tmp}/file"), "{tmp}/file: a file, not the folder of a study"),
+        (("demo", "--out", "{tmp}/page.html"), "the demo writes report.html into a folder; name the folder"),
         (("doctor", "--folder", "{tmp}/none"), "{tmp}/none: no such folder"),
         (("doctor", "--folder", "{tmp}/file"), "{tmp}/file: a file, not a folder"),
         (("figure", "zucchet2025/fig3", "--slurm", "minutes=3"), "add --on slurm"),

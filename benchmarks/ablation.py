@@ -1,8 +1,9 @@
 """What each set of our own kernels gives: a training step with all of them, and with one set after another left out.
 
-    python benchmarks/ablation.py OUT_FOLDER [ROW ...]
+    python benchmarks/ablation.py OUT_FOLDER [ROW[:SET,...] ...]
 
-The rows are those of `emergo bench training` by their number, 0 first; by default the first. All variants of a row are compiled
+The rows are those of `emergo bench training` by their number, 0 first; by default the first. `0:reads,MLP` leaves out these two
+sets only; without names every set is left out in turn, and then all of them. All variants of a row are compiled
 first and then timed in turn, three times, so that a clock that drifts is the same for all. Writes `ablation.csv` after every
 row: milliseconds per step and run (median, smallest, largest) and the ratio to all kernels. Sets that do not apply to a row, as
 on a CPU, have no variant.
@@ -14,7 +15,7 @@ import importlib
 import sys
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import jax
@@ -24,6 +25,8 @@ import pandas as pd
 from emergo.bench import main_cases
 from emergo.bench._flows import median_seconds
 from emergo.bench._training import Case, compiled_stack
+from emergo.engine import _cost
+from emergo.engine._cost import Compiled
 
 SETS = {"reads": "_read_kernels", "MLP": "_mlp_kernel", "stream": "_stream_kernels", "chain": "_chain_kernels"}
 SECONDS, ROUNDS = 1.0, 3
@@ -34,6 +37,7 @@ def kernels(left_out: Collection[str], used: set[str] | None = None) -> Iterator
     """Models are traced anew, and these sets say that they do not apply; those that do are added to `used`."""
     jax.clear_caches()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.object(_cost, "_compile", _cost._compile.function))  # which else keeps programs
         for name, file in SETS.items():
             module = importlib.import_module(f"emergo.models.{file}")
 
@@ -48,16 +52,24 @@ def kernels(left_out: Collection[str], used: set[str] | None = None) -> Iterator
         yield
 
 
-def variants(case: Case) -> dict[str, Callable[[int], Any]]:
-    """What trains the row, by the kernels that are left out."""
+def variants(case: Case, chosen: Collection[str]) -> dict[str, Callable[[int], Any]]:
+    """What trains the row, by the kernels that are left out: of the chosen sets, or of every one and of all."""
     used: set[str] = set()
     with kernels((), used):
-        compiled = {"all kernels": compiled_stack(case)[0]}
-    sets = [(name,) for name in SETS if name in used]
-    for names in [*sets, tuple(used)] if len(used) > 1 else sets:
+        train, whole = compiled_stack(case)
+    compiled = {"all kernels": train}
+    sets = [(name,) for name in SETS if name in used and name in (chosen or SETS)]
+    for names in [*sets, tuple(used)] if len(used) > 1 and not chosen else sets:
         with kernels(names):
-            compiled["without " + (names[0] if len(names) == 1 else "any")] = compiled_stack(case)[0]
+            train, program = compiled_stack(case)
+        if _text(program) == _text(whole):
+            raise RuntimeError(f"the program without {', '.join(names)} is the one with all kernels")
+        compiled["without " + (names[0] if len(names) == 1 else "any")] = train
     return compiled
+
+
+def _text(program: Compiled) -> str:
+    return cast(jax.stages.Compiled, program.run).as_text() or ""
 
 
 def milliseconds(train: Callable[[int], Any], case: Case) -> float:
@@ -68,12 +80,15 @@ def milliseconds(train: Callable[[int], Any], case: Case) -> float:
     return 1e3 * (median_seconds(functools.partial(train, steps), 3) - evaluation) / steps / case.runs
 
 
-def main(out: Path, numbers: list[int]) -> None:
+def main(out: Path, wanted: list[str]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
-    for number in numbers:
+    for word in wanted:
+        number, sets = int(word.partition(":")[0]), [name for name in word.partition(":")[2].split(",") if name]
+        if unknown := set(sets) - set(SETS):
+            sys.exit(f"no such set of kernels: {', '.join(sorted(unknown))}; there are {', '.join(SETS)}")
         case = main_cases(jax.default_backend())[number]
-        trained = variants(case)
+        trained = variants(case, sets)
         timed = {name: [] for name in trained}
         for _ in range(ROUNDS):
             for name, train in trained.items():
@@ -90,4 +105,4 @@ def main(out: Path, numbers: list[int]) -> None:
 if __name__ == "__main__":
     if len(sys.argv) < 2 or "--help" in sys.argv:
         sys.exit(__doc__)
-    main(Path(sys.argv[1]), list(map(int, sys.argv[2:])) or [0])
+    main(Path(sys.argv[1]), sys.argv[2:] or ["0"])

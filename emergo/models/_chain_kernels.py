@@ -1,8 +1,9 @@
 """Kernels for GPUs: the first layer of the minimal attention, with one kernel forward and three for its gradient.
 
 By XLA's operations, scores, weights and values of every sequence go to memory and back many times. Here a program takes one
-sequence after another and keeps most of it on the chip. Forward, scores and values are looked up in tables that stay in the
-cache. Backward, the gradients of scores, values and queries have a kernel each: a program for all of them had more sums than
+sequence after another and keeps most of it on the chip. Scores and values are looked up in tables in which the parts of token
+and position are added already: what a program reads through its small cache, more than what it computes, decides its time.
+Backward, the gradients of scores, values and queries have a kernel each: a program for all of them had more sums than
 registers. Sums by token are products with one-hot matrices on the tensor cores. A program holds its sums over sequences in
 registers; those of all programs are added by XLA, in a fixed order.
 
@@ -35,10 +36,10 @@ class Tuning(NamedTuple):
     """How many sequences a program of each kernel takes: those that were fastest for 8 runs with batches of 3,000. They change
     the order of sums, and so the last bits of gradients."""
 
-    forward: int = 1
+    forward: int = 2
     scores: int = 1
     values: int = 30
-    queries: int = 60
+    queries: int = 94  # three programs of 166 registers share a processor, and fill all of them twice
     interpret: bool = False  # on a CPU, for tests
 
 
@@ -139,10 +140,10 @@ def _one_hot(ref: Any, tokens: Int[Array, " count"], sizes: Sizes) -> Array:
 
 
 def _values(ref: Any, head: Any, keys: Int[Array, " keys"], sizes: Sizes) -> Float[Array, "keys width"]:
-    """The value of every position: the row of its token and that of the position, added."""
-    start, column = head * (sizes.tokens + sizes.keys), _row(sizes.width)
-    of_token, of_position = start + keys[:, None], start + sizes.tokens + _column(sizes.keys)
-    return ref[of_token * sizes.width + column] + ref[of_position * sizes.width + column]
+    """The value of every position, by its token; zeros behind the end."""
+    position, column = _column(sizes.keys), _row(sizes.width)
+    row = (head * sizes.length + position) * sizes.vocabulary + keys[:, None]
+    return _load(ref, row * sizes.width + column, jnp.broadcast_to(position < sizes.length, (sizes.keys, sizes.width)))
 
 
 def _share(sizes: Sizes, most: int, program: Any) -> tuple[Any, Any]:
@@ -164,29 +165,25 @@ def _of_outputs(sequence: Any, sizes: Sizes) -> tuple[Any, Array]:
 
 
 def _forward_kernel(
-    context: Any, tokens: Any, query: Any, value: Any, out: Any, attention: Any, *, sizes: Sizes, most: int
+    context: Any, tokens: Any, score: Any, value: Any, out: Any, attention: Any, *, sizes: Sizes, most: int
 ) -> None:
     """The outputs of some sequences, summed over heads, and the weights of every head."""
-    asking, key = _column(sizes.queries), _row(sizes.keys)
+    asking, key = jnp.minimum(_column(sizes.queries), sizes.last - 1), _row(sizes.keys)  # rows that fill up are the last again
     behind = sizes.length - sizes.last + asking - key
-    seen = (behind >= 0) & (behind < context[0]) & (asking < sizes.last) & (key < sizes.length)
-    least = jnp.where(asking < sizes.last, -jnp.inf, 0.0)  # rows that only fill up have weights, too: no 0/0
-    size = sizes.size
-    at_query = (sizes.vocabulary + sizes.length - sizes.last + asking) * size
-    at_key = sizes.vocabulary + key
+    seen = (behind >= 0) & (behind < context[0]) & (key < sizes.length)
+    at_key = sizes.vocabulary + jnp.minimum(key, sizes.length - 1)
     first, count = _share(sizes, most, pallas.program_id(0))
 
     def of_sequence(i: Any, _: None) -> None:
         sequence = first + i
         keys = _tokens(tokens, sequence, 0, sizes.keys)
         asked = _tokens(tokens, sequence, sizes.length - sizes.last, sizes.queries)
+        row = asking * sizes.vocabulary + jnp.minimum(asked, sizes.vocabulary - 1)[:, None]
+        at_token = jnp.minimum(keys, sizes.vocabulary - 1)[None]
 
         def of_head(head: Any, total: Array) -> Array:
-            start = head * size * size
-            by_token, by_position = start + asked[:, None] * size, start + at_query
-            places = (by_token + keys[None], by_token + at_key, by_position + keys[None], by_position + at_key)
-            scores = _sum([_load(query, place, seen) for place in places]) * (1 / math.sqrt(size))
-            scores = jnp.where(seen, scores, least)
+            start = (head * sizes.last * sizes.vocabulary + row) * sizes.size
+            scores = jnp.where(seen, score[start + at_token] + score[start + at_key], -jnp.inf)
             weights = jnp.exp(scores - jnp.max(scores, 1, keepdims=True))
             weights = weights / jnp.sum(weights, 1, keepdims=True)
             place, there = _of_head(sequence, head, sizes)
@@ -273,23 +270,28 @@ def _query_kernel(tokens: Any, one_hot: Any, by_scores: Any, sums: Any, *, sizes
         sums[place] = array
 
 
-def _call(kernel: Any, sizes: Sizes, most: int, programs: int, warps: int, interpret: bool, *shapes: tuple[int, ...]) -> Any:
-    """A kernel with outputs of these shapes; of one with two axes, every program writes a row."""
+def _call(
+    kernel: Any, sizes: Sizes, most: int, programs: int, warps: int, stages: int, interpret: bool, *shapes: tuple[int, ...]
+) -> Any:
+    """A kernel with outputs of these shapes; of one with two axes, every program writes a row. With two stages, what the next
+    sequence needs is read while this one is computed."""
     row = functools.partial(pallas.BlockSpec, index_map=lambda program: (program, 0))
     return pallas.pallas_call(
         functools.partial(kernel, sizes=sizes, most=most),
         [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes],
         grid=(programs,),
         out_specs=[row((None, shape[1])) if len(shape) == 2 else pallas.BlockSpec() for shape in shapes],
-        compiler_params=triton.CompilerParams(num_warps=warps, num_stages=1),
+        compiler_params=triton.CompilerParams(num_warps=warps, num_stages=stages),
         interpret=interpret,
     )
 
 
-def _sums(kernel: Any, sizes: Sizes, most: int, rows: int, interpret: bool, *args: Array) -> Float[Array, "heads rows size"]:
+def _sums(
+    kernel: Any, sizes: Sizes, most: int, stages: int, rows: int, interpret: bool, *args: Array
+) -> Float[Array, "heads rows size"]:
     """The sums of a kernel whose programs have one head each, over all sequences; columns without what fills them up."""
     programs, columns = -(-sizes.n // most) * sizes.heads, sizes.tokens + sizes.keys
-    (sums,) = _call(kernel, sizes, most, programs, 4, interpret, (programs, rows * columns))(*args)
+    (sums,) = _call(kernel, sizes, most, programs, 4, stages, interpret, (programs, rows * columns))(*args)
     sums = jnp.sum(sums.reshape(-1, sizes.heads, rows, columns), 0)
     return jnp.concatenate([sums[..., : sizes.vocabulary], sums[..., sizes.tokens : sizes.tokens + sizes.length]], -1)
 
@@ -301,6 +303,18 @@ def first_layer(
     return _first_layer(tuning, last, jnp.int32(x.shape[1] if context is None else context), x, *layer)
 
 
+def _score_table(query: Float[Array, "heads size size"], sizes: Sizes) -> Float[Array, " entries"]:
+    """By head, position and token of the query: the part of its scores that each token or position of a key has."""
+    by_query = jnp.swapaxes(query, 1, 2) * (1 / math.sqrt(sizes.size))
+    return (by_query[:, sizes.size - sizes.last :, None] + by_query[:, None, : sizes.vocabulary]).reshape(-1)
+
+
+def _value_table(value: Float[Array, "heads size outputs"], sizes: Sizes) -> Float[Array, " entries"]:
+    """By head, position and token: the value, filled up."""
+    both = value[:, sizes.vocabulary :, None] + value[:, None, : sizes.vocabulary]
+    return jnp.pad(both, ((0, 0),) * 3 + ((0, sizes.width - sizes.outputs),)).reshape(-1)
+
+
 def _of_layer(tuning: Tuning, last: int, context: Array, tokens: Array, query: Array, value: Array) -> Any:
     return _forward(tuning, last, context, tokens, query, value)[0]
 
@@ -310,14 +324,10 @@ def _forward(tuning: Tuning, last: int, context: Array, tokens: Array, query: Ar
     sizes = Sizes.of(n, length, last, size, outputs, heads)
     spare = max(sizes.keys, length - last + sizes.queries) - length
     tokens = jnp.pad(tokens, ((0, 0), (0, spare)), constant_values=sizes.tokens)
-    by_query = jnp.swapaxes(query, 1, 2).reshape(-1)  # keys side by side: those of one query are in few lines of the cache
-    wide = (0, sizes.width - outputs)
-    of_tokens = jnp.pad(value[:, : sizes.vocabulary], ((0, 0), (0, sizes.tokens - sizes.vocabulary), wide))
-    of_positions = jnp.pad(value[:, sizes.vocabulary :], ((0, 0), (0, sizes.keys - length), wide))
-    values = jnp.concatenate([of_tokens, of_positions], 1).reshape(-1)
+    scores, values = _score_table(query, sizes), _value_table(value, sizes)
     shapes = (n, last, outputs), (n, heads, last, sizes.keys)
-    call = _call(_forward_kernel, sizes, tuning.forward, -(-n // tuning.forward), 4, tuning.interpret, *shapes)
-    out, weights = call(jnp.reshape(context, 1), tokens, by_query, values)
+    call = _call(_forward_kernel, sizes, tuning.forward, -(-n // tuning.forward), 4, 1, tuning.interpret, *shapes)
+    out, weights = call(jnp.reshape(context, 1), tokens, scores, values)
     rows = jnp.moveaxis(weights[:, :, -1, :length], 1, 0)
     return (out, rows), (tokens, values, weights, query)
 
@@ -328,11 +338,12 @@ def _backward(tuning: Tuning, last: int, saved: Any, g: Added) -> tuple[None, No
     sizes, interpret = Sizes.of(n, length, last, size, outputs, heads), tuning.interpret
     one_hot = jnp.eye(sizes.tokens + 1, sizes.tokens, dtype=jnp.bfloat16).reshape(-1)  # its last row is of no token: zeros
     at_last = jnp.pad(jnp.moveaxis(by_rows, 0, 1), ((0, 0), (0, 0), (0, sizes.keys - length)))
-    call = _call(_score_kernel, sizes, tuning.scores, -(-n // tuning.scores), 1, interpret, weights.shape)
+    call = _call(_score_kernel, sizes, tuning.scores, -(-n // tuning.scores), 1, 1, interpret, weights.shape)
     (by_scores,) = call(tokens, values, weights, by_out, at_last)
-    by_value = _sums(_value_kernel, sizes, tuning.values, sizes.width, interpret, tokens, one_hot, weights, by_out)[:, :outputs]
+    by_value = _sums(_value_kernel, sizes, tuning.values, 1, sizes.width, interpret, tokens, one_hot, weights, by_out)
+    by_value = by_value[:, :outputs]
     rows = sizes.tokens + sizes.queries
-    by_query = _sums(_query_kernel, sizes, tuning.queries, rows, interpret, tokens, one_hot, by_scores)
+    by_query = _sums(_query_kernel, sizes, tuning.queries, 2, rows, interpret, tokens, one_hot, by_scores)
     unread = jnp.zeros((heads, length - last, size), jnp.float32)
     by_position = by_query[:, sizes.tokens : sizes.tokens + last]
     by_query = jnp.concatenate([by_query[:, : sizes.vocabulary], unread, by_position], 1)

@@ -110,7 +110,8 @@ export class RunView {
       y: { label: words(forecast.metric), log: this.log.y, domain: ys },
       curves: [{ x: xs, y: [forecast.threshold, forecast.threshold], colour: ink("muted"), dash: [2, 4] }, { x, y, colour: ink("accent"), width: 1.8 }],
       under: (context, view) => forecast.state === "forecast" && intervals(context, view, forecast, ys),
-      over: (context, view) => forecast.state === "forecast" && upright(context, view, forecast.step, "forecast", ink("forecast"), 12),
+      over: (context, view) => forecast.state === "forecast" && upright(context, view, forecast.step, ink("forecast")),
+      mark: (context, view) => forecast.state === "forecast" && beside(context, view, forecast.step, "forecast"),
       csv: () => csv(["step", forecast.metric], x.map((each, i) => [each, values[i]])),
       summary: `${words(forecast.metric)} of the run so far, to step ${shown(x.at(-1))}: ${shown(y.at(-1))}. Forecast: ${forecast.words}`,
     });
@@ -165,9 +166,14 @@ export class RunView {
         if (ended === "reached" && low > 0 && high > low) band(context, [low, high], [top[0], top[0]], [top[1], top[1]], CAME, view, 0.3);
       },
       over: (context, view) => {
-        if (Number.isFinite(plateau) && plateau > 0) upright(context, view, plateau, ended === "censored" ? "censored here" : "plateau ends", CAME);
-        if (told?.state === "forecast") upright(context, view, told.step, "forecast", ink("forecast"), view.height - 10);
-        drops.forEach((drop, i) => drop.onset > 0 && upright(context, view, drop.onset, `drop ${i + 1} begins`, ink("muted"), 26 + 14 * (i % 3)));
+        if (plateau > 0) upright(context, view, plateau, CAME);
+        if (told?.state === "forecast") upright(context, view, told.step, ink("forecast"));
+        for (const { onset } of drops) if (onset > 0) upright(context, view, onset, ink("muted"));
+      },
+      mark: (context, view) => {
+        if (plateau > 0) beside(context, view, plateau, ended === "censored" ? "censored here" : "plateau ends");
+        if (told?.state === "forecast") beside(context, view, told.step, "forecast", view.height - 10);
+        drops.forEach(({ onset }, i) => onset > 0 && beside(context, view, onset, `drop ${i + 1} begins`, 26 + 14 * (i % 3)));
       },
     });
     this.loss.heading.textContent = shownNames.length > 1 || names.length ? "Loss" : words(shownNames[0]);
@@ -204,7 +210,10 @@ export class RunView {
       curves,
       under: (context, view) => extra.under?.(context, view, ys),
       over: extra.over,
-      mark: (context, view) => this.#slides() && upright(context, view, this.detail.steps[this.#at()], null, ink("text")),
+      mark: (context, view) => {
+        if (this.#slides()) upright(context, view, this.detail.steps[this.#at()], ink("text"), []);
+        extra.mark?.(context, view);
+      },
       csv: () => csv(["step", ...names], merged(names.map((name) => this.detail.curves[name]))),
       summary: `${label} of the run against step: from ${shown(curves[0]?.y[0])} to ${shown(curves[0]?.y.at(-1))} at step ${shown(curves[0]?.x.at(-1))}`,
     });
@@ -340,18 +349,25 @@ function merged(curves) {
   return steps.map((step) => [step, ...maps.map((map) => map.get(step) ?? null)]);
 }
 
-function upright(context, view, x, text, colour, y = 12) {
+function upright(context, view, x, colour, dash = [3, 3]) {
   const px = view.x(x);
-  if (!Number.isFinite(px) || px < 0 || px > view.width) return;
+  if (!(px >= 0 && px <= view.width)) return;
   Object.assign(context, { strokeStyle: colour, lineWidth: 1.2, globalAlpha: 0.9 });
-  context.setLineDash(text ? [3, 3] : []);
+  context.setLineDash(dash);
   context.beginPath();
   context.moveTo(px, 0);
   context.lineTo(px, view.height);
   context.stroke();
   context.setLineDash([]);
-  if (!text) return;
+}
+
+/** Words beside an upright; drawn after all lines, and with a rim, they can be read where they lie across others. */
+function beside(context, view, x, text, y = 12) {
+  const px = view.x(x);
+  if (!(px >= 0 && px <= view.width)) return;
   const right = px > view.width - 90;
   Object.assign(context, { fillStyle: ink("muted"), font: FONT, textAlign: right ? "right" : "left", textBaseline: "middle" });
+  Object.assign(context, { strokeStyle: ink("ground"), lineWidth: 4, lineJoin: "round", globalAlpha: 1 });
+  context.strokeText(text, px + (right ? -4 : 4), y);
   context.fillText(text, px + (right ? -4 : 4), y);
 }

@@ -106,6 +106,14 @@ export class SvgContext {
   }
 
   fillText(text, x, y) {
+    this.#text(text, x, y, `fill="${escaped(this.fillStyle)}"`);
+  }
+
+  strokeText(text, x, y) {
+    this.#text(text, x, y, `fill="none" stroke="${escaped(this.strokeStyle)}" stroke-width="${near(this.lineWidth * this.#size)}" stroke-linejoin="round"`);
+  }
+
+  #text(text, x, y, paint) {
     const [, weight, size] = /(?:(bold|[1-9]00)\s+)?([\d.]+)px/.exec(this.font) ?? [null, null, "12"];
     const pixels = Number(size) * this.#size;
     const angle = near((Math.atan2(this.#matrix[1], this.#matrix[0]) * 180) / Math.PI);
@@ -113,7 +121,7 @@ export class SvgContext {
     const turned = angle ? ` transform="rotate(${angle} ${px} ${py})"` : "";
     const style = `font-size="${near(pixels)}" font-weight="${weight ?? "normal"}" text-anchor="${ANCHOR[this.textAlign] ?? "start"}"`;
     const shift = `dy="${near((SHIFT[this.textBaseline] ?? 0) * pixels)}"`;
-    this.parts.push(`<text x="${px}" y="${py}" ${shift} ${style} fill="${escaped(this.fillStyle)}"${turned}>${escaped(text)}</text>`);
+    this.parts.push(`<text x="${px}" y="${py}" ${shift} ${style} ${paint}${turned}>${escaped(text)}</text>`);
   }
 
   measureText(text) {

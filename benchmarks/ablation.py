@@ -12,6 +12,7 @@ on a CPU, have no variant.
 import contextlib
 import functools
 import importlib
+import re
 import sys
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -69,7 +70,23 @@ def variants(case: Case, chosen: Collection[str]) -> dict[str, Callable[[int], A
 
 
 def _text(program: Compiled) -> str:
-    return cast(jax.stages.Compiled, program.run).as_text() or ""
+    """Its instructions, without the tables of source lines, which differ by where it was compiled."""
+    text = cast(jax.stages.Compiled, program.run).as_text() or ""
+    return re.sub(r"(?ms)^FileNames$.*?^StackFrames$.*?^$", "", text)
+
+
+def parsed(words: list[str]) -> list[tuple[int, Case, list[str]]]:
+    """The rows with the sets to be left out of each; ends with one line where there is no such row or set."""
+    cases, rows = main_cases(jax.default_backend()), []
+    for word in words:
+        number, _, names = word.partition(":")
+        if not number.isdecimal() or int(number) >= len(cases):
+            sys.exit(f"no such row: {word}; there are 0 to {len(cases) - 1}")
+        sets = [name for name in names.split(",") if name]
+        if unknown := set(sets) - set(SETS):
+            sys.exit(f"no such set of kernels: {', '.join(sorted(unknown))}; there are {', '.join(SETS)}")
+        rows.append((int(number), cases[int(number)], sets))
+    return rows
 
 
 def milliseconds(train: Callable[[int], Any], case: Case) -> float:
@@ -83,12 +100,10 @@ def milliseconds(train: Callable[[int], Any], case: Case) -> float:
 def main(out: Path, wanted: list[str]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
-    for word in wanted:
-        number, sets = int(word.partition(":")[0]), [name for name in word.partition(":")[2].split(",") if name]
-        if unknown := set(sets) - set(SETS):
-            sys.exit(f"no such set of kernels: {', '.join(sorted(unknown))}; there are {', '.join(SETS)}")
-        case = main_cases(jax.default_backend())[number]
+    for number, case, sets in parsed(wanted):
         trained = variants(case, sets)
+        if left := set(sets) - {name.removeprefix("without ") for name in trained}:
+            print(f"row {number} has no kernels of the set {', '.join(sorted(left))} here")
         timed = {name: [] for name in trained}
         for _ in range(ROUNDS):
             for name, train in trained.items():

@@ -142,7 +142,7 @@ def _one_hot(ref: Any, tokens: Int[Array, " count"], sizes: Sizes) -> Array:
 def _values(ref: Any, head: Any, keys: Int[Array, " keys"], sizes: Sizes) -> Float[Array, "keys width"]:
     """The value of every position, by its token; zeros behind the end."""
     position, column = _column(sizes.keys), _row(sizes.width)
-    row = (head * sizes.length + position) * sizes.vocabulary + keys[:, None]
+    row = (head * sizes.length + position) * sizes.vocabulary + jnp.minimum(keys, sizes.vocabulary - 1)[:, None]
     return _load(ref, row * sizes.width + column, jnp.broadcast_to(position < sizes.length, (sizes.keys, sizes.width)))
 
 
@@ -168,7 +168,7 @@ def _forward_kernel(
     context: Any, tokens: Any, score: Any, value: Any, out: Any, attention: Any, *, sizes: Sizes, most: int
 ) -> None:
     """The outputs of some sequences, summed over heads, and the weights of every head."""
-    asking, key = jnp.minimum(_column(sizes.queries), sizes.last - 1), _row(sizes.keys)  # rows that fill up are the last again
+    asking, key = jnp.minimum(_column(sizes.queries), sizes.last - 1), _row(sizes.keys)  # rows that fill up see something, too
     behind = sizes.length - sizes.last + asking - key
     seen = (behind >= 0) & (behind < context[0]) & (key < sizes.length)
     at_key = sizes.vocabulary + jnp.minimum(key, sizes.length - 1)

@@ -7,34 +7,25 @@ has one line of JSON for each thing to be said, and for the error that ends it.
 
 import contextlib
 import json
-import math
 import os
 import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._errors import InputError, StorageError
 from ._folder import Plan, StudyFolder, Unit
 
 
-def longest(plan: Plan, unit: Unit) -> tuple[int, int, int]:
-    """What may take longest ranks highest: by the steps of the longest run, then by the number of runs, then by the size of the
-    largest task, the product of its whole numbers."""
+def longest(plan: Plan, unit: Unit) -> tuple[int, int]:
+    """What may take longest ranks highest: by the steps of the longest run, then by the number of runs."""
     from ..engine import Config
 
-    configs = [plan.configs[run.config] for run in unit.runs]
-    steps = max(config.get("steps", Config.steps) for config in configs)  # what has its default is left out there
-    return steps, len(unit.runs), max(_size(config.get("task")) for config in configs)
-
-
-def _size(task: object) -> int:
-    """1 for what is no task: where it is made into one, that is refused."""
-    numbers = task.values() if isinstance(task, Mapping) else ()
-    return math.prod(number for number in numbers if type(number) is int and number > 0)
+    steps = [config.get("steps", Config.steps) for config in plan.configs]  # what has its default is left out there
+    return max(steps[run.config] for run in unit.runs), len(unit.runs)
 
 
 def work(words: Sequence[str], growing: Callable[[], bool], say: Callable[[str], None]) -> None:

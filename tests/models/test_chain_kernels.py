@@ -15,7 +15,7 @@ from emergo.models import _chain_kernels as kernels
 from emergo.models._minimal import _summed
 
 pytest.importorskip("jax.experimental.pallas.triton")
-# No count of sequences below is a multiple of these.
+# Few counts of sequences below are multiples of these.
 TUNING = kernels.Tuning(forward=2, scores=3, values=5, queries=4, interpret=True)
 
 
@@ -61,7 +61,15 @@ def error(found, exact):
     return np.sqrt(np.mean((found - exact) ** 2) / np.mean(exact**2))
 
 
-@pytest.mark.parametrize("sizes", [{}, {"n": 9, "length": 19, "last": 17, "vocabulary": 21, "outputs": 18, "heads": 3}])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {},
+        {"n": 9, "length": 19, "last": 17, "vocabulary": 21, "outputs": 18, "heads": 3},
+        {"n": 1, "length": 9, "last": 5, "vocabulary": 7, "outputs": 7},  # fewer sequences than a program takes
+        {"n": 2, "length": 32, "last": 1, "vocabulary": 64, "outputs": 64},  # the largest
+    ],
+)
 def test_the_kernels_are_as_exact_as_the_plain_way(sizes):
     case = Case(**sizes)
     for scale in (1.0, 1e-9):

@@ -109,16 +109,6 @@ def test_what_may_take_longest_is_taken_first(tmp_path, trained, monkeypatch):
     assert ahead == [(500, [200]), (400, [100]), (300, []), (200, []), (100, [])]
 
 
-def test_of_units_with_as_many_steps_and_runs_the_largest_task_is_taken_first(tmp_path, trained):
-    study(1, 2, unit=2, grid={"length": [4, 16, 8]}).open(StudyFolder(tmp_path))
-    (plan,) = StudyFolder(tmp_path).read()
-    units = sorted(plan.units, key=lambda unit: unit.id)  # in no order
-    first = sorted(units, key=lambda unit: longest(plan, unit), reverse=True)
-    assert [plan.configs[unit.runs[0].config]["task"]["length"] for unit in first] == [16, 8, 4]
-    damaged = plan._replace(configs=[config | {"task": "none"} for config in plan.configs])
-    assert longest(damaged, plan.units[0]) == longest(damaged, plan.units[1])  # what is no task is refused where it is built
-
-
 def test_a_worker_stays_while_the_plan_may_grow(folder, trained):
     """And sees what was planned before it was told that nothing more comes."""
     asked = []

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .. import studies
 from .._errors import InputError
 from .._json import check_plain
-from .._terminal import duration, print_json, say, show, table
+from .._terminal import counted, duration, print_json, say, show, table
 from ..studies import Plan, Status, StudyFolder, study_status
 
 if TYPE_CHECKING:
@@ -167,6 +168,19 @@ def print_end(folder: StudyFolder, before: Status, now: Status, seconds: float) 
     show(f"emergo study show {folder.path}   shows what came out")
     if not now.complete:
         show("the time is over; the same command goes on")
+    if now.failed:
+        _tell_failures(folder)
+    if now.failed == now.runs:
+        raise SystemExit(1)
+
+
+def _tell_failures(folder: StudyFolder) -> None:
+    """Why runs of a folder failed, the most frequent reason where there are several, and how to begin them anew."""
+    rows = studies.read_outcomes(folder.runs).rows.values()
+    reasons = Counter(str(row["reason"]) for row in rows if row["state"] == "failed")
+    words = f"{counted(reasons.total(), 'run')} failed{', for example' if len(reasons) > 1 else ''}"
+    for reason, _ in reasons.most_common(1):
+        show(f"{words}: {reason}; emergo study run {folder.path} --retry-failed begins them anew")
 
 
 def status_view(status: Status, note: str = "") -> Any:
@@ -178,7 +192,7 @@ def status_view(status: Status, note: str = "") -> Any:
     if not status.complete:
         line += f", {status.training} in training, {status.waiting} waiting"
     if status.failures > status.failed:
-        line += f"; {status.failures} failures, tried again"
+        line += f"; {status.failures} failures{'' if status.complete else ', tried again'}"
     parts: list[Any] = [Text(line)]
     if status.workers:
         heads = ("unit", "host", "process", "job", "runs", "step", "loss", "forecast", "steps/s", "left", "last sign")

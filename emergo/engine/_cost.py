@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import ShapeDtypeStruct
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from ._ahead import Once
 from ._config import Run
@@ -76,7 +76,7 @@ def _cost(program: Program, structure: PyTreeDef, leaves: Shapes) -> Cost:
             kept += sizes[0] * equation.outvars[0].aval.dtype.itemsize
         else:
             elements += times * sum(sizes)
-    state = sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+    state = bytes_of(leaves)
     return Cost(operations, elements, 2 * state + 1.5 * kept, count)
 
 
@@ -100,6 +100,17 @@ def memory_of(device: Device, when_free: bool = False) -> float:
         limit, used = stats["bytes_limit"], 0 if when_free else stats.get("bytes_in_use", 0)
         return 0.9 * limit * round(64 * (1 - used / limit)) / 64
     return 0.5 * _available_memory()
+
+
+def bytes_of(arrays: PyTree) -> int:
+    """What arrays, or arrays of these shapes, take."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(arrays))
+
+
+def need_memory(bytes: float, budget: float) -> None:
+    """Raises a `MemoryError` where one run alone is too much: XLA would wait for ever on a CPU."""
+    if bytes > budget:
+        raise MemoryError(f"one run needs {bytes / 1e9:.3g} GB or more, and {budget / 1e9:.3g} GB are to be had here")
 
 
 def _available_memory() -> float:

@@ -42,6 +42,10 @@ class Trained(NamedTuple):
     step: int
     params: PyTree
 
+    def __repr__(self) -> str:
+        count = sum(int(np.size(array)) for array in jax.tree.leaves(self.params))
+        return f"Trained(run={self.run!r}, step={self.step}, params={count:,} numbers)"
+
     def forward(self, inputs: Array | Batch, reads: Sequence[str] = ()) -> Output:
         """The model's output on sequences, or on a batch where interventions look at more than these; `reads` names taps, whose
         values are in `taps` of it."""
@@ -55,6 +59,8 @@ class Trained(NamedTuple):
     def batch(self, n: int = 8, training: bool = False) -> Batch:
         """The first sequences of the run's test set; of a task whose draws depend on their number, some of its distribution.
         With `training`, sequences of the distribution that it trains on at this step, none of which it has trained on."""
+        if n < 1:
+            raise InputError(f"n must be at least 1, got {n}")
         key, task = raw(jax.random.key(self.run.seed)), self.run.config.task
         with arithmetic(self.run.config.precision):
             if training:

@@ -23,9 +23,11 @@ from ._cost import (
     Compiled,
     Cost,
     Device,
+    bytes_of,
     compile_chunk,
     memory_of,
     narrower_widths,
+    need_memory,
     planned_parallel,
     step_cost,
     worth_narrowing,
@@ -271,8 +273,12 @@ class Scheduler:
 
     def _open(self, device: Device) -> DeviceStack:
         """A stack on a device that has none, with the first runs that wait."""
+        budget = memory_of(device)
+        need_memory(bytes_of(self.shapes), budget)
         slots = [jax.device_get(self.start(self.queue[0]))]
-        compiled = self.compile_first(slots[0], device, memory_of(device))
+        compiled = self.compile_first(slots[0], device, budget)
+        if compiled.n_parallel == 1:
+            need_memory(compiled.bytes, 2 * budget)  # on a CPU the budget is half of what is free
         runs = [self.queue.popleft() for _ in range(min(compiled.n_parallel, len(self.queue)))]
         # Put together on the host: no program is compiled for it.
         slots += [jax.device_get(self.start(run)) for run in runs[1:]]

@@ -318,7 +318,7 @@ class _Trainer:
         for run in pending:
             if run not in self.store and not self.failures.recorded(run.identity, number):
                 self.failures.note(run.identity, number, reason, "memory", device=device, n_parallel=n_parallel)
-        self.executor.say(f"unit {self.unit.id}: {words}")
+        self.executor.say(f"unit {self.unit.id}: {reason}")
 
     def _show(self, now: Progress) -> None:
         if self.ending.is_set():

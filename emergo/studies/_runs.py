@@ -90,7 +90,7 @@ class Runs(Sequence[Result]):
     def fit(self, y: str, x: Sequence[str], fix: Mapping[str, float] | None = None) -> Law:
         """A power law of a column of the table, with 95% intervals: `runs.fit("plateau", ["dim", "length/burst"])`. With a
         tuned axis, only the runs of the chosen values are used."""
-        return table_law(self.table, y, [x] if isinstance(x, str) else x, fix or {}, "these runs")
+        return table_law(self.table, y, [x] if isinstance(x, str) else x, fix or {}, "the table of these runs")
 
     def plot(self, y: str = "loss", by: str | None = None, x: str = "step") -> Picture:
         """The curves of all runs, one colour per value of a column. Several numbers per evaluation: the largest is drawn."""
@@ -117,14 +117,20 @@ class Runs(Sequence[Result]):
         return forecast_results(self.results)
 
     def kept(self, index: int = 0) -> list[int]:
-        """The steps at which the parameters of a run were kept."""
-        return [] if self._store is None else self._store.steps(self.results[index].run)
+        """The steps at which the parameters of a run were kept; `index` is its row in `table`."""
+        return [] if self._store is None else self._store.steps(self._at(index))
 
     def parameters(self, index: int = 0, step: int | None = None) -> Trained:
-        """The model of a run as it was at a step, where the study was run with `keep`; by default at the last one kept."""
+        """The model of a run as it was at a step, where the study was run with `keep`; by default at the last one kept. `index`
+        is the run's row in `table`, whose runs are in the order of training, not of the grid: `where` chooses by value."""
         if self._store is None:
             raise InputError("these runs were not kept in a folder; give `run` one, and keep=True")
-        return self._store.parameters(self.results[index].run, step)
+        return self._store.parameters(self._at(index), step)
+
+    def _at(self, index: int) -> Run:
+        if not -len(self) <= index < len(self):
+            raise InputError(f"there is no run {index}: {counted(len(self), 'run')} here, numbered from 0")
+        return self.results[index].run
 
     def _summary(self) -> tuple[str, pd.DataFrame | None]:
         """How many runs have which state, and one row per cell where something was varied."""

@@ -276,6 +276,8 @@ class Study:
         - `options`: those of [`emergo.studies.Executor`][], such as `n_parallel`.
         """
         check_platform(self.runs, options.get("devices"))
+        if seconds is not None and not seconds >= 0:
+            raise InputError(f"seconds must be 0 or more, got {seconds}")
         options["deadline"] = None if seconds is None else time.monotonic() + seconds
         with live_progress() if progress is None else contextlib.nullcontext(Watcher()) as watch:
 
@@ -313,6 +315,8 @@ class Study:
 
     def read(self, folder: Path | str, curves: bool = True) -> Runs:
         """The runs of the study that are finished in a folder. One that cannot be read is named in a warning and left out."""
+        if not Path(folder).is_dir():
+            raise InputError(f"{folder}: no such folder; `run` makes it, and trains what is not there")
         store, results = Store(StudyFolder(folder).runs), []
         for run in self.runs:
             try:

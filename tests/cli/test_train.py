@@ -45,7 +45,7 @@ def test_train_prints_one_row_per_cell_and_asking_again_costs_nothing(capsys, tm
     arguments = ("train", "--dim", "4", "8", "8", "--seeds", "3", "--n-parallel", "2", "--out", str(tmp_path))
     status, out, err = call(capsys, *arguments)
     assert (status, err) == (0, "")
-    head, four, eight, last, hint = out.splitlines()
+    head, four, eight, last, hint, failed = out.splitlines()
     assert head.split() == ["dim", "runs", "plateau", "min-max", "censored", "failed"]
     # Seeds 0 and 1 have plateaus 40 and over 40, so that the median is a bound too; seed 2 has none.
     assert four.split() == ["4", "3", "of", "3", ">40", "40", "to", ">40", "1", "1"]
@@ -53,6 +53,8 @@ def test_train_prints_one_row_per_cell_and_asking_again_costs_nothing(capsys, tm
     counts = re.escape("6 of 6 runs finished (2 reached, 2 censored, 2 failed)")
     assert re.fullmatch(rf"{counts}, \d+ s; kept in {tmp_path}", last)
     assert hint.startswith(f"emergo study show {tmp_path}")
+    why = r"2 runs failed, for example: the loss was not finite at step \d+, in 2 tries"
+    assert re.fullmatch(rf"{why}; emergo study run {tmp_path} --retry-failed begins them anew", failed)
     assert [(len(runs), n_parallel) for runs, n_parallel, _ in engine.asked] == [(6, 2), (2, 2)]  # failed runs are tried again
     again = call(capsys, *arguments)[1].splitlines()
     assert again[:3] == [head, four, eight]

@@ -87,6 +87,15 @@ def test_attention_maps(padded):
         flat.attention_maps()
 
 
+def test_it_prints_as_one_line_and_asks_for_a_sequence_at_least(padded):
+    trained = padded[1][0]
+    count = sum(np.size(array) for array in jax.tree.leaves(trained.params))
+    assert repr(trained).endswith(f"step=0, params={count:,} numbers)")
+    for n in (0, -1):
+        with pytest.raises(InputError, match=f"n must be at least 1, got {n}"):
+            trained.attention_maps(n)
+
+
 def test_a_file_gives_back_what_was_saved(padded, tmp_path):
     trained, path = padded[1][-1], tmp_path / "parameters.safetensors"
     save_parameters(path, trained)

@@ -123,3 +123,15 @@ def test_a_run_that_lasts_may_last_as_long_again(step, end):
     """Where others took 40 steps, of at most 100."""
     tracked = Tracked(run_of(0, steps=100), [step])
     assert tracked.likely_end(40.0) == end
+
+
+@pytest.mark.parametrize("bytes_here", [10.0, 20_000.0])
+def test_a_run_that_needs_more_memory_than_there_is_ends_at_once(monkeypatch, bytes_here):
+    """Before it is started, or before its program runs: XLA would wait for ever on a CPU."""
+    monkeypatch.setattr(scheduler, "memory_of", lambda *_, **__: bytes_here)
+    if bytes_here > 10:
+        monkeypatch.setattr(scheduler, "bytes_of", lambda arrays: 0)
+        compile_chunk = scheduler.compile_chunk
+        monkeypatch.setattr(scheduler, "compile_chunk", lambda *args: compile_chunk(*args)._replace(bytes=50_000))
+    with pytest.raises(MemoryError, match=r"one run needs .* GB or more, and .* GB are to be had here"):
+        train([run_of(0)])

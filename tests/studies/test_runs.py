@@ -163,6 +163,20 @@ def test_runs_that_were_not_kept_have_no_parameters(runs, tmp_path):
         kept.parameters()
 
 
+def test_a_run_or_folder_that_is_not_there_is_named(runs, tmp_path):
+    kept = Runs(list(runs), runs.axes, runs._values_of, Store(tmp_path))
+    for index in (9, -10):
+        for ask in (kept.kept, kept.parameters):
+            with pytest.raises(InputError, match=f"there is no run {index}: 9 runs here, numbered from 0"):
+                ask(index)
+    with pytest.raises(InputError, match="typo: no such folder"):
+        study(1, 1).read(tmp_path / "typo")
+    for seconds in (-1.0, math.nan):
+        with pytest.raises(InputError, match="seconds must be 0 or more"):
+            study(1, 1).run(tmp_path / "new", seconds=seconds)
+    assert not (tmp_path / "new").exists()
+
+
 def test_runs_of_different_curves_make_one_table(runs):
     more = runs[0]._replace(curves=dict(runs[0].curves or {}) | {"tilt": np.arange(5.0)})
     curves = Runs([more, runs[1], runs[2]._replace(curves=None)]).curves

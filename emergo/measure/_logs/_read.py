@@ -37,6 +37,8 @@ class LoggedRun:
 
     def curve(self, metric: str) -> pd.Series:
         """The values of a metric where it was evaluated, by increasing, unique steps. A NaN was logged as one: it diverged."""
+        if not self._curves:
+            raise InputError(f"{self.path}: no column has a finite number")
         if metric not in self._curves:
             raise InputError(f"{self.path}: {unknown('metric', metric, self._curves)}")
         return self._curves[metric]

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -168,19 +167,20 @@ def print_end(folder: StudyFolder, before: Status, now: Status, seconds: float) 
     show(f"emergo study show {folder.path}   shows what came out")
     if not now.complete:
         show("the time is over; the same command goes on")
-    if now.failed:
-        _tell_failures(folder)
+    for line in failed_lines(now):
+        show(f"{line}; emergo study run {folder.path} --retry-failed begins them anew")
+
+
+def exit_if_all_failed(now: Status) -> None:
+    """Ends the process with status 1 where every run of a study failed."""
     if now.failed == now.runs:
         raise SystemExit(1)
 
 
-def _tell_failures(folder: StudyFolder) -> None:
-    """Why runs of a folder failed, the most frequent reason where there are several, and how to begin them anew."""
-    rows = studies.read_outcomes(folder.runs).rows.values()
-    reasons = Counter(str(row["reason"]) for row in rows if row["state"] == "failed")
-    words = f"{counted(reasons.total(), 'run')} failed{', for example' if len(reasons) > 1 else ''}"
-    for reason, _ in reasons.most_common(1):
-        show(f"{words}: {reason}; emergo study run {folder.path} --retry-failed begins them anew")
+def failed_lines(status: Status) -> list[str]:
+    """Why runs failed, in one line; none where none did."""
+    several = ", for example" if len(status.reasons) > 1 else ""
+    return [f"{counted(status.failed, 'run')} failed{several}: {reason}" for reason in [*status.reasons][:1]]
 
 
 def status_view(status: Status, note: str = "") -> Any:
@@ -200,6 +200,7 @@ def status_view(status: Status, note: str = "") -> Any:
         for worker in status.workers:
             shown.add_row(*_worker_words(worker))
         parts.append(shown)
+    parts += [Text(line) for line in failed_lines(status)]
     parts += [Text(f"{path}: cannot be read ({why})", style="red") for path, why in status.broken.items()]
     if note:
         parts.append(Text(note))

@@ -26,6 +26,7 @@ from ._run import (
     announce_plugins,
     check_output_table,
     check_positive,
+    exit_if_all_failed,
     find_writer,
     parse_pairs,
     parse_value,
@@ -66,10 +67,13 @@ class Run:
             _forget_failures(folder)
         begun = time.monotonic()
         trained = train_studies(folder, study, writer, self)
-        if trained is not None and self.json:
+        if trained is None:
+            return
+        if self.json:
             print_json(trained[1].data() | {"out": str(folder.path), "seconds": time.monotonic() - begun})
-        elif trained is not None:
+        else:
             print_end(folder, *trained, time.monotonic() - begun)
+        exit_if_all_failed(trained[1])
 
     def _find(self) -> tuple[StudyFolder, "studies.Study | None"]:
         """The folder, and the study of a study file. Says which plugins are about to be imported."""

@@ -25,7 +25,16 @@ from ..engine import Config, Optimizer
 from ..models import Model
 from ..studies._description import find_function, known_types
 from ..tasks import Task
-from ._run import announce_plugins, check_positive, find_writer, parse_pairs, parse_value, print_end, train_studies
+from ._run import (
+    announce_plugins,
+    check_positive,
+    exit_if_all_failed,
+    find_writer,
+    parse_pairs,
+    parse_value,
+    print_end,
+    train_studies,
+)
 
 DESCRIPTION = """Train a grid of runs at once and say when their attention became sparse.
 
@@ -74,10 +83,12 @@ def train(arguments: Sequence[str]) -> None:
     cells = studies.cell_summary(table, study.axes, [study.values_of(run) for run in study.runs])
     if own.json:
         rows = table.to_dict("records")
-        return print_json({"runs": rows, "cells": cells, "complete": trained[1].complete, "out": str(own.out)})
-    if cells:
-        console(wide=True).print(cell_table(cells, study.axes))
-    print_end(folder, *trained, time.monotonic() - begun)
+        print_json({"runs": rows, "cells": cells, "complete": trained[1].complete, "out": str(own.out)})
+    else:
+        if cells:
+            console(wide=True).print(cell_table(cells, study.axes))
+        print_end(folder, *trained, time.monotonic() - begun)
+    exit_if_all_failed(trained[1])
 
 
 def read_study(arguments: Sequence[str]) -> tuple[argparse.Namespace, Any]:

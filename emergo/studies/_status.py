@@ -26,6 +26,7 @@ class Status(NamedTuple):
     workers: list[dict[str, Any]]
     """One row per process at work: its unit, where it is, how old its last sign of life is, runs, steps, rate and time left."""
     broken: dict[str, str]  # what cannot be read, and why
+    reasons: dict[str, int]  # why runs failed, and how many of them, the most frequent first
 
     @property
     def finished(self) -> int:
@@ -67,6 +68,7 @@ def study_status(folder: StudyFolder, keys: Sequence[str] | None = None) -> Stat
         units_finished=sum(not left for left in left_in.values()),
         workers=[_worker(unit, claim) for unit, claim in claims.items()],
         broken=broken | unread,
+        reasons=dict(collections.Counter(str(rows[i]["reason"]) for i in every if finished.get(i) == "failed").most_common()),
     )
 
 

@@ -279,7 +279,11 @@ def test_failed_runs_can_begin_anew(capsys, tmp_path, file, monkeypatch):
     monkeypatch.setattr("emergo.studies._executor.train", fails)
     status, said, err = call(capsys, "run", file, "--out", out)
     assert (status, "12 failed" in said) == (1, True)
-    assert "12 runs failed: out of memory with 1 together: no room; emergo study run" in said
+    why = "12 runs failed: out of memory with 1 together: no room"
+    assert f"{why}; emergo study run" in said
+    assert why in call(capsys, "status", out)[1]
+    status, said, _ = call(capsys, "run", out, "--json")
+    assert (status, json.loads(said)["reasons"]) == (1, {"out of memory with 1 together: no room": 12})
     assert "out of memory" in err
     monkeypatch.setattr("emergo.studies._executor.train", fake_train)
     status, said, err = call(capsys, "run", file, "--out", out, "--retry-failed")

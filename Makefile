@@ -1,7 +1,7 @@
 # `make demo` and `make test` each set everything up and work on their own.
 PYTHON ?= python3
 BIN := .venv/bin
-# Modules are compiled once, not by every process, also where the environment says otherwise.
+# Cache compiled modules even if the environment disables that: each process would compile them again.
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test quick lint types docs tables pictures figures bench clean
@@ -9,8 +9,8 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: .venv/.ready
 	$(BIN)/emergo demo
 
-# Three processes for two cores: what waits for Slurm or Chromium leaves its core to the others. Neighbours share programs and
-# fixtures, so each gets a run of them; who has ended takes over from the others.
+# All tests. Three processes for two cores, because tests that wait for Slurm or Chromium leave their core idle. Neighbouring
+# tests share compiled programs and fixtures, so each process gets a contiguous block and idle processes steal tests.
 test: .venv/.ready
 	$(BIN)/pytest -q -rs -n 3 --dist worksteal $(TESTS)
 
@@ -25,15 +25,15 @@ lint: .venv/.ready
 types: .venv/.ready
 	$(BIN)/basedpyright
 
-# The site, under docs/_build/html; a warning is an error.
+# The site, under docs/_build/html. Warnings are errors.
 docs: .venv/.ready
 	$(BIN)/python docs/_site/build.py
 
-# The tables of docs/reproduction, from the pinned numbers of the figures.
+# Tables of docs/reproduction, from the pinned numbers of the figures.
 tables: .venv/.ready
 	$(BIN)/python docs/_site/tables.py
 
-# The pictures of the gallery that are not there yet: minutes, for all of them.
+# Pictures of the gallery that are missing; takes minutes for all of them.
 pictures: .venv/.ready
 	$(BIN)/python docs/_site/pictures.py
 
@@ -41,7 +41,7 @@ figures: .venv/.ready
 	$(BIN)/emergo figure $$($(BIN)/emergo figures --json | $(BIN)/python -c "import json, sys; print(*(f['id'] for f in json.load(sys.stdin)['figures']))")
 
 bench: .venv/.ready
-	$(BIN)/emergo bench
+	$(BIN)/python benchmarks/speed.py out/bench 300
 
 clean:
 	rm -rf .venv out report.html docs/_build dist

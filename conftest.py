@@ -1,4 +1,4 @@
-"""Settings that all tests share, also the examples in the docstrings of the package."""
+"""Settings shared by all tests and by the examples in the package's docstrings."""
 
 import gc
 import importlib.util
@@ -7,8 +7,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,47 +15,49 @@ import jax
 import jaxtyping
 import matplotlib as mpl
 import pytest
-from jax._src.interpreters import mlir
 
 import emergo
 import tests.shapes
 
-# Shapes are checked at run time, from the first test on, in every module that names some; the other types are basedpyright's.
-FOLDER = Path(emergo.__path__[0])
-SHAPED = [path.relative_to(FOLDER.parent) for path in FOLDER.rglob("*.py") if "jaxtyping" in path.read_text()]
-MODULES = [".".join(path.with_suffix("").parts) for path in SHAPED]
+# Check array shapes at run time, in every module whose signatures name shapes. basedpyright checks
+# all other types. Checking starts with the first test: importing modules would only slow down.
+PACKAGE = Path(emergo.__path__[0])
+SHAPED = [path for path in PACKAGE.rglob("*.py") if "jaxtyping" in path.read_text()]
+MODULES = [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in SHAPED]
 jaxtyping.install_import_hook(MODULES, "tests.shapes.checked")
 jaxtyping.config.update("jaxtyping_disable", True)
+
 mpl.use("Agg")
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background of a shell ignores
-# Compilation makes the first example slow; runs must not depend on the clock or on chance.
+# A shell ignores SIGINT in background jobs, which would break the tests that interrupt training.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+# Modules and traced programs leave little garbage, so collecting it often wastes time.
+gc.set_threshold(20_000, 20, 20)
+
+# No deadline, because the first example compiles. Derandomized, so that failures repeat.
 hypothesis.settings.register_profile("emergo", deadline=None, derandomize=True, max_examples=40)
 hypothesis.settings.load_profile("emergo")
 
-# Most of the time of a test goes into compiling programs that run for a moment. XLA leaves out what makes them fast, not what
-# makes them right. What a command that a test starts has compiled, other commands of the session need not compile again; in
-# pytest's own processes few programs are asked for twice, and to keep them takes 3% of the time.
-_contexts, _make_context = threading.local(), mlir.make_ir_context
-
-
-def _context() -> object:
-    """Not public: every lowering makes a context of MLIR, 3 ms, and keeps it, 1.5 MB; here one serves all of a thread."""
-    if not hasattr(_contexts, "own"):
-        _contexts.own = _make_context()
-    return _contexts.own
-
-
-mlir.make_ir_context = _context
-gc.set_threshold(20_000, 20, 20)  # modules and traced programs leave little garbage
-FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+# Most test time is compilation of programs that run briefly, so XLA optimises very little.
+FLAGS = (
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false "
+    "--xla_cpu_parallel_codegen_split_count=1"
+)
 CACHE = "JAX_COMPILATION_CACHE_DIR"
+# Settings for commands that tests start. They share one compilation cache, and their NumPy and
+# PyTorch threads must not spin on the cores that other tests use.
+SETTINGS = {
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+}
 CREATED = pytest.StashKey[Path]()
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 collect_ignore_glob = [] if HAS_TORCH else ["tests/torch/*.py", "emergo/torch/*.py"]
 
 
 def pytest_report_header() -> list[str]:
-    return [] if HAS_TORCH else ["torch is not installed: the tests of emergo.torch are left out"]
+    return [] if HAS_TORCH else ["torch is not installed: skipping the tests of emergo.torch"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -65,10 +65,9 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAGS}".strip()
     if CACHE not in os.environ:
         config.stash[CREATED] = Path(tempfile.mkdtemp(prefix="emergo-programs-"))
-        settings = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "TF_CPP_MIN_LOG_LEVEL": "3"}  # no word of every loading
-        settings |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # threads of NumPy and PyTorch wait in a loop
-        os.environ |= settings | {CACHE: str(config.stash[CREATED])}
+        os.environ |= SETTINGS | {CACHE: str(config.stash[CREATED])}
     jax.config.update("jax_compilation_cache_dir", os.environ[CACHE])
+    # pytest's own processes rarely compile a program twice, and writing to the cache takes time.
     jax.config.update("jax_enable_compilation_cache", False)
 
 
@@ -78,29 +77,27 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--quick", action="store_true", help="the first test of every file that is not slow")
-    parser.addoption("--slow-third", type=int, choices=range(3), help="of the slow tests only this third")
+    parser.addoption(
+        "--quick",
+        action="store_true",
+        help="run only the first test of every file that is not slow",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    third = config.getoption("--slow-third")
-    if third is not None:  # by the hash of their names, so that a test stays in its third
-        others = [item for item in items if item.get_closest_marker("slow") and zlib.crc32(item.nodeid.encode()) % 3 != third]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item not in set(others)]
     if not config.getoption("--quick"):
         return
     first: dict[Path, pytest.Item] = {}
     for item in items:
         if not item.get_closest_marker("slow"):
             first.setdefault(item.path, item)
-    chosen = list(first.values())
+    chosen = set(first.values())
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-    items[:] = chosen
+    items[:] = [item for item in items if item in chosen]
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: it is not looked through again for garbage."""
+    """Exclude imported modules from garbage collection, and start checking shapes."""
     gc.collect()
     gc.freeze()
     tests.shapes.leave_unshaped(sys.modules[name] for name in MODULES if name in sys.modules)
@@ -114,7 +111,7 @@ def names_of_examples(doctest_namespace: dict[str, object]) -> None:
 
 @pytest.fixture
 def unchecked() -> Iterator[None]:
-    """Without the type checks that tests run under, as for a user: what is wrong then meets the package's own checks."""
+    """Turn off shape checks, so that wrong input meets the package's own checks, as for a user."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

@@ -1,11 +1,12 @@
-"""What compiling a few programs takes, with the cache of programs empty, filled, or with nothing in it but XLA's choices of
-kernels.
+"""What compiling a few programs takes, with the cache of programs empty, filled, or with nothing in
+it but XLA's choices of kernels.
 
     python benchmarks/compilation.py OUT_FOLDER SECONDS [PROGRAMS] [STEPS]
 
-The programs are the first of zucchet2025/fig14: of its paper preset on a GPU, of its smoke preset on a CPU. Every row is a
-process of its own that trains all of their runs for so many steps. Writes `compilation.csv` after every row and begins no new
-one when the time is up. `losses` is a digest of all losses: the same in all rows where the same kernels were chosen.
+The programs are the first of zucchet2025/fig14: of its paper preset on a GPU, of its smoke preset
+on a CPU. Every row is a process of its own that trains all of their runs for so many steps. Writes
+`compilation.csv` after every row and begins no new one when the time is up. `losses` is a digest of
+all losses: the same in all rows where the same kernels were chosen.
 """
 
 import collections
@@ -20,7 +21,11 @@ from pathlib import Path
 from typing import Any
 
 ROWS = ("empty cache", "filled cache", "choices of kernels only")
-NAMES = {"jaxpr_trace_duration": "trace_s", "jaxpr_to_mlir_module_duration": "lower_s", "backend_compile_duration": "compile_s"}
+NAMES = {
+    "jaxpr_trace_duration": "trace_s",
+    "jaxpr_to_mlir_module_duration": "lower_s",
+    "backend_compile_duration": "compile_s",
+}
 
 
 def child(programs: int, steps: int) -> dict[str, Any]:
@@ -29,33 +34,51 @@ def child(programs: int, steps: int) -> dict[str, Any]:
     import jax
 
     import emergo as em
-    from emergo._json import digest
-    from emergo.engine._train import groups_of
+    from emergo.core.json import digest
     from emergo.papers import find_figure, source_for
+    from emergo.training._train import groups_of
 
     counts: collections.Counter[str] = collections.Counter()
     seconds: collections.Counter[str] = collections.Counter()
-    jax.monitoring.register_event_listener(lambda event, **_: counts.update([event.rpartition("/")[2]]))
+    jax.monitoring.register_event_listener(
+        lambda event, **_: counts.update([event.rpartition("/")[2]])
+    )
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, duration_secs, **_: seconds.update({event.rpartition("/")[2]: duration_secs})
     )
-    figure, platform = find_figure("zucchet2025/fig14"), jax.default_backend()
+    figure = find_figure("zucchet2025/fig14")
+    platform = jax.default_backend()
     with tempfile.TemporaryDirectory() as folder:
-        studies = figure.wanted("paper" if platform == "gpu" else "smoke", source_for(figure, folder))
-    groups = groups_of(run for study in studies.values() for run in study.replace(steps=steps, threshold=None).runs)
+        studies = figure.wanted(
+            "paper" if platform == "gpu" else "smoke", source_for(figure, folder)
+        )
+    groups = groups_of(
+        run for study in studies.values() for run in study.replace(steps=steps, threshold=None).runs
+    )
     ready = time.monotonic()
     chunks: list[float] = []
     runs = [run for group in groups[:programs] for run in group]
     results = em.train(runs, progress=lambda now: chunks.append(time.monotonic() - ready))
-    row: dict[str, Any] = {"train_s": time.monotonic() - ready, "start_s": ready - begun, "first_s": chunks[0]}
+    row: dict[str, Any] = {
+        "train_s": time.monotonic() - ready,
+        "start_s": ready - begun,
+        "first_s": chunks[0],
+    }
     row |= {name: seconds[event] for event, name in NAMES.items()}
-    losses = digest([[float(x) for x in result.curves["loss"]] for result in results if result.curves])
+    losses = digest(
+        [[float(x) for x in result.curves["loss"]] for result in results if result.curves]
+    )
     row |= {"read": counts["cache_hits"], "compiled": counts["cache_misses"], "losses": losses}
-    return row | {"programs": min(programs, len(groups)), "runs": len(runs), "device": jax.devices()[0].device_kind}
+    return row | {
+        "programs": min(programs, len(groups)),
+        "runs": len(runs),
+        "device": jax.devices()[0].device_kind,
+    }
 
 
 def main(out: Path, seconds: float, programs: int = 3, steps: int = 4000) -> None:
-    begun, rows = time.monotonic(), []
+    begun = time.monotonic()
+    rows = []
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "programs")
@@ -76,7 +99,9 @@ def main(out: Path, seconds: float, programs: int = 3, steps: int = 4000) -> Non
 
 def _run(place: Path, programs: int, steps: int) -> dict[str, object]:
     command = [sys.executable, __file__, "--child", str(programs), str(steps)]
-    kept = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    kept = {
+        name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"
+    }
     done = subprocess.run(
         command,
         env=kept | {"EMERGO_CACHE": str(place), "TF_CPP_MIN_LOG_LEVEL": "3"},

@@ -1,29 +1,42 @@
-"""Makes emergo/measure/forecast.json, the table that forecasts read, from the recorded runs that it is fitted to.
+"""Fit the calibration of forecasts to recorded runs and write `emergo/forecasting/forecast.json`.
 
-python benchmarks/forecast_table.py            writes it; under a minute
-python benchmarks/forecast_table.py --check    says whether what is there is what the records give
+python benchmarks/forecast_table.py            write the table; takes under a minute
+python benchmarks/forecast_table.py --check    exit with 1 if the table is out of date
 """
 
 import json
 import sys
 
-from emergo._files import atomic_write
-from emergo.measure._forecast_table import EDGES, FILE, LEVELS, fit_table, table_data
+from emergo.core.files import atomic_write
+from emergo.forecasting._table import EDGES, FILE, LEVELS, fit_table
+from emergo.forecasting.experiment._moments import SIZES, fit_moments
+from emergo.forecasting.experiment.figure import recorded_runs
 from emergo.papers import RunSource
-from emergo.papers.emergo._forecast_moments import SIZES, block_of, fit_moments
-from emergo.papers.emergo.forecast import recorded_runs
-from emergo.studies import read_records
+from emergo.store import read_records
 
-followed = [run for run in recorded_runs(RunSource("emergo/forecast", records=read_records())) if run.group == SIZES]
+
+def rounded(data):
+    """Round all floats to four decimals."""
+    if isinstance(data, dict):
+        return {name: rounded(value) for name, value in data.items()}
+    if isinstance(data, list):
+        return [rounded(value) for value in data]
+    return round(data, 4) if isinstance(data, float) else data
+
+
+followed = recorded_runs(RunSource("emergo/forecast", records=read_records()))
+followed = [run for run in followed if run.group == SIZES]
 moments = fit_moments(followed)
-kinds = table_data(fit_table(moments))
-about = {
+table = {
     "made by": "python benchmarks/forecast_table.py",
     "runs": len(followed),
-    "sizes": len({block_of(run.sizes) for run in followed}),
+    "sizes": len({run.block for run in followed}),
+    "levels": LEVELS,
+    "edges": EDGES,
+    "kinds": rounded(fit_table(moments)),
 }
-text = json.dumps(about | {"levels": LEVELS, "edges": EDGES, "kinds": kinds}, indent=1) + "\n"
 if "--check" in sys.argv[1:]:
-    sys.exit(0 if FILE.read_text() == text else "emergo/measure/forecast.json is not what the records give")
-atomic_write(FILE, text.encode())
-print(f"{FILE}: {len(followed)} runs, {len(moments)} moments, kinds {', '.join(kinds)}")
+    current = json.loads(FILE.read_text()) == json.loads(json.dumps(table))
+    sys.exit(0 if current else f"{FILE} differs from what the records give")
+atomic_write(FILE, (json.dumps(table, indent=1) + "\n").encode())
+print(f"{FILE}: {len(followed)} runs, {len(moments)} moments, kinds {', '.join(table['kinds'])}")

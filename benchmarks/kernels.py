@@ -1,10 +1,11 @@
-"""Where each millisecond of a training step goes, kernel by kernel, by the profiler's trace.
+"""Show where each millisecond of a training step goes, kernel by kernel, from a profiler trace.
 
     python benchmarks/kernels.py OUT_FOLDER [ROW ...]
 
-The rows are those of `emergo bench training` by their number, 0 first; by default the first. A chunk of ten steps is traced,
-and one of none, whose kernels are of the evaluation alone: the difference, over ten, is a step. Writes `kernels.csv` after
-every row: the kernel, what it is of, its calls and milliseconds in a step of all runs of the stack together.
+Rows are the main rows of `benchmarks/training.py` by number; by default row 0. A chunk of ten steps
+is traced, and one of none, whose kernels are of the evaluation alone: the difference, over ten, is
+a step. Writes `kernels.csv` after every row: the kernel, what it is of, its calls and milliseconds
+in a step of all runs of the stack together.
 """
 
 import collections
@@ -20,9 +21,8 @@ from typing import Any, cast
 import jax
 import pandas as pd
 
-from emergo.bench import main_cases
-from emergo.bench._flows import median_seconds
-from emergo.bench._training import Case, compiled_stack
+from benchmarks.flows import median_seconds
+from benchmarks.training import Case, compiled_stack, main_cases
 
 STEPS = 10
 PARTS = (  # the first that is found in a kernel's name or in that of its operation
@@ -49,7 +49,9 @@ def operations_of(program: str) -> dict[str, str]:
 def traced(work: Callable[[], Any]) -> Iterator[tuple[str, float]]:
     """The kernels that run, with their seconds; on a CPU what XLA calls its thunks."""
     options = jax.profiler.ProfileOptions()
-    options.host_tracer_level, options.python_tracer_level = (2, 0) if jax.default_backend() == "cpu" else (0, 0)
+    options.host_tracer_level, options.python_tracer_level = (
+        (2, 0) if jax.default_backend() == "cpu" else (0, 0)
+    )
     with tempfile.TemporaryDirectory() as folder:
         jax.profiler.start_trace(folder, profiler_options=options)
         jax.block_until_ready(work())
@@ -76,11 +78,17 @@ def kernels_of(case: Case) -> tuple[pd.DataFrame, float]:
                 calls[kernel] += sign
     rows = [
         {"part": part_of(kernel, operations.get(kernel, "")), "kernel": kernel[:120]}
-        | {"operation": operations.get(kernel, ""), "calls": calls[kernel] / STEPS, "ms": sums[kernel]}
+        | {
+            "operation": operations.get(kernel, ""),
+            "calls": calls[kernel] / STEPS,
+            "ms": sums[kernel],
+        }
         for kernel in sorted(sums, key=lambda kernel: -sums[kernel])
         if calls[kernel] > 0
     ]
-    return pd.DataFrame(rows), 1e3 * (median_seconds(lambda: train(STEPS)) - median_seconds(lambda: train(0))) / STEPS
+    return pd.DataFrame(rows), 1e3 * (
+        median_seconds(lambda: train(STEPS)) - median_seconds(lambda: train(0))
+    ) / STEPS
 
 
 def main(out: Path, numbers: list[int]) -> None:
@@ -92,7 +100,10 @@ def main(out: Path, numbers: list[int]) -> None:
         tables.append(kernels.assign(row=number))
         pd.concat(tables).to_csv(out / "kernels.csv", index=False)
         parts = kernels.groupby("part")["ms"].sum().sort_values(ascending=False)
-        print(f"row {number}, {case.runs} runs: {whole:.3f} ms a step by the clock, {parts.sum():.3f} ms in kernels")
+        print(
+            f"row {number}, {case.runs} runs: {whole:.3f} ms a step by the clock, "
+            f"{parts.sum():.3f} ms in kernels"
+        )
         print(parts.round(3).to_string(header=False), flush=True)
 
 

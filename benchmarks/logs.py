@@ -1,10 +1,12 @@
-"""What reading a long log takes: made-up logs of one run in every format, each measured by `emergo measure` as a command.
+"""What reading a long log takes: made-up logs of one run in every format, each measured by `emergo
+measure` as a command.
 
-    python benchmarks/logs.py [ROWS] [FORMAT ...]        by default 5000000 and all of csv, csv.gz, parquet, jsonl, tfevents
+    python benchmarks/logs.py [ROWS] [FORMAT ...]        by default 5000000 and all of csv, csv.gz,
+    parquet, jsonl, tfevents
 
-Prints rows, the size of the file, seconds of CPU time (all cores, start of Python included) and the most memory that the
-command had; the first line is that of a log of one thousand rows. Rows have a step, a loss, an accuracy and a norm; an event
-file has one scalar per row, of three tags in turn.
+Prints rows, the size of the file, seconds of CPU time (all cores, start of Python included) and the
+most memory that the command had; the first line is that of a log of one thousand rows. Rows have a
+step, a loss, an accuracy and a norm; an event file has one scalar per row, of three tags in turn.
 """
 
 import gzip
@@ -18,14 +20,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from emergo.measure._logs._tfrecord import masked_crc32c
+from emergo.logs._tfrecord import masked_crc32c
 
 FORMATS = ("csv", "csv.gz", "parquet", "jsonl", "tfevents")
 _CHUNK = 100_000
 
 
 def table(rows: int) -> pd.DataFrame:
-    rng, steps = np.random.default_rng(0), np.arange(rows)
+    rng = np.random.default_rng(0)
+    steps = np.arange(rows)
     loss = 1 / (1 + np.exp((steps - 0.6 * rows) / (0.02 * rows)))
     names = {"accuracy": 1 - loss, "norm": rng.random(rows)}
     return pd.DataFrame({"step": steps, "loss": loss + 0.01 * rng.random(rows)} | names)
@@ -33,20 +36,31 @@ def table(rows: int) -> pd.DataFrame:
 
 def write_events(frame: pd.DataFrame, path: Path) -> None:
     """Records as TensorBoard's writers make them, a hundred thousand at a time."""
-    tags, values = ("loss", "accuracy", "norm"), frame.to_numpy()
+    tags = ("loss", "accuracy", "norm")
+    values = frame.to_numpy()
     with path.open("wb") as file:
         for first in range(0, len(frame), _CHUNK):
             rows = range(first, min(first + _CHUNK, len(frame)))
             events = [_event(row, tags[row % 3], values[row, 1 + row % 3]) for row in rows]
             lengths = [struct.pack("<Q", len(event)) for event in events]
             checks = [_checks(lengths), _checks(events)]
-            file.writelines(b"".join(parts) for parts in zip(lengths, checks[0], events, checks[1], strict=True))
+            file.writelines(
+                b"".join(parts) for parts in zip(lengths, checks[0], events, checks[1], strict=True)
+            )
 
 
 def _event(step: int, tag: str, value: float) -> bytes:
     entry = b"\x0a" + bytes([len(tag)]) + tag.encode() + b"\x15" + struct.pack("<f", value)
     summary = b"\x0a" + bytes([len(entry)]) + entry
-    return b"\x09" + struct.pack("<d", 1.7e9) + b"\x10" + _varint(step) + b"\x2a" + bytes([len(summary)]) + summary
+    return (
+        b"\x09"
+        + struct.pack("<d", 1.7e9)
+        + b"\x10"
+        + _varint(step)
+        + b"\x2a"
+        + bytes([len(summary)])
+        + summary
+    )
 
 
 def _varint(value: int) -> bytes:
@@ -82,7 +96,17 @@ def write(frame: pd.DataFrame, path: Path) -> None:
 
 def measured(path: Path) -> tuple[float, float]:
     """CPU seconds and megabytes of `emergo measure`."""
-    command = [sys.executable, "-m", "emergo", "measure", str(path), "--metric", "loss", "--below", "0.5"]
+    command = [
+        sys.executable,
+        "-m",
+        "emergo",
+        "measure",
+        str(path),
+        "--metric",
+        "loss",
+        "--below",
+        "0.5",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
     assert status == 0, status
@@ -96,7 +120,11 @@ def main(rows: int, formats: list[str]) -> None:
             path = Path(folder, "events.out.tfevents.0" if kind == "tfevents" else f"log.{kind}")
             write(table(count), path)
             seconds, memory = measured(path)
-            print(f"{kind:10} {count:>9,} {path.stat().st_size / 1e6:4.0f} MB {seconds:6.1f} s {memory:5.0f} MB", flush=True)
+            print(
+                f"{kind:10} {count:>9,} {path.stat().st_size / 1e6:4.0f} MB {seconds:6.1f} s "
+                f"{memory:5.0f} MB",
+                flush=True,
+            )
             path.unlink()
 
 

@@ -2,11 +2,13 @@
 
     python benchmarks/shared.py OUT_FOLDER SECONDS [--preset=paper] [PROGRAM ...]
 
-Starts a process for each of `PROGRAMS`, or for some of them, which compiles it and trains a stack of so many copies of a run,
-evaluations and the host's part of a chunk included. Then each trains alone for a while, and each of `MIXES` together.
-`OUT_FOLDER/shared.csv` gets a row for each program of a mix: steps per second (of the stack) alone and together, and how often
-the one is the other (`slowdown`). `benchmarks/papers.py --workers=N` estimates with it. Compiling may take half the seconds: a
-process that is not ready by then is left out, with its mixes. A mix that there is no time for is left out too.
+Starts a process for each of `PROGRAMS`, or for some of them, which compiles it and trains a stack
+of so many copies of a run, evaluations and the host's part of a chunk included. Then each trains
+alone for a while, and each of `MIXES` together. `OUT_FOLDER/shared.csv` gets a row for each program
+of a mix: steps per second (of the stack) alone and together, and how often the one is the other
+(`slowdown`). Compiling may take half the
+seconds: a process that is not ready by then is left out, with its mixes. A mix that there is no
+time for is left out too.
 """
 
 import contextlib
@@ -23,9 +25,9 @@ from typing import Any
 
 import pandas as pd
 
-from emergo.engine import Run, groups_of
 from emergo.papers import find_figure
-from emergo.studies._processes import environment, mps
+from emergo.study.processes import environment, mps
+from emergo.training import Run, groups_of
 
 PROGRAMS = {
     "recall 32": ("zucchet2025/fig4", 0, 4),
@@ -38,7 +40,8 @@ PROGRAMS = {
     "sgd 128": ("zucchet2025/fig15", 1, 15),
     "wide 256": ("zucchet2025/fig3", 1, 64),
 }
-"""By name: the figure, which of the groups of runs that share a program, and how many runs are trained together."""
+"""By name: the figure, which of the groups of runs that share a program, and how many runs are
+trained together."""
 MIXES = [
     ("recall 32", "recall 32, again"),
     ("recall 32", "recall 16"),
@@ -54,24 +57,29 @@ MIXES = [
     ("recall 32, one", "recall 16"),
 ]
 STEP = 20_000  # of the runs: evaluations are 400 steps apart by then, or as many as `CHUNK` allows
-CHUNK, ALONE, TOGETHER = 0.25, 2.0, 3.0  # seconds, of which chunks take at most the first, so that all stop at the same time
+# seconds, of which chunks take at most the first, so that all stop at the same time
+CHUNK = 0.25
+ALONE = 2.0
+TOGETHER = 3.0
 
 
 def runs_of(name: str, preset: Any) -> tuple[list[Run], int]:
-    """The runs of a program, and how many are trained together; presets with fewer programs have the last for several."""
+    """The runs of a program, and how many are trained together; presets with fewer programs have
+    the last for several."""
     figure, group, width = PROGRAMS[name]
     groups = groups_of(find_figure(figure).runs(preset))
     return groups[min(group, len(groups) - 1)], width
 
 
 def train_on_request(name: str, preset: str) -> None:
-    """A process of its own. Says how long compiling took; then for each line on standard input (when to begin, by the clock,
-    and for how many seconds) trains, and says how many steps and seconds it was."""
+    """A process of its own. Says how long compiling took; then for each line on standard input
+    (when to begin, by the clock, and for how many seconds) trains, and says how many steps and
+    seconds it was."""
     import jax
     import numpy as np
 
-    from emergo.engine import _scheduler
-    from emergo.engine._program import arithmetic
+    from emergo.training import _scheduler
+    from emergo.training._program import arithmetic
 
     class Endless(_scheduler.Tracked):
         @property
@@ -79,32 +87,43 @@ def train_on_request(name: str, preset: str) -> None:
             return False
 
     runs, width = runs_of(name, preset)
-    device, begun, first = jax.devices()[0], time.perf_counter(), min(STEP, runs[0].config.steps // 2)
+    device = jax.devices()[0]
+    begun = time.perf_counter()
+    first = min(STEP, runs[0].config.steps // 2)
     scheduler = _scheduler.Scheduler(runs, [device], None, None, lambda *_: None)
     scheduler.tuned = False  # a search for kernels, timed on a GPU that others use, takes minutes
     with arithmetic(scheduler.program.precision):
         slot = jax.device_get(scheduler.start(runs[0]))._replace(step=np.int32(first))
         compiled = scheduler.compile(slot, device, width)
-        slots = jax.device_put(jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], width, 0), slot), device)
+        slots = jax.device_put(
+            jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], width, 0), slot), device
+        )
         tracked = [Endless(run, steps=[first], at=first) for run in (runs * width)[:width]]
         stack = _scheduler.DeviceStack(scheduler, device, compiled, slots, [*tracked])
 
         def chunk(count: int) -> float:
             begun = time.perf_counter()
             for one in tracked:
-                one.steps, one.at = [first], first
-            stack.slots = stack.slots._replace(step=jax.device_put(np.full(width, first, np.int32), device))
+                one.steps = [first]
+                one.at = first
+            stack.slots = stack.slots._replace(
+                step=jax.device_put(np.full(width, first, np.int32), device)
+            )
             stack.collect(stack.launch(count))
             return time.perf_counter() - begun
 
         chunk(2)
         count = tracked[0].due - first
         count = max(1, min(count, int(count * CHUNK / chunk(count))))
-        print(json.dumps({"ready": time.perf_counter() - begun, "device": device.device_kind}), flush=True)
+        print(
+            json.dumps({"ready": time.perf_counter() - begun, "device": device.device_kind}),
+            flush=True,
+        )
         for line in sys.stdin:
             at, seconds = map(float, line.split())
             time.sleep(max(at - time.time(), 0.0))
-            begun, steps = time.perf_counter(), 0
+            begun = time.perf_counter()
+            steps = 0
             while time.perf_counter() - begun < seconds:
                 chunk(count)
                 steps += count
@@ -128,7 +147,8 @@ class Process:
         self.answers.put({})  # it has ended
 
     def answer(self, until: float) -> dict[str, Any]:
-        """What it says next; nothing where it has ended, or says nothing until then (of `time.monotonic()`)."""
+        """What it says next; nothing where it has ended, or says nothing until then (of
+        `time.monotonic()`)."""
         try:
             return self.answers.get(timeout=max(until - time.monotonic(), 0.01))
         except queue.Empty:
@@ -148,7 +168,10 @@ class Process:
 def started(names: Sequence[str], preset: str) -> Iterator[list[Process]]:
     """Processes that have as much of the GPU's memory as they need."""
     with mps(print) as shared:
-        print(f"MPS: {'started' if shared else 'not started; processes take turns on a GPU'}", flush=True)
+        print(
+            f"MPS: {'started' if shared else 'not started; processes take turns on a GPU'}",
+            flush=True,
+        )
         variables = environment(1) | shared | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
         processes: list[Process] = []
         try:
@@ -159,8 +182,11 @@ def started(names: Sequence[str], preset: str) -> Iterator[list[Process]]:
                 process.end()
 
 
-def main(out: Path, seconds: float, preset: str = "paper", names: Sequence[str] = tuple(PROGRAMS)) -> None:
-    begun, rows = time.monotonic(), []
+def main(
+    out: Path, seconds: float, preset: str = "paper", names: Sequence[str] = tuple(PROGRAMS)
+) -> None:
+    begun = time.monotonic()
+    rows = []
     out.mkdir(parents=True, exist_ok=True)
 
     def say(words: str) -> None:
@@ -168,7 +194,8 @@ def main(out: Path, seconds: float, preset: str = "paper", names: Sequence[str] 
 
     def rates(processes: Sequence[Process], span: float) -> dict[str, float]:
         """Steps per second of processes that train at the same time; none of those that fail."""
-        at, found = time.time() + 0.2, {}
+        at = time.time() + 0.2
+        found = {}
         for process in processes:
             with contextlib.suppress(OSError):
                 process.ask(at, span)
@@ -198,11 +225,22 @@ def main(out: Path, seconds: float, preset: str = "paper", names: Sequence[str] 
             together = rates([ready[name] for name in mix], TOGETHER)
             if set(together) < set(mix):
                 say(f"{' + '.join(mix)}: a process has ended")
-                alone = {name: rate for name, rate in alone.items() if name in together or name not in mix}
+                alone = {
+                    name: rate
+                    for name, rate in alone.items()
+                    if name in together or name not in mix
+                }
                 continue
             for name in mix:
-                row = {"mix": " + ".join(mix), "program": name, "width": PROGRAMS[name][2], "alone": alone[name]}
-                rows.append(row | {"together": together[name], "slowdown": alone[name] / together[name]})
+                row = {
+                    "mix": " + ".join(mix),
+                    "program": name,
+                    "width": PROGRAMS[name][2],
+                    "alone": alone[name],
+                }
+                rows.append(
+                    row | {"together": together[name], "slowdown": alone[name] / together[name]}
+                )
             pd.DataFrame(rows).to_csv(out / "shared.csv", index=False)
             gain = sum(together[name] / alone[name] for name in mix)
             say(f"{' + '.join(mix)}: {gain:.2f} times as fast as one after another")

@@ -1,4 +1,4 @@
-"""What `emergo bench` times for training, on a machine that has no command line; the rows of speed.md first.
+"""Time training against PyTorch; the rows of docs/speed.md first.
 
     python benchmarks/speed.py OUT_FOLDER SECONDS
 
@@ -12,9 +12,21 @@ from pathlib import Path
 import jax
 import pandas as pd
 
-from emergo.bench import bench_training, default_cases, main_cases
+from benchmarks.training import bench_training, default_cases, main_cases
 
-SHOWN = ("layers", "heads", "length", "dim", "runs", "precision", "ms", "torch_ms", "torch_compile_ms", "expert_ms", "ratio")
+SHOWN = (
+    "layers",
+    "heads",
+    "length",
+    "dim",
+    "runs",
+    "precision",
+    "ms",
+    "torch_ms",
+    "torch_compile_ms",
+    "expert_ms",
+    "ratio",
+)
 SHOWN += ("ratio_expert", "share_of_floor", "share_of_roofline", "share_of_drawing", "program_gb")
 
 
@@ -28,7 +40,9 @@ def main(out: Path, seconds: float) -> None:
         for row in bench_training(part, peers):
             rows.append(row | {"jax": jax.__version__})
             pd.DataFrame(rows).to_csv(out / "speed.csv", index=False)
-            words = {k: f"{row[k]:.4g}" if isinstance(row.get(k), float) else row.get(k) for k in SHOWN}
+            words = {
+                k: f"{row[k]:.4g}" if isinstance(row.get(k), float) else row.get(k) for k in SHOWN
+            }
             print(f"[{time.monotonic() - begun:.0f} s]", words, flush=True)
             if time.monotonic() - begun > seconds:
                 return

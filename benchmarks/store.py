@@ -1,9 +1,11 @@
-"""How `emergo study status` and `export` grow with the number of finished runs, as commands, start of Python included.
+"""How `emergo study status` and `export` grow with the number of finished runs, as commands, start
+of Python included.
 
     python benchmarks/store.py [RUNS ...]        by default 100 1000 10000
 
-Writes made-up runs into a folder in the system's temporary place, then times the commands, each three times, and prints the
-least seconds by the clock and of the CPU, which a busy machine moves less. The first `status` has no index yet.
+Writes made-up runs into a folder in the system's temporary place, then times the commands, each
+three times, and prints the least seconds by the clock and of the CPU, which a busy machine moves
+less. The first `status` has no index yet.
 """
 
 import hashlib
@@ -14,17 +16,18 @@ import sys
 import tempfile
 from pathlib import Path
 
-from emergo._json import seal
-from emergo.engine import Result
+from emergo.core.json import seal
 from emergo.measure import Emergence
-from emergo.studies import Study, StudyFolder
-from emergo.studies._outcomes import INDEX
-from emergo.studies._store import result_content
+from emergo.store import StudyFolder
+from emergo.store.outcomes import INDEX, SCHEMA
+from emergo.study import Study
 from emergo.tasks import SingleLocation
+from emergo.training import Result
 
 
 def made_up(folder: StudyFolder, study: Study) -> None:
-    """Finished runs with curves of 120 evaluations; the same curves for all, as only their size matters."""
+    """Finished runs with curves of 120 evaluations; the same curves for all, as only their size
+    matters."""
     import numpy as np
     import pandas as pd
 
@@ -36,7 +39,9 @@ def made_up(folder: StudyFolder, study: Study) -> None:
         "alignment",
         *(f"{n}_{i}_{j}" for n in ("attention", "entropy") for i in (0, 1) for j in range(4)),
     ]
-    curves = pd.DataFrame({"step": steps} | {name: rng.random(120).astype(np.float32) for name in names})
+    curves = pd.DataFrame(
+        {"step": steps} | {name: rng.random(120).astype(np.float32) for name in names}
+    )
     sample = folder.path / "curves.parquet"
     curves.to_parquet(sample, index=False)
     files = {"files": {sample.name: hashlib.sha256(sample.read_bytes()).hexdigest()}}
@@ -44,28 +49,37 @@ def made_up(folder: StudyFolder, study: Study) -> None:
         place = folder.runs / run.identity
         place.mkdir()
         plateau = Emergence(float(rng.integers(1000, 20000)), 0.0, 20000.0, "reached")
-        content = result_content(Result(run, "reached", plateau, int(plateau.time), None, {"device": "made up"}, None))
-        (place / "run.json").write_bytes(seal(content | files, indent=1))
+        result = Result(
+            run, "reached", plateau, int(plateau.time), None, {"device": "made up"}, None
+        )
+        (place / "run.json").write_bytes(
+            seal({"schema": SCHEMA} | result.content() | files, indent=1)
+        )
         os.link(sample, place / "curves.parquet")
 
 
 TIMER = """
 import os, resource, subprocess, sys, time
 begun = time.monotonic()
-subprocess.run([sys.executable, "-m", "emergo", "study", *sys.argv[1:]], stdout=subprocess.DEVNULL, check=True)
+command = [sys.executable, "-m", "emergo", "study", *sys.argv[1:]]
+subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
 print(time.monotonic() - begun, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 """
-"""A process of its own: a command that is started from this one would begin with the memory of this one, JAX included."""
+"""A process of its own: a command that is started from this one would begin with the memory of this
+one, JAX included."""
 
 
 def timed(*arguments: str, forget: Path | None = None) -> str:
-    """Seconds, CPU seconds and megabytes of a command: the least of three times. `forget` is removed before each."""
+    """Seconds, CPU seconds and megabytes of a command: the least of three times. `forget` is
+    removed before each."""
     measured: list[list[float]] = []
     for _ in range(3):
         if forget is not None:
             forget.unlink(missing_ok=True)
-        done = subprocess.run([sys.executable, "-c", TIMER, *arguments], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", TIMER, *arguments], capture_output=True, text=True, check=True
+        )
         measured.append([float(word) for word in done.stdout.split()])
     seconds, cpu, megabytes = map(min, zip(*measured, strict=True))
     return f"{seconds:6.2f} s {cpu:6.2f} s {megabytes:6.0f} MB"
@@ -77,11 +91,11 @@ def main(sizes: list[int]) -> None:
         place = Path(tempfile.mkdtemp(prefix="emergo-store-"))
         try:
             cells = max(1, size // 10)
-            task, rates = (
-                SingleLocation(256, 64, position="random", indicator=True),
-                [1e-4 * (1 + i / cells) for i in range(cells)],
+            task = SingleLocation(256, 64, position="random", indicator=True)
+            rates = [1e-4 * (1 + i / cells) for i in range(cells)]
+            study = Study(
+                task, grid={"learning_rate": rates}, seeds=10, name="made up", precision="fp32"
             )
-            study = Study(task, grid={"learning_rate": rates}, seeds=10, name="made up", precision="fp32")
             folder = StudyFolder(place)
             study.open(folder)
             made_up(folder, study)

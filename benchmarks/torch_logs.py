@@ -1,9 +1,10 @@
-"""Trains small Transformers in PyTorch and logs them by hand, for the forecasts of `emergo/forecast` and docs/forecast.md.
+"""Train small Transformers in PyTorch and log them, for `emergo/forecast` and docs/forecast.md.
 
-    python benchmarks/torch_logs.py emergo/papers/emergo/forecast_torch.parquet      some minutes on a core
+    python benchmarks/torch_logs.py emergo/forecasting/experiment/forecast_torch.parquet
 
-The peer's model (two layers, four heads, width 64) on single-location regression, Adam at 3e-4, batch 32. Negatives: runs that
-are ended too early, and runs whose tokens have no mark, so that there is nothing to find.
+Takes a few minutes on one core. The model is that of `benchmarks/peer.py` (two layers, four heads,
+width 64), trained on single-location regression with Adam at 3e-4 and batch 32. Negative examples
+are runs that end too early, and runs whose tokens carry no mark, so that nothing can be learned.
 """
 
 import itertools
@@ -13,15 +14,18 @@ import sys
 import pandas as pd
 import torch
 
-from emergo.bench._peer import torch_model, torch_step
-from emergo.engine._config import next_evaluation
+from benchmarks.peer import torch_model, torch_step
 from emergo.measure import write_table
 
-LAYERS, HEADS, WIDTH, BATCH, TESTS = 2, 4, 64, 32, 512
+LAYERS = 2
+HEADS = 4
+WIDTH = 64
+BATCH = 32
+TESTS = 512
 
 
 def batches(length: int, dim: int, marked: bool, weights: torch.Tensor, n: int):
-    """Sequences with the relevant token at a random position, their targets, and where that is."""
+    """Yield sequences with the relevant token at a random position, their targets, the position."""
     rows = torch.arange(n)
     while True:
         tokens = torch.randn(n, length, dim) / math.sqrt(dim)
@@ -32,7 +36,8 @@ def batches(length: int, dim: int, marked: bool, weights: torch.Tensor, n: int):
 
 
 def measure(model, inputs, target, position) -> dict[str, float]:
-    """The test loss, and by layer and head how much the last position attends to the relevant token, and its entropy."""
+    """Measure the test loss, and for each head the attention from the last position to the relevant
+    token and the entropy."""
     taken = {}
     hooks = []
     for layer, block in enumerate(model.blocks):
@@ -42,12 +47,22 @@ def measure(model, inputs, target, position) -> dict[str, float]:
     with torch.no_grad():
         row = {"loss": float(0.5 * ((model(inputs) - target) ** 2).sum(-1).mean())}
         for layer in range(LAYERS):
-            query, key = (taken[layer, n].view(len(inputs), -1, HEADS, WIDTH // HEADS) for n in ("query", "key"))
-            weights = torch.einsum("nhc,nthc->nht", query[:, -1], key).div(math.sqrt(WIDTH // HEADS)).softmax(-1)
+            query, key = (
+                taken[layer, n].view(len(inputs), -1, HEADS, WIDTH // HEADS)
+                for n in ("query", "key")
+            )
+            weights = (
+                torch.einsum("nhc,nthc->nht", query[:, -1], key)
+                .div(math.sqrt(WIDTH // HEADS))
+                .softmax(-1)
+            )
             mass = weights.gather(2, position[:, None, None].expand(-1, HEADS, 1))[..., 0].mean(0)
             entropy = -(weights * weights.clamp_min(1e-12).log()).sum(-1).mean(0)
             for head in range(HEADS):
-                row |= {f"attention_{layer}_{head}": float(mass[head]), f"entropy_{layer}_{head}": float(entropy[head])}
+                row |= {
+                    f"attention_{layer}_{head}": float(mass[head]),
+                    f"entropy_{layer}_{head}": float(entropy[head]),
+                }
     for hook in hooks:
         hook.remove()
     return row
@@ -55,14 +70,17 @@ def measure(model, inputs, target, position) -> dict[str, float]:
 
 def train(length: int, dim: int, seed: int, steps: int, marked: bool) -> list[dict[str, float]]:
     torch.manual_seed(1000 * seed + 10 * dim + length)
-    model, weights = torch_model(LAYERS, HEADS, length, dim, WIDTH), torch.randn(dim, dim) / math.sqrt(dim)
+    model = torch_model(LAYERS, HEADS, length, dim, WIDTH)
+    weights = torch.randn(dim, dim) / math.sqrt(dim)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-4)
-    tests, data = next(batches(length, dim, marked, weights, TESTS)), batches(length, dim, marked, weights, BATCH)
-    rows, due = [], 0
+    tests = next(batches(length, dim, marked, weights, TESTS))
+    data = batches(length, dim, marked, weights, BATCH)
+    rows = []
+    due = 0
     for step in range(steps + 1):
         if step == due:
             rows.append({"step": step, **measure(model, *tests)})
-            due = next_evaluation(step)
+            due = step + max(25, step // 50 // 25 * 25)  # the default grid of emergo
             if rows[-1]["loss"] <= 0.08:
                 break
         inputs, target, _ = next(data)

@@ -1,13 +1,15 @@
-"""How quick the explorer is: first paint, all curves, interaction, memory of the server, and the exported file.
+"""How quick the explorer is: first paint, all curves, interaction, memory of the server, and the
+exported file.
 
     python benchmarks/view.py [RUNS ...]        by default 1000 10000
 
-Writes made-up runs into a folder in the system's temporary place, serves them as `emergo view` does and opens the page in
-Chromium. First paint is from the start of the navigation to the first curves on the screen; "all curves" is when the last one
-is drawn. An interaction is from the event to the second frame after it, of which the first is painted; the largest of five or
-ten, of which half show medians where that differs. With many curves that frame shows the first of them: "whole" is the longest
-time until all are on the screen, with what is below them. "forecast" is how long the server takes for those of one run, "slide"
-a move of the slider on the page of that run.
+Writes made-up runs into a folder in the system's temporary place, serves them as `emergo view` does
+and opens the page in Chromium. First paint is from the start of the navigation to the first curves
+on the screen; "all curves" is when the last one is drawn. An interaction is from the event to the
+second frame after it, of which the first is painted; the largest of five or ten, of which half show
+medians where that differs. With many curves that frame shows the first of them: "whole" is the
+longest time until all are on the screen, with what is below them. "forecast" is how long the server
+takes for those of one run, "slide" a move of the slider on the page of that run.
 """
 
 import json
@@ -21,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-import emergo.studies._store
+import emergo.store.store
 from emergo.view._serve import free_port
 from tests.view.conftest import CHROMIUM, FLAGS
 from tests.view.made_up import finish, made_up_study
@@ -39,7 +41,8 @@ TIMED = """async (act) => {
   return [shown, performance.now() - begun];
 }"""
 POINTED = """async ([x, y]) => {
-  const over = document.querySelector("figure[data-figure=curves] .u-over"), box = over.getBoundingClientRect();
+  const over = document.querySelector("figure[data-figure=curves] .u-over");
+  const box = over.getBoundingClientRect();
   const begun = performance.now();
   const at = {clientX: box.left + x * box.width, clientY: box.top + y * box.height, bubbles: true};
   over.dispatchEvent(new MouseEvent("mousemove", at));
@@ -49,10 +52,11 @@ POINTED = """async ([x, y]) => {
 
 
 def make(folder: Path, size: int) -> None:
-    """About `size` runs: dims by lengths by ten seeds, curves of 120 evaluations with attention and entropy of eight heads."""
+    """About `size` runs: dims by lengths by ten seeds, curves of 120 evaluations with attention and
+    entropy of eight heads."""
     dims = np.unique(np.geomspace(4, 200, 40).astype(int))[:20].tolist()
     lengths = list(range(8, 8 + max(1, size // 10 // len(dims))))
-    emergo.studies._store.flush = lambda path: None  # the runs need not survive a power cut
+    emergo.store.store.flush = lambda path: None  # the runs need not survive a power cut
     finish(made_up_study(dims, lengths, 10, 40_000, f"made up {size}"), folder, evaluations=120)
 
 
@@ -63,11 +67,31 @@ def measure(page, address: str, runs: int) -> dict[str, float]:
     page.wait_for_selector(f"text={runs} curves", timeout=300_000)
     every = page.evaluate("performance.now()")
     page.wait_for_timeout(3000)  # the server loads what fits laws meanwhile
-    mode, log, seed = "[data-key=mode]", {"on": "[data-key=ly]"}, {"on": "[data-key='seed=3']"}
+    mode = "[data-key=mode]"
+    log = {"on": "[data-key=ly]"}
+    seed = {"on": "[data-key='seed=3']"}
     acts = [
-        ("colour", "all", [{"on": "[data-key=by]", "value": value} for value in ("length", "seed", "state", "dim", "none")]),
-        ("median", "all", [{"on": mode, "value": value} for value in ("median", "all", "median", "all", "median")]),
-        *((name, shown, [act] * 5) for name, act in (("log", log), ("filter", seed)) for shown in ("all", "median")),
+        (
+            "colour",
+            "all",
+            [
+                {"on": "[data-key=by]", "value": value}
+                for value in ("length", "seed", "state", "dim", "none")
+            ],
+        ),
+        (
+            "median",
+            "all",
+            [
+                {"on": mode, "value": value}
+                for value in ("median", "all", "median", "all", "median")
+            ],
+        ),
+        *(
+            (name, shown, [act] * 5)
+            for name, act in (("log", log), ("filter", seed))
+            for shown in ("all", "median")
+        ),
     ]
     slowest: dict[str, float] = dict.fromkeys(INTERACTIONS, 0.0)
     for name, shown, each in acts:
@@ -82,9 +106,15 @@ def measure(page, address: str, runs: int) -> dict[str, float]:
     slowest["point"] = max(page.evaluate(POINTED, [0.2 + 0.1 * i, 0.3 + 0.1 * i]) for i in range(5))
     page.keyboard.press("3")
     page.wait_for_selector("section[aria-label=Forecast] .large", timeout=120_000)
-    asked = "performance.getEntriesByType('resource').find((each) => each.name.includes('/api/forecast'))"
+    asked = (
+        "performance.getEntriesByType('resource').find((each) => "
+        "each.name.includes('/api/forecast'))"
+    )
     slowest["forecast"] = page.evaluate(f"{asked}.duration")
-    slides = [{"on": "input[type=range]", "value": str(at), "event": "input"} for at in (100, 80, 60, 40, 20)]
+    slides = [
+        {"on": "input[type=range]", "value": str(at), "event": "input"}
+        for at in (100, 80, 60, 40, 20)
+    ]
     slowest["slide"] = max(page.evaluate(TIMED, slide)[0] for slide in slides)
     return {"first": first / 1000, "every": every / 1000} | slowest
 
@@ -99,7 +129,8 @@ def main(sizes: list[int]) -> None:
     from playwright.sync_api import sync_playwright
 
     print(
-        "  runs  first paint  all curves   colour   median      log   filter    whole    point forecast   slide   server   file"
+        "  runs  first paint  all curves   colour   median      log   filter    whole    point "
+        "forecast   slide   server   file"
     )
     for size in sizes:
         folder = Path(tempfile.mkdtemp(prefix="emergo-view-"))
@@ -120,10 +151,14 @@ def main(sizes: list[int]) -> None:
             server.terminate()
             server.wait()
             file = folder / "page.html"
-            subprocess.run([*emergo_view, "--export", str(file)], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [*emergo_view, "--export", str(file)], check=True, stdout=subprocess.DEVNULL
+            )
             inside = "".join(f"{took[name]:6.0f} ms" for name in INTERACTIONS)
             times = f"{took['first']:8.2f} s {took['every']:8.2f} s  {inside}"
-            print(f"{runs:6} {times} {memory:5.0f} MB {file.stat().st_size / 1e6:4.1f} MB", flush=True)
+            print(
+                f"{runs:6} {times} {memory:5.0f} MB {file.stat().st_size / 1e6:4.1f} MB", flush=True
+            )
             time.sleep(1)
         finally:
             shutil.rmtree(folder)

@@ -1,11 +1,13 @@
-"""What `emergo.torch.watch` costs: the plain PyTorch loop of our Transformers, with and without it, on this machine.
+"""What `emergo.torch.watch` costs: the plain PyTorch loop of our Transformers, with and without it,
+on this machine.
 
     python benchmarks/watch.py [LOOKS]        by default 20 of each model
 
-Steps that are looked at alternate with steps that are not, so that other work on the machine meets both alike. On a CPU one
-thread computes and its CPU seconds are counted; on a GPU, seconds from step to step. `looking` is what one look adds, the
-median over all; `counter` is what a call of watch takes in all other steps; `at 50` is what both add to an average step when
-every 50th is looked at. Writing the file comes on top, and is never more than 1% of the time.
+Steps that are looked at alternate with steps that are not, so that other work on the machine meets
+both alike. On a CPU one thread computes and its CPU seconds are counted; on a GPU, seconds from
+step to step. `looking` is what one look adds, the median over all; `counter` is what a call of
+watch takes in all other steps; `at 50` is what both add to an average step when every 50th is
+looked at. Writing the file comes on top, and is never more than 1% of the time.
 """
 
 import statistics
@@ -18,8 +20,8 @@ from pathlib import Path
 import torch
 
 import emergo.torch as et
-from emergo.bench import Case
-from emergo.bench._peer import Peer, peer
+from benchmarks.peer import Peer, peer
+from benchmarks.training import Case
 
 EVERY = 50
 CASES = {
@@ -38,9 +40,10 @@ def clock() -> float:
 
 
 def measure(loop: Peer, looks: int, folder: Path) -> tuple[float, float]:
-    """Seconds of a step that is not looked at, and what a look adds: medians. Of three steps the first one is looked at; in the
-    last one `watch` prepares for the next look."""
-    plain, looking = [], []
+    """Seconds of a step that is not looked at, and what a look adds: medians. Of three steps the
+    first one is looked at; in the last one `watch` prepares for the next look."""
+    plain = []
+    looking = []
     with et.watch(loop.model, folder / "log.parquet", every=3) as watch:
         for _ in range(looks + 1):
             times = []
@@ -50,7 +53,9 @@ def measure(loop: Peer, looks: int, folder: Path) -> tuple[float, float]:
                 times.append(clock() - begun)
             plain.append(times[1])
             looking.append(times[0] + times[2] - 2 * times[1])
-    return statistics.median(plain[1:]), statistics.median(looking[1:])  # the first time also compiles kernels
+    return statistics.median(plain[1:]), statistics.median(
+        looking[1:]
+    )  # the first time also compiles kernels
 
 
 def counter(loop: Peer, folder: Path, calls: int = 100_000) -> float:
@@ -61,7 +66,10 @@ def counter(loop: Peer, folder: Path, calls: int = 100_000) -> float:
 
 def main(looks: int) -> None:
     torch.set_num_threads(1 if DEVICE == "cpu" else torch.get_num_threads())
-    print(f"{torch.cuda.get_device_name() if DEVICE == 'cuda' else 'CPU, one thread'}, PyTorch {torch.__version__}")
+    print(
+        f"{torch.cuda.get_device_name() if DEVICE == 'cuda' else 'CPU, one thread'}, PyTorch "
+        f"{torch.__version__}"
+    )
     print(f"{'':28} plain step    looking   counter   at {EVERY}")
     for name, case in CASES.items():
         torch.manual_seed(0)
@@ -70,7 +78,11 @@ def main(looks: int) -> None:
             plain, look = measure(loop, looks, Path(folder))
             count = counter(loop, Path(folder))
         share = (look / EVERY + count) / plain
-        print(f"{name:28} {1e3 * plain:7.1f} ms {1e3 * look:7.1f} ms {1e6 * count:6.1f} µs   {share:.2%}", flush=True)
+        print(
+            f"{name:28} {1e3 * plain:7.1f} ms {1e3 * look:7.1f} ms {1e6 * count:6.1f} µs   "
+            f"{share:.2%}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,13 +1,17 @@
-"""How the folder of a study bears many workers: operations on names that its file system sees, by worker and by run.
+"""How the folder of a study bears many workers: operations on names that its file system sees, by
+worker and by run.
 
-    python benchmarks/workers.py [WORKERS RUNS UNIT] ...        by default 10 1000 10, then 100 10000 10
+    python benchmarks/workers.py [WORKERS RUNS UNIT] ...        by default 10 1000 10, then 100
+    10000 10
 
-Plan, claims, store and executor are the real ones; the engine makes its runs up. Each worker is a thread, as a task of a Slurm
-array would be a process, begins with its share and goes on until nothing is left. What a worker does once on its own machine
-(reading the plan, making its runs) is done once for all of them, and counted for each. Counted are operations that need the
-server of a shared folder: open, stat, mkdir, rename, link, unlink, rmdir, fsync, scandir, and the names that scandir lists.
-Claims are not renewed here: that takes five operations every 2 to 20 seconds and worker, however many runs there are.
-`--half`: the workers come to a study of which every second unit is finished, as after a requeue.
+Plan, claims, store and executor are the real ones; the engine makes its runs up. Each worker is a
+thread, as a task of a Slurm array would be a process, begins with its share and goes on until
+nothing is left. What a worker does once on its own machine (reading the plan, making its runs) is
+done once for all of them, and counted for each. Counted are operations that need the server of a
+shared folder: open, stat, mkdir, rename, link, unlink, rmdir, fsync, scandir, and the names that
+scandir lists. Claims are not renewed here: that takes five operations every 2 to 20 seconds and
+worker, however many runs there are. `--half`: the workers come to a study of which every second
+unit is finished, as after a requeue.
 """
 
 import collections
@@ -20,19 +24,27 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from emergo.engine import Optimizer, Result, Run
 from emergo.models import Transformer
-from emergo.studies import Executor, Plan, Store, Study, StudyFolder
-from emergo.studies import _executor as executor
+from emergo.store import Plan, Store, StudyFolder
+from emergo.study import Executor, Study
+from emergo.study import _executor as executor
+from emergo.study.results import write_result
 from emergo.tasks import SingleLocation
+from emergo.training import Optimizer, Result, Run
 
-EVENTS = {"open": "open", "os.mkdir": "mkdir", "os.rename": "rename", "os.link": "link", "os.remove": "unlink"}
+EVENTS = {
+    "open": "open",
+    "os.mkdir": "mkdir",
+    "os.rename": "rename",
+    "os.link": "link",
+    "os.remove": "unlink",
+}
 EVENTS |= {"os.rmdir": "rmdir", "os.scandir": "scandir", "os.listdir": "scandir"}
 
 
@@ -43,9 +55,15 @@ def made_up(run: Run) -> Result:
 
 
 def planned(folder: StudyFolder, runs: int, unit: int) -> Study:
-    task, model = SingleLocation(8, 2, position="random", indicator=True), Transformer(layers=1, heads=1, width=8)
+    task = SingleLocation(8, 2, position="random", indicator=True)
+    model = Transformer(layers=1, heads=1, width=8)
     rates = [1e-3 * (1 + i / 1000) for i in range(max(1, runs // 100))]
-    usual: dict[str, Any] = {"precision": "fp32", "steps": 100, "grid": {"learning_rate": rates}, "unit": unit}
+    usual: dict[str, Any] = {
+        "precision": "fp32",
+        "steps": 100,
+        "grid": {"learning_rate": rates},
+        "unit": unit,
+    }
     study = Study(task, model, Optimizer(learning_rate=1e-3), seeds=runs // len(rates), **usual)
     study.open(folder)
     return study
@@ -55,7 +73,9 @@ def planned(folder: StudyFolder, runs: int, unit: int) -> Study:
 def counted(folder: Path) -> Iterator[collections.Counter[str]]:
     """Operations on what is in a folder, by name, until the block ends."""
     counts: collections.Counter[str] = collections.Counter()
-    lock, inside, on = threading.Lock(), str(folder), True
+    lock = threading.Lock()
+    inside = str(folder)
+    on = True
 
     def note(name: str, times: int = 1) -> None:
         with lock:
@@ -81,7 +101,13 @@ def counted(folder: Path) -> Iterator[collections.Counter[str]]:
     sys.addaudithook(hook)
     real = {name: getattr(os, name) for name in ("stat", "lstat", "fsync", "listdir")}
     for name, function in real.items():
-        setattr(os, name, listing if name == "listdir" else counting("fsync" if name == "fsync" else "stat", function))
+        setattr(
+            os,
+            name,
+            listing
+            if name == "listdir"
+            else counting("fsync" if name == "fsync" else "stat", function),
+        )
     try:
         yield counts
     finally:
@@ -95,11 +121,12 @@ def simulate(workers: int, runs: int, unit: int, half: bool) -> str:
     try:
         folder = StudyFolder(place / "study")
         study = planned(folder, runs, unit)
-        plans, known = folder.read(), {run.identity: run for run in study.runs}
+        plans = folder.read()
+        known = {run.identity: run for run in study.runs}
         store = Store(folder.runs)
         for one in plans[0].units[::2] if half else ():
             for run in one.runs:
-                store.write(made_up(known[run.identity]))
+                write_result(store, made_up(known[run.identity]))
         errors: list[BaseException] = []
         few = threading.Semaphore(8)
         trained: collections.Counter[str] = collections.Counter()
@@ -118,36 +145,52 @@ def simulate(workers: int, runs: int, unit: int, half: bool) -> str:
                 return plans
 
         class Worker(Executor):
-            def _look(self, plans: Sequence[Plan], damaged: Container[str]) -> Any:
+            def _look(self, *arguments: Any, **named: Any) -> Any:
                 with few:  # a thousand listings of a large folder at once would need much memory
-                    return super()._look(plans, damaged)
+                    return super()._look(*arguments, **named)
 
         def work(number: int) -> None:
             try:
-                Worker(Folder(folder.path), known=known, share=(number, workers), wait=False, beat=1e9).run()
+                Worker(
+                    Folder(folder.path), known=known, share=(number, workers), wait=False, beat=1e9
+                ).run()
             except BaseException as error:
                 errors.append(error)
 
         executor.train = train
         threads = [threading.Thread(target=work, args=(number,)) for number in range(workers)]
         with counted(folder.path) as counts:
-            begun, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF)
+            begun = time.monotonic()
+            before = resource.getrusage(resource.RUSAGE_SELF)
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
-            seconds, after = time.monotonic() - begun, resource.getrusage(resource.RUSAGE_SELF)
+            seconds = time.monotonic() - begun
+            after = resource.getrusage(resource.RUSAGE_SELF)
         if errors:
             raise errors[0]
-        names, finished = counts.pop("names"), sum(run.identity in set(os.listdir(folder.runs)) for run in study.runs[:50])
+        names = counts.pop("names")
+        finished = sum(run.identity in set(os.listdir(folder.runs)) for run in study.runs[:50])
         assert finished == 50, "a run is missing"
         assert len(os.listdir(folder.runs)) >= len(study.runs), "a run is missing"
         counts["open"] += workers  # of the plan
-        operations, cpu = sum(counts.values()), after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        operations = sum(counts.values())
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         twice = sum(times > 1 for times in trained.values())
-        row = [workers, len(study.runs), unit, operations / sum(trained.values()), operations / workers, names / workers]
+        row = [
+            workers,
+            len(study.runs),
+            unit,
+            operations / sum(trained.values()),
+            operations / workers,
+            names / workers,
+        ]
         words = " ".join(f"{value:10,.0f}" for value in row)
-        words += f" {operations / seconds:8,.0f}/s {operations / cpu:8,.0f} per CPU s {twice} trained twice"
+        words += (
+            f" {operations / seconds:8,.0f}/s {operations / cpu:8,.0f} per CPU s {twice} "
+            f"trained twice"
+        )
         return f"{words}\n    {dict(counts.most_common())}"
     finally:
         shutil.rmtree(place)
@@ -156,7 +199,9 @@ def simulate(workers: int, runs: int, unit: int, half: bool) -> str:
 def main(words: list[str]) -> None:
     half = "--half" in words
     sizes = [int(word) for word in words if word != "--half"] or [10, 1000, 10, 100, 10_000, 10]
-    sys.setswitchinterval(5.0)  # else a thousand threads that wait for Python's lock wake up 200 times a second each
+    sys.setswitchinterval(
+        5.0
+    )  # else a thousand threads that wait for Python's lock wake up 200 times a second each
     print("   workers       runs       unit    ops/run ops/worker names/worker")
     for workers, runs, unit in zip(*[iter(sizes)] * 3, strict=True):
         print(simulate(workers, runs, unit, half), flush=True)

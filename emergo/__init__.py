@@ -1,29 +1,48 @@
-"""emergo: when does a Transformer's attention become sparse, and what makes it happen sooner?
+"""emergo: when does attention become sparse, and what makes it happen sooner?
 
-`import emergo as em` gives the names that a notebook needs. The rooms, in the order in which data flows through them: `tasks`,
-`models` and `theory`, `measure`, `engine`, `studies`, `papers`, `report`, `view`. Each knows only those before it. `emergo.cli`
-is a thin door to all of them. `emergo.torch`, a room of its own, watches PyTorch models; it needs PyTorch and no other room.
+`import emergo as em` provides the names for a notebook. The subpackages, each of which imports only
+those above it:
+
+- `core`: the contract between tasks, models and training; files, identities, random numbers.
+- `tasks`, `models`, `theory`, `measure`: what is trained, what is predicted, what is measured.
+- `training`, `store`, `study`: train many runs as one program, keep them, and plan grids of them.
+- `papers`: the figures of the two papers and of our experiments.
+- `forecasting`, `logs`, `torch`, `view`, `demo`: tools on top.
+- `cli`: the `emergo` command.
 """
 
 import os
 import sys
 
-# XLA's loader takes preferences of its compiler for features that the processor lacks, and prints two long lines for every
-# program that it reads from disk (jax issue 38445). The variable is read when JAX is imported. XLA may speak where there is a
-# GPU: its errors then say what is wrong with drivers and libraries.
+# XLA's loader mistakes two compiler preferences for features that the processor lacks, and prints
+# two long lines for every program that it reads from disk (jax issue 38445). JAX reads this variable
+# when it is imported. With a GPU, keep XLA's messages: they explain problems with drivers.
 if "jax" not in sys.modules and not os.path.exists("/dev/nvidiactl"):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-# Nothing is imported here that Python has not imported itself, not even from `typing`: an interrupt is answered in a line from
-# `emergo.cli` on.
+# Import no modules here, not even `typing`: `emergo.cli` has to install its handler of interrupts
+# before anything slow happens.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from ._contract import Above, Batch, Below, Output, Spec, Tap, probe
-    from ._errors import InputError
-    from ._pytree import Schedule, option, per_run
-    from .engine import (
+    from .core.contract import Above, Batch, Below, Output, Spec, Tap, probe
+    from .core.errors import InputError
+    from .core.pytree import Schedule, option, per_run
+    from .forecasting import forecast
+    from .measure import emergence, fit_law
+    from .models import (
+        ChainTransformer,
+        EquinoxModel,
+        MinimalAttention,
+        Model,
+        ToyAttention,
+        Transformer,
+    )
+    from .papers import figure
+    from .study import Fit, Runs, Slurm, Study
+    from .tasks import Groups, MarkovChain, MarkovRegression, Recall, SingleLocation, Task
+    from .training import (
         Clamp,
         Config,
         Freeze,
@@ -41,30 +60,79 @@ if TYPE_CHECKING:
         gradient_probe,
         train,
     )
-    from .measure import emergence, fit_law, forecast
-    from .models import ChainTransformer, EquinoxModel, MinimalAttention, Model, ToyAttention, Transformer
-    from .papers import figure
-    from .studies import Fit, Runs, Slurm, Study
-    from .tasks import Groups, MarkovChain, MarkovRegression, Recall, SingleLocation, Task
 
 __version__ = "0.2.0"
 
-__all__ = ["Above", "Batch", "Below", "InputError", "Output", "Schedule", "Spec", "Tap", "option", "per_run", "probe"]
-__all__ += ["Groups", "MarkovChain", "MarkovRegression", "Recall", "SingleLocation", "Task"]
-__all__ += ["ChainTransformer", "EquinoxModel", "MinimalAttention", "Model", "ToyAttention", "Transformer"]
-__all__ += ["emergence", "fit_law", "forecast"]
-__all__ += ["Clamp", "Config", "Freeze", "Intervention", "Optimizer", "Ramp", "Replace", "Run", "Scale", "Switch", "Trained"]
-__all__ += ["WarmupCosine", "When", "WhenStuck", "gradient_probe", "train"]
-__all__ += ["Fit", "Runs", "Slurm", "Study", "__version__", "figure"]
-_ROOMS = ("_errors", "_contract", "_pytree", "tasks", "models", "measure", "engine", "studies", "papers")
+__all__ = [
+    "Above",
+    "Batch",
+    "Below",
+    "ChainTransformer",
+    "Clamp",
+    "Config",
+    "EquinoxModel",
+    "Fit",
+    "Freeze",
+    "Groups",
+    "InputError",
+    "Intervention",
+    "MarkovChain",
+    "MarkovRegression",
+    "MinimalAttention",
+    "Model",
+    "Optimizer",
+    "Output",
+    "Ramp",
+    "Recall",
+    "Replace",
+    "Run",
+    "Runs",
+    "Scale",
+    "Schedule",
+    "SingleLocation",
+    "Slurm",
+    "Spec",
+    "Study",
+    "Switch",
+    "Tap",
+    "Task",
+    "ToyAttention",
+    "Trained",
+    "Transformer",
+    "WarmupCosine",
+    "When",
+    "WhenStuck",
+    "__version__",
+    "emergence",
+    "figure",
+    "fit_law",
+    "forecast",
+    "gradient_probe",
+    "option",
+    "per_run",
+    "probe",
+    "train",
+]
+_MODULES = (
+    "core.errors",
+    "core.contract",
+    "core.pytree",
+    "tasks",
+    "models",
+    "measure",
+    "training",
+    "study",
+    "papers",
+    "forecasting",
+)
 
 
 def __getattr__(name: str) -> "Any":
-    """Imports a name when it is asked for, so that commands that only read files do not wait for JAX."""
+    """Import a name on first use, so that commands that only read files do not wait for JAX."""
     import importlib
 
-    for room in _ROOMS if name in __all__ else ():  # a room imports those before it anyway
-        module = importlib.import_module(f".{room}", __name__)
+    for module_name in _MODULES if name in __all__ else ():
+        module = importlib.import_module(f".{module_name}", __name__)
         if hasattr(module, name):
             globals()[name] = getattr(module, name)
             return globals()[name]
@@ -72,4 +140,4 @@ def __getattr__(name: str) -> "Any":
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return list(__all__)

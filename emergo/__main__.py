@@ -1,4 +1,4 @@
-"""`python -m emergo`."""
+"""The program of `python -m emergo`: the same as `emergo`."""
 
 try:
     from .cli import main

@@ -10,14 +10,19 @@ import emergo as em
 
 
 class Loudest(em.Task):
-    """Each token has a loudness and a content; the target is the content of the loudest one, mapped by a matrix to be found."""
+    """Each token has a loudness and a content; the target is the content of the loudest one, mapped
+    by a matrix to be found."""
 
     length: int  # static: decides shapes, and which runs share a program
     dim: int
-    gain: float = em.per_run(default=4.0, low=0.0)  # a number or a schedule; may differ between runs of one program
+    gain: float = em.per_run(
+        default=4.0, low=0.0
+    )  # a number or a schedule; may differ between runs of one program
 
     version = 1  # raise it when the same fields come to mean other numbers
-    learned = em.Above("accuracy", 0.9)  # what tells that a run has learned; a study may override the number
+    learned = em.Above(
+        "accuracy", 0.9
+    )  # what tells that a run has learned; a study may override the number
 
     @property
     def spec(self):
@@ -45,7 +50,15 @@ def study():
     model = em.Transformer(layers=1, heads=1, width=32)
     optimizer = em.Optimizer("adam", learning_rate=1e-3)
     grid = {"gain": [1.0, 2.0, 4.0]}  # the more the loudest stands out, the sooner it is found
-    return em.Study(Loudest(length=8, dim=2), model, optimizer, grid=grid, seeds=2, steps=1500, plugins=[__file__])
+    return em.Study(
+        Loudest(length=8, dim=2),
+        model,
+        optimizer,
+        grid=grid,
+        seeds=2,
+        steps=1500,
+        plugins=[__file__],
+    )
 
 
 if __name__ == "__main__":

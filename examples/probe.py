@@ -1,4 +1,5 @@
-"""Your own probe: how far the largest attention score stands out, read at a tap of the forward pass.
+"""Your own probe: how far the largest attention score stands out, read at a tap of the forward
+pass.
 
 python examples/probe.py
 """
@@ -15,7 +16,8 @@ def parameter_norm(params, output, batch, truth, step):
 
 @em.probe(reads=["layers.0.scores"])
 def score_gap(params, output, batch, truth, step):
-    """A probe of a tap: it sees the first 64 test sequences, with the values of the taps it reads in `output.taps`."""
+    """A probe of a tap: it sees the first 64 test sequences, with the values of the taps it reads
+    in `output.taps`."""
     scores = output.taps["layers.0.scores"][:, :, -1]  # of the last position: (n, heads, length)
     top = jnp.sort(scores, -1)
     return {"score_gap": jnp.mean(top[..., -1] - top[..., -2], 0)}  # one number per head
@@ -25,7 +27,9 @@ def study():
     task = em.SingleLocation(length=8, dim=4, position="random", indicator=True)
     model = em.Transformer(layers=1, heads=2, width=32)
     optimizer = em.Optimizer("adam", learning_rate=4e-3)
-    return em.Study(task, model, optimizer, seeds=2, steps=1000, batch=16, probes=(parameter_norm, score_gap))
+    return em.Study(
+        task, model, optimizer, seeds=2, steps=1000, batch=16, probes=(parameter_norm, score_gap)
+    )
 
 
 if __name__ == "__main__":

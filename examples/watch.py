@@ -10,9 +10,11 @@ import torch
 from torch import nn
 
 import emergo.torch as et
-from emergo.measure import measure_logs
+from emergo.logs import measure_logs
 
-LENGTH, DIM, WIDTH = 16, 8, 32
+LENGTH = 16
+DIM = 8
+WIDTH = 32
 
 
 class Model(nn.Module):
@@ -20,7 +22,10 @@ class Model(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.embed, self.positions = nn.Linear(DIM + 1, WIDTH), nn.Parameter(0.1 * torch.randn(LENGTH, WIDTH))
+        self.embed, self.positions = (
+            nn.Linear(DIM + 1, WIDTH),
+            nn.Parameter(0.1 * torch.randn(LENGTH, WIDTH)),
+        )
         self.attention = nn.MultiheadAttention(WIDTH, num_heads=1, batch_first=True)
         self.readout = nn.Linear(WIDTH, DIM)
 
@@ -31,7 +36,8 @@ class Model(nn.Module):
 
 def sample(teacher, n=64):
     """Random tokens, one of them marked; the answer is a linear map of that one."""
-    tokens, marked = torch.randn(n, LENGTH, DIM) / DIM**0.5, torch.randint(LENGTH, (n,))
+    tokens = torch.randn(n, LENGTH, DIM) / DIM**0.5
+    marked = torch.randint(LENGTH, (n,))
     marks = nn.functional.one_hot(marked, LENGTH).float()
     return torch.cat([tokens, marks[..., None]], -1), tokens[torch.arange(n), marked] @ teacher
 
@@ -39,7 +45,8 @@ def sample(teacher, n=64):
 def train(log):
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    model, teacher = Model(), torch.randn(DIM, DIM) / DIM**0.5
+    model = Model()
+    teacher = torch.randn(DIM, DIM) / DIM**0.5
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     with et.watch(model, log, every=10, sequences=64, queries=1) as watch:
         for _ in range(300):
@@ -52,8 +59,13 @@ def train(log):
 
 
 if __name__ == "__main__":
-    log = Path(tempfile.mkdtemp()) / "log.parquet"  # a fresh one: a log that is there is never written over
+    log = (
+        Path(tempfile.mkdtemp()) / "log.parquet"
+    )  # a fresh one: a log that is there is never written over
     train(log)
     sparse = measure_logs([log], "largest_0_0", 0.5, "above")["plateau"][0]
     learned = measure_logs([log], "loss", 0.1, "below")["plateau"][0]
-    print(f"the largest weight is above 0.5 from step {sparse:.0f} on, the loss below 0.1 from step {learned:.0f} on: {log}")
+    print(
+        f"the largest weight is above 0.5 from step {sparse:.0f} on, the loss below 0.1 from "
+        f"step {learned:.0f} on: {log}"
+    )

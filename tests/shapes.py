@@ -1,8 +1,8 @@
 """The check of shapes and types at run time, which tests install: beartype's, with less work.
 
-A function that is defined inside of another is decorated whenever that is called; here it is as its last time, where its
-signature is the same. A bare `PyTree` is any object, so that it need not be looked through, and nearly any is an `ArrayLike`,
-which takes long to find out.
+A function that is defined inside of another is decorated whenever that is called; here it is as its
+last time, where its signature is the same. A bare `PyTree` is any object, so that it need not be
+looked through, and nearly any is an `ArrayLike`, which takes long to find out.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -36,11 +36,18 @@ def _late(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     """A check for a function that jaxtyping has made of a signature: it has no body."""
-    hints = {name: Any if _is_anything(hint) else hint for name, hint in function.__annotations__.items()}
+    hints = {
+        name: Any if _is_anything(hint) else hint for name, hint in function.__annotations__.items()
+    }
     function.__annotations__ = hints
     if function.__defaults__ or function.__kwdefaults__:
         return _late(function)
-    key = (function.__module__, function.__qualname__, function.__code__.co_varnames, *hints.items())
+    key = (
+        function.__module__,
+        function.__qualname__,
+        function.__code__.co_varnames,
+        *hints.items(),
+    )
     try:
         known = _checks.get(key)
     except TypeError:  # a hint without a hash
@@ -51,18 +58,30 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def leave_unshaped(modules: Iterable[ModuleType]) -> None:
-    """Takes the check from functions of these modules whose signatures name no shape: binding arguments costs more than most of
-    them do, and the other types are basedpyright's."""
+    """Takes the check from functions of these modules whose signatures name no shape: binding
+    arguments costs more than most of them do, and the other types are basedpyright's."""
     for module in modules:
-        own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
+        own = [
+            one
+            for one in vars(module).values()
+            if isinstance(one, type) and one.__module__ == module.__name__
+        ]
         for holder in (module, *own):
             for member in list(vars(holder).values()):
-                for function in (member, *(getattr(member, name, None) for name in ("__func__", "fget", "func"))):
-                    if isinstance(function, FunctionType) and hasattr(function, "__wrapped__") and not _names_a_shape(function):
+                for function in (
+                    member,
+                    *(getattr(member, name, None) for name in ("__func__", "fget", "func")),
+                ):
+                    if (
+                        isinstance(function, FunctionType)
+                        and hasattr(function, "__wrapped__")
+                        and not _names_a_shape(function)
+                    ):
                         function.__dict__["__no_type_check__"] = True  # which jaxtyping looks for
 
 
 def _names_a_shape(function: FunctionType) -> bool:
     return any(
-        "jaxtyping" in repr(hint) or (isinstance(hint, str) and "[" in hint) for hint in function.__annotations__.values()
+        "jaxtyping" in repr(hint) or (isinstance(hint, str) and "[" in hint)
+        for hint in function.__annotations__.values()
     )

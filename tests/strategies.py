@@ -10,7 +10,9 @@ from emergo import theory
 def batches(draw, size=48):
     """Many valid cells at once, the corners of the range among them."""
     each = [draw(cells(max_dim=4096)) for _ in range(size)]
-    return theory.cells(*(np.array([float(getattr(c, name)) for c in each]) for name in theory.Cell._fields))
+    return theory.cells(
+        *(np.array([float(getattr(c, name)) for c in each]) for name in theory.Cell._fields)
+    )
 
 
 @st.composite

@@ -1,4 +1,5 @@
-"""The documentation: its links lead somewhere, its commands parse, the files and names that it shows exist."""
+"""The documentation: its links lead somewhere, its commands parse, the files and names that it
+shows exist."""
 
 import ast
 import contextlib
@@ -17,10 +18,36 @@ from emergo.papers import find_figure
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
-    page for part in ("*.md", "docs/*.md", "docs/tutorials/*.md", "docs/reproduction/*.md") for page in sorted(ROOT.glob(part))
+    page
+    for part in ("*.md", "docs/*.md", "docs/tutorials/*.md", "docs/reproduction/*.md")
+    for page in sorted(ROOT.glob(part))
 ]
-NAMES = {"demo", "figures", "figure", "train", "records", "add", "theory", "measure", "fit", "bench", "flows", "training"}
-NAMES |= {"forecast", "doctor", "completion", "report", "view", "study", "run", "status", "show", "grow", "export", "migrate"}
+NAMES = {
+    "demo",
+    "figures",
+    "figure",
+    "train",
+    "records",
+    "add",
+    "theory",
+    "measure",
+    "fit",
+    "bench",
+    "flows",
+    "training",
+}
+NAMES |= {
+    "forecast",
+    "doctor",
+    "completion",
+    "view",
+    "study",
+    "run",
+    "status",
+    "show",
+    "grow",
+    "export",
+}
 MADE = (ROOT / "docs" / "gallery", ROOT / "docs" / "api")
 """Folders of pages that are made with the site; tests/test_site.py looks at links to them."""
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -32,12 +59,17 @@ def without_code(text: str) -> str:
 
 def slug(heading: str) -> str:
     """The anchor that GitHub gives a heading."""
-    words = re.sub(r"[^\w\- ]", "", re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower())
+    words = re.sub(
+        r"[^\w\- ]", "", re.sub(r"[`*]|\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower()
+    )
     return words.replace(" ", "-")
 
 
 def anchors(page: Path) -> set[str]:
-    return {slug(heading) for heading in re.findall(r"^#+ (.*)$", without_code(page.read_text()), re.MULTILINE)}
+    return {
+        slug(heading)
+        for heading in re.findall(r"^#+ (.*)$", without_code(page.read_text()), re.MULTILINE)
+    }
 
 
 @each_page
@@ -50,24 +82,35 @@ def test_links_lead_somewhere(page):
             continue
         assert target.exists(), f"{page.name} links to {link}"
         if anchor:
-            assert anchor in anchors(target), f"{page.name} links to {link}, but {target.name} has no such heading"
+            assert anchor in anchors(target), (
+                f"{page.name} links to {link}, but {target.name} has no such heading"
+            )
 
 
 @each_page
 def test_files_that_are_named_exist(page):
     names = re.findall(
-        r"\b(?:emergo|tests|benchmarks|examples|docs)/[\w/-]+\.(?:py|toml|md|csv|parquet|png)\b", page.read_text()
+        r"\b(?:emergo|tests|benchmarks|examples|docs)/[\w/-]+\.(?:py|toml|md|csv|parquet|png)\b",
+        page.read_text(),
     )
     missing = [name for name in names if not (ROOT / name).exists()]
     assert not missing
 
 
 def commands(page: Path) -> list[str]:
-    """The commands of `emergo` that a page shows, in blocks and within sentences, but for those with placeholders."""
+    """The commands of `emergo` that a page shows, in blocks and within sentences, but for those
+    with placeholders."""
     text = page.read_text()
-    blocks = re.findall(r"^(?:    (?:\$ )?|!)(emergo .*)$", text, re.MULTILINE)  # of a notebook they begin with !
-    shown = [re.split(r"\s{2,}", line)[0] for line in blocks]  # what a command does stands beside it
-    shown += [re.sub(r"\s+", " ", span) for span in re.findall(r"(?<!`)`(emergo [^`]+)`(?!`)", without_code(text))]
+    blocks = re.findall(
+        r"^(?:    (?:\$ )?|!)(emergo .*)$", text, re.MULTILINE
+    )  # of a notebook they begin with !
+    shown = [
+        re.split(r"\s{2,}", line)[0] for line in blocks
+    ]  # what a command does stands beside it
+    shown += [
+        re.sub(r"\s+", " ", span)
+        for span in re.findall(r"(?<!`)`(emergo [^`]+)`(?!`)", without_code(text))
+    ]
     return [line for line in shown if not re.search(r"\b[A-Z]{2,}\b|…|\.\.\.|\[", line)]
 
 
@@ -121,7 +164,11 @@ def test_python_snippets_use_names_that_exist(page):
         indent = len(lines[0]) - len(lines[0].lstrip())
         tree = ast.parse("\n".join(line[indent:] for line in lines))
         attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
-        used = {node.attr for node in attributes if isinstance(node.value, ast.Name) and node.value.id == "em"}
+        used = {
+            node.attr
+            for node in attributes
+            if isinstance(node.value, ast.Name) and node.value.id == "em"
+        }
         assert used <= set(dir(em)), used - set(dir(em))
 
 

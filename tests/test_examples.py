@@ -1,4 +1,5 @@
-"""The examples run as they are, in any folder, and docs/extending.md or docs/torch.md shows them."""
+"""The examples run as they are, in any folder, and docs/extending.md or docs/torch.md shows
+them."""
 
 import os
 import re
@@ -18,7 +19,9 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("extending.md", "torch.md"))
 
 
-def run_example(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+def run_example(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> str:
     """Runs an example as a script in an empty folder; returns what it printed."""
     monkeypatch.chdir(folder)
     runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
@@ -29,11 +32,15 @@ def run_example(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys
 def test_own_task(tmp_path, monkeypatch, capsys):
     printed = run_example("own_task", tmp_path, monkeypatch, capsys)
     assert "task: Loudest(length=8, dim=2)" in printed
-    plateaus = [int(plateau) for plateau in re.findall(r"^ +[124] +2(?: of 2)? +(\d+)", printed, re.MULTILINE)]
+    plateaus = [
+        int(plateau)
+        for plateau in re.findall(r"^ +[124] +2(?: of 2)? +(\d+)", printed, re.MULTILINE)
+    ]
     assert len(plateaus) == 3, printed
     assert plateaus == sorted(plateaus, reverse=True), "the larger the gain, the sooner"
     assert (tmp_path / "out/own_task/attention.png").stat().st_size > 1000
-    # The same from a study file: the runs of the one are those of the other, so that none is left to train.
+    # The same from a study file: the runs of the one are those of the other, so that none is left
+    # to train.
     files = (tmp_path / "out/own_task/runs").glob("[!.]*/*")
     trained = {file: file.stat().st_mtime_ns for file in files}
     main(["study", "run", str(ROOT / "examples/own_task.toml"), "--out", "out/own_task"])
@@ -63,7 +70,9 @@ def test_schedule(tmp_path):
     assert "10 runs: 10 reached" in printed
     rows = re.findall(r"^ *(.*\S) +2 +([\d.]+) +0$", printed, re.MULTILINE)
     plateaus = {repeat: float(plateau) for repeat, plateau in rows}
-    stopped = [plateaus.pop(repeat) for repeat in list(plateaus) if repeat not in ("0", "0.0", "0.5")]
+    stopped = [
+        plateaus.pop(repeat) for repeat in list(plateaus) if repeat not in ("0", "0.0", "0.5")
+    ]
     never, always = sorted(plateaus.values(), reverse=True)
     assert len(stopped) == 3, printed
     assert max(stopped) < always < 0.8 * never, printed
@@ -84,7 +93,9 @@ def test_intervention(tmp_path, monkeypatch, capsys):
     plateaus = {}
     for line in printed.splitlines():
         name, _, numbers = line.partition(" plateau of each seed: ")
-        plateaus[name.strip()] = [int(number) for number in numbers.removesuffix(" steps").split(", ")]
+        plateaus[name.strip()] = [
+            int(number) for number in numbers.removesuffix(" steps").split(", ")
+        ]
     assert max(plateaus["none"]) < 300 < min(plateaus["uniform until step 300"])
     assert plateaus["no gradient through the pattern"] == [1000, 1000]
 

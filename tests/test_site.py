@@ -1,5 +1,6 @@
-"""What the site is made of: every public name in its reference, every figure in its gallery, links that lead somewhere. That
-Sphinx builds it without a warning, tutorials included, is checked by `make docs`."""
+"""What the site is made of: every public name in its reference, every figure in its gallery, links
+that lead somewhere. That Sphinx builds it without a warning, tutorials included, is checked by
+`make docs`."""
 
 import inspect
 import re
@@ -20,10 +21,15 @@ def pages():
 def test_every_public_name_is_in_the_reference(pages):
     text = "\n".join(text for page, text in pages.items() if page.parts[0] == "api")
     labels = re.findall(r"^\((api-[\w-]+)\)=$", text, re.MULTILINE)
-    assert len({label.lower() for label in labels}) == len(labels), "anchors do not tell capitals apart"
+    assert len({label.lower() for label in labels}) == len(labels), (
+        "anchors do not tell capitals apart"
+    )
     assert sorted(labels) == sorted({api.label(full) for full in api.homes()})
     front = [name for name in em.__all__ if not name.startswith("__")]
-    assert all(f"| [`{name}`](#{api.label(f'emergo.{name}')})" in pages[Path("api/index.md")] for name in front)
+    assert all(
+        f"| [`{name}`](#{api.label(f'emergo.{name}')})" in pages[Path("api/index.md")]
+        for name in front
+    )
 
 
 def test_links_of_docstrings_lead_to_entries(pages):
@@ -35,7 +41,7 @@ def test_links_of_docstrings_lead_to_entries(pages):
 
 
 def test_an_entry_has_the_signature_the_words_and_the_methods(pages):
-    study = pages[Path("api/studies.md")].partition("## Study\n")[2].partition("\n## ")[0]
+    study = pages[Path("api/study.md")].partition("## Study\n")[2].partition("\n## ")[0]
     assert "em.Study(\n    task: Task,\n" in study
     assert "Many runs and one question." in study
     assert "### Study.run" in study
@@ -45,7 +51,10 @@ def test_an_entry_has_the_signature_the_words_and_the_methods(pages):
 
 
 def test_examples_stand_in_blocks():
-    assert api.fenced("Words.\n\n>>> 1 + 1\n2\n\nMore.") == "Words.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nMore."
+    assert (
+        api.fenced("Words.\n\n>>> 1 + 1\n2\n\nMore.")
+        == "Words.\n\n```pycon\n>>> 1 + 1\n2\n```\n\nMore."
+    )
     assert api.fenced("```python\n>>> 1\n1\n```") == "```python\n>>> 1\n1\n```"
 
 
@@ -89,14 +98,35 @@ def test_every_figure_is_in_a_table_of_its_paper():
 
 
 def test_a_table_has_what_is_pinned():
-    law = {"name": "a law", "C": 0.886, "exponents": {"dim": 1.274}, "ci95": {"C": None, "dim": [1.23, 1.32]}, "r2": 0.99}
-    law |= {"censored": 0, "level": 1.009, "agrees": False, "why": "off", "published": {"C": 0.76, "exponents": {"dim": 1.29}}}
+    law = {
+        "name": "a law",
+        "C": 0.886,
+        "exponents": {"dim": 1.274},
+        "ci95": {"C": None, "dim": [1.23, 1.32]},
+        "r2": 0.99,
+    }
+    law |= {
+        "censored": 0,
+        "level": 1.009,
+        "agrees": False,
+        "why": "off",
+        "published": {"C": 0.76, "exponents": {"dim": 1.29}},
+    }
     law["published"] |= {"ci95": None, "r2": 0.995}
     check = {"name": "a | b", "measured": [[3.0, 2.5, 3.57]], "holds": True, "expected": None}
-    numbers = [check | {"published": 4.0, "agrees": True}, check | {"published": "about 4", "agrees": False}]
+    numbers = [
+        check | {"published": 4.0, "agrees": True},
+        check | {"published": "about 4", "agrees": False},
+    ]
     own = check | {"published": None, "agrees": None, "expected": "some"}
     rows = {"columns": ["d", "steps"], "rows": [[16, [12345.6, None]]]}
-    pins = {"zucchet2025/fig3": {"laws": [law], "checks": [*numbers, own], "summary": {"two words": rows}}}
+    pins = {
+        "zucchet2025/fig3": {
+            "laws": [law],
+            "checks": [*numbers, own],
+            "summary": {"two words": rows},
+        }
+    }
     page = "Words.\n\n<!-- {} -->\nold\n<!-- end -->\nMore."
 
     def written(mark):
@@ -105,15 +135,28 @@ def test_a_table_has_what_is_pinned():
         return text
 
     link = "[3](../gallery/zucchet2025-fig3.md)"
-    law_row = f"| {link} | a law | C 0.76, dim 1.29 | C 0.886, dim 1.27 \\[1.23, 1.32] | 0.995; 0.990 | 1.01 | disagrees: off |"
+    law_row = (
+        f"| {link} | a law | C 0.76, dim 1.29 | C 0.886, dim 1.27 \\[1.23, 1.32] | 0.995; "
+        f"0.990 | 1.01 | disagrees: off |"
+    )
     assert law_row in written("laws: zucchet2025/fig3")
-    assert f"| {link} | a \\| b | 4 | 3 \\[2.5, 3.57] | agrees |" in written("numbers: zucchet2025/fig3")
+    assert f"| {link} | a \\| b | 4 | 3 \\[2.5, 3.57] | agrees |" in written(
+        "numbers: zucchet2025/fig3"
+    )
     assert "about 4" not in written("numbers: zucchet2025/fig3")
-    assert f"| {link} | a \\| b | about 4 | 3 \\[2.5, 3.57] | disagrees |" in written("words: zucchet2025/fig3")
-    assert "|  | a \\| b | expected: some | 3 \\[2.5, 3.57] | as expected |" in written("checks: zucchet2025/fig3")
-    assert "| d | steps |\n| --- | --- |\n| 16 | 12,346; – |" in written("summary: zucchet2025/fig3 two words")
+    assert f"| {link} | a \\| b | about 4 | 3 \\[2.5, 3.57] | disagrees |" in written(
+        "words: zucchet2025/fig3"
+    )
+    assert "|  | a \\| b | expected: some | 3 \\[2.5, 3.57] | as expected |" in written(
+        "checks: zucchet2025/fig3"
+    )
+    assert "| d | steps |\n| --- | --- |\n| 16 | 12,346; – |" in written(
+        "summary: zucchet2025/fig3 two words"
+    )
     assert "| 1 | 2 | 1 |  |" in written("overview: zucchet2025")
-    assert written("laws: zucchet2025/fig3").startswith("Words.\n\n<!-- laws: zucchet2025/fig3 -->\n\n| figure |")
+    assert written("laws: zucchet2025/fig3").startswith(
+        "Words.\n\n<!-- laws: zucchet2025/fig3 -->\n\n| figure |"
+    )
     with pytest.raises(KeyError):
         written("laws: zucchet2025/fig99")
 
@@ -124,14 +167,19 @@ def test_links_stay_within_the_site(pages):
         prose = re.sub(r"^(`{3,}).*?^\1`*$|`[^`\n]*`", "", text, flags=re.DOTALL | re.MULTILINE)
         for target in re.findall(r"\]\((?!https?:|#)([^)\s#]+)", prose):
             to = (Path("/site") / page.parent / target).resolve().relative_to("/site")
-            there = to in pages or (build.DOCS / to).exists() or (build.BUILD / "source" / to).exists()
+            there = (
+                to in pages or (build.DOCS / to).exists() or (build.BUILD / "source" / to).exists()
+            )
             assert there, f"{page} links to {target}"
 
 
-def test_code_and_rooms_that_pages_link_to_are_in_the_site(pages):
+def test_code_and_subpackages_that_pages_link_to_are_in_the_site(pages):
     assert "class Loudest" in pages[Path("source/examples-own_task.py.md")]
     assert "(api/theory.md)" in pages[Path("how.md")]
-    assert inspect.getsource(em.Study.run).splitlines()[0] in pages[Path("source/emergo-studies-_study.py.md")]
+    assert (
+        inspect.getsource(em.Study.run).splitlines()[0]
+        in pages[Path("source/emergo-study-_study.py.md")]
+    )
 
 
 def test_pages_that_nobody_named_are_taken_in(pages):

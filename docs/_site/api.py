@@ -17,37 +17,53 @@ import emergo
 FRONT = "emergo"
 INTRODUCTION = """# Reference
 
-`import emergo as em` has the names that a notebook needs; each is documented in the room that it comes from. Rooms are in the
-order in which data flows through them.
+`import emergo as em` gives the names that a notebook needs. Each is documented on the page of the
+subpackage that it comes from. Subpackages are listed in the order of their dependencies.
 """
+ORDER = [
+    "tasks",
+    "models",
+    "theory",
+    "theory.incremental",
+    "measure",
+    "training",
+    "store",
+    "study",
+    "papers",
+]
 
 
-def rooms() -> dict[str, ModuleType]:
-    """The rooms with public names, in the order of the data's flow, and what stands before all of them."""
-    order = ["tasks", "models", "theory", "theory.incremental", "measure", "engine", "studies", "papers", "report", "bench"]
-    found = [room.name for room in pkgutil.iter_modules(emergo.__path__) if room.ispkg]
-    order += [name for name in sorted(found) if name not in (*order, "cli", "records")]
-    modules = {name: importlib.import_module(f"emergo.{name}") for name in order}
+def subpackages() -> dict[str, ModuleType]:
+    """Return the subpackages with public names, in the order of their dependencies."""
+    found = sorted(module.name for module in pkgutil.iter_modules(emergo.__path__) if module.ispkg)
+    names = ORDER + [name for name in found if name not in (*ORDER, "cli", "records")]
+    modules = {name: importlib.import_module(f"emergo.{name}") for name in names}
     return {name: module for name, module in modules.items() if getattr(module, "__all__", ())}
 
 
 @functools.cache
 def homes() -> dict[str, str]:
-    """The room in whose page each public name is, by its full name: `emergo.Study` and `emergo.studies.Study` alike."""
+    """Return the subpackage that documents each public name, by full name.
+
+    `emergo.Study` and `emergo.study.Study` have the same home.
+    """
     places: dict[str, str] = {}
-    for name, module in rooms().items():
+    for name, module in subpackages().items():
         for public in module.__all__:
             places[f"emergo.{name}.{public}"] = name
     for public in emergo.__all__:
         if not public.startswith("__"):
-            room = next((name for name, module in rooms().items() if public in module.__all__), "contract")
-            places[f"emergo.{public}"] = room
+            home = next(
+                (name for name, module in subpackages().items() if public in module.__all__),
+                "contract",
+            )
+            places[f"emergo.{public}"] = home
     return places
 
 
 def label(full: str) -> str:
-    """The anchor of a name: the same for `emergo.Study` and `emergo.studies.Study`. Anchors do not tell capitals apart, but
-    `Figure` and `figure` are two."""
+    """The anchor of a name: the same for `emergo.Study` and `emergo.study.Study`. Anchors do not
+    tell capitals apart, but `Figure` and `figure` are two."""
     name = full.rpartition(".")[2]
     return f"api-{homes()[full]}-{'type-' if name[0].isupper() else ''}{name}".replace(".", "-")
 
@@ -55,30 +71,49 @@ def label(full: str) -> str:
 def pages() -> dict[str, str]:
     """The pages of the reference by their names."""
     front = [name for name in emergo.__all__ if not name.startswith("__")]
-    lines = [INTRODUCTION, "```{toctree}\n:hidden:", "contract", *(name.replace(".", "-") for name in rooms()), "```", ""]
+    lines = [
+        INTRODUCTION,
+        "```{toctree}\n:hidden:",
+        "contract",
+        *(name.replace(".", "-") for name in subpackages()),
+        "```",
+        "",
+    ]
     lines += ["| `em.` | |", "| --- | --- |"]
-    lines += [f"| [`{name}`](#{label(f'emergo.{name}')}) | {summary(getattr(emergo, name))} |" for name in sorted(front)]
+    lines += [
+        f"| [`{name}`](#{label(f'emergo.{name}')}) | {summary(getattr(emergo, name))} |"
+        for name in sorted(front)
+    ]
     made = {"index": "\n".join(lines) + "\n"}
     own = [name for name in front if homes()[f"emergo.{name}"] == "contract"]
-    made["contract"] = page("contract", "The contract: what tasks, models and probes are written against.", emergo, own)
-    for name, module in rooms().items():
-        made[name.replace(".", "-")] = page(name, inspect.getdoc(module) or "", module, list(module.__all__))
+    made["contract"] = page(
+        "contract", "The contract: what tasks, models and probes are written against.", emergo, own
+    )
+    for name, module in subpackages().items():
+        made[name.replace(".", "-")] = page(
+            name, inspect.getdoc(module) or "", module, list(module.__all__)
+        )
     return made
 
 
-def page(room: str, introduction: str, module: ModuleType, names: list[str]) -> str:
-    title = "The contract" if room == "contract" else f"emergo.{room}"
+def page(home: str, introduction: str, module: ModuleType, names: list[str]) -> str:
+    title = "The contract" if home == "contract" else f"emergo.{home}"
     parts = [f"# {title}", markdown(introduction)]
     for name in sorted(names):
-        front = name in emergo.__all__ and homes()[f"emergo.{name}"] == room
-        shown = f"em.{name}" if front else f"emergo.{room}.{name}"
-        full = f"emergo.{name}" if room == "contract" else f"emergo.{room}.{name}"
-        parts += [f"({label(full)})=", f"## {name}", *entry(shown, name, getattr(module, name), module)]
+        front = name in emergo.__all__ and homes()[f"emergo.{name}"] == home
+        shown = f"em.{name}" if front else f"emergo.{home}.{name}"
+        full = f"emergo.{name}" if home == "contract" else f"emergo.{home}.{name}"
+        parts += [
+            f"({label(full)})=",
+            f"## {name}",
+            *entry(shown, name, getattr(module, name), module),
+        ]
     return "\n\n".join(parts) + "\n"
 
 
 def entry(shown: str, name: str, thing: Any, module: ModuleType) -> Iterator[str]:
-    """A public name: how it is written down in the source, its docstring, and the public methods of a class."""
+    """A public name: how it is written down in the source, its docstring, and the public methods of
+    a class."""
     if not (inspect.isclass(thing) or inspect.isfunction(thing)):
         words = value_docstring(name, module)
         yield f"`{shown}`" + (f": {words}" if words else f" is `{shorten(repr(thing))}`.")
@@ -86,15 +121,22 @@ def entry(shown: str, name: str, thing: Any, module: ModuleType) -> Iterator[str
     node = definition(thing)
     yield f"```python\n{written(node, shown, thing)}\n```" if node is not None else f"`{shown}`"
     words = thing.__doc__ or ""
-    yield markdown("" if words.startswith(f"{name}(") else words)  # a dataclass without a docstring gets its signature
+    yield markdown(
+        "" if words.startswith(f"{name}(") else words
+    )  # a dataclass without a docstring gets its signature
     if not isinstance(node, ast.ClassDef):
         return
     for method in node.body:
         words = ast.get_docstring(method) if isinstance(method, ast.FunctionDef) else None
         if isinstance(method, ast.FunctionDef) and words and not method.name.startswith("_"):
             kinds = [ast.unparse(decorator) for decorator in method.decorator_list]
-            prefix = "".join(f"@{kind}\n" for kind in kinds if kind in ("property", "classmethod", "staticmethod"))
-            yield f"### {name}.{method.name}\n\n```python\n{prefix}{signature(method, method.name)}\n```\n\n{markdown(words)}"
+            prefix = "".join(
+                f"@{kind}\n"
+                for kind in kinds
+                if kind in ("property", "classmethod", "staticmethod")
+            )
+            code = f"{prefix}{signature(method, method.name)}"
+            yield f"### {name}.{method.name}\n\n```python\n{code}\n```\n\n{markdown(words)}"
 
 
 def definition(thing: Any) -> ast.ClassDef | ast.FunctionDef | None:
@@ -106,7 +148,8 @@ def definition(thing: Any) -> ast.ClassDef | ast.FunctionDef | None:
 
 
 def written(node: ast.ClassDef | ast.FunctionDef, shown: str, thing: Any) -> str:
-    """The signature of a function; of a class with fields these, of another that of its `__init__`."""
+    """The signature of a function; of a class with fields these, of another that of its
+    `__init__`."""
     if isinstance(node, ast.FunctionDef):
         return signature(node, shown)
     for method in node.body:
@@ -114,17 +157,25 @@ def written(node: ast.ClassDef | ast.FunctionDef, shown: str, thing: Any) -> str
             return signature(method, shown)
     lines = textwrap.dedent(inspect.getsource(thing)).splitlines()
     fields = [
-        field for field in node.body if isinstance(field, ast.AnnAssign) and not ast.unparse(field.target).startswith("_")
+        field
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and not ast.unparse(field.target).startswith("_")
     ]
     bases = f"({', '.join(ast.unparse(base) for base in node.bases)})" if node.bases else ""
-    shown_fields = [line for field in fields for line in lines[field.lineno - 1 : field.end_lineno]]  # with their comments
+    shown_fields = [
+        line for field in fields for line in lines[field.lineno - 1 : field.end_lineno]
+    ]  # with their comments
     return "\n".join([f"class {shown}{bases}", *shown_fields])
 
 
 def signature(node: ast.FunctionDef, shown: str) -> str:
     """A signature as it is in the source, on one line or with one argument per line."""
     text = re.sub(r"^(self|cls)(, |$)", "", ast.unparse(node.args))
-    returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None and node.name != "__init__" else ""
+    returns = (
+        f" -> {ast.unparse(node.returns)}"
+        if node.returns is not None and node.name != "__init__"
+        else ""
+    )
     line = f"{shown}({text}){returns}"
     if len(line) <= 100:
         return line
@@ -134,7 +185,9 @@ def signature(node: ast.FunctionDef, shown: str) -> str:
 
 def split_arguments(text: str) -> list[str]:
     """The arguments of a signature, split at the commas that are not inside brackets or quotes."""
-    parts, depth, quote = [""], 0, ""
+    parts = [""]
+    depth = 0
+    quote = ""
     for character in text:
         if quote:
             quote = "" if character == quote else quote
@@ -150,13 +203,30 @@ def split_arguments(text: str) -> list[str]:
 
 def value_docstring(name: str, module: ModuleType) -> str:
     """The text below an assignment in the module that makes it."""
-    inner = [found.name for found in pkgutil.iter_modules(module.__path__) if not found.ispkg and found.name != "__main__"]
-    for source in (module, *(importlib.import_module(f"{module.__name__}.{each}") for each in inner)):
+    inner = [
+        found.name
+        for found in pkgutil.iter_modules(module.__path__)
+        if not found.ispkg and found.name != "__main__"
+    ]
+    for source in (
+        module,
+        *(importlib.import_module(f"{module.__name__}.{each}") for each in inner),
+    ):
         body = ast.parse(inspect.getsource(source)).body
         for node, after in itertools.pairwise(body):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+            targets = (
+                node.targets
+                if isinstance(node, ast.Assign)
+                else [node.target]
+                if isinstance(node, ast.AnnAssign)
+                else []
+            )
             named = any(isinstance(target, ast.Name) and target.id == name for target in targets)
-            words = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
+            words = (
+                after.value.value
+                if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+                else None
+            )
             if named and isinstance(words, str):
                 return markdown(words)
     return ""
@@ -181,7 +251,10 @@ def markdown(text: str) -> str:
 
 def fenced(text: str) -> str:
     """Puts examples that stand without a fence into one."""
-    lines, result, inside, example = text.splitlines(), [], False, False
+    lines = text.splitlines()
+    result = []
+    inside = False
+    example = False
     for line in lines:
         starts = line.lstrip().startswith(">>>")
         if line.lstrip().startswith("```"):

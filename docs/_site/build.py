@@ -1,8 +1,9 @@
-"""Builds the site: `make docs`, or `python docs/_site/build.py`. Everything it writes is under docs/_build.
+"""Builds the site: `make docs`, or `python docs/_site/build.py`. Everything it writes is under
+docs/_build.
 
-The pages of docs/ are put into docs/_build/source, with the gallery (`gallery.py`) and the reference (`api.py`) beside them;
-links that lead out of docs/ lead to pages of their own. Then Sphinx runs the tutorials and makes docs/_build/html; a warning is
-an error.
+The pages of docs/ are put into docs/_build/source, with the gallery (`gallery.py`) and the
+reference (`api.py`) beside them; links that lead out of docs/ lead to pages of their own. Then
+Sphinx runs the tutorials and makes docs/_build/html; a warning is an error.
 """
 
 import os
@@ -18,7 +19,8 @@ if __name__ == "__main__":  # as a script, the repository is not among the place
 from docs._site import api, gallery
 
 ROOT = Path(__file__).parents[2]
-DOCS, BUILD = ROOT / "docs", ROOT / "docs" / "_build"
+DOCS = ROOT / "docs"
+BUILD = ROOT / "docs" / "_build"
 BESIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 """Pages that lie beside docs/ in the repository and at the top of the site."""
 CODE = {".py": "python", ".toml": "toml", ".sh": "bash"}
@@ -26,8 +28,9 @@ LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\((?!https?:|mailto:|#)([^)\s
 
 
 def sources() -> dict[Path, str]:
-    """The pages that are written by hand: their places in the site, and their text with the links that the site has."""
-    pages = [*sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("*/*.md")), *(ROOT / name for name in BESIDE)]
+    """The pages that are written by hand: their places in the site, and their text with the links
+    that the site has."""
+    pages = [*sorted(DOCS.rglob("*.md")), *(ROOT / name for name in BESIDE)]
     return {place_of(page): page.read_text() for page in pages if "_build" not in page.parts}
 
 
@@ -41,18 +44,24 @@ def place_of(path: Path) -> Path:
 
 
 def relinked(text: str, page: Path, extra: dict[Path, str]) -> str:
-    """A page whose links stay within the site: those to code get a page of it, which is put into `extra`; those to rooms lead
-    to the reference; those to other folders are words."""
+    """A page whose links stay within the site: those to code get a page of it, which is put into
+    `extra`; those to subpackages lead to the reference; those to other folders are words."""
     origin = ROOT if page.name in BESIDE else (DOCS / page).parent
     up = "../" * (len(page.parts) - 1)
 
     def link(match: re.Match[str]) -> str:
-        words, target, anchor = match[1], (origin / match[2]).resolve(), match[3] or ""
+        words = match[1]
+        target = (origin / match[2]).resolve()
+        anchor = match[3] or ""
         if not target.is_relative_to(ROOT) or not target.exists():
             return match[0]  # Sphinx says that it leads nowhere
         if target.is_dir():
-            room = ".".join(target.relative_to(ROOT / "emergo").parts) if target.is_relative_to(ROOT / "emergo") else ""
-            return f"{words}({up}api/{room.replace('.', '-')}.md)" if room in api.rooms() else words[1:-1]
+            name = ""
+            if target.is_relative_to(ROOT / "emergo"):
+                name = ".".join(target.relative_to(ROOT / "emergo").parts)
+            if name in api.subpackages():
+                return f"{words}({up}api/{name.replace('.', '-')}.md)"
+            return words[1:-1]
         if target.is_relative_to(DOCS) or target.name in BESIDE:
             return f"{words}({up}{place_of(target)}{anchor})"
         if target.suffix in CODE:
@@ -72,15 +81,20 @@ def relinked(text: str, page: Path, extra: dict[Path, str]) -> str:
 
 def code_page(path: Path) -> str:
     name = path.relative_to(ROOT)
-    return f"---\norphan: true\n---\n\n# `{name}`\n\n````{CODE[path.suffix]}\n{path.read_text()}````\n"
+    return (
+        f"---\norphan: true\n---\n\n# `{name}`\n\n````{CODE[path.suffix]}\n{path.read_text()}````\n"
+    )
 
 
 def site() -> dict[Path, str]:
     """All pages of the site."""
-    pages, extra = sources(), {}
+    pages = sources()
+    extra = {}
     index = pages[Path("index.md")]
     named = set(re.findall(r"^(?:.*<)?([\w/-]+)>?$", index, re.MULTILINE))
-    rest = [page.stem for page in pages if len(page.parts) == 1 and page.stem not in named | {"index"}]
+    rest = [
+        page.stem for page in pages if len(page.parts) == 1 and page.stem not in named | {"index"}
+    ]
     pages[Path("index.md")] = index.replace("<!-- pages -->", "\n".join(rest))
     pages = {page: relinked(text, page, extra) for page, text in pages.items()}
     pages |= {Path("gallery") / f"{name}.md": text for name, text in gallery.pages().items()}
@@ -101,14 +115,42 @@ def stage() -> Path:
 
 def main() -> None:
     folder = stage()
-    # The tutorials train for seconds: most of their time is compilation, which is quicker without LLVM's optimizations.
+    # The tutorials train for seconds: most of their time is compilation, which is quicker without
+    # LLVM's optimizations.
     beside = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     python_path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    environment = os.environ | {"PATH": beside, "PYTHONPATH": python_path, "XLA_FLAGS": "--xla_backend_optimization_level=0"}
-    environment |= {"JUPYTER_PLATFORM_DIRS": "1", "PYDEVD_DISABLE_FILE_VALIDATION": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment = os.environ | {
+        "PATH": beside,
+        "PYTHONPATH": python_path,
+        "XLA_FLAGS": "--xla_backend_optimization_level=0",
+    }
+    environment |= {
+        "JUPYTER_PLATFORM_DIRS": "1",
+        "PYDEVD_DISABLE_FILE_VALIDATION": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
     environment |= {"TTY_COMPATIBLE": "0"}  # commands of a notebook are not watched
-    options = ["-W", "--keep-going", "-q", "-j", "2", "-c", str(DOCS / "_site"), "-d", str(BUILD / "doctrees")]
-    command = [sys.executable, "-m", "sphinx", "-b", "html", *options, str(folder), str(BUILD / "html")]
+    options = [
+        "-W",
+        "--keep-going",
+        "-q",
+        "-j",
+        "2",
+        "-c",
+        str(DOCS / "_site"),
+        "-d",
+        str(BUILD / "doctrees"),
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-b",
+        "html",
+        *options,
+        str(folder),
+        str(BUILD / "html"),
+    ]
     if subprocess.run(command, env=environment, check=False).returncode:
         sys.exit("the site was not built without warnings")
     print(f"open {BUILD / 'html' / 'index.html'}")

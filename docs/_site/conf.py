@@ -8,7 +8,9 @@ from docutils.utils.math import latex2mathml
 
 from emergo import __version__
 
-project, author, release = "emergo", "The emergo authors", __version__
+project = "emergo"
+author = "The emergo authors"
+release = __version__
 html_title = f"emergo {release}"
 extensions = ["myst_nb"]
 exclude_patterns = ["files"]
@@ -18,7 +20,8 @@ html_css_files = ["site.css"]
 html_show_sourcelink = html_show_copyright = False
 html_math_renderer = "mathml"
 templates_path: list[str] = []
-pygments_style, pygments_dark_style = "friendly", "monokai"
+pygments_style = "friendly"
+pygments_dark_style = "monokai"
 
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 4
@@ -26,7 +29,9 @@ myst_dmath_double_inline = True
 
 nb_execution_mode = "force"
 nb_execution_in_temp = True
-nb_execution_timeout = 900  # seconds of a cell: only what hangs should end here, also on a busy machine
+nb_execution_timeout = (
+    900  # seconds of a cell: only what hangs should end here, also on a busy machine
+)
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 nb_output_stderr = "remove"  # how far training is
@@ -49,6 +54,7 @@ def _block(translator: Any, node: nodes.math_block) -> None:
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Formulas become MathML, which browsers draw themselves: the site loads nothing from elsewhere."""
+    """Formulas become MathML, which browsers draw themselves: the site loads nothing from
+    elsewhere."""
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

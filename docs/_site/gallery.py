@@ -5,15 +5,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from emergo._terminal import duration, short
+from emergo.core.terminal import duration, short
 from emergo.papers import FIGURES, Figure
 
 from .pictures import picture
 
 ROOT = Path(__file__).parents[2]
 PAPERS = {
-    "zucchet2025": "*The emergence of sparse attention: impact of data distribution and benefits of repetition*, [arXiv 2505.17863](https://arxiv.org/abs/2505.17863).",
-    "yuksel2026": "*Incremental learning of sparse attention patterns in Transformers*, [arXiv 2602.19143](https://arxiv.org/abs/2602.19143).",
+    "zucchet2025": "*The emergence of sparse attention: impact of data distribution and benefits "
+    "of repetition*, [arXiv 2505.17863](https://arxiv.org/abs/2505.17863).",
+    "yuksel2026": "*Incremental learning of sparse attention patterns in Transformers*, [arXiv "
+    "2602.19143](https://arxiv.org/abs/2602.19143).",
     "emergo": "Questions that the papers leave, answered with the same instruments.",
 }
 VERDICT = {True: "agrees", False: "disagrees", None: "–"}
@@ -21,7 +23,8 @@ HOLDS = {True: "as expected", False: "not as expected", None: "–"}
 
 
 def pinned() -> dict[str, Any]:
-    """The laws and checks of every figure at the paper preset, which a test holds against what is made."""
+    """The laws and checks of every figure at the paper preset, which a test holds against what is
+    made."""
     return json.loads((ROOT / "tests" / "papers" / "paper_preset.json").read_text())
 
 
@@ -41,21 +44,39 @@ def index(numbers: Mapping[str, Any]) -> str:
     lines = [
         "# Gallery",
         "",
-        "Every figure of the two papers, and ours: made by one command each, with the published numbers beside.",
+        "Every figure of the two papers, and ours: made by one command each, with the published "
+        "numbers beside.",
         "",
     ]
     for paper, words in PAPERS.items():
         figures = [figure for figure in FIGURES.values() if figure.id.startswith(f"{paper}/")]
-        lines += [f"## {paper}", "", words, "", "```{toctree}", ":hidden:", *map(page_name, figures), "```", ""]
+        lines += [
+            f"## {paper}",
+            "",
+            words,
+            "",
+            "```{toctree}",
+            ":hidden:",
+            *map(page_name, figures),
+            "```",
+            "",
+        ]
         lines += ["| figure | shows | laws and checks |", "| --- | --- | --- |"]
-        lines += [f"| {cell(figure)} | {figure.title} | {tally(numbers.get(figure.id))} |" for figure in figures] + [""]
+        lines += [
+            f"| {cell(figure)} | {figure.title} | {tally(numbers.get(figure.id))} |"
+            for figure in figures
+        ] + [""]
     return "\n".join(lines)
 
 
 def cell(figure: Figure) -> str:
     """A small picture that leads to the page, or the name alone."""
     name = Path(figure.id).name
-    image = f"![{figure.id}](../img/gallery/{picture(figure.id).name})" if picture(figure.id).exists() else ""
+    image = (
+        f"![{figure.id}](../img/gallery/{picture(figure.id).name})"
+        if picture(figure.id).exists()
+        else ""
+    )
     return f"[{image} {name}]({page_name(figure)}.md)"
 
 
@@ -71,7 +92,8 @@ def tally(report: Mapping[str, Any] | None) -> str:
 
 
 def page(figure: Figure, report: Mapping[str, Any] | None) -> str:
-    """What the paper shows, what was found, published and ours side by side, how to make it, what it costs."""
+    """What the paper shows, what was found, published and ours side by side, how to make it, what
+    it costs."""
     paper, name = figure.id.split("/")
     parts = [f"# {paper}, {figure_name(name)}", f"*{sentence(figure.title)}*"]
     if picture(figure.id).exists():
@@ -98,10 +120,19 @@ def law_table(law: Mapping[str, Any]) -> str:
     published = law.get("published")
     rows = ["| | published | ours | 95% interval |", "| --- | --- | --- | --- |"]
     for name, value in {"C": law["C"], **law["exponents"]}.items():
-        theirs = None if not published else published["C"] if name == "C" else published["exponents"].get(name)
+        theirs = (
+            None
+            if not published
+            else published["C"]
+            if name == "C"
+            else published["exponents"].get(name)
+        )
         low, high = law["ci95"].get(name) or (None, None)
         interval = "fixed" if low is None else f"[{low:.4g}, {high:.4g}]"
-        rows.append(f"| {'C' if name == 'C' else f'exponent of `{name}`'} | {short(theirs)} | {value:.4g} | {interval} |")
+        rows.append(
+            f"| {'C' if name == 'C' else f'exponent of `{name}`'} | {short(theirs)} | "
+            f"{value:.4g} | {interval} |"
+        )
     rows.append(f"| R² | {short(published['r2'] if published else None)} | {law['r2']:.4f} | |")
     counts = f"{law['runs']} runs, {law['censored']} of them censored"
     against = f"Published: {published['source']}. " if published else ""
@@ -117,10 +148,23 @@ def law_table(law: Mapping[str, Any]) -> str:
 def check_table(checks: list[Mapping[str, Any]]) -> str:
     rows = ["| what | published or expected | ours | verdict |", "| --- | --- | --- | --- |"]
     for check in checks:
-        beside = short(check["published"]) if check["published"] is not None else f"expected: {check['expected']}"
-        verdict = VERDICT[check["agrees"]] if check["published"] is not None else HOLDS[check["holds"]]
+        beside = (
+            short(check["published"])
+            if check["published"] is not None
+            else f"expected: {check['expected']}"
+        )
+        verdict = (
+            VERDICT[check["agrees"]] if check["published"] is not None else HOLDS[check["holds"]]
+        )
         rows.append(
-            " | ".join(["| " + escape(check["name"]), escape(beside), escape(short(check["measured"])), verdict + " |"])
+            " | ".join(
+                [
+                    "| " + escape(check["name"]),
+                    escape(beside),
+                    escape(short(check["measured"])),
+                    verdict + " |",
+                ]
+            )
         )
     return "\n".join(rows)
 
@@ -144,12 +188,17 @@ def cost(figure: Figure) -> str:
     trained = bool(figure.studies("paper"))
     words = [f"The paper preset takes about {duration(figure.seconds['paper'])} on two CPU cores."]
     if trained:
-        runs, training = len(figure.runs("paper")), duration(figure.seconds["paper"])
+        runs = len(figure.runs("paper"))
+        training = duration(figure.seconds["paper"])
         drawn = "those that come with the package are not trained again"
-        words = [f"The paper preset has {runs} runs, about {training} of training on two CPU cores; {drawn}."]
+        words = [
+            f"The paper preset has {runs} runs, about {training} of training on two CPU cores; "
+            f"{drawn}."
+        ]
     if figure.presets["laptop"] != figure.presets["paper"]:
         caveat = figure.caveat_of("laptop")
         words.append(
-            f"The laptop preset takes about {duration(figure.seconds['laptop'])} there ({escape(caveat or 'smaller')})."
+            f"The laptop preset takes about {duration(figure.seconds['laptop'])} there "
+            f"({escape(caveat or 'smaller')})."
         )
     return " ".join(words)

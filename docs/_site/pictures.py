@@ -1,6 +1,6 @@
-"""Draws the pictures of the gallery: every figure at the `paper` preset, from the runs that come with the package, as small
-PNGs that are kept with the documentation. The site is built in seconds; drawing them all takes minutes, most of them for the
-figures that integrate flows.
+"""Draws the pictures of the gallery: every figure at the `paper` preset, from the runs that come
+with the package, as small PNGs that are kept with the documentation. The site is built in seconds;
+drawing them all takes minutes, most of them for the figures that integrate flows.
 
     python docs/_site/pictures.py                     those that are not there yet
     python docs/_site/pictures.py zucchet2025/fig3    these, anew
@@ -14,12 +14,14 @@ from matplotlib import pyplot
 from PIL import Image
 
 from emergo import InputError
-from emergo._files import atomic_write
-from emergo._style import style
+from emergo.core.files import atomic_write
+from emergo.core.plotting import style
 from emergo.papers import FIGURES, figure
 
 PICTURES = Path(__file__).parents[1] / "img" / "gallery"
-DPI, COLOURS = 130, 96  # a figure is 7.2 inches wide; few colours make a small file of a plot
+# a figure is 7.2 inches wide; few colours make a small file of a plot
+DPI = 130
+COLOURS = 96
 
 
 def picture(id: str) -> Path:
@@ -28,11 +30,15 @@ def picture(id: str) -> Path:
 
 
 def draw(id: str) -> None:
-    made, drawn, small = figure(id), io.BytesIO(), io.BytesIO()
+    made = figure(id)
+    drawn = io.BytesIO()
+    small = io.BytesIO()
     with style():
         made.plot.savefig(drawn, format="png", dpi=DPI, metadata={"Software": None})
     pyplot.close("all")
-    Image.open(drawn).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(small, format="png", optimize=True)
+    Image.open(drawn).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(
+        small, format="png", optimize=True
+    )
     atomic_write(picture(id), small.getvalue())
 
 

@@ -1,5 +1,6 @@
-"""The tables of the pages under docs/reproduction: `python docs/_site/tables.py` writes them, from the numbers that
-tests/papers/paper_preset.json pins, which a test holds against what the figures' JSON holds. No number there is copied by hand.
+"""The tables of the pages under docs/reproduction: `python docs/_site/tables.py` writes them, from
+the numbers that tests/papers/paper_preset.json pins, which a test holds against what the figures'
+JSON holds. No number there is copied by hand.
 
 A table stands between two marks, each on a line of its own:
 
@@ -8,7 +9,8 @@ A table stands between two marks, each on a line of its own:
 
 - `overview: PAPER`: the figures of a paper, and how many of their verdicts are which.
 - `laws: ID ...`: fitted laws beside the published ones.
-- `checks: ID ...`: all other comparisons; `numbers: ID ...` only those with published numbers, `words: ID ...` the others.
+- `checks: ID ...`: all other comparisons; `numbers: ID ...` only those with published numbers,
+  `words: ID ...` the others.
 - `summary: ID NAME`: a small table of a figure.
 """
 
@@ -25,7 +27,10 @@ from docs._site.gallery import HOLDS, ROOT, VERDICT, escape, page_name, pinned
 from emergo.papers import FIGURES
 
 PAGES = ROOT / "docs" / "reproduction"
-BLOCK = re.compile(r"(?<=<!-- )(laws|checks|numbers|words|summary|overview): ([^\n]+?) -->\n.*?<!-- end -->", re.DOTALL)
+BLOCK = re.compile(
+    r"(?<=<!-- )(laws|checks|numbers|words|summary|overview): ([^\n]+?) -->\n.*?<!-- end -->",
+    re.DOTALL,
+)
 
 
 def number(value: float) -> str:
@@ -40,7 +45,9 @@ def shown(value: Any, between: str = ", ") -> str:
     if isinstance(value, int | float):
         return number(value)
     if isinstance(value, list):
-        inner = [with_interval(*v) if isinstance(v, list) and len(v) == 3 else shown(v) for v in value]
+        inner = [
+            with_interval(*v) if isinstance(v, list) and len(v) == 3 else shown(v) for v in value
+        ]
         return between.join(inner) or "none"
     if isinstance(value, dict):
         return "; ".join(f"{name}: {shown(v)}" for name, v in value.items()) or "none"
@@ -48,7 +55,11 @@ def shown(value: Any, between: str = ", ") -> str:
 
 
 def with_interval(value: float, low: float | None, high: float | None) -> str:
-    return number(value) if low is None or high is None else f"{number(value)} [{number(low)}, {number(high)}]"
+    return (
+        number(value)
+        if low is None or high is None
+        else f"{number(value)} [{number(low)}, {number(high)}]"
+    )
 
 
 def row(*cells: str) -> str:
@@ -60,7 +71,8 @@ def headed(*names: str) -> list[str]:
 
 
 def short_name(id: str, row: int = 0) -> str:
-    """The number of a figure of a paper, or the name of one of ours, as a link to its page: in the first of its rows."""
+    """The number of a figure of a paper, or the name of one of ours, as a link to its page: in the
+    first of its rows."""
     if row:
         return ""
     name = id.partition("/")[2].removeprefix("fig")
@@ -68,78 +80,159 @@ def short_name(id: str, row: int = 0) -> str:
 
 
 def laws(pins: Mapping[str, Any], *ids: str) -> list[str]:
-    rows = headed("figure", "law", "published", "ours, 95% intervals", "R² (published; ours)", "level", "verdict")
+    rows = headed(
+        "figure",
+        "law",
+        "published",
+        "ours, 95% intervals",
+        "R² (published; ours)",
+        "level",
+        "verdict",
+    )
     for id in ids:
         for i, law in enumerate(pins[id]["laws"]):
-            published, level = law["published"] or {}, law["level"]
+            published = law["published"] or {}
+            level = law["level"]
             theirs = escape(law_in_words(published)) if published else "–"
-            r2 = f"{shown(published.get('r2'))}; {law['r2']:.3f}" if published else f"{law['r2']:.3f}"
+            r2 = (
+                f"{shown(published.get('r2'))}; {law['r2']:.3f}"
+                if published
+                else f"{law['r2']:.3f}"
+            )
             verdict = VERDICT[law["agrees"]] + (f": {law['why']}" if law["agrees"] is False else "")
             level = "–" if level is None else f"{level:.2f}"
             ours = escape(law_in_words(law))
-            rows.append(row(short_name(id, i), escape(law["name"]), theirs, ours, r2, level, escape(verdict)))
+            rows.append(
+                row(
+                    short_name(id, i), escape(law["name"]), theirs, ours, r2, level, escape(verdict)
+                )
+            )
             if law["censored"]:
                 words = f"{law['name']}, with its {law['censored']} censored runs"
-                rows.append(row("", escape(words), "", escape(law_in_words(law["with_censored"])), "", "", ""))
+                rows.append(
+                    row(
+                        "",
+                        escape(words),
+                        "",
+                        escape(law_in_words(law["with_censored"])),
+                        "",
+                        "",
+                        "",
+                    )
+                )
     return rows
 
 
 def law_in_words(law: Mapping[str, Any]) -> str:
     """The numbers of a law, each with its interval where it has one."""
-    values, intervals = {"C": law["C"], **law["exponents"]}, law["ci95"] or {}
-    return ", ".join(f"{name} {with_interval(value, *intervals.get(name) or (None, None))}" for name, value in values.items())
+    values = {"C": law["C"], **law["exponents"]}
+    intervals = law["ci95"] or {}
+    return ", ".join(
+        f"{name} {with_interval(value, *intervals.get(name) or (None, None))}"
+        for name, value in values.items()
+    )
 
 
-def checks(pins: Mapping[str, Any], *ids: str, chosen: Callable[[Any], bool] = lambda published: True) -> list[str]:
+def checks(
+    pins: Mapping[str, Any], *ids: str, chosen: Callable[[Any], bool] = lambda published: True
+) -> list[str]:
     rows = headed("figure", "what", "published or expected", "ours", "verdict")
     for id in ids:
-        for i, check in enumerate(check for check in pins[id]["checks"] if chosen(check["published"])):
+        for i, check in enumerate(
+            check for check in pins[id]["checks"] if chosen(check["published"])
+        ):
             published = check["published"]
             beside = shown(published) if published is not None else f"expected: {check['expected']}"
             verdict = VERDICT[check["agrees"]] if published is not None else HOLDS[check["holds"]]
-            rows.append(row(short_name(id, i), *map(escape, (check["name"], beside, shown(check["measured"]))), verdict))
+            rows.append(
+                row(
+                    short_name(id, i),
+                    *map(escape, (check["name"], beside, shown(check["measured"]))),
+                    verdict,
+                )
+            )
     return rows
 
 
 def numbers(pins: Mapping[str, Any], *ids: str) -> list[str]:
-    return checks(pins, *ids, chosen=lambda published: published is not None and not isinstance(published, str))
+    return checks(
+        pins,
+        *ids,
+        chosen=lambda published: published is not None and not isinstance(published, str),
+    )
 
 
 def words(pins: Mapping[str, Any], *ids: str) -> list[str]:
-    return checks(pins, *ids, chosen=lambda published: published is None or isinstance(published, str))
+    return checks(
+        pins, *ids, chosen=lambda published: published is None or isinstance(published, str)
+    )
 
 
 def summary(pins: Mapping[str, Any], id: str, *name: str) -> list[str]:
     table = pins[id]["summary"][" ".join(name)]
-    return [*headed(*table["columns"]), *(row(*(escape(shown(cell, "; ")) for cell in cells)) for cells in table["rows"])]
+    return [
+        *headed(*table["columns"]),
+        *(row(*(escape(shown(cell, "; ")) for cell in cells)) for cells in table["rows"]),
+    ]
 
 
 def overview(pins: Mapping[str, Any], paper: str) -> list[str]:
-    rows = headed("figure", "shows", "agrees with what is published", "disagrees", "as we expected", "not as expected")
+    rows = headed(
+        "figure",
+        "shows",
+        "agrees with what is published",
+        "disagrees",
+        "as we expected",
+        "not as expected",
+    )
     for id in [id for id in pins if id.startswith(f"{paper}/")]:
-        every, own = [*pins[id]["laws"], *pins[id]["checks"]], [c for c in pins[id]["checks"] if c["published"] is None]
-        held, expected = [one["agrees"] for one in every], [check["holds"] for check in own]
+        every = [*pins[id]["laws"], *pins[id]["checks"]]
+        own = [c for c in pins[id]["checks"] if c["published"] is None]
+        held = [one["agrees"] for one in every]
+        expected = [check["holds"] for check in own]
         counts = held.count(True), held.count(False), expected.count(True), expected.count(False)
-        rows.append(row(short_name(id), escape(FIGURES[id].title), *(str(count) if count else "" for count in counts)))
+        rows.append(
+            row(
+                short_name(id),
+                escape(FIGURES[id].title),
+                *(str(count) if count else "" for count in counts),
+            )
+        )
     return rows
 
 
-KINDS = {"laws": laws, "checks": checks, "numbers": numbers, "words": words, "summary": summary, "overview": overview}
+KINDS = {
+    "laws": laws,
+    "checks": checks,
+    "numbers": numbers,
+    "words": words,
+    "summary": summary,
+    "overview": overview,
+}
 
 
 def filled(text: str, pins: Mapping[str, Any]) -> str:
     """A page with the tables between its marks as they are now."""
 
     def table(match: re.Match[str]) -> str:
-        kind, given = match[1], match[2].split()
-        return "\n".join([f"{kind}: {match[2]} -->", "", *KINDS[kind](pins, *given), "", "<!-- end -->"])
+        kind = match[1]
+        given = match[2].split()
+        return "\n".join(
+            [f"{kind}: {match[2]} -->", "", *KINDS[kind](pins, *given), "", "<!-- end -->"]
+        )
 
     return BLOCK.sub(table, text)
 
 
 def named(text: str) -> set[str]:
     """The figures whose tables a page has."""
-    return {id for match in BLOCK.finditer(text) if match[1] != "overview" for id in match[2].split() if id in FIGURES}
+    return {
+        id
+        for match in BLOCK.finditer(text)
+        if match[1] != "overview"
+        for id in match[2].split()
+        if id in FIGURES
+    }
 
 
 def main() -> None:

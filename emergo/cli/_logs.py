@@ -1,46 +1,43 @@
-"""The options of commands that read logs."""
+"""Options shared by the commands that read logs: `emergo measure` and `emergo forecast`."""
 
 import dataclasses
 import os
-from collections.abc import Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from .._errors import InputError
-from ._run import check_output_table
+from ..core.errors import InputError
+from ..core.terminal import say
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LogOptions:
-    """Which logs, and how they are read."""
+    """Logs, how to read them, and the threshold that defines emergence."""
 
+    # CSV, Parquet or JSON lines with a step column, chart exports of W&B, trainer_state.json,
+    # folders of TensorBoard.
     logs: Positional[tuple[Path, ...]]
-    """CSV, Parquet or JSON lines with a step column, chart exports of W&B, trainer_state.json, folders of TensorBoard."""
-    step: str = "step"  # Column of steps; where there is no `step`, a well-known name such as _step is taken.
+    below: float | None = None  # Emergence is the step at which the metric falls to this value ...
+    above: float | None = None  # ... or rises to this one.
+    # Column of steps; if there is no `step`, a well-known name such as _step is used.
+    step: str = "step"
+    # Column that separates runs; by default `run` or `identity` if present, else each file is one
+    # run.
     run_column: Annotated[str | None, arg(name="run")] = None
-    """Column that tells runs apart; by default `run` or `identity` where there is one, else each file is a run."""
+    # Columns from names of runs or paths: a regular expression with named groups, e.g.
+    # 'd(?P<dim>\d+)_s(?P<seed>\d+)'.
     columns: str | None = None
-    """Columns from names of runs or paths: a regular expression with named groups, e.g. 'd(?P<dim>\\d+)_s(?P<seed>\\d+)'."""
+    # Meaning of a row without the metric: not evaluated (skip), diverged (failed), or decided by
+    # the other columns of the row (auto).
     missing: Literal["auto", "skip", "failed"] = "auto"
-    """A row without the metric: not evaluated (skip), diverged (failed), or by what else the row holds (auto)."""
+    json: bool = False  # Print one JSON object.
 
-    @property
-    def reading(self) -> dict[str, Any]:
-        """The options as [`emergo.measure.read_logs`][] takes them."""
-        return {"step": self.step, "run": self.run_column, "columns": self.columns, "missing": self.missing}
-
-    def check_out(self, out: Path | None, columns: Collection[str]) -> None:
-        """An `InputError` where a table of these columns would be written over a log, or over anything but such a table."""
-        if out is None:
-            return
-        if os.path.isfile(out) and out.resolve() in {log.resolve() for log in self.logs}:
-            raise InputError(f"--out {out}: this is one of the logs; choose another name")
-        check_output_table("--out", out, columns)
-
-    def check_logs(self) -> None:
-        """An `InputError` for a log that is not there, whatever its name ends in, or that may not be looked at."""
+    def check(self) -> None:
+        """Raise `InputError` without a single threshold, or for a log that cannot be accessed."""
+        if (self.below is None) == (self.above is None):
+            raise InputError("give one threshold: --below VALUE or --above VALUE")
         for log in self.logs:
             try:
                 os.lstat(log)
@@ -48,3 +45,16 @@ class LogOptions:
                 raise InputError(f"{log}: no such file") from None
             except OSError as error:
                 raise InputError(f"{log}: cannot be read ({error.strerror})") from None
+
+    def read(self, function: Callable[..., Any], metric: str, **options: Any) -> Any:
+        """Call a function of logs with these options, and print its messages after it succeeds."""
+        notes: list[str] = []
+        threshold, direction = self.below, "below"
+        if self.above is not None:
+            threshold, direction = self.above, "above"
+        options |= {"step": self.step, "run": self.run_column, "columns": self.columns}
+        options |= {"missing": self.missing, "say": notes.append}
+        result = function(self.logs, metric, threshold, direction, **options)
+        for note in notes:
+            say(note)
+        return result

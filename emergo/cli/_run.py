@@ -1,26 +1,27 @@
-"""What `emergo train` and the commands of `emergo study` share: reading options, training, saying how far studies are."""
+"""Shared parts of `emergo train` and `emergo study`: options, training, and status lines."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from .. import studies
-from .._errors import InputError
-from .._json import check_plain
-from .._terminal import counted, duration, print_json, say, show, table
-from ..studies import Plan, Status, StudyFolder, study_status
+from .. import study as studies
+from ..core.errors import InputError
+from ..core.json import check_plain
+from ..core.terminal import counted, duration, print_json, say, show, table
+from ..store import Plan, Status, StudyFolder, study_status
 
 if TYPE_CHECKING:
-    from ..engine import Result, Run
-    from ..studies import Slurm, Study
+    from ..study import Slurm, Study
+    from ..training import Run
 
 
 def parse_value(word: str) -> Any:
-    """A value as a study file would have it; text needs no quotes."""
+    """Parse a value as in a study file; text needs no quotes."""
     try:
         value = json.loads(word)
     except ValueError:
@@ -37,9 +38,18 @@ def parse_value(word: str) -> Any:
 
 
 def parse_pairs(
-    option: str, words: Sequence[str], form: str = "name=value", read: Callable[[str], Any] = parse_value
+    option: str,
+    words: Sequence[str],
+    form: str = "name=value",
+    read: Callable[[str], Any] = parse_value,
 ) -> list[tuple[str, Any]]:
-    """Words such as `minutes=60`, taken apart; `read` raises a `ValueError` for a value that is none."""
+    """Split words such as `minutes=60` into names and values.
+
+    **Arguments:**
+
+    - `option`: the option that has the words, and `form`: what to write; both for errors.
+    - `read`: parses a value; raises `ValueError` for an invalid one.
+    """
     pairs = []
     for word in words:
         name, _, value = word.partition("=")
@@ -53,138 +63,207 @@ def parse_pairs(
 
 
 def check_positive(**options: float | None) -> None:
-    """An `InputError` for an option that must be positive and is not."""
+    """Raise `InputError` for an option that must be positive and is not."""
     for name, value in options.items():
         if value is not None and not value > 0:
             raise InputError(f"--{name.replace('_', '-')} must be positive, got {value:g}")
 
 
 def check_output_table(option: str, out: Path, columns: Collection[str]) -> None:
-    """An `InputError` where a table of these columns cannot be written, or would be written over anything but such a table."""
-    from .._tables import CSV, PARQUET, read_table
+    """Raise `InputError` if a table cannot be written, or would replace some other file.
+
+    A file may be replaced if it is a table with these columns.
+    """
+    from ..core.tables import CSV, PARQUET, read_table
 
     if os.path.isdir(out):
         raise InputError(f"{option} {out}: this is a folder; name a file, e.g. {out / 'runs.csv'}")
     if out.suffix.lower() not in CSV + PARQUET:
-        raise InputError(f"{option} {out}: expected the name of a file that ends in .csv or .parquet")
+        raise InputError(
+            f"{option} {out}: expected the name of a file that ends in .csv or .parquet"
+        )
     if not os.path.exists(out):
         return
     try:
-        ours = set(columns) <= set(read_table(out).columns)
+        replaceable = set(columns) <= set(read_table(out).columns)
     except InputError:
-        ours = False
-    if not ours:
-        raise InputError(f"{option} {out}: this file is there and is no table of this command; choose another name")
+        replaceable = False
+    if not replaceable:
+        raise InputError(
+            f"{option} {out}: this file exists and is not a table of this command; choose another "
+            f"name"
+        )
 
 
 def announce_plugins(plugins: Sequence[str]) -> None:
-    """Says whose code is about to be run."""
+    """Report whose code is about to be run."""
     if plugins:
-        say(f"imports {', '.join(plugins)}, as the study asks for")
+        say(f"imports {', '.join(plugins)}, because the study asks for it")
 
 
-def find_writer(folder: StudyFolder, study: "Study | None", options: Any) -> Any:
-    """What else to write of the runs, if they can be trained as the options say; an `InputError` before anything is written."""
-    if options.on == "slurm":
-        studies.check_slurm()
-    elif study is not None:
-        studies.check_platform(study.runs)
-    return studies.find_writer(options.log, folder)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """Options of commands that train a study."""
+
+    # Train here, on all devices of this machine, or as an array job of Slurm.
+    on: Literal["local", "slurm"] = "local"
+    # Runs of one program to train at once on a device; by default as many as fit into memory.
+    n_parallel: Literal[None] | int = None
+    # Stop after this many seconds; the same command continues.
+    seconds: Literal[None] | float = None
+    # Also write the curves of finished runs for TensorBoard (OUT/tensorboard) or, offline, Weights
+    # & Biases (OUT/wandb).
+    log: Literal["none", "tensorboard", "wandb"] = "none"
+    json: bool = False  # Print one JSON object.
+
+    def check(self) -> None:
+        check_positive(n_parallel=self.n_parallel, seconds=self.seconds)
+
+    def find_writer(self, folder: StudyFolder, study: "Study | None") -> Any:
+        """Check that the runs can be trained, and return the function that exports their curves.
+
+        Called before anything is written.
+        """
+        if self.on == "slurm":
+            studies.check_slurm()
+        elif study is not None:
+            studies.check_platform(study.runs)
+        return studies.find_writer(self.log, folder)
 
 
-def train_studies(folder: StudyFolder, study: "Study | None", writer: Any, options: Any) -> tuple[Status, Status] | None:
-    """Trains what is missing of a study, by default of all in the folder, with a live table, or sends it to Slurm. Returns how
-    far it was and is. `options` are those of the command: `on`, `n_parallel`, `seconds`, `keep`, `json`."""
-    plans, known = _open(folder, study, options)
-    keys, deadline = [plan.key for plan in plans], None if options.seconds is None else time.monotonic() + options.seconds
+def train_studies(
+    folder: StudyFolder,
+    study: "Study | None",
+    writer: Any,
+    options: TrainingOptions,
+    keep: bool = False,
+) -> tuple[Status, Status] | None:
+    """Train the unfinished runs of a study with a live table, or submit them to Slurm.
+
+    **Arguments:**
+
+    - `study`: the study to train; None: every study in the folder.
+    - `writer`: called with each result, see `TrainingOptions.find_writer`.
+    - `keep`: keep the parameters of the studies in the folder, too.
+
+    **Returns:** the status before and after training; None if the runs were submitted.
+    """
+    plans, runs = _open(folder, study, options, keep)
+    keys = [plan.key for plan in plans]
     before = study_status(folder, keys)
     planned = {str(folder.runs / run.identity) for plan in plans for run in plan.runs}
     for path, why in before.broken.items():
-        say(f"{path}: cannot be read ({why}){'; it is moved aside and trained again' if path in planned else ''}")
+        effect = "; it is moved aside and trained again" if path in planned else ""
+        say(f"{path}: cannot be read ({why}){effect}")
     if options.on == "slurm":
         asked = study.slurm if study is not None else studies.slurm_of(plans[0])
-        if asked.setup:
-            say(f"runs on the cluster, as the study asks for: {'; '.join(asked.setup)}")
         return _submit(folder, plans, asked, options.json)
+    deadline = None if options.seconds is None else time.monotonic() + options.seconds
+    from ..forecasting import RunForecasts
+
     try:
-        with studies.live_progress() as watch:
-
-            def ended(result: "Result") -> None:
-                watch.ended(result)
-                writer(result)
-
-            watch.begin(list(known.values()), lambda: studies.read_outcomes(folder.runs).rows)
-            more: dict[str, Any] = {"n_parallel": options.n_parallel, "deadline": deadline, "say": say}
-            studies.Executor(folder, keys, known, on_end=ended, progress=watch.training, **more).run()
+        with studies.live_progress(forecaster=RunForecasts()) as watch:
+            studies.run_plan(
+                folder,
+                keys,
+                runs,
+                watch=watch,
+                on_end=writer,
+                n_parallel=options.n_parallel,
+                deadline=deadline,
+                say=say,
+            )
     except KeyboardInterrupt as stop:
         now = study_status(folder, keys)
-        stop.add_note(f"{now.finished} of {now.runs} runs are finished; the same command goes on from there")
+        stop.add_note(
+            f"{now.finished} of {now.runs} runs are finished; the same command continues from there"
+        )
         raise
     return before, study_status(folder, keys)
 
 
-def _open(folder: StudyFolder, study: "Study | None", options: Any) -> tuple[list[Plan], dict[str, "Run"]]:
-    """The plans to train, and their runs by identity."""
-    from ..studies._plan import runs_of
+def _open(
+    folder: StudyFolder, study: "Study | None", options: TrainingOptions, keep: bool
+) -> tuple[list[Plan], list["Run"]]:
+    """Return the plans to train, and their runs."""
+    from ..study.plan import runs_of
 
     if study is not None:
         plan, new = study.open(folder, say)
         if 0 < new < len(plan.runs):
             say(f"{folder.path}: {new} of {len(plan.runs)} runs are new")
-        return [plan], {run.identity: run for run in study.runs}
-    plans, known = folder.read(say), {}
+        return [plan], list(study.runs)
+    plans = folder.read(say)
+    runs = {}
     for plan in plans:
-        known |= runs_of(plan, folder.path)
+        runs |= runs_of(plan, folder.path)
     if options.on == "local":
-        studies.check_platform(list(known.values()))
-    if options.keep:
+        studies.check_platform(list(runs.values()))
+    if keep:
         plans = [folder.write(plan._replace(study=plan.study | {"keep": True})) for plan in plans]
-    return plans, known
+    return plans, list(runs.values())
 
 
 def _submit(folder: StudyFolder, plans: Sequence[Plan], asked: "Slurm", as_json: bool) -> None:
-    """Submits plans to Slurm, each as an array job, and says so."""
-    jobs = [studies.submit_plan(folder, plan, asked) for plan in plans]
+    """Submit each plan to Slurm as an array job, and print the jobs."""
+    from ..forecasting import RunForecasts
+
+    if asked.setup:
+        say(f"runs on the cluster, because the study asks for it: {'; '.join(asked.setup)}")
+    jobs = [studies.submit_plan(folder, plan, asked, RunForecasts()) for plan in plans]
     if as_json:
-        sent = [{"job": job.job, "tasks": job.tasks, "folder": str(job.folder), "out": str(folder.path)} for job in jobs]
+        sent = [
+            {"job": job.job, "tasks": job.tasks, "folder": str(job.folder), "out": str(folder.path)}
+            for job in jobs
+        ]
         return print_json(sent[0] if len(sent) == 1 else {"jobs": sent})
     for job in jobs:
         show(f"array job {job.job}, {job.tasks} tasks, output in {job.folder}")
-    show(f"emergo study status {folder.path} --watch   shows how far it is")
+    show(f"emergo study status {folder.path} --watch   shows the progress")
 
 
 def counts(status: Status) -> str:
+    """Return how many runs ended in which state, in words."""
     parts = [f"{status.reached} reached", f"{status.censored} censored", f"{status.failed} failed"]
     if status.trained:
         parts.insert(2, f"{status.trained} trained without a threshold")
     return f"{status.finished} of {status.runs} runs finished ({', '.join(parts)})"
 
 
-def print_end(folder: StudyFolder, before: Status, now: Status, seconds: float) -> None:
-    """How far a study is after training, and how to go on."""
-    there = f" ({before.finished} were there)" if before.finished else ""
-    show(f"{counts(now)}{there}, {duration(seconds)}; kept in {folder.path}")
-    show(f"emergo study show {folder.path}   shows what came out")
+def print_end(folder: StudyFolder, before: Status, now: Status, begun: float) -> None:
+    """Print the state of a study after training, and how to continue.
+
+    **Arguments:**
+
+    - `begun`: the value of `time.monotonic()` when the command started.
+    """
+    earlier = f" ({before.finished} of them before)" if before.finished else ""
+    seconds = duration(time.monotonic() - begun)
+    show(f"{counts(now)}{earlier}, {seconds}; kept in {folder.path}")
+    show(f"emergo study show {folder.path}   shows the results")
     if not now.complete:
-        show("the time is over; the same command goes on")
+        show("the time is over; the same command continues")
     for line in failed_lines(now):
-        show(f"{line}; emergo study run {folder.path} --retry-failed begins them anew")
+        show(f"{line}; emergo study run {folder.path} --retry-failed trains them again")
 
 
 def exit_if_all_failed(now: Status) -> None:
-    """Ends the process with status 1 where every run of a study failed."""
+    """End the process with status 1 if every run of a study failed."""
     if now.failed == now.runs:
         raise SystemExit(1)
 
 
 def failed_lines(status: Status) -> list[str]:
-    """Why runs failed, in one line; none where none did."""
+    """Return one line with the most frequent reason of failures, or none without failures."""
     several = ", for example" if len(status.reasons) > 1 else ""
-    return [f"{counted(status.failed, 'run')} failed{several}: {reason}" for reason in [*status.reasons][:1]]
+    return [
+        f"{counted(status.failed, 'run')} failed{several}: {reason}"
+        for reason in [*status.reasons][:1]
+    ]
 
 
 def status_view(status: Status, note: str = "") -> Any:
-    """One line on the whole, one row per process at work, what is wrong, and a note."""
+    """Return what `emergo study status` shows: counts, a row per process, errors, and a note."""
     from rich.console import Group
     from rich.text import Text
 
@@ -195,25 +274,33 @@ def status_view(status: Status, note: str = "") -> Any:
         line += f"; {status.failures} failures{'' if status.complete else ', tried again'}"
     parts: list[Any] = [Text(line)]
     if status.workers:
-        heads = ("unit", "host", "process", "job", "runs", "step", "loss", "forecast", "steps/s", "left", "last sign")
-        shown = table(*heads, left=("unit", "host", "forecast"))
+        heads = "unit", "host", "process", "job", "runs", "step", "loss", "note"
+        shown = table(*heads, "steps/s", "left", "last sign", left=("unit", "host", "note"))
         for worker in status.workers:
-            shown.add_row(*_worker_words(worker))
+            shown.add_row(*_worker_row(worker))
         parts.append(shown)
     parts += [Text(line) for line in failed_lines(status)]
-    parts += [Text(f"{path}: cannot be read ({why})", style="red") for path, why in status.broken.items()]
+    for path, why in status.broken.items():
+        parts.append(Text(f"{path}: cannot be read ({why})", style="red"))
     if note:
         parts.append(Text(note))
     return Group(*parts)
 
 
-def _worker_words(worker: dict[str, Any]) -> list[str]:
-    def words(value: Any, form: str) -> str:
-        return "-" if value is None else form.format(value)
-
-    step = "-" if worker["step_min"] is None else f"{worker['step_min']}-{worker['step_max']}"
+def _worker_row(worker: dict[str, Any]) -> list[str]:
+    step = f"{worker['step_min']}-{worker['step_max']}"
     runs = "compiling" if worker["total"] is None else f"{worker['done']} of {worker['total']}"
-    left = "-" if worker["seconds_left"] is None else duration(worker["seconds_left"])
-    first = [worker["unit"], str(worker["host"]), str(worker["pid"]), worker["job"] or "-", runs, step]
-    first += [words(worker["loss"], "{:.3f}"), worker["forecast"] or "-"]
-    return [*first, words(worker["rate"], "{:,.0f}"), left, f"{worker['age']:.0f} s ago"]
+    left = worker["seconds_left"]
+    return [
+        worker["unit"],
+        str(worker["host"]),
+        str(worker["pid"]),
+        worker["job"] or "-",
+        runs,
+        "-" if worker["step_min"] is None else step,
+        "-" if worker["loss"] is None else f"{worker['loss']:.3f}",
+        worker["note"] or "-",
+        "-" if worker["rate"] is None else f"{worker['rate']:,.0f}",
+        "-" if left is None else duration(left),
+        f"{worker['age']:.0f} s ago",
+    ]

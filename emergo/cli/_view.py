@@ -1,4 +1,4 @@
-"""`emergo view`: the explorer, on this machine and read-only."""
+"""`emergo view`: explore runs in a browser, locally and read-only."""
 
 import contextlib
 import dataclasses
@@ -7,37 +7,39 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from .._errors import InputError
-from .._terminal import counted, memory, print_json, say
+from ..core.errors import InputError
+from ..core.terminal import counted, memory, print_json, say
 
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """Look at runs in the browser: curves, laws, one run, what trains now. Reads only."""
+    """Explore runs in the browser: curves, laws, single runs, and runs in training. Read-only."""
 
-    folder: Positional[Path]  # A folder of studies, runs, records or figures; may be in training.
+    folder: Positional[Path]  # A folder of studies, runs, records or figures.
     port: int = 8642  # Port on this machine; other machines cannot reach it.
-    export: Path | None = None  # Write one HTML file that opens without a server, and end.
+    export: Path | None = None  # Write one HTML file that opens without a server, and exit.
     no_browser: bool = False  # Print the address without opening it.
-    json: bool = False  # Print one JSON object: the address, or what was exported.
+    json: bool = False  # Print one JSON object: the address, or a summary of the exported file.
 
     def run(self) -> None:
-        from ..view import Catalog, export_page
+        from ..view import Catalog, export_page, serve
 
         catalog = Catalog(self.folder)
         if self.export is not None:
             written = export_page(catalog, self.export)
-            for note in dict.fromkeys((*catalog.notes, *(note for runs in catalog.sets().values() for note in runs.notes))):
+            notes = [*catalog.notes]
+            for runs in catalog.sets().values():
+                notes += runs.notes
+            for note in dict.fromkeys(notes):
                 say(note)
             if self.json:
                 return print_json(written)
-            return print(f"{counted(written['runs'], 'run')}, {memory(written['bytes'])}; open {written['file']}")
+            size = f"{counted(written['runs'], 'run')}, {memory(written['bytes'])}"
+            return print(f"{size}; open {written['file']}")
         if not catalog.sets():
-            why = "; ".join(catalog.notes) or "a study is put into a folder by running it"
+            why = "; ".join(catalog.notes) or "emergo study run puts a study into a folder"
             raise InputError(f"{self.folder}: no study, runs, records or figures here ({why})")
-        from ..view._serve import serve
-
-        with contextlib.suppress(KeyboardInterrupt):  # which is how it ends
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is the normal way to stop.
             serve(catalog, self.port, self._ready)
 
     def _ready(self, address: str) -> None:

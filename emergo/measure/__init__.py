@@ -1,12 +1,12 @@
-"""Instruments: when attention became sparse, how surely we know, and the power laws of that time."""
+"""Measurements: emergence steps with intervals, power laws, stages of a curve and attention."""
 
-from .._attention import attention_by_lag, attention_entropy, attention_mass
-from .._tables import read_table, storable, write_table
-from ._emergence import STATES, Emergence, State, emergence, past_threshold
-from ._forecast import Forecast, forecast, forecast_curves, forecast_logs
+from ..core.attention import attention_by_lag, attention_entropy, attention_mass
+from ..core.tables import read_table, storable, write_table
+from ._censored import fit_censored
+from ._emergence import STATES, Direction, Emergence, State, as_curve, emergence, past_threshold
+from ._fit_table import fit_table
 from ._heads import Division, division, group_mass, head_similarity
 from ._laws import Agreement, Law, Published, compare, fit_law, law_json
-from ._logs import MEASURED, LoggedRun, measure_logs, read_logs
 from ._offset import OffsetLaw, fit_offset
 from ._stages import (
     Boundary,
@@ -21,11 +21,42 @@ from ._stages import (
 )
 from ._terms import Term
 
-__all__ = ["STATES", "Emergence", "State", "emergence", "past_threshold"]
-__all__ += ["MEASURED", "LoggedRun", "measure_logs", "read_logs"]
-__all__ += ["Forecast", "forecast", "forecast_curves", "forecast_logs"]
-__all__ += ["Agreement", "Law", "OffsetLaw", "Published", "Term", "compare", "fit_law", "fit_offset", "law_json"]
-__all__ += ["Boundary", "Drop", "best_so_far", "boundary_of", "departure", "early_stop", "find_stages", "plateau_share"]
-__all__ += ["stage_boundaries"]
-__all__ += ["Division", "attention_by_lag", "attention_entropy", "attention_mass", "division", "group_mass", "head_similarity"]
-__all__ += ["read_table", "storable", "write_table"]
+__all__ = [
+    "STATES",
+    "Agreement",
+    "Boundary",
+    "Direction",
+    "Division",
+    "Drop",
+    "Emergence",
+    "Law",
+    "OffsetLaw",
+    "Published",
+    "State",
+    "Term",
+    "as_curve",
+    "attention_by_lag",
+    "attention_entropy",
+    "attention_mass",
+    "best_so_far",
+    "boundary_of",
+    "compare",
+    "departure",
+    "division",
+    "early_stop",
+    "emergence",
+    "find_stages",
+    "fit_censored",
+    "fit_law",
+    "fit_offset",
+    "fit_table",
+    "group_mass",
+    "head_similarity",
+    "law_json",
+    "past_threshold",
+    "plateau_share",
+    "read_table",
+    "stage_boundaries",
+    "storable",
+    "write_table",
+]

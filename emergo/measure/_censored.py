@@ -1,8 +1,9 @@
-r"""Linear regression with right-censored observations, by maximum likelihood, for many weightings at once.
+r"""Linear regression with right-censored observations, by maximum likelihood.
 
-The model is $z \sim N(x^\top\theta, s^2)$ where an observed $z$ contributes its density and a censored one the
-probability of lying beyond. In Olsen's coordinates $(\gamma, \eta) = (\theta/s, 1/s)$ the log-likelihood is concave
-(Olsen 1978), so Newton's method from any start finds the one maximum.
+The model is $z \sim N(x^\top\theta, s^2)$. An observed $z$ contributes its density to the
+likelihood, a censored one the probability of a larger value. In Olsen's coordinates $(\gamma, \eta)
+= (\theta/s, 1/s)$ the log-likelihood is concave (Olsen 1978), so Newton's method finds the maximum
+from any start. Many weightings of the same data, such as bootstrap resamples, are fitted at once.
 """
 
 import numpy as np
@@ -16,13 +17,26 @@ def fit_censored(
     censored: Bool[np.ndarray, " runs"],
     weights: Float[np.ndarray, "fits runs"],
 ) -> tuple[Float[np.ndarray, "fits terms"], Float[np.ndarray, " fits"]]:
-    """The coefficients and the standard deviation, one row per row of weights; NaN where the data do not determine them."""
-    fits, terms = weights.shape[0], design.shape[1]
-    # Start from least squares that take the censored values as if observed, with a generous spread.
+    """Fit a linear model to partly censored observations, once per row of weights.
+
+    **Arguments:**
+
+    - `design`: the regressors.
+    - `z`: observations; lower bounds where `censored` is True.
+    - `censored`: marks lower bounds.
+    - `weights`: weights of the runs, one row per fit.
+
+    **Returns:** the coefficients and the standard deviation of every fit; NaN if the data do not
+    determine them.
+    """
+    fits = weights.shape[0]
+    terms = design.shape[1]
+    # Start from least squares that treats bounds as observed, with a generous spread.
     start = np.linalg.lstsq(design, z, rcond=None)[0]
     spread = max(float(np.std(z - design @ start)), 1e-3)
     state = np.tile(np.append(start / spread, 1 / spread), (fits, 1))
-    full = np.column_stack([design, -z])  # (gamma, eta) -> x gamma - eta z
+    full = np.column_stack([design, -z])  # maps (gamma, eta) to x gamma - eta z
+    count = np.sum(weights * ~censored, axis=1)
 
     def likelihood(state: np.ndarray) -> np.ndarray:
         margin = state @ full.T
@@ -32,22 +46,23 @@ def fit_censored(
 
     value = likelihood(state)
     for _ in range(100):
-        margin, eta = state @ full.T, state[:, -1]
-        # The density over the distribution function of the standard normal, safe for very negative margins.
+        margin = state @ full.T
+        eta = state[:, -1]
+        # Density over distribution function of the standard normal. In logarithms it does not
+        # underflow for very negative margins.
         mills = np.exp(-0.5 * margin**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(margin))
         first = weights * np.where(censored, mills, -margin)
-        second = weights * np.where(censored, mills * (mills + margin), 1.0)  # minus the second derivative
-        count = np.sum(weights * ~censored, axis=1)
+        minus_second = weights * np.where(censored, mills * (mills + margin), 1.0)
         gradient = first @ full
         gradient[:, -1] += count / eta
-        curvature = np.einsum("fr,ri,rj->fij", second, full, full)
+        curvature = np.einsum("fr,ri,rj->fij", minus_second, full, full)
         curvature[:, -1, -1] += count / eta**2
         try:
             move = np.linalg.solve(curvature, gradient[..., None])[..., 0]
         except np.linalg.LinAlgError:
             ridge = 1e-12 * np.trace(curvature, axis1=1, axis2=2)[:, None, None] * np.eye(terms + 1)
             move = np.linalg.solve(curvature + ridge, gradient[..., None])[..., 0]
-        # Halve a step until it keeps eta positive and does not lose likelihood.
+        # Halve a step until it keeps eta positive and does not lower the likelihood.
         size = np.ones(fits)
         for _ in range(40):
             trial = state + size[:, None] * move
@@ -61,6 +76,7 @@ def fit_censored(
             break
     scale = 1 / state[:, -1]
     theta = state[:, :-1] * scale[:, None]
-    undetermined = ~np.isfinite(theta).all(1) | (np.sum(weights * ~censored, axis=1) <= 0)
-    theta[undetermined], scale[undetermined] = np.nan, np.nan
+    undetermined = ~np.isfinite(theta).all(1) | (count <= 0)
+    theta[undetermined] = np.nan
+    scale[undetermined] = np.nan
     return theta, scale

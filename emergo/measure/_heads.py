@@ -1,4 +1,4 @@
-"""How alike the heads of a layer are, and whether they compete or cooperate. Pure functions of attention weights."""
+"""Similarity of attention heads, and their division of labour."""
 
 from typing import Any, NamedTuple
 
@@ -6,21 +6,34 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import xlogy
 
-from .._errors import InputError
+from ..core.errors import InputError
 
 
 def group_mass(
     attention: Float[np.ndarray, "*cells positions"], members: Bool[np.ndarray, "groups window"]
 ) -> Float[np.ndarray, "*cells groups"]:
-    """The total attention on each group, whose `members` are among the first `window` positions or lags (`tasks.Groups`)."""
+    """Return the total attention on each group.
+
+    **Arguments:**
+
+    - `attention`: attention weights; the last axis is the position (or lag).
+    - `members`: marks the positions of each group, among the first `window` (`tasks.Groups`).
+    """
     window = members.shape[-1]
     if window > attention.shape[-1]:
-        raise InputError(f"groups reach over {window} positions, attention over {attention.shape[-1]}")
+        raise InputError(
+            f"groups reach over {window} positions, attention over {attention.shape[-1]}"
+        )
     return np.stack([attention[..., :window][..., group].sum(-1) for group in members], -1)
 
 
-def head_similarity(attention: Float[np.ndarray, "*cells heads positions"]) -> Float[np.ndarray, "*cells"]:
-    """Mean cosine between the patterns of two heads: 1 when all look alike, 0 when no two share a position."""
+def head_similarity(
+    attention: Float[np.ndarray, "*cells heads positions"],
+) -> Float[np.ndarray, "*cells"]:
+    """Return the mean cosine between the attention patterns of two heads.
+
+    It is 1 if all heads attend alike, and 0 if no two heads share a position.
+    """
     heads = attention.shape[-2]
     if heads < 2:
         raise InputError("similarity is between heads: there must be at least 2")
@@ -30,25 +43,36 @@ def head_similarity(attention: Float[np.ndarray, "*cells heads positions"]) -> F
 
 
 class Division(NamedTuple):
-    """How heads divide the groups among them: three shares that add up to 1."""
+    """Division of groups among heads: three shares that sum to 1."""
 
-    competition: Float[np.ndarray, "*cells"]  # heads together favour some groups: 1 when all look at one and the same
-    cooperation: Float[np.ndarray, "*cells"]  # heads favour different groups: 1 when each looks at one, together at all equally
-    indecision: Float[np.ndarray, "*cells"]  # single heads look at several groups: 1 when each looks at all of them equally
+    # 1 if all heads attend to one and the same group
+    competition: Float[np.ndarray, "*cells"]
+    # 1 if each head attends to one group, and the heads together to all groups equally
+    cooperation: Float[np.ndarray, "*cells"]
+    # 1 if every head attends to all groups equally
+    indecision: Float[np.ndarray, "*cells"]
 
 
-def division(mass: Float[np.ndarray, "*cells heads groups"], sizes: Float[np.ndarray, " groups"] | None = None) -> Division:
-    r"""Competition and cooperation of heads from their weight on each group.
+def division(
+    mass: Float[np.ndarray, "*cells heads groups"],
+    sizes: Float[np.ndarray, " groups"] | None = None,
+) -> Division:
+    r"""Measure competition and cooperation of heads.
 
-    With $p_k$ the weights of head k over the $G$ groups, normalised, and $\bar p$ their mean over heads,
+    With $p_k$ the normalised weights of head k on the $G$ groups, and $\bar p$ their mean over
+    heads,
 
     $$\log G = \underbrace{\log G - H(\bar p)}_{\text{competition}}
     + \underbrace{H(\bar p) - \overline{H(p_k)}}_{\text{cooperation}}
     + \underbrace{\overline{H(p_k)}}_{\text{indecision}},$$
 
-    each divided by $\log G$. The middle one is the Jensen-Shannon divergence of the heads. `mass` is that of
-    [`emergo.measure.group_mass`][]; with the `sizes` of the groups, weights are taken per position, so that uniform attention
-    favours none.
+    each divided by $\log G$. Cooperation is the Jensen-Shannon divergence of the heads.
+
+    **Arguments:**
+
+    - `mass`: attention of every head to every group, from [`emergo.measure.group_mass`][].
+    - `sizes`: sizes of the groups. If given, weights are taken per position, so that uniform
+      attention favours no group.
     """
     groups = mass.shape[-1]
     if groups < 2:
@@ -56,11 +80,14 @@ def division(mass: Float[np.ndarray, "*cells heads groups"], sizes: Float[np.nda
     weights = mass if sizes is None else mass / sizes
     total = weights.sum(-1, keepdims=True)
     if not (np.isfinite(weights).all() and (weights >= 0).all() and (total > 0).all()):
-        raise InputError("weights must be finite and not negative, and every head must look at some group")
+        raise InputError(
+            "weights must be finite and not negative, and every head must look at some group"
+        )
     p = weights / total
 
     def entropy(q: np.ndarray) -> Any:
         return -np.sum(xlogy(q, q), -1) / np.log(groups)
 
-    of_mean, of_heads = entropy(p.mean(-2)), entropy(p).mean(-1)
+    of_mean = entropy(p.mean(-2))
+    of_heads = entropy(p).mean(-1)
     return Division(*map(np.asarray, (1 - of_mean, of_mean - of_heads, of_heads)))

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
-from .._style import BLUE, GREY, ORANGE, Picture, panel, plain_ticks
+from ..core.plotting import BLUE, GREY, ORANGE, Picture, panel, plain_ticks
 from ._terms import censored_rows, column, usable_rows
 
 if TYPE_CHECKING:
@@ -15,17 +15,33 @@ if TYPE_CHECKING:
 
 
 def law_plot(law: "Law", table: pd.DataFrame) -> Picture:
-    """One panel per term, where runs are divided by the rest of the law, so that the slope is the exponent; one for the law."""
+    """One panel per term, where runs are divided by the rest of the law, so that the slope is the
+    exponent; one for the law."""
     rows = table[usable_rows(table, law.y)]
-    y, censored, fitted = column(rows, law.y), censored_rows(rows), law.predict(rows)
+    y = column(rows, law.y)
+    censored = censored_rows(rows)
+    fitted = law.predict(rows)
     plot = Picture(figsize=(2.6 * (len(law.terms) + 1), 2.9), layout="constrained")
-    plain = {name: name.replace("$", r"\$") for name in (law.y, *law.exponents)}  # names are not formulas
+    plain = {
+        name: name.replace("$", r"\$") for name in (law.y, *law.exponents)
+    }  # names are not formulas
     powers = " ".join(f"{plain[name]}$^{{{value:.2f}}}$" for name, value in law.exponents.items())
-    plot.suptitle(f"{plain[law.y]} = {law.C:.3g} {powers}", x=0.01, ha="left", fontsize=8.5, color=GREY)
+    plot.suptitle(
+        f"{plain[law.y]} = {law.C:.3g} {powers}", x=0.01, ha="left", fontsize=8.5, color=GREY
+    )
     *panels, last = plot.subplots(1, len(law.terms) + 1, squeeze=False)[0]
 
     def scatter(axes: Axes, x: np.ndarray, values: np.ndarray) -> None:
-        axes.plot(x[~censored], values[~censored], "o", color=BLUE, mec="white", mew=0.5, alpha=0.9, zorder=3)
+        axes.plot(
+            x[~censored],
+            values[~censored],
+            "o",
+            color=BLUE,
+            mec="white",
+            mew=0.5,
+            alpha=0.9,
+            zorder=3,
+        )
         axes.plot(x[censored], values[censored], "^", color=ORANGE, mfc="none", zorder=3)
         axes.set(xscale="log", yscale="log")
         for axis in (axes.xaxis, axes.yaxis):  # plain numbers, few enough not to collide

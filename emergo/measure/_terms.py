@@ -1,4 +1,5 @@
-"""The terms of a power law: products of columns that share one exponent, written `dim`, `length/burst` or `dim^0.5*length`."""
+"""The terms of a power law: products of columns that share one exponent, written `dim`,
+`length/burst` or `dim^0.5*length`."""
 
 import dataclasses
 import math
@@ -9,10 +10,12 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from .._errors import InputError, unknown
+from ..core.errors import InputError, unknown
 from ..theory import repeat_factor
 
-_FACTOR = re.compile(r"\s*([*/]?)\s*([A-Za-z_]\w*(?:\.\w+)*)\s*(?:\^\s*([-+]?\d*\.?\d+(?:[eE][-+]?\d+)?))?\s*")
+_FACTOR = re.compile(
+    r"\s*([*/]?)\s*([A-Za-z_]\w*(?:\.\w+)*)\s*(?:\^\s*([-+]?\d*\.?\d+(?:[eE][-+]?\d+)?))?\s*"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,9 +28,20 @@ class Term:
     def parse(cls, text: str) -> "Term":
         factors = list(_FACTOR.finditer(text))
         signs = [bool(factor[1]) for factor in factors]  # before all factors but the first
-        if "".join(factor[0] for factor in factors) != text or not factors or signs[0] or not all(signs[1:]):
-            raise InputError(f"'{text}' is not a term; write a column, or a product such as length/burst or dim^0.5*length")
-        powers = tuple((factor[2], float(factor[3] or 1) * (-1 if factor[1] == "/" else 1)) for factor in factors)
+        if (
+            "".join(factor[0] for factor in factors) != text
+            or not factors
+            or signs[0]
+            or not all(signs[1:])
+        ):
+            raise InputError(
+                f"'{text}' is not a term; write a column, or a product such as length/burst or "
+                f"dim^0.5*length"
+            )
+        powers = tuple(
+            (factor[2], float(factor[3] or 1) * (-1 if factor[1] == "/" else 1))
+            for factor in factors
+        )
         if not all(0 < abs(power) < 1e3 for _, power in powers):
             raise InputError(f"'{text}': a power must be a finite number other than 0")
         return cls(powers)
@@ -35,7 +49,10 @@ class Term:
     def __str__(self) -> str:
         (name, power), *rest = self.powers
         factors = [("", name, power), *(("*", n, p) if p > 0 else ("/", n, -p) for n, p in rest)]
-        return "".join(f"{sign}{name}" if size == 1 else f"{sign}{name}^{size:g}" for sign, name, size in factors)
+        return "".join(
+            f"{sign}{name}" if size == 1 else f"{sign}{name}^{size:g}"
+            for sign, name, size in factors
+        )
 
     def log(self, table: pd.DataFrame) -> Float[np.ndarray, " rows"]:
         """The logarithm of the term for every row; its columns must be positive."""
@@ -43,10 +60,14 @@ class Term:
 
 
 def column(table: pd.DataFrame, name: str) -> Float[np.ndarray, " rows"]:
-    """A column as numbers; `repeat_factor`, f(p, d) of Eq. 22, from `repeat` and `dim` when the table does not have it."""
+    """A column as numbers; `repeat_factor`, f(p, d) of Eq. 22, from `repeat` and `dim` when the
+    table does not have it."""
     if name == "repeat_factor" and name not in table:
         if not {"repeat", "dim"} <= set(table.columns):
-            raise InputError("repeat_factor is computed from the columns repeat and dim; the table lacks one of them")
+            raise InputError(
+                "repeat_factor is computed from the columns repeat and dim; the table lacks one "
+                "of them"
+            )
         return repeat_factor(column(table, "repeat"), column(table, "dim"))
     if name not in table:
         raise unknown("column", name, map(str, table.columns))
@@ -57,7 +78,8 @@ def column(table: pd.DataFrame, name: str) -> Float[np.ndarray, " rows"]:
 
 
 def usable_rows(table: pd.DataFrame, y: str) -> Bool[np.ndarray, " rows"]:
-    """Which rows have a finite `y` and a `state`, where there is such a column, other than `failed`."""
+    """Which rows have a finite `y` and a `state`, where there is such a column, other than
+    `failed`."""
     usable = np.isfinite(column(table, y))
     if "state" in table:
         usable &= np.asarray(table["state"].astype(str) != "failed")
@@ -65,7 +87,8 @@ def usable_rows(table: pd.DataFrame, y: str) -> Bool[np.ndarray, " rows"]:
 
 
 def censored_rows(table: pd.DataFrame) -> Bool[np.ndarray, " rows"]:
-    """Which rows are censored: the column `censored` as true/false, 1/0 or those words in text; none without the column."""
+    """Which rows are censored: the column `censored` as true/false, 1/0 or those words in text;
+    none without the column."""
     if "censored" not in table:
         return np.zeros(len(table), bool)
     words = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
@@ -76,7 +99,9 @@ def censored_rows(table: pd.DataFrame) -> Bool[np.ndarray, " rows"]:
     return np.asarray(flags, bool)
 
 
-def log_product(powers: Iterable[tuple[str, float]], table: pd.DataFrame) -> Float[np.ndarray, " rows"]:
+def log_product(
+    powers: Iterable[tuple[str, float]], table: pd.DataFrame
+) -> Float[np.ndarray, " rows"]:
     """The logarithm of a product of powers of columns."""
     return sum((power * log_column(table, name) for name, power in powers), np.zeros(len(table)))
 
@@ -89,5 +114,7 @@ def log_column(table: pd.DataFrame, name: str) -> Float[np.ndarray, " rows"]:
         first = values[invalid][0]
         example = "no value" if math.isnan(first) else f"{first:g}"
         share = f"{invalid.sum()} of {len(values)} rows"
-        raise InputError(f"column '{name}' must be positive for a power law, but has {example} ({share})")
+        raise InputError(
+            f"column '{name}' must be positive for a power law, but has {example} ({share})"
+        )
     return np.log(values)

@@ -1,4 +1,8 @@
-"""Models: attention in isolation, a Transformer, and the models of yuksel2026. All follow one contract, [`emergo.Model`][]."""
+"""Models: attention in isolation, a Transformer, and the models of yuksel2026.
+
+All models implement the same contract, [`emergo.Model`][]. Optimised forward passes live in
+`emergo.models.fast`.
+"""
 
 from ._attention import Attention
 from ._chain_transformer import ChainParameters, ChainTransformer
@@ -8,5 +12,23 @@ from ._model import Model
 from ._toy import ToyAttention, ToyParameters
 from ._transformer import Transformer, TransformerParameters
 
-__all__ = ["Attention", "ChainParameters", "ChainTransformer", "EquinoxModel", "MinimalAttention", "MinimalLayer", "Model"]
-__all__ += ["ToyAttention", "ToyParameters", "Transformer", "TransformerParameters"]
+__all__ = [
+    "Attention",
+    "ChainParameters",
+    "ChainTransformer",
+    "EquinoxModel",
+    "MinimalAttention",
+    "MinimalLayer",
+    "Model",
+    "ToyAttention",
+    "ToyParameters",
+    "Transformer",
+    "TransformerParameters",
+    "default_model",
+]
+
+
+def default_model() -> Model:
+    """Return the model that is trained when a configuration names none: the Transformer of
+    zucchet2025."""
+    return Transformer()

@@ -5,16 +5,20 @@ from typing import Any, ClassVar
 
 from jaxtyping import Array
 
-from .._contract import NO_TAP, Output, Spec, Tap
-from .._pytree import Pytree
+from ..core.contract import NO_TAP, Output, Spec, Tap
+from ..core.pytree import Pytree
 
 TapFunction = Tap | Callable[[str, Array], Array]
 
 
 class Model(Pytree):
-    """A model: its options. Parameters are separate: any pytree of arrays that `init` draws.
+    """A model: a frozen dataclass of options, and the functions `init` and `apply`.
 
-    A subclass is a frozen dataclass and a pytree; it needs `init` and `apply`.
+    Parameters are separate: `init` draws them, as any pytree of floating-point arrays.
+
+    **`apply` defines the model.** Training calls `apply`, or an optimised path that was found to
+    agree with it (`emergo.models.fast`). Optimised paths belong to one exact class, so a subclass
+    trains the `apply` that it defines or inherits.
 
     >>> import jax, jax.numpy as jnp
     >>> class Average(em.Model):
@@ -26,26 +30,42 @@ class Model(Pytree):
     (5, 2)
     """
 
-    precisions: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "bf16")  # in which it can be trained
-    only_tokens: ClassVar[bool] = False  # whether inputs must be whole-number tokens (n, length)
-    pads: ClassVar[bool] = False  # whether `init` honours `spec.used`, so that runs on tasks of several sizes share a program
+    precisions: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "bf16")
+    """Precisions in which the model can be trained."""
+    only_tokens: ClassVar[bool] = False
+    """True if inputs must be integer tokens of shape (n, length)."""
+    pads: ClassVar[bool] = False
+    """True if `init` honours `spec.used`, so that tasks of several sizes can share a program."""
 
     def init(self, key: Array, spec: Spec) -> Any:
-        """Draws the parameters for a task of these sizes. Where `spec.used` is given, they are those of the smaller model,
-        padded with zeros at the end of each axis."""
+        """Draw initial parameters.
+
+        **Arguments:**
+
+        - `key`: a JAX random key.
+        - `spec`: the sizes of the task. If `spec.used` is set, draw the parameters of a model of
+          those smaller sizes, and pad every axis with zeros at its end.
+
+        **Returns:** a pytree of floating-point arrays.
+        """
         raise NotImplementedError
 
     def apply(self, params: Any, inputs: Array, tap: TapFunction = NO_TAP) -> Output:
-        """The forward pass, plain: every named point goes through `tap(name, value)`. A model that has dropout or is told how
-        many positions are read finds them in `tap.key` and `tap.spec`."""
-        raise NotImplementedError
+        """Compute the forward pass.
 
-    def fast(self, params: Any, inputs: Array, tap: TapFunction = NO_TAP) -> Output:
-        """The same output by a faster way that may skip taps; used where nothing reads or writes there."""
-        return self.apply(params, inputs, tap)
+        **Arguments:**
+
+        - `params`: parameters as `init` returns them.
+        - `inputs`: features (n, length, inputs) or integer tokens (n, length).
+        - `tap`: pass every named point of the forward pass through `tap(name, value)`. In training
+          it also holds `tap.key` (for dropout; None in evaluations), `tap.step` and `tap.spec`.
+
+        **Returns:** an [`emergo.Output`][].
+        """
+        raise NotImplementedError
 
 
 def answers(tap: TapFunction) -> int | None:
-    """How many of the last positions are read, or None: the last one, without an axis of its own."""
+    """Return how many of the last positions are read; None: the last one, without an axis."""
     spec = getattr(tap, "spec", None)
     return None if spec is None else spec.answers

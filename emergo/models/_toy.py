@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._contract import NO_TAP, Output, Spec
-from .._pytree import per_run
-from .._random import normals, raw
+from ..core.contract import NO_TAP, Output, Spec
+from ..core.pytree import per_run
+from ..core.random import normals, raw
 from ._model import Model, TapFunction
 
 
@@ -22,11 +22,14 @@ class ToyParameters(NamedTuple):
 
 
 class ToyAttention(Model):
-    r"""$y = W \sum_t \mathrm{softmax}(a)_t\, x_t$: one logit per position, one weight matrix, nothing else.
+    r"""Attention by position alone: $y = W \sum_t \mathrm{softmax}(a)_t\, x_t$.
+
+    The parameters are one logit per position and one weight matrix.
 
     **Arguments:**
 
-    - `scale`: of the initial weights, whose entries have variance scale²/inputs (A.3.4). Attention is uniform at first.
+    - `scale`: scale of the initial weights, whose entries have variance scale²/inputs (A.3.4).
+      Initial attention is uniform.
 
     >>> import jax, jax.numpy as jnp
     >>> model = em.ToyAttention()
@@ -42,10 +45,17 @@ class ToyAttention(Model):
         inputs, outputs = spec.used or (spec.inputs, spec.outputs)
         weights = normals(raw(key), 1, spec.outputs, spec.inputs)[0] / jnp.sqrt(inputs)
         real = (jnp.arange(spec.outputs)[:, None] < outputs) & (jnp.arange(spec.inputs) < inputs)
-        return ToyParameters(jnp.zeros(spec.length, jnp.float32), self.scale * jnp.where(real, weights, 0))
+        logits = jnp.zeros(spec.length, jnp.float32)
+        return ToyParameters(logits, self.scale * jnp.where(real, weights, 0))
 
-    def apply(self, params: ToyParameters, inputs: Float[Array, "n length inputs"], tap: TapFunction = NO_TAP) -> Output:
-        scores = tap("layers.0.scores", jnp.broadcast_to(params.logits, (len(inputs), 1, 1, inputs.shape[1])))
+    def apply(
+        self,
+        params: ToyParameters,
+        inputs: Float[Array, "n length inputs"],
+        tap: TapFunction = NO_TAP,
+    ) -> Output:
+        shape = (len(inputs), 1, 1, inputs.shape[1])
+        scores = tap("layers.0.scores", jnp.broadcast_to(params.logits, shape))
         pattern = tap("layers.0.pattern", jax.nn.softmax(scores, -1))
         mixed = tap("layers.0.mixed", jnp.einsum("nt,ntd->nd", pattern[:, 0, 0], inputs))
         return Output(tap("value", mixed @ params.weights.T), pattern, params.weights.T)

@@ -1,67 +1,101 @@
-"""Every figure: its studies, its laws beside the published ones, and a plot."""
+"""The figures of the papers and of our own experiments, loaded by id.
 
+A figure trains (or loads) its studies, fits laws, sets them next to the published ones, and draws a
+plot.
+"""
+
+import importlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax
+from .index import FigureMapping, find_figure, made_preset, read_index
 
-from .._errors import InputError, unknown
-from . import emergo, yuksel2026, zucchet2025
-from ._figure import Figure, MadeFigure, Preset, made_preset, make_figure, run_figure, seconds_needed, source_for
-from ._source import RunSource
+if TYPE_CHECKING:
+    from ._figure import (
+        Check,
+        Comparison,
+        Figure,
+        MadeFigure,
+        Outcome,
+        Preset,
+        figure,
+        make_figure,
+        run_figure,
+        seconds_needed,
+        source_for,
+    )
+    from ._make import add_figure_records, find_probe, make_figures, print_figure, submit_figures
+    from ._plateaus import toy_probe
+    from ._source import RunSource
+    from ._toy_sgd import train_toy
 
-LONG = 600
-"""Seconds of training on two CPU cores above which a preset is not started without being asked for."""
-FIGURES: Mapping[str, Figure] = {f.id: f for f in (*zucchet2025.FIGURES, *yuksel2026.FIGURES, *emergo.FIGURES)}
-"""Every figure by its id, in the order of the papers."""
+FIGURES: Mapping[str, "Figure"] = FigureMapping()
+"""All figures by id, in the order of the papers; each is imported on first access."""
 
+plugins = (
+    "emergo.papers.yuksel2026._contexts",
+    "emergo.papers.yuksel2026._maps",
+    "emergo.papers.experiments.coupled",
+)
+"""The modules that define types of the figures' runs. Plans name this package as their plugin, and
+`emergo.study.load_plugins` imports these modules with it."""
 
-def find_figure(id: str) -> Figure:
-    """The figure of that id, or an `InputError` with the nearest ids."""
-    id = str(id)
-    if id not in FIGURES:
-        same = [known for known in FIGURES if known.endswith(f"/{id}")]
-        if same:
-            raise InputError(f"unknown figure '{id}'; did you mean {' or '.join(same)}?")
-        raise unknown("figure", id, FIGURES)
-    return FIGURES[id]
-
-
-def figure(id: str, preset: Preset = "paper", *, train: bool = False, **options: Any) -> MadeFigure:
-    """A figure in memory.
-
-    **Arguments:**
-
-    - `id`: as in [`emergo.papers.FIGURES`][], e.g. `"zucchet2025/fig3"`.
-    - `preset`: `"paper"`, `"laptop"` or `"smoke"`.
-    - `train`: whether to start training that takes over ten minutes on a CPU.
-    - `options`: `out` (a folder that keeps runs), `fresh`, `partial`, `seconds`, as in [`emergo.papers.source_for`][].
-
-    ```python
-    >>> em.figure("zucchet2025/fig3").laws[0]["formula"]
-    'plateau = 0.886 dim^1.27 length^0.78 burst^-0.78'
-
-    ```
-    """
-    chosen = find_figure(id)
-    source = source_for(chosen, **options)
-    if not (train or source.partial) and jax.default_backend() == "cpu":
-        needed = seconds_needed(chosen, preset, source)
-        if needed > LONG:
-            raise InputError(f"the {preset} preset of {id} has runs to train that take about {needed / 3600:.1f} h on a CPU")
-    return make_figure(chosen, preset, source)
-
-
+# Names are imported on first use, so that `emergo figures` does not import JAX.
+_MODULES = {
+    "_figure": (
+        "Check",
+        "Comparison",
+        "Figure",
+        "MadeFigure",
+        "Outcome",
+        "Preset",
+        "figure",
+        "make_figure",
+        "run_figure",
+        "seconds_needed",
+        "source_for",
+    ),
+    "_make": (
+        "add_figure_records",
+        "find_probe",
+        "make_figures",
+        "print_figure",
+        "submit_figures",
+    ),
+    "_plateaus": ("toy_probe",),
+    "_source": ("RunSource",),
+    "_toy_sgd": ("train_toy",),
+}
 __all__ = [
     "FIGURES",
+    "Check",
+    "Comparison",
     "Figure",
     "MadeFigure",
+    "Outcome",
+    "Preset",
     "RunSource",
+    "add_figure_records",
     "figure",
     "find_figure",
+    "find_probe",
     "made_preset",
     "make_figure",
+    "make_figures",
+    "print_figure",
+    "read_index",
     "run_figure",
     "seconds_needed",
     "source_for",
+    "submit_figures",
+    "toy_probe",
+    "train_toy",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODULES.items():
+        if name in names:
+            globals()[name] = getattr(importlib.import_module(f".{module}", __name__), name)
+            return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,19 +1,19 @@
-"""How a preset differs from the paper's setting, in words."""
+"""The difference between a preset and the paper's setting, in words."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ..studies import Study
+from ..study import Study
 
 COUNTED = {"n_test": "test sequences", "n_train": "training sequences"}
 COUNTED |= {name: name for name in ("steps", "seeds", "layers", "heads", "points")}
-"""What is said as `2 layers`; all else is said as `width 64`."""
+"""Fields that are written as `2 layers`; others are written as `width 64`."""
 Field = tuple[str, Any]
 
 
 def study_fields(studies: Sequence[Study]) -> Iterator[Field]:
-    """All fields of all configs, and how many seeds there are at most."""
+    """Yield all fields of all configs, and the largest number of seeds."""
     for study in studies:
         for config in study.configs:
             yield from fields(config)
@@ -21,7 +21,7 @@ def study_fields(studies: Sequence[Study]) -> Iterator[Field]:
 
 
 def fields(item: Any, name: str = "") -> Iterator[Field]:
-    """All fields of a dataclass, and of those in it, with the names of their types."""
+    """Yield all fields of a dataclass and of nested dataclasses, with the names of their types."""
     if dataclasses.is_dataclass(item):
         yield name, type(item).__name__
         for field in dataclasses.fields(item):
@@ -34,14 +34,15 @@ def fields(item: Any, name: str = "") -> Iterator[Field]:
 
 
 def difference(here: Iterable[Field], paper: Iterable[Field]) -> str:
-    """The values of each field that has others in the paper, e.g. `width 64, batch 16, dim 8 or 16, 2 seeds`."""
-    values, theirs = _by_name(here), _by_name(paper)
+    """List the fields whose values differ, e.g. `width 64, batch 16, dim 8 or 16, 2 seeds`."""
+    values = _by_name(here)
+    theirs = _by_name(paper)
     changed = [name for name in values if name in theirs and set(values[name]) != set(theirs[name])]
     return ", ".join(_in_words(name, values[name]) for name in changed)
 
 
 def _by_name(pairs: Iterable[Field]) -> dict[str, list[Any]]:
-    """The different values of each field."""
+    """Return the different values of each field."""
     values: dict[str, list[Any]] = {}
     for name, value in dict.fromkeys(pairs):
         values.setdefault(name, []).append(value)

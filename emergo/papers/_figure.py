@@ -1,4 +1,4 @@
-"""What a figure is: studies with presets, its laws and checks beside the published numbers, and a plot."""
+"""A figure: studies with presets, laws and checks next to the published numbers, and a plot."""
 
 import dataclasses
 import functools
@@ -17,31 +17,41 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure as Plot
 
 from .. import __version__
-from .._cache import keep_programs
-from .._errors import InputError, unknown
-from .._files import output_folder, staged
-from .._json import to_jsonable
-from .._style import png, save, save_animation, style
-from ..engine import Probe, Run
+from ..core.cache import keep_programs
+from ..core.errors import InputError, unknown
+from ..core.files import output_folder, staged
+from ..core.json import to_jsonable
+from ..core.plotting import png, save, save_animation, style
 from ..measure import Law, Published, compare, law_json
-from ..studies import Study, Watcher, provenance_of, read_records
+from ..store import read_records
+from ..study import Study, Watcher
+from ..study.results import count_devices
+from ..training import Probe, Run
 from ._caveat import difference, fields, study_fields
 from ._source import RunSource, distinct
+from .index import find_figure
 
 Preset = Literal["paper", "laptop", "smoke"]
+LONG = 600
+"""The seconds of training on two CPU cores above which a preset needs the user's consent."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """Something that is not a law: a measured value and what it is held against. NumPy's and pandas' values become Python's."""
+    """A measured value that is not a law, compared with a published or an expected one.
+
+    - `name`: the quantity that is measured.
+    - `measured`: its value; NumPy and pandas values are converted to Python's.
+    - `published`: the number or statement of the paper; None if the paper has none.
+    - `holds`: whether the measured value agrees.
+    - `expected`: our expectation in words, where nothing is published.
+    """
 
     name: str
     measured: Any
     published: Any
-    """What the paper says, a number or words; None where it says nothing."""
     holds: bool | np.bool_
     expected: str | None = None
-    """Where nothing is published: what we expect, in words."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "holds", bool(self.holds))
@@ -49,54 +59,67 @@ class Check:
             object.__setattr__(self, "measured", self.measured.tolist())
 
     def describe(self) -> dict[str, Any]:
-        """The check as plain data."""
+        """Return the check as plain data; `agrees` is None if nothing is published."""
         return dataclasses.asdict(self) | {"agrees": None if self.published is None else self.holds}
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """A fitted law with its published counterpart."""
+    """A fitted law with its published counterpart, if the paper has one."""
 
     name: str
     law: Law
     published: Published | None = None
 
     def describe(self) -> dict[str, Any]:
-        """The law as plain data, the published one beside it."""
-        published, printed = self.published, None
-        level, agrees, why = None, None, "nothing is published to set beside it"
+        """Return our law, the published law and the verdict as plain data."""
+        published = self.published
+        printed = None
+        level = None
+        agrees = None
+        why = "nothing is published to set beside it"
         if published and self.law.table is not None:
             level, agrees, why = compare(self.law, self.law.table, published)
-            parts = " ".join(f"{n}^{v:g}" for n, v in published.exponents.items())
-            formula = {"source": published.source, "formula": f"{self.law.y} = {published.C:.3g} {parts}"}
-            printed = formula | {"C": published.C, "exponents": published.exponents, "ci95": None, "r2": published.r2}
-        beside = {"published": printed, "level": level, "agrees": agrees, "why": why}
-        return {"name": self.name} | law_json(self.law) | beside
+            factors = " ".join(f"{name}^{value:g}" for name, value in published.exponents.items())
+            printed = {
+                "source": published.source,
+                "formula": f"{self.law.y} = {published.C:.3g} {factors}",
+                "C": published.C,
+                "exponents": published.exponents,
+                "ci95": None,
+                "r2": published.r2,
+            }
+        verdict = {"published": printed, "level": level, "agrees": agrees, "why": why}
+        return {"name": self.name} | law_json(self.law) | verdict
 
 
 @dataclasses.dataclass(frozen=True)
 class Animation:
-    """A plot that changes."""
+    """An animated plot. `draw(frame)` updates the plot and returns the artists that move."""
 
     plot: Plot
     frames: int
     draw: Callable[[int], Sequence[Artist]]
-    """Makes the plot what it is in that frame, and returns what moves."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What making a figure yields."""
+    """The result of a figure's `make`.
+
+    - `tables`: the plotted data.
+    - `plot`: a matplotlib figure.
+    - `laws`, `checks`: comparisons with the paper.
+    - `summary`: small tables for the JSON file. A cell is a number, a word, a list with one number
+      per seed, or a number with its interval as a list of three within a list.
+    - `precision`: needed only if it is not the precision of the runs, or float64 without runs.
+    """
 
     tables: Mapping[str, pd.DataFrame]
     plot: Plot
     laws: Sequence[Comparison] = ()
     checks: Sequence[Check] = ()
     summary: Mapping[str, pd.DataFrame] = dataclasses.field(default_factory=dict)
-    """Small tables to be read, part of the JSON. A cell is a number, a word, one number per seed (a list), or a number with its
-    interval (a list of three in a list)."""
     precision: str | None = None
-    """Where that is not the precision of the runs, or float64 without runs."""
     animation: Animation | None = None
 
 
@@ -110,14 +133,16 @@ Studies = Mapping[str, Study]
 class Figure:
     """A figure that can be made.
 
+    - `id`: the paper and the number or name, e.g. `"zucchet2025/fig3"`.
     - `title`: what it shows, in one line.
-    - `presets`: the settings of each preset; where `laptop` is left out, it is the paper's.
-    - `make`: the figure from its settings and a source of runs.
-    - `seconds`: what each preset takes on two CPU cores, compilation included; for those that nobody would train there, an
-      estimate.
-    - `followup`: studies that follow from the results of others, as far as these are there.
-    - `curves`: whether it draws curves of its runs, so that outcomes alone will not do.
-    - `outcomes`: the parts of which outcomes alone will do nevertheless, such as runs of other figures.
+    - `presets`: the settings of each preset; `laptop` defaults to the settings of `paper`.
+    - `make`: makes the figure from its settings and a source of runs.
+    - `seconds`: the time each preset takes on two CPU cores, compilation included; an estimate for
+      presets that are too large to train there.
+    - `followup`: returns the studies that depend on the results of other studies, as far as those
+      results exist.
+    - `curves`: whether it plots curves of its runs, so that their outcomes do not suffice.
+    - `outcomes`: the parts whose outcomes suffice nevertheless, such as runs of other figures.
     """
 
     id: str
@@ -132,74 +157,112 @@ class Figure:
     def __post_init__(self) -> None:
         for name in ("presets", "seconds"):
             given = getattr(self, name)
-            object.__setattr__(self, name, {"paper": given["paper"], "laptop": given["paper"]} | given)
+            first = {"paper": given["paper"], "laptop": given["paper"]}
+            object.__setattr__(self, name, first | given)
 
     def studies(self, preset: Preset = "paper") -> Studies:
-        """The studies of a preset: its settings where these are named studies, or `settings.studies()`, if there is one."""
+        """Return the studies of a preset that do not depend on results."""
         settings = self.presets[preset]
         if isinstance(settings, Mapping):
             return settings
         return settings.studies() if hasattr(settings, "studies") else {}
 
+    def runs(self, preset: Preset = "paper") -> list[Run]:
+        """Return the runs of these studies, without repetitions."""
+        return distinct(self.studies(preset))
+
     def caveat_of(self, preset: Preset) -> str | None:
-        """How a preset differs from the paper's setting, in words; no verdict is given on its laws and checks."""
-        here, paper = self.presets[preset], self.presets["paper"]
+        """Describe how a preset differs from the paper's setting; None if it does not.
+
+        Laws and checks of a preset with a caveat get no verdict.
+        """
+        here = self.presets[preset]
+        paper = self.presets["paper"]
         if here == paper:
             return None
         if not self.studies():
             return difference(fields(here), fields(paper))
-        return difference(*(study_fields([*self.studies(each).values()]) for each in (preset, "paper")))
+        own = [*self.studies(preset).values()]
+        return difference(study_fields(own), study_fields([*self.studies().values()]))
 
     def wanted(self, preset: Preset, source: RunSource) -> dict[str, Study]:
-        """All studies that are known to be needed."""
+        """Return all studies that the figure is known to need, given the results that exist."""
         first = dict(self.studies(preset))
         if self.followup is None or self.missing(first, source):
             return first
         return first | dict(self.followup(self.presets[preset], source))
 
     def draws_curves(self, part: str) -> bool:
+        """Return True if the figure plots curves of the runs of a part."""
         return self.curves and part not in self.outcomes
 
     def missing(self, studies: Studies, source: RunSource) -> list[Run]:
-        """The runs of these parts that would have to be trained."""
-        whole, light = ({n: s for n, s in studies.items() if self.draws_curves(n) == drawn} for drawn in (True, False))
-        lacking = {run.identity: run for run in [*source.missing(distinct(whole), True), *source.missing(distinct(light))]}
-        return list(lacking.values())
-
-    def runs(self, preset: Preset = "paper") -> list[Run]:
-        """The runs of the studies that do not follow from others."""
-        return distinct(self.studies(preset))
+        """Return the runs of these studies that have to be trained."""
+        drawn = {name: study for name, study in studies.items() if self.draws_curves(name)}
+        others = {name: study for name, study in studies.items() if name not in drawn}
+        missing = [
+            *source.missing(distinct(drawn), curves=True),
+            *source.missing(distinct(others)),
+        ]
+        return list({run.identity: run for run in missing}.values())
 
 
 @dataclasses.dataclass(frozen=True)
 class MadeFigure:
-    """A figure in memory: `plot` is a matplotlib figure, `tables` are data frames; `laws` (formula, exponents with intervals,
-    the published ones beside them) and `checks` (what was measured, and what is published or expected) are plain data."""
+    """A figure in memory; `report` is the content of its JSON file."""
 
     figure: Figure
     preset: Preset
     outcome: Outcome
     report: Mapping[str, Any]
-    plot: Plot
-    tables: Mapping[str, pd.DataFrame]
-    laws: list[dict[str, Any]]
-    checks: list[dict[str, Any]]
+
+    @property
+    def plot(self) -> Plot:
+        """The matplotlib figure."""
+        return self.outcome.plot
+
+    @property
+    def tables(self) -> Mapping[str, pd.DataFrame]:
+        """The plotted data as data frames."""
+        return self.outcome.tables
+
+    @property
+    def laws(self) -> list[dict[str, Any]]:
+        """The laws as plain data: formula, exponents with intervals, the published law."""
+        return self.report["laws"]
+
+    @property
+    def checks(self) -> list[dict[str, Any]]:
+        """The checks as plain data: the measured value and the published or expected one."""
+        return self.report["checks"]
 
     def __repr__(self) -> str:
         lines = [f"{self.figure.id} ({self.preset}): {self.figure.title}"]
-        lines += [f"  {law['formula']}   published: {(law['published'] or {}).get('formula', '-')}" for law in self.laws]
+        for law in self.laws:
+            published = (law["published"] or {}).get("formula", "-")
+            lines.append(f"  {law['formula']}   published: {published}")
         verdicts = {True: "holds", False: "does not hold", None: "no verdict"}
-        return "\n".join([*lines, *(f"  {check['name']}: {verdicts[check['holds']]}" for check in self.checks)])
+        lines += [f"  {check['name']}: {verdicts[check['holds']]}" for check in self.checks]
+        return "\n".join(lines)
 
     def _repr_png_(self) -> bytes:
         return png(self.plot)
 
     def write(self, out: Path | str, begun: float | None = None) -> dict[str, Any]:
-        """Writes `<id>.svg`, `<id>.png`, for some `<id>.gif`, `<id>.<table>.parquet` and, last, `<id>.json` under `out`.
+        """Write `<id>.svg`, `<id>.png`, `<id>.<table>.parquet` and, last, `<id>.json` under `out`.
 
-        Returns the content of that, with `files` as paths that start with `out` (in the file itself they are names beside it).
+        Animated figures also write `<id>.gif`.
+
+        **Arguments:**
+
+        - `out`: the output folder.
+        - `begun`: the `time.monotonic()` at which work began; stored as elapsed seconds.
+
+        **Returns:** the content of the JSON file, with `files` as paths that start with `out`. In
+        the file itself they are names relative to it.
         """
-        folder, name = output_folder(Path(out) / Path(self.figure.id).parent), Path(self.figure.id).name
+        folder = output_folder(Path(out) / Path(self.figure.id).parent)
+        name = Path(self.figure.id).name
         with style(), staged(folder) as stage:
             save(self.plot, stage / name)
             moving = self.outcome.animation
@@ -207,15 +270,15 @@ class MadeFigure:
                 save_animation(moving.plot, moving.frames, moving.draw, stage / f"{name}.gif")
             for table_name, table in self.tables.items():
                 table.to_parquet(stage / f"{name}.{table_name}.parquet", index=False)
-            files = [*sorted(f.name for f in stage.iterdir()), f"{name}.json"]
+            files = [*sorted(file.name for file in stage.iterdir()), f"{name}.json"]
             seconds = round(time.monotonic() - begun, 2) if begun is not None else None
             report = dict(self.report) | {"files": files, "seconds": seconds}
             (stage / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
-        return report | {"files": [str(folder / f) for f in files]}
+        return report | {"files": [str(folder / file) for file in files]}
 
 
 def find_preset(preset: str) -> Preset:
-    """The preset of that name, or an `InputError` with the nearest names."""
+    """Return the preset of that name; raises `InputError` with similar names."""
     for known in get_args(Preset):
         if known == preset:
             return known
@@ -232,28 +295,39 @@ def source_for(
     curves: Sequence[str] | None = None,
     probes: Sequence[Probe] = (),
 ) -> RunSource:
-    """Where a figure gets its runs.
+    """Return the source of a figure's runs: the package's records, a folder, or training.
 
-    - `out`: the folder that keeps runs that have to be trained, so that they are not trained again.
-    - `report`: is told how far it is, such as the display of [`emergo.studies.live_progress`][]; None: nobody is.
-    - `fresh`: train also what the package's records hold.
-    - `partial`: train nothing: the figure shows the cells that are there with all their seeds, and `partial` in the JSON says
-      how many runs those are.
-    - `seconds`: how long to train for; raises [`emergo.engine.OutOfTime`][] when that is over, and goes on the next time.
-    - `curves`: parts of the `paper` preset whose runs are trained also where they are recorded without their curves; empty: all
-      parts. Their outcomes stay those on record.
-    - `probes`: what is measured of the runs that are trained, besides their own probes.
+    **Arguments:**
+
+    - `out`: the folder that keeps trained runs, so that they are not trained again.
+    - `report`: receives progress, such as the display of [`emergo.study.live_progress`][]; None
+      disables reporting.
+    - `fresh`: ignore the package's records.
+    - `partial`: train nothing, and use the cells of which all seeds exist. `partial` in the JSON
+      says how many runs these are.
+    - `seconds`: the training time, after which [`emergo.training.OutOfTime`][] is raised; the next
+      call continues.
+    - `curves`: parts of the `paper` preset of which runs recorded without curves are trained again;
+      empty: all parts. The recorded outcomes stay.
+    - `probes`: further probes for the runs that are trained.
     """
     if seconds is not None and not seconds > 0:
         raise InputError(f"seconds must be positive, got {seconds!r}")
-    deadline = None if seconds is None else time.monotonic() + seconds
-    folder, records = None if out is None else Path(out), None if fresh else read_records()
-    again = frozenset(run.identity for run in distinct(_parts_of(figure, curves))) if curves is not None else frozenset()
-    return RunSource(figure.id, report or Watcher(), folder, records, partial, deadline, again, tuple(probes))
+    again = [] if curves is None else distinct(_parts_of(figure, curves))
+    return RunSource(
+        figure.id,
+        report or Watcher(),
+        folder=None if out is None else Path(out),
+        records=None if fresh else read_records(),
+        partial=partial,
+        deadline=None if seconds is None else time.monotonic() + seconds,
+        with_curves=frozenset(run.identity for run in again),
+        probes=tuple(probes),
+    )
 
 
 def _parts_of(figure: Figure, names: Sequence[str]) -> Studies:
-    """The studies of these names, or all."""
+    """Return the paper's studies of these names, or all if no name is given."""
     studies = figure.studies("paper")
     for name in names:
         if name not in studies:
@@ -262,81 +336,137 @@ def _parts_of(figure: Figure, names: Sequence[str]) -> Studies:
 
 
 def seconds_needed(figure: Figure, preset: str, source: RunSource) -> float:
-    """About how long making a figure takes on two CPU cores, given the runs that are already there."""
+    """Estimate the seconds to make a figure on two CPU cores, given the runs that exist."""
     chosen = find_preset(preset)
     wanted = figure.wanted(chosen, source)
     runs = distinct(wanted)
-    return figure.seconds[chosen] * (len(figure.missing(wanted, source)) / len(runs) if runs else 1)
+    missing = len(figure.missing(wanted, source))
+    return figure.seconds[chosen] * (missing / len(runs) if runs else 1)
 
 
 def make_figure(figure: Figure, preset: str, source: RunSource) -> MadeFigure:
-    """Makes a figure in memory."""
+    """Make a figure in memory."""
     chosen = find_preset(preset)
     keep_programs()
     with style():
         outcome = figure.make(figure.presets[chosen], source)
-    report: dict[str, Any] = describe(figure, chosen, outcome, source) | {"partial": _left_out(figure, chosen, source)}
-    return MadeFigure(figure, chosen, outcome, report, outcome.plot, outcome.tables, report["laws"], report["checks"])
+    report = describe(figure, chosen, outcome, source)
+    left_out = _left_out(figure, chosen, source)
+    return MadeFigure(figure, chosen, outcome, report | {"partial": left_out})
 
 
 def run_figure(figure: Figure, preset: str, out: Path | str, **options: Any) -> dict[str, Any]:
-    """Makes a figure and writes it; `options` are those of [`emergo.papers.source_for`][]."""
+    """Make a figure and write it; `options` are those of [`emergo.papers.source_for`][]."""
     begun = time.monotonic()
-    output_folder(Path(out) / Path(figure.id).parent)  # before any work is done
+    output_folder(Path(out) / Path(figure.id).parent)  # fail before any work is done
     return make_figure(figure, preset, source_for(figure, out, **options)).write(out, begun)
 
 
+def figure(id: str, preset: Preset = "paper", *, train: bool = False, **options: Any) -> MadeFigure:
+    """Make a figure in memory.
+
+    **Arguments:**
+
+    - `id`: as in [`emergo.papers.FIGURES`][], e.g. `"zucchet2025/fig3"`.
+    - `preset`: `"paper"`, `"laptop"` or `"smoke"`.
+    - `train`: allow training that takes over ten minutes on a CPU.
+    - `options`: `out` (a folder that keeps runs), `fresh`, `partial`, `seconds`, as in
+      [`emergo.papers.source_for`][].
+
+    ```python
+    >>> em.figure("zucchet2025/fig3").laws[0]["formula"]
+    'plateau = 0.886 dim^1.27 length^0.78 burst^-0.78'
+
+    ```
+    """
+    chosen = find_figure(id)
+    source = source_for(chosen, **options)
+    if not (train or source.partial) and jax.default_backend() == "cpu":
+        needed = seconds_needed(chosen, preset, source)
+        if needed > LONG:
+            raise InputError(
+                f"the {preset} preset of {id} has runs to train that take about "
+                f"{needed / 3600:.1f} h on a CPU; pass train=True to train them"
+            )
+    return make_figure(chosen, preset, source)
+
+
 def _left_out(figure: Figure, preset: Preset, source: RunSource) -> str | None:
-    """What a partial figure is made of, in words; None for a whole one."""
+    """Describe how many runs a partial figure shows; None for a complete one."""
+    if not source.partial:
+        return None
     wanted = figure.wanted(preset, source)
     runs = distinct(wanted)
-    lacking = {run.config for run in figure.missing(wanted, source)} if source.partial else ()
+    lacking = {run.config for run in figure.missing(wanted, source)}
     used = sum(run.config not in lacking for run in runs)
-    first = "the first " if figure.followup is not None else ""
-    return f"{used} of {first}{len(runs)} runs: cells that lack a seed are left out" if used < len(runs) else None
-
-
-def made_preset(figure: Figure, out: Path | str) -> str | None:
-    """The preset of the figure that lies in `out`, if there is one."""
-    try:
-        return json.loads((Path(out) / f"{figure.id}.json").read_text())["preset"]
-    except (OSError, ValueError, KeyError, TypeError):
+    if used == len(runs):
         return None
+    first = "the first " if figure.followup is not None else ""
+    return f"{used} of {first}{len(runs)} runs: cells that lack a seed are left out"
 
 
 def describe(figure: Figure, preset: Preset, outcome: Outcome, source: RunSource) -> dict[str, Any]:
-    """The JSON object of a figure, without its files and seconds."""
+    """Return the JSON object of a figure, without its files and seconds."""
     caveat = figure.caveat_of(preset)
-    verdict = {"agrees": None, "why": f"{preset} preset: {caveat}"} if caveat else {}
-    no_verdict = verdict | {"holds": None} if caveat else {}
-    report = {"schema": 1, "figure": figure.id, "title": figure.title, "preset": preset, "caveat": caveat}
-    report["laws"] = [c.describe() | verdict for c in outcome.laws]
-    report["checks"] = [c.describe() | no_verdict for c in outcome.checks]
-    small = {name: (list(table.columns), table.to_numpy(object).tolist()) for name, table in outcome.summary.items()}
-    report["summary"] = {name: {"columns": columns, "rows": rows} for name, (columns, rows) in small.items()}
-    report["provenance"] = {"version": __version__, "commit": commit(), **_trained(outcome, source), "jax": jax.__version__}
+    no_verdict = {"agrees": None, "why": f"{preset} preset: {caveat}"} if caveat else {}
+    undecided = no_verdict | {"holds": None} if caveat else {}
+    results = list(source.handed_out.values())
+    precisions = sorted({str(result.run.config.precision) for result in results}) or ["float64"]
+    report = {
+        "schema": 1,
+        "figure": figure.id,
+        "title": figure.title,
+        "preset": preset,
+        "caveat": caveat,
+        "laws": [
+            law.describe() | {"tables": _tables_of(law, outcome.tables)} | no_verdict
+            for law in outcome.laws
+        ],
+        "checks": [check.describe() | undecided for check in outcome.checks],
+        "summary": {
+            name: {"columns": list(table.columns), "rows": table.to_numpy(object).tolist()}
+            for name, table in outcome.summary.items()
+        },
+        "provenance": {
+            "version": __version__,
+            "commit": commit(),
+            "device": count_devices(results) if results else _device(),
+            "precision": outcome.precision or " and ".join(precisions),
+            "jax": jax.__version__,
+        },
+    }
     return to_jsonable(report)
 
 
-def _trained(outcome: Outcome, source: RunSource) -> dict[str, str]:
-    """Where the runs of a figure were trained and in which precision; of a figure without runs, where it was computed."""
-    here, results = jax.devices()[0], list(source.handed_out.values())
-    device = here.device_kind if here.platform != "cpu" else f"cpu ({platform.machine()})"
-    precisions = sorted({str(result.run.config.precision) for result in results}) or ["float64"]
-    return {
-        "device": provenance_of({"all": results}) if results else device,
-        "precision": outcome.precision or " and ".join(precisions),
-    }
+def _tables_of(law: Comparison, tables: Mapping[str, pd.DataFrame]) -> list[str]:
+    """List the tables that hold runs of this law only; the explorer fits it to them again."""
+    fitted = law.law.table
+    if fitted is None:
+        return []
+    if "identity" not in fitted:
+        return [name for name, table in tables.items() if table.equals(fitted)]
+    return [
+        name
+        for name, table in tables.items()
+        if len(table) and "identity" in table and table["identity"].isin(fitted["identity"]).all()
+    ]
+
+
+def _device() -> str:
+    """Return the kind of this machine's first device."""
+    device = jax.devices()[0]
+    return device.device_kind if device.platform != "cpu" else f"cpu ({platform.machine()})"
 
 
 @functools.cache
 def commit() -> str | None:
-    """The commit of the checkout that the package runs from, if it runs from one."""
+    """Return the commit of the checkout that the package runs from; None outside a checkout."""
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude", "*"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=10).stdout.strip() or None
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.TimeoutExpired):
         return None
+    return done.stdout.strip() or None

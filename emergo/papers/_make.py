@@ -1,23 +1,28 @@
-"""Figures from a command: made here, sent to Slurm, and their runs recorded. Needs neither tyro nor Altair."""
+"""Commands on figures: make them, submit their runs to Slurm, and record their runs."""
 
 import contextlib
 import functools
 import importlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from .._errors import InputError
-from .._terminal import print_law, say, short, verdict
-from ..engine import OutOfTime, Probe
-from ..studies import Slurm, Store, StudyFolder, add_records, live_progress, load_plugins, merge_records
-from ..studies._plan import runs_of
-from ..studies._records import SHIPPED
-from . import FIGURES, find_figure
+from ..core.errors import InputError
+from ..core.terminal import print_law, say, short, show, verdict
+from ..store import Store, StudyFolder, merge_records
+from ..study import Slurm, live_progress
+from ..study.results import add_records
+from ..training import OutOfTime, Probe, Run
+from . import FIGURES
 from ._figure import Figure, find_preset, run_figure, source_for
 from ._source import distinct
 from ._together import train_figures
+from .index import find_figure
+
+if TYPE_CHECKING:
+    from ..study import Forecaster
 
 
 def make_figures(
@@ -31,60 +36,85 @@ def make_figures(
     curves: Sequence[str] | None = None,
     probes: Sequence[Probe] = (),
     workers: int = 1,
+    forecaster: "Forecaster | None" = None,
     on_made: Callable[[Mapping[str, Any]], None] = lambda report: None,
 ) -> list[dict[str, Any]]:
-    """Makes figures one after another, writes them, and returns the content of each one's JSON file.
+    """Make figures one after another and write them.
 
-    - `seconds`: how long to train for, all figures together, the most valuable cells first. A figure that is not complete then
-      is drawn from what is there (`partial`), or reported as `figure`, `preset`, `runs` and `finished`; the same call goes on.
-    - `curves`: parts of the figures whose runs are trained also where they are recorded without curves; empty: all parts.
-    - `probes`: what is measured of the runs that are trained, besides their own probes.
-    - `partial` without `seconds`: train nothing, and draw what is there.
-    - `workers`: how many processes train, if more than one: first all that the figures want, in any order; then the figures are
-      made here. On a GPU they share its memory, so this process should not have used it before.
+    **Arguments:**
+
+    - `fresh`, `curves`, `probes`: as in [`emergo.papers.source_for`][].
+    - `seconds`: the training time of all figures together. The most valuable cells are trained
+      first, and the same call later continues.
+    - `partial`: draw the complete cells of a figure when the time is over. Without `seconds`, train
+      nothing.
+    - `workers`: the number of processes that train the runs of all figures before the figures are
+      drawn. On a GPU they share its memory, so this process should not have used the GPU before.
+    - `forecaster`: forecasts emergence in the progress display.
     - `on_made`: called with the report of each figure.
+
+    **Returns:** the content of each figure's JSON file. A figure that is not complete when the time
+    is over is reported as `figure`, `preset`, `runs` and `finished`, unless `partial` is set.
     """
     if not isinstance(workers, int) or workers < 1:
         raise InputError(f"workers must be a whole number of at least 1, got {workers!r}")
-    figures, draw_only = [find_figure(id) for id in ids], partial and seconds is None
-    begun, reports, more = time.monotonic(), [], {"fresh": fresh, "curves": curves, "probes": probes}
+    figures = [find_figure(id) for id in ids]
+    draw_only = partial and seconds is None
+    begun = time.monotonic()
+    options: dict[str, Any] = {"fresh": fresh, "curves": curves}
     if workers > 1 and not draw_only:
-        with _telling(figures, out), live_progress() as show:
-            train_figures(figures, find_preset(preset), out, workers, seconds=seconds, show=show, say=say, **more)
+        with _explain_interrupt(figures, out), live_progress(forecaster=forecaster) as watch:
+            train_figures(
+                figures,
+                find_preset(preset),
+                out,
+                workers,
+                seconds=seconds,
+                probes=probes,
+                show=watch,
+                say=say,
+                **options,
+            )
+    reports = []
     for figure in figures:
-        left = None if seconds is None else max(seconds - (time.monotonic() - begun), 1e-3)
-        with _telling([figure], out), live_progress() as show:
-            make = functools.partial(run_figure, figure, preset, out, report=show, **more)
-            try:
-                if workers > 1 and seconds is not None and _lacks(figure, preset, out, fresh, curves):
-                    raise OutOfTime  # the workers have used up the time
-                report = make(partial=draw_only, seconds=left)
-            except OutOfTime:
-                report = make(partial=True) if partial else _progress(figure, preset, out, fresh, curves)
+        progress = functools.partial(_progress, figure, preset, out, **options)
+        with _explain_interrupt([figure], out), live_progress(forecaster=forecaster) as watch:
+            make = functools.partial(
+                run_figure, figure, preset, out, report=watch, probes=probes, **options
+            )
+            report = None
+            # Workers stop when the time is over; this process then does not train what they left.
+            out_of_time = workers > 1 and seconds is not None and not _complete(progress())
+            if not out_of_time:
+                left = None
+                if seconds is not None:
+                    left = max(seconds - (time.monotonic() - begun), 1e-3)
+                with contextlib.suppress(OutOfTime):
+                    report = make(partial=draw_only, seconds=left)
+            if report is None:
+                report = make(partial=True) if partial else progress()
         on_made(report)
         reports.append(report)
     return reports
 
 
 @contextlib.contextmanager
-def _telling(figures: Sequence[Figure], out: Path | str) -> Iterator[None]:
-    """An interrupt of the block says what becomes of runs, if the figures have any."""
+def _explain_interrupt(figures: Sequence[Figure], out: Path | str) -> Iterator[None]:
+    """Add a note on finished runs to an interrupt, if the figures have runs."""
     try:
         yield
     except KeyboardInterrupt as stop:
         if any(figure.studies() for figure in figures):
-            stop.add_note(f"runs that ended are kept in {Path(out) / 'runs'}; the same command goes on")
+            stop.add_note(
+                f"runs that ended are kept in {Path(out) / 'runs'}; the same command goes on"
+            )
         raise
 
 
-def _lacks(figure: Figure, preset: str, out: Path | str, fresh: bool, curves: Sequence[str] | None) -> bool:
-    """Whether runs of a figure have to be trained."""
-    found = _progress(figure, preset, out, fresh, curves)
-    return found["finished"] < found["runs"]
-
-
-def _progress(figure: Figure, preset: str, out: Path | str, fresh: bool, curves: Sequence[str] | None) -> dict[str, Any]:
-    """How far the runs of a figure are."""
+def _progress(
+    figure: Figure, preset: str, out: Path | str, fresh: bool, curves: Sequence[str] | None
+) -> dict[str, Any]:
+    """Count the runs of a figure and those that are finished."""
     source = source_for(figure, out, fresh=fresh, curves=curves)
     wanted = figure.wanted(find_preset(preset), source)
     runs = distinct(wanted)
@@ -92,76 +122,98 @@ def _progress(figure: Figure, preset: str, out: Path | str, fresh: bool, curves:
     return {"figure": figure.id, "preset": preset, "runs": len(runs), "finished": finished}
 
 
-def submit_figures(ids: Sequence[str], preset: str, out: Path | str, asked: Slurm, fresh: bool = False) -> list[str]:
-    """Sends the runs that figures lack to Slurm; one line per figure that says what was done."""
+def _complete(progress: Mapping[str, Any]) -> bool:
+    return progress["finished"] == progress["runs"]
+
+
+def submit_figures(
+    ids: Sequence[str], preset: str, out: Path | str, asked: Slurm, fresh: bool = False
+) -> list[str]:
+    """Submit the missing runs of figures to Slurm; return one line per figure about its job."""
     lines = []
     for figure in [find_figure(id) for id in ids]:
         source = source_for(figure, out, fresh=fresh)
         studies = figure.wanted(find_preset(preset), source)
-        lines.append(source.submit(studies, asked) if studies else f"{figure.id}: has no runs to train")
+        if studies:
+            lines.append(source.submit(studies, asked))
+        else:
+            lines.append(f"{figure.id}: has no runs to train")
     return lines
 
 
 def print_figure(report: Mapping[str, Any]) -> None:
-    """What `make_figures` reports of a figure, in words."""
+    """Print the report of a figure: caveat, laws, checks and files."""
     if "finished" in report:
-        there = f"{report['finished']} of {report['runs']} runs are there"
-        return print(f"{report['figure']}: the time is over, {there}; the same command goes on")
-    print(report["figure"])
+        count = f"{report['finished']} of {report['runs']} runs are there"
+        return show(f"{report['figure']}: the time is over, {count}; the same command goes on")
+    show(report["figure"])
     if report["caveat"]:
-        print(f"{report['preset']} preset, so no verdict: {report['caveat']}")
+        show(f"{report['preset']} preset, so no verdict: {report['caveat']}")
     if report["partial"]:
-        print(report["partial"])
+        show(report["partial"])
     for law in report["laws"]:
         print_law(law)
     for check in report["checks"]:
-        published = check["published"] is not None
-        holds = {True: "holds      ", False: "fails      ", None: "           "}[check["holds"]]  # an expectation of ours
-        beside = f"published: {short(check['published'])}" if published else f"expected: {check['expected']}"
-        print(f"{verdict(check['agrees']) if published else holds}{check['name']}: {short(check['measured'])} ({beside})")
-    print(f"{report['seconds']:.1f} s; wrote {', '.join(report['files'])}")
+        if check["published"] is not None:
+            mark = verdict(check["agrees"])
+            other = f"published: {short(check['published'])}"
+        else:
+            mark = {True: "holds", False: "fails", None: ""}[check["holds"]].ljust(11)
+            other = f"expected: {check['expected']}"
+        show(f"{mark}{check['name']}: {short(check['measured'])} ({other})")
+    show(f"{report['seconds']:.1f} s; wrote {', '.join(report['files'])}")
 
 
 def find_probe(name: str) -> Probe:
-    """The probe `MODULE:NAME`: a function, or a class that needs no arguments."""
+    """Import a probe by its name `MODULE:NAME`; classes are called without arguments."""
     module, _, attribute = name.partition(":")
     try:
         found: Any = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError):
-        raise InputError(f"there is no probe {name}; give one as MODULE:NAME, e.g. emergo.engine:gradient_probe") from None
+        raise InputError(
+            f"there is no probe {name}; give one as MODULE:NAME, e.g. "
+            f"emergo.training:gradient_probe"
+        ) from None
     if not callable(found):
-        raise InputError(f"{name} is a {type(found).__name__}; a probe is a function, or a class of such")
+        raise InputError(
+            f"{name} is a {type(found).__name__}; a probe is a function, or a class of such"
+        )
     return cast(Probe, found() if isinstance(found, type) else found)
 
 
 def add_figure_records(
-    folder: Path | str, name: str | None = None, every: bool = False, to: Path | str = SHIPPED
+    folder: Path | str, to: Path | str, name: str | None = None
 ) -> dict[str, int]:
-    """Adds the finished runs of a folder that belong to the `paper` presets of figures to records, with their curves: all of
-    them where a figure draws these, else as many points as a plot can show. Returns how many were added by each name. A folder
-    may hold records that were made elsewhere instead.
+    """Add the finished runs of a folder that belong to the `paper` presets of figures to records.
 
-    - `name`: of the records; by default the paper's. Runs that are recorded with curves, under whatever name, are left alone;
-      of those that are recorded without, the outcome is.
-    - `every`: also runs of no figure; these need a name.
-    - `to`: the folder of the records; by default those of the package.
+    Curves are recorded completely if a figure plots them, otherwise with as many points as a plot
+    can show. Runs that are already recorded with curves are skipped; if a run is recorded without
+    curves, its recorded outcome stays.
+
+    **Arguments:**
+
+    - `folder`: a folder of runs, or of records that were made elsewhere, which are merged.
+    - `to`: the folder of the records.
+    - `name`: the name of the records; by default that of the paper.
+
+    **Returns:** the number of added runs, by the name of the records.
     """
-    if every and name is None:
-        raise InputError("all runs of a folder need a name for their records")
     if any(Path(folder).glob("*.runs.parquet")):
         return merge_records(folder, to)
-    place, chosen = StudyFolder(folder), {}
+    place = StudyFolder(folder)
+    if not os.path.isdir(place.runs):
+        place.read()  # raises an error that describes the folder
+    chosen: dict[tuple[str, bool], dict[str, Run]] = {}
     for figure in FIGURES.values():
         label = name or figure.id.partition("/")[0]
         for part, study in figure.wanted("paper", source_for(figure, folder)).items():
-            chosen.setdefault((label, figure.draws_curves(part)), {}).update({run.identity: run for run in study.runs})
-    if every and name is not None:
-        for plan in place.read():
-            load_plugins(plan.plugins)
-            chosen.setdefault((name, True), {}).update(runs_of(plan, folder))
+            runs = chosen.setdefault((label, figure.draws_curves(part)), {})
+            runs.update({run.identity: run for run in study.runs})
     added: dict[str, int] = {}
-    for (label, drawn), runs in sorted(chosen.items(), key=lambda item: not item[0][1]):  # those that are drawn first
-        count = add_records([*runs.values()], Store(place.runs), label, to, thin=not drawn)
+    # Runs whose curves are plotted come first, so that another figure does not thin them.
+    for label, drawn in sorted(chosen, key=lambda group: not group[1]):
+        runs = list(chosen[label, drawn].values())
+        count = add_records(runs, Store(place.runs), label, to, thin=not drawn)
         if count:
             added[label] = added.get(label, 0) + count
     return added

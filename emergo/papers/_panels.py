@@ -1,4 +1,4 @@
-"""What the panels of several figures share: colours of an axis with their legend, plateaus with a law, curves."""
+"""Parts of plots that several figures share: colours and legends, plateaus with a law, curves."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -9,27 +9,43 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Plot
 from matplotlib.ticker import NullFormatter
 
-from .._style import CENSORED, WIDTH, Picture, doubling, hues, outside, shades, subtitle
-from ..engine import Result
+from ..core.plotting import CENSORED, WIDTH, Picture, doubling, hues, outside, shades, subtitle
 from ..measure import Law, Published, fit_law
+from ..training import Result
 from ._figure import Comparison
 from ._source import curve
 
 Colours = dict[Any, Any]
 SIZES = ("length", "burst", "repeat", "layers", "heads")
-"""What a line of a law may be at, besides dim."""
+"""The fields of a cell, besides dim, at which a law is drawn."""
 
 
 def colours_of(values: Iterable[Any], apart: bool = False) -> Colours:
-    """A colour for each value, in order; further `apart` for curves that lie close together."""
+    """Return a colour for each value, in order.
+
+    With `apart`, colours differ more, for curves that lie close together.
+    """
     ordered = sorted(set(values))
     return dict(zip(ordered, (hues if apart else shades)(len(ordered)), strict=True))
 
 
 def panels(
-    height: float, *titles: str, rows: int = 1, width: float = WIDTH, y: float | None = None, share: bool = False
+    height: float,
+    *titles: str,
+    rows: int = 1,
+    width: float = WIDTH,
+    y: float | None = None,
+    share: bool = False,
 ) -> tuple[Plot, Any]:
-    """A plot with panels, one per title, in so many rows; `y` is where the titles are, `share` whether panels share an axis."""
+    """Create a plot with one panel per title.
+
+    **Arguments:**
+
+    - `height`, `width`: size in inches.
+    - `rows`: the number of rows of panels.
+    - `y`: the height of the titles.
+    - `share`: whether panels share their y-axis.
+    """
     plot = Picture(figsize=(width, height), layout="constrained")
     every = plot.subplots(rows, len(titles) // rows, sharey=share, squeeze=False).ravel()
     for axes, title in zip(every, titles, strict=True):
@@ -37,31 +53,68 @@ def panels(
     return plot, every
 
 
-def lines_by(axes: Axes, table: pd.DataFrame, by: str, x: str, y: str, colours: Colours, **look: Any) -> None:
-    """One line per value of a column."""
+def lines_by(
+    axes: Axes, table: pd.DataFrame, by: str, x: str, y: str, colours: Colours, **look: Any
+) -> None:
+    """Draw one line per value of a column."""
     for value, colour in colours.items():
         rows = table[table[by] == value]
         axes.plot(rows[x], rows[y], color=colour, **look)
 
 
-def legend(axes: Axes, title: str, colours: Colours, *more: tuple[str, dict[str, Any]], **look: Any) -> None:
-    """What the colours are, beside a panel, and `more`."""
+def legend(
+    axes: Axes, title: str, colours: Colours, *more: tuple[str, dict[str, Any]], **look: Any
+) -> None:
+    """Explain the colours, and the entries `more`, next to a panel."""
     names = [value if isinstance(value, str) else f"{value:g}" for value in colours]
-    outside(axes, title, [*((name, {"color": c} | look) for name, c in zip(names, colours.values(), strict=True)), *more])
+    outside(
+        axes,
+        title,
+        [
+            *((name, {"color": c} | look) for name, c in zip(names, colours.values(), strict=True)),
+            *more,
+        ],
+    )
 
 
 def plateaus_by(
-    axes: Axes, table: pd.DataFrame, law: Law | None, by: str, label: str | None, censored: bool | None = None
+    axes: Axes,
+    table: pd.DataFrame,
+    law: Law | None,
+    by: str,
+    label: str | None,
+    censored: bool | None = None,
 ) -> None:
-    """Plateau against dim, one colour per value of `by`: one dot per run, a line from the law, without one through the means.
+    """Draw plateau against dim, one colour per value of `by`, one dot per run, and lines.
 
-    Censored runs are hollow triangles; `censored` is whether the legend says so (None: where there are some).
+    Censored runs are hollow triangles.
+
+    **Arguments:**
+
+    - `law`: the law of the lines; None draws lines through the means.
+    - `label`: the title of the legend; None draws no legend.
+    - `censored`: whether the legend explains triangles; None: if there are any.
     """
     colours = colours_of(table[by])
     for value, colour in colours.items():
-        rows = table[(table[by] == value) & (table["state"] != "failed")] if "state" in table else table[table[by] == value]
-        reached, bounds = rows[~rows["censored"]], rows[rows["censored"]]
-        axes.plot(reached["dim"], reached["plateau"], "o", color=colour, mec="white", mew=0.4, ms=4, alpha=0.9, zorder=3)
+        rows = (
+            table[(table[by] == value) & (table["state"] != "failed")]
+            if "state" in table
+            else table[table[by] == value]
+        )
+        reached = rows[~rows["censored"]]
+        bounds = rows[rows["censored"]]
+        axes.plot(
+            reached["dim"],
+            reached["plateau"],
+            "o",
+            color=colour,
+            mec="white",
+            mew=0.4,
+            ms=4,
+            alpha=0.9,
+            zorder=3,
+        )
         axes.plot(bounds["dim"], bounds["plateau"], "^", color=colour, mfc="none", ms=5, zorder=3)
         if law is None:
             line = rows.groupby("dim")["plateau"].mean()
@@ -72,25 +125,34 @@ def plateaus_by(
             fixed = {name: cell[name].iloc[0] for name in SIZES if name in cell}
             axes.plot(dims, law.predict(pd.DataFrame(fixed | {"dim": dims})), color=colour, lw=1.2)
     doubling(axes)
-    axes.set(yscale="log", xlabel="input dimension $d$", ylabel=f"plateau ({'flow time' if 'flow' in table else 'steps'})")
+    axes.set(
+        yscale="log",
+        xlabel="input dimension $d$",
+        ylabel=f"plateau ({'flow time' if 'flow' in table else 'steps'})",
+    )
     if label is not None:
         explained = any_censored(table) if censored is None else censored
         legend(axes, label, colours, *[CENSORED] * explained, marker="o")
 
 
 def any_censored(*tables: pd.DataFrame) -> bool:
-    """Whether some run of these tables is drawn as a hollow triangle."""
-    return any(bool((table["censored"] & (table.get("state") != "failed")).any()) for table in tables)
+    """Return True if a run of these tables is drawn as a hollow triangle."""
+    return any(
+        bool((table["censored"] & (table.get("state") != "failed")).any()) for table in tables
+    )
 
 
 def law_words(law: Law | Published, names: Mapping[str, str], digits: int = 3) -> str:
-    """A law as it is written above a panel: its factors in the order of `names`, which says what they are called."""
+    """Format a law for the heading of a panel.
+
+    `names` maps the factors to symbols and sets their order.
+    """
     parts = " ".join(f"{names[n]}^{{{law.exponents[n]:.2f}}}" for n in names if n in law.exponents)
     return f"{law.C:.2f} ${parts}$, $R^2$ = {law.r2:.{digits}f}"
 
 
 def law_lines(both: Comparison, names: Mapping[str, str]) -> str:
-    """Two lines: our law and the published one."""
+    """Format our law and the published one on two lines."""
     published = f"\npublished: {law_words(both.published, names)}" if both.published else ""
     return f"ours: {law_words(both.law, names)}{published}"
 
@@ -98,12 +160,15 @@ def law_lines(both: Comparison, names: Mapping[str, str]) -> str:
 def law_panels(
     tables: Mapping[str, pd.DataFrame], published: Mapping[str, Published], titles: Sequence[str]
 ) -> tuple[Plot, list[Comparison]]:
-    """Plateaus of trained Transformers by length, one panel per table, under our law and the published one."""
+    """Draw plateaus of trained Transformers by length, one panel per table, with their laws."""
     plot, row = panels(2.8, *titles, width=WIDTH * min(1, 0.375 * len(tables)), y=1.13, share=True)
-    laws, hollow, last = [], any_censored(*tables.values()), list(tables.values())[-1]
+    laws = []
+    hollow = any_censored(*tables.values())
+    last = list(tables.values())[-1]
     for axes, (name, table) in zip(row, tables.items(), strict=True):
         laws.append(Comparison(name, fit_law(table, x=["dim", "length"]), published[name]))
-        own = table is last or set(table["length"]) != set(last["length"])  # one legend for all where the lengths are the same
+        # One legend serves all panels with the same lengths.
+        own = table is last or set(table["length"]) != set(last["length"])
         plateaus_by(axes, table, laws[-1].law, "length", "$T$" if own else None, hollow)
         subtitle(axes, law_lines(laws[-1], {"dim": "d", "length": "T"}))
     for axes in row[1:]:
@@ -111,11 +176,22 @@ def law_panels(
     return plot, laws
 
 
-def curves_by(axes: Axes, results: Sequence[Result], by: str, name: str, label: str | None, apart: bool = False) -> Colours:
-    """A curve against step but for step 0, one colour per value of a task's field, one line per seed; returns the colours."""
+def curves_by(
+    axes: Axes,
+    results: Sequence[Result],
+    by: str,
+    name: str,
+    label: str | None,
+    apart: bool = False,
+) -> Colours:
+    """Draw a curve against step, one colour per value of a task's field; return the colours.
+
+    There is one line per run. Step 0 is left out.
+    """
     colours = colours_of((getattr(result.run.config.task, by) for result in results), apart)
     for result in results:
-        colour, values = colours[getattr(result.run.config.task, by)], strongest(result, name)
+        colour = colours[getattr(result.run.config.task, by)]
+        values = strongest(result, name)
         axes.plot(curve(result, "step")[1:], values[1:], color=colour, lw=1, alpha=0.85)
     axes.set(xscale="log", xlabel="step")
     axes.xaxis.set_minor_formatter(NullFormatter())
@@ -125,7 +201,8 @@ def curves_by(axes: Axes, results: Sequence[Result], by: str, name: str, label: 
 
 
 def strongest(result: Result, name: str) -> np.ndarray:
-    """A curve; one of layers and heads is that of the head where it ends highest."""
+    """Return a curve; for a curve per layer and head, that of the head with the largest final
+    value."""
     values = curve(result, name)
     heads = values.reshape(len(values), -1)
     return heads[:, int(np.argmax(heads[-1]))]

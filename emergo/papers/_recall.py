@@ -1,4 +1,4 @@
-"""What the figures of associative recall share: their base, and criteria of emergence."""
+"""Settings and criteria of emergence for the figures of associative recall."""
 
 import dataclasses
 import math
@@ -8,19 +8,21 @@ from typing import Literal, cast
 import numpy as np
 import pandas as pd
 
-from ..engine import Config, Result, Run
 from ..measure import Emergence, emergence
 from ..models import Transformer
 from ..tasks import Recall
+from ..training import Config, Result, Run
 from ._source import curve
 
 DEEP = Transformer(layers=4, heads=4, mask="causal", initial="xavier")
 SHALLOW = Transformer(layers=2, heads=2, width=64, mask="causal")
 NARROW = SHALLOW.replace(heads=1, width=16)
-# A run ends at an accuracy well past the transition, so that any criterion can be read off its curve.
+# Runs end at an accuracy well past the transition, so that any criterion can be read off the curve.
 PAPER = Config(Recall(32, 256), DEEP, precision="bf16", steps=200_000, threshold=0.9, n_test=512)
-"""Of the readings of the paper the one nearest to its law (`emergo/reading`)."""
-SMALL = PAPER.replace(model=SHALLOW, optimizer__learning_rate=1e-3, precision="fp32", steps=3000, n_test=256)
+"""The interpretation of the paper that comes closest to its law (see `emergo/reading`)."""
+SMALL = PAPER.replace(
+    model=SHALLOW, optimizer__learning_rate=1e-3, precision="fp32", steps=3000, n_test=256
+)
 QUICK = SMALL.replace(optimizer__learning_rate=1e-2, batch=16, steps=600, threshold=0.8, n_test=64)
 TINY = QUICK.replace(task=Recall(3, 6), model=NARROW)
 
@@ -30,14 +32,16 @@ CRITERIA: dict[Criterion, str] = {"corrected": "chance-corrected 5%", "plain": "
 
 
 def recall_task(run: Run) -> Recall:
-    """The task of a run that is known to be of recall."""
+    """Return the task of a run as `Recall`."""
     return cast(Recall, run.config.task)
 
 
 def criteria(result: Result, level: float = 0.05) -> dict[Criterion, Emergence]:
-    """When recall emerged: test accuracy at `level`, the paper's (`plain`), and at `level` of the way from guessing to perfect.
+    """Return the emergence of recall by two criteria.
 
-    A model that names any value of the context is right once in `pairs`: with fewer than 20 pairs it passes 5% without recall.
+    `plain` is the paper's: test accuracy reaches `level`. `corrected` starts from the accuracy of
+    guessing: a model that answers with a random value of the context is right once in `pairs`
+    queries, so with fewer than 20 pairs it passes 5% without recall.
     """
     guess = 1 / recall_task(result.run).pairs
     marks: dict[Criterion, float] = {"plain": level, "corrected": guess + level * (1 - guess)}
@@ -45,12 +49,19 @@ def criteria(result: Result, level: float = 0.05) -> dict[Criterion, Emergence]:
 
 
 def passed(result: Result, values: np.ndarray, mark: float) -> Emergence:
-    """When a curve rises past a mark for three evaluations in a row: accuracy is counted on few hundred sequences. A run that
-    has learned the task, and so ended, counts as staying where it is; one that failed before it passed has failed."""
+    """Return when a curve rises past a mark and stays there for three evaluations.
+
+    Accuracy is measured on a few hundred sequences and fluctuates. Runs that have learned the task
+    have stopped early, and are assumed to stay where they are. Runs that fail before the mark have
+    failed.
+    """
     step = curve(result, "step")
     crossing = emergence(step, values, mark, "above", hold=3)
     if crossing.state == "censored" and result.state == "reached":
-        longer = np.append(step, step[-1] + np.array([1, 2])), np.append(values, values[-1:].repeat(2))
+        longer = (
+            np.append(step, step[-1] + np.array([1, 2])),
+            np.append(values, values[-1:].repeat(2)),
+        )
         with_rest = emergence(*longer, mark, "above", hold=3)
         return with_rest if with_rest.state == "reached" else crossing
     if crossing.state != "reached" and result.failed_step is not None:
@@ -59,18 +70,25 @@ def passed(result: Result, values: np.ndarray, mark: float) -> Emergence:
 
 
 def emergence_table(results: Sequence[Result], by: Criterion = "corrected") -> pd.DataFrame:
-    """One row per run: when it emerged by a criterion."""
+    """Return one row per run with its emergence by a criterion."""
     rows = []
     for result in results:
-        task, plateau = recall_task(result.run), criteria(result)[by]
+        task = recall_task(result.run)
+        plateau = criteria(result)[by]
         run = {"learning_rate": result.run.config.optimizer.learning_rate, "seed": result.run.seed}
         emerged = {"plateau": plateau.time, "censored": plateau.censored, "state": plateau.state}
-        end = {"accuracy": float(curve(result, "accuracy")[-1]), "guess": 1 / task.pairs, "steps": result.steps}
-        rows.append({"identity": result.run.identity} | dataclasses.asdict(task) | run | emerged | end)
+        end = {
+            "accuracy": float(curve(result, "accuracy")[-1]),
+            "guess": 1 / task.pairs,
+            "steps": result.steps,
+        }
+        rows.append(
+            {"identity": result.run.identity} | dataclasses.asdict(task) | run | emerged | end
+        )
     return pd.DataFrame(rows)
 
 
 def step_limits(results: Sequence[Result], span: float = 600) -> tuple[float, float]:
-    """Of a logarithmic axis of steps, without the beginning, where nothing happens."""
+    """Return the limits of a logarithmic axis of steps, without the uneventful start."""
     longest = max(result.steps for result in results)
     return max(longest / span, results[0].run.config.task.eval_every), longest * 1.2

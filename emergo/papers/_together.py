@@ -1,8 +1,11 @@
-"""Training what several figures want in several processes at once: one plan for all, which grows as runs follow from others.
+"""Train the runs of several figures in several processes, from one plan.
 
-This process plans and looks on; it neither trains nor asks JAX for a device, whose memory is the workers'. So what is trained
-is decided in one place, a run that two figures want is planned once, and runs of two figures that share a program are trained
-together.
+The plan contains each run once, even if several figures need it, and runs of two figures that share
+a compiled program are trained together. The plan grows while workers train, because some runs of a
+figure depend on the results of others.
+
+The process that plans does not train. It also asks JAX for no device, because that would reserve
+GPU memory that the workers need.
 """
 
 import contextlib
@@ -13,49 +16,62 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .._errors import InputError
-from ..engine import TOGETHER, Probe, Run
-from ..studies import Plan, Store, StudyFolder, Watcher, open_plan, read_outcomes
-from ..studies._executor import terminations
-from ..studies._plan import grow_plan
-from ..studies._processes import Workers, claims_of, progress_of
+from ..core.errors import InputError
+from ..store import Plan, Store, StudyFolder, read_outcomes
+from ..study import Watcher, open_plan
+from ..study.executor import terminations
+from ..study.plan import grow_plan
+from ..study.processes import Workers, claims_of, progress_of
+from ..study.results import read_result
+from ..training import TOGETHER, Probe, Run
 from ._figure import Figure, Preset, source_for
 from ._source import RunSource
 
-LOOK = 0.5  # seconds between looks at the folder
-SHOW = 2.0  # seconds between looks at how far workers are
+POLL_SECONDS = 0.5  # between two looks at the folder
+SHOW_SECONDS = 2.0  # between two updates of the progress display
 
 
 @dataclasses.dataclass
-class Wishes:
-    """The runs that figures want of a folder and that are not recorded, each once, whichever figure wanted it first."""
+class FigureDemand:
+    """The unrecorded runs that figures need from a folder.
+
+    - `sources`: the source of each figure; they do not train.
+    - `runs`: the runs so far, by identity.
+    - `figure_of`: the first figure that needed each run.
+    - `finished`: the finished runs of the folder at the last call of `grow`.
+    """
 
     figures: Sequence[Figure]
     preset: Preset
-    sources: Sequence[RunSource]  # of each figure; they train nothing
-    runs: dict[str, Run] = dataclasses.field(default_factory=dict, init=False)  # so far, by identity
+    sources: Sequence[RunSource]
+    runs: dict[str, Run] = dataclasses.field(default_factory=dict, init=False)
     figure_of: dict[str, str] = dataclasses.field(default_factory=dict, init=False)
-    there: set[str] = dataclasses.field(default_factory=set, init=False)  # runs of the folder at the last question
+    finished: set[str] = dataclasses.field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
-        self.wanted_by: list[set[str]] = [set() for _ in self.figures]
+        self.needed_by: list[set[str]] = [set() for _ in self.figures]
 
-    def grow(self, there: set[str], ask_all: bool = False) -> bool:
-        """Asks the figures what follows from the runs that are there now, and says whether that is more than before. Those are
-        asked that had wanted one of the runs which are new there."""
-        before, new, self.there = len(self.runs), there - self.there, there
-        for figure, source, wanted in zip(self.figures, self.sources, self.wanted_by, strict=True):
-            if ask_all or (figure.followup is not None and new & wanted):
-                wanted.update(self._ask(figure, source))
+    def grow(self, finished: set[str], ask_all: bool = False) -> bool:
+        """Add the runs that follow from finished ones; return True if there are any.
+
+        Without `ask_all`, only the figures are asked that need a newly finished run.
+        """
+        before = len(self.runs)
+        new = finished - self.finished
+        self.finished = finished
+        for figure, source, needed in zip(self.figures, self.sources, self.needed_by, strict=True):
+            if ask_all or (figure.followup is not None and new & needed):
+                needed.update(self._ask(figure, source))
         return len(self.runs) > before
 
     def _ask(self, figure: Figure, source: RunSource) -> list[str]:
         studies = figure.wanted(self.preset, source)
-        wanted = figure.missing(studies, dataclasses.replace(source, folder=None))
-        for run in source.to_plan(wanted):
+        needed = figure.missing(studies, dataclasses.replace(source, folder=None))
+        for run in source.to_plan(needed):
             if run.identity not in self.runs:
-                self.runs[run.identity], self.figure_of[run.identity] = run, figure.id
-        return [run.identity for run in wanted]
+                self.runs[run.identity] = run
+                self.figure_of[run.identity] = figure.id
+        return [run.identity for run in needed]
 
 
 def train_figures(
@@ -70,61 +86,82 @@ def train_figures(
     say: Callable[[str], None],
     **options: Any,
 ) -> None:
-    """Trains what figures want in so many processes, until all is there or the seconds are over; `options` are those of
-    [`emergo.papers.source_for`][]."""
+    """Train the missing runs of figures in several processes.
+
+    **Arguments:**
+
+    - `workers`: the number of processes.
+    - `seconds`: when to stop; None trains all runs.
+    - `show`, `say`: receive progress, and lines about unusual events.
+    - `options`: those of [`emergo.papers.source_for`][].
+    """
     begun = time.monotonic()
-    sources = [source_for(figure, out, partial=True, probes=probes, **options) for figure in figures]
-    folder, wishes = StudyFolder(out), Wishes(figures, preset, sources)
-    wishes.grow(set(), ask_all=True)
+    sources = [
+        source_for(figure, out, partial=True, probes=probes, **options) for figure in figures
+    ]
+    folder = StudyFolder(out)
+    demand = FigureDemand(figures, preset, sources)
+    demand.grow(set(), ask_all=True)
     store = Store(folder.runs)
-    if all(run in store for run in wishes.runs.values()):
+    if all(identity in store for identity in demand.runs):
         return
-    first, others = figures[0].id, len(figures) - 1
-    named = RunSource(f"{first} and {others} more" if others else first, probes=tuple(probes))
-    plan, _ = open_plan(folder, list(wishes.runs.values()), study=named.study, unit=TOGETHER, say=say)
+    first = figures[0].id
+    others = len(figures) - 1
+    planner = RunSource(f"{first} and {others} more" if others else first, probes=tuple(probes))
+    runs = list(demand.runs.values())
+    plan, _ = open_plan(folder, runs, study=planner.study, unit=TOGETHER, say=say)
     left = None if seconds is None else seconds - (time.monotonic() - begun)
-    shown = _Shown(folder, wishes, show)
+    display = _Display(folder, demand, show)
     with terminations(), Workers(folder, plan, workers, left, say) as processes:
-        shown.begin()
+        display.begin()
         while processes.at_work():
-            there = set(os.listdir(folder.runs))
-            done = wishes.runs.keys() <= there
-            if wishes.grow(there, ask_all=done):
-                plan = grow_plan(folder, plan, list(wishes.runs.values()), TOGETHER)
-                shown.begin()
+            finished = set(os.listdir(folder.runs))
+            done = demand.runs.keys() <= finished
+            if demand.grow(finished, ask_all=done):
+                plan = grow_plan(folder, plan, list(demand.runs.values()), TOGETHER)
+                display.begin()
             elif done:
                 processes.end()
-            shown.look(plan, there)
-            time.sleep(LOOK)
+            display.update(plan, finished)
+            time.sleep(POLL_SECONDS)
 
 
 @dataclasses.dataclass
-class _Shown:
-    """What a person sees meanwhile: of one figure its cells, of several one row each."""
+class _Display:
+    """Progress of the workers, as read from the folder.
+
+    A single figure is shown by its cells, several figures with one row each.
+    """
 
     folder: StudyFolder
-    wishes: Wishes
+    demand: FigureDemand
     show: Watcher
-    done: dict[str, str] = dataclasses.field(default_factory=dict)  # states by identity
+    states: dict[str, str] = dataclasses.field(default_factory=dict)  # of finished runs
     last: float = 0.0
 
     def begin(self) -> None:
-        runs, rows = list(self.wishes.runs.values()), read_outcomes(self.folder.runs).rows
-        self.done = {identity: row["state"] for identity, row in rows.items() if identity in self.wishes.runs}
-        several = {"figure": [self.wishes.figure_of[run.identity] for run in runs]} if len(self.wishes.figures) > 1 else None
-        self.show.begin(runs, lambda: rows, several)
+        """Announce all runs of the plan."""
+        runs = self.demand.runs
+        rows = read_outcomes(self.folder.runs).rows
+        self.states = {name: row["state"] for name, row in rows.items() if name in runs}
+        columns = None
+        if len(self.demand.figures) > 1:
+            columns = {"figure": [self.demand.figure_of[identity] for identity in runs]}
+        self.show.begin(list(runs.values()), lambda: rows, columns)
 
-    def look(self, plan: Plan, there: set[str]) -> None:
-        if time.monotonic() - self.last < SHOW:
+    def update(self, plan: Plan, finished: set[str]) -> None:
+        """Report the newly finished runs, and the progress that workers write into their claims."""
+        if time.monotonic() - self.last < SHOW_SECONDS:
             return
         self.last = time.monotonic()
-        runs, store = self.wishes.runs, Store(self.folder.runs)
-        for identity in (there & runs.keys()) - self.done.keys():
-            with contextlib.suppress(InputError):  # it is damaged; a worker sees to it
-                result = store.read(runs[identity], curves=False)
-                self.done[identity] = result.state
+        runs = self.demand.runs
+        store = Store(self.folder.runs)
+        for identity in (finished & runs.keys()) - self.states.keys():
+            with contextlib.suppress(InputError):  # damaged; a worker trains it again
+                result = read_result(store, runs[identity], curves=False)
+                self.states[identity] = result.state
                 self.show.ended(result)
-        counts = len(runs), len(self.done), sum(state == "failed" for state in self.done.values())
+        failed = sum(state == "failed" for state in self.states.values())
         claims = claims_of(self.folder, plan)
         if any(claim.get("progress") for claim in claims.values()):
-            self.show.training(progress_of(claims, runs, counts))
+            self.show.training(progress_of(claims, runs, (len(runs), len(self.states), failed)))

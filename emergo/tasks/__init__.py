@@ -1,4 +1,5 @@
-"""Tasks: what there is to learn. Single-location regression, associative recall and Markov chains, and their base class."""
+"""Tasks: what there is to learn. Single-location regression, associative recall and Markov chains,
+and their base class."""
 
 from ._groups import Groups
 from ._markov import ChainTruth, MarkovChain, MarkovRegression, divergence
@@ -6,5 +7,20 @@ from ._recall import Recall
 from ._single_location import Position, SingleLocation, Truth
 from ._task import Task, Variant
 
-__all__ = ["ChainTruth", "Groups", "MarkovChain", "MarkovRegression", "Position", "Recall", "SingleLocation", "Task", "Truth"]
-__all__ += ["Variant", "divergence"]
+__all__ = [
+    "ChainTruth",
+    "Groups",
+    "MarkovChain",
+    "MarkovRegression",
+    "Position",
+    "Recall",
+    "SingleLocation",
+    "Task",
+    "Truth",
+]
+__all__ += ["Variant", "default_task", "divergence"]
+
+
+def default_task() -> type[Task]:
+    """Return the type of task that is trained when a study file names none."""
+    return SingleLocation

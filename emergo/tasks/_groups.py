@@ -7,24 +7,27 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .._errors import InputError
-from .._pytree import Pytree, Schedule, option, per_run
+from ..core.errors import InputError
+from ..core.pytree import Pytree, Schedule, option, per_run
 
 
 class Groups(Pytree):
-    r"""Spans of past positions $I(1), \dots, I(h)$, each with one strength and a weight $\alpha_i$ for every position.
+    r"""Spans of past positions $I(1), \dots, I(h)$, each with one strength and a weight $\alpha_i$
+    for every position.
 
-    Positions are counted as lags: 0 is the last token that is read. Groups are counted from the nearest on, whatever their
-    strength.
+    Positions are counted as lags: 0 is the last token that is read. Groups are counted from the
+    nearest on, whatever their strength.
 
     **Arguments:**
 
     - `spans`: how many positions each group has, the nearest group first.
-    - `importance`: m, the ratio of the strengths of neighbouring groups, at least 1. The weakest has strength 1.
+    - `importance`: m, the ratio of the strengths of neighbouring groups, at least 1. The weakest
+      has strength 1.
     - `strongest`: which end the strongest group is at.
-    - `stride`: how many positions lie between the starts of neighbouring groups. None: each begins where the last one ends;
-      smaller than a span: groups overlap.
-    - `weights`: $\alpha_i$, one tuple per group, nearest position first. None: all 1, so that a group is a plain sum.
+    - `stride`: how many positions lie between the starts of neighbouring groups. None: each begins
+      where the last one ends; smaller than a span: groups overlap.
+    - `weights`: $\alpha_i$, one tuple per group, nearest position first. None: all 1, so that a
+      group is a plain sum.
 
     >>> groups = em.Groups(spans=(1, 2), importance=2.0)
     >>> groups.window, groups.strengths.tolist()
@@ -39,18 +42,34 @@ class Groups(Pytree):
 
     def __post_init__(self) -> None:
         listed = "must be a tuple (in TOML a list)"
-        if not isinstance(self.spans, tuple) or not self.spans or not all(type(n) is int and n >= 1 for n in self.spans):
-            raise InputError(f"Groups.spans {listed} of whole numbers of at least 1, one per group, got {self.spans!r}")
+        if (
+            not isinstance(self.spans, tuple)
+            or not self.spans
+            or not all(type(n) is int and n >= 1 for n in self.spans)
+        ):
+            raise InputError(
+                f"Groups.spans {listed} of whole numbers of at least 1, one per group, got "
+                f"{self.spans!r}"
+            )
         if isinstance(self.importance, Schedule):
-            raise InputError("Groups.importance cannot be a schedule: the teacher is drawn once, when a run starts")
+            raise InputError(
+                "Groups.importance cannot be a schedule: the teacher is drawn once, when a run "
+                "starts"
+            )
         if self.weights is None:
             return
-        if not isinstance(self.weights, tuple) or not all(isinstance(w, tuple) for w in self.weights):
-            raise InputError(f"Groups.weights {listed} with one tuple of numbers per group, got {self.weights!r}")
+        if not isinstance(self.weights, tuple) or not all(
+            isinstance(w, tuple) for w in self.weights
+        ):
+            raise InputError(
+                f"Groups.weights {listed} with one tuple of numbers per group, got {self.weights!r}"
+            )
         if tuple(len(w) for w in self.weights) != self.spans:
             per_position = f"one number per position of each group, spans {self.spans}"
             raise InputError(f"Groups.weights must have {per_position}, got {self.weights!r}")
-        if not all(isinstance(a, float) and math.isfinite(a) and a > 0 for w in self.weights for a in w):
+        if not all(
+            isinstance(a, float) and math.isfinite(a) and a > 0 for w in self.weights for a in w
+        ):
             raise InputError(f"Groups.weights must be finite and positive, got {self.weights!r}")
 
     @property
@@ -61,7 +80,10 @@ class Groups(Pytree):
     @property
     def starts(self) -> tuple[int, ...]:
         """The nearest lag of each group."""
-        return tuple(sum(self.spans[:k]) if self.stride is None else self.stride * k for k in range(self.count))
+        return tuple(
+            sum(self.spans[:k]) if self.stride is None else self.stride * k
+            for k in range(self.count)
+        )
 
     @property
     def window(self) -> int:
@@ -77,7 +99,12 @@ class Groups(Pytree):
     def members(self) -> Bool[np.ndarray, "groups window"]:
         """Which lags belong to which group."""
         lags = np.arange(self.window)
-        return np.array([(lags >= start) & (lags < start + span) for start, span in zip(self.starts, self.spans, strict=True)])
+        return np.array(
+            [
+                (lags >= start) & (lags < start + span)
+                for start, span in zip(self.starts, self.spans, strict=True)
+            ]
+        )
 
     @property
     def mixing(self) -> Float[np.ndarray, "groups window"]:
@@ -90,8 +117,8 @@ class Groups(Pytree):
 
     @property
     def strengths(self) -> Float[np.ndarray, " groups"] | Float[Array, " groups"]:
-        """The scale of each group's map: m^(h-1), ..., m, 1 from the strongest to the weakest. In NumPy's float64; inside a
-        program, where `importance` is traced, in JAX's float32."""
+        """The scale of each group's map: m^(h-1), ..., m, 1 from the strongest to the weakest. In
+        NumPy's float64; inside a program, where `importance` is traced, in JAX's float32."""
         powers = range(self.count) if self.strongest == "far" else range(self.count)[::-1]
         if isinstance(self.importance, int | float):
             return float(self.importance) ** np.array(powers)

@@ -1,4 +1,5 @@
-r"""A high-order Markov chain with groups of graded importance, and its regression variant (yuksel2026).
+r"""A high-order Markov chain with groups of graded importance, and its regression variant
+(yuksel2026).
 
 The next token is drawn from
 $\mathrm{softmax}\big(\beta \sum_k A_k^* \sum_{i\in I(k)} \alpha_i\, \mathrm{onehot}(x_{t-i})\big)$.
@@ -17,17 +18,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._attention import attention_by_lag
-from .._contract import Batch, Below, Output, Spec, probe
-from .._errors import InputError
-from .._pytree import option
-from .._random import Key, fold_in, normals, raw, uniform
+from ..core.attention import attention_by_lag
+from ..core.contract import Batch, Below, Output, Spec, probe
+from ..core.errors import InputError
+from ..core.pytree import option
+from ..core.random import Key, fold_in, normals, raw, uniform
 from ._groups import Groups
 from ._task import Task, cross_entropy, half_squared_error, stacked_patterns, widened
 
 MINIMAL = Groups()  # [2, 2, 2], the setting of the paper's minimal model
 LogProbs = Float[Array, "n generated vocabulary"]
-_FRESH = 1  # folded into the run's key of data: the first version drew the sequences of its steps there
+_FRESH = (
+    1  # folded into the run's key of data: the first version drew the sequences of its steps there
+)
 
 
 class ChainTruth(NamedTuple):
@@ -38,22 +41,28 @@ class ChainTruth(NamedTuple):
 
 @functools.cache
 def published_maps() -> Float[np.ndarray, "groups size size"]:
-    """The orthogonal maps of all published runs of yuksel2026, the nearest group first. Its public code, tml-epfl/hmm-attention
-    on GitHub, makes them with seed 0 of PyTorch: three draws of `randn(50, 50)`, each U V^T of its SVD; the last is nearest."""
+    """The orthogonal maps of all published runs of yuksel2026, the nearest group first. Its public
+    code, tml-epfl/hmm-attention on GitHub, makes them with seed 0 of PyTorch: three draws of
+    `randn(50, 50)`, each U V^T of its SVD; the last is nearest."""
     with np.load(Path(__file__).with_name("published_maps.npz")) as arrays:
         return arrays["orthogonal"]
 
 
-def divergence(reference: Float[Array, "*rows vocabulary"], student: Float[Array, "*rows vocabulary"]) -> Float[Array, "*rows"]:
-    """KL(reference ‖ student) of each row in nats, exact over the vocabulary, from log-probabilities."""
+def divergence(
+    reference: Float[Array, "*rows vocabulary"], student: Float[Array, "*rows vocabulary"]
+) -> Float[Array, "*rows"]:
+    """KL(reference ‖ student) of each row in nats, exact over the vocabulary, from
+    log-probabilities."""
     return jnp.sum(jnp.exp(reference) * (reference - student), -1)
 
 
 class MarkovChain(Task):
-    r"""Sequences of `prefix` uniform tokens, then `generated` tokens of the chain, each of which is to be predicted.
+    r"""Sequences of `prefix` uniform tokens, then `generated` tokens of the chain, each of which is
+    to be predicted.
 
-    $A_k^*$ is the strength of the group times a random orthogonal matrix, uniform among all of them. A model reads all tokens
-    but the last, and its last `generated` outputs are compared with the tokens that follow.
+    $A_k^*$ is the strength of the group times a random orthogonal matrix, uniform among all of
+    them. A model reads all tokens but the last, and its last `generated` outputs are compared with
+    the tokens that follow.
 
     **Arguments:**
 
@@ -61,14 +70,15 @@ class MarkovChain(Task):
     - `vocabulary`: the number of different tokens.
     - `temperature`: $1/\beta$, above 0.
     - `generated`: how many tokens of a sequence follow the chain.
-    - `prefix`: how many uniform tokens come before them; None: as many as the chain looks back on. Older ones only make what
-      matters harder to find.
-    - `maps`: the orthogonal matrices: `"drawn"` for every run, or `"published"`: the same in all runs, those that the
-      published runs have; they are for 50 tokens and three groups.
+    - `prefix`: how many uniform tokens come before them; None: as many as the chain looks back on.
+      Older ones only make what matters harder to find.
+    - `maps`: the orthogonal matrices: `"drawn"` for every run, or `"published"`: the same in all
+      runs, those that the published runs have; they are for 50 tokens and three groups.
 
-    Measured besides the loss: `kl_teacher`, the KL divergence of the model from the true probabilities, which is never quite 0,
-    so that a threshold of 0 ends no run; `teacher_loss`, the loss of the true probabilities; `kl_references`, the divergence
-    from the predictors that know the 1, 2, ... strongest groups; and `attention_by_lag`.
+    Measured besides the loss: `kl_teacher`, the KL divergence of the model from the true
+    probabilities, which is never quite 0, so that a threshold of 0 ends no run; `teacher_loss`, the
+    loss of the true probabilities; `kl_references`, the divergence from the predictors that know
+    the 1, 2, ... strongest groups; and `attention_by_lag`.
 
     >>> import jax
     >>> task = em.MarkovChain(em.Groups(spans=(1, 2)), vocabulary=5, generated=4)
@@ -93,7 +103,9 @@ class MarkovChain(Task):
             raise InputError(f"MarkovChain.temperature must be above 0, got {self.temperature!r}")
         if self.maps == "published" and (self.groups.count, self.vocabulary) != (3, 50):
             sizes = f"{self.groups.count} groups and vocabulary {self.vocabulary}"
-            raise InputError(f'MarkovChain.maps = "published" needs 3 groups and vocabulary 50, got {sizes}')
+            raise InputError(
+                f'MarkovChain.maps = "published" needs 3 groups and vocabulary 50, got {sizes}'
+            )
 
     @property
     def given(self) -> int:
@@ -111,7 +123,8 @@ class MarkovChain(Task):
 
     def truth(self, key: Array) -> ChainTruth:
         """Draws the maps of a run."""
-        size, strengths = self.vocabulary, jnp.asarray(self.groups.strengths, jnp.float32)[:, None, None]
+        size = self.vocabulary
+        strengths = jnp.asarray(self.groups.strengths, jnp.float32)[:, None, None]
         if self.maps == "published":
             return ChainTruth(strengths * published_maps())
         q, r = jnp.linalg.qr(normals(raw(key), self.groups.count, size, size))
@@ -120,7 +133,8 @@ class MarkovChain(Task):
         return ChainTruth(strengths * q * signs[:, None, :])
 
     def batch(self, key: Array, n: int, truth: ChainTruth) -> Batch:
-        """Draws `n` sequences. A sequence depends on the key and its row alone: fewer rows are the first of more."""
+        """Draws `n` sequences. A sequence depends on the key and its row alone: fewer rows are the
+        first of more."""
         return self.split(self.sample(key, n, truth))
 
     def split(self, tokens: Int[Array, "n length"]) -> Batch:
@@ -132,14 +146,21 @@ class MarkovChain(Task):
         return jnp.concatenate([batch.inputs, batch.target[:, -1:]], 1)
 
     def loss(self, output: Output, batch: Batch) -> Float[Array, " n"]:
-        """Minus the log-probability of each generated token in nats, mean over the positions of a sequence."""
+        """Minus the log-probability of each generated token in nats, mean over the positions of a
+        sequence."""
         return cross_entropy(widened(output.value), batch.target).mean(-1)
 
-    def metrics(self, output: Output, batch: Batch, truth: ChainTruth) -> Mapping[str, Float[Array, " n"]]:
-        """`kl_teacher`: KL(teacher ‖ model), mean over positions; `teacher_loss`: the loss of the teacher."""
+    def metrics(
+        self, output: Output, batch: Batch, truth: ChainTruth
+    ) -> Mapping[str, Float[Array, " n"]]:
+        """`kl_teacher`: KL(teacher ‖ model), mean over positions; `teacher_loss`: the loss of the
+        teacher."""
         teacher = self.teacher(truth, self.sequences(batch))
         kl_teacher = divergence(teacher, _predictions(output)).mean(-1)
-        return {"kl_teacher": kl_teacher, "teacher_loss": cross_entropy(teacher, batch.target).mean(-1)}
+        return {
+            "kl_teacher": kl_teacher,
+            "teacher_loss": cross_entropy(teacher, batch.target).mean(-1),
+        }
 
     def probes(self) -> tuple[Any, ...]:
         return (self._references_probe, self._lags_probe)
@@ -147,21 +168,35 @@ class MarkovChain(Task):
     def data_key(self, key: Array, step: Any) -> Array:
         return fold_in(fold_in(raw(key), _FRESH), step)
 
-    def _references_probe(self, params: Any, output: Output, batch: Batch, truth: ChainTruth, step: Any) -> dict[str, Array]:
-        return {"kl_references": self.kl_references(truth, self.sequences(batch), _predictions(output))}
+    def _references_probe(
+        self, params: Any, output: Output, batch: Batch, truth: ChainTruth, step: Any
+    ) -> dict[str, Array]:
+        return {
+            "kl_references": self.kl_references(truth, self.sequences(batch), _predictions(output))
+        }
 
     @probe(reads=["layers.*.pattern"])
-    def _lags_probe(self, params: Any, output: Output, batch: Batch, truth: ChainTruth, step: Any) -> dict[str, Array]:
+    def _lags_probe(
+        self, params: Any, output: Output, batch: Batch, truth: ChainTruth, step: Any
+    ) -> dict[str, Array]:
         patterns = stacked_patterns(output)
         if patterns is None:
             return {}
-        return {"attention_by_lag": attention_by_lag(patterns, window=self.groups.window, first_query=self.given - 1)}
+        return {
+            "attention_by_lag": attention_by_lag(
+                patterns, window=self.groups.window, first_query=self.given - 1
+            )
+        }
 
-    def table(self, truth: ChainTruth, keep: int | None = None) -> Float[Array, "window vocabulary vocabulary"]:
-        """What a token at a lag adds to the logits of the next one: (lag, token, next). `keep` as in `teacher`."""
+    def table(
+        self, truth: ChainTruth, keep: int | None = None
+    ) -> Float[Array, "window vocabulary vocabulary"]:
+        """What a token at a lag adds to the logits of the next one: (lag, token, next). `keep` as
+        in `teacher`."""
         known = np.isin(range(self.groups.count), self.groups.ranking[:keep])
         mixing = self.groups.mixing * known[:, None] / self.temperature
-        # Spelled out: a product of a GPU might round the table, and with it the teacher, to fewer digits.
+        # Spelled out: a product of a GPU might round the table, and with it the teacher, to fewer
+        # digits.
         parts = (
             jnp.asarray(row, jnp.float32)[:, None, None] * jnp.swapaxes(one, 0, 1)
             for row, one in zip(mixing, truth.maps, strict=True)
@@ -171,7 +206,8 @@ class MarkovChain(Task):
     @functools.partial(jax.jit, static_argnames=("n",))
     def sample(self, key: Array, n: int, truth: ChainTruth) -> Int[Array, "n length"]:
         """Draws `n` whole sequences."""
-        given, size = self.given, self.vocabulary
+        given = self.given
+        size = self.vocabulary
         chance = _chances(raw(key), n, self.length)
         first = jnp.minimum(jnp.floor(chance[:, :given] * size).astype(jnp.int32), size - 1)
         table = self.table(truth)
@@ -188,9 +224,12 @@ class MarkovChain(Task):
         return jnp.concatenate([first, drawn.T], 1)
 
     @functools.partial(jax.jit, static_argnames=("keep",))
-    def teacher(self, truth: ChainTruth, tokens: Int[Array, "n length"], keep: int | None = None) -> LogProbs:
-        r"""True log-probabilities of each generated token of whole sequences given those before it. `keep` makes it the
-        reference $A^*_{1:k}$, which knows the `keep` strongest groups only; 0 is the uniform distribution."""
+    def teacher(
+        self, truth: ChainTruth, tokens: Int[Array, "n length"], keep: int | None = None
+    ) -> LogProbs:
+        r"""True log-probabilities of each generated token of whole sequences given those before it.
+        `keep` makes it the reference $A^*_{1:k}$, which knows the `keep` strongest groups only; 0
+        is the uniform distribution."""
         count = tokens.shape[1] - self.given
         positions = jnp.arange(count)[:, None] + self.given - 1 - jnp.arange(self.groups.window)
         return jax.nn.log_softmax(_look_up(self.table(truth, keep), tokens[:, positions]), -1)
@@ -199,37 +238,50 @@ class MarkovChain(Task):
         r"""$A^*_{1:1}, \dots, A^*_{1:h}$; the last is the teacher itself."""
         return [self.teacher(truth, tokens, keep) for keep in range(1, self.groups.count + 1)]
 
-    def kl_references(self, truth: ChainTruth, tokens: Int[Array, "n length"], student: LogProbs) -> Float[Array, " groups"]:
-        r"""KL($A^*_{1:k}$ ‖ student) for k = 1 to h, mean over sequences and positions: exact over the vocabulary."""
+    def kl_references(
+        self, truth: ChainTruth, tokens: Int[Array, "n length"], student: LogProbs
+    ) -> Float[Array, " groups"]:
+        r"""KL($A^*_{1:k}$ ‖ student) for k = 1 to h, mean over sequences and positions: exact over
+        the vocabulary."""
         return jnp.stack([divergence(r, student).mean() for r in self.references(truth, tokens)])
 
     def signals(self, truth: ChainTruth, tokens: Int[Array, "n length"]) -> Float[Array, " window"]:
-        r"""How strongly the next token depends on that at each lag: $\lVert E[(y - \bar y)\,x_i^\top]\rVert_F$, one-hot.
+        r"""How strongly the next token depends on that at each lag: $\lVert E[(y - \bar
+        y)\,x_i^\top]\rVert_F$, one-hot.
 
-        Of the teacher's probabilities, so that the target has no noise. The square is the product of two independent estimates,
-        one from each half of the sequences; where chance makes it negative, the signal is 0.
+        Of the teacher's probabilities, so that the target has no noise. The square is the product
+        of two independent estimates, one from each half of the sequences; where chance makes it
+        negative, the signal is 0.
         """
-        size, half = self.vocabulary, len(tokens) // 2
+        size = self.vocabulary
+        half = len(tokens) // 2
         expected = jnp.exp(self.teacher(truth, tokens))
 
         def square(lag: int) -> Array:
             before = jax.nn.one_hot(tokens[:, self.given - 1 - lag : self.length - 1 - lag], size)
             halves = []
             for part in (slice(None, half), slice(half, 2 * half)):
-                joint = jnp.einsum("ntp,ntc->pc", expected[part], before[part], precision="highest") / (half * self.generated)
+                joint = jnp.einsum(
+                    "ntp,ntc->pc", expected[part], before[part], precision="highest"
+                ) / (half * self.generated)
                 halves.append(joint - joint.mean(1, keepdims=True))
             return jnp.sum(halves[0] * halves[1])
 
-        return jnp.sqrt(jnp.maximum(jnp.stack([square(lag) for lag in range(self.groups.window)]), 0))
+        return jnp.sqrt(
+            jnp.maximum(jnp.stack([square(lag) for lag in range(self.groups.window)]), 0)
+        )
 
 
 def _check_size(task: Any, name: str) -> None:
     """A number of tokens that all groups must fit into."""
-    kind, size = type(task).__name__, getattr(task, name)
+    kind = type(task).__name__
+    size = getattr(task, name)
     if not isinstance(task.groups, Groups):
         raise InputError(f"{kind}.groups must be Groups, got {task.groups!r}")
     if size is not None and size < task.groups.window:
-        raise InputError(f"{kind}.{name} must be a whole number of at least {task.groups.window}, got {size!r}")
+        raise InputError(
+            f"{kind}.{name} must be a whole number of at least {task.groups.window}, got {size!r}"
+        )
 
 
 def _predictions(output: Output) -> LogProbs:
@@ -238,31 +290,41 @@ def _predictions(output: Output) -> LogProbs:
 
 
 def _chances(key: Key, rows: int, columns: int) -> Float[Array, "rows columns"]:
-    """The numbers of `uniform`, drawn in a loop of two halves: outside of one, XLA compiles the generator into everything that
-    reads a token, which doubles the time that a step takes to compile on a CPU."""
+    """The numbers of `uniform`, drawn in a loop of two halves: outside of one, XLA compiles the
+    generator into everything that reads a token, which doubles the time that a step takes to
+    compile on a CPU."""
     half = -(-columns // 2)
-    parts = jax.lax.map(lambda i: uniform(key, rows, half, i * half), jnp.arange(2, dtype=jnp.uint32))
+    parts = jax.lax.map(
+        lambda i: uniform(key, rows, half, i * half), jnp.arange(2, dtype=jnp.uint32)
+    )
     return jnp.moveaxis(parts, 0, 1).reshape(rows, 2 * half)[:, :columns]
 
 
-def _look_up(table: Float[Array, "window size size"], recent: Int[Array, "*rows window"]) -> Float[Array, "*rows size"]:
+def _look_up(
+    table: Float[Array, "window size size"], recent: Int[Array, "*rows window"]
+) -> Float[Array, "*rows size"]:
     """The sum over lags of the table's rows for the tokens there; newest token first."""
-    return functools.reduce(operator.add, (table[lag, recent[..., lag]] for lag in range(table.shape[0])))
+    return functools.reduce(
+        operator.add, (table[lag, recent[..., lag]] for lag in range(table.shape[0]))
+    )
 
 
 class MarkovRegression(Task):
-    r"""The chain's linear predictor as a regression: squared loss, normal tokens, orthogonal normalised maps.
+    r"""The chain's linear predictor as a regression: squared loss, normal tokens, orthogonal
+    normalised maps.
 
-    The target is $\sum_k A_k^* \sum_{i\in I(k)} \alpha_i x_{t-i}$, where $\lVert A_k^*\rVert_F$ is the strength of group k and
-    $\langle A_j^*, A_k^*\rangle_F = 0$ for $j \ne k$. Tokens are standard normal, so that attention $s_k$ with values $V_k$ has
-    the expected loss $\frac12\lVert\Delta - \sum_k V_k s_k^\top\rVert^2$ exactly, the one that `theory.incremental` is about.
+    The target is $\sum_k A_k^* \sum_{i\in I(k)} \alpha_i x_{t-i}$, where $\lVert A_k^*\rVert_F$ is
+    the strength of group k and $\langle A_j^*, A_k^*\rangle_F = 0$ for $j \ne k$. Tokens are
+    standard normal, so that attention $s_k$ with values $V_k$ has the expected loss
+    $\frac12\lVert\Delta - \sum_k V_k s_k^\top\rVert^2$ exactly, the one that `theory.incremental`
+    is about.
 
     **Arguments:**
 
     - `groups`: as in [`emergo.tasks.MarkovChain`][].
     - `dim`: the number of features of a token.
-    - `length`: T, the number of tokens of a sequence, at least the window of the groups; None is the window itself. Older
-      tokens do not matter.
+    - `length`: T, the number of tokens of a sequence, at least the window of the groups; None is
+      the window itself. Older tokens do not matter.
 
     >>> import jax
     >>> task = em.MarkovRegression(em.Groups(spans=(1, 2)), dim=4, length=5)
@@ -280,8 +342,12 @@ class MarkovRegression(Task):
     def __post_init__(self) -> None:
         _check_size(self, "length")
         if self.groups.count > self.dim**2:
-            least, count = math.ceil(self.groups.count**0.5), self.groups.count
-            raise InputError(f"MarkovRegression.dim must be at least {least} for {count} orthogonal maps, got {self.dim}")
+            least = math.ceil(self.groups.count**0.5)
+            count = self.groups.count
+            raise InputError(
+                f"MarkovRegression.dim must be at least {least} for {count} orthogonal maps, got "
+                f"{self.dim}"
+            )
 
     @property
     def tokens(self) -> int:
@@ -302,9 +368,16 @@ class MarkovRegression(Task):
         """Draws `n` sequences, the newest token last. The positions of all groups are relevant."""
         inputs = normals(raw(key), n, self.tokens, self.dim)
         newest_first = inputs[:, ::-1][:, : self.groups.window]
-        sums = jnp.einsum("kw,nwd->nkd", jnp.asarray(self.groups.mixing, jnp.float32), newest_first, precision="highest")
+        sums = jnp.einsum(
+            "kw,nwd->nkd",
+            jnp.asarray(self.groups.mixing, jnp.float32),
+            newest_first,
+            precision="highest",
+        )
         target = jnp.einsum("kij,nkj->ni", truth.maps, sums, precision="highest")
-        relevant = jnp.pad(jnp.any(self.groups.members, 0)[::-1], (self.tokens - self.groups.window, 0))
+        relevant = jnp.pad(
+            jnp.any(self.groups.members, 0)[::-1], (self.tokens - self.groups.window, 0)
+        )
         return Batch(inputs, target, jnp.broadcast_to(relevant, (n, self.tokens)))
 
     def loss(self, output: Output, batch: Batch) -> Float[Array, " n"]:

@@ -1,4 +1,5 @@
-"""In-context associative recall (zucchet2025, Sections 3.1 and C.1): pairs of a key and its value, then a key to recall."""
+"""In-context associative recall (zucchet2025, Sections 3.1 and C.1): pairs of a key and its value,
+then a key to recall."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -6,34 +7,45 @@ from typing import Any, Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from .._contract import Above, Batch, Output, Spec, probe
-from .._errors import InputError
-from .._pytree import Schedule, option, per_run
-from .._random import raw, uniform
-from ._task import Task, Variant, attention_probe, cross_entropy, hardness_repeated, stacked_patterns, widened
+from ..core.contract import Above, Batch, Output, Spec, probe
+from ..core.errors import InputError
+from ..core.pytree import Schedule, option, per_run
+from ..core.random import raw, uniform
+from ._task import (
+    Task,
+    Variant,
+    attention_probe,
+    cross_entropy,
+    hardness_repeated,
+    stacked_patterns,
+    widened,
+)
 
 
 class Recall(Task):
-    """Sequences of `pairs` pairs of tokens, a key and its value, followed by a key, the query; its value is to be named.
+    """Sequences of `pairs` pairs of tokens, a key and its value, followed by a key, the query; its
+    value is to be named.
 
-    Every sequence has its own mapping of keys to values, which maps different keys to different values. Keys and values share
-    one vocabulary. The test set has the query in the context once and repeats nothing; where training differs from it, the loss
-    and the accuracy on the training distribution are measured as well.
+    Every sequence has its own mapping of keys to values, which maps different keys to different
+    values. Keys and values share one vocabulary. The test set has the query in the context once and
+    repeats nothing; where training differs from it, the loss and the accuracy on the training
+    distribution are measured as well.
 
     **Arguments:**
 
     - `pairs`: N_pairs, the number of pairs; a sequence has 2 pairs + 1 tokens.
-    - `vocabulary`: N_tokens, the number of different tokens; larger than `pairs`. Tasks of several vocabularies can share a
-      program.
-    - `burst`: B, how often the query is a key of the context on average; above 0 and at most `pairs`.
-    - `repeat`: p, the probability that the query is one of two tokens that are the same in all sequences (tokens 0 and 1:
-      before training, no token differs from another).
-    - `placement`: at how many pairs of the context the query stands.
-      `"once"`: at one, drawn uniformly, as in the test set.
-      `"chance"`: at each with probability B/N_pairs, as in C.1; where chance places it nowhere, at one drawn uniformly. The
-      paper does not say what it does then; at B = 1 that is a third of the sequences, and without the query they have no answer
-      but a guess. This makes B = 1 a mean of 1.37 pairs, and B = 2 one of 2.13.
-      `"chance or none"`: those sequences stay as they are.
+    - `vocabulary`: N_tokens, the number of different tokens; larger than `pairs`. Tasks of several
+      vocabularies can share a program.
+    - `burst`: B, how often the query is a key of the context on average; above 0 and at most
+      `pairs`.
+    - `repeat`: p, the probability that the query is one of two tokens that are the same in all
+      sequences (tokens 0 and 1: before training, no token differs from another).
+    - `placement`: at how many pairs of the context the query stands. `"once"`: at one, drawn
+      uniformly, as in the test set. `"chance"`: at each with probability B/N_pairs, as in C.1;
+      where chance places it nowhere, at one drawn uniformly. The paper does not say what it does
+      then; at B = 1 that is a third of the sequences, and without the query they have no answer but
+      a guess. This makes B = 1 a mean of 1.37 pairs, and B = 2 one of 2.13. `"chance or none"`:
+      those sequences stay as they are.
 
     >>> import jax
     >>> task = em.Recall(pairs=2, vocabulary=8)
@@ -53,12 +65,20 @@ class Recall(Task):
     def __post_init__(self) -> None:
         if self.vocabulary <= self.pairs:
             sizes = f"{self.vocabulary} with {self.pairs} pairs"
-            raise InputError(f"Recall.vocabulary must be larger than pairs, so that keys differ, got {sizes}")
+            raise InputError(
+                f"Recall.vocabulary must be larger than pairs, so that keys differ, got {sizes}"
+            )
         bursts = self.burst.extremes() if isinstance(self.burst, Schedule) else (self.burst,)
         if not all(0 < burst <= self.pairs for burst in bursts):
-            raise InputError(f"Recall.burst must be above 0 and at most pairs, got {self.burst!r} with {self.pairs} pairs")
+            raise InputError(
+                f"Recall.burst must be above 0 and at most pairs, got {self.burst!r} with "
+                f"{self.pairs} pairs"
+            )
         if self.placement == "once" and any(burst != 1 for burst in bursts):
-            raise InputError(f"Recall.burst must be 1 with placement 'once', got {self.burst!r}; choose placement 'chance'")
+            raise InputError(
+                f"Recall.burst must be 1 with placement 'once', got {self.burst!r}; choose "
+                f"placement 'chance'"
+            )
 
     @property
     def length(self) -> int:
@@ -76,10 +96,14 @@ class Recall(Task):
         return ()
 
     def batch(self, key: Array, n: int, truth: tuple[()] = ()) -> Batch:
-        """Draws `n` sequences: key, value, key, value, ..., query. Values that follow the query in the context are relevant."""
-        pairs, vocabulary = self.pairs, self.real("vocabulary")
+        """Draws `n` sequences: key, value, key, value, ..., query. Values that follow the query in
+        the context are relevant."""
+        pairs = self.pairs
+        vocabulary = self.real("vocabulary")
         drawn = uniform(raw(key), n, 3 * pairs + 4)
-        for_keys, for_values, for_pairs, rest = jnp.split(drawn, (pairs, 2 * pairs + 1, 3 * pairs + 1), axis=1)
+        for_keys, for_values, for_pairs, rest = jnp.split(
+            drawn, (pairs, 2 * pairs + 1, 3 * pairs + 1), axis=1
+        )
         size = jnp.where(rest[:, 0] < self.repeat, 2, vocabulary)
         query = jnp.floor(rest[:, 1] * size).astype(jnp.int32)
         asked = jnp.arange(pairs) == jnp.floor(rest[:, 2] * pairs).astype(jnp.int32)[:, None]
@@ -101,20 +125,27 @@ class Recall(Task):
         """The cross-entropy of each answer, in nats."""
         return cross_entropy(self._logits(output), batch.target)
 
-    def metrics(self, output: Output, batch: Batch, truth: tuple[()] = ()) -> Mapping[str, Float[Array, " n"]]:
+    def metrics(
+        self, output: Output, batch: Batch, truth: tuple[()] = ()
+    ) -> Mapping[str, Float[Array, " n"]]:
         """`accuracy`: 1 where the likeliest token is the right one, else 0."""
-        return {"accuracy": (jnp.argmax(self._logits(output), -1) == batch.target).astype(jnp.float32)}
+        return {
+            "accuracy": (jnp.argmax(self._logits(output), -1) == batch.target).astype(jnp.float32)
+        }
 
     def _logits(self, output: Output) -> Float[Array, "n vocabulary"]:
         """The output without what is no token of this run."""
-        return jnp.where(jnp.arange(self.vocabulary) < self.real("vocabulary"), widened(output.value), -jnp.inf)
+        return jnp.where(
+            jnp.arange(self.vocabulary) < self.real("vocabulary"), widened(output.value), -jnp.inf
+        )
 
     def at_test(self) -> "Recall":
         """The same task with the query once in the context, and equally likely to be any token."""
         return self.replace(burst=1.0, repeat=0.0, placement="once")
 
     def variants(self) -> Mapping[str, Variant]:
-        """`repeated`: the distribution of the training data, where it differs from that of the test set."""
+        """`repeated`: the distribution of the training data, where it differs from that of the test
+        set."""
         if self.placement == "once" and isinstance(self.repeat, int | float) and self.repeat == 0:
             return {}
         return {"repeated": Variant(self, fold=1)}
@@ -128,24 +159,31 @@ class Recall(Task):
     def check_threshold(self, number: float) -> None:
         if self.pairs > 1 and not 1 / self.pairs < number <= 1:
             raise InputError(
-                f"the threshold of Recall is an accuracy, and guessing one of the context's values is right with probability "
-                f"1/{self.pairs}; choose a threshold above that and at most 1, e.g. 0.9, got {number!r}"
+                f"the threshold of Recall is an accuracy, and guessing one of the context's "
+                f"values is right with probability "
+                f"1/{self.pairs}; choose a threshold above that and at most 1, e.g. 0.9, got "
+                f"{number!r}"
             )
 
 
 @probe(reads=["layers.*.pattern"])
-def circuits_probe(params: Any, output: Output, batch: Batch, truth: Any, step: Any) -> dict[str, Array]:
-    """The parts of an induction head by layer and head, for sequences whose query stands in the context once (Fig. 17).
+def circuits_probe(
+    params: Any, output: Output, batch: Batch, truth: Any, step: Any
+) -> dict[str, Array]:
+    """The parts of an induction head by layer and head, for sequences whose query stands in the
+    context once (Fig. 17).
 
     - `copying`: attention from the relevant value to its key.
     - `selecting`: attention from the query to the relevant value.
     - `previous`: attention to the token before, mean over positions.
-    - `induction`: attention to what followed earlier occurrences of a token, mean over the tokens that have occurred before.
+    - `induction`: attention to what followed earlier occurrences of a token, mean over the tokens
+      that have occurred before.
     """
     patterns = stacked_patterns(output)
     if patterns is None or batch.relevant is None:
         return {}
-    tokens, value = batch.inputs, jnp.argmax(batch.relevant, 1)
+    tokens = batch.inputs
+    value = jnp.argmax(batch.relevant, 1)
     rows = jnp.arange(len(value))
     earlier = jnp.tril(tokens[:, :, None] == tokens[:, None, :], -1)
     after = jnp.pad(earlier[:, :, :-1], ((0, 0), (0, 0), (1, 0)))
@@ -159,12 +197,15 @@ def circuits_probe(params: Any, output: Output, batch: Batch, truth: Any, step: 
     }
 
 
-def _different(chance: Float[Array, "n count"], size: int | Int[Array, ""]) -> Int[Array, "n count"]:
+def _different(
+    chance: Float[Array, "n count"], size: int | Int[Array, ""]
+) -> Int[Array, "n count"]:
     """In each row `count` different numbers below `size`, every sequence of them equally likely.
 
-    The first steps of Fisher and Yates's shuffle: step i swaps slots i and r_i ≥ i, and its number is what was in r_i.
-    Instead of a table of all slots, each number is traced back: what is in slot x before step i came there at the last
-    step j < i with r_j = x, from slot j. One pass down through j does this for all i at once.
+    The first steps of Fisher and Yates's shuffle: step i swaps slots i and r_i ≥ i, and its number
+    is what was in r_i. Instead of a table of all slots, each number is traced back: what is in slot
+    x before step i came there at the last step j < i with r_j = x, from slot j. One pass down
+    through j does this for all i at once.
     """
     count = chance.shape[1]
     steps = jnp.arange(count, dtype=jnp.int32)

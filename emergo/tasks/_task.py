@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .._attention import attention_entropy, attention_mass
-from .._contract import Batch, Below, Output, Spec, Threshold
-from .._pytree import Pytree
-from .._random import fold_in
+from ..core.attention import attention_entropy, attention_mass
+from ..core.contract import Batch, Below, Output, Spec, Threshold
+from ..core.pytree import Pytree
+from ..core.random import fold_in
 
 
 class Variant(NamedTuple):
@@ -21,7 +21,8 @@ class Variant(NamedTuple):
 
 
 class Task(Pytree):
-    """What there is to learn. Subclassing makes a frozen dataclass and a pytree; it needs `spec`, `truth`, `batch` and `loss`.
+    """What there is to learn. Subclassing makes a frozen dataclass and a pytree; it needs `spec`,
+    `truth`, `batch` and `loss`.
 
     >>> import jax, jax.numpy as jnp
     >>> class Mean(em.Task):
@@ -38,9 +39,15 @@ class Task(Pytree):
     (2, 1)
     """
 
-    learned: ClassVar[Threshold] = Below("loss", 0.1)  # what tells that a run has learned; a study may override the number
-    forecast_probes: ClassVar[bool] = False  # whether forecasts may rest on probes: they hold where one token is to be found
-    eval_every: ClassVar[int] = 25  # steps between evaluations at first; later 2% of the step, where that is more
+    learned: ClassVar[Threshold] = Below(
+        "loss", 0.1
+    )  # what tells that a run has learned; a study may override the number
+    forecast_probes: ClassVar[bool] = (
+        False  # whether forecasts may rest on probes: they hold where one token is to be found
+    )
+    eval_every: ClassVar[int] = (
+        25  # steps between evaluations at first; later 2% of the step, where that is more
+    )
 
     @property
     def spec(self) -> Spec:
@@ -66,7 +73,8 @@ class Task(Pytree):
         return {}
 
     def probes(self) -> tuple[Any, ...]:
-        """What else is measured in every evaluation: functions of (params, output, batch, truth, step)."""
+        """What else is measured in every evaluation: functions of (params, output, batch, truth,
+        step)."""
         return (attention_probe,)
 
     def at_test(self) -> "Task":
@@ -74,15 +82,17 @@ class Task(Pytree):
         return self
 
     def variants(self) -> Mapping[str, Variant]:
-        """Further test distributions: the loss and every metric is measured there too, as `loss_NAME`. Which there are may
-        depend on numbers of the run only where these are not traced."""
+        """Further test distributions: the loss and every metric is measured there too, as
+        `loss_NAME`. Which there are may depend on numbers of the run only where these are not
+        traced."""
         return {}
 
     def check_threshold(self, number: float) -> None:
         """Raises an `InputError` for a threshold that makes no sense."""
 
     def hardness(self) -> tuple[float, ...]:
-        """Larger for a task whose plateau is longer, as far as theory tells: runs begin with the hardest."""
+        """Larger for a task whose plateau is longer, as far as theory tells: runs begin with the
+        hardest."""
         return (self.spec.inputs, self.spec.length)
 
     def data_key(self, key: Array, step: Any) -> Array:
@@ -90,8 +100,11 @@ class Task(Pytree):
         return fold_in(key, step)
 
 
-def attention_probe(params: Any, output: Output, batch: Batch, truth: Any, step: Any) -> dict[str, Array]:
-    """By layer and head, of the last position: the entropy of its attention, and its attention to the relevant tokens."""
+def attention_probe(
+    params: Any, output: Output, batch: Batch, truth: Any, step: Any
+) -> dict[str, Array]:
+    """By layer and head, of the last position: the entropy of its attention, and its attention to
+    the relevant tokens."""
     if output.attention is None:
         return {}
     attention = widened(output.attention)
@@ -103,7 +116,9 @@ def attention_probe(params: Any, output: Output, batch: Batch, truth: Any, step:
 
 def hardness_repeated(task: Task, burst: Any, repeat: Any) -> tuple[float, ...]:
     """The hardness of a task with repetition; that of a schedule is not known."""
-    burst, repeat = (x if isinstance(x, int | float) else usual for x, usual in ((burst, 1), (repeat, 0)))
+    burst, repeat = (
+        x if isinstance(x, int | float) else usual for x, usual in ((burst, 1), (repeat, 0))
+    )
     return (task.spec.inputs, task.spec.length / burst, -repeat)
 
 
@@ -118,8 +133,11 @@ def half_squared_error(output: Output, batch: Batch) -> Float[Array, " n"]:
 
 
 @jax.custom_jvp
-def cross_entropy(logits: Float[Array, "*rows classes"], target: Int[Array, "*rows"]) -> Float[Array, "*rows"]:
-    """Minus the log-probability of each target, in nats. The derivative is written by hand: one pass over all logits."""
+def cross_entropy(
+    logits: Float[Array, "*rows classes"], target: Int[Array, "*rows"]
+) -> Float[Array, "*rows"]:
+    """Minus the log-probability of each target, in nats. The derivative is written by hand: one
+    pass over all logits."""
     return _cross_entropy(logits, target)[0]
 
 
@@ -132,19 +150,25 @@ def _cross_entropy(logits: Array, target: Array) -> tuple[Array, Array]:
 
 
 @cross_entropy.defjvp
-def _cross_entropy_jvp(given: tuple[Array, Array], turned: tuple[Array, Any]) -> tuple[Array, Array]:
+def _cross_entropy_jvp(
+    given: tuple[Array, Array], turned: tuple[Array, Any]
+) -> tuple[Array, Array]:
     logits, target = given
     loss, log_chances = _cross_entropy(logits, target)
     return loss, jnp.sum((jnp.exp(log_chances) - _is(target, logits)) * turned[0], -1)
 
 
-def _is(target: Int[Array, "*rows"], logits: Float[Array, "*rows classes"]) -> Bool[Array, "*rows classes"]:
+def _is(
+    target: Int[Array, "*rows"], logits: Float[Array, "*rows classes"]
+) -> Bool[Array, "*rows classes"]:
     return target[..., None] == jnp.arange(logits.shape[-1])
 
 
 def stacked_patterns(output: Output) -> Float[Array, "n layers heads length length"] | None:
-    """The attention from every position to every other, from the taps `layers.*.pattern`; None where there are none."""
-    taps, patterns = output.taps or {}, []
+    """The attention from every position to every other, from the taps `layers.*.pattern`; None
+    where there are none."""
+    taps = output.taps or {}
+    patterns = []
     while (name := f"layers.{len(patterns)}.pattern") in taps:
         patterns.append(widened(taps[name]))
     return jnp.stack(patterns, 1) if patterns else None

@@ -1,15 +1,17 @@
-r"""Attentions that multiply: a token is read through $n$ attentions in a row, $y = W \sum_t \prod_i \alpha^i_{t_i} x_t$.
+r"""Attentions that multiply: a token is read through $n$ attentions in a row, $y = W \sum_t \prod_i
+\alpha^i_{t_i} x_t$.
 
-Tokens stand on a grid of $T_1 \times \dots \times T_n$ positions, attention $i$ chooses along axis $i$, and the target is
-$W^* x$ of one position. From uniform attention and $W = 0$ a state is $(v, u, \Delta a_1, \dots, \Delta a_n)$: the weight, the
-weight of the first attention's own signal, and the logit differences. With $A_i$ the attention to the right position of axis
-$i$, $A = \prod A_i$ and $S = \prod (A_i^2 + (1-A_i)^2/(T_i-1))$,
+Tokens stand on a grid of $T_1 \times \dots \times T_n$ positions, attention $i$ chooses along axis
+$i$, and the target is $W^* x$ of one position. From uniform attention and $W = 0$ a state is $(v,
+u, \Delta a_1, \dots, \Delta a_n)$: the weight, the weight of the first attention's own signal, and
+the logit differences. With $A_i$ the attention to the right position of axis $i$, $A = \prod A_i$
+and $S = \prod (A_i^2 + (1-A_i)^2/(T_i-1))$,
 
 $$L = \tfrac12\Big(\frac{(S - A^2)\,v^2}{d} + \frac{(Av - \sqrt d)^2}{d}\Big)
     + \frac g2\Big(\frac{(1-A_1)^2u^2}{d(T_1-1)} + \frac{(A_1u - \sqrt d)^2}{d}\Big).$$
 
-`own` is $g$, the weight of a loss that the first attention serves alone; with $n = 1$ and $g = 0$ this is Eq. 12 of
-zucchet2025. Derived in `docs/theory.md`.
+`own` is $g$, the weight of a loss that the first attention serves alone; with $n = 1$ and $g = 0$
+this is Eq. 12 of zucchet2025. Derived in `docs/theory.md`.
 """
 
 from collections.abc import Sequence
@@ -21,7 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import erf
 
-from .._errors import InputError
+from ..core.errors import InputError
 from ._cells import Numbers, Scalars, checked_numbers
 from ._flow import COMPILER, THRESHOLD, Plateau, escape
 from ._integrate import MOST_STEPS
@@ -36,8 +38,11 @@ def attentions(state: State, lengths: Float[Array, " n"]) -> Float[Array, " n"]:
     return jax.nn.sigmoid(state[2:] - jnp.log(lengths - 1))
 
 
-def coupled_loss(state: State, lengths: Float[Array, " n"], dim: Scalars, own: Scalars = 0.0) -> Float[Array, ""]:
-    """The expected loss of what all attentions have to serve together, and `own` times that of the first alone."""
+def coupled_loss(
+    state: State, lengths: Float[Array, " n"], dim: Scalars, own: Scalars = 0.0
+) -> Float[Array, ""]:
+    """The expected loss of what all attentions have to serve together, and `own` times that of the
+    first alone."""
     A = attentions(state, lengths)
     everywhere = jnp.prod(A**2 + (1 - A) ** 2 / (lengths - 1))
     alone = (1 - A[0]) ** 2 / (lengths[0] - 1)
@@ -50,9 +55,11 @@ def _loss(weight: Scalars, attention: Scalars, noise: Scalars, dim: Scalars) -> 
     return 0.5 * (noise * weight**2 + (attention * weight - jnp.sqrt(dim)) ** 2) / dim
 
 
-def coupled_velocity(state: State, lengths: Float[Array, " n"], dim: Scalars, own: Scalars = 0.0) -> State:
-    r"""Gradient flow on the weights and on all logits of every attention, whose difference moves at $1 + 1/(T_i-1)$ of the
-    gradient in it."""
+def coupled_velocity(
+    state: State, lengths: Float[Array, " n"], dim: Scalars, own: Scalars = 0.0
+) -> State:
+    r"""Gradient flow on the weights and on all logits of every attention, whose difference moves at
+    $1 + 1/(T_i-1)$ of the gradient in it."""
     speed = jnp.concatenate([jnp.ones(2), 1 + 1 / (lengths - 1)])
     return -speed * jax.grad(coupled_loss)(state, lengths, dim, own)
 
@@ -73,26 +80,32 @@ def _escape_cells(lengths, dim, own, horizon, threshold, max_steps: int):
     return escape(velocity, clock, remaining, start, jnp.sqrt(dim), horizon, max_steps)
 
 
-def coupled_plateau(lengths: Lengths, dim: Numbers, own: Numbers = 0.0, threshold: float = THRESHOLD) -> Plateau:
-    """The end of the plateau, integrated: when the loss that all attentions serve together is `threshold` of what it was.
+def coupled_plateau(
+    lengths: Lengths, dim: Numbers, own: Numbers = 0.0, threshold: float = THRESHOLD
+) -> Plateau:
+    """The end of the plateau, integrated: when the loss that all attentions serve together is
+    `threshold` of what it was.
 
     - `lengths`: T_i for each attention; `dim`, `own`: d and g. All broadcast.
     - Flow times beyond 100 predicted plateaus are censored.
     """
     sizes, d, g = _checked(lengths, dim, own)
     horizon = 100 * (predicted_coupled(lengths, dim, own) + d)
-    flat, padded = (sizes.reshape(len(sizes), -1).T, *(np.ravel(x) for x in (d, g, horizon))), 32
+    flat = (sizes.reshape(len(sizes), -1).T, *(np.ravel(x) for x in (d, g, horizon)))
+    padded = 32
     while padded < d.size:  # a few sizes, so that few programs are compiled
         padded *= 4
     with float64():
         rows = [jnp.asarray(x[np.resize(np.arange(d.size), padded)]) for x in flat]
-        time, reached, _ = (np.asarray(x)[: d.size] for x in _escape_cells(*rows, threshold, MOST_STEPS))
+        time, reached, _ = (
+            np.asarray(x)[: d.size] for x in _escape_cells(*rows, threshold, MOST_STEPS)
+        )
     return Plateau(time.reshape(d.shape), ~reached.reshape(d.shape))
 
 
 def crossover(strength: float) -> float:
-    r"""$I(k) = \int_0^\infty e^{-v^2 - k^2\Phi(v)^2/2}\,dv$, $\Phi(v) = \int_0^v e^{-y^2/2}dy$: from $\sqrt\pi/2$ at $k = 0$ to
-    $\sqrt{\pi/2}/k$ at large $k$."""
+    r"""$I(k) = \int_0^\infty e^{-v^2 - k^2\Phi(v)^2/2}\,dv$, $\Phi(v) = \int_0^v e^{-y^2/2}dy$:
+    from $\sqrt\pi/2$ at $k = 0$ to $\sqrt{\pi/2}/k$ at large $k$."""
     from scipy.integrate import quad  # slow to import
 
     def integrand(v: float) -> float:
@@ -102,27 +115,40 @@ def crossover(strength: float) -> float:
     return quad(integrand, 0, edge)[0] + quad(integrand, edge, 12)[0]
 
 
-def predicted_coupled(lengths: Lengths, dim: Numbers, own: Numbers = 0.0) -> Float[np.ndarray, "..."]:
-    r"""The plateau to leading order in large $T_i$ and $d$. Without a signal of its own $\sqrt{\pi/2n}\,\sqrt d\,\prod_i T_i$;
-    with one, for two attentions, $\sqrt d\,\big(\sqrt{\pi/2}\,T_2 + T_1T_2\,I(gT_2)\big)$: from $T_1T_2$ to $T_1/g + T_2$."""
+def predicted_coupled(
+    lengths: Lengths, dim: Numbers, own: Numbers = 0.0
+) -> Float[np.ndarray, "..."]:
+    r"""The plateau to leading order in large $T_i$ and $d$. Without a signal of its own
+    $\sqrt{\pi/2n}\,\sqrt d\,\prod_i T_i$; with one, for two attentions, $\sqrt
+    d\,\big(\sqrt{\pi/2}\,T_2 + T_1T_2\,I(gT_2)\big)$: from $T_1T_2$ to $T_1/g + T_2$."""
     sizes, d, g = _checked(lengths, dim, own)
-    count, together = len(sizes), np.prod(sizes, axis=0)
+    count = len(sizes)
+    together = np.prod(sizes, axis=0)
     alone = np.sqrt(np.pi / (2 * count)) * together
     if not np.any(g > 0):
         return np.asarray(np.sqrt(d) * alone)
     if count != 2:
-        raise InputError(f"the plateau with a signal of its own is derived for two attentions, got {count}")
+        raise InputError(
+            f"the plateau with a signal of its own is derived for two attentions, got {count}"
+        )
     second = sizes[1]
     helped = np.sqrt(np.pi / 2) * second + together * np.vectorize(crossover)(g * second)
     return np.asarray(np.sqrt(d) * np.where(g > 0, helped, alone))
 
 
-def _checked(lengths: Lengths, dim: Numbers, own: Numbers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _checked(
+    lengths: Lengths, dim: Numbers, own: Numbers
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Lengths (one row per attention), dims and strengths, as arrays of one shape of cells."""
     if not len(lengths):
         raise InputError("lengths must hold one length for each attention, got none")
-    sizes = [checked_numbers("lengths", T, "lengths of at least 2", lambda x: np.isfinite(x) & (x >= 2)) for T in lengths]
-    d = checked_numbers("dim", dim, "a dimension of at least 1", lambda x: np.isfinite(x) & (x >= 1))
+    sizes = [
+        checked_numbers("lengths", T, "lengths of at least 2", lambda x: np.isfinite(x) & (x >= 2))
+        for T in lengths
+    ]
+    d = checked_numbers(
+        "dim", dim, "a dimension of at least 1", lambda x: np.isfinite(x) & (x >= 1)
+    )
     g = checked_numbers("own", own, "a weight of at least 0", lambda x: np.isfinite(x) & (x >= 0))
     *sizes, d, g = np.broadcast_arrays(*sizes, d, g)
     return np.stack(sizes), d, g

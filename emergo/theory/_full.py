@@ -1,4 +1,5 @@
-r"""The whole toy model, $a \in \mathbb R^T$ and $W \in \mathbb R^{d\times d}$, under gradient flow on its expected loss.
+r"""The whole toy model, $a \in \mathbb R^T$ and $W \in \mathbb R^{d\times d}$, under gradient flow
+on its expected loss.
 
 Nothing is reduced here: the reduced and the exact flow are measured against this.
 """
@@ -12,7 +13,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
-from .._errors import InputError
+from ..core.errors import InputError
 from ..models import ToyParameters
 from ._cells import Cell, Numbers
 from ._closed_form import Flow, check_flow, escape_time, growth_rate, predicted_plateau
@@ -20,16 +21,22 @@ from ._flow import COMPILER, THRESHOLD, Plateau, check_horizon, escape, plateau
 from ._reduced import float64
 
 
-def _attention(params: ToyParameters, cell: Cell) -> tuple[Float[Array, " length"], Bool[Array, " length"], Float[Array, ""]]:
-    """The attention, which positions are relevant (the last `burst`), and the attention on those."""
+def _attention(
+    params: ToyParameters, cell: Cell
+) -> tuple[Float[Array, " length"], Bool[Array, " length"], Float[Array, ""]]:
+    """The attention, which positions are relevant (the last `burst`), and the attention on
+    those."""
     attention = params.attention
     relevant = jnp.arange(len(attention)) >= len(attention) - cell.burst
     return attention, relevant, jnp.sum(jnp.where(relevant, attention, 0))
 
 
-def population_loss(params: ToyParameters, target: Float[Array, "dim dim"], cell: Cell) -> Float[Array, ""]:
-    r"""The expected loss of the toy model, exact for any parameters and target (A.2). The special token $\tilde x$ is the first
-    basis vector. `cell.length` and `cell.dim` must be the sizes of the arrays; `cell.burst` and `cell.repeat` may be traced."""
+def population_loss(
+    params: ToyParameters, target: Float[Array, "dim dim"], cell: Cell
+) -> Float[Array, ""]:
+    r"""The expected loss of the toy model, exact for any parameters and target (A.2). The special
+    token $\tilde x$ is the first basis vector. `cell.length` and `cell.dim` must be the sizes of
+    the arrays; `cell.burst` and `cell.repeat` may be traced."""
     dim = len(target)
     attention, relevant, total = _attention(params, cell)
     noise = jnp.sum(jnp.where(relevant, 0, attention**2)) * jnp.sum(params.weights**2) / dim
@@ -38,9 +45,13 @@ def population_loss(params: ToyParameters, target: Float[Array, "dim dim"], cell
     return 0.5 * (noise + jnp.sum(variance * error) + cell.repeat * error[0])
 
 
-def population_gradient(params: ToyParameters, target: Float[Array, "dim dim"], cell: Cell) -> ToyParameters:
-    """The gradient of [`emergo.theory.population_loss`][] by hand: Eqs. 7 and 8, and the softmax behind them."""
-    dim, W = len(target), params.weights
+def population_gradient(
+    params: ToyParameters, target: Float[Array, "dim dim"], cell: Cell
+) -> ToyParameters:
+    """The gradient of [`emergo.theory.population_loss`][] by hand: Eqs. 7 and 8, and the softmax
+    behind them."""
+    dim = len(target)
+    W = params.weights
     attention, relevant, total = _attention(params, cell)
     noise = jnp.sum(jnp.where(relevant, 0, attention**2)) / dim
     variance = ((1 - cell.repeat) / dim * jnp.ones(dim)).at[0].add(cell.repeat)
@@ -73,36 +84,52 @@ def _escape_full(length: int, dim: int, cell: Cell, threshold, horizon, target):
     )
 
 
-def full_plateau(cell: Cell, *, threshold: float = THRESHOLD, horizon: Numbers | None = None, seed: int = 0) -> Plateau:
-    """As [`emergo.theory.plateau`][], for the whole model from $a = 0$, $W = 0$. One compiled program per (length, dim). `seed`
-    chooses the target, a matrix with random columns of norm 1. The result does not depend on it."""
+def full_plateau(
+    cell: Cell, *, threshold: float = THRESHOLD, horizon: Numbers | None = None, seed: int = 0
+) -> Plateau:
+    """As [`emergo.theory.plateau`][], for the whole model from $a = 0$, $W = 0$. One compiled
+    program per (length, dim). `seed` chooses the target, a matrix with random columns of norm 1.
+    The result does not depend on it."""
     limit = check_horizon(cell, "exact", threshold, horizon)
-    flat, shape = cell.flat(), np.shape(cell.length)
-    time, reached = np.zeros(limit.size), np.zeros(limit.size, bool)
+    flat = cell.flat()
+    shape = np.shape(cell.length)
+    time = np.zeros(limit.size)
+    reached = np.zeros(limit.size, bool)
     for length, dim in sorted({*zip(flat.length, flat.dim, strict=True)}):
         these = (flat.length == length) & (flat.dim == dim)
         some = Cell(*(a[these] for a in flat))
         with float64():
             target = unit_columns(jax.random.key(seed), int(dim))
-            time[these], reached[these], _ = _escape_full(int(length), int(dim), some, threshold, limit[these], target)
+            time[these], reached[these], _ = _escape_full(
+                int(length), int(dim), some, threshold, limit[these], target
+            )
     return Plateau(time.reshape(shape), ~reached.reshape(shape))
 
 
 def describe_cell(
-    cell: Cell, flow: Flow | Literal["full"] = "reduced", *, threshold: float = THRESHOLD, horizon: float | None = None
+    cell: Cell,
+    flow: Flow | Literal["full"] = "reduced",
+    *,
+    threshold: float = THRESHOLD,
+    horizon: float | None = None,
 ) -> dict[str, Any]:
-    """One cell beside its `plateau` (flow time to `threshold` of the initial test loss), whether that is `censored`, the growth
-    `rate` at the origin, our closed form `predicted` and `escape_linear`, the paper's arcsinh formula at ε = 0.8. For the full
-    model the last three are those of the exact flow, which it follows."""
+    """One cell beside its `plateau` (flow time to `threshold` of the initial test loss), whether
+    that is `censored`, the growth `rate` at the origin, our closed form `predicted` and
+    `escape_linear`, the paper's arcsinh formula at ε = 0.8. For the full model the last three are
+    those of the exact flow, which it follows."""
     check_flow(flow, ("reduced", "exact", "full"))
     sizes = {name: int(getattr(cell, name)) for name in ("length", "dim", "burst")}
     parameters = sizes["length"] + sizes["dim"] ** 2
     if flow == "full" and parameters > 10_000_000:
-        raise InputError(f"the full model has {parameters} parameters, over 10 million; use the exact flow")
+        raise InputError(
+            f"the full model has {parameters} parameters, over 10 million; use the exact flow"
+        )
     formula = "exact" if flow == "full" else flow
     search: dict[str, Any] = {"threshold": threshold, "horizon": horizon}
     end = full_plateau(cell, **search) if flow == "full" else plateau(cell, flow, **search)
     given = sizes | {"repeat": float(cell.repeat), "flow": flow, "threshold": float(threshold)}
     formulas = {"rate": growth_rate, "predicted": predicted_plateau, "escape_linear": escape_time}
     measured = {"plateau": float(end.time), "censored": bool(end.censored)}
-    return given | measured | {name: float(value(cell, formula)) for name, value in formulas.items()}
+    return (
+        given | measured | {name: float(value(cell, formula)) for name, value in formulas.items()}
+    )

@@ -10,17 +10,33 @@ from jaxtyping import Array, Bool, Float
 
 from ._cells import Scalars
 
-RTOL, ATOL, MOST_STEPS = 1e-8, 1e-11, 2_000_000
+RTOL = 1e-8
+ATOL = 1e-11
+MOST_STEPS = 2_000_000
 _FIRST = 0.01  # the first step of `diffeqsolve` where it is given none
-_NEAR = 2e-14  # a step that ends so near to the last time, relative to it, ends there: a shorter one would only round
+# a step that ends so near to the last time, relative to it, ends there: a shorter one would only
+# round
+_NEAR = 2e-14
 
 
 def solve(
-    field: Callable, y0: Any, t1: Scalars, max_steps: int = MOST_STEPS, rtol: float = RTOL, atol: float = ATOL, **options: Any
+    field: Callable,
+    y0: Any,
+    t1: Scalars,
+    max_steps: int = MOST_STEPS,
+    rtol: float = RTOL,
+    atol: float = ATOL,
+    **options: Any,
 ) -> tuple[diffrax.RESULTS, Any]:
     """Integrates from time 0 to `t1`: how that went, and the states that were saved."""
-    options |= {"stepsize_controller": diffrax.PIDController(rtol=rtol, atol=atol), "max_steps": max_steps, "throw": False}
-    solution = diffrax.diffeqsolve(_term(field), diffrax.Tsit5(), t0=0.0, t1=t1, dt0=None, y0=y0, **options)
+    options |= {
+        "stepsize_controller": diffrax.PIDController(rtol=rtol, atol=atol),
+        "max_steps": max_steps,
+        "throw": False,
+    }
+    solution = diffrax.diffeqsolve(
+        _term(field), diffrax.Tsit5(), t0=0.0, t1=t1, dt0=None, y0=y0, **options
+    )
     return solution.result, solution.ys
 
 
@@ -32,23 +48,41 @@ def sample(
     rtol: float = RTOL,
     atol: float = ATOL,
 ) -> tuple[Bool[Array, ""], Any]:
-    """Integrates from time 0 to the last of increasing times: whether it got there, and what is observed of the state at each.
+    """Integrates from time 0 to the last of increasing times: whether it got there, and what is
+    observed of the state at each.
 
-    The steps and numbers of `diffrax.diffeqsolve` with `SaveAt(ts=times)`. That checks the times by a call into Python, and JAX
-    keeps no program that has one for the next process. Here nothing is checked.
+    The steps and numbers of `diffrax.diffeqsolve` with `SaveAt(ts=times)`. That checks the times by
+    a call into Python, and JAX keeps no program that has one for the next process. Here nothing is
+    checked.
     """
-    term, solver, controller = _term(field), diffrax.Tsit5(), diffrax.PIDController(rtol=rtol, atol=atol)
-    order, end = cast(int, solver.error_order(term)), times[-1]
+    term = _term(field)
+    solver = diffrax.Tsit5()
+    controller = diffrax.PIDController(rtol=rtol, atol=atol)
+    order = cast(int, solver.error_order(term))
+    end = times[-1]
     first, controller_state = controller.init(term, 0.0, end, y0, _FIRST, None, solver.func, order)
     first = jnp.minimum(first, end)
-    empty = jax.tree.map(lambda a: jnp.full((len(times), *a.shape), jnp.inf, a.dtype), jax.eval_shape(observe, y0))
-    begun = _Stepped(jnp.zeros_like(end), first, y0, solver.init(term, 0.0, first, y0, None), controller_state, 0, 0, empty)
+    empty = jax.tree.map(
+        lambda a: jnp.full((len(times), *a.shape), jnp.inf, a.dtype), jax.eval_shape(observe, y0)
+    )
+    begun = _Stepped(
+        jnp.zeros_like(end),
+        first,
+        y0,
+        solver.init(term, 0.0, first, y0, None),
+        controller_state,
+        0,
+        0,
+        empty,
+    )
 
     def unfinished(now: _Stepped) -> Bool[Array, ""]:
         return (now.before < end) & (now.steps < MOST_STEPS)
 
     def step(now: _Stepped) -> _Stepped:
-        y, error, dense, solver_state, _ = solver.step(term, now.before, now.after, now.y, None, now.solver_state, False)
+        y, error, dense, solver_state, _ = solver.step(
+            term, now.before, now.after, now.y, None, now.solver_state, False
+        )
         error = jax.tree.map(lambda e: jnp.where(jnp.isnan(e), jnp.inf, e), error)
         taken, before, after, _, controller_state, _ = controller.adapt_step_size(
             now.before, now.after, now.y, y, None, error, order, now.controller_state
@@ -61,14 +95,20 @@ def sample(
         def observed(save: tuple[Array, Any]) -> tuple[Array, Any]:
             index, saved = save
             new = observe(within.evaluate(times[index]))
-            return index + 1, jax.tree.map(lambda all_times, one: all_times.at[index].set(one), saved, new)
+            return index + 1, jax.tree.map(
+                lambda all_times, one: all_times.at[index].set(one), saved, new
+            )
 
         index, saved = jax.lax.while_loop(passed, observed, (now.index, now.saved))
-        y, solver_state = jax.tree.map(lambda a, b: jnp.where(taken, a, b), (y, solver_state), (now.y, now.solver_state))
+        y, solver_state = jax.tree.map(
+            lambda a, b: jnp.where(taken, a, b), (y, solver_state), (now.y, now.solver_state)
+        )
         before = jnp.minimum(before, end)
         last = jnp.where(taken, end, before + 0.5 * (end - before))
         after = jnp.where(after > end * (1 - _NEAR), last, after)
-        return _Stepped(before, after, y, solver_state, controller_state, now.steps + 1, index, saved)
+        return _Stepped(
+            before, after, y, solver_state, controller_state, now.steps + 1, index, saved
+        )
 
     done = jax.lax.while_loop(unfinished, step, jax.tree.map(jnp.asarray, begun))
     return done.before >= end, done.saved

@@ -1,4 +1,5 @@
-r"""What a stream that is narrower than the tokens must leave: the part of the target that no map of that rank holds."""
+r"""What a stream that is narrower than the tokens must leave: the part of the target that no map of
+that rank holds."""
 
 import numpy as np
 from jaxtyping import Float
@@ -7,19 +8,24 @@ from ._cells import Numbers, checked_numbers
 
 
 def rank_floor(width: Numbers, dim: Numbers) -> Float[np.ndarray, "..."]:
-    r"""The least share of the loss at the start that a model whose stream has `width` features can reach on targets
-    $W^* x$ with a normal $W^*$ of `dim` rows and columns, in the limit of large `dim`.
+    r"""The least share of the loss at the start that a model whose stream has `width` features can
+    reach on targets $W^* x$ with a normal $W^*$ of `dim` rows and columns, in the limit of large
+    `dim`.
 
-    The model sees the relevant token through a map of rank `width` at most, so that the `dim - width` smallest singular values
-    of $W^*$ are lost. These follow the quarter-circle law: with $s = 2\sin\varphi$, a share
-    $\frac2\pi(\varphi + \frac12\sin 2\varphi)$ of them lies below $s$ and holds a share
-    $\frac2\pi(\varphi - \frac14\sin 4\varphi)$ of the squares (docs/theory.md).
+    The model sees the relevant token through a map of rank `width` at most, so that the `dim -
+    width` smallest singular values of $W^*$ are lost. These follow the quarter-circle law: with $s
+    = 2\sin\varphi$, a share $\frac2\pi(\varphi + \frac12\sin 2\varphi)$ of them lies below $s$ and
+    holds a share $\frac2\pi(\varphi - \frac14\sin 4\varphi)$ of the squares (docs/theory.md).
     """
     positive = ("a positive, finite number", lambda x: np.isfinite(x) & (x > 0))
-    lost = 1 - np.minimum(checked_numbers("width", width, *positive) / checked_numbers("dim", dim, *positive), 1)
-    low, high = np.zeros_like(lost), np.full_like(lost, np.pi / 2)
+    lost = 1 - np.minimum(
+        checked_numbers("width", width, *positive) / checked_numbers("dim", dim, *positive), 1
+    )
+    low = np.zeros_like(lost)
+    high = np.full_like(lost, np.pi / 2)
     for _ in range(60):
         middle = (low + high) / 2
         below = 2 / np.pi * (middle + np.sin(2 * middle) / 2) < lost
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
+        low = np.where(below, middle, low)
+        high = np.where(below, high, middle)
     return np.asarray(2 / np.pi * (low - np.sin(4 * low) / 4))

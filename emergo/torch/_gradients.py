@@ -1,11 +1,13 @@
 r"""Gradients of two halves of a batch, taken apart in the one backward pass that there is.
 
-The gradient of a linear map's weight is a sum over the tokens of the batch, $\sum_t x_t g_t^\top$, of what went in and of the
-gradient of what came out. Both pass by in the step anyway; the sum is done for either half of the samples. Every second sample
-is in the first half, the others are in the second. When gradients are accumulated over several passes the roles change from one
-to the next, so that batches of one sample work too.
+The gradient of a linear map's weight is a sum over the tokens of the batch, $\sum_t x_t g_t^\top$,
+of what went in and of the gradient of what came out. Both pass by in the step anyway; the sum is
+done for either half of the samples. Every second sample is in the first half, the others are in the
+second. When gradients are accumulated over several passes the roles change from one to the next, so
+that batches of one sample work too.
 
-This takes for granted that the batch is the first axis, and that the loss is a sum or a mean over samples.
+This takes for granted that the batch is the first axis, and that the loss is a sum or a mean over
+samples.
 """
 
 import contextlib
@@ -33,17 +35,27 @@ class Gradients:
     """The sums of one step."""
 
     def __init__(self, pieces: Pieces, multi_head: bool) -> None:
-        """**Arguments:** the maps to look at; `multi_head`: whether those of `nn.MultiheadAttention`, too."""
-        self.pieces, self._multi_head = pieces, multi_head
-        self._halves: dict[tuple[str, str, str], list[Tensor]] = {}  # (owner, path, map): one sum for each half
+        """**Arguments:** the maps to look at; `multi_head`: whether those of
+        `nn.MultiheadAttention`, too."""
+        self.pieces = pieces
+        self._multi_head = multi_head
+        self._halves: dict[
+            tuple[str, str, str], list[Tensor]
+        ] = {}  # (owner, path, map): one sum for each half
         self._owners: dict[str, None] = {}  # in the order in which they were computed
         self._passes: dict[str, list[int]] = {}  # the passes that each map was in
 
-    def linear(self, name: str, during: ForwardPass, module: torch.nn.Module, x: Tensor, output: Any) -> None:
+    def linear(
+        self, name: str, during: ForwardPass, module: torch.nn.Module, x: Tensor, output: Any
+    ) -> None:
         """After a map was computed: waits for the gradient of its output."""
         self._owners |= dict.fromkeys(piece.owner for piece in self.pieces[name])
         weight = weight_of(module)
-        if weight is None or not weight.requires_grad or not (isinstance(output, Tensor) and output.requires_grad):
+        if (
+            weight is None
+            or not weight.requires_grad
+            or not (isinstance(output, Tensor) and output.requires_grad)
+        ):
             return
         x, version = x.detach(), x._version
         n = during.batch if during.batch and len(x) % during.batch == 0 else len(x)
@@ -62,21 +74,30 @@ class Gradients:
 
         output.register_hook(backward)
 
-    def multi_head(self, owner: str, during: ForwardPass, compute: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Calls `F.multi_head_attention_forward`, whose maps nobody sees from outside. When the gradient of its output comes,
-        it is computed once more (with the same dropout), and goes back through it for each half."""
+    def multi_head(
+        self, owner: str, during: ForwardPass, compute: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """Calls `F.multi_head_attention_forward`, whose maps nobody sees from outside. When the
+        gradient of its output comes, it is computed once more (with the same dropout), and goes
+        back through it for each half."""
         bound = inspect.signature(compute).bind(*args, **kwargs)
         bound.apply_defaults()
         given = bound.arguments
-        weights = [name for name in _WEIGHTS if given.get(name) is not None and given[name].requires_grad]
+        weights = [
+            name for name in _WEIGHTS if given.get(name) is not None and given[name].requires_grad
+        ]
         if not (self._multi_head and weights and given["query"].ndim == 3):
             return compute(*args, **kwargs)
         self._owners[owner] = None
-        as_now = _surroundings(given["query"].device, random=given["training"] and given["dropout_p"] > 0)
+        as_now = _surroundings(
+            given["query"].device, random=given["training"] and given["dropout_p"] > 0
+        )
         result = compute(*args, **kwargs)
         if not result[0].requires_grad:
             return result
-        same = {id(value): value.detach() for value in given.values() if isinstance(value, Tensor)}  # one tensor stays one
+        same = {
+            id(value): value.detach() for value in given.values() if isinstance(value, Tensor)
+        }  # one tensor stays one
         inputs: dict[str, Any] = {name: same.get(id(value), value) for name, value in given.items()}
 
         def backward(gradient: Tensor) -> None:
@@ -87,7 +108,9 @@ class Gradients:
             samples = torch.arange(output.shape[1], device=output.device)[:, None]
             for half in range(2):
                 mine = gradient * ((samples + turn) % 2 == half)
-                each = torch.autograd.grad(output, list(leaves.values()), mine, retain_graph=half == 0)
+                each = torch.autograd.grad(
+                    output, list(leaves.values()), mine, retain_graph=half == 0
+                )
                 for name, weight in zip(weights, each, strict=True):
                     self._add_multi_head(owner, name, half, weight.float())
 
@@ -104,42 +127,59 @@ class Gradients:
             self._add(owner, path, name, half, weight)
 
     def _turn(self, name: str, during: ForwardPass) -> int:
-        """How many passes before this one had gradients of the map. A pass has none if activations are computed again."""
+        """How many passes before this one had gradients of the map. A pass has none if activations
+        are computed again."""
         passes = self._passes.setdefault(name, [])
         if during.number not in passes:
             passes.append(during.number)
         return passes.index(during.number)
 
-    def _add(self, owner: str, path: str, name: str, half: int, weight: Float[Tensor, "a b"]) -> None:
-        sums = self._halves.setdefault((owner, path, name), [torch.zeros_like(weight) for _ in range(2)])
+    def _add(
+        self, owner: str, path: str, name: str, half: int, weight: Float[Tensor, "a b"]
+    ) -> None:
+        sums = self._halves.setdefault(
+            (owner, path, name), [torch.zeros_like(weight) for _ in range(2)]
+        )
         sums[half] += weight
 
     def summary(self, callers: Sequence[str]) -> dict[str, Float[Tensor, ""]]:
-        """For each layer and path the norm of the gradient, and the cosine between those of the halves."""
+        """For each layer and path the norm of the gradient, and the cosine between those of the
+        halves."""
         layers = layers_of(list(self._owners), callers)
         vectors: dict[tuple[str, int], tuple[list[Tensor], list[Tensor]]] = {}
         for (owner, path, _), sums in self._halves.items():
             if owner in layers:
-                for half, weight in zip(vectors.setdefault((path, layers[owner]), ([], [])), sums, strict=True):
+                for half, weight in zip(
+                    vectors.setdefault((path, layers[owner]), ([], [])), sums, strict=True
+                ):
                     half.append(weight.flatten())
         values: dict[str, Tensor] = {}
         for (path, layer), halves in sorted(vectors.items(), key=lambda item: item[0][::-1]):
             one, two = map(torch.cat, halves)
             values[f"gradient_{path}_{layer}"] = torch.linalg.vector_norm(one + two)
-            values[f"agreement_{path}_{layer}"] = one @ two / (torch.linalg.vector_norm(one) * torch.linalg.vector_norm(two))
+            values[f"agreement_{path}_{layer}"] = (
+                one @ two / (torch.linalg.vector_norm(one) * torch.linalg.vector_norm(two))
+            )
         return values
 
 
 @contextlib.contextmanager
 def quiet(device: torch.device) -> Iterator[None]:
-    """Computing that leaves no trace: without gradients, and not in the lower precision of `autocast`."""
+    """Computing that leaves no trace: without gradients, and not in the lower precision of
+    `autocast`."""
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
         yield
 
 
-def _surroundings(device: torch.device, random: bool) -> Callable[[], contextlib.AbstractContextManager[None]]:
-    """A context in which things are computed as they would be now: in this precision and, if `random`, with these draws."""
-    mixed: dict[str, Any] = {"enabled": torch.is_autocast_enabled(device.type), "cache_enabled": False}
+def _surroundings(
+    device: torch.device, random: bool
+) -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """A context in which things are computed as they would be now: in this precision and, if
+    `random`, with these draws."""
+    mixed: dict[str, Any] = {
+        "enabled": torch.is_autocast_enabled(device.type),
+        "cache_enabled": False,
+    }
     mixed["dtype"] = torch.get_autocast_dtype(device.type)
     on_cuda = [device] if random and device.type == "cuda" else []
     state = torch.get_rng_state() if random else None

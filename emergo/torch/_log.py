@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from .._errors import InputError, StorageError
-from .._files import atomic_write, regular_file
-from .._parquet import MOST_BYTES, parquet_table
-from .._terminal import say
+from ..core.errors import InputError, StorageError
+from ..core.files import atomic_write, regular_file
+from ..core.parquet import MOST_BYTES, parquet_table
+from ..core.terminal import say
 
 FLUSH_SECONDS = 30.0
 FLUSH_SHARE = 0.01  # of the time may go into writing: the longer it takes, the rarer it is
@@ -23,19 +23,21 @@ _NOTE = b"emergo.torch"
 
 
 class Log:
-    """Rows of numbers by step. The file is replaced as a whole: whoever reads it, also after a kill, has all rows up to the
-    last flush."""
+    """Rows of numbers by step. The file is replaced as a whole: whoever reads it, also after a
+    kill, has all rows up to the last flush."""
 
     def __init__(self, path: Path | str, start: int | None) -> None:
-        """**Arguments:** a path that ends in .parquet or .csv; the step at which an existing log is continued (its rows from
-        there on are dropped), None for a new one."""
+        """**Arguments:** a path that ends in .parquet or .csv; the step at which an existing log is
+        continued (its rows from there on are dropped), None for a new one."""
         self.path = Path(path)
         if self.path.suffix.lower() not in (".parquet", ".csv"):
             raise InputError(f"{self.path}: the log must be a .parquet or .csv file")
         if not self.path.parent.is_dir():
             raise InputError(f"{self.path}: there is no folder {self.path.parent}; make it first")
         if not os.access(self.path.parent, os.W_OK):
-            raise InputError(f"{self.path}: cannot write to the folder {self.path.parent}; choose another one")
+            raise InputError(
+                f"{self.path}: cannot write to the folder {self.path.parent}; choose another one"
+            )
         self.layers: list[str] | None = None  # which module each layer of the columns is
         self._table: pa.Table | None = None  # what was written; further rows wait in a list
         self._pending: list[tuple[int, dict[str, float], dict[str, float]]] = []
@@ -51,9 +53,11 @@ class Log:
         if start is None:
             held = f"steps {steps[0]} to {steps[-1]}" if len(steps) else "no steps"
             raise InputError(
-                f"{self.path}: is there already, with {held}; start=STEP continues it from a step, or choose another name"
+                f"{self.path}: is there already, with {held}; start=STEP continues it from a "
+                f"step, or choose another name"
             )
-        self._metrics, self.layers = note["metrics"], note["layers"]
+        self._metrics = note["metrics"]
+        self.layers = note["layers"]
         self._probes = [name for name in table.column_names if name not in ("step", *self._metrics)]
         self._table = table.filter(pc.field("step") < start)
 
@@ -61,11 +65,17 @@ class Log:
         """That a log that is continued is of such a model; a new one notes its layers."""
         if self.layers is not None and self.layers != list(layers):
             raise InputError(
-                f"{self.path}: the log of another model, with {_words(self.layers)}, not {_words(layers)}; choose another name"
+                f"{self.path}: the log of another model, with {_words(self.layers)}, not "
+                f"{_words(layers)}; choose another name"
             )
         heads = [name for name in self._probes if name.startswith("entropy_")]
-        if self._table is not None and heads != [name for name in probes if name.startswith("entropy_")]:
-            raise InputError(f"{self.path}: the log of another model, with {len(heads)} heads; choose another name")
+        if self._table is not None and heads != [
+            name for name in probes if name.startswith("entropy_")
+        ]:
+            raise InputError(
+                f"{self.path}: the log of another model, with {len(heads)} heads; choose another "
+                f"name"
+            )
         self.layers = list(layers)
 
     @property
@@ -73,10 +83,15 @@ class Log:
         """The last step that has a row."""
         if self._pending:
             return self._pending[-1][0]
-        return self._table["step"][-1].as_py() if self._table is not None and len(self._table) else None
+        return (
+            self._table["step"][-1].as_py()
+            if self._table is not None and len(self._table)
+            else None
+        )
 
     def append(self, step: int, metrics: Mapping[str, float], probes: Mapping[str, float]) -> None:
-        """A row; it is written with the next flush, which is now if the last one is some time ago."""
+        """A row; it is written with the next flush, which is now if the last one is some time
+        ago."""
         self._metrics += [name for name in metrics if name not in self._metrics]
         self._probes += [name for name in probes if name not in self._probes]
         self._pending.append((step, dict(metrics), dict(probes)))
@@ -100,19 +115,32 @@ class Log:
             note = json.dumps({"layers": self.layers, "metrics": self._metrics})
             pq.write_table(table.replace_schema_metadata({_NOTE: note.encode()}), sink)
         atomic_write(self.path, sink.getvalue().to_pybytes())
-        self._table, self._pending = table, []
+        self._table = table
+        self._pending = []
         took = time.monotonic() - begun
         self._next_flush = time.monotonic() + max(FLUSH_SECONDS, took / FLUSH_SHARE)
 
     def _joined(self) -> pa.Table:
         """All rows in one table: the step, the user's metrics, then what was seen."""
-        columns: dict[str, Any] = {"step": pa.array([step for step, _, _ in self._pending], pa.int64())}
-        columns |= {name: pa.array([row.get(name) for _, row, _ in self._pending], pa.float64()) for name in self._metrics}
-        columns |= {name: pa.array([row.get(name) for _, _, row in self._pending], pa.float32()) for name in self._probes}
+        columns: dict[str, Any] = {
+            "step": pa.array([step for step, _, _ in self._pending], pa.int64())
+        }
+        columns |= {
+            name: pa.array([row.get(name) for _, row, _ in self._pending], pa.float64())
+            for name in self._metrics
+        }
+        columns |= {
+            name: pa.array([row.get(name) for _, _, row in self._pending], pa.float32())
+            for name in self._probes
+        }
         new = pa.table(columns)
         if self._table is None:
             return new
-        return pa.concat_tables([self._table, new], promote_options="permissive").select(new.column_names).combine_chunks()
+        return (
+            pa.concat_tables([self._table, new], promote_options="permissive")
+            .select(new.column_names)
+            .combine_chunks()
+        )
 
 
 def _read(path: Path) -> tuple[pa.Table, dict[str, Any]]:
@@ -121,7 +149,10 @@ def _read(path: Path) -> tuple[pa.Table, dict[str, Any]]:
         regular_file(path, MOST_BYTES)
         if path.suffix.lower() == ".csv":
             table = pyarrow.csv.read_csv(path)
-            first = next((i for i, name in enumerate(table.column_names) if name.startswith("entropy_")), None)
+            first = next(
+                (i for i, name in enumerate(table.column_names) if name.startswith("entropy_")),
+                None,
+            )
             note = {"layers": None, "metrics": table.column_names[1:first]}
         else:
             table = parquet_table(path)
@@ -130,8 +161,14 @@ def _read(path: Path) -> tuple[pa.Table, dict[str, Any]]:
         table = table.set_column(0, "step", table["step"].cast(pa.int64()))
         return table, {"layers": note["layers"], "metrics": list(note["metrics"])}
     except (ValueError, KeyError, TypeError, OSError, pa.ArrowException):
-        raise InputError(f"{path}: is there already and is not a log of emergo.torch; choose another name") from None
+        raise InputError(
+            f"{path}: is there already and is not a log of emergo.torch; choose another name"
+        ) from None
 
 
 def _words(layers: Sequence[str]) -> str:
-    return f"{len(layers)} layers ({layers[0]}{', ...' if len(layers) > 1 else ''})" if layers else "no layers"
+    return (
+        f"{len(layers)} layers ({layers[0]}{', ...' if len(layers) > 1 else ''})"
+        if layers
+        else "no layers"
+    )

@@ -1,8 +1,10 @@
-"""One step of somebody's training loop, seen from inside the model: which module attends, how, and with which gradients.
+"""One step of somebody's training loop, seen from inside the model: which module attends, how, and
+with which gradients.
 
-Two things are in place while the step runs, and gone afterwards. Hooks on the modules tell which one is being computed. A
-`TorchFunctionMode`, on while the outermost of them is, sees every call of PyTorch's functions under whatever name they were
-imported. Neither changes what is computed. Code under `torch.compile` would not be seen: in this step it runs uncompiled.
+Two things are in place while the step runs, and gone afterwards. Hooks on the modules tell which
+one is being computed. A `TorchFunctionMode`, on while the outermost of them is, sees every call of
+PyTorch's functions under whatever name they were imported. Neither changes what is computed. Code
+under `torch.compile` would not be seen: in this step it runs uncompiled.
 """
 
 import contextlib
@@ -21,34 +23,54 @@ from ._gradients import ForwardPass, Gradients, quiet
 from ._scores import READERS, Part
 from ._statistics import STATISTICS, head_statistics
 
-_NOT_TOKENS = ("mask", "label", "target", "position", "type")  # in the names of other inputs of whole numbers
+_NOT_TOKENS = (
+    "mask",
+    "label",
+    "target",
+    "position",
+    "type",
+)  # in the names of other inputs of whole numbers
 
 
 class Observation:
     """What was seen in one step; `close` ends it."""
 
     def __init__(
-        self, modules: Mapping[str, nn.Module], part: Part, gradients: Gradients, layers: list[tuple[str, int]]
+        self,
+        modules: Mapping[str, nn.Module],
+        part: Part,
+        gradients: Gradients,
+        layers: list[tuple[str, int]],
     ) -> None:
-        """**Arguments:** `layers`: each is a module that attends, and how often it had before in the same pass. New ones are
-        added at the end, in the order in which they are computed."""
-        self.layers, self.passes = layers, 0
+        """**Arguments:** `layers`: each is a module that attends, and how often it had before in
+        the same pass. New ones are added at the end, in the order in which they are computed."""
+        self.layers = layers
+        self.passes = 0
         self._heads: dict[tuple[str, int], dict[str, Tensor]] = {}  # statistics per head
-        self._part, self._gradients = part, gradients
+        self._part = part
+        self._gradients = gradients
         self._running: list[str] = []  # the modules that are being computed, the innermost last
         self._thread: int | None = None
         self._calls: dict[str, int] = {}  # in this pass, by module
-        self._during, self._tokens = ForwardPass(-1, None), None
+        self._during = ForwardPass(-1, None)
+        self._tokens = None
         self._mode: contextlib.ExitStack | None = None
         self._hooks = contextlib.ExitStack()
-        if "torch._dynamo" in sys.modules:  # else nothing is compiled, and importing it would take seconds
+        if (
+            "torch._dynamo" in sys.modules
+        ):  # else nothing is compiled, and importing it would take seconds
             self._hooks.enter_context(torch.compiler.set_stance("force_eager"))
         for name, module in modules.items():
             if isinstance(module, torch.jit.ScriptModule):
                 continue
-            enter, leave = functools.partial(self._enter, name), functools.partial(self._leave, name)
-            self._hooks.enter_context(module.register_forward_pre_hook(enter, prepend=True, with_kwargs=True))
-            self._hooks.enter_context(module.register_forward_hook(leave, with_kwargs=True, always_call=True))
+            enter = functools.partial(self._enter, name)
+            leave = functools.partial(self._leave, name)
+            self._hooks.enter_context(
+                module.register_forward_pre_hook(enter, prepend=True, with_kwargs=True)
+            )
+            self._hooks.enter_context(
+                module.register_forward_hook(leave, with_kwargs=True, always_call=True)
+            )
 
     def close(self) -> None:
         self._hooks.close()
@@ -59,7 +81,10 @@ class Observation:
         for kind in STATISTICS:
             for layer, key in enumerate(self.layers):
                 values = self._heads.get(key, {}).get(kind)
-                columns |= {f"{kind}_{layer}_{head}": value for head, value in enumerate(() if values is None else values)}
+                columns |= {
+                    f"{kind}_{layer}_{head}": value
+                    for head, value in enumerate(() if values is None else values)
+                }
         columns |= self._gradients.summary([name for name, _ in self.layers])
         if not columns:
             return {}
@@ -72,8 +97,11 @@ class Observation:
         if not self._running and torch.is_grad_enabled() and self._thread in (None, thread):
             self._thread = thread  # one of them: `DataParallel` runs copies of the model in others
             inputs = list(_inputs(args, kwargs))
-            self._during = ForwardPass(self.passes, next((len(x) for _, x in inputs if x.ndim), None))
-            self._tokens, self._calls = _tokens(inputs), {}
+            self._during = ForwardPass(
+                self.passes, next((len(x) for _, x in inputs if x.ndim), None)
+            )
+            self._tokens = _tokens(inputs)
+            self._calls = {}
             self.passes += 1
             self._mode = contextlib.ExitStack()
             self._mode.enter_context(_Calls(self))
@@ -112,7 +140,9 @@ class Observation:
             self._calls[caller] = key[1] + 1
             if key not in self.layers:
                 self.layers.append(key)
-            if key not in self._heads:  # else a later part of the batch, or activations that are computed again
+            if (
+                key not in self._heads
+            ):  # else a later part of the batch, or activations that are computed again
                 self._heads[key] = head_statistics(scores, self._tokens)
 
 
@@ -128,7 +158,8 @@ class _Calls(TorchFunctionMode):
 
 
 def _inputs(args: Any, kwargs: Any) -> Iterator[tuple[str, Tensor]]:
-    """The tensors that a module gets, also those in a dictionary, by their names if they have one."""
+    """The tensors that a module gets, also those in a dictionary, by their names if they have
+    one."""
     named = [("", value) for value in args] + list(kwargs.items())
     for name, value in named:
         for inner, x in value.items() if isinstance(value, Mapping) else [(name, value)]:
@@ -138,6 +169,8 @@ def _inputs(args: Any, kwargs: Any) -> Iterator[tuple[str, Tensor]]:
 
 def _tokens(inputs: list[tuple[str, Tensor]]) -> Tensor | None:
     """The token ids among a model's inputs: whole numbers (n, length)."""
-    whole = [(name, x) for name, x in inputs if x.ndim == 2 and x.dtype in (torch.int64, torch.int32)]
+    whole = [
+        (name, x) for name, x in inputs if x.ndim == 2 and x.dtype in (torch.int64, torch.int32)
+    ]
     whole = [(name, x) for name, x in whole if not any(word in name for word in _NOT_TOKENS)]
     return dict(whole).get("input_ids", whole[0][1]) if whole else None

@@ -1,4 +1,5 @@
-"""Which weights carry queries and keys, which carry values and outputs, and to which layer of attention they belong."""
+"""Which weights carry queries and keys, which carry values and outputs, and to which layer of
+attention they belong."""
 
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,14 +8,34 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from .._errors import InputError, unknown
+from ..core.errors import InputError, unknown
 
 PATHS = ("query_key", "value_output")
 _QUERY = ("query", "q_proj", "q", "wq", "to_q", "q_lin", "query_proj")
 _KEY = ("key", "k_proj", "k", "wk", "to_k", "k_lin", "key_proj")
 _VALUE = ("value", "v_proj", "v", "wv", "to_v", "v_lin", "value_proj")
-_OUT = ("out", "o_proj", "out_proj", "o", "wo", "to_out", "to_out.0", "out_lin", "c_proj", "proj", "dense", "output_proj")
-_FUSED = ("c_attn", "qkv", "qkv_proj", "Wqkv", "in_proj", "to_qkv")  # queries, keys, values, in this order
+_OUT = (
+    "out",
+    "o_proj",
+    "out_proj",
+    "o",
+    "wo",
+    "to_out",
+    "to_out.0",
+    "out_lin",
+    "c_proj",
+    "proj",
+    "dense",
+    "output_proj",
+)
+_FUSED = (
+    "c_attn",
+    "qkv",
+    "qkv_proj",
+    "Wqkv",
+    "in_proj",
+    "to_qkv",
+)  # queries, keys, values, in this order
 
 
 class Piece(NamedTuple):
@@ -30,15 +51,23 @@ Pieces = dict[str, list[Piece]]
 
 
 def weight_of(module: nn.Module) -> Float[Tensor, "a b"] | None:
-    """The weight of a linear map, such as `nn.Linear` or `Conv1D` of Hugging Face; none of other modules."""
+    """The weight of a linear map, such as `nn.Linear` or `Conv1D` of Hugging Face; none of other
+    modules."""
     weight = None if isinstance(module, nn.Embedding) else getattr(module, "weight", None)
     return weight if isinstance(weight, Tensor) and weight.ndim == 2 else None
 
 
-def find_pieces(modules: Mapping[str, nn.Module], paths: Mapping[str, Sequence[str]] | None = None) -> Pieces:
-    """By the names that maps usually have, or as the user says: `paths` has names of modules, where `*` stands for anything.
-    Those of `nn.MultiheadAttention` are not modules, and are found where it computes ([`Gradients.multi_head`][])."""
-    linear = {name: weight for name, module in modules.items() if (weight := weight_of(module)) is not None}
+def find_pieces(
+    modules: Mapping[str, nn.Module], paths: Mapping[str, Sequence[str]] | None = None
+) -> Pieces:
+    """By the names that maps usually have, or as the user says: `paths` has names of modules, where
+    `*` stands for anything. Those of `nn.MultiheadAttention` are not modules, and are found where
+    it computes ([`Gradients.multi_head`][])."""
+    linear = {
+        name: weight
+        for name, module in modules.items()
+        if (weight := weight_of(module)) is not None
+    }
     if paths is not None:
         return _chosen(linear, paths)
     pieces: Pieces = {}
@@ -76,18 +105,25 @@ def _chosen(linear: Mapping[str, Tensor], paths: Mapping[str, Sequence[str]]) ->
             if not found:
                 raise InputError(f"paths: {unknown('linear map', given, linear)}")
             for name in found:
-                pieces.setdefault(name, []).append(Piece(name.rpartition(".")[0], path, slice(None)))
+                pieces.setdefault(name, []).append(
+                    Piece(name.rpartition(".")[0], path, slice(None))
+                )
     return pieces
 
 
 def layers_of(owners: Sequence[str], callers: Sequence[str]) -> dict[str, int]:
-    """The layer of each owner, where `callers` are the modules that computed attention, layer by layer: the owner itself, one
-    inside it or one around it, the nearest. A module that attends several times has one owner for each time, or shares one:
-    then the gradient is that of all its times, and given with the first. An owner without a layer is left out."""
+    """The layer of each owner, where `callers` are the modules that computed attention, layer by
+    layer: the owner itself, one inside it or one around it, the nearest. A module that attends
+    several times has one owner for each time, or shares one: then the gradient is that of all its
+    times, and given with the first. An owner without a layer is left out."""
     of_caller: dict[str, list[str]] = {}
     for owner in owners:
         near = {name: _shared(owner, name) for name in callers}
-        related = {name: shared for name, shared in near.items() if shared == min(_depth(owner), _depth(name))}
+        related = {
+            name: shared
+            for name, shared in near.items()
+            if shared == min(_depth(owner), _depth(name))
+        }
         nearest = [name for name, shared in related.items() if shared == max(related.values())]
         if len(nearest) == 1:
             of_caller.setdefault(nearest[0], []).append(owner)

@@ -1,5 +1,5 @@
-"""From a call that computes attention to its scores: in `F.scaled_dot_product_attention`, in `nn.MultiheadAttention`, and in
-attention that is written out, which has a softmax."""
+"""From a call that computes attention to its scores: in `F.scaled_dot_product_attention`, in
+`nn.MultiheadAttention`, and in attention that is written out, which has a softmax."""
 
 import math
 from collections.abc import Callable
@@ -21,7 +21,9 @@ class Part(NamedTuple):
 class Scores(NamedTuple):
     """What the softmax gets, in a part of the batch."""
 
-    values: Float[Tensor, "sequences heads queries keys"]  # -inf, or very small, where a key is masked
+    values: Float[
+        Tensor, "sequences heads queries keys"
+    ]  # -inf, or very small, where a key is masked
     n_sequences: int  # in the whole call
     n_queries: int
 
@@ -37,10 +39,12 @@ def _of_products(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Scores | None:
-    """The arguments are those of `F.scaled_dot_product_attention`: (n, ..., heads, length, size), or without heads."""
+    """The arguments are those of `F.scaled_dot_product_attention`: (n, ..., heads, length, size),
+    or without heads."""
     if query.is_nested or query.ndim < 3:
         return None
-    n_queries, n_keys = query.shape[-2], key.shape[-2]
+    n_queries = query.shape[-2]
+    n_keys = key.shape[-2]
     if attn_mask is not None:
         attn_mask = attn_mask.expand(*query.shape[:-1], n_keys)
 
@@ -63,16 +67,24 @@ def _of_products(
 
 def _masked(scores: Tensor, mask: Bool[Tensor, "..."] | Float[Tensor, "..."]) -> Tensor:
     """As PyTorch's attention does: true where a key is visible, or a number that is added."""
-    return scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask.float()
+    return (
+        scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask.float()
+    )
 
 
-def _of_softmax(part: Part, input: Tensor, dim: int | None = None, *_: Any, **__: Any) -> Scores | None:
-    """A softmax over the last of four axes (n, heads, queries, keys), or of three when there are as many queries as keys; all
-    others are a classifier's, a router's, a sampler's."""
-    if dim not in (-1, input.ndim - 1) or not (input.ndim == 4 or (input.ndim == 3 and input.shape[-1] == input.shape[-2])):
+def _of_softmax(
+    part: Part, input: Tensor, dim: int | None = None, *_: Any, **__: Any
+) -> Scores | None:
+    """A softmax over the last of four axes (n, heads, queries, keys), or of three when there are as
+    many queries as keys; all others are a classifier's, a router's, a sampler's."""
+    if dim not in (-1, input.ndim - 1) or not (
+        input.ndim == 4 or (input.ndim == 3 and input.shape[-1] == input.shape[-2])
+    ):
         return None
     scores = input if input.ndim == 4 else input.unsqueeze(1)
-    return Scores(scores[: part.sequences, :, -part.queries :].float(), len(scores), scores.shape[2])
+    return Scores(
+        scores[: part.sequences, :, -part.queries :].float(), len(scores), scores.shape[2]
+    )
 
 
 def _of_multi_head(
@@ -95,12 +107,14 @@ def _of_multi_head(
     static_k: Tensor | None = None,
     **__: Any,
 ) -> Scores | None:
-    """The arguments are those of `F.multi_head_attention_forward`: (length, n, width), or without n. Queries and keys of the
-    part are computed once more. Attention to keys that the module adds (`add_bias_kv`, `add_zero_attn`) is not read."""
+    """The arguments are those of `F.multi_head_attention_forward`: (length, n, width), or without
+    n. Queries and keys of the part are computed once more. Attention to keys that the module adds
+    (`add_bias_kv`, `add_zero_attn`) is not read."""
     if bias_k is not None or add_zero_attn or static_k is not None:
         return None
     if query.ndim == 2:
-        query, key = query.unsqueeze(1), key.unsqueeze(1)
+        query = query.unsqueeze(1)
+        key = key.unsqueeze(1)
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
     n_queries, n, width = query.shape
     if in_proj_weight is not None:
@@ -110,14 +124,22 @@ def _of_multi_head(
     q_bias, k_bias = (None, None) if in_proj_bias is None else in_proj_bias.float().chunk(3)[:2]
 
     def heads(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return F.linear(x.float(), weight.float(), bias).unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3)
+        return (
+            F.linear(x.float(), weight.float(), bias)
+            .unflatten(-1, (num_heads, -1))
+            .permute(1, 2, 0, 3)
+        )
 
     q = heads(query[-part.queries :, : part.sequences], q_proj_weight, q_bias)
     k = heads(key[:, : part.sequences], k_proj_weight, k_bias)
     scores = q @ k.mT / math.sqrt(width // num_heads)
     # In these masks true means hidden.
     if attn_mask is not None:
-        mask = attn_mask if attn_mask.ndim == 2 else attn_mask.unflatten(0, (n, num_heads))[: part.sequences]
+        mask = (
+            attn_mask
+            if attn_mask.ndim == 2
+            else attn_mask.unflatten(0, (n, num_heads))[: part.sequences]
+        )
         scores = _masked(scores, _visible(mask)[..., -part.queries :, :])
     if key_padding_mask is not None:
         scores = _masked(scores, _visible(key_padding_mask[: part.sequences, None, None]))

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .._errors import InputError
-from .._terminal import say
-from .._writers import Opener, ScalarWriter, find_opener
+from ..core.errors import InputError
+from ..core.terminal import say
+from ..core.writers import Opener, ScalarWriter, find_opener
 from ._gradients import Gradients
 from ._log import Log
 from ._observation import Observation
@@ -34,24 +34,29 @@ def watch(
 ) -> "Watch":
     """Watches the attention of a model while it trains, and keeps a log of it.
 
-    Every `every`-th step is looked at; in between the cost is a counter. Nothing of the training is changed: parameters are bit
-    for bit those of the loop without it. What is logged, and what it assumes and costs, is in docs/torch.md.
+    Every `every`-th step is looked at; in between the cost is a counter. Nothing of the training is
+    changed: parameters are bit for bit those of the loop without it. What is logged, and what it
+    assumes and costs, is in docs/torch.md.
 
     **Arguments:**
 
-    - `model`: the module that the loop trains; it may be wrapped by `torch.compile`, `DataParallel` or
-      `DistributedDataParallel` (only rank 0 logs).
+    - `model`: the module that the loop trains; it may be wrapped by `torch.compile`, `DataParallel`
+      or `DistributedDataParallel` (only rank 0 logs).
     - `log`: a .parquet or .csv file in a folder that is there.
     - `every`: a row in the log for every so many steps.
-    - `start`: the number of the first step. Given, an existing log is continued: its rows from this step on are dropped.
-      Not given, steps count from 0 and a log that is there already is an error.
-    - `sequences`, `queries`: attention is looked at in the first sequences of a batch, at the last queries of each. For a model
-      that answers at the last position alone say `queries=1`.
-    - `paths`: names of the modules that carry queries and keys, and values and outputs, where they are not found by themselves:
-      `{"query_key": ["blocks.*.wq", "blocks.*.wk"], "value_output": ["blocks.*.wv", "blocks.*.wo"]}`.
-    - `writers`: other places for the same numbers: "tensorboard", "wandb" (beside the log), or functions of (step, values).
+    - `start`: the number of the first step. Given, an existing log is continued: its rows from this
+      step on are dropped. Not given, steps count from 0 and a log that is there already is an
+      error.
+    - `sequences`, `queries`: attention is looked at in the first sequences of a batch, at the last
+      queries of each. For a model that answers at the last position alone say `queries=1`.
+    - `paths`: names of the modules that carry queries and keys, and values and outputs, where they
+      are not found by themselves: `{"query_key": ["blocks.*.wq", "blocks.*.wk"], "value_output":
+      ["blocks.*.wv", "blocks.*.wo"]}`.
+    - `writers`: other places for the same numbers: "tensorboard", "wandb" (beside the log), or
+      functions of (step, values).
 
-    **Returns:** a [`emergo.torch.Watch`][], to be used in a `with` block and called once per step of the optimizer.
+    **Returns:** a [`emergo.torch.Watch`][], to be used in a `with` block and called once per step
+    of the optimizer.
 
     >>> import emergo.torch as et, pandas as pd, tempfile, torch
     >>> model = torch.nn.TransformerEncoderLayer(8, nhead=2, dim_feedforward=16, batch_first=True)
@@ -74,10 +79,11 @@ def watch(
 class Watch:
     """A model that is being watched; made by [`emergo.torch.watch`][].
 
-    It is called once after every step of the optimizer, `watch(loss=loss.item())`; what it is given becomes columns of the log:
-    numbers, or tensors of one element, which are only read in steps that are looked at. The step of the first call is 0, or
-    `start`: it is how often the optimizer had stepped before the forward pass that was looked at. `watch(step=...)` says
-    otherwise; steps must grow.
+    It is called once after every step of the optimizer, `watch(loss=loss.item())`; what it is given
+    becomes columns of the log: numbers, or tensors of one element, which are only read in steps
+    that are looked at. The step of the first call is 0, or `start`: it is how often the optimizer
+    had stepped before the forward pass that was looked at. `watch(step=...)` says otherwise; steps
+    must grow.
     """
 
     def __init__(
@@ -92,20 +98,26 @@ class Watch:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"watch needs a torch.nn.Module, got {type(model).__name__}")
-        self._model, self._every, self._part = _unwrapped(model), every, part
+        self._model = _unwrapped(model)
+        self._every = every
+        self._part = part
         self._step = 0 if start is None else _whole("start", start, 0)
         self._until = -self._step % every  # calls before the one whose step is looked at
-        self._pieces, self._multi_head = find_pieces(dict(self._model.named_modules()), paths), paths is None
+        self._pieces = find_pieces(dict(self._model.named_modules()), paths)
+        self._multi_head = paths is None
         self._layers: list[tuple[str, int]] = []
         self._known = False  # whether a step was looked at
         self._observation: Observation | None = None
-        self._log = Log(log, start) if _rank() == 0 else None  # other processes of a training do nothing
+        self._log = (
+            Log(log, start) if _rank() == 0 else None
+        )  # other processes of a training do nothing
         self._openers = [_opener(writer) for writer in writers] if self._log else []
         self._writers: list[ScalarWriter] | None = None  # before the `with` block, and after it
 
     @property
     def layers(self) -> list[str]:
-        """The module that attends in each layer that columns are named after; empty before a step was looked at."""
+        """The module that attends in each layer that columns are named after; empty before a step
+        was looked at."""
         return [name for name, _ in self._layers]
 
     def __enter__(self) -> "Watch":
@@ -126,9 +138,12 @@ class Watch:
             self._log.flush()
 
     def __call__(self, *, step: int | None = None, **metrics: Any) -> None:
-        """After a step of the optimizer: its metrics, and its number where it is not one more than the last."""
+        """After a step of the optimizer: its metrics, and its number where it is not one more than
+        the last."""
         if self._writers is None:
-            raise InputError("watch is called outside of its block; write: with et.watch(...) as watch:")
+            raise InputError(
+                "watch is called outside of its block; write: with et.watch(...) as watch:"
+            )
         if self._log is None:
             return
         self._step = self._step if step is None else step
@@ -143,7 +158,9 @@ class Watch:
         """Before a step: begins to look if it is one of those."""
         if self._until == 0 and self._log is not None:
             gradients = Gradients(self._pieces, self._multi_head)
-            self._observation = Observation(dict(self._model.named_modules()), self._part, gradients, self._layers)
+            self._observation = Observation(
+                dict(self._model.named_modules()), self._part, gradients, self._layers
+            )
 
     def _record(self, log: Log, metrics: Mapping[str, Any]) -> None:
         observation = self._observation
@@ -157,7 +174,9 @@ class Watch:
             self._check(log, observation, probes)
         row = {name: _number(name, value) for name, value in metrics.items()}
         for name in row.keys() & probes.keys():
-            raise InputError(f"watch({name}=...): a column of this name is logged already; choose another name")
+            raise InputError(
+                f"watch({name}=...): a column of this name is logged already; choose another name"
+            )
         log.append(step, row, probes)
         for writer in self._writers or ():
             writer.write(row | probes, step)
@@ -166,16 +185,29 @@ class Watch:
         """After the first step that was looked at."""
         if not observation.passes:
             raise InputError(
-                "the model did not compute with gradients since the last call of watch; give watch the model that is trained"
+                "the model did not compute with gradients since the last call of watch; give "
+                "watch the model that is trained"
             )
         if not self._layers:
-            ways = "scaled_dot_product_attention, nn.MultiheadAttention or a softmax over (n, heads, queries, keys)"
-            raise InputError(f"no attention was found in {type(self._model).__name__}: it must go through {ways}")
+            ways = (
+                "scaled_dot_product_attention, nn.MultiheadAttention or a softmax over (n, "
+                "heads, queries, keys)"
+            )
+            raise InputError(
+                f"no attention was found in {type(self._model).__name__}: it must go through {ways}"
+            )
         log.check_layers(self.layers, probes)
-        without = [str(layer) for layer in range(len(self._layers)) if f"gradient_query_key_{layer}" not in probes]
+        without = [
+            str(layer)
+            for layer in range(len(self._layers))
+            if f"gradient_query_key_{layer}" not in probes
+        ]
         if without:
             layers = f"{'layer' if len(without) == 1 else 'layers'} {', '.join(without)}"
-            say(f"no gradients are logged for {layers}: no maps of queries, keys and values were found; name them by paths=")
+            say(
+                f"no gradients are logged for {layers}: no maps of queries, keys and values were "
+                f"found; name them by paths="
+            )
         self._known = True
 
 
@@ -188,7 +220,9 @@ def _whole(name: str, value: Any, low: int) -> int:
 def _number(name: str, value: Any) -> float:
     if isinstance(value, numbers.Real) or (isinstance(value, Tensor) and value.numel() == 1):
         return float(value.item() if isinstance(value, Tensor) else value)
-    kind = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)[:60]
+    kind = (
+        f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)[:60]
+    )
     raise InputError(f"watch({name}=...): a metric must be a number, got {kind}")
 
 
@@ -205,7 +239,9 @@ def _unwrapped(model: nn.Module) -> nn.Module:
 
 def _rank() -> int:
     distributed = torch.distributed
-    return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
+    return (
+        distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
+    )
 
 
 class _Function:
@@ -222,4 +258,8 @@ class _Function:
 
 
 def _opener(writer: Writer) -> Opener:
-    return find_opener(writer) if isinstance(writer, str) else lambda folder, run, config: _Function(writer)
+    return (
+        find_opener(writer)
+        if isinstance(writer, str)
+        else lambda folder, run, config: _Function(writer)
+    )

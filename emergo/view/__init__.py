@@ -1,9 +1,11 @@
-"""The explorer: a folder of runs, studies, records or figures as a page, on this machine and read-only, or as one file.
+"""The explorer: runs, studies, records or figures of a folder on a local, read-only page, or in one
+HTML file.
 
-The server needs the extra `view` (Starlette and uvicorn); the exported file does not.
+The server needs the extra `view` (Starlette and uvicorn). The exported file does not.
 """
 
 from ._catalog import Catalog
 from ._export import export_page
+from ._serve import serve
 
-__all__ = ["Catalog", "export_page"]
+__all__ = ["Catalog", "export_page", "serve"]

@@ -1,166 +1,236 @@
-"""What the page asks for, as plain data: the overview, one run, a law, stages. The server and the exported file share these."""
+"""Answers to the page's questions as plain data, shared by the server and the exported file."""
 
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._errors import InputError
-from .._json import to_jsonable
+from ..core.errors import InputError
+from ..core.json import to_jsonable
+from ..store.reader import checker
 from ._catalog import Catalog
 from ._runset import RunSet
 from ._tables import JOIN
 from ._thin import thin
 
-RUN_POINTS = 800  # of a curve of one run
-MAP_STEPS = 240  # evaluations of the maps over layers and heads
+if TYPE_CHECKING:
+    import pandas as pd
+
+RUN_POINTS = 800  # points of each curve on the page of one run
+MAP_STEPS = 240  # evaluations shown in the maps over layers and heads
 DIGITS = 5  # significant digits of curves in JSON
-_TEXT = ("seed", "part", "state", "identity", "device", "reason")
+MOST_LAWS = 32  # laws in an exported file
+_check_law = checker({"formula": str, "terms": [{"term": str, "fixed": bool}], "tables": [str]})
+_OLD_LAW = (
+    "The figure's file does not list the terms of this law, because an older version wrote it. "
+    "Make the figure again, or choose the terms on the left."
+)
+_NO_FIT = (
+    "This law has a fixed exponent, or runs that are in none of the figure's tables. "
+    "Choose the terms on the left."
+)
 
 
 def overview(catalog: Catalog) -> dict[str, Any]:
-    """What there is to see, without the runs."""
+    """List all sets of a folder, without their runs."""
     sets = [{"key": key} | describe_set(runs) for key, runs in catalog.sets().items()]
-    return {"folder": catalog.root.name or str(catalog.root), "sets": sets, "notes": list(catalog.notes)}
+    return {
+        "folder": catalog.root.name or str(catalog.root),
+        "sets": sets,
+        "notes": list(catalog.notes),
+    }
 
 
 def describe_set(runs: RunSet) -> dict[str, Any]:
-    figure = None
-    if runs.figure is not None:
-        known = ("figure", "title", "preset", "caveat", "laws", "checks", "provenance", "partial")
-        figure = {name: runs.figure.get(name) for name in known}
-    shown = {"name": runs.name, "kind": runs.kind, "version": runs.version, "axes": runs.axes, "runs": len(runs.runs)}
-    shown |= {"planned": runs.planned, "curves": runs.families(), "law": default_law(runs), "figure": figure}
-    return to_jsonable(shown | {"terms": numeric_axes(runs), "notes": list(runs.notes)})
+    """Describe one set: its axes, curves, laws and figure."""
+    figure = runs.figure
+    if figure is not None:
+        laws = [law | {"fit": law_request(runs, law)} for law in figure["laws"]]
+        figure = {**figure, "laws": laws}
+    description = {
+        "name": runs.name,
+        "kind": runs.kind,
+        "version": runs.version,
+        "axes": runs.axes,
+        "runs": len(runs.runs),
+        "planned": runs.planned,
+        "curves": runs.families(),
+        "law": default_law(runs),
+        "figure": figure,
+        "terms": numeric_axes(runs),
+        "notes": runs.notes,
+    }
+    return to_jsonable(description)
 
 
 def numeric_axes(runs: RunSet) -> list[str]:
-    """The axes that a law can have: positive numbers that differ between runs."""
+    """List the axes that a power law can use: positive numbers that differ between runs."""
 
     def positive(value: Any) -> bool:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return number and 0 < value < math.inf
 
-    columns = {axis: [v for v in runs.columns.get(axis, []) if v is not None] for axis in runs.axes if axis not in _TEXT}
-    return [axis for axis, values in columns.items() if len(set(map(repr, values))) > 1 and all(map(positive, values))]
+    def usable(axis: str) -> bool:
+        values = [value for value in runs.columns.get(axis, []) if value is not None]
+        return len(set(map(repr, values))) > 1 and all(map(positive, values))
+
+    return [axis for axis in runs.axes if usable(axis)]
 
 
 def default_law(runs: RunSet) -> dict[str, Any] | None:
-    """The law that is shown first: what the study asks for, or a law of every axis that can have an exponent."""
+    """Choose the law to show first: the one in the study, otherwise one of all numeric axes."""
     if runs.law is not None and isinstance(runs.law.get("x"), list):
         return {"y": str(runs.law.get("y", "plateau")), "x": [str(term) for term in runs.law["x"]]}
     axes = numeric_axes(runs)
     return {"y": "plateau", "x": axes} if axes and "plateau" in runs.columns else None
 
 
+def law_request(runs: RunSet, law: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of [`fit`][] that repeat a law of a figure on the same runs.
+
+    The figure's file lists the terms of the law and the tables whose runs it was fitted to. The
+    answer has `why` instead if the file lacks either.
+    """
+    try:
+        _check_law(law, "law")
+    except ValueError:
+        return {"why": _OLD_LAW}
+    tables = set(law["tables"])
+    parts = {part for part in runs.columns.get("part", ()) if tables & set(part.split(JOIN))}
+    if not parts or any(term["fixed"] for term in law["terms"]):
+        return {"why": _NO_FIT}
+    return {
+        "y": law["formula"].partition(" = ")[0],
+        "x": [term["term"] for term in law["terms"]],
+        "where": {"part": sorted(parts)},
+    }
+
+
 def run_detail(runs: RunSet, identity: str) -> dict[str, Any]:
-    """One run: its config, and all its curves. Curves of one number are thinned one by one; those of several (layers, heads,
-    lags) share their evaluations, so that a slider moves through all of them at once."""
+    """Return the config and all curves of one run.
+
+    Curves with one number per evaluation are thinned separately. Curves with several numbers
+    (layers, heads, lags) share their evaluations, because one slider moves through all of them.
+    """
     if identity not in runs.runs:
         raise InputError(f"no run '{identity[:40]}' in this set")
-    columns = {name: np.asarray(values, np.float64) for name, values in runs.curves.read(identity).items()}
-    steps, families = columns.pop("step", np.zeros(0)), runs.families()
-    single = {name: thin(steps, values, RUN_POINTS) for name, values in columns.items() if [] in families.get(name, ())}
-    shared = np.unique(np.linspace(0, max(len(steps) - 1, 0), min(MAP_STEPS, len(steps))).astype(int))
-    maps = {name: _rounded(values[shared]) for name, values in columns.items() if name not in single}
-    shown = {"identity": identity, "config": runs.config(identity), "evaluations": len(steps)}
-    shown |= {"steps": steps[shared], "maps": maps}
-    return to_jsonable(shown | {"curves": {name: [x, _rounded(y)] for name, (x, y) in single.items()}})
+    columns = {
+        name: np.asarray(values, np.float64) for name, values in runs.curves.read(identity).items()
+    }
+    steps = columns.pop("step", np.zeros(0))
+    families = runs.families()
+    count = min(MAP_STEPS, len(steps))
+    shared = np.unique(np.linspace(0, max(len(steps) - 1, 0), count).astype(int))
+    curves = {}
+    maps = {}
+    for name, values in columns.items():
+        if [] in families.get(name, ()):
+            x, y = thin(steps, values, RUN_POINTS)
+            curves[name] = [x, _rounded(y)]
+        else:
+            maps[name] = _rounded(values[shared])
+    detail = {
+        "identity": identity,
+        "config": runs.config(identity),
+        "evaluations": len(steps),
+        "steps": steps[shared],
+        "maps": maps,
+        "curves": curves,
+    }
+    return to_jsonable(detail)
 
 
-def _rounded(values: np.ndarray) -> list[float | None]:
-    return [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in values.tolist()]
+def _rounded(values: np.ndarray) -> list[float]:
+    return [float(f"{value:.{DIGITS}g}") for value in values.tolist()]
 
 
 def stages(runs: RunSet, identity: str) -> dict[str, Any]:
-    """The stages of one run: of its divergence from the teacher where it has that, else of its loss."""
+    """Find the stages of one run in its divergence from the teacher, or else in its loss."""
     from ..measure import find_stages
 
     names = runs.curves.names(identity) if identity in runs.runs else []
     name = next((name for name in ("kl_teacher", "loss") if name in names), None)
+    answer = {"curve": name, "drops": [], "why": None}
     if name is None:
-        return {"curve": None, "drops": [], "why": "this run has no loss to find stages in"}
+        return answer | {"why": "this run has no loss to find stages in"}
     step, value = runs.curve(identity, name)
     finite = np.isfinite(value)
     try:
         drops = find_stages(step[finite], value[finite])
     except InputError as error:
-        return {"curve": name, "drops": [], "why": str(error)}
-    return to_jsonable({"curve": name, "drops": [drop._asdict() for drop in drops], "why": None})
+        return answer | {"why": str(error)}
+    return to_jsonable(answer | {"drops": [drop._asdict() for drop in drops]})
 
 
-def fit(runs: RunSet, y: str, x: Sequence[str], where: Mapping[str, Sequence[Any]] | None = None) -> dict[str, Any]:
-    """A law of the runs that have one of these values in each of these columns: `law_json` of it, and its value for every run.
-    With a tuned axis only the chosen runs count, as in the study's own law."""
-    import pandas as pd
+def cells(runs: RunSet) -> list[dict[str, Any]]:
+    """Summarise the cells of a set, as `emergo study show` does; empty without plateaus."""
+    from ..study.cells import cell_summary
 
+    if not {"plateau", "censored", "state"} <= runs.columns.keys():
+        return []
+    return to_jsonable(cell_summary(_run_table(runs, {}), runs.axes))
+
+
+def _run_table(runs: RunSet, where: Mapping[str, Sequence[Any]]) -> "pd.DataFrame":
+    """Return the runs that have one of the given values in each of the given columns."""
+    from ..study.cells import run_table
+
+    rows = (
+        dict(zip(runs.columns, values, strict=True))
+        for values in zip(*runs.columns.values(), strict=True)
+    )
+    kept = (
+        row
+        for row in rows
+        if all(name in row and row[name] in allowed for name, allowed in where.items())
+    )
+    return run_table(kept, runs.axes, runs.tune)
+
+
+def fit(
+    runs: RunSet, y: str, x: Sequence[str], where: Mapping[str, Sequence[Any]] | None = None
+) -> dict[str, Any]:
+    """Fit a law to the runs of a set, and evaluate it for each of these runs.
+
+    **Arguments:** `where` maps columns to the values to keep. With a tuned axis only the chosen
+    runs are kept. Terms of the study's own law come with its fixed exponents.
+
+    **Returns:** the law as JSON, and for every run its identity, the values of the terms, and the
+    law's value.
+    """
     from ..measure import fit_law, law_json
-    from ..studies._cells import run_table
 
-    kept = range(len(runs.runs))
-    for name, allowed in (where or {}).items():
-        kept = [i for i in kept if name in runs.columns and runs.columns[name][i] in allowed]
-    table = pd.DataFrame({name: [values[i] for i in kept] for name, values in runs.columns.items()})
-    if runs.tune is not None and len(table):
-        rows = [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
-        table = run_table(rows, runs.axes, runs.tune)
+    table = _run_table(runs, where or {})
+    if "chosen" in table and runs.tune is not None:
         table = table[table["chosen"]]
-    asked = runs.law or {}
-    fixed = {str(k): float(v) for k, v in dict(asked.get("fix") or {}).items()} if list(x) == asked.get("x") else {}
-    resamples = int(np.clip(2_000_000 // max(len(table), 1), 200, 2000))  # the bootstrap holds one number per run and resample
+    # The bootstrap holds one number per run and resample.
+    resamples = int(np.clip(2_000_000 // max(len(table), 1), 200, 2000))
+    own = runs.law or {}
+    fixed = own.get("fix") if list(x) == own.get("x") else None
     law = fit_law(table, y, list(x), fixed=fixed, resamples=resamples, what="this set")
-    fitted, terms = law.predict(table), {str(term): np.exp(term.log(table)) for term in law.terms}
-    shown: dict[str, Any] = {"law": law_json(law), "y": y, "x": list(terms), "identity": table["identity"].tolist()}
-    return to_jsonable(shown | {"fitted": fitted, "terms": terms, "resamples": resamples})
+    terms = {str(term): np.exp(term.log(table)) for term in law.terms}
+    answer = {
+        "law": law_json(law),
+        "y": y,
+        "x": list(terms),
+        "identity": table["identity"].tolist(),
+        "fitted": law.predict(table),
+        "terms": terms,
+    }
+    return to_jsonable(answer)
 
 
-def figure_laws(runs: RunSet) -> list[dict[str, Any] | None]:
-    """For every law of a figure the terms and the runs that it was fitted to. A figure does not write these down: they are
-    looked for among its tables that have as many runs, and taken when fitting them gives the same law; None where none do."""
-    parts = sorted({part for value in runs.columns.get("part", ()) for part in str(value).split(JOIN)})
-    found: list[dict[str, Any] | None] = []
-    for law in (runs.figure or {}).get("laws", ()):
-        found.append(None)
-        try:
-            terms, count = tied_terms(law["exponents"]), law["runs"] + law["censored"] + law["failed"]
-            for size, chosen in ((n, c) for n in range(1, len(parts) + 1) for c in itertools.combinations(parts[:8], n)):
-                values = sorted({v for v in runs.columns["part"] if set(v.split(JOIN)) & set(chosen)})
-                if sum(value in values for value in runs.columns["part"]) != count:
-                    continue
-                where = {"part": values} if size < len(parts) else {}
-                again = fit(runs, "plateau", terms, where)["law"]
-                if math.isclose(again["C"], law["C"], rel_tol=1e-6):
-                    found[-1] = {"y": "plateau", "x": terms, "where": where}
-                    break
-        except (InputError, KeyError, TypeError, ValueError):
-            continue
-    return found
+def every_law(runs: RunSet) -> dict[str, Any]:
+    """Fit the laws that a page without a server offers.
 
-
-def tied_terms(exponents: Mapping[str, float]) -> list[str]:
-    """The terms of a law by its exponents: columns whose exponents are the same but for their sign are one term."""
-    terms: list[str] = []
-    last = math.nan
-    for name, exponent in exponents.items():
-        if terms and abs(exponent) == abs(last):
-            terms[-1] += f"{'*' if exponent == last else '/'}{name}"
-        else:
-            terms.append(name)
-            last = exponent
-    return terms
-
-
-def every_law(runs: RunSet, most: int = 32) -> dict[str, Any]:
-    """What a page without a server can show: the laws that the study and the figure ask for, and those of all combinations of
-    up to five axes, by what the page asks for (y, terms and filter, as JSON)."""
-    axes, default = numeric_axes(runs)[:5], default_law(runs)
-    asked: list[dict[str, Any]] = [law for law in (*figure_laws(runs), default) if law is not None]
-    asked += [{"y": "plateau", "x": list(c)} for n in range(1, len(axes) + 1) for c in itertools.combinations(axes, n)]
+    **Returns:** the answers of [`fit`][] by their arguments as JSON: the laws of the figure, the
+    study's law, and the laws of all combinations of up to five axes.
+    """
     laws: dict[str, Any] = {}
-    for law in asked[:most]:
-        request = [law["y"], law["x"], law.get("where", {})]
+    for request in itertools.islice(_requests(runs), MOST_LAWS):
         key = json.dumps(request, separators=(",", ":"), ensure_ascii=False)
         if key not in laws:
             try:
@@ -168,3 +238,12 @@ def every_law(runs: RunSet, most: int = 32) -> dict[str, Any]:
             except InputError as error:
                 laws[key] = {"error": str(error)}
     return laws
+
+
+def _requests(runs: RunSet) -> Iterator[list[Any]]:
+    laws = [law_request(runs, law) for law in (runs.figure or {}).get("laws", ())]
+    laws += [default_law(runs) or {}]
+    axes = numeric_axes(runs)[:5]
+    for size in range(1, len(axes) + 1):
+        laws += [{"y": "plateau", "x": list(x)} for x in itertools.combinations(axes, size)]
+    return ([law["y"], law["x"], law.get("where", {})] for law in laws if "x" in law)

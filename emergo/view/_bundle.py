@@ -1,5 +1,8 @@
-"""The page's modules as one script, for a file that opens without a server. Each module becomes a function that returns what it
-exports, after those that it imports; they import by name, from files beside them, and not in circles."""
+"""Bundle the page's JavaScript modules into one script, for a file that opens without a server.
+
+Each module becomes a function that returns its exports. A module comes after the modules that it
+imports, so imports must not be circular.
+"""
 
 import re
 from pathlib import Path
@@ -11,29 +14,28 @@ _DEFAULT = re.compile(r"^export default (\w+);\n", re.MULTILINE)
 
 
 def bundle(entry: str = "app.js") -> str:
-    """`entry` and all that it imports."""
-    done: dict[Path, str] = {}
+    """Return one script with `entry` and all modules that it imports."""
+    scripts: dict[Path, str] = {}
 
     def add(path: Path) -> str:
-        if path in done:
-            return _name(path)
+        name = "module_" + re.sub(r"\W", "_", str(path.relative_to(root).with_suffix("")))
+        if path in scripts:
+            return name
         text = path.read_text()
-        for _, needed in _IMPORT.findall(text):
-            add((path.parent / needed).resolve())
-        exported = [*_EXPORT.findall(text), *(f"default: {name}" for name in _DEFAULT.findall(text))]
-        inner = _IMPORT.sub(lambda match: _taken(match[1], (path.parent / match[2]).resolve()), text)
-        inner = _DEFAULT.sub("", _EXPORT.sub("", inner))
-        done[path] = f"const {_name(path)} = (() => {{\n{inner}\nreturn {{ {', '.join(exported)} }};\n}})();"
-        return _name(path)
+        exports = _EXPORT.findall(text) + [f"default: {each}" for each in _DEFAULT.findall(text)]
 
-    add((STATIC / entry).resolve())
-    return "\n".join(done.values())
+        def rewrite(match: re.Match[str]) -> str:
+            imported = add((path.parent / match[2]).resolve())
+            names = match[1].replace(" as ", ": ")
+            pattern = names if names.startswith("{") else f"{{ default: {names} }}"
+            return f"const {pattern} = {imported};\n"
 
+        body = _DEFAULT.sub("", _EXPORT.sub("", _IMPORT.sub(rewrite, text)))
+        scripts[path] = (
+            f"const {name} = (() => {{\n{body}\nreturn {{ {', '.join(exports)} }};\n}})();"
+        )
+        return name
 
-def _taken(names: str, path: Path) -> str:
-    given = names.replace(" as ", ": ") if names.startswith("{") else f"{{ default: {names} }}"
-    return f"const {given} = {_name(path)};\n"
-
-
-def _name(path: Path) -> str:
-    return "module_" + re.sub(r"\W", "_", path.relative_to(STATIC.resolve()).with_suffix("").as_posix())
+    root = STATIC.resolve()
+    add(root / entry)
+    return "\n".join(scripts.values())

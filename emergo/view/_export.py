@@ -1,4 +1,4 @@
-"""The explorer as one file that opens without a server, a network or emergo."""
+"""Write the explorer as one HTML file that opens without a server, a network or emergo."""
 
 import base64
 import gzip
@@ -10,92 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from .._errors import InputError
-from .._files import atomic_write
-from ._answers import describe_set, every_law, figure_laws, stages
+from ..core.errors import InputError
+from ..core.files import atomic_write
+from ._answers import cells, describe_set, every_law, stages
 from ._bundle import STATIC, bundle
 from ._catalog import Catalog
 from ._look_back import look_back
 from ._runset import RunSet
 from ._thin import thin
 
-LARGEST = 5_000_000  # bytes of the file, which curves are thinned to fit
-NUMBERS = 1_200_000  # of all curves at first: about 3.5 MB of the file
-POINTS = (12, 200)  # the least and the most points of a curve
-STAGES = 300  # runs whose stages are found beforehand
-FORECASTS = (60, 24)  # runs whose forecasts are made beforehand, and at how many steps each
+LARGEST = 5_000_000  # bytes of the file; curves are thinned until it fits
+NUMBERS = 1_200_000  # of all curves before that: about 3.5 MB of the file
+POINTS = (12, 200)  # fewest and most points per curve
+STAGES = 300  # runs per set with stages
+FORECASTS = 60  # runs per set with forecasts
+MOMENTS = 24  # forecasts per run
 DIGITS = 4  # significant digits of curves
 
-
-def export_page(catalog: Catalog, path: Path | str) -> dict[str, Any]:
-    """Writes the page with all its data; returns how many runs it holds, points per curve, and bytes."""
-    path = Path(path)
-    if path.suffix != ".html":
-        raise InputError(f"--export {path}: the page is an HTML file; name it like page.html")
-    sets = catalog.sets()
-    if not any(runs.runs for runs in sets.values()):
-        why = "; ".join(catalog.notes) or "a study has them when its first run has ended"
-        raise InputError(f"{catalog.path}: no finished runs to show ({why})")
-    count = sum(len(runs.curves.names(identity)) for runs in sets.values() for identity in runs.runs)
-    points = int(np.clip(NUMBERS // max(count, 1), *POINTS))
-    described = [{"key": key} | describe_set(runs) for key, runs in sets.items()]
-    content = {"folder": catalog.root.name, "notes": list(catalog.notes), "sets": described, "status": catalog.status()}
-    data = {key: _data(runs) for key, runs in sets.items()}
-    while True:
-        page = _page(content | {"data": {key: data[key] | _curves(runs, points) for key, runs in sets.items()}})
-        if len(page) <= LARGEST or points == POINTS[0]:
-            break
-        points = max(POINTS[0], points // 2)
-    atomic_write(path, page)
-    return {"file": str(path), "runs": sum(len(runs.runs) for runs in sets.values()), "points": points, "bytes": len(page)}
-
-
-def _data(runs: RunSet) -> dict[str, Any]:
-    """A set without its curves: what the server would answer."""
-    laws = every_law(runs) if "plateau" in runs.columns else {}
-    found = {identity: stages(runs, identity) for identity in runs.runs[:STAGES]} if runs.families() else {}
-    configs = {identity: runs.config(identity) for identity in runs.runs}
-    told = {identity: look_back(runs, identity, FORECASTS[1]) for identity in runs.runs[: FORECASTS[0]]} if found else {}
-    shown = {"table": runs.table(), "stages": found, "forecasts": told, "configs": configs, "laws": laws}
-    return shown | {"figure_laws": figure_laws(runs)}
-
-
-def _curves(runs: RunSet, points: int) -> dict[str, Any]:
-    """The curves of a set as texts. Those of one run share their steps, and many runs have the same: these are held once."""
-    steps: dict[str, int] = {}
-    curves: dict[str, Any] = {}
-    for identity in runs.runs:
-        held = runs.curves.read(identity)
-        every = np.asarray(held.pop("step", np.zeros(0)), np.float64)
-        if len(every):
-            chosen = _shared(every, held, points)
-            number = steps.setdefault(",".join(f"{step:.12g}" for step in every[chosen]), len(steps))
-            curves[identity] = [number, {name: ",".join(map(_short, values[chosen])) for name, values in held.items()}]
-    return {"steps": list(steps), "curves": curves}
-
-
-def _shared(steps: np.ndarray, held: dict[str, np.ndarray], points: int) -> np.ndarray:
-    """The evaluations of a run that are kept: those that its loss needs (a thinned curve's own), or evenly chosen ones."""
-    if len(steps) <= points:
-        return np.arange(len(steps))
-    guide = next((np.asarray(held[name], np.float64) for name in ("kl_teacher", "loss") if name in held), None)
-    if guide is None or not np.isfinite(guide).all():
-        return np.unique(np.linspace(0, len(steps) - 1, points).astype(int))
-    return np.searchsorted(steps, thin(steps, guide, points)[0])
-
-
-def _short(value: Any) -> str:
-    return f"{value:.{DIGITS}g}" if np.isfinite(value) else ""
-
-
-def _page(content: Any) -> bytes:
-    packed = base64.b64encode(gzip.compress(json.dumps(content, allow_nan=False).encode(), 9)).decode()
-    script, style = bundle(), "\n".join((STATIC / name).read_text() for name in ("vendor/uplot.css", "style.css"))
-    if "</script" in script or "</style" in style:
-        raise AssertionError("the page's own files must not close the elements that hold them")
-    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src blob: data:; base-uri 'none'"
-    title = html.escape(f"emergo: {content['folder']}")
-    text = f"""<!doctype html>
+_PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -105,14 +37,114 @@ def _page(content: Any) -> bytes:
 <style>{style}</style>
 </head>
 <body>
-<noscript>This page draws its plots with JavaScript, which is switched off.</noscript>
-<script type="application/octet-stream" id="data">{packed}</script>
+<noscript>This page needs JavaScript to draw its plots.</noscript>
+<script type="application/octet-stream" id="data">{data}</script>
 <script type="module">{script}</script>
 </body>
 </html>
 """
-    return text.encode()
+
+
+def export_page(catalog: Catalog, path: Path | str) -> dict[str, Any]:
+    """Write the page with all its data.
+
+    **Returns:** the file, its size in bytes, the number of runs, and the points per curve.
+    """
+    path = Path(path)
+    if path.suffix != ".html":
+        raise InputError(f"--export {path}: the page is an HTML file; name it like page.html")
+    sets = catalog.sets()
+    count = sum(len(runs.runs) for runs in sets.values())
+    if not count:
+        why = "; ".join(catalog.notes) or "a study has them when its first run has ended"
+        raise InputError(f"{catalog.path}: no finished runs to show ({why})")
+    curves = sum(len(runs.curves.names(name)) for runs in sets.values() for name in runs.runs)
+    points = int(np.clip(NUMBERS // max(curves, 1), *POINTS))
+    answers = {key: _answers(runs) for key, runs in sets.items()}
+    content: dict[str, Any] = {
+        "folder": catalog.root.name,
+        "notes": list(catalog.notes),
+        "sets": [{"key": key} | describe_set(runs) for key, runs in sets.items()],
+        "status": catalog.status(),
+    }
+    while True:
+        content["data"] = {
+            key: answers[key] | _packed_curves(runs, points) for key, runs in sets.items()
+        }
+        page = _page(content)
+        if len(page) <= LARGEST or points == POINTS[0]:
+            break
+        points = max(POINTS[0], points // 2)
+    atomic_write(path, page)
+    return {"file": str(path), "runs": count, "points": points, "bytes": len(page)}
+
+
+def _answers(runs: RunSet) -> dict[str, Any]:
+    """Return the server's answers about a set, except for its curves."""
+    with_curves = runs.runs if runs.families() else []
+    return {
+        "table": runs.table(),
+        "cells": cells(runs),
+        "stages": {name: stages(runs, name) for name in with_curves[:STAGES]},
+        "forecasts": {name: look_back(runs, name, MOMENTS) for name in with_curves[:FORECASTS]},
+        "configs": {name: runs.config(name) for name in runs.runs},
+        "laws": every_law(runs) if "plateau" in runs.columns else {},
+    }
+
+
+def _packed_curves(runs: RunSet, points: int) -> dict[str, Any]:
+    """Return the curves of a set as text.
+
+    The curves of one run share their steps. Many runs have the same steps, which are stored once.
+    """
+    steps: dict[str, int] = {}
+    curves: dict[str, Any] = {}
+    for identity in runs.runs:
+        columns = runs.curves.read(identity)
+        step = np.asarray(columns.pop("step", ()), np.float64)
+        if not len(step):
+            continue
+        kept = _kept_rows(step, columns, points)
+        text = ",".join(f"{value:.12g}" for value in step[kept])
+        texts = {name: ",".join(map(_short, values[kept])) for name, values in columns.items()}
+        curves[identity] = [steps.setdefault(text, len(steps)), texts]
+    return {"steps": list(steps), "curves": curves}
+
+
+def _kept_rows(step: np.ndarray, columns: dict[str, np.ndarray], points: int) -> np.ndarray:
+    """Choose the evaluations to keep: those of the thinned loss, or evenly spaced ones."""
+    if len(step) <= points:
+        return np.arange(len(step))
+    for name in ("kl_teacher", "loss"):
+        if name in columns and np.isfinite(columns[name]).all():
+            return np.searchsorted(step, thin(step, columns[name], points)[0])
+    return np.unique(np.linspace(0, len(step) - 1, points).astype(int))
+
+
+def _short(value: Any) -> str:
+    return f"{value:.{DIGITS}g}" if np.isfinite(value) else ""
+
+
+def _page(content: Any) -> bytes:
+    packed = gzip.compress(json.dumps(content, allow_nan=False).encode(), 9)
+    script = bundle()
+    style = "\n".join((STATIC / name).read_text() for name in ("vendor/uplot.css", "style.css"))
+    if "</script" in script or "</style" in style:
+        raise AssertionError("the page's own files must not close the elements that hold them")
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src "
+        f"blob: data:; base-uri 'none'"
+    )
+    page = _PAGE.format(
+        policy=policy,
+        title=html.escape(f"emergo: {content['folder']}"),
+        style=style,
+        data=base64.b64encode(packed).decode(),
+        script=script,
+    )
+    return page.encode()
 
 
 def _hash(text: str) -> str:
+    """Return the hash that the content security policy accepts for an inline element."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,94 +1,107 @@
-"""What the explorer shows at a time: a set of runs, one value per run in every column, with a way to their curves."""
+"""A set of runs: one value per run in every column, and access to the curves."""
 
 import dataclasses
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
-from .._json import to_jsonable
+from ..core.json import to_jsonable
 
-OUTCOME = ("plateau", "plateau_low", "plateau_high", "censored", "state", "steps", "failed_step", "reason", "tries")
-"""Columns that say what became of a run, in the order of the table."""
-_NO_AXES = frozenset((*OUTCOME, "identity", "seed", "device", "provenance", "run", "unit", "chosen", "teacher_loss"))
+# Columns that cannot be axes: outcomes, and what identifies a run.
+_NO_AXES = frozenset(
+    (
+        *("plateau", "plateau_low", "plateau_high", "censored", "state", "steps", "failed_step"),
+        *("reason", "tries", "identity", "seed", "device", "provenance", "run", "unit", "chosen"),
+        "teacher_loss",
+    )
+)
+_HIDDEN = ("run", "provenance")  # columns that the page does not show
 _INDEX = re.compile(r"(?:_\d+)+$")
 Columns = dict[str, list[Any]]
 
 
-@runtime_checkable
 class Curves(Protocol):
-    """A way to the curves of runs."""
+    """Access to the curves of runs."""
 
     def names(self, identity: str) -> list[str]:
-        """The columns that a run has beside its steps."""
+        """List the columns of a run other than its steps."""
         ...
 
     def read(self, identity: str, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Columns of a run, by default all, with its steps as `step`; empty where it has no curves that can be read."""
+        """Return columns of a run (by default all) and `step`; empty if they cannot be read."""
         ...
 
     def stamp(self, identity: str) -> Any:
-        """Changes when the curves of a run do, and differs from those of all other curves; None where there are none."""
+        """Return a value that changes with the curves of a run; None without curves."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class RunSet:
-    """Runs that are shown together: those of a study, of a figure, of records or of a store."""
+    """Runs that are shown together: those of a study, a figure, records or a store."""
 
     name: str
     kind: str  # study, figure, records or runs
-    version: str  # changes with what it holds
+    version: str  # changes with the content
     axes: list[str]
     columns: Columns
     curves: Curves
-    config: Callable[[str], Mapping[str, Any]]  # of a run, as plain data
-    planned: int | None = None  # how many runs there will be; None where that is not known
-    law: Mapping[str, Any] | None = None  # the law that the study asks for: its y, x and fixed exponents
-    tune: str | None = None  # an axis of which every cell keeps one value
-    figure: Mapping[str, Any] | None = None  # the figure's JSON object
-    notes: tuple[str, ...] = ()  # what could not be read, and why
+    config: Callable[[str], Mapping[str, Any]]  # config of a run as plain data
+    planned: int | None = None  # number of planned runs, if known
+    law: Mapping[str, Any] | None = None  # y, x and fixed exponents of the study's law
+    tune: str | None = None  # tuned axis: every cell keeps one of its values
+    figure: Mapping[str, Any] | None = None  # content of the figure's JSON file
+    picture: Path | None = None  # file of the figure's picture, which may be missing
+    notes: tuple[str, ...] = ()  # files that could not be read, with reasons
 
     @property
     def runs(self) -> list[str]:
         return self.columns["identity"]
 
     def families(self) -> dict[str, list[list[int]]]:
-        """The curves by name, with the indices of those that have several numbers per evaluation (layers, heads, lags). Looked
-        for in runs from all over the set."""
+        """Return the curves by name, with the indices of layers, heads or lags.
+
+        A curve with one number per evaluation has the single index []. About eight runs from all
+        over the set are searched.
+        """
         columns: dict[str, None] = {}
         for identity in self.runs[:: max(1, len(self.runs) // 8)]:
             columns |= dict.fromkeys(self.curves.names(identity))
         families: dict[str, list[list[int]]] = {}
         for column in columns:
             name = _INDEX.sub("", column)
-            families.setdefault(name, []).append([int(i) for i in column[len(name) + 1 :].split("_") if i])
+            index = [int(i) for i in column[len(name) + 1 :].split("_") if i]
+            families.setdefault(name, []).append(index)
         return {name: sorted(indices) for name, indices in families.items()}
 
     def curve(self, identity: str, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Steps and values of a curve; of several numbers per evaluation, the largest."""
+        """Return steps and values of a curve: the largest of layers, heads or lags."""
         columns = self.curves.read(identity, [name])
         if name not in columns:
-            members = [column for column in self.curves.names(identity) if _INDEX.sub("", column) == name]
+            members = [each for each in self.curves.names(identity) if _INDEX.sub("", each) == name]
             columns = self.curves.read(identity, members) if members else {}
         steps = columns.pop("step", np.zeros(0))
         if not columns:
             return np.zeros(0), np.zeros(0)
-        values = [np.asarray(values, np.float64) for values in columns.values()]
+        values = [np.asarray(column, np.float64) for column in columns.values()]
         return np.asarray(steps, np.float64), np.fmax.reduce(values)
 
     def table(self) -> dict[str, Any]:
-        """The runs as the page gets them: what differs between them as columns, what is the same once."""
-        columns, constants = {}, {}
+        """Return the table for the page: columns that differ between runs, and constants."""
+        always = ("identity", "seed", "state", "plateau", *self.axes)
+        columns = {}
+        constants = {}
         for name, values in self.columns.items():
-            distinct = {repr(value) for value in values}
-            if name in ("identity", "seed", "state", "plateau", *self.axes) or len(distinct) > 1:
+            if name in _HIDDEN:
+                continue
+            if name in always or len(set(map(repr, values))) > 1:
                 columns[name] = [_cell(value) for value in values]
-            elif values and name not in ("run", "provenance") and _cell(values[0]) is not None:
+            elif values and _cell(values[0]) is not None:
                 constants[name] = _cell(values[0])
-        columns = {name: values for name, values in columns.items() if name not in ("run", "provenance")}
         return {"version": self.version, "columns": columns, "constants": constants}
 
 
@@ -99,14 +112,16 @@ def _cell(value: Any) -> Any:
 
 
 def columns_of(rows: Iterable[Mapping[str, Any]]) -> Columns:
-    """Rows as columns; None where a row lacks one."""
+    """Turn rows into columns; missing values become None."""
     rows = list(rows)
     names = dict.fromkeys(name for row in rows for name in row)
     return {"identity": [], **{name: [row.get(name) for row in rows] for name in names}}
 
 
 def varied(columns: Columns) -> list[str]:
-    """The columns that could be axes: what differs between runs and is no outcome."""
+    """List the columns that may be axes: they differ between runs and are not outcomes."""
     return [
-        name for name, values in columns.items() if name not in _NO_AXES and len({repr(v) for v in values if v is not None}) > 1
+        name
+        for name, values in columns.items()
+        if name not in _NO_AXES and len({repr(v) for v in values if v is not None}) > 1
     ]

@@ -1,11 +1,10 @@
 """Sets of runs from folders of studies, and from stores without a plan. Needs no JAX."""
 
-import functools
 import math
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,57 +12,67 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .._errors import InputError
-from .._files import read_regular
-from ..studies import Failures, Plan, StudyFolder, read_outcomes, study_status
-from ..studies._claims import Claims
-from ..studies._curves import read_curves
-from ..studies._outcomes import read_run
-from ..studies._reader import LARGE
-from ..studies._status import expected
-from ..studies._version_1 import renamed_curve
+from ..core.errors import InputError
+from ..core.files import read_regular
+from ..store import Failures, Plan, StudyFolder, read_outcomes, study_status
+from ..store.claims import Claims, Note, notes_of
+from ..store.curves import read_curves
+from ..store.outcomes import read_run
+from ..store.reader import LARGE, checker, number, number_or_none
 from ._runset import RunSet, columns_of, varied
 
-TRAINING = 100  # runs in training that the page is told of
-SETTLED = 2.0  # seconds after which a folder whose time did not change has not changed
+TRAINING = 100  # most runs in training that the page lists
+FAILED = 200  # most failures that the page lists
+VALUES = 8  # most values per axis that the page lists for a process
+BROKEN = 50  # most unreadable files that the page lists
+SETTLED = 2.0  # seconds; a file system's clock may be that coarse
+
+Described = Mapping[str, dict[str, Any]]  # planned runs by identity, with their axes
+_ENDS = (number_or_none, number_or_none)
+_check_forecast = checker(
+    {
+        **{"run": str, "state": str, "why": str, "words": str, "metric": str},
+        **{"at": number, "step": number_or_none, "threshold": number_or_none},
+        "intervals": {"50%?": _ENDS, "80%?": _ENDS},
+        "curve": ([number], [number_or_none]),
+    }
+)
 
 
 class FolderCurves:
-    """The curves of runs in a store, one Parquet file each. Links are not followed."""
+    """The curves of runs in a store, one Parquet file per run. Links are not followed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._schemas = functools.lru_cache(maxsize=512)(self._schema)
 
     def _path(self, identity: str) -> Path:
         return self.folder / identity / "curves.parquet"
 
     def stamp(self, identity: str) -> Any:
         try:
-            held = os.lstat(self._path(identity))
+            status = os.lstat(self._path(identity))
         except OSError:
             return None
-        return (str(self.folder), held.st_mtime_ns, held.st_size) if stat.S_ISREG(held.st_mode) else None
-
-    def _schema(self, identity: str, stamp: Any) -> list[str]:
-        return pq.read_schema(pa.BufferReader(read_regular(self._path(identity), LARGE))).names
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        return str(self.folder), status.st_mtime_ns, status.st_size
 
     def names(self, identity: str) -> list[str]:
-        stamp = self.stamp(identity)
         try:
-            columns = self._schemas(identity, stamp) if stamp else []
+            content = read_regular(self._path(identity), LARGE)
+            schema = pq.read_schema(pa.BufferReader(content))
         except (OSError, ValueError, pa.ArrowException):
             return []
-        return [renamed_curve(name) for name in columns if name != "step"]
+        return [name for name in schema.names if name != "step"]
 
     def read(self, identity: str, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         path = self.folder / identity
         try:
             content = read_run(path, identity, curves=False)
-            table = read_curves(path, content, lambda name: names is None or renamed_curve(name) in names)
+            table = read_curves(path, content, lambda name: names is None or name in names)
         except (OSError, ValueError):
             return {}
-        return {renamed_curve(name): table[name].to_numpy() for name in table.column_names}
+        return {name: table[name].to_numpy() for name in table.column_names}
 
 
 class StudySource:
@@ -73,12 +82,14 @@ class StudySource:
         self.folder = StudyFolder(path)
         self._curves = FolderCurves(self.folder.runs)
         self._read: tuple[Any, dict[str, RunSet]] | None = None
-        self._status: tuple[float, float, dict[str, Any]] | None = None
+        self._status: tuple[float, dict[str, Any]] | None = None
 
     def sets(self) -> dict[str, RunSet]:
-        """The sets by the names of the studies; read again when the folder has changed."""
-        stamp, settled = _stamp(self.folder.path, self.folder.runs, self.folder.plans, self.folder.failures)
+        """Return the sets by study name; read them again when the folder has changed."""
+        folder = self.folder
+        stamp, settled = _stamp(folder.path, folder.runs, folder.plans, folder.failures)
         if self._read is None or self._read[0] != stamp:
+            # A stamp that is too recent is not kept: a later change could have the same time.
             self._read = (stamp if settled else None, self._read_sets(stamp))
         return self._read[1]
 
@@ -86,117 +97,163 @@ class StudySource:
         plans = self.folder.read()
         rows, notes = outcomes(self.folder.runs)
         tries, _ = Failures(self.folder.failures).counts()
-        rows = {identity: row | {"tries": tries.get(identity, 0)} for identity, row in rows.items()}
-        more = {"version": f"{hash(stamp)}.{len(rows)}", "notes": notes}
-        return {name: self._set(name, plan, rows, dict(more)) for name, plan in _named(plans).items()}
+        version = f"{hash(stamp)}.{len(rows)}"
 
-    def _set(self, name: str, plan: Plan, rows: Mapping[str, Any], more: dict[str, Any]) -> RunSet:
-        planned = {run.identity: run for run in plan.runs}
-        held = [rows[id] | dict(zip(plan.axes, run.values, strict=False)) for id, run in planned.items() if id in rows]
-        law, tune = plan.study.get("law"), plan.study.get("tune")
+        def plan_set(name: str, plan: Plan) -> RunSet:
+            planned = {run.identity: run for run in plan.runs}
+            law = plan.study.get("law")
+            ended = [
+                rows[identity]
+                | {"tries": tries.get(identity, 0)}
+                | dict(zip(plan.axes, run.values, strict=False))
+                for identity, run in planned.items()
+                if identity in rows
+            ]
+            return RunSet(
+                name,
+                "study",
+                version,
+                axes=[axis for axis in plan.axes if axis != "seed"],
+                columns=columns_of(ended),
+                curves=self._curves,
+                config=lambda identity: plan.configs[planned[identity].config],
+                planned=len(planned),
+                law=law if isinstance(law, dict) else None,
+                tune=next(iter(plan.study.get("tune") or {}), None),
+                notes=notes,
+            )
 
-        def config(identity: str) -> Mapping[str, Any]:
-            return plan.configs[planned[identity].config]
-
-        more |= {"planned": len(planned), "law": law if isinstance(law, dict) else None, "tune": next(iter(tune or {}), None)}
-        axes = [axis for axis in plan.axes if axis != "seed"]
-        return RunSet(name, "study", axes=axes, columns=columns_of(held), curves=self._curves, config=config, **more)
+        return {name: plan_set(name, plan) for name, plan in _named(plans).items()}
 
     def status(self) -> dict[str, Any]:
-        """How far the folder is: `study_status`, what each process trains, and the latest failures. Reading it anew costs time
-        in large folders, so that an answer is good for ten times as long as it took, and at least a second."""
-        now = time.monotonic()
-        if self._status is None or now > self._status[0] + max(1.0, 10 * self._status[1]):
+        """Return the progress, what each process trains, and the latest failures.
+
+        Reading takes time in large folders. An answer is reused for ten times as long as it took
+        to read, and for at least one second.
+        """
+        begun = time.monotonic()
+        if self._status is None or begun > self._status[0]:
             status = self._read_status()
-            self._status = (now, time.monotonic() - now, status)
-        return self._status[2]
+            now = time.monotonic()
+            self._status = (begun + max(1.0, 10 * (now - begun)), status)
+        return self._status[1]
 
     def _read_status(self) -> dict[str, Any]:
-        status = study_status(self.folder).data()
         plans = self.folder.read()
-        units = {unit.id: (plan, unit.runs) for plan in plans for unit in plan.units}
+        planned = {
+            run.identity: {
+                "identity": run.identity,
+                "set": name,
+                "study": plan.name,
+                "seed": run.seed,
+                "axes": dict(zip(plan.axes, run.values, strict=False)),
+            }
+            for name, plan in _named(plans).items()
+            for run in plan.runs
+        }
+        units = {unit.id: unit.runs for plan in plans for unit in plan.units}
+        status = study_status(self.folder).data()
         for worker in status["workers"]:
-            plan, runs = units[worker["unit"]]
-            values = list(zip(*(run.values for run in runs), strict=True))
-            shown = {axis: list(dict.fromkeys(column)) for axis, column in zip(plan.axes, values, strict=False)}
-            worker |= {"study": plan.name, "axes": {axis: column[:8] for axis, column in shown.items()}}
-        return status | {"failed_runs": self._failed(plans), "training_runs": self._training(plans)}
+            runs = [planned[run.identity] for run in units[worker["unit"]]]
+            worker["study"] = runs[0]["study"]
+            worker["axes"] = {
+                axis: list(dict.fromkeys(run["axes"].get(axis) for run in runs))[:VALUES]
+                for axis in runs[0]["axes"]
+            }
+        return status | {
+            "failed_runs": self._failed(planned),
+            "training_runs": self._training(planned),
+        }
 
-    def _training(self, plans: Sequence[Plan]) -> list[dict[str, Any]]:
-        """The runs in training, those first that are expected to emerge first, with what their processes said last of them."""
-        planned = {run.identity: (name, plan, run) for name, plan in _named(plans).items() for run in plan.runs}
-        shown = []
+    def _training(self, planned: Described) -> list[dict[str, Any]]:
+        """List the runs in training with their latest forecasts, soonest to emerge first."""
+        training = []
         for claim in Claims(self.folder.claims).live().values():
             progress = claim.get("progress") or {}
-            told = {forecast["run"]: forecast for forecast in progress.get("forecasts") or ()}
-            for identity, step, loss in progress.get("running") or ():
-                if identity in planned:
-                    name, plan, run = planned[identity]
-                    which = {"identity": identity, "set": name, "axes": dict(zip(plan.axes, run.values, strict=False))}
-                    shown.append(which | {"seed": run.seed, "step": step, "loss": loss, "forecast": told.get(identity)})
-        return sorted(shown, key=_soon)[:TRAINING]
+            notes = notes_of(progress)
+            training += [
+                planned[identity]
+                | {"step": step, "loss": loss, "forecast": _forecast(notes.get(identity))}
+                for identity, step, loss in progress.get("running") or ()
+                if identity in planned
+            ]
+        return sorted(training, key=_expected_step)[:TRAINING]
 
-    def _failed(self, plans: Sequence[Plan]) -> list[dict[str, Any]]:
-        """The runs that failed, those last that failed last; runs that were tried again with success are among them."""
-        failures, told = Failures(self.folder.failures), {}
-        for runs in self.sets().values():
-            ended = zip(runs.runs, runs.columns.get("state", ()), runs.columns.get("reason", ()), strict=False)
-            told |= {identity: {"tries": 1, "reason": reason} for identity, state, reason in ended if state == "failed"}
+    def _failed(self, planned: Described) -> list[dict[str, Any]]:
+        """List the failed runs, the latest failure last, including those that were tried again."""
+        failures = Failures(self.folder.failures)
+        rows, _ = read_outcomes(self.folder.runs)
+        found = {
+            identity: {"tries": 1, "reason": row["reason"]}
+            for identity, row in rows.items()
+            if row["state"] == "failed"
+        }
         for identity, tries in failures.counts()[0].items():
-            told[identity] = {"tries": tries} | failures.read(identity, tries - 1)
-        shown = []
-        planned = {run.identity: (plan, run) for plan in plans for run in plan.runs}
-        for identity, (plan, run) in planned.items():
-            if identity in told:
-                which = {"identity": identity, "study": plan.name, "seed": run.seed}
-                which |= {"axes": dict(zip(plan.axes, run.values, strict=False))}
-                shown.append(which | {name: told[identity].get(name) for name in ("tries", "reason", "when")})
-        return sorted(shown, key=lambda failure: failure["when"] or 0)[-200:]
+            found[identity] = {"tries": tries} | failures.read(identity, tries - 1)
+        failed = [
+            run | {name: found[identity].get(name) for name in ("tries", "reason", "when")}
+            for identity, run in planned.items()
+            if identity in found
+        ]
+        return sorted(failed, key=lambda failure: failure["when"] or 0)[-FAILED:]
 
 
 def _named(plans: Sequence[Plan]) -> dict[str, Plan]:
-    """Plans by the names of their sets: of two of one name the second has its key too."""
+    """Return the plans by the name of their set; a second plan of one name adds its key."""
     named: dict[str, Plan] = {}
     for plan in plans:
         named[plan.name if plan.name not in named else f"{plan.name} ({plan.key})"] = plan
     return named
 
 
-def _soon(run: Mapping[str, Any]) -> float:
-    step = expected(run["forecast"]) if run["forecast"] else None
-    return math.inf if step is None else step
+def _forecast(note: Note | None) -> Mapping[str, Any] | None:
+    """Return the forecast in a note of a worker, if the note holds one."""
+    try:
+        _check_forecast(note and note.data, "forecast")
+    except ValueError:
+        return None
+    return note and note.data
 
 
-def store_set(folder: Path, name: str) -> RunSet:
-    """The finished runs of a store that no plan describes."""
+def _expected_step(run: Mapping[str, Any]) -> float:
+    forecast = run["forecast"] or {}
+    return forecast["step"] if forecast.get("state") == "forecast" else math.inf
+
+
+def store_set(folder: Path) -> RunSet:
+    """Return the finished runs of a store that no plan describes."""
     rows, notes = outcomes(folder)
-    columns, curves = columns_of(rows.values()), FolderCurves(folder)
-    more: dict[str, Any] = {"version": f"{hash(_stamp(folder)[0])}.{len(rows)}", "notes": notes}
-    return RunSet(name, "runs", axes=varied(columns), columns=columns, curves=curves, config=_held_config(folder), **more)
+    columns = columns_of(rows.values())
 
-
-def _held_config(folder: Path) -> Callable[[str], Mapping[str, Any]]:
     def config(identity: str) -> Mapping[str, Any]:
         try:
-            content = read_run(folder / identity, identity, curves=False)
+            return read_run(folder / identity, identity, curves=False).get("config") or {}
         except (OSError, ValueError):
             return {}
-        return content.get("config") or {}
 
-    return config
+    return RunSet(
+        folder.resolve().name,
+        "runs",
+        f"{hash(_stamp(folder)[0])}.{len(rows)}",
+        axes=varied(columns),
+        columns=columns,
+        curves=FolderCurves(folder),
+        config=config,
+        notes=notes,
+    )
 
 
 def outcomes(folder: Path) -> tuple[Mapping[str, dict[str, Any]], tuple[str, ...]]:
-    """The outcomes of a store, and what cannot be read, links to elsewhere among it."""
+    """Return the outcomes of a store, and one line per file that cannot be read."""
     try:
         rows, broken = read_outcomes(folder)
     except InputError as error:
         return {}, (str(error),)
-    return rows, tuple(f"{Path(path).name}: {why}" for path, why in list(broken.items())[:50])
+    return rows, tuple(f"{Path(path).name}: {why}" for path, why in [*broken.items()][:BROKEN])
 
 
 def _stamp(*folders: Path) -> tuple[tuple[int, ...], bool]:
-    """The times at which folders changed, and whether the last is long enough ago that no change can hide behind it."""
+    """Return when the folders changed, and True if the last change was long enough ago."""
     times = []
     for folder in folders:
         try:

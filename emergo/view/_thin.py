@@ -1,4 +1,4 @@
-"""Curves with as many points as a plot can show."""
+"""Thin curves to as many points as a plot can show."""
 
 import numpy as np
 from jaxtyping import Float
@@ -7,21 +7,29 @@ from jaxtyping import Float
 def thin(
     x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], points: int
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-    """At most `points` of a curve: its first and last evaluation, and the smallest and largest value of every bucket between,
-    so that no peak and no drop is lost. Half of the buckets are even in the evaluations and half in their logarithm, since the
-    page shows both. Evaluations that are not finite are left out."""
+    """Return at most `points` points of a curve, without losing a peak or a drop.
+
+    The evaluations between the first and the last are divided into buckets. The smallest and the
+    largest value of each bucket are kept, together with the two ends. Half of the bucket edges are
+    even in the index and half in its logarithm, because the page shows both kinds of axes.
+    Non-finite points are left out.
+    """
     finite = np.isfinite(x) & np.isfinite(y)
     if not finite.all():
-        x, y = x[finite], y[finite]
+        x = x[finite]
+        y = y[finite]
     if len(x) <= points:
         return x, y
-    inner, half = len(x) - 2, max(1, (points - 2) // 4)
-    edges = np.concatenate([np.linspace(0, inner, half, endpoint=False), np.geomspace(1, inner, half, endpoint=False)])
-    starts = np.unique(edges.astype(int))
-    values, sizes = y[1:-1], np.diff(np.append(starts, inner))
-    bucket = np.repeat(np.arange(len(starts)), sizes)
+    inner = len(x) - 2
+    half = max(1, (points - 2) // 4)
+    linear = np.linspace(0, inner, half, endpoint=False)
+    logarithmic = np.geomspace(1, inner, half, endpoint=False)
+    starts = np.unique(np.concatenate([linear, logarithmic]).astype(int))
+    values = y[1:-1]
+    bucket = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, inner)))
     kept = [np.array([0, len(x) - 1])]
     for extreme in (np.minimum, np.maximum):
+        # The positions of each bucket's extreme value; `unique` keeps the first of equal ones.
         places = np.flatnonzero(values == extreme.reduceat(values, starts)[bucket])
         kept.append(1 + places[np.unique(bucket[places], return_index=True)[1]])
     chosen = np.unique(np.concatenate(kept))
@@ -29,7 +37,7 @@ def thin(
 
 
 def pack(curves: list[tuple[np.ndarray, np.ndarray]]) -> bytes:
-    """Curves as the page reads them: how many there are, their lengths (32-bit), then all x and all y (32-bit floats)."""
-    lengths = [len(x) for x, _ in curves]
-    head = np.array([len(curves), *lengths], "<u4").tobytes()
-    return head + b"".join(np.asarray(part, "<f4").tobytes() for i in (0, 1) for part in (curve[i] for curve in curves))
+    """Pack curves for the page: their number and lengths (32-bit), then all x, then all y."""
+    head = np.array([len(curves), *(len(x) for x, _ in curves)], "<u4")
+    parts = [np.asarray(curve[i], "<f4") for i in (0, 1) for curve in curves]
+    return b"".join(part.tobytes() for part in (head, *parts))

@@ -1,10 +1,10 @@
-"""Calls of the command."""
+"""Run the `emergo` command in a test."""
 
 from emergo.cli import main
 
 
 def call(capsys, *arguments):
-    """Exit status, standard output and standard error of one command."""
+    """Return exit status, standard output and standard error of one command."""
     status = 0
     try:
         main(list(arguments))

@@ -1,8 +1,8 @@
-"""Odd input to every command: each is accepted, or refused with one line and exit status 2.
+"""Fuzz test: every command accepts odd input, or refuses it with one line and exit status 2.
 
-    python -m tests.cli.odd [N]    prints how many of either there are; of every N-th input
+    python -m tests.cli.odd [N]    counts accepted and refused inputs, using every N-th input
 
-Nothing is trained: a study that is accepted ends before that.
+Nothing is trained: an accepted study ends before training.
 """
 
 import collections
@@ -40,10 +40,40 @@ KEYS += [
     "optimizer.learning_rate",
     "optimizer.clip",
 ]
-KEYS += ["optimizer.b1", "train.batch", "train.steps", "train.threshold", "train.n_test", "train.precision", "train.probes"]
-KEYS += ["train.interventions", "grid.dim", "grid.learning_rate", "zip.dim", "tune.learning_rate", "law.x", "law.y", "law.fix"]
+KEYS += [
+    "optimizer.b1",
+    "train.batch",
+    "train.steps",
+    "train.threshold",
+    "train.n_test",
+    "train.precision",
+    "train.probes",
+]
+KEYS += [
+    "train.interventions",
+    "grid.dim",
+    "grid.learning_rate",
+    "zip.dim",
+    "tune.learning_rate",
+    "law.x",
+    "law.y",
+    "law.fix",
+]
 KEYS += ["slurm.minutes", "slurm.setup", "slurm.extra", "unknown", "task.unknown"]
-VALUES = ["-1", "0", '"text"', '""', "nan", "1e400", "[]", "[[]]", "{}", "true", "9" * 30, '"\\u001b[31m[/red]"']
+VALUES = [
+    "-1",
+    "0",
+    '"text"',
+    '""',
+    "nan",
+    "1e400",
+    "[]",
+    "[[]]",
+    "{}",
+    "true",
+    "9" * 30,
+    '"\\u001b[31m[/red]"',
+]
 FILES = {
     "deep.toml": "a = " + "[" * 5000 + "]" * 5000,
     "dots.toml": ".".join(["a"] * 3000) + " = 1",
@@ -71,7 +101,8 @@ FILES = {
     "deep.jsonl": '{"step": ' + "[" * 5000,
     "lines.jsonl": '{"step": 0, "loss": 1}\n{"step": 1, "loss": \n{"step": 2}\n',
     "escape.jsonl": '{"step": 0, "\\u001b[31m": 1}\n',
-    "halves.jsonl": '{"step": 0, "loss": 1, "\\ud800": "\\udfff"}\n{"step": 1, "loss": 0, "\\ud800": "\\udfff"}\n',
+    "halves.jsonl": '{"step": 0, "loss": 1, "\\ud800": "\\udfff"}\n{"step": 1, "loss": 0, '
+    '"\\ud800": "\\udfff"}\n',
     "wide.jsonl": "".join(f'{{"step": {i}, "m{i}": 1}}\n' for i in range(300)),
     "trainer_state.json": '{"log_history": {}}',
     "mixed.csv": "step,loss\n0,1\n1,2\n2,3\n0,4\n1,5\n2,6\n",
@@ -91,24 +122,44 @@ def commands(place: Path) -> Iterator[list[str]]:
     (place / "loop.toml").symlink_to("loop.toml")
     for number, (key, value) in enumerate((key, value) for key in KEYS for value in VALUES):
         *table, name = key.split(".")
-        base = {"task": {"length": "8", "dim": "2"}, "train": {"steps": "100", "precision": '"fp32"'}}
+        base = {
+            "task": {"length": "8", "dim": "2"},
+            "train": {"steps": "100", "precision": '"fp32"'},
+        }
         base.setdefault(table[0] if table else "", {})[name] = value
         blocks = [f"[{block}]\n" if block else "" for block in base]
         texts = [
-            head + "".join(f"{k} = {v}\n" for k, v in base[block].items()) for head, block in zip(blocks, base, strict=True)
+            head + "".join(f"{k} = {v}\n" for k, v in base[block].items())
+            for head, block in zip(blocks, base, strict=True)
         ]
-        (place / f"study{number}.toml").write_text("\n".join(sorted(texts, key=lambda text: text.startswith("["))))
+        (place / f"study{number}.toml").write_text(
+            "\n".join(sorted(texts, key=lambda text: text.startswith("[")))
+        )
         yield ["study", "run", f"{place}/study{number}.toml", "--out", f"{place}/out{number}"]
-    for name in (*(name for name in FILES if name.endswith("toml")), "pipe.toml", "loop.toml", "folder", "absent.toml", "file"):
+    for name in (
+        *(name for name in FILES if name.endswith("toml")),
+        "pipe.toml",
+        "loop.toml",
+        "folder",
+        "absent.toml",
+        "file",
+    ):
         yield ["study", "run", f"{place}/{name}", "--out", f"{place}/new"]
-    for name in (*(name for name in FILES if not name.endswith("toml")), "pipe.csv", "folder", "absent.csv", "file"):
+    for name in (
+        *(name for name in FILES if not name.endswith("toml")),
+        "pipe.csv",
+        "folder",
+        "absent.csv",
+        "file",
+    ):
         yield ["fit", f"{place}/{name}", "--x", "dim", "--resamples", "10", "--out", f"{place}/fit"]
         yield ["measure", f"{place}/{name}", "--metric", "loss", "--below", "0.5"]
-    for what in ("status", "show", "export", "grow", "migrate"):
+    for what in ("status", "show", "export", "grow"):
         more = {"export": ["--to", f"{place}/t.csv"], "grow": ["--seeds", "3"]}.get(what, [])
         for name in ("absent", "file", "folder", "pipe.csv"):
             yield ["study", what, f"{place}/{name}", *more]
-    runs, log = f"{place}/runs.csv", f"{place}/log.csv"
+    runs = f"{place}/runs.csv"
+    log = f"{place}/log.csv"
     for words in (
         ["--x"],
         ["--x", ""],
@@ -128,7 +179,13 @@ def commands(place: Path) -> Iterator[list[str]]:
         ["--resamples", "1e3"],
     ):
         yield ["fit", runs, "--x", "dim", *words, "--out", f"{place}/fit"]
-    for words in (["--below", "a"], ["--below", "1", "--above", "2"], [], ["--below", "nan"], ["--below", "inf"]):
+    for words in (
+        ["--below", "a"],
+        ["--below", "1", "--above", "2"],
+        [],
+        ["--below", "nan"],
+        ["--below", "inf"],
+    ):
         yield ["measure", log, "--metric", "loss", *words]
     for words in (
         ["--hold", "0"],
@@ -139,11 +196,28 @@ def commands(place: Path) -> Iterator[list[str]]:
         ["--missing", "x"],
     ):
         yield ["measure", log, "--metric", "loss", "--below", "0.5", *words]
-    for pattern in ("", "(", "x", "(?P<dim>x)", "(?P<dim>l", r"(?P<dim>\w+)", "(?P<plateau>.)", "(?P<a>" * 200):
+    for pattern in (
+        "",
+        "(",
+        "x",
+        "(?P<dim>x)",
+        "(?P<dim>l",
+        r"(?P<dim>\w+)",
+        "(?P<plateau>.)",
+        "(?P<a>" * 200,
+    ):
         yield ["measure", log, "--metric", "loss", "--below", "0.5", "--columns", pattern]
     for out in ("", f"{place}/file/x.csv", f"{place}/x.txt", f"{place}/folder", log):
         yield ["measure", log, "--metric", "loss", "--below", "0.5", "--out", out]
-    for option in ("--length", "--dim", "--burst", "--repeat", "--threshold", "--horizon", "--flow"):
+    for option in (
+        "--length",
+        "--dim",
+        "--burst",
+        "--repeat",
+        "--threshold",
+        "--horizon",
+        "--flow",
+    ):
         for value in ("", "-1", "nan", "1e400", "9" * 30, "text", "\x1b[31m"):
             given = {"--length": "8", "--dim": "4"} | {option: value}
             yield ["theory", *(word for pair in given.items() for word in pair)]
@@ -178,8 +252,8 @@ def commands(place: Path) -> Iterator[list[str]]:
     ):
         yield words
     for words in (
-        ["records", "add", ""],
-        ["bench", "--cells", "nan"],
+        ["view", ""],
+        ["doctor", "--unknown"],
         ["study"],
         ["study", "run"],
         ["--help", "--help"],
@@ -189,8 +263,9 @@ def commands(place: Path) -> Iterator[list[str]]:
 
 
 def outcome(words: list[str]) -> tuple[int, str]:
-    """Exit status and standard error of one command."""
-    status, err = 0, io.StringIO()
+    """Return exit status and standard error of one command."""
+    status = 0
+    err = io.StringIO()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
         try:
             main(words)
@@ -200,7 +275,10 @@ def outcome(words: list[str]) -> tuple[int, str]:
 
 
 def survey(place: Path, every: int = 1) -> dict[str, list[tuple[list[str], int, str]]]:
-    """Every command, or one in so many, by what became of it: accepted, refused, or wrong (another status, not one line)."""
+    """Run every n-th command and sort them into accepted, refused, and wrong.
+
+    A wrong command has another exit status, or prints more than one line.
+    """
     found: dict[str, list[tuple[list[str], int, str]]] = collections.defaultdict(list)
     with (
         mock.patch("emergo.cli._study.train_studies", return_value=None),
@@ -208,7 +286,12 @@ def survey(place: Path, every: int = 1) -> dict[str, list[tuple[list[str], int, 
     ):
         for words in itertools.islice(commands(place), None, None, every):
             status, err = outcome(words)
-            one_line = err.startswith("emergo: ") and err.count("\n") == 1 and "\x1b" not in err and len(err) < 2000
+            one_line = (
+                err.startswith("emergo: ")
+                and err.count("\n") == 1
+                and "\x1b" not in err
+                and len(err) < 2000
+            )
             what = "accepted" if status == 0 else "refused" if status == 2 and one_line else "wrong"
             found[what].append((words, status, err))
     return found

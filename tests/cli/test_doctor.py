@@ -1,51 +1,82 @@
-"""`emergo doctor` and `emergo completion`."""
+"""`emergo doctor`: findings about this installation, and about broken ones."""
 
+import importlib.metadata
 import json
-import shutil
-import subprocess
 
+import jax
 import pytest
-
-from emergo import _doctor
-from emergo._doctor import Finding
 
 from .command import call
 
 
-@pytest.fixture
-def findings(monkeypatch):
-    made = [Finding("speed", "disk", "ok", "1 ms"), Finding("extras", "bench", "missing", "lacks torch")]
-    monkeypatch.setattr(_doctor, "examine", lambda folder, timing: iter(made))
-    return made
+def findings(capsys):
+    """Return the exit status and the findings by name."""
+    status, out, _ = call(capsys, "doctor", "--json")
+    report = json.loads(out)
+    found = {finding["name"]: finding for finding in report["findings"]}
+    assert report["worst"] in {finding["state"] for finding in found.values()}
+    return status, found
 
 
-def test_nothing_wrong_is_status_0(capsys, findings):
+def test_this_installation_works(capsys):
+    status, found = findings(capsys)
+    assert status == 0
+    assert {"emergo", "Python", "packages", "cpu 0", "cache", "numbers"} <= set(found)
+    assert f"jax {jax.__version__}" in found["packages"]["detail"]
+    assert found["numbers"]["state"] == "ok"
+    assert found["extra view"]["state"] == "ok"  # the tests of the explorer need it
+
+
+def test_without_json_every_finding_is_a_line(capsys):
     status, out, _ = call(capsys, "doctor")
     assert status == 0
-    assert "not there bench" in out
+    assert all(line.startswith(("ok ", "missing ", "slow ")) for line in out.splitlines())
+    assert "optimised and plain Transformer differ by" in out
 
 
-def test_a_fault_is_status_1_also_as_json(capsys, findings):
-    findings.append(Finding("faults of JAX", "fused reductions", "fault", "wrong by 3"))
-    status, out, _ = call(capsys, "doctor", "--json")
+@pytest.mark.parametrize(
+    ("package", "version", "name", "state", "status"),
+    [
+        ("jaxlib", "0.10.2", "packages", "fault", 1),  # returns wrong numbers
+        ("optax", None, "packages", "fault", 1),
+        ("starlette", None, "extra view", "missing", 0),
+        ("jax-cuda12-plugin", None, "extra cuda", "missing", 0),  # an extra of a requirement
+    ],
+)
+def test_unmet_requirements_are_reported(
+    capsys, monkeypatch, package, version, name, state, status
+):
+    real = importlib.metadata.version
+
+    def installed(asked):
+        if asked != package:
+            return real(asked)
+        if version is None:
+            raise importlib.metadata.PackageNotFoundError(package)
+        return version
+
+    monkeypatch.setattr(importlib.metadata, "version", installed)
+    actual, found = findings(capsys)
+    assert (actual, found[name]["state"]) == (status, state)
+    assert package in found[name]["detail"]
+    assert "pip install" in found[name]["advice"]
+
+
+def test_a_failed_check_is_a_fault_and_the_others_go_on(capsys, monkeypatch):
+    def broken():
+        raise RuntimeError("no backend\nfor this machine")
+
+    monkeypatch.setattr(jax, "devices", broken)
+    status, found = findings(capsys)
     assert status == 1
-    report = json.loads(out)
-    assert report["worst"] == "fault"
-    assert report["findings"][-1] == findings[-1]._asdict()
+    assert found["devices"]["detail"] == (
+        "the check failed with RuntimeError: no backend for this machine"
+    )
+    assert found["cache"]["state"] in ("ok", "slow")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_completion_knows_the_commands(capsys, shell):
-    status, out, _ = call(capsys, "completion", shell)
-    assert status == 0
-    assert "emergo" in out
-    assert "figure" in out
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
-def test_bash_completes_a_command(capsys, tmp_path):
-    (tmp_path / "completion").write_text(call(capsys, "completion", "bash")[1])
-    words = 'COMP_WORDS=(emergo fig); COMP_CWORD=1; COMP_LINE="emergo fig"; COMP_POINT=10'
-    ask = 'f=$(complete -p emergo | sed "s/.*-F \\([^ ]*\\).*/\\1/"); $f; echo "${COMPREPLY[@]}"'
-    done = subprocess.run(["bash", "-c", f". ./completion; {words}; {ask}"], cwd=tmp_path, capture_output=True, text=True)
-    assert {"figure", "figures"} <= set(done.stdout.split()), done.stderr
+def test_a_disabled_cache_is_slow(capsys):
+    """Tests run without the cache of programs, see conftest.py."""
+    _, found = findings(capsys)
+    assert found["cache"]["state"] == "slow"
+    assert "JAX_ENABLE_COMPILATION_CACHE is off" in found["cache"]["detail"]

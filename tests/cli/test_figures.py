@@ -1,4 +1,5 @@
-"""`emergo figures` and `emergo figure`."""
+"""`emergo figure`: questions before long training, Slurm, records. `emergo figures` is tested in
+tests/papers/test_index.py."""
 
 import contextlib
 import io
@@ -8,65 +9,45 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from emergo._errors import WorkerError
-from emergo.engine import OutOfTime
-from emergo.papers import FIGURES, find_figure
-from emergo.papers._make import add_figure_records
-from emergo.studies import Records, Store, StudyFolder, read_records
-from emergo.studies._records import SHIPPED
-from emergo.studies._slurm import Submission
+from emergo.papers import find_figure
+from emergo.store import Store, StudyFolder, read_records
+from emergo.study.results import read_result, write_result
+from emergo.study.slurm import Submission
 
 from .command import call
 
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("unchecked")
-def test_figures_lists_all_with_their_state(capsys, tmp_path):
-    status, out, _ = call(capsys, "figures", "--out", str(tmp_path), "--json")
-    rows = {f["id"]: f for f in json.loads(out)["figures"]}
-    assert status == 0
-    assert {f"zucchet2025/fig{n}" for n in (1, 2, 6, 7, 8, 9, 10)} | {"emergo/reduction", "emergo/closed-form"} <= set(rows)
-    assert all(f["made"] is None and f["title"] and f["seconds"]["laptop"] for f in rows.values())
-
-
-def test_figures_shows_what_is_still_to_be_trained(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("emergo.papers.seconds_needed", lambda f, p, w: 0.0 if f.id.endswith("fig3") else 40_000.0)
-    shown = call(capsys, "figures", "--out", str(tmp_path))[1]
-    lines = {line.split()[0]: line for line in shown.splitlines()}
-    assert lines["zucchet2025/fig3"].count("recorded") == 2
-    assert lines["zucchet2025/fig13"].count("11 h") == 2
-    rows = json.loads(call(capsys, "figures", "--out", str(tmp_path), "--json")[1])["figures"]
-    assert {f["id"]: f["needed"]["paper"] for f in rows}["zucchet2025/fig3"] == 0
+LONG = ("figure", "zucchet2025/fig3", "--preset", "paper", "--fresh")
 
 
 @pytest.mark.slow
 def test_several_figures_at_once(capsys, tmp_path):
     ids = ("zucchet2025/fig6", "zucchet2025/fig7")
-    status, out, _ = call(capsys, "figure", *ids, "--preset", "smoke", "--out", str(tmp_path), "--json")
+    options = ("--preset", "smoke", "--out", str(tmp_path))
+    status, out, _ = call(capsys, "figure", *ids, *options, "--json")
     assert status == 0
     assert [f["figure"] for f in json.loads(out)["figures"]] == list(ids)
     assert all(os.path.exists(f) for figure in json.loads(out)["figures"] for f in figure["files"])
-    status, out, _ = call(capsys, "figure", ids[0], "--preset", "smoke", "--out", str(tmp_path))
+    status, out, _ = call(capsys, "figure", ids[0], *options)
     assert status == 0
     assert "smoke preset, so no verdict" in out
 
 
 @pytest.mark.slow
-def test_ctrl_c_is_status_130_and_leaves_nothing_by_halves(tmp_path):
-    command = [sys.executable, "-m", "emergo", "figure", "zucchet2025/fig9", "--preset", "paper", "--out", str(tmp_path)]
+def test_ctrl_c_exits_with_130_and_leaves_no_partial_file(tmp_path):
+    words = ["figure", "zucchet2025/fig9", "--preset", "paper", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "emergo", *words]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    folder = tmp_path / "zucchet2025"
+    folder = tmp_path / "zucchet2025"  # created just before the work starts
     deadline = time.monotonic() + 300
-    while not folder.exists() and time.monotonic() < deadline:  # it is made just before the work starts
+    while not folder.exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     err = ""
-    for _ in range(12):  # an interrupt that comes during a callback of JAX's garbage collection is swallowed: press again
+    for _ in range(12):
+        # An interrupt during a callback of JAX's garbage collection is lost, so send several.
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             _, err = process.communicate(timeout=10)
@@ -82,141 +63,105 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def started(monkeypatch, cpu):
-    """The figures that were started, with their options; none is made."""
+def made(monkeypatch, cpu):
+    """The figures and options of each call of `make_figures`, which makes nothing."""
     calls = []
 
-    def run_figure(figure, preset, out, report, fresh=False, partial=False, seconds=None, **others):
-        calls.append((figure.id, fresh, partial, seconds))
-        if seconds is not None:
-            raise OutOfTime
-        report = {"figure": figure.id, "preset": preset, "caveat": None, "partial": None, "laws": [], "checks": []}
-        return report | {"seconds": 0.0, "files": []}
+    def make_figures(ids, preset, out, **options):
+        calls.append((ids, options))
+        return [{"figure": id} for id in ids]
 
-    monkeypatch.setattr("emergo.papers._make.run_figure", run_figure)
-    monkeypatch.setattr("emergo.papers.seconds_needed", lambda f, p, w: 3e6 if f.id.endswith("fig3") else 600.0)
+    monkeypatch.setattr("emergo.papers.make_figures", make_figures)
     return calls
 
 
-PAPER = ("figure", "zucchet2025/fig3", "--preset", "paper")
-
-
-@pytest.mark.parametrize(("answer", "status"), [("y\n", 0), ("yes\n", 0), ("n\n", 1), ("\n", 1), ("", 1)])
-def test_a_long_figure_asks_on_a_terminal(capsys, monkeypatch, tmp_path, started, answer, status):
+@pytest.mark.parametrize(("answer", "status"), [("y\n", 0), ("yes\n", 0), ("n\n", 1), ("", 1)])
+def test_long_training_asks_on_a_terminal(capsys, monkeypatch, tmp_path, made, answer, status):
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    code, _, err = call(capsys, "figure", "zucchet2025/fig3", "zucchet2025/fig1", "--preset", "paper", "--out", str(tmp_path))
+    code, _, err = call(capsys, *LONG, "--out", str(tmp_path))
     assert code == status
-    assert err.startswith("on a CPU of two cores the paper preset of zucchet2025/fig3 takes about 35 d. Start? [y/N] ")
-    assert [id for id, *_ in started] == ([] if status else ["zucchet2025/fig3", "zucchet2025/fig1"])
+    question = "on a CPU of two cores the paper preset of zucchet2025/fig3 takes about 13 d. Start?"
+    assert err.startswith(f"{question} [y/N] ")
+    assert len(made) == (status == 0)
     assert status == 0 or err.endswith("emergo: nothing was started\n")
 
 
-@pytest.mark.parametrize("arguments", [("--yes", "--json"), ("--yes", "--fresh", "--json")])
-def test_with_yes_a_figure_does_not_ask(capsys, tmp_path, started, arguments):
-    status, out, err = call(capsys, *PAPER, "--out", str(tmp_path), *arguments)
+@pytest.mark.parametrize("words", [("--yes",), ("--partial",), ("--seconds", "5")])
+def test_options_that_make_the_question_unnecessary(capsys, tmp_path, made, words):
+    status, out, err = call(capsys, *LONG, *words, "--out", str(tmp_path), "--json")
     assert (status, err) == (0, "")
-    assert json.loads(out)["figure"] == "zucchet2025/fig3"
-    assert started == [("zucchet2025/fig3", "--fresh" in arguments, False, None)]
+    assert json.loads(out) == {"figure": "zucchet2025/fig3"}
+    [(ids, options)] = made
+    assert ids == ("zucchet2025/fig3",)
+    assert options["fresh"]
+    assert options["partial"] == ("--partial" in words)
+    assert options["seconds"] == (5 if "--seconds" in words else None)
 
 
 @pytest.mark.parametrize(("terminal", "more"), [(True, ("--json",)), (False, ())])
-def test_where_nobody_can_be_asked_a_long_figure_wants_yes(capsys, monkeypatch, tmp_path, started, terminal, more):
+def test_without_a_terminal_long_training_needs_yes(
+    capsys, monkeypatch, tmp_path, made, terminal, more
+):
     monkeypatch.setattr(sys, "stdin", Terminal("y\n") if terminal else io.StringIO("y\n"))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    status, out, err = call(capsys, *PAPER, "--out", str(tmp_path / "new"), *more)
+    status, out, err = call(capsys, *LONG, "--out", str(tmp_path / "new"), *more)
     assert (status, out) == (2, "")
     assert err == (
-        "emergo: on a CPU of two cores the paper preset of zucchet2025/fig3 takes about 35 d; "
+        "emergo: on a CPU of two cores the paper preset of zucchet2025/fig3 takes about 13 d; "
         "add --yes to start it, or --seconds N to train for a while\n"
     )
     assert not (tmp_path / "new").exists()
-    assert started == []
+    assert made == []
 
 
-def test_on_a_gpu_a_figure_does_not_ask(capsys, monkeypatch, tmp_path, started):
+def test_long_training_on_a_gpu_does_not_ask(capsys, monkeypatch, tmp_path, made):
     monkeypatch.setattr("jax.default_backend", lambda: "gpu")
-    assert call(capsys, *PAPER, "--out", str(tmp_path))[0] == 0
-    assert len(started) == 1
+    assert call(capsys, *LONG, "--out", str(tmp_path))[0] == 0
+    assert len(made) == 1
 
 
-def test_when_its_seconds_are_over_a_figure_says_how_far_it_is(capsys, tmp_path, started):
-    status, out, err = call(capsys, *PAPER, "--fresh", "--seconds", "500", "--out", str(tmp_path))
-    (figure, fresh, partial, seconds) = started[0]
-    assert (status, err) == (0, "")
-    assert (figure, fresh, partial) == ("zucchet2025/fig3", True, False)
-    assert 490 < seconds <= 500
-    runs = len(find_figure("zucchet2025/fig3").runs("paper"))
-    assert out == f"zucchet2025/fig3: the time is over, 0 of {runs} runs are there; the same command goes on\n"
-    status, out, _ = call(capsys, *PAPER, "--seconds", "500", "--out", str(tmp_path), "--json")
-    assert json.loads(out) == {"figure": "zucchet2025/fig3", "preset": "paper", "runs": runs, "finished": runs}
-
-
-def test_with_partial_what_is_there_when_its_seconds_are_over_is_drawn(capsys, tmp_path, started):
-    status, out, _ = call(capsys, *PAPER, "--seconds", "500", "--partial", "--out", str(tmp_path))
-    assert status == 0
-    assert [(partial, seconds is None) for _, _, partial, seconds in started] == [(False, False), (True, True)]
-    assert out.startswith("zucchet2025/fig3\n")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("lacking", [0, 1])
-@pytest.mark.usefixtures("unchecked")
-def test_a_partial_figure_does_not_ask_and_says_what_it_shows(capsys, monkeypatch, tmp_path, lacking):
-    """Of a figure whose runs are all recorded, and of one that lacks the runs of one cell."""
-    figure, records = find_figure("zucchet2025/fig3"), read_records()
-    runs = figure.runs("paper")
-    gone = [run for run in runs if run.config == runs[0].config] if lacking else []
-    rows = pd.DataFrame([row for identity, row in records._rows.items() if identity not in {run.identity for run in gone}])
-    monkeypatch.setattr("emergo.papers._figure.read_records", lambda: Records(rows))
-    status, out, _ = call(capsys, *PAPER, "--partial", "--out", str(tmp_path))
-    assert status == 0
-    words = f"{len(runs) - len(gone)} of {len(runs)} runs: cells that lack a seed are left out" if lacking else None
-    assert json.loads((tmp_path / "zucchet2025/fig3.json").read_text())["partial"] == words
-    assert ("cells that lack a seed" in out) is bool(lacking)
+def test_curves_and_probes_are_passed_on(capsys, tmp_path, made):
+    command = (*LONG, "--yes", "--out", str(tmp_path), "--probes", "emergo.training:gradient_probe")
+    for words, curves in (((), None), (("--curves",), ()), (("--curves", "left"), ("left",))):
+        assert call(capsys, *command, *words)[0] == 0
+        options = made[-1][1]
+        assert options["curves"] == curves
+        assert [probe.__name__ for probe in options["probes"]] == ["gradient_probe"]
 
 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
         (("--workers", "0"), "--workers must be positive, got 0"),
-        (("--workers", "2", "--on", "slurm"), "--workers are processes of this machine; of Slurm ask for --slurm tasks=4"),
+        (
+            ("--workers", "2", "--on", "slurm"),
+            "--workers are processes of this machine; of Slurm ask for --slurm tasks=4",
+        ),
+        (
+            ("--slurm", "gpus=1"),
+            "--slurm gpus=1 asks Slurm for something, but this trains here; add --on slurm",
+        ),
     ],
 )
-def test_workers_are_some_of_this_machine(capsys, tmp_path, started, words, why):
-    assert call(capsys, *PAPER, *words, "--out", str(tmp_path)) == (2, "", f"emergo: {why}\n")
-    assert started == []
+def test_options_that_do_not_fit(capsys, tmp_path, made, words, why):
+    assert call(capsys, *LONG, *words, "--out", str(tmp_path)) == (2, "", f"emergo: {why}\n")
+    assert made == []
 
 
-def test_several_workers_train_before_figures_are_made(capsys, monkeypatch, tmp_path, started):
-    """On a GPU without a question, for which JAX would take its memory."""
-    monkeypatch.setattr("jax.default_backend", None)
-    monkeypatch.setattr("emergo.studies._processes.has_nvidia", lambda: True)
-    before = []
-    monkeypatch.setattr("emergo.papers._make.train_figures", lambda *given, **_: before.append((given[3], len(started))))
-    status, out, err = call(capsys, *PAPER, "--workers", "3", "--json", "--out", str(tmp_path))
-    assert (status, err, json.loads(out)["figure"]) == (0, "", "zucchet2025/fig3")
-    assert before == [(3, 0)]
-    assert len(started) == 1
+def test_without_ids_there_is_nothing_to_make(capsys):
+    assert "name at least one figure" in call(capsys, "figure")[2]
 
 
-def test_a_worker_that_failed_is_one_line(capsys, monkeypatch, tmp_path, started):
-    def fail(*_, **__):
-        raise WorkerError("worker 1 of 2 failed: it broke")
-
-    monkeypatch.setattr("emergo.papers._make.train_figures", fail)
-    status, out, err = call(capsys, *PAPER, "--yes", "--workers", "2", "--json", "--out", str(tmp_path))
-    assert (status, out, err) == (1, "", "emergo: worker 1 of 2 failed: it broke\n")
-
-
-def test_without_slurm_the_option_says_so(capsys, tmp_path, monkeypatch):
+def test_a_machine_without_slurm(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    status, out, err = call(capsys, *PAPER, "--fresh", "--on", "slurm", "--slurm", "gpus=0", "--out", str(tmp_path / "out"))
+    options = ("--on", "slurm", "--slurm", "gpus=0", "--out", str(tmp_path / "out"))
+    status, out, err = call(capsys, *LONG, *options)
     assert (status, out) == (2, "")
     assert "there is no Slurm here" in err
 
 
-def test_on_slurm_the_missing_runs_are_submitted(capsys, tmp_path, monkeypatch):
+def test_missing_runs_are_submitted_to_slurm(capsys, tmp_path, monkeypatch):
     asked = []
 
     def submit_plan(folder, plan, slurm):
@@ -224,8 +169,9 @@ def test_on_slurm_the_missing_runs_are_submitted(capsys, tmp_path, monkeypatch):
         return Submission("17", 2, folder.path / "slurm")
 
     monkeypatch.setattr("emergo.papers._source.submit_plan", submit_plan)
-    command = ("figure", "zucchet2025/fig3", "zucchet2025/fig1", "--preset", "smoke", "--on", "slurm", "--slurm", "gpus=0")
-    status, out, _ = call(capsys, *command, "--out", str(tmp_path))
+    ids = ("zucchet2025/fig3", "zucchet2025/fig1")
+    options = ("--preset", "smoke", "--on", "slurm", "--slurm", "gpus=0", "--out", str(tmp_path))
+    status, out, _ = call(capsys, "figure", *ids, *options)
     runs = len(find_figure("zucchet2025/fig3").runs("smoke"))
     assert status == 0
     assert asked == [(tmp_path, runs, 0)]
@@ -235,45 +181,35 @@ def test_on_slurm_the_missing_runs_are_submitted(capsys, tmp_path, monkeypatch):
     assert last.startswith(f"emergo study status {tmp_path} --watch")
 
 
-@pytest.mark.slow
-def test_runs_of_figures_are_added_to_the_records(tmp_path, monkeypatch):
-    """Those of the paper's preset that are not recorded; whole curves for figures that draw them, else what a plot can show."""
-    with_curves = next(f for f in FIGURES.values() if f.curves and f.id.startswith("yuksel2026"))
-    without = find_figure("zucchet2025/fig3")
-    monkeypatch.setattr("emergo.papers._make.FIGURES", {figure.id: figure for figure in (with_curves, without)})
-    records, store = read_records(), Store(StudyFolder(tmp_path / "out").runs)
-    StudyFolder(tmp_path / "out").prepare()
-    for figure in (with_curves, without):
-        run = figure.runs("paper")[0]
-        store.write(records.read(run)._replace(curves={"step": np.arange(300), "loss": np.linspace(1.0, 0.5, 300)}))
-    assert add_figure_records(tmp_path / "out", to=tmp_path / "records") == {"yuksel2026": 1, "zucchet2025": 1}
-    added = read_records(tmp_path / "records")
-    curves = [added.read(figure.runs("paper")[0]).curves or {} for figure in (with_curves, without)]
-    assert [len(each["step"]) for each in curves] == [300, 100]
-    assert added.read(without.runs("paper")[0]).plateau == records.read(without.runs("paper")[0]).plateau
-    assert add_figure_records(tmp_path / "out", to=tmp_path / "records") == {}
-    assert add_figure_records(tmp_path / "records", to=tmp_path / "merged") == {"yuksel2026": 1, "zucchet2025": 1}
-
-
-def test_adding_records_says_where_they_are(capsys, tmp_path, monkeypatch):
-    StudyFolder(tmp_path).prepare()
-    assert "need a name" in call(capsys, "records", "add", str(tmp_path), "--all")[2]
-    for added, words in (({"fig": 3}, "added 3 runs to fig"), ({}, "nothing to add: what is finished here is recorded")):
-        monkeypatch.setattr("emergo.papers._make.add_figure_records", lambda *_, added=added: added)
-        status, out, _ = call(capsys, "records", "add", str(tmp_path))
-        assert status == 0
-        assert out.startswith(words)
-        assert out.endswith(f"; the records are in {SHIPPED}\n")
+def add_records(capsys, folder, to, *more):
+    words = ("figure", "--out", str(folder), "--add-records", str(to), *more)
+    return call(capsys, *words)
 
 
 @pytest.mark.slow
-def test_figures_can_be_made_without_the_packages_of_the_command_line(tmp_path):
-    """As on a GPU machine that lacks them."""
-    for name in ("tyro", "vl_convert", "submitit"):
-        (tmp_path / f"{name}.py").write_text("raise ImportError")
-    command = [sys.executable, "-m", "emergo.papers", "zucchet2025/fig3", "--seconds", "100", "--out", "out", "--json"]
-    path = {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])}
-    done = subprocess.run(command, cwd=tmp_path, env=dict(os.environ) | path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["figures"][0]["figure"] == "zucchet2025/fig3"
-    assert (tmp_path / "out" / "zucchet2025" / "fig3.svg").exists()
+def test_finished_runs_are_added_to_records(capsys, tmp_path):
+    """With complete curves for figures that plot them, otherwise with what a plot can show."""
+    runs = [find_figure(id).runs("paper")[0] for id in ("yuksel2026/fig1", "zucchet2025/fig3")]
+    recorded = [read_result(read_records(), run) for run in runs]
+    folder = StudyFolder(tmp_path / "out")
+    folder.prepare()
+    curves = {"step": np.arange(300), "loss": np.linspace(1.0, 0.5, 300)}
+    for result in recorded:
+        write_result(Store(folder.runs), result._replace(curves=curves))
+    status, out, _ = add_records(capsys, folder.path, tmp_path / "records")
+    words = f"added 1 runs to yuksel2026, 1 runs to zucchet2025; the records are in {tmp_path}"
+    assert (status, out) == (0, f"{words}/records\n")
+    added = [read_result(read_records(tmp_path / "records"), run) for run in runs]
+    assert [len((result.curves or {})["step"]) for result in added] == [300, 100]
+    assert [result.plateau for result in added] == [result.plateau for result in recorded]
+    out = add_records(capsys, folder.path, tmp_path / "records")[1]
+    assert out.startswith("nothing to add")
+    out = add_records(capsys, tmp_path / "records", tmp_path / "merged", "--json")[1]
+    expected = {"figures": [], "added": {"yuksel2026": 1, "zucchet2025": 1}}
+    assert json.loads(out) == expected
+
+
+def test_records_need_a_folder_of_runs(capsys, tmp_path):
+    status, out, err = add_records(capsys, tmp_path, tmp_path / "records")
+    assert (status, out) == (2, "")
+    assert "no study here" in err

@@ -31,7 +31,11 @@ def test_json_has_the_intervals(capsys, so_far):
     status, out, _ = call(capsys, "forecast", so_far, "--below", "0.1", "--probes", "--json")
     (found,) = json.loads(out)["forecasts"]
     assert status == 0
-    assert (found["run"], found["state"], found["signal"]) == ("so-far", "forecast", "attention_0_0")
+    assert (found["run"], found["state"], found["signal"]) == (
+        "so-far",
+        "forecast",
+        "attention_0_0",
+    )
     assert found["intervals"]["80%"][0] < 3032 < found["intervals"]["80%"][1]
 
 

@@ -13,7 +13,10 @@ def test_measure_then_fit(capsys, tmp_path):
     for dim in (4, 8, 16):
         for seed in range(3):
             crossing = 10 * dim + seed
-            rows += [f"{dim}-{seed},{dim},{seed},{s},{1.0 if s < crossing else 0.0}" for s in range(0, 401, 2)]
+            rows += [
+                f"{dim}-{seed},{dim},{seed},{s},{1.0 if s < crossing else 0.0}"
+                for s in range(0, 401, 2)
+            ]
     (tmp_path / "logs.csv").write_text("\n".join(rows))
     table = tmp_path / "runs.parquet"
     options = ("--metric", "loss", "--below", "0.5", "--out", str(table), "--json")
@@ -22,7 +25,9 @@ def test_measure_then_fit(capsys, tmp_path):
     assert status == 0
     assert len(measured["runs"]) == 9
     assert measured["censored"] == 0
-    status, out, _ = call(capsys, "fit", str(table), "--x", "dim", "--out", str(tmp_path / "fit"), "--json")
+    status, out, _ = call(
+        capsys, "fit", str(table), "--x", "dim", "--out", str(tmp_path / "fit"), "--json"
+    )
     law = json.loads(out)
     assert status == 0
     assert law["exponents"]["dim"] == pytest.approx(1, abs=0.05)
@@ -32,15 +37,31 @@ def test_measure_then_fit(capsys, tmp_path):
     assert "95%" in out
 
 
-def test_six_logs_with_seeds_become_a_law_by_two_commands(capsys, tmp_path):
-    """Dim and seed from the names of the files, the length from a config beside them."""
+def test_two_commands_turn_six_logs_into_a_law(capsys, tmp_path):
+    """Dim and seed come from file names, the length from a config in the same folder."""
     for dim in (4, 8, 16):
         for seed in (0, 1):
-            rows = [f"{s},{0.1 * s},{1.0 if s < 10 * dim + seed else 0.0}" for s in range(0, 401, 2)]
-            (tmp_path / f"d{dim}_s{seed}.csv").write_text("_step,_runtime,val/loss\n" + "\n".join(rows))
-    (tmp_path / "config.yaml").write_text("length:\n  desc: null\n  value: 32\nmodel:\n  value:\n    layers: 2\n")
-    table, logs = tmp_path / "runs.csv", sorted(map(str, tmp_path.glob("d*.csv")))
-    command = ["measure", *logs, "--metric", "val/loss", "--below", "0.5", "--columns", r"d(?P<dim>\d+)_s(?P<seed>\d+)"]
+            rows = [
+                f"{s},{0.1 * s},{1.0 if s < 10 * dim + seed else 0.0}" for s in range(0, 401, 2)
+            ]
+            (tmp_path / f"d{dim}_s{seed}.csv").write_text(
+                "_step,_runtime,val/loss\n" + "\n".join(rows)
+            )
+    (tmp_path / "config.yaml").write_text(
+        "length:\n  desc: null\n  value: 32\nmodel:\n  value:\n    layers: 2\n"
+    )
+    table = tmp_path / "runs.csv"
+    logs = sorted(map(str, tmp_path.glob("d*.csv")))
+    command = [
+        "measure",
+        *logs,
+        "--metric",
+        "val/loss",
+        "--below",
+        "0.5",
+        "--columns",
+        r"d(?P<dim>\d+)_s(?P<seed>\d+)",
+    ]
     status, out, err = call(capsys, *command, "--out", str(table), "--json")
     runs = json.loads(out)["runs"]
     assert status == 0
@@ -48,20 +69,35 @@ def test_six_logs_with_seeds_become_a_law_by_two_commands(capsys, tmp_path):
     assert {(run["dim"], run["seed"], run["length"], run["model.layers"]) for run in runs} == {
         (dim, seed, 32, 2) for dim in (4, 8, 16) for seed in (0, 1)
     }
-    status, out, _ = call(capsys, "fit", str(table), "--x", "dim", "--out", str(tmp_path / "fit"), "--json")
+    status, out, _ = call(
+        capsys, "fit", str(table), "--x", "dim", "--out", str(tmp_path / "fit"), "--json"
+    )
     assert status == 0
     assert json.loads(out)["exponents"]["dim"] == pytest.approx(1, abs=0.05)
     assert json.loads(out)["runs"] == 6
-    assert call(capsys, *command, "--out", str(table))[0] == 0  # the table of before may be written anew
+    assert call(capsys, *command, "--out", str(table))[0] == 0  # replaces its own table
 
 
-def test_measure_writes_over_nothing_but_its_own_table(capsys, tmp_path):
+def test_measure_replaces_only_its_own_table(capsys, tmp_path):
     logs = [tmp_path / "a.csv", tmp_path / "b.csv"]
     for log in logs:
         log.write_text("step,loss\n0,1\n1,0\n")
     (tmp_path / "link.csv").symlink_to(logs[0])
-    for out, words in (("a.csv", "one of the logs"), ("link.csv", "one of the logs"), ("b.csv", "no table of this command")):
-        given = ["measure", str(logs[0]), "--metric", "loss", "--below", "0.5", "--out", str(tmp_path / out)]
+    for out, words in (
+        ("a.csv", "one of the logs"),
+        ("link.csv", "one of the logs"),
+        ("b.csv", "not a table of this command"),
+    ):
+        given = [
+            "measure",
+            str(logs[0]),
+            "--metric",
+            "loss",
+            "--below",
+            "0.5",
+            "--out",
+            str(tmp_path / out),
+        ]
         status, _, err = call(capsys, *given)
         assert status == 2
         assert words in err
@@ -69,12 +105,19 @@ def test_measure_writes_over_nothing_but_its_own_table(capsys, tmp_path):
     assert all(log.read_text() == "step,loss\n0,1\n1,0\n" for log in logs)
 
 
-def test_measure_shows_what_differs_between_runs_and_says_what_it_made_of_a_log(capsys, tmp_path):
+def test_measure_hides_constant_columns_and_reports_repaired_logs(capsys, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({f"option_{i}": i for i in range(9)}))
     for name, crossing in (("s0", 3), ("s1", 5)):
         rows = [f"{s},{float(s < crossing)}" for s in (*range(8), *range(6, 8))]
         (tmp_path / f"{name}.csv").write_text("step,loss\n" + "\n".join(rows))
-    given = [str(tmp_path / "s0.csv"), str(tmp_path / "s1.csv"), "--metric", "loss", "--below", "0.5"]
+    given = [
+        str(tmp_path / "s0.csv"),
+        str(tmp_path / "s1.csv"),
+        "--metric",
+        "loss",
+        "--below",
+        "0.5",
+    ]
     status, out, err = call(capsys, "measure", *given, "--columns", r"s(?P<seed>\d+)")
     assert status == 0
     assert "seed" in out
@@ -86,25 +129,37 @@ def test_measure_shows_what_differs_between_runs_and_says_what_it_made_of_a_log(
 
 
 def test_fit_leaves_fixed_columns_out_of_its_default_and_counts_failed_runs(capsys, tmp_path):
-    rows = ["dim,length,plateau"] + [f"{d},{t},{d * t * k}" for d in (2, 4) for t in (3, 9) for k in (1, 1.1)] + ["2,3,"]
+    rows = (
+        ["dim,length,plateau"]
+        + [f"{d},{t},{d * t * k}" for d in (2, 4) for t in (3, 9) for k in (1, 1.1)]
+        + ["2,3,"]
+    )
     (tmp_path / "t.csv").write_text("\n".join(rows))
-    status, out, _ = call(capsys, "fit", str(tmp_path / "t.csv"), "--fix", "length=1", "--out", str(tmp_path))
+    status, out, _ = call(
+        capsys, "fit", str(tmp_path / "t.csv"), "--fix", "length=1", "--out", str(tmp_path)
+    )
     assert status == 0
     assert "dim^1.00 length^1.00" in out
     assert "note: 1 failed runs" in out
 
 
 def test_fit_shows_both_laws_when_runs_are_censored(capsys, tmp_path):
-    rows = ["dim,plateau,censored"] + [f"{d},{min(d * k, 30)},{d * k > 30}" for d in (2, 4, 8) for k in (2, 3, 4)]
+    rows = ["dim,plateau,censored"] + [
+        f"{d},{min(d * k, 30)},{d * k > 30}" for d in (2, 4, 8) for k in (2, 3, 4)
+    ]
     (tmp_path / "t.csv").write_text("\n".join(rows))
-    status, out, _ = call(capsys, "fit", str(tmp_path / "t.csv"), "--x", "dim", "--out", str(tmp_path))
+    status, out, _ = call(
+        capsys, "fit", str(tmp_path / "t.csv"), "--x", "dim", "--out", str(tmp_path)
+    )
     assert status == 0
     assert "this fit uses them" in out
 
 
-def test_fit_says_where_a_law_misses_by_more_than_seeds_differ(capsys, tmp_path):
+def test_fit_warns_if_a_law_misses_by_more_than_seeds_spread(capsys, tmp_path):
     def fitted(bend):
-        rows = ["dim,plateau"] + [f"{d},{d**2 * (bend if d == 4 else 1) * k}" for d in (2, 4, 8) for k in (1, 1.1, 1.2)]
+        rows = ["dim,plateau"] + [
+            f"{d},{d**2 * (bend if d == 4 else 1) * k}" for d in (2, 4, 8) for k in (1, 1.1, 1.2)
+        ]
         (tmp_path / "t.csv").write_text("\n".join(rows))
         return call(capsys, "fit", str(tmp_path / "t.csv"), "--x", "dim", "--out", str(tmp_path))[1]
 
@@ -114,20 +169,34 @@ def test_fit_says_where_a_law_misses_by_more_than_seeds_differ(capsys, tmp_path)
 
 @pytest.mark.slow
 def test_theory_prints_one_json_object(capsys):
-    status, out, err = call(capsys, "theory", "--length", "64", "--dim", "16", "--burst", "2", "--flow", "exact", "--json")
+    status, out, err = call(
+        capsys,
+        "theory",
+        "--length",
+        "64",
+        "--dim",
+        "16",
+        "--burst",
+        "2",
+        "--flow",
+        "exact",
+        "--json",
+    )
     found = json.loads(out)
     assert (status, err) == (0, "")
     assert {"plateau", "censored", "rate", "predicted", "escape_linear"} <= set(found)
     assert found["plateau"] > 0
 
 
-def test_theory_for_people(capsys):
+def test_theory_prints_a_table(capsys):
     status, out, _ = call(capsys, "theory", "--length", "64", "--dim", "16")
     assert status == 0
     assert "plateau" in out
 
 
-def test_a_cell_that_does_not_get_there_is_censored_and_not_an_error(capsys):
-    status, out, _ = call(capsys, "theory", "--length", "64", "--dim", "16", "--horizon", "5", "--json")
+def test_an_unfinished_plateau_is_censored(capsys):
+    status, out, _ = call(
+        capsys, "theory", "--length", "64", "--dim", "16", "--horizon", "5", "--json"
+    )
     assert status == 0
     assert json.loads(out)["censored"] is True

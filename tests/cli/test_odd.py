@@ -1,4 +1,4 @@
-"""Odd input of any kind is one line and exit status 2, or is accepted."""
+"""Fuzz test of the command line, see odd.py."""
 
 import re
 import subprocess
@@ -10,12 +10,14 @@ import pytest
 
 @pytest.mark.slow
 def test_odd_input_is_refused_in_one_line_or_accepted():
-    """In a process of its own, as users have it: here, types are checked at every call, before any input is."""
+    """Use a separate process: in this one, beartype checks types before emergo checks its input."""
     command = [sys.executable, "-m", "tests.cli.odd", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[2])
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[2]
+    )
     assert done.returncode == 0, done.stderr
     counts = re.fullmatch(r"(\d+) refused, (\d+) accepted, 0 wrong", done.stdout.strip())
     assert counts is not None, done.stdout
     refused, accepted = map(int, counts.groups())
     assert refused + accepted >= 229
-    assert accepted < 30  # else it is not odd
+    assert accepted < 30  # otherwise the input is not odd enough

@@ -9,11 +9,9 @@ import time
 
 import pytest
 
-from emergo.cli._train import argument_helps, read_study
-from emergo.engine import Config, Optimizer
+from emergo.cli._train import read_study
 from emergo.models import Transformer
-from emergo.studies import read_outcomes
-from emergo.tasks import MarkovChain
+from emergo.store import read_outcomes
 
 from .command import call
 
@@ -42,23 +40,40 @@ class Loudest(em.Task):
 
 
 def test_train_prints_one_row_per_cell_and_asking_again_costs_nothing(capsys, tmp_path, engine):
-    arguments = ("train", "--dim", "4", "8", "8", "--seeds", "3", "--n-parallel", "2", "--out", str(tmp_path))
+    arguments = (
+        "train",
+        "--dim",
+        "4",
+        "8",
+        "8",
+        "--seeds",
+        "3",
+        "--n-parallel",
+        "2",
+        "--out",
+        str(tmp_path),
+    )
     status, out, err = call(capsys, *arguments)
     assert (status, err) == (0, "")
     head, four, eight, last, hint, failed = out.splitlines()
     assert head.split() == ["dim", "runs", "plateau", "min-max", "censored", "failed"]
-    # Seeds 0 and 1 have plateaus 40 and over 40, so that the median is a bound too; seed 2 has none.
+    # Seed 0 has a plateau of 40, seed 1 is censored at 40, so the median is a bound. Seed 2 failed.
     assert four.split() == ["4", "3", "of", "3", ">40", "40", "to", ">40", "1", "1"]
     assert eight.split() == ["8", "3", "of", "3", ">80", "80", "to", ">80", "1", "1"]
     counts = re.escape("6 of 6 runs finished (2 reached, 2 censored, 2 failed)")
     assert re.fullmatch(rf"{counts}, \d+ s; kept in {tmp_path}", last)
     assert hint.startswith(f"emergo study show {tmp_path}")
     why = r"2 runs failed, for example: the loss was not finite at step \d+, in 2 tries"
-    assert re.fullmatch(rf"{why}; emergo study run {tmp_path} --retry-failed begins them anew", failed)
-    assert [(len(runs), n_parallel) for runs, n_parallel, _ in engine.asked] == [(6, 2), (2, 2)]  # failed runs are tried again
+    assert re.fullmatch(
+        rf"{why}; emergo study run {tmp_path} --retry-failed trains them again", failed
+    )
+    assert [(len(runs), n_parallel) for runs, n_parallel, _ in engine.asked] == [
+        (6, 2),
+        (2, 2),
+    ]  # failed runs are tried again
     again = call(capsys, *arguments)[1].splitlines()
     assert again[:3] == [head, four, eight]
-    assert "failed) (6 were there)" in again[3]
+    assert "failed) (6 of them before)" in again[3]
     call(capsys, "train", "--dim", "8", "2", "--seeds", "2", "--out", str(tmp_path))
     assert [run.config.task.dim for run in engine.asked[2][0]] == [2, 2]
     assert len(engine.asked) == 3
@@ -68,48 +83,115 @@ def test_train_prints_one_json_object(capsys, tmp_path, engine):
     status, out, err = call(capsys, "train", "--dim", "4", "--out", str(tmp_path), "--json")
     printed = json.loads(out)
     assert (status, err) == (0, "")
-    assert [(r["seed"], r["state"]) for r in printed["runs"]] == [(0, "reached"), (1, "censored"), (2, "failed")]
-    assert {"plateau", "plateau_low", "plateau_high", "censored", "learning_rate", "precision"} <= set(printed["runs"][0])
+    assert [(r["seed"], r["state"]) for r in printed["runs"]] == [
+        (0, "reached"),
+        (1, "censored"),
+        (2, "failed"),
+    ]
+    assert {
+        "plateau",
+        "plateau_low",
+        "plateau_high",
+        "censored",
+        "learning_rate",
+        "precision",
+    } <= set(printed["runs"][0])
     counts = {"planned": 3, "runs": 3, "bound": True, "censored": 1, "failed": 1}
     assert printed["cells"] == [counts | {"plateau": 40, "plateau_min": 40, "plateau_max": 40}]
     assert (printed["complete"], printed["out"]) == (True, str(tmp_path))
 
 
 def test_every_option_of_train_reaches_its_run():
-    task = "--length 8 --dim 2 --burst 3 --repeat 0.5 --position last --no-indicator --special basis --seeds 1"
-    model = "--layers 2 --heads 2 --width 8 --mlp-factor 2 --norm pre --mask causal --activation gelu --attention biased"
-    more = "--initial xavier --positions learned --no-skip --mlp false --optimizer sgd --momentum 0.9 --learning-rate 0.01"
-    rest = "--batch 4 --precision bf16 --steps 7 --threshold 0.3 --overtrain 0.5 --n-train 64 --n-test 32 --clip 2 --keep 0 5"
+    task = (
+        "--length 8 --dim 2 --burst 3 --repeat 0.5 --position last --indicator false --special "
+        "basis --seeds 1"
+    )
+    model = (
+        "--layers 2 --heads 2 --width 8 --mlp-factor 2 --norm pre --mask causal --activation "
+        "gelu --attention biased"
+    )
+    more = (
+        "--initial xavier --positions learned --skip false --mlp false --optimizer sgd "
+        "--momentum 0.9 --learning-rate 0.01"
+    )
+    rest = (
+        "--batch 4 --precision bf16 --steps 7 --threshold 0.3 --overtrain 0.5 --n-train 64 "
+        "--n-test 32 --clip 2 --keep 0 5"
+    )
     _, study = read_study(f"{task} {model} {more} {rest} --slurm minutes=7 partition=gpu".split())
     [run] = study.runs
     expected = {
-        "task": {"length": 8, "dim": 2, "burst": 3, "repeat": 0.5, "position": "last", "indicator": False, "special": "basis"},
-        "model": {"layers": 2, "heads": 2, "width": 8, "mlp_factor": 2, "norm": "pre", "mask": "causal", "activation": "gelu"}
-        | {"attention": "biased", "initial": "xavier", "positions": "learned", "skip": False, "mlp": False},
-        "optimizer": {"name": "sgd", "learning_rate": 0.01, "clip": 2.0, "options": (("momentum", 0.9),)},
+        "task": {
+            "length": 8,
+            "dim": 2,
+            "burst": 3,
+            "repeat": 0.5,
+            "position": "last",
+            "indicator": False,
+            "special": "basis",
+        },
+        "model": {
+            "layers": 2,
+            "heads": 2,
+            "width": 8,
+            "mlp_factor": 2,
+            "norm": "pre",
+            "mask": "causal",
+            "activation": "gelu",
+        }
+        | {
+            "attention": "biased",
+            "initial": "xavier",
+            "positions": "learned",
+            "skip": False,
+            "mlp": False,
+        },
+        "optimizer": {
+            "name": "sgd",
+            "learning_rate": 0.01,
+            "clip": 2.0,
+            "options": (("momentum", 0.9),),
+        },
     }
     for part, values in expected.items():
         assert {name: getattr(getattr(run.config, part), name) for name in values} == values
-    training = {"batch": 4, "precision": "bf16", "steps": 7, "threshold": 0.3, "overtrain": 0.5, "n_train": 64, "n_test": 32}
+    training = {
+        "batch": 4,
+        "precision": "bf16",
+        "steps": 7,
+        "threshold": 0.3,
+        "overtrain": 0.5,
+        "n_train": 64,
+        "n_test": 32,
+    }
     assert {name: getattr(run.config, name) for name in training} == training
-    assert (run.seed, study.keep, study.slurm.minutes, study.slurm.partition) == (0, (0, 5), 7, "gpu")
+    assert (run.seed, study.keep, study.slurm.minutes, study.slurm.partition) == (
+        0,
+        (0, 5),
+        7,
+        "gpu",
+    )
 
 
-def test_by_default_it_is_small():
+def test_the_default_study_is_small():
     _, study = read_study([])
     assert study.grid == {"dim": (4, 8, 16)}
     assert (study.count, study.base.steps, study.base.optimizer.learning_rate) == (9, 5000, 5e-4)
-    assert (study.base.task.length, study.base.task.position, study.base.task.special) == (32, "random", "draw")
+    assert (study.base.task.length, study.base.task.position, study.base.task.special) == (
+        32,
+        "random",
+        "draw",
+    )
     assert study.base.model == Transformer(layers=1, heads=1, width=64)
     assert study.keep is False
 
 
-def test_other_tasks_models_and_optimizers_have_their_own_options():
+def test_other_tasks_models_and_optimizers_have_other_options():
     words = "--task recall --pairs 4 --vocabulary 8 16 --repeat 0 0.2 --optimizer lion --b1 0.8 0.9"
     _, study = read_study(words.split())
     assert study.grid == {"vocabulary": (8, 16), "repeat": (0, 0.2), "optimizer.b1": (0.8, 0.9)}
     assert {dict(config.optimizer.options)["b1"] for config in study.configs} == {0.8, 0.9}
-    assert study.base.model.layers == 2  # one layer cannot recall
+    assert study.base.model.layers == 2  # a single layer cannot solve recall
     words = "--task markov-chain --model MinimalAttention --spans [1,1] --importance 2 3 --heads 2"
     _, study = read_study(words.split())
     assert study.base.task.groups.spans == (1, 1)
@@ -118,30 +200,37 @@ def test_other_tasks_models_and_optimizers_have_their_own_options():
 
 
 def test_a_value_may_be_a_schedule():
-    _, study = read_study(["--repeat", '{"type": "Switch", "before": 0.4, "after": 0.0, "at": 2000}', "--dim", "4"])
+    _, study = read_study(
+        ["--repeat", '{"type": "Switch", "before": 0.4, "after": 0.0, "at": 2000}', "--dim", "4"]
+    )
     assert repr(study.base.task.repeat) == "Switch(before=0.4, after=0.0, at=2000)"
 
 
-def test_a_task_of_ones_own_comes_with_its_options(capsys, tmp_path, engine):
+def test_a_task_of_a_plugin_has_its_options(capsys, tmp_path, engine):
     file = tmp_path / "loudest_of_train.py"
     file.write_text(LOUDEST)
     words = ("train", "--plugins", str(file), "--task", "loudest_of_train:Loudest", "--layers", "1")
     sizes = ("--length", "4", "--dim", "2", "--gain", "1", "3", "--seeds", "1")
     status, out, err = call(capsys, *words, *sizes, "--out", str(tmp_path))
-    assert (status, err) == (0, f"emergo: imports {file}, as the study asks for\n")
+    assert (status, err) == (0, f"emergo: imports {file}, because the study asks for it\n")
     assert [line.split()[0] for line in out.splitlines()[:3]] == ["gain", "1", "3"]
-    # `steps` is a field of the task and of the training: both are named with their part.
+    # `steps` is a field of both the task and the training, so the options have full names.
     status, out, _ = call(capsys, *words, "--help")
     assert "--task.steps" in out
     assert "how much louder the loudest token is" in out
-    assert json.loads((next((tmp_path / "studies").iterdir())).read_text())["study"]["plugins"] == [str(file)]
+    assert json.loads((next((tmp_path / "studies").iterdir())).read_text())["study"]["plugins"] == [
+        str(file)
+    ]
 
 
-def test_help_comes_from_docstrings():
-    assert argument_helps(MarkovChain)["groups"] == "which past positions matter and how much."
-    assert set(argument_helps(Transformer)) >= {"heads", "skip", "mlp", "positions"}
-    assert set(argument_helps(Optimizer)) >= {"learning_rate", "clip"}
-    assert set(argument_helps(Config)) >= {"batch", "precision", "steps", "threshold", "overtrain", "n_test", "n_train"}
+def test_help_comes_from_docstrings(capsys):
+    status, out, _ = call(capsys, "train", "--task", "markov-chain", "--help")
+    assert status == 0
+    text = " ".join(out.replace("│", " ").split())
+    assert "--heads" in text
+    assert "number of attention heads per layer" in text  # of the model
+    assert "largest norm of a gradient" in text  # of the optimizer
+    assert "fixed test set" in text  # of the training
 
 
 @pytest.mark.parametrize(
@@ -160,23 +249,28 @@ def test_help_comes_from_docstrings():
         ("--heads 3", "heads must divide width, got 3 heads with width 64"),
         ("--seeds -1", "seeds must be a whole number of at least 1, got -1"),
         ("--n-parallel 0", "--n-parallel must be positive, got 0"),
-        ("--n-parallel some", "--n-parallel: invalid int value: 'some'"),
+        ("--n-parallel some", "--n-parallel: expected a whole number, got 'some'"),
         ("--seconds 0", "--seconds must be positive, got 0"),
         ("--dim 4.5", "SingleLocation.dim must be a whole number of at least 1, got 4.5"),
         ("--repeat 1.5", "SingleLocation.repeat must be a finite number from 0 to 1, got 1.5"),
         ("--learning-rate 0", "learning_rate must be positive"),
-        ('--repeat {"type":"Rmp"}', "unknown type in [task].repeat 'Rmp'; did you mean Ramp or Clamp?"),
+        (
+            '--repeat {"type":"Rmp"}',
+            "unknown type in [task].repeat 'Rmp'; did you mean Ramp or Clamp?",
+        ),
         ("--threshold no", "[train] threshold must be a number, 'task' or 'none', got 'no'"),
         ("--threshold -1", "--threshold must be positive"),
         ("--steps 0", "steps must be a whole number of at least 1"),
-        ("--no-indicator", "cannot be learned without the indicator"),
+        ("--indicator false", "cannot be learned without the indicator"),
         ("--plugins none.py", "none.py: no such file"),
         ("--slurm minutes", "--slurm 'minutes': write name=value"),
         ("--slurm minuts=3", "did you mean minutes?"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")
-def test_wrong_input_is_one_line_and_nothing_is_written(capsys, tmp_path, monkeypatch, words, message):
+def test_wrong_input_is_one_line_and_nothing_is_written(
+    capsys, tmp_path, monkeypatch, words, message
+):
     monkeypatch.chdir(tmp_path)
     status, out, err = call(capsys, "train", *words.split())
     assert (status, out) == (2, "")
@@ -188,21 +282,45 @@ def test_wrong_input_is_one_line_and_nothing_is_written(capsys, tmp_path, monkey
 
 @pytest.mark.slow
 def test_train_trains(capsys, tmp_path):
-    small = ("--length", "4", "--dim", "2", "--width", "16", "--learning-rate", "1e-2", "--seeds", "2", "--batch", "8")
-    status, out, _ = call(capsys, "train", *small, "--steps", "1000", "--out", str(tmp_path), "--keep", "0", "--json")
+    small = (
+        "--length",
+        "4",
+        "--dim",
+        "2",
+        "--width",
+        "16",
+        "--learning-rate",
+        "1e-2",
+        "--seeds",
+        "2",
+        "--batch",
+        "8",
+    )
+    status, out, _ = call(
+        capsys, "train", *small, "--steps", "1000", "--out", str(tmp_path), "--keep", "0", "--json"
+    )
     printed = json.loads(out)
     assert status == 0
     assert [run["state"] for run in printed["runs"]] == ["reached", "reached"]
-    assert sorted(run["identity"] for run in printed["runs"]) == sorted(read_outcomes(tmp_path / "runs").rows)
-    assert len(list((tmp_path / "runs").rglob("*.safetensors"))) == 4  # of each, step 0 and the last
+    assert sorted(run["identity"] for run in printed["runs"]) == sorted(
+        read_outcomes(tmp_path / "runs").rows
+    )
+    assert (
+        len(list((tmp_path / "runs").rglob("*.safetensors"))) == 4
+    )  # of each, step 0 and the last
     assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_in_training_keeps_what_is_finished_and_says_so(tmp_path, number):
-    """Or being told to end, as by a scheduler. Dim 2 is learned at once; dim 64 cannot be, with a width of 8."""
-    options = "--length 4 --dim 2 64 --width 8 --learning-rate 1e-2 --seeds 1 --batch 4 --steps 1000000"
+    """Send Ctrl-C, or SIGTERM as a scheduler does, after the first run has ended.
+
+    Dim 2 is learned at once; dim 64 cannot be learned with a width of 8.
+    """
+    options = (
+        "--length 4 --dim 2 64 --width 8 --learning-rate 1e-2 --seeds 1 --batch 4 --steps 1000000"
+    )
     command = [sys.executable, "-m", "emergo", "train", *options.split(), "--out", str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 180  # usually 10 s
@@ -212,6 +330,9 @@ def test_ctrl_c_in_training_keeps_what_is_finished_and_says_so(tmp_path, number)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 130
     assert out == ""
-    assert err.splitlines()[-1] == "emergo: interrupted; 1 of 2 runs are finished; the same command goes on from there"
+    assert (
+        err.splitlines()[-1]
+        == "emergo: interrupted; 1 of 2 runs are finished; the same command continues from there"
+    )
     assert len(read_outcomes(tmp_path / "runs").rows) == 1
     assert len(list((tmp_path / "checkpoints").glob("*/*.npz"))) == 1

@@ -1,4 +1,4 @@
-"""`emergo view`: the command, from the folder to the address or the file."""
+"""`emergo view`: serve a folder, or export it to one file."""
 
 import json
 import os
@@ -25,15 +25,27 @@ def folder(tmp_path_factory):
 
 
 def test_it_writes_one_file(folder, tmp_path, capsys):
-    status, out, _ = call(capsys, "view", str(folder), "--export", str(tmp_path / "page.html"), "--json")
+    status, out, _ = call(
+        capsys, "view", str(folder), "--export", str(tmp_path / "page.html"), "--json"
+    )
     assert status == 0
     assert json.loads(out)["runs"] == 4
     assert json.loads(out)["bytes"] == (tmp_path / "page.html").stat().st_size
 
 
 def test_it_serves_until_it_is_interrupted(folder):
-    """From the printed address to the end by Ctrl-C, which is no error."""
-    command = [sys.executable, "-m", "emergo", "view", str(folder), "--no-browser", "--json", "--port", str(free_port(21_000))]
+    """Read the printed address, open it, and stop the server with Ctrl-C."""
+    command = [
+        sys.executable,
+        "-m",
+        "emergo",
+        "view",
+        str(folder),
+        "--no-browser",
+        "--json",
+        "--port",
+        str(free_port(21_000)),
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     address = json.loads(process.stdout.readline())["address"]
@@ -46,7 +58,7 @@ def test_it_serves_until_it_is_interrupted(folder):
     process.stdout.close()
 
 
-def test_the_address_is_opened_unless_asked_not_to(folder, monkeypatch, capsys):
+def test_no_browser_prints_the_address_only(folder, monkeypatch, capsys):
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     View(folder)._ready("http://127.0.0.1:1/?token=t")
@@ -62,7 +74,12 @@ def test_wrong_input_is_one_line(folder, tmp_path, capsys):
         wrong = {
             ("view", str(tmp_path / "none")): "no such folder",
             ("view", str(tmp_path / "empty")): "no study, runs, records or figures here",
-            ("view", str(folder), "--port", str(port)): f"port {port} is taken; --port {free_port(port + 1)} is free",
+            (
+                "view",
+                str(folder),
+                "--port",
+                str(port),
+            ): f"port {port} is taken; --port {free_port(port + 1)} is free",
             ("view", str(folder), "--port", "0"): "--port must be between 1 and 65535",
             ("view", str(folder), "--export", "page.txt"): "name it like page.html",
         }

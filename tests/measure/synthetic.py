@@ -3,7 +3,8 @@
 import numpy as np
 import pandas as pd
 
-LENGTHS, DIMS = (32, 64, 128, 256), (16, 32, 64)
+LENGTHS = (32, 64, 128, 256)
+DIMS = (16, 32, 64)
 
 
 def synthetic(seed, noise=0.2, C=2.0, length=0.8, dim=1.3, seeds=5):

@@ -13,15 +13,22 @@ from .synthetic import censor, synthetic
 def test_the_censored_fit_is_the_maximum_that_scipy_finds():
     table = censor(synthetic(3), 0.4)
     design = np.column_stack([np.ones(len(table)), np.log(table["dim"]), np.log(table["length"])])
-    z, censored = np.log(table["plateau"].to_numpy()), table["censored"].to_numpy()
+    z = np.log(table["plateau"].to_numpy())
+    censored = table["censored"].to_numpy()
     theta, scale = fit_censored(design, z, censored, np.ones((1, len(z))))
 
     def negative(x):
-        mean, sd = design @ x[:-1], np.exp(x[-1])
+        mean = design @ x[:-1]
+        sd = np.exp(x[-1])
         return -np.where(censored, norm.logsf(z, mean, sd), norm.logpdf(z, mean, sd)).sum()
 
     start = np.append(np.linalg.lstsq(design, z, rcond=None)[0], np.log(0.5))
-    best = minimize(negative, start, method="Nelder-Mead", options={"maxiter": 20000, "xatol": 1e-9, "fatol": 1e-12})
+    best = minimize(
+        negative,
+        start,
+        method="Nelder-Mead",
+        options={"maxiter": 20000, "xatol": 1e-9, "fatol": 1e-12},
+    )
     np.testing.assert_allclose(theta[0], best.x[:-1], rtol=1e-5)
     assert scale[0] == pytest.approx(np.exp(best.x[-1]), rel=1e-5)
 

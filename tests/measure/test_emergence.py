@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emergo._errors import InputError
+from emergo.core.errors import InputError
 from emergo.measure import STATES, emergence, past_threshold
 from emergo.measure._emergence import running_median
 
@@ -18,8 +18,10 @@ def test_the_crossing_is_interpolated_between_its_evaluations():
 
 
 def test_above_is_below_upside_down():
-    step, value = [0, 1, 2, 3], np.array([0.0, 0.2, 0.7, 0.9])
-    up, down = emergence(step, value, 0.5, "above"), emergence(step, -value, -0.5, "below")
+    step = [0, 1, 2, 3]
+    value = np.array([0.0, 0.2, 0.7, 0.9])
+    up = emergence(step, value, 0.5, "above")
+    down = emergence(step, -value, -0.5, "below")
     assert up == down
     assert up.time == pytest.approx(1.6)
 
@@ -62,7 +64,8 @@ def test_hold_asks_for_a_sustained_crossing_dated_where_it_begins():
 
 
 def test_noisy_curves_need_hold_or_a_window():
-    """A sigmoid at 500 with noise: single evaluations cross early, the sustained crossing and the median do not."""
+    """A sigmoid at 500 with noise: single evaluations cross early, the sustained crossing and the
+    median do not."""
     rng = np.random.default_rng(0)
     step = np.arange(0, 1000, 5)
     errors = {"first": [], "hold": [], "window": []}
@@ -106,7 +109,10 @@ def test_running_median():
     assert running_median([4, 5], 1).tolist() == [4, 5]
 
 
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False, max_value=8e307, min_value=-8e307)), st.integers(0, 30))
+@given(
+    st.lists(st.floats(allow_nan=False, allow_infinity=False, max_value=8e307, min_value=-8e307)),
+    st.integers(0, 30),
+)
 def test_running_median_is_the_median_of_every_window(values, half):
     expected = [np.median(values[max(0, i - half) : i + half + 1]) for i in range(len(values))]
     np.testing.assert_array_equal(running_median(values, 2 * half + 1), expected)
@@ -114,9 +120,17 @@ def test_running_median_is_the_median_of_every_window(values, half):
 
 def test_past_the_threshold_in_float64():
     """0.1 in float32 is above 0.1: a comparison in float32 would count it as below."""
-    assert past_threshold(np.array([[0.2, 0.1], [0.0, np.nan]]), 0.1, "below").tolist() == [[False, True], [True, False]]
+    assert past_threshold(np.array([[0.2, 0.1], [0.0, np.nan]]), 0.1, "below").tolist() == [
+        [False, True],
+        [True, False],
+    ]
     assert past_threshold(np.array([0.1, 0.05], np.float32), 0.1, "below").tolist() == [False, True]
-    assert past_threshold([0.2, 0.1, 0.0, np.nan], 0.1, "above").tolist() == [True, True, False, False]
+    assert past_threshold([0.2, 0.1, 0.0, np.nan], 0.1, "above").tolist() == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_states_of_a_run():
@@ -130,8 +144,14 @@ def test_states_of_a_run():
         ({"step": [0, 1], "value": [1.0], "threshold": 0.5}, "one length"),
         ({"step": [0, 0], "value": [1.0, 1.0], "threshold": 0.5}, "increasing"),
         ({"step": [0, 1], "value": [1.0, 1.0], "threshold": math.nan}, "threshold must be finite"),
-        ({"step": [0, 1], "value": [1.0, 1.0], "threshold": 0.5, "hold": 0}, "hold must be at least 1"),
-        ({"step": [0, 1], "value": [1.0, 1.0], "threshold": 0.5, "window": 2}, "window must be an odd"),
+        (
+            {"step": [0, 1], "value": [1.0, 1.0], "threshold": 0.5, "hold": 0},
+            "hold must be at least 1",
+        ),
+        (
+            {"step": [0, 1], "value": [1.0, 1.0], "threshold": 0.5, "window": 2},
+            "window must be an odd",
+        ),
     ],
 )
 def test_wrong_input_is_named(arguments, message):

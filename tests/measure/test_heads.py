@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emergo._errors import InputError
+from emergo.core.errors import InputError
 from emergo.measure import division, group_mass, head_similarity
 from emergo.tasks import Groups
 
@@ -13,7 +13,9 @@ from emergo.tasks import Groups
 def test_mass_of_groups():
     weights = np.array([[0.1, 0.2, 0.3, 0.15, 0.25]])
     np.testing.assert_allclose(group_mass(weights, Groups((1, 2)).members), [[0.1, 0.5]])
-    np.testing.assert_allclose(group_mass(weights, Groups((2, 2), stride=1).members), [[0.3, 0.5]])  # a shared position
+    np.testing.assert_allclose(
+        group_mass(weights, Groups((2, 2), stride=1).members), [[0.3, 0.5]]
+    )  # a shared position
     with pytest.raises(InputError, match="groups reach over 6 positions, attention over 5"):
         group_mass(weights, Groups().members)
 
@@ -40,7 +42,9 @@ def test_division_at_its_corners():
         for part in shares._fields:
             assert float(getattr(shares, part)) == pytest.approx(float(part == name), abs=1e-12)
     # Uniform attention over groups of unlike size favours none of them, position by position.
-    assert division(np.tile([0.25, 0.75], (2, 1)), np.array([1.0, 3.0])).indecision == pytest.approx(1)
+    assert division(
+        np.tile([0.25, 0.75], (2, 1)), np.array([1.0, 3.0])
+    ).indecision == pytest.approx(1)
     with pytest.raises(InputError, match="every head must look at some group"):
         division(np.zeros((2, 2)))
     with pytest.raises(InputError, match="at least 2 groups"):

@@ -14,7 +14,9 @@ def table():
     rng = np.random.default_rng(0)
     rows = [(T, d) for T in (16, 32, 64) for d in (4, 8) for _ in range(3)]
     frame = pd.DataFrame(rows, columns=["length", "dim"])
-    frame["plateau"] = 3 * frame["length"] * np.sqrt(frame["dim"]) * np.exp(0.05 * rng.normal(size=len(frame)))
+    frame["plateau"] = (
+        3 * frame["length"] * np.sqrt(frame["dim"]) * np.exp(0.05 * rng.normal(size=len(frame)))
+    )
     return frame.assign(censored=frame["plateau"] > 400)
 
 
@@ -41,8 +43,13 @@ def test_a_law_shows_its_intervals_and_keeps_its_table_to_itself():
     law = fit_law(table())
     assert law.with_censored is not None
     lines = repr(law).splitlines()
-    note = next(i for i, line in enumerate(lines) if line.startswith("note: least squares leave out"))
-    for fitted, (first, *intervals) in ((law, lines[:note]), (law.with_censored, lines[note + 1 :])):
+    note = next(
+        i for i, line in enumerate(lines) if line.startswith("note: least squares leave out")
+    )
+    for fitted, (first, *intervals) in (
+        (law, lines[:note]),
+        (law.with_censored, lines[note + 1 :]),
+    ):
         assert first.startswith(fitted.formula)
         assert [line.split()[0] for line in intervals] == ["C", "dim", "length"]
         assert all("95% [" in line for line in intervals)
@@ -58,7 +65,9 @@ def test_a_law_without_its_table_says_that_there_is_nothing_to_draw():
 
 
 def test_in_a_notebook_a_law_is_words_and_a_picture():
-    law = fit_law(pd.DataFrame({"dim": [1.0, 2.0, 4.0], "plateau": [3.0, 6.0, 12.0]}), "plateau", ["dim"])
+    law = fit_law(
+        pd.DataFrame({"dim": [1.0, 2.0, 4.0], "plateau": [3.0, 6.0, 12.0]}), "plateau", ["dim"]
+    )
     assert law._repr_html_().startswith("<pre>plateau = 3 dim^1.00")
     assert 'src="data:image/png;base64,iVBOR' in law._repr_html_()
     assert "img" not in dataclasses.replace(law, table=None)._repr_html_()

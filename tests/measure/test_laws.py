@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import linregress
 
-from emergo._errors import InputError
+from emergo.core.errors import InputError
 from emergo.measure import Published, compare, fit_law, law_json
 
 from .synthetic import censor, synthetic
@@ -37,10 +37,14 @@ def test_one_exponent_equals_scipy():
 def test_a_law_that_misses_its_cells_shows_in_the_spread():
     table = synthetic(2, noise=0.1)
     law = fit_law(table)
-    assert law.spread == pytest.approx(0.1, rel=0.2)  # standard deviations of 60 and 48 numbers: errors of 9% and 10%
+    assert law.spread == pytest.approx(
+        0.1, rel=0.2
+    )  # standard deviations of 60 and 48 numbers: errors of 9% and 10%
     assert law.seed_spread == pytest.approx(0.1, rel=0.2)
     cells = table.assign(log=np.log(table["plateau"])).groupby(["length", "dim"])["log"]
-    assert law.seed_spread == pytest.approx(np.sqrt(cells.var().mean()), rel=1e-10), "cells of one size: the mean variance"
+    assert law.seed_spread == pytest.approx(np.sqrt(cells.var().mean()), rel=1e-10), (
+        "cells of one size: the mean variance"
+    )
     bent = fit_law(table.assign(plateau=table["plateau"] * np.where(table["dim"] == 32, 2, 1)))
     assert bent.seed_spread == pytest.approx(law.seed_spread, rel=1e-10)
     assert bent.spread > 3 * law.spread
@@ -48,18 +52,25 @@ def test_a_law_that_misses_its_cells_shows_in_the_spread():
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say():
-    """200 data sets of five seeds per cell, 400 resamples each. 95% nominal; so few seeds leave it a few points short."""
+    """200 data sets of five seeds per cell, 400 resamples each. 95% nominal; so few seeds leave it
+    a few points short."""
     hits = []
     for seed in range(200):
         law = fit_law(synthetic(seed), resamples=400)
-        hits.append([law.ci95["length"][0] < 0.8 < law.ci95["length"][1], law.ci95["dim"][0] < 1.3 < law.ci95["dim"][1]])
+        hits.append(
+            [
+                law.ci95["length"][0] < 0.8 < law.ci95["length"][1],
+                law.ci95["dim"][0] < 1.3 < law.ci95["dim"][1],
+            ]
+        )
     coverage = np.mean(hits, axis=0)
     assert (coverage > 0.89).all()
     assert (coverage < 0.99).all()
 
 
 def test_dropping_censored_runs_is_biased_and_using_them_is_not():
-    dropped, used = [], []
+    dropped = []
+    used = []
     for seed in range(40):
         law = fit_law(censor(synthetic(seed), 0.3), resamples=400)
         assert law.censored > 0
@@ -92,13 +103,16 @@ def test_censored_intervals_cover_the_truth():
 def test_tied_exponents():
     """Fig. 2 right: 2α = β = γ."""
     table = pd.DataFrame(
-        [(T, d, p) for T in (64, 128) for d in (16, 64) for p in (0.0, 0.2)], columns=["length", "dim", "repeat"]
+        [(T, d, p) for T in (64, 128) for d in (16, 64) for p in (0.0, 0.2)],
+        columns=["length", "dim", "repeat"],
     )
     factor = np.sqrt(table["repeat"] ** 2 * table["dim"] + (1 - table["repeat"]) ** 2)
     table["plateau"] = 1.7 * (np.sqrt(table["dim"]) * table["length"] / factor) ** 1.1
     law = fit_law(table, x=["dim^0.5*length/repeat_factor"])
     assert pytest.approx(1.7, rel=1e-8) == law.C
-    assert law.exponents == pytest.approx({"dim": 0.55, "length": 1.1, "repeat_factor": -1.1}, rel=1e-8)
+    assert law.exponents == pytest.approx(
+        {"dim": 0.55, "length": 1.1, "repeat_factor": -1.1}, rel=1e-8
+    )
     np.testing.assert_allclose(law.predict(table), table["plateau"], rtol=1e-8)
 
 
@@ -116,9 +130,12 @@ def test_seeds_are_resampled_within_cells_and_cells_where_there_is_one_run():
 
 @pytest.mark.parametrize("terms", [["dim", "length"], ["dim", "length/burst"]])
 def test_a_few_doubled_cells_do_not_collapse_the_intervals(terms):
-    """Cells are told apart by their columns, not by the terms, and runs are resampled only where every cell has several."""
+    """Cells are told apart by their columns, not by the terms, and runs are resampled only where
+    every cell has several."""
     table = synthetic(0, seeds=1).assign(burst=1)
-    table = pd.concat([table, table.assign(length=table["length"] * 2, burst=2)[:6]], ignore_index=True)
+    table = pd.concat(
+        [table, table.assign(length=table["length"] * 2, burst=2)[:6]], ignore_index=True
+    )
     doubled = pd.concat([table, table[:1]], ignore_index=True)
     for rows in (table, doubled):
         law = fit_law(rows, x=terms)
@@ -151,13 +168,29 @@ def test_as_many_numbers_as_runs_leave_the_intervals_open():
     [
         ({"dim": [], "plateau": []}, {"x": ["dim"]}, "is empty"),
         ({"dim": [4, 4, 4], "plateau": [1, 2, 3]}, {"x": ["dim"]}, "'dim' is constant"),
-        ({"dim": [4, 8], "length": [2, 3], "plateau": [1, 2]}, {}, "2 usable runs, fewer than the 3 numbers"),
+        (
+            {"dim": [4, 8], "length": [2, 3], "plateau": [1, 2]},
+            {},
+            "2 usable runs, fewer than the 3 numbers",
+        ),
         ({"dim": [4], "plateau": [1]}, {"x": ["dim"]}, "1 usable run, fewer than the 2 numbers"),
         ({"dim": [2, 4, 8], "length": [2, 4, 8], "plateau": [1, 2, 3]}, {}, "vary together"),
         ({"dim": [2, 4, 8], "plateau": [1, 2, 3]}, {"x": []}, "no exponent to fit"),
-        ({"dim": [2, 4, 8], "plateau": [1, 2, 3]}, {"x": ["dim", "dim^2"]}, "'dim' appears in more than one term"),
-        ({"dim": [2, 4, 8], "plateau": [1, 2, 3]}, {"x": ["dim"], "fixed": {"dim": 1.0}}, "more than one term"),
-        ({"dim": [2, 4, 8], "plateau": [1, -2, 3]}, {"x": ["dim"]}, "column 'plateau' must be positive"),
+        (
+            {"dim": [2, 4, 8], "plateau": [1, 2, 3]},
+            {"x": ["dim", "dim^2"]},
+            "'dim' appears in more than one term",
+        ),
+        (
+            {"dim": [2, 4, 8], "plateau": [1, 2, 3]},
+            {"x": ["dim"], "fixed": {"dim": 1.0}},
+            "more than one term",
+        ),
+        (
+            {"dim": [2, 4, 8], "plateau": [1, -2, 3]},
+            {"x": ["dim"]},
+            "column 'plateau' must be positive",
+        ),
         ({"dim": [2, 4, 8], "plateau": [5, 5, 5]}, {"x": ["dim"]}, "'plateau' is constant"),
         (
             {"dim": [2, 4, 8], "length": [2, 2, 3], "plateau": [1, 2, 3]},
@@ -166,7 +199,11 @@ def test_as_many_numbers_as_runs_leave_the_intervals_open():
         ),
         ({"dim": [2, 4, 8], "plateau": [1, 2, 3]}, {"x": ["dim^1e400"]}, "finite number"),
         ({"dim": [2, 4, 8], "plateau": [math.nan] * 3}, {"x": ["dim"]}, "no run with a 'plateau'"),
-        ({"dim": [2, 4, 8], "plateau": [1, 2, 3]}, {"x": ["dim"], "resamples": 3}, "resamples must be at least"),
+        (
+            {"dim": [2, 4, 8], "plateau": [1, 2, 3]},
+            {"x": ["dim"], "resamples": 3},
+            "resamples must be at least",
+        ),
         (
             {"dim": [2, 4, 8], "plateau": [1, 2, 3], "censored": [False, True, True]},
             {"x": ["dim"]},
@@ -183,13 +220,17 @@ def test_tables_that_cannot_be_fitted_are_named(table, options, message):
 def test_one_term_needs_no_list_and_a_law_needs_a_table():
     table: Any = {"dim": [2, 4, 8], "plateau": [12, 48, 192]}
     assert fit_law(pd.DataFrame(table), x="dim").exponents == pytest.approx({"dim": 2.0})
-    with pytest.raises(InputError, match=r"a law is fitted to a table of pandas, such as runs\.table, got a dict"):
+    with pytest.raises(
+        InputError, match=r"a law is fitted to a table of pandas, such as runs\.table, got a dict"
+    ):
         fit_law(table, x="dim")
 
 
 @pytest.mark.parametrize("exponent", [math.nan, math.inf, -math.inf, 1e4])
 def test_fixed_exponents_must_be_finite(exponent):
-    with pytest.raises(InputError, match=r"^the fixed exponent of 'length' must be a finite number .*got [^\n]*$"):
+    with pytest.raises(
+        InputError, match=r"^the fixed exponent of 'length' must be a finite number .*got [^\n]*$"
+    ):
         fit_law(synthetic(0), x=["dim"], fixed={"length": exponent})
 
 
@@ -219,4 +260,6 @@ def test_agreement_with_a_published_law(printed, agrees, word):
 
 
 def test_a_published_law_at_some_values():
-    assert Published("a", 2.0, {"length": 0.5, "dim": 2.0}).at(length=16, dim=3) == pytest.approx(72)
+    assert Published("a", 2.0, {"length": 0.5, "dim": 2.0}).at(length=16, dim=3) == pytest.approx(
+        72
+    )

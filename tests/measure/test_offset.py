@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from emergo._errors import InputError
+from emergo.core.errors import InputError
 from emergo.measure import fit_law, fit_offset
 
 TRUE = {"a": 4.0, "alpha": 1.4, "b": 0.2, "beta": 1.2, "gamma": 1.0}
@@ -34,7 +34,9 @@ def test_noise_is_told_from_the_law():
     table = plateaus(0.08)
     law = fit_offset(table)
     assert all(law.ci95[name][0] < value < law.ci95[name][1] for name, value in TRUE.items())
-    assert law.spread == pytest.approx(0.08, rel=0.15)  # the error of a standard deviation of 95 numbers is 7%
+    assert law.spread == pytest.approx(
+        0.08, rel=0.15
+    )  # the error of a standard deviation of 95 numbers is 7%
     assert law.seed_spread == pytest.approx(0.08, rel=0.2)
     # A plain power law finds an exponent between 0 and the true one, and leaves more unexplained.
     plain = fit_law(table, x=["dim", "length"], resamples=100)
@@ -44,9 +46,13 @@ def test_noise_is_told_from_the_law():
 
 def test_cells_that_are_not_whole_are_left_out():
     table = plateaus(0.05)
-    table.loc[(table["dim"] == 128) & (table["length"] == 512) & (table["seed"] > 0), "censored"] = True
+    table.loc[
+        (table["dim"] == 128) & (table["length"] == 512) & (table["seed"] > 0), "censored"
+    ] = True
     assert fit_offset(table, resamples=100).runs == len(table) - 5
     with pytest.raises(InputError, match="5 whole cells are too few for a law of 5 numbers"):
         fit_offset(table[table["dim"] == 16])
-    with pytest.raises(InputError, match="'length' takes 2 values in whole cells; an offset needs at least 3"):
+    with pytest.raises(
+        InputError, match="'length' takes 2 values in whole cells; an offset needs at least 3"
+    ):
         fit_offset(table[table["length"] <= 64])

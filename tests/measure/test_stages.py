@@ -5,12 +5,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emergo._errors import InputError
-from emergo.measure import Drop, best_so_far, boundary_of, departure, early_stop, find_stages, plateau_share, stage_boundaries
+from emergo.core.errors import InputError
+from emergo.measure import (
+    Drop,
+    best_so_far,
+    boundary_of,
+    departure,
+    early_stop,
+    find_stages,
+    plateau_share,
+    stage_boundaries,
+)
 
 
 def staircase(step, onsets, levels, power=6.0):
-    """Plateaus at `levels`; from each onset on a power law of the step leads straight to the next level."""
+    """Plateaus at `levels`; from each onset on a power law of the step leads straight to the next
+    level."""
     log = np.full(len(step), np.log(levels[0]))
     for onset, high, low in zip(onsets, levels, levels[1:], strict=False):
         fall = power * np.log(np.maximum(step, 1e-9) / onset)
@@ -39,7 +49,8 @@ def test_plateaus_and_onsets_of_a_staircase():
     st.lists(st.floats(2.0, 4.0), min_size=3, max_size=3),
 )
 def test_any_staircase(first, gaps, ratios):
-    """Onsets at least a factor 2.5 apart and drops by a factor of 2 to 4, the last level a fiftieth of the first or more."""
+    """Onsets at least a factor 2.5 apart and drops by a factor of 2 to 4, the last level a fiftieth
+    of the first or more."""
     onsets = first * np.cumprod([1.0, *gaps])
     factors = np.minimum(ratios[: len(onsets)], 50 ** (1 / len(onsets)))
     levels = 2.0 / np.cumprod([1.0, *factors])
@@ -59,7 +70,9 @@ def test_the_scale_of_values_and_the_choice_of_steps_do_not_matter():
     reference = [d.onset for d in find_stages(STEPS, curve)]
     assert [d.onset for d in find_stages(STEPS, 1e6 * curve)] == pytest.approx(reference, rel=1e-6)
     some = np.unique(np.round(np.geomspace(1, 2000, 250)))
-    assert [d.onset for d in find_stages(some, staircase(some, TRUTH, LEVELS))] == pytest.approx(reference, rel=0.05)
+    assert [d.onset for d in find_stages(some, staircase(some, TRUTH, LEVELS))] == pytest.approx(
+        reference, rel=0.05
+    )
 
 
 def test_what_is_no_stage():
@@ -67,12 +80,16 @@ def test_what_is_no_stage():
     assert find_stages(step, np.full(1000, 2.0)) == []
     assert find_stages(step, np.zeros(1000)) == []
     assert find_stages(step, np.linspace(1, 2, 1000)) == []
-    # An exponential approach to 0 is one drop: below a hundredth of the start nothing is told apart.
+    # An exponential approach to 0 is one drop: below a hundredth of the start nothing is told
+    # apart.
     assert len(find_stages(step, 3 * np.exp(-step / 50))) == 1
     # A power law has no plateau in it.
     assert len(find_stages(step, 1 / np.sqrt(step))) == 1
     # Overfitting after the drop is no drop.
-    assert len(find_stages(step, staircase(step, (50,), (1, 0.2)) * (1 + (step > 300) * step / 1000))) == 1
+    assert (
+        len(find_stages(step, staircase(step, (50,), (1, 0.2)) * (1 + (step > 300) * step / 1000)))
+        == 1
+    )
 
 
 def test_boundaries_over_runs():
@@ -84,7 +101,9 @@ def test_boundaries_over_runs():
     logs = np.log([90, 100, 110])
     assert one.step == pytest.approx(np.exp(logs.mean()))
     half = 4.303 * logs.std(ddof=1) / np.sqrt(3)  # t of two degrees of freedom
-    assert (one.low, one.high) == pytest.approx((np.exp(logs.mean() - half), np.exp(logs.mean() + half)), rel=1e-3)
+    assert (one.low, one.high) == pytest.approx(
+        (np.exp(logs.mean() - half), np.exp(logs.mean() + half)), rel=1e-3
+    )
     assert two.low < 450 < two.high
     (alone,) = stage_boundaries([run(1, 100)])
     assert alone.step == pytest.approx(100)
@@ -95,10 +114,13 @@ def test_boundaries_over_runs():
 
 @given(st.floats(2, 900), st.floats(0.01, 5), st.floats(-3, 3), st.floats(0.02, 0.9))
 def test_a_curve_is_left_where_it_has_risen_by_a_share(least, scale, level, share):
-    """Down to `least` and up in a straight line: the share of the rise is that of the way. Scale and level do not count."""
+    """Down to `least` and up in a straight line: the share of the rise is that of the way. Scale
+    and level do not count."""
     value = np.abs(STEPS - least)
     step = departure(STEPS, scale * value + level, share)
-    assert step == pytest.approx(least + share * (STEPS[-1] - least), abs=1.5)  # the least evaluation is off by up to a half
+    assert step == pytest.approx(
+        least + share * (STEPS[-1] - least), abs=1.5
+    )  # the least evaluation is off by up to a half
 
 
 def test_a_plateau_is_left_at_its_end_and_what_does_not_rise_never():
@@ -139,15 +161,18 @@ def test_the_best_so_far():
 
 
 def test_stopped_while_the_student_is_a_truncated_predictor():
-    """The loss is best at step 20, where the student is A*_{1:2}; it turns into something else afterwards."""
-    step, loss = [10, 20, 30, 40], [1.0, 0.8, 0.8, 1.5]
+    """The loss is best at step 20, where the student is A*_{1:2}; it turns into something else
+    afterwards."""
+    step = [10, 20, 30, 40]
+    loss = [1.0, 0.8, 0.8, 1.5]
     divergences = np.array([[0.5, 1.6, 2.0, 2.5], [1.5, 0.1, 0.5, 2.0], [1.9, 0.6, 0.7, 3.0]])
     stop = early_stop(step, loss, divergences, APART)
     assert stop == (20, 0.8, 2, 0.1, 2)
     # Early on the student is far from all: something is nearest, but it equals none.
     early = early_stop(step, [0.1, 1, 1, 1], divergences + 2.0, APART)
     assert (early.nearest, early.equals) == (1, None)
-    # Close to the first reference by its own measure, although another is nearer in absolute numbers: both are reported.
+    # Close to the first reference by its own measure, although another is nearer in absolute
+    # numbers: both are reported.
     both = early_stop(step, [0.1, 1, 1, 1], np.array([[0.45] * 4, [0.40] * 4, [1.0] * 4]), APART)
     assert (both.nearest, both.equals) == (2, 1)
     assert early_stop(step, [np.nan, np.inf, 0.9, 0.9], divergences, APART).step == 30
@@ -162,7 +187,12 @@ def test_stopped_while_the_student_is_a_truncated_predictor():
     ],
 )
 def test_wrong_input_of_early_stopping_is_named(change, message):
-    values = {"step": [1, 2, 3], "loss": [3.0, 2.0, 1.0], "divergences": np.ones((3, 3)), "apart": APART} | change
+    values = {
+        "step": [1, 2, 3],
+        "loss": [3.0, 2.0, 1.0],
+        "divergences": np.ones((3, 3)),
+        "apart": APART,
+    } | change
     with pytest.raises(InputError, match=message):
         early_stop(**values)
 
@@ -173,11 +203,20 @@ TIME = np.linspace(0, 1000, 2001)
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (np.where(TIME < 800, 0.5, 0.05), 1.0),  # a step: the crossings of both levels lie between two evaluations
+        (
+            np.where(TIME < 800, 0.5, 0.05),
+            1.0,
+        ),  # a step: the crossings of both levels lie between two evaluations
         (0.5 * np.exp(-TIME / 300), 0.19),
         (0.5 - 0.4 * TIME / 900, 0.24),
-        (0.5 / (1 + np.exp((TIME - 500) / 10)), 0.93),  # 90% is 22 steps before its middle, a fifth 14 after
-        (0.5 + 0.2 * np.exp(-TIME / 5) - 0.5 * (TIME > 700), 1.0),  # what is lost at once at the start is not the level
+        (
+            0.5 / (1 + np.exp((TIME - 500) / 10)),
+            0.93,
+        ),  # 90% is 22 steps before its middle, a fifth 14 after
+        (
+            0.5 + 0.2 * np.exp(-TIME / 5) - 0.5 * (TIME > 700),
+            1.0,
+        ),  # what is lost at once at the start is not the level
     ],
 )
 def test_the_share_of_a_plateau(value, expected):

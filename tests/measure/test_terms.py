@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from emergo._errors import InputError
+from emergo.core.errors import InputError
 from emergo.measure._terms import Term, censored_rows, column
 
 
@@ -51,7 +51,9 @@ def test_wrong_columns_are_named(table, message):
         Term.parse("dim").log(pd.DataFrame(table))
 
 
-@pytest.mark.parametrize("values", [[True, False], [1, 0], [1.0, 0.0], ["True", "false"], [" TRUE ", "0"]])
+@pytest.mark.parametrize(
+    "values", [[True, False], [1, 0], [1.0, 0.0], ["True", "false"], [" TRUE ", "0"]]
+)
 def test_censored_flags_in_any_usual_form(values):
     assert censored_rows(pd.DataFrame({"censored": values})).tolist() == [True, False]
 
@@ -63,6 +65,9 @@ def test_censored_flags_that_make_no_sense():
 
 
 def test_names_with_dots_are_those_of_configs():
-    assert Term.parse("model.dim^0.5/optimizer.lr").powers == (("model.dim", 0.5), ("optimizer.lr", -1.0))
+    assert Term.parse("model.dim^0.5/optimizer.lr").powers == (
+        ("model.dim", 0.5),
+        ("optimizer.lr", -1.0),
+    )
     with pytest.raises(InputError, match="is not a term"):
         Term.parse("model..dim")

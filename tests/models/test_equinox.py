@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from emergo._contract import Spec, Tap
-from emergo._errors import InputError
+from emergo.core.contract import Spec, Tap
+from emergo.core.errors import InputError
 from emergo.models import EquinoxModel
 
 SPEC = Spec(length=4, inputs=3, outputs=2)
@@ -24,7 +24,7 @@ class Flat(eqx.Module):
 
 
 class Tapped(eqx.Module):
-    """With a number and a function among its leaves."""
+    """A module with a number and a function among its leaves."""
 
     mlp: eqx.nn.MLP
     gain: float
@@ -42,7 +42,9 @@ class Counted(eqx.Module):
 
 
 def make_flat(key, spec):
-    return Flat(eqx.nn.MLP(spec.length * spec.inputs, spec.outputs, 16, 2, activation=jnp.tanh, key=key))
+    return Flat(
+        eqx.nn.MLP(spec.length * spec.inputs, spec.outputs, 16, 2, activation=jnp.tanh, key=key)
+    )
 
 
 def make_tapped(key, spec):
@@ -53,33 +55,38 @@ def make_counted(key, spec):
     return Counted(jnp.arange(spec.inputs))
 
 
-def test_it_is_the_module():
-    """Values and gradients, with parameters that pass through `jit`."""
+def test_values_and_gradients_are_those_of_the_module():
     model = EquinoxModel(make_flat)
     params = jax.jit(lambda key: model.init(key, SPEC))(jax.random.key(0))
     module = make_flat(jax.random.key(0), SPEC)
     assert all(eqx.is_inexact_array(leaf) for leaf in jax.tree.leaves(params))
-    np.testing.assert_allclose(model.apply(params, X).value, jax.vmap(module)(X), rtol=1e-5, atol=1e-6)
-    ours = jax.jit(jax.grad(lambda p: jnp.sum(model.fast(p, X).value ** 2)))(params)
+    np.testing.assert_allclose(
+        model.apply(params, X).value, jax.vmap(module)(X), rtol=1e-5, atol=1e-6
+    )
+    ours = jax.jit(jax.grad(lambda p: jnp.sum(model.apply(p, X).value ** 2)))(params)
     theirs = eqx.filter_grad(lambda m: jnp.sum(jax.vmap(m)(X) ** 2))(module)
-    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(eqx.filter(theirs, eqx.is_array)), strict=True):
+    for a, b in zip(
+        jax.tree.leaves(ours), jax.tree.leaves(eqx.filter(theirs, eqx.is_array)), strict=True
+    ):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
     names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
     assert ".mlp.layers[0].weight" in names
 
 
-def test_it_learns():
+def test_a_module_can_be_trained():
     model = EquinoxModel(make_flat)
     params = model.init(jax.random.key(0), SPEC)
-    loss = jax.jit(jax.value_and_grad(lambda p: jnp.mean((model.apply(p, X).value - X[:, 0, :2]) ** 2)))
+    loss = jax.jit(
+        jax.value_and_grad(lambda p: jnp.mean((model.apply(p, X).value - X[:, 0, :2]) ** 2))
+    )
     first = float(loss(params)[0])
     for _ in range(100):
         params = jax.tree.map(lambda p, g: p - 0.1 * g, params, loss(params)[1])
     assert float(loss(params)[0]) < 0.2 * first
 
 
-def test_its_taps_see_all_sequences():
-    """Read and written with the axis of sequences, also inside `jit`, `grad` and a `vmap` over runs."""
+def test_taps_see_all_sequences():
+    """Inside `jit`, `grad` and a `vmap` over runs, too."""
     model = EquinoxModel(make_tapped)
     params = model.init(jax.random.key(0), SPEC)
 
@@ -90,12 +97,16 @@ def test_its_taps_see_all_sequences():
         return output.value, tap.taken
 
     value, taken = read(params)
-    assert {name: x.shape for name, x in taken.items()} == {"mean": (5, 3), "answer": (5, 2), "value": (5, 2)}
+    assert {name: x.shape for name, x in taken.items()} == {
+        "mean": (5, 3),
+        "answer": (5, 2),
+        "value": (5, 2),
+    }
     np.testing.assert_allclose(taken["mean"], 2 * X.mean(1), rtol=1e-5)
     np.testing.assert_allclose(taken["answer"], value, rtol=1e-6)
 
     def shuffled(params):
-        """Sequences get each other's means, which only a tap that sees all of them can do."""
+        """Reverse the order of the sequences' means, which needs a tap that sees all of them."""
         return model.apply(params, X, lambda name, x: x[::-1] if name == "mean" else x).value
 
     np.testing.assert_allclose(shuffled(params), value[::-1], rtol=1e-5, atol=1e-6)
@@ -106,21 +117,24 @@ def test_its_taps_see_all_sequences():
         np.testing.assert_allclose(a[0], b, rtol=1e-4, atol=1e-5)
 
 
-def test_equal_makers_have_equal_structures():
-    """So that runs share a program and parameters can be stacked."""
+def test_parameters_of_equal_models_can_be_stacked():
     one, two = (EquinoxModel(make_tapped).init(jax.random.key(i), SPEC) for i in range(2))
     assert jax.tree.structure(one) == jax.tree.structure(two)
     assert hash(jax.tree.structure(one)) == hash(jax.tree.structure(two))
-    assert jax.tree.structure(one) != jax.tree.structure(EquinoxModel(make_flat).init(jax.random.key(0), SPEC))
+    assert jax.tree.structure(one) != jax.tree.structure(
+        EquinoxModel(make_flat).init(jax.random.key(0), SPEC)
+    )
 
 
-def test_what_cannot_be_trained_is_named():
-    with pytest.raises(InputError, match=r"EquinoxModel: count is an array of int32, which cannot be trained"):
+def test_untrainable_arrays_are_named():
+    with pytest.raises(
+        InputError, match=r"EquinoxModel: count is an array of int32, which cannot be trained"
+    ):
         EquinoxModel(make_counted).init(jax.random.key(0), SPEC)
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_a_module_in_place_of_a_function_is_named():
+def test_a_wrong_make_is_named():
     wrong: Any = 3
     with pytest.raises(InputError, match=r"EquinoxModel.make must be a function"):
         EquinoxModel(wrong)

@@ -1,22 +1,25 @@
-"""The toy model against its equation."""
+"""The toy model of zucchet2025 against its equation."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from emergo._contract import Spec
-from emergo._errors import InputError
+from emergo.core.contract import Spec
+from emergo.core.errors import InputError
 from emergo.models import ToyAttention
 
 
-def test_forward_is_eq_2():
+def test_apply_equals_eq_2():
     model = ToyAttention()
     params = model.init(jax.random.key(0), Spec(length=7, inputs=3, outputs=2))
     params = params._replace(logits=jax.random.normal(jax.random.key(1), (7,)))
     tokens = jax.random.normal(jax.random.key(2), (5, 7, 3))
     scores = np.exp(np.asarray(params.logits, np.float64))
-    expected = np.sum(scores[:, None] / scores.sum() * np.asarray(tokens), axis=1) @ np.asarray(params.weights).T
+    expected = (
+        np.sum(scores[:, None] / scores.sum() * np.asarray(tokens), axis=1)
+        @ np.asarray(params.weights).T
+    )
     output = model.apply(params, tokens)
     np.testing.assert_allclose(output.value, expected, rtol=1e-5, atol=1e-6)
     assert output.attention is not None
@@ -26,8 +29,8 @@ def test_forward_is_eq_2():
     np.testing.assert_array_equal(output.value_path, params.weights.T)
 
 
-def test_the_start():
-    """Uniform attention, and weights of variance scale²/inputs, the scale of each run its own."""
+def test_initialisation():
+    """Attention is uniform and weights have variance scale²/inputs. Scales may differ per run."""
     spec = Spec(length=9, inputs=40, outputs=40)
     params = ToyAttention().init(jax.random.key(0), spec)
     np.testing.assert_allclose(params.attention, np.full(9, 1 / 9), rtol=1e-6)
@@ -39,12 +42,17 @@ def test_the_start():
 
 
 def test_wrong_options_are_named():
-    with pytest.raises(InputError, match=r"ToyAttention.scale must be a finite number of at least 0"):
+    with pytest.raises(
+        InputError, match=r"ToyAttention.scale must be a finite number of at least 0"
+    ):
         ToyAttention(scale=-1.0)
 
 
-def test_half_precision_stays_half():
+def test_bf16_is_kept():
     params = jax.tree.map(
-        lambda x: x.astype(jnp.bfloat16), ToyAttention().init(jax.random.key(0), Spec(length=4, inputs=3, outputs=3))
+        lambda x: x.astype(jnp.bfloat16),
+        ToyAttention().init(jax.random.key(0), Spec(length=4, inputs=3, outputs=3)),
     )
-    assert ToyAttention().apply(params, jnp.ones((2, 4, 3), jnp.bfloat16)).value.dtype == jnp.bfloat16
+    assert (
+        ToyAttention().apply(params, jnp.ones((2, 4, 3), jnp.bfloat16)).value.dtype == jnp.bfloat16
+    )

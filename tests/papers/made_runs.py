@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from emergo.engine import Result, Run, _config
 from emergo.papers import RunSource
+from emergo.training import Result, Run, _config
 
 
 def evaluations(steps: int) -> np.ndarray:
@@ -26,11 +26,17 @@ def falling(step: np.ndarray, at: float, sharp: float = 12.0, floor: float = 0.0
 def finished(run: Run, loss: np.ndarray, alignment: float = 0.0) -> Result:
     """A run with this loss; it ends with the evaluation that is past its threshold."""
     config: Any = run.config
-    step, last = evaluations(config.steps), len(loss)
+    step = evaluations(config.steps)
+    last = len(loss)
     if config.threshold is not None and (loss <= config.threshold).any():
         last = int(np.argmax(loss <= config.threshold)) + 1
     heads = np.full((last, config.model.layers, config.model.heads), 1 / config.task.length)
-    curves = {"step": step[:last], "loss": loss[:last], "alignment": np.full(last, alignment), "attention": heads}
+    curves = {
+        "step": step[:last],
+        "loss": loss[:last],
+        "alignment": np.full(last, alignment),
+        "attention": heads,
+    }
     return Result.measured(run, curves, None, "by hand")
 
 

@@ -1,4 +1,5 @@
-"""The figures of trained chains, from runs made by hand: what they measure, what they draw, and that their checks can fail."""
+"""The figures of trained chains, from runs made by hand: what they measure, what they draw, and
+that their checks can fail."""
 
 import numpy as np
 import pandas as pd
@@ -34,7 +35,9 @@ def compared(turned=False):
 def looking_at(lags, study=STUDY):
     """Runs whose heads look at these lags throughout: (head, lag)."""
     every = np.broadcast_to(lags, (len(STEPS), 1, *lags.shape))
-    return ChainRuns([result(study.runs[0], np.full(len(STEPS), 3.3), np.zeros((len(STEPS), 3, 3)), every)])
+    return ChainRuns(
+        [result(study.runs[0], np.full(len(STEPS), 3.3), np.zeros((len(STEPS), 3, 3)), every)]
+    )
 
 
 def titles(plot):
@@ -63,7 +66,11 @@ def test_the_plot_of_stages(runs):
 
 def test_the_plot_of_stages_with_predictors_of_restricted_context():
     plot = stages.draw(compared())
-    (panel,) = [axes for axes, title in zip(plot.axes, titles(plot), strict=True) if "students that see" in title]
+    (panel,) = [
+        axes
+        for axes, title in zip(plot.axes, titles(plot), strict=True)
+        if "students that see" in title
+    ]
     solid = [line for line in panel.lines if line.get_linestyle() == "-"]
     np.testing.assert_array_equal(solid[0].get_ydata(), compared()[0]["kl_contexts"][1:, 0])
     assert len(solid) == 3
@@ -72,7 +79,14 @@ def test_the_plot_of_stages_with_predictors_of_restricted_context():
 def test_heads_of_two_layers_are_named_by_layer(runs):
     lags = np.repeat(runs[0]["attention_by_lag"], 2, 1)[:, :, ::-1]
     run = staged(STUDY.runs[0], lags=lags)
-    assert list(stages.head_names(measured(run)).values()) == ["1.3", "1.2", "1.1", "2.3", "2.2", "2.1"]
+    assert list(stages.head_names(measured(run)).values()) == [
+        "1.3",
+        "1.2",
+        "1.1",
+        "2.3",
+        "2.2",
+        "2.1",
+    ]
 
 
 def test_lags_in_words():
@@ -83,10 +97,16 @@ def test_lags_in_words():
 def test_maps(runs):
     assert maps.head_order(runs[0]) == [0, 1, 2]
     assert len(set(maps.head_colours(runs[0]))) == 3
-    # They start on no group at all, so that only the first check, of a uniform start, has nothing to say.
+    # They start on no group at all, so that only the first check, of a uniform start, has nothing
+    # to say.
     assert all(check.holds for check in maps.map_checks(runs, own_heads=True)[1:])
     still = chain_runs(flat)
-    assert [check.holds for check in maps.map_checks(still, own_heads=True)] == [True, False, False, False]
+    assert [check.holds for check in maps.map_checks(still, own_heads=True)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
     assert len(set(maps.head_colours(still[0]))) == 3  # one group, and lighter for further heads
     assert {"head 1", "head 2", "head 3"} <= set(titles(maps.draw(runs[0])))
 
@@ -108,8 +128,11 @@ def test_an_animation_moves(runs):
 
 
 def test_figure_2_attention_to_the_current_token():
-    even, skipped = np.full((3, 6), 1 / 6), np.tile([0.0, 0.2, 0.2, 0.2, 0.2, 0.2], (3, 1))
-    assert [stages_and_maps.current_token_check(looking_at(lags))[0].holds for lags in (even, skipped)] == [False, True]
+    even = np.full((3, 6), 1 / 6)
+    skipped = np.tile([0.0, 0.2, 0.2, 0.2, 0.2, 0.2], (3, 1))
+    assert [
+        stages_and_maps.current_token_check(looking_at(lags))[0].holds for lags in (even, skipped)
+    ] == [False, True]
 
 
 def test_figure_3_predictors_are_passed_in_order(runs):
@@ -128,12 +151,18 @@ def test_figure_4_later_plateaus_and_the_second_stage():
     assert fig4.later_plateaus([Drop(5.0, 6.0, 3.0, 1.0), Drop(50.0, 60.0, 1.0, 0.2)]) == 0
     assert 180 < fig4.first_below(early[0], 0.6) < 230
     assert fig4.first_below(early[0], -1.0) == 2000
-    assert [check.holds for check in fig4.importance_checks({"m = 1": early, "m = 2": late})] == [True]
-    assert [check.holds for check in fig4.importance_checks({"m = 1": late, "m = 2": early})] == [False]
+    assert [check.holds for check in fig4.importance_checks({"m = 1": early, "m = 2": late})] == [
+        True
+    ]
+    assert [check.holds for check in fig4.importance_checks({"m = 1": late, "m = 2": early})] == [
+        False
+    ]
 
 
 def test_figure_4_scale_0_stays_on_the_plateau(runs):
-    stuck = result(STUDY.runs[0], np.linspace(3.3, 1.2, len(STEPS)), np.full((len(STEPS), 3, 3), 0.2))
+    stuck = result(
+        STUDY.runs[0], np.linspace(3.3, 1.2, len(STEPS)), np.full((len(STEPS), 3, 3), 0.2)
+    )
     checks = fig4.scale_checks({"Xavier": runs, "0": ChainRuns([stuck])})
     assert [check.holds for check in checks] == [True, True, True]
     assert checks[0].measured[-1] == 2000
@@ -145,11 +174,14 @@ def test_figure_4_scale_0_stays_on_the_plateau(runs):
 
 
 def test_figure_4_beside_the_published_plots():
-    """Steps and the level of scale 0 are held against what was read off; importances that are not drawn against nothing."""
+    """Steps and the level of scale 0 are held against what was read off; importances that are not
+    drawn against nothing."""
     study = STUDY.replace(task__maps="published", seeds=1)
     runs = ChainRuns([staged(study.runs[0])])
     level = float(runs[0]["kl_teacher"][199])  # at step 1000
-    by_scale, by_importance, stuck = fig4.published_checks({"1e-09": runs, "0": runs, "m = 1": runs, "m = 2.1": runs})
+    by_scale, by_importance, stuck = fig4.published_checks(
+        {"1e-09": runs, "0": runs, "m = 1": runs, "m = 2.1": runs}
+    )
     assert by_scale.published == {"1e-09": 361}
     assert not by_scale.holds, "it falls at step 200"
     assert by_importance.measured.keys() == {"m = 1"}
@@ -169,7 +201,8 @@ def test_figure_5_references_are_apart():
 def parts():
     """The best of little data is a plateau, that of fresh data the end."""
     study = STUDY.replace(probes=(PROBE,))
-    little, much = [], []
+    little = []
+    much = []
     for run in study.runs:
         levels = np.array([0.9, 0.35, 0.02])  # of the plateaus, and of the end
         one = staged(run, kl_contexts=np.abs(measured(staged(run))["kl_teacher"][:, None] - levels))
@@ -182,20 +215,33 @@ def parts():
 
 @pytest.mark.slow
 def test_figure_5_little_data_stops_early(parts):
-    table = pd.DataFrame([row for name, runs in parts.items() for row in fig5.stopped_rows(name, runs)])
+    table = pd.DataFrame(
+        [row for name, runs in parts.items() for row in fig5.stopped_rows(name, runs)]
+    )
     np.testing.assert_allclose(table["step"], [100, 100, 2000, 2000])
     assert table["groups"].tolist() == [1, 1, 3, 3]
     assert table["context"].tolist() == [2, 2, 6, 6]
     assert all(check.holds for check in fig5.predictor_checks(table, 3))
     assert fig5.order_check(table).holds
     turned = table[::-1]
-    assert not any(check.holds for check in [*fig5.predictor_checks(turned, 3), fig5.order_check(turned)])
-    assert titles(fig5.draw(parts, table)) == ["left  best excess loss so far", "excess loss", "600 samples", "online"]
+    assert not any(
+        check.holds for check in [*fig5.predictor_checks(turned, 3), fig5.order_check(turned)]
+    )
+    assert titles(fig5.draw(parts, table)) == [
+        "left  best excess loss so far",
+        "excess loss",
+        "600 samples",
+        "online",
+    ]
 
 
 def test_figure_6_overfitting(runs):
     assert stages_and_maps.overfitting_check(runs)[0].holds
-    rising = result(STUDY.runs[0], np.append(np.linspace(3, 0.1, 200), np.linspace(0.1, 0.2, 200)), np.ones((400, 3, 3)))
+    rising = result(
+        STUDY.runs[0],
+        np.append(np.linspace(3, 0.1, 200), np.linspace(0.1, 0.2, 200)),
+        np.ones((400, 3, 3)),
+    )
     (check,) = stages_and_maps.overfitting_check(ChainRuns([rising]))
     assert check.measured == pytest.approx(0.1)
     assert not check.holds
@@ -217,10 +263,13 @@ def test_figure_13_attention_follows_the_weights(share, holds):
 
 
 def test_figure_15_heads_share_what_groups_share(runs):
-    """Overlapping groups, each with a head that looks at all of its positions; against heads that share nothing, or all."""
+    """Overlapping groups, each with a head that looks at all of its positions; against heads that
+    share nothing, or all."""
     study = paper(MinimalAttention(), MarkovChain(stages_and_maps.OVERLAP), seeds=1)
     (check,) = stages_and_maps.sharing_check(looking_at(stages_and_maps.OVERLAP.members / 4, study))
-    np.testing.assert_allclose(check.measured, [0.5, 1 / 3])  # the middle one shares half with each of the others
+    np.testing.assert_allclose(
+        check.measured, [0.5, 1 / 3]
+    )  # the middle one shares half with each of the others
     assert check.holds
     uniform = looking_at(np.full((3, 8), 1 / 8), study)
     assert not any(stages_and_maps.sharing_check(one)[0].holds for one in (runs, uniform))

@@ -1,10 +1,11 @@
-"""The smoke presets of the figures of trained chains: they train, and what they show is what was trained."""
+"""The smoke presets of the figures of trained chains: they train, and what they show is what was
+trained."""
 
 import numpy as np
 import pytest
 
 from emergo.papers import FIGURES, make_figure, source_for
-from emergo.papers.emergo import second_plateau
+from emergo.papers.experiments import second_plateau
 
 EVALUATIONS = 13
 STAGES = [f"yuksel2026/fig{n}" for n in (1, 3, 6, 9, 11, 12, 13, 18)]
@@ -28,19 +29,23 @@ def made(tmp_path_factory):
 
 
 def check_curves(table, runs):
-    """One row per evaluation of every run; training lowers the KL from the teacher; attention is a distribution."""
+    """One row per evaluation of every run; training lowers the KL from the teacher; attention is a
+    distribution."""
     assert len(table) == EVALUATIONS * runs
     ends = table.groupby("seed")["kl_teacher"].agg(["first", "last"])
     assert (ends["last"] < 0.8 * ends["first"]).all()
     attention = table.filter(regex=r"^attention_by_lag_0_0_")
     assert attention.shape[1] >= 2
     assert (attention.sum(axis=1) <= 1 + 1e-5).all()
-    np.testing.assert_allclose(table["kl_references_1"], table["kl_teacher"], rtol=1e-4)  # the last reference is the teacher
+    np.testing.assert_allclose(
+        table["kl_references_1"], table["kl_teacher"], rtol=1e-4
+    )  # the last reference is the teacher
 
 
 @pytest.mark.parametrize("id", STAGES)
 def test_figures_of_stages(id, made):
-    figure, runs = made(id), FIGURES[id].runs("smoke")
+    figure = made(id)
+    runs = FIGURES[id].runs("smoke")
     check_curves(figure.tables["curves"], len(runs))
     layers = getattr(runs[0].config.model, "layers", None)
     assert layers == 1 + (id in ("yuksel2026/fig11", "yuksel2026/fig12"))
@@ -52,7 +57,9 @@ def test_figures_of_stages(id, made):
 def test_figures_of_maps(id, made):
     figure = made(id)
     check_curves(figure.tables["curves"], len(FIGURES[id].runs("smoke")))
-    assert figure.checks[0]["measured"] == pytest.approx(1, abs=0.05)  # attention is uniform at the start
+    assert figure.checks[0]["measured"] == pytest.approx(
+        1, abs=0.05
+    )  # attention is uniform at the start
     if id == "yuksel2026/fig2":
         keys = figure.tables["maps"].filter(like="key_")
         assert set(figure.tables["maps"]["step"]) == {0, 30}
@@ -65,7 +72,10 @@ def test_figures_of_maps(id, made):
 def test_figure_4(made):
     tables = made("yuksel2026/fig4").tables
     assert set(tables) == {"Xavier", "0.01", "0", "m_1", "m_2"}
-    heads = {name: table.filter(regex="^attention_by_lag_0_").to_numpy() for name, table in tables.items()}
+    heads = {
+        name: table.filter(regex="^attention_by_lag_0_").to_numpy()
+        for name, table in tables.items()
+    }
     assert (heads["0"][:, :2] == heads["0"][:, 2:]).all()
     assert (heads["0.01"][-1, :2] != heads["0.01"][-1, 2:]).any()
     assert (tables["m_2"]["teacher_loss"] != tables["m_1"]["teacher_loss"]).all()  # another teacher
@@ -89,14 +99,20 @@ def test_rounding(made):
     rows = made("emergo/rounding").tables["runs"]
     assert len(rows) == 8
     assert rows[rows["scale"] == 0]["identical"].all()
-    assert not rows[(rows["scale"] >= 1e-3) | ((rows["scale"] > 0) & (rows["precision"] == "fp64"))]["identical"].any()
+    assert not rows[
+        (rows["scale"] >= 1e-3) | ((rows["scale"] > 0) & (rows["precision"] == "fp64"))
+    ]["identical"].any()
     wide = rows[rows["scale"] == 1e-2].set_index("precision")["first"]
     assert wide["fp32"] == pytest.approx(wide["fp64"], rel=0.05)
 
 
 def test_dropout(made):
     rows = made("emergo/dropout").tables["runs"]
-    assert rows["dropout"].tolist() == ["in every step", "in one step of three", "and the published start"]
+    assert rows["dropout"].tolist() == [
+        "in every step",
+        "in one step of three",
+        "and the published start",
+    ]
     assert rows["kl_teacher"].nunique() == 3
     assert (rows["least"] <= rows["kl_teacher"]).all()
 
@@ -113,7 +129,9 @@ def test_stages(made):
     assert set(times["part"]) == {"logit", "preconditioned", "sgd"}
     flows = times[times["part"] != "sgd"]
     assert len(flows) == 2 * 4 * 2 * 2  # flows, cells, seeds and stages
-    by_stage = flows.pivot_table(index=["part", "seed", "length", "span", "importance"], columns="stage", values="time")
+    by_stage = flows.pivot_table(
+        index=["part", "seed", "length", "span", "importance"], columns="stage", values="time"
+    )
     assert (by_stage[1] < by_stage[2]).all()
     first = flows[flows["stage"] == 1]
     assert np.allclose(first["time"], first["derived"], rtol=0.6)  # short sequences: only roughly

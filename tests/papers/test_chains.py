@@ -1,15 +1,16 @@
-"""What is measured of trained chains, on curves made by hand; that the checks can fail; and the studies of the figures."""
+"""What is measured of trained chains, on curves made by hand; that the checks can fail; and the
+studies of the figures."""
 
 import numpy as np
 import pytest
 
-from emergo._errors import InputError
-from emergo.engine import Result
+from emergo.core.errors import InputError
 from emergo.models import ChainTransformer, MinimalAttention
 from emergo.papers import FIGURES
 from emergo.papers.yuksel2026 import _chains
 from emergo.papers.yuksel2026._chains import ADAMW, ChainRuns, Printed, chain_of, paper
 from emergo.papers.yuksel2026._maps import AttentionMaps
+from emergo.training import Result
 
 from .by_hand import STUDY, chain_runs, flat, result, staged
 
@@ -20,7 +21,11 @@ MAPS = {2: 3, 7: 6, 8: 9, 14: 13, 16: 15, 17: 15, 19: 18}
 
 
 def stage_checks(runs, printed):
-    return _chains.ladder_checks(runs) + _chains.head_checks(runs) + _chains.comparison_checks(runs, printed)
+    return (
+        _chains.ladder_checks(runs)
+        + _chains.head_checks(runs)
+        + _chains.comparison_checks(runs, printed)
+    )
 
 
 def test_stages_made_by_hand():
@@ -36,7 +41,14 @@ def test_stages_made_by_hand():
     departures = [step for step, _, _ in _chains.ladder_checks(runs)[2].measured]
     assert 100 < departures[0] < 220 < departures[1] < 520
     assert len(runs.table) == 2 * 400
-    printed = Printed(tuple(onsets), (0.9, 0.35), teacher_loss=0.5, step=1990, kl=(1.78, 0.68, 0.02), least=(0.9, 70))
+    printed = Printed(
+        tuple(onsets),
+        (0.9, 0.35),
+        teacher_loss=0.5,
+        step=1990,
+        kl=(1.78, 0.68, 0.02),
+        least=(0.9, 70),
+    )
     assert all(check.holds for check in stage_checks(runs, printed))
     assert not any(check.holds for check in _chains.boundary_checks(runs, Printed((30, 60))))
     wrong = Printed((), (0.5, 0.1), teacher_loss=0.6, kl=(1, 2, 1), least=(0.9, 10))
@@ -53,7 +65,8 @@ def test_levels_are_those_of_the_step_that_is_published():
 
 
 def both_teachers():
-    """Two runs on drawn teachers, and one on the published one that never learns group 3 within the steps."""
+    """Two runs on drawn teachers, and one on the published one that never learns group 3 within the
+    steps."""
     (published,) = STUDY.replace(task__maps="published", seeds=1).runs
     return ChainRuns([*(staged(run) for run in STUDY.runs), staged(published, 3000)])
 
@@ -72,7 +85,10 @@ def test_published_numbers_are_held_against_the_published_teacher():
 
 def test_a_study_beside_runs_on_the_published_teacher():
     plain = _chains.on_published_teacher(STUDY)
-    assert [(len(study.runs), chain_of(study.base).maps) for study in plain.values()] == [(2, "drawn"), (3, "published")]
+    assert [(len(study.runs), chain_of(study.base).maps) for study in plain.values()] == [
+        (2, "drawn"),
+        (3, "published"),
+    ]
     probes = (AttentionMaps((0,)),)
     _, first, others = _chains.on_published_teacher(STUDY, first=probes).values()
     assert (first.seeds, first.base.probes) == ((0,), probes)
@@ -136,11 +152,22 @@ def test_paper_presets_have_the_published_setting(id):
     runs = FIGURES[id].runs("paper")
     for run in runs:
         config = run.config
-        assert (config.batch, config.n_test, config.precision, config.optimizer.clip) == (3000, 3000, "fp32", 1.0)
+        assert (config.batch, config.n_test, config.precision, config.optimizer.clip) == (
+            3000,
+            3000,
+            "fp32",
+            1.0,
+        )
         task = chain_of(config)
         assert (task.vocabulary, task.generated) == (50, 20)
-    assert {run.seed for run in runs if chain_of(run.config).maps == "drawn"} in ({0, 1, 2}, {0, 1, 2, 3, 4})
-    assert {run.seed for run in runs if chain_of(run.config).maps == "published"} in ({0}, {0, 1, 2})
+    assert {run.seed for run in runs if chain_of(run.config).maps == "drawn"} in (
+        {0, 1, 2},
+        {0, 1, 2, 3, 4},
+    )
+    assert {run.seed for run in runs if chain_of(run.config).maps == "published"} in (
+        {0},
+        {0, 1, 2},
+    )
     for model in [run.config.model for run in runs]:
         if isinstance(model, ChainTransformer):
             places = ("embedding", "attention", "added")
@@ -156,7 +183,8 @@ def test_figures_8_and_9_have_the_far_group_strongest():
 
 @pytest.mark.parametrize(("map", "stages"), MAPS.items())
 def test_maps_need_no_runs_of_their_own(map, stages):
-    map, stages = FIGURES[f"yuksel2026/fig{map}"], FIGURES[f"yuksel2026/fig{stages}"]
+    map = FIGURES[f"yuksel2026/fig{map}"]
+    stages = FIGURES[f"yuksel2026/fig{stages}"]
     own, theirs = ({run.identity for run in figure.runs("paper")} for figure in (map, stages))
     assert own <= theirs
     assert map.seconds["paper"] == pytest.approx(stages.seconds["paper"] * len(own) / len(theirs))

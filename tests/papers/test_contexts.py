@@ -1,14 +1,15 @@
-"""Predictors of restricted context: a probe that trains them before the run that is compared with them."""
+"""Predictors of restricted context: a probe that trains them before the run that is compared with
+them."""
 
 import numpy as np
 import pytest
 
-from emergo._errors import InputError
-from emergo.engine import Config, Optimizer, Run, probe_curves, train
+from emergo.core.errors import InputError
 from emergo.models import MinimalAttention
 from emergo.papers.yuksel2026._contexts import ContextPredictors
-from emergo.studies import build_run
+from emergo.study import build_run
 from emergo.tasks import Groups, MarkovChain
+from emergo.training import Config, Optimizer, Run, probe_curves, train
 
 TASK = MarkovChain(Groups((1, 1), importance=2.0), vocabulary=5, generated=4)
 LENGTH = TASK.spec.length
@@ -26,7 +27,8 @@ def curves():
 
 @pytest.mark.slow
 def test_the_predictor_that_sees_all_ends_where_the_run_ends(curves):
-    """It is trained on fresh data from the same start, as the run is; the one that sees less does not get there."""
+    """It is trained on fresh data from the same start, as the run is; the one that sees less does
+    not get there."""
     assert curves["kl_contexts"].shape == (5, 2)
     less, all = curves["kl_contexts"].T
     assert all[0] > 0.1

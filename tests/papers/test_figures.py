@@ -1,4 +1,5 @@
-"""What every figure must keep to, a new one too: its studies, its presets, and what its smoke preset yields."""
+"""What every figure must keep to, a new one too: its studies, its presets, and what its smoke
+preset yields."""
 
 import json
 import os
@@ -13,15 +14,24 @@ from emergo.models import ChainTransformer
 from emergo.papers import FIGURES, made_preset, run_figure, source_for
 from emergo.papers._source import RunSource, distinct
 from emergo.papers.yuksel2026.stages_and_maps import FULL_SIZE
-from emergo.studies import Watcher, build_run, load_plugins, read_records
-from emergo.studies._records import SHIPPED
+from emergo.store import read_records
+from emergo.store.records import SHIPPED
+from emergo.study import Watcher, build_run, load_plugins
 
 KEYS = {"schema", "figure", "title", "preset", "caveat", "partial", "laws", "checks", "summary"}
 KEYS |= {"files", "seconds", "provenance"}
-FLOWS = {f"zucchet2025/fig{i}" for i in (1, 2, 6, 7, 8, 10)} | {"emergo/reduction", "emergo/closed-form"}
+FLOWS = {f"zucchet2025/fig{i}" for i in (1, 2, 6, 7, 8, 10)} | {
+    "emergo/reduction",
+    "emergo/closed-form",
+}
 FLOWS |= {"yuksel2026/fig10", "emergo/escape"}
 """Figures that only integrate flows."""
-CASES = [(id, preset) for id in FIGURES if FIGURES[id].studies() for preset in ("paper", "laptop", "smoke")]
+CASES = [
+    (id, preset)
+    for id in FIGURES
+    if FIGURES[id].studies()
+    for preset in ("paper", "laptop", "smoke")
+]
 
 
 @pytest.mark.parametrize("id", FIGURES)
@@ -30,7 +40,9 @@ def test_presets_cost_something_and_say_how_they_differ_from_the_paper(id):
     assert set(figure.presets) == set(figure.seconds) == {"paper", "laptop", "smoke"}
     assert 0 < figure.seconds["smoke"] <= figure.seconds["laptop"] <= figure.seconds["paper"]
     assert figure.seconds["smoke"] <= 30
-    differing = {preset for preset, settings in figure.presets.items() if settings != figure.presets["paper"]}
+    differing = {
+        preset for preset, settings in figure.presets.items() if settings != figure.presets["paper"]
+    }
     assert {preset for preset in figure.presets if figure.caveat_of(preset)} == differing
 
 
@@ -59,13 +71,29 @@ def test_figures_of_flows_are_the_same_on_a_laptop():
 def test_recorded_runs_are_those_of_the_paper_presets():
     """An identity that changed by accident would orphan them."""
     source = RunSource(records=read_records())
-    wanted = {run.identity for figure in FIGURES.values() for run in distinct(figure.wanted("paper", source))}
-    # Fig. 12 of yuksel2026 with dropout on hidden features: no figure of its own now, but forecasts are judged on them.
+    wanted = {
+        run.identity
+        for figure in FIGURES.values()
+        for run in distinct(figure.wanted("paper", source))
+    }
+    # Fig. 12 of yuksel2026 with dropout on hidden features: no figure of its own now, but forecasts
+    # are judged on them.
     earlier = FULL_SIZE.replace(model__layers=2, optimizer__learning_rate=1e-3, seeds=5)
-    wanted |= {run.identity for run in earlier.replace(model__dropout_at=ChainTransformer().dropout_at).runs}
+    wanted |= {
+        run.identity
+        for run in earlier.replace(model__dropout_at=ChainTransformer().dropout_at).runs
+    }
     load_plugins(["emergo.papers"])
     tables = {path.name: pd.read_parquet(path) for path in SHIPPED.glob("*.runs.parquet")}
-    names = ("zucchet2025", "zucchet2025-recall", "yuksel2026", "schedule", "coupled", "capacity", "attention")
+    names = (
+        "zucchet2025",
+        "zucchet2025-recall",
+        "yuksel2026",
+        "schedule",
+        "coupled",
+        "capacity",
+        "attention",
+    )
     assert set(tables) == {f"{name}.runs.parquet" for name in names}
     for recorded in tables.values():
         assert set(recorded["identity"]) <= wanted
@@ -94,7 +122,9 @@ TRAINED_ON_CHAINS = [f"yuksel2026/fig{n}" for n in range(1, 20) if n != 10] + [
 @pytest.mark.slow
 @pytest.mark.parametrize("id", [id for id in FIGURES if id not in TRAINED_ON_CHAINS])
 def test_smoke(id, shared, monkeypatch):
-    figure, shares, asked = FIGURES[id], [], {}
+    figure = FIGURES[id]
+    shares = []
+    asked = {}
     runs_of = RunSource.runs
 
     def noted(source, studies, curves=False):
@@ -112,7 +142,9 @@ def test_smoke(id, shared, monkeypatch):
     assert json.loads((shared / f"{id}.json").read_text())["laws"] == report["laws"]
     assert made_preset(figure, shared) == "smoke"
     declared = distinct(figure.wanted("smoke", source_for(figure, shared)))
-    assert set(asked) == {run.identity for run in declared}, "a figure shows the runs that it declares"
+    assert set(asked) == {run.identity for run in declared}, (
+        "a figure shows the runs that it declares"
+    )
     assert not any(asked.values()) or figure.curves
     tables = check_files(report["files"])
     for law in report["laws"]:
@@ -147,7 +179,11 @@ def check_law(law):
     assert law["runs"] > len(law["exponents"])
     for name, (low, high) in law["ci95"].items():
         assert low is None or low <= high, name
-    assert (law["with_censored"]["runs"] == law["runs"] + law["censored"]) if law["censored"] else "with_censored" not in law
+    assert (
+        (law["with_censored"]["runs"] == law["runs"] + law["censored"])
+        if law["censored"]
+        else "with_censored" not in law
+    )
     if law["published"]:
         assert law["published"]["exponents"].keys() <= law["exponents"].keys()
         assert law["level"] > 0

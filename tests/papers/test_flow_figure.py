@@ -15,10 +15,17 @@ def logit():
 
 @pytest.mark.slow
 def test_the_flow_learns_one_group_after_another(logit):
-    checks = {check.name.removeprefix("logit flow: "): check for check in fig10.checks_of(logit, SETTINGS)}
-    for name in ("seeds with 3 stages", "identical heads stay identical, and their loss at the end"):
+    checks = {
+        check.name.removeprefix("logit flow: "): check for check in fig10.checks_of(logit, SETTINGS)
+    }
+    for name in (
+        "seeds with 3 stages",
+        "identical heads stay identical, and their loss at the end",
+    ):
         assert checks[name].holds, name
-    np.testing.assert_allclose(checks["loss on the plateaus, mean over seeds"].measured, fig10.LEVELS[:-1], rtol=0.05)
+    np.testing.assert_allclose(
+        checks["loss on the plateaus, mean over seeds"].measured, fig10.LEVELS[:-1], rtol=0.05
+    )
     assert (logit.path.loss[:-1, -1] < 0.05 * fig10.LEVELS[0]).all()
 
 
@@ -27,8 +34,12 @@ def test_its_checks_can_fail(logit):
     """A flow that is stopped on its first plateau, with heads that look everywhere alike."""
     short = int(np.searchsorted(logit.path.time, 1.0))
     start = np.repeat(logit.path.attention[:, :1], short, 1)
-    path = logit.path._replace(time=logit.path.time[:short], loss=logit.path.loss[:, :short], attention=start)
-    assert not any(check.holds for check in fig10.checks_of(fig10.FlowRuns("logit", path), SETTINGS))
+    path = logit.path._replace(
+        time=logit.path.time[:short], loss=logit.path.loss[:, :short], attention=start
+    )
+    assert not any(
+        check.holds for check in fig10.checks_of(fig10.FlowRuns("logit", path), SETTINGS)
+    )
 
 
 @pytest.mark.slow

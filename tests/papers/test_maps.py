@@ -5,17 +5,19 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure as Plot
 
-from emergo._contract import Batch, Output
-from emergo._errors import InputError
-from emergo.engine._config import next_evaluation
+from emergo.core.contract import Batch, Output
+from emergo.core.errors import InputError
 from emergo.papers.yuksel2026 import _map_figure as figure
 from emergo.papers.yuksel2026._chains import ChainRuns
 from emergo.papers.yuksel2026._maps import AttentionMaps, blended, draw_blended, kept_maps
 from emergo.tasks import Groups
+from emergo.training._config import next_evaluation
 
 from .by_hand import STUDY, staged
 
-PATTERN = jnp.asarray(np.random.default_rng(0).random((2, 3, 6, 6)), jnp.float32)  # (sequence, head, query, key)
+PATTERN = jnp.asarray(
+    np.random.default_rng(0).random((2, 3, 6, 6)), jnp.float32
+)  # (sequence, head, query, key)
 BATCH = Batch(jnp.zeros((2, 6), int), jnp.zeros((2, 4), int))
 
 
@@ -30,7 +32,9 @@ def test_maps_are_the_last_positions_against_each_other():
     assert np.isnan(measure(AttentionMaps((0,)), 5)).all()
 
 
-@pytest.mark.parametrize("steps", [(0, 60, 300, 1000), (0, 70, 375, 1500), (100, 400, 1900), (0, 600, 3800, 6600)])
+@pytest.mark.parametrize(
+    "steps", [(0, 60, 300, 1000), (0, 70, 375, 1500), (100, 400, 1900), (0, 600, 3800, 6600)]
+)
 def test_each_of_the_papers_steps_has_one_evaluation(steps):
     """The first from it on: at most 2% later."""
     evaluations = [0]
@@ -65,8 +69,12 @@ def test_staircases_are_the_edges_of_the_groups():
     axes = Plot().subplots()
     draw_blended(axes, np.zeros((1, 8, 8)), ["#000000"], Groups((1, 2)), 1.0)
     edges = [np.asarray(line.get_xdata()) - np.asarray(line.get_ydata()) for line in axes.lines]
-    np.testing.assert_allclose([edge.mean() for edge in edges], [0.5, -0.5, -2.5])  # lags 0, 1 and 3
-    draw_blended(other := Plot().subplots(), np.zeros((1, 8, 8)), ["#000000"], Groups((2, 2), stride=1), 1.0)
+    np.testing.assert_allclose(
+        [edge.mean() for edge in edges], [0.5, -0.5, -2.5]
+    )  # lags 0, 1 and 3
+    draw_blended(
+        other := Plot().subplots(), np.zeros((1, 8, 8)), ["#000000"], Groups((2, 2), stride=1), 1.0
+    )
     assert not other.lines
 
 
@@ -85,7 +93,11 @@ def test_the_run_with_maps_is_drawn_below(mapped):
     assert figure.mapped_run(mapped.on("drawn")) is None
     assert len(figure.map_table(mapped[2])) == 2 * 3 * 20
     assert not mapped.table.filter(like="attention_map").size
-    plots = figure.draw(mapped[0]), figure.draw(mapped[0], run), figure.draw(mapped[0], run, apart=True)
+    plots = (
+        figure.draw(mapped[0]),
+        figure.draw(mapped[0], run),
+        figure.draw(mapped[0], run, apart=True),
+    )
     fewer, combined, apart = (len(plot.axes) for plot in plots)
     assert (combined - fewer, apart - fewer) == (2, 6)
 

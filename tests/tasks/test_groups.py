@@ -9,19 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emergo._errors import InputError
-from emergo._pytree import Schedule
+from emergo.core.errors import InputError
+from emergo.core.pytree import Schedule
 from emergo.tasks import Groups
 
 
 @st.composite
 def groups(draw, most=4):
-    """The options of any valid groups: contiguous, overlapping or apart, weighted or not, strongest at either end.
+    """The options of any valid groups: contiguous, overlapping or apart, weighted or not, strongest
+    at either end.
 
-    Not the groups themselves: the type checks that tests run under use chance, which a strategy must not.
+    Not the groups themselves: the type checks that tests run under use chance, which a strategy
+    must not.
     """
     spans = tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=most)))
-    weights = tuple(tuple(draw(st.floats(0.1, 2.0)) for _ in range(n)) for n in spans) if draw(st.booleans()) else None
+    weights = (
+        tuple(tuple(draw(st.floats(0.1, 2.0)) for _ in range(n)) for n in spans)
+        if draw(st.booleans())
+        else None
+    )
     stride = draw(st.one_of(st.none(), st.integers(1, 4)))
     return (spans, draw(st.floats(1, 3)), draw(st.sampled_from(["near", "far"])), stride, weights)
 
@@ -67,7 +73,8 @@ def test_the_settings_of_the_paper():
 
 
 def test_inside_a_program_the_strengths_follow_the_traced_importance():
-    """Runs of one program may differ in importance; fp32 powers differ from the exact ones by rounding alone."""
+    """Runs of one program may differ in importance; fp32 powers differ from the exact ones by
+    rounding alone."""
     many = jax.vmap(lambda m: Groups((1, 2, 1), m, "far").strengths)(jnp.array([1.0, 1.7, 3.0]))
     expected = [Groups((1, 2, 1), m, "far").strengths for m in (1.0, 1.7, 3.0)]
     assert many.dtype == jnp.float32
@@ -75,7 +82,11 @@ def test_inside_a_program_the_strengths_follow_the_traced_importance():
     leaves, structure = jax.tree.flatten(Groups((1, 2), 1.5))
     assert leaves == [1.5]
     assert jax.tree.unflatten(structure, leaves) == Groups((1, 2), 1.5)
-    assert jax.tree.structure(Groups((1, 2), 2.5)) == structure != jax.tree.structure(Groups((2, 1), 1.5))
+    assert (
+        jax.tree.structure(Groups((1, 2), 2.5))
+        == structure
+        != jax.tree.structure(Groups((2, 1), 1.5))
+    )
 
 
 class Constant(Schedule):
@@ -89,7 +100,10 @@ class Constant(Schedule):
     ("values", "message"),
     [
         ({"spans": ()}, "Groups.spans must be a tuple"),
-        ({"spans": (2, 0)}, "Groups.spans must be a tuple .in TOML a list. of whole numbers of at least 1"),
+        (
+            {"spans": (2, 0)},
+            "Groups.spans must be a tuple .in TOML a list. of whole numbers of at least 1",
+        ),
         ({"spans": (2, 1.5)}, r"Groups.spans .* got \(2, 1.5\)"),
         ({"spans": 3}, "Groups.spans must be a tuple"),
         ({"stride": 0}, "Groups.stride must be a whole number of at least 1, got 0"),

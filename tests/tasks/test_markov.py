@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from emergo._contract import Output
-from emergo._errors import InputError
+from emergo.core.contract import Output
+from emergo.core.errors import InputError
 from emergo.tasks import ChainTruth, Groups, MarkovChain, MarkovRegression, divergence
 
 from .test_groups import groups
@@ -22,12 +22,15 @@ def entropy(log_probs):
 
 
 def dense(task, truth, history, keep=None):
-    """The next token's distribution as the paper writes it, in float64: products with one-hot vectors, group by group."""
+    """The next token's distribution as the paper writes it, in float64: products with one-hot
+    vectors, group by group."""
     total = np.zeros(task.vocabulary)
     chosen = task.groups.ranking[:keep]
     for k in chosen:
         pooled = np.zeros(task.vocabulary)
-        for i, start in enumerate(range(task.groups.starts[k], task.groups.starts[k] + task.groups.spans[k])):
+        for i, start in enumerate(
+            range(task.groups.starts[k], task.groups.starts[k] + task.groups.spans[k])
+        ):
             alpha = 1.0 if task.groups.weights is None else task.groups.weights[k][i]
             pooled += alpha * np.eye(task.vocabulary)[history[-1 - start]]
         total += np.asarray(truth.maps[k], np.float64) @ pooled
@@ -53,7 +56,9 @@ def test_teacher_and_references_are_the_formula(options, seed, temperature):
         for row, sequence in zip(found, np.asarray(tokens), strict=True):
             for t in range(2):
                 expected = dense(task, truth, sequence[: one.window + t], keep)
-                np.testing.assert_allclose(row[t], expected, rtol=2e-4, atol=1e-6)  # logits of some tens in fp32
+                np.testing.assert_allclose(
+                    row[t], expected, rtol=2e-4, atol=1e-6
+                )  # logits of some tens in fp32
 
 
 @pytest.mark.parametrize(
@@ -64,13 +69,16 @@ def test_teacher_and_references_are_the_formula(options, seed, temperature):
     ],
 )
 def test_sequences_have_the_probabilities_of_the_chain(one):
-    """Every sequence of three tokens enumerated: chi-square of 40,000 draws, entropy and KL divergences as exact sums."""
+    """Every sequence of three tokens enumerated: chi-square of 40,000 draws, entropy and KL
+    divergences as exact sums."""
     task = MarkovChain(one, vocabulary=3, temperature=0.8, generated=2)
     truth = task.truth(jax.random.key(5))
-    n, window = 40_000, one.window
+    n = 40_000
+    window = one.window
     everything = np.array(list(itertools.product(range(3), repeat=task.length)))
     probability = np.full(len(everything), 3.0**-window)
-    exact_entropy, exact_kl = 0.0, np.zeros(one.count)
+    exact_entropy = 0.0
+    exact_kl = np.zeros(one.count)
     for i, sequence in enumerate(everything):
         for t in range(2):
             probability[i] *= dense(task, truth, sequence[: window + t])[sequence[window + t]]
@@ -80,18 +88,27 @@ def test_sequences_have_the_probabilities_of_the_chain(one):
             full = dense(task, truth, sequence[: window + t])
             exact_entropy += p * stats.entropy(full) / 2
             for k in range(one.count):
-                exact_kl[k] += p * stats.entropy(dense(task, truth, sequence[: window + t], k + 1), full) / 2
+                exact_kl[k] += (
+                    p * stats.entropy(dense(task, truth, sequence[: window + t], k + 1), full) / 2
+                )
     drawn = task.sample(jax.random.key(6), n, truth)
     code = np.asarray(drawn) @ 3 ** np.arange(task.length)[::-1]
     counts = np.bincount(code, minlength=len(everything))
     assert stats.chisquare(counts, probability * n).pvalue > 1e-3
-    # Over all sequences, weighted by their probabilities, the task's own numbers are the exact ones.
+    # Over all sequences, weighted by their probabilities, the task's own numbers are the exact
+    # ones.
     tokens = jnp.asarray(everything, jnp.int32)
     full = task.teacher(truth, tokens)
-    assert float((entropy(full).mean(1) * probability).sum()) == pytest.approx(exact_entropy, rel=1e-5)
-    found = [float((divergence(r, full).mean(1) * probability).sum()) for r in task.references(truth, tokens)]
+    assert float((entropy(full).mean(1) * probability).sum()) == pytest.approx(
+        exact_entropy, rel=1e-5
+    )
+    found = [
+        float((divergence(r, full).mean(1) * probability).sum())
+        for r in task.references(truth, tokens)
+    ]
     np.testing.assert_allclose(found, exact_kl, rtol=1e-4, atol=1e-6)
-    # The teacher's own loss is its entropy, up to sampling: the standard error of 40,000 draws is below 0.004.
+    # The teacher's own loss is its entropy, up to sampling: the standard error of 40,000 draws is
+    # below 0.004.
     assert loss(task, drawn, task.teacher(truth, drawn)) == pytest.approx(exact_entropy, abs=0.02)
 
 
@@ -100,8 +117,11 @@ def test_the_maps_are_orthogonal_and_scaled_and_uniform():
     maps = np.asarray(task.truth(jax.random.key(0)).maps, np.float64)
     for one, strength in zip(maps, task.groups.strengths, strict=True):
         np.testing.assert_allclose(one.T @ one, strength**2 * np.eye(50), atol=2e-5)
-    # Of a uniform orthogonal matrix of size 2, a column is a uniform direction and either determinant is as likely.
-    many = jax.vmap(MarkovChain(Groups((1,)), 2).truth)(jax.random.split(jax.random.key(1), 2000)).maps[:, 0]
+    # Of a uniform orthogonal matrix of size 2, a column is a uniform direction and either
+    # determinant is as likely.
+    many = jax.vmap(MarkovChain(Groups((1,)), 2).truth)(
+        jax.random.split(jax.random.key(1), 2000)
+    ).maps[:, 0]
     angle = np.arctan2(*np.asarray(many[:, ::-1, 0]).T[::-1])
     assert stats.kstest(angle / (2 * np.pi) % 1, "uniform").pvalue > 1e-3
     assert stats.binomtest(int((np.linalg.det(np.asarray(many)) > 0).sum()), 2000).pvalue > 1e-3
@@ -140,7 +160,9 @@ def test_a_sequence_depends_on_its_key_and_row_alone():
     np.testing.assert_array_equal(mapped, jnp.stack([task.sample(k, 4, truth) for k in keys]))
 
 
-@pytest.mark.parametrize("one", [Groups((1, 2), 2.0), Groups((2, 2), 1.5, "far", 1, ((0.7, 0.3), (0.5, 0.5)))])
+@pytest.mark.parametrize(
+    "one", [Groups((1, 2), 2.0), Groups((2, 2), 1.5, "far", 1, ((0.7, 0.3), (0.5, 0.5)))]
+)
 def test_the_regression_is_linear_in_the_last_tokens(one):
     task = MarkovRegression(one, dim=3, length=6)
     truth = task.truth(jax.random.key(0))
@@ -151,10 +173,16 @@ def test_the_regression_is_linear_in_the_last_tokens(one):
     expected = np.zeros((4, 3))
     for k in range(one.count):
         for lag in range(one.window):
-            expected += one.mixing[k, lag] * np.asarray(data.inputs)[:, 5 - lag] @ np.asarray(truth.maps[k]).T
+            expected += (
+                one.mixing[k, lag]
+                * np.asarray(data.inputs)[:, 5 - lag]
+                @ np.asarray(truth.maps[k]).T
+            )
     np.testing.assert_allclose(data.target, expected, rtol=1e-5, atol=1e-5)
     lags = 5 - np.arange(one.window)
-    np.testing.assert_array_equal(np.asarray(data.relevant)[:, lags], np.broadcast_to(one.members.any(0), (4, one.window)))
+    np.testing.assert_array_equal(
+        np.asarray(data.relevant)[:, lags], np.broadcast_to(one.members.any(0), (4, one.window))
+    )
     assert np.asarray(data.relevant).sum() == 4 * one.members.any(0).sum()
     assert MarkovRegression(one, dim=3).tokens == one.window
     np.testing.assert_allclose(task.loss(Output(data.target + 2), data), 6, rtol=1e-5)
@@ -170,19 +198,26 @@ def test_a_batch_is_the_sequences_without_their_last_token():
     np.testing.assert_array_equal(task.sequences(batch), tokens)
     assert task.spec == (9, 5, 5, 4, 0, None)
     expected = jax.random.fold_in(jax.random.fold_in(jax.random.key(2), 1), 30)
-    np.testing.assert_array_equal(task.data_key(jax.random.key(2), 30), jax.random.key_data(expected))
+    np.testing.assert_array_equal(
+        task.data_key(jax.random.key(2), 30), jax.random.key_data(expected)
+    )
 
 
 def test_metrics_and_probes_compare_with_the_teacher():
     task = MarkovChain(Groups((1, 2), 2.0), 5, generated=4)
     truth = task.truth(jax.random.key(0))
     batch = task.batch(jax.random.key(1), 7, truth)
-    tokens, logits = task.sequences(batch), jax.random.normal(jax.random.key(2), (7, 4, 5))
+    tokens = task.sequences(batch)
+    logits = jax.random.normal(jax.random.key(2), (7, 4, 5))
     student = np.asarray(jax.nn.log_softmax(logits, -1), np.float64)
-    teacher = np.array([[dense(task, truth, row[: 3 + t]) for t in range(4)] for row in np.asarray(tokens)])
+    teacher = np.array(
+        [[dense(task, truth, row[: 3 + t]) for t in range(4)] for row in np.asarray(tokens)]
+    )
     metrics = task.metrics(Output(logits), batch, truth)
     expected = (teacher * (np.log(teacher) - student)).sum(-1).mean(-1)
-    np.testing.assert_allclose(metrics["kl_teacher"], expected, rtol=1e-3)  # probabilities near 1 in fp32
+    np.testing.assert_allclose(
+        metrics["kl_teacher"], expected, rtol=1e-3
+    )  # probabilities near 1 in fp32
     chosen = np.take_along_axis(np.log(teacher), np.asarray(batch.target)[..., None], -1)[..., 0]
     np.testing.assert_allclose(metrics["teacher_loss"], -chosen.mean(-1), rtol=1e-3)
     references, lags = task.probes()
@@ -204,7 +239,9 @@ def test_runs_of_one_program_may_differ_in_importance():
         return truth.maps, task.sample(jax.random.key(1), 5, truth)
 
     tasks = [MarkovChain(Groups((1, 2), m), 5, generated=4) for m in (1.0, 1.7, 3.0)]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.float32(leaf) for leaf in leaves]), *tasks)
+    stacked = jax.tree.map(
+        lambda *leaves: jnp.stack([jnp.float32(leaf) for leaf in leaves]), *tasks
+    )
     maps, tokens = jax.jit(jax.vmap(drawn))(stacked)
     for task, map_, sequence in zip(tasks, maps, tokens, strict=True):
         alone = drawn(task)
@@ -215,14 +252,35 @@ def test_runs_of_one_program_may_differ_in_importance():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: MarkovChain(vocabulary=1), "MarkovChain.vocabulary must be a whole number of at least 2"),
-        (lambda: MarkovChain(generated=0), "MarkovChain.generated must be a whole number of at least 1"),
+        (
+            lambda: MarkovChain(vocabulary=1),
+            "MarkovChain.vocabulary must be a whole number of at least 2",
+        ),
+        (
+            lambda: MarkovChain(generated=0),
+            "MarkovChain.generated must be a whole number of at least 1",
+        ),
         (lambda: MarkovChain(temperature=0.0), "MarkovChain.temperature must be above 0, got 0.0"),
-        (lambda: MarkovRegression(length=4), "MarkovRegression.length must be a whole number of at least 6"),
-        (lambda: MarkovRegression(dim=1), "MarkovRegression.dim must be at least 2 for 3 orthogonal maps, got 1"),
-        (lambda: MarkovChain(temperature=float("inf")), "MarkovChain.temperature must be a finite number, got inf"),
-        (lambda: MarkovChain().replace(prefix=2.5), "MarkovChain.prefix must be a whole number, got 2.5"),
-        (lambda: MarkovChain().replace(groups=(2, 2)), r"MarkovChain.groups must be Groups, got \(2, 2\)"),
+        (
+            lambda: MarkovRegression(length=4),
+            "MarkovRegression.length must be a whole number of at least 6",
+        ),
+        (
+            lambda: MarkovRegression(dim=1),
+            "MarkovRegression.dim must be at least 2 for 3 orthogonal maps, got 1",
+        ),
+        (
+            lambda: MarkovChain(temperature=float("inf")),
+            "MarkovChain.temperature must be a finite number, got inf",
+        ),
+        (
+            lambda: MarkovChain().replace(prefix=2.5),
+            "MarkovChain.prefix must be a whole number, got 2.5",
+        ),
+        (
+            lambda: MarkovChain().replace(groups=(2, 2)),
+            r"MarkovChain.groups must be Groups, got \(2, 2\)",
+        ),
     ],
 )
 def test_wrong_input_is_named(make, message):
@@ -250,12 +308,17 @@ def test_a_longer_prefix_changes_nothing_but_what_is_read():
     student = short.teacher(truth, recent, keep=1)
     np.testing.assert_array_equal(long.teacher(truth, tokens), short.teacher(truth, recent))
     assert loss(long, tokens, student) == loss(short, recent, student)
-    np.testing.assert_array_equal(long.kl_references(truth, tokens, student), short.kl_references(truth, recent, student))
-    # The generated tokens follow the chain: twenty thousand of them have the teacher's entropy on average.
+    np.testing.assert_array_equal(
+        long.kl_references(truth, tokens, student), short.kl_references(truth, recent, student)
+    )
+    # The generated tokens follow the chain: twenty thousand of them have the teacher's entropy on
+    # average.
     many = long.sample(jax.random.key(2), 20_000, truth)
     expected = float(entropy(long.teacher(truth, many)).mean())
     assert loss(long, many, long.teacher(truth, many)) == pytest.approx(expected, abs=0.02)
-    with pytest.raises(InputError, match=r"MarkovChain\.prefix must be a whole number of at least 3, got 2"):
+    with pytest.raises(
+        InputError, match=r"MarkovChain\.prefix must be a whole number of at least 3, got 2"
+    ):
         MarkovChain(Groups((1, 2)), prefix=2)
 
 
@@ -270,13 +333,15 @@ def test_the_signal_of_a_lag_is_its_correlation_with_the_next_token():
             met[:, one[-1 - lag]] += dense(task, truth, one) / len(contexts)
         expected.append(np.linalg.norm(met - met.mean(1, keepdims=True)))
     found = task.signals(truth, task.sample(jax.random.key(4), 40_000, truth))
-    # An entry is a mean of 20,000 numbers below 1, a quarter of them not 0: errors of a percent of the signal.
+    # An entry is a mean of 20,000 numbers below 1, a quarter of them not 0: errors of a percent of
+    # the signal.
     np.testing.assert_allclose(found, expected, rtol=0.04)
     assert expected[0] > 1.3 * expected[1]
 
 
 def test_the_published_maps():
-    """One teacher for all seeds, orthogonal, with the published loss: 0.51, 0.30, and 0.25 for the far group strongest."""
+    """One teacher for all seeds, orthogonal, with the published loss: 0.51, 0.30, and 0.25 for the
+    far group strongest."""
     for one, loss_of_teacher in (
         (Groups(), 0.51),
         (Groups((4, 4, 4)), 0.30),
@@ -286,12 +351,18 @@ def test_the_published_maps():
         truth, same = (task.truth(jax.random.key(seed)) for seed in (0, 1))
         np.testing.assert_array_equal(truth.maps, same.maps)
         orthogonal = np.asarray(truth.maps) / np.asarray(one.strengths)[:, None, None]
-        np.testing.assert_allclose(orthogonal @ orthogonal.transpose(0, 2, 1), np.tile(np.eye(50), (3, 1, 1)), atol=1e-5)
+        np.testing.assert_allclose(
+            orthogonal @ orthogonal.transpose(0, 2, 1), np.tile(np.eye(50), (3, 1, 1)), atol=1e-5
+        )
         tokens = task.sample(jax.random.key(2), 3000, truth)
-        assert loss(task, tokens, task.teacher(truth, tokens)) == pytest.approx(loss_of_teacher, abs=0.02)
+        assert loss(task, tokens, task.teacher(truth, tokens)) == pytest.approx(
+            loss_of_teacher, abs=0.02
+        )
 
 
 @pytest.mark.parametrize("options", [{"vocabulary": 20}, {"groups": Groups((2, 2))}])
 def test_the_published_maps_have_one_size(options):
-    with pytest.raises(InputError, match='maps = "published" needs 3 groups and vocabulary 50, got'):
+    with pytest.raises(
+        InputError, match='maps = "published" needs 3 groups and vocabulary 50, got'
+    ):
         MarkovChain(**options, maps="published")

@@ -10,21 +10,28 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emergo._contract import Output
-from emergo._errors import InputError
-from emergo._pytree import Schedule
-from emergo._random import raw, uniform
+from emergo.core.contract import Output
+from emergo.core.errors import InputError
+from emergo.core.pytree import Schedule
+from emergo.core.random import raw, uniform
 from emergo.tasks import Recall
 from emergo.tasks._recall import _different, circuits_probe
 
 
 @st.composite
 def options(draw):
-    """The options of any valid task. Not the task itself: the type checks that tests run under use chance."""
+    """The options of any valid task. Not the task itself: the type checks that tests run under use
+    chance."""
     pairs = draw(st.integers(1, 5))
     placement = draw(st.sampled_from(("once", "chance", "chance or none")))
     burst = 1.0 if placement == "once" else draw(st.floats(0.25, pairs)) if pairs > 0.25 else 1.0
-    return (pairs, draw(st.integers(max(3, pairs + 1), 24)), burst, draw(st.sampled_from((0.0, 0.3, 1.0))), placement)
+    return (
+        pairs,
+        draw(st.integers(max(3, pairs + 1), 24)),
+        burst,
+        draw(st.sampled_from((0.0, 0.3, 1.0))),
+        placement,
+    )
 
 
 @functools.partial(jax.jit, static_argnames="n")
@@ -48,8 +55,12 @@ def test_every_sequence_is_a_mapping_and_a_query(options, seed):
     assert tokens.shape == (16, task.length) == (16, 2 * task.pairs + 1)
     assert tokens.min() >= 0
     assert tokens.max() < task.vocabulary
-    for row, target, relevant in zip(tokens, np.asarray(batch.target), np.asarray(batch.relevant), strict=True):
-        keys, values, query = row[:-1:2], row[1:-1:2], row[-1]
+    for row, target, relevant in zip(
+        tokens, np.asarray(batch.target), np.asarray(batch.relevant), strict=True
+    ):
+        keys = row[:-1:2]
+        values = row[1:-1:2]
+        query = row[-1]
         assert not relevant[::2].any()  # keys and the query
         relevant = relevant[1::2]
         np.testing.assert_array_equal(keys == query, relevant)
@@ -88,7 +99,8 @@ def test_every_arrangement_is_as_likely():
 
 
 def test_how_often_the_query_stands_in_the_context():
-    n, pairs = 20_000, 8
+    n = 20_000
+    pairs = 8
     key = jax.random.key(1)
     for burst in (1.0, 3.0):
         task = Recall(pairs, 20, burst, placement="chance or none")
@@ -97,7 +109,10 @@ def test_how_often_the_query_stands_in_the_context():
         expected = n * scipy.stats.binom.pmf(np.arange(pairs + 1), pairs, burst / pairs)
         enough = expected > 5
         assert (
-            scipy.stats.chisquare(found[enough], expected[enough] * found[enough].sum() / expected[enough].sum()).pvalue > 0.01
+            scipy.stats.chisquare(
+                found[enough], expected[enough] * found[enough].sum() / expected[enough].sum()
+            ).pvalue
+            > 0.01
         )
         # With "chance" the same sequences, and one pair where chance gave none.
         moved = asked(draw(task.replace(placement="chance"), key, n)).sum(1)
@@ -108,14 +123,19 @@ def test_how_often_the_query_stands_in_the_context():
 
 def test_how_often_the_query_is_one_of_the_two():
     """Mass p/2 + (1-p)/N on the repeated tokens, (1-p)/N on the rest."""
-    n, size, p = 40_000, 10, 0.3
+    n = 40_000
+    size = 10
+    p = 0.3
     query = np.asarray(draw(Recall(4, size, repeat=p), jax.random.key(2), n).inputs)[:, -1]
     mass = np.full(size, (1 - p) / size)
     mass[:2] += p / 2
     assert scipy.stats.chisquare(np.bincount(query, minlength=size), n * mass).pvalue > 0.01
 
 
-@pytest.mark.parametrize("own", [Recall(5, 9, 2.0, 0.3, "chance"), Recall(5, 14, 4.5, 0.0, "chance"), Recall(5, 9, repeat=0.5)])
+@pytest.mark.parametrize(
+    "own",
+    [Recall(5, 9, 2.0, 0.3, "chance"), Recall(5, 14, 4.5, 0.0, "chance"), Recall(5, 9, repeat=0.5)],
+)
 def test_in_a_program_for_larger_vocabularies_a_run_draws_what_it_draws_alone(own):
     alone = own.batch(jax.random.key(0), 32, ())
     padded = own.padded({"vocabulary": 16})
@@ -124,7 +144,9 @@ def test_in_a_program_for_larger_vocabularies_a_run_draws_what_it_draws_alone(ow
         for one, two in zip(alone, inside, strict=True):
             np.testing.assert_array_equal(one, two)
     assert own.spec.used is None
-    assert padded.spec == own.spec._replace(inputs=16, outputs=16, used=(own.vocabulary, own.vocabulary))
+    assert padded.spec == own.spec._replace(
+        inputs=16, outputs=16, used=(own.vocabulary, own.vocabulary)
+    )
 
 
 def test_losses_leave_out_tokens_that_are_not_there():
@@ -133,11 +155,15 @@ def test_losses_leave_out_tokens_that_are_not_there():
     batch = task.batch(jax.random.key(0), 64, ())
     logits = jax.random.normal(jax.random.key(1), (64, 8))
     losses = inside.loss(Output(logits), batch)
-    expected = -np.log(scipy.special.softmax(np.asarray(logits)[:, :5], axis=1))[np.arange(64), np.asarray(batch.target)]
+    expected = -np.log(scipy.special.softmax(np.asarray(logits)[:, :5], axis=1))[
+        np.arange(64), np.asarray(batch.target)
+    ]
     np.testing.assert_allclose(losses, expected, rtol=1e-5)
     right = np.asarray(logits)[:, :5].argmax(1) == np.asarray(batch.target)
     np.testing.assert_array_equal(inside.metrics(Output(logits), batch, ())["accuracy"], right)
-    np.testing.assert_array_equal(inside.loss(Output(logits), batch), task.loss(Output(logits[:, :5]), batch))
+    np.testing.assert_array_equal(
+        inside.loss(Output(logits), batch), task.loss(Output(logits[:, :5]), batch)
+    )
 
 
 def test_the_test_set_repeats_nothing_and_the_training_distribution_is_a_variant():
@@ -145,18 +171,29 @@ def test_the_test_set_repeats_nothing_and_the_training_distribution_is_a_variant
     assert task.at_test() == Recall(4, 9)
     assert dict(task.variants()) == {"repeated": (task, 1)}
     assert Recall(4, 9).variants() == {}
-    assert Recall(4, 9, repeat=0.1).variants().keys() == Recall(4, 9, 1.0, placement="chance").variants().keys() == {"repeated"}
+    assert (
+        Recall(4, 9, repeat=0.1).variants().keys()
+        == Recall(4, 9, 1.0, placement="chance").variants().keys()
+        == {"repeated"}
+    )
     # Inside a program nothing is known of the number.
     names = []
-    jax.jit(lambda one: (names.append(list(one.variants())), one.at_test().batch(jax.random.key(0), 2, ()))[1])(Recall(4, 9))
+    jax.jit(
+        lambda one: (
+            names.append(list(one.variants())),
+            one.at_test().batch(jax.random.key(0), 2, ()),
+        )[1]
+    )(Recall(4, 9))
     assert names == [["repeated"]]
 
 
 def test_a_perfect_induction_head_has_all_of_its_parts():
-    """Layer 0 attends to the token before, layer 1 to what followed an earlier occurrence; the query looks among keys."""
+    """Layer 0 attends to the token before, layer 1 to what followed an earlier occurrence; the
+    query looks among keys."""
     task = Recall(4, 9)
     batch = task.batch(jax.random.key(0), 32, ())
-    tokens, length = np.asarray(batch.inputs), task.length
+    tokens = np.asarray(batch.inputs)
+    length = task.length
     before = np.eye(length, k=-1, dtype=np.float32)
     before[0, 0] = 1
     after = np.zeros((32, length, length), np.float32)
@@ -180,7 +217,9 @@ def test_thresholds_at_or_below_guessing_make_no_sense():
     Recall(4, 8).check_threshold(0.9)
     Recall(1, 8).check_threshold(0.05)
     for number in (0.25, 1.5):
-        with pytest.raises(InputError, match="guessing one of the context's values is right with probability 1/4"):
+        with pytest.raises(
+            InputError, match="guessing one of the context's values is right with probability 1/4"
+        ):
             Recall(4, 8).check_threshold(number)
 
 
@@ -196,11 +235,23 @@ class Between(Schedule):
     ("changes", "message"),
     [
         ({"pairs": 0}, "Recall.pairs must be a whole number of at least 1, got 0"),
-        ({"vocabulary": 4}, "Recall.vocabulary must be larger than pairs, so that keys differ, got 4 with 4 pairs"),
-        ({"burst": 5.0, "placement": "chance"}, "Recall.burst must be above 0 and at most pairs, got 5.0 with 4 pairs"),
-        ({"burst": Between(1, 5), "placement": "chance"}, "Recall.burst must be above 0 and at most pairs"),
+        (
+            {"vocabulary": 4},
+            "Recall.vocabulary must be larger than pairs, so that keys differ, got 4 with 4 pairs",
+        ),
+        (
+            {"burst": 5.0, "placement": "chance"},
+            "Recall.burst must be above 0 and at most pairs, got 5.0 with 4 pairs",
+        ),
+        (
+            {"burst": Between(1, 5), "placement": "chance"},
+            "Recall.burst must be above 0 and at most pairs",
+        ),
         ({"burst": Between(1, 2)}, "Recall.burst must be 1 with placement 'once'"),
-        ({"burst": 2.0}, "Recall.burst must be 1 with placement 'once', got 2.0; choose placement 'chance'"),
+        (
+            {"burst": 2.0},
+            "Recall.burst must be 1 with placement 'once', got 2.0; choose placement 'chance'",
+        ),
         ({"repeat": 1.5}, "Recall.repeat must be a finite number from 0 to 1, got 1.5"),
         ({"repeat": Between(0, 1.5)}, "Recall.repeat: every value .* from 0 to 1, got 1.5"),
         ({"placement": "twice"}, "unknown Recall.placement 'twice'"),

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from emergo._contract import Output
-from emergo._errors import InputError
-from emergo._pytree import Schedule
+from emergo.core.contract import Output
+from emergo.core.errors import InputError
+from emergo.core.pytree import Schedule
 from emergo.tasks import Position, SingleLocation
 from emergo.tasks._single_location import alignment_probe
 
@@ -32,20 +32,24 @@ def features(batch, task):
     st.integers(0, 1000),
 )
 def test_shapes_repeats_and_target(sizes, position, indicator, seed):
-    """Exactly `burst` positions hold one and the same token, whose image is the target; all others are different."""
+    """Exactly `burst` positions hold one and the same token, whose image is the target; all others
+    are different."""
     length, dim, burst = sizes
     indicator = indicator or position == "random"
     task = SingleLocation(length, dim, burst, position=position, indicator=indicator)
     key_truth, key_data = jax.random.split(jax.random.key(seed))
     truth = task.truth(key_truth)
     data = task.batch(key_data, 3, truth)
-    tokens, relevant = features(data, task), np.asarray(data.relevant)
+    tokens = features(data, task)
+    relevant = np.asarray(data.relevant)
     assert tokens.shape == (3, length, dim)
     assert (relevant.sum(-1) == burst).all()
     for sequence, positions, target in zip(tokens, relevant, np.asarray(data.target), strict=True):
         assert (sequence[positions] == sequence[positions][:1]).all()
         # A product of up to four numbers in fp32.
-        np.testing.assert_allclose(target, np.asarray(truth.weights) @ sequence[positions][0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            target, np.asarray(truth.weights) @ sequence[positions][0], rtol=1e-5, atol=1e-6
+        )
     others = tokens[~relevant]
     assert len({o.tobytes() for o in others}) == len(others) == 3 * (length - burst)
     if position == "last":
@@ -61,12 +65,16 @@ def test_shapes_repeats_and_target(sizes, position, indicator, seed):
 @pytest.mark.parametrize("burst", [1, 2, 3])
 @pytest.mark.parametrize("position", ["random", "fixed"])
 def test_all_sets_of_positions_are_equally_likely(burst, position):
-    """Chi-square over the subsets of five positions: drawn for each of 4,000 sequences, or once for each of 4,000 runs."""
-    task, n = SingleLocation(5, 1, burst, position=position, indicator=True), 4000
+    """Chi-square over the subsets of five positions: drawn for each of 4,000 sequences, or once for
+    each of 4,000 runs."""
+    task = SingleLocation(5, 1, burst, position=position, indicator=True)
+    n = 4000
     if position == "random":
         found = task.batch(jax.random.key(1), n, task.truth(jax.random.key(0))).relevant
     else:
-        found = jax.jit(jax.vmap(lambda key: task.truth(key).relevant))(jax.random.split(jax.random.key(1), n))
+        found = jax.jit(jax.vmap(lambda key: task.truth(key).relevant))(
+            jax.random.split(jax.random.key(1), n)
+        )
     positions = [tuple(np.flatnonzero(row)) for row in np.asarray(found)]
     counts = [positions.count(subset) for subset in itertools.combinations(range(5), burst)]
     assert sum(counts) == n
@@ -75,8 +83,10 @@ def test_all_sets_of_positions_are_equally_likely(burst, position):
 
 @pytest.mark.parametrize("repeat", [0.0, 0.3, 1.0])
 def test_covariance_and_frequency_of_the_special_token(repeat):
-    """40,000 samples: standard errors of entries of a covariance are about sqrt(2/40000)/dim = 0.7% of 1/dim."""
-    task, n = SingleLocation(3, 4, repeat=repeat), 40_000
+    """40,000 samples: standard errors of entries of a covariance are about sqrt(2/40000)/dim = 0.7%
+    of 1/dim."""
+    task = SingleLocation(3, 4, repeat=repeat)
+    n = 40_000
     truth = task.truth(jax.random.key(0))
     tokens = features(task.batch(jax.random.key(1), n, truth), task)
     special = (tokens[:, -1] == np.asarray(truth.special)).all(-1)
@@ -91,7 +101,8 @@ def test_covariance_and_frequency_of_the_special_token(repeat):
 
 def test_a_special_token_of_random_sign_has_the_same_second_moments_and_no_mean():
     """Standard errors as above; half of the special tokens have each sign."""
-    n, moments = 40_000, {}
+    n = 40_000
+    moments = {}
     for special in ("draw", "signed"):
         task = SingleLocation(3, 4, repeat=0.8, special=special)
         truth = task.truth(jax.random.key(5))
@@ -106,11 +117,14 @@ def test_a_special_token_of_random_sign_has_the_same_second_moments_and_no_mean(
 
 @pytest.mark.parametrize("position", ["fixed", "random"])
 def test_covariance_and_frequency_where_positions_are_drawn(position):
-    """The same away from the last position; the special token, here a draw, stands at all relevant positions or none."""
-    task, n = SingleLocation(4, 3, 2, 0.3, position, True, "draw"), 40_000
+    """The same away from the last position; the special token, here a draw, stands at all relevant
+    positions or none."""
+    task = SingleLocation(4, 3, 2, 0.3, position, True, "draw")
+    n = 40_000
     truth = task.truth(jax.random.key(3))
     data = task.batch(jax.random.key(4), n, truth)
-    tokens, relevant = features(data, task), np.asarray(data.relevant)
+    tokens = features(data, task)
+    relevant = np.asarray(data.relevant)
     at = (tokens == np.asarray(truth.special)).all(-1)
     special = (at & relevant).any(-1)
     assert (at == relevant & special[:, None]).all()
@@ -119,16 +133,22 @@ def test_covariance_and_frequency_where_positions_are_drawn(position):
     if position == "random":
         assert np.abs(relevant[special].mean(0) - 0.5).max() <= 4 * np.sqrt(0.25 / special.sum())
     # Standard errors of entries are at most sqrt(2/40000)/3 = 0.24%.
-    np.testing.assert_allclose(tokens[~relevant].T @ tokens[~relevant] / (2 * n), np.eye(3) / 3, atol=0.01)
+    np.testing.assert_allclose(
+        tokens[~relevant].T @ tokens[~relevant] / (2 * n), np.eye(3) / 3, atol=0.01
+    )
     fresh = tokens[relevant & ~special[:, None]][::2]
     np.testing.assert_allclose(fresh.T @ fresh / len(fresh), np.eye(3) / 3, atol=0.012)
 
 
 def test_the_special_token():
-    """The first basis vector, or drawn like the other tokens: 100 entries of variance 1/100, another one in each run."""
+    """The first basis vector, or drawn like the other tokens: 100 entries of variance 1/100,
+    another one in each run."""
     basis = SingleLocation(2, 100).truth(jax.random.key(0)).special
     np.testing.assert_array_equal(basis, np.eye(100)[0])
-    drawn = [np.asarray(SingleLocation(2, 100, special="draw").truth(jax.random.key(i)).special) for i in range(2)]
+    drawn = [
+        np.asarray(SingleLocation(2, 100, special="draw").truth(jax.random.key(i)).special)
+        for i in range(2)
+    ]
     for special in drawn:
         # The norm of a normal vector of 100 entries is within 1 ± 0.07 two times out of three.
         assert np.linalg.norm(special) == pytest.approx(1, abs=0.25)
@@ -141,23 +161,31 @@ def test_fixed_positions_differ_between_runs_only():
     truths = [task.truth(jax.random.key(i)) for i in range(4)]
     assert len({np.asarray(t.relevant).tobytes() for t in truths}) > 1
     for key in (7, 8):
-        assert (np.asarray(task.batch(jax.random.key(key), 5, truths[0]).relevant) == np.asarray(truths[0].relevant)).all()
+        assert (
+            np.asarray(task.batch(jax.random.key(key), 5, truths[0]).relevant)
+            == np.asarray(truths[0].relevant)
+        ).all()
 
 
 def test_the_test_set_repeats_nothing_and_has_a_variant_with_a_burst_of_one():
     task = SingleLocation(6, 3, 2, 0.5, "random", True, "draw")
     assert task.at_test() == SingleLocation(6, 3, 2, 0.0, "random", True, "draw")
-    assert dict(task.variants()) == {"single": (SingleLocation(6, 3, 1, 0.0, "random", True, "draw"), 0)}
+    assert dict(task.variants()) == {
+        "single": (SingleLocation(6, 3, 1, 0.0, "random", True, "draw"), 0)
+    }
     assert task.replace(burst=1).variants() == task.replace(position="last").variants() == {}
 
 
 @pytest.mark.parametrize("position", get_args(Position))
 def test_in_a_program_for_larger_tasks_a_run_draws_what_it_draws_alone(position):
-    """The promise behind batching: numbers depend on the run, not on the runs beside it. Padded sums may round differently."""
+    """The promise behind batching: numbers depend on the run, not on the runs beside it. Padded
+    sums may round differently."""
     small = SingleLocation(6, 5, 2, 0.4, position, True, "draw")
     inside = small.padded({"dim": 8, "burst": 3})
-    truth, padded = small.truth(jax.random.key(0)), inside.truth(jax.random.key(0))
-    alone, wide = small.batch(jax.random.key(1), 32, truth), inside.batch(jax.random.key(1), 32, padded)
+    truth = small.truth(jax.random.key(0))
+    padded = inside.truth(jax.random.key(0))
+    alone = small.batch(jax.random.key(1), 32, truth)
+    wide = inside.batch(jax.random.key(1), 32, padded)
 
     def same(one, two, axes):
         two = np.asarray(two)
@@ -179,7 +207,9 @@ def test_in_a_program_for_larger_tasks_a_run_draws_what_it_draws_alone(position)
     special = (features(alone, small) == np.asarray(truth.special)).all(-1).any(-1)
     assert 0 < special.sum() < 32
     # The same with numbers of the run that are traced. A program as a whole may round differently.
-    traced = jax.jit(lambda task: (task.truth(jax.random.key(0)), task.batch(jax.random.key(1), 32, padded)))(inside)
+    traced = jax.jit(
+        lambda task: (task.truth(jax.random.key(0)), task.batch(jax.random.key(1), 32, padded))
+    )(inside)
     jax.tree.map(nearly, (padded, wide), traced)
     # The variant with a burst of 1 keeps the dim of the run.
     for task, batch in ((small, alone), (inside, wide)):
@@ -203,7 +233,9 @@ def test_a_repeat_of_zero_is_no_repetition_even_where_it_is_traced():
     task = SingleLocation(4, 3, repeat=0.0)
     truth = task.truth(jax.random.key(0))
     tokens = jax.random.normal(jax.random.key(1), (4000, 3))
-    np.testing.assert_array_equal(jax.jit(lambda one: one.repeated(jax.random.key(2), tokens, truth))(task), tokens)
+    np.testing.assert_array_equal(
+        jax.jit(lambda one: one.repeated(jax.random.key(2), tokens, truth))(task), tokens
+    )
     replaced = task.replace(repeat=0.25).repeated(jax.random.key(2), tokens, truth)
     special = (np.asarray(replaced) == np.asarray(truth.special)).all(-1)
     assert stats.binomtest(int(special.sum()), 4000, 0.25).pvalue > 1e-3
@@ -242,7 +274,8 @@ def test_a_key_gives_the_same_data_alone_and_mapped():
     keys = jax.random.split(jax.random.key(1), 4)
     mapped = jax.vmap(lambda k: task.batch(k, 6, truth).inputs)(keys)
     alone = jnp.stack([task.batch(k, 6, truth).inputs for k in keys])
-    # Which number stands where is the same; a logarithm's last bit may depend on the loop it is computed in.
+    # Which number stands where is the same; a logarithm's last bit may depend on the loop it is
+    # computed in.
     np.testing.assert_allclose(mapped, alone, rtol=1e-6, atol=1e-6)
 
 
@@ -263,14 +296,23 @@ class Between(Schedule):
         ({"dim": 0}, "SingleLocation.dim must be a whole number of at least 1"),
         ({"dim": 1 << 30}, "SingleLocation.dim must be at most"),
         ({"burst": 0}, "SingleLocation.burst must be a whole number of at least 1"),
-        ({"burst": 8}, "SingleLocation.burst must be smaller than length, got burst 8 with length 8"),
+        (
+            {"burst": 8},
+            "SingleLocation.burst must be smaller than length, got burst 8 with length 8",
+        ),
         ({"repeat": 1.5}, "SingleLocation.repeat must be a finite number from 0 to 1, got 1.5"),
         ({"repeat": float("nan")}, "SingleLocation.repeat must be a finite number from 0 to 1"),
         ({"repeat": "often"}, "SingleLocation.repeat must be a number"),
         ({"repeat": Between(0, 1.5)}, "SingleLocation.repeat: every value .* from 0 to 1, got 1.5"),
         ({"position": "randm"}, "unknown SingleLocation.position 'randm'; did you mean random"),
-        ({"position": "nowhere"}, "unknown SingleLocation.position 'nowhere'; known: last, fixed, random"),
-        ({"position": "random"}, "SingleLocation.position 'random' cannot be learned without the indicator"),
+        (
+            {"position": "nowhere"},
+            "unknown SingleLocation.position 'nowhere'; known: last, fixed, random",
+        ),
+        (
+            {"position": "random"},
+            "SingleLocation.position 'random' cannot be learned without the indicator",
+        ),
         ({"special": "base"}, "unknown SingleLocation.special 'base'; did you mean basis"),
         ({"indicator": 1}, "SingleLocation.indicator must be True or False"),
     ],

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as of_numbers
 from scipy.special import softmax
 
-from emergo._contract import Batch, Output, Spec
-from emergo._errors import InputError
+from emergo.core.contract import Batch, Output, Spec
+from emergo.core.errors import InputError
 from emergo.tasks import Groups, MarkovChain, MarkovRegression, Recall, SingleLocation, Task
 from emergo.tasks._task import attention_probe, cross_entropy
 
@@ -55,15 +55,21 @@ every_task = pytest.mark.parametrize("task", TASKS, ids=repr)
 
 @functools.cache
 def output_of(task, n):
-    spec, rng = task.spec, np.random.default_rng(7)
+    spec = task.spec
+    rng = np.random.default_rng(7)
     shape = (n, spec.outputs) if spec.answers is None else (n, spec.answers, spec.outputs)
 
     def normal(*shape):
         return rng.normal(size=shape).astype(np.float32)
 
-    attention, pattern = (softmax(normal(*sizes), -1) for sizes in ((n, 2, 3, spec.length), (n, 3, spec.length, spec.length)))
+    attention, pattern = (
+        softmax(normal(*sizes), -1)
+        for sizes in ((n, 2, 3, spec.length), (n, 3, spec.length, spec.length))
+    )
     taps = {f"layers.{layer}.pattern": jnp.asarray(pattern) for layer in range(2)}
-    value, attention, path = map(jnp.asarray, (normal(*shape), attention, normal(spec.inputs, spec.outputs)))
+    value, attention, path = map(
+        jnp.asarray, (normal(*shape), attention, normal(spec.inputs, spec.outputs))
+    )
     return Output(value, attention, path, taps)
 
 
@@ -102,16 +108,23 @@ def test_batches_have_the_sizes_of_the_spec(task):
 def test_losses_and_metrics_have_one_number_per_sequence(task):
     truth, batch = drawn(task)
     output = output_of(task, 5)
-    losses, metrics = jax.jit(lambda *given: (task.loss(*given[:2]), task.metrics(*given)))(output, batch, truth)
+    losses, metrics = jax.jit(lambda *given: (task.loss(*given[:2]), task.metrics(*given)))(
+        output, batch, truth
+    )
     for numbers in (losses, *metrics.values()):
         assert numbers.shape == (5,)
         assert numbers.dtype == jnp.float32
         assert np.isfinite(numbers).all()
     assert task.learned.metric in {"loss", *metrics}
     # A sequence's loss is its own.
-    alone = jax.jit(task.loss)(*jax.tree.map(lambda x: np.asarray(x)[2:3], (Output(output.value), batch)))
+    alone = jax.jit(task.loss)(
+        *jax.tree.map(lambda x: np.asarray(x)[2:3], (Output(output.value), batch))
+    )
     np.testing.assert_allclose(alone, np.asarray(losses)[2:3], rtol=1e-6)
-    assert task.loss(output._replace(value=output.value.astype(jnp.bfloat16)), batch).dtype == jnp.float32
+    assert (
+        task.loss(output._replace(value=output.value.astype(jnp.bfloat16)), batch).dtype
+        == jnp.float32
+    )
 
 
 @every_task
@@ -153,14 +166,19 @@ def test_data_is_a_function_of_the_key(task):
     jax.tree.map(np.testing.assert_array_equal, batch, again)
     jax.tree.map(np.testing.assert_array_equal, batch, raw)
     assert (np.asarray(batch.inputs) != np.asarray(other.inputs)).any()
-    keys = np.array([task.data_key(jax.random.key_data(jax.random.key(0)), step) for step in range(5)])
+    keys = np.array(
+        [task.data_key(jax.random.key_data(jax.random.key(0)), step) for step in range(5)]
+    )
     assert len(np.unique(keys, axis=0)) == 5
 
 
 @pytest.mark.parametrize("task", [task for task, prefix in CASES if prefix], ids=repr)
 def test_fewer_sequences_are_the_first_of_more(task):
-    few, many = drawn(task, 5)[1], drawn(task, 9)[1]
-    jax.tree.map(lambda one, two: np.testing.assert_array_equal(one, np.asarray(two)[:5]), few, many)
+    few = drawn(task, 5)[1]
+    many = drawn(task, 9)[1]
+    jax.tree.map(
+        lambda one, two: np.testing.assert_array_equal(one, np.asarray(two)[:5]), few, many
+    )
 
 
 @every_task
@@ -168,7 +186,9 @@ def test_mapped_over_runs_each_draws_what_it_draws_alone(task):
     def one(task, key):
         truth = task.truth(key)
         batch = task.at_test().batch(key, 4, truth)
-        variants = {name: variant.task.batch(key, 4, truth) for name, variant in task.variants().items()}
+        variants = {
+            name: variant.task.batch(key, 4, truth) for name, variant in task.variants().items()
+        }
         return truth, batch, {name: variants[name] for name in sorted(names & set(variants))}
 
     names = set(task.variants())
@@ -178,7 +198,11 @@ def test_mapped_over_runs_each_draws_what_it_draws_alone(task):
     for i, key in enumerate(keys):
         # A logarithm's last bit may depend on the loop it is computed in.
         inside = jax.tree.map(lambda x, i=i: np.asarray(x)[i], mapped)
-        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=2e-6), one(task, key), inside)
+        jax.tree.map(
+            functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=2e-6),
+            one(task, key),
+            inside,
+        )
 
 
 @every_task
@@ -225,14 +249,22 @@ def test_the_base_has_defaults_for_all_but_four():
     assert task.learned == ("loss", 0.1, "below")
     assert task.eval_every == 25
     task.check_threshold(-3.0)
-    key, output = jax.random.key(0), output_of(task, 5)
-    for call in (lambda t: t.spec, lambda t: t.truth(key), lambda t: t.batch(key, 1, ()), lambda t: t.loss(output, batch)):
+    key = jax.random.key(0)
+    output = output_of(task, 5)
+    for call in (
+        lambda t: t.spec,
+        lambda t: t.truth(key),
+        lambda t: t.batch(key, 1, ()),
+        lambda t: t.loss(output, batch),
+    ):
         with pytest.raises(NotImplementedError):
             call(Task())
 
 
 def test_attention_is_measured_by_layer_and_head():
-    attention = jnp.stack([jnp.full((5, 1, 4), 0.25), jnp.broadcast_to(jnp.eye(4)[1], (5, 1, 4))], 1)
+    attention = jnp.stack(
+        [jnp.full((5, 1, 4), 0.25), jnp.broadcast_to(jnp.eye(4)[1], (5, 1, 4))], 1
+    )
     relevant = jnp.broadcast_to(jnp.arange(4) == 1, (5, 4))
     batch = Batch(jnp.zeros((5, 4, 1)), None, relevant)
     curves = attention_probe(None, Output(jnp.zeros((5, 1)), attention), batch, (), 0)
@@ -241,12 +273,17 @@ def test_attention_is_measured_by_layer_and_head():
 
 
 @settings(max_examples=30, deadline=None)
-@given(of_numbers(np.float64, (3, 5), elements=st.floats(-50, 50)), st.lists(st.integers(0, 4), min_size=3, max_size=3))
+@given(
+    of_numbers(np.float64, (3, 5), elements=st.floats(-50, 50)),
+    st.lists(st.integers(0, 4), min_size=3, max_size=3),
+)
 def test_cross_entropy_and_its_derivatives_are_those_of_a_log_softmax(logits, target):
     """In 64 bits: forward, back, and twice; with a class that is no class of this run."""
     with jax.enable_x64(True):
-        target, weights = jnp.array(target), jnp.array([1.0, -2.0, 0.5])
-        whole, direction = jnp.asarray(logits), jnp.ones((3, 5)).at[0, 0].set(3.0)
+        target = jnp.array(target)
+        weights = jnp.array([1.0, -2.0, 0.5])
+        whole = jnp.asarray(logits)
+        direction = jnp.ones((3, 5)).at[0, 0].set(3.0)
         padded = jnp.concatenate([whole, jnp.full((3, 1), -jnp.inf)], 1)
 
         def ours(logits):
@@ -265,6 +302,7 @@ def test_cross_entropy_and_its_derivatives_are_those_of_a_log_softmax(logits, ta
 
 
 def test_cross_entropy_of_a_sure_answer_keeps_its_digits():
-    """In fp32: the right class is ahead by 12 of 500, so that the loss is exp(-12) to first order."""
+    """In fp32: the right class is ahead by 12 of 500, so that the loss is exp(-12) to first
+    order."""
     loss = cross_entropy(jnp.array([[500.0, 488.0]]), jnp.array([0]))
     np.testing.assert_allclose(loss, np.log1p(np.exp(-12)), rtol=0.02)  # one rounding of 1 + 6e-6

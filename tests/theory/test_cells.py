@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from emergo import theory
-from emergo._errors import InputError
+from emergo.core.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,10 @@ from emergo._errors import InputError
         ({"length": 8, "dim": 0}, "dim must be a whole number of at least 1, got 0"),
         ({"length": 8, "dim": [4, 2.5]}, "dim must be a whole number of at least 1, got 2.5"),
         ({"length": 8, "dim": 4, "burst": 0}, "burst must be a whole number of at least 1"),
-        ({"length": 8, "dim": 4, "burst": 8}, "burst must be smaller than length, got burst 8 with length 8"),
+        (
+            {"length": 8, "dim": 4, "burst": 8},
+            "burst must be smaller than length, got burst 8 with length 8",
+        ),
         ({"length": [8, 16], "dim": 4, "burst": [1, 20]}, "got burst 20 with length 16"),
         ({"length": 8, "dim": 4, "repeat": -0.1}, r"repeat must be in \[0, 1\], got -0.1"),
         ({"length": 8, "dim": 4, "repeat": 1.1}, "got 1.1"),

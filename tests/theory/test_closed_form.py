@@ -7,7 +7,7 @@ from scipy.integrate import quad, solve_ivp
 from scipy.special import expit
 
 from emergo import theory
-from emergo._errors import InputError
+from emergo.core.errors import InputError
 from emergo.theory._closed_form import logit_speed
 
 from ..strategies import cells
@@ -17,7 +17,13 @@ jacobian = jax.jit(jax.jacobian(theory.field))
 
 @pytest.mark.parametrize(
     ("burst", "repeat", "flow"),
-    [(1, 0.0, "reduced"), (4, 0.0, "reduced"), (4, 0.0, "exact"), (1, 0.1, "reduced"), (4, 0.1, "exact")],
+    [
+        (1, 0.0, "reduced"),
+        (4, 0.0, "reduced"),
+        (4, 0.0, "exact"),
+        (1, 0.1, "reduced"),
+        (4, 0.1, "exact"),
+    ],
 )
 def test_plateau_tends_to_the_closed_form(burst, repeat, flow):
     cell = theory.cells([10**5, 10**7, 10**9], 4096, burst, repeat)
@@ -29,7 +35,8 @@ def test_plateau_tends_to_the_closed_form(burst, repeat, flow):
 
 @pytest.mark.parametrize("burst", [1, 4])
 def test_next_order_in_one_over_sqrt_dim(burst):
-    """docs/theory.md: at infinite length the excess is (1 - π/4)/sqrt(π/2) / (B sqrt(d)) in the reduced flow."""
+    """docs/theory.md: at infinite length the excess is (1 - π/4)/sqrt(π/2) / (B sqrt(d)) in the
+    reduced flow."""
     dims = np.array([64, 256, 1024, 4096])
     cell = theory.cells(10**9, dims, burst)
     excess = theory.plateau(cell).time / theory.predicted_plateau(cell) - 1
@@ -40,7 +47,8 @@ def test_next_order_in_one_over_sqrt_dim(burst):
 
 
 def test_errata_values():
-    """1.283 sqrt(d) T at (dim 64, length 4096) and 1.2567 at (4096, 1e6), integrated independently before this package."""
+    """1.283 sqrt(d) T at (dim 64, length 4096) and 1.2567 at (4096, 1e6), integrated independently
+    before this package."""
     cell = theory.cells([4096, 10**6], [64, 4096])
     constant = theory.plateau(cell).time / (np.sqrt(cell.dim) * cell.length)
     np.testing.assert_allclose(constant, [1.283, 1.2567], rtol=5e-4)
@@ -51,8 +59,12 @@ def test_formulas_of_the_three_cases(cell):
     T, d, B, p = map(float, cell)
     root = np.sqrt(np.pi / 2)
     plain = cell._replace(repeat=np.zeros_like(cell.repeat))
-    assert theory.predicted_plateau(plain, "reduced") == pytest.approx(root * np.sqrt(d) * T / B, rel=1e-12)
-    assert theory.predicted_plateau(plain, "exact") == pytest.approx(root * np.sqrt(d) * T / np.sqrt(B), rel=1e-12)
+    assert theory.predicted_plateau(plain, "reduced") == pytest.approx(
+        root * np.sqrt(d) * T / B, rel=1e-12
+    )
+    assert theory.predicted_plateau(plain, "exact") == pytest.approx(
+        root * np.sqrt(d) * T / np.sqrt(B), rel=1e-12
+    )
     single = cell._replace(burst=np.ones_like(cell.burst))
     rare = (1 - p) / d
     across = root * T / np.sqrt((p + rare) ** 2 + (d - 1) * rare**2)
@@ -65,12 +77,16 @@ def test_formulas_of_the_three_cases(cell):
 def test_escape_time_is_where_the_linear_loss_has_fallen_by_epsilon():
     cell = theory.cells([64, 512], 32, [1, 4])
     times = theory.escape_time(cell, epsilon=0.3)[:, None]
-    np.testing.assert_allclose(theory.linear_solution(cell, times).loss[:, 0], 0.5 * 0.7, rtol=1e-10)
+    np.testing.assert_allclose(
+        theory.linear_solution(cell, times).loss[:, 0], 0.5 * 0.7, rtol=1e-10
+    )
 
 
 @pytest.mark.parametrize(("repeat", "dim"), [(0.0, 64), (1.0, 64), (0.3, 16)])
 def test_repeat_factor(repeat, dim):
-    assert theory.repeat_factor(repeat, dim) == pytest.approx(np.hypot(repeat * np.sqrt(dim), 1 - repeat))
+    assert theory.repeat_factor(repeat, dim) == pytest.approx(
+        np.hypot(repeat * np.sqrt(dim), 1 - repeat)
+    )
 
 
 @given(cells())
@@ -80,7 +96,9 @@ def test_growth_rate_is_the_largest_eigenvalue_of_the_jacobian(cell):
             matrix = np.asarray(jacobian(jnp.zeros(3), cell, logit_speed(cell, flow)))
         largest = np.linalg.eigvals(matrix).real.max()
         # LAPACK's general solver loses digits against the norm of the matrix.
-        assert float(theory.growth_rate(cell, flow)) == pytest.approx(largest, rel=1e-7, abs=1e-12 * np.abs(matrix).max())
+        assert float(theory.growth_rate(cell, flow)) == pytest.approx(
+            largest, rel=1e-7, abs=1e-12 * np.abs(matrix).max()
+        )
 
 
 @pytest.mark.parametrize(
@@ -93,7 +111,8 @@ def test_growth_rate_is_the_largest_eigenvalue_of_the_jacobian(cell):
     ],
 )
 def test_eigenvalue_laws_at_large_size(burst, repeat, flow, law):
-    T, d = 10**7, 10**4
+    T = 10**7
+    d = 10**4
     rate = float(theory.growth_rate(theory.cells(T, d, burst, repeat), flow))
     assert rate == pytest.approx(law(T, d), rel=0.01)
 
@@ -104,15 +123,20 @@ def test_linear_solution_solves_eq_15():
     times = np.linspace(0, 2 / rate, 2001)
     found = theory.linear_solution(cell, times)
     # Central differences of a smooth function: errors of order (rate dt)^2 = 1e-6.
-    np.testing.assert_allclose(np.gradient(found.weight, times)[1:-1], rate * (1 + found.logit)[1:-1], rtol=1e-5)
-    np.testing.assert_allclose(np.gradient(found.logit, times)[1:-1], rate * found.weight[1:-1], rtol=1e-5)
+    np.testing.assert_allclose(
+        np.gradient(found.weight, times)[1:-1], rate * (1 + found.logit)[1:-1], rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        np.gradient(found.logit, times)[1:-1], rate * found.weight[1:-1], rtol=1e-5
+    )
     assert found.weight[0] == found.logit[0] == 0
 
 
 def test_linear_solution_is_the_start_of_the_flow():
     cell = theory.cells(10**6, 10**4)
     times = 0.05 * float(theory.plateau(cell).time) * np.linspace(0.1, 1, 50)
-    path, linear = theory.trajectory(cell, times), theory.linear_solution(cell, times)
+    path = theory.trajectory(cell, times)
+    linear = theory.linear_solution(cell, times)
     np.testing.assert_allclose(path.alignment, linear.weight, rtol=2e-3)
     np.testing.assert_allclose(path.logit, linear.logit, rtol=5e-3)
 
@@ -129,8 +153,8 @@ def test_the_mills_ratio_is_its_integral():
 
 @pytest.mark.parametrize("dim", [64, 256, 4096])
 def test_the_plateau_from_an_alignment_is_a_mills_ratio(dim):
-    """Alignments from -1 to 4 at length 1e5: within 6% at dim 64 (the term that is dropped pulls a misaligned W to 0, and is of
-    order 1/sqrt(dim)), and nearer with growing dim."""
+    """Alignments from -1 to 4 at length 1e5: within 6% at dim 64 (the term that is dropped pulls a
+    misaligned W to 0, and is of order 1/sqrt(dim)), and nearer with growing dim."""
     cell = theory.cells(np.full(len(STARTS), 10**5), dim)
     ratio = theory.plateau(cell, alignment=STARTS).time / theory.plateau_from(cell, STARTS)
     np.testing.assert_allclose(ratio, 1, atol=0.45 / np.sqrt(dim))
@@ -138,9 +162,12 @@ def test_the_plateau_from_an_alignment_is_a_mills_ratio(dim):
 
 @pytest.mark.parametrize(("burst", "flow"), [(1, "reduced"), (4, "reduced"), (4, "exact")])
 def test_the_plateau_from_a_logit_and_with_a_burst(burst, flow):
-    logits, aligned = np.array([-1.0, 0.0, 1.0, 3.0]), np.array([0.5, -0.5, 1.0, 0.5])
+    logits = np.array([-1.0, 0.0, 1.0, 3.0])
+    aligned = np.array([0.5, -0.5, 1.0, 0.5])
     cell = theory.cells(np.full(4, 10**6), 1024, burst)
-    ratio = theory.plateau(cell, flow, alignment=aligned, logit=logits).time / theory.plateau_from(cell, aligned, logits, flow)
+    ratio = theory.plateau(cell, flow, alignment=aligned, logit=logits).time / theory.plateau_from(
+        cell, aligned, logits, flow
+    )
     np.testing.assert_allclose(ratio, 1, atol=0.03)
 
 
@@ -181,18 +208,29 @@ def escape_of(velocity, loss, start, horizon):
 @pytest.mark.parametrize("form", ["linear", "sigmoid"])
 @pytest.mark.parametrize(("length", "dim"), [(10**3, 256), (10**5, 1024)])
 def test_the_toy_model_with_other_forms_of_attention(form, length, dim):
-    """docs/theory.md: sigmoid weights have the plateau of softmax; linear ones (1 + a)/T leave exponentially, at the time that
-    the linearised flow says. State: w, the relevant logit, the logit of each other token."""
+    """docs/theory.md: sigmoid weights have the plateau of softmax; linear ones (1 + a)/T leave
+    exponentially, at the time that the linearised flow says. State: w, the relevant logit, the
+    logit of each other token."""
 
     def parts(y):
-        relevant, other = (1 + y[1:]) / length if form == "linear" else expit(y[1:] - np.log(length))
-        slopes = (1 / length, 1 / length) if form == "linear" else (relevant * (1 - relevant), other * (1 - other))
+        relevant, other = (
+            (1 + y[1:]) / length if form == "linear" else expit(y[1:] - np.log(length))
+        )
+        slopes = (
+            (1 / length, 1 / length)
+            if form == "linear"
+            else (relevant * (1 - relevant), other * (1 - other))
+        )
         return y[0], relevant, other, *slopes
 
     def velocity(t, y):
         w, relevant, other, by_relevant, by_other = parts(y)
         error = (relevant * w - dim**0.5) / dim
-        return [-w * (length - 1) * other**2 / dim - relevant * error, -by_relevant * w * error, -by_other * other * w**2 / dim]
+        return [
+            -w * (length - 1) * other**2 / dim - relevant * error,
+            -by_relevant * w * error,
+            -by_other * other * w**2 / dim,
+        ]
 
     def loss(y):
         w, relevant, other, *_ = parts(y)
@@ -202,20 +240,26 @@ def test_the_toy_model_with_other_forms_of_attention(form, length, dim):
     time = escape_of(velocity, loss, np.zeros(3), 100 * dim**0.5 * length)
     if form == "sigmoid":
         assert time / theory.plateau(cell).time == pytest.approx(1, abs=2 / length)
-    else:  # what it is late by falls as the logarithm of the length and the root of dim grow: 1.12 and 1.07
+    else:
+        # what it is late by falls as the logarithm of the length and the root of dim grow: 1.12 and
+        # 1.07
         assert 1 < time / theory.escape_time(cell, epsilon=2 * (1 - 0.2**0.5)) < 1.13
 
 
 def test_of_several_heads_the_best_start_decides():
-    """docs/theory.md: heads with their own W and attention do not feel each other until one of them takes off."""
-    length, dim, starts = 10**4, 1024, np.array([-0.6, 0.2, 0.9])
+    """docs/theory.md: heads with their own W and attention do not feel each other until one of them
+    takes off."""
+    length = 10**4
+    dim = 1024
+    starts = np.array([-0.6, 0.2, 0.9])
 
     def parts(y):
         return y[:3], expit(y[3:] - np.log(length - 1))
 
     def velocity(t, y):
         w, A = parts(y)
-        error, mixed = (A @ w - dim**0.5) / dim, ((1 - A) @ w) / (dim * (length - 1))
+        error = (A @ w - dim**0.5) / dim
+        mixed = ((1 - A) @ w) / (dim * (length - 1))
         return np.concatenate([-A * error - (1 - A) * mixed, -A * (1 - A) * w * (error - mixed)])
 
     def loss(y):

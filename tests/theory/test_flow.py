@@ -4,9 +4,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from scipy.integrate import solve_ivp
 
+from benchmarks.flows import random_cells, scipy_plateau
 from emergo import theory
-from emergo._errors import InputError
-from emergo.bench import random_cells, scipy_plateau
+from emergo.core.errors import InputError
 from emergo.theory._closed_form import logit_speed
 
 from ..strategies import batches
@@ -20,7 +20,9 @@ def test_plateau_equals_scipy():
     """SciPy's DOP853 at a tighter tolerance, on its own formulas and in plain time."""
     cell = random_cells(24, seed=3)
     ours = theory.plateau(cell)
-    theirs = [scipy_plateau(*map(float, c), rtol=1e-10, atol=1e-13) for c in zip(*cell, strict=True)]
+    theirs = [
+        scipy_plateau(*map(float, c), rtol=1e-10, atol=1e-13) for c in zip(*cell, strict=True)
+    ]
     assert not ours.censored.any()
     np.testing.assert_allclose(ours.time, theirs, rtol=1e-6)
 
@@ -35,18 +37,25 @@ def test_trajectory_equals_scipy(flow):
         with theory.float64():
             return np.asarray(theory.field(jnp.asarray(y), cell, logit_speed(cell, flow)))
 
-    theirs = solve_ivp(velocity, (0, times[-1]), np.zeros(3), "DOP853", times, rtol=1e-10, atol=1e-12).y
+    theirs = solve_ivp(
+        velocity, (0, times[-1]), np.zeros(3), "DOP853", times, rtol=1e-10, atol=1e-12
+    ).y
     path = theory.trajectory(cell, times, flow)
     # Saved between steps by a fourth-order interpolant at rtol 1e-8, where the path is steep.
-    np.testing.assert_allclose([path.repeated, path.others, path.logit], theirs, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        [path.repeated, path.others, path.logit], theirs, rtol=1e-5, atol=1e-6
+    )
 
 
 @pytest.mark.slow
 def test_exact_flow_is_the_full_model():
-    """Every parameter of the model, both repetitions at once and models of two sizes, against three scalars."""
-    bursts, repeats = [1, 2, 5, 16, 1, 4, 9], [0.0, 0.0, 0.0, 0.0, 0.2, 0.1, 0.6]
+    """Every parameter of the model, both repetitions at once and models of two sizes, against three
+    scalars."""
+    bursts = [1, 2, 5, 16, 1, 4, 9]
+    repeats = [0.0, 0.0, 0.0, 0.0, 0.2, 0.1, 0.6]
     cell = theory.cells([48] * 6 + [16], [6] * 6 + [4], bursts, repeats)
-    full, exact = theory.full_plateau(cell), theory.plateau(cell, "exact")
+    full = theory.full_plateau(cell)
+    exact = theory.plateau(cell, "exact")
     assert not full.censored.any()
     np.testing.assert_allclose(full.time, exact.time, rtol=1e-6)
 
@@ -61,18 +70,25 @@ def test_reduced_and_exact_differ_by_one_over_length_at_burst_one():
 
 @pytest.mark.slow
 @settings(
-    max_examples=5, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+    max_examples=5,
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.large_base_example,
+    ],
 )
 @given(batches())
 def test_every_valid_cell_has_a_plateau_or_is_censored(cell):
-    reduced, exact = theory.plateau(cell, "reduced"), theory.plateau(cell, "exact")
+    reduced = theory.plateau(cell, "reduced")
+    exact = theory.plateau(cell, "exact")
     for found in (reduced, exact):
         assert np.isfinite(found.time).all()
         assert (found.time > 0).all()
         # Only the repeated direction is learned when nothing else is ever shown.
         assert found.censored[(cell.repeat == 1) & (cell.dim > 1)].all()
         assert not found.censored[cell.repeat <= 0.9].any()
-    # The logit moves more slowly in the exact flow when the relevant tokens are few but more than one.
+    # The logit moves more slowly in the exact flow when the relevant tokens are few but more than
+    # one.
     few = (cell.burst > 1) & (cell.burst < cell.length / 2) & ~exact.censored
     assert (reduced.time < exact.time)[few].all()
 
@@ -100,7 +116,8 @@ def test_a_cell_beyond_its_horizon_is_censored_there():
 
 
 def test_the_default_horizon_is_that_of_the_flow():
-    """With many copies the exact plateau is sqrt(B) times the reduced one, beyond a horizon made for that."""
+    """With many copies the exact plateau is sqrt(B) times the reduced one, beyond a horizon made
+    for that."""
     found = theory.plateau(theory.cells(10**8, 64, 10**5), "exact")
     assert not found.censored
     assert found.time == pytest.approx(3.276e6, rel=1e-3)
@@ -151,20 +168,30 @@ def test_wrong_input_is_named(call, message):
 
 
 def test_times_that_cannot_be_reached_are_named(monkeypatch):
-    monkeypatch.setattr("emergo.theory._flow._follow", lambda cell, speed, times: (np.array([False]), []))
-    with pytest.raises(InputError, match=r"times reach too far for Cell\(length=64.0, .*ask for earlier times"):
+    monkeypatch.setattr(
+        "emergo.theory._flow._follow", lambda cell, speed, times: (np.array([False]), [])
+    )
+    with pytest.raises(
+        InputError, match=r"times reach too far for Cell\(length=64.0, .*ask for earlier times"
+    ):
         theory.trajectory(theory.cells(64, 8), [0, 1e12])
 
 
 def test_alignment_is_w_of_eq_12():
     """Two scalars integrated by SciPy, as the paper writes them (Eqs. 13-14)."""
-    T, d, B = 128, 20, 2
+    T = 128
+    d = 20
+    B = 2
 
     def velocity(_, y):
         w, logit = y
         a = 1 / ((T - B) * np.exp(-logit) + B)
         dw = (1 - B * a) ** 2 * w / (d * (T - B)) + B * a * (B * a * w - np.sqrt(d)) / d
-        da = a * (1 - B * a) * (-B * (1 - B * a) * w**2 / (d * (T - B)) + B * w * (B * a * w - np.sqrt(d)) / d)
+        da = (
+            a
+            * (1 - B * a)
+            * (-B * (1 - B * a) * w**2 / (d * (T - B)) + B * w * (B * a * w - np.sqrt(d)) / d)
+        )
         return [-dw, -da]
 
     times = np.linspace(0, 700, POINTS)

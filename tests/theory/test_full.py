@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from emergo import theory
-from emergo._errors import InputError
+from emergo.core.errors import InputError
 from emergo.models import ToyParameters
 from emergo.tasks import SingleLocation
 
-gradient, auto_gradient = jax.jit(theory.population_gradient), jax.jit(jax.grad(theory.population_loss))
+gradient = jax.jit(theory.population_gradient)
+auto_gradient = jax.jit(jax.grad(theory.population_loss))
 
 
 @pytest.mark.parametrize(("burst", "repeat"), [(1, 0.0), (3, 0.0), (1, 0.4), (3, 0.4)])
@@ -27,7 +28,8 @@ def test_gradient_equals_automatic_differentiation(burst, repeat):
 
 @pytest.mark.parametrize(("burst", "repeat"), [(1, 0.0), (2, 0.3)])
 def test_population_loss_is_the_mean_over_samples(burst, repeat):
-    """The formula of A.2 against the task's own data: 50,000 samples leave a standard error near 0.6%."""
+    """The formula of A.2 against the task's own data: 50,000 samples leave a standard error near
+    0.6%."""
     task = SingleLocation(6, 4, burst, repeat)
     keys = jax.random.split(jax.random.key(1), 3)
     target = theory.unit_columns(keys[0], 4)
@@ -44,7 +46,9 @@ def test_the_reduced_loss_is_the_full_loss_on_the_symmetric_line():
     cell = theory.cells(12, 6, 3, 0.25)
     with theory.float64():
         target = theory.unit_columns(jax.random.key(0), 6)
-        repeated, others, logit = 0.7, 1.9, 1.3
+        repeated = 0.7
+        others = 1.9
+        logit = 1.3
         columns = jnp.full(6, others / np.sqrt(5)).at[0].set(repeated)
         point = ToyParameters(jnp.where(jnp.arange(12) >= 9, logit, 0.0), target * columns)
         full = theory.population_loss(point, target, cell)
@@ -74,7 +78,9 @@ def test_one_cell_in_numbers():
 
 
 def test_the_full_model_follows_the_exact_flow():
-    full, exact = (theory.describe_cell(theory.cells(16, 4, 3, 0.2), flow) for flow in ("full", "exact"))
+    full, exact = (
+        theory.describe_cell(theory.cells(16, 4, 3, 0.2), flow) for flow in ("full", "exact")
+    )
     assert full["plateau"] == pytest.approx(exact["plateau"], rel=1e-6)
     assert full["rate"] == exact["rate"]
 

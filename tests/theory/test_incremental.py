@@ -9,28 +9,40 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from emergo._errors import InputError
+from emergo.core.errors import InputError
 from emergo.tasks import Groups, MarkovRegression
 from emergo.theory import float64
 from emergo.theory import incremental as inc
 
 FLOWS = get_args(inc.Flow)
 ONES = Groups((1, 1, 1))
-SHAPES = [ONES, Groups((1, 2), 1.3, "far"), Groups((2, 2), 2.0, stride=1), Groups((2, 1), weights=((0.7, 0.3), (1.0,)))]
+SHAPES = [
+    ONES,
+    Groups((1, 2), 1.3, "far"),
+    Groups((2, 2), 2.0, stride=1),
+    Groups((2, 1), weights=((0.7, 0.3), (1.0,))),
+]
 
 
 def somewhere(groups, heads, length, seed=0):
     rng = np.random.default_rng(seed)
-    return inc.Heads(jnp.asarray(rng.normal(size=(heads, groups.count))), jnp.asarray(rng.normal(size=(heads, length))))
+    return inc.Heads(
+        jnp.asarray(rng.normal(size=(heads, groups.count))),
+        jnp.asarray(rng.normal(size=(heads, length))),
+    )
 
 
 @pytest.mark.parametrize("groups", SHAPES)
 def test_the_logit_flow_is_minus_the_gradient(groups):
-    """Away from any symmetric point, for any groups. The other flow is the same up to J(s) = diag(s) - s s^T."""
+    """Away from any symmetric point, for any groups. The other flow is the same up to J(s) =
+    diag(s) - s s^T."""
     with float64():
-        delta, heads = inc.target(groups, 6), somewhere(groups, 3, 6)
+        delta = inc.target(groups, 6)
+        heads = somewhere(groups, 3, 6)
         gradient = jax.jit(jax.grad(inc.loss))(heads, delta)
-        logit, other = (jax.jit(inc.velocity, static_argnums=2)(heads, delta, flow) for flow in FLOWS)
+        logit, other = (
+            jax.jit(inc.velocity, static_argnums=2)(heads, delta, flow) for flow in FLOWS
+        )
         s = np.asarray(inc.attention(heads))
     np.testing.assert_allclose(logit.values, -gradient.values, rtol=1e-10, atol=1e-13)
     np.testing.assert_allclose(logit.logits, -gradient.logits, rtol=1e-10, atol=1e-13)
@@ -41,7 +53,8 @@ def test_the_logit_flow_is_minus_the_gradient(groups):
 
 @pytest.mark.parametrize("groups", [SHAPES[1], SHAPES[3]])
 def test_the_loss_is_that_of_the_regression_task(groups):
-    """Whole value matrices on data of the task: 100,000 samples leave a standard error near 0.3%."""
+    """Whole value matrices on data of the task: 100,000 samples leave a standard error near
+    0.3%."""
     task = MarkovRegression(groups, dim=2, length=4)
     truth = task.truth(jax.random.key(0))
     heads = somewhere(groups, 2, 4)
@@ -59,7 +72,8 @@ def test_the_loss_is_that_of_the_regression_task(groups):
 @pytest.mark.slow
 @pytest.mark.parametrize("flow", FLOWS)
 def test_stages_of_the_flow(flow):
-    """One integration for all that the paper says of it, against SciPy's of the attention itself, in its own words."""
+    """One integration for all that the paper says of it, against SciPy's of the attention itself,
+    in its own words."""
     scales = np.array([0.0, 1e-2, 1e-4, 1e-6, 1e-8])
     times = np.append(0, np.geomspace(1e-2, 1500, 1000))
     path = inc.trajectory(ONES, times, 3, flow=flow, scale=scales)
@@ -73,19 +87,22 @@ def test_stages_of_the_flow(flow):
     assert np.isnan(found[0, 1:]).all()
     assert path.loss[0, -1] == pytest.approx(levels[1], rel=1e-3)
 
-    # The first stage does not depend on the scale; the second comes later the smaller it is, faster than its logarithm.
+    # The first stage does not depend on the scale; the second comes later the smaller it is, faster
+    # than its logarithm.
     np.testing.assert_allclose(found[:, 0], found[0, 0], rtol=1e-2)
     steps = np.diff(found[1:, 1])
     assert (np.diff(steps) > 0).all()
     assert (np.diff(found[1:], axis=1) > 0).all()
 
-    # Plateaus are where the formula says: between stages the loss stays at the level for most of the time in between.
+    # Plateaus are where the formula says: between stages the loss stays at the level for most of
+    # the time in between.
     for k in (1, 2):
         inside = (path.time > 1.7 * found[3, k - 1]) & (path.time < 0.7 * found[3, k])
         assert path.loss[3, inside].min() == pytest.approx(levels[k], rel=0.03)
 
-    # Competition: after the first stage all heads are on group 1. Cooperation: in the end each group has a head of its own, the
-    # one that looks at it most. It need not look there only: any three independent patterns can be combined to a loss of 0.
+    # Competition: after the first stage all heads are on group 1. Cooperation: in the end each
+    # group has a head of its own, the one that looks at it most. It need not look there only: any
+    # three independent patterns can be combined to a loss of 0.
     between = np.searchsorted(path.time, np.sqrt(found[4, 0] * found[4, 1]))
     assert (path.attention[4, between, :, 0] > 0.7).all()
     for end in path.attention[1:, -1]:
@@ -98,7 +115,8 @@ def test_stages_of_the_flow(flow):
         s0 = np.asarray(inc.attention(first))
 
     def velocity(_, y):
-        V, s = y[:9].reshape(3, 3), y[9:].reshape(3, 3)
+        V = y[:9].reshape(3, 3)
+        s = y[9:].reshape(3, 3)
         R = delta - V.T @ s
         moved = []
         for k in range(3):
@@ -107,48 +125,71 @@ def test_stages_of_the_flow(flow):
         return np.concatenate([(s @ R.T).ravel(), np.ravel(moved)])
 
     some = times[times < 60][::20]
-    theirs = solve_ivp(velocity, (0, some[-1]), np.append(np.zeros(9), s0), "DOP853", some, rtol=1e-11, atol=1e-13).y
-    np.testing.assert_allclose(path.values[1][times < 60][::20].reshape(-1, 9).T, theirs[:9], atol=1e-6)
-    np.testing.assert_allclose(path.attention[1][times < 60][::20].reshape(-1, 9).T, theirs[9:], atol=1e-6)
+    theirs = solve_ivp(
+        velocity, (0, some[-1]), np.append(np.zeros(9), s0), "DOP853", some, rtol=1e-11, atol=1e-13
+    ).y
+    np.testing.assert_allclose(
+        path.values[1][times < 60][::20].reshape(-1, 9).T, theirs[:9], atol=1e-6
+    )
+    np.testing.assert_allclose(
+        path.attention[1][times < 60][::20].reshape(-1, 9).T, theirs[9:], atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("flow", FLOWS)
-@pytest.mark.parametrize(("groups", "heads", "length"), [(Groups((2, 3), 1.5), 2, 9), (SHAPES[2], 4, 5)])
+@pytest.mark.parametrize(
+    ("groups", "heads", "length"), [(Groups((2, 3), 1.5), 2, 9), (SHAPES[2], 4, 5)]
+)
 def test_rates_at_the_start_are_eigenvalues(flow, groups, heads, length):
     """Of the Jacobian of all heads together, by automatic differentiation."""
-    delta, count = inc.target(groups, length), groups.count
+    delta = inc.target(groups, length)
+    count = groups.count
     with float64():
         zero = inc.Heads(jnp.zeros((heads, count)), jnp.zeros((heads, length)))
         flat, back = jax.flatten_util.ravel_pytree(zero)
-        moved = jax.jit(jax.jacfwd(lambda y: jax.flatten_util.ravel_pytree(inc.velocity(back(y), delta, flow))[0]))
+        moved = jax.jit(
+            jax.jacfwd(
+                lambda y: jax.flatten_util.ravel_pytree(inc.velocity(back(y), delta, flow))[0]
+            )
+        )
         jacobian = moved(flat)
     growing = np.sort(np.linalg.eigvals(jacobian).real)[::-1][: heads * count]
     differences, common = inc.start_rates(groups, length, heads, flow)
     expected = np.sort(np.append(np.tile(differences, heads - 1), common))[::-1]
-    # Centring may leave no more than length - 1 directions; zero eigenvalues of a defective matrix are right to a square root.
+    # Centring may leave no more than length - 1 directions; zero eigenvalues of a defective matrix
+    # are right to a square root.
     np.testing.assert_allclose(growing, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("flow", FLOWS)
 def test_leading_rates(flow):
     """The printed formulas, and what they leave out is of order n/T."""
-    groups, heads, m = Groups((2, 1), 1.5), 4, np.array([1.5, 1.0])
+    groups = Groups((2, 1), 1.5)
+    heads = 4
+    m = np.array([1.5, 1.0])
     n = np.array([2, 1])
     for length in (100, 1000):
         differences, common = inc.start_rates(groups, length, heads, flow, leading=True)
         if flow == "logit":
             np.testing.assert_allclose(differences, np.sqrt(n) * m / length)
-            np.testing.assert_allclose(common, (-heads + np.sqrt(heads**2 + 4 * n * m**2)) / (2 * length))
+            np.testing.assert_allclose(
+                common, (-heads + np.sqrt(heads**2 + 4 * n * m**2)) / (2 * length)
+            )
         else:
             np.testing.assert_allclose(differences, m * np.sqrt(n / length))
-        np.testing.assert_allclose(inc.start_rates(groups, length, heads, flow)[0], differences, rtol=3 / length)
+        np.testing.assert_allclose(
+            inc.start_rates(groups, length, heads, flow)[0], differences, rtol=3 / length
+        )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flow", FLOWS)
 def test_growth_on_the_symmetric_plateau(flow):
-    """Unequal groups and positions outside all of them: attention, rate and the square of the logarithm, as derived."""
-    groups, heads, length = Groups((2, 1, 1), 1.5), 2, 6
+    """Unequal groups and positions outside all of them: attention, rate and the square of the
+    logarithm, as derived."""
+    groups = Groups((2, 1, 1), 1.5)
+    heads = 2
+    length = 6
     found = inc.growth(groups, np.geomspace(1e-2, 2e4, 400), heads, length, flow)
     late = found.time > 1e4
     formula = inc.cooperation(groups, length, heads, found.time[late], flow)
@@ -156,32 +197,49 @@ def test_growth_on_the_symmetric_plateau(flow):
         np.testing.assert_allclose(found.attention[late, position], formula.attention[k], rtol=0.02)
     np.testing.assert_allclose(found.rate[late], formula.rate, rtol=0.02)
     slope = np.diff(found.log[late]) / np.diff(np.sqrt(found.time[late]))
-    np.testing.assert_allclose(1 / slope**2, inc.escape_factor(groups, length, heads, flow), rtol=0.04)
+    np.testing.assert_allclose(
+        1 / slope**2, inc.escape_factor(groups, length, heads, flow), rtol=0.04
+    )
     assert found.log[-1] > 60  # far beyond what differences of float64 numbers can show
     assert found.loss[-1] == pytest.approx(inc.plateaus(groups, heads)[1], rel=1e-3)
 
-    # Heads that differ by s: between two scales the logarithm of the growth has risen by the logarithm of their ratio.
-    path = inc.trajectory(groups, np.append(0, np.geomspace(0.1, 3000, 800)), heads, length, flow, scale=[1e-5, 1e-9])
+    # Heads that differ by s: between two scales the logarithm of the growth has risen by the
+    # logarithm of their ratio.
+    path = inc.trajectory(
+        groups, np.append(0, np.geomspace(0.1, 3000, 800)), heads, length, flow, scale=[1e-5, 1e-9]
+    )
     second = inc.stage_times(path, inc.plateaus(groups, heads))[:, 1]
     grown = np.interp(second, found.time, found.log)
     assert grown[1] - grown[0] == pytest.approx(np.log(1e4), rel=0.02)
 
 
 def test_escape_with_two_groups_is_the_printed_formula():
-    groups, length, heads = Groups((3, 2), 1.6), 11, 5
+    groups = Groups((3, 2), 1.6)
+    length = 11
+    heads = 5
     ratio = 3 * 1.6**2 / 2 - 1
-    assert inc.escape_factor(groups, length, heads, "logit") == pytest.approx(11 / 10 * 3 / 5 * ratio)
-    assert inc.escape_factor(groups, length, heads, "preconditioned") == pytest.approx(3 / 20 * ratio)
+    assert inc.escape_factor(groups, length, heads, "logit") == pytest.approx(
+        11 / 10 * 3 / 5 * ratio
+    )
+    assert inc.escape_factor(groups, length, heads, "preconditioned") == pytest.approx(
+        3 / 20 * ratio
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flow", FLOWS)
 def test_the_first_stage_of_long_sequences(flow):
-    groups, length, heads = Groups((2, 1), 1.8), 400, 2
+    groups = Groups((2, 1), 1.8)
+    length = 400
+    heads = 2
     expected = inc.first_stage(groups, length, heads, flow)
-    path = inc.trajectory(groups, np.linspace(0, 1.2 * expected, 200), heads, length, flow, scale=0.0)
+    path = inc.trajectory(
+        groups, np.linspace(0, 1.2 * expected, 200), heads, length, flow, scale=0.0
+    )
     # Corrections are of order 1/T in the logit flow and 1/sqrt(T) in the other.
-    assert inc.stage_times(path, inc.plateaus(groups, heads))[0] == pytest.approx(expected, rel=0.03)
+    assert inc.stage_times(path, inc.plateaus(groups, heads))[0] == pytest.approx(
+        expected, rel=0.03
+    )
     mu = np.sqrt(2) * 1.8
     if flow == "logit":
         assert expected > length * max(np.sqrt(np.pi / 2) / mu, heads / (2 * mu**2))
@@ -192,10 +250,15 @@ def test_the_first_stage_of_long_sequences(flow):
 
 def test_takeoff_with_and_without_damping():
     assert inc.takeoff(2.0, 0.0) == pytest.approx(np.sqrt(np.pi / 2) / 2.0, rel=1e-6)
-    # To first order in the damping, 1 - pi/4 more of it (docs/theory.md, next order of the single location).
-    assert inc.takeoff(1.0, 1e-3) == pytest.approx(np.sqrt(np.pi / 2) + 1e-3 * (1 - np.pi / 4), abs=1e-6)
+    # To first order in the damping, 1 - pi/4 more of it (docs/theory.md, next order of the single
+    # location).
+    assert inc.takeoff(1.0, 1e-3) == pytest.approx(
+        np.sqrt(np.pi / 2) + 1e-3 * (1 - np.pi / 4), abs=1e-6
+    )
     assert 1 < inc.takeoff(1.0, 100.0) / (100 / 2) < 1.1
-    assert inc.takeoff(3.0, 6.0) == pytest.approx(inc.takeoff(1.0, 2.0) / 3, rel=1e-6)  # a unit of time
+    assert inc.takeoff(3.0, 6.0) == pytest.approx(
+        inc.takeoff(1.0, 2.0) / 3, rel=1e-6
+    )  # a unit of time
     assert inc.first_stage(Groups((2,)), 50, 3) == pytest.approx(50 * inc.takeoff(np.sqrt(2), 3))
     with pytest.raises(InputError, match="signal must be positive"):
         inc.takeoff(0.0, 1.0)
@@ -225,14 +288,20 @@ def test_the_target():
         (lambda: inc.trajectory(ONES, [0, 1, 1]), "times must be two or more"),
         (lambda: inc.trajectory(ONES, [0, np.inf]), "times must be two or more"),
         (lambda: inc.trajectory(ONES, [0, 1], scale=-1.0), "scale must be finite"),
-        (lambda: inc.trajectory(ONES, [0, 1], heads=0), "heads must be a whole number of at least 1"),
+        (
+            lambda: inc.trajectory(ONES, [0, 1], heads=0),
+            "heads must be a whole number of at least 1",
+        ),
         (lambda: inc.plateaus(SHAPES[2], 2), "these overlap"),
         (lambda: inc.cooperation(ONES, 3, 1, [1.0]), "heads must be at least 2"),
         (lambda: inc.cooperation(SHAPES[3], 3, 2, [1.0]), "have no weights"),
         (lambda: inc.cooperation(Groups((2,)), 3, 2, [1.0]), "there is no second stage"),
         (lambda: inc.escape_factor(Groups((1, 1), 1.0), 3, 2), "as strong as each other"),
         (lambda: inc.growth(ONES, [0, -1]), "times must be two or more"),
-        (lambda: inc.start_rates(ONES, 3, 3, cast(Any, "logits")), "unknown flow 'logits'; did you mean logit"),
+        (
+            lambda: inc.start_rates(ONES, 3, 3, cast(Any, "logits")),
+            "unknown flow 'logits'; did you mean logit",
+        ),
     ],
 )
 @pytest.mark.usefixtures("unchecked")

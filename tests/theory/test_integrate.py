@@ -40,13 +40,16 @@ def test_a_circle_is_sampled_at_any_times(times, from_start):
         done, (x, z) = turned(np.stack([times, times / 7]))  # two cells with times of their own
     assert np.all(done)
     for row, scale in enumerate((1, 7)):
-        np.testing.assert_allclose(x[row], np.cos(times / scale), atol=2e-6)  # 1e-8 a step, 40 units of time
+        np.testing.assert_allclose(
+            x[row], np.cos(times / scale), atol=2e-6
+        )  # 1e-8 a step, 40 units of time
         np.testing.assert_allclose(z[row], np.sin(times / scale), atol=2e-6)
 
 
 def test_it_takes_the_steps_of_diffrax():
     """The numbers are the same up to the last digits, far below the tolerance of either."""
-    cell, times = theory.Cell(64.0, 16.0, 1.0, 0.0), np.linspace(0, 500, 50)
+    cell = theory.Cell(64.0, 16.0, 1.0, 0.0)
+    times = np.linspace(0, 500, 50)
 
     def field(y):
         return _flow.field(y, cell)
@@ -65,9 +68,11 @@ def test_what_is_observed_is_a_function_of_the_state():
     with float64():
         times = np.array([0.0, 1.0, 2.0])
         start = jnp.ones(2)
-        _, seen = jax.jit(lambda t: _integrate.sample(lambda y: -y, start, t, lambda y: {"sum": y.sum(), "twice": 2 * y}))(
-            times
-        )
+        _, seen = jax.jit(
+            lambda t: _integrate.sample(
+                lambda y: -y, start, t, lambda y: {"sum": y.sum(), "twice": 2 * y}
+            )
+        )(times)
     np.testing.assert_allclose(seen["sum"], 2 * np.exp(-times), rtol=1e-7)
     np.testing.assert_allclose(seen["twice"], 2 * np.exp(-times)[:, None] * np.ones(2), rtol=1e-7)
 
@@ -76,9 +81,9 @@ def test_a_flow_that_does_not_get_there_says_so(monkeypatch):
     """It ends after its most steps, and what was not reached is infinite."""
     monkeypatch.setattr(_integrate, "MOST_STEPS", 50)
     with float64():
-        done, (x, _) = jax.jit(lambda t: _integrate.sample(turning, (jnp.ones(()), jnp.zeros(())), t))(
-            np.array([0.0, 0.1, 1e4])
-        )
+        done, (x, _) = jax.jit(
+            lambda t: _integrate.sample(turning, (jnp.ones(()), jnp.zeros(())), t)
+        )(np.array([0.0, 0.1, 1e4]))
     assert not done
     np.testing.assert_allclose(x[:2], np.cos([0, 0.1]), atol=1e-7)
     assert np.isinf(x[2])
@@ -94,8 +99,14 @@ def test_programs_can_be_kept_for_the_next_process():
     cell = theory.Cell(*np.ones((4, 1)))
     assert not called_back(_flow._follow, cell, np.ones(1), np.linspace(0, 1, 5)[None])
     groups = np.eye(2)
-    assert not called_back(_incremental._follow, 2, True, groups, np.linspace(0, 1, 5), np.ones(1), np.zeros(1, int))
-    checked = jax.jit(lambda t: _integrate.solve(lambda y: -y, jnp.ones(()), t[-1], saveat=diffrax.SaveAt(ts=t))[1])
+    assert not called_back(
+        _incremental._follow, 2, True, groups, np.linspace(0, 1, 5), np.ones(1), np.zeros(1, int)
+    )
+    checked = jax.jit(
+        lambda t: _integrate.solve(lambda y: -y, jnp.ones(()), t[-1], saveat=diffrax.SaveAt(ts=t))[
+            1
+        ]
+    )
     assert called_back(checked, np.linspace(0, 1, 5)), "then `sample` is not needed any more"
 
 
@@ -103,6 +114,8 @@ def test_programs_can_be_kept_for_the_next_process():
 def test_the_last_time_is_reached_whatever_its_size(last):
     with float64():
         times = np.array([0.0, 0.5, 1.0]) * last
-        done, y = jax.jit(lambda t: _integrate.sample(lambda y: jnp.ones(()) / t[-1], jnp.zeros(()), t))(times)
+        done, y = jax.jit(
+            lambda t: _integrate.sample(lambda y: jnp.ones(()) / t[-1], jnp.zeros(()), t)
+        )(times)
     assert done
     np.testing.assert_allclose(y, [0, 0.5, 1], rtol=1e-9)

@@ -4,15 +4,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emergo import theory
-from emergo._errors import InputError
+from emergo.core.errors import InputError
 
 
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.5, 0.8])
 def test_the_floor_is_that_of_the_singular_values_of_a_normal_matrix(share):
     """Of one matrix of 400 rows: the law of large dims leaves a relative error of order 1/400."""
-    squares = np.linalg.svd(np.random.default_rng(0).standard_normal((400, 400)), compute_uv=False) ** 2
+    squares = (
+        np.linalg.svd(np.random.default_rng(0).standard_normal((400, 400)), compute_uv=False) ** 2
+    )
     kept = int(400 * share)
-    assert theory.rank_floor(kept, 400) == pytest.approx(squares[kept:].sum() / squares.sum(), abs=0.005)
+    assert theory.rank_floor(kept, 400) == pytest.approx(
+        squares[kept:].sum() / squares.sum(), abs=0.005
+    )
 
 
 @given(st.floats(0.01, 5), st.floats(1.001, 2))

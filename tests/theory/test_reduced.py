@@ -12,16 +12,22 @@ from emergo import theory
 from ..strategies import cells
 
 # Compiled once each; the property tests then only run them.
-gradient, hessian, loss, loss_on_test = (jax.jit(f) for f in (theory.gradient, theory.hessian, theory.loss, theory.test_loss))
-auto_gradient, auto_hessian = jax.jit(jax.grad(theory.loss)), jax.jit(jax.hessian(theory.loss))
+gradient, hessian, loss, loss_on_test = (
+    jax.jit(f) for f in (theory.gradient, theory.hessian, theory.loss, theory.test_loss)
+)
+auto_gradient = jax.jit(jax.grad(theory.loss))
+auto_hessian = jax.jit(jax.hessian(theory.loss))
 
 weights = st.floats(-30, 30)
 logits = st.floats(-5, 25)
 
 
 def close(ours, reference):
-    # float64 formulas of a handful of terms; entries may cancel, so the scale is that of the largest entry.
-    np.testing.assert_allclose(ours, reference, rtol=1e-9, atol=1e-12 * (1 + np.abs(reference).max()))
+    # float64 formulas of a handful of terms; entries may cancel, so the scale is that of the
+    # largest entry.
+    np.testing.assert_allclose(
+        ours, reference, rtol=1e-9, atol=1e-12 * (1 + np.abs(reference).max())
+    )
 
 
 @given(cells(), weights, weights, logits)
@@ -72,7 +78,8 @@ def test_the_loss_starts_at_one_half(cell):
 
 @given(cells(), st.floats(-20, 40))
 def test_attention_is_the_softmax_of_two_groups(cell, logit):
-    T, B = float(cell.length), float(cell.burst)
+    T = float(cell.length)
+    B = float(cell.burst)
     with theory.float64():
         ours = float(theory.relevant_attention(jnp.asarray(logit), cell))
     assert ours == pytest.approx(B * np.exp(logit) / (B * np.exp(logit) + T - B), rel=1e-10)
@@ -90,16 +97,26 @@ def test_equilibrium_is_where_the_gradient_in_w_vanishes(cell, attention):
 
 @pytest.mark.parametrize("burst", [1, 3, 16])
 def test_the_hessian_of_the_late_phase(burst):
-    """docs/theory.md: at the equilibrium with A = 1 - ε, to leading order in each entry. A.3.3 prints others."""
-    T, d = 64, 32
+    """docs/theory.md: at the equilibrium with A = 1 - ε, to leading order in each entry. A.3.3
+    prints others."""
+    T = 64
+    d = 32
     cell = theory.cells(T, d, burst)
     errors = []
     for epsilon in (1e-3, 1e-4):
         mixed = epsilon / np.sqrt(d)
-        leading = np.array([[(1 - 2 * epsilon) / d, mixed], [mixed, epsilon**2 * (1 + 2 / (T - burst))]])
+        leading = np.array(
+            [[(1 - 2 * epsilon) / d, mixed], [mixed, epsilon**2 * (1 + 2 / (T - burst))]]
+        )
         with theory.float64():
             logit = np.log((1 - epsilon) / epsilon * (T - burst) / burst)
-            errors.append(np.abs(leading / hessian(jnp.array([theory.equilibrium(1 - epsilon, cell), logit]), cell) - 1))
+            errors.append(
+                np.abs(
+                    leading
+                    / hessian(jnp.array([theory.equilibrium(1 - epsilon, cell), logit]), cell)
+                    - 1
+                )
+            )
     assert (errors[1] < 1e-3).all()
     # Relative errors of a leading order fall with epsilon: by ten for ten.
     assert (errors[1] < 0.2 * errors[0] + 1e-9).all()
@@ -112,7 +129,8 @@ def test_the_printed_hessian_is_wrong_and_ours_is_not():
         state = jnp.array([2.0, 1.0])
         truth = auto_hessian(state, cell)[1, 1]
         A = theory.relevant_attention(state[1], cell)
-        alpha, slope = A / 4, gradient(state, cell)[1]
+        alpha = A / 4
+        slope = gradient(state, cell)[1]
         bracket = 16 * 4.0 / (16 * 60) + 16 * 4.0 / 16
         printed = (1 - 2 * A) / (alpha * (1 - A)) * slope + alpha * (1 - A) * bracket
         assert abs(float(printed / truth) - 1) > 0.5

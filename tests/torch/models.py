@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention as by_another_name
 from torch.utils.checkpoint import checkpoint
 
-WORDS, LENGTH = 11, 6
+WORDS = 11
+LENGTH = 6
 
 
 class Block(nn.Module):
@@ -19,7 +20,9 @@ class Block(nn.Module):
 
     def __init__(self, kind: str, width: int = 8, heads: int = 2, dropout: float = 0.0) -> None:
         super().__init__()
-        self.kind, self.heads, self.dropout = kind, heads, dropout
+        self.kind = kind
+        self.heads = heads
+        self.dropout = dropout
         if kind == "fused":
             self.qkv = nn.Linear(width, 3 * width)
         else:
@@ -28,12 +31,22 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         n, length, width = x.shape
-        maps = self.qkv(x).chunk(3, -1) if self.kind == "fused" else [f(x) for f in (self.q_proj, self.k_proj, self.v_proj)]
+        maps = (
+            self.qkv(x).chunk(3, -1)
+            if self.kind == "fused"
+            else [f(x) for f in (self.q_proj, self.k_proj, self.v_proj)]
+        )
         q, k, v = (y.view(n, length, self.heads, -1).transpose(1, 2) for y in maps)
         rate = self.dropout if self.training else 0.0
         if self.kind == "softmax":
             hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
-            mixed = F.dropout((q @ k.mT / q.shape[-1] ** 0.5).masked_fill(hidden, -torch.inf).softmax(-1), rate) @ v
+            mixed = (
+                F.dropout(
+                    (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(hidden, -torch.inf).softmax(-1),
+                    rate,
+                )
+                @ v
+            )
         elif self.kind == "by name":
             mixed = by_another_name(q, k, v, dropout_p=rate, is_causal=True)
         else:
@@ -57,17 +70,26 @@ class Encoder(nn.Module):
 
 
 class Words(nn.Module):
-    """A model of token ids with these blocks; `reentrant`: whether they are checkpointed, and in which way."""
+    """A model of token ids with these blocks; `reentrant`: whether they are checkpointed, and in
+    which way."""
 
     def __init__(self, *blocks: nn.Module, reentrant: bool | None = None) -> None:
         super().__init__()
-        self.embed, self.blocks, self.readout = nn.Embedding(WORDS, 8), nn.ModuleList(blocks), nn.Linear(8, WORDS)
+        self.embed, self.blocks, self.readout = (
+            nn.Embedding(WORDS, 8),
+            nn.ModuleList(blocks),
+            nn.Linear(8, WORDS),
+        )
         self.reentrant = reentrant
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.embed(tokens)
         for block in self.blocks:
-            x = block(x) if self.reentrant is None else checkpoint(block, x, use_reentrant=self.reentrant)
+            x = (
+                block(x)
+                if self.reentrant is None
+                else checkpoint(block, x, use_reentrant=self.reentrant)
+            )
         return self.readout(x)
 
 
@@ -100,7 +122,9 @@ def loss_of(model: Callable[[Tensor], Any], tokens: Tensor) -> Tensor:
     return F.cross_entropy(logits.reshape(-1, WORDS), tokens[:, 1:].reshape(-1))
 
 
-def loop(model: Any, watch: Callable[..., None], steps: int = 5, micro: int = 1, autocast: bool = False) -> None:
+def loop(
+    model: Any, watch: Callable[..., None], steps: int = 5, micro: int = 1, autocast: bool = False
+) -> None:
     """A training loop; `micro`: passes whose gradients are accumulated."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     for step in range(steps):

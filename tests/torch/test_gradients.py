@@ -1,4 +1,5 @@
-"""Gradients of halves, taken apart in one backward pass, against backward passes of the halves alone."""
+"""Gradients of halves, taken apart in one backward pass, against backward passes of the halves
+alone."""
 
 import contextlib
 
@@ -17,7 +18,9 @@ from .models import Block, Encoder, Words, batch, gpt2, loss_of
 def observed(model, paths=None):
     """The columns of what is done inside the block."""
     modules = dict(model.named_modules())
-    observation = Observation(modules, Part(2, 4), Gradients(find_pieces(modules, paths), paths is None), [])
+    observation = Observation(
+        modules, Part(2, 4), Gradients(find_pieces(modules, paths), paths is None), []
+    )
     columns = {}
     yield columns
     observation.close()
@@ -29,11 +32,16 @@ def path_gradient(model, layer: str, path: str) -> torch.Tensor:
     parts = []
     for name, parameter in model.named_parameters():
         if name.startswith(layer) and name.endswith("weight") and parameter.grad is not None:
-            grad, last = parameter.grad, name.removesuffix(".weight").rpartition(".")[2]
+            grad = parameter.grad
+            last = name.removesuffix(".weight").rpartition(".")[2]
             if last in ("c_attn", "qkv", "in_proj_weight"):
                 grad = grad if grad.shape[0] > grad.shape[1] else grad.T
                 parts.append(grad[:16] if path == "query_key" else grad[16:])
-            elif last in (("q_proj", "k_proj") if path == "query_key" else ("v_proj", "o_proj", "c_proj", "out_proj")):
+            elif last in (
+                ("q_proj", "k_proj")
+                if path == "query_key"
+                else ("v_proj", "o_proj", "c_proj", "out_proj")
+            ):
                 parts.append(grad)
     return torch.cat([part.flatten() for part in parts])
 
@@ -46,22 +54,34 @@ def gradient_norms(modules, name: str) -> list[float]:
 MODELS = {
     "separate": (lambda: Words(Block("sdpa"), Block("softmax")), "blocks.1."),
     "fused": (lambda: Words(Block("fused"), Block("fused")), "blocks.1."),
-    "multi-head": (lambda: Words(Encoder(), Encoder(batch_first=False)), "blocks.1.layer.self_attn."),
+    "multi-head": (
+        lambda: Words(Encoder(), Encoder(batch_first=False)),
+        "blocks.1.layer.self_attn.",
+    ),
     "gpt2": (lambda: gpt2("eager").eval(), "transformer.h.1.attn."),
     "checkpointed": (lambda: Words(Block("sdpa"), Block("sdpa"), reentrant=False), "blocks.1."),
-    "checkpointed, reentrant": (lambda: Words(Block("sdpa"), Block("sdpa"), reentrant=True), "blocks.1."),
-    "checkpointed multi-head": (lambda: Words(Encoder(), Encoder(), reentrant=True), "blocks.1.layer.self_attn."),
+    "checkpointed, reentrant": (
+        lambda: Words(Block("sdpa"), Block("sdpa"), reentrant=True),
+        "blocks.1.",
+    ),
+    "checkpointed multi-head": (
+        lambda: Words(Encoder(), Encoder(), reentrant=True),
+        "blocks.1.layer.self_attn.",
+    ),
 }
 
 
-@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # in the checkpoint of the first block
+@pytest.mark.filterwarnings(
+    "ignore:None of the inputs have requires_grad"
+)  # in the checkpoint of the first block
 @pytest.mark.parametrize("micro", [1, 2, 4])
 @pytest.mark.parametrize("name", MODELS)
 def test_halves_are_the_gradients_of_halves(name, micro):
     """Also with gradients accumulated over passes, down to one sample each."""
     torch.manual_seed(0)
     make, layer = MODELS[name]
-    model, tokens = make(), batch(0, 4)
+    model = make()
+    tokens = batch(0, 4)
     with observed(model) as columns:
         for part in tokens.chunk(micro):
             (loss_of(model, part) / micro).backward()
@@ -85,7 +105,8 @@ def test_halves_are_the_gradients_of_halves(name, micro):
 
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_dropout_is_the_same_when_attention_is_computed_again(need_weights):
-    """`nn.MultiheadAttention` computes its gradient by a second pass through it, which must drop the same weights."""
+    """`nn.MultiheadAttention` computes its gradient by a second pass through it, which must drop
+    the same weights."""
     torch.manual_seed(0)
     module = torch.nn.MultiheadAttention(8, 2, dropout=0.5)
     x = torch.randn(6, 4, 8)
@@ -94,7 +115,9 @@ def test_dropout_is_the_same_when_attention_is_computed_again(need_weights):
         torch.manual_seed(1)
         after = torch.rand(3)
     for path in ("query_key", "value_output"):
-        assert columns[f"gradient_{path}_0"] == pytest.approx(float(path_gradient(module, "", path).norm()), rel=1e-4)
+        assert columns[f"gradient_{path}_0"] == pytest.approx(
+            float(path_gradient(module, "", path).norm()), rel=1e-4
+        )
     torch.manual_seed(1)
     torch.testing.assert_close(after, torch.rand(3), rtol=0, atol=0)
 
@@ -110,7 +133,9 @@ def test_mixed_precision(name):
         loss.backward()
     for path in ("query_key", "value_output"):
         # PyTorch sums in bfloat16, with 8 bits.
-        assert columns[f"gradient_{path}_1"] == pytest.approx(float(path_gradient(model, layer, path).norm()), rel=0.05)
+        assert columns[f"gradient_{path}_1"] == pytest.approx(
+            float(path_gradient(model, layer, path).norm()), rel=0.05
+        )
 
 
 def test_one_sample_agrees_with_nothing():
@@ -129,7 +154,8 @@ def test_frozen_maps_and_maps_that_somebody_wrote_into_are_left_out():
     assert not any("gradient" in name for name in columns)
 
     class Overwriting(torch.nn.Module):
-        """Under autocast PyTorch keeps a copy for the backward pass, so that the original may be changed."""
+        """Under autocast PyTorch keeps a copy for the backward pass, so that the original may be
+        changed."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -161,13 +187,15 @@ def test_the_users_paths():
 
 
 def test_layers_that_the_model_computes_itself():
-    """The model attends twice, with maps that lie in modules of their own: they belong to the calls in order."""
+    """The model attends twice, with maps that lie in modules of their own: they belong to the calls
+    in order."""
 
     class Flat(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.maps = torch.nn.ModuleList(
-                torch.nn.ModuleDict({name: torch.nn.Linear(8, 8) for name in ("q", "k", "v")}) for _ in range(2)
+                torch.nn.ModuleDict({name: torch.nn.Linear(8, 8) for name in ("q", "k", "v")})
+                for _ in range(2)
             )
 
         def forward(self, x):
@@ -180,4 +208,6 @@ def test_layers_that_the_model_computes_itself():
     with observed(model) as columns:
         (model(torch.randn(4, 6, 8)) * torch.randn(4, 6, 8)).mean().backward()
     norms = gradient_norms(model.maps, "v.weight")
-    assert [columns[f"gradient_value_output_{i}"] for i in range(2)] == pytest.approx(norms, rel=1e-4)
+    assert [columns[f"gradient_value_output_{i}"] for i in range(2)] == pytest.approx(
+        norms, rel=1e-4
+    )

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from emergo import InputError
-from emergo._errors import StorageError
-from emergo.measure import measure_logs
+from emergo.core.errors import StorageError
+from emergo.logs import measure_logs
 from emergo.torch import _log
 from emergo.torch._log import Log
 
@@ -33,7 +33,11 @@ def test_a_log_is_a_table(tmp_path, name):
     log = Log(tmp_path / name, None)
     write(log, range(0, 100, 10))
     log.flush()
-    table = pd.read_parquet(tmp_path / name) if name.endswith("parquet") else pd.read_csv(tmp_path / name)
+    table = (
+        pd.read_parquet(tmp_path / name)
+        if name.endswith("parquet")
+        else pd.read_csv(tmp_path / name)
+    )
     assert list(table) == ["step", "loss", "entropy_0_0"]
     assert table["step"].tolist() == list(range(0, 100, 10))
     (row,) = measure_logs([tmp_path / name], "loss", 0.04).to_dict("records")
@@ -53,8 +57,10 @@ def test_metrics_come_first_also_later_ones(tmp_path):
 
 
 def test_flushes_are_rare_and_never_a_large_part_of_the_time(tmp_path, monkeypatch):
-    """The first row is written at once, then at most every 30 s, and never more than 1% of the time goes into it."""
-    clock, flushes = Clock(monkeypatch), []
+    """The first row is written at once, then at most every 30 s, and never more than 1% of the time
+    goes into it."""
+    clock = Clock(monkeypatch)
+    flushes = []
     log = Log(tmp_path / "log.parquet", None)
 
     def gaps(seconds: float) -> set[float]:
@@ -85,7 +91,11 @@ def test_a_log_is_continued(tmp_path, name):
     again = Log(tmp_path / name, 50)
     write(again, range(50, 120, 10), loss=lambda step: -1.0)
     again.flush()
-    table = pd.read_parquet(tmp_path / name) if name.endswith("parquet") else pd.read_csv(tmp_path / name)
+    table = (
+        pd.read_parquet(tmp_path / name)
+        if name.endswith("parquet")
+        else pd.read_csv(tmp_path / name)
+    )
     assert table["step"].tolist() == list(range(0, 120, 10))
     assert (table["loss"] < 0).tolist() == [step >= 50 for step in range(0, 120, 10)]
     assert Log(tmp_path / name, 70).last == 60
@@ -97,9 +107,13 @@ def test_a_log_that_is_there_is_not_written_over(tmp_path):
     write(log, [0, 10], layers=("a", "b"))
     log.flush()
     before = path.read_bytes()
-    with pytest.raises(InputError, match=r"is there already, with steps 0 to 10; start=STEP continues it"):
+    with pytest.raises(
+        InputError, match=r"is there already, with steps 0 to 10; start=STEP continues it"
+    ):
         Log(path, None)
-    with pytest.raises(InputError, match=r"the log of another model, with 2 layers \(a, ...\), not 1 layers \(c\)"):
+    with pytest.raises(
+        InputError, match=r"the log of another model, with 2 layers \(a, ...\), not 1 layers \(c\)"
+    ):
         write(Log(path, 0), [0], layers=("c",))
     other = Log(path, 0)
     with pytest.raises(InputError, match="the log of another model, with 2 heads"):
@@ -119,7 +133,9 @@ def test_a_log_that_is_there_is_not_written_over(tmp_path):
 )
 def test_other_files_are_left_alone(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=r"is there already and is not a log of emergo\.torch; choose another name"):
+    with pytest.raises(
+        InputError, match=r"is there already and is not a log of emergo\.torch; choose another name"
+    ):
         Log(tmp_path / name, 10)
     assert (tmp_path / name).read_bytes() == content
 
@@ -145,7 +161,8 @@ def test_paths_that_cannot_be(tmp_path, path, words):
 
 def test_a_full_disk_does_not_end_the_training(tmp_path, monkeypatch, capsys):
     """One line, and another try; the rows are kept, and the end says if they are lost."""
-    clock, atomic_write = Clock(monkeypatch), _log.atomic_write
+    clock = Clock(monkeypatch)
+    atomic_write = _log.atomic_write
 
     def full(path, content):
         raise StorageError(f"{path}: cannot be written (No space left on device)")

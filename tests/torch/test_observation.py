@@ -1,4 +1,5 @@
-"""One step, seen from inside: which module attends, in which order, with what; and nothing stays behind."""
+"""One step, seen from inside: which module attends, in which order, with what; and nothing stays
+behind."""
 
 import threading
 
@@ -16,9 +17,13 @@ from .models import LENGTH, WORDS, Block, Encoder, Words, batch, gpt2, loss_of
 ALL = Part(4, LENGTH)
 
 
-def observe(model: nn.Module, layers: list[tuple[str, int]] | None = None, part: Part = ALL) -> Observation:
+def observe(
+    model: nn.Module, layers: list[tuple[str, int]] | None = None, part: Part = ALL
+) -> Observation:
     modules = dict(model.named_modules())
-    return Observation(modules, part, Gradients(find_pieces(modules), True), [] if layers is None else layers)
+    return Observation(
+        modules, part, Gradients(find_pieces(modules), True), [] if layers is None else layers
+    )
 
 
 def columns(model: nn.Module, tokens: torch.Tensor, part: Part = ALL) -> dict[str, float]:
@@ -30,8 +35,13 @@ def columns(model: nn.Module, tokens: torch.Tensor, part: Part = ALL) -> dict[st
 
 def test_layers_are_called_by_the_module_that_attends():
     for model, names in {
-        Words(Block("sdpa"), Block("by name"), Block("softmax"), Block("fused")): [f"blocks.{i}" for i in range(4)],
-        Words(Encoder(), Encoder(batch_first=False)): ["blocks.0.layer.self_attn", "blocks.1.layer.self_attn"],
+        Words(Block("sdpa"), Block("by name"), Block("softmax"), Block("fused")): [
+            f"blocks.{i}" for i in range(4)
+        ],
+        Words(Encoder(), Encoder(batch_first=False)): [
+            "blocks.0.layer.self_attn",
+            "blocks.1.layer.self_attn",
+        ],
         gpt2("eager"): ["transformer.h.0.attn", "transformer.h.1.attn"],
         gpt2("sdpa"): ["transformer.h.0.attn", "transformer.h.1.attn"],
     }.items():
@@ -52,15 +62,24 @@ def test_ways_to_write_attention_give_the_same_numbers():
     for block in blocks:
         model = Words(block)
         model.embed, model.readout = embed, nn.Linear(8, WORDS)
-        values.append({name: value for name, value in columns(model, batch(0)).items() if "gr" not in name})
-    assert {name.rpartition("_0_")[0] for name in values[0]} == {"entropy", "largest", "previous", "same", "score_scale"}
+        values.append(
+            {name: value for name, value in columns(model, batch(0)).items() if "gr" not in name}
+        )
+    assert {name.rpartition("_0_")[0] for name in values[0]} == {
+        "entropy",
+        "largest",
+        "previous",
+        "same",
+        "score_scale",
+    }
     for each in values[1:]:
         assert each == pytest.approx(values[0], rel=1e-4)
 
 
 def test_both_implementations_of_hugging_face_give_the_same_numbers():
     torch.manual_seed(0)
-    eager, sdpa = gpt2("eager").eval(), gpt2("sdpa").eval()
+    eager = gpt2("eager").eval()
+    sdpa = gpt2("sdpa").eval()
     sdpa.load_state_dict(eager.state_dict())
     assert columns(eager, batch(0)) == pytest.approx(columns(sdpa, batch(0)), rel=1e-3, abs=1e-5)
 
@@ -72,12 +91,15 @@ def test_weights_are_those_before_dropout():
     torch.manual_seed(1)
     dropped = columns(model, batch(0))
     sure = columns(model.eval(), batch(0))
-    assert dropped["entropy_0_0"] == pytest.approx(sure["entropy_0_0"], rel=0.01)  # the embedding has dropout, too
+    assert dropped["entropy_0_0"] == pytest.approx(
+        sure["entropy_0_0"], rel=0.01
+    )  # the embedding has dropout, too
     assert dropped["largest_1_1"] <= 1
 
 
 def test_only_a_part_of_the_batch_is_looked_at():
-    model, tokens = Words(Block("sdpa")), batch(0, 8)
+    model = Words(Block("sdpa"))
+    tokens = batch(0, 8)
     small = columns(model, tokens, Part(2, 3))
     alone = columns(model, tokens[:2], Part(2, 3))
     for name in ("entropy_0_0", "largest_0_1", "same_0_0"):
@@ -87,12 +109,18 @@ def test_only_a_part_of_the_batch_is_looked_at():
 def test_tokens_are_found_by_name():
     model = gpt2("sdpa")
     for order in (1, -1):
-        inputs = {"input_ids": batch(0), "attention_mask": torch.ones_like(batch(0)), "labels": batch(1)}
+        inputs = {
+            "input_ids": batch(0),
+            "attention_mask": torch.ones_like(batch(0)),
+            "labels": batch(1),
+        }
         observation = observe(model)
         model(**dict(list(inputs.items())[::order]))
         observation.close()
         observed = observation.values()
-        assert observed["same_0_0"] == pytest.approx(columns(model.eval(), batch(0))["same_0_0"], rel=0.02)
+        assert observed["same_0_0"] == pytest.approx(
+            columns(model.eval(), batch(0))["same_0_0"], rel=0.02
+        )
 
 
 def test_passes_without_gradients_do_not_count():
@@ -121,7 +149,8 @@ def test_a_module_that_attends_several_times_has_several_layers():
 
 def test_a_layer_keeps_its_number():
     """In a model that leaves layers out by chance."""
-    model, layers = Words(Block("sdpa"), Block("sdpa")), []
+    model = Words(Block("sdpa"), Block("sdpa"))
+    layers = []
     for blocks in ([0, 1], [1]):
         observation = observe(model, layers)
         x = model.embed(batch(0))

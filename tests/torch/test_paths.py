@@ -16,30 +16,44 @@ from .models import Block, Encoder, Words, gpt2
 
 def pieces_of(model: nn.Module, paths=None) -> dict[str, list[tuple[str, str, slice]]]:
     found = find_pieces(dict(model.named_modules()), paths)
-    return {name: [(piece.owner, piece.path, piece.columns) for piece in pieces] for name, pieces in found.items()}
+    return {
+        name: [(piece.owner, piece.path, piece.columns) for piece in pieces]
+        for name, pieces in found.items()
+    }
 
 
 def test_separate_and_fused_maps():
-    model, every = Words(Block("sdpa"), Block("fused")), slice(None)
+    model = Words(Block("sdpa"), Block("fused"))
+    every = slice(None)
     assert pieces_of(model) == {
         "blocks.0.q_proj": [("blocks.0", "query_key", every)],
         "blocks.0.k_proj": [("blocks.0", "query_key", every)],
         "blocks.0.v_proj": [("blocks.0", "value_output", every)],
         "blocks.0.o_proj": [("blocks.0", "value_output", every)],
-        "blocks.1.qkv": [("blocks.1", "query_key", slice(16)), ("blocks.1", "value_output", slice(16, None))],
+        "blocks.1.qkv": [
+            ("blocks.1", "query_key", slice(16)),
+            ("blocks.1", "value_output", slice(16, None)),
+        ],
         "blocks.1.o_proj": [("blocks.1", "value_output", every)],
     }
     assert pieces_of(Words(Encoder())) == {}  # found where it computes
 
 
 def test_the_models_of_hugging_face():
-    """GPT-2 has transposed maps, queries, keys and values in one; BERT has its output map elsewhere."""
+    """GPT-2 has transposed maps, queries, keys and values in one; BERT has its output map
+    elsewhere."""
     pytest.importorskip("transformers")
     from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 
     found = pieces_of(gpt2("sdpa"))
-    assert list(found) == [f"transformer.h.{i}.attn.{name}" for i in range(2) for name in ("c_attn", "c_proj")]
-    assert found["transformer.h.1.attn.c_attn"][1] == ("transformer.h.1.attn", "value_output", slice(16, None))
+    assert list(found) == [
+        f"transformer.h.{i}.attn.{name}" for i in range(2) for name in ("c_attn", "c_proj")
+    ]
+    assert found["transformer.h.1.attn.c_attn"][1] == (
+        "transformer.h.1.attn",
+        "value_output",
+        slice(16, None),
+    )
     sizes: dict[str, Any] = {
         "hidden_size": 8,
         "num_attention_heads": 2,
@@ -48,7 +62,12 @@ def test_the_models_of_hugging_face():
         "vocab_size": 11,
     }
     owner = "encoder.layer.0.attention"
-    names = [f"{owner}.self.query", f"{owner}.self.key", f"{owner}.self.value", f"{owner}.output.dense"]
+    names = [
+        f"{owner}.self.query",
+        f"{owner}.self.key",
+        f"{owner}.self.value",
+        f"{owner}.output.dense",
+    ]
     assert list(pieces_of(BertModel(BertConfig(**sizes)))) == names
     llama = LlamaModel(LlamaConfig(**sizes, num_key_value_heads=1))
     assert list(pieces_of(llama)) == [f"layers.0.self_attn.{name}_proj" for name in "qkvo"]
@@ -56,11 +75,16 @@ def test_the_models_of_hugging_face():
 
 def test_the_users_names():
     model = Words(Block("sdpa"), Block("sdpa"))
-    found = pieces_of(model, {"query_key": ["blocks.*.q_proj"], "value_output": ["blocks.0.mlp.weight"]})
+    found = pieces_of(
+        model, {"query_key": ["blocks.*.q_proj"], "value_output": ["blocks.0.mlp.weight"]}
+    )
     assert list(found) == ["blocks.0.q_proj", "blocks.1.q_proj", "blocks.0.mlp"]
     with pytest.raises(InputError, match=r"unknown path 'query'; did you mean query_key\?"):
         pieces_of(model, {"query": ["blocks.0.q_proj"]})
-    with pytest.raises(InputError, match=r"paths: unknown linear map 'blocks.0.q_prj'; did you mean blocks.0.q_proj"):
+    with pytest.raises(
+        InputError,
+        match=r"paths: unknown linear map 'blocks.0.q_prj'; did you mean blocks.0.q_proj",
+    ):
         pieces_of(model, {"query_key": ["blocks.0.q_prj"]})
 
 
@@ -71,7 +95,12 @@ NAMES = st.lists(st.sampled_from(["", "a", "a.0", "a.1", "a.0.core", "b.self"]),
 def test_owners_go_to_a_related_layer(owners, callers):
     for owner, layer in layers_of(owners, callers).items():
         caller = callers[layer]
-        assert f"{caller}.".startswith(f"{owner}.") or f"{owner}.".startswith(f"{caller}.") or not owner or not caller
+        assert (
+            f"{caller}.".startswith(f"{owner}.")
+            or f"{owner}.".startswith(f"{caller}.")
+            or not owner
+            or not caller
+        )
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,20 @@ import pytest
 import torch
 
 import emergo.torch as et
-from emergo.bench import Case
-from emergo.bench._peer import peer
-from emergo.engine import Config, Optimizer, Run, train
-from emergo.measure import measure_logs
+from benchmarks.peer import peer
+from benchmarks.training import Case
+from emergo.logs import measure_logs
 from emergo.models import Transformer
 from emergo.tasks import SingleLocation
+from emergo.training import Config, Optimizer, Run, train
 
-LENGTH, DIM, WIDTH, RATE, SEEDS, EVERY, STEPS = 16, 8, 32, 2e-3, 6, 10, 300
+LENGTH = 16
+DIM = 8
+WIDTH = 32
+RATE = 2e-3
+SEEDS = 6
+EVERY = 10
+STEPS = 300
 LEARNED = 0.05  # half of the threshold: what comes later is not looked at
 
 
@@ -21,7 +27,9 @@ def watched(seed, path):
     """The loop of `emergo bench` on this task, with a test every few steps."""
     torch.manual_seed(seed)
     loop = peer(Case(1, 1, LENGTH, DIM, 1, "fp32"), WIDTH, RATE)
-    inputs, targets = (torch.cat(parts) for parts in zip(*(next(loop.batches) for _ in range(32)), strict=True))
+    inputs, targets = (
+        torch.cat(parts) for parts in zip(*(next(loop.batches) for _ in range(32)), strict=True)
+    )
     with et.watch(loop.model, path, every=EVERY, sequences=32, queries=1) as watch:
         for step in range(STEPS):
             with torch.no_grad():
@@ -35,16 +43,20 @@ def watched(seed, path):
 @pytest.mark.slow
 def test_the_watched_plateau_is_the_engines(tmp_path):
     task = SingleLocation(LENGTH, DIM, position="random", indicator=True)
-    model, optimizer = Transformer(layers=1, heads=1, width=WIDTH), Optimizer("adam", RATE)
+    model = Transformer(layers=1, heads=1, width=WIDTH)
+    optimizer = Optimizer("adam", RATE)
     config = Config(task, model, optimizer, precision="fp32", steps=STEPS, threshold=0.1)
-    ours = np.log([result.plateau.time for result in train([Run(config, seed) for seed in range(SEEDS)])])
+    ours = np.log(
+        [result.plateau.time for result in train([Run(config, seed) for seed in range(SEEDS)])]
+    )
     paths = [tmp_path / f"{seed}.parquet" for seed in range(SEEDS)]
     for seed, path in enumerate(paths):
         watched(seed, path)
     table = measure_logs(paths, "loss", 0.1)
     assert (table["state"] == "reached").all()
     theirs = np.log(table["plateau"])
-    # Means of logs over seeds differ by chance by about their standard error, here 9%; allowed are three of them.
+    # Means of logs over seeds differ by chance by about their standard error, here 9%; allowed are
+    # three of them.
     error = np.sqrt((ours.var(ddof=1) + theirs.var(ddof=1)) / SEEDS)
     assert error < 0.15
     assert abs(ours.mean() - theirs.mean()) < 3 * error

@@ -1,4 +1,5 @@
-"""The scores that are read are those that attention uses: their softmax times the values is what PyTorch computes."""
+"""The scores that are read are those that attention uses: their softmax times the values is what
+PyTorch computes."""
 
 import itertools
 from typing import Any
@@ -32,7 +33,9 @@ def read(function, *args, part=PART, **kwargs) -> Scores:
 )
 def test_scaled_dot_product_attention(mask, causal, scale, key_heads, n_queries, n_keys):
     torch.manual_seed(0)
-    q, k, v = torch.randn(3, 4, n_queries, 8), torch.randn(3, key_heads, n_keys, 8), torch.randn(3, key_heads, n_keys, 8)
+    q = torch.randn(3, 4, n_queries, 8)
+    k = torch.randn(3, key_heads, n_keys, 8)
+    v = torch.randn(3, key_heads, n_keys, 8)
     options: dict[str, Any] = {"scale": scale, "enable_gqa": key_heads != 4}
     if mask is None:
         options["is_causal"] = causal
@@ -45,7 +48,9 @@ def test_scaled_dot_product_attention(mask, causal, scale, key_heads, n_queries,
     scores = read(F.scaled_dot_product_attention, q, k, v, **options)
     assert (scores.n_sequences, scores.n_queries) == (3, n_queries)
     mixed = scores.values.softmax(-1) @ v.repeat_interleave(4 // key_heads, 1)[:2]
-    torch.testing.assert_close(mixed, F.scaled_dot_product_attention(q, k, v, **options)[:2, :, -3:], **CLOSE)
+    torch.testing.assert_close(
+        mixed, F.scaled_dot_product_attention(q, k, v, **options)[:2, :, -3:], **CLOSE
+    )
 
 
 def test_attention_without_heads_and_with_more_axes():
@@ -53,25 +58,40 @@ def test_attention_without_heads_and_with_more_axes():
     scores = read(F.scaled_dot_product_attention, q, k, v, torch.ones(5, 5).tril().bool())
     assert scores.values.shape == (2, 1, 3, 5)
     torch.testing.assert_close(
-        scores.values[:, 0].softmax(-1) @ v[:2], F.scaled_dot_product_attention(q, k, v, is_causal=True)[:2, -3:], **CLOSE
+        scores.values[:, 0].softmax(-1) @ v[:2],
+        F.scaled_dot_product_attention(q, k, v, is_causal=True)[:2, -3:],
+        **CLOSE,
     )
     windows = torch.randn(2, 3, 4, 5, 8)
-    assert read(F.scaled_dot_product_attention, windows, windows, windows).values.shape == (2, 4, 3, 5)
+    assert read(F.scaled_dot_product_attention, windows, windows, windows).values.shape == (
+        2,
+        4,
+        3,
+        5,
+    )
 
 
-MULTI_HEAD = list(itertools.product((True, False), (None, 6), (True, False), (None, "bool", "float", "heads"), (True, False)))
+MULTI_HEAD = list(
+    itertools.product(
+        (True, False), (None, 6), (True, False), (None, "bool", "float", "heads"), (True, False)
+    )
+)
 
 
 @pytest.mark.parametrize(("batch_first", "kdim", "bias", "mask", "padding"), MULTI_HEAD[::3])
 def test_multi_head_attention(batch_first, kdim, bias, mask, padding):
     """Against the weights that the module itself returns."""
     torch.manual_seed(0)
-    module = torch.nn.MultiheadAttention(8, 2, bias=bias, kdim=kdim, vdim=kdim, batch_first=batch_first)
+    module = torch.nn.MultiheadAttention(
+        8, 2, bias=bias, kdim=kdim, vdim=kdim, batch_first=batch_first
+    )
     if bias:
         torch.nn.init.normal_(module.in_proj_bias)
-    query, key = torch.randn(3, 4, 8), torch.randn(3, 5, kdim or 8)
+    query = torch.randn(3, 4, 8)
+    key = torch.randn(3, 5, kdim or 8)
     if not batch_first:
-        query, key = query.transpose(0, 1), key.transpose(0, 1)
+        query = query.transpose(0, 1)
+        key = key.transpose(0, 1)
     options = {}
     if mask is not None:
         shape = (6, 4, 5) if mask == "heads" else (4, 5)
@@ -80,7 +100,9 @@ def test_multi_head_attention(batch_first, kdim, bias, mask, padding):
         options["attn_mask"] = torch.randn(4, 5) if mask == "float" else hidden
     if padding:
         padded = torch.tensor([5, 3, 4])[:, None] <= torch.arange(5)
-        options["key_padding_mask"] = padded.float().masked_fill(padded, -torch.inf) if mask == "float" else padded
+        options["key_padding_mask"] = (
+            padded.float().masked_fill(padded, -torch.inf) if mask == "float" else padded
+        )
     calls = []
 
     class Record(torch.overrides.TorchFunctionMode):
@@ -97,11 +119,17 @@ def test_multi_head_attention(batch_first, kdim, bias, mask, padding):
     torch.testing.assert_close(scores.values.softmax(-1), weights[:2, :, -3:], **CLOSE)
 
 
-@pytest.mark.parametrize("softmax", [F.softmax, torch.softmax, torch.special.softmax, torch.Tensor.softmax])
+@pytest.mark.parametrize(
+    "softmax", [F.softmax, torch.softmax, torch.special.softmax, torch.Tensor.softmax]
+)
 def test_a_softmax_is_attention_only_over_keys(softmax):
     scores = torch.randn(3, 2, 4, 5)
     torch.testing.assert_close(read(softmax, scores, -1).values, scores[:2, :, -3:])
     torch.testing.assert_close(read(softmax, scores, dim=3).values, scores[:2, :, -3:])
     assert read(softmax, torch.randn(3, 4, 4), -1).values.shape == (2, 1, 3, 4)
-    for other, dim in ((torch.randn(3, 4, 7), -1), (torch.randn(3, 5), -1), (scores, 1)):  # logits, a router, maps of classes
+    for other, dim in (
+        (torch.randn(3, 4, 7), -1),
+        (torch.randn(3, 5), -1),
+        (scores, 1),
+    ):  # logits, a router, maps of classes
         assert READERS[softmax](PART, other, dim) is None

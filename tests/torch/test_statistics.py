@@ -34,7 +34,8 @@ def test_uniform_causal_attention():
 def test_each_head_has_its_own():
     """A head that looks at the previous token, one at the same token, one at itself."""
     tokens = torch.tensor([[5, 7, 5, 7, 7]])
-    previous, same = torch.eye(5).roll(1, 0).tril(), torch.zeros(5, 5)
+    previous = torch.eye(5).roll(1, 0).tril()
+    same = torch.zeros(5, 5)
     previous[0, 0] = 1
     for query, key in ((0, 0), (1, 1), (2, 0), (3, 1), (4, 3)):
         same[query, key] = 1
@@ -49,10 +50,14 @@ def test_each_head_has_its_own():
 
 
 @hypothesis.given(
-    st.integers(0, 1000), st.integers(1, 3), st.integers(1, 5), st.sampled_from([-math.inf, -3.4e38, -1e9, -65504.0])
+    st.integers(0, 1000),
+    st.integers(1, 3),
+    st.integers(1, 5),
+    st.sampled_from([-math.inf, -3.4e38, -1e9, -65504.0]),
 )
 def test_against_loops(seed, queries, length, mask_value):
-    """Whatever number a mask is, over the last queries of random masks in which every query sees itself."""
+    """Whatever number a mask is, over the last queries of random masks in which every query sees
+    itself."""
     generator = torch.Generator().manual_seed(seed)
     queries = min(queries, length)
     raw = 3 * torch.randn(2, 2, queries, length, generator=generator)
@@ -79,7 +84,9 @@ def test_against_loops(seed, queries, length, mask_value):
                     rows["score_scale"].append(float(raw[n, head, i, keys].std(correction=0)))
         for name, each in rows.items():
             expected = np.mean(each) if each else math.nan
-            assert float(values[name][head]) == pytest.approx(expected, rel=1e-4, abs=1e-5, nan_ok=True), name
+            assert float(values[name][head]) == pytest.approx(
+                expected, rel=1e-4, abs=1e-5, nan_ok=True
+            ), name
 
 
 def test_the_entropy_is_the_one_of_the_engine():
@@ -92,11 +99,15 @@ def test_padding_does_not_count():
     """Padded positions are masked as keys; as queries they look somewhere all the same."""
     raw = torch.zeros(1, 1, 4, 4).masked_fill(torch.tensor([False, False, True, True]), -math.inf)
     raw[:, :, 2:, 0] = 5.0
-    np.testing.assert_allclose(head_statistics(Scores(raw, 1, 4))["entropy"], math.log(2), rtol=1e-6)
+    np.testing.assert_allclose(
+        head_statistics(Scores(raw, 1, 4))["entropy"], math.log(2), rtol=1e-6
+    )
 
 
 def test_cross_attention_has_no_previous_token():
-    values = head_statistics(Scores(torch.zeros(2, 1, 3, 7), 2, 3), torch.zeros(2, 7, dtype=torch.long))
+    values = head_statistics(
+        Scores(torch.zeros(2, 1, 3, 7), 2, 3), torch.zeros(2, 7, dtype=torch.long)
+    )
     assert set(values) == {"entropy", "largest", "score_scale"}
     np.testing.assert_allclose(values["entropy"], math.log(7), rtol=1e-6)
 

@@ -1,4 +1,5 @@
-"""`watch` around anybody's loop: it changes nothing, survives, and says what is wrong in one line."""
+"""`watch` around anybody's loop: it changes nothing, survives, and says what is wrong in one
+line."""
 
 import re
 import signal
@@ -30,11 +31,14 @@ MODELS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # in the checkpoint of the first block
+@pytest.mark.filterwarnings(
+    "ignore:None of the inputs have requires_grad"
+)  # in the checkpoint of the first block
 @pytest.mark.parametrize("options", [{}, {"micro": 2}, {"autocast": True}], ids=str)
 @pytest.mark.parametrize("name", MODELS)
 def test_parameters_are_the_same_to_the_bit(tmp_path, name, options):
-    """With and without watch, with dropout everywhere: neither random numbers nor gradients nor precision are touched."""
+    """With and without watch, with dropout everywhere: neither random numbers nor gradients nor
+    precision are touched."""
     trained = []
     for watched in (False, True):
         torch.manual_seed(0)
@@ -57,21 +61,32 @@ def test_parameters_are_the_same_to_the_bit(tmp_path, name, options):
         for head in (0, 1)
     }
     paths = {
-        f"{kind}_{path}_{i}" for kind in ("gradient", "agreement") for path in ("query_key", "value_output") for i in (0, 1)
+        f"{kind}_{path}_{i}"
+        for kind in ("gradient", "agreement")
+        for path in ("query_key", "value_output")
+        for i in (0, 1)
     }
     assert heads | paths <= set(log)
     seen = log[[*heads, *paths]].to_numpy()
-    if name == "reentrant":  # nothing before its first block needs a gradient, so that PyTorch computes none in it
-        seen = seen[:, [not column.endswith("_0") or column in heads for column in [*heads, *paths]]]
+    if (
+        name == "reentrant"
+    ):  # nothing before its first block needs a gradient, so that PyTorch computes none in it
+        seen = seen[
+            :, [not column.endswith("_0") or column in heads for column in [*heads, *paths]]
+        ]
     assert np.isfinite(seen).all()
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # PyTorch's own use of it
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
+)  # PyTorch's own use of it
 @pytest.mark.parametrize(
-    ("backend", "inside"), [("eager", False), ("eager", True), pytest.param("inductor", False, marks=pytest.mark.slow)]
+    ("backend", "inside"),
+    [("eager", False), ("eager", True), pytest.param("inductor", False, marks=pytest.mark.slow)],
 )
 def test_a_compiled_model_is_seen(tmp_path, backend, inside):
-    """In a step that is looked at it runs uncompiled; the compiled code is used again afterwards, as it was."""
+    """In a step that is looked at it runs uncompiled; the compiled code is used again afterwards,
+    as it was."""
     torch.manual_seed(0)
     model = Words(Block("sdpa"), Block("fused"))
     trained = torch.compile(model, backend=backend, dynamic=False)
@@ -89,7 +104,9 @@ def test_a_compiled_model_is_seen(tmp_path, backend, inside):
     with et.watch(plain, tmp_path / "plain.parquet", every=3) as watch:
         loop(plain, watch, steps=9)
     # The compiler sums in another order; Adam's first steps only know the sign of a gradient.
-    pd.testing.assert_frame_equal(log, pd.read_parquet(tmp_path / "plain.parquet"), rtol=1e-2, atol=1e-4)
+    pd.testing.assert_frame_equal(
+        log, pd.read_parquet(tmp_path / "plain.parquet"), rtol=1e-2, atol=1e-4
+    )
 
 
 def test_steps_and_metrics(tmp_path):
@@ -108,7 +125,8 @@ def test_steps_and_metrics(tmp_path):
 
 def test_a_run_is_continued(tmp_path):
     """From step 5 on, where it has rows up to step 6: as if it had never been interrupted."""
-    path, model = tmp_path / "log.parquet", Words(Block("sdpa"))
+    path = tmp_path / "log.parquet"
+    model = Words(Block("sdpa"))
     with et.watch(model, path, every=2) as watch:
         loop(model, watch, steps=7)
     before = pd.read_parquet(path)
@@ -118,7 +136,10 @@ def test_a_run_is_continued(tmp_path):
     assert log["step"].tolist() == [0, 2, 4, 6, 8, 10]
     pd.testing.assert_frame_equal(log[:3], before[:3])
     other = Words(Block("sdpa"), Block("sdpa"))
-    with pytest.raises(InputError, match="the log of another model"), et.watch(other, path, every=2, start=5) as watch:
+    with (
+        pytest.raises(InputError, match="the log of another model"),
+        et.watch(other, path, every=2, start=5) as watch,
+    ):
         loop(other, watch, steps=6)
     pd.testing.assert_frame_equal(pd.read_parquet(path), log)
 
@@ -154,7 +175,9 @@ with et.watch(model, {path!r}, every=1) as watch:
 def test_a_kill_leaves_a_log(tmp_path, pytestconfig):
     """At any moment, also while it is written."""
     path = tmp_path / "log.parquet"
-    process = subprocess.Popen([sys.executable, "-c", KILLED.format(root=str(pytestconfig.rootpath), path=str(path))])
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED.format(root=str(pytestconfig.rootpath), path=str(path))]
+    )
     rows = 0
     while rows < 20:
         assert process.poll() is None
@@ -175,13 +198,24 @@ def test_the_command_line_measures_a_log(tmp_path, capsys):
     with et.watch(model, tmp_path / "log.parquet", every=5) as watch:
         loop(model, watch, steps=40)
     first = pd.read_parquet(tmp_path / "log.parquet")["loss"][0]
-    main(["measure", str(tmp_path / "log.parquet"), "--metric", "loss", "--below", str(0.99 * first), "--json"])
+    main(
+        [
+            "measure",
+            str(tmp_path / "log.parquet"),
+            "--metric",
+            "loss",
+            "--below",
+            str(0.99 * first),
+            "--json",
+        ]
+    )
     assert '"state": "reached"' in capsys.readouterr().out
 
 
 def test_other_places_for_the_same_numbers(tmp_path):
     pytest.importorskip("tensorboardX")
-    model, rows = Words(Block("sdpa")), []
+    model = Words(Block("sdpa"))
+    rows = []
     writers = ["tensorboard", lambda step, values: rows.append((step, dict(values)))]
     with et.watch(model, tmp_path / "log.parquet", every=2, writers=writers) as watch:
         loop(model, watch, steps=3)
@@ -190,7 +224,9 @@ def test_other_places_for_the_same_numbers(tmp_path):
     assert rows[1][1] == pytest.approx(log.drop(columns="step").iloc[1].to_dict(), nan_ok=True)
     (events,) = (tmp_path / "tensorboard").glob("log-*/events*")
     assert events.stat().st_size > 500
-    with pytest.raises(InputError, match=r"unknown writer 'tensorbord'; did you mean tensorboard\?"):
+    with pytest.raises(
+        InputError, match=r"unknown writer 'tensorbord'; did you mean tensorboard\?"
+    ):
         et.watch(model, tmp_path / "other.parquet", writers=["tensorbord"])
 
 
@@ -212,7 +248,9 @@ def test_wrapped_models_have_the_names_of_the_model(tmp_path):
 
 def test_distributed_training(tmp_path):
     """One process of one: what it does to the model's gradients is left alone."""
-    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1
+    )
     try:
         model = nn.parallel.DistributedDataParallel(Words(Block("sdpa"), Encoder()))
         with et.watch(model, tmp_path / "log.parquet", every=1) as watch:
@@ -231,7 +269,9 @@ class Unusual(nn.Module):
         self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
 
     def forward(self, x):
-        return nn.functional.scaled_dot_product_attention(self.first(x)[:, None], self.second(x)[:, None], x[:, None])[:, 0]
+        return nn.functional.scaled_dot_product_attention(
+            self.first(x)[:, None], self.second(x)[:, None], x[:, None]
+        )[:, 0]
 
 
 def test_maps_that_are_not_found_are_one_line(tmp_path, capsys):
@@ -239,9 +279,12 @@ def test_maps_that_are_not_found_are_one_line(tmp_path, capsys):
     with et.watch(model, tmp_path / "log.parquet", every=1) as watch:
         loop(model, watch, steps=2)
     assert capsys.readouterr().err == (
-        "emergo: no gradients are logged for layer 1: no maps of queries, keys and values were found; name them by paths=\n"
+        "emergo: no gradients are logged for layer 1: no maps of queries, keys and values were "
+        "found; name them by paths=\n"
     )
-    with et.watch(model, tmp_path / "named.parquet", every=1, paths={"query_key": ["blocks.*.second"]}) as watch:
+    with et.watch(
+        model, tmp_path / "named.parquet", every=1, paths={"query_key": ["blocks.*.second"]}
+    ) as watch:
         loop(model, watch, steps=1)
     assert "gradient_query_key_1" in pd.read_parquet(tmp_path / "named.parquet")
 
@@ -261,10 +304,19 @@ def no_attention():
         ({"start": -1}, "start must be a whole number of at least 0, got -1"),
         ({"log": "log.json"}, "log.json: the log must be a .parquet or .csv file"),
         ({"log": "away/log.csv"}, "there is no folder away; make it first"),
-        ({"model": no_attention()}, "no attention was found in Sequential: it must go through scaled_dot_product_attention"),
+        (
+            {"model": no_attention()},
+            "no attention was found in Sequential: it must go through scaled_dot_product_attention",
+        ),
         ({"metrics": {"loss": "low"}}, r"watch\(loss=...\): a metric must be a number, got 'low'"),
-        ({"metrics": {"loss": torch.ones(3)}}, r"watch\(loss=...\): a metric must be a number, got a tensor of shape \(3,\)"),
-        ({"metrics": {"entropy_0_0": 1.0}}, r"watch\(entropy_0_0=...\): a column of this name is logged already"),
+        (
+            {"metrics": {"loss": torch.ones(3)}},
+            r"watch\(loss=...\): a metric must be a number, got a tensor of shape \(3,\)",
+        ),
+        (
+            {"metrics": {"entropy_0_0": 1.0}},
+            r"watch\(entropy_0_0=...\): a column of this name is logged already",
+        ),
         ({"metrics": {"step": -3}}, "step must be a whole number of at least 0, got -3"),
         ({"writers": ["wandb"]}, "writing for Weights & Biases needs wandb: pip install wandb"),
     ],
@@ -287,7 +339,8 @@ def test_wrong_use_is_one_line(tmp_path, monkeypatch, change, words):
 
 
 def test_a_model_that_is_not_the_one_that_trains(tmp_path):
-    model, other = Words(Block("sdpa")), Words(Block("sdpa"))
+    model = Words(Block("sdpa"))
+    other = Words(Block("sdpa"))
     with (
         pytest.raises(InputError, match="the model did not compute with gradients"),
         et.watch(other, tmp_path / "log.csv") as watch,
@@ -307,7 +360,8 @@ def test_steps_must_grow(tmp_path):
 
 
 def test_cross_attention_and_eval_mode(tmp_path):
-    """The fast path of PyTorch's layer, which it takes without dropout, is left alone in evaluation and seen in training."""
+    """The fast path of PyTorch's layer, which it takes without dropout, is left alone in evaluation
+    and seen in training."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -329,7 +383,11 @@ def test_cross_attention_and_eval_mode(tmp_path):
             assert torch.equal(model(batch(0)), expected)
         model(batch(0)).sum().backward()
         watch(loss=1.0)
-    names = ["encoder.layers.0.self_attn", "decoder.layers.0.self_attn", "decoder.layers.0.multihead_attn"]
+    names = [
+        "encoder.layers.0.self_attn",
+        "decoder.layers.0.self_attn",
+        "decoder.layers.0.multihead_attn",
+    ]
     assert watch.layers == [f"transformer.{name}" for name in names]
     log = pd.read_parquet(tmp_path / "log.parquet")
     assert {"previous_0_0", "previous_1_0"} <= set(log)
@@ -340,14 +398,23 @@ def test_cross_attention_and_eval_mode(tmp_path):
 def test_without_pytorch_it_says_what_to_install():
     code = "import sys; sys.modules['torch'] = None; import emergo.torch"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stderr.splitlines()[-1].startswith("ImportError: emergo.torch needs PyTorch: pip install 'torch>=2.6'")
+    assert done.stderr.splitlines()[-1].startswith(
+        "ImportError: emergo.torch needs PyTorch: pip install 'torch>=2.6'"
+    )
 
 
 def test_neither_imports_the_other():
-    """The core does not know PyTorch (`bench` imports it where it is installed), and who watches does not wait for JAX."""
+    """The core does not know PyTorch (`bench` imports it where it is installed), and who watches
+    does not wait for JAX."""
     code = "import sys, emergo.torch; assert 'jax' not in sys.modules and 'torch' in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
     package = Path(et.__path__[0]).parent
-    core = [path for path in package.rglob("*.py") if "torch" not in path.relative_to(package).parts]
+    core = [
+        path for path in package.rglob("*.py") if "torch" not in path.relative_to(package).parts
+    ]
     assert len(core) > 100
-    assert not [path for path in core if re.search(r"^\s*(import|from) torch\b", path.read_text(), re.MULTILINE)]
+    assert not [
+        path
+        for path in core
+        if re.search(r"^\s*(import|from) torch\b", path.read_text(), re.MULTILINE)
+    ]

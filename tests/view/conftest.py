@@ -1,4 +1,4 @@
-"""A made-up study and a figure that tests share, and one browser for all of them."""
+"""A made-up study, a server and a browser that the tests share."""
 
 import os
 import shutil
@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -14,13 +15,12 @@ from emergo.view import Catalog
 from .made_up import finish, made_up_study
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-FLAGS += ["--disable-component-update", "--disable-sync"]
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory) -> Path:
-    """Eighteen runs of a finished study, one of which failed; nothing may be changed in it."""
+    """Eighteen runs of a finished study, one of which failed. Tests must not change it."""
     path = tmp_path_factory.mktemp("view") / "study"
     finish(made_up_study(), path)
     return path
@@ -43,7 +43,7 @@ def browser() -> Iterator[object]:
 
 
 class Served:
-    """A server in a thread, and its address with the token."""
+    """A server in a thread, with its address and token."""
 
     def __init__(self, path: Path) -> None:
         import uvicorn
@@ -52,12 +52,18 @@ class Served:
         from emergo.view._serve import free_port, listen
         from emergo.view._server import make_app
 
-        port, token = free_port(30_000 + os.getpid() % 9000), new_token()  # other workers look for ports at the same time
+        # Parallel test processes search different ranges of ports.
+        port = free_port(30_000 + os.getpid() % 9000)
+        token = new_token()
         self.catalog = Catalog(path)
         app = make_app(self.catalog, token)
         self._socket = listen(port)
-        self._server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="error", timeout_graceful_shutdown=1))
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True)
+        self._server = uvicorn.Server(
+            uvicorn.Config(app, lifespan="off", log_level="error", timeout_graceful_shutdown=1)
+        )
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True
+        )
         self._thread.start()
         while not self._server.started:
             time.sleep(0.01)
@@ -78,17 +84,19 @@ def served(folder) -> Iterator[Served]:
 
 
 class Seen:
-    """A page, what its console said, and which hosts it asked."""
+    """A page that records the errors of its console and the hosts that it asked."""
 
     def __init__(self, context) -> None:
         self.page = context.new_page()
         self.errors: list[str] = []
         self.asked: set[str] = set()
-        self.page.on(
-            "console", lambda message: self.errors.append(message.text) if message.type in ("error", "warning") else None
-        )
+        self.page.on("console", self._note_message)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", lambda request: self.asked.add(request.url.split("/")[2] if "//" in request.url else ""))
+        self.page.on("request", lambda request: self.asked.add(urlsplit(request.url).netloc))
+
+    def _note_message(self, message) -> None:
+        if message.type in ("error", "warning"):
+            self.errors.append(message.text)
 
     def open(self, address: str):
         self.page.goto(address)
@@ -98,7 +106,7 @@ class Seen:
 
 @pytest.fixture
 def seen(browser) -> Iterator[Seen]:
-    """What a page does; at the end it has said no error and has asked no other machine."""
+    """A page; fail at the end if it reported an error or asked another machine."""
     context = browser.new_context(viewport={"width": 1200, "height": 800})
     page = Seen(context)
     yield page

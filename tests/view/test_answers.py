@@ -1,5 +1,6 @@
-"""What the page gets: laws that are the package's own, one run, stages."""
+"""Test the answers to the page's questions: laws, cells, one run, stages."""
 
+import dataclasses
 import json
 
 import pandas as pd
@@ -7,9 +8,19 @@ import pytest
 
 import emergo as em
 from emergo.measure import fit_law, law_json
-from emergo.studies import StudyFolder, study_table
+from emergo.store import StudyFolder
+from emergo.study import study_table
 from emergo.view import Catalog
-from emergo.view._answers import default_law, every_law, figure_laws, fit, overview, run_detail, stages, tied_terms
+from emergo.view._answers import (
+    cells,
+    default_law,
+    describe_set,
+    every_law,
+    fit,
+    overview,
+    run_detail,
+    stages,
+)
 
 from .made_up import HEADS
 
@@ -34,14 +45,15 @@ def test_the_law_is_that_of_the_study(runs, folder):
 def test_a_law_of_chosen_runs_and_terms(runs):
     answer = fit(runs, "plateau", ["dim"], {"length": [32]})
     assert answer["law"]["runs"] + answer["law"]["failed"] == 9
-    assert answer["law"]["exponents"]["dim"] == pytest.approx(1.2, abs=0.15)  # 9 runs whose logarithms spread by 0.1
+    # The logarithms of these 9 runs spread by 0.1.
+    assert answer["law"]["exponents"]["dim"] == pytest.approx(1.2, abs=0.15)
     with pytest.raises(em.InputError, match="constant"):
         fit(runs, "plateau", ["length"], {"length": [32]})
     with pytest.raises(em.InputError, match="unknown column"):
         fit(runs, "plateau", ["width_of_nothing"])
 
 
-def test_all_laws_that_a_page_without_a_server_can_ask_for(runs):
+def test_the_exported_page_has_the_laws_of_all_combinations_of_axes(runs):
     laws = every_law(runs)
     assert {tuple(json.loads(key)[1]) for key in laws} == {("dim", "length"), ("dim",), ("length",)}
     assert default_law(runs) == {"y": "plateau", "x": ["dim", "length"]}
@@ -50,7 +62,10 @@ def test_all_laws_that_a_page_without_a_server_can_ask_for(runs):
 def test_one_run_has_its_config_and_its_heads(runs):
     detail = run_detail(runs, runs.runs[1])
     assert set(detail["curves"]) == {"loss", "train_loss"}
-    assert len([name for name in detail["maps"] if name.startswith("attention_")]) == HEADS[0] * HEADS[1]
+    assert (
+        len([name for name in detail["maps"] if name.startswith("attention_")])
+        == HEADS[0] * HEADS[1]
+    )
     assert all(len(values) == len(detail["steps"]) for values in detail["maps"].values())
     assert detail["config"]["task"]["dim"] == runs.columns["dim"][1]
     with pytest.raises(em.InputError, match="no run"):
@@ -64,30 +79,52 @@ def test_stages_of_a_run(runs):
     assert stages(runs, "none")["drops"] == []
 
 
-def test_an_overview_is_json_and_names_what_was_not_read(catalog):
+def test_an_overview_is_json(catalog):
     content = overview(catalog)
     assert json.loads(json.dumps(content, allow_nan=False)) == content
     assert content["sets"][0]["terms"] == ["dim", "length"]
 
 
-def test_terms_of_a_law_by_its_exponents():
-    assert tied_terms({"dim": 1.2, "length": 0.8, "burst": -0.8}) == ["dim", "length/burst"]
-    assert tied_terms({"dim": 1.0, "length": 1.0}) == ["dim*length"]
+def test_cells_are_summarised_with_bounds(runs):
+    summary = cells(runs)
+    assert len(summary) == 6
+    assert {cell["runs"] for cell in summary} == {3}
+    assert sum(cell["failed"] for cell in summary) == 1
+    assert sum(cell["censored"] for cell in summary) == runs.columns["censored"].count(True)
+    assert cells(dataclasses.replace(runs, columns={"identity": runs.runs})) == []
 
 
-def test_a_figures_law_is_found_among_its_tables(tmp_path, folder):
-    """A figure writes its law and its tables, not which tables the law was fitted to."""
-    table = study_table(StudyFolder(folder), StudyFolder(folder).read()[0]).assign(burst=1)
-    parts = {"left": table[table["length"] == 32], "middle": table[table["dim"] == 8], "other": table.assign(plateau=1.0)[:4]}
-    for name, part in parts.items():
+@pytest.fixture
+def figure(tmp_path, folder):
+    """A figure with three tables, two of which hold the runs of its law."""
+    table = study_table(StudyFolder(folder), StudyFolder(folder).read()[0])
+    left = table[table["length"] == 32]
+    middle = table[table["dim"] == 8]
+    other = table.assign(identity=table["identity"].str[::-1], plateau=table["dim"] ** 3.0)
+    for name, part in {"left": left, "middle": middle, "other": other}.items():
         part.to_parquet(tmp_path / f"fig.{name}.parquet")
-    fitted = fit_law(pd.concat([parts["left"], parts["middle"]]).drop_duplicates("identity"), x=["dim", "length"])
-    report = {"figure": "fig", "title": "", "laws": [law_json(fitted), {"exponents": {"dim": 1.0}}], "checks": []}
+    law = fit_law(pd.concat([left, middle]).drop_duplicates("identity"), x=["dim", "length"])
+    laws = [law_json(law) | {"tables": ["left", "middle"]}]
+    laws += [{"formula": "plateau = 2 dim^1", "exponents": {"dim": 1.0}}]
+    laws += [law_json(law) | {"tables": []}]
+    report = {"figure": "fig", "title": "", "laws": laws, "checks": []}
     (tmp_path / "fig.json").write_text(json.dumps(report))
-    runs = Catalog(tmp_path).sets()["fig"]
-    found, unknown = figure_laws(runs)
-    assert unknown is None
-    assert found is not None
-    assert found["x"] == ["dim", "length"]
-    assert {part for value in found["where"]["part"] for part in value.split(", ")} == {"left", "middle"}
-    assert fit(runs, **found)["law"]["C"] == pytest.approx(fitted.C)
+    return Catalog(tmp_path).sets()["fig"], law
+
+
+def test_a_figures_law_is_fitted_again_to_its_own_runs(figure):
+    runs, law = figure
+    request = describe_set(runs)["figure"]["laws"][0]["fit"]
+    assert (request["y"], request["x"]) == ("plateau", ["dim", "length"])
+    answer = fit(runs, "plateau", request["x"], request["where"])
+    assert answer["law"]["C"] == pytest.approx(law.C)
+    assert len(answer["fitted"]) == law.runs + law.failed
+    assert fit(runs, "plateau", ["dim", "length"])["law"]["C"] != pytest.approx(law.C)
+
+
+def test_a_figures_law_without_terms_or_tables_has_a_reason(figure):
+    runs, _ = figure
+    _, old, lost = (law["fit"] for law in describe_set(runs)["figure"]["laws"])
+    assert "does not list the terms" in old["why"]
+    assert "none of the figure's tables" in lost["why"]
+    assert {tuple(json.loads(key)[1]) for key in every_law(runs)} >= {("dim", "length")}

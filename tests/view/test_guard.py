@@ -1,4 +1,4 @@
-"""Who may ask, and what browsers are told."""
+"""Test access control: token, host, cookie and security headers."""
 
 import pytest
 
@@ -8,6 +8,13 @@ from emergo.view._server import make_app
 from .asking import ask
 
 TOKEN = new_token()
+WRONG_TOKENS = {
+    "none": "",
+    "wrong": "wrong",
+    "short": TOKEN[:-1],
+    "long": TOKEN + "x",
+    "foreign": "ü",
+}
 
 
 @pytest.fixture
@@ -16,48 +23,50 @@ def app(catalog):
 
 
 @pytest.mark.parametrize("path", ["/", "/static/app.js", "/api/index", "/api/picture", "/nowhere"])
-@pytest.mark.parametrize(
-    "token", ["", "wrong", TOKEN[:-1], TOKEN + "x", "ü"], ids=["none", "wrong", "short", "long", "foreign"]
-)
-def test_nothing_without_the_token(app, path, token):
-    answers = [ask(app, path, params={"token": token}), ask(app, path, headers={"x-emergo-token": token.encode()})]
-    answers.append(ask(app, path, headers={"cookie": f"{app.cookie}={token}".encode()}))
+@pytest.mark.parametrize("token", WRONG_TOKENS.values(), ids=WRONG_TOKENS)
+def test_every_path_needs_the_token(app, path, token):
+    answers = [
+        ask(app, path, params={"token": token}),
+        ask(app, path, headers={"x-emergo-token": token.encode()}),
+        ask(app, path, headers={"cookie": f"{app.cookie}={token}".encode()}),
+    ]
     assert {answer.status_code for answer in answers} == {403}
     assert not any("set-cookie" in answer.headers for answer in answers)
 
 
-def test_the_token_in_the_address_becomes_a_cookie_that_no_script_reads(app):
+def test_the_token_in_the_address_becomes_a_cookie_that_scripts_cannot_read(app):
     answer = ask(app, "/", params={"token": TOKEN})
     assert answer.status_code == 200
     cookie = answer.headers["set-cookie"]
     assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(cookie.split("; "))
     assert ask(app, "/api/index", headers={"cookie": cookie.partition(";")[0]}).status_code == 200
-    header = ask(app, "/api/index", headers={"x-emergo-token": TOKEN})
-    assert header.status_code == 200
-    assert "set-cookie" not in header.headers
+    by_header = ask(app, "/api/index", headers={"x-emergo-token": TOKEN})
+    assert by_header.status_code == 200
+    assert "set-cookie" not in by_header.headers
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8642", "127.0.0.1.evil.example", "0.0.0.0:8642", "", "localhost.:1"]
+    "host", ["evil.example:8642", "127.0.0.1.evil.example", "0.0.0.0:8642", "", "localhost.:1"]
 )
-def test_another_name_of_this_machine_is_refused(app, host):
-    """A page whose name was made to resolve to this machine would otherwise be let in by the browser."""
+def test_other_host_names_are_refused(app, host):
+    """A browser would let in a page whose name was made to resolve to this machine."""
     assert ask(app, "/", params={"token": TOKEN}, headers={"host": host}).status_code == 421
 
 
 @pytest.mark.parametrize("host", ["localhost:8642", "127.0.0.1", "[::1]:8642", "127.0.0.1:9999"])
-def test_this_machine_may_ask_also_through_a_forwarded_port(app, host):
+def test_this_machine_is_accepted_on_any_port(app, host):
     assert ask(app, "/", params={"token": TOKEN}, headers={"host": host}).status_code == 200
 
 
 def test_every_answer_has_a_strict_policy(app):
     for answer in (ask(app, "/"), ask(app, "/", params={"token": TOKEN}), ask(app, "/api/index")):
-        policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
+        assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+        directives = answer.headers["content-security-policy"].split("; ")
+        policy = dict(directive.split(" ", 1) for directive in directives)
         assert policy["default-src"] == "'none'"
         assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
         assert "unsafe" not in answer.headers["content-security-policy"]
-        assert {name: answer.headers[name] for name in HEADERS} == HEADERS
 
 
-def test_two_servers_do_not_take_each_others_cookie(catalog):
+def test_two_servers_have_different_cookies():
     assert Guard(None, TOKEN).cookie != Guard(None, TOKEN).cookie

@@ -1,4 +1,4 @@
-"""Sets of runs: columns, axes, and the names of curves."""
+"""Test sets of runs: columns, axes, and the names of curves."""
 
 import numpy as np
 
@@ -11,40 +11,54 @@ class InMemory:
     """Curves of one run."""
 
     def __init__(self, **curves):
-        self.held = {name: np.asarray(values, float) for name, values in curves.items()}
+        self.curves = {name: np.asarray(values, float) for name, values in curves.items()}
 
     def names(self, identity):
-        return [name for name in self.held if name != "step"]
+        return [name for name in self.curves if name != "step"]
 
     def read(self, identity, names=None):
-        return {name: values for name, values in self.held.items() if names is None or name in ("step", *names)}
+        wanted = ("step", *(self.names(identity) if names is None else names))
+        return {name: values for name, values in self.curves.items() if name in wanted}
 
     def stamp(self, identity):
         return 0
 
 
 def runs_with(curves, **columns):
-    return RunSet("set", "runs", "1", [], {"identity": ["a"], **columns}, curves, lambda identity: {})
+    columns = {"identity": ["a"]} | columns
+    return RunSet("set", "runs", "1", [], columns, curves, lambda identity: {})
 
 
-def test_rows_become_columns_and_what_differs_is_an_axis():
-    columns = columns_of([{"identity": "a", "dim": 4, "seed": 0, "plateau": 1.0}, {"identity": "b", "dim": 8, "seed": 1}])
-    assert columns == {"identity": ["a", "b"], "dim": [4, 8], "seed": [0, 1], "plateau": [1.0, None]}
+def test_columns_that_differ_and_are_not_outcomes_are_axes():
+    first = {"identity": "a", "dim": 4, "seed": 0, "plateau": 1.0}
+    columns = columns_of([first, {"identity": "b", "dim": 8, "seed": 1}])
+    assert columns == {
+        "identity": ["a", "b"],
+        "dim": [4, 8],
+        "seed": [0, 1],
+        "plateau": [1.0, None],
+    }
     assert varied(columns) == ["dim"]
 
 
-def test_curves_of_heads_are_one_family_and_the_largest_is_shown():
-    runs = runs_with(InMemory(step=[0, 1], loss=[3, 2], attention_0_0=[0.1, np.nan], attention_0_1=[0.2, 0.3]))
+def test_the_curve_of_several_heads_is_the_largest():
+    runs = runs_with(
+        InMemory(step=[0, 1], loss=[3, 2], attention_0_0=[0.1, np.nan], attention_0_1=[0.2, 0.3])
+    )
     assert runs.families() == {"loss": [[]], "attention": [[0, 0], [0, 1]]}
     np.testing.assert_array_equal(runs.curve("a", "attention"), [[0, 1], [0.2, 0.3]])
     assert runs.curve("a", "none")[0].size == 0
 
 
-def test_a_table_has_constants_once_and_no_number_that_json_lacks():
+def test_a_table_lists_constants_once_and_has_finite_numbers_only():
     runs = runs_with(InMemory(step=[0]), plateau=[np.inf], dim=[4], run=["{}"])
-    assert runs.table() == {"version": "1", "columns": {"identity": ["a"], "plateau": [None]}, "constants": {"dim": 4}}
+    assert runs.table() == {
+        "version": "1",
+        "columns": {"identity": ["a"], "plateau": [None]},
+        "constants": {"dim": 4},
+    }
 
 
-def test_a_stored_study_has_its_heads(catalog):
-    (runs,) = catalog.sets().values()
-    assert len(runs.families()["attention"]) == HEADS[0] * HEADS[1]
+def test_a_stored_study_has_a_curve_per_head(catalog):
+    families = catalog.get("made up").families()
+    assert len(families["attention"]) == HEADS[0] * HEADS[1]

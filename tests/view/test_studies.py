@@ -1,4 +1,4 @@
-"""Folders of studies: read when they change, live, and not beyond links."""
+"""Test folders of studies: changes, live status, links and damaged curves."""
 
 import hashlib
 import os
@@ -9,18 +9,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from emergo._parquet import MOST_ROWS
-from emergo.studies import Failures
-from emergo.studies._claims import Claims
+from emergo.core.parquet import MOST_ROWS
+from emergo.store import Failures, StudyFolder
+from emergo.store.claims import Claims
 from emergo.view._studies import FolderCurves, StudySource, store_set
 
-from ..studies.tiny import rewrite
-from .made_up import finish, made_up_study, told_of
+from ..study.tiny import rewrite
+from .made_up import finish, made_up_study, note_on
 
 
 def test_a_study_is_a_set_with_its_axes_and_configs(folder):
     (runs,) = StudySource(folder).sets().values()
-    assert (runs.name, runs.axes, runs.planned, len(runs.runs)) == ("made up", ["dim", "length"], 18, 18)
+    assert (runs.name, runs.axes) == ("made up", ["dim", "length"])
+    assert runs.planned == len(runs.runs) == 18
     states = runs.columns["state"]
     assert states.count("failed") == 1
     assert set(states) <= {"reached", "censored", "failed"}
@@ -29,7 +30,7 @@ def test_a_study_is_a_set_with_its_axes_and_configs(folder):
     assert runs.law["x"] == ["dim", "length"]
 
 
-def test_a_run_that_ends_is_seen(tmp_path):
+def test_a_new_finished_run_appears(tmp_path):
     study = made_up_study(dims=[4], lengths=[8])
     finish(study, tmp_path, runs=[0])
     source = StudySource(tmp_path)
@@ -40,51 +41,65 @@ def test_a_run_that_ends_is_seen(tmp_path):
     assert before.version != after.version
 
 
-def test_an_unchanged_folder_is_not_read_again(folder, monkeypatch):
-    monkeypatch.setattr("emergo.view._studies.SETTLED", -1e9)
-    source = StudySource(folder)
-    assert source.sets() is source.sets()
+def test_an_unchanged_folder_is_not_read_again(tmp_path):
+    finish(made_up_study(dims=[4], lengths=[8]), tmp_path)
+    source = StudySource(tmp_path)
+    source.sets()  # writes an index
+    for path in (tmp_path, *tmp_path.iterdir()):
+        os.utime(path, (0, 0))  # no recent change
+    unchanged = source.sets()
+    assert source.sets() is unchanged
 
 
-def test_status_says_what_trains_and_what_failed(tmp_path):
+def test_status_shows_workers_training_runs_and_failures(tmp_path):
     study = made_up_study(dims=[4], lengths=[8])
     plan = finish(study, tmp_path, runs=[0], fail=None).read()[0]
-    source = StudySource(tmp_path)
-    Failures(source.folder.failures).note(plan.runs[1].identity, 0, "no memory", "memory")
-    told = told_of(study.runs[2])
-    with Claims(source.folder.claims, beat=0.01).take(plan.units[0].id) or pytest.fail("not free") as claim:
-        running = [[plan.runs[1].identity, 40, 0.5], [plan.runs[2].identity, 2000, 0.6]]
-        progress = {"running": running, "forecasts": [told], "rate": 7.0, "done": 1, "total": 3, "seconds_left": 9.0}
+    folder = StudyFolder(tmp_path)
+    Failures(folder.failures).note(plan.runs[1].identity, 0, "no memory", "memory")
+    note = note_on(study.runs[2])
+    progress = {
+        "running": [[plan.runs[1].identity, 40, 0.5], [plan.runs[2].identity, 2000, 0.6]],
+        "notes": [note, {"run": plan.runs[1].identity, "text": "", "step": 1.0, "data": {"at": 0}}],
+        "rate": 7.0,
+        "done": 1,
+        "total": 3,
+        "seconds_left": 9.0,
+    }
+    with Claims(folder.claims, beat=0.01).take(plan.units[0].id) or pytest.fail("taken") as claim:
         claim.tell(progress)
-        while not (source._read_status()["workers"] or [{}])[0].get("rate"):  # renewed by a thread
-            time.sleep(0.02)
-        status = source.status()
+        deadline = time.monotonic() + 30
+        while not StudySource(tmp_path).status()["workers"][0].get("rate"):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)  # a thread writes the claim
+        status = StudySource(tmp_path).status()
     (worker,) = status["workers"]
-    assert (worker["study"], worker["axes"], worker["loss"], worker["rate"]) == (
-        "made up",
-        {"dim": [4], "length": [8]},
-        0.6,
-        7.0,
-    )
-    assert worker["forecast"] == f"1 of 2, first {told['words']}"
+    assert (worker["study"], worker["loss"], worker["rate"]) == ("made up", 0.6, 7.0)
+    assert worker["axes"] == {"dim": [4], "length": [8]}
     soon, later = status["training_runs"]  # the soonest to emerge first
-    assert (soon["identity"], soon["set"], soon["axes"], soon["seed"]) == (told["run"], "made up", {"dim": 4, "length": 8}, 2)
-    assert (soon["forecast"], later["forecast"]) == (told, None)
+    assert (soon["identity"], soon["set"], soon["seed"]) == (note["run"], "made up", 2)
+    assert soon["axes"] == {"dim": 4, "length": 8}
+    assert soon["forecast"] == note["data"]
+    assert later["forecast"] is None  # its note holds no forecast
     (failure,) = status["failed_runs"]
-    assert (failure["reason"], failure["axes"], failure["tries"]) == ("no memory", {"dim": 4, "length": 8}, 1)
+    assert (failure["reason"], failure["tries"]) == ("no memory", 1)
+    assert failure["axes"] == {"dim": 4, "length": 8}
+
+
+def identities(folder):
+    return sorted(path.name for path in (folder / "runs").glob("[0-9a-f]*"))
 
 
 def test_links_out_of_a_store_are_not_followed(tmp_path, folder):
     runs = tmp_path / "runs"
     runs.mkdir()
-    first, second = sorted(path.name for path in (folder / "runs").iterdir() if not path.name.startswith("."))[:2]
+    first, second = identities(folder)[:2]
     (runs / first).symlink_to(folder / "runs" / first)
     (runs / second).mkdir()
     for name in ("run.json", "curves.parquet"):
         os.link(folder / "runs" / second / name, runs / second / name)
-    held = store_set(runs, "runs")
-    assert held.runs == [second]
-    assert held.notes == (f"{first}: it should be a folder",)
+    found = store_set(runs)
+    assert (found.name, found.runs) == ("runs", [second])
+    assert found.notes == (f"{first}: it should be a folder",)
     (runs / second / "curves.parquet").unlink()
     (runs / second / "curves.parquet").symlink_to(folder / "runs" / second / "curves.parquet")
     assert FolderCurves(runs).read(second) == {}
@@ -93,10 +108,11 @@ def test_links_out_of_a_store_are_not_followed(tmp_path, folder):
 
 @pytest.mark.parametrize("kind", ["damaged", "text", "huge"])
 def test_curves_that_cannot_be_read_are_empty(tmp_path, folder, kind):
-    """What was damaged, and what somebody has put there with the checksum that fits: words, or numbers without end."""
-    identity = next(path.name for path in (folder / "runs").iterdir() if not path.name.startswith("."))
+    """Damaged bytes, and forged files with a correct checksum: text, or too many numbers."""
+    identity = identities(folder)[0]
     shutil.copytree(folder / "runs" / identity, tmp_path / identity)
-    path, curves = tmp_path / identity / "curves.parquet", FolderCurves(tmp_path)
+    path = tmp_path / identity / "curves.parquet"
+    curves = FolderCurves(tmp_path)
     assert curves.names(identity)
     assert set(curves.read(identity, ["loss"])) == {"step", "loss"}
     if kind == "damaged":
@@ -104,9 +120,16 @@ def test_curves_that_cannot_be_read_are_empty(tmp_path, folder, kind):
         changed[100] ^= 1
         path.write_bytes(changed)
     else:
-        values = pa.array(["\x1b[31m"]) if kind == "text" else pa.repeat(pa.scalar(0.0), MOST_ROWS + 1)
-        pq.write_table(pa.table({"step": pa.repeat(pa.scalar(1), len(values)), "loss": values}), path)
-        rewrite(path.with_name("run.json"), files={path.name: hashlib.sha256(path.read_bytes()).hexdigest()})
+        values = pa.array(["\x1b[31m"])
+        if kind == "huge":
+            values = pa.repeat(pa.scalar(0.0), MOST_ROWS + 1)
+        pq.write_table(
+            pa.table({"step": pa.repeat(pa.scalar(1), len(values)), "loss": values}), path
+        )
+        rewrite(
+            path.with_name("run.json"),
+            files={path.name: hashlib.sha256(path.read_bytes()).hexdigest()},
+        )
     assert curves.read(identity) == curves.read(identity, ["loss"]) == {}
     path.write_bytes(b"PAR1 nothing PAR1")
     assert curves.names(identity) == []

@@ -1,4 +1,4 @@
-"""Tables as sets of runs: records, and the files of figures."""
+"""Test sets of runs from records and from the files of figures."""
 
 import json
 
@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from emergo.studies._records import SHIPPED
+from emergo.store.records import SHIPPED
 from emergo.view._tables import figure_set, read_table, record_set
 
 
-def test_the_records_that_come_with_the_package_are_sets():
+def test_the_records_of_the_package_are_sets():
     runs = record_set(SHIPPED / "schedule.runs.parquet")
     assert (runs.name, runs.kind) == ("schedule", "records")
     assert runs.runs == pd.read_parquet(SHIPPED / "schedule.runs.parquet")["identity"].tolist()
@@ -24,12 +24,12 @@ def test_the_records_that_come_with_the_package_are_sets():
 
 @pytest.fixture
 def figure(tmp_path):
-    """A figure with two tables that share a run, and one of curves without identities."""
+    """A figure with two tables that share a run, and a table of curves without identities."""
     table = pd.DataFrame({"identity": ["a", "b"], "dim": [4, 8], "plateau": [10.0, 20.0]})
     table.to_parquet(tmp_path / "fig.left.parquet")
     table.assign(identity=["b", "c"]).to_parquet(tmp_path / "fig.right.parquet")
-    curves = pd.DataFrame({"step": [0, 1, 2, 0, 1], "seed": [0, 0, 0, 1, 1], "loss": [3.0, 2, 1, 6, 5]})
-    curves.to_parquet(tmp_path / "fig.curves.parquet")
+    curves = {"step": [0, 1, 2, 0, 1], "seed": [0, 0, 0, 1, 1], "loss": [3.0, 2, 1, 6, 5]}
+    pd.DataFrame(curves).to_parquet(tmp_path / "fig.curves.parquet")
     report = {"figure": "paper/fig", "title": "what it shows", "laws": [], "checks": []}
     (tmp_path / "fig.json").write_text(json.dumps(report))
     return tmp_path / "fig.json"
@@ -39,10 +39,16 @@ def test_a_run_in_two_tables_of_a_figure_is_one_run(figure):
     runs = figure_set(figure)
     assert runs is not None
     parts = dict(zip(runs.runs, runs.columns["part"], strict=True))
-    assert parts == {"curves.0": "curves", "curves.1": "curves", "a": "left", "b": "left, right", "c": "right"}
+    assert parts == {
+        "curves.0": "curves",
+        "curves.1": "curves",
+        "a": "left",
+        "b": "left, right",
+        "c": "right",
+    }
 
 
-def test_curves_without_identities_begin_where_steps_begin(figure):
+def test_a_run_without_identity_begins_where_the_steps_start_again(figure):
     runs = figure_set(figure)
     assert runs is not None
     assert [runs.curve(f"curves.{i}", "loss")[1].tolist() for i in (0, 1)] == [[3, 2, 1], [6, 5]]
@@ -51,19 +57,26 @@ def test_curves_without_identities_begin_where_steps_begin(figure):
 
 
 @pytest.mark.parametrize(
-    "content", ["[]", "{", '{"figure": 1, "laws": [], "checks": []}', '{"figure": "f", "laws": [1], "checks": []}']
+    "content",
+    [
+        "[]",
+        "{",
+        '{"figure": 1, "laws": [], "checks": []}',
+        '{"figure": "f", "laws": [1], "checks": []}',
+    ],
 )
-def test_other_json_is_no_figure(tmp_path, content):
+def test_other_json_files_are_not_figures(tmp_path, content):
     (tmp_path / "other.json").write_text(content)
     assert figure_set(tmp_path / "other.json") is None
 
 
-def test_a_table_that_cannot_be_read_is_named(figure, monkeypatch):
+def test_an_unreadable_table_is_listed_in_the_notes(figure, monkeypatch):
     (figure.parent / "fig.left.parquet").write_bytes(b"nothing")
     (figure.parent / "fig.linked.parquet").symlink_to(figure.parent / "fig.right.parquet")
     runs = figure_set(figure)
     assert runs is not None
-    assert [note.partition(":")[0] for note in runs.notes] == ["fig.left.parquet", "fig.linked.parquet"]
+    unread = [note.partition(":")[0] for note in runs.notes]
+    assert unread == ["fig.left.parquet", "fig.linked.parquet"]
     monkeypatch.setattr("emergo.view._tables.LARGEST", 10)
     with pytest.raises(ValueError, match="at most 10 are read"):
         read_table(figure.parent / "fig.right.parquet")

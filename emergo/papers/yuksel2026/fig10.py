@@ -1,4 +1,5 @@
-"""Figure 10: the gradient flow itself. The loss falls in stages; heads first share one group, then divide them."""
+"""Figure 10: the gradient flow, whose loss falls in stages while heads share, then divide
+groups."""
 
 import dataclasses
 import itertools
@@ -8,21 +9,25 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ..._style import BLACK, BLUE, GREEN, GREY, ORANGE, SKY, WIDTH, key, panel
+from ...core.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, SKY, WIDTH, key, panel
 from ...measure import division, find_stages, group_mass, head_similarity, stage_boundaries
 from ...tasks import Groups
 from ...theory import incremental
 from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource
 
-TITLES: dict[incremental.Flow, str] = {"preconditioned": "preconditioned flow", "logit": "gradient flow on the logits"}
-GROUPS, HEADS = Groups((1, 1, 1)), 3
+TITLES: dict[incremental.Flow, str] = {
+    "preconditioned": "preconditioned flow",
+    "logit": "gradient flow on the logits",
+}
+GROUPS = Groups((1, 1, 1))
+HEADS = 3
 LEVELS = incremental.plateaus(GROUPS, HEADS)
 COLOURS = (BLUE, ORANGE, GREEN)
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The paper's length, initial scale and seeds are not known."""
+    """The settings of the flow; the paper does not give its length, initial scale and seeds."""
 
     length: int = 30
     scale: float = 1e-6
@@ -32,7 +37,7 @@ class Settings:
 
 
 class FlowRuns:
-    """One flow, measured: its last member starts with identical heads."""
+    """The measurements of one flow, whose last member starts with identical heads."""
 
     def __init__(self, flow: incremental.Flow, path: incremental.Path) -> None:
         self.flow: incremental.Flow = flow
@@ -43,17 +48,24 @@ class FlowRuns:
 
     @property
     def shared_attention(self) -> float:
-        """The largest attention that all heads at once have on the strongest group before the second drop, least over seeds;
-        0 where a seed has none."""
+        """The largest attention of all heads at once on the strongest group before the second drop.
+
+        The minimum over seeds, or 0 if a seed has no second drop.
+        """
         if any(len(run) < 2 for run in self.stages):
             return 0.0
         early = [self.path.time < run[1].onset for run in self.stages]
-        return min(m[e, :, GROUPS.ranking[0]].min(1).max() for m, e in zip(self.mass, early, strict=False))
+        return min(
+            m[e, :, GROUPS.ranking[0]].min(1).max() for m, e in zip(self.mass, early, strict=False)
+        )
 
 
 def integrate(flow: incremental.Flow, settings: Settings) -> FlowRuns:
     times = np.append(0, np.geomspace(0.05, settings.until, settings.points))
-    members = {"scale": [settings.scale] * settings.seeds + [0.0], "seed": [*range(settings.seeds), 0]}
+    members = {
+        "scale": [settings.scale] * settings.seeds + [0.0],
+        "seed": [*range(settings.seeds), 0],
+    }
     path = incremental.trajectory(GROUPS, times, HEADS, settings.length, flow, **members)
     return FlowRuns(flow, path)
 
@@ -69,42 +81,88 @@ def make(settings: Settings, source: RunSource) -> Outcome:
 
 
 def checks_of(runs: FlowRuns, settings: Settings) -> list[Check]:
-    flow, count, seeds = f"{runs.flow} flow", GROUPS.count, settings.seeds
+    flow = f"{runs.flow} flow"
+    count = GROUPS.count
+    seeds = settings.seeds
     usual = [run for run in runs.stages if len(run) == count]
-    checks = [Check(f"{flow}: seeds with {count} stages", len(usual), None, len(usual) == seeds, f"all {seeds}")]
+    checks = [
+        Check(
+            f"{flow}: seeds with {count} stages",
+            len(usual),
+            None,
+            len(usual) == seeds,
+            f"all {seeds}",
+        )
+    ]
     levels = np.mean([[drop.level for drop in run] for run in usual] or [[0.0] * count], 0)
     close = np.allclose(levels, LEVELS[:-1], rtol=0.05)
-    words = f"{', '.join(f'{x:.4g}' for x in LEVELS[:-1])}: half the sum of n m² of what is not learned, within 5%"
-    checks.append(Check(f"{flow}: loss on the plateaus, mean over seeds", levels, None, close, words))
-    shared, words = runs.shared_attention, "competitive: heads converge on the most statistically dominant pattern"
-    name = f"{flow}: attention that all heads at once have on group 1 before the second drop, least over seeds"
+    words = (
+        f"{', '.join(f'{x:.4g}' for x in LEVELS[:-1])}: half the sum of n m² of what is not "
+        f"learned, within 5%"
+    )
+    checks.append(
+        Check(f"{flow}: loss on the plateaus, mean over seeds", levels, None, close, words)
+    )
+    shared = runs.shared_attention
+    words = "competitive: heads converge on the most statistically dominant pattern"
+    name = (
+        f"{flow}: attention that all heads at once have on group 1 before the second drop, "
+        f"least over seeds"
+    )
     checks.append(Check(name, shared, words, shared > 0.5))
     owners = [sorted(end.argmax(0).tolist()) == list(range(count)) for end in runs.mass[:-1, -1]]
-    name = f"{flow}: seeds at whose end each group has a head of its own, the one that looks at it most"
-    checks.append(Check(name, sum(owners), "cooperative: heads specialize in distinct patterns", all(owners)))
+    name = (
+        f"{flow}: seeds at whose end each group has a head of its own, the one that looks at "
+        f"it most"
+    )
+    checks.append(
+        Check(name, sum(owners), "cooperative: heads specialize in distinct patterns", all(owners))
+    )
     ends = stage_boundaries(runs.stages)
     in_order = len(ends) == count - 1 and np.all(np.diff([b.step for b in ends]) > 0)
-    name, words = f"{flow}: ends of the plateaus with 95% intervals over seeds", f"{count - 1} boundaries in order"
+    name = f"{flow}: ends of the plateaus with 95% intervals over seeds"
+    words = f"{count - 1} boundaries in order"
     checks.append(Check(name, [b[:3] for b in ends], None, in_order, words))
     first = incremental.first_stage(GROUPS, settings.length, HEADS, runs.flow)
     ratio = incremental.stage_times(runs.path, LEVELS)[0, 0] / first
     words = f"1 up to order n/T or its root; held to 15% at T = {settings.length}"
-    checks.append(Check(f"{flow}: time of the first stage over the formula", ratio, None, abs(ratio - 1) < 0.15, words))
-    same, stuck = (runs.path.attention[-1] == runs.path.attention[-1][:, :1]).all(), runs.path.loss[-1, -1]
-    holds, words = same and abs(stuck / LEVELS[1] - 1) < 0.05, f"bit for bit, at {LEVELS[1]:.4g} within 5%"
+    checks.append(
+        Check(
+            f"{flow}: time of the first stage over the formula",
+            ratio,
+            None,
+            abs(ratio - 1) < 0.15,
+            words,
+        )
+    )
+    same = (runs.path.attention[-1] == runs.path.attention[-1][:, :1]).all()
+    stuck = runs.path.loss[-1, -1]
+    holds = same and abs(stuck / LEVELS[1] - 1) < 0.05
+    words = f"bit for bit, at {LEVELS[1]:.4g} within 5%"
     name = f"{flow}: identical heads stay identical, and their loss at the end"
     return [*checks, Check(name, [same, stuck], None, holds, words)]
 
 
 def table(runs: FlowRuns, settings: Settings) -> pd.DataFrame:
-    """One row per time: loss, shares, and each head's attention on each group."""
+    """Return one row per time: loss, shares, and each head's attention on each group."""
     rows, times = runs.path.loss.shape
-    columns: dict[str, Any] = {"flow": runs.flow, "seed": np.repeat([*range(settings.seeds), 0], times)}
-    columns |= {"scale": np.repeat([settings.scale] * settings.seeds + [0.0], times), "time": np.tile(runs.path.time, rows)}
-    columns |= {"loss": runs.path.loss.ravel(), "similarity": head_similarity(runs.path.attention).ravel()}
+    columns: dict[str, Any] = {
+        "flow": runs.flow,
+        "seed": np.repeat([*range(settings.seeds), 0], times),
+    }
+    columns |= {
+        "scale": np.repeat([settings.scale] * settings.seeds + [0.0], times),
+        "time": np.tile(runs.path.time, rows),
+    }
+    columns |= {
+        "loss": runs.path.loss.ravel(),
+        "similarity": head_similarity(runs.path.attention).ravel(),
+    }
     columns |= {name: share.ravel() for name, share in runs.division._asdict().items()}
     heads = itertools.product(range(HEADS), range(GROUPS.count))
-    return pd.DataFrame(columns | {f"head{k + 1}_group{j + 1}": runs.mass[:, :, k, j].ravel() for k, j in heads})
+    return pd.DataFrame(
+        columns | {f"head{k + 1}_group{j + 1}": runs.mass[:, :, k, j].ravel() for k, j in heads}
+    )
 
 
 def draw(flows: list[FlowRuns], settings: Settings) -> Plot:
@@ -113,7 +171,12 @@ def draw(flows: list[FlowRuns], settings: Settings) -> Plot:
     for runs, column, letter in zip(flows, grid.T, "ab", strict=True):
         top, middle, *heads = column
         draw_losses(top, runs, settings)
-        panel(top, letter, f"{TITLES[runs.flow]}" + (" (the paper's simulation)" if runs.flow == "preconditioned" else ""))
+        panel(
+            top,
+            letter,
+            f"{TITLES[runs.flow]}"
+            + (" (the paper's simulation)" if runs.flow == "preconditioned" else ""),
+        )
         draw_division(middle, runs)
         order = runs.mass[0, -1].argmax(0)
         order = order if len(set(order.tolist())) == HEADS else np.arange(HEADS)
@@ -131,7 +194,10 @@ def draw(flows: list[FlowRuns], settings: Settings) -> Plot:
     for i, axes in enumerate(left[2:]):
         axes.set_ylabel(f"head {i + 1}", rotation=0, ha="right", va="center")
     plot.align_ylabels(left)
-    entries = [(f"flow, {settings.seeds} seeds", {"color": BLUE}), ("identical heads", {"color": GREY, "ls": "--"})]
+    entries = [
+        (f"flow, {settings.seeds} seeds", {"color": BLUE}),
+        ("identical heads", {"color": GREY, "ls": "--"}),
+    ]
     thin = {"color": BLACK, "lw": 0.7}
     entries += [("closed form", thin), ("plateau ends (first seed)", thin | {"ls": ":"})]
     framed = {"frameon": True, "framealpha": 1.0, "edgecolor": "none"}
@@ -140,41 +206,85 @@ def draw(flows: list[FlowRuns], settings: Settings) -> Plot:
 
 
 def draw_losses(axes: Axes, runs: FlowRuns, settings: Settings) -> None:
+    """Draw the loss of each seed, with the plateaus in closed form."""
     for level in LEVELS[:-1]:
         axes.axhline(level, color=BLACK, lw=0.6)
-        axes.text(settings.until * 0.93, level * 1.03 + 0.05, f"{level:.4g}", fontsize=6.5, ha="right", va="bottom", color=GREY)
+        axes.text(
+            settings.until * 0.93,
+            level * 1.03 + 0.05,
+            f"{level:.4g}",
+            fontsize=6.5,
+            ha="right",
+            va="bottom",
+            color=GREY,
+        )
     for i, row in enumerate(runs.path.loss[:-1]):
-        axes.plot(runs.path.time, row, color=BLUE, lw=1.8 if i == 0 else 0.8, alpha=1 if i == 0 else 0.45)
+        axes.plot(
+            runs.path.time, row, color=BLUE, lw=1.8 if i == 0 else 0.8, alpha=1 if i == 0 else 0.45
+        )
     axes.plot(runs.path.time, runs.path.loss[-1], color=GREY, ls="--", lw=1.2)
     axes.set_ylim(-0.1, LEVELS[0] * 1.13)
 
 
 def draw_division(axes: Axes, runs: FlowRuns) -> None:
-    """Competition from below, cooperation from above, indecision between them; the shares add up to 1."""
-    time, (competition, cooperation, _) = runs.path.time[1:], (share[0, 1:] for share in runs.division)
+    """Stack competition, indecision and cooperation, which sum to 1."""
+    time = runs.path.time[1:]
+    (competition, cooperation, _) = (share[0, 1:] for share in runs.division)
     axes.fill_between(time, 0, competition, color="#8c6bb1", lw=0)
     axes.fill_between(time, 1 - cooperation, 1, color=SKY, lw=0)
     axes.fill_between(time, competition, 1 - cooperation, color="#eeeeee", lw=0)
     axes.set(ylim=(0, 1), yticks=[0, 1])
     above = time[competition > 0.5]
     if len(above):
-        axes.text(np.sqrt(above[0] * above[-1]), 0.3, "competition", fontsize=6.5, color="white", ha="center", va="center")
+        axes.text(
+            np.sqrt(above[0] * above[-1]),
+            0.3,
+            "competition",
+            fontsize=6.5,
+            color="white",
+            ha="center",
+            va="center",
+        )
     box = {"fc": SKY, "ec": "none", "pad": 1.0}
-    axes.text(time[-1] * 0.85, 0.85, "cooperation", fontsize=6.5, color=BLACK, ha="right", va="center", bbox=box)
+    axes.text(
+        time[-1] * 0.85,
+        0.85,
+        "cooperation",
+        fontsize=6.5,
+        color=BLACK,
+        ha="right",
+        va="center",
+        bbox=box,
+    )
     axes.text(0.36, 0.5, "indecision", fontsize=6.5, color=GREY, ha="left", va="center")
 
 
 def draw_head(axes: Axes, runs: FlowRuns, k: int) -> None:
-    """What one head looks at: its attention on each group, stacked; the rest is outside all groups."""
-    time, mass = runs.path.time[1:], runs.mass[0, 1:, k]
+    """Stack one head's attention on each group; the rest lies outside all groups."""
+    time = runs.path.time[1:]
+    mass = runs.mass[0, 1:, k]
     axes.stackplot(time, mass.T, colors=COLOURS, lw=0)
     axes.set(ylim=(0, 1), yticks=[])
     axes.set_facecolor("#f4f4f4")
     for j, (share, top) in enumerate(zip(mass[-1], np.cumsum(mass[-1]), strict=True)):
         if share > 0.25:
-            axes.text(time[-1] * 0.85, top - share / 2, f"group {j + 1}", fontsize=6.5, color="white", ha="right", va="center")
+            axes.text(
+                time[-1] * 0.85,
+                top - share / 2,
+                f"group {j + 1}",
+                fontsize=6.5,
+                color="white",
+                ha="right",
+                va="center",
+            )
 
 
-TITLE = "the gradient flow: loss plateaus in closed form; heads compete for one group, then divide the groups"
-PRESETS: Presets = {"paper": Settings(), "smoke": Settings(length=6, seeds=2, scale=0.1, until=300.0, points=150)}
+TITLE = (
+    "the gradient flow: loss plateaus in closed form; heads compete for one group, then "
+    "divide the groups"
+)
+PRESETS: Presets = {
+    "paper": Settings(),
+    "smoke": Settings(length=6, seeds=2, scale=0.1, until=300.0, points=150),
+}
 FIGURE = Figure("yuksel2026/fig10", TITLE, PRESETS, make, {"paper": 25, "smoke": 8})

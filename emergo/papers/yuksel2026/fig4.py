@@ -1,4 +1,4 @@
-"""Figure 4: what the initial scale and the importance do to the stages."""
+"""Figure 4: the effect of the initial scale and of the importance on the stages."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,55 +9,94 @@ import numpy as np
 
 from ...measure import Drop
 from ...models import MinimalAttention
-from ...studies import Study
+from ...study import Study
 from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource
 from .._panels import legend, panels
-from ._chains import ChainRun, ChainRuns, beside_published, by_part, draw_parts, laptop, named, paper, smoke
+from ._chains import (
+    ChainRun,
+    ChainRuns,
+    beside_published,
+    by_part,
+    draw_parts,
+    laptop,
+    named,
+    paper,
+    smoke,
+)
 
 LEVELS = {"scale": 0.6, "importance": 0.3}
-STEPS = {"Xavier": 180, "0.001": 250, "1e-06": 356, "1e-09": 361, "m = 1": 143, "m = 1.3": 232, "m = 1.5": 300}
-"""Read off the published plots: the steps at which the excess loss falls to these levels, the first between the symmetric
-plateau and the second, the other between the last plateau and the end."""
+STEPS = {
+    "Xavier": 180,
+    "0.001": 250,
+    "1e-06": 356,
+    "1e-09": 361,
+    "m = 1": 143,
+    "m = 1.3": 232,
+    "m = 1.5": 300,
+}
+"""The steps at which the excess loss falls to these levels, read off the published plots.
+
+The level of `scale` lies between the symmetric plateau and the second one, that of `importance`
+between the last plateau and the end."""
 STUCK = (1000, 0.86)
-"""The last step drawn, and the excess loss there from an initial scale of 0."""
+"""The last plotted step, and the excess loss there for an initial scale of 0."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Starts:
+    """Studies of initial scales and importances.
+
+    - `scales`: the initial scales, in addition to Xavier's; the last is 0.
+    - `start`: the changes to the runs with different importances.
+    - `published`: the number of seeds on the published teacher.
+    """
+
     study: Study
     scales: tuple[float, ...] = (1e-3, 1e-6, 1e-9, 0.0)
-    """Initial scales, beside Xavier's start; the last is 0."""
     importances: tuple[float, ...] = (1.0, 1.3, 1.5, 1.9, 2.1)
     start: Mapping[str, Any] = dataclasses.field(default_factory=lambda: {"model__start": "xavier"})
-    """Of the runs with different importances."""
     published: int = 0
-    """Seeds on the published teacher."""
 
     def studies(self) -> dict[str, Study]:
-        """By their names in the plot; those with different importances begin with `m = `."""
+        """Return the studies by their names in the plot; `m = ` marks importances."""
         scaled = {f"{scale:g}": self.study.replace(model__scale=scale) for scale in self.scales}
-        weighed = {f"m = {m:g}": self.study.replace(task__groups__importance=m, **self.start) for m in self.importances}
-        return beside_published({"Xavier": self.study.replace(model__start="xavier")} | scaled | weighed, self.published)
+        weighed = {
+            f"m = {m:g}": self.study.replace(task__groups__importance=m, **self.start)
+            for m in self.importances
+        }
+        return beside_published(
+            {"Xavier": self.study.replace(model__start="xavier")} | scaled | weighed, self.published
+        )
 
 
 def first_below(run: ChainRun, level: float) -> float:
-    """The step at which the KL from the teacher falls to `level`; the last step where it does not."""
+    """Return the step at which the KL from the teacher falls to `level`, or the last step."""
     below = run["kl_teacher"] <= level
     return float(run["step"][np.argmax(below) if below.any() else -1])
 
 
 def later_plateaus(stages: list[Drop]) -> float:
-    """How long the plateaus after the second drop are together, in log step: from steepest point to next onset."""
+    """Return the total length, in log step, of the plateaus after the second drop.
+
+    A plateau lasts from the steepest point of one drop to the onset of the next.
+    """
     return sum(np.log(b.onset / a.steepest) for a, b in pairwise(stages[1:]))
 
 
 def make(settings: Starts, source: RunSource) -> Outcome:
     runs = by_part(source.runs(settings.studies(), curves=True))
     own = {name: part.on("drawn") for name, part in runs.items()}
-    beside = {name: part.on("published") for name, part in runs.items() if any(run.maps == "published" for run in part)}
+    beside = {
+        name: part.on("published")
+        for name, part in runs.items()
+        if any(run.maps == "published" for run in part)
+    }
     checks = scale_checks(by_scale(own)) + importance_checks(by_importance(own))
     checks += named("published teacher", published_checks(beside))
-    tables = {name.replace(" ", "").replace("=", "_"): part.table.assign(part=name) for name, part in runs.items()}
+    tables = {
+        name.replace(" ", "").replace("=", "_"): part.table.assign(part=name)
+        for name, part in runs.items()
+    }
     return Outcome(tables, draw(by_scale(runs), by_importance(runs)), checks=checks)
 
 
@@ -77,35 +116,56 @@ def scale_checks(runs: Mapping[str, ChainRuns]) -> list[Check]:
     times = [np.mean([first_below(run, level) for run in part]) for part in runs.values()]
     identical = all((run.attention == run.attention[:, :1]).all() for run in stuck)
     least = min(run["kl_teacher"].min() for run in stuck)
-    name = f"mean step at which the KL from the teacher is {level:.2g}, from Xavier's start to scale 0"
-    later = Check(name, times, "smaller initial scales, later second stage", np.all(np.diff(times) > 0))
+    name = (
+        f"mean step at which the KL from the teacher is {level:.2g}, from Xavier's start to scale 0"
+    )
+    later = Check(
+        name, times, "smaller initial scales, later second stage", np.all(np.diff(times) > 0)
+    )
     same = Check("scale 0: heads stay identical bit for bit", identical, None, identical, "they do")
     name = "scale 0: least KL from the teacher over the level that the others fall below"
-    return [later, same, Check(name, least / level, "never leaves the symmetric plateau", least > level)]
+    return [
+        later,
+        same,
+        Check(name, least / level, "never leaves the symmetric plateau", least > level),
+    ]
 
 
 def importance_checks(runs: Mapping[str, ChainRuns]) -> list[Check]:
     lengths = [np.mean([later_plateaus(run.stages) for run in part]) for part in runs.values()]
     if not lengths:
         return []
-    name = "length in log step of the plateaus after the symmetric one, mean over seeds, by rising importance"
+    name = (
+        "length in log step of the plateaus after the symmetric one, mean over seeds, by "
+        "rising importance"
+    )
     return [Check(name, lengths, "larger m, clearer plateaus", lengths[-1] > lengths[0])]
 
 
 def published_checks(runs: Mapping[str, ChainRuns]) -> list[Check]:
-    """Steps and a level beside those read off the published plots, of runs on their teacher."""
+    """Compare runs on the published teacher with numbers read off the published plots."""
     checks = []
     for what, parts in (("scale", by_scale(runs)), ("importance", by_importance(runs))):
         level = LEVELS[what]
-        ours = {name: float(np.mean([first_below(run, level) for run in parts[name]])) for name in STEPS if name in parts}
+        ours = {
+            name: float(np.mean([first_below(run, level) for run in parts[name]]))
+            for name in STEPS
+            if name in parts
+        }
         theirs = {name: STEPS[name] for name in ours}
         near = all(1 / 1.25 < ours[name] / theirs[name] < 1.25 for name in ours)
         name = f"step at which the excess loss falls to {level:g}, by {what}"
-        checks += [Check(name, ours, theirs, near, "each within a factor of 1.25: one seed each")] if ours else []
+        checks += (
+            [Check(name, ours, theirs, near, "each within a factor of 1.25: one seed each")]
+            if ours
+            else []
+        )
     if "0" in runs:
         step, theirs = STUCK
         rows = [int(np.abs(run["step"] - step).argmin()) for run in runs["0"]]
-        level = float(np.mean([run["kl_teacher"][row] for run, row in zip(runs["0"], rows, strict=True)]))
+        level = float(
+            np.mean([run["kl_teacher"][row] for run, row in zip(runs["0"], rows, strict=True)])
+        )
         name = f"scale 0: excess loss at step {step}"
         checks.append(Check(name, level, theirs, abs(level / theirs - 1) < 0.05, "within 5%"))
     return checks
@@ -114,7 +174,9 @@ def published_checks(runs: Mapping[str, ChainRuns]) -> list[Check]:
 def draw(scaled: Mapping[str, ChainRuns], weighed: Mapping[str, ChainRuns]) -> Plot:
     plot, row = panels(2.7, "left  initial scale", "right  importance", share=True)
     weighed = {name.removeprefix("m = "): part for name, part in weighed.items()}
-    for axes, parts, title in zip(row, (scaled, weighed), ("initial scale", "importance $m$"), strict=True):
+    for axes, parts, title in zip(
+        row, (scaled, weighed), ("initial scale", "importance $m$"), strict=True
+    ):
         legend(axes, title, draw_parts(axes, parts))
         if any(run.maps == "published" for part in parts.values() for run in part):
             axes.set_xlabel("step (dashed: published teacher)")
@@ -122,11 +184,21 @@ def draw(scaled: Mapping[str, ChainRuns], weighed: Mapping[str, ChainRuns]) -> P
     return plot
 
 
-SMALL, TINY = laptop(MinimalAttention(), seeds=1, batch=128, steps=1400), smoke(MinimalAttention(heads=2))
-TITLE = "a smaller initial scale delays the second stage; a larger importance makes plateaus clearer"
+SMALL = laptop(MinimalAttention(), seeds=1, batch=128, steps=1400)
+TINY = smoke(MinimalAttention(heads=2))
+TITLE = (
+    "a smaller initial scale delays the second stage; a larger importance makes plateaus clearer"
+)
 PRESETS: Presets = {
     "paper": Starts(paper(MinimalAttention()), published=1),
     "laptop": Starts(SMALL, importances=(1.0, 1.5, 2.1), start={"model__scale": 1e-9}),
     "smoke": Starts(TINY, scales=(1e-2, 0.0), importances=(1.0, 2.0), start={"model__scale": 1e-3}),
 }
-FIGURE = Figure("yuksel2026/fig4", TITLE, PRESETS, make, {"paper": 84_000, "laptop": 60, "smoke": 8}, curves=True)
+FIGURE = Figure(
+    "yuksel2026/fig4",
+    TITLE,
+    PRESETS,
+    make,
+    {"paper": 84_000, "laptop": 60, "smoke": 8},
+    curves=True,
+)

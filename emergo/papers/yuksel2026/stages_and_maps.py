@@ -1,16 +1,16 @@
-"""Figures 1 to 3, 6 to 9 and 11 to 19: the stages of one setting each, and maps of where its heads look."""
+"""Figures 1 to 3, 6 to 9 and 11 to 19: the stages of one setting each, and attention maps."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ..._style import WIDTH
-from ...engine import Optimizer
+from ...core.plotting import WIDTH
 from ...measure import head_similarity
 from ...models import ChainTransformer, MinimalAttention
-from ...studies import Study
+from ...study import Study
 from ...tasks import Groups, MarkovChain
+from ...training import Optimizer
 from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource, Seconds, Studies
 from ._chains import (
     ADAMW,
@@ -33,36 +33,60 @@ from ._map_figure import map_figure
 from ._maps import AttentionMaps
 from ._stage_figure import draw_heads, draw_references, stage_figure
 
-MINIMAL, PLACES = MinimalAttention(), ("embedding", "attention", "added")
+MINIMAL = MinimalAttention()
+PLACES = ("embedding", "attention", "added")
 TRANSFORMER = ChainTransformer(dropout_every=3, start="xavier", dropout_at=PLACES)
 """As in the public code."""
-WIDE, UNEQUAL = Groups((4, 4, 4)), Groups(weights=((0.7, 0.3),) * 3)
+WIDE = Groups((4, 4, 4))
+UNEQUAL = Groups(weights=((0.7, 0.3),) * 3)
 
 FIG1 = stage_figure(
     1,
-    "the minimal attention learns a Markov chain in three stages: heads compete for one group, then divide them",
-    presets={"paper": (on_published_teacher(paper(MINIMAL)), 11_500), "laptop": (laptop(MINIMAL), 33), "smoke": (smoke(), 8)},
+    "the minimal attention learns a Markov chain in three stages: heads compete for one group, "
+    "then divide them",
+    presets={
+        "paper": (on_published_teacher(paper(MINIMAL)), 11_500),
+        "laptop": (laptop(MINIMAL), 33),
+        "smoke": (smoke(), 8),
+    },
     printed=Printed((330, 575), (0.87, 0.34), teacher_loss=0.51, step=1100, kl=(2.78, 0.70, 0.09)),
 )
 
 
-FULL_SIZE, TINY_TRANSFORMER = paper(TRANSFORMER, MarkovChain(WIDE), FULL, seeds=3), ChainTransformer(heads=2, width=8, hidden=8)
-"""Three seeds: a step takes eight times as long as one of the minimal attention."""
-SMALL = laptop(ChainTransformer(width=96, hidden=32, dropout=0.0), WIDE, FULL.replace(learning_rate=2e-3), seeds=1)
+# Three seeds, because a step takes eight times as long as a step of the minimal attention.
+FULL_SIZE = paper(TRANSFORMER, MarkovChain(WIDE), FULL, seeds=3)
+TINY_TRANSFORMER = ChainTransformer(heads=2, width=8, hidden=8)
+SMALL = laptop(
+    ChainTransformer(width=96, hidden=32, dropout=0.0),
+    WIDE,
+    FULL.replace(learning_rate=2e-3),
+    seeds=1,
+)
 SMALL = SMALL.replace(batch=64, steps=2000, n_test=256)
 
 
 def predictors(*contexts: int) -> ContextPredictors:
-    """Trained on the run's own sequences, as published."""
+    """Return predictors trained on the run's own sequences, as in the paper."""
     return ContextPredictors(contexts, fresh=False)
 
 
 FIG3 = stage_figure(
     3,
-    "the full Transformer learns the chain in stages, also seen from predictors of restricted context",
+    "the full Transformer learns the chain in stages, also seen from predictors of restricted "
+    "context",
     presets={
-        "paper": (on_published_teacher(FULL_SIZE, first=(predictors(4, 8, 12), AttentionMaps((0, 60, 300, 1000)))), 100_000),
-        "laptop": (SMALL.replace(probes=(ContextPredictors((4, 8, 12)), AttentionMaps((0, 60, 300, 2000)))), 102),
+        "paper": (
+            on_published_teacher(
+                FULL_SIZE, first=(predictors(4, 8, 12), AttentionMaps((0, 60, 300, 1000)))
+            ),
+            100_000,
+        ),
+        "laptop": (
+            SMALL.replace(
+                probes=(ContextPredictors((4, 8, 12)), AttentionMaps((0, 60, 300, 2000)))
+            ),
+            102,
+        ),
         "smoke": (smoke(seeds=1, probes=(ContextPredictors((1, 2)), AttentionMaps((0, 30)))), 15),
     },
     printed=Printed(
@@ -79,11 +103,21 @@ FIG3 = stage_figure(
 
 
 def current_token_check(runs: ChainRuns) -> list[Check]:
-    """Attention to the current token over that to the other lags, heads summed, mean over seeds."""
+    """Check the attention to the current token relative to the other lags."""
     sums = [run.attention[-1].sum(0) for run in runs]
     ratio = np.mean([lags[0] / lags[1:].mean() for lags in sums])
-    words = "the main diagonal does not have the same intensity as the other positions: it is learned via the skip connection"
-    return [Check("at the end, attention to lag 0 over that to the other lags, mean over seeds", ratio, words, ratio < 0.8)]
+    words = (
+        "the main diagonal does not have the same intensity as the other positions: it is "
+        "learned via the skip connection"
+    )
+    return [
+        Check(
+            "at the end, attention to lag 0 over that to the other lags, mean over seeds",
+            ratio,
+            words,
+            ratio < 0.8,
+        )
+    ]
 
 
 FIG2 = map_figure(
@@ -105,7 +139,11 @@ ONLINE = paper(MINIMAL, n_train=None, probes=(AttentionMaps((0, 270, 580, 1500))
 FIG6 = stage_figure(
     6,
     "the minimal attention on fresh data in every step: the same stages, without overfitting",
-    presets={"paper": (on_published_teacher(ONLINE), 11_500), "laptop": (laptop(MINIMAL), 80), "smoke": (smoke(), 8)},
+    presets={
+        "paper": (on_published_teacher(ONLINE), 11_500),
+        "laptop": (laptop(MINIMAL), 80),
+        "smoke": (smoke(), 8),
+    },
     printed=Printed((330, 580), step=2000, kl=(2.60, 0.61, 0.02)),
     more=overfitting_check,
 )
@@ -118,14 +156,26 @@ FIG7 = map_figure(
 
 
 def far_first_check(runs: ChainRuns) -> list[Check]:
-    """The group that some head has half of its attention on before any other."""
+    """Check which group first receives half of a head's attention."""
     first = [next(iter(run.learning_order), None) for run in runs]
-    name = "the group that a head first has half of its attention on, counted from the nearest, by seed"
-    return [Check(name, first, "the far group is learned first", all(group == runs.groups.count for group in first))]
+    name = (
+        "the group that a head first has half of its attention on, counted from the nearest, "
+        "by seed"
+    )
+    return [
+        Check(
+            name,
+            first,
+            "the far group is learned first",
+            all(group == runs.groups.count for group in first),
+        )
+    ]
 
 
 FAR, SMALL_FAR = (Groups(spans, 2.5, strongest="far") for spans in ((8, 4, 2), (4, 2, 1)))
-REVERSED = paper(TRANSFORMER, MarkovChain(FAR), FULL, seeds=3, probes=(AttentionMaps((0, 70, 375, 1500)),))
+REVERSED = paper(
+    TRANSFORMER, MarkovChain(FAR), FULL, seeds=3, probes=(AttentionMaps((0, 70, 375, 1500)),)
+)
 FIG9 = stage_figure(
     9,
     "with the far group strongest, the far group is learned first",
@@ -134,7 +184,14 @@ FIG9 = stage_figure(
         "laptop": (laptop(MINIMAL, SMALL_FAR), 30),
         "smoke": (smoke(groups=PAIR.replace(strongest="far")), 8),
     },
-    printed=Printed((90, 410), (1.6, 0.72), teacher_loss=0.25, step=1000, kl=(2.92, 1.04, 0.27), least=(1.16, 75)),
+    printed=Printed(
+        (90, 410),
+        (1.6, 0.72),
+        teacher_loss=0.25,
+        step=1000,
+        kl=(2.92, 1.04, 0.27),
+        least=(1.16, 75),
+    ),
 )
 FIG8 = map_figure(
     8,
@@ -145,12 +202,18 @@ FIG8 = map_figure(
 )
 
 
-SLOW, DEEP = ADAMW.replace(learning_rate=0.04), MinimalAttention(layers=2, start="xavier")
+SLOW = ADAMW.replace(learning_rate=0.04)
+DEEP = MinimalAttention(layers=2, start="xavier")
 FIG11 = stage_figure(
     11,
     "two layers of the minimal attention learn the chain in the same stages",
     presets={
-        "paper": (on_published_teacher(paper(DEEP, MarkovChain(Groups((4, 4, 4), 1.8)), SLOW, n_train=27_000)), 64_000),
+        "paper": (
+            on_published_teacher(
+                paper(DEEP, MarkovChain(Groups((4, 4, 4), 1.8)), SLOW, n_train=27_000)
+            ),
+            64_000,
+        ),
         "laptop": (laptop(DEEP, optimizer=SLOW, batch=128), 54),
         "smoke": (smoke(DEEP.replace(heads=2), optimizer=SLOW), 10),
     },
@@ -161,9 +224,18 @@ FIG12 = stage_figure(
     12,
     "two layers of the full Transformer learn the chain in the same stages",
     presets={
-        "paper": (on_published_teacher(FULL_SIZE.replace(model__layers=2, optimizer__learning_rate=1e-3)), 180_000),
+        "paper": (
+            on_published_teacher(FULL_SIZE.replace(model__layers=2, optimizer__learning_rate=1e-3)),
+            180_000,
+        ),
         "laptop": (SMALL.replace(model__layers=2, model__width=48, steps=2500), 54),
-        "smoke": (smoke(TINY_TRANSFORMER.replace(layers=2, dropout=0.0), optimizer=FULL.replace(learning_rate=3e-2)), 15),
+        "smoke": (
+            smoke(
+                TINY_TRANSFORMER.replace(layers=2, dropout=0.0),
+                optimizer=FULL.replace(learning_rate=3e-2),
+            ),
+            15,
+        ),
     },
     printed=Printed((70, 200), step=1000, kl=(3.38, 0.81, 0.15), least=(1.56, 70)),
     one_layer=False,
@@ -171,27 +243,48 @@ FIG12 = stage_figure(
 
 
 def weight_check(runs: ChainRuns) -> list[Check]:
-    """The share that the nearer position of each group has in the attention of the head that looks at the group most."""
-    starts, mixing = runs.groups.starts, runs.groups.mixing
-    weights, shares = [float(m[s] / m[s : s + 2].sum()) for m, s in zip(mixing, starts, strict=True)], []
+    """Check the share of the nearer position in the attention on each group.
+
+    The head that attends to a group most is measured.
+    """
+    starts = runs.groups.starts
+    mixing = runs.groups.mixing
+    weights = [float(m[s] / m[s : s + 2].sum()) for m, s in zip(mixing, starts, strict=True)]
+    shares = []
     for run in runs:
-        owned = [run.attention[-1, head, s : s + 2] for head, s in zip(run.group_attention[-1].argmax(0), starts, strict=True)]
+        owned = [
+            run.attention[-1, head, s : s + 2]
+            for head, s in zip(run.group_attention[-1].argmax(0), starts, strict=True)
+        ]
         shares.append([near / (near + far) for near, far in owned])
     means = np.mean(shares, 0)
     name = "share of the nearer position in the attention on each group, mean over seeds"
-    return [Check(name, means, f"attention follows the weights: {weights}", np.all(np.abs(means - weights) < 0.1))]
+    return [
+        Check(
+            name,
+            means,
+            f"attention follows the weights: {weights}",
+            np.all(np.abs(means - weights) < 0.1),
+        )
+    ]
 
 
-XAVIER, UNEQUAL_PROBES = MinimalAttention(start="xavier"), (predictors(2, 4, 6), AttentionMaps((0, 100, 200, 1000)))
+XAVIER = MinimalAttention(start="xavier")
+UNEQUAL_PROBES = (predictors(2, 4, 6), AttentionMaps((0, 100, 200, 1000)))
 FIG13 = stage_figure(
     13,
     "with unequal weights within a group, attention follows them",
     presets={
-        "paper": (on_published_teacher(paper(XAVIER, MarkovChain(UNEQUAL)), first=UNEQUAL_PROBES), 16_000),
+        "paper": (
+            on_published_teacher(paper(XAVIER, MarkovChain(UNEQUAL)), first=UNEQUAL_PROBES),
+            16_000,
+        ),
         "laptop": (laptop(MINIMAL, UNEQUAL), 39),
         "smoke": (smoke(groups=Groups((2, 2), weights=((0.7, 0.3),) * 2)), 8),
     },
-    printed=Printed((130, 280), step=1000, kl_contexts=(1.40, 0.38, 0.10), least_context=(0.54, 110)),
+    printed=Printed(
+        (130, 280), step=1000, kl_contexts=(1.40, 0.38, 0.10), least_context=(0.54, 110)
+    ),
     more=weight_check,
 )
 FIG14 = map_figure(
@@ -204,23 +297,38 @@ FIG14 = map_figure(
 
 
 OVERLAP = Groups((4, 4, 4), stride=2)
-PRINTED = {"4 heads": Printed((150, 700), step=1950, kl_contexts=(1.52, 0.41, 0.15), least_context=(0.37, 130))}
+PRINTED = {
+    "4 heads": Printed(
+        (150, 700), step=1950, kl_contexts=(1.52, 0.41, 0.15), least_context=(0.37, 130)
+    )
+}
 
 
 def sharing_check(runs: ChainRuns) -> list[Check]:
-    """How much the head that looks second most at a group looks at it, over the one that does most; and how alike heads are."""
+    """Check how much the second head attends to a group, and how similar heads are."""
     sorted_heads = [np.sort(run.group_attention[-1], 0)[::-1] for run in runs]
     second = np.mean([mass[1] / mass[0] for mass in sorted_heads])
     alike = np.mean([head_similarity(run.attention[-1]) for run in runs])
-    name = "at the end, second most over most attention of heads on a group, and similarity of heads, mean over seeds"
-    return [Check(name, [second, alike], "patterns are shared between heads", second > 0.4 and alike < 0.7)]
+    name = (
+        "at the end, second most over most attention of heads on a group, and similarity of "
+        "heads, mean over seeds"
+    )
+    return [
+        Check(
+            name, [second, alike], "patterns are shared between heads", second > 0.4 and alike < 0.7
+        )
+    ]
 
 
 def make_overlapping(studies: Studies, source: RunSource) -> Outcome:
-    by_heads, checks = by_part(source.runs(studies, curves=True)), []
+    by_heads = by_part(source.runs(studies, curves=True))
+    checks = []
     for name, runs in by_heads.items():
-        own, printed = runs.on("drawn"), PRINTED.get(name, NOTHING)
-        checks += named(name, [*ladder_checks(own), *sharing_check(own), *comparison_checks(runs, printed)])
+        own = runs.on("drawn")
+        printed = PRINTED.get(name, NOTHING)
+        checks += named(
+            name, [*ladder_checks(own), *sharing_check(own), *comparison_checks(runs, printed)]
+        )
     tables = {name.replace(" ", "_"): runs.table for name, runs in by_heads.items()}
     return Outcome(tables, draw_overlapping(by_heads), checks=checks)
 
@@ -230,10 +338,13 @@ def draw_overlapping(by_heads: Mapping[str, ChainRuns]) -> Plot:
     height = 0.42 * max(counts)
     plot = Plot(figsize=(WIDTH, 3.0 + height), layout="constrained")
     columns: Any = np.ravel(plot.subfigures(1, len(by_heads), squeeze=False))
-    for i, (column, heads, (name, runs)) in enumerate(zip(columns, counts, by_heads.items(), strict=True)):
+    for i, (column, heads, (name, runs)) in enumerate(
+        zip(columns, counts, by_heads.items(), strict=True)
+    ):
         above, below = column.subfigures(2, 1, height_ratios=(2.4, 0.4 + height))
         draw_references(above.subplots(), runs, "ab"[i], f"{name}: ")
-        panels, names = below.subplots(heads, 1, sharex=True, squeeze=False)[:, 0], {k: f"{k + 1}" for k in range(heads)}
+        panels = below.subplots(heads, 1, sharex=True, squeeze=False)[:, 0]
+        names = {k: f"{k + 1}" for k in range(heads)}
         draw_heads(panels, runs[0], names, "cd"[i], "attention of each head on each group")
     return plot
 
@@ -243,8 +354,12 @@ def by_number_of_heads(study: Study, *numbers: int) -> dict[str, Study]:
 
 
 def overlapping(study: Study) -> dict[str, Study]:
-    """Three heads and four, also on the published teacher; the published predictors of restricted context are beside four."""
-    studies, maps = {}, AttentionMaps((100, 400, 1900))
+    """Return the studies of three and four heads, also on the published teacher.
+
+    The published predictors of restricted context belong to four heads.
+    """
+    studies = {}
+    maps = AttentionMaps((100, 400, 1900))
     for name, first in (("3 heads", (maps,)), ("4 heads", (predictors(4, 6, 8), maps))):
         beside = on_published_teacher(study.replace(model__heads=int(name[0])), first=first)
         studies |= {f"{name}, {part}": each for part, each in beside.items()}
@@ -259,23 +374,59 @@ PRESETS_15: Presets = {
 }
 SECONDS_15: Seconds = {"paper": 36_000, "laptop": 62, "smoke": 12}
 FIG15 = Figure("yuksel2026/fig15", TITLE_15, PRESETS_15, make_overlapping, SECONDS_15, curves=True)
-FIG16 = map_figure(16, "where three heads look when groups overlap", FIG15, sharing_check, which=0, own_heads=False)
-FIG17 = map_figure(17, "where four heads look when three groups overlap", FIG15, sharing_check, which=1, own_heads=False)
+FIG16 = map_figure(
+    16, "where three heads look when groups overlap", FIG15, sharing_check, which=0, own_heads=False
+)
+FIG17 = map_figure(
+    17,
+    "where four heads look when three groups overlap",
+    FIG15,
+    sharing_check,
+    which=1,
+    own_heads=False,
+)
 
 
 SGD = Optimizer("sgd", 0.2, clip=1.0, momentum=0.9)
 BY_SGD = FULL_SIZE.replace(optimizer=SGD, task__groups__importance=2.0, steps=7000)
-FAST, SHORT = SGD.replace(learning_rate=4.0), {"steps": 6000, "seeds": 1, "batch": 128}
+FAST = SGD.replace(learning_rate=4.0)
+SHORT = {"steps": 6000, "seeds": 1, "batch": 128}
 FIG18 = stage_figure(
     18,
     "SGD learns the chain in the same stages, slower",
     presets={
-        "paper": (on_published_teacher(BY_SGD, first=(predictors(4, 8, 12), AttentionMaps((0, 600, 3800, 6600)))), 480_000),
+        "paper": (
+            on_published_teacher(
+                BY_SGD, first=(predictors(4, 8, 12), AttentionMaps((0, 600, 3800, 6600)))
+            ),
+            480_000,
+        ),
         "laptop": (laptop(MinimalAttention(scale=1e-4), Groups(importance=2.0), FAST, **SHORT), 46),
         "smoke": (smoke(optimizer=SGD), 8),
     },
-    printed=Printed((600, 4000), step=7000, kl_contexts=(1.58, 0.39, 0.18), least_context=(0.43, 610)),
+    printed=Printed(
+        (600, 4000), step=7000, kl_contexts=(1.58, 0.39, 0.18), least_context=(0.43, 610)
+    ),
 )
-FIG19 = map_figure(19, "where the heads of Fig. 18, trained with SGD, look", FIG18, steps=(600, 3800, 6600))
+FIG19 = map_figure(
+    19, "where the heads of Fig. 18, trained with SGD, look", FIG18, steps=(600, 3800, 6600)
+)
 
-FIGURES = (FIG1, FIG2, FIG3, FIG6, FIG7, FIG8, FIG9, FIG11, FIG12, FIG13, FIG14, FIG15, FIG16, FIG17, FIG18, FIG19)
+FIGURES = (
+    FIG1,
+    FIG2,
+    FIG3,
+    FIG6,
+    FIG7,
+    FIG8,
+    FIG9,
+    FIG11,
+    FIG12,
+    FIG13,
+    FIG14,
+    FIG15,
+    FIG16,
+    FIG17,
+    FIG18,
+    FIG19,
+)

@@ -1,4 +1,4 @@
-"""Figures 11 and 12: learning curves of Transformers, with their attention and value path, and under repetition."""
+"""Figures 11 and 12: learning curves of Transformers, without and with repetition."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,26 +6,29 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ..._style import BLUE, ORANGE, RED, level, outside
-from ...engine import Config, Result
+from ...core.plotting import BLUE, ORANGE, RED, level, outside
 from ...measure import emergence
-from ...studies import Runs, Study, result_row
+from ...study import Runs, Study
+from ...study.results import result_row
+from ...training import Config, Result
 from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource, Studies
 from .._panels import curves_by, panels, strongest
 from .._source import curve, curve_table, distinct_results
-from .._transformers import PAPER, SMALL, TINY, Grid
+from ..transformers import PAPER, SMALL, TINY, Grid
 
 COLUMNS = ("length", "dim", "burst", "repeat")
 
 
-def curve_studies(base: Config, dims: Sequence[int], lengths: Sequence[int], dim: int, length: int, seeds: int = 3) -> Studies:
-    """Dims at one length, and lengths at one dim."""
+def curve_studies(
+    base: Config, dims: Sequence[int], lengths: Sequence[int], dim: int, length: int, seeds: int = 3
+) -> Studies:
+    """Return studies of dims at one length, and of lengths at one dim."""
     grid = Grid(base.replace(overtrain=0.5), seeds, tuple(dims), tuple(lengths))
     return {"dim": grid.study(length=[length]), "length": grid.study(dim=[dim])}
 
 
 def half_time(result: Result, name: str) -> float:
-    """When a curve has half of its final height."""
+    """Return the step at which a curve has half of its final height."""
     values = strongest(result, name)
     return emergence(curve(result, "step"), values, float(values[-1]) / 2, "above").time
 
@@ -33,26 +36,58 @@ def half_time(result: Result, name: str) -> float:
 def make_11(studies: Studies, source: RunSource) -> Outcome:
     parts = source.runs(studies, curves=True)
     everything = distinct_results(parts)
-    height, sharp, first = [], [], []
+    height = []
+    sharp = []
+    first = []
     for result in everything:
         if result.state == "reached":
-            step, loss, plateau = curve(result, "step"), curve(result, "loss"), result.plateau.time
+            step = curve(result, "step")
+            loss = curve(result, "loss")
+            plateau = result.plateau.time
             height.append(np.interp(plateau / 4, step, loss))
             sharp.append((plateau - emergence(step, loss, 0.4).time) / plateau)
             first.append(half_time(result, "alignment") < half_time(result, "attention"))
-    early, drop, share = np.mean(height), np.mean(sharp), np.mean(first)
-    words = "over 0.5: the feed-forward path aligns before attention moves, as in the toy model (Fig. 1b)"
+    early = np.mean(height)
+    drop = np.mean(sharp)
+    share = np.mean(first)
+    words = (
+        "over 0.5: the feed-forward path aligns before attention moves, as in the toy model "
+        "(Fig. 1b)"
+    )
     checks = [
-        Check("test loss after a quarter of the plateau, mean over runs", early, 0.5, abs(early - 0.5) < 0.1),
-        Check("from loss 0.4 to 0.1, as a share of the plateau, mean over runs", drop, "a sharp transition", drop < 0.5),
-        Check("half alignment of the value path before half attention: share of runs", share, None, share > 0.5, words),
+        Check(
+            "test loss after a quarter of the plateau, mean over runs",
+            early,
+            0.5,
+            abs(early - 0.5) < 0.1,
+        ),
+        Check(
+            "from loss 0.4 to 0.1, as a share of the plateau, mean over runs",
+            drop,
+            "a sharp transition",
+            drop < 0.5,
+        ),
+        Check(
+            "half alignment of the value path before half attention: share of runs",
+            share,
+            None,
+            share > 0.5,
+            words,
+        ),
     ]
-    tables = {"runs": pd.DataFrame([result_row(r) for r in everything]), "curves": curve_table(everything, COLUMNS)}
+    tables = {
+        "runs": pd.DataFrame([result_row(r) for r in everything]),
+        "curves": curve_table(everything, COLUMNS),
+    }
     return Outcome(tables, draw_11(parts), checks=checks)
 
 
 def loss_curves(axes: Axes, results: Sequence[Result], by: str, label: str) -> None:
-    """Test loss against step. That of the untrained readout is several times the plateau's and gone within 50 steps."""
+    """Draw test loss against step.
+
+    The untrained readout has several times the loss of the plateau for about 50 steps, which are
+    cut off.
+    """
     curves_by(axes, results, by, "loss", label)
     axes.set(ylabel="test loss", ylim=(0, 0.8), xlim=(20, None))
     threshold = results[0].run.config.threshold
@@ -61,7 +96,9 @@ def loss_curves(axes: Axes, results: Sequence[Result], by: str, label: str) -> N
 
 
 def draw_11(parts: Mapping[str, Runs]) -> Plot:
-    (shown, *_), sizes, dim = parts["dim"], parts["dim"].table.iloc[0], parts["length"].table["dim"].iloc[0]
+    (shown, *_) = parts["dim"]
+    sizes = parts["dim"].table.iloc[0]
+    dim = parts["length"].table["dim"].iloc[0]
     one = f"d = {sizes['dim']}, T = {sizes['length']}, one run"
     plot, (a, b, c) = panels(2.4, f"a  T = {sizes['length']}", f"b  d = {dim}", f"c  {one}")
     loss_curves(a, parts["dim"], "dim", "$d$")
@@ -71,7 +108,11 @@ def draw_11(parts: Mapping[str, Runs]) -> Plot:
     c.plot(step, strongest(shown, "attention"), color=RED)
     c.plot(step, curve(shown, "alignment"), color=BLUE)
     c.set(xlabel="step")
-    lines = (("test loss\nover 0.5", ORANGE), ("attention to\nthe relevant\ntoken", RED), ("alignment of\nvalue path", BLUE))
+    lines = (
+        ("test loss\nover 0.5", ORANGE),
+        ("attention to\nthe relevant\ntoken", RED),
+        ("alignment of\nvalue path", BLUE),
+    )
     outside(c, "", [(label, {"color": colour}) for label, colour in lines])
     return plot
 
@@ -82,10 +123,19 @@ PRESETS_11: Presets = {
     "laptop": curve_studies(SMALL, (8, 16), (8, 32), dim=16, length=32),
     "smoke": curve_studies(TINY, (2, 4), (8,), dim=4, length=8, seeds=1),
 }
-FIGURE_11 = Figure("zucchet2025/fig11", TITLE_11, PRESETS_11, make_11, {"paper": 8e4, "laptop": 53, "smoke": 8}, curves=True)
+FIGURE_11 = Figure(
+    "zucchet2025/fig11",
+    TITLE_11,
+    PRESETS_11,
+    make_11,
+    {"paper": 8e4, "laptop": 53, "smoke": 8},
+    curves=True,
+)
 
 
-def study(base: Config, seeds: int = 3, repeats: Sequence[float] = (0.0, 0.05, 0.1, 0.2, 0.4)) -> Studies:
+def study(
+    base: Config, seeds: int = 3, repeats: Sequence[float] = (0.0, 0.05, 0.1, 0.2, 0.4)
+) -> Studies:
     return {"runs": Study.of(base.replace(overtrain=0.25), grid={"repeat": repeats}, seeds=seeds)}
 
 
@@ -95,22 +145,37 @@ def make_12(studies: Studies, source: RunSource) -> Outcome:
     def mean(repeat: float, level: float) -> float:
         """When the test loss falls to a level, or the last step observed: mean over seeds."""
         chosen = runs.where(repeat=repeat)
-        return float(np.mean([emergence(curve(r, "step"), curve(r, "loss"), level).time for r in chosen]))
+        return float(
+            np.mean([emergence(curve(r, "step"), curve(r, "loss"), level).time for r in chosen])
+        )
 
-    first, last = runs.table["repeat"].min(), runs.table["repeat"].max()
+    first = runs.table["repeat"].min()
+    last = runs.table["repeat"].max()
     early = mean(last, 0.4) / mean(first, 0.4)
     late = (mean(last, 0.1) - mean(last, 0.4)) / (mean(first, 0.1) - mean(first, 0.4))
-    name = f"steps from loss 0.4 to 0.1, p = {last:g} over p = {first:g} (the last step counts where 0.1 is not reached)"
+    name = (
+        f"steps from loss 0.4 to 0.1, p = {last:g} over p = {first:g} (the last step counts "
+        f"where 0.1 is not reached)"
+    )
     checks = [
-        Check(f"steps to loss 0.4, p = {last:g} over p = {first:g}", early, "below 1: emergence is earlier", early < 1),
+        Check(
+            f"steps to loss 0.4, p = {last:g} over p = {first:g}",
+            early,
+            "below 1: emergence is earlier",
+            early < 1,
+        ),
         Check(name, late, "above 1: learning after emergence is slower", late > 1),
     ]
-    return Outcome({"runs": runs.table, "curves": curve_table(runs, COLUMNS)}, draw_12(runs), checks=checks)
+    return Outcome(
+        {"runs": runs.table, "curves": curve_table(runs, COLUMNS)}, draw_12(runs), checks=checks
+    )
 
 
 def draw_12(runs: Runs) -> Plot:
     sizes = runs.table.iloc[0]
-    plot, (a, b, c) = panels(2.4, "a  test loss, no repetition", f"b  d = {sizes['dim']}, T = {sizes['length']}", "c")
+    plot, (a, b, c) = panels(
+        2.4, "a  test loss, no repetition", f"b  d = {sizes['dim']}, T = {sizes['length']}", "c"
+    )
     loss_curves(a, runs, "repeat", "$p$")
     level(a, 0.4, "threshold of Fig. 3 right", "--")
     curves_by(b, runs, "repeat", "attention", None)
@@ -123,7 +188,16 @@ def draw_12(runs: Runs) -> Plot:
 TITLE_12 = "learning curves of Transformers under cross-sample repetition"
 PRESETS_12: Presets = {
     "paper": study(PAPER.replace(task__dim=64, task__length=256, steps=20_000)),
-    "laptop": study(SMALL.replace(task__dim=16, task__length=32, steps=1500), repeats=(0.0, 0.2, 0.4)),
+    "laptop": study(
+        SMALL.replace(task__dim=16, task__length=32, steps=1500), repeats=(0.0, 0.2, 0.4)
+    ),
     "smoke": study(TINY.replace(task__dim=4, task__length=8), 1, (0.0, 0.4)),
 }
-FIGURE_12 = Figure("zucchet2025/fig12", TITLE_12, PRESETS_12, make_12, {"paper": 1e5, "laptop": 54, "smoke": 8}, curves=True)
+FIGURE_12 = Figure(
+    "zucchet2025/fig12",
+    TITLE_12,
+    PRESETS_12,
+    make_12,
+    {"paper": 1e5, "laptop": 54, "smoke": 8},
+    curves=True,
+)

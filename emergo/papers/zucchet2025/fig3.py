@@ -4,32 +4,43 @@ import dataclasses
 
 import pandas as pd
 
-from ..._style import subtitle
+from ...core.plotting import subtitle
 from ...measure import Published, fit_law
-from ...studies import Study, cell_means
+from ...study import Study, cell_means
 from .._figure import Check, Comparison, Figure, Outcome, Plot, Presets, RunSource
 from .._panels import any_censored, law_lines, panels, plateaus_by
-from .._transformers import SMALL, TINY, Grid
+from ..transformers import SMALL, TINY, Grid
 
-LAW = Published("Fig. 3 left and middle", 0.76, {"dim": 1.29, "length": 0.80, "burst": -0.80}, 0.995)
+LAW = Published(
+    "Fig. 3 left and middle", 0.76, {"dim": 1.29, "length": 0.80, "burst": -0.80}, 0.995
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings(Grid):
+    """Grids of the three panels.
+
+    - `length`: the length in the middle and right panels.
+    - `rates`: the learning rates to choose from in the right panel (D.3).
+    """
+
     bursts: tuple[int, ...] = (1, 2, 4, 8, 16)
     length: int = 256
-    """Of the middle and the right panel."""
     repeats: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.4)
     rates: tuple[float, ...] = (1e-4, 3e-4)
-    """To choose from in the right panel (D.3)."""
 
     def studies(self) -> dict[str, Study]:
-        base = self.base.replace(task__length=self.length, threshold=0.4)  # D.1: under cross-sample repetition
-        axes = {"grid": {"dim": self.dims, "repeat": self.repeats}, "tune": {"learning_rate": self.rates}}
+        # Under cross-sample repetition the threshold is 0.4 (D.1).
+        base = self.base.replace(task__length=self.length, threshold=0.4)
         return {
             "left": self.study(),
             "middle": self.study(length=[self.length], burst=self.bursts),
-            "right": Study.of(base, **axes, seeds=self.seeds),
+            "right": Study.of(
+                base,
+                grid={"dim": self.dims, "repeat": self.repeats},
+                tune={"learning_rate": self.rates},
+                seeds=self.seeds,
+            ),
         }
 
 
@@ -38,12 +49,15 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     both = pd.concat([tables["left"], tables["middle"]]).drop_duplicates("identity")
     law = fit_law(both, x=["dim", "length/burst"])
     tuned = tables["right"][tables["right"]["chosen"]]
-    by_burst, by_repeat = means_by(tables["middle"], "burst"), means_by(tuned, "repeat")
+    by_burst = means_by(tables["middle"], "burst")
+    by_repeat = means_by(tuned, "repeat")
     shortened = (by_burst.iloc[:, -1] / by_burst[1]).max()
     best = (by_repeat.drop(columns=0.0).min(axis=1) / by_repeat[0.0]).max()
     speedup = by_repeat[0.0] / by_repeat.iloc[:, -1]
     growth = speedup.iloc[-1] / speedup.iloc[0]
-    across = "cross-sample repetition: best plateau with repetition over that without, largest over dims"
+    across = (
+        "cross-sample repetition: best plateau with repetition over that without, largest over dims"
+    )
     most = f"speed-up by p = {by_repeat.columns[-1]:g} at the largest dim over that at the smallest"
     within = "in-context repetition: plateau at the largest burst over that at 1, largest over dims"
     checks = [
@@ -52,20 +66,33 @@ def make(settings: Settings, source: RunSource) -> Outcome:
         Check(most, growth, "above 1: the effect grows with d", growth > 1),
     ]
     compared = Comparison("without repetition and with in-context repetition", law, LAW)
-    return Outcome(tables | {"tuned": tuned}, draw(tables, tuned, compared, settings), [compared], checks)
+    return Outcome(
+        tables | {"tuned": tuned}, draw(tables, tuned, compared, settings), [compared], checks
+    )
 
 
 def means_by(table: pd.DataFrame, axis: str) -> pd.DataFrame:
-    """The mean plateau, one row per dim, one column per value of an axis; dims that lack one are left out."""
-    return cell_means(table, ["dim", axis]).pivot(index="dim", columns=axis, values="plateau").dropna()
+    """Return the mean plateau, one row per dim, one column per value of an axis.
+
+    Dims that lack a value are left out.
+    """
+    return (
+        cell_means(table, ["dim", axis]).pivot(index="dim", columns=axis, values="plateau").dropna()
+    )
 
 
-def draw(tables: dict[str, pd.DataFrame], tuned: pd.DataFrame, both: Comparison, settings: Settings) -> Plot:
-    titles = "left  no repetition", "middle  in-context repetition", "right  cross-sample repetition"
+def draw(
+    tables: dict[str, pd.DataFrame], tuned: pd.DataFrame, both: Comparison, settings: Settings
+) -> Plot:
+    titles = (
+        "left  no repetition",
+        "middle  in-context repetition",
+        "right  cross-sample repetition",
+    )
     plot, (left, middle, right) = panels(2.7, *titles, y=1.13, share=True)
     plateaus_by(left, tables["left"], both.law, "length", "$T$", censored=False)
     plateaus_by(middle, tables["middle"], both.law, "burst", "$B$", censored=False)
-    explained = any_censored(tables["left"], tables["middle"], tuned)  # once for all three
+    explained = any_censored(tables["left"], tables["middle"], tuned)  # one legend for all three
     plateaus_by(right, tuned, None, "repeat", "$p$", explained)
     subtitle(left, law_lines(both, {"dim": "d", "length": "T", "burst": "B"}))
     subtitle(middle, f"$T$ = {settings.length}, lines: the law on the left")
@@ -78,7 +105,11 @@ def draw(tables: dict[str, pd.DataFrame], tuned: pd.DataFrame, both: Comparison,
 TITLE = "plateau of trained Transformers against dim for lengths, bursts and repeats"
 PRESETS: Presets = {
     "paper": Settings(),
-    "laptop": Settings(SMALL, 2, (4, 8, 16), (8, 16, 32), (1, 2, 4), 16, (0.0, 0.2, 0.4), rates=(1e-3, 2e-3)),
+    "laptop": Settings(
+        SMALL, 2, (4, 8, 16), (8, 16, 32), (1, 2, 4), 16, (0.0, 0.2, 0.4), rates=(1e-3, 2e-3)
+    ),
     "smoke": Settings(TINY, 1, (2, 4), (4, 8), (1, 2, 4), 8, (0.0, 0.4), rates=(1e-2, 5e-3)),
 }
-FIGURE = Figure("zucchet2025/fig3", TITLE, PRESETS, make, {"paper": 1.1e6, "laptop": 96, "smoke": 10})
+FIGURE = Figure(
+    "zucchet2025/fig3", TITLE, PRESETS, make, {"paper": 1.1e6, "laptop": 96, "smoke": 10}
+)

@@ -1,4 +1,4 @@
-"""Figures 5, 16 and 17: repetition speeds recall up, in the test, where it may overfit, and in training; its attention."""
+"""Figures 5, 16 and 17: repetition speeds up recall, and recall emerges with its attention."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,24 +8,32 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from ..._style import WIDTH, level, outside, panel, shades
-from ...engine import Config, Result
-from ...studies import Runs, Study
+from ...core.plotting import WIDTH, level, outside, panel, shades
+from ...study import Runs, Study
 from ...tasks import Recall
+from ...training import Config, Result
 from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource, Studies
 from .._panels import curves_by, panels, strongest
 from .._recall import COLUMNS, PAPER, SMALL, TINY, criteria, passed, recall_task, step_limits
 from .._source import curve, curve_table, distinct_results
 
-LEVEL, LEARNED = 0.5, 0.9
-"""Accuracies in the middle of the transition, where curves are compared, and past it."""
-BURSTS, REPEATS = (1.0, 2.0, 4.0, 8.0), (0.0, 0.1, 0.2, 0.4, 0.8)
-"""Of the paper. A burst of 1 is no repetition: the query stands in the context once."""
-BY, NONE = {"in_context": "burst", "across_samples": "repeat"}, {"in_context": 1.0, "across_samples": 0.0}
+LEVEL = 0.5
+LEARNED = 0.9
+"""An accuracy in the middle of the transition, where curves are compared, and one past it."""
+BURSTS = (1.0, 2.0, 4.0, 8.0)
+REPEATS = (0.0, 0.1, 0.2, 0.4, 0.8)
+"""The paper's values. A burst of 1 is no repetition: the query occurs in the context once."""
+BY = {"in_context": "burst", "across_samples": "repeat"}
+NONE = {"in_context": 1.0, "across_samples": 0.0}
 """The axis of each part, and its value without repetition."""
 
 
-def study(base: Config, seeds: int = 3, bursts: Sequence[float] = BURSTS, repeats: Sequence[float] = REPEATS) -> Studies:
+def study(
+    base: Config,
+    seeds: int = 3,
+    bursts: Sequence[float] = BURSTS,
+    repeats: Sequence[float] = REPEATS,
+) -> Studies:
     placements = ["once" if burst == 1 else "chance" for burst in bursts]
     return {
         "in_context": Study.of(base, zip={"burst": bursts, "placement": placements}, seeds=seeds),
@@ -34,21 +42,38 @@ def study(base: Config, seeds: int = 3, bursts: Sequence[float] = BURSTS, repeat
 
 
 def with_training(results: Iterable[Result]) -> list[Result]:
-    """Results that all have the accuracy on the training distribution; without repetition it is that of the test."""
-    return [r._replace(curves={"accuracy_repeated": curve(r, "accuracy"), **(r.curves or {})}) for r in results]
+    """Give all results the accuracy on the training distribution.
+
+    Without repetition it equals the test accuracy.
+    """
+    return [
+        r._replace(curves={"accuracy_repeated": curve(r, "accuracy"), **(r.curves or {})})
+        for r in results
+    ]
 
 
 def times(parts: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
-    """When accuracies pass a mark, one row per run: on test data `LEVEL` (`test`), the paper's 5% (`plain`) and 5% of the way
-    from guessing to perfect (`corrected`); on training data `LEVEL` (`train`) and `LEARNED` (`learned`)."""
+    """Return when accuracies pass a mark, one row per run.
+
+    On test data the marks are `LEVEL` (`test`), the paper's 5% (`plain`) and 5% of the way from
+    guessing to perfect (`corrected`); on training data `LEVEL` (`train`) and `LEARNED` (`learned`).
+    """
     rows = []
     for part, results in parts.items():
         for result in with_training(results):
-            test, train = curve(result, "accuracy"), curve(result, "accuracy_repeated")
+            test = curve(result, "accuracy")
+            train = curve(result, "accuracy_repeated")
             marks = {"test": passed(result, test, LEVEL), **criteria(result)}
-            marks |= {"train": passed(result, train, LEVEL), "learned": passed(result, train, LEARNED)}
+            marks |= {
+                "train": passed(result, train, LEVEL),
+                "learned": passed(result, train, LEARNED),
+            }
             rows.append(
-                {"part": part, "amount": getattr(result.run.config.task, BY[part]), "seed": result.run.seed}
+                {
+                    "part": part,
+                    "amount": getattr(result.run.config.task, BY[part]),
+                    "seed": result.run.seed,
+                }
                 | {name: mark.time for name, mark in marks.items()}
                 | {f"{name}_censored": mark.censored for name, mark in marks.items()}
                 | {"accuracy": float(test[-1])}
@@ -57,7 +82,7 @@ def times(parts: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
 
 
 class Gain(NamedTuple):
-    """How many times sooner, its 95% interval over seeds, and the amount of repetition that gives it."""
+    """A speed-up, its 95% interval over seeds, and the amount of repetition that gives it."""
 
     times: float
     low: float
@@ -66,37 +91,53 @@ class Gain(NamedTuple):
 
 
 def speed_up(table: pd.DataFrame, part: str, kind: str) -> Gain | None:
-    """The largest gain of repetition over none; a censored run counts as it stands. None where one of the two is not there.
+    """Return the largest speed-up by repetition, or None if there are no runs to compare.
 
-    Seeds are taken to scatter alike in all cells that are not censored, in logarithms (Student's t). NaN where that cannot be
-    told: with one seed, or where one of the two cells is censored.
+    Censored runs count with the steps they were trained for. The interval assumes the same spread
+    of log time in all uncensored cells (Student's t). It is NaN with one seed, or if one of the two
+    cells is censored.
     """
     rows = table[table["part"] == part]
     means = rows.groupby("amount")[kind].mean()
     if NONE[part] not in means.index or len(means) < 2:
         return None
     gains = means[NONE[part]] / means.drop(NONE[part])
-    times, amount = float(gains.max()), float(gains.idxmax())
+    times = float(gains.max())
+    amount = float(gains.idxmax())
     whole = rows[~rows[f"{kind}_censored"].groupby(rows["amount"]).transform("any")]
     cells = pd.Series(np.log(whole[kind].clip(lower=1)), whole.index).groupby(whole["amount"])
-    spare, counts = int((cells.count() - 1).sum()), cells.count()
+    spare = int((cells.count() - 1).sum())
+    counts = cells.count()
     if not spare or not {NONE[part], amount} <= {*counts.index}:
         return Gain(times, math.nan, math.nan, amount)
     spread = math.sqrt(((counts - 1) * cells.var()).sum() / spare)
-    half = float(stdtrit(spare, 0.975)) * spread * math.sqrt(1 / counts[NONE[part]] + 1 / counts[amount])
+    half = (
+        float(stdtrit(spare, 0.975))
+        * spread
+        * math.sqrt(1 / counts[NONE[part]] + 1 / counts[amount])
+    )
     return Gain(times, times * math.exp(-half), times * math.exp(half), amount)
 
 
 def overfitting(table: pd.DataFrame, burst: float) -> list[Check]:
-    """Whether the runs of the largest burst learn the training distribution first, and begin to recall on test data later."""
+    """Check whether the runs of the largest burst learn the training distribution first."""
     rows = table[(table["part"] == "in_context") & (table["amount"] == burst)]
     if not len(rows):
         return []
-    gap, least = rows["test"].mean() / rows["train"].mean(), ", at least" if rows["test_censored"].any() else ""
+    gap = rows["test"].mean() / rows["train"].mean()
+    least = ", at least" if rows["test_censored"].any() else ""
     late = (~rows["corrected_censored"] & (rows["corrected"] > 1.1 * rows["learned"])).sum()
-    name = f"of {len(rows)} runs of the largest burst, those that leave guessing in the test after {LEARNED:.0%} in training"
+    name = (
+        f"of {len(rows)} runs of the largest burst, those that leave guessing in the test "
+        f"after {LEARNED:.0%} in training"
+    )
     return [
-        Check(f"test over training emergence at the largest burst{least}", gap, "above 1: overfitting", gap > 1.1),
+        Check(
+            f"test over training emergence at the largest burst{least}",
+            gap,
+            "above 1: overfitting",
+            gap > 1.1,
+        ),
         Check(name, late, "it rises late: grokking", late > 0),
     ]
 
@@ -105,27 +146,46 @@ def make_5(studies: Studies, source: RunSource) -> Outcome:
     parts = source.runs(studies, curves=True)
     table = times(parts)
     marks = {"corrected": "5% of the way from guessing to perfect", "test": f"{LEVEL:.0%}"}
-    if recall_task(parts[next(iter(parts))][0].run).pairs >= 20:  # with fewer, guessing passes it
+    if recall_task(parts[next(iter(parts))][0].run).pairs >= 20:  # otherwise guessing passes 5%
         marks = {"plain": "5%"} | marks
     checks = []
     for part, published in (("in_context", 4.0), ("across_samples", 2.0)):
         for kind, mark in marks.items():
             gain = speed_up(table, part, kind)
             if gain is not None:
-                name = f"largest gain by {BY[part]} (at {gain.amount:g}) of the steps to a test accuracy of {mark}"
+                name = (
+                    f"largest gain by {BY[part]} (at {gain.amount:g}) of the steps to a test "
+                    f"accuracy of {mark}"
+                )
                 near = published / 1.5 < gain.times < published * 1.5
                 checks.append(Check(name, [gain[:3]], f"about {published:g}", near))
-    return outcome(parts, table, "accuracy", checks + overfitting(table, max(studies["in_context"].zip["burst"])))
+    return outcome(
+        parts,
+        table,
+        "accuracy",
+        checks + overfitting(table, max(studies["in_context"].zip["burst"])),
+    )
 
 
-def outcome(parts: Mapping[str, Runs], table: pd.DataFrame, name: str, checks: list[Check]) -> Outcome:
-    """With a plot of one of the accuracies, one panel per kind of repetition."""
+def outcome(
+    parts: Mapping[str, Runs], table: pd.DataFrame, name: str, checks: list[Check]
+) -> Outcome:
+    """Return an outcome with a plot of one accuracy, one panel per kind of repetition."""
     titles = {"in_context": "in-context repetition", "across_samples": "cross-sample repetition"}
-    plot, row = panels(2.5, *(titles[part] for part in parts), width=WIDTH * 0.42 * len(parts), share=True)
+    plot, row = panels(
+        2.5, *(titles[part] for part in parts), width=WIDTH * 0.42 * len(parts), share=True
+    )
     limits = step_limits(distinct_results(parts), 60 if name == "accuracy" else 600)
     label = "accuracy, test" if name == "accuracy" else "accuracy, training distribution"
     for axes, (part, results) in zip(row, parts.items(), strict=True):
-        curves_by(axes, with_training(results), BY[part], name, "$B$" if part == "in_context" else "$p$", apart=True)
+        curves_by(
+            axes,
+            with_training(results),
+            BY[part],
+            name,
+            "$B$" if part == "in_context" else "$p$",
+            apart=True,
+        )
         level(axes, 1 / recall_task(results[0].run).pairs, "guess")
         axes.set(xlim=limits, ylim=(-0.03, 1.03), ylabel=label)
     tables = {"times": table, "curves": curve_table(distinct_results(parts), COLUMNS)}
@@ -133,16 +193,23 @@ def outcome(parts: Mapping[str, Runs], table: pd.DataFrame, name: str, checks: l
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Steps of each seed by amount of repetition, and how many times sooner than without it; None where a mark is not met."""
-    rows, marks = [], {"plain": "test 5%", "test": "test 50%", "train": "training 50%"}
+    """Return the steps of each seed by amount of repetition, and the speed-ups.
+
+    Marks that are not reached are None.
+    """
+    rows = []
+    marks = {"plain": "test 5%", "test": "test 50%", "train": "training 50%"}
     for (part, amount), seeds in table.groupby(["part", "amount"], sort=False):
         row: dict[str, Any] = {"": f"{'B' if part == 'in_context' else 'p'} = {amount:g}"}
         none = table[(table["part"] == part) & (table["amount"] == NONE[str(part)])]
         for kind, words in marks.items():
             late = seeds[f"{kind}_censored"]
-            row[words] = [None if censored else step for step, censored in zip(seeds[kind], late, strict=True)]
+            row[words] = [
+                None if censored else step for step, censored in zip(seeds[kind], late, strict=True)
+            ]
             mean = float(seeds[kind].mean())
-            gain = float(none[kind].mean()) / mean if mean else math.nan  # 0: where a mark is met from the start
+            # The mean is 0 if the mark is met from the start.
+            gain = float(none[kind].mean()) / mean if mean else math.nan
             row[f"gain, {words}"] = f"below {gain:.2g}" if late.any() else gain
         rows.append(row)
     return pd.DataFrame(rows)
@@ -155,17 +222,28 @@ PRESETS: Presets = {
     "smoke": study(TINY, 1, (1.0, 2.0), (0.0, 0.5)),
 }
 TITLE_5 = "repetition speeds recall up on test data without repetition, and may overfit"
-FIGURE_5 = Figure("zucchet2025/fig5", TITLE_5, PRESETS, make_5, {"paper": 3e6, "laptop": 91, "smoke": 12}, curves=True)
+FIGURE_5 = Figure(
+    "zucchet2025/fig5",
+    TITLE_5,
+    PRESETS,
+    make_5,
+    {"paper": 3e6, "laptop": 91, "smoke": 12},
+    curves=True,
+)
 
 
 def make_16(studies: Studies, source: RunSource) -> Outcome:
     parts = source.runs(studies, curves=True)
-    table, checks = times(parts), []
+    table = times(parts)
+    checks = []
     for part in parts:
         gain = speed_up(table, part, "train")
         if gain is None:
             continue
-        name = f"largest gain by {BY[part]} (at {gain.amount:g}) of the steps to a training accuracy of {LEVEL:.0%}"
+        name = (
+            f"largest gain by {BY[part]} (at {gain.amount:g}) of the steps to a training "
+            f"accuracy of {LEVEL:.0%}"
+        )
         checks.append(Check(name, [gain[:3]], "above 1", gain.times > 1))
         for kind, mark in (("train", LEVEL), ("learned", LEARNED)):
             means = table[table["part"] == part].groupby("amount")[kind].mean()
@@ -176,7 +254,14 @@ def make_16(studies: Studies, source: RunSource) -> Outcome:
 
 
 TITLE_16 = "repetition speeds recall up on the training distribution"
-FIGURE_16 = Figure("zucchet2025/fig16", TITLE_16, PRESETS, make_16, {"paper": 3e6, "laptop": 110, "smoke": 12}, curves=True)
+FIGURE_16 = Figure(
+    "zucchet2025/fig16",
+    TITLE_16,
+    PRESETS,
+    make_16,
+    {"paper": 3e6, "laptop": 110, "smoke": 12},
+    curves=True,
+)
 
 
 PROBES = {
@@ -188,20 +273,27 @@ PROBES = {
 
 
 def holders(result: Result) -> dict[str, int]:
-    """The layer (from 1) whose heads copy and the one whose heads select, at the end, by their strongest head."""
-    return {name: int(np.argmax(curve(result, name)[-1].max(-1))) + 1 for name in ("copying", "selecting")}
+    """Return the layers (from 1) with the strongest copying and selecting head at the end."""
+    return {
+        name: int(np.argmax(curve(result, name)[-1].max(-1))) + 1
+        for name in ("copying", "selecting")
+    }
 
 
 def half_times(result: Result) -> dict[str, float]:
-    """When accuracy and the strongest copying and selecting head are half way from where they begin to where they end."""
-    curves = {name: strongest(result, name) for name in ("copying", "selecting")} | {"accuracy": curve(result, "accuracy")}
+    """Return when accuracy, copying and selecting are halfway between their start and end."""
+    curves = {name: strongest(result, name) for name in ("copying", "selecting")} | {
+        "accuracy": curve(result, "accuracy")
+    }
     return {name: passed(result, c, float(c[0] + c[-1]) / 2).time for name, c in curves.items()}
 
 
 def make_17(studies: Studies, source: RunSource) -> Outcome:
-    results, rows = source.runs(studies, curves=True)["runs"], []
+    results = source.runs(studies, curves=True)["runs"]
+    rows = []
     for result in results:
-        layers, halves = holders(result), half_times(result)
+        layers = holders(result)
+        halves = half_times(result)
         rows.append(
             {"seed": result.run.seed, "accuracy": float(curve(result, "accuracy")[-1])}
             | {f"{name}_layer": layer for name, layer in layers.items()}
@@ -209,27 +301,43 @@ def make_17(studies: Studies, source: RunSource) -> Outcome:
             | {f"{name}_half": time for name, time in halves.items()}
         )
     table = pd.DataFrame(rows)
-    apart = np.exp(np.max(np.abs(np.log(table["copying_half"].to_numpy() / table["selecting_half"].to_numpy()))))
-    selects, copies, end = table["selecting_layer"], table["copying_layer"], table["selecting_end"].min()
+    apart = np.exp(
+        np.max(
+            np.abs(np.log(table["copying_half"].to_numpy() / table["selecting_half"].to_numpy()))
+        )
+    )
+    selects = table["selecting_layer"]
+    copies = table["copying_layer"]
+    end = table["selecting_end"].min()
     last = curve(results[0], "selecting").shape[1]
     half = "copying and selecting attention half way: largest ratio of their times"
     name = "attention of the strongest selecting head at the end, smallest over runs"
     checks = [
         Check(half, apart, "1: learned at the same time", apart < 1.5),
         Check("layer that selects, by seed", selects, f"{last}: the last", (selects == last).all()),
-        Check("layer that copies, by seed", copies, f"{last - 1}: the one before", (copies == last - 1).all()),
+        Check(
+            "layer that copies, by seed",
+            copies,
+            f"{last - 1}: the one before",
+            (copies == last - 1).all(),
+        ),
         Check(name, end, None, end > 0.5, "above one half"),
     ]
-    return Outcome({"runs": table, "curves": curve_table(results, COLUMNS)}, draw_17(results[0]), checks=checks)
+    return Outcome(
+        {"runs": table, "curves": curve_table(results, COLUMNS)}, draw_17(results[0]), checks=checks
+    )
 
 
 def draw_17(result: Result) -> Plot:
     plot = Plot(figsize=(WIDTH, 4.2), layout="constrained")
     grid = plot.subplots(2, 3, sharex=True)
-    step, task = curve(result, "step"), recall_task(result.run)
+    step = curve(result, "step")
+    task = recall_task(result.run)
     sizes = f"{task.pairs} pairs, {task.vocabulary} tokens"
     colours = shades(curve(result, "copying").shape[1])
-    for axes, letter, name, title in zip(grid[:, 0], "ad", ("accuracy", "loss"), (sizes, ""), strict=True):
+    for axes, letter, name, title in zip(
+        grid[:, 0], "ad", ("accuracy", "loss"), (sizes, ""), strict=True
+    ):
         axes.plot(step[1:], curve(result, name)[1:], color="black", lw=1.2)
         axes.set(ylabel=f"test {name}")
         panel(axes, letter, title)
@@ -245,7 +353,9 @@ def draw_17(result: Result) -> Plot:
     for axes in grid[1]:
         axes.set_xlabel("step")
         axes.locator_params(axis="x", nbins=4)
-    outside(grid[0][2], "layer", [(str(i + 1), {"color": colour}) for i, colour in enumerate(colours)])
+    outside(
+        grid[0][2], "layer", [(str(i + 1), {"color": colour}) for i, colour in enumerate(colours)]
+    )
     return plot
 
 
@@ -255,4 +365,11 @@ PRESETS_17: Presets = {
     "laptop": {"runs": Study.of(SMALL.replace(task=Recall(4, 16), overtrain=0.5), seeds=2)},
     "smoke": {"runs": Study.of(TINY, seeds=2)},
 }
-FIGURE_17 = Figure("zucchet2025/fig17", TITLE_17, PRESETS_17, make_17, {"paper": 4e5, "laptop": 31, "smoke": 8}, curves=True)
+FIGURE_17 = Figure(
+    "zucchet2025/fig17",
+    TITLE_17,
+    PRESETS_17,
+    make_17,
+    {"paper": 4e5, "laptop": 31, "smoke": 8},
+    curves=True,
+)

@@ -1,4 +1,4 @@
-// The page: what is open, which view shows it, and what becomes of keys and of news from the server.
+// The application: the open set, the current view, keyboard shortcuts, and polling of the server.
 import { openData } from "./data.js";
 import { choice, el, refill } from "./dom.js";
 import { LawView } from "./law.js";
@@ -10,12 +10,12 @@ import { dropToken, onState, setState, state } from "./state.js";
 const VIEWS = { runs: ["All runs", RunsView], law: ["The law", LawView], run: ["One run", RunView], live: ["Live", LiveView] };
 const KEYS = [
   ["1 to 4", "all runs, the law, one run, live"],
-  ["← and →", "the run before, the next run"],
-  ["+ and −", "zoom the curves about the middle"],
-  ["Esc", "no run highlighted, the whole range"],
-  ["Tab", "through controls, plots and tables"],
+  ["← and →", "previous run, next run"],
+  ["+ and −", "zoom the curves"],
+  ["Esc", "clear the highlight, reset the zoom"],
+  ["Tab", "move through controls, plots and tables"],
 ];
-const SOON = 2000; // milliseconds between looks while a study has not ended
+const SOON = 2000; // milliseconds between polls while a study is incomplete
 const LATER = 6000;
 
 class App {
@@ -30,7 +30,7 @@ class App {
     this.alert = el("p", { class: "alert", role: "alert", hidden: true });
     this.main = el("main", { id: "main", tabindex: "-1" });
     const keys = el("details", { class: "keys" }, el("summary", { text: "Keys" }), el("dl", {}, KEYS.flatMap(([key, what]) => [el("dt", { text: key }), el("dd", { text: what })])));
-    const skip = el("a", { href: "#main", class: "skip", text: "To the plots", onclick: (event) => (event.preventDefault(), this.main.focus()) });
+    const skip = el("a", { href: "#main", class: "skip", text: "Skip to the plots", onclick: (event) => (event.preventDefault(), this.main.focus()) });
     document.body.append(skip, this.header, this.alert, this.main, el("footer", {}, keys));
     try {
       this.data = await openData();
@@ -40,11 +40,11 @@ class App {
       return this.tell(error.message);
     }
     onState(() => this.render());
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#anew());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#rebuild());
     addEventListener("keydown", (event) => this.#key(event));
     document.title = `emergo: ${this.index.folder}`;
     this.render();
-    this.#look();
+    this.#poll();
   }
 
   tell(message) {
@@ -59,14 +59,14 @@ class App {
     document.documentElement.dataset.painted = "";
   }
 
-  /** Has the server load what fits laws, which takes seconds the first time, before anybody asks for one. */
+  /** Makes the server import the fitting code in advance, which takes seconds the first time. */
   warm() {
     if (this.warmed || !this.data.live || !this.set.law) return;
     this.warmed = true;
     setTimeout(() => this.data.law(this.set.key, this.set.law.y, this.set.law.x, {}).catch(() => {}), 500);
   }
 
-  /** Reads the set that the address names, or the first. */
+  /** Loads the set in the address, or the first set. */
   async #open() {
     const { sets } = this.index;
     const set = sets.find((each) => each.key === state().set) ?? sets.find((each) => each.runs) ?? sets[0];
@@ -81,13 +81,13 @@ class App {
     this.set = { ...set, version: read.version };
   }
 
-  /** The different values of a column, in the order of the runs; looked for once. */
+  /** Returns the distinct values of a column in the order of the runs, cached. */
   distinct(name) {
     if (!this.values.has(name)) this.values.set(name, [...new Set(this.rows.map((row) => row[name] ?? null))]);
     return this.values.get(name);
   }
 
-  /** The runs of this set that are in training, as rows. */
+  /** Returns the runs of this set that are in training, as rows. */
   training() {
     const ended = new Set(this.rows.map((row) => row.identity));
     const runs = (this.status ?? []).flatMap((study) => study.training_runs ?? []);
@@ -107,8 +107,8 @@ class App {
     const name = state().view in VIEWS ? state().view : "runs";
     if (!this.set || (!this.rows.length && name !== "live" && !(name === "run" && this.training().length))) {
       this.#close();
-      const why = this.index.notes.join("; ") || "New runs appear here by themselves.";
-      return refill(this.main, el("p", { class: "message", text: `No run has ended yet. ${why}` }));
+      const why = this.index.notes.join("; ") || "New runs appear automatically.";
+      return refill(this.main, el("p", { class: "message", text: `No run has finished yet. ${why}` }));
     }
     if (this.name !== name) {
       this.#close();
@@ -125,7 +125,7 @@ class App {
     this.name = null;
   }
 
-  #anew() {
+  #rebuild() {
     this.#close();
     this.render();
   }
@@ -159,8 +159,8 @@ class App {
     if (runs.length) setState({ run: runs[at < 0 ? 0 : (at + by + runs.length) % runs.length].identity });
   }
 
-  /** Looks for news, again and again while the page is seen. */
-  async #look() {
+  /** Polls the server while the page is visible. */
+  async #poll() {
     let trains = false;
     if (!document.hidden || !this.status) {
       try {
@@ -169,25 +169,25 @@ class App {
         trains = status.some((each) => each.complete === false);
         remember(this.history, status);
         const fresh = Object.entries(versions).some(([key, version]) => (this.index.sets.find((set) => set.key === key) ?? {}).version !== version);
-        if (fresh) await this.#news();
+        if (fresh) await this.#refresh();
         else if (this.name === "live" || this.#waits()) this.render();
         if (this.lost) this.tell("");
         this.lost = false;
       } catch {
         this.lost = true;
-        this.tell("The server does not answer: emergo view has ended, or is busy. What is shown is what it said last.");
+        this.tell("The server does not respond: emergo view has stopped or is busy. The page shows the last data received.");
       }
     }
-    if (this.data.live) setTimeout(() => this.#look(), trains ? SOON : LATER);
+    if (this.data.live) setTimeout(() => this.#poll(), trains ? SOON : LATER);
   }
 
-  /** Whether the page of one run shows, or should show, one that is in training. */
+  /** Returns true if the page of one run shows, or should show, a run in training. */
   #waits() {
     const { row } = this.view ?? {};
     return state().view === "run" && (row?.state === "training" || row?.identity !== state().run) && this.training().length > 0;
   }
 
-  async #news() {
+  async #refresh() {
     const before = this.set?.version;
     this.index = await this.data.index();
     const held = this.index.sets.find((set) => set.key === this.set?.key);

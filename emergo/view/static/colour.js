@@ -1,4 +1,4 @@
-// Colours: safe for colour-blind eyes, on light and on dark ground.
+// Colour-blind safe colours for light and dark backgrounds.
 
 const VIRIDIS = ["#440154", "#482878", "#3e4a89", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"];
 const OKABE_ITO = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442"];
@@ -10,12 +10,12 @@ export function isDark() {
   return matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-/** A colour of the style sheet, for a canvas. */
+/** Returns a colour of the style sheet for use on a canvas. */
 export function ink(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-/** Viridis without the end that is hard to see: the palest on light ground, the darkest on dark. */
+/** Returns a viridis colour, without the end of the scale that has little contrast with the background. */
 export function shade(share) {
   const [low, high] = isDark() ? [0.28, 1] : [0, 0.82];
   const place = (low + (high - low) * Math.min(1, Math.max(0, share))) * (VIRIDIS.length - 1);
@@ -23,7 +23,7 @@ export function shade(share) {
   return mixed(VIRIDIS[left], VIRIDIS[left + 1], place - left);
 }
 
-/** A colour between two, each as `#rrggbb`. */
+/** Mixes two colours, each given as `#rrggbb`. */
 export function mixed(from, to, share) {
   const channel = (colour, i) => Number.parseInt(colour.slice(1 + 2 * i, 3 + 2 * i), 16);
   return `rgb(${[0, 1, 2].map((i) => Math.round(channel(from, i) + share * (channel(to, i) - channel(from, i)))).join(",")})`;
@@ -31,7 +31,7 @@ export function mixed(from, to, share) {
 
 const text = (value) => (value === null || value === undefined ? "–" : String(value));
 
-/** Colours for the values of a column: shades for numbers, in their order, and for many words; distinct ones for a few words. */
+/** Assigns colours to the values of a column: a scale for numbers and for many texts, distinct colours for a few texts. */
 export function colours(name, values) {
   if (!name) {
     const accent = ink("accent");

@@ -1,10 +1,10 @@
-// Curves that are held, and what follows from them: how far they reach, and the median of each cell. Each is computed once.
+// The loaded curves, with their ranges and the median of each cell, which are cached.
 
 const BAND = [0.25, 0.75]; // quantiles over the seeds of a cell
-const known = new WeakMap(); // how far a curve reaches on each kind of axes, by its values: it is drawn with many filters
+const known = new WeakMap(); // ranges of curves by kind of axes; curves outlive filters
 
 export class Curves {
-  runs = new Map(); // by identity, in the order in which they came: {run, row, x, y}
+  runs = new Map(); // by identity, in the order of arrival: {run, row, x, y}
   #cells = new Map();
   #reach = new Map();
 
@@ -23,7 +23,7 @@ export class Curves {
     return fresh;
   }
 
-  /** The least and the largest step and value of some curves, or of all, that the axes can show: [x, x, y, y]. */
+  /** Returns the range of some or all curves that the axes can show: [x, x, y, y]. */
   reach(log, curves = null) {
     const kind = Number(log.x) + 2 * Number(log.y);
     if (!curves && this.#reach.has(kind)) return this.#reach.get(kind);
@@ -41,7 +41,7 @@ export class Curves {
     return most;
   }
 
-  /** One entry per cell: median and quantiles over its runs on common steps. A run that has ended counts with its last value. */
+  /** Returns median and quantiles of each cell on common steps. A finished run keeps its last value. */
   cells(log) {
     if (!this.#cells.has(log)) {
       const groups = new Map();
@@ -56,7 +56,7 @@ export class Curves {
     return this.#cells.get(log);
   }
 
-  /** The least and the largest value of each band that the axes can show. */
+  /** Returns the extreme values of each band that the axes can show. */
   heights(log) {
     return this.cells(log.x).flatMap(({ x, low, high }) => [ends({ x, y: low }, log)[2], ends({ x, y: high }, log)[3]]);
   }
@@ -100,7 +100,7 @@ function median(curves, log, points) {
   return { row: curves[0].row, runs: curves.length, x: steps, y: middle, low, high };
 }
 
-/** Writes the values of a curve at some steps to every `stride`-th place of `values`. */
+/** Interpolates a curve at some steps and writes to every `stride`-th place of `values`. */
 function resample({ x, y }, steps, values, offset, stride) {
   const last = x.length - 1;
   for (let i = 0, j = 0; i < steps.length; i += 1) {
@@ -110,7 +110,7 @@ function resample({ x, y }, steps, values, offset, stride) {
   }
 }
 
-/** Sorts a part of `values`; a few are sorted here, since a call of the browser's own takes longer than that. */
+/** Sorts a part of `values`; for few values insertion sort is faster than the browser's sort. */
 function sort(values, from, to) {
   if (to - from > 40) return values.subarray(from, to).sort();
   for (let i = from + 1; i < to; i += 1) {

@@ -1,7 +1,7 @@
-// Where the data come from: the server, or the page itself where it is an exported file.
+// Data sources: the server, or the content of an exported file.
 
-const BATCH = 250; // curves of one request
-const AT_ONCE = 3;
+const BATCH = 250; // curves per request
+const AT_ONCE = 3; // parallel requests
 
 async function ask(path, parameters = {}) {
   const answer = await fetch(`/api/${path}?${new URLSearchParams(parameters)}`);
@@ -10,7 +10,7 @@ async function ask(path, parameters = {}) {
   throw new Error(why || `the server answered ${answer.status}`);
 }
 
-/** Runs in an order in which any first part is spread over all of them. */
+/** Reorders items so that every prefix is spread over the whole list. */
 export function spread(items) {
   const count = items.length;
   let stride = Math.max(1, Math.round(count * 0.618));
@@ -47,8 +47,8 @@ class Server {
     return (await ask("law", { set, y, x: JSON.stringify(x), where: JSON.stringify(where) })).json();
   }
 
-  async figureLaws(set) {
-    return (await ask("figure_laws", { set })).json();
+  async cells(set) {
+    return (await ask("cells", { set })).json();
   }
 
   async status() {
@@ -59,7 +59,7 @@ class Server {
     return `/api/picture?${new URLSearchParams({ set })}`;
   }
 
-  /** Curves of runs, by identity; those that were read before at once, the rest in batches, each told to `arrived`. */
+  /** Passes curves by identity to `arrived`: cached ones at once, the others in batches. Stops if `ended()` is true. */
   async curves(set, name, runs, points, arrived, ended = () => false) {
     const key = `${set}\n${name}\n${points}`;
     if (!this.#curves.has(key)) {
@@ -100,7 +100,7 @@ function unpack(buffer) {
   return curves;
 }
 
-/** An exported file: the same answers from what it holds. */
+/** An exported file: gives the same answers from its own content. */
 class Embedded {
   live = false;
 
@@ -140,22 +140,22 @@ class Embedded {
   }
 
   async stages(set, run) {
-    return this.content.data[set].stages[run] ?? { curve: null, drops: [], why: "the file holds no stages of this run" };
+    return this.content.data[set].stages[run] ?? { curve: null, drops: [], why: "this file does not contain stages of this run" };
   }
 
   async forecast(set, run) {
-    return this.content.data[set].forecasts[run] ?? { moments: [], why: "the file holds none of this run; emergo view makes them" };
+    return this.content.data[set].forecasts[run] ?? { moments: [], why: "this file does not contain forecasts of this run; open the folder with emergo view" };
   }
 
   async law(set, y, x, where) {
     const law = this.content.data[set].laws[JSON.stringify([y, x, where])];
-    if (!law) throw new Error("This file holds no law of these axes and runs; emergo view fits any.");
+    if (!law) throw new Error("This file does not contain a law of these axes and runs. Open the folder with emergo view to fit it.");
     if (law.error) throw new Error(law.error);
     return law;
   }
 
-  async figureLaws(set) {
-    return this.content.data[set].figure_laws;
+  async cells(set) {
+    return this.content.data[set].cells;
   }
 
   async status() {

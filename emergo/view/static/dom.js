@@ -1,4 +1,4 @@
-// Elements of the page. Text is always set as text: nothing that a store holds is ever read as markup.
+// Elements of the page. Text from a store is always set as text, never as markup.
 
 export function el(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
@@ -15,7 +15,7 @@ export function el(tag, attributes = {}, ...children) {
 
 let named = 0;
 
-/** A labelled choice. Options are values or [value, words]. */
+/** Creates a labelled select. Options are values or [value, text]. */
 export function choice(label, options, value, change, key) {
   const id = `c${++named}`;
   const items = options.map((option) => {
@@ -36,7 +36,7 @@ export function button(words, press, attributes = {}) {
   return el("button", { type: "button", "data-key": words, onclick: press, ...attributes, text: words });
 }
 
-/** Puts new children in the place of the old; what had the focus has it again. */
+/** Replaces the children and restores the focus and open details. */
 export function refill(element, ...children) {
   const key = element.contains(document.activeElement) ? document.activeElement.dataset.key : null;
   const open = new Set([...element.querySelectorAll("details[open]")].map((details) => details.dataset.key));
@@ -45,9 +45,9 @@ export function refill(element, ...children) {
   if (key) [...element.querySelectorAll("[data-key]")].find((child) => child.dataset.key === key)?.focus();
 }
 
-/** A table with a caption; cells are texts, numbers (to the right) or elements. */
+/** Creates a table with a caption. Cells are texts, numbers (right-aligned) or elements. */
 export function table(caption, heads, rows, attributes = {}) {
-  const number = (value) => typeof value === "number" || /^> [\d.e-]+$/.test(value); // the second is a lower bound
+  const number = (value) => typeof value === "number" || /^> [\d.e-]+$/.test(value); // or a lower bound
   const cell = (value) => (value instanceof Node ? el("td", {}, value) : el("td", { class: number(value) ? "number" : null, text: shown(value) }));
   return el(
     "div",
@@ -62,7 +62,7 @@ export function table(caption, heads, rows, attributes = {}) {
   );
 }
 
-/** A number or text as words of a cell. */
+/** Formats a value for a cell. */
 export function shown(value) {
   if (value === null || value === undefined) return "–";
   if (typeof value === "boolean") return value ? "yes" : "no";
@@ -93,7 +93,7 @@ const UNITS = {
   teacher_loss: "loss of the teacher",
 };
 
-/** The words for a column or curve on an axis. */
+/** Returns the label of a column or curve. */
 export function words(name) {
   return UNITS[name] ?? name.replaceAll("_", " ");
 }
@@ -104,12 +104,12 @@ export function save(name, content, kind) {
   setTimeout(() => URL.revokeObjectURL(address), 1000);
 }
 
-/** Calls `act` when what is drawn now is on the screen. */
+/** Calls `act` after the current frame is on the screen. */
 export function afterFrame(act) {
   requestAnimationFrame(() => requestAnimationFrame(() => act()));
 }
 
-/** Rows as CSV; text that a spreadsheet would take for a formula is quoted as text. */
+/** Formats rows as CSV; text that a spreadsheet would run as a formula is quoted. */
 export function csv(heads, rows) {
   const cell = (value) => {
     if (value === null || value === undefined) return "";

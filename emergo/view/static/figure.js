@@ -1,11 +1,11 @@
-// A picture on the page with a heading, a legend beside it, a line that says what is pointed at, and downloads.
+// A figure with a heading, a legend, a line about the highlighted item, and downloads.
 import { ink } from "./colour.js";
 import { button, el, refill, save, shown, words } from "./dom.js";
 import { SvgContext } from "./svg.js";
 
 export const FONT = "12px system-ui, sans-serif";
-const LEGEND = 130; // pixels beside the picture in a file
-const MANY = 14; // entries from which a legend is a scale
+const LEGEND = 130; // width of the legend in a downloaded picture
+const MANY = 14; // longer legends show five entries
 
 export class Figure {
   constructor(title, { name = title, height = 340 } = {}) {
@@ -29,7 +29,7 @@ export class Figure {
     if (width && width !== this.width) this.frame();
   }
 
-  /** A canvas over the area or a part of it, in device pixels, drawn on in pixels of the page; the one that is there if any. */
+  /** Creates or resizes and clears a canvas in device pixels, scaled so that drawing uses CSS pixels. */
   canvas(parent, width, height, canvas = el("canvas", { "aria-hidden": "true" })) {
     const ratio = devicePixelRatio || 1;
     if (canvas.parentNode !== parent) parent.append(canvas);
@@ -44,7 +44,7 @@ export class Figure {
     return canvas;
   }
 
-  /** Entries are {value, colour}; `pick` is called with the value of one that is pressed. */
+  /** Sets the legend. Entries are {value, colour}; a click calls `pick` with the value. */
   setLegend(title, entries, pick) {
     this.key = { title, entries };
     if (!title || !entries.length) return refill(this.legend);
@@ -58,7 +58,7 @@ export class Figure {
     const kept = few ? entries : [0, 0.25, 0.5, 0.75, 1].map((share) => entries[Math.round(share * (entries.length - 1))]);
     const items = kept.map(({ value, colour }) => {
       const label = [swatch(colour), el("span", { text: shown(value) })];
-      const attributes = { type: "button", class: "plain", title: "show these alone", "data-key": `legend ${value}` };
+      const attributes = { type: "button", class: "plain", title: "show only these", "data-key": `legend ${value}` };
       return el("li", {}, pick && few ? el("button", { ...attributes, onclick: () => pick(value) }, label) : el("span", {}, label));
     });
     refill(this.legend, head, el("ul", {}, items), few ? null : el("p", { class: "quiet", text: `${entries.length} values` }));
@@ -111,7 +111,7 @@ export class Figure {
   }
 }
 
-/** A picture that one function draws: `draw(context, width, height)`. */
+/** A figure that one function draws: `draw(context, width, height)`. */
 export class Sheet extends Figure {
   set(spec) {
     this.spec = spec;

@@ -1,10 +1,10 @@
-// Which runs are shown: for every axis some of its values, or a range where there are many.
+// The filter: some values of each axis, or a range if an axis has many values.
 import { button, el, shown, tick, words } from "./dom.js";
 import { setState } from "./state.js";
 
-const MANY = 24; // values from which a filter is a range
+const MANY = 24; // axes with more values are filtered by a range
 
-/** Whether a row passes. A filter has a list of values, or [low, high] as {low, high}, for each of its columns. */
+/** Returns true if a row passes. A filter has a list of values, or {low, high}, for each of its columns. */
 export function keeps(filter, row) {
   for (const [name, wanted] of Object.entries(filter)) {
     const value = row[name] ?? null;
@@ -15,7 +15,7 @@ export function keeps(filter, row) {
   return true;
 }
 
-/** The filter as lists of values, as the server reads it. */
+/** Turns the filter into lists of values for the server. */
 export function asLists(filter, rows) {
   const lists = Object.entries(filter).map(([name, wanted]) => {
     if (Array.isArray(wanted)) return [name, wanted];
@@ -31,7 +31,7 @@ export function change(filter, name, wanted) {
   setState({ filter: Object.keys(next).length ? next : null, page: null });
 }
 
-/** Controls for every axis, and for seed and state where these differ. */
+/** Builds a control for every axis, and for seed and state if they differ. */
 export function filterControls(app, filter) {
   const names = [...new Set([...app.cellAxes, "seed", "state", ...Object.keys(filter)])];
   const groups = names.map((name) => control(app, filter, name)).filter(Boolean);

@@ -1,26 +1,26 @@
-// When will it emerge? What is said of a run in training, and what would have been said of a finished one, beside what came.
+// Forecasts of emergence: the latest one of a run in training, and past ones of a finished run with the outcome.
 import { ink, mixed } from "./colour.js";
 import { csv, el, refill } from "./dom.js";
 import { Plot, band, domain, point } from "./plot.js";
 
 export const CAME = "#e69f00"; // the end of the plateau
-const SHARES = [[80, 0.2], [50, 0.5]]; // per cent of the intervals, and how much of the colour they have
+const SHARES = [[80, 0.2], [50, 0.5]]; // intervals in per cent, and the opacity of their bands
 const round = (step) => (Number.isFinite(step) ? Number(step.toPrecision(2)).toLocaleString("en") : "unknown");
 const exact = (step) => Math.round(step).toLocaleString("en");
-const sentence = (words) => `${/^\w*_/.test(words) ? words[0] : words[0].toUpperCase()}${words.slice(1)}.`; // names of columns stay as they are
+const sentence = (words) => `${/^\w*_/.test(words) ? words[0] : words[0].toUpperCase()}${words.slice(1)}.`; // column names keep their case
 
-/** The ends of an interval; one that is not known is infinite. */
+/** Returns the ends of an interval; an unknown end is infinite. */
 function ends(forecast, share) {
   const [low, high] = forecast.intervals[`${share}%`] ?? [null, null];
   return [low ?? 0, high ?? Infinity];
 }
 
-/** The last forecast by a step. */
+/** Returns the latest forecast at or before a step. */
 export function lastBy(moments, step) {
   return moments.findLast((moment) => moment.at <= step) ?? moments[0];
 }
 
-/** The intervals of a forecast in a plot whose x are steps, and the middle as a line. */
+/** Shades the intervals of a forecast in a plot over steps. */
 export function intervals(context, view, forecast, [bottom, top]) {
   const colour = ink("forecast");
   for (const [share, alpha] of SHARES) {
@@ -40,7 +40,7 @@ export class ForecastPart {
     this.node = el("section", { class: "card forecast", "aria-label": "Forecast" }, el("h3", { text: "Forecast" }), this.body);
   }
 
-  /** Of a finished run: `told` is what the server says of its past, null while it is awaited; `step`: where the slider is. */
+  /** Shows a finished run. `told` is the answer of the server, null while loading; `step` is the slider's step. */
   lookBack(told, step, log) {
     this.node.hidden = !told;
     if (!told) return;
@@ -48,18 +48,18 @@ export class ForecastPart {
     this.plot.node.hidden = !asked.length;
     if (!told.moments.length) return refill(this.words, el("p", { class: "quiet", text: `No forecast: ${told.why}.` }));
     const now = lastBy(told.moments, step);
-    const early = asked.length ? `The first forecast would have come at step ${exact(asked[0].at)}: ${asked[0].words}.` : "There would have been no forecast at any step.";
-    const basis = `Made from what the log held then: ${told.probes ? `the ${told.metric} and attention` : `the ${told.metric} alone`}.`;
+    const early = asked.length ? `The first forecast is from step ${exact(asked[0].at)}: ${asked[0].words}.` : "No step has a forecast.";
+    const basis = `Each forecast uses the log up to its step: ${told.probes ? `the ${told.metric} and attention` : `the ${told.metric} alone`}.`;
     const [judged, last] = [verdict(now, told), now === asked[0] ? basis : `${early} ${basis}`];
-    refill(this.words, said(now, `Asked at step ${exact(now.at)}`), judged ? el("p", { text: judged }) : null, el("p", { class: "quiet", text: last }));
+    refill(this.words, said(now, `Forecast at step ${exact(now.at)}`), judged ? el("p", { text: judged }) : null, el("p", { class: "quiet", text: last }));
     if (asked.length) this.#draw(told, asked, now, log);
   }
 
-  /** Of a run in training; `forecast` is what its process said last. */
+  /** Shows a run in training; `forecast` is the latest forecast of its process. */
   training(forecast) {
     this.node.hidden = false;
     this.plot.node.hidden = true;
-    const none = el("p", { class: "quiet", text: "No forecast: nothing tells when this run has learned, or it has only begun." });
+    const none = el("p", { class: "quiet", text: "No forecast: this run has no threshold, or has only begun." });
     refill(this.words, forecast ? said(forecast, `At step ${exact(forecast.at)}`) : none);
   }
 
@@ -71,8 +71,8 @@ export class ForecastPart {
     const colour = ink("forecast");
     const stretches = stretchesOf(told.moments);
     this.plot.set({
-      x: { label: "asked at step", log, domain: xs },
-      y: { label: "expected at step", log, domain: ys },
+      x: { label: "forecast made at step", log, domain: xs },
+      y: { label: "emergence forecast at step", log, domain: ys },
       curves: [
         { x: xs, y: xs, colour: ink("muted"), dash: [2, 4] },
         ...stretches.map((moments) => ({ x: moments.map((moment) => moment.at), y: moments.map((moment) => moment.step), colour, width: 2 })),
@@ -106,12 +106,12 @@ export class ForecastPart {
         if (now.state === "forecast") point(context, px, view.y(now.step), ink("text"), false, 4);
       },
       csv: () => csv(["asked_at", "state", "step", ...[50, 80].flatMap((share) => [`low_${share}`, `high_${share}`])], told.moments.map((moment) => [moment.at, moment.state, moment.step, ...[50, 80].flatMap((share) => moment.intervals[`${share}%`] ?? [null, null])])),
-      summary: `The step at which emergence was expected against the step of the question: ${asked.length} of ${told.moments.length} moments have a forecast, the first at step ${exact(asked[0].at)} (${asked[0].words}), the last at step ${exact(asked.at(-1).at)} (${asked.at(-1).words}). ${came ? `It came at step ${exact(told.came)}.` : "It did not come."}`,
+      summary: `Forecast step of emergence against the step of the forecast: ${asked.length} of ${told.moments.length} steps have a forecast, the first at step ${exact(asked[0].at)} (${asked[0].words}), the last at step ${exact(asked.at(-1).at)} (${asked.at(-1).words}). ${came ? `The run emerged at step ${exact(told.came)}.` : "The run did not emerge."}`,
     });
     const shades = SHARES.map(([share, alpha]) => ({ value: `${share}%`, colour: mixed(ink("panel"), colour, alpha) }));
-    const arrived = came ? [{ value: "it came", colour: CAME }] : [];
+    const arrived = came ? [{ value: "emerged", colour: CAME }] : [];
     this.plot.setLegend("forecast", [{ value: "middle", colour }, ...shades.reverse(), { value: "no signal", colour: ink("muted") }, ...arrived]);
-    this.plot.note.textContent = "dotted: the step of the question; what lies below it is past";
+    this.plot.note.textContent = "dotted: the step of the forecast; points below it lie in the past";
   }
 
   destroy() {
@@ -119,7 +119,7 @@ export class ForecastPart {
   }
 }
 
-/** Neighbours that all have a forecast. */
+/** Splits the steps into stretches of consecutive forecasts. */
 function stretchesOf(moments) {
   const stretches = [[]];
   for (const moment of moments) {
@@ -136,15 +136,15 @@ function said(forecast, when) {
   return el("div", {}, el("p", { class: "quiet", text: when }), el("p", { class: "large", text: words }), both, el("p", { class: "quiet", text: sentence(forecast.why) }));
 }
 
-/** What a forecast was worth. */
+/** Compares a forecast with the outcome. */
 function verdict(forecast, { came, until }) {
   if (forecast.state === "emerged") return "";
   if (!Number.isFinite(came)) {
     const missed = forecast.state === "forecast" && until > ends(forecast, 80)[1];
-    return `It had not come by step ${exact(until)}, where the run ended${missed ? ": after the 80% interval" : ""}.`;
+    return `The run ended at step ${exact(until)} without emerging${missed ? ", after the 80% interval" : ""}.`;
   }
-  if (forecast.state !== "forecast") return `It came at step ${exact(came)}.`;
+  if (forecast.state !== "forecast") return `The run emerged at step ${exact(came)}.`;
   const inside = [50, 80].find((share) => came >= ends(forecast, share)[0] && came <= ends(forecast, share)[1]);
   const where = inside ? `in the ${inside}% interval` : `${came < ends(forecast, 80)[0] ? "before" : "after"} the 80% interval`;
-  return `It came at step ${exact(came)}, ${where}.`;
+  return `The run emerged at step ${exact(came)}, ${where}.`;
 }

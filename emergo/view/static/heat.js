@@ -1,9 +1,9 @@
-// A map of values, as shades.
+// Heat maps.
 import { ink } from "./colour.js";
 import { shown } from "./dom.js";
 import { FONT } from "./figure.js";
 
-/** A map of values: rows from the top, columns from the left. */
+/** Draws a heat map, with rows from the top and columns from the left. */
 export function heat(context, width, height, { values, rows, columns, colour, below, mark, write }) {
   const [left, top, bottom] = [64, 6, 38];
   const [w, h] = [(width - left - 8) / Math.max(columns.length, 1), (height - top - bottom) / Math.max(rows.length, 1)];

@@ -1,4 +1,4 @@
-// The law: logarithmic axes, the fit with its interval, residuals, the published law beside it. Axes are chosen by hand.
+// The view of a law: the fit with its interval, residuals, and the published law. The user chooses the terms.
 import { colours, ink } from "./colour.js";
 import { button, choice, csv, el, refill, shown, table, tick, words } from "./dom.js";
 import { asLists, filterControls, keeps } from "./filter.js";
@@ -6,12 +6,12 @@ import { Plot, band, domain, line, point } from "./plot.js";
 import { part, setState, state } from "./state.js";
 import { describeRun } from "./words.js";
 
-const FEW = 12; // values of an axis that has its numbers at them
+const FEW = 12; // axes with at most so many values have their labels there
 
 export class LawView {
   constructor(app) {
     this.app = app;
-    this.controls = el("div", { class: "controls", role: "group", "aria-label": "The law that is fitted" });
+    this.controls = el("div", { class: "controls", role: "group", "aria-label": "Choice of the law" });
     this.partial = new Plot("The law", { name: "law", height: 380 });
     this.against = new Plot("Measured against the law", { name: "measured", height: 300 });
     this.residuals = new Plot("Residuals", { name: "residuals", height: 300 });
@@ -25,15 +25,15 @@ export class LawView {
   async update() {
     const { set, rows } = this.app;
     this.filter = part("filter", {});
-    const start = await this.#start(set);
-    if (set !== this.app.set) return;
+    const start = this.#start(set);
     this.y = state().ly_of ?? start.y ?? "plateau";
     this.terms = part("terms", start.x ?? []);
     this.wanted = state().filter || !start.where ? asLists(this.filter, rows) : start.where;
     this.#controls(set, rows);
     this.#figure(set);
-    if (!rows.some((row) => Number.isFinite(row[this.y]))) return this.#tell(`These runs have no ${words(this.y)} to explain.`);
-    if (!this.terms.length) return this.#tell(`Choose at least one axis that the ${words(this.y)} may depend on.`);
+    if (!rows.some((row) => Number.isFinite(row[this.y]))) return this.#tell(`These runs have no values of ${words(this.y)}.`);
+    if (!this.terms.length && start.why) return this.#tell(start.why);
+    if (!this.terms.length) return this.#tell(`Choose at least one term for the law of the ${words(this.y)}.`);
     const key = JSON.stringify([set.key, set.version, this.y, this.terms, this.wanted]);
     if (key !== this.asked) {
       this.asked = key;
@@ -52,12 +52,10 @@ export class LawView {
     if (this.fit) this.#draw();
   }
 
-  /** What is fitted before anything is chosen: a figure's own law on its own runs, else what the study asks for. */
-  async #start(set) {
+  /** Returns the law to fit before the user chooses terms: the law of the figure on its own runs, or the study's law. */
+  #start(set) {
     if (!set.figure?.laws.length || set.kind !== "figure") return set.law ?? {};
-    this.starts ??= new Map();
-    if (!this.starts.has(set.key)) this.starts.set(set.key, await this.app.data.figureLaws(set.key).catch(() => []));
-    return this.starts.get(set.key)[Number(state().law ?? 0)] ?? set.law ?? {};
+    return set.figure.laws[Number(state().law ?? 0)]?.fit ?? {};
   }
 
   #tell(text) {
@@ -73,7 +71,7 @@ export class LawView {
     const typed = el("input", {
       type: "text",
       placeholder: "length/burst",
-      "aria-label": "A product of columns with one exponent",
+      "aria-label": "A product of columns that share one exponent",
       "data-key": "term",
       onchange: (event) => event.target.value.trim() && set_terms([...this.terms, event.target.value.trim()]),
     });
@@ -81,18 +79,18 @@ export class LawView {
     const laws = set.figure?.laws ?? [];
     const groups = [
       el("h2", { text: "The law" }),
-      laws.length ? choice("Published law", laws.map((law, i) => [String(i), law.name]), state().law ?? "0", (law) => setState({ law, terms: null }), "law") : null,
+      laws.length ? choice("Law of the figure", laws.map((law, i) => [String(i), law.name]), state().law ?? "0", (law) => setState({ law, terms: null }), "law") : null,
       choice("Explain", numeric.filter((name) => !set.axes.includes(name) && name !== "seed").map((name) => [name, words(name)]), this.y, (y) => setState({ ly_of: y }), "ly_of"),
       el(
         "fieldset",
         {},
         el("legend", { text: "by a power of" }),
         [...set.terms, ...others].map((term) => tick(words(term), this.terms.includes(term), (on) => set_terms(on ? [...this.terms, term] : this.terms.filter((each) => each !== term)), `term ${term}`)),
-        this.app.data.live ? el("label", { class: "field" }, el("span", { text: "another term" }), typed) : null,
+        this.app.data.live ? el("label", { class: "field" }, el("span", { text: "other term" }), typed) : null,
       ),
       this.terms.length > 1 ? choice("Across", this.terms.map((term) => [term, words(term)]), this.#across(), (across) => setState({ across }), "across") : null,
       choice("Colour by", [["none", "nothing"], ...this.app.cellAxes.map((name) => [name, words(name)])], this.#by() || "none", (by) => setState({ by }), "by"),
-      state().terms || state().ly_of || state().filter ? button("As it was", () => setState({ terms: null, ly_of: null, across: null, filter: null })) : null,
+      state().terms || state().ly_of || state().filter ? button("Reset", () => setState({ terms: null, ly_of: null, across: null, filter: null })) : null,
       el("h3", { text: "Filter" }),
       el("p", { class: "quiet", text: `${rows.filter((row) => keeps(this.wanted, row)).length} of ${rows.length} runs` }),
       ...filterControls(this.app, this.filter),
@@ -122,7 +120,7 @@ export class LawView {
       return { id, row, x: terms[across][i], y: row[this.y], fitted: fitted[i], bound: Boolean(row.censored), colour: palette.of(row[by]) };
     });
     const points = pins.filter((pin) => Number.isFinite(pin.y) && pin.row.state !== "failed");
-    // The law at the geometric mean of the other axes, so that the vertical axis stays what was measured.
+    // Values are moved along the law to the geometric mean of the other axes, so that the vertical axis keeps its unit.
     const level = geometric(points.map((pin) => pin.fitted / pin.x ** exponent));
     for (const pin of points) pin.shown = (pin.y / pin.fitted) * level * pin.x ** exponent;
     const alone = this.fit.x.length === 1 && Object.keys(law.exponents).length === 1;
@@ -146,7 +144,7 @@ export class LawView {
     this.partial.setLegend(by, palette.entries);
     this.partial.set({
       x: { label: words(across), log: true, domain: xs, at: few(points.map((pin) => pin.x)) },
-      y: { label: alone ? words(this.y) : `${words(this.y)}, other axes at their geometric means`, log: true, domain: domain(points.map((pin) => pin.shown), true, 0.05) },
+      y: { label: alone ? words(this.y) : `${words(this.y)}, other terms at their geometric means`, log: true, domain: domain(points.map((pin) => pin.shown), true, 0.05) },
       curves: [
         { x: grid, y: turned(exponent), colour: ink("text"), width: 1.8 },
         ...(published ? [{ x: grid, y: grid.map((x) => published.level * (x / centre) ** published.exponent), colour: "#d55e00", width: 1.8, dash: [6, 4] }] : []),
@@ -161,14 +159,14 @@ export class LawView {
       csv: () => this.#csv(points, across),
       summary: `${words(this.y)} against ${across} on logarithmic axes, ${points.length} runs: ${law.formula}`,
     });
-    const parts = ["line: the fit", known ? "grey: the 95% interval of its exponent, about the geometric mean" : "too few runs for an interval"];
+    const parts = ["line: the fit", known ? "grey: the 95% interval of the exponent, around the geometric mean" : "too few runs for an interval"];
     if (published) parts.push(`dashed: ${published.words}`);
-    if (points.some((pin) => pin.bound)) parts.push("hollow triangles: censored, at least so long");
+    if (points.some((pin) => pin.bound)) parts.push("hollow triangles: censored runs, lower bounds");
     this.hint = parts.join("; ");
     this.partial.note.textContent = this.hint;
   }
 
-  /** The published law across the chosen term, at the geometric means of its columns. */
+  /** Returns the published law along the chosen term, at the geometric means of the other columns. */
   #published(across, name, power, points) {
     const printed = this.app.set.figure?.laws[Number(state().law ?? 0)]?.published;
     if (!printed?.exponents || this.y !== "plateau" || !(name in printed.exponents)) return null;
@@ -251,23 +249,23 @@ export class LawView {
       ...(censored ? [shown(value(censored, name))] : []),
       ...(printed ? [shown(value(printed, name))] : []),
     ]);
-    const counts = [`${law.runs} runs`, law.censored ? `${law.censored} censored` : null, law.failed ? `${law.failed} failed, left out` : null];
+    const counts = [`${law.runs} runs`, law.censored ? `${law.censored} censored` : null, law.failed ? `${law.failed} failed (left out)` : null];
     const words_of = `${law.formula}; R² ${shown(law.r2)}; ${counts.filter(Boolean).join(", ")}; intervals by resampling ${law.ci_kind}`;
     refill(this.numbers, el("p", { class: "quiet", text: words_of }), table("Numbers of the law", heads, rows));
   }
 
-  /** What the figure itself says: its laws, its checks, its picture. */
+  /** Shows the laws, checks and picture of the figure. */
   #figure(set) {
     if (!set.figure) return refill(this.figure);
     const verdict = (agrees) => ({ true: "agrees", false: "disagrees" })[String(agrees)] ?? "no verdict";
     const laws = set.figure.laws.map((law) => [law.name, law.formula, law.published?.formula ?? null, law.level, verdict(law.agrees), law.why]);
     const checks = set.figure.checks.map((check) => [check.name, short(check.measured), short(check.published ?? check.expected), check.published === null ? (check.holds === null ? "no verdict" : check.holds ? "as expected" : "not as expected") : verdict(check.agrees)]);
     const picture = set.kind === "figure" ? this.app.data.picture(set.key) : null;
-    const image = picture ? el("img", { src: picture, alt: `The figure ${set.figure.figure} as emergo drew it`, class: "picture", onerror: (event) => event.target.remove() }) : null;
+    const image = picture ? el("img", { src: picture, alt: `The figure ${set.figure.figure}, drawn by emergo`, class: "picture", onerror: (event) => event.target.remove() }) : null;
     const children = [
       el("h2", { text: `${set.figure.figure}: ${set.figure.title ?? ""}` }),
       set.figure.caveat ? el("p", { class: "quiet", text: `${set.figure.preset} preset: ${set.figure.caveat}` }) : null,
-      laws.length ? table("Laws of the figure, fitted when it was made", ["law", "ours", "published", "level", "verdict", "why"], laws) : null,
+      laws.length ? table("Laws of the figure", ["law", "ours", "published", "level", "verdict", "reason"], laws) : null,
       checks.length ? table("Checks of the figure", ["check", "measured", "published or expected", "verdict"], checks) : null,
       image,
     ];
@@ -284,13 +282,13 @@ const short = (value) => (Array.isArray(value) ? value.map((each) => (Array.isAr
 
 const geometric = (values) => Math.exp(values.reduce((sum, value) => sum + Math.log(value), 0) / Math.max(values.length, 1));
 
-/** The different values of an axis that has few of them, as places of its numbers. */
+/** Returns the distinct values of an axis if they are few. */
 const few = (values) => {
   const found = [...new Set(values)].sort((a, b) => a - b);
   return found.length <= FEW ? found : null;
 };
 
-/** The first column of a term and its power: `length/burst` is length to the 1. */
+/** Returns the first column of a term and its power: `length/burst` gives length and 1. */
 function factor(term) {
   const [, name, power] = /^\s*([A-Za-z_]\w*)\s*(?:\^\s*([-+\d.eE]+))?/.exec(term);
   return [name, power ? Number(power) : 1];

@@ -1,10 +1,10 @@
-// What trains now: how far studies are, the processes at work, and what failed and why.
+// The live view: progress of studies, running processes, and failures with reasons.
 import { STATES, ink } from "./colour.js";
 import { button, duration, el, refill, shown, table, words } from "./dom.js";
 import { setState } from "./state.js";
 
 const SHARES = [["reached", STATES.reached], ["trained", STATES.trained], ["censored", STATES.censored], ["failed", STATES.failed], ["training", "#56b4e9"], ["waiting", null]];
-const KEPT = 240; // moments of a process that the page remembers
+const KEPT = 240; // losses per process that the page remembers
 
 export class LiveView {
   constructor(app) {
@@ -15,12 +15,12 @@ export class LiveView {
   update() {
     const { status, index } = this.app;
     const head = [el("h2", { text: "Live" })];
-    if (!status) return refill(this.node, head, el("p", { class: "message", text: "Reading …" }));
+    if (!status) return refill(this.node, head, el("p", { class: "message", text: "Loading …" }));
     const studies = status.map((each) => this.#study(each));
-    const none = status.length ? [] : [el("p", { class: "message", text: "There is no study in this folder: nothing trains here. Its runs are under “All runs”." })];
-    const snapshot = this.app.data.live ? [] : [el("p", { class: "quiet", text: "How far it was when this file was written." })];
+    const none = status.length ? [] : [el("p", { class: "message", text: "This folder contains no study, so nothing trains here. See its runs under “All runs”." })];
+    const snapshot = this.app.data.live ? [] : [el("p", { class: "quiet", text: "Progress at the time this file was written." })];
     const notes = [...index.notes, ...index.sets.flatMap((set) => set.notes)];
-    const unread = notes.length ? [el("h3", { text: "What could not be read" }), el("ul", {}, [...new Set(notes)].map((note) => el("li", { text: note })))] : [];
+    const unread = notes.length ? [el("h3", { text: "Unreadable files" }), el("ul", {}, [...new Set(notes)].map((note) => el("li", { text: note })))] : [];
     refill(this.node, head, snapshot, none, studies, unread);
     this.app.firstPaint();
   }
@@ -42,31 +42,31 @@ export class LiveView {
     }));
     const left = Math.max(...status.workers.map((worker) => worker.seconds_left ?? 0), 0);
     const rate = status.workers.reduce((sum, worker) => sum + (worker.rate ?? 0), 0);
-    const now = status.workers.length ? `${status.training} runs are in training, ${shown(Math.round(rate))} steps/s${left ? `, about ${duration(left)} left for what is claimed` : ""}.` : status.complete ? "Every run has ended." : "Nothing trains at the moment; emergo study run goes on.";
+    const now = status.workers.length ? `${status.training} runs in training, ${shown(Math.round(rate))} steps/s${left ? `, about ${duration(left)} left for the claimed runs` : ""}.` : status.complete ? "Every run has finished." : "No process is training; continue with emergo study run.";
     const title = status.folder === "." ? status.name : `${status.folder}: ${status.name}`;
     return el(
       "section",
       { class: "card" },
       el("h3", { text: title }),
-      el("p", { text: `${status.finished} of ${status.runs} runs have ended, ${status.units_finished} of ${status.units} units. ${now}` }),
+      el("p", { text: `${status.finished} of ${status.runs} runs and ${status.units_finished} of ${status.units} units have finished. ${now}` }),
       bar,
       key,
       status.workers.length ? this.#workers(status.workers) : null,
       status.training_runs.length ? training(status.training_runs) : null,
       status.failed_runs.length ? failures(status.failed_runs) : null,
-      Object.keys(status.broken).length ? table("Runs that cannot be read", ["folder", "why"], Object.entries(status.broken).slice(0, 50)) : null,
+      Object.keys(status.broken).length ? table("Unreadable runs", ["folder", "reason"], Object.entries(status.broken).slice(0, 50)) : null,
     );
   }
 
   #workers(workers) {
-    const heads = ["study", "trains", "where", "runs", "in training", "step", "loss", "loss since this page opened", "forecast", "steps/s", "time left", "last sign"];
+    const heads = ["study", "cell", "process", "runs", "in training", "step", "loss", "loss since this page opened", "forecast", "steps/s", "time left", "last update"];
     const rows = workers.map((worker) => {
       const cell = Object.entries(worker.axes).map(([axis, values]) => `${words(axis)} ${values.map(shown).join(", ")}`).join("; ");
       const steps = worker.step_min === worker.step_max ? shown(worker.step_min) : `${shown(worker.step_min)} to ${shown(worker.step_max)}`;
       const where = `${worker.host ?? "?"}, process ${worker.pid ?? "?"}${worker.job ? `, job ${worker.job}` : ""}`;
-      return [worker.study, cell, where, `${worker.done ?? 0} of ${worker.total ?? "?"}`, worker.running, steps, shown(worker.loss), this.#spark(worker.unit), worker.forecast || null, shown(worker.rate && Math.round(worker.rate)), duration(worker.seconds_left), worker.age === null ? null : `${Math.round(worker.age)} s ago`];
+      return [worker.study, cell, where, `${worker.done ?? 0} of ${worker.total ?? "?"}`, worker.running, steps, shown(worker.loss), this.#spark(worker.unit), worker.note || null, shown(worker.rate && Math.round(worker.rate)), duration(worker.seconds_left), worker.age === null ? null : `${Math.round(worker.age)} s ago`];
     });
-    return table("Processes at work", heads, rows);
+    return table("Running processes", heads, rows);
   }
 
   #spark(unit) {
@@ -85,15 +85,15 @@ export class LiveView {
   destroy() {}
 }
 
-/** Each run in training, those first that are expected to emerge first; its name leads to its page. */
+/** Lists the runs in training, soonest to emerge first, with links to their pages. */
 function training(runs) {
-  const heads = ["run", "axes", "seed", "step", "loss", "forecast", "why"];
+  const heads = ["run", "axes", "seed", "step", "loss", "forecast", "reason"];
   const rows = runs.map((run) => {
     const open = button(run.identity, () => setState({ view: "run", set: run.set, run: run.identity }), { class: "plain", "data-key": `training ${run.identity}` });
     const axes = Object.entries(run.axes).map(([axis, value]) => `${words(axis)} ${shown(value)}`).join(", ");
     return [open, axes, run.seed, run.step, shown(run.loss), run.forecast?.words, run.forecast?.why];
   });
-  return table("Runs in training, the soonest to emerge first", heads, rows);
+  return table("Runs in training, soonest to emerge first", heads, rows);
 }
 
 function failures(failed) {
@@ -102,10 +102,10 @@ function failures(failed) {
     const axes = Object.entries(each.axes).map(([axis, value]) => `${words(axis)} ${shown(value)}`).join(", ");
     return [each.identity, each.study, axes, each.seed, each.tries, each.reason, each.when ? new Date(1000 * each.when).toLocaleString() : null];
   });
-  return table("Failures, the latest first", heads, rows);
+  return table("Failures, latest first", heads, rows);
 }
 
-/** Keeps the losses of the processes at work, for as long as the page is open. */
+/** Records the losses of the running processes while the page is open. */
 export function remember(history, status) {
   for (const { workers = [] } of status) {
     for (const { unit, loss } of workers) {

@@ -1,4 +1,4 @@
-// Parallel coordinates: one line per run over its axes and its plateau. A drag along an axis keeps the runs of that range.
+// Parallel coordinates: one line per run over its axes and its plateau. Dragging along an axis sets a filter.
 import { ink } from "./colour.js";
 import { csv, shown, words } from "./dom.js";
 import { Sheet, FONT } from "./figure.js";
@@ -6,10 +6,10 @@ import { change } from "./filter.js";
 import { spread } from "./ticks.js";
 
 const EDGE = { top: 34, bottom: 22, side: 56 };
-const [TICK, GAP] = [4, 8]; // pixels from an axis to the end of a tick, and to its label
-const MOST = 9; // axes beside the plateau
-const APART = 0.07; // of an axis, between labels
-const LINES = 3000; // drawn at most, spread over all
+const [TICK, GAP] = [4, 8]; // pixels from an axis to the end of a tick, and to the label
+const MOST = 9; // most axes next to the plateau
+const APART = 0.07; // smallest distance between labels, as a share of the axis
+const LINES = 3000; // most lines drawn
 
 export class Parallel {
   constructor(app) {
@@ -31,13 +31,13 @@ export class Parallel {
       draw: (context, width, height) => this.#draw(context, width, height, drawn, palette, by),
       framed: (canvas, width, height) => this.#drags(canvas, width, height),
       csv: () => csv(["identity", ...columns, "state"], visible.map((row) => [row.identity, ...columns.map((name) => row[name]), row.state])),
-      summary: `Parallel coordinates over ${columns.join(", ")} for ${visible.length} runs; the filter and the table say the same.`,
+      summary: `Parallel coordinates over ${columns.join(", ")} for ${visible.length} runs; the filter and the table have the same content.`,
     });
     const part = drawn.length < visible.length ? ` ${drawn.length} of ${visible.length} lines are drawn.` : "";
-    this.figure.note.textContent = `One line per run, coloured by ${by ? words(by) : "nothing"}; dashed: censored. Drag along an axis to keep a range, press it to clear.${part}`;
+    this.figure.note.textContent = `One line per run, coloured by ${by ? words(by) : "nothing"}; dashed: censored. Drag along an axis to filter, click it to clear.${part}`;
   }
 
-  /** The axes that there is room for, the plateau among them, and where they stand. */
+  /** Returns the axes that fit, always with the plateau, and their positions. */
   #room(width) {
     const count = Math.min(this.axes.length, Math.max(2, 1 + Math.floor((width - 2 * EDGE.side) / 78)));
     const axes = [...this.axes.slice(0, count - 1), this.axes.at(-1)];
@@ -49,7 +49,7 @@ export class Parallel {
     const [top, bottom] = [EDGE.top, height - EDGE.bottom];
     const y = (axis, value) => bottom - axis.share(value) * (bottom - top);
     const alpha = Math.min(0.85, Math.max(0.08, 5 / Math.sqrt(Math.max(rows.length, 1))));
-    Object.assign(context, { globalAlpha: alpha, lineWidth: 1 / (devicePixelRatio || 1) }); // wider ones take ten times as long
+    Object.assign(context, { globalAlpha: alpha, lineWidth: 1 / (devicePixelRatio || 1) }); // wider lines take ten times as long
     for (const row of rows) {
       context.beginPath();
       let down = false;
@@ -78,7 +78,7 @@ export class Parallel {
     });
   }
 
-  /** A value beside its axis: outside of all lines where there is room, else on a ground of its own. */
+  /** Labels a value next to its axis: outside of all lines if it fits, otherwise on a background. */
   #label(context, text, x, y, first, last) {
     const width = context.measureText(text).width;
     const left = first ? width + GAP <= EDGE.side : last && width + GAP > EDGE.side;
@@ -117,7 +117,7 @@ export class Parallel {
   }
 }
 
-/** An axis: where a value lies on it, from 0 to 1, and which values have a label. */
+/** Builds an axis: positions of values from 0 to 1, and the labelled values. */
 function coordinate(name, distinct) {
   const values = distinct.filter((value) => value !== null);
   const numeric = values.every((value) => typeof value === "number");
@@ -125,7 +125,7 @@ function coordinate(name, distinct) {
     const ordered = values.map(String).sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
     const same = ordered[0].length > 14 ? [...ordered[0]].findIndex((_, i) => ordered.some((each) => each[i] !== ordered[0][i])) : 0;
     const label = (value) => {
-      const rest = same > 4 ? `…${value.slice(same)}` : value; // what all have in front tells nothing
+      const rest = same > 4 ? `…${value.slice(same)}` : value; // drop the common prefix
       return rest.length > 20 ? `${rest.slice(0, 8)}…${rest.slice(-10)}` : rest;
     };
     const share = (value) => (value === null || value === undefined ? null : (ordered.indexOf(String(value)) + 0.5) / ordered.length);
@@ -138,7 +138,7 @@ function coordinate(name, distinct) {
   const even = Array.from({ length: 3 }, (_, i) => (log ? low * (high / low) ** ((i + 1) / 4) : low + ((high - low) * (i + 1)) / 4));
   const inner = even.map((value) => Number(value.toPrecision(2))).filter((value) => value > low && value < high);
   const ticks = spread(values.length <= 8 ? values.sort((a, b) => a - b) : [low, ...inner, high], share, APART);
-  const whole = name === "plateau" ? 10 : 100; // numbers from which no decimals are written
+  const whole = name === "plateau" ? 10 : 100; // larger numbers are written without decimals
   const label = (value) => shown(Math.abs(value) >= whole ? Math.round(value) : Number(value.toPrecision(3)));
   return { name, values, share, label: values.length <= 8 && name !== "plateau" ? shown : label, ticks };
 }

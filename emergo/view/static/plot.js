@@ -1,4 +1,4 @@
-// Plots with axes: uPlot draws the axes and reads the mouse, the curves and points are drawn here.
+// Plots with axes. uPlot draws the axes and handles the mouse; this module draws curves and points.
 import uPlot from "./vendor/uplot.js";
 import { ink } from "./colour.js";
 import { afterFrame, shown } from "./dom.js";
@@ -6,10 +6,10 @@ import { FONT, Figure } from "./figure.js";
 import { SvgContext, recorded } from "./svg.js";
 import { logTicks } from "./ticks.js";
 
-const SEGMENTS = 60000; // drawn in one frame, so that a frame is short however many curves there are
-const WIDE = 5; // what a segment costs that is wider than a pixel of the screen, and one of an area
+const SEGMENTS = 60000; // line segments per frame, so that frames stay short with many curves
+const WIDE = 5; // relative cost of a segment that is wider than a device pixel, or part of an area
 
-/** What covers all values of an axis, with a little room; on a logarithmic axis only positive values count. */
+/** Returns the range of an axis with a margin; on a logarithmic axis only positive values count. */
 export function domain(values, log, room = 0.04) {
   let [low, high] = [Infinity, -Infinity];
   for (const value of values) {
@@ -37,11 +37,13 @@ export class Plot extends Figure {
   #painting = 0;
   #drawn = 0;
 
-  /** `spec`: x and y ({label, log, domain}; a logarithmic one may have `at`, the values that have numbers), `curves` ({x, y,
-   *  colour, alpha, width, dash}, with a band where there is also {low, high, shade}), `under` and `over` (draw on the context
-   *  with the view), `mark` (what is pointed at), `hover(left, top, view)`, `pick()`, `zoom([x0, x1, y0, y1] or null)`, `csv()`,
-   *  `summary` (in words, for those who do not see it), `painted()` when some curves are drawn and `finished()` when all are on
-   *  the screen. */
+  /** Sets the content of the plot. Fields of `spec`:
+   *  - `x`, `y`: {label, log, domain}; a logarithmic axis may have `at`, the values with labels
+   *  - `curves`: {x, y, colour, alpha, width, dash}; with {low, high, shade} a curve also has a band
+   *  - `under`, `over`: functions that draw below and above the curves; `mark` draws the highlight
+   *  - `hover(left, top, view)`, `pick()`, `zoom([x0, x1, y0, y1] or null)`, `csv()`: callbacks
+   *  - `summary`: description for screen readers
+   *  - `painted()`: called when some curves are visible; `finished()`: called when all are */
   set(spec) {
     this.spec = { curves: [], ...spec };
     this.csv = spec.csv;
@@ -67,7 +69,7 @@ export class Plot extends Figure {
   #frameAxes(x, y) {
     this.uplot?.destroy();
     this.uplot = new uPlot(this.#options(x, y), [x.domain, y.domain], this.area);
-    this.uplot.batch(() => {}); // lays the axes out now: the box is only known then
+    this.uplot.batch(() => {}); // forces the layout, which determines the box
     const ratio = devicePixelRatio || 1;
     const { left, top, width, height } = this.uplot.bbox;
     this.box = { left: left / ratio, top: top / ratio, width: width / ratio, height: height / ratio };
@@ -150,16 +152,16 @@ export class Plot extends Figure {
     this.#go(true);
   }
 
-  /** Draws what is pointed at anew. */
+  /** Redraws the highlight. */
   remark() {
     const context = this.markCanvas.getContext("2d");
     context.clearRect(0, 0, this.box.width, this.box.height);
     this.spec.mark?.(context, this.view);
   }
 
-  /** Goes on with the curves, some in every frame, then with their bands below them; what lies over them comes last. */
-  #go(anew = false) {
-    if (!anew && this.busy) return;
+  /** Draws some curves per frame, then the bands below them, then the marks above them. */
+  #go(restart = false) {
+    if (!restart && this.busy) return;
     const painting = this.#painting;
     const context = this.inkCanvas.getContext("2d");
     const finish = () => {
@@ -187,7 +189,7 @@ export class Plot extends Figure {
     some(afterFrame);
   }
 
-  /** Says whether curves are being drawn, also to those who do not see it. */
+  /** Marks the plot as busy, also for screen readers. */
   #work(busy) {
     this.busy = busy;
     if (busy) this.area.setAttribute("aria-busy", "true");
@@ -230,7 +232,7 @@ export class Plot extends Figure {
   }
 }
 
-/** One curve; what a logarithmic axis cannot show is left out, and a value without a neighbour is a dash. */
+/** Draws one curve. Values that a logarithmic axis cannot show are left out; isolated values become dashes. */
 export function line(context, curve, view, { x: xAxis = {}, y: yAxis = {} } = {}) {
   const { x, y } = curve;
   const shown = (i) => i < x.length && Number.isFinite(y[i]) && !(xAxis.log && !(x[i] > 0)) && !(yAxis.log && !(y[i] > 0));
@@ -259,14 +261,14 @@ export function line(context, curve, view, { x: xAxis = {}, y: yAxis = {} } = {}
   context.setLineDash([]);
 }
 
-/** The band of a curve. */
+/** Draws the band of a curve. */
 function shade(context, curve, view, operation = "source-over") {
   context.globalCompositeOperation = operation;
   band(context, curve.x, curve.low, curve.high, curve.colour, view, curve.shade);
   context.globalCompositeOperation = "source-over";
 }
 
-/** The area between two curves. */
+/** Fills the area between two curves. */
 export function band(context, x, low, high, colour, view, alpha = 0.16) {
   context.beginPath();
   x.forEach((value, i) => (i ? context.lineTo(view.x(value), view.y(low[i])) : context.moveTo(view.x(value), view.y(low[i]))));
@@ -278,7 +280,7 @@ export function band(context, x, low, high, colour, view, alpha = 0.16) {
   context.globalAlpha = 1;
 }
 
-/** A point, or a hollow triangle for a value that is only a lower bound. */
+/** Draws a point, or a hollow triangle for a lower bound. */
 export function point(context, px, py, colour, bound = false, radius = 3.6) {
   context.beginPath();
   if (bound) {

@@ -1,4 +1,4 @@
-// One run: its loss with the stages and forecasts, its probes, and attention per layer and head over training, with a slider.
+// The view of one run: loss with stages and forecasts, probes, and maps over layers and heads with a slider.
 import { ink, shade } from "./colour.js";
 import { button, choice, csv, el, refill, shown, table, tick, words } from "./dom.js";
 import { FONT, Sheet } from "./figure.js";
@@ -9,13 +9,13 @@ import { part, setState, state } from "./state.js";
 import { config, describeRun } from "./words.js";
 import { keeps } from "./filter.js";
 
-const TEACHER = "#009e73"; // the loss of the teacher
-const FRAME = 60; // milliseconds of a moment when the slider plays
+const TEACHER = "#009e73"; // colour of the teacher's loss
+const FRAME = 60; // milliseconds per evaluation while the slider plays
 
 export class RunView {
   constructor(app) {
     this.app = app;
-    this.controls = el("div", { class: "controls", role: "group", "aria-label": "Which run" });
+    this.controls = el("div", { class: "controls", role: "group", "aria-label": "Choice of the run" });
     this.loss = new Plot("Loss", { name: "loss", height: 320 });
     this.stages = el("section", { "aria-label": "Stages" });
     this.probes = el("div", { class: "pair" });
@@ -77,7 +77,7 @@ export class RunView {
     this.app.firstPaint();
   }
 
-  /** What depends on the slider and on forecasts. */
+  /** Updates the parts that depend on the slider and on forecasts. */
   #moved() {
     const { steps } = this.detail;
     this.slider.hidden = !this.#slides();
@@ -90,7 +90,7 @@ export class RunView {
     return this.detail.steps.length > 1 && (Object.keys(this.detail.maps).length > 0 || this.told?.moments.length > 0);
   }
 
-  /** A run that has not ended: what its process said last of it. */
+  /** Shows a run in training: the last message of its process. */
   #training() {
     const { forecast, loss, step } = this.row;
     this.read = null;
@@ -110,14 +110,14 @@ export class RunView {
       y: { label: words(forecast.metric), log: this.log.y, domain: ys },
       curves: [{ x: xs, y: [forecast.threshold, forecast.threshold], colour: ink("muted"), dash: [2, 4] }, { x, y, colour: ink("accent"), width: 1.8 }],
       under: (context, view) => forecast.state === "forecast" && intervals(context, view, forecast, ys),
-      over: (context, view) => forecast.state === "forecast" && upright(context, view, forecast.step, ink("forecast")),
-      mark: (context, view) => forecast.state === "forecast" && beside(context, view, forecast.step, "forecast"),
+      over: (context, view) => forecast.state === "forecast" && verticalLine(context, view, forecast.step, ink("forecast")),
+      mark: (context, view) => forecast.state === "forecast" && lineLabel(context, view, forecast.step, "forecast"),
       csv: () => csv(["step", forecast.metric], x.map((each, i) => [each, values[i]])),
       summary: `${words(forecast.metric)} of the run so far, to step ${shown(x.at(-1))}: ${shown(y.at(-1))}. Forecast: ${forecast.words}`,
     });
     this.loss.heading.textContent = words(forecast.metric);
     this.loss.setLegend(null, []);
-    this.loss.note.textContent = `as of step ${shown(forecast.at)}; dotted: where it counts as learned; the whole curve is here when the run has ended`;
+    this.loss.note.textContent = `as of step ${shown(forecast.at)}; dotted: threshold; the whole curve appears when the run has finished`;
     this.app.firstPaint();
   }
 
@@ -166,14 +166,14 @@ export class RunView {
         if (ended === "reached" && low > 0 && high > low) band(context, [low, high], [top[0], top[0]], [top[1], top[1]], CAME, view, 0.3);
       },
       over: (context, view) => {
-        if (plateau > 0) upright(context, view, plateau, CAME);
-        if (told?.state === "forecast") upright(context, view, told.step, ink("forecast"));
-        for (const { onset } of drops) if (onset > 0) upright(context, view, onset, ink("muted"));
+        if (plateau > 0) verticalLine(context, view, plateau, CAME);
+        if (told?.state === "forecast") verticalLine(context, view, told.step, ink("forecast"));
+        for (const { onset } of drops) if (onset > 0) verticalLine(context, view, onset, ink("muted"));
       },
       mark: (context, view) => {
-        if (plateau > 0) beside(context, view, plateau, ended === "censored" ? "censored here" : "plateau ends");
-        if (told?.state === "forecast") beside(context, view, told.step, "forecast", view.height - 10);
-        drops.forEach(({ onset }, i) => onset > 0 && beside(context, view, onset, `drop ${i + 1} begins`, 26 + 14 * (i % 3)));
+        if (plateau > 0) lineLabel(context, view, plateau, ended === "censored" ? "censored here" : "plateau ends");
+        if (told?.state === "forecast") lineLabel(context, view, told.step, "forecast", view.height - 10);
+        drops.forEach(({ onset }, i) => onset > 0 && lineLabel(context, view, onset, `drop ${i + 1} begins`, 26 + 14 * (i % 3)));
       },
     });
     this.loss.heading.textContent = shownNames.length > 1 || names.length ? "Loss" : words(shownNames[0]);
@@ -182,20 +182,20 @@ export class RunView {
     this.#leftOut();
   }
 
-  /** When the plateau of the run ends, with what that means; nothing where it does not. */
+  /** Describes the end of the plateau; returns an empty text if the run did not reach its threshold. */
   #plateauEnds(before) {
     const { plateau, state: ended } = this.row;
     if (ended !== "reached" || !plateau) return "";
     const threshold = this.told?.threshold;
-    const what = Number.isFinite(threshold) ? `the ${words(this.told.metric)} passes ${shown(threshold)}` : "the run passes its threshold";
+    const what = Number.isFinite(threshold) ? `the ${words(this.told.metric)} crosses ${shown(threshold)}` : "the run crosses its threshold";
     return `${before}the plateau ends at step ${shown(Math.round(plateau))}, where ${what}`;
   }
 
-  /** Says beside the switch what logarithmic steps cannot show. */
+  /** Explains which value a logarithmic axis leaves out. */
   #leftOut() {
     const [x, y] = this.detail?.curves.loss ?? [[], []];
     const first = x[0] === 0 && Number.isFinite(y[0]) ? `, where the loss is ${shown(y[0])}` : "";
-    this.left.textContent = this.log.x ? `Log steps leave out step 0${first}.` : "";
+    this.left.textContent = this.log.x ? `The log scale leaves out step 0${first}.` : "";
     this.left.hidden = !this.log.x;
   }
 
@@ -211,7 +211,7 @@ export class RunView {
       under: (context, view) => extra.under?.(context, view, ys),
       over: extra.over,
       mark: (context, view) => {
-        if (this.#slides()) upright(context, view, this.detail.steps[this.#at()], ink("text"), []);
+        if (this.#slides()) verticalLine(context, view, this.detail.steps[this.#at()], ink("text"), []);
         extra.mark?.(context, view);
       },
       csv: () => csv(["step", ...names], merged(names.map((name) => this.detail.curves[name]))),
@@ -223,15 +223,15 @@ export class RunView {
     this.stages.hidden = false;
     if (!this.found) return refill(this.stages);
     const { curve, drops, why } = this.found;
-    if (!drops.length) return refill(this.stages, el("p", { class: "quiet", text: why ? `Stages: ${why}.` : "No stages: the curve does not fall." }));
+    if (!drops.length) return refill(this.stages, el("p", { class: "quiet", text: why ? `Stages: ${why}.` : "No stages: the curve does not decrease." }));
     const rows = drops.map((drop, i) => [i + 1, Math.round(drop.onset), Math.round(drop.steepest), shown(drop.level), shown(drop.after)]);
     const heads = ["drop", "begins (step)", "steepest (step)", "level before", "level after"];
-    const begins = `A drop begins where the tangent at its steepest point meets the plateau before it, on logarithmic axes${this.#plateauEnds("; by the run's threshold ")}`;
-    const note = el("p", { class: "quiet", text: `${begins}. The first level is the ${words(curve)} at the first evaluation.` });
-    refill(this.stages, el("h3", { text: "Stages" }), table(`Drops of the ${words(curve)}, and the levels between`, heads, rows), note);
+    const begins = `On logarithmic axes, a drop begins where its steepest tangent meets the plateau before it${this.#plateauEnds("; by the threshold of the run, ")}`;
+    const note = el("p", { class: "quiet", text: `${begins}. The first level is the first evaluation of the ${words(curve)}.` });
+    refill(this.stages, el("h3", { text: "Stages" }), table(`Drops of the ${words(curve)}, with the levels before and after`, heads, rows), note);
   }
 
-  /** The evaluation that the slider is at. */
+  /** Returns the index of the evaluation that the slider shows. */
   #at() {
     const steps = this.detail.steps;
     const wanted = Number(state().at ?? Infinity);
@@ -268,7 +268,7 @@ export class RunView {
     this.over.note.textContent = `rows: ${indices[0].length === 1 ? "numbers" : indices[0].length === 2 ? "layer.head" : "layer.head, lag"}${every}`;
   }
 
-  /** A grid of the last index against the others: heads of layers, or lags of heads. */
+  /** Draws a grid of the last index against the others: heads of layers, or lags of heads. */
   #atMoment(family, indices, values, at, colour, step) {
     const rows = [...new Set(indices.map((index) => label(index.slice(0, -1)) || "–"))];
     const columns = [...new Set(indices.map((index) => index.at(-1)))].sort((a, b) => a - b);
@@ -342,14 +342,14 @@ export class RunView {
 
 const label = (index) => (index.length > 2 ? `${index.slice(0, -1).join(".")}, ${index.at(-1)}` : index.join("."));
 
-/** Curves with steps of their own as rows; a step that a curve lacks is empty. */
+/** Merges curves with different steps into rows; missing values are empty. */
 function merged(curves) {
   const steps = [...new Set(curves.flatMap(([x]) => x))].sort((a, b) => a - b);
   const maps = curves.map(([x, y]) => new Map(x.map((step, i) => [step, y[i]])));
   return steps.map((step) => [step, ...maps.map((map) => map.get(step) ?? null)]);
 }
 
-function upright(context, view, x, colour, dash = [3, 3]) {
+function verticalLine(context, view, x, colour, dash = [3, 3]) {
   const px = view.x(x);
   if (!(px >= 0 && px <= view.width)) return;
   Object.assign(context, { strokeStyle: colour, lineWidth: 1.2, globalAlpha: 0.9 });
@@ -361,8 +361,8 @@ function upright(context, view, x, colour, dash = [3, 3]) {
   context.setLineDash([]);
 }
 
-/** Words beside an upright; drawn after all lines, and with a rim, they can be read where they lie across others. */
-function beside(context, view, x, text, y = 12) {
+/** Labels a vertical line. The text has an outline, so that it is readable on top of curves. */
+function lineLabel(context, view, x, text, y = 12) {
   const px = view.x(x);
   if (!(px >= 0 && px <= view.width)) return;
   const right = px > view.width - 90;

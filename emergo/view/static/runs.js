@@ -1,4 +1,4 @@
-// All runs: their curves, filtered and coloured by any axis, or the median of each cell with its band over seeds.
+// The view of all runs: their curves, or the median of each cell with a band over seeds.
 import { colours, ink } from "./colour.js";
 import { Curves } from "./curves.js";
 import { button, choice, csv, el, refill, shown, tick, words } from "./dom.js";
@@ -6,21 +6,22 @@ import { filterControls, keeps } from "./filter.js";
 import { Parallel } from "./parallel.js";
 import { Plot, domain, line } from "./plot.js";
 import { part, setState, state } from "./state.js";
-import { RunTable } from "./table.js";
+import { CellTable, RunTable } from "./table.js";
 import { config, describeRun } from "./words.js";
 
-const MANY = 200; // curves from which each is one pixel of the screen wide, which is drawn ten times as fast
+const MANY = 200; // more curves are drawn one device pixel wide, which is ten times as fast
 
 export class RunsView {
   constructor(app) {
     this.app = app;
-    this.controls = el("div", { class: "controls", role: "group", "aria-label": "What is shown" });
+    this.controls = el("div", { class: "controls", role: "group", "aria-label": "Display options" });
     this.plot = new Plot("Curves", { name: "curves", height: 420 });
     this.parallel = new Parallel(app);
     this.table = new RunTable(app);
+    this.cells = new CellTable(app);
     this.chosen = el("section", { class: "card", "aria-label": "The highlighted run" });
     this.shown = new Map();
-    const main = el("div", { class: "main" }, this.plot.node, this.chosen, this.parallel.figure.node, this.table.node);
+    const main = el("div", { class: "main" }, this.plot.node, this.chosen, this.parallel.figure.node, this.cells.node, this.table.node);
     this.node = el("div", { class: "split" }, this.controls, main);
   }
 
@@ -43,7 +44,7 @@ export class RunsView {
     if (!this.plot.busy) this.#below();
   }
 
-  /** What is below the curves comes after them, and only where it has changed. */
+  /** Updates the parts below the curves, after the curves and only if they have changed. */
   #below() {
     const { set } = this.app;
     const held = [set.key, set.version, this.filter];
@@ -52,6 +53,7 @@ export class RunsView {
       this.shown.set(name, JSON.stringify([held, parts]));
       return this.shown.get(name) !== before;
     };
+    if (changed("cells")) this.cells.update(this.filter);
     if (changed("parallel", this.by)) this.parallel.update(this.visible, this.palette, this.by, this.filter);
     if (changed("table", state().sort, state().page, state().run)) this.table.update(this.visible);
   }
@@ -63,15 +65,15 @@ export class RunsView {
       el("h2", { text: "All runs" }),
       names.length ? choice("Curve", names.map((name) => [name, words(name)]), this.y, (y) => setState({ y, zoom: null }), "y") : null,
       choice("Colour by", [["none", "nothing"], ...all.map((name) => [name, words(name)])], this.by || "none", (by) => setState({ by }), "by"),
-      names.length ? choice("Show", [["all", "every run"], ["median", "median, band of seeds"]], this.median ? "median" : "all", (mode) => setState({ mode }), "mode") : null,
+      names.length ? choice("Show", [["all", "every run"], ["median", "median, band over seeds"]], this.median ? "median" : "all", (mode) => setState({ mode }), "mode") : null,
       names.length ? el(
         "div",
         { class: "row" },
         tick("log steps", this.axes.x, (on) => setState({ lx: on ? null : "0", zoom: null }), "lx"),
         tick("log values", this.axes.y, (on) => setState({ ly: on ? "1" : null, zoom: null }), "ly"),
       ) : null,
-      names.length && this.axes.x ? el("p", { class: "quiet", text: "Log steps leave out step 0." }) : null,
-      now_zoomed() ? button("Whole range", () => setState({ zoom: null })) : null,
+      names.length && this.axes.x ? el("p", { class: "quiet", text: "The log scale leaves out step 0." }) : null,
+      isZoomed() ? button("Reset zoom", () => setState({ zoom: null })) : null,
       el("h3", { text: "Filter" }),
       el("p", { class: "quiet", text: `${this.visible.length} of ${rows.length} runs` }),
       ...filterControls(this.app, this.filter),
@@ -79,7 +81,7 @@ export class RunsView {
     refill(this.controls, groups.filter(Boolean));
   }
 
-  /** Reads the curves that are not held yet, and draws what is held. */
+  /** Loads the missing curves, and draws the loaded ones as they arrive. */
   #load() {
     const runs = this.visible.map((row) => row.identity);
     const points = runs.length <= 200 ? 400 : runs.length <= 2000 ? 128 : 64;
@@ -112,7 +114,7 @@ export class RunsView {
     if (!runs.length) this.#frame();
   }
 
-  /** Whether curves reach beyond the axes that are drawn. */
+  /** Returns true if curves extend beyond the current axes. */
   #grown(curves) {
     if (part("zoom", null) || !this.drawnDomain) return false;
     const [[, right], [bottom, top]] = this.drawnDomain;
@@ -128,7 +130,7 @@ export class RunsView {
   }
 
   #lines(curves) {
-    const count = this.complete ? this.curves.runs.size : this.visible.length; // some runs have no curves
+    const count = this.complete ? this.curves.runs.size : this.visible.length; // not every run has curves
     const alpha = Math.min(0.9, Math.max(0.14, 7 / Math.sqrt(Math.max(count, 1))));
     return curves.map(({ row, x, y }) => ({ x, y, colour: this.palette.of(row[this.by]), alpha, width: thin(count, 1.2) }));
   }
@@ -160,7 +162,7 @@ export class RunsView {
       painted: () => this.app.firstPaint(),
       finished: () => this.#below(),
       csv: () => this.#csv(cells),
-      summary: `${words(this.y)} against step for ${this.curves.runs.size} runs, coloured by ${this.by || "nothing"}. The table below holds the runs.`,
+      summary: `${words(this.y)} against step for ${this.curves.runs.size} runs, coloured by ${this.by || "nothing"}. The table below lists the runs.`,
     });
     this.#note();
   }
@@ -206,12 +208,12 @@ export class RunsView {
     const { rows, runs } = this.curves;
     const row = rows.get(this.near) ?? rows.get(state().run);
     const hint = this.median
-      ? `${runs.size} runs; the band holds the middle half of the seeds; a run that has ended counts with its last value`
-      : `${runs.size} curves${runs.size < this.visible.length ? ` of ${this.visible.length} runs` : ""}; point at one to highlight it, press to keep it, drag to zoom, double-click for the whole`;
+      ? `${runs.size} runs; the band covers the middle half of the seeds; a finished run keeps its last value`
+      : `${runs.size} curves${runs.size < this.visible.length ? ` of ${this.visible.length} runs` : ""}; hover to highlight, click to select, drag to zoom, double-click to reset`;
     this.plot.note.textContent = row ? describeRun(this.app, row) : hint;
   }
 
-  /** Zooms about the middle, for those without a mouse. */
+  /** Zooms around the centre, for keyboard users. */
   zoomBy(factor) {
     if (!this.drawnDomain) return;
     const ends = this.drawnDomain.flatMap(([low, high], i) => {
@@ -243,12 +245,12 @@ export class RunsView {
   }
 }
 
-const now_zoomed = () => part("zoom", null) !== null;
+const isZoomed = () => part("zoom", null) !== null;
 
-/** The width of one of many curves in pixels of the page; `wide` where they are few. */
+/** Returns the line width for so many curves; `wide` if they are few. */
 const thin = (count, wide) => (count > MANY ? 1 / (devicePixelRatio || 1) : wide);
 
-/** How far in pixels a curve passes from a place. */
+/** Returns the distance in pixels between a curve and a point. */
 function away(x, y, left, top, view, log) {
   let [low, high] = [0, x.length - 1];
   if (high < 1) return Infinity;

@@ -1,4 +1,4 @@
-// What is on the screen, kept in the address after the `#`, so that it can be reloaded and shared.
+// The state of the page, stored in the address after the `#`, so that it can be reloaded and shared.
 
 let listeners = [];
 let current = parse();
@@ -11,7 +11,7 @@ export function state() {
   return current;
 }
 
-/** A part of the state that is JSON; what cannot be read counts as not there. */
+/** Returns a part of the state that is JSON; invalid JSON counts as missing. */
 export function part(name, otherwise) {
   try {
     return current[name] === undefined ? otherwise : JSON.parse(current[name]);
@@ -20,7 +20,7 @@ export function part(name, otherwise) {
   }
 }
 
-/** Changes parts; null takes one away. A change of `view`, `set` or `run` is a step that the back button undoes. */
+/** Changes parts of the state; null removes one. The back button undoes changes of `view`, `set` and `run`. */
 export function setState(changes) {
   const next = { ...current };
   for (const [name, value] of Object.entries(changes)) {
@@ -44,7 +44,7 @@ addEventListener("popstate", () => {
   for (const listener of listeners) listener();
 });
 
-/** The token leaves the address once the cookie has it, so that it is not shared or kept in the history. */
+/** Removes the token from the address, because the cookie has it and addresses are shared. */
 export function dropToken() {
   const query = new URLSearchParams(location.search);
   if (!query.has("token")) return;

@@ -1,4 +1,4 @@
-// A drawing context that writes SVG: what is drawn on a canvas can be drawn on it too.
+// A drawing context with the interface of a canvas that writes SVG.
 
 const escaped = (value) => String(value).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;").replaceAll('"', "&quot;");
 const near = (value) => Number(value.toFixed(2));
@@ -131,14 +131,14 @@ export class SvgContext {
   clip() {}
   clearRect() {}
 
-  /** The whole drawing as a file. */
+  /** Returns the drawing as the content of a file. */
   file(width, height, ground) {
     const head = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="Helvetica, Arial, sans-serif">`;
     return `${head}<rect width="100%" height="100%" fill="${escaped(ground)}"/>${this.parts.join("\n")}</svg>\n`;
   }
 }
 
-/** Draws on a canvas as ever and records it: `draw` runs with the context's methods doing both. */
+/** Runs `draw` on a canvas context and records all calls in `recorder`. */
 export function recorded(context, recorder, draw) {
   const names = Object.getOwnPropertyNames(SvgContext.prototype).filter((name) => name !== "constructor" && typeof context[name] === "function");
   for (const name of names) {

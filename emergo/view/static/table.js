@@ -1,8 +1,10 @@
-// The runs as a table: sorted by any column, a page at a time.
+// Tables of the runs, with sorting and pages, and of the cells.
 import { button, csv, el, refill, save, shown, table, words } from "./dom.js";
+import { keeps } from "./filter.js";
 import { setState, state } from "./state.js";
 
-const ROWS = 20;
+const ROWS = 20; // runs per page
+const CELLS = 200; // most cells shown
 
 export class RunTable {
   constructor(app) {
@@ -38,6 +40,34 @@ export class RunTable {
     );
     const caption = `${visible.length} runs${visible.length < this.app.rows.length ? ` of ${this.app.rows.length}` : ""}, one row per run`;
     refill(this.node, el("h3", { text: "Runs" }), table(caption, [el("th", { scope: "col", text: "run" }), ...heads.map(head)], rows), turn);
+  }
+}
+
+/** The cells of a set: the server's summary, with lower bounds where censored runs decide the median. */
+export class CellTable {
+  constructor(app) {
+    this.app = app;
+    this.node = el("section", { class: "cells-table", "aria-label": "Table of cells" });
+  }
+
+  async update(filter) {
+    const { data, set } = this.app;
+    const asked = (this.asked = JSON.stringify([set.key, set.version, filter]));
+    const cells = await data.cells(set.key).catch(() => []);
+    if (asked !== this.asked) return;
+    const axes = this.app.cellAxes.slice(0, 12);
+    const counts = ["runs", "censored", "failed"];
+    const wanted = Object.fromEntries(Object.entries(filter).filter(([name]) => axes.includes(name)));
+    const kept = cells.filter((cell) => keeps(wanted, cell));
+    this.node.hidden = !kept.some((cell) => cell.runs > 1);
+    const median = (cell) => plateau({ plateau: cell.plateau, censored: cell.bound });
+    const rows = kept.slice(0, CELLS).map((cell) => [...axes.map((axis) => cell[axis]), median(cell), cell.plateau_min, cell.plateau_max, ...counts.map((name) => cell[name])]);
+    const heads = [...axes.map(words), "median plateau (steps)", "smallest", "largest", ...counts];
+    const part = kept.length > CELLS ? `the first ${CELLS} of ` : "";
+    const caption = `${part}${kept.length} cells; > marks a lower bound. Filters by seed and state do not apply.`;
+    const file = () => save("cells.csv", csv(Object.keys(kept[0]), kept.map(Object.values)), "text/csv");
+    const download = button("CSV", file, { class: "small", "aria-label": "Download the cells as CSV" });
+    refill(this.node, el("h3", { text: "Cells" }), table(caption, heads, rows), download);
   }
 }
 

@@ -1,10 +1,10 @@
-// Where an axis has lines and which of them have numbers.
+// Grid lines of an axis, and their labels.
 import { shown } from "./dom.js";
 
-const NARROW = 10; // a logarithmic axis whose ends differ by a smaller factor has even steps, as a linear one
-const ROOM = 1.6; // times as far from its neighbour as others, where a number has finer steps than they have
+const NARROW = 10; // logarithmic axes over a smaller factor have evenly spaced ticks
+const ROOM = 1.6; // minimal distance of ticks with finer steps, in units of the usual one
 
-/** Of sorted values those whose labels do not run into each other, by their place on the axis: the ends first, then who comes. */
+/** Selects sorted values whose labels do not overlap: first the ends, then the others in order. */
 export function spread(values, place, least) {
   const kept = [];
   const far = (value) => kept.every((other) => Math.abs(place(value) - place(other)) >= least);
@@ -12,14 +12,14 @@ export function spread(values, place, least) {
   return kept.sort((a, b) => a - b);
 }
 
-/** The ticks of a logarithmic axis of `length` pixels, with labels `least` pixels apart: at `values` where they are given. */
+/** Returns the ticks of a logarithmic axis of `length` pixels, with labels at least `least` pixels apart, at `values` if given. */
 export function logTicks([low, high], length, least, values = null) {
   const place = (value) => (length * Math.log(value / low)) / Math.log(high / low);
   const at = values?.length ? spread(values, place, least) : high / low < NARROW ? evenSteps(low, high, place, least) : null;
   return at ? { splits: at, values: at.map(values?.length ? shown : number) } : decades(low, high, length, least);
 }
 
-/** Multiples of the least of 1, 2 and 5 times a power of ten that keeps them apart; below them finer ones, while there is room. */
+/** Returns multiples of 1, 2 or 5 times a power of ten; small values get finer steps if labels fit. */
 function evenSteps(low, high, place, least) {
   const multiples = (step) => {
     const found = [];
@@ -41,7 +41,7 @@ function evenSteps(low, high, place, least) {
   return ticks;
 }
 
-/** Lines at all multiples of powers of ten; numbers at the powers, with 2 and 5 or all where there is room. */
+/** Returns lines at all multiples of powers of ten, with labels at the powers, and at 2 and 5 or at all if they fit. */
 function decades(low, high, length, least) {
   const lines = [];
   for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += 1) {

@@ -1,4 +1,4 @@
-// Runs in words.
+// Descriptions of runs in words.
 import { el, shown, table, words } from "./dom.js";
 
 export function describeRun(app, row) {
@@ -10,11 +10,11 @@ export function describeRun(app, row) {
 export function outcome(row) {
   if (row.state === "failed") return `failed${row.failed_step ? ` at step ${row.failed_step}` : ""}${row.reason ? ` (${row.reason})` : ""}`;
   if (row.plateau === null || row.plateau === undefined) return row.state ?? "";
-  if (row.state === "censored" || row.censored) return `plateau of more than ${shown(Math.round(row.plateau))} steps (censored)`;
+  if (row.state === "censored" || row.censored) return `plateau longer than ${shown(Math.round(row.plateau))} steps (censored)`;
   return `plateau ${shown(Math.round(row.plateau))} steps`;
 }
 
-/** The config of a run, one row per field: what the plan or record says, else what the table says. */
+/** Shows the config of a run, one row per field; without a config, the columns of the table. */
 export function config(app, row, described = null) {
   const flat = (value, prefix = "") =>
     value !== null && typeof value === "object" && !Array.isArray(value)

@@ -1,4 +1,5 @@
-"""Figures 5 and 16: gains of repetition with their intervals, and overfitting, on curves made by hand."""
+"""Figures 5 and 16: gains of repetition with their intervals, and overfitting, on curves made by
+hand."""
 
 import math
 
@@ -7,16 +8,21 @@ import pandas as pd
 import pytest
 from scipy.stats import ttest_ind
 
-from emergo.engine import Result
 from emergo.papers.zucchet2025 import fig5_16_17 as fig5
+from emergo.training import Result
 
 
 def test_the_interval_of_a_gain_is_that_of_a_t_test_where_two_cells_are_all():
     rng = np.random.default_rng(0)
     logs = {1.0: rng.normal(3, 0.1, 4), 2.0: rng.normal(2, 0.1, 4)}
-    rows = [{"part": "in_context", "amount": a, "test": math.exp(x)} for a, xs in logs.items() for x in xs]
+    rows = [
+        {"part": "in_context", "amount": a, "test": math.exp(x)}
+        for a, xs in logs.items()
+        for x in xs
+    ]
     table = pd.DataFrame(rows).assign(test_censored=False)
-    gain, theirs = fig5.speed_up(table, "in_context", "test"), ttest_ind(logs[1.0], logs[2.0]).confidence_interval()
+    gain = fig5.speed_up(table, "in_context", "test")
+    theirs = ttest_ind(logs[1.0], logs[2.0]).confidence_interval()
     assert gain is not None
     assert math.log(gain.high / gain.low) == pytest.approx(theirs.high - theirs.low, rel=1e-10)
     assert gain.low < math.exp(np.mean(logs[1.0]) - np.mean(logs[2.0])) < gain.high
@@ -30,11 +36,18 @@ def test_a_gain_needs_runs_without_repetition_and_grokking_runs_that_get_there()
 
     def result(run, test, train):
         step = np.arange(0, 2001, 25)
-        curves = {name: (step >= at).astype(float) for name, at in (("accuracy", test), ("accuracy_repeated", train))}
+        curves = {
+            name: (step >= at).astype(float)
+            for name, at in (("accuracy", test), ("accuracy_repeated", train))
+        }
         return Result.measured(run, curves | {"step": step, "loss": 0.0 * step}, None, "cpu")
 
     runs = study.runs  # the hardest first, all of one size: bursts 1, 2, 3
-    parts = {"in_context": [result(run, at, at / 3) for run, at in zip(runs, (1200, 400, 1500), strict=True)]}
+    parts = {
+        "in_context": [
+            result(run, at, at / 3) for run, at in zip(runs, (1200, 400, 1500), strict=True)
+        ]
+    }
     table = fig5.times(parts)
     gain = fig5.speed_up(table, "in_context", "test")
     assert gain is not None

@@ -1,0 +1,74 @@
+"""Measure the cost of comparing optimised paths with `apply` before training.
+
+    python benchmarks/verification.py [FIGURE] [--preset PRESET]
+
+Trains a figure twice in fresh processes: first with empty caches of programs and verdicts, then with
+the caches that the first process has filled. Prints the share of the time that the comparison
+takes. The limits are 15% and 5%.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+LIMITS = {"cold": 0.15, "warm": 0.05}
+
+
+def measure(figure: str, preset: str) -> dict[str, float]:
+    """Train the runs of a figure in this process; return the seconds in total and in comparisons."""
+    begun = time.monotonic()
+    import emergo as em
+    from emergo.papers import find_figure
+    from emergo.training import _scheduler
+
+    compared = 0.0
+    verify_path = _scheduler.verify_path
+
+    def timed(*arguments: Any) -> None:
+        nonlocal compared
+        start = time.monotonic()
+        verify_path(*arguments)
+        compared += time.monotonic() - start
+
+    runs = find_figure(figure).runs(preset)
+    with mock.patch.object(_scheduler, "verify_path", timed):
+        em.train(runs)
+    return {"runs": len(runs), "seconds": time.monotonic() - begun, "compared": compared}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("figure", nargs="?", default="zucchet2025/fig3")
+    parser.add_argument("--preset", default="laptop")
+    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        print(json.dumps(measure(options.figure, options.preset)))
+        return
+    command = [sys.executable, __file__, options.figure, "--preset", options.preset, "--measure"]
+    with tempfile.TemporaryDirectory() as folder:
+        root = str(Path(__file__).parents[1])
+        environment = os.environ | {"EMERGO_CACHE": folder, "PYTHONPATH": root}
+        for state, limit in LIMITS.items():
+            done = subprocess.run(
+                command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+            )
+            result = json.loads(done.stdout.splitlines()[-1])
+            share = result["compared"] / result["seconds"]
+            print(
+                f"{options.figure}, {options.preset}, {state} cache: {result['runs']} runs in "
+                f"{result['seconds']:.1f} s, comparison {result['compared']:.1f} s = {share:.1%} "
+                f"(limit {limit:.0%})",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

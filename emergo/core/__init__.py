@@ -1,0 +1,1 @@
+"""What every subpackage uses: the contract, pytrees, identity, errors, files and random numbers."""

@@ -1,0 +1,65 @@
+"""The plot of a forecast: the metric and the signal so far, and the expected emergence."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from ..core.plotting import BLUE, GREY, ORANGE, RED, WIDTH, Picture, key, level, style
+
+if TYPE_CHECKING:
+    from ._forecast import Forecast
+
+BANDS = {95: 0.14, 80: 0.28, 50: 0.5}  # opacity of each interval
+
+
+def forecast_plot(forecast: "Forecast") -> Picture:
+    """Draw the metric above the signal, with the intervals of the forecast."""
+    signal = forecast.signal if forecast.signal != forecast.metric else ""
+    rows = 2 if signal else 1
+    with style():
+        plot = Picture(figsize=(0.72 * WIDTH, 3.9 if signal else 2.7), layout="constrained")
+        heights = (3, 2)[:rows]
+        panels = plot.subplots(rows, 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+        top = panels[0]
+        top.plot(forecast.value.index, forecast.value, color=BLUE)
+        level(top, forecast.threshold, "threshold", ls="--")
+        top.set(ylabel=forecast.metric.replace("_", " "))
+        top.set_title(f"{forecast.name}  {forecast}".strip())
+        if signal:
+            values = forecast.others[signal].dropna()
+            panels[1].plot(values.index, values, color=ORANGE)
+            panels[1].set(ylabel=signal)
+        for axes in panels:
+            _draw_expected(axes, forecast)
+        panels[-1].set(xlabel="step")
+        _draw_legend(top, forecast)
+    return plot
+
+
+def _draw_expected(axes: Axes, forecast: "Forecast") -> None:
+    """Mark the last step, the forecast and its intervals."""
+    if forecast.state == "emerged":
+        axes.axvline(forecast.step, color=RED, lw=1.2)
+        return
+    axes.axvline(forecast.at, color=GREY, lw=0.8, ls=":")
+    if forecast.state == "forecast":
+        known = [end for ends in forecast.intervals.values() for end in ends if np.isfinite(end)]
+        last = 1.05 * max(known)
+        for percent, alpha in BANDS.items():
+            low, high = forecast.intervals[percent]
+            axes.axvspan(low, min(high, last), color=RED, alpha=alpha, lw=0)
+        axes.axvline(forecast.step, color=RED, lw=1.2)
+        axes.set_xlim(0, last)
+
+
+def _draw_legend(axes: Axes, forecast: "Forecast") -> None:
+    entries: list[tuple[str, dict[str, Any]]] = []
+    if forecast.state != "no signal":
+        entries.append((forecast.state, {"color": RED}))
+    if forecast.state == "forecast":
+        for percent, alpha in sorted(BANDS.items()):
+            entries.append((f"{percent}%", {"color": RED, "alpha": alpha, "lw": 6}))
+    if forecast.state != "emerged":
+        entries.append(("last step", {"ls": ":", "lw": 0.8}))
+    key(axes, entries, loc="upper left", bbox_to_anchor=(1.0, 1.0))

@@ -1,0 +1,1 @@
+"""The experiment `emergo/forecast`: how good forecasts of emergence are."""

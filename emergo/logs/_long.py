@@ -1,0 +1,197 @@
+"""Long tables with one row per evaluation: CSV, Parquet, JSON lines, Weights & Biases histories."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+
+from ..core.errors import InputError, unknown
+from ._records import Cells, Records
+
+Missing = Literal["auto", "skip", "failed"]
+
+# The columns that `measure_logs` adds.
+MEASURED = ("run", "plateau", "plateau_low", "plateau_high", "censored", "state", "evaluations")
+RUN_COLUMNS = ("run", "identity")
+STEP_COLUMNS = (
+    *("step", "_step", "Step", "global_step", "train/global_step", "trainer/global_step"),
+    *("iteration", "iter"),
+)
+# Columns of Weights & Biases that are neither curves nor constants.
+BOOKKEEPING = ("_step", "_runtime", "_timestamp", "_wandb")
+_BLANKS = ["", "none", "null", "na", "n/a", "<na>"]
+
+
+class Query(NamedTuple):
+    """Options for reading a log; see [`emergo.logs.read_logs`][]."""
+
+    step: str = "step"
+    run: str | None = None
+    metrics: Sequence[str] | None = None
+    missing: Missing = "auto"
+
+
+class _Column(NamedTuple):
+    """A column of numbers."""
+
+    values: Float[np.ndarray, " rows"]
+    written: Bool[np.ndarray, " rows"]  # the log has a number, or a literal nan
+    evaluated: Bool[np.ndarray, " rows"]  # written, or blank because the run had diverged
+
+
+def find_step(names: Sequence[str], step: str, where: str) -> str:
+    """Return the column of steps: the given one, or a well-known name instead of the default."""
+    known = STEP_COLUMNS if step == "step" else (step,)
+    for name in known:
+        if name in names:
+            return name
+    raise InputError(f"{where}: {unknown('column', step, names)}")
+
+
+def long_records(table: pd.DataFrame, where: str, query: Query) -> Iterator[Records]:
+    """Yield the runs of a long table in the order of their first rows."""
+    names = list(table.columns)
+    asked = tuple(query.metrics or ())
+    step = find_step(names, query.step, where)
+    run = query.run or next((name for name in RUN_COLUMNS if name in names), None)
+    for name in (*asked, *([run] if run else [])):
+        if name not in names:
+            raise InputError(f"{where}: {unknown('column', name, names)}")
+    table, runs, bounds = _by_run(table, run)
+    steps, _ = numbers(table[step], f"{where}: column '{step}'")
+    if run is None and "seed" in names and table["seed"].groupby(steps).nunique().max() > 1:
+        raise InputError(
+            f"{where}: steps repeat with another 'seed'; name the column that tells runs apart, "
+            f"e.g. run='seed'"
+        )
+    constant = []
+    varying = []
+    for name in names:
+        if name not in asked and name not in (step, run) and _is_constant(table[name], bounds):
+            constant.append(name)
+        elif name not in (step, run):
+            varying.append(name)
+    columns = _columns(table[varying], where, query)
+    hint = "" if run else _run_column(table[varying], steps)
+    for name, first, end in zip(runs, bounds[:-1], bounds[1:], strict=True):
+        about = where if name is None else f"{where}: run '{name}'"
+        own = steps[first:end]
+        constants = {
+            key: table[key].iloc[first] for key in constant if key not in (*MEASURED, *BOOKKEEPING)
+        }
+        others = {}
+        if (own[1:] < own[:-1]).any():  # the rows of all metrics show where a run was restarted
+            others = {
+                key: np.flatnonzero(table[key].iloc[first:end].notna() & np.isfinite(own))
+                for key in varying
+                if key not in (*BOOKKEEPING, *columns) and pd.api.types.is_numeric_dtype(table[key])
+            }
+        yield Records(
+            name,
+            own,
+            _cells(columns, slice(first, end), own, asked, about, step),
+            constants,
+            step,
+            labelled=run is not None,
+            hint=hint,
+            others=others,
+        )
+
+
+def _by_run(
+    table: pd.DataFrame, run: str | None
+) -> tuple[pd.DataFrame, Sequence[str | None], list[int]]:
+    """Sort the rows by run; return the table, the names of the runs, and where their rows begin.
+
+    The last entry of the bounds is the number of rows.
+    """
+    if run is None:
+        return table, [None], [0, len(table)]
+    codes, runs = pd.factorize(table[run].astype(str))
+    if (codes[1:] < codes[:-1]).any():
+        order = np.argsort(codes, kind="stable")
+        table = table.iloc[order].reset_index(drop=True)
+        codes = codes[order]
+    return table, list(map(str, runs)), np.searchsorted(codes, range(len(runs) + 1)).tolist()
+
+
+def _columns(varying: pd.DataFrame, where: str, query: Query) -> dict[str, _Column]:
+    """Convert the requested metrics, or else all columns of numbers."""
+    blank = varying.isna().all(axis=1).to_numpy()  # rows that hold only constants
+    columns: dict[str, _Column] = {}
+    for name in query.metrics or varying.columns.difference(BOOKKEEPING, sort=False):
+        try:
+            values, written = numbers(varying[name], f"{where}: column '{name}'")
+        except InputError:
+            if query.metrics:
+                raise
+            continue
+        evaluated = {"skip": written, "auto": written | blank, "failed": np.ones_like(blank)}
+        columns[name] = _Column(values, written, evaluated[query.missing])
+    return columns
+
+
+def _cells(
+    columns: Mapping[str, _Column],
+    part: slice,
+    steps: Float[np.ndarray, " rows"],
+    asked: Sequence[str],
+    about: str,
+    step: str,
+) -> dict[str, Cells]:
+    """Return the metrics in the rows of one run; rows without a step are left out."""
+    finite = np.isfinite(steps)
+    cells = {}
+    for name, column in columns.items():
+        evaluated = column.evaluated[part]
+        if column.written[part].any():
+            rows = np.flatnonzero(evaluated & finite)
+            cells[name] = Cells(rows, column.values[part][rows])
+        elif name in asked:
+            raise InputError(f"{about} has no value of '{name}'")
+        if name in asked and not finite[evaluated].all():
+            raise InputError(f"{about} has rows without a '{step}'")
+    return cells
+
+
+def numbers(
+    raw: pd.Series, where: str
+) -> tuple[Float[np.ndarray, " rows"], Bool[np.ndarray, " rows"]]:
+    """Convert a column to numbers; the second array is False for blank cells and nulls."""
+    written = raw.notna()
+    if raw.dtype == object or pd.api.types.is_string_dtype(raw):
+        words = raw.astype(str).str.strip()
+        written &= ~words.str.lower().isin(_BLANKS)
+        raw = words.where(written, "nan")
+    try:
+        return np.asarray(raw.astype(np.float64)), np.asarray(written)
+    except (TypeError, ValueError):
+        invalid = pd.to_numeric(raw, errors="coerce").isna()
+        words = raw[invalid & (raw.astype(str).str.lower() != "nan")]
+        example = f", e.g. '{words.iloc[0]}'" if len(words) else ""
+        raise InputError(f"{where} is not numeric{example}") from None
+
+
+def _is_constant(column: pd.Series, bounds: Sequence[int]) -> bool:
+    """Return True if a column has one value in every run."""
+    try:
+        codes: Int[np.ndarray, " rows"] = pd.factorize(column)[0]
+    except TypeError:  # lists, for example
+        return False
+    changes = codes[1:] != codes[:-1]
+    changes[np.array(bounds[1:-1], int) - 1] = False  # between two runs
+    return not changes.any()
+
+
+def _run_column(table: pd.DataFrame, steps: Float[np.ndarray, " rows"]) -> str:
+    """Suggest a column that tells runs apart: each of its values has every step at most once."""
+    if (steps[1:] > steps[:-1]).all():
+        return ""
+    labels = [str(name) for name in table if not pd.api.types.is_float_dtype(table[name])]
+    for name in sorted(labels, key=lambda name: name != "seed"):
+        pairs = pd.DataFrame({"step": steps, "label": table[name].astype(str)})
+        if not pairs.duplicated().any() and 1 < pairs["label"].nunique() <= len(pairs) / 2:
+            return name
+    return ""

@@ -1,0 +1,198 @@
+"""Read runs from logs of any supported format."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..core.errors import InputError, unknown
+from ..core.tables import CSV, PARQUET, read_csv, read_parquet
+from ._chart import chart_records, is_chart
+from ._columns import columns_of, compile_columns
+from ._config import read_configs
+from ._events import event_files, event_records, is_event_file
+from ._json import JSON, TRAINER_STATE, read_json, trainer_state_in
+from ._long import RUN_COLUMNS, Missing, Query, long_records
+from ._records import Records, to_curves
+
+INDEX = "Unnamed: 0"  # pandas' name for an index that it wrote to a CSV file
+FORMATS = ".csv, .parquet, .jsonl, trainer_state.json, an event file of TensorBoard or its folder"
+
+
+@dataclasses.dataclass(frozen=True)
+class LoggedRun:
+    """One run of a log."""
+
+    name: str
+    path: Path  # the file or folder of the log
+    constants: Mapping[str, Any]  # from columns of the log, its name, and config files
+    _curves: Mapping[str, pd.Series]
+
+    @property
+    def metrics(self) -> list[str]:
+        """The names of the curves."""
+        return list(self._curves)
+
+    def curve(self, metric: str) -> pd.Series:
+        """Return the values of a metric by increasing, unique steps.
+
+        NaN means that NaN was logged: the run has diverged.
+        """
+        if not self._curves:
+            raise InputError(f"{self.path}: no column has a finite number")
+        if metric not in self._curves:
+            raise InputError(f"{self.path}: {unknown('metric', metric, self._curves)}")
+        return self._curves[metric]
+
+    @property
+    def curves(self) -> pd.DataFrame:
+        """All curves by increasing, unique steps; NaN where a metric has no value or diverged."""
+        return pd.concat(self._curves, axis=1).sort_index() if self._curves else pd.DataFrame()
+
+
+def read_logs(
+    paths: Sequence[Path | str],
+    *,
+    step: str = "step",
+    run: str | None = None,
+    columns: str | None = None,
+    metrics: Sequence[str] | None = None,
+    missing: Missing = "auto",
+    say: Callable[[str], None] = lambda line: None,
+) -> Iterator[LoggedRun]:
+    """Read the runs of logs, one after the other.
+
+    **Arguments:**
+
+    - `paths`: CSV, Parquet and JSON-lines files with one row per evaluation, such as histories of
+      Weights & Biases; its chart exports, with columns for every run; `trainer_state.json` of
+      Hugging Face, or its folder; event files of TensorBoard, or a folder of them, in which each
+      subfolder is a run.
+    - `step`: the column of steps. If there is no `step`, a well-known name such as `_step` or
+      `global_step` is used instead.
+    - `run`: the column that tells runs apart; by default `run` or `identity`, otherwise each file
+      is one run.
+    - `columns`: a regular expression with named groups, searched in the name of the run and then in
+      its path, from the end: `d(?P<dim>\\d+)_s(?P<seed>\\d+)` adds the constants `dim` and `seed`.
+    - `metrics`: the curves to read, which every run must have; by default all columns of numbers
+      that vary within a run.
+    - `missing`: the meaning of a row without a value of a metric, as in
+      [`emergo.logs.measure_logs`][].
+    - `say`: receives one line about anything worth knowing: another name of the steps, a restart, a
+      config that cannot be read.
+
+    The constants of a run are the columns of the log that do not change within any run, the groups
+    of `columns`, and the entries of config files in the same folder (`config.json`, `config.yaml`,
+    `args.json`, `hparams.yaml`, `training_args.json`), with dots between nested names. If a name
+    occurs in several of them, `columns` takes precedence, then the log.
+
+    **Returns:** an iterator over the runs. It raises an `InputError` of one line at a log that
+    cannot be read.
+    """
+    files = [Path(path) for path in paths]
+    if not files:
+        raise InputError("no file was given to measure")
+    pattern = None if columns is None else compile_columns(columns)
+    query = Query(step, run, None if metrics is None else tuple(metrics), missing)
+    labels = [_label(file) for file in files]
+    source: dict[str, Path] = {}
+    known_steps = {step}
+    configs: dict[Path, dict[str, Any]] = {}
+    for file, label in zip(files, labels, strict=True):
+        if files.count(file) > 1:
+            raise InputError(f"{file}: given more than once")
+        label = label if labels.count(label) == 1 else str(file)
+        for records in _read(file, label, query):
+            if records.step not in known_steps:
+                say(f"{file}: there is no column '{step}'; '{records.step}' is taken for it")
+                known_steps.add(records.step)
+            name = label if records.name is None else records.name
+            if name in source:
+                raise InputError(
+                    f"run '{name}' is in {source[name]} and in {file}; rename one of them, or "
+                    f"join their rows"
+                )
+            source[name] = file
+            curves, restarts = to_curves(records, str(file))
+            if restarts:
+                say(restarts)
+            own = records.constants
+            if pattern is not None:
+                own = own | columns_of(pattern, name, file)
+            folder = records.folder or file.parent
+            if folder not in configs:
+                configs[folder] = read_configs(folder, say)
+            more = {key: value for key, value in configs[folder].items() if key not in own}
+            yield LoggedRun(name, file, own | more, curves)
+
+
+def _label(path: Path) -> str:
+    """Name a log that holds one run after its file, or after its folder if all have one name."""
+    path = path.absolute()
+    if path.name == TRAINER_STATE or is_event_file(path):
+        folder = path.parent
+        return folder.parent.name if folder.name.startswith("checkpoint-") else folder.name
+    if path.is_dir():
+        return path.name
+    suffixes = (*CSV, *JSON, path.suffix)
+    found = next(suffix for suffix in suffixes if path.name.lower().endswith(suffix.lower()))
+    return path.name.removesuffix(found)
+
+
+def _read(path: Path, label: str, query: Query) -> Iterator[Records]:
+    """Read the runs of one file or folder by its suffix and content."""
+    runs = {"": [path]} if is_event_file(path) else {}
+    if path.is_dir() and not runs:
+        runs = event_files(path)
+    if runs:
+        yield from _events(runs, str(path), label, query)
+        return
+    where = str(path)
+    if path.is_dir():
+        path = trainer_state_in(path)
+    name = path.name.lower()
+    if name.endswith(PARQUET):
+        table = read_parquet(path)
+    elif name.endswith(CSV):
+        table = read_csv(path, text=[query.run] if query.run else RUN_COLUMNS)
+    elif name.endswith(JSON):
+        table = read_json(path)
+    else:
+        raise InputError(f"{path}: expected a log: {FORMATS}")
+    if table.empty:
+        raise InputError(f"{where}: the table has no rows")
+    table.columns = pd.Index([str(name) for name in table.columns])
+    if query.step != INDEX:
+        table = table.drop(columns=INDEX, errors="ignore")
+    for records in (chart_records if is_chart(table) else long_records)(table, where, query):
+        yield records._replace(folder=path.parent)
+
+
+def _events(
+    runs: Mapping[str, Sequence[Path]], where: str, label: str, query: Query
+) -> Iterator[Records]:
+    """Read the runs in event files that have the requested metrics.
+
+    Other runs are skipped: some writers put other scalars into separate folders.
+    """
+    found = False
+    known = {}
+    for inner, files in runs.items():
+        records = event_records(files, f"{label}/{inner}" if inner else None)
+        wanted = query.metrics or list(records.cells)
+        known |= dict.fromkeys(records.cells)
+        if records.cells and records.cells.keys() >= set(wanted):
+            found = True
+            yield records._replace(
+                cells={name: records.cells[name] for name in wanted},
+                others={name: c.rows for name, c in records.cells.items() if name not in wanted},
+                step=query.step,
+            )
+    for name in query.metrics or ():
+        if known and name not in known:
+            raise InputError(f"{where}: {unknown('scalar', name, known)}")
+    if not found:
+        why = "no run has all of these scalars" if known else "its events have no scalars"
+        raise InputError(f"{where}: {why}")

@@ -1,0 +1,56 @@
+"""`emergo fit`: a law from a table, written down and drawn."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ..core.errors import InputError
+from ..core.files import output_folder, staged
+from ..core.plotting import save
+from ..core.tables import read_table
+from ._laws import fit_law, law_json
+
+
+def fit_table(
+    path: Path,
+    y: str,
+    x: Sequence[str] | None,
+    fixed: Mapping[str, float],
+    out: Path,
+    resamples: int,
+) -> dict[str, Any]:
+    """Fits a law to a file as [`emergo.measure.fit_law`][] does and writes `<table>.law.svg`,
+    `.png` and `.json` into `out`. `x` None: dim and length, but for what is fixed. Returns the law
+    as plain data, and the files written."""
+    table = read_table(path)
+    terms = _default_terms(path, table, fixed) if x is None else x
+    law = fit_law(table, y, terms, fixed=fixed, resamples=resamples, what=str(path))
+    folder = output_folder(out)
+    name = f"{path.stem}.law"
+    report = {
+        "schema": 1,
+        "y": y,
+        "terms": [str(t) for t in law.terms],
+        "fixed": dict(fixed),
+    } | law_json(law)
+    files = [f"{name}.{kind}" for kind in ("svg", "png", "json")]
+    with staged(folder) as stage:
+        save(law.plot(), stage / name)
+        (stage / f"{name}.json").write_text(json.dumps(report | {"files": files}, indent=1) + "\n")
+    return report | {"files": [str(folder / f) for f in files]}
+
+
+def _default_terms(path: Path, table: pd.DataFrame, fixed: Mapping[str, float]) -> list[str]:
+    terms = [name for name in ("dim", "length") if name not in fixed]
+    lacking = [name for name in terms if name not in table]
+    if lacking:
+        default = f"without --x the law is in {' and '.join(terms)}"
+        columns = ", ".join(map(str, table.columns))
+        raise InputError(
+            f"{path} has no column {' or '.join(lacking)}; {default}; name others with --x, of "
+            f"{columns}"
+        )
+    return terms

@@ -1,7 +1,0 @@
-"""Logs of anybody's training, in the formats that people have, as runs with curves."""
-
-from ._long import MEASURED, Missing
-from ._measure import measure_logs
-from ._read import LoggedRun, read_logs
-
-__all__ = ["MEASURED", "LoggedRun", "Missing", "measure_logs", "read_logs"]

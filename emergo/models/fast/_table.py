@@ -1,0 +1,147 @@
+"""The table of optimised forward passes, and the lookup that training uses.
+
+`apply` defines a model. An entry of the table replaces `apply` in training for one exact class, and
+only if every field of the model has a listed value. So a subclass, a new field and a new value of
+an option run `apply` until a developer extends the entry. Before a program is trained, the entry is
+compared with `apply` on that program (`emergo/training/_verify.py`).
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...core.contract import Output, Spec
+from ...core.pytree import fields
+from .._chain_transformer import DROPOUT_PLACES, ChainTransformer
+from .._minimal import MinimalAttention
+from .._model import Model
+from .._transformer import Transformer
+from . import _chain_transformer, _minimal, _transformer
+
+VARIABLE = "EMERGO_FAST"
+"""Environment variable; `off` makes training run `apply` for every model."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Size:
+    """Any positive integer; None too if `optional`."""
+
+    optional: bool = False
+
+    def __contains__(self, value: object) -> bool:
+        if value is None:
+            return self.optional
+        return type(value) is int and value >= 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Rate:
+    """Any number from 0 up to, but not including, 1."""
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, float | int) and 0 <= value < 1
+
+
+@dataclasses.dataclass(frozen=True)
+class SubsetOf:
+    """A tuple of some of these names."""
+
+    names: tuple[str, ...]
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, tuple) and set(value) <= set(self.names)
+
+
+Allowed = tuple[Any, ...] | Size | Rate | SubsetOf
+
+
+@dataclasses.dataclass(frozen=True)
+class FastPath:
+    """An optimised forward pass of one class of models."""
+
+    name: str
+    model: type[Model]
+    options: Mapping[str, Allowed]
+    """Supported values of every static field: a tuple of values, or a class of values."""
+    per_run: frozenset[str]
+    """Fields that may differ between runs of a program."""
+    answers: bool
+    """True if tasks that read several positions are supported."""
+    dropout: bool
+    """True if the forward pass draws random numbers in training."""
+    forward: Callable[..., Output]
+    """`forward(model, params, inputs, tap, stack_size)` returns what `model.apply` returns."""
+
+    def supports(self, model: Model, spec: Spec) -> bool:
+        if type(model) is not self.model or (spec.answers is not None and not self.answers):
+            return False
+        static = [field.name for field in fields(model) if field.name not in self.per_run]
+        return all(getattr(model, name) in self.options.get(name, ()) for name in static)
+
+
+PATHS = (
+    FastPath(
+        name="models/fast/_transformer.py",
+        model=Transformer,
+        options={
+            "layers": Size(),
+            "heads": Size(),
+            "width": Size(),
+            "mlp_factor": Size(),
+            "norm": ("none", "pre", "post"),
+            "mask": ("none", "causal"),
+            "activation": ("relu", "gelu"),
+            "attention": ("softmax", "linear", "sigmoid", "biased", "positional"),
+            "initial": ("pytorch", "xavier", "normal"),
+            "positions": ("sinusoidal", "learned", "rope", "none"),
+            "skip": (True, False),
+            "mlp": (True, False),
+            "temperature": ("fixed", "learned"),
+            "window": Size(optional=True),
+            "top_k": Size(optional=True),
+        },
+        per_run=frozenset(),
+        answers=False,
+        dropout=False,
+        forward=_transformer.forward,
+    ),
+    FastPath(
+        name="models/fast/_chain_transformer.py",
+        model=ChainTransformer,
+        options={
+            "heads": Size(),
+            "width": Size(),
+            "hidden": Size(),
+            "layers": Size(),
+            "dropout": Rate(),
+            "dropout_every": Size(optional=True),
+            "start": (None, "xavier"),
+            "dropout_at": SubsetOf(DROPOUT_PLACES),
+        },
+        per_run=frozenset({"context"}),
+        answers=True,
+        dropout=True,
+        forward=_chain_transformer.forward,
+    ),
+    FastPath(
+        name="models/fast/_minimal.py",
+        model=MinimalAttention,
+        options={
+            "heads": Size(),
+            "layers": Size(),
+            "start": ("small", "xavier"),
+        },
+        per_run=frozenset({"scale", "context"}),
+        answers=True,
+        dropout=False,
+        forward=_minimal.forward,
+    ),
+)
+
+
+def find_path(model: Model, spec: Spec) -> FastPath | None:
+    """Return the optimised path of a model on a task of these sizes; None: train with `apply`."""
+    if os.environ.get(VARIABLE, "").lower() == "off":
+        return None
+    return next((path for path in PATHS if path.supports(model, spec)), None)

@@ -1,0 +1,1 @@
+"""Our own experiments; their ids start with `emergo/`."""

@@ -1,0 +1,115 @@
+"""The repetition that a run receives, when it learned, and how much sooner one cell learns."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+from ... import theory
+from ...measure import emergence
+from ...tasks import Recall, SingleLocation
+from ...training import Config, Ramp, Result, Switch, WhenStuck
+from .. import _recall
+from .._source import curve
+from ..zucchet2025 import fig5_16_17
+
+RANDOM_SIGN = ", random sign"
+
+
+class Repetition(NamedTuple):
+    """The repetition of a run.
+
+    - `kind`: "none", "kept", "switched", "faded" or "policy".
+    - `amount`: p or B.
+    - `at`, `end`: the steps at which it starts to fall and is gone; 0 if it does not change.
+    """
+
+    kind: str
+    amount: float
+    at: int = 0
+    end: int = 0
+
+    @classmethod
+    def of(cls, config: Config) -> "Repetition":
+        task = config.task
+        none = 1.0 if isinstance(task, Recall) else 0.0
+        value = task.burst if isinstance(task, Recall) else getattr(task, "repeat", 0.0)
+        if isinstance(value, WhenStuck):
+            return cls("policy", value.stuck)
+        if isinstance(value, Ramp):
+            if value.end == value.begin + 1:
+                return cls("switched", value.first, value.end, value.end)
+            return cls("faded", value.first, value.begin, value.end)
+        if isinstance(value, Switch):
+            if value.at == 0:
+                value = none
+            elif value.before != none and value.at < config.steps:
+                return cls("switched", value.before, value.at, value.at)
+            else:
+                value = value.before
+        return cls("none" if value == none else "kept", float(value))
+
+
+def row_of(result: Result) -> dict[str, Any]:
+    """Tabulate when a run learned.
+
+    For the regression this is the plateau; for recall, the step to a test accuracy of one half.
+    """
+    task = result.run.config.task
+    repetition = Repetition.of(result.run.config)
+    learned = result.plateau
+    takeoff = math.nan
+    levels = {"test_level": math.nan, "train_level": math.nan}
+    signed = False
+    if isinstance(task, Recall):
+        cell = f"recall, {task.pairs} pairs of {task.vocabulary}"
+        learned = _recall.passed(result, curve(result, "accuracy"), fig5_16_17.LEVEL)
+    else:
+        assert isinstance(task, SingleLocation)
+        signed = task.special == "signed"
+        cell = f"T = {task.length}, d = {task.dim}{RANDOM_SIGN if signed else ''}"
+        if result.curves is not None:
+            step = curve(result, "step")
+            heads = curve(result, "attention").reshape(len(step), -1).max(1)
+            taken_off = emergence(step, heads, theory.TAKEN_OFF, "above")
+            takeoff = taken_off.time if taken_off.state == "reached" else math.inf
+            levels = plateau_levels(result, min(repetition.at or step[-1], takeoff / 2))
+    row = {"cell": cell, "signed": signed} | repetition._asdict() | {"seed": result.run.seed}
+    return row | {"time": learned.time, "censored": learned.censored, "takeoff": takeoff} | levels
+
+
+def plateau_levels(result: Result, until: float) -> dict[str, float]:
+    """Average the test and training loss up to a step, without the first evaluations."""
+    step = curve(result, "step")
+    within = (step >= 12 * result.run.config.task.eval_every) & (step <= until)
+    return {
+        f"{name}_level": float(np.mean(curve(result, loss)[within])) if within.any() else math.nan
+        for name, loss in (("test", "loss"), ("train", "train_loss"))
+    }
+
+
+class Effect(NamedTuple):
+    """A ratio of times, with a 95% interval over seeds."""
+
+    times: float
+    low: float
+    high: float
+
+
+def effect(slow: pd.DataFrame, fast: pd.DataFrame) -> Effect:
+    """Compute the ratio of the geometric mean times of two cells (Welch's t on logarithms).
+
+    Censored runs enter with their last step: with some in `slow`, the ratio is a lower bound, with
+    some in `fast`, an upper bound.
+    """
+    logs = [np.log(np.maximum(cell["time"].to_numpy(float), 1)) for cell in (slow, fast)]
+    ratio = float(logs[0].mean() - logs[1].mean())
+    parts = [float(x.var(ddof=1)) / len(x) if len(x) > 1 else math.nan for x in logs]
+    total = sum(parts)
+    half = math.nan
+    if total > 0:
+        terms = [part**2 / (len(x) - 1) for part, x in zip(parts, logs, strict=True)]
+        half = float(stdtrit(total**2 / sum(terms), 0.975)) * math.sqrt(total)
+    return Effect(math.exp(ratio), math.exp(ratio - half), math.exp(ratio + half))

@@ -1,0 +1,383 @@
+"""Why larger models learn sooner: the learning rate, the rank, or a lucky start.
+
+One cell of the task (dim 32 in 64 tokens) is trained at every width with a fixed learning rate,
+with a rate proportional to 1/width, and with the best of several rates. Two small widths are
+trained with dims up to four times the width, and some models with many seeds.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from scipy.special import stdtrit
+
+from ...measure import Law, boundary_of, emergence, fit_law
+from ...study import Runs, Study
+from ...theory import rank_floor
+from ...training import Config
+from .._figure import Check, Comparison, Figure, Outcome, RunSource
+from .._source import curve, distinct_results
+from ..transformers import PAPER, SMALL, TINY
+from ._capacity_panels import draw
+from ._shared import whole_cells
+
+RULES = {
+    "fixed": "the same rate",
+    "scaled": "rate in proportion to 1/width",
+    "best": "best rate of each width",
+}
+REFERENCE = 256
+"""The width at which the rule 1/width has the fixed rate."""
+WIDE = 512
+"""From this width on, where steps cost most, runs have half as many steps and three seeds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of the figure.
+
+    - `base`: has the fixed learning rate.
+    - `doublings`: each width is trained at the scaled rate times these powers of 2, and at the
+      fixed rate.
+    - `lucky`: the number of seeds of the model at the reference width, and of models of one layer
+      with `heads`, which show the luck of the start.
+    - `depths`: layers and heads, as in Figure 13 of zucchet2025, whose runs are reused.
+    """
+
+    base: Config
+    widths: tuple[int, ...] = (32, 64, 128, 256, 512, 1024)
+    doublings: tuple[int, ...] = (0, 1, 2, 3, 4)
+    seeds: int = 5
+    reference: int = REFERENCE
+    lucky: int = 64
+    heads: tuple[int, ...] = (1, 4, 16)
+    narrow: tuple[int, ...] = (32, 64)
+    dims: tuple[int, ...] = (8, 16, 32, 48, 64, 96, 128)
+    depths: tuple[tuple[int, int], ...] = ((1, 1), (2, 1), (4, 1), (1, 4), (2, 4), (4, 4))
+
+    def rates(self, width: int) -> dict[str, float]:
+        """Return the fixed and the scaled rate of a width."""
+        fixed = self.base.optimizer.learning_rate
+        return {"fixed": fixed, "scaled": fixed * self.reference / width}
+
+    def at(self, width: int) -> Config:
+        """Return the base at a width."""
+        steps = self.base.steps // 2 if width >= WIDE else self.base.steps
+        return self.base.replace(model__width=width, steps=steps)
+
+    def own(self) -> dict[str, Study]:
+        """Return the runs that are drawn with their curves."""
+        few = min(self.seeds, 3)
+        parts = {}
+        for width in self.widths:
+            rates = self.rates(width)
+            tried = {rates["fixed"], *(rates["scaled"] * 2**power for power in self.doublings)}
+            seeds = self.seeds if width < WIDE else few
+            tune = {"learning_rate": tuple(sorted(tried))}
+            parts[f"width {width}"] = Study.of(self.at(width), tune=tune, seeds=seeds)
+        reference = self.at(self.reference)
+        flat = reference.replace(model__layers=1)
+        parts["luck"] = Study.of(reference, seeds=self.lucky)
+        parts["heads"] = Study.of(flat, grid={"heads": self.heads}, seeds=self.lucky)
+        for width in self.narrow:
+            rate = 2 * self.rates(width)["scaled"]
+            base = self.at(width).replace(optimizer__learning_rate=rate, threshold=None)
+            parts[f"rank {width}"] = Study.of(base, grid={"dim": self.dims}, seeds=few)
+        return parts
+
+    def borrowed(self) -> dict[str, Study]:
+        if not self.depths:
+            return {}
+        layers, heads = zip(*self.depths, strict=True)
+        base = PAPER.replace(task=self.base.task)
+        return {"depth": Study.of(base, zip={"layers": layers, "heads": heads}, seeds=self.seeds)}
+
+    def studies(self) -> dict[str, Study]:
+        return self.own() | self.borrowed()
+
+
+def make(settings: Settings, source: RunSource) -> Outcome:
+    parts = source.runs(settings.own(), curves=True)
+    others = source.runs(settings.borrowed()) if settings.depths else {}
+    tables = {}
+    laws = []
+    checks = []
+    widths = [runs.table for name, runs in parts.items() if name.startswith("width")]
+    if widths:
+        tables["rates"] = pd.concat(widths, ignore_index=True)
+        tables["rules"] = by_rule(settings, widths)
+        laws = laws_of(tables["rules"])
+        checks += rate_checks(tables["rules"], {both.name: both.law for both in laws})
+    starts = [start_table(parts[name]) for name in ("luck", "heads") if name in parts]
+    if starts:
+        tables["starts"] = pd.concat(starts, ignore_index=True)
+        checks += luck_checks(tables["starts"], tables.get("rules"))
+    narrow = [rank_table(runs) for name, runs in parts.items() if name.startswith("rank")]
+    if narrow:
+        tables["rank"] = pd.concat(narrow, ignore_index=True)
+        checks += rank_checks(tables["rank"])
+    tables |= {name: runs.table for name, runs in others.items()}
+    return Outcome(tables, draw(tables, distinct_results(parts)), laws, checks)
+
+
+# Width.
+
+
+def operations_of_step(config: Config) -> float:
+    """Count the operations of a step: six for each weight of a matrix and each token.
+
+    Two of them belong to the forward pass and four to the backward pass (Kaplan et al. 2020,
+    Section 2.1). Optimised programs may skip some of these operations.
+    """
+    spec = config.task.spec
+    params = jax.eval_shape(lambda: config.model.init(jax.random.key(0), spec))
+    weights = sum(leaf.size for leaf in jax.tree.leaves(params) if leaf.ndim == 2)
+    return 6.0 * weights * config.batch * spec.length
+
+
+def by_rule(settings: Settings, tables: list[pd.DataFrame]) -> pd.DataFrame:
+    """Assign the runs of each width to the rules for the learning rate.
+
+    A run may belong to several rules. The column `operations` is the cost of the plateau.
+    """
+    frames = []
+    for table in tables:
+        width = int(table["width"].iloc[0])
+        table = table.assign(operations=operations_of_step(settings.at(width)) * table["plateau"])
+        rates = settings.rates(width)
+        rows = {name: np.isclose(table["learning_rate"], rate) for name, rate in rates.items()}
+        rows["best"] = table["chosen"].to_numpy(bool)
+        frames += [table[chosen].assign(rule=name) for name, chosen in rows.items()]
+    return pd.concat(frames, ignore_index=True)
+
+
+def laws_of(rules: pd.DataFrame) -> list[Comparison]:
+    """Fit steps and operations as powers of the width, for each rule with two widths or more."""
+    laws = []
+    for y, unit in (("plateau", "steps"), ("operations", "operations")):
+        for rule, words in RULES.items():
+            rows = rules[rules["rule"] == rule]
+            if len(set(rows["width"][rows["state"] == "reached"])) > 1:
+                laws.append(Comparison(f"{unit}, {words}", fit_law(rows, y=y, x=["width"])))
+    return laws
+
+
+def rate_checks(rules: pd.DataFrame, laws: Mapping[str, Law]) -> list[Check]:
+    checks = []
+    expected = (
+        (
+            f"steps, {RULES['fixed']}",
+            "exponent of width, the same rate",
+            lambda value, low, high: high < 0,
+            "the interval below 0: larger models learn it sooner",
+        ),
+        (
+            f"steps, {RULES['scaled']}",
+            "exponent of width, rate in proportion to 1/width",
+            lambda value, low, high: abs(value) < 0.2,
+            "-0.2 to 0.2: Adam's step moves the output in proportion to rate times width",
+        ),
+        (
+            f"operations, {RULES['best']}",
+            "exponent of width of the operations, best rate",
+            lambda value, low, high: low > 0,
+            "the interval above 0: in operations the larger model does not pay",
+        ),
+    )
+    for law, name, holds, words in expected:
+        if law in laws:
+            value = laws[law].exponents["width"]
+            checks.append(Check(name, value, None, holds(value, *laws[law].ci95["width"]), words))
+    gains = [speed_up(rules, rule) for rule in ("fixed", "best")]
+    if gains[0] is not None and gains[1] is not None and gains[0] > 0:
+        share = 1 - gains[1] / gains[0]
+        name = "share of the speed-up by width (on logarithms) that a tuned rate takes away"
+        words = "above 0.5: most of it is the learning rate"
+        checks.append(Check(name, share, None, share > 0.5, words))
+    widths = common_widths(rules)
+    shares = shares_by_seed(rules, widths)
+    if len(shares):
+        share = float(shares.mean())
+        spread = float(shares.std(ddof=1)) if len(shares) > 1 else np.nan
+        half = float(stdtrit(max(len(shares) - 1, 1), 0.975)) * spread / len(shares) ** 0.5
+        words = (
+            f"{widths[0]} to {widths[-1]}, 95% from {share - half:.2f} to {share + half:.2f}; "
+            f"decided after the runs were seen"
+        )
+        name = f"the same share at widths that both get through ({words})"
+        checks.append(Check(name, share, None, share > 0.5, "above 0.5"))
+    return checks
+
+
+def shares_by_seed(rules: pd.DataFrame, widths: list[int]) -> np.ndarray:
+    """Compute the share of the speed-up between the outer widths that the best rate removes.
+
+    One number per seed that was trained at both widths.
+    """
+    if len(widths) < 2:
+        return np.array([])
+    logs = np.log(rules.pivot_table(index="seed", columns=["rule", "width"], values="plateau"))
+    gains = {rule: logs[rule][widths[0]] - logs[rule][widths[-1]] for rule in ("fixed", "best")}
+    return (1 - gains["best"] / gains["fixed"])[gains["fixed"] > 0].dropna().to_numpy()
+
+
+def common_widths(rules: pd.DataFrame) -> list[int]:
+    """Return the widths at which all runs emerged, at the fixed rate and at the best."""
+    rows = rules[rules["rule"].isin(("fixed", "best"))]
+    count = whole_cells(rows, ["width"]).groupby("width")["rule"].nunique()
+    return sorted(count.index[count == 2].tolist())
+
+
+def speed_up(rules: pd.DataFrame, rule: str) -> float | None:
+    """Return the log ratio of the mean plateaus at the smallest and largest width.
+
+    Widths count if all their runs emerged.
+    """
+    rows = whole_cells(rules[rules["rule"] == rule], ["width"])
+    means = rows.groupby("width")["plateau"].mean()
+    return float(np.log(means.iloc[0] / means.iloc[-1])) if len(means) > 1 else None
+
+
+# The start.
+
+
+def start_table(runs: Runs) -> pd.DataFrame:
+    """Add the state at the start to the table of runs.
+
+    These are the alignment of the value path with W*, the largest attention of a head to the
+    relevant token over 1/length, and the loss.
+    """
+    alignment = [float(curve(result, "alignment")[0]) for result in runs]
+    attention = [float(np.max(curve(result, "attention")[0])) for result in runs]
+    loss = [float(curve(result, "loss")[0]) for result in runs]
+    table = runs.table
+    attention = np.array(attention) * table["length"]
+    return table.assign(alignment=alignment, attention=attention, first_loss=loss)
+
+
+def correlation(x: ArrayLike, y: ArrayLike) -> tuple[float, float, float]:
+    """Return Pearson's correlation with a 95% interval from Fisher's transform."""
+    r = float(np.corrcoef(x, y)[0, 1])
+    half = 1.96 / np.sqrt(max(np.size(x) - 3, 1))
+    return r, float(np.tanh(np.arctanh(r) - half)), float(np.tanh(np.arctanh(r) + half))
+
+
+def luck_checks(starts: pd.DataFrame, rules: pd.DataFrame | None) -> list[Check]:
+    checks = []
+    reached = starts[starts["state"] == "reached"]
+    for _, rows in reached.groupby(["layers", "heads"]):
+        if len(rows) < 4:
+            continue
+        layers = int(rows["layers"].iloc[0])
+        heads = int(rows["heads"].iloc[0])
+        r, low, high = correlation(rows["alignment"], np.log(rows["plateau"]))
+        name = (
+            f"{layers} layer{'s' * (layers > 1)}, heads {heads}: correlation of log plateau "
+            f"with the alignment at the start (95% from {low:.2f} to {high:.2f})"
+        )
+        words = "the interval below 0: who starts aligned leaves sooner"
+        checks.append(Check(name, r, None, high < 0, words))
+    flat = reached[reached["layers"] == 1]
+    single = flat.pivot_table(index="seed", columns="heads", values="plateau").dropna()
+    if len(single.columns) > 1 and len(single):
+        few = single.columns[0]
+        many = single.columns[-1]
+        factor = boundary_of((single[many] / single[few]).to_numpy())
+        name = (
+            f"one layer: plateau with {many} heads over that with {few}, geometric mean over "
+            f"seeds (95% from {factor.low:.2f} to {factor.high:.2f})"
+        )
+        words = "below 1, if heads were chances to start well and nothing else"
+        checks.append(Check(name, factor.step, None, factor.step < 1, words))
+    lucky = reached[reached["layers"] > 1]["plateau"]
+    gain = speed_up(rules, "fixed") if rules is not None else None
+    if len(lucky) > 3 and gain:
+        spread = float(np.log(lucky.quantile(0.95) / lucky.quantile(0.05)))
+        name = (
+            "spread over seeds (95% quantile over 5%, on logarithms) over the speed-up by "
+            "width at the same rate"
+        )
+        words = "0 to 1: luck is the smaller part"
+        checks.append(Check(name, spread / gain, None, 0 < spread < gain, words))
+    return checks
+
+
+# Rank.
+
+
+def rank_table(runs: Runs) -> pd.DataFrame:
+    """Tabulate the final loss as a share of that at the start, with the floor of the rank.
+
+    The plateau ends where the loss crosses 0.1.
+    """
+    rows = []
+    for result, row in zip(runs, runs.table.to_dict("records"), strict=True):
+        loss = curve(result, "loss")
+        passed = emergence(curve(result, "step"), loss, 0.1)
+        row["last"] = float(loss[-5:].mean()) / 0.5
+        row["floor"] = float(rank_floor(row["width"], row["dim"]))
+        row["half_floor"] = float(rank_floor(0.5 * row["width"], row["dim"]))
+        row |= {"plateau": passed.time, "censored": passed.censored, "state": passed.state}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def rank_checks(table: pd.DataFrame) -> list[Check]:
+    reached = table.assign(learned=(table["state"] == "reached").astype(float))
+    columns = ["last", "floor", "half_floor", "learned"]
+    cells = reached.groupby(["width", "dim"])[columns].mean().reset_index()
+    below = float((cells["last"] - cells["floor"]).min())
+    name = "loss at the end less the floor of the rank, least over cells"
+    checks = [Check(name, below, None, below > -0.05, "above -0.05")]
+    hidden = cells["learned"][cells["floor"] > 0.2]
+    easy = cells["learned"][cells["floor"] < 0.1]
+    if len(hidden):
+        name = "runs that learn where the floor is above the threshold"
+        checks.append(Check(name, hidden.max(), None, hidden.max() == 0, "none"))
+    if len(easy):
+        name = (
+            "share of runs that learn where the floor is below half the threshold, least over cells"
+        )
+        words = "1: a width above 0.6 of dim is enough"
+        checks.append(Check(name, easy.min(), None, easy.min() == 1, words))
+    wide = cells[cells["dim"] <= 2 * cells["width"]]
+    off = float((wide["last"] - wide["half_floor"]).abs().max())
+    name = (
+        "loss at the end less the floor of half the width, largest size for dims up to twice "
+        "the width (decided after the runs were seen)"
+    )
+    return [*checks, Check(name, off, None, off < 0.15, "below 0.15")]
+
+
+LAPTOP = Settings(
+    SMALL.replace(task__length=16, task__dim=8, optimizer__learning_rate=2e-3, steps=1500),
+    widths=(16, 32, 64),
+    doublings=(0, 1, 2),
+    seeds=3,
+    reference=64,
+    lucky=12,
+    heads=(1, 4),
+    narrow=(16,),
+    dims=(4, 8, 16, 32),
+    depths=(),
+)
+SMOKE = Settings(
+    TINY.replace(task__length=4, task__dim=4),
+    widths=(8, 16),
+    doublings=(0, 1),
+    seeds=1,
+    reference=16,
+    lucky=5,
+    heads=(1, 2),
+    narrow=(8,),
+    dims=(4, 16),
+    depths=(),
+)
+PAPER_SIZES = Settings(PAPER.replace(task__length=64, task__dim=32, steps=20_000))
+PRESETS = {"paper": PAPER_SIZES, "laptop": LAPTOP, "smoke": SMOKE}
+TITLE = "plateau by width, learning rate, heads and the luck of the start"
+SECONDS = {"paper": 3e5, "laptop": 110, "smoke": 25}
+FIGURE = Figure("emergo/capacity", TITLE, PRESETS, make, SECONDS, curves=True, outcomes=("depth",))

@@ -1,0 +1,309 @@
+"""When heads part: the second stage of the incremental flow against the initial scale, and the
+growth of their differences."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from ...core.plotting import BLACK, BLUE, GREY, ORANGE, WIDTH, key, panel, shades
+from ...measure import fit_law
+from ...tasks import Groups
+from ...theory import incremental
+from .._figure import Check, Comparison, Figure, Outcome, Plot, RunSource
+
+LOOKS: dict[incremental.Flow, dict[str, Any]] = {
+    "logit": {"color": BLUE, "marker": "o"},
+    "preconditioned": {"color": ORANGE, "marker": "s"},
+}
+DERIVED: dict[str, Any] = {"color": BLACK, "ls": "--", "lw": 0.9}
+GROUPS = Groups((1, 1, 1))
+HEADS = 3
+GROWTH_POINTS = 500
+Tables = dict[str, pd.DataFrame]
+# (spans, importance, heads) at one length, so that one program serves all.
+CASES = (
+    ((1, 1, 1), 1.3, 3),
+    ((1, 1, 1), 2.5, 3),
+    ((2, 2, 2), 1.7, 2),
+    ((2, 2, 2), 1.7, 8),
+    ((4, 4, 4), 1.7, 3),
+    ((4, 2, 1), 1.5, 4),
+    ((1, 1, 2), 2.0, 4),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    scales: tuple[float, ...] = (1e-2, 1e-4, 1e-6, 1e-8, 1e-10, 1e-12)
+    seeds: int = 4
+    until: float = 1500.0
+    points: int = 1200
+    smallest: float = 1e-60
+    """The scale down to which growth is followed by its linear equation."""
+    cases: tuple[tuple[tuple[int, ...], float, int], ...] = CASES
+    length: int = 12
+    """Of the cases."""
+    late: float = 3e4
+
+
+def factor(flow: incremental.Flow) -> float:
+    """C in t₂ = C log²(1/s), as derived."""
+    return incremental.escape_factor(GROUPS, GROUPS.window, HEADS, flow)
+
+
+def make(settings: Settings, source: RunSource) -> Outcome:
+    flows = {}
+    laws = []
+    checks = []
+    for i, flow in enumerate(LOOKS):
+        source.report(f"{flow} flow", i / 2)
+        escape, curves = escape_tables(flow, settings)
+        flows[flow] = {"escape": escape, "growth": growth_table(flow, settings), "curves": curves}
+        source.report(f"{flow} flow, other groups", i / 2 + 0.25)
+        flows[flow]["cases"] = pd.DataFrame([case(flow, *one, settings) for one in settings.cases])
+        parted = escape[escape["scale"] > 0]
+        laws.append(
+            Comparison(
+                f"second stage, {flow} flow", fit_law(parted, y="second", x=["log_inverse_scale"])
+            )
+        )
+        checks += checks_of(flow, flows[flow], settings)
+    names = ("escape", "growth", "cases", "curves")
+    tables = {
+        name: pd.concat([each[name] for each in flows.values()], ignore_index=True)
+        for name in names
+    }
+    return Outcome(tables, draw(flows, settings), laws, checks)
+
+
+def escape_tables(flow: incremental.Flow, settings: Settings) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The time of each stage for every initial scale and seed, the last one 0; and the losses of
+    the first seed."""
+    times = np.append(0, np.geomspace(0.05, settings.until, settings.points))
+    scales = np.append(np.repeat(settings.scales, settings.seeds), 0.0)
+    seeds = np.append(np.tile(np.arange(settings.seeds), len(settings.scales)), 0)
+    path = incremental.trajectory(GROUPS, times, HEADS, None, flow, scale=scales, seed=seeds)
+    stages = incremental.stage_times(path, incremental.plateaus(GROUPS, HEADS))
+    with np.errstate(divide="ignore"):
+        logs = -np.log(scales)
+    table = pd.DataFrame({"flow": flow, "scale": scales, "seed": seeds, "log_inverse_scale": logs})
+    table["first"] = stages[:, 0]
+    table["second"] = stages[:, 1]
+    same = bool((path.attention[-1] == path.attention[-1][:, :1]).all())
+    table["identical"] = [False] * (len(table) - 1) + [same]
+    first = np.flatnonzero(seeds == 0)
+    curves = pd.DataFrame(
+        {
+            "flow": flow,
+            "scale": scales[first].repeat(len(times)),
+            "time": np.tile(times, len(first)),
+        }
+    )
+    return table, curves.assign(loss=path.loss[first].ravel())
+
+
+def growth_table(flow: incremental.Flow, settings: Settings) -> pd.DataFrame:
+    """The growth of an infinitesimal difference, until the smallest scale would be of order 1."""
+    end = 1.3 * factor(flow) * np.log(settings.smallest) ** 2
+    grown = incremental.growth(GROUPS, np.geomspace(0.05, end, GROWTH_POINTS), HEADS, None, flow)
+    formula = incremental.cooperation(GROUPS, GROUPS.window, HEADS, grown.time, flow)
+    columns = {
+        "flow": flow,
+        "time": grown.time,
+        "log_growth": grown.log,
+        "rate": grown.rate,
+        "predicted_rate": formula.rate,
+    }
+    return pd.DataFrame(columns)
+
+
+def case(
+    flow: incremental.Flow,
+    spans: tuple[int, ...],
+    importance: float,
+    heads: int,
+    settings: Settings,
+) -> dict[str, Any]:
+    """The escape factor of other groups: from the slope of the growth against the root of time, and
+    as derived."""
+    groups = Groups(spans, importance)
+    length = settings.length
+    times = np.geomspace(settings.late / 4, settings.late, GROWTH_POINTS)
+    grown = incremental.growth(groups, times, heads, length, flow)
+    slope = (grown.log[-1] - grown.log[0]) / (np.sqrt(grown.time[-1]) - np.sqrt(grown.time[0]))
+    row = {
+        "flow": flow,
+        "spans": str(spans),
+        "importance": importance,
+        "heads": heads,
+        "length": length,
+    }
+    return row | {
+        "factor": float(1 / slope**2),
+        "predicted": incremental.escape_factor(groups, length, heads, flow),
+    }
+
+
+def checks_of(flow: incremental.Flow, tables: Tables, settings: Settings) -> list[Check]:
+    rows = tables["escape"]
+    grown = tables["growth"]
+    cases = tables["cases"]
+    parted = rows[:-1]
+    zero = rows.iloc[-1]
+    small = parted[parted["log_inverse_scale"] > 9]
+    root = np.sqrt(factor(flow))
+    slope = np.polyfit(small["log_inverse_scale"], np.sqrt(small["second"]), 1)[0] / root
+    name = f"{flow} flow: slope of √t₂ against log(1/s), over the derived one"
+    checks = [
+        Check(name, slope, None, abs(slope - 1) < 0.1, f"1 within 10%; derived √C = {root:.4f}")
+    ]
+    delays = np.diff(parted.groupby("scale")["second"].mean().sort_index(ascending=False))
+    name = f"{flow} flow: delay of the last step to a smaller scale over that of the first"
+    words = "1 if t₂ were logarithmic; every delay longer than the one before"
+    checks.append(Check(name, delays[-1] / delays[0], None, (np.diff(delays) > 0).all(), words))
+    last = (grown["rate"] / grown["predicted_rate"]).iloc[-1]
+    name = f"{flow} flow: growth rate over the derived one at 1/s = {1 / settings.smallest:.0e}"
+    checks.append(Check(name, last, None, abs(last - 1) < 0.02, "within 2% of 1"))
+    ratio = cases["factor"] / cases["predicted"]
+    name = f"{flow} flow: escape factor over the derived one, other groups and numbers of heads"
+    checks.append(
+        Check(
+            name, [ratio.min(), ratio.max()], None, (abs(ratio - 1) < 0.1).all(), "within 10% of 1"
+        )
+    )
+    first = parted[parted["scale"] < 1e-3]["first"]
+    spread = first.max() / first.min() - 1
+    name = f"{flow} flow: spread of the first stage's time over scales and seeds"
+    checks.append(Check(name, spread, None, spread < 0.01, "below 1% for scales below 1e-3"))
+    stuck = zero["identical"] and np.isnan(zero["second"])
+    name = "identical heads stay so and have no second stage"
+    return [*checks, Check(f"{flow} flow: {name}", stuck, None, stuck, "true, bit for bit")]
+
+
+def draw(flows: Mapping[incremental.Flow, Tables], settings: Settings) -> Plot:
+    plot = Plot(figsize=(WIDTH, 5.0), layout="constrained")
+    (a, b), (c, d) = plot.subplots(2, 2)
+    draw_curves(a, flows["logit"]["curves"], settings)
+    panel(a, "a", "a smaller initial scale $s$ (logit flow)")
+    draw_roots(b, flows, settings)
+    panel(b, "b", r"the second stage grows as $\log^2(1/s)$")
+    for flow, look in LOOKS.items():
+        growth = flows[flow]["growth"]
+        cases = flows[flow]["cases"]
+        late = growth[growth["time"] > 3]
+        c.plot(growth["time"], growth["rate"], color=look["color"])
+        c.plot(late["time"], late["predicted_rate"], **DERIVED)
+        d.plot(
+            cases["predicted"],
+            cases["factor"],
+            ls="",
+            mec="white",
+            mew=0.6,
+            ms=6.5,
+            label=f"{flow} flow",
+            **look,
+        )
+    c.set(
+        xscale="log",
+        yscale="log",
+        xlabel="flow time $t$",
+        ylabel="growth rate of differences",
+        ylim=(3e-3, 4),
+    )
+    entries = [(f"{flow} flow", {"color": look["color"]}) for flow, look in LOOKS.items()]
+    key(c, [*entries, ("derived, on the plateau", DERIVED)], loc="upper right")
+    panel(c, "c", r"on the plateau differences grow at $r/\sqrt{t}$")
+    derived = np.concatenate([tables["cases"]["predicted"] for tables in flows.values()])
+    ends = np.array([derived.min() / 1.6, derived.max() * 1.6])
+    d.plot(ends, ends, color=GREY, lw=0.9, zorder=1)
+    d.set(
+        xscale="log",
+        yscale="log",
+        xlabel="derived $C$",
+        ylabel=r"$C$ in $t_2 = C\,\log^2(1/s)$, integrated",
+    )
+    words = f"{len(settings.cases)} choices of spans, $m$ and heads,\n$T$ = {settings.length}"
+    d.text(0.97, 0.04, words, transform=d.transAxes, ha="right", fontsize=6.5, color=GREY)
+    d.legend(loc="upper left")
+    panel(d, "d", "the constant, for other groups")
+    return plot
+
+
+def draw_curves(axes: Axes, loss: pd.DataFrame, settings: Settings) -> None:
+    colours = {**dict(zip(settings.scales, shades(len(settings.scales)), strict=True)), 0.0: GREY}
+    for scale, colour in colours.items():
+        rows = loss[loss["scale"] == scale]
+        axes.plot(
+            rows["time"],
+            rows["loss"],
+            "-" if scale else "--",
+            color=colour,
+            lw=1.3 if scale else 1.2,
+        )
+    axes.set(xscale="log", xlim=(0.1, settings.until), xlabel="flow time $t$", ylabel="loss")
+    entries = [
+        (f"$10^{{{round(np.log10(scale))}}}$", {"color": colour})
+        for scale, colour in colours.items()
+        if scale
+    ]
+    key(axes, [*entries, ("0", {"ls": "--"})], title="$s$", loc="upper right", ncols=2)
+
+
+def draw_roots(axes: Axes, flows: Mapping[incremental.Flow, Tables], settings: Settings) -> None:
+    """Dots: integrated. Lines: growth by its linear equation, from which the same offset is taken
+    as from the dots."""
+    furthest = -np.log10(settings.smallest)
+    for flow, look in LOOKS.items():
+        rows = flows[flow]["escape"][:-1]
+        grown = flows[flow]["growth"]
+        small = rows[rows["log_inverse_scale"] > 9]
+        # What a difference has to grow to, beyond 1/s, to end the plateau: one number, from the
+        # integrated times.
+        beyond = (
+            np.interp(small["second"], grown["time"], grown["log_growth"]).mean()
+            - small["log_inverse_scale"].mean()
+        )
+        line = grown[grown["log_growth"] > beyond + 3]
+        axes.plot(
+            (line["log_growth"] - beyond) / np.log(10),
+            np.sqrt(line["time"]),
+            color=look["color"],
+            lw=1.1,
+            alpha=0.6,
+        )
+        axes.plot(
+            rows["log_inverse_scale"] / np.log(10),
+            np.sqrt(rows["second"]),
+            ls="",
+            ms=3.5,
+            mec="white",
+            mew=0.4,
+            **look,
+        )
+        far = line.iloc[-1]
+        x = np.array([10.0, furthest])
+        less = np.sqrt(factor(flow)) * (far["log_growth"] - beyond - x * np.log(10))
+        axes.plot(x, np.sqrt(far["time"]) - less, **DERIVED)
+    axes.set(xlabel=r"$\log_{10}(1/s)$", ylabel=r"$\sqrt{t_2}$", xlim=(0, furthest))
+    axes.set_ylim(bottom=0)
+    entries = [
+        (f"{flow} flow, {settings.seeds} seeds", look | {"ls": "", "ms": 3.5})
+        for flow, look in LOOKS.items()
+    ]
+    entries += [("linear equation of a difference", {}), (r"derived slope $\sqrt{C}$", DERIVED)]
+    key(axes, entries, loc="upper left")
+
+
+SHORT: dict[str, Any] = {"until": 300.0, "points": 100, "late": 100.0}
+TITLE = (
+    "incremental flow: the second stage grows as the squared logarithm of the initial scale, "
+    "with its derived constant"
+)
+LITTLE = Settings(scales=(1e-4, 1e-6), seeds=2, smallest=1e-9, cases=CASES[:1], length=3, **SHORT)
+FIGURE = Figure(
+    "emergo/escape", TITLE, {"paper": Settings(), "smoke": LITTLE}, make, {"paper": 55, "smoke": 20}
+)

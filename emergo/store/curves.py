@@ -1,0 +1,120 @@
+"""Curves of a run as arrays, tables and files. Does not import JAX."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from ..core.parquet import parquet_table
+from .outcomes import CURVES, read_curve_bytes
+
+INDEX_SUFFIX = re.compile(r"(_\d+)+$")
+_ARRAY = ":"  # marks a column of whole arrays; their shape follows, such as `attention:3x20x20`
+
+
+class StoredRun(NamedTuple):
+    """A finished run as it was read from a store or from records."""
+
+    row: Mapping[str, Any]  # as `outcome_row` returns it
+    provenance: Mapping[str, Any]
+    curves: Mapping[str, np.ndarray] | None  # None if only the outcome was read or kept
+
+
+def curve_frame(curves: Mapping[str, np.ndarray] | None) -> pd.DataFrame:
+    """Return curves as a table with one row per evaluation.
+
+    A curve with several values per evaluation becomes columns such as `attention_0_1`.
+    """
+    columns: dict[str, np.ndarray] = {}
+    for name, values in (curves or {}).items():
+        for index in np.ndindex(values.shape[1:]):
+            columns["_".join([name, *map(str, index)])] = values[(slice(None), *index)]
+    return pd.DataFrame(columns)
+
+
+def compact_frame(curves: Mapping[str, np.ndarray] | None) -> pd.DataFrame:
+    """Return curves as a table, like `curve_frame`, with sparse arrays in one column each.
+
+    An attention map that is measured at four steps would need a thousand columns otherwise.
+    """
+    dense = {}
+    arrays = {}
+    for name, values in (curves or {}).items():
+        missing = np.isnan(values).reshape(len(values), -1).all(1) if values.ndim > 1 else False
+        if np.mean(missing) > 0.5:
+            rows = [None if np.isnan(row).all() else row.ravel() for row in values]
+            shape = "x".join(map(str, values.shape[1:]))
+            arrays[f"{name}{_ARRAY}{shape}"] = pd.Series(rows, dtype=object)
+        else:
+            dense[name] = values
+    return curve_frame(dense).assign(**arrays)
+
+
+def curves_from(table: pd.DataFrame | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return curves from a table of `curve_frame` or `compact_frame`.
+
+    Columns without any number are left out: they belong to other runs of the same table.
+    """
+    members: dict[str, dict[tuple[int, ...], np.ndarray]] = {}
+    curves: dict[str, np.ndarray] = {}
+    for column, cells in table.items():
+        values = np.asarray(cells)
+        if pd.isna(values).all():
+            continue
+        name, mark, shape = str(column).partition(_ARRAY)
+        if mark:
+            curves[name] = _unpack_arrays(values, tuple(map(int, shape.split("x"))))
+            continue
+        suffix = INDEX_SUFFIX.search(name)
+        index = tuple(map(int, suffix[0][1:].split("_"))) if suffix else ()
+        members.setdefault(INDEX_SUFFIX.sub("", name), {})[index] = values
+    return {name: _join_columns(columns) for name, columns in members.items()} | curves
+
+
+def _unpack_arrays(rows: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Stack flattened arrays; rows without an array become NaN."""
+    kept = ~pd.isna(rows)
+    values = np.stack(rows[kept].tolist())
+    stacked = np.full((len(rows), *shape), np.nan, values.dtype)
+    stacked[kept] = values.reshape(-1, *shape)
+    return stacked
+
+
+def _join_columns(columns: Mapping[tuple[int, ...], np.ndarray]) -> np.ndarray:
+    """Return the curve whose value at each index is a column."""
+    if () in columns:
+        return columns[()]
+    first = next(iter(columns.values()))
+    curve = np.full((len(first), *(1 + np.max(list(columns), 0))), np.nan, first.dtype)
+    for index, values in columns.items():
+        curve[(slice(None), *index)] = values
+    return curve
+
+
+def read_curves(
+    folder: Path, content: Mapping[str, Any], wanted: Callable[[str], bool] = lambda name: True
+) -> pa.Table:
+    """Return the curves of a run as a table with one row per evaluation.
+
+    **Arguments:**
+
+    - `content`: content of the run's `run.json`.
+    - `wanted`: selects columns by name; `step` is always read.
+
+    Raises `ValueError` if the file does not hold curves.
+    """
+    data = read_curve_bytes(folder, content)
+    table = parquet_table(data, lambda name: name == "step" or wanted(name))
+    table = table.replace_schema_metadata(None)
+    valid = "step" in table.column_names and all(map(_is_number, table.schema.types))
+    if table.num_columns and not valid:
+        raise ValueError(f"{CURVES} does not hold curves: columns of numbers, one of them step")
+    return table
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)

@@ -1,0 +1,122 @@
+"""Progress of the studies in a folder, from its files alone. Imports neither JAX nor pandas."""
+
+import collections
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+from .claims import Claims, Note, notes_of
+from .folder import StudyFolder
+from .outcomes import STATES, Failures, read_outcomes
+
+
+class Status(NamedTuple):
+    """Progress of the studies in a folder, counted in runs unless stated otherwise."""
+
+    name: str
+    axes: list[str]
+    runs: int
+    reached: int
+    censored: int
+    trained: int  # to the last step, without a threshold
+    failed: int
+    training: int  # unfinished runs of units that a process is training
+    failures: int  # failed attempts, including runs that were tried again
+    units: int
+    units_finished: int
+    workers: list[dict[str, Any]]
+    """One row per active process: unit, host, age of its last renewal, runs, steps, rate, notes."""
+    broken: dict[str, str]  # unreadable files and folders with the reason
+    reasons: dict[str, int]  # number of failed runs by reason, the most frequent first
+
+    @property
+    def finished(self) -> int:
+        return self.reached + self.censored + self.trained + self.failed
+
+    @property
+    def waiting(self) -> int:
+        return self.runs - self.finished - self.training
+
+    @property
+    def complete(self) -> bool:
+        return self.finished == self.runs
+
+    def data(self) -> dict[str, Any]:
+        """Return the status as plain data, including the derived numbers."""
+        derived = {name: getattr(self, name) for name in ("finished", "waiting", "complete")}
+        return self._asdict() | derived
+
+
+def study_status(folder: StudyFolder, keys: Sequence[str] | None = None) -> Status:
+    """Read plans, outcomes and claims. A run that several studies share counts once.
+
+    **Arguments:**
+
+    - `keys`: the plans to count; by default all.
+    """
+    every_plan, unreadable = folder.read_plans()
+    plans = [plan for plan in every_plan or folder.read() if keys is None or plan.key in keys]
+    rows, broken = read_outcomes(folder.runs)
+    for path, error in unreadable.items():
+        broken[str(path)] = str(error).removeprefix(f"{path}: ")
+
+    runs = {run.identity for plan in plans for run in plan.runs}
+    state_of = {run: row["state"] for run, row in rows.items() if run in runs}
+    states = collections.Counter(state_of.values())
+    reasons = collections.Counter(
+        str(rows[run]["reason"]) for run, state in state_of.items() if state == "failed"
+    )
+    units = [unit for plan in plans for unit in plan.units]
+    unfinished = {
+        unit.id: {run.identity for run in unit.runs if run.identity not in state_of}
+        for unit in units
+    }
+    live = Claims(folder.claims).live(broken=broken)
+    claims = {unit: claim for unit, claim in live.items() if unit in unfinished}
+    failures, broken_failures = Failures(folder.failures).counts()
+    return Status(
+        name=", ".join(dict.fromkeys(plan.name for plan in plans)),
+        axes=list(dict.fromkeys(axis for plan in plans for axis in plan.axes)),
+        runs=len(runs),
+        **{state: states[state] for state in STATES},
+        training=len({run for unit in claims for run in unfinished[unit]}),
+        failures=sum(failures.get(run, 0) for run in runs),
+        units=len(unfinished),
+        units_finished=sum(not left for left in unfinished.values()),
+        workers=[_worker(unit, claim) for unit, claim in claims.items()],
+        broken=broken | broken_failures,
+        reasons=dict(reasons.most_common()),
+    )
+
+
+def soonest(notes: Collection[Note], running: int) -> str:
+    """Summarize the notes on several runs by the one with the smallest step.
+
+    **Arguments:**
+
+    - `running`: number of runs in training, with or without a note.
+    """
+    ranked = sorted((note.step, note.text) for note in notes if note.step is not None)
+    if not ranked:
+        return next((note.text for note in notes), "")
+    text = ranked[0][1]
+    return text if running == 1 else f"{len(ranked)} of {running}, first {text}"
+
+
+def _worker(unit: str, claim: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of an active process."""
+    progress = claim.get("progress") or {}
+    running = progress.get("running") or []
+    steps = [step for _, step, _ in running]
+    losses = sorted(loss for _, _, loss in running if loss is not None)
+    notes = notes_of(progress)
+    return {
+        "unit": unit,
+        **{name: claim.get(name) for name in ("host", "pid", "job", "age")},
+        **{name: progress.get(name) for name in ("done", "total", "rate", "seconds_left")},
+        "running": len(running),
+        "step_min": min(steps, default=None),
+        "step_max": max(steps, default=None),
+        "loss": losses[len(losses) // 2] if losses else None,
+        "note": soonest(notes.values(), len(running)),
+        "notes": [[run, note.text, note.step] for run, note in notes.items()],
+    }

@@ -1,0 +1,166 @@
+"""Finished runs on disk: one folder per run, named by the identity of the run.
+
+    runs/<identity>/run.json            config, seed, outcome, provenance, checksums
+                    curves.parquet      one row per evaluation
+                    parameters/         parameters at some steps, if the study keeps them
+
+A folder is written under a temporary name and then renamed, so that readers see a complete run or
+none. The functions take and return plain data; `emergo.study.results` adds the types.
+"""
+
+import hashlib
+import io
+import os
+import re
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..core.errors import InputError
+from ..core.files import (
+    as_storage_error,
+    flush,
+    is_folder,
+    move_aside,
+    output_folder,
+    own_folder,
+    remove,
+    temporary_sibling,
+)
+from ..core.json import seal
+from .curves import StoredRun, curve_frame, curves_from, read_curves
+from .outcomes import CURVES, SCHEMA, is_finished, outcome_row, read_run
+from .reader import list_names, why
+
+_SNAPSHOTS = ".snapshots"
+_PARAMETERS = re.compile(r"\d{9,12}\.safetensors")
+
+
+class Store:
+    """Finished runs in a folder, by identity.
+
+    Several processes may share the folder. Two processes that finish the same run write the same
+    numbers, and the first one wins.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+
+    def __contains__(self, identity: str) -> bool:
+        """Return True if the run is stored and readable."""
+        return is_finished(self.folder, identity)
+
+    def has_entry(self, identity: str) -> bool:
+        """Return True if a folder or file of this name exists, readable or damaged."""
+        return os.path.lexists(self.folder / identity)
+
+    def content(self, identity: str) -> dict[str, Any]:
+        """Return the content of `run.json`."""
+        return self._open(identity, curves=False)[0]
+
+    def read(self, identity: str, curves: bool = True) -> StoredRun:
+        """Return a finished run; with `curves=False` only its outcome."""
+        content, columns = self._open(identity, curves)
+        return StoredRun(outcome_row(content), content["provenance"], columns or None)
+
+    def _open(
+        self, identity: str, curves: bool
+    ) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
+        path = self.folder / identity
+        try:
+            content = read_run(path, identity, curves=False)
+            columns = curves_from(read_curves(path, content).to_pandas()) if curves else None
+            return content, columns
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{path}: not a finished run that can be read ({why(error)})"
+            ) from None
+
+    def write(self, content: Mapping[str, Any], curves: Mapping[str, np.ndarray] | None) -> Path:
+        """Write a finished run and return its folder.
+
+        **Arguments:**
+
+        - `content`: everything but the curves, as `emergo.training.Result.content` returns it.
+        - `curves`: arrays with one row per evaluation.
+
+        A damaged run of the same name is moved aside.
+        """
+        if not self.folder.is_dir():
+            output_folder(self.folder)
+        identity = str(content["identity"])
+        stage = self.folder / f".writing-{uuid.uuid4().hex[:16]}"
+        with as_storage_error(self.folder):
+            stage.mkdir()
+            try:
+                _write_files(stage, content, curves)
+                snapshots = self.folder / _SNAPSHOTS
+                if is_folder(snapshots) and is_folder(snapshots / identity):
+                    os.rename(snapshots / identity, stage / "parameters")
+                flush(stage)
+                self._publish(stage, identity)
+            except BaseException:
+                remove(stage)
+                raise
+        return self.folder / identity
+
+    def _publish(self, stage: Path, identity: str) -> None:
+        """Rename a complete folder to its final name."""
+        path = self.folder / identity
+        if os.path.lexists(path) and not is_finished(self.folder, identity):
+            move_aside(path)
+        try:
+            os.rename(stage, path)
+        except OSError:
+            if not is_finished(self.folder, identity):
+                raise
+            remove(stage)  # another process has stored the same run first
+        flush(self.folder)
+
+    def set_aside(self, identity: str) -> None:
+        """Rename a run so that it is trained again; its files are kept."""
+        path = self.folder / identity
+        with as_storage_error(path):
+            os.rename(path, self.folder / f".aside{temporary_sibling(path).name}")
+
+    def snapshot_path(self, identity: str, step: int) -> Path:
+        """Return where to save parameters during training; `write` moves them into the run."""
+        folder = self.folder / _SNAPSHOTS / identity
+        own_folder(folder.parent)
+        own_folder(folder)
+        return folder / f"{step:09d}.safetensors"
+
+    def steps(self, identity: str) -> list[int]:
+        """Return the steps at which the parameters of a run were kept."""
+        folder = self.folder / identity / "parameters"
+        return sorted(int(name.partition(".")[0]) for name in list_names(folder, _PARAMETERS))
+
+    def parameters_path(self, identity: str, step: int | None = None) -> Path:
+        """Return the file with the parameters at a step; by default the last step kept."""
+        path = self.folder / identity
+        steps = self.steps(identity)
+        if not steps:
+            raise InputError(f"{path}: no parameters were kept; train the study with keep=True")
+        chosen = steps[-1] if step is None else step
+        if chosen not in steps:
+            raise InputError(
+                f"{path}: no parameters of step {step}; kept are {', '.join(map(str, steps))}"
+            )
+        return path / "parameters" / f"{chosen:09d}.safetensors"
+
+
+def _write_files(
+    stage: Path, content: Mapping[str, Any], curves: Mapping[str, np.ndarray] | None
+) -> None:
+    """Write and flush the files of a run. `run.json` holds the checksum of the curves."""
+    table = io.BytesIO()
+    curve_frame(curves).to_parquet(table, index=False)
+    checksum = hashlib.sha256(table.getvalue()).hexdigest()
+    described = {"schema": SCHEMA, **content, "files": {CURVES: checksum}}
+    (stage / CURVES).write_bytes(table.getvalue())
+    (stage / "run.json").write_bytes(seal(described, indent=1))
+    flush(stage / CURVES)
+    flush(stage / "run.json")

@@ -1,0 +1,64 @@
+"""Studies: grids of runs that are planned, trained, stored and summarised, here or on Slurm."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._estimate import Estimate, estimate
+    from ._live import Forecaster, Watcher, live_progress
+    from ._runs import Runs
+    from ._study import Fit, Slurm, Study
+    from ._writers import find_writer
+    from .cells import cell_means, cell_summary, study_curves, study_law, study_table
+    from .description import build_run, load_plugins
+    from .executor import Executor, check_platform, run_plan
+    from .plan import open_plan
+    from .slurm import check_slurm, slurm_of, submit_plan
+
+# Imported on first use, so that commands that only read files do not wait for JAX.
+_MODULES = {
+    "_estimate": ("Estimate", "estimate"),
+    "_live": ("Forecaster", "Watcher", "live_progress"),
+    "_runs": ("Runs",),
+    "_study": ("Fit", "Slurm", "Study"),
+    "_writers": ("find_writer",),
+    "cells": ("cell_means", "cell_summary", "study_curves", "study_law", "study_table"),
+    "description": ("build_run", "load_plugins"),
+    "executor": ("Executor", "check_platform", "run_plan"),
+    "plan": ("open_plan",),
+    "slurm": ("check_slurm", "slurm_of", "submit_plan"),
+}
+__all__ = [
+    "Estimate",
+    "Executor",
+    "Fit",
+    "Forecaster",
+    "Runs",
+    "Slurm",
+    "Study",
+    "Watcher",
+    "build_run",
+    "cell_means",
+    "cell_summary",
+    "check_platform",
+    "check_slurm",
+    "estimate",
+    "find_writer",
+    "live_progress",
+    "load_plugins",
+    "open_plan",
+    "run_plan",
+    "slurm_of",
+    "study_curves",
+    "study_law",
+    "study_table",
+    "submit_plan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODULES.items():
+        if name in names:
+            globals()[name] = getattr(importlib.import_module(f".{module}", __name__), name)
+            return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

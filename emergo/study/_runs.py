@@ -1,0 +1,210 @@
+"""A collection of finished runs, with tables, laws and plots of them."""
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..core.errors import InputError, unknown
+from ..core.plotting import Picture, curve_plot, style
+from ..core.terminal import counted, plateau_text
+from ..measure import Law
+from ..store.curves import curve_frame
+from ..store.store import Store
+from ..training import Result, Run, Trained
+from .cells import cell_summary, run_table, table_law
+from .results import read_parameters, result_row
+
+
+class Runs(Sequence[Result]):
+    """Finished runs, trained or read.
+
+    **Arguments:**
+
+    - `results`: the runs, in any order.
+    - `axes`: the names of what was varied, for tables and plots.
+    - `values_of`: returns the values of the axes of a run.
+    - `store`: the folder of the runs, for their parameters.
+    - `tune`: an axis of which only the value with the shortest mean plateau counts in each cell.
+
+    ```python
+    >>> task, model = em.SingleLocation(length=4, dim=2), em.Transformer(layers=1, heads=1, width=4, mlp=False)
+    >>> study = em.Study(task, model, em.Optimizer("adam", learning_rate=0.02), grid={"dim": [2, 3]}, seeds=1, steps=50,
+    ...                  batch=8, n_test=16, precision="fp32")
+    >>> runs = study.run()
+    >>> runs.table[["dim", "seed", "state"]].values.tolist()
+    [[3, 0, 'reached'], [2, 0, 'reached']]
+
+    ```
+    """
+
+    def __init__(
+        self,
+        results: Sequence[Result],
+        axes: Sequence[str] = (),
+        values_of: Callable[[Run], Sequence[Any]] = lambda run: (),
+        store: Store | None = None,
+        tune: str | None = None,
+    ) -> None:
+        self.results = list(results)
+        self.axes = list(axes)
+        self.tune = tune
+        self._values_of = values_of
+        self._store = store
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._of(self.results[index]) if isinstance(index, slice) else self.results[index]
+
+    def _of(self, results: Sequence[Result]) -> "Runs":
+        return Runs(results, self.axes, self._values_of, self._store, self.tune)
+
+    def where(self, keep: Callable[[Result], bool] | None = None, **values: Any) -> "Runs":
+        """Return some of the runs.
+
+        **Arguments:**
+
+        - `keep`: returns True for the results to keep; by default all.
+        - `values`: the values that columns of the table must have.
+        """
+        table = self.table
+        for name in values:
+            if len(table) and name not in table:
+                raise unknown("column", name, table.columns)
+        chosen = []
+        for result, row in zip(self.results, table.to_dict("records"), strict=True):
+            matches = all(row.get(name) == value for name, value in values.items())
+            if matches and (keep is None or keep(result)):
+                chosen.append(result)
+        return self._of(chosen)
+
+    @functools.cached_property
+    def table(self) -> pd.DataFrame:
+        """A table with one row per run: the fields of its config, `seed`, `plateau` with its
+        interval, `censored` and `state`."""
+        rows = (result_row(result) | self._labels(result.run) for result in self.results)
+        return run_table(rows, self.axes, self.tune)
+
+    @property
+    def curves(self) -> pd.DataFrame:
+        """A table with one row per evaluation of every run. The first columns are `identity`, the
+        axes and `seed`."""
+        frames = [pd.DataFrame({"identity": [], "step": []})]
+        for result in self.results:
+            if result.curves is not None:
+                run = result.run
+                head = {"identity": run.identity, **self._labels(run), "seed": run.seed}
+                labels = pd.DataFrame(head, index=range(len(result.curves["step"])))
+                frames.append(labels.join(curve_frame(result.curves)))
+        return pd.concat(frames[1:] or frames, ignore_index=True)
+
+    def _labels(self, run: Run) -> dict[str, Any]:
+        return dict(zip(self.axes, self._values_of(run), strict=False))
+
+    def fit(self, y: str, x: Sequence[str], fix: Mapping[str, float] | None = None) -> Law:
+        """Fit a power law, such as `runs.fit("plateau", ["dim", "length/burst"])`.
+
+        With a tuned axis, only the runs of the chosen values are used.
+
+        **Arguments:**
+
+        - `y`: the column to explain.
+        - `x`: terms of columns, with one exponent each.
+        - `fix`: known exponents of columns.
+
+        **Returns:** the law, with 95% intervals.
+        """
+        terms = [x] if isinstance(x, str) else x
+        return table_law(self.table, y, terms, fix or {}, "the table of these runs")
+
+    def plot(self, y: str = "loss", by: str | None = None, x: str = "step") -> Picture:
+        """Plot the curves of all runs.
+
+        **Arguments:**
+
+        - `y`: the curve to plot; of several numbers per evaluation, the largest is drawn.
+        - `by`: a column of the table that sets the colours.
+        - `x`: the curve on the horizontal axis.
+        """
+        lines = []
+        for result, row in zip(self.results, self.table.to_dict("records"), strict=True):
+            if result.curves is None:
+                continue
+            for name in (y, x):
+                if name not in result.curves:
+                    raise unknown("curve", name, result.curves)
+            if by is not None and by not in row:
+                raise unknown("column", by, map(str, row))
+            values = np.asarray(result.curves[y], float)
+            values = values.reshape(len(values), -1).max(1) if values.ndim > 1 else values
+            lines.append((None if by is None else row[by], np.asarray(result.curves[x]), values))
+        if not lines:
+            raise InputError("none of these runs has its curves; there is nothing to plot")
+        with style():
+            return curve_plot(lines, y, by, x)
+
+    def kept(self, index: int = 0) -> list[int]:
+        """Return the steps at which the parameters of a run were kept.
+
+        **Arguments:**
+
+        - `index`: the row of the run in `table`.
+        """
+        return [] if self._store is None else self._store.steps(self._at(index).identity)
+
+    def parameters(self, index: int = 0, step: int | None = None) -> Trained:
+        """Return the trained model of a run, if the study was run with `keep`.
+
+        **Arguments:**
+
+        - `index`: the row of the run in `table`. Rows are in the order of training, not of the
+          grid; use `where` to choose runs by value.
+        - `step`: one of the steps that were kept; by default the last one.
+        """
+        if self._store is None:
+            raise InputError("these runs were not kept in a folder; give `run` one, and keep=True")
+        return read_parameters(self._store, self._at(index), step)
+
+    def _at(self, index: int) -> Run:
+        if not -len(self) <= index < len(self):
+            raise InputError(
+                f"there is no run {index}: {counted(len(self), 'run')} here, numbered from 0"
+            )
+        return self.results[index].run
+
+    def _summary(self) -> tuple[str, pd.DataFrame | None]:
+        """Return a line with the number of runs in each state, and a table with one row per cell.
+
+        If nothing was varied there is no table, and the line ends with the median plateau.
+        """
+        states = pd.Series([result.state for result in self.results], dtype=object).value_counts()
+        counts = ", ".join(f"{count} {state}" for state, count in states.items())
+        head = f"{counted(len(self), 'run')}: {counts or 'none'}"
+        rows = []
+        for cell in cell_summary(self.table, self.axes):
+            row = {name: cell[name] for name in (*self.axes, "runs", "plateau", "censored")}
+            median = cell["plateau"]
+            row["plateau"] = "" if median is None else plateau_text(median, cell["bound"])
+            rows.append(row)
+        if rows and not self.axes:
+            plateau = rows[0]["plateau"]
+            return f"{head}; median plateau {plateau}" if plateau else head, None
+        return head, pd.DataFrame(rows) if rows else None
+
+    def __repr__(self) -> str:
+        head, cells = self._summary()
+        if cells is None:
+            return head
+        return f"{head}\n{cells.to_string(index=False, float_format=lambda v: f'{v:g}')}"
+
+    def _repr_html_(self) -> str:
+        """Return the summary for a notebook."""
+        head, cells = self._summary()
+        if cells is None:
+            return f"<p>{head}</p>"
+        table = cells.to_html(index=False, float_format=lambda v: f"{v:g}", border=0)
+        return f"<p>{head}</p>{table}"

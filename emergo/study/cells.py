@@ -1,0 +1,209 @@
+"""Tables of runs, and the summary of each cell: the runs that differ only in their seeds.
+
+The tables are built from files alone, so that they also work for studies whose task and model
+types are not importable here.
+"""
+
+import collections
+import statistics
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from ..core.errors import InputError
+from ..store.curves import read_curves
+from ..store.folder import Plan, StudyFolder
+from ..store.outcomes import CURVES, Failures, read_outcomes, read_run
+
+if TYPE_CHECKING:
+    from ..measure import Law
+
+
+def cell_means(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return one row per cell with the mean plateau of its runs.
+
+    Censored runs count with the last observed step, failed runs as infinite.
+    """
+    filled = table.assign(plateau=table["plateau"].where(table["state"] != "failed", np.inf))
+    grouped = filled.groupby(list(by), sort=True)
+    return grouped.agg(
+        plateau=("plateau", "mean"), censored=("censored", "sum"), runs=("plateau", "size")
+    ).reset_index()
+
+
+def run_table(
+    rows: Iterable[Mapping[str, Any]], axes: Sequence[str], tuned: str | None
+) -> pd.DataFrame:
+    """Return a table of runs.
+
+    With a tuned axis, the column `chosen` marks, in each cell, the runs of the value with the
+    shortest mean plateau (zucchet2025, D.3).
+    """
+    table = pd.DataFrame(list(rows))
+    if tuned is not None and len(table):
+        by = [axis for axis in axes if axis != tuned]
+        means = cell_means(table, [*by, tuned])
+        shortest = means.groupby(by)["plateau"].idxmin() if by else [means["plateau"].idxmin()]
+        best = means.loc[shortest, [*by, tuned]]
+        table["chosen"] = table["identity"].isin(table.merge(best, on=[*by, tuned])["identity"])
+    return table
+
+
+def table_law(
+    table: pd.DataFrame, y: str, x: Sequence[str], fix: Mapping[str, float], what: str
+) -> "Law":
+    """Fit a law to a table of runs; with a tuned axis, to the chosen runs."""
+    from ..measure import fit_law  # imports JAX, which `emergo study export` does not need
+
+    chosen = table[table["chosen"]] if "chosen" in table else table
+    return fit_law(chosen, y, list(x), fixed=dict(fix), what=what)
+
+
+def study_table(folder: StudyFolder, plan: Plan) -> pd.DataFrame:
+    """Return the finished runs of a plan, one row per run in the order of the plan.
+
+    The columns are the axes and all fields, `seed`, `plateau`, `censored`, `state`, and `tries`:
+    how many times the run was started. Unreadable runs are left out with a warning.
+    """
+    outcomes = read_outcomes(folder.runs)
+    failures, unread = Failures(folder.failures).counts()
+    own = {str(folder.runs), *(str(folder.runs / run.identity) for run in plan.runs)}
+    problems = [
+        f"{path}: not a finished run that can be read ({why}); run the study to train it again"
+        for path, why in outcomes.broken.items()
+        if path in own
+    ]
+    problems += [
+        f"{path}: not a record of a failure that can be read ({why}); it is not counted"
+        for path, why in unread.items()
+    ]
+    for problem in problems:
+        warnings.warn(problem, stacklevel=2)
+    rows = []
+    for unit in plan.units:
+        for run in unit.runs:
+            if run.identity in outcomes.rows:
+                row = outcomes.rows[run.identity] | dict(zip(plan.axes, run.values, strict=True))
+                tries = failures.get(run.identity, 0) + (row["state"] != "failed")
+                rows.append(row | {"unit": unit.id, "tries": max(tries, 1)})
+    return run_table(rows, plan.axes, next(iter(plan.study.get("tune", {})), None))
+
+
+def study_curves(folder: StudyFolder, plan: Plan) -> pd.DataFrame:
+    """Return the curves of the finished runs, one row per evaluation.
+
+    The first columns are `identity`, the axes and `seed`. Unreadable curves are left out with a
+    warning.
+    """
+    rows = read_outcomes(folder.runs).rows
+    mixed = _mixed_axes(plan)
+    parts = []
+    for run in plan.runs:
+        if run.identity not in rows:
+            continue
+        path = folder.runs / run.identity
+        try:
+            part = read_curves(path, read_run(path, run.identity, curves=False))
+        except (OSError, ValueError) as error:
+            warnings.warn(f"{path / CURVES}: not curves that can be read ({error})", stacklevel=2)
+            continue
+        if part.num_rows:
+            head: dict[str, Any] = {"identity": run.identity}
+            for axis, value in zip(plan.axes, run.values, strict=True):
+                head[axis] = str(value) if axis in mixed else value
+            head["seed"] = run.seed
+            for position, (name, value) in enumerate(head.items()):
+                part = part.add_column(position, name, pa.repeat(pa.scalar(value), part.num_rows))
+            parts.append(part.replace_schema_metadata(None))
+    if not parts:
+        return pd.DataFrame({"identity": [], "step": []})
+    try:
+        whole = pa.concat_tables(parts, promote_options="permissive")
+    except pa.ArrowException as error:
+        words = str(error).splitlines()[0]
+        raise InputError(
+            f"{folder.runs}: runs have curves of one name and of different types ({words})"
+        ) from None
+    parts.clear()
+    # Convert one column at a time and free it, so that the curves are not in memory twice.
+    return whole.to_pandas(split_blocks=True, self_destruct=True)
+
+
+def _mixed_axes(plan: Plan) -> set[str]:
+    """Return the axes whose values have several types, which a column must hold as text."""
+    mixed = set()
+    for position, axis in enumerate(plan.axes):
+        types = {type(run.values[position]) for run in plan.runs} - {type(None)}
+        if len(types) > 1 and not types <= {int, float}:
+            mixed.add(axis)
+    return mixed
+
+
+def study_law(table: pd.DataFrame, plan: Plan) -> "Law | None":
+    """Fit the law that a study asks for to its table; return None if it asks for none."""
+    law = plan.study.get("law")
+    return None if law is None else table_law(table, law["y"], law["x"], law["fix"], "this study")
+
+
+def median_plateau(plateaus: Iterable[float], censored: int) -> tuple[float | None, bool]:
+    """Return the median plateau of a cell, and whether it is only a lower bound.
+
+    A censored run counts with its last observed step, which its plateau exceeds. Censored runs
+    are the longest of a cell, so the median is a lower bound once they are at least half of the
+    runs. Failed runs have no plateau and do not count.
+
+    **Arguments:**
+
+    - `plateaus`: of all runs of the cell; NaN for failed ones.
+    - `censored`: how many of the runs are censored.
+    """
+    known = [float(plateau) for plateau in plateaus if np.isfinite(plateau)]
+    if not known:
+        return None, False
+    return statistics.median(known), 2 * censored >= len(known)
+
+
+def cell_summary(
+    table: pd.DataFrame, axes: Sequence[str], planned: Sequence[Sequence[Any]] = ()
+) -> list[dict[str, Any]]:
+    """Summarise each cell that has a finished run.
+
+    **Arguments:**
+
+    - `table`: finished runs, one row per run.
+    - `axes`: the columns that define the cells.
+    - `planned`: the values of the axes of every planned run; by default those of the table.
+
+    **Returns:** one row per cell with the values of the axes; the number of `planned` runs, and of
+    finished `runs`, `censored` and `failed` ones; the median `plateau` with `plateau_min` and
+    `plateau_max` (None if all runs failed); and `bound`, whether the median is only a lower bound
+    (see `median_plateau`). With a tuned axis, `chosen` marks the value that the cell keeps.
+    """
+    if not len(table):
+        return []
+    counts = collections.Counter(map(tuple, planned))
+    by = list(axes)
+    rows = []
+    for key, members in table.groupby(by, sort=True, dropna=False) if by else [((), table)]:
+        plateaus = members["plateau"].dropna()
+        censored = int(members["censored"].sum())
+        median, bound = median_plateau(plateaus, censored)
+        values = tuple(key) if isinstance(key, tuple) else (key,)
+        row = dict(zip(by, members[by].iloc[0], strict=True)) | {
+            "planned": counts.get(values, len(members)),
+            "runs": len(members),
+            "plateau": median,
+            "plateau_min": float(plateaus.min()) if len(plateaus) else None,
+            "plateau_max": float(plateaus.max()) if len(plateaus) else None,
+            "bound": bound,
+            "censored": censored,
+            "failed": int((members["state"] == "failed").sum()),
+        }
+        if "chosen" in members:
+            row["chosen"] = bool(members["chosen"].iloc[0])
+        rows.append(row)
+    return rows

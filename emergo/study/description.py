@@ -1,0 +1,324 @@
+"""Objects from plain data, as in study files and plans: a table with a `type` becomes an object of
+that type.
+
+User types are found once the module that defines them is imported. Running a study imports the
+`plugins` that it names; reading a store imports nothing.
+"""
+
+import dataclasses
+import difflib
+import importlib
+import importlib.util
+import itertools
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import InputError, check_table, unknown
+from ..core.identity import type_name
+from ..core.pytree import Pytree, fields
+from ..models import Model, default_model
+from ..tasks import Task, default_task
+from ..training import Config, Optimizer, Run
+
+AXES = ("grid", "zip", "tune")  # the tables of a study file that hold what is varied
+PARTS = ("task", "model", "optimizer")
+# The fields of a config that are not parts: a study file has them in `[train]`.
+TRAINING = [field.name for field in fields(Config) if field.name not in PARTS]
+# The kinds of parts, and the types that study files need not name.
+_DEFAULTS: dict[str, tuple[type, str]] = {
+    "task": (Task, type_name(default_task())),
+    "model": (Model, type_name(type(default_model()))),
+}
+
+
+def known_types(kind: type = Pytree) -> dict[str, type]:
+    """Return the subclasses of a kind by their names in files; of equal names the last one."""
+    named = {}
+    for child in kind.__subclasses__():
+        if "<" not in child.__qualname__ and child.__name__[0] != "_":  # not local, not private
+            named[type_name(child)] = child
+        named |= known_types(child)
+    return named
+
+
+def find_type(name: Any, kind: type, where: str) -> type:
+    """Return a subclass of a kind by its name; raise an `InputError` if there is none."""
+    known = known_types(kind)
+    if isinstance(name, str) and name in known:
+        return known[name]
+    if isinstance(name, str) and ":" in name:
+        plugin = f"name the file or module that defines it in `plugins` ({name.partition(':')[0]})"
+        raise InputError(f"{where}: the type {name} is not known; {plugin}")
+    raise unknown(f"type in {where}", str(name), known)
+
+
+def find_function(name: str, where: str) -> Callable[..., Any]:
+    """Return the function `module:name` of an imported module, or a function of emergo by its name
+    alone."""
+    head, _, path = name.rpartition(":")
+    if head:
+        modules = [head, "__main__"]
+    else:
+        modules = [module for module in list(sys.modules) if module.split(".")[0] == "emergo"]
+    for module in modules:
+        value: Any = sys.modules.get(module)
+        for part in path.split("."):
+            value = getattr(value, part, None)
+        if callable(value) and hasattr(value, "__qualname__") and type_name(value) == name:
+            return value
+    raise InputError(
+        f"{where}: there is no function {name}; name the file or module that defines it in "
+        f"`plugins`"
+    )
+
+
+def wrong_key(where: str, given: str, known: Sequence[str]) -> InputError:
+    """Return the error for a key that a table does not have; suggest keys of this table only."""
+    near = difflib.get_close_matches(given, known, n=3, cutoff=0.6)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(known)}"
+    return InputError(f"{where} has no key '{given}'; {hint}")
+
+
+def check_keys(where: str, given: Any, known: Sequence[str]) -> None:
+    """Raise an `InputError` for anything but a table with some of these keys."""
+    check_table(where, given)
+    for name in given:
+        if name not in known:
+            raise wrong_key(where, name, known)
+
+
+def construct(cls: type, given: Any, where: str, hint: str = "") -> Any:
+    """Build a dataclass from the values of its fields.
+
+    **Arguments:**
+
+    - `hint`: ends the error message for a missing field.
+    """
+    every = fields(cls)
+    check_keys(where, given, [field.name for field in every])
+    for field in every:
+        optional = field.default is not dataclasses.MISSING
+        optional |= field.default_factory is not dataclasses.MISSING
+        if not optional and field.name not in given:
+            raise InputError(f"{where} needs {field.name}{hint}")
+    try:
+        return cls(**given)
+    except InputError as error:
+        message = str(error) if str(error).startswith(where) else f"{where}: {error}"
+        raise InputError(message) from None
+
+
+def build(data: Any, kind: type, where: str, default: str | None = None) -> Any:
+    """Build an object of a kind (`Task`, `Model`, ...) from a table; the inverse of
+    `emergo.core.identity.canonical`."""
+    check_table(where, data)
+    given = {name: value for name, value in data.items() if name not in ("type", "version")}
+    if kind is Optimizer:
+        return _optimizer(given, where)
+    cls = find_type(data.get("type", default), kind, where)
+    version = getattr(cls, "version", 1)
+    if data.get("version", version) != version:
+        raise InputError(
+            f"{where}: {type_name(cls)} has version {version} here, not {data['version']}"
+        )
+    defaults = {field.name: field.default for field in fields(cls)}
+    check_keys(where, given, list(defaults))
+    values = {}
+    for name, value in given.items():
+        part = defaults[name]
+        inner = type_name(type(part)) if isinstance(part, Pytree) else None
+        values[name] = build_value(value, f"{where}.{name}", inner)
+    return construct(cls, values, where, "; give it there, or vary it in the grid")
+
+
+def build_value(value: Any, where: str, default: str | None = None) -> Any:
+    """Build the value of a field: tables become objects or functions, lists become tuples."""
+    if isinstance(value, list | tuple):
+        return tuple(build_value(item, where) for item in value)
+    if not isinstance(value, Mapping):
+        return value
+    name = str(value.get("type", default))
+    if name in known_types() or set(value) - {"type", "version"}:
+        return build(value, Pytree, where, default)
+    try:
+        return find_function(name, where)
+    except InputError:
+        if ":" not in name and difflib.get_close_matches(name, known_types()):
+            raise unknown(f"type in {where}", name, known_types()) from None
+        raise
+
+
+def _optimizer(given: Mapping[str, Any], where: str) -> Optimizer:
+    own = {"name": "adam", "learning_rate": 1e-4, "clip": None, "options": {}} | dict(given)
+    name = own.pop("name")
+    rate = build_value(own.pop("learning_rate"), f"{where}.learning_rate")
+    clip = own.pop("clip")
+    options = dict(own.pop("options"))
+    if isinstance(name, Mapping):
+        name = str(name.get("type"))
+    if isinstance(name, str) and ":" in name:
+        name = find_function(name, where)
+    try:
+        return Optimizer(name, rate, clip, options | own)
+    except (InputError, TypeError, ValueError) as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def build_config(data: Mapping[str, Any], training: Mapping[str, Any] | None = None) -> Config:
+    """Build a config from plain data.
+
+    **Arguments:**
+
+    - `data`: as `Config.describe` returns it.
+    - `training`: the fields other than task, model and optimizer, if they are in another table.
+    """
+    own = {name: value for name, value in data.items() if name not in PARTS} | dict(training or {})
+    where = "config" if training is None else "[train]"
+    check_keys(where, own, TRAINING)
+    threshold = own.get("threshold")
+    if isinstance(threshold, str) and threshold not in ("task", "none"):
+        raise InputError(f"{where} threshold must be a number, 'task' or 'none', got {threshold!r}")
+    if threshold == "none":  # TOML has no null
+        own["threshold"] = None
+    for name in ("interventions", "probes"):
+        if name in own:
+            own[name] = _build_list(own[name], f"{where} {name}")
+    parts = {
+        part: build(data.get(part, {}), kind, f"[{part}]", default)
+        for part, (kind, default) in _DEFAULTS.items()
+    }
+    parts["optimizer"] = build(data.get("optimizer", {}), Optimizer, "[optimizer]")
+    return construct(Config, parts | own, where)
+
+
+def _build_list(given: Any, where: str) -> tuple[Any, ...]:
+    """Build a list of objects and functions."""
+    if not isinstance(given, list | tuple):
+        raise InputError(f"{where} must be a list, got {given!r}")
+    return tuple(
+        find_function(item, where) if isinstance(item, str) else build_value(item, where)
+        for item in given
+    )
+
+
+def build_base(
+    data: Mapping[str, Any], more: Sequence[str]
+) -> tuple[Config, dict[str, dict[str, Any]]]:
+    """Build the config of a study, and its axes, from the content of a study file.
+
+    A field that a part needs may be given by an axis only; the config then has its first value.
+
+    **Arguments:**
+
+    - `more`: other keys that the file may have.
+    """
+    given = {name: data[name] for name in data if name != "since"}
+    check_keys("the study", given, [*PARTS, "train", *more])
+    tables = {name: data.get(name, {}) for name in (*PARTS, "train", *AXES)}
+    for name, table in tables.items():
+        check_table(f"[{name}]", table)
+    axes = {
+        table: {
+            path: build_value(values, f"[{table}] {path}")
+            for path, values in _by_path(tables[table]).items()
+        }
+        for table in AXES
+    }
+    types = {
+        part: find_type(tables[part].get("type", default), kind, f"[{part}]")
+        for part, (kind, default) in _DEFAULTS.items()
+    }
+    known = {field.name for cls in (*types.values(), Optimizer, Config) for field in fields(cls)}
+    for part, cls in types.items():
+        needed = [field.name for field in fields(cls) if field.default is dataclasses.MISSING]
+        missing = [name for name in needed if name not in tables[part]]
+        first = {}
+        for name in missing:
+            for table, path in itertools.product(axes, (f"{part}.{name}", name)):
+                if path in axes[table]:
+                    check_values(f"[{table}] {path}", axes[table][path])
+                    first[name] = axes[table][path][0]
+        _check_spelling(axes, known, [name for name in missing if name not in first])
+        tables[part] = first | tables[part]
+    return build_config({part: tables[part] for part in PARTS}, tables["train"]), axes
+
+
+def check_values(where: str, values: Any) -> None:
+    """Raise an `InputError` for anything but a list of values of an axis."""
+    if isinstance(values, str | Mapping) or not isinstance(values, Sequence):
+        raise InputError(
+            f"{where} must be a list of values, got {values!r}; a single value belongs to the base"
+        )
+    if not values:
+        raise InputError(f"{where} needs at least one value")
+
+
+def _check_spelling(
+    axes: Mapping[str, Mapping[str, Any]], known: Collection[str], missing: Sequence[str]
+) -> None:
+    """Raise an `InputError` for an axis that is almost the name of a missing field."""
+    for table, names in axes.items():
+        for name in names:
+            if name.rpartition(".")[2] not in known and difflib.get_close_matches(name, missing):
+                raise unknown(f"axis of [{table}]", name, missing)
+
+
+def _by_path(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten a table of axes: TOML reads `model.width = [8, 16]` as a table in a table."""
+    paths: dict[str, Any] = {}
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            paths |= _by_path(value, f"{prefix}{name}.")
+        else:
+            paths[f"{prefix}{name}"] = value
+    return paths
+
+
+def build_run(data: Mapping[str, Any]) -> Run:
+    """Build a run from plain data, as `Run.describe` returns it."""
+    if not isinstance(data.get("config"), Mapping) or "seed" not in data:
+        raise InputError(
+            f"not the description of a run, which has a table `config` and a `seed`: {data!r}"
+        )
+    return Run(build_config(data["config"]), data["seed"])
+
+
+def load_plugins(plugins: Sequence[str]) -> None:
+    """Import the modules that define a user's types: paths of `.py` files, or module names."""
+    for name in plugins:
+        if name.endswith(".py"):
+            _load_file(Path(name).resolve())
+            continue
+        try:
+            module = importlib.import_module(name)
+            for more in getattr(module, "plugins", ()):  # packages that import parts lazily
+                importlib.import_module(more)
+        except ImportError as error:
+            advice = "give a .py file, or install the module"
+            raise InputError(f"plugin {name}: cannot be imported ({error}); {advice}") from None
+
+
+def _load_file(path: Path) -> None:
+    if not path.is_file():
+        raise InputError(f"plugin {path}: no such file")
+    module = sys.modules.get(path.stem)
+    for loaded in (module, sys.modules.get("__main__")):  # already imported, or the script itself
+        file = getattr(loaded, "__file__", None)
+        if file and Path(file).resolve() == path:
+            return
+    if module is not None:
+        raise InputError(
+            f"plugin {path}: a module called {path.stem} is there already; give the file another "
+            f"name"
+        )
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"plugin {path}: cannot be loaded as a Python file")
+    sys.modules[path.stem] = module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[path.stem]
+        raise InputError(f"plugin {path}: {type(error).__name__}: {error}") from error

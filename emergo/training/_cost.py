@@ -1,0 +1,299 @@
+"""Estimate the cost of a step, choose how many runs to train at once, and compile a program.
+
+Costs are counted in the jaxpr of a step, so that they also hold for models and tasks of users.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import ShapeDtypeStruct
+from jaxtyping import Array, PyTree
+
+from ._ahead import Once
+from ._config import Run
+from ._program import Program, Slot, arithmetic, chunk, largest_sizes, products, start, step
+
+if TYPE_CHECKING:
+    from jaxlib._jax import Device
+    from jaxlib._jax.pytree import PyTreeDef
+else:
+    Device = jax.Device
+    PyTreeDef = jax.tree_util.PyTreeDef
+Shapes = tuple[ShapeDtypeStruct, ...]
+TOGETHER = 128
+"""Largest number of runs that are trained at once on a device."""
+_LOWERING = threading.RLock()  # reentrant, because the task of a user may train something itself
+"""Programs are traced one after another. Tracing is Python, which runs one thread at a time, so
+tracing several at once would only delay the first of them. XLA then compiles in parallel."""
+
+
+class _Speed(NamedTuple):
+    """Rough speed of a device."""
+
+    operations: float  # floating-point operations of matrix products per second
+    elements: float  # other numbers written per second
+    compile_seconds: float
+
+
+def _speed(platform: str) -> _Speed:
+    return _Speed(1e11, 1e9, 8.0) if platform == "cpu" else _Speed(2e14, 5e11, 6.0)
+
+
+class Cost(NamedTuple):
+    """Estimated cost of one step of one run."""
+
+    operations: float  # floating-point, of matrix products: two per multiplication and addition
+    elements: float  # numbers written by all other operations, most of which are fused
+    bytes: float  # parameters, optimizer state and a guess of what the backward pass keeps
+    products: float  # number of matrix products of any size
+
+    def seconds(self, platform: str) -> float:
+        """Return the seconds per step of a run in a large stack, within a factor of about three."""
+        speed = _speed(platform)
+        return self.operations / speed.operations + self.elements / speed.elements
+
+
+def _shapes(slot: Slot) -> tuple[PyTreeDef, Shapes]:
+    """Return the hashable structure and shapes of a slot, which may be abstract."""
+    leaves, structure = jax.tree.flatten(slot)
+    return structure, tuple(ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
+
+
+def step_cost(program: Program, slot: Slot) -> Cost:
+    """Estimate the cost of a step."""
+    return _cost(program, *_shapes(slot))
+
+
+@functools.lru_cache(maxsize=256)
+def _cost(program: Program, structure: PyTreeDef, leaves: Shapes) -> Cost:
+    slot = jax.tree.unflatten(structure, leaves)
+    with arithmetic(program.precision), products(program.precision):
+        jaxpr = jax.make_jaxpr(functools.partial(step, program))(slot)
+    operations = elements = kept = count = 0.0
+    for equation, times in _equations(jaxpr.jaxpr):
+        sizes = [math.prod(v.aval.shape) for v in equation.outvars]
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            depth = math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
+            operations += times * 2 * sizes[0] * depth
+            count += times
+            kept += sizes[0] * equation.outvars[0].aval.dtype.itemsize
+        else:
+            elements += times * sum(sizes)
+    return Cost(operations, elements, 2 * bytes_of(leaves) + 1.5 * kept, count)
+
+
+def _equations(jaxpr: Any, times: float = 1) -> Iterator[tuple[Any, float]]:
+    """Yield the operations of a jaxpr and its inner jaxprs, and how often each runs."""
+    for equation in jaxpr.eqns:
+        inner = []
+        for value in equation.params.values():
+            values = value if isinstance(value, tuple | list) else (value,)
+            inner += [v for v in values if hasattr(v, "eqns") or hasattr(v, "jaxpr")]
+        if not inner:
+            yield equation, times
+        length = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
+        for closed in inner:
+            yield from _equations(getattr(closed, "jaxpr", closed), times * length)
+
+
+# Memory.
+
+
+def memory_of(device: Device, when_free: bool = False) -> float:
+    """Return the bytes that a group of runs may take on a device.
+
+    This is most of JAX's share of a GPU, or half of the available memory of the computer. The share
+    is rounded to 1/64, so that the few bytes that are always in use do not change it.
+    """
+    stats = device.memory_stats() or {}
+    if "bytes_limit" in stats:
+        limit = stats["bytes_limit"]
+        used = 0 if when_free else stats.get("bytes_in_use", 0)
+        return 0.9 * limit * round(64 * (1 - used / limit)) / 64
+    return 0.5 * _available_memory()
+
+
+def bytes_of(arrays: PyTree) -> int:
+    """Return the size of arrays, which may be abstract."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(arrays))
+
+
+def need_memory(bytes: float, budget: float) -> None:
+    """Raise a `MemoryError` if a single run exceeds the budget; on a CPU, XLA would hang."""
+    if bytes > budget:
+        raise MemoryError(
+            f"one run needs {bytes / 1e9:.3g} GB or more, and {budget / 1e9:.3g} GB are available"
+        )
+
+
+def _available_memory() -> float:
+    """Return the available memory in bytes, including file caches; 8 GB if it is unknown."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 1024.0 * int(line.split()[1])
+    return 8e9
+
+
+# Choices that follow from the cost. They use counts rather than measured times, so that they are
+# the same in every call.
+
+
+def planned_parallel(cost: Cost, eval_every: int, platform: str, budget: float) -> int:
+    """Choose how many runs to train at once.
+
+    On a GPU, as many as fit, up to `TOGETHER`. On a CPU, few enough that a chunk takes at most a
+    few seconds.
+    """
+    most = TOGETHER
+    if platform == "cpu":
+        chunk_operations = eval_every * max(cost.operations, 1)
+        most = min(32, int(5 * _speed("cpu").operations / chunk_operations))
+    return max(1, min(int(budget / cost.bytes), most))
+
+
+def narrower_widths(n_parallel: int) -> Iterator[int]:
+    """Yield the widths to which a stack may shrink, each about two thirds of the previous one."""
+    while n_parallel > 1:
+        n_parallel = min(n_parallel - 1, math.ceil(2 * n_parallel / 3))
+        yield n_parallel
+
+
+def worth_narrowing(cost: Cost, platform: str, n_parallel: int, width: int, steps: int) -> bool:
+    """Return True if a narrower program saves more time than it takes to compile.
+
+    A run that has lasted for `steps` steps may last as long again. In these steps,
+    `n_parallel - width` idle slots would be computed for nothing.
+    """
+    speed = _speed(platform)
+    saved = (n_parallel - width) * steps * cost.operations / speed.operations
+    return saved > speed.compile_seconds
+
+
+def worth_tuning(cost: Cost, platform: str, runs: Sequence[Run]) -> bool:
+    """Return True if these runs may take so long that XLA should autotune, for half a minute more.
+
+    In a wide stack autotuning saves at most a twentieth of the time, and runs take about a third of
+    the steps that they may take. A stack of few or small runs takes 10 microseconds per matrix
+    product of any size, and up to twice as long without autotuning.
+    """
+    wide = sum(run.config.steps for run in runs) * cost.operations / _speed(platform).operations
+    narrow = max(run.config.steps for run in runs) * cost.products * 1e-5
+    return platform != "cpu" and (wide > 1500 or narrow > 100)
+
+
+# Compilation.
+
+
+class Compiled(NamedTuple):
+    """A compiled chunk for stacks of one width."""
+
+    run: Callable[[Slot, Array, Array], tuple[Slot, dict[str, Array]]]
+    n_parallel: int
+    bytes: int  # memory by the compiler's count: arguments, results and temporary buffers
+
+
+def compile_chunk(
+    program: Program,
+    slot: Slot,
+    n_parallel: int,
+    device: Device,
+    budget: float = math.inf,
+    tuned: bool = False,
+) -> Compiled:
+    """Compile `chunk` for a stack of runs like `slot`.
+
+    **Arguments:**
+
+    - `n_parallel`: the width of the stack. It is halved until the program fits into the budget.
+    - `budget`: bytes on the device.
+    - `tuned`: whether XLA may autotune. This takes time, and needs a device that is idle.
+    """
+    compiled = _compile(program, *_shapes(slot), n_parallel, device, tuned)
+    if compiled.bytes <= budget or n_parallel == 1:
+        return compiled
+    return compile_chunk(program, slot, n_parallel // 2, device, budget, tuned)
+
+
+def stack_size_on(device: Device, n_parallel: int) -> int:
+    """Return the number of runs that kernels are tuned for; 0 on devices without our kernels."""
+    return n_parallel if device.platform == "gpu" else 0
+
+
+@Once
+def _compile(
+    program: Program,
+    structure: PyTreeDef,
+    leaves: Shapes,
+    n_parallel: int,
+    device: Device,
+    tuned: bool,
+) -> Compiled:
+    sharding = jax.sharding.SingleDeviceSharding(device)
+    abstract = functools.partial(ShapeDtypeStruct, sharding=sharding)
+    stack = jax.tree.unflatten(
+        structure, [abstract((n_parallel, *leaf.shape), leaf.dtype) for leaf in leaves]
+    )
+    count = abstract((), jnp.int32)
+    due = abstract((n_parallel,), jnp.int32)
+    program = dataclasses.replace(program, stack_size=stack_size_on(device, n_parallel))
+    with _LOWERING, arithmetic(program.precision), products(program.precision):
+        jitted = jax.jit(chunk, static_argnums=0, donate_argnums=1)
+        lowered = jitted.lower(program, stack, count, due)
+    # Autotuning generated kernels is most of the compile time on a GPU. Without it XLA uses the
+    # vendor's kernels with the vendor's heuristics. Nothing is timed then, so the program can be
+    # compiled while the device trains.
+    untuned = {"xla_gpu_enable_triton_gemm": False, "xla_gpu_autotune_level": 0}
+    compiled = lowered.compile({} if tuned or device.platform == "cpu" else untuned)
+    used = compiled.memory_analysis()
+    total = 0
+    if used is not None:
+        total = used.argument_size_in_bytes + used.output_size_in_bytes
+        total += used.temp_size_in_bytes - used.alias_size_in_bytes
+    return Compiled(compiled, n_parallel, total)
+
+
+class GroupPlan(NamedTuple):
+    """Estimates for runs that share a program."""
+
+    n_parallel: int
+    step_seconds: float  # of one run in a stack
+    compile_seconds: float
+    run_bytes: float
+    operations: float  # floating-point, of the matrix products of one step of one run
+
+
+def plan_group(runs: Sequence[Run], platform: str, budget: float | None = None) -> GroupPlan:
+    """Estimate the training of runs that share a program.
+
+    **Arguments:**
+
+    - `platform`: `"cpu"` or `"gpu"`.
+    - `budget`: bytes on the device; None: the memory of the first device.
+    """
+    configs = [run.config for run in runs]
+    program = Program.of(*configs)
+    sizes = largest_sizes(configs)
+    with arithmetic(program.precision):
+        cost = step_cost(program, jax.eval_shape(lambda: start(program, runs[0], sizes)))
+    return GroupPlan(
+        n_parallel=planned_parallel(
+            cost,
+            configs[0].task.eval_every,
+            platform,
+            memory_of(jax.devices()[0]) if budget is None else budget,
+        ),
+        step_seconds=cost.seconds(platform),
+        compile_seconds=_speed(platform).compile_seconds,
+        run_bytes=cost.bytes,
+        operations=cost.operations,
+    )

@@ -1,0 +1,141 @@
+"""Optimizers: any optimizer of Optax by name, or the factory of a user.
+
+The learning rate is a per-run field, so runs that differ in it share a program. All other options
+are static.
+"""
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+import optax
+
+from ..core.errors import InputError, unknown
+from ..core.identity import canonical, type_name
+from ..core.pytree import Pytree, Schedule, as_tuple, per_run
+
+Factory = Callable[..., optax.GradientTransformation]
+
+
+class Optimizer(Pytree):
+    """An optimizer of Optax.
+
+    **Arguments:**
+
+    - `name`: the name of an optimizer of Optax (`"adam"`, `"adamw"`, `"sgd"`, `"lion"`, ...), or a
+      function at the top level of a module that takes `learning_rate` and returns an
+      `optax.GradientTransformation`.
+    - `learning_rate`: a number or a schedule.
+    - `clip`: the largest norm of the gradient of all parameters; None disables clipping.
+    - Further keywords are options of the optimizer, such as `b2` or `weight_decay`, with the
+      defaults of Optax.
+
+    >>> em.Optimizer("adamw", learning_rate=3e-4, weight_decay=0.1)
+    Optimizer('adamw', learning_rate=0.0003, weight_decay=0.1)
+    """
+
+    name: str | Factory = "adam"
+    learning_rate: float = per_run(default=1e-4, low=0.0)
+    clip: float | None = None
+    options: tuple[tuple[str, object], ...] = ()
+
+    def __init__(
+        self,
+        name: str | Factory = "adam",
+        learning_rate: float | Schedule = 1e-4,
+        clip: float | None = None,
+        options: Mapping[str, object] | Iterable[tuple[str, object]] = (),
+        **more: object,
+    ) -> None:
+        given = tuple(sorted((dict(options) | more).items()))
+        for field, value in (
+            ("name", name),
+            ("learning_rate", learning_rate),
+            ("clip", clip),
+            ("options", given),
+        ):
+            object.__setattr__(self, field, value)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        rate = self.learning_rate
+        if not isinstance(rate, Schedule) and not (math.isfinite(rate) and rate > 0):
+            raise InputError(f"Optimizer.learning_rate must be positive and finite, got {rate!r}")
+        if self.clip is not None and not self.clip > 0:
+            raise InputError(f"Optimizer.clip must be positive, or None, got {self.clip!r}")
+        known = inspect.signature(self.factory).parameters
+        if "learning_rate" not in known:
+            raise InputError(
+                f"Optimizer {self.label} takes no learning_rate; choose an optimizer that does, "
+                f"such as adam"
+            )
+        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+        options = []
+        for name, given in self.options:
+            if name not in known and not takes_any:
+                raise unknown(f"option of {self.label}", name, [*known, "clip"])
+            value = _one_form(given, known[name].default if name in known else ...)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise InputError(f"Optimizer.{name} must be finite, got {value!r}")
+            options.append((name, value))
+        object.__setattr__(self, "options", tuple(options))
+
+    def identifying(self) -> dict[str, object]:
+        """Leave out options that equal the default of the optimizer."""
+        known = inspect.signature(self.factory).parameters
+        options = tuple((n, v) for n, v in self.options if n not in known or known[n].default != v)
+        fields: dict[str, object] = super().identifying()
+        fields.pop("options", None)
+        return fields | ({"options": options} if options else {})
+
+    @property
+    def factory(self) -> Factory:
+        return self.name if callable(self.name) else _of_optax(self.name)
+
+    @property
+    def label(self) -> str:
+        """The name of the optimizer, or of the factory."""
+        return type_name(self.name) if callable(self.name) else self.name
+
+    def build(self) -> optax.GradientTransformation:
+        """Return the transformation. Called within a step, since the learning rate is traced."""
+        inner = self.factory(learning_rate=self.learning_rate, **dict(self.options))
+        if self.clip is None:
+            return inner
+        return optax.chain(optax.clip_by_global_norm(self.clip), inner)
+
+    def __repr__(self) -> str:
+        name = self.label if callable(self.name) else repr(self.name)
+        named = {"learning_rate": self.learning_rate}
+        if self.clip:
+            named["clip"] = self.clip
+        shown = [f"{key}={value!r}" for key, value in (named | dict(self.options)).items()]
+        return f"Optimizer({', '.join([name, *shown])})"
+
+
+def _one_form(value: object, default: object) -> object:
+    """Convert an option to the form that its identity needs.
+
+    Lists become tuples, NumPy numbers become Python numbers, and integers become floats if the
+    default is a float or None.
+    """
+    canonical(value)  # raises for values that cannot be identified
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        fraction = default is None or isinstance(value, float) or isinstance(default, float)
+        return float(value) + 0.0 if fraction else value  # -0.0 becomes 0.0
+    return as_tuple(value)
+
+
+@functools.cache
+def _of_optax(name: str) -> Factory:
+    known = {
+        n: f for n, f in vars(optax).items() if inspect.isfunction(f) and not n.startswith("_")
+    }
+    known = {n: f for n, f in known.items() if "learning_rate" in inspect.signature(f).parameters}
+    if name not in known:
+        raise unknown("optimizer", str(name), known)
+    return known[name]

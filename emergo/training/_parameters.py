@@ -1,0 +1,188 @@
+"""Parameters of trained models: without padding, saved as safetensors, and ready for a forward
+pass."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ..core.contract import Batch, Output, Tap
+from ..core.errors import InputError
+from ..core.files import atomic_write, regular_file
+from ..core.json import parse_json
+from ..core.random import fold_in, raw
+from ._config import Run
+from ._program import arithmetic, products, user_key
+from ._schedules import Tree, at_start, resolve, schedules_in, start_states
+
+
+def log_steps(last: int, eval_every: int = 25) -> tuple[int, ...]:
+    """Return the steps at which parameters are kept by default: 0, `eval_every` and doublings."""
+    doubled = (eval_every * 2**i for i in itertools.count())
+    return (0, *itertools.takewhile(lambda step: step < last, doubled), last)
+
+
+class Trained(NamedTuple):
+    """The model of a run at a step of its training.
+
+    >>> import jax
+    >>> task, model = em.SingleLocation(length=4, dim=2), em.Transformer(1, heads=2, width=4)
+    >>> run = em.Run(em.Config(task, model), seed=0)
+    >>> trained = em.Trained(run, 0, model.init(jax.random.key(0), task.spec))
+    >>> trained.test(3).value.shape, trained.attention_maps(3).shape
+    ((3, 2), (1, 3, 2, 4, 4))
+    """
+
+    run: Run
+    step: int
+    params: PyTree
+
+    def __repr__(self) -> str:
+        count = sum(int(np.size(array)) for array in jax.tree.leaves(self.params))
+        return f"Trained(run={self.run!r}, step={self.step}, params={count:,} numbers)"
+
+    def forward(self, inputs: Array | Batch, reads: Sequence[str] = ()) -> Output:
+        """Compute the output of the model.
+
+        **Arguments:**
+
+        - `inputs`: sequences, or a batch if interventions read more than the sequences.
+        - `reads`: names of taps whose values are returned in `taps`.
+        """
+        config = self.run.config
+        batch = inputs if isinstance(inputs, Batch) else Batch(inputs, None)
+        with arithmetic(config.precision), products("fp32"):
+            model, interventions = self._now((config.model, config.interventions))
+            tap = Tap(
+                config.task.spec,
+                step=jnp.int32(self.step),
+                changes=interventions,
+                reads=reads,
+                batch=batch,
+            )
+            output = model.apply(jax.tree.map(jnp.asarray, self.params), batch.inputs, tap)
+        return output._replace(taps=tap.taken)
+
+    def batch(self, n: int = 8) -> Batch:
+        """Return the first `n` sequences of the run's test set.
+
+        If the draws of a task depend on their number, these are other sequences of the same
+        distribution.
+        """
+        if n < 1:
+            raise InputError(f"n must be at least 1, got {n}")
+        task = self.run.config.task
+        with arithmetic(self.run.config.precision):
+            truth = at_start(task).truth(self._key(0))
+            return self._now(task.at_test()).batch(self._key(3), n, truth)
+
+    def _key(self, number: int) -> Array:
+        return user_key(fold_in(raw(jax.random.key(self.run.seed)), number))
+
+    def _now(self, tree: Tree) -> Tree:
+        """Resolve the schedules in parts of the config at this step."""
+        for schedule in schedules_in(tree):
+            if schedule.metrics():
+                raise InputError(
+                    f"{schedule!r} reacts to the run's measurements, which are not kept with its "
+                    f"parameters"
+                )
+        return resolve(tree, self.step, start_states(tree))
+
+    def test(self, n: int = 8, reads: Sequence[str] = ()) -> Output:
+        """Compute the output on `n` sequences of the run's test set; see `forward`."""
+        return self.forward(self.batch(n), reads)
+
+    def attention_maps(self, n: int = 8) -> Float[Array, "layers n heads queries length"]:
+        """Compute the attention patterns of all layers on `n` sequences of the test set."""
+        taps = self.test(n, ["layers.*.pattern"]).taps or {}
+        if not taps:
+            raise InputError(
+                f"{type(self.run.config.model).__name__} has no taps called layers.*.pattern"
+            )
+        return jnp.stack(
+            [taps[name] for name in sorted(taps, key=lambda name: int(name.split(".")[1]))]
+        )
+
+
+def unpadded(run: Run, params: PyTree) -> PyTree:
+    """Remove the zeros that padding has added at the ends of the axes of parameters."""
+    return jax.tree.map(
+        lambda x, own: x[tuple(slice(0, size) for size in own.shape)], params, _shapes(run)
+    )
+
+
+def _shapes(run: Run) -> PyTree:
+    return jax.eval_shape(
+        lambda: run.config.model.init(user_key(jnp.zeros(2, jnp.uint32)), run.config.task.spec)
+    )
+
+
+def _named(tree: PyTree) -> dict[str, Any]:
+    """Return the arrays of a pytree by their paths, such as `layers.0.query.weight`."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator=".") or "params": leaf
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
+
+
+def save_parameters(path: Path, trained: Trained) -> None:
+    """Write parameters as a safetensors file, with a description of the run in its metadata."""
+    from safetensors.numpy import save
+
+    arrays = {name: np.ascontiguousarray(x) for name, x in _named(trained.params).items()}
+    about = {"run": json.dumps(trained.run.describe()), "step": str(trained.step)}
+    atomic_write(path, save(arrays, about | {"checksum": _checksum(arrays, about)}))
+
+
+def _checksum(arrays: Mapping[str, np.ndarray], about: Mapping[str, str]) -> str:
+    """Hash parameters, their names and shapes, and the run and step that they belong to."""
+    hashed = hashlib.sha256(json.dumps([about.get("run"), about.get("step")]).encode())
+    for name, array in sorted(arrays.items()):
+        header = json.dumps([name, str(array.dtype), list(array.shape)])
+        hashed.update(header.encode() + np.ascontiguousarray(array).tobytes())
+    return hashed.hexdigest()
+
+
+def load_parameters(path: Path | str, run: Run, sealed: bool = False) -> Trained:
+    """Read a file written by [`emergo.training.save_parameters`][].
+
+    **Arguments:**
+
+    - `run`: the run that the parameters must belong to.
+    - `sealed`: whether the file must have a checksum.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        regular_file(path)
+        with safe_open(path, "numpy") as file:
+            about: Mapping[str, str] = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        described = parse_json(about.get("run", "null").encode())
+        step = int(about.get("step", "-1"))
+        if (sealed or "checksum" in about) and about.get("checksum") != _checksum(arrays, about):
+            raise ValueError("its content does not have its checksum: it was damaged or changed")
+    except (OSError, ValueError, SafetensorError) as error:
+        why = " ".join(str(error).split())
+        raise InputError(f"{path}: cannot be read as parameters ({why})") from None
+    if described != json.loads(json.dumps(run.describe())):
+        raise InputError(f"{path}: holds the parameters of another run than {run.identity}")
+    shapes = _named(_shapes(run))
+    # An fp64 run starts from the parameters of an fp32 run, so `init` has the smaller type.
+    wider = {np.dtype("float32"): np.dtype("float64")} if run.config.precision == "fp64" else {}
+    expected = {name: (x.shape, wider.get(x.dtype, x.dtype)) for name, x in shapes.items()}
+    if expected != {name: (x.shape, x.dtype) for name, x in arrays.items()}:
+        raise InputError(
+            f"{path}: does not hold the parameters of {type(run.config.model).__name__}"
+        )
+    with arithmetic(run.config.precision):
+        leaves = [jnp.asarray(arrays[name]) for name in shapes]
+    return Trained(run, step, jax.tree.unflatten(jax.tree.structure(_shapes(run)), leaves))

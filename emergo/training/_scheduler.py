@@ -1,0 +1,405 @@
+"""The runs of one program on all devices of this machine.
+
+Every device has a stack of slots. All stacks are filled from one queue of runs. A call of
+`Scheduler.advance` trains one chunk on every device, and returns the runs that have ended. Idle
+slots cost as much as busy ones, so two rules keep them few:
+
+- When a quarter of the slots of a stack is free, they are filled from the queue.
+- When the queue is empty and two thirds of the slots would do, the remaining runs move to a
+  narrower stack, if that saves more time than it takes to compile its program.
+
+A run is evaluated on its own grid of steps. Runs of different ages are due at different steps, so a
+chunk ends at the first step at which any of its runs is due.
+"""
+
+import dataclasses
+import functools
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, PyTree
+
+from ..core.errors import InputError
+from ..measure import past_threshold
+from ._check import check_group
+from ._config import Preparing, Result, Run, next_evaluation
+from ._cost import (
+    Compiled,
+    Cost,
+    Device,
+    bytes_of,
+    compile_chunk,
+    memory_of,
+    narrower_widths,
+    need_memory,
+    planned_parallel,
+    stack_size_on,
+    step_cost,
+    worth_narrowing,
+    worth_tuning,
+)
+from ._parameters import unpadded
+from ._program import Program, Slot, arithmetic, insert, largest_sizes, start
+from ._verify import verify_path
+
+Snapshot = Callable[[Run, int, PyTree], None]
+"""Called with a run, a step and its parameters, as NumPy arrays."""
+Launched = tuple[dict[str, Array], Array, Array]
+"""Results of a chunk without its slots: curves, steps, and the steps at which runs failed."""
+
+
+@dataclasses.dataclass
+class Tracked:
+    """A run in a stack, and its measurements so far."""
+
+    run: Run
+    steps: list[int] = dataclasses.field(default_factory=list)  # of its evaluations
+    measured: dict[str, list[ArrayLike]] = dataclasses.field(default_factory=dict)
+    total: float = 0.0  # sum of the training losses since the last evaluation
+    at: int = 0  # the current step; `step` is the step of the last evaluation
+
+    @property
+    def step(self) -> int:
+        return self.steps[-1] if self.steps else 0
+
+    @property
+    def curves(self) -> dict[str, np.ndarray]:
+        curves = {name: np.asarray(rows) for name, rows in self.measured.items()}
+        return {"step": np.array(self.steps, np.int64)} | curves
+
+    @property
+    def due(self) -> int:
+        """The step of the next evaluation. The first is at step 0."""
+        if not self.steps:
+            return 0
+        config = self.run.config
+        return min(next_evaluation(self.step, config.task.eval_every), config.steps)
+
+    @property
+    def ended(self) -> bool:
+        """True at the last step, and after the threshold was crossed (and `overtrain` is over)."""
+        config = self.run.config
+        learned = config.task.learned
+        if self.step >= config.steps:
+            return True
+        if learned is None or not isinstance(config.threshold, float):
+            return False
+        metric = np.asarray(self.measured[learned.metric])
+        passed = past_threshold(metric, config.threshold, learned.direction)
+        if not passed.any():
+            return False
+        return self.step >= self.steps[int(np.argmax(passed))] * (1 + config.overtrain)
+
+    def likely_end(self, typical: float) -> float:
+        """Estimate the last step, given that other runs took `typical` steps.
+
+        A run that has outlasted half of that may take as long again.
+        """
+        return min(max(typical, 2.0 * self.step), self.run.config.steps)
+
+    def note(self, metrics: Mapping[str, ArrayLike], step: int, variants: Sequence[str]) -> None:
+        """Add an evaluation.
+
+        **Arguments:**
+
+        - `metrics`: curves of the evaluation.
+        - `variants`: the test distributions of the program. Curves on test distributions that this
+          run lacks are dropped.
+        """
+        others = set(variants).difference(self.run.config.task.variants())
+        foreign = {f"{name}_{variant}" for variant in others for name in metrics}
+        since = step - self.step
+        mean_loss = np.float32(self.total / since if since else math.nan)
+        measured = {**metrics, "train_loss": mean_loss}
+        measured = {name: value for name, value in measured.items() if name not in foreign}
+        if self.steps and set(measured) != set(self.measured):
+            curves = ", ".join(sorted(set(measured) ^ set(self.measured)))
+            raise InputError(
+                f"the curves {curves} begin or end at step {self.step}: probes have changed since "
+                f"the checkpoint; remove it to start again"
+            )
+        for name, value in measured.items():
+            self.measured.setdefault(name, []).append(value)
+        self.steps.append(step)
+        self.total = 0.0
+
+
+@dataclasses.dataclass
+class DeviceStack:
+    """The slots of one device."""
+
+    scheduler: "Scheduler"
+    device: Device
+    compiled: Compiled
+    slots: Slot
+    tracked: list[Tracked | None]  # the run in each slot
+
+    @property
+    def live(self) -> list[Tracked]:
+        return [t for t in self.tracked if t is not None]
+
+    def fill(self, queue: deque[Run]) -> bool:
+        """Put runs from the queue into free slots, if a quarter is free; return True if it did."""
+        free = [i for i, t in enumerate(self.tracked) if t is None]
+        if not queue or not free or (self.live and len(free) < math.ceil(len(self.tracked) / 4)):
+            return False
+        for index in free[: len(queue)]:
+            run = queue.popleft()
+            slot = jax.device_put(self.scheduler.start(run), self.device)
+            self.slots = insert(self.slots, np.int32(index), slot)
+            self.tracked[index] = Tracked(run)
+        return True
+
+    def launch(self, count: int) -> Launched:
+        """Start a chunk of `count` steps without waiting for it; pass the result to `collect`."""
+        due = np.array([t.due if t else -1 for t in self.tracked], jnp.int32)
+        arguments = jax.device_put((np.int32(count), due), self.device)
+        self.slots, metrics = self.compiled.run(self.slots, *arguments)
+        return metrics, self.slots.step, self.slots.failed
+
+    def collect(self, pending: Launched) -> list[Result]:
+        """Wait for a chunk, note the evaluations that are due, and return the runs that ended."""
+        metrics, steps, failed = jax.tree.map(np.asarray, pending)
+        results = []
+        for i, tracked in enumerate(self.tracked):
+            if tracked is None:
+                continue
+            tracked.total += float(metrics["train_loss"][i])
+            tracked.at = int(steps[i])
+            if tracked.at == tracked.due:
+                own = {name: values[i] for name, values in metrics.items()}
+                result = self._evaluated(i, tracked, own, int(failed[i]))
+                if result is not None:
+                    results.append(result)
+                    self.tracked[i] = None
+        return results
+
+    def _evaluated(
+        self, index: int, tracked: Tracked, metrics: Mapping[str, np.ndarray], failed: int
+    ) -> Result | None:
+        """Note an evaluation of a run, keep its parameters if wanted, and return an ended run."""
+        step = tracked.at
+        before = tracked.step if tracked.steps else -1
+        self.scheduler.steps += step - tracked.step
+        tracked.note(metrics, step, self.scheduler.program.variants)
+        failed_step = None
+        if failed >= 0:
+            failed_step = failed
+        elif not np.isfinite(metrics["loss"]):
+            failed_step = step
+        ended = failed_step is not None or tracked.ended
+        keep = self.scheduler.keep
+        if keep is not None and (ended or any(before < kept <= step for kept in keep)):
+            params = jax.tree.map(lambda x: np.asarray(x[index]), self.slots.params)
+            self.scheduler.snapshot(tracked.run, step, unpadded(tracked.run, params))
+        if not ended:
+            return None
+        kind = self.device.device_kind
+        return Result.measured(tracked.run, tracked.curves, failed_step, kind)
+
+    def narrow(self) -> None:
+        """Move the remaining runs to a narrower stack, if that pays."""
+        live = [i for i, t in enumerate(self.tracked) if t is not None]
+        if not live:
+            return
+        steps = max(t.step for t in self.live)
+        width = min((w for w in self._widths(steps) if w >= len(live)), default=None)
+        if width is None:
+            return
+        self.compiled = self._narrower(width)
+        spare = width - len(live)
+        indices = np.array(live + [live[0]] * spare)
+        # NumPy gathers the slots: a JAX program for it would have to be compiled.
+        gathered = jax.tree.map(lambda x: x[indices], jax.device_get(self.slots))
+        self.slots = jax.device_put(gathered, self.device)
+        self.tracked = [self.tracked[i] for i in live] + [None] * spare
+
+    def _widths(self, steps: int) -> list[int]:
+        """Return the widths that pay for runs that last for `steps` more steps."""
+        platform = self.device.platform
+        wide = len(self.tracked)
+        return [
+            width
+            for width in narrower_widths(wide)
+            if worth_narrowing(self.scheduler.cost, platform, wide, width, steps)
+        ]
+
+    def _narrower(self, width: int) -> Compiled:
+        return self.scheduler.compile(one_of(self.slots), self.device, width, tuned=False)
+
+    def narrower(self) -> list[Callable[[], object]]:
+        """Return functions that compile the programs that `narrow` may need.
+
+        They do nothing if the stack is narrower by the time that they are called.
+        """
+        widths = self._widths(max(t.run.config.steps for t in self.live))
+        return [
+            lambda width=width: width < len(self.tracked) and self._narrower(width)
+            for width in widths
+        ]
+
+
+def one_of(slots: Slot) -> Slot:
+    """Return the shapes of one slot of a stack."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), slots)
+
+
+@dataclasses.dataclass
+class Scheduler:
+    """All runs of one program, on all devices.
+
+    See [`emergo.training.train`][] for the arguments.
+    """
+
+    runs: Sequence[Run]
+    devices: Sequence[Device]
+    n_parallel: int | None
+    keep: Sequence[int] | None
+    snapshot: Snapshot
+
+    def __post_init__(self) -> None:
+        configs = [run.config for run in self.runs]
+        self.queue = deque(self.runs)
+        self.program = Program.of(*configs)
+        self.sizes = largest_sizes(configs)
+        self.stacks: list[DeviceStack] = []
+        self.steps = 0  # taken by all runs together
+
+    @property
+    def live(self) -> list[Tracked]:
+        return [tracked for stack in self.stacks for tracked in stack.live]
+
+    @property
+    def shapes(self) -> Slot:
+        """The shapes of a slot, without the arrays that probes prepare."""
+        with arithmetic(self.program.precision):
+            return jax.eval_shape(lambda: start(self.program, self.runs[0], self.sizes))
+
+    @functools.cached_property
+    def cost(self) -> Cost:
+        return step_cost(self.program, self.shapes)
+
+    @functools.cached_property
+    def tuned(self) -> bool:
+        """True if XLA should autotune, which needs an idle device."""
+        platform = self.devices[0].platform
+        return platform != "cpu" and worth_tuning(self.cost, platform, self.runs)
+
+    def start(self, run: Run) -> Slot:
+        """Return a run before its first step, with the arrays that its probes prepare."""
+        prepared = []
+        for probe in (p for p in run.config.all_probes if isinstance(p, Preparing)):
+            arrays = probe.prepare(run)
+            if not isinstance(arrays, Mapping):
+                raise InputError(
+                    f"{type(probe).__name__}.prepare must return a dictionary of named arrays, got "
+                    f"a {type(arrays).__name__}"
+                )
+            prepared.append({name: jnp.asarray(array) for name, array in arrays.items()})
+        return start(self.program, run, self.sizes)._replace(prepared=tuple(prepared))
+
+    def compile(
+        self,
+        slot: Slot,
+        device: Device,
+        n_parallel: int,
+        budget: float = math.inf,
+        tuned: bool | None = None,
+    ) -> Compiled:
+        """Compile the program for a stack of slots like this one, and verify its optimised path.
+
+        The stack is narrower than `n_parallel` if it would exceed the budget.
+        """
+        tuned = self.tuned if tuned is None else tuned
+        compiled = compile_chunk(self.program, slot, n_parallel, device, budget, tuned)
+        stack_size = stack_size_on(device, compiled.n_parallel)
+        verify_path(self.program, self.runs, self.sizes, stack_size, device)
+        return compiled
+
+    def compile_first(self, slot: Slot, device: Device, budget: float) -> Compiled:
+        """Compile the program with which a device begins."""
+        share = math.ceil(len(self.runs) / min(len(self.devices), len(self.runs)))
+        wanted = self.n_parallel or share
+        if wanted > 1 and self.n_parallel is None:
+            eval_every = self.runs[0].config.task.eval_every
+            wanted = planned_parallel(self.cost, eval_every, device.platform, budget)
+        return self.compile(slot, device, min(wanted, share), budget)
+
+    def compile_ahead(self, room: bool) -> None:
+        """Compile the programs of the first `advance`, while another scheduler trains.
+
+        Checks and starts one run, too, so that those small programs are compiled. Does not draw a
+        finite data set, which may be large.
+
+        **Arguments:**
+
+        - `room`: True if the device has memory for autotuning.
+        """
+        if self.tuned and not room:
+            return
+        # The shapes of arrays that probes prepare are not known before the run starts.
+        if not any(isinstance(probe, Preparing) for probe in self.runs[0].config.all_probes):
+            for device in self.devices[: len(self.runs)]:
+                self.compile_first(self.shapes, device, memory_of(device, when_free=True))
+        self.rehearse()
+
+    def rehearse(self) -> None:
+        """Check and start one run, so that the programs for it are traced and compiled."""
+        check_group(self.runs, self.devices[0].platform)
+        if self.program.n_train is None:
+            with arithmetic(self.program.precision):
+                start(self.program, self.runs[0], self.sizes)
+
+    def narrower(self) -> list[Callable[[], object]]:
+        """Return functions that compile the programs that stacks may need after the queue."""
+        return [program for stack in self.stacks if stack.live for program in stack.narrower()]
+
+    def _open(self, device: Device) -> DeviceStack:
+        """Create the stack of a device with the first runs of the queue."""
+        budget = memory_of(device)
+        need_memory(bytes_of(self.shapes), budget)
+        slots = [jax.device_get(self.start(self.queue[0]))]
+        compiled = self.compile_first(slots[0], device, budget)
+        if compiled.n_parallel == 1:
+            need_memory(compiled.bytes, 2 * budget)  # on a CPU the budget is half of the memory
+        runs = [self.queue.popleft() for _ in range(min(compiled.n_parallel, len(self.queue)))]
+        slots += [jax.device_get(self.start(run)) for run in runs[1:]]
+        # Idle slots hold copies of the first run. NumPy stacks them, so that no JAX program has to
+        # be compiled for it.
+        spare = compiled.n_parallel - len(runs)
+        stack: Slot = jax.tree.map(lambda *rows: np.stack(rows), *slots, *slots[:1] * spare)
+        tracked = [*map(Tracked, runs), *[None] * spare]
+        return DeviceStack(self, device, compiled, jax.device_put(stack, device), tracked)
+
+    def close(self) -> None:
+        """Free the memory of the devices at once, for the next program."""
+        for stack in self.stacks:
+            for array in jax.tree.leaves(stack.slots):
+                array.delete()
+            stack.tracked = []
+        self.stacks = []
+
+    def advance(self) -> list[Result]:
+        """Train one chunk on every device; return the runs that ended in it."""
+        fresh = [stack for stack in self.stacks if stack.fill(self.queue)]
+        while self.queue and len(self.stacks) < len(self.devices):
+            fresh.append(self._open(self.devices[len(self.stacks)]))
+            self.stacks.append(fresh[-1])
+        # New runs are evaluated at step 0, before they train.
+        results = _train_chunks([(stack, 0) for stack in fresh])
+        busy = [stack for stack in self.stacks if stack.live]
+        results += _train_chunks([(s, min(t.due - t.at for t in s.live)) for s in busy])
+        if not self.queue:
+            for stack in busy:
+                stack.narrow()
+        return results
+
+
+def _train_chunks(counts: Sequence[tuple[DeviceStack, int]]) -> list[Result]:
+    """Train each stack for its number of steps, on all devices at once."""
+    pending = [(stack, stack.launch(count)) for stack, count in counts]
+    return [result for stack, launched in pending for result in stack.collect(launched)]

@@ -1,0 +1,61 @@
+"""Tables of anybody, within bounds."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from emergo.core import parquet as _parquet
+from emergo.core.errors import InputError
+from emergo.core.parquet import parquet_table
+from emergo.measure import read_table
+
+
+def test_a_table_is_read_from_a_file_and_from_its_bytes(tmp_path):
+    table = pa.table({"step": [1, 2], "loss": [0.5, None]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    assert parquet_table(tmp_path / "a.parquet").equals(table)
+    assert parquet_table((tmp_path / "a.parquet").read_bytes()).equals(table)
+    pq.write_table(table[:0], tmp_path / "empty.parquet")
+    assert parquet_table(tmp_path / "empty.parquet").column_names == ["step", "loss"]
+
+
+def test_a_column_twice_is_refused(tmp_path):
+    pq.write_table(
+        pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["loss", "loss"]),
+        tmp_path / "a.parquet",
+    )
+    with pytest.raises(ValueError, match="a column twice"):
+        parquet_table(tmp_path / "a.parquet")
+
+
+def test_a_small_file_with_too_many_rows_is_refused_before_they_are_unpacked(tmp_path):
+    """100 million equal numbers are 300 kB; a log of ours has thousands."""
+    path = tmp_path / "bomb.parquet"
+    many = pa.repeat(pa.scalar(0.0), 4_000_000)
+    with pq.ParquetWriter(path, pa.schema([("loss", pa.float64())])) as writer:
+        for _ in range(6):
+            writer.write_table(pa.table({"loss": many}))
+    assert path.stat().st_size < 200_000
+    with pytest.raises(
+        InputError,
+        match=r"bomb\.parquet: not a readable Parquet file \(it unpacks to 24,000,000 rows of 1 "
+        r"columns",
+    ):
+        read_table(path)
+
+
+def test_what_is_unpacked_is_counted_whatever_the_file_says_of_it(tmp_path, monkeypatch):
+    """One long text that every row repeats is stored once."""
+    monkeypatch.setattr(_parquet, "MOST_BYTES", 2**20)
+    pq.write_table(pa.table({"name": ["x" * 1000] * 5000}), tmp_path / "a.parquet")
+    assert (tmp_path / "a.parquet").stat().st_size < 10_000
+    with pytest.raises(ValueError, match="it unpacks to 5,000 rows"):
+        parquet_table(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"\xff" * 60 + b"PAR1", b"text"])
+def test_what_is_no_table_is_one_line(tmp_path, content):
+    (tmp_path / "a.parquet").write_bytes(content)
+    for source in (content, tmp_path / "a.parquet"):
+        with pytest.raises(ValueError, match=r"^[^\n]+$"):
+            parquet_table(source)

@@ -1,0 +1,97 @@
+"""What commands print while they work, and of what they found."""
+
+import io
+
+import pytest
+import rich.console
+
+from emergo.core import terminal as _terminal
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ([], "none"),
+        ([1.0, 2.5], "1, 2.5"),
+        ([[3.0, 2.5, 4.0], [9.0, None, 10.0]], "3 [2.5, 4], 9 [-, 10]"),
+        ({"600": 1.23456789, "900": None}, "600: 1.23457, 900: -"),
+        (True, "yes"),
+    ],
+)
+def test_values_are_short(value, words):
+    assert _terminal.short(value) == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (89, "89 s"), (100, "2 min"), (5000, "83 min"), (33_000, "9 h"), (3e6, "35 d")],
+)
+def test_durations_are_readable(seconds, words):
+    assert _terminal.duration(seconds) == words
+
+
+def cell(**changes):
+    usual = {
+        "dim": 4,
+        "planned": 4,
+        "runs": 4,
+        "plateau": 90.0,
+        "plateau_min": 60.0,
+        "plateau_max": 200.0,
+    }
+    return usual | {"bound": False, "censored": 1, "failed": 0} | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"censored": 0}, "60-200"),
+        ({}, "60 to >200"),
+        ({"censored": 4}, ">60 to >200"),
+        ({"censored": 4, "plateau_max": 60.0}, ">60"),
+        ({"censored": 3, "failed": 1, "plateau_max": 60.0}, ">60"),
+    ],
+)
+def test_a_range_marks_each_end_that_is_a_bound(changes, words):
+    assert _terminal.plateau_range(cell(**changes)) == words
+
+
+def test_a_table_of_cells_marks_bounds_and_chosen_values():
+    none = {
+        "plateau": None,
+        "plateau_min": None,
+        "plateau_max": None,
+        "runs": 2,
+        "censored": 0,
+        "failed": 2,
+    }
+    screen = io.StringIO()
+    cells = [cell(), cell(bound=True, chosen=True), cell(**none)]
+    rich.console.Console(file=screen, width=100).print(_terminal.cell_table(cells, ["dim"]))
+    head, *rows = [line.split() for line in screen.getvalue().splitlines()]
+    assert head == ["dim", "runs", "plateau", "min-max", "censored", "failed"]
+    assert rows == [
+        ["4", "4", "of", "4", "90", "60", "to", ">200", "1", "0"],
+        ["4", "4", "of", "4", ">90*", "60", "to", ">200", "1", "0"],
+        ["4", "2", "of", "4", "-", "-", "0", "2"],
+    ]
+
+
+HOSTILE = "\x1b]0;owned\x07[/red]\x9b31m\u202e\r\udc80"
+
+
+def test_what_a_terminal_would_act_on_is_written_out(capsys):
+    assert _terminal.safe("a\tb\nÄ²") == "a\tb\nÄ²"
+    written = _terminal.safe(HOSTILE)
+    assert written == r"\x1b]0;owned\x07[/red]\x9b31m\u202e\r\udc80"
+    _terminal.say(HOSTILE)
+    _terminal.show(HOSTILE, "second")
+    shown = _terminal.table("name", HOSTILE)
+    shown.add_row("[bold]", HOSTILE)
+    _terminal.console(wide=True).print(shown)
+    out, err = capsys.readouterr()
+    assert err == f"emergo: {written}\n"
+    assert out.startswith(f"{written}\nsecond\n")
+    assert out.count(r"\x1b]0;owned") == 3
+    assert "[bold]" in out
+    assert not set(out) & set("\x1b\x07\x9b\u202e\r\udc80")

@@ -1,0 +1,168 @@
+"""Forecasts of logs: signals, logs without a signal, and invalid logs."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import erfinv
+
+import emergo as em
+from emergo.forecasting import forecast_logs
+from emergo.store.records import SHIPPED
+
+STEP = np.arange(0, 2001, 25)
+
+
+def log(loss, **columns) -> pd.DataFrame:
+    return pd.DataFrame({"step": STEP, "loss": loss, **columns})
+
+
+def falling(at: float = 2000.0) -> np.ndarray:
+    """A loss that falls from 0.5 to 0.1 around a step."""
+    return 0.5 - 0.4 / (1 + np.exp((at - STEP) / 60))
+
+
+def diverging(at: float, size: float = 0.01) -> np.ndarray:
+    """Attention in the flow: log(A / A0) = x² / 2, where erf(x / √2) is the elapsed fraction."""
+    return size * np.exp(erfinv(np.minimum(STEP / at, 0.999)) ** 2)
+
+
+def test_a_falling_metric_is_forecast():
+    found = em.forecast(log(falling()), below=0.2)
+    assert (found.state, found.signal, found.at) == ("forecast", "loss", 2000.0)
+    truth = 2000 + 60 * np.log(3)
+    for low, high in found.intervals.values():
+        assert 2000 < low < high
+    assert found.intervals[95][0] < truth < found.intervals[95][1]
+    ends = [found.intervals[percent][i] for i, percent in ((0, 80), (0, 50), (1, 50), (1, 80))]
+    assert sorted([*ends, found.step]) == [*ends[:2], found.step, *ends[2:]]
+
+
+def test_diverging_attention_is_forecast_with_probes():
+    table = log(0.5, attention_0_0=np.full(len(STEP), 0.01), attention_0_1=diverging(3000.0))
+    assert str(em.forecast(table, below=0.1)) == "no signal"
+    found = em.forecast(table, below=0.1, probes=True)
+    assert (found.state, found.signal) == ("forecast", "attention_0_1")
+    assert found.intervals[80][0] < 3000 < found.intervals[80][1]
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        np.full(len(STEP), 0.01),
+        0.01 * (1 + STEP / 2000),
+        0.01 * (2 - np.exp(-STEP / 300)),
+        diverging(3000.0)[::-1],
+    ],
+    ids=["flat", "even", "slowing", "falling"],
+)
+def test_movement_without_acceleration_is_not_a_signal(attention):
+    found = em.forecast(log(0.5, attention_0_0=attention), below=0.1, probes=True)
+    assert (found.state, found.intervals, bool(np.isnan(found.step))) == ("no signal", {}, True)
+    assert found.why
+
+
+@given(st.integers(0, 1000))
+def test_noise_is_not_a_signal(seed):
+    rng = np.random.default_rng(seed)
+    loss = 0.5 + 0.01 * rng.standard_normal(len(STEP))
+    noise = {
+        f"attention_0_{i}": 0.01 * np.exp(0.02 * rng.standard_normal(len(STEP))) for i in range(4)
+    }
+    assert em.forecast(log(loss, **noise), below=0.1, probes=True).state == "no signal"
+
+
+def test_a_log_with_a_wrong_earlier_forecast_is_not_forecast():
+    again = np.where(STEP < 700, diverging(800.0), 1.1 * diverging(2600.0))
+    table = log(0.5, attention_0_0=again)
+    early = em.forecast(table[table["step"] <= 707], below=0.1, probes=True)
+    assert early.intervals[80][1] < 2000, "the made-up log does not do what it is made for"
+    found = em.forecast(table, below=0.1, probes=True)
+    assert found.state == "no signal"
+    assert "said that it would emerge" in found.why
+
+
+def test_a_run_that_has_emerged():
+    found = em.forecast(log(falling(1000.0)), below=0.2)
+    assert found.state == "emerged"
+    assert found.step == pytest.approx(1000 + 60 * np.log(3), abs=1)
+    assert "emerged at 1,066" in str(found)
+
+
+def test_a_rising_metric_is_forecast():
+    table = log(0.5, accuracy=1 - falling())
+    assert em.forecast(table, "accuracy", above=0.8).state == "forecast"
+
+
+def test_a_recorded_run_is_forecast_before_its_loss_falls():
+    """Step 3000 of 4911: the loss has fallen from 0.545 to 0.541."""
+    curves = pd.read_parquet(
+        SHIPPED / "capacity.curves.parquet", filters=[("identity", "==", "637ae792489963f0")]
+    )
+    table = curves.drop(columns="identity").dropna(axis=1, how="all")
+    found = em.forecast(table[table["step"] <= 3000], below=0.1, probes=True)
+    assert found.signal == "attention_0_3"
+    assert found.intervals[80][0] < 4911 < found.intervals[80][1]
+
+
+def test_json_and_picture():
+    found = em.forecast(log(falling()), below=0.2)
+    data = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert data["state"] == "forecast"
+    assert set(data["intervals"]) == {"50%", "80%", "95%"}
+    for one in (
+        found,
+        em.forecast(log(0.5), below=0.1),
+        em.forecast(log(falling(1000.0)), below=0.2),
+    ):
+        assert one._repr_png_().startswith(b"\x89PNG")
+    probed = em.forecast(log(0.5, attention_0_1=diverging(3000.0)), below=0.1, probes=True)
+    assert [axes.get_ylabel() for axes in probed.plot().axes] == ["loss", "attention_0_1"]
+
+
+def test_files_of_one_run_and_of_several(tmp_path):
+    one = tmp_path / "one.csv"
+    two = tmp_path / "two.csv"
+    log(falling()).to_csv(one, index=False)
+    pd.concat([log(falling()).assign(run="a"), log(0.5).assign(run="b")]).to_csv(two, index=False)
+    assert str(em.forecast(one, below=0.2)) == str(em.forecast(log(falling()), below=0.2))
+    assert [(f.name, f.state) for f in forecast_logs([two], "loss", 0.2)] == [
+        ("a", "forecast"),
+        ("b", "no signal"),
+    ]
+    with pytest.raises(em.InputError, match="holds 2 runs"):
+        em.forecast(two, below=0.2)
+
+
+@pytest.mark.parametrize(
+    ("table", "options", "words"),
+    [
+        (log(0.5), {}, "give one threshold"),
+        (log(0.5), {"below": 0.1, "above": 0.9}, "give one threshold"),
+        (log(0.5), {"below": 0.1, "metric": "los"}, "unknown column 'los'"),
+        (log(0.5).drop(columns="step"), {"below": 0.1}, "unknown column 'step'"),
+        (log("high"), {"below": 0.1}, "must hold numbers"),
+        (log(0.5)[:0], {"below": 0.1}, "too few evaluations"),
+        (log(0.5).assign(run=STEP % 2), {"below": 0.1}, "holds 2 runs"),
+        (log(0.5), {"below": 0.1, "colums": "x"}, "no option 'colums'"),
+    ],
+)
+def test_invalid_tables(table, options, words):
+    with pytest.raises(em.InputError, match=words):
+        em.forecast(table, **options)
+
+
+def test_unsorted_tables_gaps_and_restarts():
+    whole = em.forecast(log(falling()), below=0.2)
+    shuffled = log(falling()).sample(frac=1, random_state=0)
+    resumed = pd.concat([log(0.9)[30:40], log(falling())])  # repeated steps: the last count
+    gaps = pd.concat(
+        [log(falling()), pd.DataFrame({"step": STEP + 1, "loss": np.nan, "note": 1.0})]
+    )
+    for table in (shuffled, resumed, gaps):
+        assert em.forecast(table, below=0.2) == whole
+    diverged = em.forecast(log(np.where(STEP > 1900, np.inf, 0.5)), below=0.2)
+    assert (diverged.state, diverged.why) == ("no signal", "loss is not finite any more")

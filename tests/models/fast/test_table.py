@@ -1,0 +1,190 @@
+"""The table of optimised paths: they compute what `apply` computes, for every option they list."""
+
+from typing import Any
+
+import hypothesis
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+import emergo as em
+from emergo.core.contract import Spec, Tap
+from emergo.core.errors import InputError
+from emergo.core.pytree import fields
+from emergo.models import ChainTransformer, MinimalAttention, Model, ToyAttention, Transformer
+from emergo.models.fast import (
+    PATHS,
+    VARIABLE,
+    FastPath,
+    Rate,
+    Size,
+    SubsetOf,
+    find_path,
+)
+
+COUNT = 3
+LENGTH = 6
+VOCABULARY = 5
+# Small numbers for options whose values are unlimited. A width of 32 is enough for the folded
+# attention of a CPU.
+SIZES: dict[str, tuple[Any, ...]] = {
+    "layers": (1, 2, 3),
+    "heads": (1, 2),
+    "width": (8, 32),
+    "mlp_factor": (2,),
+    "hidden": (3,),
+    "window": (None, 1, 3),
+    "top_k": (None, 2),
+    "dropout_every": (None, 2),
+}
+PER_RUN: dict[str, tuple[Any, ...]] = {"context": (None, 1, 3), "scale": (0.5,)}
+by_name = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.model.__name__)
+
+
+def values_of(name: str, allowed: Any) -> st.SearchStrategy[Any]:
+    """Draw a value that a path lists for an option."""
+    if isinstance(allowed, Size):
+        return st.sampled_from(SIZES[name])
+    if isinstance(allowed, Rate):
+        return st.sampled_from((0.0, 0.3))
+    if isinstance(allowed, SubsetOf):
+        return st.lists(st.sampled_from(allowed.names), unique=True).map(tuple)
+    return st.sampled_from(allowed)
+
+
+def drawn_model(path: FastPath, data: st.DataObject) -> Model:
+    options = {name: values_of(name, allowed) for name, allowed in path.options.items()}
+    options |= {name: st.sampled_from(PER_RUN[name]) for name in path.per_run}
+    try:
+        return path.model(**data.draw(st.fixed_dictionaries(options), label="options"))
+    except InputError:  # such as heads that do not divide the width
+        hypothesis.reject()
+
+
+def drawn_inputs(model: Model, spec: Spec) -> jax.Array:
+    generator = np.random.default_rng(0)
+    if model.only_tokens:
+        return jnp.asarray(generator.integers(VOCABULARY, size=(COUNT, LENGTH)), jnp.int32)
+    return jnp.asarray(generator.standard_normal((COUNT, LENGTH, spec.inputs)))
+
+
+def drawn_params(model: Model, spec: Spec) -> Any:
+    """Draw parameters away from the start, whose zeros and symmetries could hide a mistake."""
+    generator = np.random.default_rng(1)
+    structure = jax.eval_shape(lambda: model.init(jax.random.key(0), spec))
+    return jax.tree.map(lambda x: jnp.asarray(0.4 * generator.standard_normal(x.shape)), structure)
+
+
+def weighted_sum(output: em.Output) -> jax.Array:
+    """Return a number that depends on every entry of an output, each with a different weight."""
+    generator = np.random.default_rng(2)
+    leaves = jax.tree.leaves(output)
+    return sum(
+        (jnp.sum(jnp.sin(leaf) * generator.standard_normal(leaf.shape)) for leaf in leaves),
+        start=jnp.zeros(()),
+    )
+
+
+def largest_difference(ours: Any, theirs: Any) -> float:
+    """Return the largest difference between two pytrees, relative to the largest entry."""
+    pairs = list(zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True))
+    assert all(one.shape == other.shape for one, other in pairs)
+    scale = max(float(jnp.abs(other).max()) for _, other in pairs)
+    return max(float(jnp.abs(one - other).max()) for one, other in pairs) / max(scale, 1e-3)
+
+
+@pytest.mark.slow
+@by_name
+@hypothesis.settings(max_examples=15)
+@hypothesis.given(data=st.data())
+def test_a_path_equals_apply_for_all_listed_options(path: FastPath, data: st.DataObject) -> None:
+    """Outputs and gradients agree in float64, on a CPU and in the code that a GPU runs."""
+    model = drawn_model(path, data)
+    answers = data.draw(st.sampled_from((None, 2)), label="answers") if path.answers else None
+    stack_size = data.draw(st.sampled_from((0, 4)), label="stack_size")
+    spec = Spec(LENGTH, VOCABULARY, VOCABULARY, answers=answers)
+    assert find_path(model, spec) is path
+    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+        inputs = drawn_inputs(model, spec)
+        params = drawn_params(model, spec)
+        key = None
+        if path.dropout:
+            key = data.draw(st.sampled_from((None, jax.random.key(3))), label="key")
+        tap = Tap(spec, key, jnp.int32(data.draw(st.sampled_from((1, 2)), label="step")))
+
+        def by_path(params: Any) -> em.Output:
+            return path.forward(model, params, inputs, tap, stack_size)
+
+        def by_apply(params: Any) -> em.Output:
+            return model.apply(params, inputs, tap)
+
+        def graded(forward: Any) -> Any:
+            def loss(params: Any) -> Any:
+                output = forward(params)
+                return weighted_sum(output), output
+
+            return jax.grad(loss, has_aux=True)(params)
+
+        gradient, output = graded(by_path)
+        expected_gradient, expected = graded(by_apply)
+        assert output.value.dtype == jnp.float64
+        assert largest_difference(output, expected) < 1e-9
+        assert largest_difference(gradient, expected_gradient) < 1e-8
+
+
+@by_name
+def test_every_field_of_a_model_is_listed(path: FastPath) -> None:
+    listed = {*path.options, *path.per_run}
+    assert {field.name for field in fields(path.model())} == listed
+
+
+class Doubled(Transformer):
+    """A subclass that overrides `apply`."""
+
+    def apply(self, params: Any, inputs: Any, tap: Any = em.Tap()) -> em.Output:
+        output = super().apply(params, inputs, tap)
+        return output._replace(value=2 * output.value)
+
+
+class WithOption(Transformer):
+    """A subclass that adds a field."""
+
+    gain: float = 1.0
+
+
+@pytest.mark.parametrize(
+    "model",
+    [Doubled(), WithOption(), ToyAttention(), type("Same", (MinimalAttention,), {})()],
+    ids=lambda model: type(model).__name__,
+)
+def test_other_classes_run_apply(model: Model) -> None:
+    assert find_path(model, Spec(LENGTH, VOCABULARY, VOCABULARY)) is None
+
+
+@by_name
+def test_unlisted_fields_and_values_run_apply(path: FastPath) -> None:
+    """A new field, and a new value of an option, both run `apply` until they are listed."""
+    spec = Spec(LENGTH, VOCABULARY, VOCABULARY)
+    assert path.supports(path.model(), spec)
+    for name, allowed in path.options.items():
+        others = {key: value for key, value in path.options.items() if key != name}
+        assert not FastPath(**vars(path) | {"options": others}).supports(path.model(), spec)
+        narrowed = dict(path.options) | {name: ()}
+        assert not FastPath(**vars(path) | {"options": narrowed}).supports(path.model(), spec)
+        assert "an unlisted value" not in allowed
+        assert -1 not in allowed
+
+
+def test_several_answers_run_apply_if_a_path_reads_one_position() -> None:
+    spec = Spec(LENGTH, VOCABULARY, VOCABULARY, answers=2)
+    assert find_path(Transformer(), spec) is None
+    assert find_path(ChainTransformer(), spec) is not None
+
+
+def test_paths_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = Spec(LENGTH, VOCABULARY, VOCABULARY)
+    assert find_path(Transformer(), spec) is not None
+    monkeypatch.setenv(VARIABLE, "off")
+    assert find_path(Transformer(), spec) is None

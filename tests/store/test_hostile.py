@@ -1,0 +1,239 @@
+"""Damaged or malicious folders: nothing outside is touched, nothing hangs, damage is named, and the
+rest is readable. `fuzz.py` searches for further cases."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+from emergo.core.errors import InputError, StorageError
+from emergo.core.json import seal
+from emergo.store import Store, StudyFolder, read_outcomes, study_status
+from emergo.store.outcomes import file_stamp
+from emergo.study import executor, run_plan, study_curves, study_table
+from emergo.study.results import write_result
+
+from ..study.crowd import made_up, slow_train, study
+from ..study.tiny import quiet, rewrite
+from .test_claims import ELSEWHERE
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A study with one unfinished run, next to a folder that must not change."""
+    monkeypatch.setattr(executor, "train", slow_train)
+    folder = StudyFolder(tmp_path / "study")
+    study(2, 3).open(folder)
+    for run in study(2, 3).runs[1:]:
+        write_result(Store(folder.runs), made_up(run))
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim" / "precious").write_text("mine")
+    yield folder
+    assert [path.name for path in (tmp_path / "victim").iterdir()] == ["precious"]
+
+
+def plan_file(folder):
+    [path] = folder.plans.glob("[!.]*.json")
+    return path
+
+
+def finish(folder):
+    lines = []
+    study(2, 3).run(folder.path, progress=quiet, say=lines.append, stale=0.0)
+    status = study_status(folder)
+    assert status.complete
+    assert len(study(2, 3).read(folder.path)) == 6
+    return lines
+
+
+# Nothing outside of the folder is removed, moved or written.
+
+
+@pytest.mark.parametrize(
+    "name", ["../../../victim", "../../victim", "/tmp/victim", "0" * 11, "0" * 12 + "/../../victim"]
+)
+def test_an_id_that_leads_outside_is_refused(folder, name):
+    content = json.loads(plan_file(folder).read_text())
+    content["units"][0]["id"] = name
+    rewrite(plan_file(folder), **content)
+    with pytest.raises(InputError, match="id is not of the form"):
+        run_plan(folder)
+    [line] = finish(folder)
+    assert "moved to .broken-" in line
+
+
+@pytest.mark.parametrize("name", ["studies", "runs", "claims", "failures", "checkpoints"])
+def test_a_folder_that_is_a_link_is_never_followed(folder, tmp_path, name):
+    path = folder.path / name
+    shutil.rmtree(path)
+    path.symlink_to(tmp_path / "victim")
+    if name != "studies":
+        assert str(path) in study_status(folder).broken or name == "checkpoints"
+    lines = finish(folder)
+    assert any(line.startswith(f"{path}: not a folder; moved to .broken-") for line in lines)
+    assert [p.readlink() for p in folder.path.glob(".broken-*")] == [tmp_path / "victim"]
+
+
+def test_links_in_the_place_of_checkpoints_and_runs_are_moved_aside(folder, tmp_path):
+    [plan] = folder.read()
+    unit = next(
+        unit
+        for unit in plan.units
+        if study(2, 3).runs[0].identity in {run.identity for run in unit.runs}
+    )
+    (folder.checkpoints / f"{unit.id}.0").symlink_to(tmp_path / "victim")
+    (folder.checkpoints / "mine").symlink_to(tmp_path / "victim")
+    (folder.runs / study(2, 3).runs[0].identity).symlink_to(tmp_path / "victim")
+    (folder.runs / ".snapshots").symlink_to(tmp_path / "victim")
+    lines = finish(folder)
+    assert any(f"{unit.id}.0: not a folder; moved to" in line for line in lines)
+    assert (folder.checkpoints / "mine").is_symlink()  # not ours
+
+
+def test_links_are_not_followed_when_leftovers_are_removed(folder, tmp_path):
+    (tmp_path / "victim" / f".writing-{'0' * 16}").mkdir()
+    os.utime(tmp_path / "victim" / f".writing-{'0' * 16}", (0, 0))
+    (folder.checkpoints / "link").symlink_to(tmp_path / "victim")
+    folder.sweep()
+    (tmp_path / "victim" / f".writing-{'0' * 16}").rmdir()  # fails if it was removed
+
+
+# Forged and damaged files.
+
+
+def test_a_forged_run_is_named_and_trained_again(folder):
+    """Its checksums are valid, and its seed is that of another run."""
+    run = study(2, 3).runs[3]
+    place = folder.runs / run.identity
+    rewrite(place / "run.json", seed=77)
+    status = study_status(folder)
+    assert list(status.broken) == [str(place)]
+    assert (status.finished, status.waiting) == (4, 2)
+    [plan] = folder.read()
+    with pytest.warns(UserWarning, match=run.identity):
+        assert len(study_table(folder, plan)) == 4
+    assert len(study_curves(folder, plan)) == 4 * 5
+    trained = []
+    run_plan(folder, on_end=lambda result: trained.append(result.run.identity))
+    assert sorted(trained) == sorted([run.identity, study(2, 3).runs[0].identity])
+    assert len(list(folder.runs.glob(f".broken-*-{run.identity}"))) == 1
+
+
+def test_deeply_nested_files_are_named_and_hide_nothing_else(folder):
+    deep = "[" * 100_000 + "]" * 100_000
+    for path in (
+        folder.runs / study(2, 3).runs[3].identity / "run.json",
+        folder.claims / f"{'0' * 12}.json",
+    ):
+        path.write_text(deep)
+    (folder.failures / f"{'0' * 16}.0.json").write_text(deep)
+    status = study_status(folder)
+    assert status.finished == 4
+    assert len(status.broken) == 3
+    finish(folder)
+
+
+def test_a_string_on_a_numeric_axis_makes_the_column_strings(folder):
+    """The plan was forged with a valid checksum. Columns of a table have one type."""
+    content = json.loads(plan_file(folder).read_text())
+    content["units"][0]["runs"][1][3] = "text"
+    rewrite(plan_file(folder), **content)
+    [plan] = folder.read()
+    curves = study_curves(folder, plan)
+    assert len(curves) == 5 * 5
+    assert set(curves["dim"]) == {"2", "3", "text"}
+    assert len(study_table(folder, plan)) == 5
+
+
+def test_damage_that_the_index_misses_is_found_by_reading_and_by_run(folder):
+    """A disk may lose a bit without changing sizes and times, so that the index stays valid."""
+    identity = study(2, 3).runs[3].identity
+    place = folder.runs / identity
+    index = folder.runs / ".index.json"
+    read_outcomes(folder.runs)
+    path = place / "curves.parquet"
+    data = path.read_bytes()
+    changed = bytearray(data)
+    changed[100] ^= 1
+    path.write_bytes(changed)
+    runs = json.loads(index.read_text())["runs"]
+    for name, entry in runs.items():
+        entry[0] = file_stamp(folder.runs / name)
+    rewrite(index, runs=runs)
+    assert not study_status(folder).broken
+    [plan] = folder.read()
+    with pytest.warns(UserWarning, match=r"another checksum"):
+        assert len(study_curves(folder, plan)) == 4 * 5
+    finish(folder)
+    assert len(list(folder.runs.glob(f".broken-*-{identity}"))) == 1
+
+
+# Claims.
+
+
+def test_markup_and_escapes_in_a_claim_are_printed_as_text(folder, capsys):
+    from emergo.cli import main
+
+    [plan] = folder.read()
+    for unit, host in zip(plan.units, ("[/red]", "\x1b[31mred"), strict=True):
+        (folder.claims / f"{unit.id}.json").write_bytes(
+            seal(ELSEWHERE | {"host": host, "job": "[bold]"})
+        )
+    main(["study", "status", str(folder.path)])
+    out = capsys.readouterr().out
+    assert "[/red]" in out or r"\x1b[31mred" in out
+    assert "[bold]" in out
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"pid": "7"},
+        {"pid": 10**400},
+        {"progress": 3},
+        {"progress": {"running": [[1]]}},
+        {"host": []},
+    ],
+)
+def test_a_malformed_claim_is_named_and_free_when_it_is_old(folder, content):
+    [plan] = folder.read()
+    path = folder.claims / f"{plan.units[0].id}.json"
+    path.write_text(json.dumps(ELSEWHERE | content))
+    assert str(path) in study_status(folder).broken
+    os.utime(path, (0, 0))
+    finish(folder)
+
+
+# A folder that disappears.
+
+
+@pytest.mark.parametrize("how", ["moved", "removed", "replaced"])
+def test_a_folder_that_is_moved_during_training_is_not_created_again(folder, tmp_path, how):
+    """Training ends with one line and writes nothing to the old place."""
+
+    def gone(result):
+        if how == "removed":
+            shutil.rmtree(folder.path)
+        else:
+            folder.path.rename(tmp_path / "elsewhere")
+        if how == "replaced":
+            folder.path.mkdir()
+
+    for run in study(2, 3).runs[:4]:
+        shutil.rmtree(folder.runs / run.identity, ignore_errors=True)
+    with pytest.raises(
+        StorageError,
+        match="moved or removed during training; finished runs are not lost",
+    ) as caught:
+        run_plan(folder, on_end=gone)
+    assert "\n" not in str(caught.value)
+    assert folder.path.exists() == (how == "replaced")
+    assert not (how == "replaced" and list(folder.path.iterdir()))
+    if how != "removed":
+        folder = StudyFolder(tmp_path / "elsewhere")
+        assert study_status(folder).finished == 3
+        for path in folder.claims.iterdir():
+            path.unlink()  # a claim of this process, which would have ended
+        finish(folder)

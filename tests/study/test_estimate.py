@@ -1,0 +1,35 @@
+"""Estimates of the cost of a study."""
+
+import json
+
+import pytest
+
+from emergo.study import estimate
+
+from .test_study import OBJECT, chains
+
+
+def test_an_estimate_adds_up():
+    expected = estimate(OBJECT)
+    assert sum(group.runs for group in expected.groups) == OBJECT.count
+    assert len(expected.groups) == 2
+    seconds = sum(group.seconds for group in expected.groups) / expected.devices
+    assert expected.seconds == pytest.approx(seconds)
+    assert expected.bytes == max(group.bytes for group in expected.groups) > 0
+    names = [run.identity for run in OBJECT.runs]
+    assert sum(group.runs for group in estimate(OBJECT, frozenset(names[:16])).groups) == 16
+    assert estimate(OBJECT, frozenset(names)).groups == []
+    assert estimate(OBJECT.replace(steps=2000)).seconds > expected.seconds
+    assert json.loads(json.dumps(expected.data()))["seconds"] == expected.seconds
+
+
+def test_an_estimate_for_the_cluster_that_the_study_asks_for():
+    remote = estimate(OBJECT, slurm=True)
+    assert (remote.platform, remote.devices) == ("gpu", 4)  # 32 runs in units of 8
+
+
+def test_a_larger_batch_needs_more_memory():
+    small, large = (estimate(chains().replace(n_train=None, batch=batch)) for batch in (8, 800))
+    assert 0 < small.bytes < large.bytes
+    assert "MarkovChain" in small.groups[0].what
+    assert "MinimalAttention(heads=2" in small.groups[0].what

@@ -1,0 +1,199 @@
+"""A collection of runs: as a table, as a law, as a plot. Most curves are made up."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from emergo.core.errors import InputError
+from emergo.store import Store
+from emergo.study import Runs, Study
+from emergo.study.results import write_result
+from emergo.tasks import Groups, MarkovChain, SingleLocation
+from emergo.training import Config, Result, Run, Switch
+
+from .crowd import made_up, study
+from .tiny import tiny
+
+
+def law_of(study: Study) -> Runs:
+    """Return runs whose plateaus are dim², three times that for the larger learning rate, and 1%
+    more for every seed."""
+    results = []
+    for run in study.runs:
+        slow = 3 if run.config.optimizer.learning_rate > 1e-3 else 1
+        at = (run.config.task.spec.inputs - 1) ** 2 * (1 + 0.01 * run.seed) * slow
+        curves = {"step": np.array([0.0, at, 2 * at]), "loss": np.array([1.0, 0.1, 0.05])}
+        results.append(Result.measured(run, curves, None, "cpu"))
+    return Runs(results, study.axes, study.values_of, None, next(iter(study.tune), None))
+
+
+@pytest.fixture
+def runs():
+    made = study(3, 3, name="made up")
+    return Runs([made_up(run) for run in made.runs], made.axes, made.values_of)
+
+
+def test_a_collection_of_results(runs):
+    assert len(runs) == 9
+    assert [result.run for result in runs] == [runs[i].run for i in range(9)]
+    assert [result.run for result in runs[2:5]] == [runs[i].run for i in (2, 3, 4)]
+    assert isinstance(runs[2:5], Runs)
+    assert runs[2:5].axes == ["dim"]
+
+
+def test_a_table_has_one_row_per_run_and_curves_one_per_evaluation(runs):
+    assert list(runs.table["dim"]) == [4, 4, 4, 3, 3, 3, 2, 2, 2]
+    assert list(runs.table["state"]) == ["censored", "reached", "reached"] * 3
+    curves = runs.curves
+    assert list(curves.columns[:4]) == ["identity", "dim", "seed", "step"]
+    assert curves.groupby("identity").size().to_list() == [5] * 9
+    assert Runs([]).table.empty
+    assert list(Runs([]).curves.columns) == ["identity", "step"]
+
+
+def test_schedules_and_lists_are_text_in_a_table():
+    tasks = [SingleLocation(8, 2, repeat=Switch(0.5, 0.0, at=3)), MarkovChain(Groups((1, 2)))]
+    runs = [Run(Config(task, precision="fp32", threshold=None), 0) for task in tasks]
+    table = Runs([Result.untrained(run, "no memory", "cpu") for run in runs]).table
+    assert table["repeat"][0] == "Switch(before=0.5, after=0.0, at=3)"
+    assert table["spans"][1] == "[1, 2]"
+    assert list(table["optimizer"]) == ["adam"] * 2
+
+
+def test_runs_are_chosen_by_columns_or_by_a_function(runs):
+    assert set(runs.where(dim=3).table["dim"]) == {3}
+    assert len(runs.where(dim=3, state="reached")) == 2
+    assert len(runs.where(lambda result: result.run.seed == 0)) == 3
+    assert len(runs.where(lambda result: result.run.seed == 0, dim=4)) == 1
+    assert len(runs.where(dim=99)) == 0
+    assert runs.where(dim=3).axes == ["dim"]
+    with pytest.raises(InputError, match="unknown column 'dmi'; did you mean dim"):
+        runs.where(dmi=3)
+
+
+def test_a_collection_shows_its_cells(runs):
+    text = repr(runs).splitlines()
+    assert text[0] == "9 runs: 6 reached, 3 censored"
+    assert text[1].split() == ["dim", "runs", "plateau", "censored"]
+    assert [line.split()[:2] for line in text[2:]] == [["2", "3"], ["3", "3"], ["4", "3"]]
+    assert runs._repr_html_().startswith(f"<p>{text[0]}</p><table")
+    assert repr(Runs([])) == "0 runs: none"
+    assert Runs([])._repr_html_() == "<p>0 runs: none</p>"
+    assert repr(Runs([runs[1]])).startswith("1 run: 1 reached; median plateau ")
+    assert repr(Runs([Result.untrained(runs[1].run, "no memory", "cpu")])) == "1 run: 1 failed"
+
+
+def test_a_result_is_one_short_line(runs):
+    reached = runs[1]
+    assert repr(reached).startswith(f"Result({reached.run.identity}, seed 1: reached at step ")
+    assert "\n" not in repr(reached)
+    failed = repr(Result.untrained(reached.run, "no memory", "cpu"))
+    assert failed.endswith("seed 1: failed (no memory), 0 steps)")
+
+
+def test_a_law_of_the_plateaus():
+    law = law_of(study(5, 3, grid={"dim": [3, 7, 15, 31]})).fit("plateau", "dim")
+    assert law.runs == 12
+    assert law.exponents["dim"] == pytest.approx(2.0)
+
+
+def test_of_a_tuned_axis_only_the_chosen_value_counts():
+    runs = law_of(study(1, 3, grid={"dim": [3, 7, 15]}, tune={"learning_rate": [1e-3, 3e-3]}))
+    assert set(runs.table[runs.table["chosen"]]["learning_rate"]) == {1e-3}
+    assert runs.table["chosen"].sum() == 9
+    law = runs.fit("plateau", ["dim"])
+    assert law.runs == 9
+    alone = law_of(study(1, 3, grid={"dim": [3, 7, 15]})).fit("plateau", ["dim"])
+    assert law.exponents == alone.exponents
+    assert runs.where(dim=7).table["chosen"].sum() == 3
+
+
+def test_curves_are_drawn_with_labels_and_a_legend_outside(runs):
+    figure = runs.plot("loss", by="dim")
+    [axes] = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("step", "loss")
+    assert len({line.get_color() for line in axes.lines}) == 3
+    legend = axes.get_legend()
+    assert legend is not None
+    assert legend.get_title().get_text() == "dim"
+    assert [text.get_text() for text in legend.get_texts()] == ["2", "3", "4"]
+    figure.canvas.draw()
+    assert legend.get_window_extent().x0 >= axes.get_window_extent().x1
+    for line, result in zip(axes.lines, runs, strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), (result.curves or {})["loss"])
+
+
+def test_a_notebook_shows_a_plot_and_long_labels_leave_it_room(runs):
+    """Schedules have long labels; a plot is shown whether or not pyplot was imported."""
+    long = "Switch(before=0.4, after=0.0, at=100)"
+    figure = Runs([runs[0], runs[1]], ["repeat"], lambda run: [long]).plot("loss", by="repeat")
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    [axes] = figure.axes
+    legend = axes.get_legend()
+    assert legend is not None
+    assert legend.get_texts()[0].get_text().replace("\n", " ") == long
+    assert axes.get_window_extent().width > legend.get_window_extent().width
+
+
+def test_of_a_curve_of_several_numbers_the_largest_is_drawn(runs):
+    [axes] = runs.plot("attention").axes
+    assert axes.get_legend() is None
+    largest = (runs[0].curves or {})["attention"].reshape(5, -1).max(1)
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), largest)
+
+
+def test_a_plot_of_what_does_not_exist_is_refused(runs):
+    with pytest.raises(InputError, match="unknown curve 'los'; did you mean loss"):
+        runs.plot("los")
+    with pytest.raises(InputError, match="unknown column 'dmi'; did you mean dim"):
+        runs.plot("loss", by="dmi")
+    with pytest.raises(InputError, match="unknown curve 'stp'"):
+        runs.plot("loss", x="stp")
+    with pytest.raises(InputError, match="none of these runs has its curves"):
+        Runs([result._replace(curves=None) for result in runs]).plot("loss")
+
+
+def test_missing_parameters_runs_and_folders_are_named(runs, tmp_path):
+    with pytest.raises(InputError, match="these runs were not kept in a folder"):
+        runs.parameters()
+    store = Store(tmp_path)
+    write_result(store, runs[0])
+    kept = Runs(list(runs), store=store)
+    with pytest.raises(InputError, match="no parameters were kept; train the study with keep=True"):
+        kept.parameters()
+    for index in (9, -10):
+        for ask in (kept.kept, kept.parameters):
+            words = f"there is no run {index}: 9 runs here, numbered from 0"
+            with pytest.raises(InputError, match=words):
+                ask(index)
+    with pytest.raises(InputError, match="typo: no such folder"):
+        study(1, 1).read(tmp_path / "typo")
+    for seconds in (-1.0, math.nan):
+        with pytest.raises(InputError, match="seconds must be 0 or more"):
+            study(1, 1).run(tmp_path / "new", seconds=seconds)
+    assert not (tmp_path / "new").exists()
+
+
+def test_runs_of_different_curves_make_one_table(runs):
+    more = runs[0]._replace(curves=dict(runs[0].curves or {}) | {"tilt": np.arange(5.0)})
+    curves = Runs([more, runs[1], runs[2]._replace(curves=None)]).curves
+    assert len(curves) == 10
+    assert curves["tilt"].isna().sum() == 5
+
+
+@pytest.mark.slow
+def test_a_study_that_is_run_and_read_gives_the_same(tmp_path):
+    """Trained for real."""
+    trained = tiny(grid={"dim": [2, 3]}, seeds=1, steps=50, keep=True)
+    ran = trained.run(tmp_path, progress=lambda now: None)
+    read = trained.read(tmp_path)
+    pd.testing.assert_frame_equal(ran.table, read.table)
+    pd.testing.assert_frame_equal(ran.curves, read.curves)
+    assert repr(ran) == repr(read)
+    assert trained.read(tmp_path, curves=False)[0].curves is None
+    assert math.isfinite(float(np.sum(read.parameters(1, 25).test(2).value)))
+    assert read.parameters(1).run == read[1].run
+    fresh = trained.replace(keep=False).run(progress=lambda now: None)
+    np.testing.assert_array_equal(fresh.curves["loss"], ran.curves["loss"])

@@ -1,0 +1,213 @@
+"""Studies on a real Slurm: a controller and two nodes on this machine. Skipped, with the reason,
+where it is not installed."""
+
+import dataclasses
+import os
+import re
+import time
+
+import pytest
+
+from emergo.core.errors import InputError
+from emergo.store import StudyFolder, study_status
+from emergo.store.claims import read_claim
+from emergo.study import Slurm, study_table, submit_plan
+
+from .slurm_cluster import why_not
+from .tiny import quiet, same_tables, tiny
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(why_not() is not None, reason=f"no Slurm: {why_not()}"),
+]
+
+ASKED = Slurm(minutes=60, gpus=0, cpus=1, memory_gb=0.5)
+STEPS = 500
+
+PATIENT = """
+import signal, time
+from pathlib import Path
+from emergo.study import _executor
+
+go, train = Path(__file__).with_name("go"), _executor.train
+
+
+def patient(runs, *, progress, **options):
+    def show(now):
+        progress(now)
+        told = signal.getsignal(signal.SIGINT)  # another one once this process is told to end
+        while now.running and now.running[0][1] > 200 and not go.exists() and signal.getsignal(signal.SIGINT) is told:
+            time.sleep(0.05)
+            progress(now)
+
+    return train(runs, progress=show, **options)
+
+
+_executor.train = patient
+"""
+"""A plugin of the jobs: training waits after step 200 until the file `go` is there, so that there
+is time to interrupt it."""
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    """What the study that waits gives when nothing interrupts it."""
+    return _study().run(tmp_path_factory.mktemp("expected"), progress=quiet).table
+
+
+def _study(**asked):
+    """One unit of two runs that do not end before their last step."""
+    return tiny(
+        seeds=2,
+        name="waits",
+        threshold=None,
+        steps=STEPS,
+        slurm=dataclasses.replace(ASKED, **asked),
+    )
+
+
+def _waiting(path, **asked):
+    """The study whose training waits, and the file that lets it go on."""
+    (path / "patient.py").write_text(PATIENT)
+    return _study(**asked).replace(plugins=[str(path / "patient.py")]), path / "go"
+
+
+def submit(study, path):
+    folder = StudyFolder(path)
+    plan, _ = study.open(folder)
+    return folder, submit_plan(folder, plan, study.slurm)
+
+
+def wait_for(condition, what, seconds=120):
+    until = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < until, f"{what}: not after {seconds} s"
+        time.sleep(0.2)
+    return value
+
+
+def output(sent):
+    return "".join(path.read_text() for path in sent.folder.glob("*_log.*"))
+
+
+def wait_until_finished(folder, sent):
+    def finished():
+        text = output(sent)
+        assert "Traceback" not in text, text
+        return study_status(folder).complete
+
+    wait_for(finished, "the study is complete", 300)
+
+
+def training(folder):
+    """The claim of the unit once its runs have made some steps."""
+    (unit,) = folder.read()[0].units
+    claim = read_claim(folder.claims / f"{unit.id}.json")
+    return (
+        claim if claim and claim.get("progress", {}).get("running") and step(claim) > 200 else None
+    )
+
+
+def step(claim):
+    return min(at for _, at, _ in claim["progress"]["running"])
+
+
+def job_field(cluster, job, name):
+    text = cluster.call("scontrol", "show", "job", job)
+    match = re.search(rf"\b{name}=(\S+)", text)
+    return match[1] if match else ""
+
+
+def test_an_array_of_tasks_trains_the_units(cluster, tmp_path):
+    """Submission, array, result table; and a second submission has a folder of its own."""
+    study = tiny(
+        grid={"learning_rate": [5e-4, 1e-3]},
+        seeds=2,
+        unit=2,
+        slurm=dataclasses.replace(ASKED, tasks=2),
+    )
+    folder, sent = submit(study, tmp_path / "out")
+    assert sent.tasks == 2
+    [plan] = folder.read()
+    again = submit_plan(folder, plan, study.slurm)
+    assert again.folder != sent.folder
+    cluster.call("scancel", again.job)
+    wait_until_finished(folder, sent)
+    table = study_table(folder, plan)
+    same_tables(table, study.run(tmp_path / "here", progress=quiet).table)
+    assert table["identity"].is_unique
+    script = next(sent.folder.glob("*.sh")).read_text()
+    for line in (
+        "--array=0-1%2",
+        "--time=60",
+        "--cpus-per-task=1",
+        "--mem=512MB",
+        "--requeue",
+        "--signal=USR2@90",
+    ):
+        assert line in script, line
+    with pytest.raises(InputError, match="all 4 runs are finished; there is nothing to submit"):
+        submit_plan(folder, plan, study.slurm)
+
+
+def test_interrupted_tasks_save_queue_again_and_go_on(cluster, tmp_path, expected):
+    """Twice: told that its time is nearly up, which is what `scancel --signal` sends here; then
+    preempted by a job of higher priority, for which Slurm itself kills and starts again. No hook of
+    submitit is called."""
+    study, go = _waiting(tmp_path, cpus=2, extra={"nodelist": "n1"})
+    folder, sent = submit(study, tmp_path / "out")
+    first = wait_for(lambda: training(folder), "training")
+    cluster.call("scancel", "--signal=USR2", sent.job)
+    wait_for(lambda: "back into the queue" in output(sent), "the task has seen the signal")
+    assert list(folder.checkpoints.glob("*/*.npz"))
+    second = wait_for(
+        lambda: (c := training(folder)) and c["token"] != first["token"] and c, "training again"
+    )
+    assert job_field(cluster, sent.job, "Restarts") == "1"
+    assert step(second) >= step(first)  # it went on, and did not begin anew
+    high = ["--partition=high", "--nodelist=n1", "--cpus-per-task=2", "--output=/dev/null"]
+    cluster.call("sbatch", *high, "--wrap=true")
+    wait_for(lambda: job_field(cluster, sent.job, "Restarts") == "2", "it was started a third time")
+    go.touch()
+    wait_until_finished(folder, sent)
+    same_tables(study_table(folder, folder.read()[0]), expected)
+    assert "DUE TO PREEMPTION" in output(sent)
+    assert "Calling checkpoint method" not in output(sent)
+
+
+def test_two_copies_after_a_node_is_lost(cluster, tmp_path, expected):
+    """The node's slurmd dies; its task lives on while Slurm starts a second copy on the other node.
+    The first gives up as soon as it sees that the second has taken its unit, and the second trains
+    it to its end."""
+    study, go = _waiting(tmp_path)
+    folder, sent = submit(study, tmp_path / "out")
+    first = wait_for(lambda: training(folder), "training")
+    node = job_field(cluster, sent.job, "NodeList")
+    cluster.kill_node(node)
+    # Slurm would find out by itself, after a minute or so.
+    cluster.call("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
+    try:
+        second = wait_for(
+            lambda: (c := training(folder)) and c["token"] != first["token"] and c,
+            "the second copy trains",
+        )
+        assert (second["restarts"], second["job"]) == (1, first["job"])
+        wait_for(lambda: not _alive(first["pid"]), "the first copy has given up")
+        go.touch()
+        wait_until_finished(folder, sent)
+    finally:
+        cluster.start_node(node)
+    same_tables(study_table(folder, folder.read()[0]), expected)
+
+
+def _alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_what_slurm_refuses_is_said(cluster, tmp_path):
+    with pytest.raises(InputError, match="Slurm did not take the job"):
+        submit(_study(partition="nowhere"), tmp_path)

@@ -1,0 +1,507 @@
+"""Studies as files and as objects: the same meaning, and errors that name the mistake. Nothing is
+trained here."""
+
+import itertools
+import tomllib
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emergo.core.contract import Spec
+from emergo.core.errors import InputError
+from emergo.core.pytree import per_run
+from emergo.models import ChainTransformer, MinimalAttention, Transformer
+from emergo.study import Fit, Slurm, Study, estimate
+from emergo.study.toml import toml_text
+from emergo.tasks import Groups, MarkovChain, Recall, SingleLocation, Task
+from emergo.training import Clamp, Config, Optimizer, Run, Switch, WarmupCosine, When
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
+
+TEXT = """
+name = "full"
+seeds = [0, 3]
+retries = 2
+unit = 8
+keep = [0, 100]
+
+[task]
+type = "SingleLocation"
+position = "random"
+indicator = true
+
+[model]
+layers = 1
+heads = 2
+width = 32
+
+[optimizer]
+name = "adamw"
+weight_decay = 0.1
+
+[train]
+batch = 16
+precision = "fp32"
+n_test = 64
+steps = 1000
+threshold = 0.2
+overtrain = 0.5
+
+[grid]
+dim = [4, 8]
+repeat = [0, 0.5]
+
+[zip]
+length = [16, 32]
+burst = [1, 2]
+
+[tune]
+learning_rate = [1e-3, 3e-3]
+
+[law]
+x = ["dim", "length/burst"]
+fix = {length = 1}
+
+[slurm]
+partition = "gpu"
+minutes = 60
+memory_gb = 8
+setup = ["module load cuda"]
+extra = {qos = "low"}
+"""
+
+OBJECT = Study(
+    SingleLocation(16, 4, position="random", indicator=True),
+    Transformer(layers=1, heads=2, width=32),
+    Optimizer("adamw", weight_decay=0.1),
+    batch=16,
+    precision="fp32",
+    n_test=64,
+    steps=1000,
+    threshold=0.2,
+    overtrain=0.5,
+    grid={"dim": [4, 8], "repeat": [0.0, 0.5]},
+    zip={"length": [16, 32], "burst": [1, 2]},
+    tune={"learning_rate": [1e-3, 3e-3]},
+    seeds=[0, 3],
+    law=Fit(("dim", "length/burst"), fix={"length": 1}),
+    keep=[0, 100],
+    name="full",
+    retries=2,
+    unit=8,
+    slurm=Slurm("gpu", 60, memory_gb=8, setup=("module load cuda",), extra={"qos": "low"}),
+)
+
+
+def study(text=TEXT, **changes):
+    return Study.from_data(tomllib.loads(text) | changes)
+
+
+def identities(study):
+    return [run.identity for run in study.runs]
+
+
+def test_a_file_and_an_object_mean_the_same(tmp_path):
+    (tmp_path / "full.toml").write_text(TEXT)
+    read = Study.read_file(tmp_path / "full.toml")
+    assert read == OBJECT
+    assert hash(read) == hash(OBJECT)
+    assert identities(read) == identities(OBJECT)
+    read.write_file(tmp_path / "again.toml")
+    assert Study.read_file(tmp_path / "again.toml") == OBJECT
+    assert Study.from_data(OBJECT.data()) == OBJECT
+    assert OBJECT.replace(unit=9) != OBJECT
+
+
+def scheduled():
+    silenced = Clamp("layers.0.mlp", to=0.0).replace(strength=Switch(1.0, 0.0, at=5))
+    return Study(
+        SingleLocation(16, 4).replace(repeat=Switch(0.4, 0.0, at=50)),
+        Transformer(layers=1, heads=1, width=8),
+        Optimizer("lion", learning_rate=WarmupCosine(1e-3, 10, 100), b2=0.9),
+        interventions=(Clamp("layers.0.pattern", until=50), silenced),
+        grid={
+            "repeat": [0.0, Switch(0.4, 0.0, at=20), When("loss", below=0.5, before=0.4)],
+            "model.width": [8, 16],
+        },
+        threshold=None,
+        precision="fp32",
+    )
+
+
+def chains():
+    return Study(
+        MarkovChain(Groups((1, 2), weights=((1,), (2, 3))), 5, generated=4),
+        MinimalAttention(2),
+        Optimizer("adamw", clip=1.0),
+        grid={"importance": [2.0, 1.5], "generated": [4, 6], "scale": [1e-3, 1e-6]},
+        seeds=2,
+        batch=8,
+        n_train=16,
+        steps=20,
+        threshold=0.2,
+        precision="fp32",
+    )
+
+
+class Bursts(Task):
+    """A user's task with fields that are named like those of a built-in one."""
+
+    length: int = 4
+    burst: float = per_run(default=1.0, low=0.0)
+
+    @property
+    def spec(self):
+        return Spec(self.length, 3, 3)
+
+
+@pytest.mark.parametrize("make", [scheduled, chains])
+def test_schedules_interventions_and_nested_parts_can_be_written(tmp_path, make):
+    one = make()
+    one.write_file(tmp_path / "study.toml")
+    again = Study.read_file(tmp_path / "study.toml")
+    assert again == one
+    assert identities(again) == identities(one)
+    assert {one.base, *one.configs} == {again.base, *again.configs}
+
+
+def test_a_file_of_a_chain_means_the_runs_that_python_would_make():
+    groups = [Groups((1, 2), importance, weights=((1,), (2, 3))) for importance in (2.0, 1.5)]
+    tasks = [MarkovChain(group, 5, generated=generated) for group in groups for generated in (4, 6)]
+    models = [(task, MinimalAttention(2, scale=scale)) for task in tasks for scale in (1e-3, 1e-6)]
+    optimizer = Optimizer("adamw", clip=1.0)
+    configs = [
+        Config(task, model, optimizer, 8, "fp32", 20, 0.2, n_train=16) for task, model in models
+    ]
+    assert set(identities(chains())) == {
+        Run(config, seed).identity for config in configs for seed in (0, 1)
+    }
+    first = chains().runs[0]
+    importance, generated, scale = chains().values_of(first)
+    task = MarkovChain(Groups((1, 2), importance, weights=((1,), (2, 3))), 5, generated=generated)
+    assert first.config == configs[0].replace(task=task, model=MinimalAttention(2, scale=scale))
+
+
+def test_the_runs_are_the_product_of_the_axes():
+    full = study()
+    assert full.count == len(full.runs) == 2 * 2 * 2 * 2 * 2
+    assert full.axes == ["dim", "repeat", "length", "burst", "learning_rate"]
+    cells = {tuple(full.values_of(run)) for run in full.runs}
+    expected = itertools.product([4, 8], [0, 0.5], [(16, 1), (32, 2)], [1e-3, 3e-3])
+    assert cells == {(d, p, *row, rate) for d, p, row, rate in expected}
+    assert {run.seed for run in full.runs} == {0, 3}
+    for run in full.runs:
+        assert run.config.threshold == 0.2
+        assert dict(run.config.optimizer.options) == {"weight_decay": 0.1}
+
+
+def test_the_name_of_a_file_is_the_name_of_its_study(tmp_path):
+    (tmp_path / "mine.toml").write_text("[task]\nlength = 8\ndim = 4\n")
+    read = Study.read_file(tmp_path / "mine.toml")
+    assert (read.name, read.count, read.axes) == ("mine", 3, [])
+
+
+def _shuffled(data, order):
+    """Return the same content with the keys of every table in another order."""
+    if not isinstance(data, dict):
+        return data
+    names = sorted(data, key=lambda name: zlib.crc32(f"{order} {name}".encode()))
+    return {name: _shuffled(data[name], order) for name in names}
+
+
+_REFERENCE = Study(
+    SingleLocation(8, 4, position="random", indicator=True),
+    Transformer(1, 1, 8),
+    Optimizer(learning_rate=5e-4),
+    precision="fp32",
+    grid={"repeat": [0.0, 1.0], "dim": [8, 4]},
+)
+
+
+@given(order=st.integers(0, 1000), whole=st.booleans(), exponent=st.booleans())
+def test_identity_depends_on_neither_order_nor_defaults_nor_formatting(order, whole, exponent):
+    """Promise 1: key order, defaults written out or left out, 5e-4 or 0.0005, 0 or 0.0 or -0.0."""
+    rate = "5e-4" if exponent else "0.000500"
+    plain = (
+        f'[train]\nprecision = "fp32"\n[optimizer]\nlearning_rate = {rate}\n[grid]\ndim = '
+        f"[4, 8]\nrepeat = [0, 1]\n"
+    )
+    data = tomllib.loads(plain)
+    data["task"] = {"length": 8, "indicator": True, "position": "random"}
+    data["model"] = {"layers": 1, "heads": 1, "width": 8}
+    if whole:
+        data["optimizer"] |= {"name": "adam"}
+        data["task"] |= {"type": "SingleLocation", "burst": 1, "special": "basis"}
+        data["model"] |= {"type": "Transformer", "mlp_factor": 4}
+        data["train"] |= {"steps": 50_000, "threshold": 0.1, "overtrain": 0}
+        data["grid"]["repeat"] = [-0.0, 1.0]
+    assert identities(Study.from_data(_shuffled(data, order))) == identities(_REFERENCE)
+
+
+_SCALAR = st.one_of(
+    st.booleans(),
+    st.integers(-(2**62), 2**62),
+    st.floats(allow_nan=False),
+    st.text(st.characters(exclude_categories=["Cs"])),
+)
+_KEY = st.one_of(
+    st.from_regex("[a-z_]{1,8}", fullmatch=True),
+    st.sampled_from(["model.width", "a b", 'say "so"', ""]),
+)
+_LISTS = st.lists(st.one_of(_SCALAR, st.dictionaries(_KEY, _SCALAR, max_size=2)), max_size=4)
+_TABLES = st.recursive(
+    st.dictionaries(_KEY, st.one_of(_SCALAR, _LISTS), max_size=4),
+    lambda inner: st.dictionaries(_KEY, st.one_of(_SCALAR, inner), max_size=4),
+    max_leaves=8,
+)
+
+
+@given(_TABLES)
+def test_what_is_written_as_toml_is_read(data):
+    assert tomllib.loads(toml_text(data)) == data
+
+
+# The content of a study file, and its error. A task is added unless the content has one.
+MISTAKES = [
+    ("sedes = 3", "the study has no key 'sedes'; did you mean seeds?"),
+    ("dim = 3", "the study has no key 'dim'; it has task, model, optimizer, train, grid"),
+    ("task = 3", "[task] must be a table, got 3"),
+    ("[task]\nlenght = {a = 1}", "[task] has no key 'lenght'; did you mean length?"),
+    ("[task]\nlearning_rate = 1", "[task] has no key 'learning_rate'; it has length"),
+    ("[task]\ntype = 'Recal'", "unknown type in [task] 'Recal'; did you mean Recall?"),
+    ("[task]\ntype = 'Transformer'", "unknown type in [task] 'Transformer'; known:"),
+    (
+        "[task]\ntype = 'own:Loudest'",
+        "[task]: the type own:Loudest is not known; name the file or module that defines it",
+    ),
+    (
+        "[task]\nlength = 1\ndim = 4",
+        "[task]: SingleLocation.length must be a whole number of at least 2, got 1",
+    ),
+    (
+        "[task]\nlength = 8\ndim = 4\nversion = 2",
+        "[task]: SingleLocation has version 1 here, not 2",
+    ),
+    (
+        "[task]\nlength = 8\ndim = 4\n[task.repeat]\ntype = 'Swich'\nat = 3",
+        "unknown type in [task].repeat 'Swich'",
+    ),
+    (
+        "[task]\nlength = 8\ndim = 4\n[task.repeat]\ntype = 'Switch'\nat = 3",
+        "[task].repeat needs before",
+    ),
+    ("[model]\nnorm = 'per'", "did you mean pre"),
+    ("[optimizer]\nname = 'adm'", "[optimizer]: unknown optimizer 'adm'; did you mean adam"),
+    (
+        "[optimizer]\nlearning_rat = 1",
+        "unknown option of adam 'learning_rat'; did you mean learning_rate?",
+    ),
+    ("[optimizer]\nlearning_rate = 'fast'", "Optimizer.learning_rate must be"),
+    (
+        "[optimizer]\nname = 'own:mine'",
+        "[optimizer]: there is no function own:mine; name the file or module that defines it",
+    ),
+    ("[train]\nstep = 3", "[train] has no key 'step'; did you mean steps"),
+    ("[train]\nsteps = -1", "[train]: Config.steps must be a whole number of at least 1, got -1"),
+    ("[train]\nprobes = 'entropy'", "[train] probes must be a list, got 'entropy'"),
+    (
+        "[train]\nprobes = ['own:entropy']",
+        "there is no function own:entropy; name the file or module",
+    ),
+    (
+        "[train]\ninterventions = [{type = 'Clam', tap = 'a'}]",
+        "unknown type in [train] interventions 'Clam'",
+    ),
+    ("[train]\nthreshold = 'no'", "[train] threshold must be a number, 'task' or 'none', got 'no'"),
+    ("[grid]\ndimm = [3]", "unknown axis of [grid] 'dimm'; did you mean dim"),
+    (
+        "[grid]\ndim = 3",
+        "[grid] dim must be a list of values, got 3; a single value belongs to the base",
+    ),
+    ("[grid]\ndim = []", "[grid] dim needs at least one value"),
+    ("[grid]\ndim = [4, 4]", "[grid] dim has a value twice"),
+    (
+        "[grid]\ndim = [[4]]",
+        "the cell dim = (4,): SingleLocation.dim must be a whole number of at least 1",
+    ),
+    ("[zip]\ndim = ['a']", "the cell dim = 'a': SingleLocation.dim must be a whole number"),
+    (
+        "[tune]\nlearning_rate = ['a', 1]",
+        "the cell learning_rate = 'a': Optimizer.learning_rate must be",
+    ),
+    (
+        "[grid]\nprecision = ['fp23']",
+        "the cell precision = 'fp23': unknown Config.precision 'fp23'; did you mean fp32",
+    ),
+    ("[grid]\nname = ['adam', 'sdg']", "the cell name = 'sdg': unknown optimizer 'sdg'"),
+    ("[grid]\n'optimizer.b3' = [0.5]", "unknown option of adam 'b3'; did you mean b2 or b1?"),
+    ("[grid]\nburst = [1, 8]", "the cell burst = 8: "),
+    ("[grid]\nbatch = [1, 2]\nseed = [1]", "unknown axis of [grid] 'seed'"),
+    ("grid = 3", "[grid] must be a table, got 3"),
+    ("[zip]\ndim = [4, 8]\nlength = [8]", "need as many values each; dim has 2, length has 1"),
+    ("[grid]\ndim = [4]\n[zip]\ndim = [8]", "axis dim is given twice"),
+    ("[tune]\nlearning_rate = [1e-3]", "[tune] takes one axis with two values or more"),
+    ("[tune]\nlearning_rate = [1e-3, 1e-4]\nbatch = [1, 2]", "[tune] takes one axis"),
+    ("seeds = 0", "seeds must be a whole number of at least 1, got 0"),
+    ("seeds = [0, 0]", "seeds has a seed twice"),
+    ("seeds = [4294967296]", "a seed must be a whole number from 0 to 2^32 - 1, got 4294967296"),
+    ("seeds = 'three'", "seeds must be a number of seeds or a list of them, got 'three'"),
+    ("seeds = true", "seeds must be"),
+    ("seeds = 1000000000000", "seeds must be at most 1,000,000, got 1,000,000,000,000"),
+    (
+        "seeds = 600000\n[grid]\ndim = [4, 8]",
+        "this study has 1,200,000 runs; at most 1,000,000 are taken",
+    ),
+    ("seeds = ", "not a TOML file"),
+    ("retries = -1", "retries must be a whole number of at least 0, got -1"),
+    ("keep = 3", "keep must be true, false or a list of steps, got 3"),
+    ("keep = [-1]", "keep must be a whole number of at least 0, got -1"),
+    ("name = ''", "name must be a text"),
+    ("plugins = 'own.py'", "plugins must be a list of texts, got 'own.py'"),
+    ("plugins = ['own.py']", "own.py: no such file"),
+    ("plugins = ['no_such_module']", "plugin no_such_module: cannot be imported"),
+    ("[law]\nx = ['length']", "[law] 'length' is the same in all runs of this study"),
+    (
+        "[law]\nx = ['dim/lenght']\n[grid]\ndim = [4, 8]",
+        "unknown column in [law] x 'lenght'; did you mean length?",
+    ),
+    ("[law]\nx = ['dim^']", "'dim^' is not a term"),
+    ("[law]\nx = []", "[law] x needs at least one term"),
+    ("[law]\nx = 'dim'", "[law] x must be a list of texts, got 'dim'"),
+    ("[law]\nx = ['dim']\nfix = {dim = 'one'}", "[law] fix must give finite exponents"),
+    ("[law]\ny = 'plateau'", "[law] needs x"),
+    ("[law]\nx = ['dim']\ny = 'loss'\n[grid]\ndim = [4, 8]", "[law] y must be plateau or steps"),
+    (
+        "[train]\nthreshold = 'none'\n[law]\nx = ['dim']\n[grid]\ndim = [4, 8]",
+        "[law] and [tune] are about plateaus",
+    ),
+    ("[task]\nlength = 8\n[zip]\ntask.dim = 2", "[zip] task.dim must be a list of values, got 2"),
+    ("[task]\nlength = 8\n[grid]\ndim = []", "[grid] dim needs at least one value"),
+    ("[task]\nlength = 8\n[grid]\ndm = [2]", "unknown axis of [grid] 'dm'; did you mean dim?"),
+    (
+        "[task]\nlength = 8\n[grid]\nwidth = [8]",
+        "[task] needs dim; give it there, or vary it in the grid",
+    ),
+    ("[slurm]\nsetup = 'module load cuda'", "slurm.setup must be a list of texts"),
+    ("[slurm]\npartition = 3", "Slurm.partition must be a text, got 3"),
+    ("[slurm]\nminutes = 0", "Slurm.minutes must be a whole number of at least 1, got 0"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), MISTAKES)
+@pytest.mark.usefixtures("unchecked")
+def test_a_mistake_in_a_file_is_named_with_what_would_be_right(tmp_path, change, words):
+    """The error is one line with the name of the file."""
+    path = tmp_path / "study.toml"
+    has_task = "[task" in change or "task =" in change
+    path.write_text(change if has_task else f"{change}\n[task]\nlength = 8\ndim = 4\n")
+    with pytest.raises(InputError) as caught:
+        Study.read_file(path)
+    assert words in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"stepps": 3}, "Study has no key 'stepps'; did you mean steps?"),
+        ({"law": "dim"}, "law must be an em.Fit(…), got 'dim'"),
+        ({"slurm": {"gpus": 1}}, "slurm must be an em.Slurm(…), got {'gpus': 1}"),
+        ({"grid": {"dim": "abc"}}, "[grid] dim must be a list of values, got 'abc'"),
+        ({"grid": {"dim": ()}}, "[grid] dim needs at least one value"),
+        (
+            {"grid": {"layers": [1, "two"]}},
+            "the cell layers = 'two': Transformer.layers must be a whole number",
+        ),
+        ({"model": "Transformer"}, "Config.model must be a Model, got 'Transformer'"),
+        ({"task": Transformer()}, "Config.task must be a Task, got Transformer()"),
+        (
+            {"grid": {"dim": [4, 8]}, "zip": {"task.dim": [4, 8]}},
+            "is given twice; keep it in one of [grid], [zip] and [tune]",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_a_mistake_in_python_is_named_too(arguments, words):
+    with pytest.raises(InputError) as caught:
+        Study(**({"task": SingleLocation(8, 4)} | arguments))
+    assert words in str(caught.value)
+
+
+def test_a_field_named_like_a_built_in_one_does_not_order_runs():
+    """`burst` orders the runs of built-in tasks; in a user's task it may be 0."""
+    runs = Study(Bursts(burst=0.0), grid={"length": [4, 8, 6]}, seeds=2).runs
+    assert [run.config.task.spec.length for run in runs] == [8, 8, 6, 6, 4, 4]
+
+
+def test_a_study_of_recall():
+    data = {
+        "task": {"type": "Recall", "pairs": 4},
+        "grid": {"vocabulary": [8, 16]},
+        "train": {"threshold": 0.9},
+        "seeds": 1,
+    }
+    recall = Study.from_data(data)
+    assert [run.config.task for run in recall.runs] == [Recall(4, 16), Recall(4, 8)]
+    assert Study.from_data(recall.data()) == recall
+    with pytest.raises(InputError, match=r"unknown axis of \[grid\] 'dim'"):
+        Study.from_data(data | {"grid": {"vocabulary": [8], "dim": [4]}})
+
+
+def test_a_field_that_a_task_needs_may_be_given_by_an_axis(tmp_path):
+    for axes in ({"grid": {"dim": [4]}}, {"zip": {"task.dim": [4]}}):
+        made = Study.from_data({"task": {"length": 8}} | axes)
+        assert made.base.task == SingleLocation(8, 4)
+    with pytest.raises(InputError, match="no such file"):
+        Study.read_file(tmp_path / "none.toml")
+    with pytest.raises(InputError, match="a folder, not a study file"):
+        Study.read_file(tmp_path)
+
+
+def test_a_study_with_changes():
+    changes = {"task__position": "fixed", "optimizer__weight_decay": 0.2, "optimizer__b2": 0.9}
+    other = OBJECT.replace(**changes, steps=10, name="other")
+    assert other.base.task == OBJECT.base.task.replace(position="fixed")
+    assert (other.base.steps, other.name, other.grid) == (10, "other", OBJECT.grid)
+    assert dict(other.base.optimizer.options) == {"weight_decay": 0.2, "b2": 0.9}
+    nothing_varied = {"grid": {}, "zip": {}, "tune": {}, "law": None}
+    chain = OBJECT.replace(task=MarkovChain(), model=ChainTransformer(width=6), **nothing_varied)
+    assert chain.count == 2
+    axes = {name: getattr(other, name) for name in ("grid", "zip", "tune", "seeds")}
+    assert Study.of(other.base, **axes).runs == other.runs
+    words = "unknown field of SingleLocation 'positon'; did you mean position"
+    with pytest.raises(InputError, match=words):
+        OBJECT.replace(task__positon="fixed")
+
+
+def test_a_study_grows():
+    grown = OBJECT.grown({"dim": [16, 8], "length": [64], "burst": [3]}, seeds=[7])
+    assert grown.grid["dim"] == (4, 8, 16)
+    assert grown.zip["length"] == (16, 32, 64)
+    assert grown.seeds == (0, 3, 7)
+    assert set(identities(OBJECT)) < set(identities(grown))
+    with pytest.raises(InputError, match="this study has no key 'dmi'; did you mean dim"):
+        OBJECT.grown({"dmi": [3]})
+    with pytest.raises(InputError, match="as many values each"):
+        OBJECT.grown({"length": [64]})
+
+
+def test_a_study_describes_itself_and_its_cost():
+    first, *rest, last = repr(OBJECT).splitlines()
+    assert first == "full: 32 runs = 16 cells x 2 seeds"
+    for words in ("SingleLocation(length=16", "grid dim: 4, 8", "tune learning_rate: 0.001, 0.003"):
+        assert words in "\n".join(rest)
+    assert "2 programs" in last
+    assert "at most about" in last
+    assert repr(Study(SingleLocation(8, 4), seeds=1)).startswith("study: 1 run = 1 cell x 1 seed\n")
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_examples_are_studies(path):
+    example = Study.read_file(path)
+    assert example.count == len(example.runs)
+    assert estimate(example, slurm=path.stem == "slurm").groups

@@ -1,0 +1,431 @@
+"""What does not fit is refused before anything is compiled, in one line that names the class and
+the method."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from emergo.core.contract import Above, Batch, Below, Output, Spec, probe
+from emergo.core.errors import InputError
+from emergo.core.pytree import Schedule
+from emergo.training import Intervention
+from emergo.training import _cost as costs
+from emergo.training._check import probe_curves
+
+from .own import BASE, Echo, Heads, clock, largest_score
+from .untyped import (
+    Config,
+    MinimalAttention,
+    Model,
+    Run,
+    SingleLocation,
+    Task,
+    When,
+    check_config,
+    train,
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_compilation(monkeypatch):
+    """Only in this module: a config that reaches the compiler has not been refused in time."""
+
+    def compiled(*_):
+        pytest.fail("something was compiled")
+
+    monkeypatch.setattr(costs, "_compile", compiled)
+
+
+class NoSpec(Task):
+    pass
+
+
+class OddSpec(Echo):
+    @property
+    def spec(self):
+        return (4, 3, 3)
+
+
+class EmptySpec(Echo):
+    @property
+    def spec(self):
+        return Spec(4, 0, 3)
+
+
+class BrokenSpec(Echo):
+    @property
+    def spec(self):
+        return Spec(self.size, 3, 3)
+
+
+class NoTruth(Task):
+    @property
+    def spec(self):
+        return Spec(4, 3, 3)
+
+
+class NoBatch(NoTruth):
+    def truth(self, key):
+        return ()
+
+
+class NoLoss(Echo):
+    def loss(self, output, batch):
+        return Task.loss(self, output, batch)
+
+
+class KeyTruth(Echo):
+    def truth(self, key):
+        return key
+
+
+class OddBatch(Echo):
+    def batch(self, key, n, truth):
+        return tuple(super().batch(key, n, truth))
+
+
+class LongBatch(Echo):
+    def batch(self, key, n, truth):
+        batch = super().batch(key, n, truth)
+        return batch._replace(inputs=jnp.concatenate([batch.inputs, batch.inputs], 1))
+
+
+class FewTargets(Echo):
+    def batch(self, key, n, truth):
+        batch = super().batch(key, n, truth)
+        return batch._replace(target=batch.target[0])
+
+
+class OddRelevant(Echo):
+    def batch(self, key, n, truth):
+        return super().batch(key, n, truth)._replace(relevant=jnp.ones(n, bool))
+
+
+class NamedRelevant(Echo):
+    def batch(self, key, n, truth):
+        return super().batch(key, n, truth)._replace(relevant="the first")
+
+
+class BrokenBatch(Echo):
+    def batch(self, key, n, truth):
+        return Batch(jnp.ones((n, 4, 3)) @ jnp.ones((4, 4)), truth)
+
+
+class Branches(Echo):
+    """Works on plain numbers, not in a program where gains of several runs are one array."""
+
+    def truth(self, key):
+        return super().truth(key) if self.gain > 0 else -super().truth(key)
+
+
+class MeanLoss(Echo):
+    def loss(self, output, batch):
+        return super().loss(output, batch).mean()
+
+
+class WholeLoss(Echo):
+    """Whole numbers have no gradient."""
+
+    def loss(self, output, batch):
+        return (super().loss(output, batch) > 0).astype(int)
+
+
+class OddMetrics(Echo):
+    def metrics(self, output, batch, truth):
+        return {"error": output.value}
+
+
+class ListedMetrics(Echo):
+    def metrics(self, output, batch, truth):
+        return ["error"]
+
+
+class UnknownMetric(Echo):
+    learned = Above("acuracy", 0.9)
+
+    def metrics(self, output, batch, truth):
+        return {"accuracy": self.loss(output, batch)}
+
+
+class ManyNumbers(Echo):
+    learned = Below("entropy", 0.5)
+
+
+class NoInit(Model):
+    pass
+
+
+class NoApply(Heads):
+    def apply(self, params, inputs, tap=None):
+        return Model.apply(self, params, inputs)
+
+
+class BrokenInit(Heads):
+    def init(self, key, spec):
+        return jnp.ones((spec.inputs, 2)) @ jnp.ones(spec.outputs)
+
+
+class WholeInit(Heads):
+    def init(self, key, spec):
+        return {"scale": jnp.ones(3, int)}
+
+
+class OddAttention(Heads):
+    def apply(self, params, inputs, tap=None):
+        return Output(inputs[:, -1], attention=inputs[:, :, 0])
+
+
+class NoNew(Intervention):
+    pass
+
+
+class BrokenNew(Intervention):
+    def new(self, value):
+        return value @ jnp.ones((99, 1))
+
+
+class ArrayOutput(Heads):
+    def apply(self, params, inputs, tap=None):
+        return inputs[:, -1]
+
+
+class WideOutput(Heads):
+    def apply(self, params, inputs, tap=None):
+        return Output(jnp.concatenate([inputs[:, -1], inputs[:, -1]], -1))
+
+
+class NoValue(Schedule):
+    def extremes(self):
+        return (0.0, 1.0)
+
+
+class ManyValues(NoValue):
+    def value(self, step, state):
+        return jnp.ones(3)
+
+
+class GrowingState(NoValue):
+    def value(self, step, state):
+        return 1.0
+
+    def update(self, state, metrics):
+        return jnp.ones(3)
+
+
+class Undeclared(NoValue):
+    """Reads a metric that it does not name."""
+
+    def value(self, step, state):
+        return 1.0
+
+    def update(self, state, metrics):
+        return metrics["loss"]
+
+
+def no_dictionary(params, output, batch, truth, step):
+    return output.value.mean()
+
+
+def no_array(params, output, batch, truth, step):
+    return {"name": "value"}
+
+
+def dynamic(params, output, batch, truth, step):
+    return {"large": output.value[output.value > 0]}
+
+
+calls: list[int] = []
+
+
+def changing(params, output, batch, truth, step):
+    calls.append(1)
+    return {"changing": jnp.zeros(len(calls))}
+
+
+def twice(params, output, batch, truth, step):
+    return {"entropy": jnp.float32(0)}
+
+
+@probe(reads=["layers.0.attn"])
+def unknown_tap(params, output, batch, truth, step):
+    return {}
+
+
+def task(kind, **options):
+    return {"task": kind(4, 3, **options) if issubclass(kind, Echo) else kind(), "threshold": None}
+
+
+CASES = [
+    (task(NoSpec), "NoSpec.spec is missing: a subclass must define it"),
+    (
+        task(OddSpec),
+        r"OddSpec.spec must be an em.Spec\(length=…, inputs=…, outputs=…\), got a tuple",
+    ),
+    (task(EmptySpec), "EmptySpec.spec: inputs must be a whole number of at least 1, got 0"),
+    (
+        task(BrokenSpec),
+        "BrokenSpec.spec failed: AttributeError: 'BrokenSpec' object has no attribute 'size'",
+    ),
+    (task(NoTruth), "NoTruth.truth is missing: a subclass must define it"),
+    (task(NoBatch), "NoBatch.batch is missing: a subclass must define it"),
+    (task(NoLoss), "NoLoss.loss is missing: a subclass must define it"),
+    (task(KeyTruth), "KeyTruth.truth must return arrays of numbers, not random keys"),
+    (
+        task(OddBatch),
+        r"OddBatch.batch must return an em.Batch\(inputs, target, relevant\), got a tuple",
+    ),
+    (
+        task(LongBatch),
+        r"LongBatch.batch must return inputs of shape \[8, 4, 3\] as its spec says, got "
+        r"float32\[8, 8, 3\]",
+    ),
+    (
+        task(FewTargets),
+        r"FewTargets.batch must return a target with one entry per sequence, shape \[8, …\], got "
+        r"float32\[3\]",
+    ),
+    (
+        task(OddRelevant),
+        r"OddRelevant.batch must return `relevant` of shape \[8, 4\], or None, got bool\[8\]",
+    ),
+    (
+        task(NamedRelevant),
+        r"NamedRelevant.batch must return `relevant` of shape \[8, 4\], or None, got the first",
+    ),
+    (task(BrokenBatch), "BrokenBatch.batch failed: TypeError: dot_general requires"),
+    (
+        task(Branches),
+        "Branches.truth failed: TracerBoolConversionError: .*; numbers of a run are traced, "
+        "choose with",
+    ),
+    (
+        task(MeanLoss),
+        r"MeanLoss.loss must return one real number per sequence, shape \[8\], got float32\[\]",
+    ),
+    (
+        task(WholeLoss),
+        r"WholeLoss.loss must return one real number per sequence, shape \[8\], got int32\[8\]",
+    ),
+    (
+        task(OddMetrics),
+        r"OddMetrics.metrics must return one number per sequence for error, shape \[8\], got "
+        r"float32\[8, 3\]",
+    ),
+    (
+        task(ListedMetrics),
+        "ListedMetrics.metrics must return a dictionary of named arrays, got a list",
+    ),
+    (
+        {"task": UnknownMetric(4, 3), "threshold": "task"},
+        "UnknownMetric.learned names the metric 'acuracy', which nothing measures; did you mean "
+        "accuracy?",
+    ),
+    (
+        {"task": ManyNumbers(4, 3), "threshold": 0.5},
+        r"ManyNumbers.learned must name a metric that is one number, got float32\[1, 2\]",
+    ),
+    ({"model": NoInit()}, "NoInit.init is missing: a subclass must define it"),
+    ({"model": NoApply()}, "NoApply.apply is missing: a subclass must define it"),
+    ({"model": BrokenInit()}, "BrokenInit.init failed: TypeError"),
+    (
+        {"model": WholeInit()},
+        r"WholeInit.init must return arrays of real numbers, which have a gradient, got int32\[3\]",
+    ),
+    (
+        {"model": OddAttention()},
+        r"OddAttention.apply must return attention of shape \[8, layers, heads, 4\], got "
+        r"float32\[8, 4\]",
+    ),
+    (
+        {"interventions": (NoNew("layers.0.scores"),)},
+        "NoNew.new is missing: a subclass must define it",
+    ),
+    (
+        {"interventions": (BrokenNew("layers.0.scores"),)},
+        "BrokenNew.new failed: TypeError: dot_general requires",
+    ),
+    ({"model": ArrayOutput()}, r"ArrayOutput.apply must return an em.Output\(value, …\)"),
+    (
+        {"model": WideOutput()},
+        r"WideOutput.apply must return a value of shape \[8, 3\], got float32\[8, 6\]",
+    ),
+    ({"task__gain": NoValue()}, "NoValue.value is missing: a subclass must define it"),
+    ({"task__gain": ManyValues()}, r"ManyValues.value must return one number, got float32\[3\]"),
+    (
+        {"task__gain": GrowingState()},
+        "GrowingState.update must keep the shapes and types of its state",
+    ),
+    ({"task__gain": Undeclared()}, "Undeclared.update failed: KeyError: 'loss'"),
+    (
+        {"task__noise": When("eror", below=0.5, before=0.1)},
+        "When names the metric 'eror', which nothing measures; did you mean error",
+    ),
+    ({"probes": (no_dictionary,)}, "probe no_dictionary must return a dictionary of named arrays"),
+    ({"probes": (no_array,)}, "probe no_array must return an array for name, got value"),
+    ({"probes": (dynamic,)}, "probe dynamic failed: NonConcreteBooleanIndexError"),
+    ({"probes": (changing,)}, "probe changing must return the same names and shapes each time"),
+    (
+        {"probes": (twice,)},
+        "probe twice returns 'entropy', which is measured already; choose another name",
+    ),
+    (
+        {"probes": (unknown_tap,)},
+        "probe unknown_tap: Heads has no tap 'layers.0.attn'; it has layers.0",
+    ),
+    ({"precision": "tf32"}, "tf32 products need a GPU; on a CPU choose precision fp32"),
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"), CASES, ids=[message.split(" ")[0] for _, message in CASES]
+)
+@pytest.mark.usefixtures("unchecked")
+def test_what_does_not_fit_is_refused(changes, message):
+    with pytest.raises(InputError, match=message) as error:
+        train([Run(BASE.replace(**changes), 0)])
+    assert "\n" not in str(error.value)
+
+
+def test_every_program_of_a_call_is_checked_before_the_first_is_compiled():
+    good = Run(BASE.replace(batch=4), 0)
+    bad = Run(BASE.replace(task=NoTruth()), 0)
+    with pytest.raises(InputError, match="NoTruth"):
+        train([good, bad])
+
+
+def test_a_threshold_is_checked_in_every_group():
+    """A run without a threshold does not vouch for one with it."""
+    without = BASE.replace(task=UnknownMetric(4, 3))
+    check_config(without, "cpu")
+    with pytest.raises(InputError, match="UnknownMetric"):
+        train([Run(without, 0), Run(without.replace(threshold=0.5), 0)])
+
+
+def test_what_fits_is_checked_once(monkeypatch):
+    config = BASE.replace(batch=5, probes=(clock, largest_score))
+    check_config(config, "cpu")
+    monkeypatch.setattr(jax, "eval_shape", None)
+    check_config(config.replace(task__gain=3.0, optimizer__learning_rate=0.3), "cpu")
+    with pytest.raises(TypeError):
+        check_config(config.replace(batch=6), "cpu")
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_taps_to_read_are_a_list():
+    """A text is a sequence too, of letters."""
+    with pytest.raises(InputError, match="takes a list of taps"):
+        probe(reads="layers.0.scores")
+
+
+def test_the_curves_of_probes():
+    assert probe_curves(BASE) == ()
+    assert probe_curves(BASE.replace(probes=(largest_score, clock))) == ("largest_score", "clock")
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_model_for_another_kind_of_task_is_refused():
+    """A model of tokens on a task of features."""
+    with pytest.raises(
+        InputError, match="MinimalAttention reads integer tokens, but SingleLocation"
+    ):
+        train([Run(Config(SingleLocation(4, 2), MinimalAttention(), precision="fp32"), 0)])

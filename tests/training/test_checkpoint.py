@@ -1,0 +1,336 @@
+"""Interrupts, deadlines and checkpoints: nothing is lost, and what cannot be read is named."""
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from emergo.core.errors import InputError
+from emergo.training._checkpoint import checkpoints_in, previous, read_arrays
+
+from .helpers import Interrupt, alike, identical
+from .own import clock, run_of, signs
+from .untyped import CheckpointError, Optimizer, OutOfTime, train
+
+RUNS = [run_of(seed, steps=steps) for seed, steps in enumerate((12, 30, 20, 35, 16))]
+
+
+@pytest.fixture(scope="module")
+def together():
+    """All runs in two slots, which are filled again as runs end, and the progress."""
+    progress = []
+    return train(RUNS, n_parallel=2, progress=progress.append), progress
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory):
+    """A checkpoint of all runs after their first chunk."""
+    folder = tmp_path_factory.mktemp("interrupted")
+    with pytest.raises(KeyboardInterrupt):
+        train(RUNS, n_parallel=2, checkpoint=folder, progress=Interrupt(1))
+    (file,) = folder.iterdir()
+    return file
+
+
+@pytest.mark.parametrize("after", [1, 4])
+def test_an_interrupted_call_goes_on_where_it_was(together, tmp_path, after):
+    """Bit for bit, since it is the same program on the same numbers; after some runs have ended,
+    and before any has."""
+    with pytest.raises(KeyboardInterrupt):
+        train(RUNS, n_parallel=2, checkpoint=tmp_path, progress=Interrupt(after))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    (file,) = tmp_path.iterdir()
+    assert file.suffix == ".npz"
+    progress = []
+    ended = []
+    resumed = train(
+        RUNS,
+        n_parallel=2,
+        checkpoint=tmp_path,
+        progress=progress.append,
+        on_end=lambda result: ended.append(result.run),
+    )
+    for one, two in zip(resumed, together[0], strict=True):
+        identical(one, two)
+    assert list(tmp_path.iterdir()) == []
+    assert len(progress) == len(together[1]) - after
+    assert len(ended) == len(RUNS)
+
+
+def test_a_run_that_has_failed_is_saved_before_its_next_evaluation(tmp_path):
+    """Its sum of losses is not a number then. It began later than the run beside it, so that chunks
+    end at other steps."""
+    runs = [
+        run_of(0, steps=3),
+        run_of(1, steps=30),
+        run_of(2, steps=30, optimizer__learning_rate=1e30),
+    ]
+    whole = train(runs, n_parallel=2)
+    assert [result.state for result in whole] == ["trained", "trained", "failed"]
+    with pytest.raises(KeyboardInterrupt):
+        train(runs, n_parallel=2, checkpoint=tmp_path, progress=Interrupt(2))
+    (file,) = tmp_path.iterdir()
+    assert None in [
+        entry["total"]
+        for entry in json.loads(read_arrays(file)["meta"].tobytes())["stacks"][0]
+        if entry
+    ]
+    for one, two in zip(train(runs, n_parallel=2, checkpoint=tmp_path), whole, strict=True):
+        identical(one, two)
+
+
+def test_fewer_devices_go_on_with_the_stacks_of_more(together, tmp_path):
+    (device,) = jax.devices("cpu")[:1]
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            RUNS, n_parallel=1, devices=[device, device], checkpoint=tmp_path, progress=Interrupt(2)
+        )
+    (file,) = tmp_path.iterdir()
+    assert len(json.loads(read_arrays(file)["meta"].tobytes())["stacks"]) == 2
+    begun = []
+    resumed = train(
+        RUNS, n_parallel=1, devices=[device], checkpoint=tmp_path, progress=begun.append
+    )
+    assert min(step for _, step, _ in begun[0].running) > 5  # they do not start again
+    for one, two in zip(resumed, together[0], strict=True):
+        alike(one, two)
+
+
+def test_probes_that_have_changed_since_a_checkpoint_are_named(tmp_path):
+    """What they are called has not: only their curves tell."""
+
+    def probe_of(name):
+        def probe(params, output, batch, truth, step):
+            return {name: jnp.float32(1)}
+
+        return probe
+
+    with pytest.raises(KeyboardInterrupt):
+        train([run_of(0, probes=(probe_of("before"),))], checkpoint=tmp_path, progress=Interrupt(2))
+    with pytest.raises(InputError, match="the curves after, before begin or end at step 10"):
+        train([run_of(0, probes=(probe_of("after"),))], checkpoint=tmp_path)
+
+
+def test_checkpoints_are_written_on_the_way(tmp_path):
+    """Without an interrupt, at least as often as asked; here after every chunk."""
+    files = []
+    train(
+        RUNS[:2],
+        n_parallel=2,
+        checkpoint=tmp_path,
+        checkpoint_seconds=0.0,
+        progress=lambda _: files.append(len(list(tmp_path.iterdir()))),
+    )
+    assert files[0] == 0
+    assert files[1] == 1
+    assert set(files[2:]) == {2}  # the last one, and the one before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_deadline_keeps_what_was_trained(together, tmp_path):
+    with pytest.raises(OutOfTime):
+        train(RUNS, n_parallel=2, checkpoint=tmp_path, deadline=time.monotonic())
+    assert len(list(tmp_path.iterdir())) == 1
+    progress = []
+    for one, two in zip(
+        train(RUNS, n_parallel=2, checkpoint=tmp_path, progress=progress.append),
+        together[0],
+        strict=True,
+    ):
+        identical(one, two)
+    assert len(progress) == len(together[1]) - 1
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "empty", "no meta"])
+def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path, damage):
+    with pytest.raises(KeyboardInterrupt):
+        train(RUNS, n_parallel=2, checkpoint=tmp_path, progress=Interrupt(1))
+    (file,) = tmp_path.iterdir()
+    if damage == "no meta":
+        np.savez(file, other=np.zeros(3))
+    else:
+        file.write_bytes(
+            {"cut": file.read_bytes()[:-200], "text": b"not a checkpoint", "empty": b""}[damage]
+        )
+    with pytest.raises(CheckpointError, match=file.name) as error:
+        train(RUNS, n_parallel=2, checkpoint=tmp_path)
+    assert error.value.path == file
+    assert issubclass(CheckpointError, InputError)
+
+
+def rewritten(file, change):
+    """A checkpoint with other arrays, and the checksum of these."""
+    arrays = change(read_arrays(file))
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    file.write_bytes(
+        b"emergo checkpoint "
+        + hashlib.sha256(buffer.getvalue()).hexdigest().encode()
+        + b"\n"
+        + buffer.getvalue()
+    )
+
+
+def pickled(arrays):
+    return arrays | {"slots/0/0": np.array([{"a": 1}], object)}
+
+
+HOSTILE = {
+    "a missing slot": lambda arrays: {
+        name: array for name, array in arrays.items() if name != "slots/0/1"
+    },
+    "another shape": lambda arrays: arrays | {"slots/0/0": np.zeros((2, 77), np.float32)},
+    "another type": lambda arrays: arrays | {"slots/0/0": arrays["slots/0/0"].astype(np.float64)},
+    "other sizes": lambda arrays: arrays | {"meta": other_meta(arrays, sizes={"dim": 10**9})},
+    "no sizes": lambda arrays: arrays | {"meta": other_meta(arrays, sizes=3)},
+    "no queue": lambda arrays: arrays | {"meta": other_meta(arrays, queue=3)},
+    "curves of two lengths": lambda arrays: arrays | {"curves/0/0/loss": np.zeros(99, np.float32)},
+    "no steps": lambda arrays: {
+        name: array for name, array in arrays.items() if name != "curves/0/0/step"
+    },
+    "objects": pickled,
+}
+
+
+def other_meta(arrays, **changes):
+    return np.frombuffer(
+        json.dumps(json.loads(arrays["meta"].tobytes()) | changes).encode(), np.uint8
+    )
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_arrays_that_no_group_of_this_program_has_are_named(interrupted, tmp_path, case):
+    """With a checksum that is right: it was written by somebody, not damaged."""
+    file = shutil.copy(interrupted, tmp_path / interrupted.name)
+    rewritten(Path(file), HOSTILE[case])
+    with pytest.raises(CheckpointError, match=interrupted.name):
+        train(RUNS, n_parallel=2, checkpoint=tmp_path)
+
+
+def test_no_array_is_made_that_the_file_does_not_hold(interrupted, tmp_path):
+    """An array of 40 TB in a file of some kilobytes is not lack of memory."""
+    content = io.BytesIO()
+    array = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        array, {"descr": "<f4", "fortran_order": False, "shape": (10**13,)}
+    )
+    with zipfile.ZipFile(content, "w") as packed:
+        packed.writestr("meta.npy", array.getvalue() + bytes(12))
+    file = tmp_path / interrupted.name
+    data = content.getvalue()
+    file.write_bytes(
+        b"emergo checkpoint " + hashlib.sha256(data).hexdigest().encode() + b"\n" + data
+    )
+    with pytest.raises(CheckpointError, match="does not have the size that it declares"):
+        train(RUNS, n_parallel=2, checkpoint=tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "loop", "folder", "huge"])
+def test_what_is_no_file_is_no_checkpoint(interrupted, tmp_path, kind):
+    file = tmp_path / interrupted.name
+    make = {
+        "pipe": os.mkfifo,
+        "loop": lambda path: path.symlink_to(path.name),
+        "folder": os.mkdir,
+        "huge": Path.touch,
+    }
+    make[kind](file)
+    if kind == "huge":
+        os.truncate(file, 2**43)
+    with pytest.raises(CheckpointError, match=file.name):
+        train(RUNS, n_parallel=2, checkpoint=tmp_path)
+
+
+def test_the_checkpoint_before_the_last_is_there_to_go_on_from(together, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            RUNS, n_parallel=2, checkpoint=tmp_path, checkpoint_seconds=0.0, progress=Interrupt(4)
+        )
+    last, before = checkpoints_in(tmp_path, "*")
+    assert before == previous(last)
+    last.write_bytes(last.read_bytes()[:-10])
+    with pytest.raises(CheckpointError, match=last.name):
+        train(RUNS, n_parallel=2, checkpoint=tmp_path)
+    last.unlink()
+    progress = []
+    for one, two in zip(
+        train(RUNS, n_parallel=2, checkpoint=tmp_path, progress=progress.append),
+        together[0],
+        strict=True,
+    ):
+        identical(one, two)
+    assert len(progress) == len(together[1]) - 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_of_other_runs_is_not_used(together, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        train(RUNS[:2], n_parallel=2, checkpoint=tmp_path, progress=Interrupt(1))
+    progress = []
+    results = train(RUNS, n_parallel=2, checkpoint=tmp_path, progress=progress.append)
+    for one, two in zip(results, together[0], strict=True):
+        identical(one, two)
+    assert len(progress) == len(together[1])
+
+
+def test_runs_that_had_ended_need_not_be_asked_for_again(together, tmp_path):
+    """A store keeps them: the next call asks for the rest."""
+    ended = []
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            RUNS,
+            n_parallel=2,
+            checkpoint=tmp_path,
+            progress=Interrupt(5),
+            on_end=lambda result: ended.append(result.run),
+        )
+    rest = [result for result in together[0] if result.run not in ended]
+    assert 0 < len(rest) < len(RUNS)
+    progress = []
+    again = train(
+        [result.run for result in rest], n_parallel=2, checkpoint=tmp_path, progress=progress.append
+    )
+    for one, two in zip(again, rest, strict=True):
+        identical(one, two)
+    assert len(progress) == len(together[1]) - 5
+
+
+OTHER_PROCESS = """
+import sys
+from emergo.training import Clamp, Optimizer, train
+from tests.training.helpers import Interrupt
+from tests.training.own import clock, run_of, signs
+
+runs = [run_of(seed, optimizer=Optimizer(signs, 0.02), probes=(clock,), steps=20) for seed in range(2)]
+try:
+    train(runs, n_parallel=2, checkpoint=sys.argv[1], progress=Interrupt(2))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.slow
+def test_another_process_goes_on_with_functions_of_the_user(tmp_path, request):
+    """Functions have other addresses there, and the same names."""
+    command = [sys.executable, "-c", OTHER_PROCESS, str(tmp_path)]
+    done = subprocess.run(command, cwd=request.config.rootpath, capture_output=True, text=True)
+    assert done.stdout.strip() == "interrupted", done.stderr[-2000:]
+    runs = [
+        run_of(seed, optimizer=Optimizer(signs, 0.02), probes=(clock,), steps=20)
+        for seed in range(2)
+    ]
+    progress = []
+    train(runs, n_parallel=2, checkpoint=tmp_path, progress=progress.append)
+    assert progress[-1].steps == 2 * 20 - 2 * 10

@@ -1,0 +1,243 @@
+"""Gradients as probes see them: of two halves of a training batch, the same alone, stacked and
+padded, and changing no run."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emergo.core.contract import Tap, probe
+from emergo.core.errors import InputError
+from emergo.core.random import fold_in, raw
+from emergo.training import gradient_probe, probe_curves
+from emergo.training._gradients import cosine, flat_paths
+from emergo.training._program import (
+    Program,
+    arithmetic,
+    draw,
+    evaluate,
+    half_gradients,
+    largest_sizes,
+    products,
+    start,
+    user_key,
+)
+
+from .own import BASE, CHAIN, TRANSFORMER, run_of
+from .untyped import ChainTransformer, Run, check_config, train
+
+PROBED = TRANSFORMER.replace(steps=30, threshold=None, probes=(gradient_probe,))
+NAMES = [
+    f"{what}_{path}_0"
+    for path in ("query_key", "value_output")
+    for what in ("gradient", "agreement")
+]
+
+
+@probe(gradients=True)
+def both_halves(params, output, batch, truth, step, gradients):
+    first, second = gradients
+    return {"first": first["weights"], "second": second["weights"]}
+
+
+def halves(run, step=0):
+    program = Program.of(run.config)
+    with arithmetic(run.config.precision), products(run.config.precision):
+        slot = start(program, run)._replace(step=jnp.int32(step))
+        return slot, jax.jit(functools.partial(half_gradients, program))(slot)
+
+
+def test_they_are_those_of_the_loss_on_fresh_data_of_the_training_distribution():
+    """The test set has no noise, training has; the batch is not one that the run trains on."""
+    run = run_of(3, task__noise=2.0, batch=9)
+    task = run.config.task
+    model = run.config.model
+    key = fold_in(raw(jax.random.key(3)), 2)
+    slot, gradients = halves(run, step=7)
+    batch = task.batch(user_key(fold_in(fold_in(key, 2**31 - 1), 7)), 9, slot.truth)
+    trained_on = [
+        draw(Program.of(run.config), slot._replace(step=jnp.int32(i))).inputs for i in range(20)
+    ]
+    assert min(float(jnp.abs(batch.inputs - inputs).max()) for inputs in trained_on) > 0.1
+    for i, gradient in enumerate(gradients):
+        half = jax.tree.map(
+            lambda part, i=i: part[4 * i : 4 * i + 4], batch
+        )  # the ninth is left out
+        plain = jax.grad(
+            lambda p, half=half: task.loss(model.apply(p, half.inputs, Tap(task.spec)), half).mean()
+        )(slot.params)
+        for name in plain:
+            np.testing.assert_allclose(gradient[name], plain[name], rtol=1e-4, atol=1e-6)
+
+
+def test_of_finite_data_they_are_rows_of_it():
+    run = run_of(n_train=12, batch=8)
+    program = Program.of(run.config)
+    slot, (first, _) = halves(run)
+    batch = draw(program, slot._replace(data_key=fold_in(slot.data_key, 2**31 - 1)))
+    assert slot.dataset is not None
+    inputs = np.asarray(slot.dataset.inputs)
+    rows = [np.abs(inputs - one).sum((1, 2)).argmin() for one in np.asarray(batch.inputs)]
+    assert len(set(rows)) == 8
+    np.testing.assert_array_equal(batch.inputs, inputs[rows])
+    task = run.config.task
+    model = run.config.model
+    half = jax.tree.map(lambda part: part[:4], batch)
+    plain = jax.grad(lambda p: task.loss(model.apply(p, half.inputs, Tap(task.spec)), half).mean())(
+        slot.params
+    )
+    np.testing.assert_allclose(first["weights"], plain["weights"], rtol=1e-4, atol=1e-6)
+
+
+def test_a_run_has_the_same_numbers_with_such_a_probe_and_without():
+    probed, plain = (train([run_of(probes=probes)])[0] for probes in ((both_halves,), ()))
+    for name, values in plain.curves.items():
+        np.testing.assert_array_equal(values, probed.curves[name])
+    assert plain.run.identity == probed.run.identity
+    assert probed.curves["first"].shape[1:] == (2, 3, 3)
+
+
+@pytest.mark.slow
+def test_the_ready_probe_is_the_same_alone_stacked_and_padded():
+    """Dims 2 and 4 and bursts 1 and 3 share a program; alone each has its own shapes."""
+    configs = [PROBED.replace(task__dim=2), PROBED, PROBED.replace(task__burst=3)]
+    program = Program.of(*configs)
+    sizes = largest_sizes(configs)
+    assert sizes == {"dim": 4, "burst": 3}
+    stack = jax.tree.map(
+        lambda *x: jnp.stack(x), *(start(program, Run(c, i), sizes) for i, c in enumerate(configs))
+    )
+    with products("fp32"):
+        together = jax.jit(jax.vmap(functools.partial(evaluate, program)))(stack)
+        for i, config in enumerate(configs):
+            alone = jax.jit(functools.partial(evaluate, Program.of(config)))(
+                start(Program.of(config), Run(config, i))
+            )
+            for name in NAMES:  # sums in another order, with zeros among their terms
+                np.testing.assert_allclose(together[name][i], alone[name], rtol=1e-4, atol=1e-5)
+
+
+def test_the_ready_probe_is_norm_and_cosine_of_the_halves():
+    run = Run(PROBED, 0)
+    slot, gradients = halves(run)
+    batch = draw(Program.of(PROBED), slot)
+    output = PROBED.model.apply(slot.params, batch.inputs)
+    curves = gradient_probe(slot.params, output, batch, slot.truth, slot.step, gradients)
+    for path, maps in (("query_key", ("query", "key")), ("value_output", ("value", "out"))):
+        one, two = (
+            np.concatenate(
+                [np.ravel(leaf) for name in maps for leaf in getattr(gradient.layers[0], name)]
+            )
+            for gradient in gradients
+        )
+        expected = one @ two / np.linalg.norm(one) / np.linalg.norm(two)
+        assert curves[f"agreement_{path}_0"] == pytest.approx(expected, abs=1e-5)
+        assert curves[f"gradient_{path}_0"] == pytest.approx(
+            np.linalg.norm(one + two) / 2, rel=1e-4
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "config",
+    [
+        PROBED.replace(precision="bf16"),
+        PROBED.replace(n_train=20),
+        CHAIN.replace(probes=(gradient_probe,), precision="fp64"),
+        CHAIN.replace(
+            probes=(gradient_probe,),
+            model=ChainTransformer(heads=2, width=8, hidden=8),
+            n_train=None,
+        ),
+    ],
+    ids=["bf16", "finite", "fp64", "dropout"],
+)
+def test_every_precision_kind_of_data_and_model(config):
+    program = Program.of(config)
+    with arithmetic(config.precision), products(config.precision):
+        curves = jax.tree.map(
+            np.asarray,
+            jax.jit(functools.partial(evaluate, program))(start(program, Run(config, 0))),
+        )
+    names = probe_curves(config)
+    assert {name for name in names if name[-1] == "0"} == set(NAMES)
+    assert len(names) == 4 * config.model.layers
+    for name in names:
+        assert np.isfinite(curves[name])
+        assert abs(curves[name]) <= 1 + 1e-6 if name.startswith("agreement") else curves[name] >= 0
+
+
+@pytest.mark.slow
+def test_dropout_differs_between_the_halves():
+    """On two halves with the same sequences the gradients differ only by what is dropped."""
+    config = CHAIN.replace(
+        model=ChainTransformer(heads=2, width=8, hidden=8, dropout=0.5), n_train=2, batch=2
+    )
+    program = Program.of(config)
+    slot = start(program, Run(config, 0))
+    same = jax.tree.map(lambda part: jnp.stack([part[0], part[0]]), slot.dataset)
+    with products("fp32"):
+        first, second = jax.jit(functools.partial(half_gradients, program))(
+            slot._replace(dataset=same)
+        )
+    assert float(cosine(first.decode.weight.ravel(), second.decode.weight.ravel())) < 0.999
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"batch": 1, "probes": (both_halves,)},
+            "splits a batch in two: it needs batches of at least 2 sequences",
+        ),
+        (
+            {"probes": (gradient_probe,)},
+            "gradient_probe needs a model whose parameters have one of the names query, key, value",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_said_before_training(changes, message):
+    with pytest.raises(InputError, match=message):
+        check_config(BASE.replace(**changes), "cpu")
+
+
+def test_paths_are_found_by_the_names_of_maps():
+    ones = jnp.ones(2)
+    tree = {
+        "embed": ones,
+        "query": 2 * ones,
+        "blocks": [{"out": 3 * ones}, {"value": 4 * ones, "mlp": ones}],
+    }
+    found = {place: values.tolist() for place, values in flat_paths(tree).items()}
+    assert found == {
+        ("query_key", 0): [2, 2],
+        ("value_output", 0): [3, 3],
+        ("value_output", 1): [4, 4],
+    }
+    assert flat_paths(ones) == {}
+
+
+@given(st.floats(-30, 30), st.floats(-30, 30), st.integers(0, 100))
+def test_the_cosine_does_not_depend_on_scale(one, two, seed):
+    """From 1e-30 to 1e30, whose squares do not fit into fp32."""
+    a, b = np.random.default_rng(seed).normal(size=(2, 5))
+    expected = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+    ours = float(
+        cosine(jnp.asarray(10.0**one * a, jnp.float32), jnp.asarray(10.0**two * b, jnp.float32))
+    )
+    assert ours == pytest.approx(expected, abs=1e-5)
+    assert float(cosine(jnp.zeros(5), jnp.asarray(b, jnp.float32))) == 0
+
+
+def test_without_such_a_probe_an_evaluation_has_no_gradient():
+    def products_in(config):
+        program = Program.of(config)
+        jaxpr = jax.make_jaxpr(functools.partial(evaluate, program))(start(program, Run(config, 0)))
+        return str(jaxpr).count("dot_general")
+
+    assert products_in(BASE) == 3  # the target, and two of the model
+    assert products_in(BASE.replace(probes=(both_halves,))) >= 3 + 2 * 3

@@ -1,0 +1,150 @@
+"""Optimizers: any of Optax's by name, or a user's factory, as numbers of each run."""
+
+import functools
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from emergo.core.errors import InputError
+from emergo.training._check import check_config
+
+from .own import BASE, follows, plain_run, run_of, signs
+from .untyped import Optimizer, WarmupCosine, groups_of, train
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (
+            Optimizer("lion", 0.02, b1=0.8, weight_decay=0.1),
+            optax.lion(0.02, b1=0.8, weight_decay=0.1),
+        ),
+        (Optimizer(signs, 0.02, decay=0.1), signs(0.02, decay=0.1)),
+    ],
+    ids=["lion", "own"],
+)
+def test_training_is_that_of_optax(ours, theirs):
+    run = run_of(optimizer=ours, steps=12)
+    (result,) = train([run])
+    follows(result, *plain_run(run, theirs)[1:])
+
+
+def test_learning_rates_share_a_program_and_options_do_not():
+    def count(*optimizers):
+        return len(groups_of([run_of(optimizer=optimizer) for optimizer in optimizers]))
+
+    assert count(Optimizer("adam", 0.1), Optimizer("adam", 0.2)) == 1
+    assert count(Optimizer("adam", 0.1), Optimizer("adam", 0.1, b2=0.99)) == 2
+    assert count(Optimizer("adam", 0.1), Optimizer("adamw", 0.1)) == 2
+    assert count(Optimizer("adam", 0.1), Optimizer("adam", WarmupCosine(0.1, warmup=2, end=9))) == 2
+
+
+def test_a_learning_rate_of_its_own_for_every_run_of_a_stack():
+    """Clipped, and the gradients are longer than the clip."""
+    rates = (0.1, 0.01)
+    fast, slow = (
+        run_of(optimizer=Optimizer("sgd", rate, clip=0.5, momentum=0.9), steps=20) for rate in rates
+    )
+    results = train([fast, slow], n_parallel=2)
+    for result, rate in zip(results, rates, strict=True):
+        clipped = optax.chain(optax.clip_by_global_norm(0.5), optax.sgd(rate, momentum=0.9))
+        follows(result, *plain_run(result.run, clipped)[1:])
+    unclipped = plain_run(slow, optax.sgd(0.01, momentum=0.9))[1]
+    assert abs(results[1].curves["loss"][-1] / unclipped[-1] - 1) > 0.05
+
+
+def test_repr_and_parts():
+    optimizer = Optimizer("adamw", learning_rate=3e-4, weight_decay=0.1)
+    assert repr(optimizer) == "Optimizer('adamw', learning_rate=0.0003, weight_decay=0.1)"
+    assert optimizer.replace(learning_rate=0.5) == Optimizer("adamw", 0.5, weight_decay=0.1)
+    assert Optimizer(signs).label == "tests.training.own:signs"
+    assert "clip=1.0" in repr(Optimizer(clip=1.0))
+
+
+def test_options_have_one_form():
+    one = Optimizer("rmsprop", 1, decay=np.float32(0.5), eps=0, momentum=1)
+    assert one == Optimizer("rmsprop", 1.0, decay=0.5, eps=0.0, momentum=1.0)
+    assert {type(value) for _, value in one.options} == {float}
+    assert dict(Optimizer("adafactor", 0.1, min_dim_size_to_factor=8).options) == {
+        "min_dim_size_to_factor": 8
+    }
+
+
+def no_rate(scale):
+    return optax.scale(scale)
+
+
+def no_transformation(learning_rate):
+    return 3
+
+
+def other_shapes(learning_rate):
+    """A count that begins as a whole number and goes on as a fraction."""
+
+    def update(gradient: Any, state: Any, params: Any = None) -> Any:
+        return gradient, {"count": jnp.float32(0)}
+
+    make: Any = optax.GradientTransformation
+    return make(lambda params: {"count": jnp.int32(0)}, update)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Optimizer("adm"), "unknown optimizer 'adm'; did you mean .*adam"),
+        (lambda: Optimizer("scale_by_adam"), "unknown optimizer 'scale_by_adam'"),
+        (lambda: Optimizer("adam", weight_decay=0.1), "unknown option of adam 'weight_decay'"),
+        (
+            lambda: Optimizer("sgd", momentun=0.9),
+            "unknown option of sgd 'momentun'; did you mean momentum",
+        ),
+        (lambda: Optimizer(signs, rate=1), "unknown option of tests.training.own:signs 'rate'"),
+        (lambda: Optimizer(no_rate), "takes no learning_rate; choose an optimizer that does"),
+        (
+            lambda: Optimizer(learning_rate=0.0),
+            "learning_rate must be positive and finite, got 0.0",
+        ),
+        (
+            lambda: Optimizer(learning_rate=float("inf")),
+            "learning_rate must be a finite number of at least 0.0, got inf",
+        ),
+        (
+            lambda: Optimizer(learning_rate="fast"),
+            "learning_rate must be a number of at least 0.0, got 'fast'",
+        ),
+        (lambda: Optimizer(clip=0.0), "Optimizer.clip must be positive, or None, got 0.0"),
+        (lambda: Optimizer("adam", eps=float("inf")), "Optimizer.eps must be finite, got inf"),
+        (lambda: Optimizer("adam", b1=[[0.1], {}]), "Optimizer.options must be hashable"),
+        (
+            lambda: Optimizer(functools.partial(optax.adam, b1=0.5)).label,
+            "has no name to be found again by",
+        ),
+        (lambda: Optimizer(3), "unknown optimizer '3'"),
+    ],
+)
+@pytest.mark.usefixtures("unchecked")
+def test_wrong_input_is_named(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        (
+            Optimizer(no_transformation),
+            "Optimizer tests.training.test_optimizer:no_transformation failed: ",
+        ),
+        (Optimizer("lbfgs", 0.1), "Optimizer lbfgs failed: TypeError"),
+        (
+            Optimizer(other_shapes),
+            "other_shapes must keep the shapes and types of parameters and of its state",
+        ),
+    ],
+)
+def test_what_cannot_train_is_refused(optimizer, message):
+    with pytest.raises(InputError, match=message):
+        check_config(BASE.replace(optimizer=optimizer), "cpu")

@@ -1,0 +1,196 @@
+"""Parameters come out of training: at chosen steps, unpadded, to a file and back, with the forward
+pass."""
+
+import jax
+import numpy as np
+import pytest
+
+from emergo.core.errors import InputError
+from emergo.training._config import next_evaluation
+
+from .own import BASE, Echo, make_flat, run_of
+from .untyped import (
+    Clamp,
+    EquinoxModel,
+    Optimizer,
+    Run,
+    SingleLocation,
+    Switch,
+    Trained,
+    Transformer,
+    When,
+    load_parameters,
+    log_steps,
+    save_parameters,
+    train,
+)
+
+TASK = SingleLocation(4, 5, position="random", indicator=True)
+PADDED = BASE.replace(task=TASK, model=Transformer(layers=1, heads=2, width=4, mlp=False), steps=60)
+RUNS = [Run(PADDED.replace(task__dim=dim), seed) for seed, dim in enumerate((5, 2))]
+
+
+def kept_of(runs, keep, **options):
+    kept = []
+    results = train(
+        runs, keep=keep, snapshot=lambda *snapshot: kept.append(Trained(*snapshot)), **options
+    )
+    return results, kept
+
+
+@pytest.fixture(scope="module")
+def padded():
+    """Two runs of two dims in one program."""
+    return kept_of(RUNS, [0, 30], n_parallel=2)
+
+
+def test_parameters_are_kept_at_the_first_evaluation_from_each_step_on_and_at_the_end(padded):
+    for run in RUNS:
+        assert [trained.step for trained in padded[1] if trained.run == run] == [0, 50, 60]
+    _, nothing = kept_of([run_of(steps=7)], None)
+    assert nothing == []
+    _, ends = kept_of([run_of(steps=7)], [])
+    assert [trained.step for trained in ends] == [7]
+
+
+def test_parameters_have_the_shapes_of_the_run_alone(padded):
+    for trained in padded[1]:
+        config = trained.run.config
+        alone = config.model.init(jax.random.key(0), config.task.spec)
+        assert jax.tree.map(np.shape, trained.params) == jax.tree.map(np.shape, alone)
+        assert trained.params.readout.weight.shape == (4, config.task.dim)
+
+
+def test_the_parameters_of_step_0_are_those_of_the_run_alone(padded):
+    (beside,) = (t for t in padded[1] if t.run == RUNS[1] and t.step == 0)
+    key = jax.random.fold_in(jax.random.key(RUNS[1].seed), 1)
+    alone = RUNS[1].config.model.init(key, RUNS[1].config.task.spec)
+    for one, two in zip(jax.tree.leaves(beside.params), jax.tree.leaves(alone), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-6)
+
+
+def test_the_forward_pass_gives_the_test_loss_of_that_step(padded):
+    """Of the run that is padded."""
+    curves = padded[0][1].curves
+    config = RUNS[1].config
+    for trained in (trained for trained in padded[1] if trained.run == RUNS[1]):
+        batch = trained.batch(config.n_test)
+        loss = config.task.loss(trained.forward(batch.inputs), batch).mean()
+        assert float(loss) == pytest.approx(
+            curves["loss"][curves["step"] == trained.step][0], rel=1e-4
+        )
+
+
+def test_attention_maps(padded):
+    maps = padded[1][-1].attention_maps(3)
+    assert maps.shape == (1, 3, 2, 4, 4)
+    np.testing.assert_allclose(maps.sum(-1), 1, rtol=1e-5)
+    scores = padded[1][-1].test(3, ["layers.*.scores"]).taps
+    assert list(scores) == ["layers.0.scores"]
+    flat = Trained(
+        run_of(model=EquinoxModel(make_flat)),
+        0,
+        EquinoxModel(make_flat).init(jax.random.key(0), BASE.task.spec),
+    )
+    with pytest.raises(InputError, match=r"EquinoxModel has no taps called layers\.\*\.pattern"):
+        flat.attention_maps()
+
+
+def test_it_prints_as_one_line_and_asks_for_a_sequence_at_least(padded):
+    trained = padded[1][0]
+    count = sum(np.size(array) for array in jax.tree.leaves(trained.params))
+    assert repr(trained).endswith(f"step=0, params={count:,} numbers)")
+    for n in (0, -1):
+        with pytest.raises(InputError, match=f"n must be at least 1, got {n}"):
+            trained.attention_maps(n)
+
+
+def test_a_file_gives_back_what_was_saved(padded, tmp_path):
+    trained = padded[1][-1]
+    path = tmp_path / "parameters.safetensors"
+    save_parameters(path, trained)
+    again = load_parameters(path, trained.run)
+    assert (again.run, again.step) == (trained.run, trained.step)
+    assert jax.tree.structure(again.params) == jax.tree.structure(trained.params)
+    for one, two in zip(
+        jax.tree.leaves(again.params), jax.tree.leaves(trained.params), strict=True
+    ):
+        np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(again.test(4).value, trained.test(4).value)
+    from safetensors import safe_open
+
+    with safe_open(path, "numpy") as file:
+        assert {"embed.weight", "layers.0.query.weight", "readout.bias"} <= set(file.keys())
+
+
+def test_dictionaries_and_modules_have_names_too(tmp_path):
+    from safetensors import safe_open
+
+    for model, names in (
+        (BASE.model, {"scores", "weights"}),
+        (EquinoxModel(make_flat), {"linear.weight", "linear.bias"}),
+    ):
+        run = run_of(model=model, steps=6)
+        _, (trained,) = kept_of([run], [])
+        save_parameters(tmp_path / "file", trained)
+        with safe_open(tmp_path / "file", "numpy") as file:
+            assert set(file.keys()) == names
+        again = load_parameters(tmp_path / "file", run)
+        np.testing.assert_array_equal(again.test(4).value, trained.test(4).value)
+
+
+def test_what_cannot_be_read_is_named(padded, tmp_path):
+    trained = padded[1][0]
+    path = tmp_path / "parameters.safetensors"
+    save_parameters(path, trained)
+    with pytest.raises(
+        InputError, match=r"parameters\.safetensors: holds the parameters of another run"
+    ):
+        load_parameters(path, Run(trained.run.config, 99))
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(InputError, match=r"parameters\.safetensors: cannot be read as parameters"):
+        load_parameters(path, trained.run)
+    with pytest.raises(InputError, match="cannot be read as parameters"):
+        load_parameters(tmp_path / "none", trained.run)
+
+
+def test_schedules_and_interventions_are_those_of_the_step():
+    """The gain of the test set has changed by the end, and attention is no longer clamped."""
+    task = Echo(4, 3, gain=Switch(1.0, 3.0, at=6))
+    run = run_of(
+        task=task, interventions=(Clamp(0, until=8),), optimizer=Optimizer("sgd", 0.05), steps=10
+    )
+    (result,), kept = kept_of([run], [0, 10])
+    for trained in kept:
+        batch = trained.batch(run.config.n_test)
+        loss = run.config.task.loss(trained.forward(batch.inputs), batch).mean()
+        assert float(loss) == pytest.approx(
+            result.curves["loss"][result.curves["step"] == trained.step][0], rel=1e-4
+        )
+    np.testing.assert_allclose(kept[0].attention_maps(2), 0.25)
+    assert np.ptp(kept[-1].attention_maps(2)) > 0.01
+
+
+def test_what_was_measured_is_not_kept_with_parameters():
+    """The state of a trigger is unknown then; a forward pass that depends on it would be a
+    guess."""
+    params = BASE.model.init(jax.random.key(0), BASE.task.spec)
+    clamped = run_of(interventions=(Clamp(0, strength=When("error", below=0.5, before=1.0)),))
+    with pytest.raises(
+        InputError,
+        match="measurements, which are not kept with its parameters",
+    ):
+        Trained(clamped, 5, params).test(2)
+    noisy = run_of(task__noise=When("error", below=0.5, before=0.1))  # the test set has no noise
+    assert Trained(noisy, 5, params).test(2).value.shape == (2, 3)
+    gained = run_of(task__gain=When("error", below=0.5, before=0.1))
+    with pytest.raises(InputError, match="measurements, which are not kept"):
+        Trained(gained, 5, params).batch(2)
+
+
+def test_the_steps_that_are_kept_by_default():
+    assert log_steps(1000) == (0, 25, 50, 100, 200, 400, 800, 1000)
+    assert log_steps(60, 5) == (0, 5, 10, 20, 40, 60)
+    assert log_steps(25) == (0, 25)
+    assert log_steps(10) == (0, 10)
+    assert next_evaluation(0) == 25

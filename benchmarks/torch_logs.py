@@ -2,7 +2,7 @@
 
     python benchmarks/torch_logs.py emergo/forecasting/experiment/forecast_torch.parquet
 
-Takes a few minutes on one core. The model is that of `benchmarks/peer.py` (two layers, four heads,
+Takes a few minutes on one core. The model comes from `benchmarks/peer.py` (two layers, four heads,
 width 64), trained on single-location regression with Adam at 3e-4 and batch 32. Negative examples
 are runs that end too early, and runs whose tokens carry no mark, so that nothing can be learned.
 """

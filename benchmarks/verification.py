@@ -2,8 +2,8 @@
 
     python benchmarks/verification.py [FIGURE] [--preset PRESET]
 
-Trains a figure twice in fresh processes: first with empty caches of programs and verdicts, then with
-the caches that the first process has filled. Prints the share of the time that the comparison
+Trains a figure twice in fresh processes: first with empty caches of programs and verdicts, then
+with the caches that the first process has filled. Prints the share of the time that the comparison
 takes. The limits are 15% and 5%.
 """
 
@@ -21,8 +21,8 @@ from unittest import mock
 LIMITS = {"cold": 0.15, "warm": 0.05}
 
 
-def measure(figure: str, preset: str) -> dict[str, float]:
-    """Train the runs of a figure in this process; return the seconds in total and in comparisons."""
+def measure(figure: str, preset: Any) -> dict[str, float]:
+    """Train the runs of a figure; return the seconds in total and in comparisons."""
     begun = time.monotonic()
     import emergo as em
     from emergo.papers import find_figure
@@ -44,7 +44,7 @@ def measure(figure: str, preset: str) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("figure", nargs="?", default="zucchet2025/fig3")
     parser.add_argument("--preset", default="laptop")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)

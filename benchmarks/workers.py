@@ -32,8 +32,7 @@ import numpy as np
 
 from emergo.models import Transformer
 from emergo.store import Plan, Store, StudyFolder
-from emergo.study import Executor, Study
-from emergo.study import _executor as executor
+from emergo.study import Executor, Study, executor
 from emergo.study.results import write_result
 from emergo.tasks import SingleLocation
 from emergo.training import Optimizer, Result, Run

@@ -1,8 +1,8 @@
-"""The check of shapes and types at run time, which tests install: beartype's, with less work.
+"""Run-time checks of shapes and types in tests: beartype's checks, with less overhead.
 
-A function that is defined inside of another is decorated whenever that is called; here it is as its
-last time, where its signature is the same. A bare `PyTree` is any object, so that it need not be
-looked through, and nearly any is an `ArrayLike`, which takes long to find out.
+An inner function is decorated again in every call of the outer function. We reuse its check if the
+signature is the same. Any object is a bare `PyTree`, and nearly any is an `ArrayLike`, so these two
+hints are not checked.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -22,7 +22,7 @@ def _is_anything(hint: Any) -> bool:
 
 
 def _late(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A check that is made when it is first asked: most are not, by one process of a session."""
+    """Return a check that is compiled at its first call; most are never called."""
     check: Callable[..., Any] | None = None
 
     def late(*args: Any, **kwargs: Any) -> Any:
@@ -35,7 +35,7 @@ def _late(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A check for a function that jaxtyping has made of a signature: it has no body."""
+    """Return a check for a function that jaxtyping made from a signature, without a body."""
     hints = {
         name: Any if _is_anything(hint) else hint for name, hint in function.__annotations__.items()
     }
@@ -50,7 +50,7 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     try:
         known = _checks.get(key)
-    except TypeError:  # a hint without a hash
+    except TypeError:  # a hint that cannot be hashed
         return _late(function)
     if known is None:
         known = _checks[key] = _late(function)
@@ -58,26 +58,23 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def leave_unshaped(modules: Iterable[ModuleType]) -> None:
-    """Takes the check from functions of these modules whose signatures name no shape: binding
-    arguments costs more than most of them do, and the other types are basedpyright's."""
+    """Remove the check from functions of these modules without a shape in their signature.
+
+    Binding the arguments costs more than most of these functions, and basedpyright checks the other
+    types.
+    """
     for module in modules:
-        own = [
-            one
-            for one in vars(module).values()
-            if isinstance(one, type) and one.__module__ == module.__name__
-        ]
-        for holder in (module, *own):
-            for member in list(vars(holder).values()):
-                for function in (
-                    member,
-                    *(getattr(member, name, None) for name in ("__func__", "fget", "func")),
-                ):
-                    if (
-                        isinstance(function, FunctionType)
-                        and hasattr(function, "__wrapped__")
-                        and not _names_a_shape(function)
-                    ):
-                        function.__dict__["__no_type_check__"] = True  # which jaxtyping looks for
+        members = list(vars(module).values())
+        for member in list(members):
+            if isinstance(member, type) and member.__module__ == module.__name__:
+                members += vars(member).values()
+        for member in members:
+            inner = (getattr(member, name, None) for name in ("__func__", "fget", "func"))
+            for function in (member, *inner):
+                if not isinstance(function, FunctionType) or not hasattr(function, "__wrapped__"):
+                    continue
+                if not _names_a_shape(function):
+                    function.__dict__["__no_type_check__"] = True  # an attribute of jaxtyping
 
 
 def _names_a_shape(function: FunctionType) -> bool:

@@ -8,16 +8,15 @@ from emergo import theory
 
 @st.composite
 def batches(draw, size=48):
-    """Many valid cells at once, the corners of the range among them."""
+    """Draw many valid cells at once, including corners of the range."""
     each = [draw(cells(max_dim=4096)) for _ in range(size)]
-    return theory.cells(
-        *(np.array([float(getattr(c, name)) for c in each]) for name in theory.Cell._fields)
-    )
+    fields = (np.array([float(getattr(c, name)) for c in each]) for name in theory.Cell._fields)
+    return theory.cells(*fields)
 
 
 @st.composite
 def cells(draw, max_length=10**9, max_dim=10**5, repeat=True):
-    """Any valid cell, sizes spread over their logarithms."""
+    """Draw a valid cell, with sizes spread over their logarithms."""
     length = int(np.exp(draw(st.floats(np.log(2), np.log(max_length)))))
     length = max(length, 2)
     dim = max(1, int(np.exp(draw(st.floats(0, np.log(max_dim))))))

@@ -12,7 +12,8 @@ import pytest
 
 import emergo as em
 from emergo.cli._figures import Figure
-from emergo.cli._main import Command, _parse
+from emergo.cli._main import Command
+from emergo.cli._parse import parse as parse_arguments
 from emergo.cli._train import read_study
 from emergo.papers import find_figure
 
@@ -122,7 +123,7 @@ def parse(words: list[str]) -> None:
         if words[0] == "train":
             read_study(words[1:])
             return
-        command = _parse(words)
+        command = parse_arguments(Command, words)
         if isinstance(command, Figure):
             assert all(command.preset in find_figure(id).presets for id in command.id)
 

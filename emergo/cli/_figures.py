@@ -75,26 +75,26 @@ class Figures:
 class Figure:
     """Make figures: plots (SVG, PNG, sometimes GIF), data (Parquet), laws and checks (JSON)."""
 
+    # Ids as listed by `emergo figures`, e.g. zucchet2025/fig2.
     id: Positional[tuple[str, ...]] = ()
-    """Ids as listed by `emergo figures`, e.g. zucchet2025/fig2."""
     preset: str = "laptop"  # paper, laptop or smoke.
     out: Path = Path("out")  # Output folder: figures in OUT/<id>.*, trained runs in OUT/runs.
+    # Train here, or submit the missing runs to Slurm. Once they are finished, the same command
+    # without this option draws the figure.
     on: Literal["local", "slurm"] = "local"
-    """Train here, or submit the missing runs to Slurm. Once they are finished, the same command
-    without this option draws the figure."""
     slurm: tuple[str, ...] = ()  # Resources of the Slurm job, e.g. minutes=60 gpus=1.
+    # Stop training after this time. The same command continues later.
     seconds: float | None = None
-    """Stop training after this time. The same command continues later."""
+    # Number of processes that train together on one GPU. On a CPU one process uses all cores.
     workers: int = 1
-    """Number of processes that train together on one GPU. On a CPU one process uses all cores."""
     fresh: bool = False  # Train runs even if the package's records have them.
+    # Draw the cells whose runs are all finished. Trains nothing unless --seconds is set.
     partial: bool = False
-    """Draw the cells whose runs are all finished. Trains nothing unless --seconds is set."""
+    # Parts whose runs are trained again if they are recorded without curves; none: all parts.
     curves: tuple[str, ...] | None = None
-    """Parts whose runs are trained again if they are recorded without curves; none: all parts."""
     probes: tuple[str, ...] = ()  # Further probes for the trained runs, as MODULE:NAME.
+    # Folder of records to which the finished runs in OUT are added. Needs no id.
     add_records: Path | None = None
-    """Folder of records to which the finished runs in OUT are added. Needs no id."""
     name: str | None = None  # Name of the records to add to; by default that of the paper.
     yes: bool = False  # Do not ask before training that takes over ten minutes on this CPU.
     json: bool = False  # Print one JSON object.

@@ -59,9 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         if os.environ.get("EMERGO_TRACEBACK"):
             traceback.print_exc()
-        # Errors of files carry a file name; an error without one comes from standard output.
-        full = isinstance(error, OSError) and error.errno == errno.ENOSPC
-        if full and error.filename is None:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
+            # Errors of files carry a file name, so this one comes from standard output.
             _discard_output()
             fail(1, f"standard output cannot be written ({error.strerror})")
         fail(1, f"{type(error).__name__}: {error} (set EMERGO_TRACEBACK=1 for the traceback)")

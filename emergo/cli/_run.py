@@ -195,7 +195,8 @@ def _open(
         return [plan], list(study.runs)
     plans = folder.read(say)
     runs = {}
-    for plan in plans:
+    # A run that several plans share is built from the plan that also asks for probes.
+    for plan in sorted(plans, key=lambda plan: plan.asks):
         runs |= runs_of(plan, folder.path)
     if options.on == "local":
         studies.check_platform(list(runs.values()))

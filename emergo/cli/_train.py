@@ -127,7 +127,7 @@ def train(arguments: Sequence[str]) -> None:
     exit_if_all_failed(trained[1])
 
 
-def read_study(arguments: Sequence[str]) -> tuple[TrainOptions, studies.Study]:
+def read_study(arguments: Sequence[str]) -> tuple[TrainOptions, Any]:
     """Parse the words after `emergo train`.
 
     **Returns:** the options that do not depend on the types, and the study that the others

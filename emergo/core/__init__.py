@@ -1,1 +1,1 @@
-"""What every subpackage uses: the contract, pytrees, identity, errors, files and random numbers."""
+"""Shared parts: the contract, pytrees, identities, errors, files and random numbers."""

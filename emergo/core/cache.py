@@ -1,14 +1,15 @@
 """Compiled programs, kept on disk for the next process.
 
-JAX can keep what it compiles. It names a program by the operations it was compiled from, all
-options, the device and the versions of JAX and XLA: changed code is another program, and a comment
-changes nothing. What is ours is the folder and how its files are written. JAX writes them in place,
-so that another process may read half of one, and a damaged one stays. Here a file is written under
-another name and renamed, and begins with a checksum of the rest; where that does not fit, the
-program is compiled again without a word. What was not used for longest goes when the folder exceeds
-its bound.
+JAX can keep what it compiles. It names a program by its operations, all options, the device and the
+versions of JAX and XLA. So changed code is another program, and a changed comment is not.
 
-A program from the folder is executed. So the folder is the user's alone, and never part of a study.
+This module chooses the folder and how files are written. JAX writes them in place, so that another
+process may read half a file, and damaged files stay. Here a file is written under a temporary name
+and renamed, and starts with a checksum of the rest. If the checksum is wrong, the program is
+compiled again. When the folder exceeds its bound, the least recently used programs are removed.
+
+Programs from the folder are executed. So the folder must belong to the user alone, and is never
+part of a study.
 """
 
 import contextlib
@@ -30,65 +31,52 @@ from .files import atomic_write, read_regular
 from .json import digest
 
 VARIABLE = "EMERGO_CACHE"
-"""Another folder for programs, or `off`, `no`, `false`, `0` or nothing at all to keep none."""
+"""Environment variable with another folder, or `off`, `no`, `false`, `0` or nothing for none."""
 _OFF = ("", "0", "off", "false", "no")
-MOST_BYTES = 2**30  # of all programs together
-LEAST_FREE = (
-    2**28
-)  # bytes that must be free on the disk: XLA itself does not forgive one that is full
-_STALE = (
-    3600.0  # seconds after which a file that nobody renamed belongs to a process that was stopped
-)
+MOST_BYTES = 2**30  # bound on the size of all programs
+LEAST_FREE = 2**28  # bytes that must be free on the disk, because XLA crashes on a full one
+_STALE = 3600.0  # seconds after which a temporary file belongs to a process that has stopped
 _lock = threading.Lock()
 
 
 class CacheState(NamedTuple):
-    """Where programs are kept, and whether."""
+    """The folder of compiled programs, and whether it is used."""
 
     folder: Path | None
-    off: str = ""  # why nothing is kept; empty: programs are
-    by_jax: bool = False  # the user has given JAX a folder, which is left to JAX
+    off: str = ""  # the reason for keeping nothing; empty if programs are kept
+    by_jax: bool = False  # True if the user has given JAX a folder, which JAX then manages
 
     @property
     def bytes(self) -> int:
-        return (
-            0 if self.folder is None else sum(status.st_size for _, status in _files(self.folder))
-        )
+        return sum(status.st_size for _, status in _files(self.folder)) if self.folder else 0
 
 
 def cache_state() -> CacheState:
-    """What the variables and the settings of JAX ask for, and whether the folder will do. Makes
-    nothing."""
+    """Evaluate the environment and the settings of JAX, and check the folder. Creates nothing."""
     import jax
 
     if not jax.config.values["jax_enable_compilation_cache"]:
         return CacheState(None, "JAX_ENABLE_COMPILATION_CACHE is off")
-    given = _given_to_jax()
-    if given is not None and given != str(_wanted_folder()):
-        return CacheState(Path(given), by_jax=True)
     folder = _wanted_folder()
+    given = jax.config.values["jax_compilation_cache_dir"]
+    if given is not None and given != str(folder):
+        return CacheState(Path(given), by_jax=True)
     if folder is None:
         asked = os.environ.get(VARIABLE)
         return CacheState(
-            None, "there is no home folder" if asked is None else f"{VARIABLE} is {asked!r}"
+            None, f"{VARIABLE} is {asked!r}" if asked is not None else "HOME is unset"
         )
-    if _loader_complains():
-        why = (
-            "JAX was imported before emergo, and XLA prints two lines for every program that "
-            "is read"
+    if _loader_prints_warnings():
+        return CacheState(
+            folder,
+            "JAX was imported before emergo, and XLA prints two lines for every program that is "
+            "read; import emergo first, or set TF_CPP_MIN_LOG_LEVEL=3",
         )
-        return CacheState(folder, f"{why}; import emergo first, or set TF_CPP_MIN_LOG_LEVEL=3")
     return CacheState(folder, _objection(folder))
 
 
-def _given_to_jax() -> str | None:
-    """The folder that JAX keeps programs in."""
-    import jax
-
-    return jax.config.values["jax_compilation_cache_dir"]
-
-
 def _wanted_folder() -> Path | None:
+    """Return the folder that the environment asks for, by default in the user's cache folder."""
     asked = os.environ.get(VARIABLE)
     if asked is not None and asked.strip().lower() in _OFF:
         return None
@@ -96,14 +84,16 @@ def _wanted_folder() -> Path | None:
         if asked is not None:
             return Path(asked).expanduser().absolute()
         base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    except RuntimeError:  # there is no such user, or no home
+    except RuntimeError:  # unknown user, or no home folder
         return None
     return base / "emergo" / "programs" if base.is_absolute() else None
 
 
 def _objection(folder: Path) -> str:
-    """Why a folder is not used, or nothing. One that is not there yet is made where the first of
-    its parents allows it."""
+    """Return the reason why a folder cannot be used, or "".
+
+    A missing folder is judged by its first existing parent, in which it would be created.
+    """
     place = folder
     try:
         while not place.exists() and place != place.parent:
@@ -116,16 +106,17 @@ def _objection(folder: Path) -> str:
         return f"{place} is not a folder"
     if not os.access(place, os.W_OK | os.X_OK):
         return f"{place} cannot be written"
-    if place == folder and (
-        status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    ):
+    shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    if place == folder and (shared or status.st_uid != os.getuid()):
         return f"others may write in {folder}, and its programs are executed"
     return "" if free >= LEAST_FREE else f"{place} has less than {LEAST_FREE >> 20} MB free"
 
 
 def keep_programs() -> None:
-    """From here on this process keeps what it compiles, unless the user has chosen otherwise.
-    Called before anything is compiled; the first call decides."""
+    """Keep the programs that this process compiles, unless the user has disabled it.
+
+    Call this before anything is compiled. Only the first call has an effect.
+    """
     with _lock:
         _keep_programs()
 
@@ -139,38 +130,37 @@ def _keep_programs() -> None:
         return
     folder = state.folder
     try:
-        # Not public, and the same in JAX 0.10 and 0.11: the only way to have a say in how files are
-        # written.
+        # A private function, the same in JAX 0.10 and 0.11. JAX has no public way to replace how
+        # files are written.
         jax_cache: Any = importlib.import_module("jax._src.compilation_cache")
-        of_jax = jax_cache.get_file_cache
+        get_file_cache_of_jax = jax_cache.get_file_cache
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except (ImportError, AttributeError, OSError):
         return
 
     def get_file_cache(path: str) -> tuple[Any, str]:
-        return (ProgramFiles(folder), path) if path == str(folder) else of_jax(path)
+        return (ProgramFiles(folder), path) if path == str(folder) else get_file_cache_of_jax(path)
 
     jax_cache.get_file_cache = get_file_cache
     jax.config.update("jax_compilation_cache_dir", str(folder))
+    # Keep programs that compile quickly, too: a training compiles dozens of them.
     if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
-        jax.config.update(
-            "jax_persistent_cache_min_compile_time_secs", 0.0
-        )  # a training compiles dozens of small programs
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 class ProgramFiles:
-    """Programs by JAX's keys in a folder that any number of processes read and write. Never raises
-    for what the disk does."""
+    """A folder of programs by JAX's keys, which any number of processes read and write.
+
+    Errors of the disk are ignored.
+    """
 
     def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
         self._path = folder
         self._most = most_bytes
-        # bytes written since the folder was last looked through; so the first write does
-        self._unseen = most_bytes
+        self._unchecked = most_bytes  # bytes written since the size of the folder was checked
 
     def get(self, key: str) -> bytes | None:
-        """The program, or None where there is none or its file is damaged, which is then
-        removed."""
+        """Return a program, or None. A damaged file is removed."""
         path = self._file(key)
         try:
             content = read_regular(path, self._most)
@@ -187,17 +177,17 @@ class ProgramFiles:
         return value
 
     def put(self, key: str, value: bytes) -> None:
-        """Writes a program. The last of several processes wins; all have compiled the same."""
+        """Write a program. If several processes do, the last one wins; their programs are equal."""
         with contextlib.suppress(StorageError, OSError):
             atomic_write(self._file(key), hashlib.sha256(value).digest() + value, durable=False)
-            self._unseen += len(value)
-            if self._unseen > self._most / 16:
-                self._unseen = 0
+            self._unchecked += len(value)
+            if self._unchecked > self._most / 16:
+                self._unchecked = 0
                 prune(self._path, self._most)
 
     def _file(self, key: str) -> Path:
-        # The folder may be shared by machines that differ: a program for one could stop another
-        # with an illegal instruction.
+        # Different machines may share the folder, and a program for one processor could stop
+        # another with an illegal instruction.
         return self._path / f"{key}-{digest(_processor(), 12)}"
 
 
@@ -215,22 +205,24 @@ def kept_verdicts() -> ProgramFiles | None:
 
 
 def prune(folder: Path, most_bytes: int) -> None:
-    """Removes what was not used for longest, if a folder exceeds its bound, until it fills four
-    fifths of it; and what processes that were stopped have left. Other processes may do the same
-    meanwhile."""
+    """Remove stale temporary files, and the least recently used files of a full folder.
+
+    A folder that exceeds `most_bytes` is reduced to four fifths of it. Several processes may prune
+    a folder at the same time.
+    """
     files = sorted(_files(folder), key=lambda file: file[1].st_mtime)
-    excess = sum(status.st_size for _, status in files)
-    excess = excess - 0.8 * most_bytes if excess > most_bytes else 0.0
+    size = sum(status.st_size for _, status in files)
+    excess = size - 0.8 * most_bytes if size > most_bytes else 0.0
     for path, status in files:
-        left = path.name.startswith(".") and time.time() - status.st_mtime > _STALE
-        if excess > 0 or left:
+        stale = path.name.startswith(".") and time.time() - status.st_mtime > _STALE
+        if excess > 0 or stale:
             with contextlib.suppress(OSError):
                 path.unlink()
             excess -= status.st_size
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Those of a folder, also of XLA's own folder for its choices of kernels inside of it."""
+    """List all cache files, including XLA's autotuning cache in a subfolder."""
     for root, _, names in os.walk(folder):
         for name in names:
             with contextlib.suppress(OSError):
@@ -239,8 +231,7 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 @functools.cache
 def _processor() -> tuple[str, ...]:
-    """What this machine's processor can do, in the system's words, and how many cores are ours: XLA
-    cuts loops for so many."""
+    """Describe the processor and the number of available cores, for which XLA divides loops."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     words = [platform.machine(), platform.processor(), f"{cores} cores"]
     with contextlib.suppress(OSError):
@@ -252,17 +243,16 @@ def _processor() -> tuple[str, ...]:
     return tuple(words)
 
 
-def _loader_complains() -> bool:
-    """Whether XLA would print two long lines for every program from the folder: where processors
-    have AVX-512 its loader takes two preferences of its compiler for features that the machine
-    lacks (jax issue 38445). Only a variable that is set before JAX is imported silences it; `import
-    emergo` sets it."""
+def _loader_prints_warnings() -> bool:
+    """Return True if XLA would print two lines for every program that it reads.
+
+    On processors with AVX-512, XLA's loader mistakes two compiler preferences for missing features
+    (jax issue 38445). Only an environment variable that is set before JAX is imported silences it;
+    `import emergo` sets it.
+    """
     import jax
 
     level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")
-    quiet = level.isdigit() and int(level) >= 3
-    return (
-        jax.default_backend() == "cpu"
-        and not quiet
-        and any("avx512f" in words for words in _processor())
-    )
+    if jax.default_backend() != "cpu" or (level.isdigit() and int(level) >= 3):
+        return False
+    return any("avx512f" in words for words in _processor())

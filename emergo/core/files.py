@@ -152,7 +152,7 @@ def own_folder(path: Path) -> Path | None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a symlink itself, or a folder with its contents; never the target of a link."""
+    """Remove a file, a folder with its contents, or a symlink, but never what a symlink names."""
     if is_folder(path):
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -1,4 +1,4 @@
-"""Data that JSON can hold, and JSON with a checksum."""
+"""Plain data, and JSON with a checksum."""
 
 import collections
 import hashlib
@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-DEEPEST = 50  # the most levels of lists and tables
+DEEPEST = 50  # largest accepted depth of nested lists and tables
 _MOST: dict[type, float] = {int: 2**63, float: math.inf}
 _SEAL = re.compile(rb'\{"checksum": "([0-9a-f]{64})",')
 _NOT_PLAIN = "a number is not finite, or has more than 64 bits"
@@ -16,21 +16,21 @@ _CANONICAL = json.JSONEncoder(sort_keys=True)
 
 
 def to_jsonable(value: Any) -> Any:
-    """Numbers, text, lists and dictionaries only; a number that is not finite becomes null,
-    anything else its text."""
+    """Convert a value to numbers, text, lists and dictionaries.
+
+    Numbers that are not finite become None. Objects of other types become their text.
+    """
     if isinstance(value, Mapping):
         return {str(k): to_jsonable(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [to_jsonable(v) for v in value]
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool | int):
+    if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
-    if hasattr(
-        value, "tolist"
-    ):  # arrays and numbers of NumPy, which is not imported here: `status` does not need it
+    # Arrays and numbers of NumPy; NumPy itself is not imported, because `emergo study status` does
+    # not need it.
+    if hasattr(value, "tolist"):
         return to_jsonable(value.tolist())
     text = str(value)
     return None if text in ("NaT", "<NA>") else text
@@ -42,26 +42,27 @@ def as_cell(value: Any) -> Any:
 
 
 def digest(data: Any, digits: int = 16) -> str:
-    """Hexadecimal digits of a hash of plain data."""
+    """Return the first hexadecimal digits of the SHA-256 hash of plain data."""
     return hashlib.sha256(_CANONICAL.encode(data).encode()).hexdigest()[:digits]
 
 
 def seal(content: Mapping[str, Any], indent: int | None = None) -> bytes:
-    """A table as JSON whose first entry is the checksum of all that follows it, byte for byte."""
+    """Encode a table as JSON whose first entry is the checksum of all bytes that follow it."""
     body = json.dumps(content, indent=indent, allow_nan=False)[1:] + "\n"
     return f'{{"checksum": "{hashlib.sha256(body.encode()).hexdigest()}",{body}'.encode()
 
 
 def parse_json(data: bytes) -> Any:
-    """The content of a JSON text, with or without a checksum; a `ValueError` where it is none,
-    where the checksum is not that of the rest, where a number is not finite or has more than 64
-    bits, or where it is nested too deeply."""
+    """Decode JSON with or without a checksum.
+
+    Raises `ValueError` for invalid JSON, a wrong checksum, numbers that are not finite or have more
+    than 64 bits, and deep nesting.
+    """
     sealed = _SEAL.match(data)
-    if (
-        sealed
-        and hashlib.sha256(memoryview(data)[sealed.end() :]).hexdigest() != sealed[1].decode()
-    ):
-        raise ValueError("its checksum is not that of its content: it was damaged or changed")
+    if sealed:
+        actual = hashlib.sha256(memoryview(data)[sealed.end() :]).hexdigest()
+        if actual != sealed[1].decode():
+            raise ValueError("its checksum is not that of its content: it was damaged or changed")
     if not data.strip():
         raise ValueError("it is empty")
     try:
@@ -70,42 +71,48 @@ def parse_json(data: bytes) -> Any:
         raise ValueError("nested too deeply") from None
     if not sealed and isinstance(content, dict) and "checksum" in content:
         raise ValueError("its checksum was damaged or changed")
-    if data.count(b"{") + data.count(b"[") > DEEPEST:  # else it cannot be too deep
+    if data.count(b"{") + data.count(b"[") > DEEPEST:  # fewer brackets cannot be nested too deeply
         collections.deque(_levels([content]), maxlen=0)
     return content
 
 
-def _whole(word: str) -> int:
+def _parse_int(word: str) -> int:
+    # Check the length first: parsing thousands of digits takes long.
     if len(word) > 18 and not (len(word) <= 20 and abs(int(word)) < 2**63):
         raise ValueError(_NOT_PLAIN)
     return int(word)
 
 
-def _fraction(word: str) -> float:
+def _parse_float(word: str) -> float:
     value = float(word)
-    if value - value:  # NaN where it is infinite
+    if not math.isfinite(value):
         raise ValueError(_NOT_PLAIN)
     return value
 
 
-def _constant(word: str) -> Any:
+def _parse_constant(word: str) -> Any:
     raise ValueError(f"{word} is not a number of JSON")
 
 
-_DECODER = json.JSONDecoder(parse_int=_whole, parse_float=_fraction, parse_constant=_constant)
+_DECODER = json.JSONDecoder(
+    parse_int=_parse_int, parse_float=_parse_float, parse_constant=_parse_constant
+)
 
 
 def check_plain(value: Any, numbers: bool = True) -> None:
-    """A `ValueError` for data that is nested too deeply, or (`numbers`) has a number that is
-    infinite or of over 64 bits."""
+    """Raise `ValueError` for deeply nested data.
+
+    **Arguments:**
+
+    - `numbers`: also refuse infinite numbers, NaN, and integers of more than 64 bits.
+    """
     for members in _levels(value):
         if numbers and any(type(n) in _MOST and not abs(n) < _MOST[type(n)] for n in members):
             raise ValueError(_NOT_PLAIN)
 
 
 def _levels(value: Any) -> Iterator[list[Any]]:
-    """The members of lists and tables, one level after the other; a `ValueError` where there are
-    too many levels."""
+    """Yield the members of lists and tables, level by level; raise `ValueError` below `DEEPEST`."""
     outer = [value]
     for _ in range(DEEPEST + 1):
         members = [

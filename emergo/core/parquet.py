@@ -1,5 +1,7 @@
-"""Parquet files of anybody, read within bounds: a file of a megabyte may say that it holds a
-thousand million rows."""
+"""Parquet files from any source, read within bounds.
+
+A file of one megabyte may claim, or decompress to, a billion rows.
+"""
 
 import os
 from collections.abc import Callable
@@ -16,15 +18,23 @@ MOST_ROWS = 20_000_000
 MOST_CELLS = 2**28
 MOST_BYTES = 2**32
 _BATCH = 8192  # rows that are unpacked at a time
-_SMALL = 2**22  # bytes up to which threads cost more than they save
+_SMALL = 2**22  # bytes; for smaller files, threads cost more than they save
 
 
 def parquet_table(
     source: Path | bytes, wanted: Callable[[str], bool] = lambda name: True
 ) -> pa.Table:
-    """The table in a file or in its bytes, with the wanted columns; a `ValueError` in one line for
-    what is none, has a column twice, or is larger than a table of this laboratory can be. What it
-    says of its size is looked at first, and what comes out is counted."""
+    """Read the wanted columns of a Parquet file.
+
+    The size is checked twice: as stated in the file, before anything is unpacked, and as unpacked.
+
+    **Arguments:**
+
+    - `source`: the path of the file, or its content.
+    - `wanted`: selects columns by name.
+
+    Raises `ValueError` with one line for an invalid file, a repeated column, or a large table.
+    """
     try:
         opened = pa.BufferReader(source) if isinstance(source, bytes) else os.fspath(source)
         with pq.ParquetFile(opened) as file:
@@ -43,26 +53,27 @@ def parquet_table(
             for batch in file.iter_batches(
                 batch_size=_BATCH, columns=names, use_threads=packed > _SMALL
             ):
-                rows = rows + batch.num_rows
-                unpacked = unpacked + batch.nbytes
+                rows += batch.num_rows
+                unpacked += batch.nbytes
                 check_size(rows, len(names), unpacked)
                 batches.append(batch)
             return pa.Table.from_batches(batches, schema=schema)
     except MemoryError:
-        raise ValueError("it needs more memory than there is") from None
+        raise ValueError("it needs more memory than is available") from None
     except (pa.ArrowException, OSError, OverflowError) as error:
-        raise ValueError(
-            str(error).splitlines()[0] if str(error) else type(error).__name__
-        ) from None
+        lines = str(error).splitlines()
+        raise ValueError(lines[0] if lines else type(error).__name__) from None
 
 
 def parquet_frame(source: Path | bytes) -> "pd.DataFrame":
-    """The same for pandas, with the index that it had there; what pandas noted of it in the file
-    may be damaged, too."""
+    """Read a Parquet file as a data frame, with the index that pandas stored; see `parquet_table`.
+
+    The metadata that pandas keeps in the file may be damaged, too.
+    """
     try:
         return parquet_table(source).to_pandas(split_blocks=True, self_destruct=True)
     except MemoryError:
-        raise ValueError("it needs more memory than there is") from None
+        raise ValueError("it needs more memory than is available") from None
     except (
         pa.ArrowException,
         KeyError,
@@ -71,19 +82,13 @@ def parquet_frame(source: Path | bytes) -> "pd.DataFrame":
         IndexError,
         OverflowError,
     ) as error:
-        raise ValueError(
-            f"what pandas noted in it cannot be read: {type(error).__name__}"
-        ) from None
+        raise ValueError(f"its metadata of pandas cannot be read: {type(error).__name__}") from None
 
 
 def check_size(rows: int, columns: int, size: int) -> None:
-    """A `ValueError` for a table that is larger than one of this laboratory can be, of whatever
-    format."""
+    """Raise `ValueError` for a table, in any format, that is larger than any table of emergo."""
     if rows > MOST_ROWS or rows * columns > MOST_CELLS or size > MOST_BYTES:
-        most = (
-            f"at most {MOST_ROWS:,} rows, {MOST_CELLS:,} cells and {MOST_BYTES // 10**9} GB "
-            f"are read"
-        )
         raise ValueError(
-            f"it unpacks to {rows:,} rows of {columns:,} columns, {size / 1e9:.1f} GB; {most}"
+            f"it unpacks to {rows:,} rows of {columns:,} columns, {size / 1e9:.1f} GB; at most "
+            f"{MOST_ROWS:,} rows, {MOST_CELLS:,} cells and {MOST_BYTES // 10**9} GB are read"
         )

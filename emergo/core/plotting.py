@@ -1,4 +1,4 @@
-"""One look for all plots: colour-blind safe, readable in print, drawn without a display."""
+"""The style of all plots: safe for colour-blind readers, readable in print, without a display."""
 
 import contextlib
 import io
@@ -28,51 +28,55 @@ RED = "#D55E00"
 PINK = "#CC79A7"
 GREY = "#777777"
 
-WIDTH = 7.2  # inches: the width of a page's text
-
+WIDTH = 7.2  # inches, the text width of a page
 _RC: dict[Any, Any] = {
     "font.size": 8,
     "mathtext.fontset": "dejavusans",
     "svg.fonttype": "path",
     "svg.hashsalt": "emergo",
-}
-_RC |= {
     "axes.titlesize": 8.5,
     "axes.titlelocation": "left",
     "axes.titleweight": "bold",
     "axes.labelsize": 8,
-}
-_RC |= {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.7,
     "axes.grid": True,
     "axes.axisbelow": True,
-}
-_RC |= {"grid.color": "#e6e6e6", "grid.linewidth": 0.6, "xtick.labelsize": 7, "ytick.labelsize": 7}
-_RC |= {
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.6,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
     "lines.linewidth": 1.5,
     "lines.markersize": 4.5,
     "legend.fontsize": 7,
     "legend.title_fontsize": 7,
+    "legend.frameon": False,
+    "legend.handlelength": 1.6,
+    "figure.dpi": 100,
+    "savefig.dpi": 200,
 }
-_RC |= {"legend.frameon": False, "legend.handlelength": 1.6, "figure.dpi": 100, "savefig.dpi": 200}
+# The entry of a legend for censored values, which are drawn as hollow triangles.
+CENSORED: tuple[str, dict[str, Any]] = (
+    "censored:\nat least",
+    {"marker": "^", "mfc": "none", "ms": 5, "ls": ""},
+)
 
 
 def style() -> contextlib.AbstractContextManager[None]:
-    """The rc settings of every plot; draw and save inside it."""
+    """Return a context with the rc settings of all plots; draw and save inside it."""
     return mpl.rc_context(_RC)
 
 
 class Picture(Figure):
-    """A figure that a notebook shows, also where `matplotlib.pyplot` was never imported."""
+    """A figure that notebooks display even if `matplotlib.pyplot` was never imported."""
 
     def _repr_png_(self) -> bytes:
         return png(self)
 
 
 def png(figure: Figure, dpi: int = 150) -> bytes:
-    """A figure as the bytes of a PNG."""
+    """Return a figure as the bytes of a PNG file."""
     image = io.BytesIO()
     with style():
         figure.savefig(image, format="png", dpi=dpi, metadata={"Software": None})
@@ -80,90 +84,91 @@ def png(figure: Figure, dpi: int = 150) -> bytes:
 
 
 def shades(count: int) -> Sequence[Any]:
-    """Colours for an ordered parameter, dark to light, without the palest end of the map."""
+    """Return colours for an ordered parameter, from dark to light, without the palest ones."""
     return [mpl.colormaps["viridis"](x) for x in np.linspace(0.0, 0.82, max(count, 2))[:count]]
 
 
 def hues(count: int) -> Sequence[Any]:
-    """Colours for an ordered parameter whose curves lie close together: further apart than
-    [`shades`][], up to five."""
+    """Return colours for close curves: up to five, more distinct than `shades`."""
     return (BLACK, BLUE, GREEN, ORANGE, RED)[:count] if count <= 5 else shades(count)
 
 
-CENSORED: tuple[str, dict[str, Any]] = (
-    "censored:\nat least",
-    {"marker": "^", "mfc": "none", "ms": 5, "ls": ""},
-)
-"""For a key: what hollow triangles are."""
-
-
 def panel(axes: Axes, letter: str, title: str = "") -> None:
+    """Set the title of a panel, with its letter."""
     axes.set_title(f"{letter}  {title}".strip())
 
 
 def subtitle(axes: Axes, words: str) -> None:
-    """At most two lines of small grey words between a panel and its title, which is to be at y =
-    1.1, or 1.13 for two."""
+    """Add one or two lines of small grey text between a panel and its title.
+
+    Put the title at y = 1.1, or at 1.13 above two lines.
+    """
     axes.text(0.0, 1.01, words, transform=axes.transAxes, va="bottom", fontsize=6.5, color=GREY)
 
 
 def key(axes: Axes, entries: Sequence[tuple[str, dict[str, Any]]], **options: Any) -> None:
-    """A legend of its own entries: (label, line properties)."""
+    """Add a legend with the given entries: (label, line properties)."""
     usual: dict[str, Any] = {"color": GREY}
     handles = [Line2D([], [], **(usual | properties)) for _, properties in entries]
     before = axes.get_legend()
     axes.legend(handles, [label for label, _ in entries], **options)
-    if (
-        before is not None
-    ):  # a second legend replaces the first unless that is kept as an ordinary artist
+    if before is not None:  # A new legend replaces the old one, unless that becomes an artist.
         axes.add_artist(before)
 
 
 def outside(axes: Axes, title: str, entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
-    """A legend to the right of a panel, where it covers no data."""
+    """Add a legend to the right of a panel, where it covers no data."""
     key(axes, entries, title=title, loc="upper left", bbox_to_anchor=(1.0, 1.02), borderaxespad=0.3)
 
 
 def over(axes: Axes, entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
-    """A legend in one row between a panel and its title, which needs a pad of 17 points."""
-    options = {
-        "columnspacing": 1.0,
-        "handlelength": 1.2,
-        "handletextpad": 0.4,
-        "borderpad": 0.0,
-        "borderaxespad": 0.3,
-    }
-    key(axes, entries, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(entries), **options)
+    """Add a legend in one row between a panel and its title, which needs a pad of 17 points."""
+    key(
+        axes,
+        entries,
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=len(entries),
+        columnspacing=1.0,
+        handlelength=1.2,
+        handletextpad=0.4,
+        borderpad=0.0,
+        borderaxespad=0.3,
+    )
 
 
 def plain_ticks(axis: Axis, numbers: str = "{x:g}") -> None:
-    """Ticks of a logarithmic axis at 1, 2 and 5 of each decade, as plain numbers."""
+    """Label a logarithmic axis at 1, 2 and 5 of each decade, with plain numbers."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(numbers)
     axis.set_minor_formatter(NullFormatter())
 
 
 def doubling(axes: Axes) -> None:
-    """A logarithmic horizontal axis whose ticks are powers of 2, as plain numbers."""
+    """Make the horizontal axis logarithmic, with powers of 2 as plain numbers."""
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
 
 
 def level(axes: Axes, y: float, words: str, ls: str = ":") -> None:
-    """A grey line across a panel, with words on its left end."""
+    """Draw a grey line across a panel, with text at its left end."""
     axes.axhline(y, color=GREY, ls=ls, lw=0.8)
-    words_at = {
-        "xycoords": axes.get_yaxis_transform(),
-        "textcoords": "offset points",
-        "va": "bottom",
-    }
-    axes.annotate(words, (0.01, y), (0, 0.5), color=GREY, fontsize=6.5, **words_at)
+    axes.annotate(
+        words,
+        (0.01, y),
+        (0, 0.5),
+        color=GREY,
+        fontsize=6.5,
+        xycoords=axes.get_yaxis_transform(),
+        textcoords="offset points",
+        va="bottom",
+    )
 
 
 def save(figure: Figure, stem: Path) -> None:
-    """Writes `<stem>.svg` and `<stem>.png`; the same figure gives the same bytes."""
+    """Write `<stem>.svg` and `<stem>.png`; equal figures give equal bytes."""
     with style():
-        figure.draw_without_rendering()  # lays it out once, for both files
+        figure.draw_without_rendering()  # compute the layout once, for both files
         figure.set_layout_engine("none")
         figure.savefig(stem.with_name(stem.name + ".svg"), metadata={"Date": None})
         figure.savefig(stem.with_name(stem.name + ".png"), metadata={"Software": None})
@@ -172,13 +177,18 @@ def save(figure: Figure, stem: Path) -> None:
 def save_animation(
     figure: Figure, frames: int, draw: Callable[[int], Sequence[Artist]], path: Path, rate: int = 8
 ) -> None:
-    """Writes a GIF, `rate` frames a second. `draw` makes the figure what it is in a frame and
-    returns what moves."""
+    """Write an animation as a GIF.
+
+    **Arguments:**
+
+    - `draw`: updates the figure for a frame and returns the artists that change.
+    - `rate`: frames per second.
+    """
     with style():
         canvas = FigureCanvasAgg(figure)
         images = []
         moving = draw(0)
-        figure.draw_without_rendering()  # laid out once, so that nothing jumps
+        figure.draw_without_rendering()  # compute the layout once, so that the axes do not move
         figure.set_layout_engine("none")
         for artist in moving:
             artist.set_animated(True)
@@ -197,7 +207,13 @@ def save_animation(
 def curve_plot(
     lines: Sequence[tuple[Any, np.ndarray, np.ndarray]], y: str, by: str | None, x: str = "step"
 ) -> Picture:
-    """Curves on a logarithmic axis of steps, one colour per label; lines are (label, x, y)."""
+    """Plot curves over a logarithmic axis of steps, one colour per label.
+
+    **Arguments:**
+
+    - `lines`: one (label, x, y) per curve.
+    - `by`: the title of the legend; None for no legend.
+    """
     plot = Picture(figsize=(0.62 * WIDTH, 2.9), layout="constrained")
     axes = plot.subplots()
     labels = sorted(

@@ -1,9 +1,9 @@
-"""Frozen dataclasses that are pytrees: what tasks, models, optimizers, schedules and interventions
-are made of.
+"""Frozen dataclasses that are pytrees: the base of tasks, models, optimizers, schedules and
+interventions.
 
 A subclass of `Pytree` needs no decorator. Fields marked `per_run` are its leaves: numbers that may
-differ between runs of one program, or schedules of such numbers. All other fields are static: they
-decide which runs share a program.
+differ between runs of one program, or schedules of such numbers. All other fields are static: only
+runs with equal static fields share a program.
 """
 
 import contextlib
@@ -24,21 +24,23 @@ from jax.core import Tracer
 
 from .errors import InputError, unknown
 
-with contextlib.suppress(PackageNotFoundError):  # here, where JAX is imported first
+with contextlib.suppress(PackageNotFoundError):  # This module is the first that imports JAX.
     if version("jaxlib") == "0.10.2":
-        _wrong = (
-            "jaxlib 0.10.2 returns wrong numbers on the CPU for some fused reductions (jax "
-            "issue 39103)"
+        warnings.warn(
+            "jaxlib 0.10.2 returns wrong numbers on the CPU for some fused reductions (jax issue "
+            "39103); install another version",
+            RuntimeWarning,
+            stacklevel=2,
         )
-        warnings.warn(f"{_wrong}; install another version", RuntimeWarning, stacklevel=2)
 
 Tree = TypeVar("Tree", bound="Pytree")
 Bound = float | None
 
 
 def per_run(default: Any = dataclasses.MISSING, *, low: Bound = None, high: Bound = None) -> Any:
-    """A field whose value may differ between runs of one program: a number from `low` to `high`, or
-    a schedule of one.
+    """Declare a field that may differ between runs of one program.
+
+    Its value is a number from `low` to `high`, or a schedule of such numbers.
 
     >>> class Noise(em.Task):
     ...     level: float = em.per_run(0.5, low=0.0)
@@ -56,14 +58,15 @@ def option(
     padded: bool = False,
     at_start: bool = False,
 ) -> Any:
-    """A static field with bounds.
+    """Declare a static field with bounds.
 
     **Arguments:**
 
-    - `padded`: tasks that differ in it may share a program, which is made for the largest. The task
-      sees that one as the field, and the run's own as `self.real(name)`.
-    - `at_start`: only a model's `init` or a task's `truth` reads it, so that runs that differ in it
-      share a program.
+    - `padded`: tasks that differ in this size may share a program, which is compiled for the
+      largest size. In the program, the field holds the largest size, and `self.real(name)` the size
+      of the run.
+    - `at_start`: only a model's `init` or a task's `truth` reads the field, so runs that differ in
+      it share a program.
 
     >>> class Pairs(em.Task):
     ...     count: int = em.option(4, low=1)
@@ -75,7 +78,7 @@ def option(
 
 
 def _after_checks(own: Callable[[Any], None]) -> Callable[[Any], None]:
-    """A `__post_init__` that checks the fields first; about traced numbers nothing can be said."""
+    """Make a `__post_init__` that checks the fields first. Traced numbers cannot be checked."""
 
     @functools.wraps(own)
     def checked(self: Any) -> None:
@@ -88,65 +91,57 @@ def _after_checks(own: Callable[[Any], None]) -> Callable[[Any], None]:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(per_run, option, dataclasses.field))
 class Pytree:
-    """Base class: subclasses are frozen dataclasses and pytrees, and check their fields when they
-    are made."""
+    """Base class whose subclasses are frozen dataclasses and pytrees, with checked fields."""
 
+    # Part of a run's identity. Raise it if the same fields give other numbers, or if a default
+    # changes.
     version: ClassVar[int] = 1
-    """Raised by the author when the same fields mean other numbers, or when a default changes: part
-    of a run's identity."""
+    # In a padded instance: the sizes of the run, by field. An attribute of the instance.
+    _sizes: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__post_init__" in cls.__dict__:
             type.__setattr__(cls, "__post_init__", _after_checks(cls.__post_init__))
         dataclasses.dataclass(frozen=True, repr=False)(cls)
-        typing.no_type_check(
-            cls.__init__
-        )  # fields hold tracers and schedules as well; `check_fields` checks what a user gives
+        # Fields may also hold tracers and schedules; `check_fields` checks the input of users.
+        typing.no_type_check(cls.__init__)
         jax.tree_util.register_pytree_with_keys(cls, _flatten, functools.partial(_unflatten, cls))
 
     @_after_checks
     def __post_init__(self) -> None:
-        """Checks of a subclass."""
+        """Check the fields; a subclass may add checks."""
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in changed_fields(self).items())
         return f"{type(self).__name__}({shown})"
 
     def identifying(self) -> dict[str, Any]:
-        """The fields that are part of the identity, by name: those that differ from their
-        default."""
+        """Return the fields that are part of the identity, by default those that were changed."""
         return changed_fields(self)
 
     def replace(self: Tree, **changes: Any) -> Tree:
-        """A copy with other values of these fields; `part__field` reaches into a part."""
+        """Return a copy with other values; `part__field` names a field of a part."""
         sizes = {name: size for name, size in self._sizes.items() if name not in changes}
         return _with_attributes(replaced(self, changes), {}, sizes)
 
-    _sizes: ClassVar[
-        Mapping[str, Any]
-    ] = {}  # of a padded instance, the run's own sizes (an attribute of the instance)
-
     def padded(self: Tree, sizes: Mapping[str, int]) -> Tree:
-        """The same in a program made for larger sizes of the fields that may be padded."""
-        return _with_attributes(
-            copy.copy(self), sizes, {name: getattr(self, name) for name in sizes}
-        )
+        """Return a copy for a program that is padded to larger sizes of these fields."""
+        own = {name: getattr(self, name) for name in sizes}
+        return _with_attributes(copy.copy(self), sizes, own)
 
     def real(self, name: str) -> Any:
-        """The run's own value of a field that may be padded: the field itself, or a traced number
-        in a program for several."""
+        """Return the size of the run for a padded field: the field, or a number traced per run."""
         return self._sizes.get(name, getattr(self, name))
 
 
 def fields(tree: Any) -> tuple[dataclasses.Field[Any], ...]:
-    """The fields of a dataclass, an instance of it or of `Pytree`."""
+    """Return the fields of a dataclass or of its instance."""
     return dataclasses.fields(tree)
 
 
 def _flatten(tree: Pytree) -> tuple[list[tuple[Any, Any]], Any]:
-    """Children are per-run fields, and fields that are pytrees themselves; the others are
-    static."""
+    """Split a pytree into children (per-run fields and nested pytrees) and static fields."""
     children = {}
     static = []
     for field in fields(tree):
@@ -156,29 +151,26 @@ def _flatten(tree: Pytree) -> tuple[list[tuple[Any, Any]], Any]:
         else:
             static.append((field.name, value))
     named = (children | {"_sizes": dict(tree._sizes)}).items()
-    return [(jax.tree_util.GetAttrKey(name), value) for name, value in named], (
-        tuple(children),
-        tuple(static),
-    )
+    with_keys = [(jax.tree_util.GetAttrKey(name), value) for name, value in named]
+    return with_keys, (tuple(children), tuple(static))
 
 
 def _unflatten(cls: type, aux: Any, children: Any) -> Any:
     names, static = aux
     *values, sizes = children
-    return _with_attributes(
-        object.__new__(cls), dict(static) | dict(zip(names, values, strict=True)), sizes
-    )
+    attributes = dict(static) | dict(zip(names, values, strict=True))
+    return _with_attributes(object.__new__(cls), attributes, sizes)
 
 
 def _with_attributes(tree: Tree, values: Mapping[str, Any], sizes: Mapping[str, Any]) -> Tree:
-    """Sets fields without checks, and the run's own sizes where there are any."""
+    """Set fields without checks, and the sizes of the run, if any."""
     for name, value in ({**values, "_sizes": sizes} if sizes else values).items():
         object.__setattr__(tree, name, value)
     return tree
 
 
 def leaf_fields(part: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield `(path, value)` of all fields, including those of nested parts.
+    """Yield `(path, value)` of all fields, including the fields of nested parts.
 
     The value of a per-run field is a number or a schedule; schedules are not entered.
     """
@@ -192,18 +184,17 @@ def leaf_fields(part: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def changed_fields(tree: Any) -> dict[str, Any]:
-    """The fields that differ from their default, by name."""
-    values = {field: getattr(tree, field.name) for field in fields(tree)}
-    return {
-        f.name: value
-        for f, value in values.items()
-        if type(value) is not type(f.default) or value != f.default
-    }
+    """Return the fields that differ from their default, by name."""
+    changed = {}
+    for field in fields(tree):
+        value = getattr(tree, field.name)
+        if type(value) is not type(field.default) or value != field.default:
+            changed[field.name] = value
+    return changed
 
 
 def replaced(tree: Any, changes: Mapping[str, Any]) -> Any:
-    """A copy of a frozen dataclass with other values of these fields; `part__field` reaches into a
-    part."""
+    """Copy a frozen dataclass with other values; `part__field` names a field of a part."""
     known = [field.name for field in fields(tree) if field.init]
     flat: dict[str, Any] = {}
     nested: dict[str, dict[str, Any]] = {}
@@ -217,31 +208,25 @@ def replaced(tree: Any, changes: Mapping[str, Any]) -> Any:
             nested.setdefault(head, {})[rest] = value
         else:
             raise InputError(
-                f"{type(tree).__name__}.{head} has no fields of its own, so that {name} cannot "
-                f"be set"
+                f"{type(tree).__name__}.{head} has no fields, so that {name} cannot be set"
             )
     flat |= {head: replaced(getattr(tree, head), inner) for head, inner in nested.items()}
     return dataclasses.replace(tree, **flat)
-
-
-# Checks of fields by their annotations.
 
 
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
     try:
         return typing.get_type_hints(cls)
-    except (
-        NameError,
-        TypeError,
-        AttributeError,
-    ):  # annotations that only a type checker understands are not checked
-        return {}
+    except (NameError, TypeError, AttributeError):
+        return {}  # annotations that only type checkers understand are not checked
 
 
 def check_fields(tree: Any) -> None:
-    """Checks the fields of a frozen dataclass by their annotations and bounds, and gives numbers
-    and lists one form."""
+    """Check the fields of a frozen dataclass by their annotations and bounds.
+
+    Numbers and lists are converted to a standard form, so that equal configs have equal hashes.
+    """
     for field in fields(tree):
         value = getattr(tree, field.name)
         per_run = field.metadata.get("per_run")
@@ -250,19 +235,16 @@ def check_fields(tree: Any) -> None:
         if isinstance(value, Schedule) and per_run:
             _check_schedule(where, value, field.metadata)
             continue
-        kinds = (
-            typing.get_args(hint)
-            if typing.get_origin(hint) in (typing.Union, types.UnionType)
-            else (hint,)
-        )
+        is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+        kinds = typing.get_args(hint) if is_union else (hint,)
         canonical = _canonical(where, value, kinds, field.metadata)
         if isinstance(tree, Pytree) and not per_run and not isinstance(canonical, Pytree):
             try:
                 hash(canonical)
             except TypeError:
-                hashable = "hashable: numbers, texts, tuples or frozen dataclasses"
                 raise InputError(
-                    f"{where} must be {hashable}; got a {type(canonical).__name__}"
+                    f"{where} must be hashable: numbers, texts, tuples or frozen dataclasses; got "
+                    f"a {type(canonical).__name__}"
                 ) from None
         object.__setattr__(tree, field.name, canonical)
 
@@ -280,41 +262,38 @@ def _check_schedule(where: str, schedule: "Schedule", metadata: Mapping[str, Any
 
 
 def _canonical(where: str, value: Any, kinds: tuple[Any, ...], metadata: Mapping[str, Any]) -> Any:
-    """The one form of a value that a field of these kinds may hold."""
+    """Convert the value of a field to its standard form.
+
+    **Arguments:**
+
+    - `where`: the name of the field, for errors.
+    - `kinds`: the types of its annotation, one or the members of a union.
+    - `metadata`: the bounds of the field.
+    """
     if value is None and types.NoneType in kinds:
         return None
-    if (
-        isinstance(value, np.generic | jax.Array)
-        and np.ndim(value) == 0
-        and not isinstance(value, Tracer)
-    ):
-        value = value.item()
+    if isinstance(value, np.generic | jax.Array) and not isinstance(value, Tracer):
+        value = value.item() if np.ndim(value) == 0 else value
     if isinstance(value, list) or type(value) is tuple:
         value = as_tuple(value, any(map(_holds_fractions, kinds)))
-    (first, *others) = (kind for kind in kinds if kind is not types.NoneType)
+    first, *others = (kind for kind in kinds if kind is not types.NoneType)
     if not others and typing.get_origin(first) is Literal and value not in typing.get_args(first):
         raise unknown(where, str(value), map(str, typing.get_args(first)))
-    fits = (
-        _is_number(value)
-        if float in kinds
-        else isinstance(value, int) and not isinstance(value, bool)
-    )
-    if (float in kinds or int in kinds) and not (
-        fits or any(_is_other(value, kind) for kind in kinds)
-    ):
-        kind = "number" if float in kinds else "whole number"
-        words = "".join(
-            f" or {word!r}"
-            for k in kinds
-            if typing.get_origin(k) is Literal
-            for word in typing.get_args(k)
-        )
-        raise InputError(f"{where} must be a {kind}{_bounds(metadata)}{words}, got {value!r}")
     for plain, words in ((bool, "True or False"), (str, "a text")):
         if kinds == (plain,) and not isinstance(value, plain):
             raise InputError(f"{where} must be {words}, got {value!r}")
-    if _is_number(value) and (float in kinds or int in kinds):
-        value = float(value) + 0.0 if float in kinds else value  # -0.0 is 0.0
+    if float not in kinds and int not in kinds:
+        return value
+    fits = _is_number(value) and (float in kinds or isinstance(value, int))
+    if not fits and not any(_is_other(value, kind) for kind in kinds):
+        words = "number" if float in kinds else "whole number"
+        words += _bounds(metadata)
+        for kind in kinds:
+            if typing.get_origin(kind) is Literal:
+                words += "".join(f" or {word!r}" for word in typing.get_args(kind))
+        raise InputError(f"{where} must be a {words}, got {value!r}")
+    if _is_number(value):
+        value = float(value) + 0.0 if float in kinds else value  # turns -0.0 into 0.0
         _check_bounds(where, value, metadata)
     return value
 
@@ -324,28 +303,22 @@ def _is_number(value: Any) -> typing.TypeGuard[float]:
 
 
 def _is_other(value: Any, kind: Any) -> bool:
-    """Whether a value is something other than a number that a field may hold, such as a word or a
-    tuple."""
+    """Return True for a value that a type other than a number allows, such as a word or a tuple."""
     origin = typing.get_origin(kind) or kind
     if origin is Literal:
         return value in typing.get_args(kind)
-    return (
-        isinstance(origin, type) and origin not in (int, float, bool) and isinstance(value, origin)
-    )
+    is_class = isinstance(origin, type) and origin not in (int, float, bool)
+    return is_class and isinstance(value, origin)
 
 
 def _check_bounds(where: str, value: Any, metadata: Mapping[str, Any]) -> None:
+    if not isinstance(value, int | float):  # a traced number
+        return
     low = metadata.get("low")
     high = metadata.get("high")
-    if not isinstance(value, int | float):  # traced: nothing can be said about it
-        return
-    too_large = isinstance(value, int) and not -(2**63) <= value < 2**63
-    if (
-        too_large
-        or not math.isfinite(value)
-        or (low is not None and value < low)
-        or (high is not None and value > high)
-    ):
+    inside = (low is None or value >= low) and (high is None or value <= high)
+    storable = -(2**63) <= value < 2**63 if isinstance(value, int) else math.isfinite(value)
+    if not (inside and storable):
         kind = "whole number" if isinstance(value, int) else "finite number"
         raise InputError(f"{where} must be a {kind}{_bounds(metadata)}, got {value!r}")
 
@@ -355,18 +328,13 @@ def _bounds(metadata: Mapping[str, Any]) -> str:
     high = metadata.get("high")
     if low is not None and high is not None:
         return f" from {low} to {high}"
-    return (
-        f" of at least {low}"
-        if low is not None
-        else f" of at most {high}"
-        if high is not None
-        else ""
-    )
+    if low is not None:
+        return f" of at least {low}"
+    return "" if high is None else f" of at most {high}"
 
 
 def as_tuple(value: Any, fractions: bool = False) -> Any:
-    """Lists, at any depth, as tuples, and their numbers in one form: those of Python, all of them
-    `float` for `fractions`."""
+    """Convert nested lists to tuples, and NumPy's numbers to Python's (floats if `fractions`)."""
     if isinstance(value, list) or type(value) is tuple:
         return tuple(as_tuple(item, fractions) for item in value)
     value = value.item() if isinstance(value, np.generic) else value
@@ -378,9 +346,10 @@ def _holds_fractions(kind: Any) -> bool:
 
 
 class Schedule(Pytree):
-    """A number that changes while a run trains; any `per_run` field may hold one. A subclass says
-    what the number is at a step; one that reacts to what is measured also has a state. All of it is
-    traced, so that choices are written with `jnp.where`.
+    """A number that changes during training; any `per_run` field may hold one.
+
+    A subclass defines the number at each step. A schedule that reacts to measurements also has a
+    state. All methods are traced, so write conditions with `jnp.where`.
 
     >>> class Halving(em.Schedule):
     ...     first: float = em.per_run()
@@ -394,22 +363,21 @@ class Schedule(Pytree):
     """
 
     def start(self) -> Any:
-        """The state before the first step: arrays, or nothing."""
+        """Return the state before the first step: a pytree of arrays."""
         return ()
 
     def update(self, state: Any, metrics: Mapping[str, Any]) -> Any:
-        """The state after an evaluation of this run. `metrics` holds what was measured in it."""
+        """Return the state after an evaluation of this run, which measured `metrics`."""
         return state
 
     def value(self, step: Any, state: Any) -> Any:
-        """The number at a step."""
+        """Return the number at a step."""
         raise NotImplementedError
 
     def extremes(self) -> tuple[float, ...]:
-        """Values between which the number stays, to be checked against the bounds of the field that
-        holds the schedule."""
+        """Return values between which the number stays, to be checked against a field's bounds."""
         raise NotImplementedError
 
     def metrics(self) -> tuple[str, ...]:
-        """The metrics that `update` reads."""
+        """Return the names of the metrics that `update` reads."""
         return ()

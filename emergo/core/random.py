@@ -1,11 +1,12 @@
-r"""Random numbers as a function of (key, place): the same for a run alone, batched, padded or
-resumed.
+"""Random numbers as a function of a key and a position.
 
-The generator is threefry-2x32 with 20 rounds (Salmon et al. 2011), the one behind `jax.random`,
-whose `fold_in` it shares. It is written out here for two reasons. Every number is drawn at an
-explicit place, (row, column), so that a wider array holds the same numbers as a narrow one. And
-plain operations fuse: on a CPU they compile in a tenth of the time of JAX's own lowering and run
-several times as fast. Normals come in pairs from one hash (Box and Muller 1958).
+A run draws the same numbers alone, in a batch, in a padded program, and after an interruption.
+
+The generator is threefry-2x32 with 20 rounds (Salmon et al. 2011), which `jax.random` uses too; the
+two share `fold_in`. It is written out here for two reasons. First, every number belongs to an
+explicit position, (row, column), so that a wide array starts with the numbers of a narrow one.
+Second, plain operations fuse: on a CPU they compile in a tenth of the time of JAX's own lowering,
+and run several times as fast. Normals come in pairs from one hash (Box and Muller 1958).
 """
 
 import functools
@@ -20,14 +21,18 @@ _TURNS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
 def raw(key: Array) -> Key:
-    """The two words of a key made by `jax.random.key`; words pass unchanged."""
+    """Return the two words of a key made by `jax.random.key`; words pass unchanged."""
     return jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
 
 
 def threefry(
     key: Key, high: UInt32[Array, "..."], low: UInt32[Array, "..."]
 ) -> tuple[Array, Array]:
-    """Two random words for each pair of counters."""
+    """Hash each pair of counters into two random words.
+
+    Each round adds, rotates and mixes the two words (an ARX cipher). After every four rounds, the
+    words of the key are added again, so that the hash cannot be inverted without the key.
+    """
     words = (key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(0x1BD11BDA))
     a = high + words[0]
     b = low + words[1]
@@ -42,12 +47,12 @@ def threefry(
 
 @jax.jit
 def fold_in(key: Key, number: int | Array) -> Key:
-    """A new key from a key and a number: the words of `jax.random.fold_in`."""
+    """Derive a key from a key and a number; same words as `jax.random.fold_in`."""
     return jnp.stack(threefry(key, jnp.uint32(0), jnp.asarray(number).astype(jnp.uint32)))
 
 
 def _unit(word: UInt32[Array, "..."]) -> Float[Array, "..."]:
-    """Uniform on (0, 1), at the middles of 2^23 steps, so that neither end is reached in fp32."""
+    """Map words to the midpoints of 2^23 intervals of (0, 1); in fp32 none rounds to 0 or 1."""
     return (word >> 9).astype(jnp.float32) * 2.0**-23 + 2.0**-24
 
 
@@ -55,19 +60,20 @@ def _unit(word: UInt32[Array, "..."]) -> Float[Array, "..."]:
 def uniform(
     key: Key, rows: int, columns: int, first_column: int | Array = 0
 ) -> Float[Array, "rows columns"]:
-    """Uniform on (0, 1), one number a place."""
+    """Draw uniform numbers on (0, 1), one per position, starting at column `first_column`."""
     high = jax.lax.broadcasted_iota(jnp.uint32, (rows, columns), 0)
-    low = jax.lax.broadcasted_iota(jnp.uint32, (rows, columns), 1) + jnp.asarray(
-        first_column
-    ).astype(jnp.uint32)
+    low = jax.lax.broadcasted_iota(jnp.uint32, (rows, columns), 1)
+    low = low + jnp.asarray(first_column).astype(jnp.uint32)
     return _unit(threefry(key, high, low)[0])
 
 
 @functools.partial(jax.jit, static_argnames=("blocks", "rows", "columns"))
 def normals(key: Key, blocks: int, rows: int, columns: int) -> Float[Array, "blocks rows columns"]:
-    """Standard normals. A place's number depends on `blocks` and `rows`, not on `columns`.
+    """Draw standard normal numbers.
 
-    Block i and block i + blocks/2 share their hashes.
+    The number at a position depends on `blocks` and `rows`, but not on `columns`. One hash gives
+    two words, which become a radius and an angle. Its cosine and sine give a pair of independent
+    normals, for block i and block i + blocks/2.
     """
     half = -(-blocks // 2)
     shape = (half, rows, columns)
@@ -75,16 +81,16 @@ def normals(key: Key, blocks: int, rows: int, columns: int) -> Float[Array, "blo
     a, b = threefry(key, place[0] * jnp.uint32(rows) + place[1], place[2])
     radius = jnp.sqrt(-2 * jnp.log(_unit(a)))
     cosine, sine = _turn(b)
-    # Kept apart from what reads them, where a GPU would compute both of a pair for each.
+    # The barrier prevents fusion with the consumers: a GPU would compute the pair for each of them.
     return jnp.concatenate(jax.lax.optimization_barrier([radius * cosine, radius * sine]))[:blocks]
 
 
 def _turn(word: UInt32[Array, "..."]) -> tuple[Array, Array]:
-    """Cosine and sine of a uniform angle: the top two bits are the quadrant, the rest the angle
-    within it.
+    """Compute cosine and sine of a uniform angle.
 
-    Within 45 degrees Taylor's series to order 9 are exact to 4e-9; general range reduction would
-    cost more than all the rest.
+    The top two bits select the quadrant, the other bits the angle within it, from -45 to 45
+    degrees. There, Taylor series up to order 9 are accurate to 4e-9. The general range reduction of
+    `jnp.cos` would cost more than everything else together.
     """
     angle = ((word << 2) >> 9).astype(jnp.float32) * (math.pi / 2 * 2.0**-23) + (
         math.pi / 2 * 2.0**-24 - math.pi / 4

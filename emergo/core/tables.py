@@ -1,4 +1,4 @@
-"""Tables from files and to files: CSV and Parquet, within bounds."""
+"""Tables in CSV and Parquet files, read within bounds and written atomically."""
 
 import codecs
 import contextlib
@@ -17,18 +17,20 @@ from .errors import InputError
 from .files import open_regular, output_folder, regular_file, staged
 from .parquet import MOST_BYTES, check_size, parquet_frame
 
-# suffixes
+# Suffixes of files.
 CSV = (".csv", ".csv.gz")
 PARQUET = (".parquet", ".pq")
-_CHUNK = 2**20  # rows of a CSV that are parsed at a time
-_HOW: dict[str, Any] = {"index_col": False, "low_memory": False, "skipinitialspace": True}
+_CHUNK = 2**20  # rows of a CSV file that are parsed at a time
+_OPTIONS: dict[str, Any] = {"index_col": False, "low_memory": False, "skipinitialspace": True}
 _BLANKS = ["", "#N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "None", "n/a", "na", "none", "null"]
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def read_table(path: Path | str) -> pd.DataFrame:
-    """Reads a CSV or Parquet file, chosen by its suffix. Raises `InputError` with the file's name
-    when it cannot."""
+    """Read a CSV or Parquet file, chosen by its suffix.
+
+    Raises `InputError` with the name of the file if it cannot be read.
+    """
     path = Path(path)
     name = path.name.lower()
     if not name.endswith(CSV + PARQUET):
@@ -37,7 +39,7 @@ def read_table(path: Path | str) -> pd.DataFrame:
 
 
 def read_parquet(path: Path) -> pd.DataFrame:
-    """A Parquet file; an index that pandas kept becomes columns."""
+    """Read a Parquet file; an index that pandas stored becomes columns."""
     with naming_file(path, "Parquet"):
         regular_file(os.path.realpath(path), MOST_BYTES)
         table = parquet_frame(path)
@@ -45,54 +47,53 @@ def read_parquet(path: Path) -> pd.DataFrame:
 
 
 def read_csv(path: Path, text: Collection[str] | None = None) -> pd.DataFrame:
-    """A CSV file in UTF-8 or UTF-16, packed by gzip or not. Where `text` is given, these columns
-    are kept as they are written, and in the others a blank cell is null, while a literal nan makes
-    the column one of texts: so the two can be told apart."""
-    how = dict(_HOW)
+    """Read a CSV file in UTF-8 or UTF-16, compressed by gzip or not.
+
+    **Arguments:**
+
+    - `text`: columns to keep as text. If given, blank cells and literal nan can be told apart in
+      the other columns: blank cells are null, and a literal nan turns the column into text.
+    """
+    options = dict(_OPTIONS)
+    if text is not None:
+        converters = dict.fromkeys(text, _quoted)
+        options |= {"converters": converters, "keep_default_na": False, "na_values": _BLANKS}
+    chunks = []
+    rows = 0
     with naming_file(path, "CSV"):
-        if text is not None:
-            how |= {
-                "converters": dict.fromkeys(text, _marked),
-                "keep_default_na": False,
-                "na_values": _BLANKS,
-            }
-        chunks = []
-        rows = 0
-        for chunk in _parsed(path, how):
+        for chunk in _parsed(path, options):
             rows += len(chunk)
             check_size(rows, len(chunk.columns), 0)
-            chunks.append(
-                chunk.assign(**{name: chunk[name].str[1:] for name in text or () if name in chunk})
-            )
+            unquoted = {name: chunk[name].str[1:] for name in text or () if name in chunk}
+            chunks.append(chunk.assign(**unquoted))
         return chunks[0] if len(chunks) == 1 else pd.concat(chunks, ignore_index=True)
 
 
-def _marked(cell: str) -> str:
-    """A text that pandas takes neither for a number nor for a blank; one object for all cells that
-    hold it."""
+def _quoted(cell: str) -> str:
+    """Add a quote, so that pandas takes the text neither for a number nor for a blank.
+
+    Equal cells share one object, which saves memory.
+    """
     return sys.intern(f"'{cell}")
 
 
-def _parsed(path: Path, how: dict[str, Any]) -> Iterator[pd.DataFrame]:
+def _parsed(path: Path, options: dict[str, Any]) -> Iterator[pd.DataFrame]:
     with open_regular(os.path.realpath(path), MOST_BYTES) as file, warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
-        yield from pd.read_csv(file, encoding=encoding_of(file), chunksize=_CHUNK, **how)
+        yield from pd.read_csv(file, encoding=encoding_of(file), chunksize=_CHUNK, **options)
 
 
 def encoding_of(file: BufferedReader) -> str:
-    """The encoding of a text file by its first bytes; UTF-8 where they do not say."""
-    return (
-        "utf-16"
-        if file.peek(2)[:2] in _UTF_16
-        else "utf-8-sig"
-        if file.peek(3)[:3] == codecs.BOM_UTF8
-        else "utf-8"
-    )
+    """Return the encoding of a text file by its byte order mark; UTF-8 without one."""
+    start = file.peek(3)
+    if start[:2] in _UTF_16:
+        return "utf-16"
+    return "utf-8-sig" if start[:3] == codecs.BOM_UTF8 else "utf-8"
 
 
 @contextlib.contextmanager
 def naming_file(path: Path, kind: str) -> Iterator[None]:
-    """What goes wrong while a file is read becomes an `InputError` of one line that names it."""
+    """Turn errors of reading a file into an `InputError` of one line that names the file."""
     if not path.is_file():
         raise InputError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
     try:
@@ -103,8 +104,7 @@ def naming_file(path: Path, kind: str) -> Iterator[None]:
         raise InputError(f"{path}: the file is empty") from None
     except pd.errors.ParserWarning:
         raise InputError(
-            f"{path}: some rows have more cells than the header; is there a comma at the end of "
-            f"lines?"
+            f"{path}: some rows have more cells than the header; do lines end with a comma?"
         ) from None
     except UnicodeError:
         raise InputError(
@@ -123,8 +123,7 @@ def naming_file(path: Path, kind: str) -> Iterator[None]:
 
 
 def write_table(table: pd.DataFrame, path: Path | str) -> None:
-    """Writes a CSV or Parquet file, chosen by its suffix, whole or not at all. Makes the folder
-    where there is none."""
+    """Write a CSV or Parquet file, chosen by its suffix, atomically. Creates missing folders."""
     path = Path(path)
     if path.suffix.lower() not in (".csv", *PARQUET) or path.is_dir():
         raise InputError(f"{path}: expected the name of a file that ends in .csv or .parquet")
@@ -137,8 +136,10 @@ def write_table(table: pd.DataFrame, path: Path | str) -> None:
 
 
 def storable(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with text in columns that mix numbers and text, such as constants and schedules:
-    Parquet has one type each."""
+    """Convert columns that mix numbers and text, such as constants and schedules, to text.
+
+    Parquet allows one type per column.
+    """
     mixed = [
         name
         for name in table

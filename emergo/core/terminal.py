@@ -1,7 +1,7 @@
-"""What commands print, and how. Needs nothing that is slow to import.
+"""Printed output: tables, laws, and numbers in a few characters. Imports quickly.
 
-Names, hosts, columns and messages may come from anybody's files: whatever is printed here goes
-through `safe`.
+Names, hosts, columns and messages may come from untrusted files. So all output passes through
+`safe`.
 """
 
 import json
@@ -18,17 +18,24 @@ _UNSAFE = re.compile(
 
 
 def safe(text: str) -> str:
-    """Text with what a terminal would act on written out, such as \\x1b for an escape: control
-    characters but for new lines and tabs, marks that turn the direction of writing around, and
-    halves of characters."""
+    """Escape the characters on which a terminal acts, e.g. an escape as \\x1b.
+
+    These are control characters except new lines and tabs, marks that change the direction of
+    writing, and unpaired surrogates.
+    """
     return _UNSAFE.sub(
         lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text
     )
 
 
 def console(wide: bool = False, stderr: bool = False):
-    """Standard output or standard error; `wide` where it is not a terminal, so that lines stay
-    whole. Brackets are text."""
+    """Return a console of rich that escapes unsafe characters. Brackets are text, not markup.
+
+    **Arguments:**
+
+    - `wide`: outside of a terminal, print 160 columns, so that lines are not broken.
+    - `stderr`: write to standard error.
+    """
     from rich.console import Console
 
     class Safe(Console):
@@ -36,7 +43,7 @@ def console(wide: bool = False, stderr: bool = False):
             for segment in super().render(*given, **options):
                 yield segment if segment.control else segment._replace(text=safe(segment.text))
 
-    # A notebook keeps what is written to standard error apart.
+    # In a notebook, standard error stays separate from the results.
     how: dict[str, Any] = {
         "stderr": stderr,
         "markup": False,
@@ -48,29 +55,29 @@ def console(wide: bool = False, stderr: bool = False):
 
 
 def show(*lines: str) -> None:
-    """Lines on standard output."""
+    """Print lines on standard output."""
     print(safe("\n".join(lines)), flush=True)
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on standard output."""
+    """Print one JSON object on standard output."""
     print(json.dumps(to_jsonable(value), allow_nan=False))
 
 
 def say(message: str) -> None:
-    """One line on standard error."""
+    """Print one line on standard error."""
     print(f"emergo: {safe(message)}", file=sys.stderr, flush=True)
 
 
 def fail(status: int, message: str) -> NoReturn:
-    """Ends the process with one line on standard error, and not a long one."""
+    """End the process with one line of limited length on standard error."""
     line = " ".join(message.split())
     say(line if len(line) <= 1500 else f"{line[:1000]} ... {line[-400:]}")
     sys.exit(status)
 
 
 def short(value: Any) -> str:
-    """A value in a few characters; a list of three within another is a number and its interval."""
+    """Format a value in a few characters; an inner list of three is a number and its interval."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value]
     if isinstance(value, float):
@@ -87,7 +94,7 @@ def short(value: Any) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time to read: 40 s, 12 min, 9 h, 12 d."""
+    """Format a time: 40 s, 12 min, 9 h, 12 d."""
     for most, unit, size in ((90, "s", 1), (90 * 60, "min", 60), (36 * 3600, "h", 3600)):
         if seconds < most:
             return f"{seconds / size:.0f} {unit}"
@@ -95,20 +102,25 @@ def duration(seconds: float) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """1 run, 2 runs."""
+    """Format a count with its noun: 1 run, 2 runs."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def memory(size: float) -> str:
-    """A number of bytes to read: 340 kB, 12 MB, 3.4 GB."""
+    """Format a number of bytes: 340 kB, 12 MB, 3.4 GB."""
     if size >= 1e9:
         return f"{size / 1e9:.1f} GB"
     return f"{size / 1e6:.0f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
 
 
 def table(*heads: str, left: tuple[str, ...] = (), wrap: tuple[str, ...] = ()):
-    """An empty table without lines; columns are to the right and in one line but for those in
-    `left` and in `wrap`."""
+    """Return an empty table without rules.
+
+    **Arguments:**
+
+    - `left`: the left-aligned columns; the others are right-aligned.
+    - `wrap`: the columns whose text may take several lines.
+    """
     from rich.table import Table
 
     made = Table(box=None, header_style="bold", pad_edge=False)
@@ -118,14 +130,14 @@ def table(*heads: str, left: tuple[str, ...] = (), wrap: tuple[str, ...] = ()):
 
 
 def cell_table(cells: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> Any:
-    """One row per cell of a `cell_summary`: the median plateau (* where `chosen`) and its range; >
-    marks a lower bound."""
+    """Return a table with one row per cell of a `cell_summary`: counts, median plateau and range.
+
+    `>` marks a lower bound, and `*` a cell that is `chosen`.
+    """
     shown = table(*axes, "runs", "plateau", "min-max", "censored", "failed")
     for cell in cells:
-        values = [
-            f"{cell[axis]:g}" if isinstance(cell[axis], float | int) else str(cell[axis])
-            for axis in axes
-        ]
+        numbers = [cell[axis] for axis in axes]
+        values = [f"{n:g}" if isinstance(n, float | int) else str(n) for n in numbers]
         middle = spread = "-"
         if cell["plateau"] is not None:
             middle = plateau_text(cell["plateau"], cell["bound"])
@@ -142,8 +154,7 @@ def plateau_text(plateau: float, bound: bool) -> str:
 
 
 def plateau_range(cell: Mapping[str, Any]) -> str:
-    """The smallest and the largest plateau of a cell of a `cell_summary`: 43-60, 43 to >3000, or
-    >30 where all are bounds."""
+    """Format the range of plateaus in a cell: 43-60, 43 to >3000, or >30 if all are bounds."""
     low = f"{cell['plateau_min']:.0f}"
     high = f"{cell['plateau_max']:.0f}"
     if not cell["censored"]:
@@ -154,21 +165,20 @@ def plateau_range(cell: Mapping[str, Any]) -> str:
 
 
 def verdict(agrees: bool | None) -> str:
-    """The words before a law or a check."""
+    """Return the column of words before a law or a check."""
     return {True: "agrees     ", False: "disagrees  ", None: "           "}[agrees]
 
 
 def law_lines(law: dict[str, Any]) -> list[str]:
-    """A law (as plain data) in words: its formula, its intervals, and the published law beside
-    it."""
+    """Format a law, given as plain data: formula, intervals, and the published law."""
     name = f"{law['name']}: " if "name" in law else ""
     before = verdict(law["agrees"]) if "agrees" in law else ""
     lines = [f"{before}{name}{law['formula']}, R² {short(law['r2'])}, {law['runs']} runs"]
     for column, interval in law["ci95"].items():
         value = law["C"] if column == "C" else law["exponents"][column]
-        bounds = (
-            "not determined" if interval[0] is None else f"[{interval[0]:.4g}, {interval[1]:.4g}]"
-        )
+        bounds = "not determined"
+        if interval[0] is not None:
+            bounds = f"[{interval[0]:.4g}, {interval[1]:.4g}]"
         lines.append(f"    {column:14} {value:.4g}  95% {bounds} ({law['ci_kind']})")
     spread = law["spread"]
     seeds = law["seed_spread"]
@@ -184,16 +194,17 @@ def law_lines(law: dict[str, Any]) -> list[str]:
 
 
 def fit_lines(law: dict[str, Any]) -> list[str]:
-    """A law that was fitted, and the one that also uses censored runs where there are any."""
+    """Format a fitted law, and the fit that uses censored runs, if any."""
     lines = law_lines(law)
     if law.get("with_censored"):
         runs = counted(law["censored"], "censored run")
         lines.append(
-            f"note: least squares leave out {runs}, which biases them; this fit uses them:"
+            f"note: least squares leave out {runs}, which biases the fit; this fit uses them:"
         )
         lines += law_lines(law["with_censored"])
     return lines
 
 
 def print_law(law: dict[str, Any]) -> None:
+    """Print a law, given as plain data."""
     show(*law_lines(law))

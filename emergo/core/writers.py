@@ -1,7 +1,6 @@
-"""Numbers for other people's viewers: TensorBoard, Weights & Biases. Neither needs a network."""
+"""Export of numbers to TensorBoard and Weights & Biases, without a network."""
 
 import importlib
-import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,20 +10,19 @@ from .errors import InputError, unknown
 
 
 class ScalarWriter(Protocol):
-    """One run in a viewer."""
+    """A run in a viewer."""
 
     def write(self, values: Mapping[str, Any], step: int) -> None:
-        """The numbers of one step."""
+        """Write the numbers of one step."""
         ...
 
     def close(self, summary: Mapping[str, Any], step: int) -> None:
-        """The end, with what there is to say of the whole run."""
+        """Write a summary of the run, and close it."""
         ...
 
 
 class _TensorBoard:
-    """An event file under FOLDER/tensorboard; `tensorboard --logdir FOLDER/tensorboard` shows
-    it."""
+    """An event file in FOLDER/tensorboard, for `tensorboard --logdir FOLDER/tensorboard`."""
 
     def __init__(self, package: Any, folder: Path, run: str, config: Mapping[str, Any]) -> None:
         self._events = package.SummaryWriter(str(folder / "tensorboard" / run), write_to_disk=True)
@@ -34,30 +32,27 @@ class _TensorBoard:
             self._events.add_scalar(name, float(value), step)
 
     def close(self, summary: Mapping[str, Any], step: int) -> None:
-        self.write(
-            {
-                name: value
-                for name, value in summary.items()
-                if isinstance(value, float) and not math.isnan(value)
-            },
-            step,
-        )
+        numbers = {name: v for name, v in summary.items() if isinstance(v, float) and v == v}
+        self.write(numbers, step)
         self._events.close()
 
 
 class _WandB:
-    """A run of Weights & Biases under FOLDER/wandb, offline unless WANDB_MODE says otherwise;
-    `wandb sync` sends it."""
+    """A run of Weights & Biases in FOLDER/wandb, for `wandb sync`.
+
+    It is offline unless WANDB_MODE is set.
+    """
 
     def __init__(self, package: Any, folder: Path, run: str, config: Mapping[str, Any]) -> None:
         os.environ.setdefault("WANDB_SILENT", "true")
-        usual: dict[str, Any] = {
-            "project": folder.resolve().name,
-            "dir": str(folder),
-            "reinit": "finish_previous",
-        }
         self._run = package.init(
-            **usual, id=run, name=run, config=config, mode=os.environ.get("WANDB_MODE", "offline")
+            project=folder.resolve().name,
+            dir=str(folder),
+            reinit="finish_previous",
+            id=run,
+            name=run,
+            config=config,
+            mode=os.environ.get("WANDB_MODE", "offline"),
         )
 
     def write(self, values: Mapping[str, Any], step: int) -> None:
@@ -68,26 +63,26 @@ class _WandB:
         self._run.finish()
 
 
+# The class of a writer, its package, and the name of its viewer.
 _KINDS: dict[str, tuple[type[_TensorBoard] | type[_WandB], str, str]] = {
-    "tensorboard": (
-        _TensorBoard,
-        "tensorboardX",
-        "writing for TensorBoard needs tensorboardX: pip install tensorboardX",
-    ),
-    "wandb": (_WandB, "wandb", "writing for Weights & Biases needs wandb: pip install wandb"),
+    "tensorboard": (_TensorBoard, "tensorboardX", "TensorBoard"),
+    "wandb": (_WandB, "wandb", "Weights & Biases"),
 }
 WRITERS = tuple(_KINDS)
 Opener = Callable[[Path, str, Mapping[str, Any]], ScalarWriter]
 
 
 def find_opener(name: str) -> Opener:
-    """What opens a run in a viewer, given a folder, the run's name and its settings; an
-    `InputError` where a package is missing."""
+    """Return a function that opens a run in a viewer.
+
+    The function takes a folder, the name of the run and its settings. Raises `InputError` for an
+    unknown viewer or a missing package.
+    """
     if name not in _KINDS:
         raise unknown("writer", name, WRITERS)
-    writer, package, missing = _KINDS[name]
+    writer, package, viewer = _KINDS[name]
     try:
         module = importlib.import_module(package)
     except ImportError:
-        raise InputError(missing) from None
+        raise InputError(f"writing for {viewer} needs {package}: pip install {package}") from None
     return lambda folder, run, config: writer(module, folder, run, config)

@@ -1,4 +1,4 @@
-"""The demo: the idea of the package at laptop scale, on one page."""
+"""The demo: the question and the method of the package on one page, in under a minute."""
 
 from ._demo import DemoSettings, run_demo
 

@@ -1,9 +1,8 @@
-"""`emergo demo`: the whole idea at laptop scale, from the flows to a law with intervals, on one
-page."""
+"""`emergo demo`: flows, training, and a law with intervals at laptop scale, on one page."""
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +25,7 @@ from ._transformer import Watched, watch_transformer
 
 
 class DemoSettings(NamedTuple):
-    """Sizes that two CPU cores finish in well under a minute."""
+    """Sizes that take two CPU cores well under a minute."""
 
     lengths: tuple[int, ...] = (32, 64, 128)
     dims: tuple[int, ...] = (16, 64)
@@ -41,28 +40,26 @@ class DemoSettings(NamedTuple):
 
 
 class Demo(NamedTuple):
-    """All that the page shows."""
+    """The results on the page."""
 
     settings: DemoSettings
-    curves: (
-        pd.DataFrame
-    )  # one row per evaluation of a run: length, dim, burst, seed, step, loss, attention, alignment
-    flow: pd.DataFrame  # the reduced flow of the middle cell
-    runs: pd.DataFrame  # one row per run: its plateau and the plateaus of the flows
+    # One row per evaluation: length, dim, burst, seed, step, loss, attention, alignment.
+    curves: pd.DataFrame
+    flow: pd.DataFrame  # trajectory of the reduced flow in the middle cell
+    runs: pd.DataFrame  # one row per run: its plateau, and the plateaus of the flows
     law: Law
     flow_law: Law
-    repetition: pd.DataFrame  # plateau of the reduced flow at the middle cell against repeat
+    repetition: pd.DataFrame  # plateau of the reduced flow in the middle cell, by repeat
     transformer: Watched
 
     def at_middle(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The rows with the middle length and dim."""
+        """Select the rows with the middle length and dim."""
         length, dim = self.settings.middle
         return table[(table["length"] == length) & (table["dim"] == dim)]
 
 
 def compute_demo(settings: DemoSettings, show: Watcher) -> Demo:
-    """Integrates the flows, trains the toy models and a Transformer, measures their plateaus and
-    fits the law."""
+    """Integrate the flows, train toy models and a Transformer, and fit laws to the plateaus."""
     tasks = [SingleLocation(T, d) for T in settings.lengths for d in settings.dims]
     tasks += [SingleLocation(*settings.middle, burst=b) for b in settings.bursts]
     cell = theory.cells(*(np.array([getattr(t, n) for t in tasks]) for n in theory.Cell._fields))
@@ -70,11 +67,10 @@ def compute_demo(settings: DemoSettings, show: Watcher) -> Demo:
         "a Transformer": watch_transformer,
         "flows": partial(_flows, cell, settings),
     }
-    largest_first = sorted(
-        tasks, key=lambda task: -task.length * task.dim
-    )  # so that none is left alone at the end
+    # Start with the largest task, so that both threads are busy until the end.
+    largest_first = sorted(tasks, key=lambda task: -task.length * task.dim)
     jobs |= {_words(task): partial(_train, task, settings) for task in largest_first}
-    done = in_two_threads(jobs, lambda share, going: show("training and integrating", share, going))
+    done = in_two_threads(jobs, lambda share, names: show("training and integrating", share, names))
     reduced, exact, flow, repetition = done["flows"]
     curves, rows = zip(*(run for task in tasks for run in done[_words(task)]), strict=True)
     runs = pd.DataFrame(rows).assign(
@@ -82,10 +78,8 @@ def compute_demo(settings: DemoSettings, show: Watcher) -> Demo:
     )
     show("fitting the law", 0.0)
     law = fit_law(runs[runs["burst"] == 1], x=["length", "dim"])
-    flow_cells = pd.DataFrame({"length": cell.length, "dim": cell.dim, "plateau": reduced})[
-        cell.burst == 1
-    ]
-    flow_law = fit_law(flow_cells, x=["length", "dim"])
+    flow_cells = pd.DataFrame({"length": cell.length, "dim": cell.dim, "plateau": reduced})
+    flow_law = fit_law(flow_cells[cell.burst == 1], x=["length", "dim"])
     show("fitting the law", 1.0)
     table = pd.concat(curves, ignore_index=True)
     return Demo(settings, table, flow, runs, law, flow_law, repetition, done["a Transformer"])
@@ -94,8 +88,11 @@ def compute_demo(settings: DemoSettings, show: Watcher) -> Demo:
 def _flows(
     cell: theory.Cell, settings: DemoSettings, tell: Tell
 ) -> tuple[np.ndarray, np.ndarray, pd.DataFrame, pd.DataFrame]:
-    """Plateaus of both flows, the path of the middle cell, and plateaus of that cell against
-    cross-sample repetition."""
+    """Integrate the flows.
+
+    **Returns:** plateaus of the reduced and the exact flow, the trajectory of the middle cell, and
+    its plateau as a function of cross-sample repetition.
+    """
     middle = settings.middle
     reduced = theory.plateau(cell, "reduced").time
     tell(0.25)
@@ -104,18 +101,15 @@ def _flows(
     repeats = np.linspace(0, 0.5, 26)
     across = theory.plateau(theory.cells(*middle, repeat=repeats)).time
     tell(0.75)
-    until = settings.points * _every(
-        SingleLocation(*middle), settings
-    )  # as long as the runs beside it
+    until = settings.points * _every(SingleLocation(*middle), settings)  # as long as the runs
     path = theory.trajectory(theory.cells(*middle), np.linspace(0, until, 360))
     flow = pd.DataFrame({"time": path.time, "loss": path.test_loss})
     return reduced, exact, flow, pd.DataFrame({"repeat": repeats, "plateau": across})
 
 
 def _words(task: SingleLocation) -> str:
-    return (
-        f"length {task.length}, dim {task.dim}{f', burst {task.burst}' if task.burst > 1 else ''}"
-    )
+    burst = f", burst {task.burst}" if task.burst > 1 else ""
+    return f"length {task.length}, dim {task.dim}{burst}"
 
 
 def _sizes(task: SingleLocation) -> dict[str, int]:
@@ -123,8 +117,7 @@ def _sizes(task: SingleLocation) -> dict[str, int]:
 
 
 def _every(task: SingleLocation, settings: DemoSettings) -> int:
-    """The steps between evaluations: all of them together are 2.5 times what theory expects of the
-    plateau."""
+    """Return the steps between evaluations; a run takes 2.5 times the predicted plateau."""
     expected = float(theory.predicted_plateau(theory.cells(**_sizes(task)), "exact")) + task.dim
     return max(1, round(2.5 * expected / settings.points))
 
@@ -132,7 +125,7 @@ def _every(task: SingleLocation, settings: DemoSettings) -> int:
 def _train(
     task: SingleLocation, settings: DemoSettings, tell: Tell
 ) -> list[tuple[pd.DataFrame, dict[str, Any]]]:
-    """The curve and the measured plateau of every seed of one task."""
+    """Train all seeds of one task, and return the curve and the measured plateau of each."""
     sizes = _sizes(task)
     every = _every(task, settings)
     steps = every * settings.points
@@ -144,21 +137,21 @@ def _train(
     for seed in range(settings.seeds):
         values = {name: v[seed] for name, v in curves.values.items()}
         plateau = emergence(curves.step, values["loss"], theory.THRESHOLD * values["loss"][0])
-        measured = {"plateau": plateau.time, "low": plateau.low, "high": plateau.high}
-        row = (
-            sizes
-            | {"seed": seed}
-            | measured
-            | {"censored": plateau.state == "censored", "state": plateau.state}
-        )
+        row = sizes | {
+            "seed": seed,
+            "plateau": plateau.time,
+            "low": plateau.low,
+            "high": plateau.high,
+            "censored": plateau.censored,
+            "state": plateau.state,
+        }
         runs.append((pd.DataFrame(sizes | {"seed": seed, "step": curves.step} | values), row))
     return runs
 
 
 def _page(demo: Demo, footer: str) -> str:
-    """The page as HTML: demo.html, which needs nothing but itself, with numbers and data filled
-    in."""
-    (length, dim) = demo.settings.middle
+    """Return the page as HTML: the template demo.html with numbers and data filled in."""
+    length, dim = demo.settings.middle
     runs = demo.runs
     middle = demo.at_middle(demo.runs)
     plateaus = middle.groupby("burst")[["plateau", "reduced", "exact"]].mean()
@@ -166,10 +159,8 @@ def _page(demo: Demo, footer: str) -> str:
     seeds = middle[middle["burst"] == 1]
     repeats = demo.repetition["plateau"]
     charts = _chart_tables(demo)
-    heights = {
-        "law": ("runs", "law"),
-        "burst": ("middle", "flows"),
-    }  # the tables of charts with a logarithmic axis
+    law_axis = log_axis([*charts["runs"]["plateau"], *charts["law"]["plateau"]])
+    burst_axis = log_axis([*charts["middle"]["plateau"], *charts["flows"]["plateau"]])
     return page(
         "demo.html",
         tables=script_json({name: table.to_dict("records") for name, table in charts.items()}),
@@ -193,39 +184,34 @@ def _page(demo: Demo, footer: str) -> str:
         transformer_steps=f"{demo.transformer.plateau:.0f}",
         transformer_share=f"{100 * demo.transformer.share[0]:.0f}",
         transformer_end=f"{100 * demo.transformer.share[-1]:.0f}",
-        **{
-            f"{name}_axis": script_json(log_axis(_plateaus(charts, of)))
-            for name, of in heights.items()
-        },
+        law_axis=script_json(law_axis),
+        burst_axis=script_json(burst_axis),
         **_law_words(demo.law, "law"),
         **_law_words(demo.flow_law, "flow"),
     )
 
 
-def _plateaus(charts: dict[str, pd.DataFrame], names: Sequence[str]) -> list[float]:
-    return [value for name in names for value in charts[name]["plateau"]]
-
-
 def _law_words(law: Law, prefix: str) -> dict[str, Any]:
+    """Return the numbers of a law by their names in the template."""
     words: dict[str, Any] = {"r2": f"{law.r2:.3f}", "runs": law.runs, "censored": law.censored}
     for name, value in {"C": law.C, **law.exponents}.items():
-        words |= {
-            name: f"{value:.2f}",
-            f"{name}_interval": "[{:.2f}, {:.2f}]".format(*law.ci95[name]),
-        }
+        low, high = law.ci95[name]
+        words[name] = f"{value:.2f}"
+        words[f"{name}_interval"] = f"[{low:.2f}, {high:.2f}]"
     return {f"{prefix}_{name}": word for name, word in words.items()}
 
 
 def _chart_tables(demo: Demo) -> dict[str, pd.DataFrame]:
-    """The data of the charts, under the names that the page has for them."""
+    """Return the data of the charts, by their names in the template."""
     curves = demo.at_middle(demo.curves[demo.curves["burst"] == 1])
     runs = demo.runs[demo.runs["state"] != "failed"]
-    shares = {"weights: what to do": curves["alignment"] / np.sqrt(demo.settings.middle[1])}
-    shares |= {"attention: where to look": curves["attention"]}
+    shares = {
+        "weights: what to do": curves["alignment"] / np.sqrt(demo.settings.middle[1]),
+        "attention: where to look": curves["attention"],
+    }
     dims = np.geomspace(min(demo.settings.dims), max(demo.settings.dims), 20)
-    law = pd.DataFrame(
-        [{"length": length, "dim": dim} for length in demo.settings.lengths for dim in dims]
-    )
+    lengths, dims = np.meshgrid(demo.settings.lengths, dims, indexing="ij")
+    law = pd.DataFrame({"length": lengths.ravel(), "dim": dims.ravel()})
     flows = demo.at_middle(runs).groupby("burst", as_index=False)[["reduced", "exact"]].first()
     flows = flows.rename(columns={"reduced": "the paper's reduced flow", "exact": "the exact flow"})
     return {
@@ -241,8 +227,15 @@ def _chart_tables(demo: Demo) -> dict[str, pd.DataFrame]:
 def run_demo(
     out: Path | str, show: Watcher, settings: DemoSettings | None = None
 ) -> dict[str, Any]:
-    """Runs the demo, writes `report.html` into `out` and returns the law with its intervals, and
-    where the page is."""
+    """Run the demo and write `report.html`.
+
+    **Arguments:**
+
+    - `out`: the folder for the page.
+    - `show`: receives progress.
+
+    **Returns:** plain data: the laws with their intervals, the number of runs, and the file.
+    """
     folder = output_folder(out)
     start = time.monotonic()
     keep_programs()
@@ -256,12 +249,12 @@ def run_demo(
         "law": law_json(demo.law),
         "flow_law": law_json(demo.flow_law),
         "runs": len(demo.runs),
-    }
-    report |= {"censored": int(demo.runs["censored"].sum()), "files": [str(folder / "report.html")]}
-    report |= {
+        "censored": int(demo.runs["censored"].sum()),
+        "files": [str(folder / "report.html")],
         "transformer": {
             "plateau": demo.transformer.plateau,
             "attention": demo.transformer.share[-1],
-        }
+        },
+        "seconds": round(time.monotonic() - start, 2),
     }
-    return to_jsonable(report | {"seconds": round(time.monotonic() - start, 2)})
+    return to_jsonable(report)

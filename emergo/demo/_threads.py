@@ -1,29 +1,34 @@
-"""Jobs beside each other."""
+"""Concurrent jobs with a common progress report."""
 
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any
 
-Tell = Callable[[float], None]  # is told the share of a job that is done
+Tell = Callable[[float], None]  # called by a job with the share of it that is done
 
 
 class Stopped(Exception):
-    """Ends a job whose result nobody waits for any more."""
+    """Ends a job after another one has failed."""
 
 
 def in_two_threads(
     jobs: Mapping[str, Callable[[Tell], Any]], show: Callable[[float, str], None]
 ) -> dict[str, Any]:
-    """What each of the jobs returns, two at a time: most of each is compilation, or a small
-    program, which keeps one core busy.
+    """Run jobs, two at a time, and return their results by name.
 
-    `show` is told the share of all jobs that is done, and the names of those that are going on.
-    When a job fails, or at an interrupt, those that have begun end where they next tell how far
-    they are; an interrupt does not wait for them.
+    Most of a job is compilation or a small program, either of which keeps one core busy.
+
+    When a job fails, or after an interrupt, running jobs end at their next progress report. An
+    interrupt does not wait for them.
+
+    **Arguments:**
+
+    - `jobs`: functions by name. Each gets a function to call with the share of it that is done.
+    - `show`: called with the share of all jobs that is done, and the names of the running jobs.
     """
     shares = dict.fromkeys(jobs, 0.0)
-    going = dict[str, None]()
+    running = dict[str, None]()  # an ordered set
     stop = threading.Event()
     lock = threading.Lock()
 
@@ -33,13 +38,13 @@ def in_two_threads(
                 raise Stopped
             with lock:
                 shares[name] = share
-                show(sum(shares.values()) / len(shares), "; ".join(going))
+                show(sum(shares.values()) / len(shares), "; ".join(running))
 
         try:
-            going[name] = None
+            running[name] = None
             tell(0.0)
             result = job(tell)
-            going.pop(name)
+            running.pop(name)
             tell(1.0)
             return result
         except Exception:
@@ -47,7 +52,7 @@ def in_two_threads(
             raise
 
     threads = ThreadPoolExecutor(2)
-    patient = True
+    wait_for_running = True
     try:
         futures = {name: threads.submit(run, name, job) for name, job in jobs.items()}
         ended, _ = wait(futures.values(), return_when=FIRST_EXCEPTION)
@@ -56,8 +61,8 @@ def in_two_threads(
                 raise error
         return {name: future.result() for name, future in futures.items()}
     except KeyboardInterrupt:
-        patient = False
+        wait_for_running = False
         raise
     finally:
         stop.set()
-        threads.shutdown(wait=patient, cancel_futures=True)
+        threads.shutdown(wait=wait_for_running, cancel_futures=True)

@@ -18,13 +18,13 @@ from ..training import Result
 from ._signals import KINDS, METRIC, Curves, Signal, find_signals, read_curves
 from ._table import KindTable, predict_left, shipped_table, usable
 
+# The largest accepted ratio of the ends of the 80% interval, both as steps; a wider interval is
+# reported as no signal.
 WIDEST = 5.0
-"""The largest accepted ratio of the ends of the 80% interval, both as steps; a wider interval is
-reported as no signal."""
+# Fractions of the log at which earlier forecasts are checked.
 LOOK_BACK = tuple(2 ** (-k / 2) for k in range(1, 7))
-"""Fractions of the log at which earlier forecasts are checked."""
+# Positions of the ends of each interval in the quantiles; position 3 is the median.
 INTERVALS = {50: (2, 4), 80: (1, 5), 95: (0, 6)}
-"""Positions of the ends of each interval in the quantiles; position 3 is the median."""
 ForecastState = Literal["forecast", "no signal", "emerged"]
 
 

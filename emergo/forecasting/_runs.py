@@ -72,7 +72,7 @@ def forecast_frame(goal: Goal, curves: pd.DataFrame, name: str = "") -> Forecast
 
 
 def forecast_run(run: Run, curves: Mapping[str, np.ndarray]) -> Forecast | None:
-    """Forecast a run by its task's threshold; return None if it has none."""
+    """Forecast a run by its task's threshold; return None without a threshold."""
     goal = goal_of(run.config.task, run.config.threshold)
     if goal is None:
         return None

@@ -21,9 +21,9 @@ from ..measure import Direction
 
 EARLY = (1 / 8, 1 / 4)
 MIDDLE = (0.4, 0.6)
+# Windows, as fractions of the elapsed steps. The early window begins late enough to skip initial
+# transients.
 NOW = (0.85, 1.0)
-"""Windows, as fractions of the elapsed steps. The early window begins late enough to skip initial
-transients."""
 FEWEST = 2  # evaluations per window
 EVIDENCE = 4.0  # minimal movement of a column, in standard errors
 ROUNDING = 1e-3  # lower bound of a standard error: probes are computed and stored with few digits
@@ -47,11 +47,11 @@ _WEIGHTS = (
     *("attention", "attention_by_lag", "copying", "selecting"),
     *("induction", "previous", "same", "largest"),
 )
+# All kinds except the metric.
 KINDS: Mapping[str, Kind] = {
     "attention": Kind(_WEIGHTS, _log, "grown"),
     "entropy": Kind(("entropy",), lambda values: -_log(values), "fallen"),
 }
-"""All kinds except the metric."""
 
 
 @functools.cache

@@ -21,13 +21,13 @@ from ._signals import EVIDENCE, METRIC, Signal
 
 FILE = Path(__file__).with_name("forecast.json")
 LEVELS = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
+# Limits of the ranges of scores: from a seventh of the elapsed time to seven times as long.
 EDGES = (-2.0, -1.0, 0.0, 1.0, 2.0)
-"""Limits of the ranges of scores: from a seventh of the elapsed time to seven times as long."""
+# The minimal `recent` fraction of a gain. Linear growth has 0.58, quadratic growth 0.74; a signal
+# that does not accelerate is not about to diverge.
 GROWING = 0.6
-"""The minimal `recent` fraction of a gain. Linear growth has 0.58, quadratic growth 0.74; a signal
-that does not accelerate is not about to diverge."""
+# The minimal gain of the metric itself: losses drift on a plateau.
 METRIC_GAIN = 0.1
-"""The minimal gain of the metric itself: losses drift on a plateau."""
 FOLDS = 6
 FEWEST_RUNS = 20
 
@@ -45,7 +45,7 @@ class Range(TypedDict):
 class KindTable(TypedDict):
     """The calibration of one kind of signal: score coefficients, and residuals between `EDGES`.
 
-    Ranges with too few runs are None.
+    None replaces ranges with too few runs.
     """
 
     coefficients: list[float]

@@ -14,7 +14,7 @@ _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def compile_columns(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern; raise an `InputError` if it is invalid or has no named group."""
+    """Compile a pattern; raise an `InputError` if it is invalid or lacks a named group."""
     form = "write a regular expression with named groups, e.g. d(?P<dim>\\d+)_s(?P<seed>\\d+)"
     try:
         compiled = re.compile(pattern)

@@ -1,7 +1,7 @@
 """Scalars from event files of TensorBoard.
 
 The protocol buffers are decoded here, within bounds, so that neither TensorBoard nor its schema has
-to be installed. Field numbers are those of event.proto, summary.proto and tensor.proto.
+to be installed. The field numbers come from event.proto, summary.proto and tensor.proto.
 """
 
 import os

@@ -81,13 +81,6 @@ def long_records(table: pd.DataFrame, where: str, query: Query) -> Iterator[Reco
         constants = {
             key: table[key].iloc[first] for key in constant if key not in (*MEASURED, *BOOKKEEPING)
         }
-        others = {}
-        if (own[1:] < own[:-1]).any():  # the rows of all metrics show where a run was restarted
-            others = {
-                key: np.flatnonzero(table[key].iloc[first:end].notna() & np.isfinite(own))
-                for key in varying
-                if key not in (*BOOKKEEPING, *columns) and pd.api.types.is_numeric_dtype(table[key])
-            }
         yield Records(
             name,
             own,
@@ -96,7 +89,7 @@ def long_records(table: pd.DataFrame, where: str, query: Query) -> Iterator[Reco
             step,
             labelled=run is not None,
             hint=hint,
-            others=others,
+            wanted=query.metrics,
         )
 
 
@@ -118,18 +111,25 @@ def _by_run(
 
 
 def _columns(varying: pd.DataFrame, where: str, query: Query) -> dict[str, _Column]:
-    """Convert the requested metrics, or else all columns of numbers."""
+    """Convert the columns of numbers. Requested metrics must be such columns.
+
+    The others are converted too, because they show where a run was restarted.
+    """
+    asked = query.metrics or ()
     blank = varying.isna().all(axis=1).to_numpy()  # rows that hold only constants
     columns: dict[str, _Column] = {}
-    for name in query.metrics or varying.columns.difference(BOOKKEEPING, sort=False):
+    for name in varying:
+        candidate = not asked or pd.api.types.is_numeric_dtype(varying[name])
+        if name not in asked and (name in BOOKKEEPING or not candidate):
+            continue
         try:
             values, written = numbers(varying[name], f"{where}: column '{name}'")
         except InputError:
-            if query.metrics:
+            if asked:
                 raise
             continue
         evaluated = {"skip": written, "auto": written | blank, "failed": np.ones_like(blank)}
-        columns[name] = _Column(values, written, evaluated[query.missing])
+        columns[str(name)] = _Column(values, written, evaluated[query.missing])
     return columns
 
 

@@ -48,7 +48,7 @@ class LoggedRun:
 
     @property
     def curves(self) -> pd.DataFrame:
-        """All curves by increasing, unique steps; NaN where a metric has no value or diverged."""
+        """All curves by increasing, unique steps; NaN where a metric is missing or diverged."""
         return pd.concat(self._curves, axis=1).sort_index() if self._curves else pd.DataFrame()
 
 
@@ -70,8 +70,8 @@ def read_logs(
       Weights & Biases; its chart exports, with columns for every run; `trainer_state.json` of
       Hugging Face, or its folder; event files of TensorBoard, or a folder of them, in which each
       subfolder is a run.
-    - `step`: the column of steps. If there is no `step`, a well-known name such as `_step` or
-      `global_step` is used instead.
+    - `step`: the column of steps. A log without `step` may have a well-known name such as
+      `_step` or `global_step` instead.
     - `run`: the column that tells runs apart; by default `run` or `identity`, otherwise each file
       is one run.
     - `columns`: a regular expression with named groups, searched in the name of the run and then in
@@ -106,7 +106,7 @@ def read_logs(
         label = label if labels.count(label) == 1 else str(file)
         for records in _read(file, label, query):
             if records.step not in known_steps:
-                say(f"{file}: there is no column '{step}'; '{records.step}' is taken for it")
+                say(f"{file}: the column '{step}' is missing; '{records.step}' is used instead")
                 known_steps.add(records.step)
             name = label if records.name is None else records.name
             if name in source:
@@ -181,15 +181,10 @@ def _events(
     known = {}
     for inner, files in runs.items():
         records = event_records(files, f"{label}/{inner}" if inner else None)
-        wanted = query.metrics or list(records.cells)
         known |= dict.fromkeys(records.cells)
-        if records.cells and records.cells.keys() >= set(wanted):
+        if records.cells and records.cells.keys() >= set(query.metrics or ()):
             found = True
-            yield records._replace(
-                cells={name: records.cells[name] for name in wanted},
-                others={name: c.rows for name, c in records.cells.items() if name not in wanted},
-                step=query.step,
-            )
+            yield records._replace(wanted=query.metrics, step=query.step)
     for name in query.metrics or ():
         if known and name not in known:
             raise InputError(f"{where}: {unknown('scalar', name, known)}")

@@ -1,6 +1,6 @@
 """Convert the rows of a log to curves, with restarts, repeated steps and mixed-up runs."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ class Records(NamedTuple):
     labelled: bool = False  # True if the log assigns its rows to runs
     folder: Path | None = None  # folder of config files; None: the folder of the log
     hint: str = ""  # a column that may tell runs apart
-    others: Mapping[str, Int[np.ndarray, " cells"]] = {}  # rows of metrics that are not read
+    wanted: Collection[str] | None = None  # metrics to return; the others only show restarts
 
 
 def to_curves(records: Records, where: str) -> tuple[dict[str, pd.Series], str | None]:
@@ -46,6 +46,7 @@ def to_curves(records: Records, where: str) -> tuple[dict[str, pd.Series], str |
     Raises `InputError` if the rows cannot be one run: steps begin again from the first step, or
     most steps have two values.
     """
+    wanted = records.cells if records.wanted is None else records.wanted
     restarts = _restarts(records, where)
     alive = np.ones(len(records.steps), bool)
     note = None
@@ -56,7 +57,7 @@ def to_curves(records: Records, where: str) -> tuple[dict[str, pd.Series], str |
         for row, step in restarts:
             first[row - 1] = min(first[row - 1], step)
         alive = records.steps < np.minimum.accumulate(first[::-1])[::-1]
-        dropped = sum(int((~alive[rows]).sum()) for rows, _ in records.cells.values())
+        dropped = sum(int((~alive[records.cells[name].rows]).sum()) for name in wanted)
         run = "it" if records.name is None else f"run '{records.name}'"
         steps = [f"{step:g}" for step in sorted({step for _, step in restarts})]
         places = ", ".join(steps[:3]) + (", ..." if len(restarts) > 3 else "")
@@ -65,8 +66,7 @@ def to_curves(records: Records, where: str) -> tuple[dict[str, pd.Series], str |
             f"values from before are left out"
         )
     curves = {
-        name: _curve(records, cells, alive, f"{where}: '{name}'")
-        for name, cells in records.cells.items()
+        name: _curve(records, records.cells[name], alive, f"{where}: '{name}'") for name in wanted
     }
     return curves, note
 
@@ -76,22 +76,22 @@ def _restarts(records: Records, where: str) -> set[tuple[int, float]]:
     restarts: set[tuple[int, float]] = set()
     if (records.steps[1:] >= records.steps[:-1]).all():
         return restarts
-    for rows in (*records.others.values(), *(cells.rows for cells in records.cells.values())):
+    for rows, _ in records.cells.values():
         steps = records.steps[rows]
         back = np.flatnonzero(steps[1:] < steps[:-1]) + 1
         if ORDERED * len(back) > len(steps):
             continue
         again = back[steps[back] <= steps[:1]]
         if len(again) and not records.labelled:
-            before, after = steps[again[0] - 1], steps[again[0]]
-            what = f"after step {before:g} steps begin again at {after:g}"
+            first = again[0]
+            what = f"after step {steps[first - 1]:g} steps begin again at {steps[first]:g}"
             raise _mixed(where, what, records.hint)
         restarts.update(zip(rows[back].tolist(), steps[back].tolist(), strict=True))
     return restarts
 
 
 def _curve(records: Records, cells: Cells, alive: np.ndarray, where: str) -> pd.Series:
-    """Sort the values that are alive, and keep the last one of each step."""
+    """Sort the values that are alive, and keep the last value of each step."""
     kept = alive[cells.rows]
     steps = records.steps[cells.rows[kept]]
     values = cells.values[kept]
@@ -112,5 +112,5 @@ def _mixed(where: str, what: str, hint: str) -> InputError:
     column = f", e.g. run='{hint}'" if hint else ""
     return InputError(
         f"{where}: {what}: more than one run? name the column that tells runs apart{column}, or "
-        f"give each run by itself"
+        f"use one file per run"
     )

@@ -1,7 +1,7 @@
 """The record format of TensorBoard's event files.
 
-A record is its length (8 bytes), a checksum of the length, the data, and a checksum of the data. The
-checksums are masked CRC-32C.
+A record is its length (8 bytes), a checksum of the length, the data, and a checksum of the data.
+The checksums are masked CRC-32C.
 """
 
 import functools

@@ -36,8 +36,8 @@ class Emergence(NamedTuple):
 def as_curve(step: Series, value: Series, at_least: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Return steps and values as float64.
 
-    Raises an `InputError` if lengths differ, if there are fewer than `at_least` evaluations, or if
-    steps do not increase.
+    Raises an `InputError` for different lengths, for fewer than `at_least` evaluations, and for
+    steps that do not increase.
     """
     step = np.asarray(step, np.float64)
     value = np.asarray(value, np.float64)

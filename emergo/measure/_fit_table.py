@@ -1,4 +1,4 @@
-"""`emergo fit`: a law from a table, written down and drawn."""
+"""The command `emergo fit`: fit a law to a table, save it and draw it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,20 +22,23 @@ def fit_table(
     out: Path,
     resamples: int,
 ) -> dict[str, Any]:
-    """Fits a law to a file as [`emergo.measure.fit_law`][] does and writes `<table>.law.svg`,
-    `.png` and `.json` into `out`. `x` None: dim and length, but for what is fixed. Returns the law
-    as plain data, and the files written."""
+    """Fit a law to a file and write `<table>.law.svg`, `.png` and `.json` into a folder.
+
+    **Arguments:**
+
+    - `path`: a table that [`emergo.core.tables.read_table`][] can read.
+    - `y`, `fixed`, `resamples`: as in [`emergo.measure.fit_law`][].
+    - `x`: terms; None: `dim` and `length`, except for columns in `fixed`.
+    - `out`: the folder.
+
+    **Returns:** the law as plain data, and the files that were written.
+    """
     table = read_table(path)
     terms = _default_terms(path, table, fixed) if x is None else x
     law = fit_law(table, y, terms, fixed=fixed, resamples=resamples, what=str(path))
     folder = output_folder(out)
     name = f"{path.stem}.law"
-    report = {
-        "schema": 1,
-        "y": y,
-        "terms": [str(t) for t in law.terms],
-        "fixed": dict(fixed),
-    } | law_json(law)
+    report = {"schema": 1, "y": y, "fixed": dict(fixed)} | law_json(law)
     files = [f"{name}.{kind}" for kind in ("svg", "png", "json")]
     with staged(folder) as stage:
         save(law.plot(), stage / name)

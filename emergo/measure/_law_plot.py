@@ -1,4 +1,4 @@
-"""A fitted law, drawn: one panel per exponent, and the runs against the law."""
+"""The picture of a fitted law: one panel per exponent, and the runs against the law."""
 
 from typing import TYPE_CHECKING
 
@@ -15,46 +15,38 @@ if TYPE_CHECKING:
 
 
 def law_plot(law: "Law", table: pd.DataFrame) -> Picture:
-    """One panel per term, where runs are divided by the rest of the law, so that the slope is the
-    exponent; one for the law."""
+    """Draw one panel per term and one for the whole law.
+
+    In the panel of a term, runs are divided by the rest of the law, so that the slope is the
+    exponent.
+    """
     rows = table[usable_rows(table, law.y)]
     y = column(rows, law.y)
     censored = censored_rows(rows)
     fitted = law.predict(rows)
     plot = Picture(figsize=(2.6 * (len(law.terms) + 1), 2.9), layout="constrained")
-    plain = {
-        name: name.replace("$", r"\$") for name in (law.y, *law.exponents)
-    }  # names are not formulas
-    powers = " ".join(f"{plain[name]}$^{{{value:.2f}}}$" for name, value in law.exponents.items())
-    plot.suptitle(
-        f"{plain[law.y]} = {law.C:.3g} {powers}", x=0.01, ha="left", fontsize=8.5, color=GREY
-    )
+    # Matplotlib would read a dollar sign in a column's name as the start of a formula.
+    shown = {name: name.replace("$", r"\$") for name in (law.y, *law.exponents)}
+    powers = " ".join(f"{shown[name]}$^{{{value:.2f}}}$" for name, value in law.exponents.items())
+    title = f"{shown[law.y]} = {law.C:.3g} {powers}"
+    plot.suptitle(title, x=0.01, ha="left", fontsize=8.5, color=GREY)
     *panels, last = plot.subplots(1, len(law.terms) + 1, squeeze=False)[0]
+    filled = {"color": BLUE, "mec": "white", "mew": 0.5, "alpha": 0.9, "zorder": 3}
+    open_ = {"color": ORANGE, "mfc": "none", "zorder": 3}
 
     def scatter(axes: Axes, x: np.ndarray, values: np.ndarray) -> None:
-        axes.plot(
-            x[~censored],
-            values[~censored],
-            "o",
-            color=BLUE,
-            mec="white",
-            mew=0.5,
-            alpha=0.9,
-            zorder=3,
-        )
-        axes.plot(x[censored], values[censored], "^", color=ORANGE, mfc="none", zorder=3)
+        axes.plot(x[~censored], values[~censored], "o", **filled)
+        axes.plot(x[censored], values[censored], "^", **open_)
         axes.set(xscale="log", yscale="log")
-        for axis in (axes.xaxis, axes.yaxis):  # plain numbers, few enough not to collide
+        for axis in (axes.xaxis, axes.yaxis):  # plain numbers, few enough not to overlap
             plain_ticks(axis)
             axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=6))
 
     for axes, term in zip(panels, law.terms, strict=True):
-        name, power = term.powers[0]
-        exponent = law.exponents[name] / power
-        low, high = sorted(bound / power for bound in law.ci95[name])
+        exponent, (low, high) = law.of_term(term)
         x = np.exp(term.log(rows))
         scatter(axes, x, y / fitted * x**exponent)
-        _own_ticks(axes, x)
+        _data_ticks(axes, x)
         line = np.geomspace(x.min(), x.max(), 50)
         axes.plot(line, line**exponent, color=GREY, lw=1.2)
         axes.set(xlabel=str(term), ylabel=f"{law.y} / rest of the law")
@@ -64,7 +56,7 @@ def law_plot(law: "Law", table: pd.DataFrame) -> Picture:
     span = np.array([min(fitted.min(), y.min()), max(fitted.max(), y.max())])
     last.plot(span, span, color=GREY, lw=1.2)
     if span[1] > 10 * span[0]:
-        last.xaxis.set_major_locator(LogLocator(subs=(1,)))  # more would run into each other
+        last.xaxis.set_major_locator(LogLocator(subs=(1,)))  # more labels would overlap
     last.set(xlabel=f"{law.y} by the law", ylabel=f"{law.y} measured")
     panel(last, "", f"runs against the law:\nR² = {law.r2:.4f}")
     if censored.any():
@@ -73,8 +65,8 @@ def law_plot(law: "Law", table: pd.DataFrame) -> Picture:
     return plot
 
 
-def _own_ticks(axes: Axes, x: np.ndarray) -> None:
-    """Ticks at the values of the data, if these are few and not too close together to be read."""
+def _data_ticks(axes: Axes, x: np.ndarray) -> None:
+    """Place ticks at the values of the data, if these are few and far enough apart."""
     values = np.unique([float(f"{value:.4g}") for value in x])
     steps = np.diff(np.log(values))
     if 1 < len(values) <= 6 and steps.min() > steps.sum() / 10:

@@ -53,7 +53,7 @@ class Law:
     censored: int
     failed: int = 0
     method: Method = "least squares"
-    with_censored: "Law | None" = None  # the fit that uses censored runs, if there are any
+    with_censored: "Law | None" = None  # the fit of all runs, if some are censored
     table: pd.DataFrame | None = dataclasses.field(default=None, compare=False)  # the fitted data
 
     @property
@@ -65,11 +65,17 @@ class Law:
         """Return the law's value for every row of a table with the law's columns."""
         return self.C * np.exp(log_product(self.exponents.items(), table))
 
+    def of_term(self, term: Term) -> tuple[float, Interval]:
+        """Return the exponent of a fitted term and its 95% interval."""
+        name, power = term.powers[0]
+        low, high = sorted(bound / power for bound in self.ci95[name])
+        return self.exponents[name] / power, (low, high)
+
     def plot(self) -> Picture:
         """Draw the law and its runs on logarithmic axes; censored runs are open triangles."""
         if self.table is None:
             raise InputError(
-                "this law does not hold the table it was fitted to, so there is nothing to draw; "
+                "this law does not hold the table it was fitted to, so it cannot be drawn; "
                 "fit it again"
             )
         with style():
@@ -201,7 +207,7 @@ def _check_request(
             f"'{repeated[0]}' appears in more than one term; a column can have one exponent only"
         )
     if not terms:
-        raise InputError("there is no exponent to fit; give at least one term")
+        raise InputError("no exponent to fit; give at least one term")
     if y in names:
         raise InputError(f"'{y}' is what the law explains; leave it out of the terms")
     if not 100 <= resamples <= 100_000:
@@ -220,10 +226,10 @@ def _log_runs(
 ) -> _Runs:
     """Return the usable runs; raise an `InputError` if they do not determine the law."""
     if table.empty:
-        raise InputError(f"{what} is empty: there is nothing to fit")
+        raise InputError(f"{what} is empty, so no law can be fitted")
     usable = table[usable_rows(table, y)]
     if usable.empty:
-        raise InputError(f"{what} has no run with a '{y}': there is nothing to fit")
+        raise InputError(f"{what} has no run with a '{y}', so no law can be fitted")
     censored = censored_rows(usable)
     log_y = log_column(usable, y)
     design = np.column_stack([np.ones(len(usable)), *(term.log(usable) for term in terms)])
@@ -231,7 +237,7 @@ def _log_runs(
     observed = f"{what} (without its censored runs)" if censored.any() else what
     _check_design(design[~censored], terms, observed)
     if np.ptp(log_y[~censored]) < 1e-12 * (1 + np.abs(log_y).max()):
-        raise InputError(f"'{y}' is constant in {what}: there is no law to fit")
+        raise InputError(f"'{y}' is constant in {what}, so no law can be fitted")
     varied = np.column_stack([column(usable, name) for name in _columns(terms, fixed)])
     cell = np.unique(varied, axis=0, return_inverse=True)[1].ravel()
     failed = len(table) - len(usable)
@@ -377,9 +383,7 @@ def _term_rows(law: Law) -> list[dict[str, Any]]:
         rows.append({"term": str(term), "exponent": exponent, "ci95": ci95, "fixed": False})
     for name, exponent in law.exponents.items():
         if name not in fitted:
-            rows.append(
-                {"term": name, "exponent": exponent, "ci95": law.ci95[name], "fixed": True}
-            )
+            rows.append({"term": name, "exponent": exponent, "ci95": law.ci95[name], "fixed": True})
     return rows
 
 

@@ -1,8 +1,7 @@
-r"""A power law on top of a time that the last term does not touch: $y = a\,u^{\alpha} +
-b\,u^{\beta} v^{\gamma}$.
+r"""A power law plus an offset: $y = a\,u^{\alpha} + b\,u^{\beta} v^{\gamma}$.
 
-A plain power law in $v$ then has no exponent of its own: it grows from 0 to $\gamma$ with $v$, and
-a fit finds whatever the grid reaches.
+The first part is a time that v does not change. With such an offset, a plain power law in v has no
+constant exponent: it grows from 0 to $\gamma$ with v, and a fit depends on the range of the grid.
 """
 
 import dataclasses
@@ -27,32 +26,33 @@ class OffsetLaw:
     v: Term
     values: Mapping[str, float]  # of `a`, `alpha`, `b`, `beta` and `gamma`
     ci95: Mapping[str, Interval]
-    r2: float  # share of the variance of log y explained
+    r2: float  # explained share of the variance of log y
     spread: float  # unbiased standard deviation of log y around the law
-    # the same around the means of the cells: what no law of u and v can explain; NaN without
-    # repeated cells
-    seed_spread: float
+    seed_spread: float  # the same around the means of cells; NaN without repeated cells
     runs: int
 
     def predict(self, table: pd.DataFrame) -> np.ndarray:
-        """The law's value for every row of a table with the law's columns."""
-        theta = np.array(
-            [
-                math.log(value) if name in ("a", "b") else value
-                for name, value in self.values.items()
-            ]
-        )
-        return np.exp(_log_law(theta, self.u.log(table), self.v.log(table)))
+        """Return the law's value for every row of a table with the law's columns."""
+        theta = [math.log(v) if name in ("a", "b") else v for name, v in self.values.items()]
+        return np.exp(_log_law(np.array(theta), self.u.log(table), self.v.log(table)))
 
 
 def fit_offset(
     table: pd.DataFrame, y: str = "plateau", u: str = "dim", v: str = "length", resamples: int = 200
 ) -> OffsetLaw:
-    r"""Fits $y = a\,u^{\alpha} + b\,u^{\beta} v^{\gamma}$ by least squares on logarithms to a table
-    as that of `fit_law`. `u` and `v` are columns or products such as `length/burst`. Cells with a
-    censored or failed run are left out whole: their other runs are the quick ones. Fewer than six
-    whole cells, or three values of `v` in them, are an `InputError`."""
-    from scipy.optimize import least_squares  # slow to import
+    r"""Fit $y = a\,u^{\alpha} + b\,u^{\beta} v^{\gamma}$ by least squares on logarithms.
+
+    Cells with a censored or failed run are left out entirely, because their other runs are biased
+    towards fast ones. Raises an `InputError` for fewer than six whole cells, or fewer than three
+    values of `v` in them.
+
+    **Arguments:**
+
+    - `table`, `y`: as in [`emergo.measure.fit_law`][].
+    - `u`, `v`: columns, or products such as `length/burst`.
+    - `resamples`: number of bootstrap resamples.
+    """
+    from scipy.optimize import least_squares  # here, because it is slow to import
 
     u_term = Term.parse(u)
     v_term = Term.parse(v)
@@ -60,48 +60,48 @@ def fit_offset(
     log_v = v_term.log(table)
     cell = np.unique(np.column_stack([log_u, log_v]), axis=0, return_inverse=True)[1].ravel()
     whole = ~np.isin(cell, cell[censored_rows(table) | ~usable_rows(table, y)])
-    if len({*cell[whole]}) <= len(NAMES):
-        raise InputError(
-            f"{len({*cell[whole]})} whole cells are too few for a law of {len(NAMES)} numbers"
-        )
-    if len({*log_v[whole]}) < 3:
-        raise InputError(
-            f"'{v_term}' takes {len({*log_v[whole]})} values in whole cells; an offset needs at "
-            f"least 3"
-        )
     log_u = log_u[whole]
     log_v = log_v[whole]
-    log_y = log_column(table[whole], y)
     cell = cell[whole]
+    if len({*cell}) <= len(NAMES):
+        raise InputError(
+            f"{len({*cell})} whole cells are too few for a law of {len(NAMES)} numbers"
+        )
+    if len({*log_v}) < 3:
+        raise InputError(
+            f"'{v_term}' takes {len({*log_v})} values in whole cells; an offset needs at least 3"
+        )
+    log_y = log_column(table[whole], y)
 
     def fit(weights: np.ndarray, start: np.ndarray) -> np.ndarray:
-        return least_squares(
-            lambda t: np.sqrt(weights) * (_log_law(t, log_u, log_v) - log_y), start, x_scale="jac"
-        ).x
+        def residual(theta: np.ndarray) -> np.ndarray:
+            return np.sqrt(weights) * (_log_law(theta, log_u, log_v) - log_y)
+
+        return least_squares(residual, start, x_scale="jac").x
 
     theta = fit(np.ones(len(log_y)), _guess(log_u, log_v, log_y))
     weights, _ = resample(cell, resamples, np.random.default_rng(0))
-    unique, inverse = np.unique(
-        weights, axis=0, return_inverse=True
-    )  # with one seed per cell, all are equal
+    # With one seed per cell many resamples are equal; each different one is fitted once.
+    unique, inverse = np.unique(weights, axis=0, return_inverse=True)
     samples = np.array([fit(w, theta) for w in unique])[inverse.ravel()]
     residual = log_y - _log_law(theta, log_u, log_v)
-    values = {name: float(value) for name, value in zip(NAMES, _values(theta), strict=True)}
-    ci95 = {name: interval(sample) for name, sample in zip(NAMES, _values(samples).T, strict=True)}
-    quality = (
-        explained(log_y, residual),
-        deviation(residual, len(NAMES)),
-        spread_of_seeds(log_y, cell),
+    return OffsetLaw(
+        u=u_term,
+        v=v_term,
+        values=dict(zip(NAMES, _values(theta).tolist(), strict=True)),
+        ci95=dict(zip(NAMES, map(interval, _values(samples).T), strict=True)),
+        r2=explained(log_y, residual),
+        spread=deviation(residual, len(NAMES)),
+        seed_spread=spread_of_seeds(log_y, cell),
+        runs=len(log_y),
     )
-    return OffsetLaw(u_term, v_term, values, ci95, *quality, len(log_y))
 
 
 def _values(theta: np.ndarray) -> np.ndarray:
-    """The five numbers from those that are fitted, which are the logarithms of `a` and `b`."""
+    """Return the five numbers from the fitted ones, which hold the logarithms of `a` and `b`."""
     levels = np.isin(NAMES, ("a", "b"))
-    return np.where(
-        levels, np.exp(np.clip(theta, -700, 700)), theta
-    )  # a part that is not there has any level
+    # If a part of the law is absent, the logarithm of its level is arbitrary.
+    return np.where(levels, np.exp(np.clip(theta, -700, 700)), theta)
 
 
 def _log_law(theta: np.ndarray, log_u: np.ndarray, log_v: np.ndarray) -> np.ndarray:
@@ -110,16 +110,10 @@ def _log_law(theta: np.ndarray, log_u: np.ndarray, log_v: np.ndarray) -> np.ndar
 
 
 def _guess(log_u: np.ndarray, log_v: np.ndarray, log_y: np.ndarray) -> np.ndarray:
-    """Both parts half of what a plain power law gives in the middle, and an exponent of 1."""
+    """Return a start: each part is half of a plain power law in the middle, and gamma is 1."""
     design = np.column_stack([np.ones(len(log_y)), log_u, log_v])
     log_c, power, growth = np.linalg.lstsq(design, log_y, rcond=None)[0]
     middle = log_v.mean()
-    return np.array(
-        [
-            log_c + growth * middle - math.log(2),
-            power,
-            log_c + (growth - 1) * middle - math.log(2),
-            power,
-            1.0,
-        ]
-    )
+    log_a = log_c + growth * middle - math.log(2)
+    log_b = log_c + (growth - 1) * middle - math.log(2)
+    return np.array([log_a, power, log_b, power, 1.0])

@@ -1,10 +1,9 @@
-r"""Stages of a curve that falls in steps, where each plateau ends and the next drop begins, and
-early stopping (yuksel2026).
+r"""Stages of a curve that falls in steps, the ends of its plateaus, and early stopping.
 
-The curve is drawn on logarithms of both axes, where a stage is as wide late as early. Its speed
-$-\mathrm d\log y/\mathrm d\log t$ has a peak in every drop and a valley on every plateau. The
-*onset* of a drop is where the tangent at its steepest point meets the level of the plateau before
-it, so that it does not depend on a threshold.
+Stages (yuksel2026) are defined on logarithms of both axes, where late stages are as wide as early
+ones. The speed $-\mathrm d\log y/\mathrm d\log t$ has a peak in every drop and a valley on every
+plateau. The *onset* of a drop is where the tangent at its steepest point meets the level of the
+plateau before it, so it does not depend on a threshold.
 """
 
 import math
@@ -22,43 +21,46 @@ from scipy.special import stdtrit
 from ..core.errors import InputError
 from ._emergence import Series, as_curve, emergence
 
-# values below this share of the largest are not told apart: the exponential approach to 0 is not a
-# stage
+# This share of the largest value is added to the curve, so that an exponential approach to 0 is not
+# counted as a stage.
 FLOOR = 0.01
-SMOOTH = 0.05  # width of the Gaussian that the speed is smoothed with, in units of log step
-# a plateau is where the speed is below 1 - DEPTH of that in the smaller of the drops beside it
-DEPTH = 0.5
+SMOOTH = 0.05  # width of the Gaussian that smooths the curve, in units of log step
+DEPTH = 0.5  # between two drops, the speed must fall below 1 - DEPTH of the smaller peak
 LEAST = 0.15  # a drop must lower the logarithm of the value by this much
 
 
 class Drop(NamedTuple):
-    """One fall of a curve and the plateau before it."""
+    """One drop of a curve, with the plateau before it."""
 
     onset: float  # the step at which the plateau ends
     steepest: float  # the step at which the curve falls fastest, on logarithms
-    # the value on the plateau before, where the curve is flattest; for the first drop, the first
-    # value
-    level: float
-    after: float  # the value on the plateau after; for the last drop, the last value
+    level: (
+        float  # the value where the plateau before is flattest; the first value for the first drop
+    )
+    after: float  # the value on the plateau after; the last value for the last drop
 
 
 class Boundary(NamedTuple):
     """The step of one event, such as the end of a plateau, over several runs."""
 
     step: float  # geometric mean
-    # a 95% interval of that mean, from Student's t on logarithms; NaN with fewer than two runs
+    # The 95% interval of the mean, from Student's t on logarithms; NaN for fewer than two runs.
     low: float
     high: float
-    # how many runs are in it: those that have the event, and of ends of plateaus those with as many
-    # stages as most
-    runs: int
-    of: int  # how many runs there are
+    runs: int  # number of runs in the mean
+    of: int  # number of all runs, including those without the event or with other stages
 
 
 def find_stages(step: Series, value: Series) -> list[Drop]:
-    """The drops of a curve, in order. A curve that falls without a plateau in between is one drop.
-    `value` is a loss above its floor (excess loss, KL): 0 is the best there is. Step 0 only counts
-    for the first level."""
+    """Return the drops of a curve, in order.
+
+    A curve that falls without a plateau in between has one drop.
+
+    **Arguments:**
+
+    - `step`: increasing steps. Step 0 counts only for the first level.
+    - `value`: a loss above its floor, such as an excess loss or a KL divergence; its optimum is 0.
+    """
     step, value = as_curve(step, value, at_least=3)
     if step[0] < 0 or not np.isfinite(value).all():
         raise InputError("steps must be not negative, and values finite")
@@ -78,29 +80,22 @@ def find_stages(step: Series, value: Series) -> list[Drop]:
     for i, peak in enumerate(peaks):
         back = (y[flats[i]] - y[peak]) / speed[peak]
         onset = np.clip(grid[peak] - back, grid[flats[i]], grid[peak])
-        drops.append(
-            Drop(
-                float(np.exp(onset)),
-                float(np.exp(grid[peak])),
-                float(levels[i]),
-                float(levels[i + 1]),
-            )
-        )
+        numbers = (np.exp(onset), np.exp(grid[peak]), levels[i], levels[i + 1])
+        drops.append(Drop(*map(float, numbers)))
     return drops
 
 
 def _peaks(speed: np.ndarray, y: np.ndarray) -> list[int]:
-    """The grid points of steepest fall, one per drop; peaks that lower `y` by less than `LEAST` are
-    dropped, smallest first."""
-    from scipy.signal import find_peaks  # slow to import
+    """Return the grid points of steepest descent, one per drop.
 
-    # Beyond both ends nothing moves, so that a drop at the edge is a peak too.
+    Peaks that lower `y` by less than `LEAST` are removed, smallest first.
+    """
+    from scipy.signal import find_peaks  # here, because it is slow to import
+
+    # The speed is padded with zeros, so that a drop at the edge is a peak too.
     candidates, properties = find_peaks(np.pad(speed, 1), prominence=1e-12)
-    peaks = [
-        int(p) - 1
-        for p, q in zip(candidates, properties["prominences"], strict=True)
-        if q >= DEPTH * speed[p - 1]
-    ]
+    prominent = properties["prominences"] >= DEPTH * speed[candidates - 1]
+    peaks = [int(p) - 1 for p in candidates[prominent]]
     while peaks:
         falls = [y[a] - y[b] for a, b in pairwise(_flattest(speed, peaks))]
         if min(falls) >= LEAST:
@@ -110,13 +105,16 @@ def _peaks(speed: np.ndarray, y: np.ndarray) -> list[int]:
 
 
 def _flattest(speed: np.ndarray, peaks: Sequence[int]) -> list[int]:
-    """The grid points of the plateaus: both ends, and the slowest between neighbouring drops."""
+    """Return the grid points of the plateaus: both ends, and the slowest point between drops."""
     return [0, *(a + int(np.argmin(speed[a:b])) for a, b in pairwise(peaks)), len(speed) - 1]
 
 
 def _averaged(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The curve on an even grid: in each cell the mean of the straight lines between evaluations,
-    so that none is left out."""
+    """Return the curve on an even grid.
+
+    Each grid cell holds the mean of the linear interpolation over the cell, so that every
+    evaluation counts.
+    """
     edges = np.linspace(x[0], x[-1], 1001)
     every = np.union1d(x, edges)
     lines = np.interp(every, x, y)
@@ -125,11 +123,13 @@ def _averaged(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def stage_boundaries(runs: Sequence[Sequence[Drop]]) -> list[Boundary]:
-    """The ends of the plateaus between the stages of several runs: the onsets of all drops but the
-    first. Runs that show another number of stages than most are left out and counted; of numbers as
-    frequent, the largest is taken."""
+    """Return the ends of the plateaus between stages, over several runs.
+
+    These are the onsets of all drops except the first. Runs with another number of stages than most
+    are left out and counted. If two numbers are equally frequent, the larger one is taken.
+    """
     if not runs:
-        raise InputError("there is no run to find boundaries in")
+        raise InputError("stage boundaries need at least one run")
     counts = Counter(len(run) for run in runs)
     usual = max(counts, key=lambda n: (counts[n], n))
     chosen = np.array([[drop.onset for drop in run[1:]] for run in runs if len(run) == usual])
@@ -137,65 +137,71 @@ def stage_boundaries(runs: Sequence[Sequence[Drop]]) -> list[Boundary]:
 
 
 def boundary_of(steps: Series, of: int | None = None) -> Boundary:
-    """Steps of several runs as one boundary; those that are not finite are left out. `of`: how many
-    runs there are, if more."""
+    """Return the steps of several runs as one boundary.
+
+    Steps that are not finite are left out. `of` is the number of all runs; by default
+    that of the steps.
+    """
     steps = np.asarray(steps, np.float64)
     logs = np.log(steps[np.isfinite(steps)])
     n = len(logs)
     mean = float(logs.mean()) if n else math.nan
     half = float(stdtrit(n - 1, 0.975) * logs.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
-    return Boundary(
-        math.exp(mean),
-        math.exp(mean - half),
-        math.exp(mean + half),
-        n,
-        len(steps) if of is None else of,
-    )
+    step, low, high = (math.exp(x) for x in (mean, mean - half, mean + half))
+    return Boundary(step, low, high, n, len(steps) if of is None else of)
 
 
 def departure(step: Series, value: Series, share: float = 0.05) -> float:
-    """The step at which a curve leaves its least value: where it has risen by `share` of what it
-    rises to the end. Where the curve is the distance from a simpler predictor, this is when a
-    student has left that behind; it needs no plateau. Interpolated between evaluations; NaN where
-    the curve is least at the end."""
+    """Return the step at which a curve leaves its minimum.
+
+    If the curve is the distance of a student from a simpler predictor, this is when the student
+    becomes better than the predictor. No plateau is needed.
+
+    **Arguments:**
+
+    - `step`, `value`: the curve.
+    - `share`: the curve has left its minimum when it has risen by this share of its total rise.
+
+    **Returns:** the step, interpolated between evaluations; NaN if the minimum is at the end.
+    """
     step, value = as_curve(step, value, at_least=2)
     if not 0 < share < 1:
         raise InputError(f"share must be between 0 and 1, got {share!r}")
     least = int(value.argmin())
     level = value[least] + share * (value[-1] - value[least])
-    if not level > value[least]:  # also where values are not finite, and where the rise is rounding
+    if not level > value[least]:  # also for values that are not finite and for rounding errors
         return math.nan
     after = least + int(np.argmax(value[least:] >= level))
     return float(np.interp(level, value[after - 1 : after + 1], step[after - 1 : after + 1]))
 
 
 def best_so_far(loss: ArrayLike) -> Float[np.ndarray, "*runs steps"]:
-    """The running minimum along the last axis; an evaluation that is NaN does not count."""
+    """Return the running minimum along the last axis; NaN is ignored."""
     return np.fmin.accumulate(np.asarray(loss, np.float64), -1)
 
 
 class Stop(NamedTuple):
-    """A run at its best evaluation."""
+    """A run at its best evaluation. References are named by the number of groups they keep."""
 
-    step: float  # the first at which the best loss was reached
+    step: float  # the first step with the best loss
     loss: float
-    # the reference with the smallest divergence to the student, counted in groups kept: 1 is the
-    # strongest alone
-    nearest: int
+    nearest: int  # the reference with the smallest divergence from the student
     divergence: float
-    equals: (
-        int | None
-    )  # the reference that the student is much closer to than other references are; None: there is no such
+    equals: int | None  # the reference that the student equals, if any
 
 
 def early_stop(step: Series, loss: Series, divergences: ArrayLike, apart: ArrayLike) -> Stop:
-    """The step at which validation loss is best, and the truncated predictor that the student
-    equals there.
+    """Return the step with the best validation loss, and the truncated predictor there.
 
-    The nearest reference alone does not say that: early students are far from all of them. The
-    student equals reference k when its divergence from it is below half of the least divergence of
-    k from another reference. `divergences` are KL(A*_{1:k} ‖ student) in nats for k = 1, 2, ...,
-    shape (references, steps); `apart` are KL(A*_{1:k} ‖ A*_{1:l}).
+    A reference may be nearest although the student is far from all references. The student *equals*
+    reference k if its divergence from k is below half of the smallest divergence between k and
+    another reference.
+
+    **Arguments:**
+
+    - `step`, `loss`: the curve of the validation loss.
+    - `divergences`: KL(A*_{1:k} ‖ student) in nats for k = 1, 2, ..., shape (references, steps).
+    - `apart`: KL(A*_{1:k} ‖ A*_{1:l}), shape (references, references).
     """
     step = np.asarray(step, np.float64)
     loss = np.asarray(loss, np.float64)
@@ -225,10 +231,12 @@ def early_stop(step: Series, loss: Series, divergences: ArrayLike, apart: ArrayL
 
 
 def plateau_share(step: Series, value: Series, end: float) -> float:
-    """How much of the time until a falling curve comes to `end` is a plateau: the share before it
-    first falls to 90% of its level, the median over the first quarter of that time. A sudden fall
-    has nearly 1, an exponential one to a fifth of its start 0.19, a straight line 0.24. NaN where
-    the curve does not come to `end`."""
+    """Return the share of the time to `end` that a falling curve spends on a plateau.
+
+    The plateau lasts until the curve first falls to 90% of its level, the median over the first
+    quarter of the time. The share is nearly 1 for a sudden drop, 0.19 for an exponential decay to a
+    fifth of the start, 0.24 for a straight line, and NaN if the curve does not reach `end`.
+    """
     step, value = as_curve(step, value, at_least=2)
     reached = emergence(step, value, end)
     if reached.state != "reached" or not reached.time > step[0]:

@@ -1,5 +1,5 @@
-"""The terms of a power law: products of columns that share one exponent, written `dim`,
-`length/burst` or `dim^0.5*length`."""
+"""Terms of a power law, such as `dim`, `length/burst` or `dim^0.5*length`: products of columns that
+share one exponent. Also the columns of a table that a law reads."""
 
 import dataclasses
 import math
@@ -26,14 +26,11 @@ class Term:
 
     @classmethod
     def parse(cls, text: str) -> "Term":
+        """Parse columns, joined by `*` and `/`, each with an optional power after `^`."""
         factors = list(_FACTOR.finditer(text))
-        signs = [bool(factor[1]) for factor in factors]  # before all factors but the first
-        if (
-            "".join(factor[0] for factor in factors) != text
-            or not factors
-            or signs[0]
-            or not all(signs[1:])
-        ):
+        whole = "".join(factor[0] for factor in factors) == text
+        signs = [bool(factor[1]) for factor in factors]
+        if not whole or not signs or signs != [False] + [True] * (len(signs) - 1):
             raise InputError(
                 f"'{text}' is not a term; write a column, or a product such as length/burst or "
                 f"dim^0.5*length"
@@ -47,21 +44,25 @@ class Term:
         return cls(powers)
 
     def __str__(self) -> str:
-        (name, power), *rest = self.powers
-        factors = [("", name, power), *(("*", n, p) if p > 0 else ("/", n, -p) for n, p in rest)]
-        return "".join(
-            f"{sign}{name}" if size == 1 else f"{sign}{name}^{size:g}"
-            for sign, name, size in factors
-        )
+        text = ""
+        for name, power in self.powers:
+            sign = ""
+            if text:
+                sign = "*" if power > 0 else "/"
+                power = abs(power)
+            text += f"{sign}{name}" if power == 1 else f"{sign}{name}^{power:g}"
+        return text
 
     def log(self, table: pd.DataFrame) -> Float[np.ndarray, " rows"]:
-        """The logarithm of the term for every row; its columns must be positive."""
+        """Return the logarithm of the term for every row; its columns must be positive."""
         return log_product(self.powers, table)
 
 
 def column(table: pd.DataFrame, name: str) -> Float[np.ndarray, " rows"]:
-    """A column as numbers; `repeat_factor`, f(p, d) of Eq. 22, from `repeat` and `dim` when the
-    table does not have it."""
+    """Return a column as numbers.
+
+    If the table has no column `repeat_factor`, it is computed from `repeat` and `dim` (Eq. 22).
+    """
     if name == "repeat_factor" and name not in table:
         if not {"repeat", "dim"} <= set(table.columns):
             raise InputError(
@@ -78,8 +79,7 @@ def column(table: pd.DataFrame, name: str) -> Float[np.ndarray, " rows"]:
 
 
 def usable_rows(table: pd.DataFrame, y: str) -> Bool[np.ndarray, " rows"]:
-    """Which rows have a finite `y` and a `state`, where there is such a column, other than
-    `failed`."""
+    """Mark rows with a finite `y` whose `state`, if the table has that column, is not `failed`."""
     usable = np.isfinite(column(table, y))
     if "state" in table:
         usable &= np.asarray(table["state"].astype(str) != "failed")
@@ -87,8 +87,10 @@ def usable_rows(table: pd.DataFrame, y: str) -> Bool[np.ndarray, " rows"]:
 
 
 def censored_rows(table: pd.DataFrame) -> Bool[np.ndarray, " rows"]:
-    """Which rows are censored: the column `censored` as true/false, 1/0 or those words in text;
-    none without the column."""
+    """Mark censored rows by the column `censored`, if the table has it.
+
+    Its values are true/false or 1/0, also as text.
+    """
     if "censored" not in table:
         return np.zeros(len(table), bool)
     words = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
@@ -102,12 +104,12 @@ def censored_rows(table: pd.DataFrame) -> Bool[np.ndarray, " rows"]:
 def log_product(
     powers: Iterable[tuple[str, float]], table: pd.DataFrame
 ) -> Float[np.ndarray, " rows"]:
-    """The logarithm of a product of powers of columns."""
+    """Return the logarithm of a product of powers of columns."""
     return sum((power * log_column(table, name) for name, power in powers), np.zeros(len(table)))
 
 
 def log_column(table: pd.DataFrame, name: str) -> Float[np.ndarray, " rows"]:
-    """The logarithm of a column, which must be positive."""
+    """Return the logarithm of a column, which must be positive."""
     values = column(table, name)
     invalid = ~(np.isfinite(values) & (values > 0))
     if invalid.any():

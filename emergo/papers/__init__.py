@@ -1,4 +1,4 @@
-"""The figures of the papers and of our own experiments, loaded by id.
+"""The figures of the papers and of our experiments, loaded by id.
 
 A figure trains (or loads) its studies, fits laws, sets them next to the published ones, and draws a
 plot.
@@ -41,31 +41,7 @@ plugins = (
 `emergo.study.load_plugins` imports these modules with it."""
 
 # Names are imported on first use, so that `emergo figures` does not import JAX.
-_MODULES = {
-    "_figure": (
-        "Check",
-        "Comparison",
-        "Figure",
-        "MadeFigure",
-        "Outcome",
-        "Preset",
-        "figure",
-        "make_figure",
-        "run_figure",
-        "seconds_needed",
-        "source_for",
-    ),
-    "_make": (
-        "add_figure_records",
-        "find_probe",
-        "make_figures",
-        "print_figure",
-        "submit_figures",
-    ),
-    "_plateaus": ("toy_probe",),
-    "_source": ("RunSource",),
-    "_toy_sgd": ("train_toy",),
-}
+_MODULES = ("_figure", "_make", "_plateaus", "_source", "_toy_sgd")
 __all__ = [
     "FIGURES",
     "Check",
@@ -94,8 +70,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _MODULES.items():
-        if name in names:
-            globals()[name] = getattr(importlib.import_module(f".{module}", __name__), name)
+    for module in _MODULES if name in __all__ else ():
+        found = importlib.import_module(f".{module}", __name__)
+        if hasattr(found, name):
+            globals()[name] = getattr(found, name)
             return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import jax
 import numpy as np
@@ -42,7 +42,7 @@ class Check:
 
     - `name`: the quantity that is measured.
     - `measured`: its value; NumPy and pandas values are converted to Python's.
-    - `published`: the number or statement of the paper; None if the paper has none.
+    - `published`: the number or statement of the paper, or None.
     - `holds`: whether the measured value agrees.
     - `expected`: our expectation in words, where nothing is published.
     """
@@ -279,10 +279,9 @@ class MadeFigure:
 
 def find_preset(preset: str) -> Preset:
     """Return the preset of that name; raises `InputError` with similar names."""
-    for known in get_args(Preset):
-        if known == preset:
-            return known
-    raise unknown("preset", preset, get_args(Preset))
+    if preset not in get_args(Preset):
+        raise unknown("preset", preset, get_args(Preset))
+    return cast(Preset, preset)
 
 
 def source_for(
@@ -327,7 +326,7 @@ def source_for(
 
 
 def _parts_of(figure: Figure, names: Sequence[str]) -> Studies:
-    """Return the paper's studies of these names, or all if no name is given."""
+    """Return the paper's studies of these names, by default all."""
     studies = figure.studies("paper")
     for name in names:
         if name not in studies:
@@ -356,7 +355,7 @@ def make_figure(figure: Figure, preset: str, source: RunSource) -> MadeFigure:
 
 
 def run_figure(figure: Figure, preset: str, out: Path | str, **options: Any) -> dict[str, Any]:
-    """Make a figure and write it; `options` are those of [`emergo.papers.source_for`][]."""
+    """Make a figure and write it; `options` are the arguments of [`emergo.papers.source_for`][]."""
     begun = time.monotonic()
     output_folder(Path(out) / Path(figure.id).parent)  # fail before any work is done
     return make_figure(figure, preset, source_for(figure, out, **options)).write(out, begun)

@@ -7,12 +7,12 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from ..core.errors import InputError
 from ..core.terminal import print_law, say, short, show, verdict
 from ..store import Store, StudyFolder, merge_records
-from ..study import Slurm, live_progress
+from ..study import Forecaster, Slurm, live_progress
 from ..study.results import add_records
 from ..training import OutOfTime, Probe, Run
 from . import FIGURES
@@ -20,9 +20,6 @@ from ._figure import Figure, find_preset, run_figure, source_for
 from ._source import distinct
 from ._together import train_figures
 from .index import find_figure
-
-if TYPE_CHECKING:
-    from ..study import Forecaster
 
 
 def make_figures(
@@ -36,7 +33,7 @@ def make_figures(
     curves: Sequence[str] | None = None,
     probes: Sequence[Probe] = (),
     workers: int = 1,
-    forecaster: "Forecaster | None" = None,
+    forecaster: Forecaster | None = None,
     on_made: Callable[[Mapping[str, Any]], None] = lambda report: None,
 ) -> list[dict[str, Any]]:
     """Make figures one after another and write them.
@@ -114,7 +111,7 @@ def _explain_interrupt(figures: Sequence[Figure], out: Path | str) -> Iterator[N
 def _progress(
     figure: Figure, preset: str, out: Path | str, fresh: bool, curves: Sequence[str] | None
 ) -> dict[str, Any]:
-    """Count the runs of a figure and those that are finished."""
+    """Count the runs of a figure and its finished runs."""
     source = source_for(figure, out, fresh=fresh, curves=curves)
     wanted = figure.wanted(find_preset(preset), source)
     runs = distinct(wanted)
@@ -194,7 +191,7 @@ def add_figure_records(
 
     - `folder`: a folder of runs, or of records that were made elsewhere, which are merged.
     - `to`: the folder of the records.
-    - `name`: the name of the records; by default that of the paper.
+    - `name`: the name of the records; by default the paper's.
 
     **Returns:** the number of added runs, by the name of the records.
     """

@@ -17,7 +17,7 @@ from ._source import curve
 
 Colours = dict[Any, Any]
 SIZES = ("length", "burst", "repeat", "layers", "heads")
-"""The fields of a cell, besides dim, at which a law is drawn."""
+"""The fields of a cell, other than dim, at which a law is drawn."""
 
 
 def colours_of(values: Iterable[Any], apart: bool = False) -> Colours:
@@ -93,7 +93,7 @@ def plateaus_by(
 
     - `law`: the law of the lines; None draws lines through the means.
     - `label`: the title of the legend; None draws no legend.
-    - `censored`: whether the legend explains triangles; None: if there are any.
+    - `censored`: whether the legend explains triangles; by default if a run is censored.
     """
     colours = colours_of(table[by])
     for value, colour in colours.items():
@@ -186,7 +186,7 @@ def curves_by(
 ) -> Colours:
     """Draw a curve against step, one colour per value of a task's field; return the colours.
 
-    There is one line per run. Step 0 is left out.
+    Each run is one line. Step 0 is left out.
     """
     colours = colours_of((getattr(result.run.config.task, by) for result in results), apart)
     for result in results:
@@ -201,7 +201,7 @@ def curves_by(
 
 
 def strongest(result: Result, name: str) -> np.ndarray:
-    """Return a curve; for a curve per layer and head, that of the head with the largest final
+    """Return a curve; for a curve per layer and head, pick the head with the largest final
     value."""
     values = curve(result, name)
     heads = values.reshape(len(values), -1)

@@ -136,7 +136,7 @@ class RunSource:
         return curves or run.identity in self.with_curves
 
     def _complete_cells(self, runs: Sequence[Run], curves: bool) -> list[Run]:
-        """Return the runs of complete cells; raises `InputError` if there are none."""
+        """Return the runs of complete cells; raise `InputError` without such cells."""
         complete = self.complete_cells(runs, curves)
         if not complete:
             cells = len({run.config for run in runs})

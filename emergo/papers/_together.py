@@ -52,9 +52,9 @@ class FigureDemand:
         self.needed_by: list[set[str]] = [set() for _ in self.figures]
 
     def grow(self, finished: set[str], ask_all: bool = False) -> bool:
-        """Add the runs that follow from finished ones; return True if there are any.
+        """Add the runs that follow from finished ones; return True if this adds any.
 
-        Without `ask_all`, only the figures are asked that need a newly finished run.
+        By default only figures that need a newly finished run are asked.
         """
         before = len(self.runs)
         new = finished - self.finished
@@ -93,7 +93,7 @@ def train_figures(
     - `workers`: the number of processes.
     - `seconds`: when to stop; None trains all runs.
     - `show`, `say`: receive progress, and lines about unusual events.
-    - `options`: those of [`emergo.papers.source_for`][].
+    - `options`: other arguments of [`emergo.papers.source_for`][].
     """
     begun = time.monotonic()
     sources = [
@@ -112,7 +112,8 @@ def train_figures(
     plan, _ = open_plan(folder, runs, study=planner.study, unit=TOGETHER, say=say)
     left = None if seconds is None else seconds - (time.monotonic() - begun)
     display = _Display(folder, demand, show)
-    with terminations(), Workers(folder, plan, workers, left, say) as processes:
+    workers_of_plan = Workers(folder, plan, workers, left, say, show.forecaster)
+    with terminations(), workers_of_plan as processes:
         display.begin()
         while processes.at_work():
             finished = set(os.listdir(folder.runs))

@@ -72,7 +72,7 @@ class FigureMapping(Mapping[str, "Figure"]):
 def find_figure(id: str) -> "Figure":
     """Load a figure by its id, importing only its module.
 
-    Raises `InputError` with similar ids if there is no such figure.
+    Raises `InputError` with similar ids for an unknown id.
     """
     id = str(id)
     known = read_index()

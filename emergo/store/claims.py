@@ -14,7 +14,6 @@ up. Until then both do the same work, and the store accepts the result of either
 """
 
 import contextlib
-import errno
 import functools
 import os
 import platform
@@ -35,7 +34,6 @@ STALE = 120.0  # seconds without renewal after which a claim of another machine 
 BEAT = 2.0  # seconds between renewals at first; up to ten times as many for long units
 _held: set[str] = set()  # tokens of the claims that this process holds or is about to take
 
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _PROGRESS: dict[str, Any] = {
     "running?": [(str, count, number_or_none)],  # identity, step and loss of each run
     "done?": count,
@@ -70,7 +68,7 @@ class Note(NamedTuple):
 
 def notes_of(progress: Mapping[str, Any]) -> dict[str, Note]:
     """Return the notes in the progress of a claim, by run identity."""
-    entries = progress.get("notes") or []
+    entries = progress.get("notes", [])
     return {entry["run"]: Note(entry["text"], entry["step"], entry["data"]) for entry in entries}
 
 
@@ -116,18 +114,13 @@ def owner() -> dict[str, Any]:
     """Describe this process: machine, process id, Slurm task and number of restarts."""
     pid = os.getpid()
     job = os.environ.get("SLURM_ARRAY_JOB_ID") or os.environ.get("SLURM_JOB_ID")
-    task = None
-    restarts = "0"
-    if job:
-        task = f"{job}_{os.environ.get('SLURM_ARRAY_TASK_ID', '')}"
-        restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
     return {
         "machine": machine(),
         "host": platform.node(),
         "pid": pid,
         "start": process_start(pid),
-        "job": task,
-        "restarts": int(restarts) if restarts.isdigit() else 0,
+        "job": f"{job}_{os.environ.get('SLURM_ARRAY_TASK_ID', '')}" if job else None,
+        "restarts": int(os.environ.get("SLURM_RESTART_COUNT") or 0) if job else 0,
     }
 
 
@@ -326,10 +319,9 @@ def _place(part: Path, path: Path) -> bool:
         return True
     except FileExistsError:
         return False
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-    # A file system without hard links. The claim is empty for a moment, which reads as held.
+    except OSError:
+        pass
+    # The file system may lack hard links. The claim is empty for a moment, which reads as held.
     try:
         with path.open("xb") as file:
             file.write(part.read_bytes())

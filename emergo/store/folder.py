@@ -134,7 +134,7 @@ class Unreadable(InputError):
 
 
 class Damaged(Unreadable):
-    """An error of a file that is no longer a plan and may be moved aside."""
+    """An error of a damaged plan, which may be moved aside."""
 
 
 class StudyFolder:
@@ -187,7 +187,7 @@ class StudyFolder:
         """
         path = self.path / name
         if os.path.lexists(path) and not is_folder(path):
-            raise InputError(f"{path}: a link or a file, where a folder is needed; move it away")
+            raise InputError(f"{path}: it should be a folder; move it away")
         return path
 
     def anchor(self) -> Callable[[], None]:
@@ -210,18 +210,15 @@ class StudyFolder:
             return None
         return status.st_dev, status.st_ino
 
-    def sweep(self, older: float = 86_400.0) -> None:
-        """Remove half-written files that are older than some seconds.
-
-        Only a killed process leaves them: no process takes a day to write a file.
-        """
+    def sweep(self) -> None:
+        """Remove half-written files of killed processes after a day."""
         units = self.checkpoints.iterdir() if is_folder(self.checkpoints) else ()
         folders = (self.path, self.plans, self.runs, self.claims, self.failures, *units)
         for folder in filter(is_folder, folders):
             for path in folder.glob(".*"):
                 with contextlib.suppress(OSError):
-                    age = time.time() - path.lstat().st_mtime
-                    if age > older and _LEFTOVER.fullmatch(path.name):
+                    old = path.lstat().st_mtime < time.time() - 86_400
+                    if old and _LEFTOVER.fullmatch(path.name):
                         remove(path)
 
     def read_plans(self) -> tuple[list[Plan], dict[Path, Unreadable]]:
@@ -234,9 +231,7 @@ class StudyFolder:
             except Unreadable as error:
                 broken[path] = error
         if os.path.lexists(self.plans) and not is_folder(self.plans):
-            broken[self.plans] = Unreadable(
-                f"{self.plans}: not a folder, where plans should be; move it away"
-            )
+            broken[self.plans] = Unreadable(f"{self.plans}: it should be a folder; move it away")
         return sorted(plans, key=lambda plan: (plan.study.get("since", 0.0), plan.key)), broken
 
     def read(self, say: Callable[[str], None] = lambda line: None) -> list[Plan]:
@@ -249,12 +244,11 @@ class StudyFolder:
             if not plans:
                 raise error
             say(str(error))
-        if not plans and os.path.isfile(self.path):
-            raise InputError(f"{self.path}: a file, not the folder of a study")
         if not plans:
-            raise InputError(
-                f"{self.path}: no study here; a study is put into a folder by running it"
-            )
+            what = "no study here; a study is put into a folder by running it"
+            if os.path.isfile(self.path):
+                what = "a file, not the folder of a study"
+            raise InputError(f"{self.path}: {what}")
         return plans
 
     def move_damaged_plans(self, say: Callable[[str], None]) -> None:
@@ -311,15 +305,14 @@ def _parse_plan(content: dict[str, Any], key: str) -> Plan:
     axes = content["axes"]
     configs = len(content["configs"])
     units = [
-        Unit(unit["id"], [Planned(*run[:3], run[3:]) for run in unit["runs"]])
+        Unit(unit["id"], [Planned(run[0], run[1], run[2], run[3:]) for run in unit["runs"]])
         for unit in content["units"]
     ]
     plan = Plan(content["study"], axes, content["configs"], units, key)
     runs = plan.runs
-    if len(set(axes)) < len(axes) or len({unit.id for unit in units}) < len(units):
-        raise ValueError("an axis or a unit occurs twice")
-    if len({run.identity for run in runs}) < len(runs):
-        raise ValueError("a run occurs twice")
+    for names in (axes, [unit.id for unit in units], [run.identity for run in runs]):
+        if len(set(names)) < len(names):
+            raise ValueError("an axis, a unit or a run occurs twice")
     if not set(plan.study.get("tune", ())) <= set(axes):
         raise ValueError("the tuned parameter is not an axis")
     for run in runs:

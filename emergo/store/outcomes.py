@@ -38,7 +38,6 @@ from .reader import (
     checker,
     count,
     count_or_none,
-    counts,
     list_names,
     number_or_none,
     read_json,
@@ -71,7 +70,7 @@ _CHECK_RUN = checker(
         "semantics": count,
         "config": dict,
         "curves": [str],
-        "probes?": counts,
+        "probes?": dict,
         "checksum?": CHECKSUM,
         "files?": {CURVES: CHECKSUM},
     }

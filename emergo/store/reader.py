@@ -26,6 +26,7 @@ PLAN = re.compile(r"[\w-][\w.-]*\.json")
 CLAIM = re.compile(r"[\w-]+\.json")
 SMALL = 2**23  # largest file about one run or unit, in bytes
 LARGE = 2**29  # largest file about all of them
+_KIND_OF_VALUE = {re.Pattern: str, dict: dict, list: list, tuple: list}  # by kind of form
 _SCALARS = frozenset((str, int, float, bool, type(None)))
 Check = Callable[[Any, str], None]  # takes a value and its place in words; raises ValueError
 
@@ -62,10 +63,6 @@ def scalars(value: Any) -> bool:
     return isinstance(value, dict) and _SCALARS.issuperset(map(type, value.values()))
 
 
-def counts(value: Any) -> bool:
-    return isinstance(value, dict) and all(map(count, value.values()))
-
-
 def numbers(value: Any) -> bool:
     return isinstance(value, dict) and all(map(number, value.values()))
 
@@ -89,62 +86,37 @@ def checker(form: Any) -> Check:
     - a list with the form of all members,
     - a tuple with the forms of the first members of a list.
     """
+    return functools.partial(_check, form)
+
+
+def _check(form: Any, value: Any, where: str) -> None:
     kind = type(form)
     if kind is FunctionType:
-        return functools.partial(_check_true, form, form.__name__.replace("_", " "))
-    if kind is re.Pattern:
-        return functools.partial(_check_text, form)
-    if kind is dict:
-        keys = [
-            (name.removesuffix("?"), name[-1] != "?", inner, checker(inner))
-            for name, inner in form.items()
-        ]
-        return functools.partial(_check_table, keys)
-    if kind is list:
-        return functools.partial(_check_members, checker(form[0]))
-    if kind is tuple:
-        return functools.partial(_check_first, [checker(inner) for inner in form])
-    return functools.partial(_check_kind, form)
-
-
-def _check_kind(kind: Any, value: Any, where: str) -> None:
-    if not isinstance(value, kind):
+        if not form(value):
+            name = form.__name__.replace("_", " ")
+            raise ValueError(f"{where} is not of the form {name}: {value!r:.60}")
+        return
+    if not isinstance(value, _KIND_OF_VALUE.get(kind, form)):
         raise ValueError(f"{where} is of another kind: {value!r:.60}")
-
-
-def _check_true(test: Callable[[Any], bool], name: str, value: Any, where: str) -> None:
-    if not test(value):
-        raise ValueError(f"{where} is not of the form {name}: {value!r:.60}")
-
-
-def _check_text(pattern: re.Pattern[str], value: Any, where: str) -> None:
-    _check_kind(str, value, where)
-    if not pattern.fullmatch(value):
-        raise ValueError(f"{where} is not of the form {pattern.pattern}: {value!r:.60}")
-
-
-def _check_table(keys: list[tuple[str, bool, Any, Check]], value: Any, where: str) -> None:
-    _check_kind(dict, value, where)
-    for key, required, form, check in keys:
-        if key in value:
-            if type(value[key]) is not form:  # a shortcut for plain types
-                check(value[key], key)
-        elif required:
-            raise ValueError(f"{where} lacks {key}")
-
-
-def _check_members(check: Check, value: Any, where: str) -> None:
-    _check_kind(list, value, where)
-    for member in value:
-        check(member, where)
-
-
-def _check_first(checks: list[Check], value: Any, where: str) -> None:
-    _check_kind(list, value, where)
-    if len(value) < len(checks):
-        raise ValueError(f"{where} is too short: {value!r:.60}")
-    for check, member in zip(checks, value, strict=False):
-        check(member, where)
+    if kind is re.Pattern:
+        if not form.fullmatch(value):
+            raise ValueError(f"{where} is not of the form {form.pattern}: {value!r:.60}")
+    elif kind is dict:
+        for key, inner in form.items():
+            name = key.removesuffix("?")
+            if name in value:
+                if type(value[name]) is not inner:  # a shortcut for plain types
+                    _check(inner, value[name], name)
+            elif name == key:
+                raise ValueError(f"{where} lacks {name}")
+    elif kind is list:
+        for member in value:
+            _check(form[0], member, where)
+    elif kind is tuple:
+        if len(value) < len(form):
+            raise ValueError(f"{where} is too short: {value!r:.60}")
+        for inner, member in zip(form, value, strict=False):
+            _check(inner, member, where)
 
 
 def list_names(
@@ -171,7 +143,7 @@ def list_names(
         return {}
     except OSError as error:
         raise InputError(
-            f"{folder}: cannot be read ({error.strerror}); it should be a folder that you may read"
+            f"{folder}: cannot be read ({error.strerror}); see to its permissions"
         ) from None
 
 

@@ -81,8 +81,8 @@ class Records:
 def thinned(curves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return curves with at most `POINTS` evaluations, evenly spaced, with the first and the last.
 
-    The values are those that were measured; `train_loss` remains the mean since the previous
-    evaluation of the complete curve.
+    Values are not changed: `train_loss` remains the mean since the previous evaluation of the
+    complete curve.
     """
     count = len(curves["step"])
     rows = np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(int))
@@ -160,7 +160,7 @@ def _rounded(curves: pd.DataFrame) -> pd.DataFrame:
     return curves.assign(**changed)
 
 
-def merge_records(source: Path | str, folder: Path | str = SHIPPED) -> dict[str, int]:
+def merge_records(source: Path | str, folder: Path | str) -> dict[str, int]:
     """Add the records of one folder to those of another.
 
     A run is added if the target lacks it, or has it without the curves that the source has.
@@ -191,18 +191,21 @@ def read_records(folder: Path | str = SHIPPED) -> Records:
 
 @functools.lru_cache(maxsize=4)
 def _read(folder: Path, stamps: tuple[tuple[str, int], ...]) -> Records:
-    tables: dict[str, list[pd.DataFrame]] = {"runs": [], "curves": []}
+    runs = []
+    curves = []
     for file, _ in stamps:
         table = _read_table(folder / file)
-        name, kind, _ = file.rsplit(".", 2)
-        tables.setdefault(kind, []).append(table.assign(records=name) if kind == "runs" else table)
-    return Records(_joined(tables["runs"]), *_aligned(tables["curves"]))
+        if file.endswith(".curves.parquet"):
+            curves.append(table)
+        else:
+            runs.append(table.assign(records=file.removesuffix(".runs.parquet")))
+    return Records(_joined(runs), *_aligned(curves))
 
 
 def _aligned(tables: Sequence[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """Give the common columns of several tables the same type and order.
 
-    Types are those of the concatenated tables; each table keeps only its own columns.
+    Types come from the concatenated tables. Each table keeps only its own columns.
     """
     whole = _joined(tables)
     first = 0

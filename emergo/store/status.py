@@ -19,7 +19,10 @@ class Status(NamedTuple):
     censored: int
     trained: int  # to the last step, without a threshold
     failed: int
+    finished: int
     training: int  # unfinished runs of units that a process is training
+    waiting: int
+    complete: bool  # all runs are finished
     failures: int  # failed attempts, including runs that were tried again
     units: int
     units_finished: int
@@ -28,22 +31,9 @@ class Status(NamedTuple):
     broken: dict[str, str]  # unreadable files and folders with the reason
     reasons: dict[str, int]  # number of failed runs by reason, the most frequent first
 
-    @property
-    def finished(self) -> int:
-        return self.reached + self.censored + self.trained + self.failed
-
-    @property
-    def waiting(self) -> int:
-        return self.runs - self.finished - self.training
-
-    @property
-    def complete(self) -> bool:
-        return self.finished == self.runs
-
     def data(self) -> dict[str, Any]:
-        """Return the status as plain data, including the derived numbers."""
-        derived = {name: getattr(self, name) for name in ("finished", "waiting", "complete")}
-        return self._asdict() | derived
+        """Return the status as plain data."""
+        return self._asdict()
 
 
 def study_status(folder: StudyFolder, keys: Sequence[str] | None = None) -> Status:
@@ -72,13 +62,17 @@ def study_status(folder: StudyFolder, keys: Sequence[str] | None = None) -> Stat
     }
     live = Claims(folder.claims).live(broken=broken)
     claims = {unit: claim for unit, claim in live.items() if unit in unfinished}
+    training = {run for unit in claims for run in unfinished[unit]}
     failures, broken_failures = Failures(folder.failures).counts()
     return Status(
         name=", ".join(dict.fromkeys(plan.name for plan in plans)),
         axes=list(dict.fromkeys(axis for plan in plans for axis in plan.axes)),
         runs=len(runs),
         **{state: states[state] for state in STATES},
-        training=len({run for unit in claims for run in unfinished[unit]}),
+        finished=len(state_of),
+        training=len(training),
+        waiting=len(runs) - len(state_of) - len(training),
+        complete=len(state_of) == len(runs),
         failures=sum(failures.get(run, 0) for run in runs),
         units=len(unfinished),
         units_finished=sum(not left for left in unfinished.values()),
@@ -104,8 +98,8 @@ def soonest(notes: Collection[Note], running: int) -> str:
 
 def _worker(unit: str, claim: dict[str, Any]) -> dict[str, Any]:
     """Return the row of an active process."""
-    progress = claim.get("progress") or {}
-    running = progress.get("running") or []
+    progress = claim.get("progress", {})
+    running = progress.get("running", [])
     steps = [step for _, step, _ in running]
     losses = sorted(loss for _, _, loss in running if loss is not None)
     notes = notes_of(progress)

@@ -91,7 +91,7 @@ class Store:
         """
         if not self.folder.is_dir():
             output_folder(self.folder)
-        identity = str(content["identity"])
+        identity = content["identity"]
         stage = self.folder / f".writing-{uuid.uuid4().hex[:16]}"
         with as_storage_error(self.folder):
             stage.mkdir()

@@ -7,8 +7,8 @@ import jax
 
 from ..core.terminal import counted, duration, memory
 from ..training import Run, check_config, groups_of, plan_group
-from .description import AXES
 from ._study import Study
+from .description import AXES
 
 _GPU_BYTES = 40e9  # assumed memory of a GPU on a cluster
 

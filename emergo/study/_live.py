@@ -146,7 +146,6 @@ class _Cell:
     censored: int = 0
     failed: int = 0
     running: list[str] = dataclasses.field(default_factory=list)
-    touched: int = 0  # the number of the last event here, to show recent cells first
 
     @property
     def ended(self) -> int:
@@ -163,7 +162,7 @@ class _Cell:
         median, bound = median_plateau(self.plateaus, self.censored)
         if median is not None:
             return plateau_text(median, bound)
-        return "done" if self.plateaus else ""  # runs without a threshold have no plateau
+        return "done" if self.plateaus else ""  # without a threshold, plateaus are NaN
 
 
 class LiveTable(Watcher):
@@ -186,7 +185,6 @@ class LiveTable(Watcher):
         self.now: Progress | None = None
         self.since = time.monotonic()
         self.at = self.since  # the time of the latest progress
-        self.events = 0
         self.before = 0  # how many runs were finished when training started
         self.body: RenderableType = Text("compiling", style="dim")
 
@@ -227,9 +225,7 @@ class LiveTable(Watcher):
         if identity not in self.cell_of:
             return
         cell = self.cell_of[identity]
-        self.events += 1
         cell.end(result.state, result.plateau.time)
-        cell.touched = self.events
         if result.state == "failed":
             where = [*map(" ".join, zip(self.columns, cell.words, strict=True))]
             where.append(f"seed {result.run.seed}: {result.reason or 'failed'}")
@@ -274,13 +270,13 @@ class LiveTable(Watcher):
         return (self.at - self.since) * (self.now.total - self.now.done) / done if done else None
 
     def _draw(self) -> None:
-        """Update the table. If the window is too low for all cells, cells in training come first,
-        then those in which a run ended last."""
+        """Update the table. If the window is too low for all cells, it shows cells in training
+        first, then cells with finished runs."""
         room = max(
             FEWEST_ROWS,
             self.console.height - len(self.stages) - min(len(self.failures), FAILURES) - 5,
         )
-        ranked = sorted(self.cells.values(), key=lambda cell: (not cell.running, -cell.touched))
+        ranked = sorted(self.cells.values(), key=lambda cell: (not cell.running, -cell.ended))
         split = len(ranked) if len(ranked) <= room else room - 1
         shown = set(map(id, ranked[:split]))
         heads = [*self.columns, "runs", "plateau", "step", "loss", "over training"]
@@ -291,13 +287,8 @@ class LiveTable(Watcher):
                 style = "" if cell.running or cell.ended else "dim"
                 rows.add_row(*cell.words, *self._row(cell), style=style)
         parts: list[RenderableType] = [rows] if self.cells else []
-        rest = ranked[split:]
-        if rest:
-            done = sum(cell.ended >= cell.planned for cell in rest)
-            begun = sum(bool(cell.running) for cell in rest)
-            counts = [(done, "done"), (begun, "in training"), (len(rest) - done - begun, "waiting")]
-            more = ", ".join(f"{count} {what}" for count, what in counts if count)
-            parts.append(_line(f"{len(rest)} more cells: {more}", "dim"))
+        if split < len(ranked):
+            parts.append(_line(f"{len(ranked) - split} more cells", "dim"))
         parts += [_line(f"failed: {words}", "red") for words in self.failures[-FAILURES:]]
         self.body = Group(*parts)
 

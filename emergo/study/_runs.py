@@ -30,9 +30,11 @@ class Runs(Sequence[Result]):
     - `tune`: an axis of which only the value with the shortest mean plateau counts in each cell.
 
     ```python
-    >>> task, model = em.SingleLocation(length=4, dim=2), em.Transformer(layers=1, heads=1, width=4, mlp=False)
-    >>> study = em.Study(task, model, em.Optimizer("adam", learning_rate=0.02), grid={"dim": [2, 3]}, seeds=1, steps=50,
-    ...                  batch=8, n_test=16, precision="fp32")
+    >>> task = em.SingleLocation(length=4, dim=2)
+    >>> model = em.Transformer(layers=1, heads=1, width=4, mlp=False)
+    >>> adam = em.Optimizer("adam", learning_rate=0.02)
+    >>> training = {"steps": 50, "batch": 8, "n_test": 16, "precision": "fp32"}
+    >>> study = em.Study(task, model, adam, grid={"dim": [2, 3]}, seeds=1, **training)
     >>> runs = study.run()
     >>> runs.table[["dim", "seed", "state"]].values.tolist()
     [[3, 0, 'reached'], [2, 0, 'reached']]
@@ -108,7 +110,7 @@ class Runs(Sequence[Result]):
     def fit(self, y: str, x: Sequence[str], fix: Mapping[str, float] | None = None) -> Law:
         """Fit a power law, such as `runs.fit("plateau", ["dim", "length/burst"])`.
 
-        With a tuned axis, only the runs of the chosen values are used.
+        If an axis is tuned, only the runs of its chosen values are used.
 
         **Arguments:**
 
@@ -163,7 +165,7 @@ class Runs(Sequence[Result]):
 
         - `index`: the row of the run in `table`. Rows are in the order of training, not of the
           grid; use `where` to choose runs by value.
-        - `step`: one of the steps that were kept; by default the last one.
+        - `step`: a step of `kept`; by default the last.
         """
         if self._store is None:
             raise InputError("these runs were not kept in a folder; give `run` one, and keep=True")
@@ -179,7 +181,7 @@ class Runs(Sequence[Result]):
     def _summary(self) -> tuple[str, pd.DataFrame | None]:
         """Return a line with the number of runs in each state, and a table with one row per cell.
 
-        If nothing was varied there is no table, and the line ends with the median plateau.
+        Without axes, the table is None and the line ends with the median plateau.
         """
         states = pd.Series([result.state for result in self.results], dtype=object).value_counts()
         counts = ", ".join(f"{count} {state}" for state, count in states.items())

@@ -37,7 +37,6 @@ from .description import (
     check_values,
     construct,
     load_plugins,
-    wrong_key,
 )
 from .executor import check_platform, run_plan
 from .plan import open_plan
@@ -146,8 +145,10 @@ class Study:
       `threshold`, `overtrain`, `n_test`, `n_train`, `interventions`, `probes`.
 
     ```python
-    >>> study = em.Study(em.SingleLocation(length=32, dim=8), em.Transformer(layers=1, heads=1, width=64),
-    ...                  em.Optimizer("adam", learning_rate=5e-4), grid={"dim": [4, 8, 16]}, seeds=3, steps=5000)
+    >>> task = em.SingleLocation(length=32, dim=8)
+    >>> model = em.Transformer(layers=1, heads=1, width=64)
+    >>> adam = em.Optimizer("adam", learning_rate=5e-4)
+    >>> study = em.Study(task, model, adam, grid={"dim": [4, 8, 16]}, seeds=3, steps=5000)
     >>> len(study.runs)
     9
     >>> study.replace(task__repeat=em.Switch(0.4, 0.0, at=2000)).base.task.repeat
@@ -339,7 +340,7 @@ class Study:
         - `progress`: called after every chunk; by default a live table on standard error.
         - `forecaster`: forecasts runs in training, such as `emergo.forecasting.RunForecasts()`.
         - `seconds`: how long to train; the rest is left for the next call.
-        - `options`: those of [`emergo.study.Executor`][], such as `n_parallel`.
+        - `options`: fields of [`emergo.study.Executor`][], such as `n_parallel`.
         """
         check_platform(self.runs)
         if seconds is not None and not seconds >= 0:
@@ -437,7 +438,7 @@ class Study:
         for name, values in axes.items():
             table = next((table for table in tables if name in tables[table]), None)
             if table is None:
-                raise wrong_key("this study", name, self.axes or ["no axis"])
+                raise unknown("axis of this study", name, self.axes)
             old = tables[table][name]
             new = [value for value in values if table == "zip" or value not in old]
             tables[table][name] = (*old, *new)
@@ -474,7 +475,7 @@ class Study:
         """Return the study as plain data: the content of a study file."""
         described = self.base.describe()
         if self.base.threshold is None:
-            described["threshold"] = "none"  # TOML has no null
+            described["threshold"] = "none"  # TOML cannot write null
         if self.base.probes:
             described["probes"] = canonical(self.base.probes)
         data: dict[str, Any] = {

@@ -1,6 +1,6 @@
 """A worker process: `python -m emergo.study._worker FOLDER KEY NUMBER WORKERS UNTIL FORECASTER`.
 
-Another process starts several of them to train one plan, which may grow meanwhile (see
+Another process starts several workers to train one plan, which may grow while they train (see
 `processes.py`). It writes `end` to their standard input once the plan will not grow any more. When
 standard input closes, that process has died; the worker then saves what is in training and ends.
 Standard output carries one JSON object per line: messages, and the error that ends the worker.

@@ -13,7 +13,7 @@ Writer = Callable[[Result], None]  # called with every run once it is finished
 
 
 def find_writer(name: str, folder: StudyFolder) -> Writer:
-    """Return a function that exports a result; "none" returns one that does nothing.
+    """Return a function that exports a result. The writer "none" does nothing.
 
     The viewer shows each result as a run named by its identity.
     """

@@ -47,15 +47,13 @@ def resolve_axis(config: Config, name: str, where: str = "the grid") -> str:
     return paths[name][0]
 
 
-def _is_option(part: Any, name: str) -> bool:
-    return isinstance(part, Optimizer) and not hasattr(part, name)
-
-
 def axis_value(config: Config, path: str) -> Any:
     """Return the value at a path."""
     *parts, name = path.split(".")
-    part = functools.reduce(getattr, parts, config)
-    return dict(part.options)[name] if _is_option(part, name) else getattr(part, name)
+    part: Any = functools.reduce(getattr, parts, config)
+    if isinstance(part, Optimizer) and not hasattr(part, name):
+        return dict(part.options)[name]
+    return getattr(part, name)
 
 
 def with_axes(config: Config, values: Mapping[str, Any]) -> Config:
@@ -64,7 +62,7 @@ def with_axes(config: Config, values: Mapping[str, Any]) -> Config:
     options = dict(config.optimizer.options)
     for path, value in values.items():
         head, _, name = path.partition(".")
-        if head == "optimizer" and name and _is_option(config.optimizer, name):
+        if head == "optimizer" and name and not hasattr(config.optimizer, name):
             options[name] = value
             changes["optimizer__options"] = options
         else:

@@ -40,7 +40,7 @@ def run_table(
 ) -> pd.DataFrame:
     """Return a table of runs.
 
-    With a tuned axis, the column `chosen` marks, in each cell, the runs of the value with the
+    If an axis is tuned, the column `chosen` marks, in each cell, the runs of its value with the
     shortest mean plateau (zucchet2025, D.3).
     """
     table = pd.DataFrame(list(rows))
@@ -56,7 +56,7 @@ def run_table(
 def table_law(
     table: pd.DataFrame, y: str, x: Sequence[str], fix: Mapping[str, float], what: str
 ) -> "Law":
-    """Fit a law to a table of runs; with a tuned axis, to the chosen runs."""
+    """Fit a law to a table of runs, or to its chosen runs if an axis is tuned."""
     from ..measure import fit_law  # imports JAX, which `emergo study export` does not need
 
     chosen = table[table["chosen"]] if "chosen" in table else table
@@ -154,7 +154,7 @@ def median_plateau(plateaus: Iterable[float], censored: int) -> tuple[float | No
 
     A censored run counts with its last observed step, which its plateau exceeds. Censored runs
     are the longest of a cell, so the median is a lower bound once they are at least half of the
-    runs. Failed runs have no plateau and do not count.
+    runs. Failed runs do not count.
 
     **Arguments:**
 
@@ -176,7 +176,7 @@ def cell_summary(
 
     - `table`: finished runs, one row per run.
     - `axes`: the columns that define the cells.
-    - `planned`: the values of the axes of every planned run; by default those of the table.
+    - `planned`: the values of the axes of every planned run; by default from the table.
 
     **Returns:** one row per cell with the values of the axes; the number of `planned` runs, and of
     finished `runs`, `censored` and `failed` ones; the median `plateau` with `plateau_min` and

@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 import itertools
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ def known_types(kind: type = Pytree) -> dict[str, type]:
 
 
 def find_type(name: Any, kind: type, where: str) -> type:
-    """Return a subclass of a kind by its name; raise an `InputError` if there is none."""
+    """Return a subclass of a kind by its name; raise an `InputError` for an unknown name."""
     known = known_types(kind)
     if isinstance(name, str) and name in known:
         return known[name]
@@ -74,19 +74,12 @@ def find_function(name: str, where: str) -> Callable[..., Any]:
     )
 
 
-def wrong_key(where: str, given: str, known: Sequence[str]) -> InputError:
-    """Return the error for a key that a table does not have; suggest keys of this table only."""
-    near = difflib.get_close_matches(given, known, n=3, cutoff=0.6)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"it has {', '.join(known)}"
-    return InputError(f"{where} has no key '{given}'; {hint}")
-
-
 def check_keys(where: str, given: Any, known: Sequence[str]) -> None:
     """Raise an `InputError` for anything but a table with some of these keys."""
     check_table(where, given)
     for name in given:
         if name not in known:
-            raise wrong_key(where, name, known)
+            raise unknown(f"key of {where}", name, known)
 
 
 def construct(cls: type, given: Any, where: str, hint: str = "") -> Any:
@@ -151,17 +144,16 @@ def build_value(value: Any, where: str, default: str | None = None) -> Any:
 
 
 def _optimizer(given: Mapping[str, Any], where: str) -> Optimizer:
-    own = {"name": "adam", "learning_rate": 1e-4, "clip": None, "options": {}} | dict(given)
-    name = own.pop("name")
-    rate = build_value(own.pop("learning_rate"), f"{where}.learning_rate")
-    clip = own.pop("clip")
-    options = dict(own.pop("options"))
+    values = dict(given)
+    name = values.get("name")
     if isinstance(name, Mapping):
-        name = str(name.get("type"))
+        name = values["name"] = str(name.get("type"))
     if isinstance(name, str) and ":" in name:
-        name = find_function(name, where)
+        values["name"] = find_function(name, where)
+    if "learning_rate" in values:
+        values["learning_rate"] = build_value(values["learning_rate"], f"{where}.learning_rate")
     try:
-        return Optimizer(name, rate, clip, options | own)
+        return Optimizer(**values)
     except (InputError, TypeError, ValueError) as error:
         raise InputError(f"{where}: {error}") from None
 
@@ -172,7 +164,7 @@ def build_config(data: Mapping[str, Any], training: Mapping[str, Any] | None = N
     **Arguments:**
 
     - `data`: as `Config.describe` returns it.
-    - `training`: the fields other than task, model and optimizer, if they are in another table.
+    - `training`: the fields other than task, model and optimizer, from another table.
     """
     own = {name: value for name, value in data.items() if name not in PARTS} | dict(training or {})
     where = "config" if training is None else "[train]"
@@ -180,7 +172,7 @@ def build_config(data: Mapping[str, Any], training: Mapping[str, Any] | None = N
     threshold = own.get("threshold")
     if isinstance(threshold, str) and threshold not in ("task", "none"):
         raise InputError(f"{where} threshold must be a number, 'task' or 'none', got {threshold!r}")
-    if threshold == "none":  # TOML has no null
+    if threshold == "none":  # TOML cannot write null
         own["threshold"] = None
     for name in ("interventions", "probes"):
         if name in own:
@@ -208,7 +200,7 @@ def build_base(
 ) -> tuple[Config, dict[str, dict[str, Any]]]:
     """Build the config of a study, and its axes, from the content of a study file.
 
-    A field that a part needs may be given by an axis only; the config then has its first value.
+    If only an axis gives a field that a part needs, the config gets its first value.
 
     **Arguments:**
 
@@ -226,22 +218,14 @@ def build_base(
         }
         for table in AXES
     }
-    types = {
-        part: find_type(tables[part].get("type", default), kind, f"[{part}]")
-        for part, (kind, default) in _DEFAULTS.items()
-    }
-    known = {field.name for cls in (*types.values(), Optimizer, Config) for field in fields(cls)}
-    for part, cls in types.items():
+    for part, (kind, default) in _DEFAULTS.items():
+        cls = find_type(tables[part].get("type", default), kind, f"[{part}]")
         needed = [field.name for field in fields(cls) if field.default is dataclasses.MISSING]
-        missing = [name for name in needed if name not in tables[part]]
-        first = {}
-        for name in missing:
-            for table, path in itertools.product(axes, (f"{part}.{name}", name)):
-                if path in axes[table]:
+        for name, table in itertools.product(needed, axes):
+            for path in (f"{part}.{name}", name):
+                if path in axes[table] and name not in tables[part]:
                     check_values(f"[{table}] {path}", axes[table][path])
-                    first[name] = axes[table][path][0]
-        _check_spelling(axes, known, [name for name in missing if name not in first])
-        tables[part] = first | tables[part]
+                    tables[part] = tables[part] | {name: axes[table][path][0]}
     return build_config({part: tables[part] for part in PARTS}, tables["train"]), axes
 
 
@@ -253,16 +237,6 @@ def check_values(where: str, values: Any) -> None:
         )
     if not values:
         raise InputError(f"{where} needs at least one value")
-
-
-def _check_spelling(
-    axes: Mapping[str, Mapping[str, Any]], known: Collection[str], missing: Sequence[str]
-) -> None:
-    """Raise an `InputError` for an axis that is almost the name of a missing field."""
-    for table, names in axes.items():
-        for name in names:
-            if name.rpartition(".")[2] not in known and difflib.get_close_matches(name, missing):
-                raise unknown(f"axis of [{table}]", name, missing)
 
 
 def _by_path(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

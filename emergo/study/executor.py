@@ -40,8 +40,7 @@ from .results import save_snapshot, write_result
 # In the folder of a checkpoint: the runs that are trained there, if these are not the whole unit.
 _MEMBERS = "members.json"
 _CHOSEN = checker({"members": [IDENTITY]})
-# When no unit is free, one of many workers tries this many claims of others: their owners may be
-# dead.
+# When no unit is free, a worker tries this many claims of others, whose owners may be dead.
 _HELD = 20
 _AHEAD = 6  # how many units are compiled while another one trains
 
@@ -58,11 +57,11 @@ def run_plan(
 
     **Arguments:**
 
-    - `plans`: the keys of the plans to train, in this order; by default all plans of the folder.
+    - `plans`: the keys of the plans to train; by default all plans of the folder.
     - `runs`: runs of these plans that the caller has already built. Other runs are built from the
       plans.
     - `watch`: receives progress, and has the forecaster.
-    - `options`: the other fields of [`emergo.study.Executor`][].
+    - `options`: other fields of [`emergo.study.Executor`][].
 
     **Returns:** True if all runs are finished; False if the deadline has passed or, with
     `wait=False`, other processes hold the remaining runs.
@@ -84,13 +83,13 @@ class Executor:
     - `share`: the number of this worker, and of all workers. Each starts at another unit and
       checks its share of the existing files.
     - `wait`: whether to stay until other processes have finished the units they hold, in order to
-      take over if one of them dies.
+      take over if a process dies.
     - `growing`: returns True while the plans may still get more units. The worker then stays, and
       takes the longest units first.
     - `n_parallel`: how many runs to train at once on a device; by default what memory allows.
     - `deadline`: the value of `time.monotonic()` at which training stops.
     - `checkpoint_seconds`: least time between two checkpoints.
-    - `stale`, `beat`: see [`emergo.store.claims.Claims`][].
+    - `stale`, `beat`: see `emergo.store.claims.Claims`.
     """
 
     folder: StudyFolder
@@ -157,11 +156,11 @@ class Executor:
 
     def _read(self) -> list[Plan]:
         plans = self.folder.read()
-        if self.plans is None:
-            # If several plans share a run, the one that asks for more than its curves trains it.
-            return sorted(plans, key=lambda plan: not plan.asks)
-        by_key = {plan.key: plan for plan in plans}
-        return [by_key[key] for key in self.plans if key in by_key]
+        if self.plans is not None:
+            plans = [plan for plan in plans if plan.key in self.plans]
+        # If several plans share a run, it is trained for the plan that also asks for probes or
+        # parameters.
+        return sorted(plans, key=lambda plan: not plan.asks)
 
     def _damaged(self, plans: Sequence[Plan]) -> set[str]:
         """Return the unreadable runs in this worker's share of the units."""
@@ -188,19 +187,19 @@ class Executor:
         free = [one for one in left if f"{one[1].id}.json" not in claimed]
         held = [one for one in left if f"{one[1].id}.json" in claimed]
         if self.growing is not None:
-            free = sorted(free, key=lambda one: longest(*one), reverse=True)
-            first = 0
+            free.sort(key=lambda one: longest(*one), reverse=True)
         else:
             first = int(start * len(free))
+            free = free[first:] + free[:first]
         if self.share[1] > 1:
             held = random.sample(held, min(len(held), _HELD))
-        return free[first:] + free[:first] + held
+        return free + held
 
     def _train_free(self, order: Sequence[tuple[Plan, Unit]]) -> bool:
         """Train free units in order until the work of another process is met; return True if any
         unit was free."""
-        # The units to compile while one trains. Several workers that follow one order take as many
-        # units in between as there are other workers.
+        # The units to compile while another trains. Several workers that follow the same order take
+        # `workers - 1` units in between.
         workers = self.share[1]
         if workers == 1:
             ahead = slice(1, 1 + _AHEAD)
@@ -347,7 +346,7 @@ class _UnitTrainer:
             self._set_aside(error, pending)
         except (OutOfTime, InputError):
             raise
-        except OSError as error:  # from user code: errors of our own files are StorageErrors
+        except OSError as error:  # from user code; emergo's files raise StorageErrors
             if error.errno in TROUBLE:
                 raise
             words = f"a task, model or probe of the unit {self.unit.id} cannot use a file"

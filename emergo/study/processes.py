@@ -72,8 +72,8 @@ def _has_plugin() -> bool:
 def mps(say: Callable[[str], None] = lambda line: None) -> Iterator[dict[str, str]]:
     """Run CUDA's MPS inside the block; yield the environment variables by which processes find it.
 
-    The variables are empty if there is no NVIDIA GPU, no MPS, or one that the user has started, or
-    if MPS fails to start.
+    The variables are empty without an NVIDIA GPU or MPS, if the user has started MPS, or if it
+    fails to start.
     """
     started = "CUDA_MPS_PIPE_DIRECTORY" in os.environ or _USUAL.exists()
     if started or shutil.which(_MPS) is None or not has_nvidia():
@@ -100,7 +100,7 @@ def mps(say: Callable[[str], None] = lambda line: None) -> Iterator[dict[str, st
 
 
 def environment(workers: int) -> dict[str, str]:
-    """Return the environment variables of one of several workers.
+    """Return the environment variables of a worker.
 
     They add the folders of Python modules, and the worker's share of the GPU's memory unless the
     user has set one.
@@ -233,7 +233,7 @@ def progress_of(
     **Arguments:**
 
     - `known`: the runs by identity.
-    - `counts`: how many runs there are, are finished, and have failed.
+    - `counts`: the number of all, finished and failed runs.
     """
     reports = [claim.get("progress") or {} for claim in claims.values()]
     running = []

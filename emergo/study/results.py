@@ -10,13 +10,7 @@ import pandas as pd
 from ..core.errors import InputError
 from ..store.curves import read_curves
 from ..store.outcomes import outcome_row
-from ..store.records import (
-    SHIPPED,
-    Records,
-    read_records,
-    thinned,
-    write_records,
-)
+from ..store.records import Records, read_records, thinned, write_records
 from ..store.records import record_tables as plain_tables
 from ..store.store import Store
 from ..training import Result, Run, Trained, load_parameters, save_parameters
@@ -94,7 +88,7 @@ def record_tables(results: Iterable[Result]) -> tuple[pd.DataFrame, pd.DataFrame
 
 
 def add_records(
-    runs: Sequence[Run], store: Store, name: str, folder: Path | str = SHIPPED, thin: bool = False
+    runs: Sequence[Run], store: Store, name: str, folder: Path | str, thin: bool = False
 ) -> int:
     """Add stored runs to the records called `name`, and return how many were added.
 

@@ -1,7 +1,7 @@
 """A study on a Slurm cluster: one array job whose tasks take units until none is left.
 
 The folder of the study holds all that a task needs to continue after an interruption; Slurm and
-submitit hold nothing of it. There are three kinds of interruption:
+submitit hold nothing of it. Tasks are interrupted in three ways:
 
 - Killed without warning (preemption, a lost node): Slurm starts the task again, and it continues
   from the last checkpoint.

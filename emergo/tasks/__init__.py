@@ -1,5 +1,4 @@
-"""Tasks: what there is to learn. Single-location regression, associative recall and Markov chains,
-and their base class."""
+"""Tasks: single-location regression, associative recall and Markov chains, and their base class."""
 
 from ._groups import Groups
 from ._markov import ChainTruth, MarkovChain, MarkovRegression, divergence
@@ -17,8 +16,10 @@ __all__ = [
     "SingleLocation",
     "Task",
     "Truth",
+    "Variant",
+    "default_task",
+    "divergence",
 ]
-__all__ += ["Variant", "default_task", "divergence"]
 
 
 def default_task() -> type[Task]:

@@ -1,4 +1,4 @@
-"""Groups of past positions with graded importance: what the next token depends on (yuksel2026)."""
+"""Groups of past positions with graded importance (yuksel2026)."""
 
 import math
 from typing import Literal
@@ -12,22 +12,20 @@ from ..core.pytree import Pytree, Schedule, option, per_run
 
 
 class Groups(Pytree):
-    r"""Spans of past positions $I(1), \dots, I(h)$, each with one strength and a weight $\alpha_i$
-    for every position.
+    r"""Spans of past positions $I(1), \dots, I(h)$ on which the next token depends.
 
-    Positions are counted as lags: 0 is the last token that is read. Groups are counted from the
-    nearest on, whatever their strength.
+    Each group has a strength, and each of its positions a weight $\alpha_i$. Positions are lags: 0
+    is the last token that is read. Groups are numbered from the nearest to the farthest.
 
     **Arguments:**
 
-    - `spans`: how many positions each group has, the nearest group first.
+    - `spans`: number of positions of each group, the nearest group first.
     - `importance`: m, the ratio of the strengths of neighbouring groups, at least 1. The weakest
-      has strength 1.
-    - `strongest`: which end the strongest group is at.
-    - `stride`: how many positions lie between the starts of neighbouring groups. None: each begins
-      where the last one ends; smaller than a span: groups overlap.
-    - `weights`: $\alpha_i$, one tuple per group, nearest position first. None: all 1, so that a
-      group is a plain sum.
+      group has strength 1.
+    - `strongest`: the end at which the strongest group is, `"near"` or `"far"`.
+    - `stride`: number of positions between the starts of neighbouring groups. None: groups follow
+      each other without gaps. With a stride smaller than a span, groups overlap.
+    - `weights`: $\alpha_i$, one tuple per group, the nearest position first. None: all 1.
 
     >>> groups = em.Groups(spans=(1, 2), importance=2.0)
     >>> groups.window, groups.strengths.tolist()
@@ -58,9 +56,8 @@ class Groups(Pytree):
             )
         if self.weights is None:
             return
-        if not isinstance(self.weights, tuple) or not all(
-            isinstance(w, tuple) for w in self.weights
-        ):
+        tuples = isinstance(self.weights, tuple) and all(isinstance(w, tuple) for w in self.weights)
+        if not tuples:
             raise InputError(
                 f"Groups.weights {listed} with one tuple of numbers per group, got {self.weights!r}"
             )
@@ -74,41 +71,36 @@ class Groups(Pytree):
 
     @property
     def count(self) -> int:
-        """h, the number of groups."""
+        """Return h, the number of groups."""
         return len(self.spans)
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """The nearest lag of each group."""
-        return tuple(
-            sum(self.spans[:k]) if self.stride is None else self.stride * k
-            for k in range(self.count)
-        )
+        """Return the nearest lag of each group."""
+        if self.stride is not None:
+            return tuple(self.stride * k for k in range(self.count))
+        return tuple(sum(self.spans[:k]) for k in range(self.count))
 
     @property
     def window(self) -> int:
-        """w, the number of past tokens that the next one depends on."""
+        """Return w, the number of past tokens on which the next one depends."""
         return max(start + span for start, span in zip(self.starts, self.spans, strict=True))
 
     @property
     def disjoint(self) -> bool:
-        """Whether no position belongs to two groups."""
+        """Return True if groups share no position."""
         return bool((self.members.sum(0) <= 1).all())
 
     @property
     def members(self) -> Bool[np.ndarray, "groups window"]:
-        """Which lags belong to which group."""
+        """Return a mask of the lags of each group."""
         lags = np.arange(self.window)
-        return np.array(
-            [
-                (lags >= start) & (lags < start + span)
-                for start, span in zip(self.starts, self.spans, strict=True)
-            ]
-        )
+        groups = zip(self.starts, self.spans, strict=True)
+        return np.array([(lags >= start) & (lags < start + span) for start, span in groups])
 
     @property
     def mixing(self) -> Float[np.ndarray, "groups window"]:
-        r"""$\alpha_i$ of every lag in its group, 0 elsewhere."""
+        r"""Return $\alpha_i$ of every lag in its group, and 0 elsewhere."""
         mixing = self.members.astype(np.float64)
         if self.weights is not None:
             for row, start, weights in zip(mixing, self.starts, self.weights, strict=True):
@@ -117,8 +109,10 @@ class Groups(Pytree):
 
     @property
     def strengths(self) -> Float[np.ndarray, " groups"] | Float[Array, " groups"]:
-        """The scale of each group's map: m^(h-1), ..., m, 1 from the strongest to the weakest. In
-        NumPy's float64; inside a program, where `importance` is traced, in JAX's float32."""
+        """Return the scale of each group's map: m^(h-1), ..., m, 1, from strong to weak.
+
+        The result is float64 in NumPy, or float32 in JAX if `importance` is traced.
+        """
         powers = range(self.count) if self.strongest == "far" else range(self.count)[::-1]
         if isinstance(self.importance, int | float):
             return float(self.importance) ** np.array(powers)
@@ -126,5 +120,5 @@ class Groups(Pytree):
 
     @property
     def ranking(self) -> tuple[int, ...]:
-        """The groups from the strongest to the weakest; equally strong ones in the same order."""
+        """Return the groups from the strongest to the weakest."""
         return tuple(range(self.count)[:: 1 if self.strongest == "near" else -1])

@@ -1,9 +1,9 @@
-r"""A high-order Markov chain with groups of graded importance, and its regression variant
-(yuksel2026).
+r"""A high-order Markov chain with groups of graded importance, and a regression variant.
 
 The next token is drawn from
-$\mathrm{softmax}\big(\beta \sum_k A_k^* \sum_{i\in I(k)} \alpha_i\, \mathrm{onehot}(x_{t-i})\big)$.
-Tokens are one-hot, so that products with them are look-ups: the teacher is one table per lag.
+$\mathrm{softmax}\big(\beta \sum_k A_k^* \sum_{i\in I(k)} \alpha_i\, \mathrm{onehot}(x_{t-i})\big)$
+(yuksel2026). Tokens are one-hot, so products with them are lookups, and the teacher consists of one
+table per lag.
 """
 
 import functools
@@ -28,22 +28,22 @@ from ._task import Task, cross_entropy, half_squared_error, stacked_patterns, wi
 
 MINIMAL = Groups()  # [2, 2, 2], the setting of the paper's minimal model
 LogProbs = Float[Array, "n generated vocabulary"]
-_FRESH = (
-    1  # folded into the run's key of data: the first version drew the sequences of its steps there
-)
+_FRESH = 1  # folded into the run's data key
 
 
 class ChainTruth(NamedTuple):
-    """What one run has to learn: drawn once, the same for all its sequences."""
+    """The target of a run, drawn once for all of its sequences."""
 
     maps: Float[Array, "groups size size"]  # A_k*, the nearest group first, strengths included
 
 
 @functools.cache
 def published_maps() -> Float[np.ndarray, "groups size size"]:
-    """The orthogonal maps of all published runs of yuksel2026, the nearest group first. Its public
-    code, tml-epfl/hmm-attention on GitHub, makes them with seed 0 of PyTorch: three draws of
-    `randn(50, 50)`, each U V^T of its SVD; the last is nearest."""
+    """Return the orthogonal maps of all published runs of yuksel2026, the nearest group first.
+
+    The public code, tml-epfl/hmm-attention on GitHub, computes them with seed 0 of PyTorch. It
+    draws `randn(50, 50)` three times and takes U V^T of each SVD. The last is the nearest group.
+    """
     with np.load(Path(__file__).with_name("published_maps.npz")) as arrays:
         return arrays["orthogonal"]
 
@@ -51,33 +51,31 @@ def published_maps() -> Float[np.ndarray, "groups size size"]:
 def divergence(
     reference: Float[Array, "*rows vocabulary"], student: Float[Array, "*rows vocabulary"]
 ) -> Float[Array, "*rows"]:
-    """KL(reference ‖ student) of each row in nats, exact over the vocabulary, from
-    log-probabilities."""
+    """Return KL(reference ‖ student) of each row in nats, from log-probabilities."""
     return jnp.sum(jnp.exp(reference) * (reference - student), -1)
 
 
 class MarkovChain(Task):
-    r"""Sequences of `prefix` uniform tokens, then `generated` tokens of the chain, each of which is
-    to be predicted.
+    r"""Sequences of `prefix` uniform tokens, followed by `generated` tokens of a Markov chain.
 
-    $A_k^*$ is the strength of the group times a random orthogonal matrix, uniform among all of
-    them. A model reads all tokens but the last, and its last `generated` outputs are compared with
-    the tokens that follow.
+    Every generated token has to be predicted. $A_k^*$ is the strength of group k times a uniformly
+    random orthogonal matrix. A model reads all tokens except the last, and its last `generated`
+    outputs are compared with the tokens that follow.
 
     **Arguments:**
 
-    - `groups`: which past positions matter and how much.
-    - `vocabulary`: the number of different tokens.
+    - `groups`: the past positions on which the next token depends, with their strengths.
+    - `vocabulary`: number of different tokens.
     - `temperature`: $1/\beta$, above 0.
-    - `generated`: how many tokens of a sequence follow the chain.
-    - `prefix`: how many uniform tokens come before them; None: as many as the chain looks back on.
-      Older ones only make what matters harder to find.
-    - `maps`: the orthogonal matrices: `"drawn"` for every run, or `"published"`: the same in all
-      runs, those that the published runs have; they are for 50 tokens and three groups.
+    - `generated`: number of tokens that the chain generates.
+    - `prefix`: number of uniform tokens before them; None: the window of the groups. Older tokens
+      only make the relevant ones harder to find.
+    - `maps`: the orthogonal matrices: `"drawn"` for every run, or `"published"`, the matrices of
+      the published runs, for 50 tokens and three groups.
 
-    Measured besides the loss: `kl_teacher`, the KL divergence of the model from the true
-    probabilities, which is never quite 0, so that a threshold of 0 ends no run; `teacher_loss`, the
-    loss of the true probabilities; `kl_references`, the divergence from the predictors that know
+    Further curves are `kl_teacher`, the KL divergence of the model from the true
+    probabilities (it never reaches exactly 0, so a threshold of 0 ends no run); `teacher_loss`, the
+    loss of the true probabilities; `kl_references`, the divergences from the predictors that know
     the 1, 2, ... strongest groups; and `attention_by_lag`.
 
     >>> import jax
@@ -109,12 +107,12 @@ class MarkovChain(Task):
 
     @property
     def given(self) -> int:
-        """How many tokens at the start of a sequence are not predicted."""
+        """Return the number of initial tokens, which are not predicted."""
         return self.groups.window if self.prefix is None else self.prefix
 
     @property
     def length(self) -> int:
-        """Tokens of a sequence, including the last, which the model does not read."""
+        """Return the number of tokens of a sequence, including the last, which is not read."""
         return self.given + self.generated
 
     @property
@@ -122,45 +120,44 @@ class MarkovChain(Task):
         return Spec(self.length - 1, self.vocabulary, self.vocabulary, answers=self.generated)
 
     def truth(self, key: Array) -> ChainTruth:
-        """Draws the maps of a run."""
+        """Draw the maps of a run."""
         size = self.vocabulary
         strengths = jnp.asarray(self.groups.strengths, jnp.float32)[:, None, None]
         if self.maps == "published":
             return ChainTruth(strengths * published_maps())
         q, r = jnp.linalg.qr(normals(raw(key), self.groups.count, size, size))
-        # The sign of R's diagonal is a convention; with it taken out, Q is uniform (Mezzadri 2007).
+        # The signs of R's diagonal are a convention. Without them Q is uniform (Mezzadri 2007).
         signs = jnp.sign(jnp.diagonal(r, axis1=-2, axis2=-1))
         return ChainTruth(strengths * q * signs[:, None, :])
 
     def batch(self, key: Array, n: int, truth: ChainTruth) -> Batch:
-        """Draws `n` sequences. A sequence depends on the key and its row alone: fewer rows are the
-        first of more."""
+        """Draw `n` sequences.
+
+        A sequence depends only on the key and its row. So a smaller batch is the start of a larger
+        one.
+        """
         return self.split(self.sample(key, n, truth))
 
     def split(self, tokens: Int[Array, "n length"]) -> Batch:
-        """Whole sequences as a batch: what a model reads, and what it predicts."""
+        """Split whole sequences into the tokens that a model reads and those it predicts."""
         return Batch(tokens[:, :-1], tokens[:, self.given :])
 
     def sequences(self, batch: Batch) -> Int[Array, "n length"]:
-        """The whole sequences of a batch."""
+        """Return the whole sequences of a batch."""
         return jnp.concatenate([batch.inputs, batch.target[:, -1:]], 1)
 
     def loss(self, output: Output, batch: Batch) -> Float[Array, " n"]:
-        """Minus the log-probability of each generated token in nats, mean over the positions of a
-        sequence."""
+        """Return the cross-entropy of the generated tokens in nats, mean over positions."""
         return cross_entropy(widened(output.value), batch.target).mean(-1)
 
     def metrics(
         self, output: Output, batch: Batch, truth: ChainTruth
     ) -> Mapping[str, Float[Array, " n"]]:
-        """`kl_teacher`: KL(teacher ‖ model), mean over positions; `teacher_loss`: the loss of the
-        teacher."""
+        """Return `kl_teacher`, KL(teacher ‖ model), and `teacher_loss`; means over positions."""
         teacher = self.teacher(truth, self.sequences(batch))
         kl_teacher = divergence(teacher, _predictions(output)).mean(-1)
-        return {
-            "kl_teacher": kl_teacher,
-            "teacher_loss": cross_entropy(teacher, batch.target).mean(-1),
-        }
+        teacher_loss = cross_entropy(teacher, batch.target).mean(-1)
+        return {"kl_teacher": kl_teacher, "teacher_loss": teacher_loss}
 
     def probes(self) -> tuple[Any, ...]:
         return (self._references_probe, self._lags_probe)
@@ -171,9 +168,8 @@ class MarkovChain(Task):
     def _references_probe(
         self, params: Any, output: Output, batch: Batch, truth: ChainTruth, step: Any
     ) -> dict[str, Array]:
-        return {
-            "kl_references": self.kl_references(truth, self.sequences(batch), _predictions(output))
-        }
+        tokens = self.sequences(batch)
+        return {"kl_references": self.kl_references(truth, tokens, _predictions(output))}
 
     @probe(reads=["layers.*.pattern"])
     def _lags_probe(
@@ -182,21 +178,20 @@ class MarkovChain(Task):
         patterns = stacked_patterns(output)
         if patterns is None:
             return {}
-        return {
-            "attention_by_lag": attention_by_lag(
-                patterns, window=self.groups.window, first_query=self.given - 1
-            )
-        }
+        window = self.groups.window
+        by_lag = attention_by_lag(patterns, window=window, first_query=self.given - 1)
+        return {"attention_by_lag": by_lag}
 
     def table(
         self, truth: ChainTruth, keep: int | None = None
     ) -> Float[Array, "window vocabulary vocabulary"]:
-        """What a token at a lag adds to the logits of the next one: (lag, token, next). `keep` as
-        in `teacher`."""
+        """Return the logits that a token at a lag adds to the next token: (lag, token, next).
+
+        `keep` is explained in [`emergo.tasks.MarkovChain.teacher`][].
+        """
         known = np.isin(range(self.groups.count), self.groups.ranking[:keep])
         mixing = self.groups.mixing * known[:, None] / self.temperature
-        # Spelled out: a product of a GPU might round the table, and with it the teacher, to fewer
-        # digits.
+        # We write sums, because a GPU's matrix product might round the table to fewer digits.
         parts = (
             jnp.asarray(row, jnp.float32)[:, None, None] * jnp.swapaxes(one, 0, 1)
             for row, one in zip(mixing, truth.maps, strict=True)
@@ -205,7 +200,7 @@ class MarkovChain(Task):
 
     @functools.partial(jax.jit, static_argnames=("n",))
     def sample(self, key: Array, n: int, truth: ChainTruth) -> Int[Array, "n length"]:
-        """Draws `n` whole sequences."""
+        """Draw `n` whole sequences."""
         given = self.given
         size = self.vocabulary
         chance = _chances(raw(key), n, self.length)
@@ -214,7 +209,7 @@ class MarkovChain(Task):
 
         def step(recent: Array, u: Array) -> tuple[Array, Array]:
             mass = jnp.cumsum(jax.nn.softmax(_look_up(table, recent), -1), -1)
-            # The sum of rounded probabilities is not quite 1; it is the end of the scale.
+            # Rounded probabilities do not sum to exactly 1, so u is scaled by their sum.
             token = jnp.sum(mass <= (u[:, None] * mass[:, -1:]), -1, dtype=jnp.int32)
             token = jnp.minimum(token, size - 1)
             return jnp.concatenate([token[:, None], recent[:, :-1]], 1), token
@@ -227,31 +222,36 @@ class MarkovChain(Task):
     def teacher(
         self, truth: ChainTruth, tokens: Int[Array, "n length"], keep: int | None = None
     ) -> LogProbs:
-        r"""True log-probabilities of each generated token of whole sequences given those before it.
-        `keep` makes it the reference $A^*_{1:k}$, which knows the `keep` strongest groups only; 0
-        is the uniform distribution."""
+        r"""Return the true log-probabilities of each generated token, given the tokens before it.
+
+        **Arguments:**
+
+        - `truth`: the maps of the run.
+        - `tokens`: whole sequences.
+        - `keep`: use only this many strongest groups, which gives the reference $A^*_{1:k}$; 0
+          gives the uniform distribution. None: all groups.
+        """
         count = tokens.shape[1] - self.given
         positions = jnp.arange(count)[:, None] + self.given - 1 - jnp.arange(self.groups.window)
         return jax.nn.log_softmax(_look_up(self.table(truth, keep), tokens[:, positions]), -1)
 
     def references(self, truth: ChainTruth, tokens: Int[Array, "n length"]) -> list[LogProbs]:
-        r"""$A^*_{1:1}, \dots, A^*_{1:h}$; the last is the teacher itself."""
+        r"""Return $A^*_{1:1}, \dots, A^*_{1:h}$; the last one is the teacher."""
         return [self.teacher(truth, tokens, keep) for keep in range(1, self.groups.count + 1)]
 
     def kl_references(
         self, truth: ChainTruth, tokens: Int[Array, "n length"], student: LogProbs
     ) -> Float[Array, " groups"]:
-        r"""KL($A^*_{1:k}$ ‖ student) for k = 1 to h, mean over sequences and positions: exact over
-        the vocabulary."""
+        r"""Return KL($A^*_{1:k}$ ‖ student) for k = 1 to h, means over sequences and positions."""
         return jnp.stack([divergence(r, student).mean() for r in self.references(truth, tokens)])
 
     def signals(self, truth: ChainTruth, tokens: Int[Array, "n length"]) -> Float[Array, " window"]:
-        r"""How strongly the next token depends on that at each lag: $\lVert E[(y - \bar
-        y)\,x_i^\top]\rVert_F$, one-hot.
+        r"""Return the dependence of the next token on each lag: $\lVert E[(y - \bar
+        y)\,x_i^\top]\rVert_F$.
 
-        Of the teacher's probabilities, so that the target has no noise. The square is the product
-        of two independent estimates, one from each half of the sequences; where chance makes it
-        negative, the signal is 0.
+        $x_i$ is one-hot. $y$ are the teacher's probabilities, so the target is free of noise. The
+        square of the norm is estimated without bias, as the product of independent estimates from
+        both halves of the sequences. Negative estimates count as 0.
         """
         size = self.vocabulary
         half = len(tokens) // 2
@@ -261,19 +261,17 @@ class MarkovChain(Task):
             before = jax.nn.one_hot(tokens[:, self.given - 1 - lag : self.length - 1 - lag], size)
             halves = []
             for part in (slice(None, half), slice(half, 2 * half)):
-                joint = jnp.einsum(
-                    "ntp,ntc->pc", expected[part], before[part], precision="highest"
-                ) / (half * self.generated)
+                sums = jnp.einsum("ntp,ntc->pc", expected[part], before[part], precision="highest")
+                joint = sums / (half * self.generated)
                 halves.append(joint - joint.mean(1, keepdims=True))
             return jnp.sum(halves[0] * halves[1])
 
-        return jnp.sqrt(
-            jnp.maximum(jnp.stack([square(lag) for lag in range(self.groups.window)]), 0)
-        )
+        squares = jnp.stack([square(lag) for lag in range(self.groups.window)])
+        return jnp.sqrt(jnp.maximum(squares, 0))
 
 
 def _check_size(task: Any, name: str) -> None:
-    """A number of tokens that all groups must fit into."""
+    """Raise an `InputError` if the groups do not fit into this number of tokens."""
     kind = type(task).__name__
     size = getattr(task, name)
     if not isinstance(task.groups, Groups):
@@ -285,14 +283,16 @@ def _check_size(task: Any, name: str) -> None:
 
 
 def _predictions(output: Output) -> LogProbs:
-    """A model's log-probabilities."""
+    """Return the log-probabilities of a model."""
     return jax.nn.log_softmax(widened(output.value), -1)
 
 
 def _chances(key: Key, rows: int, columns: int) -> Float[Array, "rows columns"]:
-    """The numbers of `uniform`, drawn in a loop of two halves: outside of one, XLA compiles the
-    generator into everything that reads a token, which doubles the time that a step takes to
-    compile on a CPU."""
+    """Return the numbers of `uniform`, drawn in a loop over two halves.
+
+    Without the loop, XLA inlines the generator into everything that reads a token, which doubles
+    the time to compile a step on a CPU.
+    """
     half = -(-columns // 2)
     parts = jax.lax.map(
         lambda i: uniform(key, rows, half, i * half), jnp.arange(2, dtype=jnp.uint32)
@@ -303,28 +303,26 @@ def _chances(key: Key, rows: int, columns: int) -> Float[Array, "rows columns"]:
 def _look_up(
     table: Float[Array, "window size size"], recent: Int[Array, "*rows window"]
 ) -> Float[Array, "*rows size"]:
-    """The sum over lags of the table's rows for the tokens there; newest token first."""
+    """Sum the table's rows of the tokens at all lags. The newest token comes first."""
     return functools.reduce(
         operator.add, (table[lag, recent[..., lag]] for lag in range(table.shape[0]))
     )
 
 
 class MarkovRegression(Task):
-    r"""The chain's linear predictor as a regression: squared loss, normal tokens, orthogonal
-    normalised maps.
+    r"""The linear predictor of the chain as a regression task with squared loss.
 
     The target is $\sum_k A_k^* \sum_{i\in I(k)} \alpha_i x_{t-i}$, where $\lVert A_k^*\rVert_F$ is
     the strength of group k and $\langle A_j^*, A_k^*\rangle_F = 0$ for $j \ne k$. Tokens are
-    standard normal, so that attention $s_k$ with values $V_k$ has the expected loss
-    $\frac12\lVert\Delta - \sum_k V_k s_k^\top\rVert^2$ exactly, the one that `theory.incremental`
-    is about.
+    standard normal, so attention $s_k$ with values $V_k$ has exactly the expected loss
+    $\frac12\lVert\Delta - \sum_k V_k s_k^\top\rVert^2$ of `theory.incremental`.
 
     **Arguments:**
 
     - `groups`: as in [`emergo.tasks.MarkovChain`][].
-    - `dim`: the number of features of a token.
-    - `length`: T, the number of tokens of a sequence, at least the window of the groups; None is
-      the window itself. Older tokens do not matter.
+    - `dim`: number of features of a token.
+    - `length`: T, the number of tokens of a sequence, at least the window of the groups, which is
+      the default. Older tokens are irrelevant.
 
     >>> import jax
     >>> task = em.MarkovRegression(em.Groups(spans=(1, 2)), dim=4, length=5)
@@ -351,7 +349,7 @@ class MarkovRegression(Task):
 
     @property
     def tokens(self) -> int:
-        """The number of tokens of a sequence, also where `length` is None."""
+        """Return the number of tokens of a sequence."""
         return self.groups.window if self.length is None else self.length
 
     @property
@@ -359,25 +357,20 @@ class MarkovRegression(Task):
         return Spec(self.tokens, self.dim, self.dim)
 
     def truth(self, key: Array) -> ChainTruth:
-        """Draws the maps of a run."""
+        """Draw the maps of a run."""
         q, _ = jnp.linalg.qr(normals(raw(key), 1, self.dim**2, self.groups.count)[0])
         maps = q.T.reshape(self.groups.count, self.dim, self.dim)
         return ChainTruth(jnp.asarray(self.groups.strengths, jnp.float32)[:, None, None] * maps)
 
     def batch(self, key: Array, n: int, truth: ChainTruth) -> Batch:
-        """Draws `n` sequences, the newest token last. The positions of all groups are relevant."""
+        """Draw `n` sequences, the newest token last. The positions of all groups are relevant."""
         inputs = normals(raw(key), n, self.tokens, self.dim)
         newest_first = inputs[:, ::-1][:, : self.groups.window]
-        sums = jnp.einsum(
-            "kw,nwd->nkd",
-            jnp.asarray(self.groups.mixing, jnp.float32),
-            newest_first,
-            precision="highest",
-        )
+        mixing = jnp.asarray(self.groups.mixing, jnp.float32)
+        sums = jnp.einsum("kw,nwd->nkd", mixing, newest_first, precision="highest")
         target = jnp.einsum("kij,nkj->ni", truth.maps, sums, precision="highest")
-        relevant = jnp.pad(
-            jnp.any(self.groups.members, 0)[::-1], (self.tokens - self.groups.window, 0)
-        )
+        older = self.tokens - self.groups.window
+        relevant = jnp.pad(jnp.any(self.groups.members, 0)[::-1], (older, 0))
         return Batch(inputs, target, jnp.broadcast_to(relevant, (n, self.tokens)))
 
     def loss(self, output: Output, batch: Batch) -> Float[Array, " n"]:

@@ -1,5 +1,4 @@
-"""In-context associative recall (zucchet2025, Sections 3.1 and C.1): pairs of a key and its value,
-then a key to recall."""
+"""In-context associative recall (zucchet2025, Sections 3.1 and C.1)."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -23,29 +22,30 @@ from ._task import (
 
 
 class Recall(Task):
-    """Sequences of `pairs` pairs of tokens, a key and its value, followed by a key, the query; its
-    value is to be named.
+    """Sequences of key-value pairs, followed by a query: one of the keys.
 
-    Every sequence has its own mapping of keys to values, which maps different keys to different
-    values. Keys and values share one vocabulary. The test set has the query in the context once and
-    repeats nothing; where training differs from it, the loss and the accuracy on the training
-    distribution are measured as well.
+    The model must answer with the value of the query. Every sequence has its own mapping from keys
+    to values; different keys have different values. Keys and values share one vocabulary. In the
+    test set the query is in the context once, and nothing is repeated. If training differs from
+    that, the loss and the accuracy on the training distribution are measured as well.
 
     **Arguments:**
 
     - `pairs`: N_pairs, the number of pairs; a sequence has 2 pairs + 1 tokens.
     - `vocabulary`: N_tokens, the number of different tokens; larger than `pairs`. Tasks of several
       vocabularies can share a program.
-    - `burst`: B, how often the query is a key of the context on average; above 0 and at most
-      `pairs`.
+    - `burst`: B, the mean number of pairs of the context whose key is the query; above 0 and at
+      most `pairs`.
     - `repeat`: p, the probability that the query is one of two tokens that are the same in all
-      sequences (tokens 0 and 1: before training, no token differs from another).
-    - `placement`: at how many pairs of the context the query stands. `"once"`: at one, drawn
-      uniformly, as in the test set. `"chance"`: at each with probability B/N_pairs, as in C.1;
-      where chance places it nowhere, at one drawn uniformly. The paper does not say what it does
-      then; at B = 1 that is a third of the sequences, and without the query they have no answer but
-      a guess. This makes B = 1 a mean of 1.37 pairs, and B = 2 one of 2.13. `"chance or none"`:
-      those sequences stay as they are.
+      sequences. These are tokens 0 and 1, since all tokens are equivalent before training.
+    - `placement`: the rule for the pairs whose key is the query. `"once"`: one pair, drawn
+      uniformly, as in the test set. `"chance"`: each pair with probability B/N_pairs, as in C.1; if
+      chance selects no pair, one pair drawn uniformly. `"chance or none"`: the same, but sequences
+      without the query stay as they are.
+
+    The paper does not specify what happens if chance selects no pair. At B = 1 this affects a third
+    of the sequences, which without the query could only be guessed. With `"chance"` the mean number
+    of pairs is 1.37 for B = 1 and 2.13 for B = 2.
 
     >>> import jax
     >>> task = em.Recall(pairs=2, vocabulary=8)
@@ -82,7 +82,7 @@ class Recall(Task):
 
     @property
     def length(self) -> int:
-        """Tokens of a sequence."""
+        """Return the number of tokens of a sequence."""
         return 2 * self.pairs + 1
 
     @property
@@ -92,12 +92,14 @@ class Recall(Task):
         return Spec(self.length, self.vocabulary, self.vocabulary, used=used)
 
     def truth(self, key: Array) -> tuple[()]:
-        """Nothing: every mapping is in its context."""
+        """Return no truth, because every mapping is in its context."""
         return ()
 
     def batch(self, key: Array, n: int, truth: tuple[()] = ()) -> Batch:
-        """Draws `n` sequences: key, value, key, value, ..., query. Values that follow the query in
-        the context are relevant."""
+        """Draw `n` sequences: key, value, key, value, ..., query.
+
+        The relevant tokens are the values of the query in the context.
+        """
         pairs = self.pairs
         vocabulary = self.real("vocabulary")
         drawn = uniform(raw(key), n, 3 * pairs + 4)
@@ -111,10 +113,10 @@ class Recall(Task):
             chosen = for_pairs < self.burst / pairs
             lost = ~jnp.any(chosen, 1, keepdims=True)
             asked = jnp.where(lost & (self.placement == "chance"), asked, chosen)
-        # Keys other than the query: the tokens without it, counted through.
+        # The other keys are drawn from the vocabulary without the query.
         other = _different(for_keys, vocabulary - 1)
         keys = jnp.where(asked, query[:, None], other + (other >= query[:, None]))
-        values = _different(for_values, vocabulary)  # the first is that of the query
+        values = _different(for_values, vocabulary)  # the first one belongs to the query
         shown = jnp.where(asked, values[:, :1], values[:, 1:])
         context = jnp.stack([keys, shown], axis=-1).reshape(n, 2 * pairs)
         relevant = jnp.stack([jnp.zeros_like(asked), asked], axis=-1).reshape(n, 2 * pairs)
@@ -122,30 +124,27 @@ class Recall(Task):
         return Batch(tokens, values[:, 0], jnp.pad(relevant, ((0, 0), (0, 1))))
 
     def loss(self, output: Output, batch: Batch) -> Float[Array, " n"]:
-        """The cross-entropy of each answer, in nats."""
+        """Return the cross-entropy of each answer, in nats."""
         return cross_entropy(self._logits(output), batch.target)
 
     def metrics(
         self, output: Output, batch: Batch, truth: tuple[()] = ()
     ) -> Mapping[str, Float[Array, " n"]]:
-        """`accuracy`: 1 where the likeliest token is the right one, else 0."""
-        return {
-            "accuracy": (jnp.argmax(self._logits(output), -1) == batch.target).astype(jnp.float32)
-        }
+        """Return `accuracy`: 1 if the most likely token is correct, else 0."""
+        right = jnp.argmax(self._logits(output), -1) == batch.target
+        return {"accuracy": right.astype(jnp.float32)}
 
     def _logits(self, output: Output) -> Float[Array, "n vocabulary"]:
-        """The output without what is no token of this run."""
-        return jnp.where(
-            jnp.arange(self.vocabulary) < self.real("vocabulary"), widened(output.value), -jnp.inf
-        )
+        """Return the output, with -inf for tokens beyond the run's own vocabulary."""
+        real = jnp.arange(self.vocabulary) < self.real("vocabulary")
+        return jnp.where(real, widened(output.value), -jnp.inf)
 
     def at_test(self) -> "Recall":
-        """The same task with the query once in the context, and equally likely to be any token."""
+        """Return the task with the query once in the context, drawn from all tokens."""
         return self.replace(burst=1.0, repeat=0.0, placement="once")
 
     def variants(self) -> Mapping[str, Variant]:
-        """`repeated`: the distribution of the training data, where it differs from that of the test
-        set."""
+        """Return `repeated`, the training distribution, if it differs from the test set."""
         if self.placement == "once" and isinstance(self.repeat, int | float) and self.repeat == 0:
             return {}
         return {"repeated": Variant(self, fold=1)}
@@ -170,14 +169,15 @@ class Recall(Task):
 def circuits_probe(
     params: Any, output: Output, batch: Batch, truth: Any, step: Any
 ) -> dict[str, Array]:
-    """The parts of an induction head by layer and head, for sequences whose query stands in the
-    context once (Fig. 17).
+    """Measure the parts of an induction head, by layer and head (Fig. 17).
+
+    Defined for sequences with the query once in the context.
 
     - `copying`: attention from the relevant value to its key.
     - `selecting`: attention from the query to the relevant value.
-    - `previous`: attention to the token before, mean over positions.
-    - `induction`: attention to what followed earlier occurrences of a token, mean over the tokens
-      that have occurred before.
+    - `previous`: attention to the previous token, mean over positions.
+    - `induction`: attention to the successors of earlier occurrences of a token, mean over the
+      tokens that have occurred before.
     """
     patterns = stacked_patterns(output)
     if patterns is None or batch.relevant is None:
@@ -200,12 +200,13 @@ def circuits_probe(
 def _different(
     chance: Float[Array, "n count"], size: int | Int[Array, ""]
 ) -> Int[Array, "n count"]:
-    """In each row `count` different numbers below `size`, every sequence of them equally likely.
+    """Draw `count` different numbers below `size` in each row, uniformly over all sequences.
 
-    The first steps of Fisher and Yates's shuffle: step i swaps slots i and r_i ≥ i, and its number
-    is what was in r_i. Instead of a table of all slots, each number is traced back: what is in slot
-    x before step i came there at the last step j < i with r_j = x, from slot j. One pass down
-    through j does this for all i at once.
+    These are the first steps of the Fisher-Yates shuffle: step i swaps slots i and r_i ≥ i, and the
+    drawn number is the content of slot r_i before the swap. A table of all slots would be large.
+    Instead we trace every number back: the content of slot x before step i was moved there from
+    slot j in the last step j < i with r_j = x, or else is x itself. One loop over j, from the last
+    step to the first, traces the numbers of all steps i at once.
     """
     count = chance.shape[1]
     steps = jnp.arange(count, dtype=jnp.int32)

@@ -15,27 +15,26 @@ from ._task import Task, Variant, attention_probe, half_squared_error, hardness_
 
 Position = Literal["last", "fixed", "random"]
 
-# Where the draws that are not tokens live: columns that no feature reaches.
+# Columns of the random table for draws that are not tokens. No feature has such a large index.
 _POSITIONS = 1 << 30
 _CHANCE = (1 << 30) + (1 << 20)
 
 
 class Truth(NamedTuple):
-    """What one run has to learn: drawn once, the same for all its sequences."""
+    """The target of a run, drawn once for all of its sequences."""
 
     weights: Float[Array, "dim dim"]  # W*, the target map
     special: Float[Array, " dim"]  # the token that is repeated across sequences
-    relevant: Bool[
-        Array, " length"
-    ]  # which positions hold the relevant token; none where they are drawn for each sequence
+    # Mask of the relevant positions; all False if they are drawn for each sequence.
+    relevant: Bool[Array, " length"]
 
 
 class SingleLocation(Task):
-    """Sequences of normal tokens of variance 1/dim; the target is a linear map of the relevant one.
+    """Regression on sequences of normal tokens with variance 1/dim.
 
-    With probability `repeat` the relevant token is the special token of the run, the same in all
-    sequences. The test set has no such repetition; where `burst` is above 1 and positions are
-    random, the loss at a burst of 1 is measured as well.
+    The target is a linear map of the relevant token. That token is, with probability `repeat`, the
+    special token of the run, the same in all sequences. The test set has no such repetition. If
+    `burst` is above 1 and positions are random, the loss at a burst of 1 is measured as well.
 
     **Arguments:**
 
@@ -43,15 +42,15 @@ class SingleLocation(Task):
     - `dim`: d, the number of features of a token. Tasks of several dims can share a program.
     - `burst`: B, the number of positions that hold the relevant token; smaller than `length`.
     - `repeat`: p, the probability that the relevant token is the special one.
-    - `position`: where the relevant token stands: at the last `burst` positions (`"last"`, Section
-      2.1), at positions drawn once for a run (`"fixed"`), or at positions drawn for each sequence
+    - `position`: positions of the relevant token: the last `burst` positions (`"last"`, Section
+      2.1), positions drawn once per run (`"fixed"`), or positions drawn for each sequence
       (`"random"`, B.1), which needs `indicator`.
-    - `indicator`: whether tokens carry a further feature, the first one, that is 1 at relevant
-      tokens and 0 at others (B.1).
-    - `special`: what the special token is: the first basis vector, as in the theory (A.2), a draw
-      from the distribution of the other tokens (`"draw"`), or such a draw whose sign is drawn anew
-      for each sequence (`"signed"`): the same second moments, but a mean of zero, so that no
-      constant answers it.
+    - `indicator`: give tokens a further feature, the first one, that is 1 at relevant tokens and 0
+      at others (B.1).
+    - `special`: the special token: the first basis vector (`"basis"`, as in A.2), a draw from the
+      distribution of the other tokens (`"draw"`), or such a draw with a random sign per sequence
+      (`"signed"`), which has the same second moments and mean zero, so that no constant output
+      helps.
 
     >>> import jax
     >>> task = em.SingleLocation(length=4, dim=2, burst=2)
@@ -95,8 +94,7 @@ class SingleLocation(Task):
         return Spec(self.length, self.dim + marks, self.dim, marks=marks, used=used)
 
     def truth(self, key: Array) -> Truth:
-        """Draws W* with entries of variance 1/dim (A.3.4), the special token and, where they are
-        fixed, the positions."""
+        """Draw W* with entries of variance 1/dim (A.3.4), the special token and fixed positions."""
         key = raw(key)
         dim = self.real("dim")
         used = jnp.arange(self.dim) < dim
@@ -104,9 +102,8 @@ class SingleLocation(Task):
         weights = jnp.where(used & used[:, None], scale * normals(key, 1, self.dim, self.dim)[0], 0)
         special = jnp.zeros(self.dim, jnp.float32).at[0].set(1.0)
         if self.special != "basis":
-            special = jnp.where(
-                used, scale * normals(fold_in(key, _POSITIONS), 1, 1, self.dim)[0, 0], 0
-            )
+            drawn = normals(fold_in(key, _POSITIONS), 1, 1, self.dim)[0, 0]
+            special = jnp.where(used, scale * drawn, 0)
         relevant = jnp.arange(self.length) >= self.length - self.real("burst")
         if self.position == "fixed":
             relevant = self._positions(key, 1)[0]
@@ -115,8 +112,10 @@ class SingleLocation(Task):
         return Truth(weights, special, relevant)
 
     def batch(self, key: Array, n: int, truth: Truth) -> Batch:
-        """Draws `n` sequences. In a program for several tasks a run draws what it draws alone,
-        padded with zero features."""
+        """Draw `n` sequences.
+
+        In a program for several dims, a run draws the same numbers as alone, padded with zeros.
+        """
         key = raw(key)
         dim = self.real("dim")
         # Row `length` of a sequence is its relevant token.
@@ -125,27 +124,25 @@ class SingleLocation(Task):
             drawn = jnp.where(jnp.arange(self.dim) < dim, drawn, 0)
         drawn = drawn * jax.lax.rsqrt(jnp.float32(dim))
         token = self.repeated(key, drawn[:, -1], truth)
-        anew = self.position == "random"
-        relevant = (
-            self._positions(key, n) if anew else jnp.broadcast_to(truth.relevant, (n, self.length))
-        )
+        relevant = jnp.broadcast_to(truth.relevant, (n, self.length))
+        if self.position == "random":
+            relevant = self._positions(key, n)
         inputs = jnp.where(relevant[:, :, None], token[:, None], drawn[:, :-1])
         if self.indicator:
             first = jnp.arange(self.dim + 1) == 0
-            inputs = jnp.where(
-                first, relevant[:, :, None], jnp.pad(inputs, ((0, 0), (0, 0), (1, 0)))
-            )
+            padded = jnp.pad(inputs, ((0, 0), (0, 0), (1, 0)))
+            inputs = jnp.where(first, relevant[:, :, None], padded)
         return Batch(inputs, token @ truth.weights.T, relevant)
 
     def loss(self, output: Output, batch: Batch) -> Float[Array, " n"]:
         return half_squared_error(output, batch)
 
     def at_test(self) -> "SingleLocation":
-        """The same task without repetition across sequences."""
+        """Return the task without repetition across sequences."""
         return self.replace(repeat=0.0)
 
     def variants(self) -> Mapping[str, Variant]:
-        """`single`: the sequences of the test set with the relevant token at one position only."""
+        """Return `single`: test sequences with the relevant token at one position only."""
         if self.position != "random" or self.burst == 1:
             return {}
         return {"single": Variant(self.at_test().replace(burst=1))}
@@ -159,20 +156,20 @@ class SingleLocation(Task):
     def repeated(
         self, key: Array, tokens: Float[Array, "n dim"], truth: Truth
     ) -> Float[Array, "n dim"]:
-        """Replaces each of these relevant tokens with the special one, with probability
-        `repeat`."""
+        """Replace each relevant token with the special one, with probability `repeat`."""
         special = truth.special
-        if (
-            self.special == "signed"
-        ):  # the sign of the token that it replaces, which nothing else sees
+        if self.special == "signed":
+            # The sign comes from the replaced token, which nothing else depends on.
             special = jnp.where(tokens[:, :1] < 0, -special, special)
-        return jnp.where(
-            uniform(raw(key), len(tokens), 1, first_column=_CHANCE) < self.repeat, special, tokens
-        )
+        chance = uniform(raw(key), len(tokens), 1, first_column=_CHANCE)
+        return jnp.where(chance < self.repeat, special, tokens)
 
     def _positions(self, key: Array, n: int) -> Bool[Array, "n length"]:
-        """In each row as many different positions as the run's burst, every set equally likely
-        (Floyd's algorithm)."""
+        """Draw, in each row, as many different positions as the run's burst.
+
+        Floyd's algorithm: step i draws from the first `top + 1` positions, and takes `top` itself
+        if the drawn position is already chosen. Every set of positions is equally likely.
+        """
         burst = self.real("burst")
         chance = uniform(key, n, self.burst, first_column=_POSITIONS)
         chosen = jnp.full((n, self.burst), -1)
@@ -187,8 +184,7 @@ class SingleLocation(Task):
 def alignment_probe(
     params: Any, output: Output, batch: Batch, truth: Truth, step: Any
 ) -> dict[str, Array]:
-    """The cosine between W* and the map from a token to the output through values alone, where the
-    model has one."""
+    """Measure the cosine between W* and the value path of the model."""
     if output.value_path is None:
         return {}
     path = output.value_path[-len(truth.weights) :]  # without the rows of the marks

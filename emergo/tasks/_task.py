@@ -1,4 +1,4 @@
-"""The base class of tasks: what there is to learn."""
+"""The base class of tasks, losses and probes that tasks share."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
@@ -17,12 +17,13 @@ class Variant(NamedTuple):
     """A further test distribution."""
 
     task: "Task"
-    fold: int = 0  # folded into the key of the test set; 0: the same draws as the test set's
+    fold: int = 0  # folded into the key of the test set; 0: the same draws as the test set
 
 
 class Task(Pytree):
-    """What there is to learn. Subclassing makes a frozen dataclass and a pytree; it needs `spec`,
-    `truth`, `batch` and `loss`.
+    """The base class of tasks. A subclass is a frozen dataclass and a pytree.
+
+    A subclass must define `spec`, `truth`, `batch` and `loss`. The other methods have defaults.
 
     >>> import jax, jax.numpy as jnp
     >>> class Mean(em.Task):
@@ -39,72 +40,69 @@ class Task(Pytree):
     (2, 1)
     """
 
-    learned: ClassVar[Threshold] = Below(
-        "loss", 0.1
-    )  # what tells that a run has learned; a study may override the number
-    forecast_probes: ClassVar[bool] = (
-        False  # whether forecasts may rest on probes: they hold where one token is to be found
-    )
-    eval_every: ClassVar[int] = (
-        25  # steps between evaluations at first; later 2% of the step, where that is more
-    )
+    # The metric and threshold at which a run has learned. A study may override the number.
+    learned: ClassVar[Threshold] = Below("loss", 0.1)
+    # True if forecasts may use probes, which is valid if a single token has to be found.
+    forecast_probes: ClassVar[bool] = False
+    # Steps between evaluations at the start. Later the interval is at least 2% of the step.
+    eval_every: ClassVar[int] = 25
 
     @property
     def spec(self) -> Spec:
-        """The sizes that a model has to fit."""
+        """Return the sizes that a model has to fit."""
         raise NotImplementedError
 
     def truth(self, key: Array) -> Any:
-        """What a run has to find: drawn once, the same for all its sequences; any pytree."""
+        """Draw the target of a run, once for all of its sequences. Any pytree."""
         raise NotImplementedError
 
     def batch(self, key: Array, n: int, truth: Any) -> Batch:
-        """Draws `n` sequences."""
+        """Draw `n` sequences."""
         raise NotImplementedError
 
     def loss(self, output: Output, batch: Batch) -> Float[Array, " n"]:
-        """The loss of each sequence. `output.value` is in fp32 (fp64 where the run is)."""
+        """Return the loss of each sequence. `output.value` has at least fp32."""
         raise NotImplementedError
 
-    # What has a default.
-
     def metrics(self, output: Output, batch: Batch, truth: Any) -> Mapping[str, Float[Array, " n"]]:
-        """Further numbers of each sequence of the test set; their means are curves."""
+        """Return further numbers of each test sequence. Their means are recorded as curves."""
         return {}
 
     def probes(self) -> tuple[Any, ...]:
-        """What else is measured in every evaluation: functions of (params, output, batch, truth,
-        step)."""
+        """Return functions of (params, output, batch, truth, step) to call in every evaluation."""
         return (attention_probe,)
 
     def at_test(self) -> "Task":
-        """The task whose distribution the test set has."""
+        """Return the task with the distribution of the test set."""
         return self
 
     def variants(self) -> Mapping[str, Variant]:
-        """Further test distributions: the loss and every metric is measured there too, as
-        `loss_NAME`. Which there are may depend on numbers of the run only where these are not
-        traced."""
+        """Return further test distributions by name.
+
+        The loss and every metric are measured there too, as `loss_NAME`. The names may depend on
+        per-run fields only if these are not traced.
+        """
         return {}
 
     def check_threshold(self, number: float) -> None:
-        """Raises an `InputError` for a threshold that makes no sense."""
+        """Raise an `InputError` for an invalid threshold."""
 
     def hardness(self) -> tuple[float, ...]:
-        """Larger for a task whose plateau is longer, as far as theory tells: runs begin with the
-        hardest."""
+        """Return a sort key that is larger for longer plateaus. The hardest runs start first."""
         return (self.spec.inputs, self.spec.length)
 
     def data_key(self, key: Array, step: Any) -> Array:
-        """The key of a step's batch, from the run's key of data."""
+        """Return the key of a step's batch, from the run's data key."""
         return fold_in(key, step)
 
 
 def attention_probe(
     params: Any, output: Output, batch: Batch, truth: Any, step: Any
 ) -> dict[str, Array]:
-    """By layer and head, of the last position: the entropy of its attention, and its attention to
-    the relevant tokens."""
+    """Measure the attention of the last position, by layer and head.
+
+    The curves are its entropy, and its total on relevant tokens.
+    """
     if output.attention is None:
         return {}
     attention = widened(output.attention)
@@ -115,20 +113,19 @@ def attention_probe(
 
 
 def hardness_repeated(task: Task, burst: Any, repeat: Any) -> tuple[float, ...]:
-    """The hardness of a task with repetition; that of a schedule is not known."""
-    burst, repeat = (
-        x if isinstance(x, int | float) else usual for x, usual in ((burst, 1), (repeat, 0))
-    )
+    """Return the hardness of a task with repetition; schedules count as no repetition."""
+    burst = burst if isinstance(burst, int | float) else 1
+    repeat = repeat if isinstance(repeat, int | float) else 0
     return (task.spec.inputs, task.spec.length / burst, -repeat)
 
 
 def widened(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """The same numbers in at least 32 bits."""
+    """Convert to at least fp32."""
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
 def half_squared_error(output: Output, batch: Batch) -> Float[Array, " n"]:
-    """Half the squared distance of each answer from its target."""
+    """Return half the squared distance of each answer from its target."""
     return 0.5 * jnp.sum((widened(output.value) - batch.target) ** 2, -1)
 
 
@@ -136,13 +133,15 @@ def half_squared_error(output: Output, batch: Batch) -> Float[Array, " n"]:
 def cross_entropy(
     logits: Float[Array, "*rows classes"], target: Int[Array, "*rows"]
 ) -> Float[Array, "*rows"]:
-    """Minus the log-probability of each target, in nats. The derivative is written by hand: one
-    pass over all logits."""
+    """Return minus the log-probability of each target, in nats.
+
+    The derivative is written by hand, so that it needs one pass over the logits.
+    """
     return _cross_entropy(logits, target)[0]
 
 
 def _cross_entropy(logits: Array, target: Array) -> tuple[Array, Array]:
-    """The same, and the logarithms of all probabilities."""
+    """Return the cross-entropy and all log-probabilities."""
     top = jnp.max(logits, -1, keepdims=True)
     total = jnp.log(jnp.sum(jnp.exp(logits - top), -1, keepdims=True))
     right = jnp.sum(jnp.where(_is(target, logits), logits - top, 0), -1)
@@ -165,8 +164,10 @@ def _is(
 
 
 def stacked_patterns(output: Output) -> Float[Array, "n layers heads length length"] | None:
-    """The attention from every position to every other, from the taps `layers.*.pattern`; None
-    where there are none."""
+    """Return the attention between all positions, from the taps `layers.*.pattern`.
+
+    None if the output has no such taps.
+    """
     taps = output.taps or {}
     patterns = []
     while (name := f"layers.{len(patterns)}.pattern") in taps:

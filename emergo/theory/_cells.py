@@ -1,4 +1,4 @@
-"""A cell of the parameter space: sequence length, dimension and the two kinds of repetition."""
+"""Cells: sequence length, dimension and the two kinds of repetition."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,34 +10,36 @@ from numpy.typing import ArrayLike
 
 from ..core.errors import InputError
 
-# A number or an array of them, of NumPy or JAX, traced or not. Static checkers cannot follow
-# arithmetic on that union.
+# A number or an array, of NumPy or JAX, traced or not. Static type checkers cannot follow
+# arithmetic on this union.
 if TYPE_CHECKING:
     Scalars = Any
 else:
     Scalars = Float[JaxArrayLike, "..."]
 Numbers = ArrayLike | Sequence[Any]
-"""What a user may give: a number, a sequence or an array."""
+"""Input from users: a number, a sequence or an array."""
 
 
 class Cell(NamedTuple):
-    """Four arrays of one shape (or four scalars): one point of the theory per element. Make it with
-    [`emergo.theory.cells`][], which checks the values; the formulas of this room trust them."""
+    """Cells of the theory: four arrays of one shape, or four scalars.
+
+    Make cells with [`emergo.theory.cells`][], which checks the values. The formulas trust them.
+    """
 
     length: Scalars  # T, the number of tokens
     dim: Scalars  # d, the dimension of a token
-    # B, how many times the relevant token appears in the sequence (in-context repetition)
-    burst: Scalars
-    # p, the probability that the relevant token is the special one (cross-sample repetition)
-    repeat: Scalars
+    burst: Scalars  # B, the copies of the relevant token in a sequence (in-context repetition)
+    repeat: Scalars  # p, the probability of the special token (cross-sample repetition)
 
     def flat(self) -> "Cell":
+        """Return the cells as arrays with one axis."""
         return Cell(*(np.ravel(np.asarray(a, np.float64)) for a in self))
 
 
 def checked_numbers(
     name: str, values: Numbers, wanted: str, valid: Callable[[Any], Any]
 ) -> Float[np.ndarray, "..."]:
+    """Return values as float64; raise an `InputError` that names the first invalid one."""
     try:
         array = np.asarray(values, np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -53,15 +55,24 @@ def _sizes(name: str, values: Numbers, least: int) -> Float[np.ndarray, "..."]:
     array = checked_numbers(
         name, values, wanted, lambda x: np.isfinite(x) & (x >= least) & (x == np.floor(x))
     )
-    if (array > 1e15).any():  # whole numbers beyond it are not exact in float64
+    if (array > 1e15).any():  # larger whole numbers are not exact in float64
         raise InputError(f"{name} must be at most 1e15, got {array.max():g}")
     return array
 
 
 def cells(length: Numbers, dim: Numbers, burst: Numbers = 1, repeat: Numbers = 0.0) -> Cell:
-    """Checks four numbers or arrays and broadcasts them to a [`emergo.theory.Cell`][] of float64
-    NumPy arrays of one shape. `length` is at least 2, `dim` at least 1, `burst` at least 1 and
-    smaller than `length`, and `repeat` in [0, 1]; an `InputError` names the value that is not."""
+    """Check four numbers or arrays and broadcast them to cells.
+
+    **Arguments:**
+
+    - `length`: T, at least 2.
+    - `dim`: d, at least 1.
+    - `burst`: B, at least 1 and smaller than `length`.
+    - `repeat`: p, in [0, 1].
+
+    **Returns:** a [`emergo.theory.Cell`][] of float64 NumPy arrays. Raises an `InputError` that
+    names an invalid value.
+    """
     length = _sizes("length", length, 2)
     dim = _sizes("dim", dim, 1)
     burst = _sizes("burst", burst, 1)
@@ -83,7 +94,9 @@ def cells(length: Numbers, dim: Numbers, burst: Numbers = 1, repeat: Numbers = 0
 
 
 def grid(**axes: Numbers) -> Cell:
-    """The full product as one flat [`emergo.theory.Cell`][], the last axis fastest:
-    `grid(length=[64, 128], dim=[16, 32])`."""
+    """Return the product of axes as flat cells, e.g. `grid(length=[64, 128], dim=[16, 32])`.
+
+    The last axis varies fastest.
+    """
     arrays = np.meshgrid(*(np.atleast_1d(np.asarray(a)) for a in axes.values()), indexing="ij")
     return cells(**{name: array.ravel() for name, array in zip(axes, arrays, strict=True)})

@@ -1,8 +1,7 @@
-r"""Formulas, derived in `docs/theory.md`: the flow around the origin, and the plateau, the paper's
-way and ours.
+r"""Closed forms of the flow around the origin and of the plateau, derived in `docs/theory.md`.
 
-$\kappa$ is the speed of the logit, 1 in the reduced flow and $1/B$ to leading order in the exact
-one, and $Q = \sum_i \sigma_i^2 c_i^2 = p^2 + (1-p^2)/d$.
+$\kappa$ is the speed of the logit: 1 in the reduced flow, $1/B$ to leading order in the exact flow.
+$Q = \sum_i \sigma_i^2 c_i^2 = p^2 + (1-p^2)/d$.
 """
 
 from typing import Any, Literal, NamedTuple, get_args
@@ -24,10 +23,12 @@ def check_flow(flow: str, known: tuple[str, ...] = get_args(Flow)) -> None:
 
 
 def logit_speed(cell: Cell, flow: Flow, leading: bool = False) -> Any:
-    r"""$\kappa$: how fast $\Delta a$ moves per unit of the gradient of the loss in $\Delta a$. 1 in
-    the reduced flow (Eq. 14). In the model each of the B relevant logits receives 1/B of that
-    gradient and each of the others $-1/(T-B)$ of it, so their difference moves at $1/B + 1/(T-B)$;
-    `leading` drops the second term."""
+    r"""Return $\kappa$, the velocity of $\Delta a$ per unit of the gradient in $\Delta a$.
+
+    It is 1 in the reduced flow (Eq. 14). In the model each of the B relevant logits receives 1/B of
+    the gradient, and each other logit $-1/(T-B)$. So their difference moves at $1/B + 1/(T-B)$;
+    `leading` drops the second term.
+    """
     check_flow(flow)
     if flow == "reduced":
         return 1.0
@@ -35,80 +36,94 @@ def logit_speed(cell: Cell, flow: Flow, leading: bool = False) -> Any:
 
 
 def repeat_factor(repeat: Numbers, dim: Numbers) -> Float[np.ndarray, "..."]:
-    r"""$f(p, d) = \sqrt{p^2 d + (1-p)^2}$ (Eq. 22): what cross-sample repetition divides the
-    plateau by."""
+    r"""Return $f(p, d) = \sqrt{p^2 d + (1-p)^2}$ (Eq. 22).
+
+    Cross-sample repetition divides the plateau by this factor.
+    """
     p = np.asarray(repeat, np.float64)
     d = np.asarray(dim, np.float64)
     return np.asarray(np.sqrt(p**2 * d + (1 - p) ** 2))
 
 
 def strength(repeat: Any, dim: Any, bias: bool = False) -> Any:
-    r"""$Q = \sum_i \sigma_i^2 c_i^2$: how strongly attention is pulled, $p^2 + (1-p^2)/d$. Where a
-    `bias` answers the mean of what is repeated, the repeated direction has its variance about that,
-    and $Q = (1-p)^2(p^2 + 2p/d + 1/d)$."""
+    r"""Return $Q = \sum_i \sigma_i^2 c_i^2 = p^2 + (1-p^2)/d$, the strength of attention's pull.
+
+    A `bias` learns the mean of the repeated token. The repeated direction then counts with its
+    variance, and $Q = (1-p)^2(p^2 + 2p/d + 1/d)$.
+    """
     if bias:
         return (1 - repeat) ** 2 * (repeat**2 + (2 * repeat + 1) / dim)
     return repeat**2 + (1 - repeat**2) / dim
 
 
 def leading_rate(cell: Cell, flow: Flow = "reduced") -> Any:
-    r"""$\lambda = \frac{B}{T}\sqrt{\kappa Q}$: the growth rate at the origin to leading order."""
+    r"""Return the growth rate at the origin to leading order, $\frac{B}{T}\sqrt{\kappa Q}$."""
     pull = strength(cell.repeat, cell.dim)
     return cell.burst / cell.length * (logit_speed(cell, flow, leading=True) * pull) ** 0.5
 
 
 def predicted_plateau(cell: Cell, flow: Flow = "reduced") -> Any:
-    r"""The closed form of the plateau, $\sqrt{\pi/2}\,/\,\lambda$, for both kinds of repetition at
-    once. Leading order in large $\sqrt d\,T/B$. With cross-sample repetition it is the time at
-    which attention takes off; the test loss may lag behind it while the directions that are not
-    repeated are learned."""
+    r"""Return the closed form of the plateau, $\sqrt{\pi/2}\,/\,\lambda$.
+
+    It holds for both kinds of repetition, to leading order in large $\sqrt d\,T/B$. With
+    cross-sample repetition it is the time at which attention takes off. The test loss may fall
+    later, when the directions that are not repeated are learned.
+    """
     return (np.pi / 2) ** 0.5 / leading_rate(cell, flow)
 
 
 def mills_ratio(x: Numbers) -> Float[np.ndarray, "..."]:
-    r"""$R(x) = e^{x^2/2}\int_x^\infty e^{-u^2/2}\,du$: $\sqrt{\pi/2}$ at 0, and about $1/x$ for
-    large $x$."""
+    r"""Return the Mills ratio $R(x) = e^{x^2/2}\int_x^\infty e^{-u^2/2}\,du$.
+
+    It is $\sqrt{\pi/2}$ at 0 and about $1/x$ for large $x$.
+    """
     return np.asarray((np.pi / 2) ** 0.5 * erfcx(np.asarray(x, np.float64) / 2**0.5))
 
 
 def plateau_from(
     cell: Cell, alignment: Numbers, logit: Numbers = 0.0, flow: Flow = "reduced"
 ) -> Float[np.ndarray, "*cells"]:
-    r"""The plateau from a start other than the origin, $e^{-\Delta a_0} R(x_0)/\lambda$ with the
-    Mills ratio $R$, to the order of [`emergo.theory.predicted_plateau`][]; without repetition
-    $\sqrt d\,T\,e^{-\Delta a_0} R(x_0)$.
+    r"""Return the plateau from a start other than the origin, $e^{-\Delta a_0} R(x_0)/\lambda$.
 
-    - `alignment`: the projection of W on W* at the start, over the norm of W*, which is $\sqrt d$;
-      negative where W begins in the opposite direction. $x_0$ is $\sqrt{\kappa/(dQ)}$ times it,
-      without repetition the alignment itself.
-    - `logit`: $\Delta a_0$, by how much the logits of the relevant tokens exceed the others at the
-      start.
+    $R$ is the Mills ratio. The order is that of [`emergo.theory.predicted_plateau`][]. Without
+    repetition it is $\sqrt d\,T\,e^{-\Delta a_0} R(x_0)$.
+
+    **Arguments:**
+
+    - `cell`, `flow`: the sizes, and the reduced or exact flow.
+    - `alignment`: the projection of the initial W on W*, divided by the norm of W*, which is
+      $\sqrt d$. $x_0$ is $\sqrt{\kappa/(dQ)}$ times the alignment, which equals it without
+      repetition.
+    - `logit`: $\Delta a_0$, the initial logit of the relevant tokens minus that of the others.
     """
     rate = leading_rate(cell, flow)
-    root = rate * cell.length / cell.burst  # of kappa Q
-    x = (
-        np.asarray(alignment, np.float64)
-        * logit_speed(cell, flow, leading=True)
-        / (np.sqrt(cell.dim) * root)
-    )
+    root = rate * cell.length / cell.burst  # sqrt(kappa Q)
+    speed = logit_speed(cell, flow, leading=True)
+    x = np.asarray(alignment, np.float64) * speed / (np.sqrt(cell.dim) * root)
     return np.asarray(mills_ratio(x) * np.exp(-np.asarray(logit, np.float64)) / rate)
 
 
 def escape_time(
     cell: Cell, flow: Flow = "reduced", epsilon: float = 0.8
 ) -> Float[np.ndarray, "*cells"]:
-    r"""The paper's escape time (A.3.2): when the *linearised* flow has lost a share `epsilon` of
-    its training loss. $\operatorname{arcsinh}(\varepsilon\kappa/\lambda)/2\lambda$, for the reduced
-    flow without cross-sample repetition $\frac{\sqrt
-    d\,T}{2B}\operatorname{arcsinh}\frac{\varepsilon\sqrt d\,T}{B}$."""
+    r"""Return the paper's escape time (A.3.2).
+
+    At this time the *linearised* flow has lost a share `epsilon` of its training loss. It is
+    $\operatorname{arcsinh}(\varepsilon\kappa/\lambda)/2\lambda$; for the reduced flow without
+    cross-sample repetition $\frac{\sqrt d\,T}{2B}\operatorname{arcsinh}\frac{\varepsilon\sqrt
+    d\,T}{B}$.
+    """
     rate = np.asarray(leading_rate(cell, flow))
     speed = logit_speed(cell, flow, leading=True)
     return np.asarray(np.arcsinh(epsilon * speed / rate) / (2 * rate))
 
 
 def growth_rate(cell: Cell, flow: Flow = "reduced") -> Float[np.ndarray, "*cells"]:
-    r"""The largest eigenvalue of the linearisation at the origin, the 3 by 3 system of A.4.2 for
-    any burst and flow, with all terms kept. To leading order $\frac{B}{T}\sqrt{\kappa Q}$."""
+    r"""Return the largest eigenvalue of the flow linearised at the origin.
+
+    This is the 3 by 3 system of A.4.2 for any burst and flow, with all terms. To leading order the
+    rate is $\frac{B}{T}\sqrt{\kappa Q}$.
+    """
     cell = Cell(*(np.asarray(a, np.float64) for a in cell))
     T, d, B, _ = cell
     A = B / T
@@ -119,16 +134,14 @@ def growth_rate(cell: Cell, flow: Flow = "reduced") -> Float[np.ndarray, "*cells
     for i in range(2):
         matrix[..., i, i] = -decay - A**2 * sigma[..., i]
         pull = A * sigma[..., i] * target[..., i]
-        # Scaling the logit by the root of its speed makes the matrix symmetric.
-        matrix[..., i, 2] = matrix[..., 2, i] = np.sqrt(
-            (1 - A) * pull * (logit_speed(cell, flow) * (1 - A) * pull)
-        )
+        # Scaling the logit by the square root of its speed makes the matrix symmetric.
+        product = (1 - A) * pull * (logit_speed(cell, flow) * (1 - A) * pull)
+        matrix[..., i, 2] = matrix[..., 2, i] = np.sqrt(product)
     return np.asarray(np.linalg.eigvalsh(matrix)[..., -1])
 
 
 class LinearSolution(NamedTuple):
-    r"""The solution of Eq. 15 at the given times: $w = \sinh(\lambda t)$, $\Delta a = \cosh(\lambda
-    t) - 1$."""
+    r"""The solution of Eq. 15: $w = \sinh(\lambda t)$, $\Delta a = \cosh(\lambda t) - 1$."""
 
     weight: Float[np.ndarray, "*cells times"]
     logit: Float[np.ndarray, "*cells times"]
@@ -136,10 +149,11 @@ class LinearSolution(NamedTuple):
 
 
 def linear_solution(cell: Cell, times: Numbers) -> LinearSolution:
-    r"""The linearised reduced flow without cross-sample repetition (A.3.2). Loss: $\frac12(1 -
-    \lambda\sinh 2\lambda t)$."""
-    rate = np.asarray(leading_rate(cell._replace(repeat=np.zeros_like(np.asarray(cell.repeat)))))[
-        ..., None
-    ]
+    r"""Return the linearised reduced flow without cross-sample repetition (A.3.2).
+
+    Its loss is $\frac12(1 - \lambda\sinh 2\lambda t)$.
+    """
+    unrepeated = cell._replace(repeat=np.zeros_like(np.asarray(cell.repeat)))
+    rate = np.asarray(leading_rate(unrepeated))[..., None]
     x = rate * np.asarray(times, np.float64)
     return LinearSolution(np.sinh(x), np.cosh(x) - 1, 0.5 * (1 - rate * np.sinh(2 * x)))

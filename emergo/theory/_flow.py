@@ -1,10 +1,12 @@
 r"""Gradient flows on the reduced loss: the vector fields, the plateau and whole trajectories.
 
-The *reduced* flow is the paper's: the gradient in the coordinate $\Delta a$. The *exact* flow is
-what gradient flow on the model's own $T$ logits does to $\Delta a$: the same direction, $1/B +
-1/(T-B)$ times as fast. Plateaus are integrated in *attention time* $s$, $\mathrm ds = A\,\mathrm
-dt$, with $t$ as one more unknown: in $s$ the path has no scale that depends on $T$, so that a few
-dozen steps serve every $T$ and cells of any size share one compiled call (`docs/theory.md`).
+The *reduced* flow is the paper's: gradient flow in the coordinate $\Delta a$. The *exact* flow is
+gradient flow on the $T$ logits of the model, which moves $\Delta a$ in the same direction, $1/B +
+1/(T-B)$ times as fast.
+
+Plateaus are integrated in *attention time* $s$, $\mathrm ds = A\,\mathrm dt$, with $t$ as one more
+unknown. In $s$ no scale of the path depends on $T$. So a few dozen steps suffice for every $T$, and
+cells of all sizes share one compiled call (`docs/theory.md`).
 """
 
 from collections.abc import Callable
@@ -26,18 +28,15 @@ from ._reduced import State, float64, gradient, loss, relevant_attention, test_l
 
 THRESHOLD = 0.2
 """The plateau ends where the test loss has fallen to this share of its start (Appendix D.1)."""
-# Small programs that run for milliseconds: a lighter optimisation saves more than a second of the
-# first call (docs/dev/LOG.md).
+# The programs run for milliseconds. Compiling them with less optimisation saves more than a second.
 COMPILER = {"xla_backend_optimization_level": 1}
 
 
 class Plateau(NamedTuple):
     """The end of the plateau of each cell."""
 
-    time: Float[
-        np.ndarray, "*cells"
-    ]  # flow time at which the test loss reached the threshold, or the last one observed
-    censored: Bool[np.ndarray, "*cells"]  # true where the threshold was not reached
+    time: Float[np.ndarray, "*cells"]  # flow time to the threshold; the last one if censored
+    censored: Bool[np.ndarray, "*cells"]  # True if the threshold was not reached
 
 
 class Trajectory(NamedTuple):
@@ -47,19 +46,15 @@ class Trajectory(NamedTuple):
     repeated: Float[np.ndarray, "*cells times"]  # $\tilde w$, the weight in the repeated direction
     others: Float[np.ndarray, "*cells times"]  # $w$ of Eq. 17, the weight in the other directions
     logit: Float[np.ndarray, "*cells times"]  # $\Delta a$
-    attention: Float[
-        np.ndarray, "*cells times"
-    ]  # $A = B\alpha$, the attention on all relevant tokens
-    alignment: Float[
-        np.ndarray, "*cells times"
-    ]  # of W with W*, divided by the norm of W*: $w$ of Eq. 12 where repeat is 0
+    attention: Float[np.ndarray, "*cells times"]  # $A = B\alpha$, on all relevant tokens
+    # Projection of W on W*, divided by the norm of W*: $w$ of Eq. 12 if repeat is 0.
+    alignment: Float[np.ndarray, "*cells times"]
     loss: Float[np.ndarray, "*cells times"]
     test_loss: Float[np.ndarray, "*cells times"]
 
 
 def field(state: State, cell: Cell, speed: Scalars = 1.0) -> State:
-    """The velocity of the state: minus the gradient, with the logit's entry at the `logit_speed` of
-    a flow."""
+    """Return the velocity of a state: minus the gradient, its logit entry times `speed`."""
     return -gradient(state, cell).at[..., -1].multiply(speed)
 
 
@@ -72,10 +67,20 @@ def escape(
     horizon: Scalars,
     max_steps: int = MOST_STEPS,
 ) -> tuple[Float[Array, ""], Bool[Array, ""], Bool[Array, ""]]:
-    """Integrates in attention time until `remaining`, positive at the start, falls to 0 or the flow
-    time exceeds `horizon`. `velocity`, `attention` and `remaining` are functions of the state.
-    `unit` is a typical attention time, which sets the scale of the steps. Returns the flow time
-    reached, whether that is the threshold, and whether the integration came to an end."""
+    """Integrate in attention time until `remaining` falls to 0 or flow time reaches `horizon`.
+
+    **Arguments:**
+
+    - `velocity`, `attention`, `remaining`: functions of the state; `remaining` is positive at the
+      start.
+    - `start`: the initial state.
+    - `unit`: a typical attention time, the scale of the steps.
+    - `horizon`: the last flow time.
+    - `max_steps`: the largest number of steps.
+
+    **Returns:** the flow time at the end; True if `remaining` fell to 0; True if the integration
+    ended within `max_steps`.
+    """
 
     def field(y: Array) -> Array:
         A = attention(y[:-1])
@@ -84,13 +89,12 @@ def escape(
     def condition(t, y, args, **_):
         return jnp.minimum(remaining(y[:-1]), 1 - y[-1])
 
-    # The sign before the event is known. Detecting it would raise in batches where some cell has no
+    # We pass the sign before the event. Detecting it would raise if some cell of a batch has no
     # event.
     event = diffrax.Event(condition, optimistix.Bisection(rtol=1e-10, atol=1e-10, flip=True))
-    # The end is never reached: attention is at most 1, so time passes at least as fast.
-    result, states = solve(
-        field, jnp.append(start, 0.0), 2 * horizon / unit, max_steps, event=event
-    )
+    # Attention is at most 1, so flow time reaches the horizon before attention time reaches `end`.
+    end = 2 * horizon / unit
+    result, states = solve(field, jnp.append(start, 0.0), end, max_steps, event=event)
     end = states[0]
     finished = result == diffrax.RESULTS.event_occurred
     reached = finished & (remaining(end[:-1]) < 1e-8)
@@ -100,7 +104,7 @@ def escape(
 def check_horizon(
     cell: Cell, flow: Flow, threshold: float, horizon: Numbers | None
 ) -> Float[np.ndarray, " cells"]:
-    """The horizon of each cell in flow time, flat, after checking it and the threshold."""
+    """Check the threshold and the horizon; return the horizon of each cell, flat."""
     if not 0 < threshold < 1:
         raise InputError(f"threshold must be between 0 and 1, got {threshold:g}")
     if horizon is None:
@@ -134,14 +138,10 @@ def _escape_cells(cell: Cell, speed, unit, horizon, start, threshold, max_steps:
 def _starts(
     cell: Cell, alignment: Numbers, logit: Numbers, threshold: float
 ) -> Float[np.ndarray, "cells 3"]:
-    """The state with an alignment of W with W* and a logit, one row per cell, after checking
-    them."""
-    along, logits = (
-        np.broadcast_to(
-            checked_numbers(name, given, "a finite number", np.isfinite), cell.length.shape
-        )
-        for name, given in (("alignment", alignment), ("logit", logit))
-    )
+    """Return states with this alignment and logit, one row per cell, after checking them."""
+    finite = ("a finite number", np.isfinite)
+    along = np.broadcast_to(checked_numbers("alignment", alignment, *finite), cell.length.shape)
+    logits = np.broadcast_to(checked_numbers("logit", logit, *finite), cell.length.shape)
     starts = np.stack(
         [along / np.sqrt(cell.dim), along * np.sqrt((cell.dim - 1) / cell.dim), logits], -1
     )
@@ -164,36 +164,44 @@ def plateau(
     alignment: Numbers = 0.0,
     logit: Numbers = 0.0,
 ) -> Plateau:
-    """The flow time until the test loss is `threshold` of that at the origin, for every cell in one
-    compiled call.
+    """Integrate the flow until the test loss falls to a share of that at the origin.
 
-    The end is found by an event of the solver, not on a grid of times. The test loss is that of
-    Appendix D.1: without cross-sample repetition, with the same burst. A cell that does not get
-    there within the `horizon`, by default 100 times (predicted plateau + dim), is censored at the
-    last time observed; so is one that takes over two million steps of the solver, as some do with
-    dim over 10,000 and repeat over 0.9. The flow starts at the origin, or with an `alignment` and a
-    `logit` as in [`emergo.theory.plateau_from`][], one for all cells or one per cell.
+    The test has no cross-sample repetition and the same burst (Appendix D.1). The
+    end is an event of the solver, so it does not depend on a grid of times.
+
+    **Arguments:**
+
+    - `cell`: the cells; all are integrated in one compiled call.
+    - `flow`: the reduced or the exact flow.
+    - `threshold`: the share of the initial test loss at which the plateau ends.
+    - `horizon`: the last flow time; by default 100 times (predicted plateau + dim).
+    - `alignment`, `logit`: the start, as in [`emergo.theory.plateau_from`][]; one for all cells or
+      one per cell.
+
+    **Returns:** a [`emergo.theory.Plateau`][]. Cells that do not reach the threshold are censored,
+    and so are cells that need more than two million steps of the solver, such as some with dim over
+    10,000 and repeat over 0.9.
     """
     limit = check_horizon(cell, flow, threshold, horizon)
     flat = cell.flat()
     shape = np.shape(cell.length)
     starts = _starts(flat, np.ravel(alignment), np.ravel(logit), threshold)
-    # The flow enters as a number, so that one program serves both. Attention times: 1/rate on the
-    # plateau, dim after it.
+    # The flow enters as a number, so that both flows share a program. Typical attention times are
+    # 1/rate on the plateau and dim after it.
     speed = np.broadcast_to(logit_speed(flat, flow), limit.shape)
     unit = predicted_plateau(flat, flow) * flat.burst / flat.length + flat.dim
-    # With p = 1 the other directions are never shown, and the test loss keeps their share of (d -
-    # 1)/d: nothing to look for.
+    # If p = 1, the other directions never occur in training, and the test loss keeps their share of
+    # (d - 1)/d. Such cells are not integrated.
     finished = (flat.repeat == 1) & ((flat.dim - 1) / flat.dim > threshold)
     time = limit.copy()
     reached = np.zeros(limit.shape, bool)
-    # One cell in a thousand is stiff (a repeated direction that is learned long before the others).
-    # Those few are finished in a second, small batch, so that the many do not wait for them.
+    # One cell in a thousand is stiff: its repeated direction is learned long before the others. A
+    # second, small batch finishes those cells, so that the others do not wait for them.
     for size, max_steps in ((64, 1000), (4, MOST_STEPS)):
         left = np.flatnonzero(~finished)
         if not left.size:
             break
-        while size < left.size:  # a few sizes, so that few programs are compiled
+        while size < left.size:  # round up to few different sizes, so that few programs compile
             size *= 4
         *sizes, kappa, scale, last, begun = (
             a[np.resize(left, size)] for a in (*flat, speed, unit, limit, starts)
@@ -207,7 +215,7 @@ def plateau(
 
 
 def check_times(times: Numbers, shape: tuple[int, ...] = ()) -> Float[np.ndarray, "*cells times"]:
-    """The times of each of the cells, after checking them."""
+    """Check times; return them with one row per cell."""
     values = np.atleast_1d(np.asarray(times, np.float64))
     if (
         values.shape[-1] < 2
@@ -238,8 +246,14 @@ def _follow(cell: Cell, speed, times):
 
 
 def trajectory(cell: Cell, times: Numbers, flow: Flow = "reduced") -> Trajectory:
-    """The flow from the origin, sampled at increasing flow times: one axis of times for all cells,
-    or one row per cell."""
+    """Sample the flow from the origin.
+
+    **Arguments:**
+
+    - `cell`: the cells.
+    - `times`: increasing flow times: one axis for all cells, or one row per cell.
+    - `flow`: the reduced or the exact flow.
+    """
     times = check_times(times, np.shape(cell.length))
     flat = cell.flat()
     with float64():

@@ -1,7 +1,6 @@
-r"""The whole toy model, $a \in \mathbb R^T$ and $W \in \mathbb R^{d\times d}$, under gradient flow
-on its expected loss.
+r"""Gradient flow of the full toy model, $a \in \mathbb R^T$ and $W \in \mathbb R^{d\times d}$.
 
-Nothing is reduced here: the reduced and the exact flow are measured against this.
+It serves as a reference for the reduced and the exact flow.
 """
 
 from functools import partial
@@ -24,8 +23,7 @@ from ._reduced import float64
 def _attention(
     params: ToyParameters, cell: Cell
 ) -> tuple[Float[Array, " length"], Bool[Array, " length"], Float[Array, ""]]:
-    """The attention, which positions are relevant (the last `burst`), and the attention on
-    those."""
+    """Return attention, a mask of the relevant (last `burst`) positions, and attention on these."""
     attention = params.attention
     relevant = jnp.arange(len(attention)) >= len(attention) - cell.burst
     return attention, relevant, jnp.sum(jnp.where(relevant, attention, 0))
@@ -34,9 +32,16 @@ def _attention(
 def population_loss(
     params: ToyParameters, target: Float[Array, "dim dim"], cell: Cell
 ) -> Float[Array, ""]:
-    r"""The expected loss of the toy model, exact for any parameters and target (A.2). The special
-    token $\tilde x$ is the first basis vector. `cell.length` and `cell.dim` must be the sizes of
-    the arrays; `cell.burst` and `cell.repeat` may be traced."""
+    r"""Return the expected loss of the toy model, exact for all parameters and targets (A.2).
+
+    The special token $\tilde x$ is the first basis vector.
+
+    **Arguments:**
+
+    - `params`: parameters of [`emergo.ToyAttention`][].
+    - `target`: W*.
+    - `cell`: `length` and `dim` are the sizes of the arrays; `burst` and `repeat` may be traced.
+    """
     dim = len(target)
     attention, relevant, total = _attention(params, cell)
     noise = jnp.sum(jnp.where(relevant, 0, attention**2)) * jnp.sum(params.weights**2) / dim
@@ -48,8 +53,7 @@ def population_loss(
 def population_gradient(
     params: ToyParameters, target: Float[Array, "dim dim"], cell: Cell
 ) -> ToyParameters:
-    """The gradient of [`emergo.theory.population_loss`][] by hand: Eqs. 7 and 8, and the softmax
-    behind them."""
+    """Return the gradient of [`emergo.theory.population_loss`][], from Eqs. 7 and 8."""
     dim = len(target)
     W = params.weights
     attention, relevant, total = _attention(params, cell)
@@ -59,12 +63,6 @@ def population_gradient(
     by_attention = jnp.where(relevant, jnp.sum(W * error), attention / dim * jnp.sum(W**2))
     by_logits = attention * (by_attention - jnp.sum(attention * by_attention))
     return ToyParameters(by_logits, total * error + noise * W)
-
-
-def unit_columns(key: Array, dim: int) -> Float[Array, "dim dim"]:
-    """A target with columns of norm 1 in random directions (Assumption 3 of A.1)."""
-    columns = jax.random.normal(key, (dim, dim))
-    return columns / jnp.linalg.norm(columns, axis=0)
 
 
 @partial(jax.jit, static_argnames=("length", "dim"), compiler_options=COMPILER)
@@ -87,9 +85,16 @@ def _escape_full(length: int, dim: int, cell: Cell, threshold, horizon, target):
 def full_plateau(
     cell: Cell, *, threshold: float = THRESHOLD, horizon: Numbers | None = None, seed: int = 0
 ) -> Plateau:
-    """As [`emergo.theory.plateau`][], for the whole model from $a = 0$, $W = 0$. One compiled
-    program per (length, dim). `seed` chooses the target, a matrix with random columns of norm 1.
-    The result does not depend on it."""
+    """Integrate the full model from zero parameters until its plateau ends.
+
+    One program is compiled per (length, dim).
+
+    **Arguments:**
+
+    - `cell`, `threshold`, `horizon`: as in [`emergo.theory.plateau`][].
+    - `seed`: draws the target, a matrix with random columns of norm 1 (Assumption 3 of A.1). The
+      result does not depend on it.
+    """
     limit = check_horizon(cell, "exact", threshold, horizon)
     flat = cell.flat()
     shape = np.shape(cell.length)
@@ -99,7 +104,8 @@ def full_plateau(
         these = (flat.length == length) & (flat.dim == dim)
         some = Cell(*(a[these] for a in flat))
         with float64():
-            target = unit_columns(jax.random.key(seed), int(dim))
+            columns = jax.random.normal(jax.random.key(seed), (int(dim), int(dim)))
+            target = columns / jnp.linalg.norm(columns, axis=0)
             time[these], reached[these], _ = _escape_full(
                 int(length), int(dim), some, threshold, limit[these], target
             )
@@ -113,10 +119,18 @@ def describe_cell(
     threshold: float = THRESHOLD,
     horizon: float | None = None,
 ) -> dict[str, Any]:
-    """One cell beside its `plateau` (flow time to `threshold` of the initial test loss), whether
-    that is `censored`, the growth `rate` at the origin, our closed form `predicted` and
-    `escape_linear`, the paper's arcsinh formula at ε = 0.8. For the full model the last three are
-    those of the exact flow, which it follows."""
+    """Return the theory of one cell as plain data.
+
+    **Arguments:**
+
+    - `cell`: one cell.
+    - `flow`: the reduced flow, the exact flow, or that of the full model.
+    - `threshold`, `horizon`: as in [`emergo.theory.plateau`][].
+
+    **Returns:** the sizes; `plateau`, the flow time to the threshold; `censored`; `rate`, the
+    growth rate at the origin; `predicted`, the closed form; `escape_linear`, the paper's arcsinh
+    formula at ε = 0.8. The full model follows the exact flow, which defines its last three entries.
+    """
     check_flow(flow, ("reduced", "exact", "full"))
     sizes = {name: int(getattr(cell, name)) for name in ("length", "dim", "burst")}
     parameters = sizes["length"] + sizes["dim"] ** 2

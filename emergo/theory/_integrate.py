@@ -1,4 +1,4 @@
-"""Integration of autonomous fields by Diffrax: to an end or an event, and at given times."""
+"""Integration of autonomous vector fields with Diffrax: to an end, to an event, at given times."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
@@ -13,10 +13,8 @@ from ._cells import Scalars
 RTOL = 1e-8
 ATOL = 1e-11
 MOST_STEPS = 2_000_000
-_FIRST = 0.01  # the first step of `diffeqsolve` where it is given none
-# a step that ends so near to the last time, relative to it, ends there: a shorter one would only
-# round
-_NEAR = 2e-14
+_FIRST = 0.01  # the first step that `diffeqsolve` tries by default
+_NEAR = 2e-14  # a step that would end this close to the last time, relative to it, ends there
 
 
 def solve(
@@ -28,7 +26,7 @@ def solve(
     atol: float = ATOL,
     **options: Any,
 ) -> tuple[diffrax.RESULTS, Any]:
-    """Integrates from time 0 to `t1`: how that went, and the states that were saved."""
+    """Integrate from time 0 to `t1`; return Diffrax's result and the saved states."""
     options |= {
         "stepsize_controller": diffrax.PIDController(rtol=rtol, atol=atol),
         "max_steps": max_steps,
@@ -48,12 +46,13 @@ def sample(
     rtol: float = RTOL,
     atol: float = ATOL,
 ) -> tuple[Bool[Array, ""], Any]:
-    """Integrates from time 0 to the last of increasing times: whether it got there, and what is
-    observed of the state at each.
+    """Integrate from time 0 to the last of increasing times, and observe the state at each.
 
-    The steps and numbers of `diffrax.diffeqsolve` with `SaveAt(ts=times)`. That checks the times by
-    a call into Python, and JAX keeps no program that has one for the next process. Here nothing is
-    checked.
+    `diffrax.diffeqsolve` with `SaveAt(ts=times)` has the same steps and numbers. Diffrax checks
+    the times with a callback into Python, and JAX cannot cache programs with callbacks for later
+    processes. So we write the loop ourselves, without that check.
+
+    **Returns:** True if the last time was reached, and the observations.
     """
     term = _term(field)
     solver = diffrax.Tsit5()
@@ -65,15 +64,16 @@ def sample(
     empty = jax.tree.map(
         lambda a: jnp.full((len(times), *a.shape), jnp.inf, a.dtype), jax.eval_shape(observe, y0)
     )
+    solver_state = solver.init(term, 0.0, first, y0, None)
     begun = _Stepped(
         jnp.zeros_like(end),
         first,
         y0,
-        solver.init(term, 0.0, first, y0, None),
+        solver_state,
         controller_state,
-        0,
-        0,
-        empty,
+        steps=0,
+        index=0,
+        saved=empty,
     )
 
     def unfinished(now: _Stepped) -> Bool[Array, ""]:
@@ -95,9 +95,8 @@ def sample(
         def observed(save: tuple[Array, Any]) -> tuple[Array, Any]:
             index, saved = save
             new = observe(within.evaluate(times[index]))
-            return index + 1, jax.tree.map(
-                lambda all_times, one: all_times.at[index].set(one), saved, new
-            )
+            saved = jax.tree.map(lambda rows, row: rows.at[index].set(row), saved, new)
+            return index + 1, saved
 
         index, saved = jax.lax.while_loop(passed, observed, (now.index, now.saved))
         y, solver_state = jax.tree.map(
@@ -115,7 +114,7 @@ def sample(
 
 
 class _Stepped(NamedTuple):
-    """Where an integration is: the step that it tries next is from `before` to `after`."""
+    """The state of an integration, which next tries a step from `before` to `after`."""
 
     before: Any
     after: Any
@@ -123,7 +122,7 @@ class _Stepped(NamedTuple):
     solver_state: Any
     controller_state: Any
     steps: Any
-    index: Any  # of the next time that is to be observed
+    index: Any  # index of the next time to observe
     saved: Any
 
 

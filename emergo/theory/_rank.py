@@ -1,5 +1,4 @@
-r"""What a stream that is narrower than the tokens must leave: the part of the target that no map of
-that rank holds."""
+r"""The error that remains if the residual stream is narrower than the tokens."""
 
 import numpy as np
 from jaxtyping import Float
@@ -8,14 +7,16 @@ from ._cells import Numbers, checked_numbers
 
 
 def rank_floor(width: Numbers, dim: Numbers) -> Float[np.ndarray, "..."]:
-    r"""The least share of the loss at the start that a model whose stream has `width` features can
-    reach on targets $W^* x$ with a normal $W^*$ of `dim` rows and columns, in the limit of large
-    `dim`.
+    r"""Return the smallest loss of a model whose stream has `width` features.
 
-    The model sees the relevant token through a map of rank `width` at most, so that the `dim -
-    width` smallest singular values of $W^*$ are lost. These follow the quarter-circle law: with $s
-    = 2\sin\varphi$, a share $\frac2\pi(\varphi + \frac12\sin 2\varphi)$ of them lies below $s$ and
-    holds a share $\frac2\pi(\varphi - \frac14\sin 4\varphi)$ of the squares (docs/theory.md).
+    The target is $W^* x$ with a normal $W^*$ of `dim` rows and columns, in the limit of large
+    `dim`. The loss is a share of the initial loss.
+
+    The model sees the relevant token through a map of rank at most `width`. So it loses the `dim -
+    width` smallest singular values of $W^*$, which follow the quarter-circle law: with $s =
+    2\sin\varphi$, a share $\frac2\pi(\varphi + \frac12\sin 2\varphi)$ of them lies below $s$. They
+    hold a share $\frac2\pi(\varphi - \frac14\sin 4\varphi)$ of the sum of squares (docs/theory.md).
+    The function finds $\varphi$ by bisection.
     """
     positive = ("a positive, finite number", lambda x: np.isfinite(x) & (x > 0))
     lost = 1 - np.minimum(

@@ -1,8 +1,6 @@
-"""Watch a PyTorch model of your own while it trains: what its attention does, head by head, before
-the loss tells.
+"""Watch the attention of a PyTorch model, head by head, while it trains.
 
-`import emergo.torch as et`; needs PyTorch (extra `torch`). Nothing else of the package imports it,
-and it does not import JAX.
+Use it as `import emergo.torch as et`. It needs PyTorch (extra `torch`) and does not import JAX.
 """
 
 import importlib.util

@@ -1,13 +1,12 @@
-r"""Gradients of two halves of a batch, taken apart in the one backward pass that there is.
+r"""Gradients of two halves of a batch from a single backward pass.
 
 The gradient of a linear map's weight is a sum over the tokens of the batch, $\sum_t x_t g_t^\top$,
-of what went in and of the gradient of what came out. Both pass by in the step anyway; the sum is
-done for either half of the samples. Every second sample is in the first half, the others are in the
-second. When gradients are accumulated over several passes the roles change from one to the next, so
-that batches of one sample work too.
+where $x_t$ is an input and $g_t$ the gradient of the output. Both are available during the step, so
+the sum is computed for each half of the samples. Even samples are in one half, odd samples in the
+other. If gradients are accumulated over several passes, the halves are swapped in every second
+pass, so that batches of one sample work too.
 
-This takes for granted that the batch is the first axis, and that the loss is a sum or a mean over
-samples.
+Assumptions: the batch is the first axis, and the loss is a sum or a mean over samples.
 """
 
 import contextlib
@@ -25,30 +24,31 @@ _WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight",
 
 
 class ForwardPass(NamedTuple):
-    """One forward pass of a step: where gradients are accumulated there are several."""
+    """A forward pass of a step; gradient accumulation has several passes per step."""
 
     number: int
     batch: int | None  # the number of samples
 
 
 class Gradients:
-    """The sums of one step."""
+    """Gradient sums of one step, for each half of the batch.
+
+    **Arguments:** `pieces` are the linear maps to observe. With `multi_head`, the weights of
+    `nn.MultiheadAttention` are observed too.
+    """
 
     def __init__(self, pieces: Pieces, multi_head: bool) -> None:
-        """**Arguments:** the maps to look at; `multi_head`: whether those of
-        `nn.MultiheadAttention`, too."""
         self.pieces = pieces
         self._multi_head = multi_head
-        self._halves: dict[
-            tuple[str, str, str], list[Tensor]
-        ] = {}  # (owner, path, map): one sum for each half
-        self._owners: dict[str, None] = {}  # in the order in which they were computed
-        self._passes: dict[str, list[int]] = {}  # the passes that each map was in
+        # The sums of both halves by (owner, path, map).
+        self._halves: dict[tuple[str, str, str], list[Tensor]] = {}
+        self._owners: dict[str, None] = {}  # an ordered set, in the order of computation
+        self._passes: dict[str, list[int]] = {}  # the passes with gradients, by map
 
     def linear(
         self, name: str, during: ForwardPass, module: torch.nn.Module, x: Tensor, output: Any
     ) -> None:
-        """After a map was computed: waits for the gradient of its output."""
+        """Observe the output gradient of a linear map that was just computed."""
         self._owners |= dict.fromkeys(piece.owner for piece in self.pieces[name])
         weight = weight_of(module)
         if (
@@ -57,11 +57,12 @@ class Gradients:
             or not (isinstance(output, Tensor) and output.requires_grad)
         ):
             return
-        x, version = x.detach(), x._version
+        version = x._version
+        x = x.detach()
         n = during.batch if during.batch and len(x) % during.batch == 0 else len(x)
 
         def backward(gradient: Tensor) -> None:
-            if x._version != version:  # somebody wrote into it meanwhile
+            if x._version != version:  # the input was overwritten in place
                 return
             turn = self._turn(name, during)
             with quiet(x.device):
@@ -77,9 +78,11 @@ class Gradients:
     def multi_head(
         self, owner: str, during: ForwardPass, compute: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        """Calls `F.multi_head_attention_forward`, whose maps nobody sees from outside. When the
-        gradient of its output comes, it is computed once more (with the same dropout), and goes
-        back through it for each half."""
+        """Call `F.multi_head_attention_forward`, and observe the gradients of its weights.
+
+        Its linear maps are not modules. When the gradient of the output arrives, the function is
+        computed again with the same dropout, and differentiated for each half of the batch.
+        """
         bound = inspect.signature(compute).bind(*args, **kwargs)
         bound.apply_defaults()
         given = bound.arguments
@@ -95,9 +98,8 @@ class Gradients:
         result = compute(*args, **kwargs)
         if not result[0].requires_grad:
             return result
-        same = {
-            id(value): value.detach() for value in given.values() if isinstance(value, Tensor)
-        }  # one tensor stays one
+        # Self-attention passes one tensor several times, which must stay one tensor.
+        same = {id(value): value.detach() for value in given.values() if isinstance(value, Tensor)}
         inputs: dict[str, Any] = {name: same.get(id(value), value) for name, value in given.items()}
 
         def backward(gradient: Tensor) -> None:
@@ -127,8 +129,10 @@ class Gradients:
             self._add(owner, path, name, half, weight)
 
     def _turn(self, name: str, during: ForwardPass) -> int:
-        """How many passes before this one had gradients of the map. A pass has none if activations
-        are computed again."""
+        """Count the earlier passes with gradients of the map.
+
+        Activation checkpointing has passes without gradients, which do not count.
+        """
         passes = self._passes.setdefault(name, [])
         if during.number not in passes:
             passes.append(during.number)
@@ -143,8 +147,7 @@ class Gradients:
         sums[half] += weight
 
     def summary(self, callers: Sequence[str]) -> dict[str, Float[Tensor, ""]]:
-        """For each layer and path the norm of the gradient, and the cosine between those of the
-        halves."""
+        """Return the gradient norm and the cosine between both halves, per layer and path."""
         layers = layers_of(list(self._owners), callers)
         vectors: dict[tuple[str, int], tuple[list[Tensor], list[Tensor]]] = {}
         for (owner, path, _), sums in self._halves.items():
@@ -165,8 +168,7 @@ class Gradients:
 
 @contextlib.contextmanager
 def quiet(device: torch.device) -> Iterator[None]:
-    """Computing that leaves no trace: without gradients, and not in the lower precision of
-    `autocast`."""
+    """Compute without gradients and without `autocast`."""
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
         yield
 
@@ -174,8 +176,7 @@ def quiet(device: torch.device) -> Iterator[None]:
 def _surroundings(
     device: torch.device, random: bool
 ) -> Callable[[], contextlib.AbstractContextManager[None]]:
-    """A context in which things are computed as they would be now: in this precision and, if
-    `random`, with these draws."""
+    """Return a context with the current autocast settings and, if `random`, random state."""
     mixed: dict[str, Any] = {
         "enabled": torch.is_autocast_enabled(device.type),
         "cache_enabled": False,

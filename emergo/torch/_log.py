@@ -1,4 +1,4 @@
-"""The log of a run: a table in one file, which is whole whenever it is read."""
+"""The log of a run: one file, replaced atomically, so that it is always readable."""
 
 import json
 import os
@@ -18,28 +18,31 @@ from ..core.parquet import MOST_BYTES, parquet_table
 from ..core.terminal import say
 
 FLUSH_SECONDS = 30.0
-FLUSH_SHARE = 0.01  # of the time may go into writing: the longer it takes, the rarer it is
+FLUSH_SHARE = 0.01  # largest share of the time for writing; slow writes are rarer
 _NOTE = b"emergo.torch"
 
 
 class Log:
-    """Rows of numbers by step. The file is replaced as a whole: whoever reads it, also after a
-    kill, has all rows up to the last flush."""
+    """Rows of numbers by step. After a kill the file holds all rows up to the last flush.
+
+    **Arguments:** `path` ends in .parquet or .csv. An existing log is continued at the step
+    `start`, and its later rows are dropped; None starts a new log.
+    """
 
     def __init__(self, path: Path | str, start: int | None) -> None:
-        """**Arguments:** a path that ends in .parquet or .csv; the step at which an existing log is
-        continued (its rows from there on are dropped), None for a new one."""
         self.path = Path(path)
         if self.path.suffix.lower() not in (".parquet", ".csv"):
             raise InputError(f"{self.path}: the log must be a .parquet or .csv file")
         if not self.path.parent.is_dir():
-            raise InputError(f"{self.path}: there is no folder {self.path.parent}; make it first")
+            raise InputError(
+                f"{self.path}: the folder {self.path.parent} does not exist; create it first"
+            )
         if not os.access(self.path.parent, os.W_OK):
             raise InputError(
                 f"{self.path}: cannot write to the folder {self.path.parent}; choose another one"
             )
-        self.layers: list[str] | None = None  # which module each layer of the columns is
-        self._table: pa.Table | None = None  # what was written; further rows wait in a list
+        self.layers: list[str] | None = None  # the module of each layer
+        self._table: pa.Table | None = None  # rows in the file; newer rows are pending
         self._pending: list[tuple[int, dict[str, float], dict[str, float]]] = []
         self._metrics: list[str] = []
         self._probes: list[str] = []
@@ -53,7 +56,7 @@ class Log:
         if start is None:
             held = f"steps {steps[0]} to {steps[-1]}" if len(steps) else "no steps"
             raise InputError(
-                f"{self.path}: is there already, with {held}; start=STEP continues it from a "
+                f"{self.path}: exists already, with {held}; start=STEP continues it from a "
                 f"step, or choose another name"
             )
         self._metrics = note["metrics"]
@@ -62,10 +65,10 @@ class Log:
         self._table = table.filter(pc.field("step") < start)
 
     def check_layers(self, layers: Sequence[str], probes: Mapping[str, float]) -> None:
-        """That a log that is continued is of such a model; a new one notes its layers."""
+        """Check that a continued log has the layers and heads of this model."""
         if self.layers is not None and self.layers != list(layers):
             raise InputError(
-                f"{self.path}: the log of another model, with {_words(self.layers)}, not "
+                f"{self.path}: the log belongs to another model, with {_words(self.layers)}, not "
                 f"{_words(layers)}; choose another name"
             )
         heads = [name for name in self._probes if name.startswith("entropy_")]
@@ -73,14 +76,14 @@ class Log:
             name for name in probes if name.startswith("entropy_")
         ]:
             raise InputError(
-                f"{self.path}: the log of another model, with {len(heads)} heads; choose another "
-                f"name"
+                f"{self.path}: the log belongs to another model, with {len(heads)} heads; choose "
+                f"another name"
             )
         self.layers = list(layers)
 
     @property
     def last(self) -> int | None:
-        """The last step that has a row."""
+        """The step of the last row."""
         if self._pending:
             return self._pending[-1][0]
         return (
@@ -90,20 +93,19 @@ class Log:
         )
 
     def append(self, step: int, metrics: Mapping[str, float], probes: Mapping[str, float]) -> None:
-        """A row; it is written with the next flush, which is now if the last one is some time
-        ago."""
+        """Add a row, and write the file if the last flush is long enough ago."""
         self._metrics += [name for name in metrics if name not in self._metrics]
         self._probes += [name for name in probes if name not in self._probes]
         self._pending.append((step, dict(metrics), dict(probes)))
         if time.monotonic() >= self._next_flush:
             try:
                 self.flush()
-            except StorageError as error:  # training is worth more than its log
-                say(f"{error} (it is tried again)")
+            except StorageError as error:  # a full disk must not stop the training
+                say(f"{error} (will be tried again)")
                 self._next_flush = time.monotonic() + FLUSH_SECONDS
 
     def flush(self) -> None:
-        """Writes all rows."""
+        """Write all rows."""
         if not self._pending:
             return
         begun = time.monotonic()
@@ -121,7 +123,7 @@ class Log:
         self._next_flush = time.monotonic() + max(FLUSH_SECONDS, took / FLUSH_SHARE)
 
     def _joined(self) -> pa.Table:
-        """All rows in one table: the step, the user's metrics, then what was seen."""
+        """Join all rows in one table: the step, the user's metrics, then the observed values."""
         columns: dict[str, Any] = {
             "step": pa.array([step for step, _, _ in self._pending], pa.int64())
         }
@@ -144,7 +146,7 @@ class Log:
 
 
 def _read(path: Path) -> tuple[pa.Table, dict[str, Any]]:
-    """A log and what it notes of itself; an `InputError` for other files."""
+    """Read a log with its metadata; raise an `InputError` for other files."""
     try:
         regular_file(path, MOST_BYTES)
         if path.suffix.lower() == ".csv":
@@ -162,7 +164,7 @@ def _read(path: Path) -> tuple[pa.Table, dict[str, Any]]:
         return table, {"layers": note["layers"], "metrics": list(note["metrics"])}
     except (ValueError, KeyError, TypeError, OSError, pa.ArrowException):
         raise InputError(
-            f"{path}: is there already and is not a log of emergo.torch; choose another name"
+            f"{path}: exists already and is not a log of emergo.torch; choose another name"
         ) from None
 
 

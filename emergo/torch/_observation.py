@@ -1,10 +1,9 @@
-"""One step of somebody's training loop, seen from inside the model: which module attends, how, and
-with which gradients.
+"""Observe one step of a training loop from inside the model.
 
-Two things are in place while the step runs, and gone afterwards. Hooks on the modules tell which
-one is being computed. A `TorchFunctionMode`, on while the outermost of them is, sees every call of
-PyTorch's functions under whatever name they were imported. Neither changes what is computed. Code
-under `torch.compile` would not be seen: in this step it runs uncompiled.
+Two tools are installed for the step and removed afterwards. Hooks on the modules track which module
+is being computed. A `TorchFunctionMode`, active during the outermost module, intercepts every call
+of a PyTorch function, under any name. Neither changes a result. Compiled code cannot be
+intercepted, so this step runs without `torch.compile`.
 """
 
 import contextlib
@@ -23,17 +22,16 @@ from ._gradients import ForwardPass, Gradients, quiet
 from ._scores import READERS, Part
 from ._statistics import STATISTICS, head_statistics
 
-_NOT_TOKENS = (
-    "mask",
-    "label",
-    "target",
-    "position",
-    "type",
-)  # in the names of other inputs of whole numbers
+# Parts of the names of integer inputs that are not tokens.
+_NOT_TOKENS = ("mask", "label", "target", "position", "type")
 
 
 class Observation:
-    """What was seen in one step; `close` ends it."""
+    """Observations of one step; `close` removes the hooks.
+
+    **Arguments:** `layers` lists the known layers: a module that attends, and the number of its
+    earlier calls in the same pass. New layers are appended in the order of computation.
+    """
 
     def __init__(
         self,
@@ -42,23 +40,19 @@ class Observation:
         gradients: Gradients,
         layers: list[tuple[str, int]],
     ) -> None:
-        """**Arguments:** `layers`: each is a module that attends, and how often it had before in
-        the same pass. New ones are added at the end, in the order in which they are computed."""
         self.layers = layers
         self.passes = 0
         self._heads: dict[tuple[str, int], dict[str, Tensor]] = {}  # statistics per head
         self._part = part
         self._gradients = gradients
-        self._running: list[str] = []  # the modules that are being computed, the innermost last
+        self._running: list[str] = []  # the stack of modules that are being computed
         self._thread: int | None = None
-        self._calls: dict[str, int] = {}  # in this pass, by module
+        self._calls: dict[str, int] = {}  # attention calls in this pass, by module
         self._during = ForwardPass(-1, None)
         self._tokens = None
         self._mode: contextlib.ExitStack | None = None
         self._hooks = contextlib.ExitStack()
-        if (
-            "torch._dynamo" in sys.modules
-        ):  # else nothing is compiled, and importing it would take seconds
+        if "torch._dynamo" in sys.modules:  # otherwise nothing is compiled; importing takes seconds
             self._hooks.enter_context(torch.compiler.set_stance("force_eager"))
         for name, module in modules.items():
             if isinstance(module, torch.jit.ScriptModule):
@@ -76,7 +70,7 @@ class Observation:
         self._hooks.close()
 
     def values(self) -> dict[str, float]:
-        """All columns of this step. Waits for the device once."""
+        """Return all columns of this step, with a single synchronisation of the device."""
         columns: dict[str, Tensor] = {}
         for kind in STATISTICS:
             for layer, key in enumerate(self.layers):
@@ -95,7 +89,7 @@ class Observation:
     def _enter(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         thread = threading.get_ident()
         if not self._running and torch.is_grad_enabled() and self._thread in (None, thread):
-            self._thread = thread  # one of them: `DataParallel` runs copies of the model in others
+            self._thread = thread  # `DataParallel` runs copies of the model in other threads
             inputs = list(_inputs(args, kwargs))
             self._during = ForwardPass(
                 self.passes, next((len(x) for _, x in inputs if x.ndim), None)
@@ -120,7 +114,7 @@ class Observation:
             self._mode = None
 
     def call(self, function: Any, args: Any, kwargs: Any) -> Any:
-        """Calls a function of PyTorch, and looks at what it gets if attention goes through it."""
+        """Call a function of PyTorch, and observe its arguments if it computes attention."""
         caller = self._running[-1]
         if function in READERS:
             self._look(caller, function, args, kwargs)
@@ -140,14 +134,13 @@ class Observation:
             self._calls[caller] = key[1] + 1
             if key not in self.layers:
                 self.layers.append(key)
-            if (
-                key not in self._heads
-            ):  # else a later part of the batch, or activations that are computed again
+            # Later calls see another part of the batch, or recomputed activations.
+            if key not in self._heads:
                 self._heads[key] = head_statistics(scores, self._tokens)
 
 
 class _Calls(TorchFunctionMode):
-    """Sends every call of a function of PyTorch to an observation. It is off within the call."""
+    """Send every call of a PyTorch function to an observation; inactive within the call."""
 
     def __init__(self, observation: Observation) -> None:
         super().__init__()
@@ -158,8 +151,7 @@ class _Calls(TorchFunctionMode):
 
 
 def _inputs(args: Any, kwargs: Any) -> Iterator[tuple[str, Tensor]]:
-    """The tensors that a module gets, also those in a dictionary, by their names if they have
-    one."""
+    """Yield the tensors among a module's inputs, also from mappings, with their names if any."""
     named = [("", value) for value in args] + list(kwargs.items())
     for name, value in named:
         for inner, x in value.items() if isinstance(value, Mapping) else [(name, value)]:
@@ -168,7 +160,7 @@ def _inputs(args: Any, kwargs: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def _tokens(inputs: list[tuple[str, Tensor]]) -> Tensor | None:
-    """The token ids among a model's inputs: whole numbers (n, length)."""
+    """Return the token ids among a model's inputs: integers of shape (n, length)."""
     whole = [
         (name, x) for name, x in inputs if x.ndim == 2 and x.dtype in (torch.int64, torch.int32)
     ]

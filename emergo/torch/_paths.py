@@ -1,5 +1,4 @@
-"""Which weights carry queries and keys, which carry values and outputs, and to which layer of
-attention they belong."""
+"""Find the weights of queries and keys, and of values and outputs, and their layers."""
 
 import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,35 +14,19 @@ _QUERY = ("query", "q_proj", "q", "wq", "to_q", "q_lin", "query_proj")
 _KEY = ("key", "k_proj", "k", "wk", "to_k", "k_lin", "key_proj")
 _VALUE = ("value", "v_proj", "v", "wv", "to_v", "v_lin", "value_proj")
 _OUT = (
-    "out",
-    "o_proj",
-    "out_proj",
-    "o",
-    "wo",
-    "to_out",
-    "to_out.0",
-    "out_lin",
-    "c_proj",
-    "proj",
-    "dense",
-    "output_proj",
+    *("out", "o_proj", "out_proj", "o", "wo", "to_out", "to_out.0", "out_lin", "c_proj", "proj"),
+    *("dense", "output_proj"),
 )
-_FUSED = (
-    "c_attn",
-    "qkv",
-    "qkv_proj",
-    "Wqkv",
-    "in_proj",
-    "to_qkv",
-)  # queries, keys, values, in this order
+# Maps to queries, keys and values, in this order.
+_FUSED = ("c_attn", "qkv", "qkv_proj", "Wqkv", "in_proj", "to_qkv")
 
 
 class Piece(NamedTuple):
-    """A part of a linear map that belongs to a path."""
+    """A part of a linear map, and its path."""
 
-    owner: str  # the module that holds the maps of an attention
+    owner: str  # the module that contains the maps of one attention
     path: str
-    columns: slice  # of its outputs
+    columns: slice  # part of the outputs
 
 
 Pieces = dict[str, list[Piece]]
@@ -51,8 +34,7 @@ Pieces = dict[str, list[Piece]]
 
 
 def weight_of(module: nn.Module) -> Float[Tensor, "a b"] | None:
-    """The weight of a linear map, such as `nn.Linear` or `Conv1D` of Hugging Face; none of other
-    modules."""
+    """Return the weight of a linear map, such as `nn.Linear` or `Conv1D`; None for others."""
     weight = None if isinstance(module, nn.Embedding) else getattr(module, "weight", None)
     return weight if isinstance(weight, Tensor) and weight.ndim == 2 else None
 
@@ -60,9 +42,10 @@ def weight_of(module: nn.Module) -> Float[Tensor, "a b"] | None:
 def find_pieces(
     modules: Mapping[str, nn.Module], paths: Mapping[str, Sequence[str]] | None = None
 ) -> Pieces:
-    """By the names that maps usually have, or as the user says: `paths` has names of modules, where
-    `*` stands for anything. Those of `nn.MultiheadAttention` are not modules, and are found where
-    it computes ([`Gradients.multi_head`][])."""
+    """Find linear maps by their usual names, or by the user's `paths`, with `*` as a wildcard.
+
+    The maps of `nn.MultiheadAttention` are not modules; see [`Gradients.multi_head`][].
+    """
     linear = {
         name: weight
         for name, module in modules.items()
@@ -112,10 +95,14 @@ def _chosen(linear: Mapping[str, Tensor], paths: Mapping[str, Sequence[str]]) ->
 
 
 def layers_of(owners: Sequence[str], callers: Sequence[str]) -> dict[str, int]:
-    """The layer of each owner, where `callers` are the modules that computed attention, layer by
-    layer: the owner itself, one inside it or one around it, the nearest. A module that attends
-    several times has one owner for each time, or shares one: then the gradient is that of all its
-    times, and given with the first. An owner without a layer is left out."""
+    """Assign a layer to each owner of linear maps.
+
+    `callers` are the modules that computed attention, one per layer. The caller of an owner is the
+    nearest related module: the owner itself, or a module inside or around it. A module that attends
+    several times has one owner per call, or one owner for all calls. In the second case the
+    gradient belongs to all calls and is reported with the first. Owners without a caller are left
+    out.
+    """
     of_caller: dict[str, list[str]] = {}
     for owner in owners:
         near = {name: _shared(owner, name) for name in callers}
@@ -146,7 +133,7 @@ def _depth(name: str) -> int:
 
 
 def _shared(one: str, two: str) -> int:
-    """How many parts of their names two modules share, from the root on."""
+    """Count the leading parts that two module names share."""
     pairs = zip(one.split("."), two.split("."), strict=False)
     shared = 0
     for a, b in pairs:

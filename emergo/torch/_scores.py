@@ -1,5 +1,8 @@
-"""From a call that computes attention to its scores: in `F.scaled_dot_product_attention`, in
-`nn.MultiheadAttention`, and in attention that is written out, which has a softmax."""
+"""Read the scores of attention from calls of PyTorch functions.
+
+Supported are `F.scaled_dot_product_attention`, `nn.MultiheadAttention`, and explicit attention with
+a softmax.
+"""
 
 import math
 from collections.abc import Callable
@@ -12,19 +15,18 @@ from torch import Tensor
 
 
 class Part(NamedTuple):
-    """What is looked at of a batch, so that the cost does not grow with it."""
+    """The part of a batch that is observed, so that the cost does not grow with the batch."""
 
-    sequences: int  # the first of the batch
-    queries: int  # the last of each
+    sequences: int  # first sequences of the batch
+    queries: int  # last queries of each sequence
 
 
 class Scores(NamedTuple):
-    """What the softmax gets, in a part of the batch."""
+    """The inputs of the softmax, for a part of the batch."""
 
-    values: Float[
-        Tensor, "sequences heads queries keys"
-    ]  # -inf, or very small, where a key is masked
-    n_sequences: int  # in the whole call
+    # Masked keys have -inf or very small scores.
+    values: Float[Tensor, "sequences heads queries keys"]
+    n_sequences: int  # of the whole call
     n_queries: int
 
 
@@ -39,8 +41,10 @@ def _of_products(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Scores | None:
-    """The arguments are those of `F.scaled_dot_product_attention`: (n, ..., heads, length, size),
-    or without heads."""
+    """Compute the scores of `F.scaled_dot_product_attention` from its arguments.
+
+    The shapes are (n, ..., heads, length, size), or without heads.
+    """
     if query.is_nested or query.ndim < 3:
         return None
     n_queries = query.shape[-2]
@@ -66,7 +70,7 @@ def _of_products(
 
 
 def _masked(scores: Tensor, mask: Bool[Tensor, "..."] | Float[Tensor, "..."]) -> Tensor:
-    """As PyTorch's attention does: true where a key is visible, or a number that is added."""
+    """Apply a mask: True for visible keys, or numbers to add."""
     return (
         scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask.float()
     )
@@ -75,8 +79,11 @@ def _masked(scores: Tensor, mask: Bool[Tensor, "..."] | Float[Tensor, "..."]) ->
 def _of_softmax(
     part: Part, input: Tensor, dim: int | None = None, *_: Any, **__: Any
 ) -> Scores | None:
-    """A softmax over the last of four axes (n, heads, queries, keys), or of three when there are as
-    many queries as keys; all others are a classifier's, a router's, a sampler's."""
+    """Read a softmax over the last of four axes (n, heads, queries, keys).
+
+    Three axes count if the numbers of queries and keys are equal. Any other softmax belongs to a
+    classifier, a router or a sampler.
+    """
     if dim not in (-1, input.ndim - 1) or not (
         input.ndim == 4 or (input.ndim == 3 and input.shape[-1] == input.shape[-2])
     ):
@@ -107,9 +114,11 @@ def _of_multi_head(
     static_k: Tensor | None = None,
     **__: Any,
 ) -> Scores | None:
-    """The arguments are those of `F.multi_head_attention_forward`: (length, n, width), or without
-    n. Queries and keys of the part are computed once more. Attention to keys that the module adds
-    (`add_bias_kv`, `add_zero_attn`) is not read."""
+    """Compute the scores of `F.multi_head_attention_forward` from its arguments.
+
+    The shapes are (length, n, width), or without n. Queries and keys are computed again for the
+    part. Modules that add keys (`add_bias_kv`, `add_zero_attn`) are not supported.
+    """
     if bias_k is not None or add_zero_attn or static_k is not None:
         return None
     if query.ndim == 2:
@@ -133,7 +142,7 @@ def _of_multi_head(
     q = heads(query[-part.queries :, : part.sequences], q_proj_weight, q_bias)
     k = heads(key[:, : part.sequences], k_proj_weight, k_bias)
     scores = q @ k.mT / math.sqrt(width // num_heads)
-    # In these masks true means hidden.
+    # In these masks True means hidden.
     if attn_mask is not None:
         mask = (
             attn_mask
@@ -159,4 +168,4 @@ READERS: dict[Any, Reader] = {
     torch.special.softmax: _of_softmax,
     Tensor.softmax: _of_softmax,
 }
-"""The functions that attention goes through, by what gives the scores of a call of them."""
+"""Functions that compute attention, with readers for the scores of a call."""

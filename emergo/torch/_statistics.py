@@ -1,4 +1,4 @@
-"""How sparse attention is and where it goes: a few numbers per head."""
+"""Statistics of attention per head: sparsity, and the positions that receive the weight."""
 
 import math
 
@@ -9,24 +9,23 @@ from torch import Tensor
 from ._scores import Scores
 
 STATISTICS = ("entropy", "largest", "previous", "same", "score_scale")
-# a key whose score is this far below the largest has weight 0 in any precision: it is masked
+# A score this far below the largest has weight 0 in any precision: the key is masked.
 _HIDDEN = 1000.0
 
 
 def head_statistics(
     scores: Scores, tokens: Int[Tensor, "n length"] | None = None
 ) -> dict[str, Float[Tensor, " heads"]]:
-    """Means over sequences and queries of
+    """Return means over sequences and queries.
 
-    - `entropy`: the entropy of the weights, in nats;
-    - `largest`: the largest weight;
-    - `previous`: the weight on the token before the query's;
-    - `same`: the weight on other positions that hold the query's token, where there are such;
-    - `score_scale`: the standard deviation of the scores over the keys that are not masked.
+    - `entropy`: entropy of the weights, in nats.
+    - `largest`: largest weight.
+    - `previous`: weight on the token before the query.
+    - `same`: weight on other positions with the query's token, over queries that have some.
+    - `score_scale`: standard deviation of the scores over visible keys.
 
-    A query whose own position is masked, as padding is, does not count. Where queries and keys are
-    not the same positions, `previous` and `same` are left out; `same` also without the `tokens` of
-    the sequences.
+    Queries whose own position is masked, such as padding, do not count. `previous` and `same` need
+    queries and keys at the same positions, and `same` needs `tokens`; otherwise they are left out.
     """
     raw = scores.values
     visible = raw > raw.amax(-1, keepdim=True) - _HIDDEN
@@ -37,9 +36,8 @@ def head_statistics(
     counts = count > 0
     own = None
     if scores.n_queries == raw.shape[-1]:
-        own = torch.arange(
-            scores.n_queries - raw.shape[-2], scores.n_queries, device=raw.device
-        )  # the queries' positions
+        # The positions of the observed queries, which are the last ones.
+        own = torch.arange(scores.n_queries, device=raw.device)[-raw.shape[-2] :]
         counts = counts & _at(visible, own)
     result = {
         "entropy": _mean(-(weights * logs).sum(-1), counts),
@@ -64,12 +62,12 @@ def _at(
     rows: Float[Tensor, "s heads queries keys"] | Bool[Tensor, "s heads queries keys"],
     position: Int[Tensor, " queries"],
 ) -> Tensor:
-    """Of each query's row the entry at its position."""
+    """Return the entry at a position for each query."""
     return rows.gather(-1, position[:, None].expand(*rows.shape[:-1], 1)).squeeze(-1)
 
 
 def _mean(
     values: Float[Tensor, "s heads queries"], counts: Bool[Tensor, "s heads queries"]
 ) -> Float[Tensor, " heads"]:
-    """Over the queries that count; NaN where none does."""
+    """Average over the queries that count; NaN without any."""
     return torch.where(counts, values, 0).sum((0, 2)) / counts.sum((0, 2))

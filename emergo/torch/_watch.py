@@ -1,4 +1,4 @@
-"""`watch`: a few lines around anybody's training loop."""
+"""`watch`: observe a training loop with a few lines of code."""
 
 import numbers
 import uuid
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..core.errors import InputError
 from ..core.terminal import say
-from ..core.writers import Opener, ScalarWriter, find_opener
+from ..core.writers import ScalarWriter, find_opener
 from ._gradients import Gradients
 from ._log import Log
 from ._observation import Observation
@@ -32,31 +32,32 @@ def watch(
     paths: Mapping[str, Sequence[str]] | None = None,
     writers: Sequence[Writer] = (),
 ) -> "Watch":
-    """Watches the attention of a model while it trains, and keeps a log of it.
+    """Watch the attention of a model while it trains, and write a log.
 
-    Every `every`-th step is looked at; in between the cost is a counter. Nothing of the training is
-    changed: parameters are bit for bit those of the loop without it. What is logged, and what it
-    assumes and costs, is in docs/torch.md.
+    Every `every`-th step is observed. Other steps only cost a counter. The training does not
+    change: the parameters are bit for bit equal to a loop without `watch`. docs/torch.md lists the
+    columns of the log, the assumptions and the cost.
 
     **Arguments:**
 
-    - `model`: the module that the loop trains; it may be wrapped by `torch.compile`, `DataParallel`
-      or `DistributedDataParallel` (only rank 0 logs).
-    - `log`: a .parquet or .csv file in a folder that is there.
-    - `every`: a row in the log for every so many steps.
-    - `start`: the number of the first step. Given, an existing log is continued: its rows from this
-      step on are dropped. Not given, steps count from 0 and a log that is there already is an
+    - `model`: the module that is trained; it may be wrapped by `torch.compile`, `DataParallel` or
+      `DistributedDataParallel` (only rank 0 logs).
+    - `log`: a .parquet or .csv file in an existing folder.
+    - `every`: the number of steps per row of the log.
+    - `start`: the number of the first step. With it, an existing log is continued, and its rows
+      from this step on are dropped. Without it, steps count from 0, and an existing log is an
       error.
-    - `sequences`, `queries`: attention is looked at in the first sequences of a batch, at the last
-      queries of each. For a model that answers at the last position alone say `queries=1`.
-    - `paths`: names of the modules that carry queries and keys, and values and outputs, where they
-      are not found by themselves: `{"query_key": ["blocks.*.wq", "blocks.*.wk"], "value_output":
+    - `sequences`, `queries`: how many of the first sequences of a batch, and of the last queries of
+      each sequence, are observed. Use `queries=1` for a model that answers at the last position
+      only.
+    - `paths`: names of the modules for queries and keys, and for values and outputs, if they are
+      not found automatically: `{"query_key": ["blocks.*.wq", "blocks.*.wk"], "value_output":
       ["blocks.*.wv", "blocks.*.wo"]}`.
-    - `writers`: other places for the same numbers: "tensorboard", "wandb" (beside the log), or
-      functions of (step, values).
+    - `writers`: more outputs for the same numbers: "tensorboard", "wandb" (both in the folder of
+      the log), or functions of (step, values).
 
-    **Returns:** a [`emergo.torch.Watch`][], to be used in a `with` block and called once per step
-    of the optimizer.
+    **Returns:** an [`emergo.torch.Watch`][]. Use it in a `with` block, and call it once per step of
+    the optimizer.
 
     >>> import emergo.torch as et, pandas as pd, tempfile, torch
     >>> model = torch.nn.TransformerEncoderLayer(8, nhead=2, dim_feedforward=16, batch_first=True)
@@ -77,13 +78,12 @@ def watch(
 
 
 class Watch:
-    """A model that is being watched; made by [`emergo.torch.watch`][].
+    """A watched model, created by [`emergo.torch.watch`][].
 
-    It is called once after every step of the optimizer, `watch(loss=loss.item())`; what it is given
-    becomes columns of the log: numbers, or tensors of one element, which are only read in steps
-    that are looked at. The step of the first call is 0, or `start`: it is how often the optimizer
-    had stepped before the forward pass that was looked at. `watch(step=...)` says otherwise; steps
-    must grow.
+    Call it once after every step of the optimizer: `watch(loss=loss.item())`. The arguments become
+    columns of the log. They are numbers, or tensors of one element, which are read in observed
+    steps only. The step of a row counts the optimizer steps before the observed forward pass. The
+    first call has the step 0, or `start`; `watch(step=...)` sets another one. Steps must grow.
     """
 
     def __init__(
@@ -102,22 +102,22 @@ class Watch:
         self._every = every
         self._part = part
         self._step = 0 if start is None else _whole("start", start, 0)
-        self._until = -self._step % every  # calls before the one whose step is looked at
+        self._until = -self._step % every  # calls before the next observed step
         self._pieces = find_pieces(dict(self._model.named_modules()), paths)
         self._multi_head = paths is None
         self._layers: list[tuple[str, int]] = []
-        self._known = False  # whether a step was looked at
+        self._checked = False  # True after the first observed step
         self._observation: Observation | None = None
-        self._log = (
-            Log(log, start) if _rank() == 0 else None
-        )  # other processes of a training do nothing
-        self._openers = [_opener(writer) for writer in writers] if self._log else []
-        self._writers: list[ScalarWriter] | None = None  # before the `with` block, and after it
+        # Only the first of several distributed processes observes and logs.
+        self._log = Log(log, start) if _rank() == 0 else None
+        named = [writer for writer in writers if isinstance(writer, str)]
+        self._openers = [find_opener(name) for name in named] if self._log else []
+        self._functions = [writer for writer in writers if not isinstance(writer, str)]
+        self._writers: list[ScalarWriter] | None = None  # None outside of the `with` block
 
     @property
     def layers(self) -> list[str]:
-        """The module that attends in each layer that columns are named after; empty before a step
-        was looked at."""
+        """The module of each layer in the column names; empty before the first observed step."""
         return [name for name, _ in self._layers]
 
     def __enter__(self) -> "Watch":
@@ -138,8 +138,7 @@ class Watch:
             self._log.flush()
 
     def __call__(self, *, step: int | None = None, **metrics: Any) -> None:
-        """After a step of the optimizer: its metrics, and its number where it is not one more than
-        the last."""
+        """Record the metrics after a step of the optimizer; `step` replaces the counted number."""
         if self._writers is None:
             raise InputError(
                 "watch is called outside of its block; write: with et.watch(...) as watch:"
@@ -155,7 +154,7 @@ class Watch:
         self._prepare()
 
     def _prepare(self) -> None:
-        """Before a step: begins to look if it is one of those."""
+        """Start an observation if the next step is to be observed."""
         if self._until == 0 and self._log is not None:
             gradients = Gradients(self._pieces, self._multi_head)
             self._observation = Observation(
@@ -170,7 +169,7 @@ class Watch:
         step = _whole("step", self._step, 0)
         if log.last is not None and step <= log.last:
             raise InputError(f"steps must grow: step {step} after step {log.last}")
-        if not self._known:
+        if not self._checked:
             self._check(log, observation, probes)
         row = {name: _number(name, value) for name, value in metrics.items()}
         for name in row.keys() & probes.keys():
@@ -180,21 +179,21 @@ class Watch:
         log.append(step, row, probes)
         for writer in self._writers or ():
             writer.write(row | probes, step)
+        for function in self._functions:
+            function(step, row | probes)
 
     def _check(self, log: Log, observation: Observation, probes: Mapping[str, float]) -> None:
-        """After the first step that was looked at."""
+        """Check the first observed step, and the log that is continued."""
         if not observation.passes:
             raise InputError(
-                "the model did not compute with gradients since the last call of watch; give "
-                "watch the model that is trained"
+                "the model did not compute with gradients since the last call of watch; pass "
+                "the model that is trained to watch"
             )
         if not self._layers:
-            ways = (
-                "scaled_dot_product_attention, nn.MultiheadAttention or a softmax over (n, "
-                "heads, queries, keys)"
-            )
             raise InputError(
-                f"no attention was found in {type(self._model).__name__}: it must go through {ways}"
+                f"no attention was found in {type(self._model).__name__}: it must use "
+                f"scaled_dot_product_attention, nn.MultiheadAttention or a softmax over (n, "
+                f"heads, queries, keys)"
             )
         log.check_layers(self.layers, probes)
         without = [
@@ -205,10 +204,10 @@ class Watch:
         if without:
             layers = f"{'layer' if len(without) == 1 else 'layers'} {', '.join(without)}"
             say(
-                f"no gradients are logged for {layers}: no maps of queries, keys and values were "
-                f"found; name them by paths="
+                f"no gradients are logged for {layers}: their maps of queries, keys and values "
+                f"were not found; name them with paths="
             )
-        self._known = True
+        self._checked = True
 
 
 def _whole(name: str, value: Any, low: int) -> int:
@@ -227,7 +226,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside of what `torch.compile` and `DataParallel` and its like make of it."""
+    """Return the model inside the wrappers of `torch.compile` and `DataParallel`."""
     while True:
         if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
             model = model.module
@@ -241,25 +240,4 @@ def _rank() -> int:
     distributed = torch.distributed
     return (
         distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
-    )
-
-
-class _Function:
-    """A user's function as a writer."""
-
-    def __init__(self, function: Callable[[int, Mapping[str, float]], None]) -> None:
-        self._function = function
-
-    def write(self, values: Mapping[str, Any], step: int) -> None:
-        self._function(step, values)
-
-    def close(self, summary: Mapping[str, Any], step: int) -> None:
-        """The function is the user's."""
-
-
-def _opener(writer: Writer) -> Opener:
-    return (
-        find_opener(writer)
-        if isinstance(writer, str)
-        else lambda folder, run, config: _Function(writer)
     )

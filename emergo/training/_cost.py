@@ -269,7 +269,6 @@ class GroupPlan(NamedTuple):
     step_seconds: float  # of one run in a stack
     compile_seconds: float
     run_bytes: float
-    operations: float  # floating-point, of the matrix products of one step of one run
 
 
 def plan_group(runs: Sequence[Run], platform: str, budget: float | None = None) -> GroupPlan:
@@ -285,15 +284,10 @@ def plan_group(runs: Sequence[Run], platform: str, budget: float | None = None) 
     sizes = largest_sizes(configs)
     with arithmetic(program.precision):
         cost = step_cost(program, jax.eval_shape(lambda: start(program, runs[0], sizes)))
+    space = memory_of(jax.devices()[0]) if budget is None else budget
     return GroupPlan(
-        n_parallel=planned_parallel(
-            cost,
-            configs[0].task.eval_every,
-            platform,
-            memory_of(jax.devices()[0]) if budget is None else budget,
-        ),
+        n_parallel=planned_parallel(cost, configs[0].task.eval_every, platform, space),
         step_seconds=cost.seconds(platform),
         compile_seconds=_speed(platform).compile_seconds,
         run_bytes=cost.bytes,
-        operations=cost.operations,
     )

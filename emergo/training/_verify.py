@@ -34,6 +34,7 @@ from ..core.errors import FastPathError
 from ..core.json import digest
 from ..models.fast import VARIABLE, FastPath, find_path
 from ._config import Precision, Run
+from ._cost import Device
 from ._program import (
     Program,
     Slot,
@@ -68,7 +69,7 @@ def verify_path(
     runs: Sequence[Run],
     sizes: Mapping[str, int],
     stack_size: int,
-    device: jax.Device,
+    device: Device,
 ) -> None:
     """Raise a `FastPathError` if the optimised path of a program differs from `apply`.
 
@@ -139,7 +140,7 @@ def compare_path(
     runs: Sequence[Run],
     sizes: Mapping[str, int],
     stack_size: int,
-    device: jax.Device,
+    device: Device,
 ) -> None:
     """Compare a path with `apply` on a stack of these runs; raise a `FastPathError` on a mismatch.
 
@@ -152,13 +153,16 @@ def compare_path(
     with arithmetic(program.precision), jax.default_device(device):
         slots = [jax.device_get(start(program, run, sizes)) for run in runs]
         stack: Slot = jax.tree.map(lambda *rows: np.stack(rows), *slots)
-        data = jax.device_get(jax.jit(jax.vmap(functools.partial(draw, program)))(stack))
+        data = jax.device_get(
+            _compile_quickly(functools.partial(draw, program), device, stack)(stack)
+        )
     precise = dataclasses.replace(program, precision=_REFERENCE[program.precision])
     compiled = functools.partial(_compile, path.dropout, (stack, stack.params, data), device)
     fast = compiled(path, program)
     plain = compiled(None, program)
     exact = plain if precise == program else compiled(None, precise)
     errors: dict[str, np.ndarray] = {}
+    ratios: dict[str, float] = {}
     # A tiny error of `apply` may be luck. Before we reject a path, we sum over further draws.
     for attempt in range(_ATTEMPTS):
         arguments = (stack, _perturbed(stack.params, attempt), data)
@@ -167,17 +171,22 @@ def compare_path(
         ratios = _ratios(errors, _ROUNDOFF[program.precision])
         if max(ratios.values()) <= TOLERANCE:
             return
-    wrong: dict[str, str] = {}  # the worst array of each part
-    for name in sorted(ratios, key=lambda name: -ratios[name]):
-        if ratios[name] > TOLERANCE:
-            wrong.setdefault(name.partition(".")[0].partition("[")[0], name)
-    named = ", ".join(wrong[part] for part in _Outcome._fields if part in wrong)
     model = type(runs[0].config.model).__name__
     raise FastPathError(
-        f"the optimised path {path.name} differs from {model}.apply in {named}: its error is up to "
-        f"{max(ratios.values()):.3g} times that of apply in {program.precision}, at most "
-        f"{TOLERANCE:g} are accepted; this is a bug of emergo; {VARIABLE}=off trains with apply"
+        f"the optimised path {path.name} differs from {model}.apply in {_wrong_arrays(ratios)}: "
+        f"its error is up to {max(ratios.values()):.3g} times that of apply in "
+        f"{program.precision}, at most {TOLERANCE:g} are accepted; this is a bug of emergo; "
+        f"{VARIABLE}=off trains with apply"
     )
+
+
+def _wrong_arrays(ratios: Mapping[str, float]) -> str:
+    """Name the worst array of every part of the outcome that differs."""
+    worst: dict[str, str] = {}
+    for name in sorted(ratios, key=lambda name: -ratios[name]):
+        if ratios[name] > TOLERANCE:
+            worst.setdefault(name.partition(".")[0].partition("[")[0], name)
+    return ", ".join(worst[part] for part in _Outcome._fields if part in worst)
 
 
 def _perturbed(params: PyTree, seed: int) -> PyTree:
@@ -192,10 +201,24 @@ def _perturbed(params: PyTree, seed: int) -> PyTree:
     return jax.tree.map(noisy, params)
 
 
+def _compile_quickly(
+    of_run: Callable[..., PyTree], device: Device, *arguments: PyTree
+) -> jax.stages.Compiled:
+    """Compile a function for a stack of runs, without optimisation, because it runs only once."""
+    options: dict[str, Any] = {
+        "xla_backend_optimization_level": 0,
+        "xla_cpu_use_fusion_emitters": False,
+        "xla_cpu_parallel_codegen_split_count": 1,
+    }
+    if device.platform != "cpu":
+        options = {"xla_gpu_enable_triton_gemm": False, "xla_gpu_autotune_level": 0}
+    return jax.jit(jax.vmap(of_run)).lower(*arguments).compile(options)
+
+
 def _compile(
     dropout: bool,
     arguments: tuple[Slot, PyTree, Batch],
-    device: jax.Device,
+    device: Device,
     path: FastPath | None,
     program: Program,
 ) -> Callable[..., _Outcome]:
@@ -215,14 +238,9 @@ def _compile(
         evaluation = forward_by(path, program, slot, lowered, data)[:2] if dropout else None
         return _Outcome(output.value, output.attention, output.value_path, gradient, evaluation)
 
-    # The comparison runs once, so it is compiled without costly optimisation.
-    options: dict[str, Any] = {"xla_backend_optimization_level": 0}
-    if device.platform != "cpu":
-        options = {"xla_gpu_enable_triton_gemm": False, "xla_gpu_autotune_level": 0}
     slots, params, data = arguments
     with arithmetic(precision), products(precision), jax.default_device(device):
-        traced = jax.jit(jax.vmap(of_run)).lower(slots, *widen(precision, (params, data)))
-        compiled = traced.compile(options)
+        compiled = _compile_quickly(of_run, device, slots, *widen(precision, (params, data)))
 
     def run(slots: Slot, params: PyTree, data: Batch) -> _Outcome:
         with arithmetic(precision), jax.default_device(device):
@@ -240,7 +258,7 @@ def _squared_errors(*outcomes: _Outcome) -> Iterator[tuple[str, np.ndarray]]:
     """
     fast, plain, exact = map(_by_name, outcomes)
     for name in exact | fast:
-        if name not in exact or np.shape(fast.get(name)) != exact[name].shape:
+        if name not in exact or name not in fast or fast[name].shape != exact[name].shape:
             yield name, np.array([1.0, np.inf, 0.0])
             continue
         finite = np.isfinite(exact[name])

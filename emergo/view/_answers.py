@@ -1,5 +1,6 @@
 """Answers to the page's questions as plain data, shared by the server and the exported file."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -81,7 +82,7 @@ def numeric_axes(runs: RunSet) -> list[str]:
 
 
 def default_law(runs: RunSet) -> dict[str, Any] | None:
-    """Choose the law to show first: the one in the study, otherwise one of all numeric axes."""
+    """Choose the law to show first: the study's law, otherwise a law of all numeric axes."""
     if runs.law is not None and isinstance(runs.law.get("x"), list):
         return {"y": str(runs.law.get("y", "plateau")), "x": [str(term) for term in runs.law["x"]]}
     axes = numeric_axes(runs)
@@ -169,13 +170,16 @@ def cells(runs: RunSet) -> list[dict[str, Any]]:
     """Summarise the cells of a set, as `emergo study show` does; empty without plateaus."""
     from ..study.cells import cell_summary
 
-    if not {"plateau", "censored", "state"} <= runs.columns.keys():
+    needed = dict.fromkeys((*runs.axes, "identity", "plateau", "censored", "state"))
+    if not needed.keys() <= runs.columns.keys():
         return []
-    return to_jsonable(cell_summary(_run_table(runs, {}), runs.axes))
+    # Grouping takes several times as long with all columns.
+    small = dataclasses.replace(runs, columns={name: runs.columns[name] for name in needed})
+    return to_jsonable(cell_summary(_run_table(small, {}), runs.axes))
 
 
 def _run_table(runs: RunSet, where: Mapping[str, Sequence[Any]]) -> "pd.DataFrame":
-    """Return the runs that have one of the given values in each of the given columns."""
+    """Return the runs with given values in given columns; a tuned axis adds `chosen`."""
     from ..study.cells import run_table
 
     rows = (

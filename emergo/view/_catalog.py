@@ -35,7 +35,7 @@ Curve = tuple[np.ndarray, np.ndarray]
 class Catalog:
     """The sets of runs in a folder, read on first use and again when files have changed.
 
-    Nothing outside of the folder is read. Links that lead there are listed in `notes` and not
+    Nothing outside of the folder is read. Links to other places are listed in `notes`, not
     followed.
     """
 

@@ -112,7 +112,7 @@ def _packed_curves(runs: RunSet, points: int) -> dict[str, Any]:
 
 
 def _kept_rows(step: np.ndarray, columns: dict[str, np.ndarray], points: int) -> np.ndarray:
-    """Choose the evaluations to keep: those of the thinned loss, or evenly spaced ones."""
+    """Choose the evaluations to keep: as in the thinned loss, or evenly spaced."""
     if len(step) <= points:
         return np.arange(len(step))
     for name in ("kl_teacher", "loss"):

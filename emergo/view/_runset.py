@@ -42,7 +42,7 @@ class Curves(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class RunSet:
-    """Runs that are shown together: those of a study, a figure, records or a store."""
+    """The runs of a study, a figure, records or a store."""
 
     name: str
     kind: str  # study, figure, records or runs
@@ -53,7 +53,7 @@ class RunSet:
     config: Callable[[str], Mapping[str, Any]]  # config of a run as plain data
     planned: int | None = None  # number of planned runs, if known
     law: Mapping[str, Any] | None = None  # y, x and fixed exponents of the study's law
-    tune: str | None = None  # tuned axis: every cell keeps one of its values
+    tune: str | None = None  # tuned axis: every cell keeps its best value
     figure: Mapping[str, Any] | None = None  # content of the figure's JSON file
     picture: Path | None = None  # file of the figure's picture, which may be missing
     notes: tuple[str, ...] = ()  # files that could not be read, with reasons

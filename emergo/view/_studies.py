@@ -180,7 +180,7 @@ class StudySource:
         return sorted(training, key=_expected_step)[:TRAINING]
 
     def _failed(self, planned: Described) -> list[dict[str, Any]]:
-        """List the failed runs, the latest failure last, including those that were tried again."""
+        """List the runs that failed at least once, latest failure last."""
         failures = Failures(self.folder.failures)
         rows, _ = read_outcomes(self.folder.runs)
         found = {

@@ -173,7 +173,9 @@ def _curves_by_restart(
     """
     steps = np.asarray(table[step].to_numpy(zero_copy_only=False), np.float64)
     bounds = _bounds(np.append(True, np.diff(steps) <= 0)[: len(steps)])
-    found = [{"identity": f"{part}.{i}", "part": part} for i in range(len(bounds))]
+    found: list[dict[str, Any]] = [
+        {"identity": f"{part}.{i}", "part": part} for i in range(len(bounds))
+    ]
     numeric = _numeric(table)
     names = []
     for name in table.column_names:

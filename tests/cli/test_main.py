@@ -121,7 +121,7 @@ def test_help_is_fast_and_imports_no_jax():
         (("figure", "zucchet2025/fig3", "--slurm", "minutes=3"), "add --on slurm"),
         (
             ("figure", "zucchet2025/fig3", "--on", "slurm", "--slurm", "minuts=3"),
-            "[slurm] has no key 'minuts'; did you mean",
+            "unknown key of [slurm] 'minuts'; did you mean",
         ),
         (("figure", "zucchet2025/fig1", "--seconds", "0"), "--seconds must be positive, got 0"),
     ],

@@ -382,20 +382,15 @@ def test_the_examples_pass_a_dry_run(capsys, tmp_path, path):
     [
         ((), "Expected one of"),
         (("rum",), "unknown command 'rum'; did you mean run?"),
-        (("xyz",), "unknown command 'xyz'; known: run, status, show, grow, export"),
         (("run",), "A study file (TOML)"),
         (("run", "{tmp}/none.toml", "--out", "{tmp}/new"), "none.toml: no such file"),
         (("run", "{tmp}/good.toml"), "name the folder that keeps the study: --out DIR"),
         (
             ("run", "{tmp}/bad.toml", "--out", "{tmp}/new"),
-            "bad.toml: the study has no key 'sedes'; did you mean seeds?",
+            "bad.toml: unknown key of the study 'sedes'; did you mean seeds?",
         ),
         (("run", "{tmp}/good.toml", "--out", "{tmp}/file"), "cannot write to this folder"),
         (("run", "{tmp}/good.toml", "--out", "{tmp}/new", "--on", "slrum"), "did you mean slurm?"),
-        (
-            ("run", "{tmp}/good.toml", "--out", "{tmp}/new", "--log", "tensorbord"),
-            "did you mean tensorboard?",
-        ),
         (
             ("run", "{tmp}/good.toml", "--out", "{tmp}/new", "--n-parallel", "0"),
             "--n-parallel must be positive, got 0",
@@ -410,15 +405,8 @@ def test_the_examples_pass_a_dry_run(capsys, tmp_path, path):
             ("run", "{tmp}/tf32.toml", "--out", "{tmp}/new"),
             "tf32 products need a GPU; on a CPU choose precision fp32",
         ),
-        (
-            ("run", "{tmp}/tf32.toml", "--dry-run"),
-            "tf32 products need a GPU; on a CPU choose precision fp32",
-        ),
         (("status", "{tmp}"), "no study here; a study is put into a folder by running it"),
         (("status", "{tmp}/file"), "a file, not the folder of a study"),
-        (("status", "{tmp}/none"), "no study here"),
-        (("show", "{tmp}"), "no study here"),
-        (("export", "{tmp}", "--to", "{tmp}/t.csv"), "no study here"),
         (("export", "{tmp}/begun", "--to", "{tmp}/t.csv"), "no run is finished yet"),
         (
             ("export", "{tmp}/begun", "--to", "{tmp}/t.csv", "--curves", "{tmp}/begun/../t.csv"),
@@ -428,7 +416,7 @@ def test_the_examples_pass_a_dry_run(capsys, tmp_path, path):
         (("grow", "{tmp}/begun", "--axis", "dim"), "write axis=value,value, e.g. dim=32,64"),
         (
             ("grow", "{tmp}/begun", "--axis", "dmi=4"),
-            "this study has no key 'dmi'; did you mean dim?",
+            "unknown axis of this study 'dmi'; did you mean dim?",
         ),
         (("grow", "{tmp}/begun", "--axis", "dim=4.5"), "dim must be a whole number"),
         (

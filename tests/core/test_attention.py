@@ -1,4 +1,4 @@
-"""Entropy, mass and lags of attention, where the answer is known."""
+"""Entropy, mass and lags of attention in cases with a known answer."""
 
 import jax
 import jax.numpy as jnp
@@ -36,8 +36,7 @@ def test_mass_on_relevant_positions():
 
 
 def test_lags_of_a_pattern():
-    """A pattern whose entry from i to j is 10 i + j: the mean of a lag is over the diagonal
-    below."""
+    """Entry (i, j) of the pattern is 10 i + j, so the mean of each lag is known."""
     pattern = 10.0 * jnp.arange(5)[:, None] + jnp.arange(5)
     two_heads = jnp.stack([pattern, -pattern])[None, None]
     expected = np.array([np.mean([11 * i - lag for i in (2, 3, 4)]) for lag in range(3)])
@@ -49,7 +48,7 @@ def test_lags_of_a_pattern():
 
 
 @pytest.mark.parametrize(("window", "first_query"), [(6, 4), (3, 1), (0, 2), (2, 5)])
-def test_windows_that_reach_over_the_edge_are_refused(window, first_query):
+def test_windows_beyond_the_edge_are_refused(window, first_query):
     with pytest.raises(
         InputError, match=rf"from position {first_query} on of 5 do not all have {window} tokens"
     ):

@@ -1,37 +1,24 @@
-"""Programs that are kept: whole or not at all, however many processes write, and never a reason to
-stop."""
+"""The cache of compiled programs: whole files or none, with any number of processes."""
 
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import pytest
 
-from emergo.core import cache as _cache
 from emergo.core.cache import ProgramFiles, cache_state, prune
 
 PROGRAM = b"a program" * 100
 
 
-@pytest.fixture
-def quiet_home(monkeypatch, tmp_path):
-    """As for a user who has set nothing, with a home folder of their own."""
-    monkeypatch.setattr(_cache, "_given_to_jax", lambda: None)
-    monkeypatch.setattr(_cache, "_loader_complains", lambda: False)
-    for name in ("EMERGO_CACHE", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    jax.config.update("jax_enable_compilation_cache", True)
-    yield tmp_path
-    jax.config.update("jax_enable_compilation_cache", False)
-
-
-def test_what_is_put_is_got(tmp_path):
+def test_programs_round_trip(tmp_path):
     files = ProgramFiles(tmp_path)
     assert files.get("a") is None
     files.put("a", PROGRAM)
@@ -40,59 +27,56 @@ def test_what_is_put_is_got(tmp_path):
     assert files.get("b") is None
 
 
-DAMAGES = {"empty": slice(0), "a part of the checksum": slice(20), "truncated": slice(-1)}
+DAMAGES = {
+    "empty": lambda content: b"",
+    "half a checksum": lambda content: content[:20],
+    "truncated": lambda content: content[:-1],
+    "other bytes": lambda content: content[:-1] + b"?",
+    "more bytes": lambda content: content + b"?",
+}
 
 
-@pytest.mark.parametrize("damage", [*DAMAGES, "other bytes", "more bytes"])
-def test_a_damaged_file_is_gone_and_can_be_written_again(tmp_path, damage):
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_file_is_removed_and_written_again(tmp_path, damage):
     files = ProgramFiles(tmp_path)
     files.put("a", PROGRAM)
     [path] = tmp_path.iterdir()
-    content = path.read_bytes()
-    others = {"other bytes": content[:-1] + b"?", "more bytes": content + b"?"}
-    path.write_bytes(content[DAMAGES[damage]] if damage in DAMAGES else others[damage])
+    path.write_bytes(damage(path.read_bytes()))
     assert files.get("a") is None
     assert not path.exists()
     files.put("a", PROGRAM)
     assert files.get("a") == PROGRAM
 
 
-def test_a_link_is_not_followed(tmp_path):
-    outside = tmp_path / "outside"
+def test_symlinks_are_not_followed(tmp_path):
     inside = tmp_path / "inside"
     inside.mkdir()
     files = ProgramFiles(inside)
     files.put("a", PROGRAM)
     [path] = inside.iterdir()
-    path.rename(outside)
-    path.symlink_to(outside)
+    path.rename(tmp_path / "outside")
+    path.symlink_to(tmp_path / "outside")
     assert files.get("a") is None
 
 
-def test_a_machine_with_another_processor_has_other_files(tmp_path, monkeypatch):
-    ProgramFiles(tmp_path).put("a", PROGRAM)
-    monkeypatch.setattr(_cache, "_processor", lambda: ("x86_64", "flags: fpu"))
-    assert ProgramFiles(tmp_path).get("a") is None
-
-
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be chosen here")
-def test_so_has_a_process_with_other_cores(tmp_path):
-    """XLA cuts loops for as many as there are."""
+def test_a_process_with_fewer_cores_has_other_files(tmp_path):
+    """XLA divides loops by the number of cores."""
     cores = os.sched_getaffinity(0)
     if len(cores) == 1:
-        pytest.skip("there is one core")
+        pytest.skip("this machine has one core")
     ProgramFiles(tmp_path).put("a", PROGRAM)
-    _cache._processor.cache_clear()
-    try:
-        os.sched_setaffinity(0, {min(cores)})
-        assert ProgramFiles(tmp_path).get("a") is None
-    finally:
-        os.sched_setaffinity(0, cores)
-        _cache._processor.cache_clear()
-    assert ProgramFiles(tmp_path).get("a") == PROGRAM
+    code = (
+        "import os, sys; from pathlib import Path; from emergo.core.cache import ProgramFiles; "
+        "os.sched_setaffinity(0, map(int, sys.argv[2:])); "
+        "print(ProgramFiles(Path(sys.argv[1])).get('a') is not None)"
+    )
+    for chosen, found in ((cores, "True\n"), ([min(cores)], "False\n")):
+        command = [sys.executable, "-c", code, str(tmp_path), *map(str, chosen)]
+        assert subprocess.run(command, capture_output=True, text=True).stdout == found
 
 
-def test_nothing_is_said_where_the_folder_is_gone_or_no_folder(tmp_path):
+def test_a_missing_folder_is_ignored(tmp_path):
     gone = ProgramFiles(tmp_path / "gone")
     gone.put("a", PROGRAM)
     assert gone.get("a") is None
@@ -101,7 +85,7 @@ def test_nothing_is_said_where_the_folder_is_gone_or_no_folder(tmp_path):
     assert (tmp_path / "file").read_text() == ""
 
 
-def test_a_full_disk_is_no_error_and_leaves_nothing(tmp_path, monkeypatch):
+def test_a_full_disk_is_ignored_and_leaves_no_file(tmp_path, monkeypatch):
     def full(path, content):
         with open(path, "wb") as file:
             file.write(content[:10])
@@ -112,32 +96,34 @@ def test_a_full_disk_is_no_error_and_leaves_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_not_used_for_longest_goes_first(tmp_path):
+def test_the_least_recently_used_programs_are_removed_first(tmp_path):
     files = ProgramFiles(tmp_path, most_bytes=10 * 1032)
     for n in range(10):
         files.put(f"{n}", bytes(1000))
-        os.utime(files._file(f"{n}"), (n, n))
-    assert files.get("0") is not None  # which is its last use
+        [path] = tmp_path.glob(f"{n}-*")
+        os.utime(path, (n, n))
+    assert files.get("0") is not None  # this use makes it the most recent
     files.put("10", bytes(1000))
-    kept = [n for n in range(11) if files._file(f"{n}").exists()]
+    kept = sorted(int(path.name.partition("-")[0]) for path in tmp_path.iterdir())
     assert kept == [0, 4, 5, 6, 7, 8, 9, 10]
 
 
-def test_what_a_stopped_process_left_goes_and_what_is_being_written_stays(tmp_path):
+def test_stale_temporary_files_are_removed_and_recent_ones_stay(tmp_path):
     for name in (".old", ".new"):
         (tmp_path / name).write_bytes(b"half")
-    hours_ago = time.time() - 2 * 3600
-    os.utime(tmp_path / ".old", (hours_ago, hours_ago))
+    two_hours_ago = time.time() - 2 * 3600
+    os.utime(tmp_path / ".old", (two_hours_ago, two_hours_ago))
     prune(tmp_path, 1000)
     assert [file.name for file in tmp_path.iterdir()] == [".new"]
 
 
+# The bound is so small that every process also removes files.
 WRITER = """
 import sys
 from pathlib import Path
 from emergo.core.cache import ProgramFiles
 
-files = ProgramFiles(Path(sys.argv[1]), most_bytes=200_000)  # so small that every process also removes files
+files = ProgramFiles(Path(sys.argv[1]), most_bytes=200_000)
 for _ in range(10):
     for k in range(20):
         value = bytes([k]) * 20_000
@@ -146,39 +132,51 @@ for _ in range(10):
 """
 
 
-def test_many_processes_at_once_see_whole_programs_or_none(tmp_path):
+def test_concurrent_processes_see_whole_programs_or_none(tmp_path):
     processes = [subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)]) for _ in range(4)]
     assert [process.wait() for process in processes] == [0] * 4
     assert not [file for file in tmp_path.iterdir() if file.name.startswith(".")]
 
 
-def test_by_default_in_the_cache_folder_of_the_user(quiet_home, monkeypatch):
-    assert cache_state() == (quiet_home / ".cache/emergo/programs", "", False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(quiet_home / "other"))
-    assert cache_state().folder == quiet_home / "other/emergo/programs"
-    monkeypatch.setenv("EMERGO_CACHE", str(quiet_home / "third"))
-    assert cache_state().folder == quiet_home / "third"
-    assert list(quiet_home.iterdir()) == []
+@pytest.fixture
+def home(monkeypatch, tmp_path):
+    """The home folder of a user without settings."""
+    for name in ("EMERGO_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    settings = {"jax_enable_compilation_cache": True, "jax_compilation_cache_dir": None}
+    before = {name: jax.config.values[name] for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    yield tmp_path
+    for name, value in before.items():
+        jax.config.update(name, value)
 
 
-@pytest.mark.parametrize("word", ["", "0", "off", "OFF", "false", "no", "~nobody-of-this-name/x"])
-def test_off_by_one_variable(quiet_home, monkeypatch, word):
+def test_the_environment_chooses_the_folder(home, monkeypatch):
+    assert cache_state() == (home / ".cache/emergo/programs", "", False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "other"))
+    assert cache_state().folder == home / "other/emergo/programs"
+    monkeypatch.setenv("EMERGO_CACHE", str(home / "third"))
+    assert cache_state().folder == home / "third"
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize("word", ["", "0", "off", "OFF", "false", "no", "~unknown-user/x"])
+def test_the_environment_disables_the_cache(home, monkeypatch, word):
     monkeypatch.setenv("EMERGO_CACHE", word)
     assert cache_state().folder is None
     assert "EMERGO_CACHE" in cache_state().off
 
 
-def test_a_folder_that_jax_was_given_is_left_to_jax(quiet_home, monkeypatch):
-    monkeypatch.setattr(_cache, "_given_to_jax", lambda: str(quiet_home))
-    assert cache_state() == (quiet_home, "", True)
+def test_a_folder_of_jax_is_managed_by_jax(home):
+    jax.config.update("jax_compilation_cache_dir", str(home))
+    assert cache_state() == (home, "", True)
 
 
-def _denied(path):
-    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
-
-
-def test_folders_that_will_not_do(quiet_home, monkeypatch):
-    folder = quiet_home / "programs"
+def test_unsuitable_folders_are_refused(home, monkeypatch):
+    folder = home / "programs"
     monkeypatch.setenv("EMERGO_CACHE", str(folder))
     folder.mkdir(mode=0o700)
     assert cache_state().off == ""
@@ -188,15 +186,21 @@ def test_folders_that_will_not_do(quiet_home, monkeypatch):
     folder.write_text("")
     assert "is not a folder" in cache_state().off
     folder.unlink()
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    assert "cannot be written" in cache_state().off
-    monkeypatch.undo()
-    assert "File name too long" in _cache._objection(quiet_home / ("long" * 1000))
-    monkeypatch.setattr(Path, "exists", _denied)  # a home folder that may not be entered
-    assert "Permission denied" in _cache._objection(folder)
-    monkeypatch.undo()
-    monkeypatch.setattr(_cache, "LEAST_FREE", 2**80)
-    assert "free" in _cache._objection(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda *_: False)
+        assert "cannot be written" in cache_state().off
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+        assert "free" in cache_state().off
+
+    def denied(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "exists", denied)  # a home folder that may not be entered
+        assert "Permission denied" in cache_state().off
+    monkeypatch.setenv("EMERGO_CACHE", str(home / ("long" * 1000)))
+    assert "File name too long" in cache_state().off
 
 
 SCRIPT = """
@@ -208,7 +212,8 @@ import jax
 events = collections.Counter()
 jax.monitoring.register_event_listener(lambda event, **_: events.update([event.rpartition("/")[2]]))
 task, model = em.SingleLocation(length=4, dim=2), em.ToyAttention()
-config = em.Config(task, model, em.Optimizer("sgd", learning_rate=0.5), steps=50, batch=8, n_test=16, precision="fp32")
+optimizer = em.Optimizer("sgd", learning_rate=0.5)
+config = em.Config(task, model, optimizer, steps=50, batch=8, n_test=16, precision="fp32")
 [result] = em.train([em.Run(config, 0)])
 with theory.float64():
     slope = jax.jit(theory.gradient)(jax.numpy.array([0.1, 0.2]), theory.cells(64, 16))
@@ -218,7 +223,7 @@ print(json.dumps([numbers, events["cache_hits"], events["cache_misses"]]))
 
 
 @pytest.mark.slow  # three processes that train
-def test_a_second_process_compiles_nothing_and_damage_is_mended_without_a_word(tmp_path):
+def test_a_second_process_compiles_only_damaged_programs(tmp_path):
     given = {
         name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "TF_"))
     }
@@ -231,8 +236,8 @@ def test_a_second_process_compiles_nothing_and_damage_is_mended_without_a_word(t
         return json.loads(done.stdout)
 
     numbers, hits, compiled = run()
-    assert compiled > hits  # which are of programs that it asked for twice
-    files = sorted((tmp_path / "programs").iterdir())
+    assert compiled > hits  # hits within the first process: programs that it needs twice
+    files = sorted(path for path in (tmp_path / "programs").iterdir() if path.is_file())
     assert (tmp_path / "programs").stat().st_mode & 0o777 == 0o700
     assert len(files) == compiled
     for n, file in enumerate(files[::2]):

@@ -1,9 +1,10 @@
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from emergo.core.errors import InputError
+from emergo.core.errors import InputError, StorageError
 from emergo.core.files import is_folder, output_folder, own_folder, read_regular, remove, staged
 
 
@@ -36,7 +37,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 
 def odd_things(folder: Path) -> dict[str, Path]:
-    """What may stand in the place of a file."""
+    """Create things that are not regular files of a small size."""
     things = {name: folder / name for name in ("pipe", "loop", "link", "folder", "huge")}
     os.mkfifo(things["pipe"])
     things["loop"].symlink_to("loop")
@@ -49,7 +50,7 @@ def odd_things(folder: Path) -> dict[str, Path]:
 
 
 def test_only_regular_files_of_bounded_size_are_read(tmp_path):
-    """A pipe has no writer here: reading it would wait for ever."""
+    """The pipe lacks a writer, so that reading it would hang."""
     for name, path in odd_things(tmp_path).items():
         with pytest.raises(ValueError, match=name):
             read_regular(path, 100)
@@ -84,3 +85,34 @@ def test_removing_does_not_follow_links(tmp_path):
         remove(path)
     assert sorted(os.listdir(tmp_path)) == ["victim"]
     assert (tmp_path / "victim" / "precious").read_text() == "mine"
+
+
+def _full(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("call", ["mkdtemp", "replace", "block"])
+def test_a_full_disk_is_named_when_files_are_staged(tmp_path, monkeypatch, call):
+    def write():
+        with staged(tmp_path) as stage:
+            (stage / "a.txt").write_text("new")
+            if call == "block":
+                _full()
+
+    (tmp_path / "a.txt").write_text("old")
+    if call != "block":
+        monkeypatch.setattr("tempfile.mkdtemp" if call == "mkdtemp" else "os.replace", _full)
+    with pytest.raises(StorageError, match=r"No space left on device.*free some space") as caught:
+        write()
+    assert str(caught.value).startswith(f"{tmp_path}: cannot be written")
+    assert os.listdir(tmp_path) == ["a.txt"]
+    assert (tmp_path / "a.txt").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [BrokenPipeError(errno.EPIPE, "gone"), FileNotFoundError(errno.ENOENT, "none", "font.ttf")],
+)
+def test_other_errors_in_a_staged_block_pass_unchanged(tmp_path, error):
+    with pytest.raises(type(error)), staged(tmp_path):
+        raise error

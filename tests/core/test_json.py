@@ -1,3 +1,5 @@
+"""JSON with checksums and bounds."""
+
 import contextlib
 import datetime
 import json
@@ -17,7 +19,7 @@ def test_numbers_that_are_not_finite_become_null():
     }
 
 
-def test_what_json_does_not_know_becomes_text():
+def test_other_types_become_text():
     given = {
         1: np.arange(2),
         "t": datetime.date(2026, 1, 2),
@@ -37,8 +39,8 @@ def test_what_json_does_not_know_becomes_text():
 
 
 def test_every_bit_of_a_sealed_text_counts():
-    """Whichever changes, it is no longer read as what it was; but for those that make the
-    checksum's own name another's."""
+    """Every flipped bit is detected, unless it changes the name of the checksum, which is then
+    missing from the result."""
     content = {"plateau": 12.5, "state": "reached", "columns": {"dim": 4}, "none": None}
     data = seal(content, indent=1)
     assert {k: v for k, v in parse_json(data).items() if k != "checksum"} == content
@@ -68,12 +70,12 @@ def test_every_bit_of_a_sealed_text_counts():
         '{"a":' * 60 + "1" + "}" * 60,
     ],
 )
-def test_what_is_not_plain_data_is_a_value_error(text):
+def test_invalid_data_is_a_value_error(text):
     with pytest.raises(ValueError, match=r".+"):
         parse_json(text.encode("latin-1"))
 
 
-def test_numbers_of_64_bits_and_texts_like_numbers_are_plain():
+def test_64_bit_numbers_and_text_like_numbers_are_valid():
     content = {
         "a": 2**63 - 1,
         "b": -(2**63) + 1,

@@ -1,4 +1,4 @@
-"""Tables of anybody, within bounds."""
+"""Parquet files of any origin, read within bounds."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,7 +29,7 @@ def test_a_column_twice_is_refused(tmp_path):
 
 
 def test_a_small_file_with_too_many_rows_is_refused_before_they_are_unpacked(tmp_path):
-    """100 million equal numbers are 300 kB; a log of ours has thousands."""
+    """Repeated numbers compress well: 24 million rows take less than 200 kB."""
     path = tmp_path / "bomb.parquet"
     many = pa.repeat(pa.scalar(0.0), 4_000_000)
     with pq.ParquetWriter(path, pa.schema([("loss", pa.float64())])) as writer:
@@ -44,8 +44,8 @@ def test_a_small_file_with_too_many_rows_is_refused_before_they_are_unpacked(tmp
         read_table(path)
 
 
-def test_what_is_unpacked_is_counted_whatever_the_file_says_of_it(tmp_path, monkeypatch):
-    """One long text that every row repeats is stored once."""
+def test_the_unpacked_size_is_bounded_too(tmp_path, monkeypatch):
+    """A long text that every row repeats is stored once."""
     monkeypatch.setattr(_parquet, "MOST_BYTES", 2**20)
     pq.write_table(pa.table({"name": ["x" * 1000] * 5000}), tmp_path / "a.parquet")
     assert (tmp_path / "a.parquet").stat().st_size < 10_000
@@ -54,7 +54,7 @@ def test_what_is_unpacked_is_counted_whatever_the_file_says_of_it(tmp_path, monk
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"\xff" * 60 + b"PAR1", b"text"])
-def test_what_is_no_table_is_one_line(tmp_path, content):
+def test_invalid_files_are_errors_of_one_line(tmp_path, content):
     (tmp_path / "a.parquet").write_bytes(content)
     for source in (content, tmp_path / "a.parquet"):
         with pytest.raises(ValueError, match=r"^[^\n]+$"):

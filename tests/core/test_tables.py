@@ -1,4 +1,4 @@
-"""Tables from files and to files."""
+"""Tables in CSV and Parquet files."""
 
 import gzip
 
@@ -22,7 +22,7 @@ def test_tables_round_trip(tmp_path):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_encodings_that_say_what_they_are(tmp_path, encoding):
+def test_encodings_with_a_byte_order_mark(tmp_path, encoding):
     (tmp_path / "t.csv").write_bytes(TEXT.encode(encoding))
     pd.testing.assert_frame_equal(read_table(tmp_path / "t.csv"), ROWS)
 
@@ -42,7 +42,7 @@ def test_gzip_is_unpacked_within_bounds(tmp_path, monkeypatch):
         read_table(path)
     path.write_bytes(
         gzip.compress(b"step,loss\n" + b"\n" * 10**6)
-    )  # blank lines are no rows, which would be counted
+    )  # blank lines do not count as rows
     monkeypatch.setattr(_tables, "MOST_BYTES", 10**5)
     assert path.stat().st_size < 10**4
     with pytest.raises(InputError, match="it unpacks to over 100,000 bytes"):

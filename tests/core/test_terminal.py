@@ -1,4 +1,4 @@
-"""What commands print while they work, and of what they found."""
+"""Formatting of values, cells and unsafe text."""
 
 import io
 
@@ -52,7 +52,7 @@ def cell(**changes):
         ({"censored": 3, "failed": 1, "plateau_max": 60.0}, ">60"),
     ],
 )
-def test_a_range_marks_each_end_that_is_a_bound(changes, words):
+def test_a_range_marks_the_ends_that_are_bounds(changes, words):
     assert _terminal.plateau_range(cell(**changes)) == words
 
 
@@ -80,7 +80,7 @@ def test_a_table_of_cells_marks_bounds_and_chosen_values():
 HOSTILE = "\x1b]0;owned\x07[/red]\x9b31m\u202e\r\udc80"
 
 
-def test_what_a_terminal_would_act_on_is_written_out(capsys):
+def test_unsafe_characters_are_escaped(capsys):
     assert _terminal.safe("a\tb\nÄ²") == "a\tb\nÄ²"
     written = _terminal.safe(HOSTILE)
     assert written == r"\x1b]0;owned\x07[/red]\x9b31m\u202e\r\udc80"

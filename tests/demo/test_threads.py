@@ -1,4 +1,4 @@
-"""Jobs beside each other."""
+"""Concurrent jobs of the demo."""
 
 import _thread
 import threading
@@ -8,8 +8,8 @@ import pytest
 from emergo.demo._threads import in_two_threads
 
 
-def test_two_jobs_at_a_time_each_with_its_result():
-    # each of the first two waits until the other has begun
+def test_two_jobs_run_at_a_time():
+    # Each of the first two waits until the other has started.
     both = threading.Barrier(2, timeout=60)
     told = []
 
@@ -32,7 +32,7 @@ def test_two_jobs_at_a_time_each_with_its_result():
     assert told[-1][1] == ""
 
 
-def test_a_failure_ends_the_others():
+def test_a_failure_ends_the_other_jobs():
     begun = threading.Event()
     ended = []
 

@@ -13,9 +13,7 @@ def test_attention_becomes_sparse_on_the_relevant_token():
     told: list[float] = []
     watched = watch_transformer(told.append, sequences=6)
     np.testing.assert_allclose(watched.maps.sum(-1), 1, atol=1e-4)  # fp32 weights of 16 tokens
-    assert watched.share[0] == pytest.approx(1 / 16, abs=0.02), (
-        "spread evenly at first, but for the random start"
-    )
+    assert watched.share[0] == pytest.approx(1 / 16, abs=0.02), "nearly uniform at first"
     assert watched.share[-1] > 0.9
     assert watched.loss[-1] < 0.1 < watched.loss[1]
     assert watched.steps[0] == 0
@@ -24,7 +22,7 @@ def test_attention_becomes_sparse_on_the_relevant_token():
     assert len(json.dumps(watched.data())) < 100_000
 
 
-def test_the_share_is_that_of_the_head_that_ends_with_most():
+def test_the_share_belongs_to_the_head_with_the_largest_attention_at_the_end():
     maps = np.zeros((2, 2, 1, 4))
     maps[:, 0] = 0.25
     maps[0, 1] = 0.25

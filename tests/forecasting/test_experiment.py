@@ -9,7 +9,6 @@ import pytest
 from emergo.forecasting._table import FILE, fit_table
 from emergo.forecasting.experiment._judge import (
     QUANTILES,
-    factor,
     false_alarms,
     lead,
     longer_than,
@@ -38,12 +37,6 @@ def moment(run="a", now=500.0, plateau=1000.0, censored=False, forecast=FORECAST
     about |= {"plateau": plateau, "censored": censored}
     about |= {"again": 2 * now, "law": 900.0, "seeds": np.nan}
     return about | dict(zip(QUANTILES, forecast, strict=True))
-
-
-def test_errors_are_factors_in_either_direction():
-    truth = pd.Series([1000.0, 1000.0])
-    assert factor(pd.Series([500.0, 2000.0]), truth) == pytest.approx(2)
-    assert np.isnan(factor(pd.Series([np.nan]), truth[:1]))
 
 
 def test_summary_of_moments():

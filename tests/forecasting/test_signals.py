@@ -49,7 +49,7 @@ def test_gains_are_logarithms_of_factors():
 
 def test_gain_of_the_metric_is_a_fraction_of_its_distance():
     fallen = np.where(STEP > 1000, np.sqrt(0.05), 0.5)  # half of the way from 0.5 to 0.1
-    negative = np.where(STEP > 1000, -2.0, -1.0)  # has no logarithm
+    negative = np.where(STEP > 1000, -2.0, -1.0)  # without a logarithm
     falls = signals(negative, -3.0)[METRIC]
     for found in (signals(fallen)[METRIC], signals(1 - fallen, 0.9, "above")[METRIC], falls):
         assert found.gain == pytest.approx(0.5)

@@ -1,4 +1,4 @@
-"""Columns from the names of logs and from configs beside them."""
+"""Test constants from the names of logs and from config files."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from emergo.logs._config import parse_yaml, read_configs
 PATTERN = r"d(?P<dim>\d+)_s(?P<seed>\d+)"
 
 
-def test_groups_become_columns_of_numbers_where_they_look_like_numbers(tmp_path):
+def test_groups_that_look_like_numbers_become_numbers(tmp_path):
     pattern = compile_columns(
         r"lr(?P<lr>[\d.e-]+)_(?P<task>[a-z]+)(?:_(?P<tag>x))?_v(?P<version>\w+)"
     )
@@ -55,7 +55,7 @@ def test_patterns_without_columns_are_one_line(tmp_path, pattern):
     assert len(str(caught.value)) < 400
 
 
-def test_the_log_comes_before_its_config_and_the_name_before_both(tmp_path):
+def test_the_name_takes_precedence_over_the_log_and_the_log_over_its_config(tmp_path):
     (tmp_path / "d4_s0.csv").write_text("step,loss,dim,width\n0,1,99,8\n1,0,99,8\n")
     (tmp_path / "config.json").write_text(
         json.dumps({"seed": 5, "width": 16, "optimizer": {"lr": 0.1}})
@@ -88,7 +88,7 @@ model:
 bias:
   value: false
 """
-LIGHTNING = """# as save_hyperparameters writes it
+LIGHTNING = """# written by save_hyperparameters
 lr: 1.0e-05
 betas:
 - 0.9
@@ -134,7 +134,7 @@ def test_configs_of_loggers(tmp_path):
         ("args.json", b" " * (2**20 + 1)),
     ],
 )
-def test_a_config_that_cannot_be_read_is_said_and_the_log_is_read(tmp_path, name, content):
+def test_an_unreadable_config_is_reported_and_the_log_is_read(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
     (tmp_path / "log.csv").write_text("step,loss\n0,1\n1,0\n")
     lines = []
@@ -160,20 +160,18 @@ trees = st.dictionaries(
 
 @given(trees)
 def test_plain_yaml_is_read_as_pyyaml_reads_it(tree):
-    """Numbers, texts and levels, as they are written by default; what is empty is no column."""
+    """Compare numbers, texts and levels; empty entries are not columns."""
 
     def pruned(value):
-        inner = {key: pruned(v) for key, v in value.items()} if isinstance(value, dict) else value
-        return (
-            {key: v for key, v in inner.items() if v not in ({}, None)}
-            if isinstance(inner, dict)
-            else inner
-        )
+        if not isinstance(value, dict):
+            return value
+        inner = {key: pruned(v) for key, v in value.items()}
+        return {key: v for key, v in inner.items() if v not in ({}, None)}
 
     text = yaml.safe_dump(tree)
     assert pruned(parse_yaml(text)) == pruned(yaml.safe_load(text))
 
 
 @given(st.text("ab:-#'\" \n|>[{\t&", max_size=60))
-def test_any_text_is_read_or_left_out(text):
+def test_any_text_can_be_parsed(text):
     assert isinstance(parse_yaml(text), dict)

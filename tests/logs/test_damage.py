@@ -1,6 +1,6 @@
-"""Damage to logs of every format: each is read, or refused in one line that names the file.
+"""Damage logs of every format: each is read, or refused in one line that names the file.
 
-python -m tests.measure.logs.test_damage 1000      tries so many of every format
+`python -m tests.logs.test_damage 1000` tries 1,000 mutations of every format.
 """
 
 import collections
@@ -57,8 +57,7 @@ def write(folder: Path, name: str) -> Path:
 
 
 def outcomes(folder: Path, name: str, count: int) -> collections.Counter[str]:
-    """How many damaged copies of a log were refused and how many read; any other end is an error
-    here."""
+    """Count the damaged copies of a log that were refused and read; fail for anything else."""
     path = write(folder, name)
     whole = path.read_bytes()
     counts = collections.Counter()

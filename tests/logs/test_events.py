@@ -1,4 +1,4 @@
-"""Event files of TensorBoard, as tensorboardX and PyTorch write them."""
+"""Test event files of tensorboardX and PyTorch."""
 
 import contextlib
 import struct
@@ -17,7 +17,7 @@ from emergo.logs._tfrecord import crc32c, masked_crc32c
 
 
 def frame(*records):
-    """Records as TensorBoard frames them."""
+    """Return records in TensorBoard's format."""
     framed = b""
     for record in records:
         for part in (struct.pack("<Q", len(record)), record):
@@ -28,7 +28,7 @@ def frame(*records):
 
 
 def event(step, value, tag=b"loss"):
-    """An `Event` with one scalar."""
+    """Return an `Event` with one scalar."""
     entry = b"\x0a" + bytes([len(tag)]) + tag + b"\x15" + struct.pack("<f", value)
     return bytes([16, step]) + bytes([0x2A, len(entry) + 2, 0x0A, len(entry)]) + entry
 
@@ -39,12 +39,12 @@ def curve(path, metric="loss"):
 
 
 @given(st.binary(max_size=50))
-def test_the_checksum_is_that_of_others(data):
+def test_the_checksum_equals_the_reference(data):
     assert crc32c(np.frombuffer(data, np.uint8)[None]).tolist() == [reference_crc32c(data)]
 
 
 def test_the_checksum_of_long_records():
-    """1024 bytes are taken in at a time."""
+    """The checksum processes 1024 bytes at a time."""
     data = np.random.default_rng(0).integers(0, 256, (2, 2050), np.uint8)
     for length in (1023, 1024, 1025, 1027, 1028, 2050):
         assert crc32c(data[:, :length]).tolist() == [
@@ -54,7 +54,7 @@ def test_the_checksum_of_long_records():
 
 @pytest.fixture
 def written(tmp_path):
-    """A folder with a run of tensorboardX, and things beside its scalars that are none."""
+    """A folder with a run of tensorboardX, which also holds other kinds of events."""
     with SummaryWriter(str(tmp_path / "tb" / "d4_s0"), write_to_disk=True) as writer:
         for step in range(0, 300, 10):
             writer.add_scalar("train/loss", 1 / (1 + step), step)
@@ -83,7 +83,7 @@ def test_scalars_of_tensorboardx(written):
 
 @pytest.mark.slow
 def test_scalars_of_pytorch(tmp_path):
-    """Old and new style, in 32 and 64 bits."""
+    """Scalars of old and new style, with 32 and 64 bits."""
     tensorboard = pytest.importorskip("torch.utils.tensorboard")
     with tensorboard.SummaryWriter(str(tmp_path)) as writer:
         for step in (0, 5, 2**40):
@@ -99,8 +99,8 @@ def test_scalars_of_pytorch(tmp_path):
     assert run.curve("double").tolist() == [0.1] * 3
 
 
-def test_a_run_that_goes_on_in_another_file(tmp_path):
-    """Times are numbers: 9 is before 10."""
+def test_a_run_in_several_files(tmp_path):
+    """Files are sorted by numeric time: 9 is before 10."""
     (tmp_path / "events.out.tfevents.9.a").write_bytes(
         frame(*(event(step, 1.0) for step in range(8)))
     )
@@ -115,7 +115,7 @@ def test_a_run_that_goes_on_in_another_file(tmp_path):
         curve(tmp_path)
 
 
-def test_a_last_record_that_is_cut_off_is_left_out(tmp_path, monkeypatch):
+def test_an_incomplete_last_record_is_left_out(tmp_path, monkeypatch):
     monkeypatch.setattr(_tfrecord, "_BLOCK", 64)  # so that records lie across blocks
     path = tmp_path / "events.out.tfevents.1.a"
     whole = frame(*(event(step, 1.0) for step in range(9)))
@@ -128,7 +128,7 @@ def test_a_last_record_that_is_cut_off_is_left_out(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("block", [64, 2**20])
-def test_damage_in_the_middle_is_named_with_its_place(tmp_path, monkeypatch, block):
+def test_damage_in_the_middle_is_an_error_with_its_position(tmp_path, monkeypatch, block):
     monkeypatch.setattr(_tfrecord, "_BLOCK", block)
     path = tmp_path / "events.out.tfevents.1.a"
     whole = frame(*(event(step, 1.0) for step in range(9)))

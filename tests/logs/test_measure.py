@@ -1,4 +1,4 @@
-"""Emergence times from logs."""
+"""Test emergence times from logs."""
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ def logs():
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_one_row_per_run_with_what_is_constant_in_it(tmp_path, suffix):
+def test_one_row_per_run_with_its_constants(tmp_path, suffix):
     path = tmp_path / f"logs{suffix}"
     write_table(logs().sample(frac=1, random_state=0), path)  # rows in any order
     table = measure_logs([path], "loss", 0.5).set_index("run")
@@ -44,7 +44,7 @@ def test_without_a_run_column_each_file_is_a_run(tmp_path):
     assert table["plateau"].tolist() == [1.5, 3.5]
 
 
-def test_blank_cells_beside_another_metric_are_not_logged_and_nan_is_a_run_that_diverged(tmp_path):
+def test_blank_cells_are_not_evaluations_and_nan_is_divergence(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text(
         "run,step,loss,train\na,0,1,\na,1,,3\na,2,0.2,\nb,0,1,\nb,1,nan,\nb,2,0.2,\nc,0,1,2\nc,1,inf,1\n"
@@ -56,8 +56,8 @@ def test_blank_cells_beside_another_metric_are_not_logged_and_nan_is_a_run_that_
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_a_diverged_run_that_pandas_wrote_has_failed(tmp_path, suffix):
-    """pandas writes NaN as a blank cell and as a null."""
+def test_nan_written_by_pandas_is_a_failed_run(tmp_path, suffix):
+    """pandas writes NaN as a blank cell or as null."""
     path = tmp_path / f"log{suffix}"
     write_table(pd.DataFrame({"step": [0, 1, 2, 3], "loss": [1.0, np.nan, np.nan, np.nan]}), path)
     assert measure_logs([path], "loss", 0.5)["state"].tolist() == ["failed"]
@@ -93,26 +93,6 @@ def test_files_of_one_name_are_told_apart_and_runs_of_one_name_are_refused(tmp_p
         measure_logs([same[0], same[0]], "loss", 0.5)
 
 
-def test_indexes_and_odd_columns_of_parquet(tmp_path):
-    frame = pd.DataFrame({"step": [0, 1], "loss": [1.0, 0.0], "tags": [["a"], ["b"]]}).set_index(
-        "step"
-    )
-    frame.to_parquet(tmp_path / "log.parquet")
-    assert measure_logs([tmp_path / "log.parquet"], "loss", 0.5)["plateau"].tolist() == [0.5]
-
-
-def test_commas_at_the_end_of_lines_shift_nothing(tmp_path):
-    path = tmp_path / "log.csv"
-    path.write_text("step,loss\n0,1,\n10,0,\n")
-    assert measure_logs([path], "loss", 0.5)["plateau"].tolist() == [5]
-
-
-def test_of_repeated_steps_the_last_counts(tmp_path):
-    path = tmp_path / "resumed.csv"
-    path.write_text("step,loss\n0,1\n1,0\n1,1\n2,1\n")
-    assert measure_logs([path], "loss", 0.5)["state"].tolist() == ["censored"]
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -134,7 +114,7 @@ def test_of_repeated_steps_the_last_counts(tmp_path):
         ("binary.csv", b"\xff\xfd\x00\x01", "neither UTF-8 nor UTF-16"),
     ],
 )
-def test_files_that_cannot_be_measured_are_named(tmp_path, name, content, message):
+def test_the_error_names_an_unreadable_file(tmp_path, name, content, message):
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -151,11 +131,12 @@ def test_exported_curves_are_told_apart_by_identity(tmp_path):
     assert table["plateau"].tolist() == [2.5, 3.5, 4.5]
 
 
-def test_blanks_after_commas_are_no_part_of_names(tmp_path):
-    (tmp_path / "log.csv").write_text("step, loss\n0, 1\n1, 0\n")
-    assert measure_logs([tmp_path / "log.csv"], "loss", 0.5)["plateau"].tolist() == [0.5]
-
-
 def test_no_files():
     with pytest.raises(InputError, match="no file"):
         measure_logs([], "loss", 0.5)
+
+
+@pytest.mark.parametrize("content", ["step, loss\n0, 1\n1, 0\n", "step,loss\n0,1,\n1,0,\n"])
+def test_blanks_after_commas_and_commas_at_line_ends_are_ignored(tmp_path, content):
+    (tmp_path / "log.csv").write_text(content)
+    assert measure_logs([tmp_path / "log.csv"], "loss", 0.5)["plateau"].tolist() == [0.5]

@@ -1,4 +1,4 @@
-"""From rows to curves: restarts, rows out of order, steps written twice, runs mixed up."""
+"""Test curves from rows with restarts, wrong order, repeated steps and mixed-up runs."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from emergo.logs._records import Cells, Records, to_curves
 
 
 def records(steps, labelled=False, **metrics):
-    """Rows with these steps; a metric is a list of its values, None where it was not evaluated."""
+    """Return rows; a metric is a list of values, with None where it was not evaluated."""
     cells = {}
     for name, values in metrics.items():
         rows = [i for i, value in enumerate(values) if value is not None]
@@ -23,8 +23,8 @@ def points(curve):
 
 
 @given(st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=30, unique=True))
-def test_rows_in_any_order_are_sorted_where_steps_go_back_all_the_time(steps):
-    """Down, up, down: back at every other row."""
+def test_rows_in_any_order_are_sorted(steps):
+    """Steps go back in every second row, which is too often for restarts."""
     steps = sorted(steps)
     low = steps[: len(steps) // 2]
     high = steps[len(steps) // 2 :]
@@ -38,9 +38,8 @@ def test_rows_in_any_order_are_sorted_where_steps_go_back_all_the_time(steps):
     st.lists(st.integers(1, 20), min_size=1, max_size=5),
     st.lists(st.integers(5, 60), min_size=6, max_size=6),
 )
-def test_after_a_restart_a_run_is_what_its_last_branch_says(kept, grown):
-    """Each branch goes on from a step that the one before has passed; a model by replaying it into
-    a dictionary."""
+def test_a_restart_replaces_the_abandoned_branch(kept, grown):
+    """Compare with a dictionary that replays the branches."""
     steps = []
     values = []
     expected = {}
@@ -55,9 +54,8 @@ def test_after_a_restart_a_run_is_what_its_last_branch_says(kept, grown):
     assert (note is None) == (sorted(steps) == steps)
 
 
-def test_a_branch_that_was_given_up_counts_in_no_metric():
-    """The restart shows in the training loss; the evaluation at step 100 was made before it and is
-    not there again yet."""
+def test_an_abandoned_branch_is_left_out_of_all_metrics():
+    """The restart is visible in the training loss only. The test loss at step 100 is older."""
     steps = [0, 0, 20, 40, 60, 80, 100, 100, 60, 80]
     train = [9, None, 8, 7, 6, 5, 4, None, 6.5, 5.5]
     test = [None, 9, None, None, None, None, None, 4, None, None]
@@ -68,11 +66,14 @@ def test_a_branch_that_was_given_up_counts_in_no_metric():
     assert (
         note == "log.csv: it was restarted (steps go back to 60); 4 values from before are left out"
     )
-    alone = records(steps, test=test)._replace(others={"train": np.array([0, 2, 3, 4, 5, 6, 8, 9])})
-    assert points(to_curves(alone, "log.csv")[0]["test"]) == {0: 9}
+    alone = records(steps, train=train, test=test)._replace(wanted=["test"])
+    curves, note = to_curves(alone, "log.csv")
+    assert list(curves) == ["test"]
+    assert points(curves["test"]) == {0: 9}
+    assert "; 1 values from before" in (note or "")
 
 
-def test_metrics_in_separate_blocks_of_rows_are_no_restart():
+def test_metrics_in_separate_blocks_of_rows_are_not_a_restart():
     curves, note = to_curves(
         records([0, 1, 2, 3, 0, 1, 2, 3], a=[1, 2, 3, 4] + [None] * 4, b=[None] * 4 + [5, 6, 7, 8]),
         "log",
@@ -82,7 +83,7 @@ def test_metrics_in_separate_blocks_of_rows_are_no_restart():
     assert note is None
 
 
-def test_of_a_step_with_several_values_the_last_counts():
+def test_the_last_value_of_a_step_counts():
     curves, _ = to_curves(records([0, 1, 1, 2, 3], loss=[1, 0, 1, 1, 1]), "log")
     assert points(curves["loss"]) == {0: 1, 1: 1, 2: 1, 3: 1}
 
@@ -96,7 +97,7 @@ def test_of_a_step_with_several_values_the_last_counts():
         ([3, 0, 2, 1, 0, 3, 1, 2], "most steps have several values"),
     ],
 )
-def test_runs_that_are_mixed_up_are_refused(steps, message):
+def test_mixed_up_runs_are_an_error(steps, message):
     values = np.random.default_rng(0).random(len(steps))
     with pytest.raises(
         InputError, match=f"log: .*{message}.*name the column that tells runs apart"

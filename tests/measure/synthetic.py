@@ -1,4 +1,4 @@
-"""Synthetic runs of a known law, with noise and censoring."""
+"""Synthetic runs of a known power law, with noise and censoring."""
 
 import numpy as np
 import pandas as pd

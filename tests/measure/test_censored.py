@@ -1,16 +1,16 @@
-"""The censored likelihood against general optimisers and least squares."""
+"""The censored likelihood against a general optimiser and least squares."""
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.stats import norm
 
-from emergo.measure._censored import fit_censored
+from emergo.measure import fit_censored
 
 from .synthetic import censor, synthetic
 
 
-def test_the_censored_fit_is_the_maximum_that_scipy_finds():
+def test_scipy_finds_the_same_maximum():
     table = censor(synthetic(3), 0.4)
     design = np.column_stack([np.ones(len(table)), np.log(table["dim"]), np.log(table["length"])])
     z = np.log(table["plateau"].to_numpy())

@@ -1,3 +1,5 @@
+"""Emergence steps of curves whose answers are known."""
+
 import math
 
 import numpy as np
@@ -6,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emergo.core.errors import InputError
-from emergo.measure import STATES, emergence, past_threshold
-from emergo.measure._emergence import running_median
+from emergo.measure import emergence, past_threshold
 
 
 def test_the_crossing_is_interpolated_between_its_evaluations():
@@ -17,7 +18,7 @@ def test_the_crossing_is_interpolated_between_its_evaluations():
     assert not result.censored
 
 
-def test_above_is_below_upside_down():
+def test_above_mirrors_below():
     step = [0, 1, 2, 3]
     value = np.array([0.0, 0.2, 0.7, 0.9])
     up = emergence(step, value, 0.5, "above")
@@ -32,7 +33,7 @@ def test_a_curve_that_never_crosses_is_censored_at_its_last_step():
     assert result.censored
 
 
-def test_a_curve_past_the_threshold_at_once_has_emerged_by_then():
+def test_a_curve_may_start_past_the_threshold():
     result = emergence([5, 10], [0.1, 0.0], 0.5)
     assert (result.time, result.low, result.high, result.state) == (5, -math.inf, 5, "reached")
 
@@ -53,7 +54,7 @@ def test_a_run_that_diverges_afterwards_has_emerged():
     assert emergence([0, 1, 2, 3], [1.0, 0.4, 0.3, math.nan], 0.5).state == "reached"
 
 
-def test_hold_asks_for_a_sustained_crossing_dated_where_it_begins():
+def test_hold_requires_a_sustained_crossing():
     step = np.arange(8)
     value = [1.0, 1.0, 0.1, 1.0, 1.0, 0.2, 0.2, 0.2]
     assert emergence(step, value, 0.5).high == 2
@@ -64,8 +65,7 @@ def test_hold_asks_for_a_sustained_crossing_dated_where_it_begins():
 
 
 def test_noisy_curves_need_hold_or_a_window():
-    """A sigmoid at 500 with noise: single evaluations cross early, the sustained crossing and the
-    median do not."""
+    """Single noisy evaluations cross early; sustained crossings and the median do not."""
     rng = np.random.default_rng(0)
     step = np.arange(0, 1000, 5)
     errors = {"first": [], "hold": [], "window": []}
@@ -80,7 +80,7 @@ def test_noisy_curves_need_hold_or_a_window():
 
 
 @given(st.floats(20, 980), st.integers(1, 50))
-def test_the_interval_holds_the_truth_of_a_noiseless_curve(truth, every):
+def test_the_interval_of_a_noiseless_curve_contains_the_truth(truth, every):
     step = np.arange(0, 1001, every)
     result = emergence(step, np.where(step < truth, 1.0, 0.0), 0.5)
     if result.state == "reached":
@@ -104,22 +104,8 @@ def test_crossing_lies_in_its_bracket_and_nothing_earlier_holds(values, threshol
         assert result.low <= result.time <= result.high
 
 
-def test_running_median():
-    assert running_median([1, 9, 2, 8, 3], 3).tolist() == [5, 2, 8, 3, 5.5]
-    assert running_median([4, 5], 1).tolist() == [4, 5]
-
-
-@given(
-    st.lists(st.floats(allow_nan=False, allow_infinity=False, max_value=8e307, min_value=-8e307)),
-    st.integers(0, 30),
-)
-def test_running_median_is_the_median_of_every_window(values, half):
-    expected = [np.median(values[max(0, i - half) : i + half + 1]) for i in range(len(values))]
-    np.testing.assert_array_equal(running_median(values, 2 * half + 1), expected)
-
-
 def test_past_the_threshold_in_float64():
-    """0.1 in float32 is above 0.1: a comparison in float32 would count it as below."""
+    """0.1 in float32 is above 0.1, but a comparison in float32 would call them equal."""
     assert past_threshold(np.array([[0.2, 0.1], [0.0, np.nan]]), 0.1, "below").tolist() == [
         [False, True],
         [True, False],
@@ -131,10 +117,6 @@ def test_past_the_threshold_in_float64():
         False,
         False,
     ]
-
-
-def test_states_of_a_run():
-    assert STATES == ("reached", "censored", "trained", "failed")
 
 
 @pytest.mark.parametrize(

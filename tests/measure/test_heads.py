@@ -1,4 +1,4 @@
-"""Attention per group, similarity, competition and cooperation, where the answer is known."""
+"""Attention per group, similarity, competition and cooperation in cases with known answers."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def test_similarity():
         head_similarity(same[:1])
 
 
-def test_division_at_its_corners():
+def test_division_in_extreme_cases():
     corners = {
         "competition": np.tile([1.0, 0.0, 0.0], (3, 1)),
         "cooperation": np.eye(3),
@@ -41,7 +41,7 @@ def test_division_at_its_corners():
         shares = division(mass)
         for part in shares._fields:
             assert float(getattr(shares, part)) == pytest.approx(float(part == name), abs=1e-12)
-    # Uniform attention over groups of unlike size favours none of them, position by position.
+    # Uniform attention over groups of different sizes favours no group per position.
     assert division(
         np.tile([0.25, 0.75], (2, 1)), np.array([1.0, 3.0])
     ).indecision == pytest.approx(1)
@@ -52,7 +52,7 @@ def test_division_at_its_corners():
 
 
 @given(st.lists(st.lists(st.floats(1e-6, 1), min_size=3, max_size=3), min_size=2, max_size=5))
-def test_shares_add_up_and_heads_have_no_names(rows):
+def test_shares_sum_to_1_and_ignore_the_order(rows):
     mass = np.array(rows)
     shares = division(mass)
     assert sum(shares) == pytest.approx(1)

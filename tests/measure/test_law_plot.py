@@ -1,4 +1,4 @@
-"""The picture and the words of a law."""
+"""The picture of a law, and its repr."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from emergo import InputError
-from emergo.measure import Law, fit_law, law_json
+from emergo.measure import fit_law
 
 
 def table():
@@ -27,7 +27,7 @@ def test_the_picture_has_one_panel_per_term_and_one_for_the_law():
     assert dim.get_xlabel() == "dim"
     assert length.get_xticks().tolist() == [16, 32, 64]  # the values of the data
     assert last.get_xlabel() == "plateau by the law"
-    assert last.get_legend() is not None  # censored runs are explained
+    assert last.get_legend() is not None  # it explains censored runs
     assert plot.get_suptitle().startswith("plateau = ")
 
 
@@ -39,7 +39,7 @@ def test_every_run_is_drawn_once_per_panel():
         assert counts == [(~frame["censored"]).sum(), frame["censored"].sum()]
 
 
-def test_a_law_shows_its_intervals_and_keeps_its_table_to_itself():
+def test_repr_shows_intervals():
     law = fit_law(table())
     assert law.with_censored is not None
     lines = repr(law).splitlines()
@@ -53,18 +53,17 @@ def test_a_law_shows_its_intervals_and_keeps_its_table_to_itself():
         assert first.startswith(fitted.formula)
         assert [line.split()[0] for line in intervals] == ["C", "dim", "length"]
         assert all("95% [" in line for line in intervals)
-    assert "table" not in law_json(law)
 
 
-def test_a_law_without_its_table_says_that_there_is_nothing_to_draw():
+def test_a_law_without_its_table_cannot_be_drawn():
     law = fit_law(table())
-    bare = Law(**{name: getattr(law, name) for name in law.__dataclass_fields__ if name != "table"})
+    bare = dataclasses.replace(law, table=None)
     assert bare == law
     with pytest.raises(InputError, match="fit it again"):
         bare.plot()
 
 
-def test_in_a_notebook_a_law_is_words_and_a_picture():
+def test_a_notebook_shows_text_and_picture():
     law = fit_law(
         pd.DataFrame({"dim": [1.0, 2.0, 4.0], "plateau": [3.0, 6.0, 12.0]}), "plateau", ["dim"]
     )

@@ -1,4 +1,4 @@
-"""Stages and early stopping on curves whose answers are known."""
+"""Stages and early stopping of curves with known answers."""
 
 import numpy as np
 import pytest
@@ -19,8 +19,7 @@ from emergo.measure import (
 
 
 def staircase(step, onsets, levels, power=6.0):
-    """Plateaus at `levels`; from each onset on a power law of the step leads straight to the next
-    level."""
+    """Return plateaus at `levels`, joined by power laws of the step that start at the onsets."""
     log = np.full(len(step), np.log(levels[0]))
     for onset, high, low in zip(onsets, levels, levels[1:], strict=False):
         fall = power * np.log(np.maximum(step, 1e-9) / onset)
@@ -49,8 +48,7 @@ def test_plateaus_and_onsets_of_a_staircase():
     st.lists(st.floats(2.0, 4.0), min_size=3, max_size=3),
 )
 def test_any_staircase(first, gaps, ratios):
-    """Onsets at least a factor 2.5 apart and drops by a factor of 2 to 4, the last level a fiftieth
-    of the first or more."""
+    """Onsets are a factor of at least 2.5 apart, drops have a factor of 2 to 4, all at most 50."""
     onsets = first * np.cumprod([1.0, *gaps])
     factors = np.minimum(ratios[: len(onsets)], 50 ** (1 / len(onsets)))
     levels = 2.0 / np.cumprod([1.0, *factors])
@@ -65,7 +63,7 @@ def test_noise_moves_onsets_little_and_makes_no_stages(seed):
     assert [d.onset for d in drops] == pytest.approx(TRUTH, rel=0.12)
 
 
-def test_the_scale_of_values_and_the_choice_of_steps_do_not_matter():
+def test_onsets_do_not_depend_on_the_scale_of_values_or_on_the_steps():
     curve = staircase(STEPS, TRUTH, LEVELS)
     reference = [d.onset for d in find_stages(STEPS, curve)]
     assert [d.onset for d in find_stages(STEPS, 1e6 * curve)] == pytest.approx(reference, rel=1e-6)
@@ -75,21 +73,18 @@ def test_the_scale_of_values_and_the_choice_of_steps_do_not_matter():
     )
 
 
-def test_what_is_no_stage():
+def test_curves_without_stages():
     step = np.arange(1, 1001)
     assert find_stages(step, np.full(1000, 2.0)) == []
     assert find_stages(step, np.zeros(1000)) == []
     assert find_stages(step, np.linspace(1, 2, 1000)) == []
-    # An exponential approach to 0 is one drop: below a hundredth of the start nothing is told
-    # apart.
+    # An exponential approach to 0 is one drop.
     assert len(find_stages(step, 3 * np.exp(-step / 50))) == 1
-    # A power law has no plateau in it.
+    # A power law has one drop and no plateau.
     assert len(find_stages(step, 1 / np.sqrt(step))) == 1
-    # Overfitting after the drop is no drop.
-    assert (
-        len(find_stages(step, staircase(step, (50,), (1, 0.2)) * (1 + (step > 300) * step / 1000)))
-        == 1
-    )
+    # Overfitting after a drop does not add a drop.
+    overfitted = staircase(step, (50,), (1, 0.2)) * (1 + (step > 300) * step / 1000)
+    assert len(find_stages(step, overfitted)) == 1
 
 
 def test_boundaries_over_runs():
@@ -113,17 +108,15 @@ def test_boundaries_over_runs():
 
 
 @given(st.floats(2, 900), st.floats(0.01, 5), st.floats(-3, 3), st.floats(0.02, 0.9))
-def test_a_curve_is_left_where_it_has_risen_by_a_share(least, scale, level, share):
-    """Down to `least` and up in a straight line: the share of the rise is that of the way. Scale
-    and level do not count."""
+def test_departure_from_a_minimum(least, scale, level, share):
+    """The curve falls to `least` and rises in a straight line. Scale and level do not matter."""
     value = np.abs(STEPS - least)
     step = departure(STEPS, scale * value + level, share)
-    assert step == pytest.approx(
-        least + share * (STEPS[-1] - least), abs=1.5
-    )  # the least evaluation is off by up to a half
+    expected = least + share * (STEPS[-1] - least)
+    assert step == pytest.approx(expected, abs=1.5)  # the smallest evaluation is off by up to 0.5
 
 
-def test_a_plateau_is_left_at_its_end_and_what_does_not_rise_never():
+def test_departure_from_a_plateau():
     value = np.where(STEPS < 300, 0.2, 1 - 0.8 * np.exp(-(STEPS - 300) / 50))
     assert departure(STEPS, value) == pytest.approx(300 - 50 * np.log(0.95), abs=1)
     assert np.isnan(departure(STEPS, 1.0 / (1 + STEPS)))
@@ -143,7 +136,7 @@ def test_a_plateau_is_left_at_its_end_and_what_does_not_rise_never():
         (lambda: find_stages([1, 2, 2], [3, 2, 1]), "increasing"),
         (lambda: find_stages([-1, 2, 3], [3, 2, 1]), "not negative"),
         (lambda: find_stages([1, 2, 3], [3, np.nan, 1]), "values finite"),
-        (lambda: stage_boundaries([]), "no run"),
+        (lambda: stage_boundaries([]), "at least one run"),
     ],
 )
 def test_wrong_input_is_named(call, message):
@@ -160,19 +153,17 @@ def test_the_best_so_far():
     np.testing.assert_array_equal(best_so_far(loss), [[3, 1, 1, 1, 0.5], [2, 2, 2, 1, 1]])
 
 
-def test_stopped_while_the_student_is_a_truncated_predictor():
-    """The loss is best at step 20, where the student is A*_{1:2}; it turns into something else
-    afterwards."""
+def test_early_stopping_at_a_truncated_predictor():
+    """The loss is best at step 20, where the student equals A*_{1:2}."""
     step = [10, 20, 30, 40]
     loss = [1.0, 0.8, 0.8, 1.5]
     divergences = np.array([[0.5, 1.6, 2.0, 2.5], [1.5, 0.1, 0.5, 2.0], [1.9, 0.6, 0.7, 3.0]])
     stop = early_stop(step, loss, divergences, APART)
     assert stop == (20, 0.8, 2, 0.1, 2)
-    # Early on the student is far from all: something is nearest, but it equals none.
+    # An early student is far from all references. It equals none of them.
     early = early_stop(step, [0.1, 1, 1, 1], divergences + 2.0, APART)
     assert (early.nearest, early.equals) == (1, None)
-    # Close to the first reference by its own measure, although another is nearer in absolute
-    # numbers: both are reported.
+    # The student equals the first reference, although another one is nearer.
     both = early_stop(step, [0.1, 1, 1, 1], np.array([[0.45] * 4, [0.40] * 4, [1.0] * 4]), APART)
     assert (both.nearest, both.equals) == (2, 1)
     assert early_stop(step, [np.nan, np.inf, 0.9, 0.9], divergences, APART).step == 30
@@ -203,26 +194,19 @@ TIME = np.linspace(0, 1000, 2001)
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (
-            np.where(TIME < 800, 0.5, 0.05),
-            1.0,
-        ),  # a step: the crossings of both levels lie between two evaluations
+        (np.where(TIME < 800, 0.5, 0.05), 1.0),
         (0.5 * np.exp(-TIME / 300), 0.19),
         (0.5 - 0.4 * TIME / 900, 0.24),
-        (
-            0.5 / (1 + np.exp((TIME - 500) / 10)),
-            0.93,
-        ),  # 90% is 22 steps before its middle, a fifth 14 after
-        (
-            0.5 + 0.2 * np.exp(-TIME / 5) - 0.5 * (TIME > 700),
-            1.0,
-        ),  # what is lost at once at the start is not the level
+        # 90% is 22 steps before the middle, a fifth 14 steps after it
+        (0.5 / (1 + np.exp((TIME - 500) / 10)), 0.93),
+        # a fast fall at the start does not count towards the level
+        (0.5 + 0.2 * np.exp(-TIME / 5) - 0.5 * (TIME > 700), 1.0),
     ],
 )
 def test_the_share_of_a_plateau(value, expected):
     assert plateau_share(TIME, value, 0.1) == pytest.approx(expected, abs=0.01)
 
 
-def test_a_curve_that_does_not_fall_that_far_has_no_share():
+def test_plateau_share_of_a_curve_that_does_not_reach_its_end():
     assert np.isnan(plateau_share(TIME, np.full(len(TIME), 0.5), 0.1))
     assert np.isnan(plateau_share(TIME, np.full(len(TIME), 0.05), 0.1))

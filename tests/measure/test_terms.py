@@ -1,3 +1,5 @@
+"""Terms of a law, and the columns of a table that it reads."""
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -22,7 +24,7 @@ def test_terms_are_read(text, powers):
 
 
 @pytest.mark.parametrize("text", ["", "dim+length", "2*dim", "dim length", "/dim", "dim^", "dim^x"])
-def test_what_is_not_a_term_is_refused(text):
+def test_invalid_terms_are_rejected(text):
     with pytest.raises(InputError, match="term"):
         Term.parse(text)
 
@@ -32,7 +34,7 @@ def test_log_of_a_term():
     np.testing.assert_allclose(Term.parse("length^2/burst").log(table), np.log([8, 27]))
 
 
-def test_repeat_factor_is_computed_where_the_table_lacks_it():
+def test_a_missing_repeat_factor_is_computed():
     table = pd.DataFrame({"repeat": [0.0, 0.5], "dim": [16, 16]})
     np.testing.assert_allclose(column(table, "repeat_factor"), [1, np.sqrt(0.25 * 16 + 0.25)])
 
@@ -54,17 +56,17 @@ def test_wrong_columns_are_named(table, message):
 @pytest.mark.parametrize(
     "values", [[True, False], [1, 0], [1.0, 0.0], ["True", "false"], [" TRUE ", "0"]]
 )
-def test_censored_flags_in_any_usual_form(values):
+def test_censored_flags(values):
     assert censored_rows(pd.DataFrame({"censored": values})).tolist() == [True, False]
 
 
-def test_censored_flags_that_make_no_sense():
+def test_invalid_censored_flags_are_rejected():
     assert not censored_rows(pd.DataFrame({"x": [1]})).any()
     with pytest.raises(InputError, match="must be true or false"):
         censored_rows(pd.DataFrame({"censored": ["maybe"]}))
 
 
-def test_names_with_dots_are_those_of_configs():
+def test_names_may_have_dots():
     assert Term.parse("model.dim^0.5/optimizer.lr").powers == (
         ("model.dim", 0.5),
         ("optimizer.lr", -1.0),

@@ -1,4 +1,4 @@
-"""Runs of chains with curves made by hand."""
+"""Runs of chains with hand-made curves."""
 
 import numpy as np
 
@@ -11,10 +11,10 @@ STUDY = paper(MinimalAttention(), seeds=2)
 
 
 def result(run, kl, shares, lags=None, **more):
-    """A run with this KL from the teacher.
+    """Return a run with this KL divergence from the teacher.
 
-    `shares`: (evaluation, head, group), spread over the two positions of each group unless `lags`
-    are given.
+    `shares` has the axes (evaluation, head, group). It is spread over the two positions of each
+    group unless `lags` are given.
     """
     lags = np.repeat(shares, 2, -1)[:, None] / 2 if lags is None else lags
     truncated = [
@@ -28,8 +28,10 @@ def result(run, kl, shares, lags=None, **more):
 
 
 def staged(run, late=500, **more):
-    """Falls at steps 20, 200 and `late`; all heads look at group 1, then one of them leaves for
-    each other group."""
+    """Return a run that falls at steps 20, 200 and `late`.
+
+    All heads attend to group 1, then one head leaves it for each other group.
+    """
 
     def past(step):
         return 1 / (1 + (STEPS / step) ** -12.0)
@@ -47,12 +49,12 @@ def staged(run, late=500, **more):
 
 
 def flat(run):
-    """Learns nothing."""
+    """Return a run that learns nothing."""
     return result(run, np.full(len(STEPS), 3.3), np.full((len(STEPS), 3, 3), 0.2))
 
 
 def measured(one):
-    """A run made by hand, measured."""
+    """Return the measurements of a hand-made run."""
     return ChainRuns([one])[0]
 
 

@@ -1,4 +1,4 @@
-"""A source of runs of single-location regression that are made by hand instead of trained."""
+"""A source of hand-made runs of single-location regression."""
 
 import dataclasses
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from emergo.training import Result, Run, _config
 
 
 def evaluations(steps: int) -> np.ndarray:
-    """The steps at which a run is evaluated."""
+    """Return the steps at which a run is evaluated."""
     found = [0]
     while found[-1] < steps:
         found.append(min(_config.next_evaluation(found[-1]), steps))
@@ -19,12 +19,12 @@ def evaluations(steps: int) -> np.ndarray:
 
 
 def falling(step: np.ndarray, at: float, sharp: float = 12.0, floor: float = 0.0) -> np.ndarray:
-    """A loss of 0.5 that has fallen to 0.1 at a step, from a plateau."""
+    """Return a loss of 0.5 that falls from its plateau to 0.1 at a step."""
     return floor + (0.5 - floor) / (1 + 4 * (step / at) ** sharp)
 
 
 def finished(run: Run, loss: np.ndarray, alignment: float = 0.0) -> Result:
-    """A run with this loss; it ends with the evaluation that is past its threshold."""
+    """Return a run with this loss, which ends at the first evaluation past its threshold."""
     config: Any = run.config
     step = evaluations(config.steps)
     last = len(loss)
@@ -42,7 +42,7 @@ def finished(run: Run, loss: np.ndarray, alignment: float = 0.0) -> Result:
 
 @dataclasses.dataclass(frozen=True)
 class MadeRuns(RunSource):
-    """Hands out what a function makes of a run; where that is None, the run is missing."""
+    """A source that makes its results with a function, which returns None for missing runs."""
 
     make: Callable[[Run], Result | None] = lambda run: None
 

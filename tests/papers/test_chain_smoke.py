@@ -1,11 +1,9 @@
-"""The smoke presets of the figures of trained chains: they train, and what they show is what was
-trained."""
+"""The smoke presets of figures of trained chains: they train and show what was trained."""
 
 import numpy as np
 import pytest
 
 from emergo.papers import FIGURES, make_figure, source_for
-from emergo.papers.experiments import second_plateau
 
 EVALUATIONS = 13
 STAGES = [f"yuksel2026/fig{n}" for n in (1, 3, 6, 9, 11, 12, 13, 18)]
@@ -15,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Makes a figure's smoke preset; figures that show the same runs train them once."""
+    """Return a function that makes a smoke preset; runs that figures share are trained once."""
     folder = tmp_path_factory.mktemp("smoke")
 
     def make(id):
@@ -29,8 +27,7 @@ def made(tmp_path_factory):
 
 
 def check_curves(table, runs):
-    """One row per evaluation of every run; training lowers the KL from the teacher; attention is a
-    distribution."""
+    """Check that each run has all evaluations, learns, and has distributions as attention."""
     assert len(table) == EVALUATIONS * runs
     ends = table.groupby("seed")["kl_teacher"].agg(["first", "last"])
     assert (ends["last"] < 0.8 * ends["first"]).all()
@@ -93,47 +90,3 @@ def test_figure_15(made):
     assert set(tables) == {"2_heads", "3_heads"}
     check_curves(tables["3_heads"], 2)
     assert "attention_by_lag_0_2_0" in tables["3_heads"]
-
-
-def test_rounding(made):
-    rows = made("emergo/rounding").tables["runs"]
-    assert len(rows) == 8
-    assert rows[rows["scale"] == 0]["identical"].all()
-    assert not rows[
-        (rows["scale"] >= 1e-3) | ((rows["scale"] > 0) & (rows["precision"] == "fp64"))
-    ]["identical"].any()
-    wide = rows[rows["scale"] == 1e-2].set_index("precision")["first"]
-    assert wide["fp32"] == pytest.approx(wide["fp64"], rel=0.05)
-
-
-def test_dropout(made):
-    rows = made("emergo/dropout").tables["runs"]
-    assert rows["dropout"].tolist() == [
-        "in every step",
-        "in one step of three",
-        "and the published start",
-    ]
-    assert rows["kl_teacher"].nunique() == 3
-    assert (rows["least"] <= rows["kl_teacher"]).all()
-
-
-def test_second_plateau(made):
-    rows = made("emergo/second-plateau").tables["runs"]
-    assert rows["how"].tolist() == [second_plateau.BASE, "no dropout"]
-    assert rows["end"].nunique() == 2
-
-
-def test_stages(made):
-    figure = made("emergo/stages")
-    times = figure.tables["times"]
-    assert set(times["part"]) == {"logit", "preconditioned", "sgd"}
-    flows = times[times["part"] != "sgd"]
-    assert len(flows) == 2 * 4 * 2 * 2  # flows, cells, seeds and stages
-    by_stage = flows.pivot_table(
-        index=["part", "seed", "length", "span", "importance"], columns="stage", values="time"
-    )
-    assert (by_stage[1] < by_stage[2]).all()
-    first = flows[flows["stage"] == 1]
-    assert np.allclose(first["time"], first["derived"], rtol=0.6)  # short sequences: only roughly
-    laws = {law["name"]: law for law in figure.laws}
-    assert laws["stage 1, logit flow"]["exponents"]["length"] > 0.5

@@ -1,23 +1,21 @@
-"""What is measured of trained chains, on curves made by hand; that the checks can fail; and the
-studies of the figures."""
+"""Measurements of trained chains on hand-made curves, checks that can fail, and the figures'
+studies."""
 
 import numpy as np
 import pytest
 
 from emergo.core.errors import InputError
-from emergo.models import ChainTransformer, MinimalAttention
+from emergo.models import ChainTransformer
 from emergo.papers import FIGURES
 from emergo.papers.yuksel2026 import _chains
-from emergo.papers.yuksel2026._chains import ADAMW, ChainRuns, Printed, chain_of, paper
-from emergo.papers.yuksel2026._maps import AttentionMaps
+from emergo.papers.yuksel2026._chains import ChainRuns, Printed, chain_of
 from emergo.training import Result
 
 from .by_hand import STUDY, chain_runs, flat, result, staged
 
 TRAINED = [f"yuksel2026/fig{n}" for n in range(1, 20) if n != 10]
-"""Those without runs on the published teacher so far."""
 MAPS = {2: 3, 7: 6, 8: 9, 14: 13, 16: 15, 17: 15, 19: 18}
-"""The figures of maps, and the figures whose runs they show."""
+"""Figures of maps, and the figures whose runs they show."""
 
 
 def stage_checks(runs, printed):
@@ -58,15 +56,15 @@ def test_stages_made_by_hand():
 
 
 def test_levels_are_those_of_the_step_that_is_published():
-    """On the second plateau, between the drops at steps 200 and 500."""
+    """The step lies on the second plateau, between the drops at steps 200 and 500."""
     (level,) = _chains.level_checks(chain_runs(), Printed(step=300, kl=(1.45, 0.35, 0.35)))
     assert level.holds
     assert level.name == "KL from A_1, ... and the teacher at step 300, mean over runs"
 
 
 def both_teachers():
-    """Two runs on drawn teachers, and one on the published one that never learns group 3 within the
-    steps."""
+    """Return two runs on drawn teachers, and one on the published teacher that never learns group
+    3."""
     (published,) = STUDY.replace(task__maps="published", seeds=1).runs
     return ChainRuns([*(staged(run) for run in STUDY.runs), staged(published, 3000)])
 
@@ -74,39 +72,13 @@ def both_teachers():
 def test_published_numbers_are_held_against_the_published_teacher():
     runs = both_teachers()
     assert [len(runs.on(maps)) for maps in ("drawn", "published")] == [2, 1]
-    assert len(chain_runs().on("published")) == 2  # where there are none: all
+    assert len(chain_runs().on("published")) == 2  # falls back to all runs
     printed = Printed(kl=(1.78, 0.68, 0.02))
     (here,) = _chains.comparison_checks(runs, printed)
     assert here.name.startswith("published teacher: KL")
     assert not here.holds
     assert all(check.holds for check in _chains.comparison_checks(runs.on("drawn"), printed))
     assert set(runs.table["maps"]) == {"drawn", "published"}
-
-
-def test_a_study_beside_runs_on_the_published_teacher():
-    plain = _chains.on_published_teacher(STUDY)
-    assert [(len(study.runs), chain_of(study.base).maps) for study in plain.values()] == [
-        (2, "drawn"),
-        (3, "published"),
-    ]
-    probes = (AttentionMaps((0,)),)
-    _, first, others = _chains.on_published_teacher(STUDY, first=probes).values()
-    assert (first.seeds, first.base.probes) == ((0,), probes)
-    assert (others.seeds, others.base.probes) == ((1, 2), ())
-    assert len(_chains.on_published_teacher(STUDY, seeds=1, first=probes)) == 2
-
-
-def test_parts_are_named_up_to_a_comma():
-    own, other = ([staged(run)] for run in STUDY.runs)
-    parts = _chains.by_part({"3 heads": own, "3 heads, published teacher": other, "4 heads": own})
-    assert {name: len(runs) for name, runs in parts.items()} == {"3 heads": 2, "4 heads": 1}
-
-
-def test_without_printed_numbers_stages_are_only_counted():
-    checks = _chains.ladder_checks(chain_runs())
-    assert len(checks) == 4
-    assert all(check.holds for check in checks)
-    assert checks[1].published is None
 
 
 def test_runs_that_learn_nothing_fail_every_check():
@@ -117,7 +89,7 @@ def test_runs_that_learn_nothing_fail_every_check():
 
 
 def test_the_order_follows_the_strongest_group():
-    """The same runs, of a chain whose far group is strongest: they learn the wrong one first."""
+    """In a chain whose far group is strongest, the same runs learn the wrong group first."""
     study = STUDY.replace(task__groups__strongest="far")
     order = _chains.head_checks(chain_runs(study=study))[0]
     assert order.name.endswith("the strongest group first")
@@ -138,13 +110,6 @@ def test_a_group_that_no_head_looks_at_is_not_learned():
     runs = ChainRuns([result(STUDY.runs[0], np.linspace(3, 1, 400), shares)])
     assert runs[0].learning_order == [2]
     assert _chains.owner_check(runs, "").measured == 0
-
-
-def test_the_papers_setting():
-    config = paper(MinimalAttention()).base
-    assert (config.batch, config.n_train, config.n_test, config.steps) == (3000, 9000, 3000, 2000)
-    assert config.threshold is None
-    assert dict(ADAMW.options) == {"weight_decay": 0.01}
 
 
 @pytest.mark.parametrize("id", TRAINED)
@@ -175,7 +140,7 @@ def test_paper_presets_have_the_published_setting(id):
 
 
 def test_figures_8_and_9_have_the_far_group_strongest():
-    """From near to far 8, 4 and 2 positions, as the published map shows."""
+    """From near to far 8, 4 and 2 positions, as in the published map."""
     groups = chain_of(FIGURES["yuksel2026/fig9"].runs("paper")[0].config).groups
     assert (groups.spans, groups.ranking) == ((8, 4, 2), (2, 1, 0))
     assert groups.strengths.tolist() == [1, 2.5, 6.25]

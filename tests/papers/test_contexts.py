@@ -1,5 +1,5 @@
-"""Predictors of restricted context: a probe that trains them before the run that is compared with
-them."""
+"""A probe that trains predictors of restricted context before the run that they are compared
+with."""
 
 import numpy as np
 import pytest
@@ -27,8 +27,7 @@ def curves():
 
 @pytest.mark.slow
 def test_the_predictor_that_sees_all_ends_where_the_run_ends(curves):
-    """It is trained on fresh data from the same start, as the run is; the one that sees less does
-    not get there."""
+    """It has the run's data and start. A predictor that sees less ends elsewhere."""
     assert curves["kl_contexts"].shape == (5, 2)
     less, all = curves["kl_contexts"].T
     assert all[0] > 0.1
@@ -58,7 +57,7 @@ def test_an_interrupted_run_goes_on_with_what_it_is_compared_with(curves, tmp_pa
 
 
 def test_identity():
-    """A run with this probe is another run, and plain data gives it back."""
+    """The probe changes the identity of a run, and is restored from plain data."""
     other = Run(BASE.replace(probes=(ContextPredictors((1, 2)),)), 0)
     assert len({RUN.identity, other.identity, Run(BASE, 0).identity}) == 3
     assert build_run(RUN.describe()) == RUN

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure as Plot
 
 from emergo.core.errors import InputError
 from emergo.papers import FIGURES, Check, Figure, Outcome, RunSource, figure, make_figure
+from emergo.papers._figure import Presets
 from emergo.store import Records
 from emergo.store.records import SHIPPED
 
@@ -22,7 +23,7 @@ def test_an_unknown_preset_suggests_a_similar_one():
 def test_only_published_values_are_agreed_with(preset):
     """Expected values hold or fail. A preset that differs from the paper's gets no verdict."""
     checks = (Check("ours", 1.0, None, True, "one"), Check("theirs", 1.0, 2.0, False))
-    presets = {"paper": 2, "smoke": 1}
+    presets: Presets = {"paper": 2, "smoke": 1}
 
     def make(settings, source):
         return Outcome({}, Plot(), checks=checks)

@@ -1,5 +1,4 @@
-"""What every figure must keep to, a new one too: its studies, its presets, and what its smoke
-preset yields."""
+"""Properties of every figure: its studies, its presets, and the result of its smoke preset."""
 
 import json
 import os
@@ -11,21 +10,17 @@ import pytest
 from PIL import Image
 
 from emergo.models import ChainTransformer
-from emergo.papers import FIGURES, made_preset, run_figure, source_for
-from emergo.papers._source import RunSource, distinct
+from emergo.papers import FIGURES, RunSource, made_preset, make_figure, source_for
+from emergo.papers._source import distinct
 from emergo.papers.yuksel2026.stages_and_maps import FULL_SIZE
 from emergo.store import read_records
 from emergo.store.records import SHIPPED
-from emergo.study import Watcher, build_run, load_plugins
+from emergo.study import build_run, load_plugins
 
-KEYS = {"schema", "figure", "title", "preset", "caveat", "partial", "laws", "checks", "summary"}
-KEYS |= {"files", "seconds", "provenance"}
-FLOWS = {f"zucchet2025/fig{i}" for i in (1, 2, 6, 7, 8, 10)} | {
-    "emergo/reduction",
-    "emergo/closed-form",
+KEYS = {
+    *("schema", "figure", "title", "preset", "caveat", "partial", "laws", "checks", "summary"),
+    *("files", "seconds", "provenance"),
 }
-FLOWS |= {"yuksel2026/fig10", "emergo/escape"}
-"""Figures that only integrate flows."""
 CASES = [
     (id, preset)
     for id in FIGURES
@@ -48,7 +43,7 @@ def test_presets_cost_something_and_say_how_they_differ_from_the_paper(id):
 
 @pytest.mark.parametrize(("id", "preset"), CASES)
 def test_a_figure_declares_runs_that_another_process_can_name(id, preset):
-    """Other processes of a study build its runs from what the plan says of them."""
+    """Other processes build its runs from the descriptions in the plan."""
     studies = FIGURES[id].wanted(preset, RunSource())
     assert studies
     for study in studies.values():
@@ -56,14 +51,6 @@ def test_a_figure_declares_runs_that_another_process_can_name(id, preset):
     load_plugins(["emergo.papers"])
     run = distinct(studies)[-1]
     assert build_run(json.loads(json.dumps(run.describe()))).identity == run.identity
-
-
-def test_figures_of_flows_are_the_same_on_a_laptop():
-    untrained = {id for id, figure in FIGURES.items() if not figure.studies()}
-    assert untrained == FLOWS | {"zucchet2025/fig9"}, "which trains the toy model by itself"
-    for id in FLOWS:
-        figure = FIGURES[id]
-        assert figure.presets["paper"] == figure.presets["laptop"] != figure.presets["smoke"]
 
 
 @pytest.mark.slow
@@ -76,8 +63,8 @@ def test_recorded_runs_are_those_of_the_paper_presets():
         for figure in FIGURES.values()
         for run in distinct(figure.wanted("paper", source))
     }
-    # Fig. 12 of yuksel2026 with dropout on hidden features: no figure of its own now, but forecasts
-    # are judged on them.
+    # Fig. 12 of yuksel2026 with dropout on hidden features. No figure shows these runs now, but
+    # forecasts are judged on them.
     earlier = FULL_SIZE.replace(model__layers=2, optimizer__learning_rate=1e-3, seeds=5)
     wanted |= {
         run.identity
@@ -103,49 +90,28 @@ def test_recorded_runs_are_those_of_the_paper_presets():
 
 @pytest.fixture
 def shared(tmp_path_factory):
-    """A folder for all figures of a session: some show the same runs."""
+    """Return a folder for all figures of a session, because some show the same runs."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "smoke"
     folder.mkdir(exist_ok=True)
     return folder
 
 
-TRAINED_ON_CHAINS = [f"yuksel2026/fig{n}" for n in range(1, 20) if n != 10] + [
-    "emergo/stages",
-    "emergo/rounding",
-    "emergo/dropout",
-    "emergo/second-plateau",
-]
-"""`test_chain_smoke.py` makes these, with checks of its own."""
+# test_chain_smoke.py makes these and checks their content.
+TRAINED_ON_CHAINS = [f"yuksel2026/fig{n}" for n in range(1, 20) if n != 10]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("id", [id for id in FIGURES if id not in TRAINED_ON_CHAINS])
-def test_smoke(id, shared, monkeypatch):
+def test_smoke(id, shared):
     figure = FIGURES[id]
-    shares = []
-    asked = {}
-    runs_of = RunSource.runs
-
-    def noted(source, studies, curves=False):
-        asked.update((run.identity, curves) for run in distinct(studies))
-        return runs_of(source, studies, curves)
-
-    class Noted(Watcher):
-        def __call__(self, what, share, detail=""):
-            shares.append(share)
-
-    monkeypatch.setattr(RunSource, "runs", noted)
-    report = run_figure(figure, "smoke", shared, report=Noted())
+    source = source_for(figure, shared)
+    report = make_figure(figure, "smoke", source).write(shared)
     assert set(report) == KEYS
-    assert all(0 <= share <= 1 for share in shares)
     assert json.loads((shared / f"{id}.json").read_text())["laws"] == report["laws"]
-    assert made_preset(figure, shared) == "smoke"
-    declared = distinct(figure.wanted("smoke", source_for(figure, shared)))
-    assert set(asked) == {run.identity for run in declared}, (
-        "a figure shows the runs that it declares"
-    )
-    assert not any(asked.values()) or figure.curves
+    assert made_preset(id, shared) == "smoke"
+    declared = {run.identity for run in distinct(figure.wanted("smoke", source))}
+    assert set(source.handed_out) == declared
     tables = check_files(report["files"])
     for law in report["laws"]:
         check_law(law)
@@ -156,7 +122,7 @@ def test_smoke(id, shared, monkeypatch):
 
 
 def check_files(files):
-    """Each is what its name says; returns the tables."""
+    """Check that each file has the content that its name promises; return the tables."""
     assert {file.rsplit(".", 1)[1] for file in files} - {"gif"} == {"svg", "png", "parquet", "json"}
     for file in files:
         if file.endswith("png"):
@@ -170,7 +136,7 @@ def check_files(files):
 
 
 def check_law(law):
-    """Its numbers fit together: with the formula, with each other and with its intervals."""
+    """Check that the numbers of a law fit its formula, each other and the intervals."""
     factors = " ".join(f"{name}^{power:.2f}" for name, power in law["exponents"].items())
     assert law["formula"].endswith(f"= {law['C']:.3g} {factors}")
     assert law["C"] > 0
@@ -190,7 +156,7 @@ def check_law(law):
 
 
 def check_outcomes(table):
-    """A plateau ends within what was trained; a censored one is as long as that."""
+    """Check that a plateau ends within training, and that a censored one lasts as long."""
     if not {"plateau", "state", "steps"} <= set(table):
         return
     assert set(table["state"]) <= {"reached", "censored", "trained", "failed"}

@@ -1,16 +1,14 @@
-"""Attention maps as the paper draws them: what is kept of them, and what is drawn."""
+"""Attention maps as in the paper: what is kept, and what is drawn."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from matplotlib.figure import Figure as Plot
 
 from emergo.core.contract import Batch, Output
 from emergo.core.errors import InputError
 from emergo.papers.yuksel2026 import _map_figure as figure
 from emergo.papers.yuksel2026._chains import ChainRuns
-from emergo.papers.yuksel2026._maps import AttentionMaps, blended, draw_blended, kept_maps
-from emergo.tasks import Groups
+from emergo.papers.yuksel2026._maps import AttentionMaps
 from emergo.training._config import next_evaluation
 
 from .by_hand import STUDY, staged
@@ -36,7 +34,7 @@ def test_maps_are_the_last_positions_against_each_other():
     "steps", [(0, 60, 300, 1000), (0, 70, 375, 1500), (100, 400, 1900), (0, 600, 3800, 6600)]
 )
 def test_each_of_the_papers_steps_has_one_evaluation(steps):
-    """The first from it on: at most 2% later."""
+    """It is the first one at or after the step, at most 2% later."""
     evaluations = [0]
     while evaluations[-1] < 7000:
         evaluations.append(next_evaluation(evaluations[-1], 5))
@@ -52,35 +50,9 @@ def test_steps_are_those_of_training(steps):
         AttentionMaps(steps)
 
 
-def test_only_what_was_kept_is_drawn():
-    maps = np.full((3, 2, 4, 4), np.nan)
-    maps[1] = 0.25
-    assert list(kept_maps(np.array([0, 5, 10]), maps)) == [5]
-
-
-def test_heads_take_their_colours_from_white():
-    alone = blended(np.array([[[0.0, 0.5, 1.0]]]), ["#ff0000"], 1.0)
-    np.testing.assert_allclose(alone[0], [[1, 1, 1], [1, 0.5, 0.5], [1, 0, 0]])
-    both = blended(np.ones((2, 1, 1)), ["#ff0000", "#0000ff"], 1.0)
-    np.testing.assert_allclose(both[0, 0], 0)
-
-
-def test_staircases_are_the_edges_of_the_groups():
-    axes = Plot().subplots()
-    draw_blended(axes, np.zeros((1, 8, 8)), ["#000000"], Groups((1, 2)), 1.0)
-    edges = [np.asarray(line.get_xdata()) - np.asarray(line.get_ydata()) for line in axes.lines]
-    np.testing.assert_allclose(
-        [edge.mean() for edge in edges], [0.5, -0.5, -2.5]
-    )  # lags 0, 1 and 3
-    draw_blended(
-        other := Plot().subplots(), np.zeros((1, 8, 8)), ["#000000"], Groups((2, 2), stride=1), 1.0
-    )
-    assert not other.lines
-
-
 @pytest.fixture(scope="module")
 def mapped():
-    """Two runs without maps, and one on the published teacher that has them at two steps."""
+    """Return two runs without maps, and one on the published teacher with maps at two steps."""
     (published,) = STUDY.replace(task__maps="published", seeds=1).runs
     maps = np.full((400, 3, 20, 20), np.nan)
     maps[[10, 399]] = 0.05

@@ -1,4 +1,4 @@
-"""When recall emerges, on curves made by hand."""
+"""The emergence of recall, on hand-made curves."""
 
 import math
 

@@ -13,6 +13,7 @@ import pytest
 
 from emergo.core.errors import InputError
 from emergo.papers import FIGURES, Figure, make_figure, make_figures, source_for
+from emergo.papers._figure import Presets
 from emergo.papers._source import distinct
 from emergo.papers._together import FigureDemand
 from emergo.store import Store, StudyFolder
@@ -28,7 +29,7 @@ def never_made(settings, source):
 
 
 def figure(id, first, followup=None):
-    presets = {"paper": first, "smoke": first}
+    presets: Presets = {"paper": first, "smoke": first}
     return Figure(id, "a figure", presets, never_made, {"paper": 1}, followup)
 
 
@@ -93,13 +94,6 @@ def test_failed_runs_count_as_finished(tmp_path, demand):
     finish(tmp_path, needed, lambda run: Result.untrained(run, "it is broken", "cpu"))
     assert needed.grow(set(needed.runs))
     assert needed.runs.keys() == identities(study(3, 3))
-
-
-def test_a_figure_that_needs_no_new_run_is_not_asked_again(tmp_path, demand):
-    needed = demand(CHAIN, PLAIN)
-    needed.grow(set(), ask_all=True)
-    finish(tmp_path, needed)
-    assert not needed.grow(identities(study(4, 2)) - identities(study(3, 1)))
 
 
 def test_runs_that_figures_share_are_needed_once(demand):

@@ -119,7 +119,7 @@ class Lab:
         self.expected = self.read(self.pristine)
         runs = self.study.read(place / "whole")
         self.finished = (by_identity(runs.table), by_identity(runs.curves))
-        self.columns = (list(runs.table), list(runs.curves))
+        self.columns = [[str(name) for name in table] for table in (runs.table, runs.curves)]
         self.measured = {name: self.measure(self.pristine / name) for name in LOGS}
 
     def _write_logs(self) -> None:

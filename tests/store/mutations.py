@@ -1,5 +1,4 @@
-"""Ways to damage a file of a study, or to put something else in its place, and a limit on how long
-a command may take."""
+"""Damage to the files of a study, and a limit on how long a command may take."""
 
 import contextlib
 import dataclasses
@@ -20,31 +19,21 @@ from emergo.core.json import seal
 from emergo.store import StudyFolder
 
 SECONDS = 20  # after which a command counts as hung
-ODD: list[Any] = [
-    None,
-    True,
-    -1,
-    1.5,
-    "",
-    "text",
-    [],
-    {},
-    [[]],
-    "../../../victim",
-    "\x1b]0;owned\x07\x1b[31m",
-    "[/red]",
-    "0" * 16,
-]
-ODD += [10**19, 10**400, -(2**63), 1e300, "\x00", "x" * 100_000, "\u202e", "NaN"]
+ODD: list[Any] = [None, True, -1, 1.5, "", "text", [], {}, [[]], "../../../victim"]
+ODD += ["\x1b]0;owned\x07\x1b[31m", "[/red]", "0" * 16, 10**19, 10**400, -(2**63), 1e300]
+ODD += ["\x00", "x" * 100_000, "\u202e", "NaN"]
+NAMES = ["notes.txt", "0123456789abcdef", "0123456789ab.json", "\x1b[31m[.json", "x.parquet"]
+NAMES += ["0" * 16 + ".0.json", ".x"]
+KEYS = ["\x1b[31m[", "[bold]", "identity", "plateau", "x" * 300]
 
 
 class Hung(Exception):
-    pass
+    """A command has taken too long."""
 
 
 @contextlib.contextmanager
 def watchdog(seconds: float = SECONDS) -> Iterator[None]:
-    """`Hung` after so many seconds; those that the machine gave to other processes do not count."""
+    """Raise `Hung` after some seconds, without the time that other processes took."""
     begun = time.monotonic() - _queued()
 
     def bark(number: int, frame: FrameType | None) -> None:
@@ -63,8 +52,7 @@ def watchdog(seconds: float = SECONDS) -> Iterator[None]:
 
 
 def _queued() -> float:
-    """Seconds that this process could have run and did not, because others did; 0 where the system
-    does not say."""
+    """Return how long this process has waited for a core, in seconds; 0 if that is unknown."""
     try:
         return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError):
@@ -73,19 +61,21 @@ def _queued() -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Mutation:
+    """Damage to one file."""
+
     what: str
-    path: Path  # what was damaged
-    forged: bool = False  # with a checksum that is right
-    gone: bool = False  # nothing is left of it that could be named
+    path: Path
+    forged: bool = False  # the checksum was changed, too
+    gone: bool = False  # the file is missing, so that no message can name it
 
 
 def damaged_bytes(rng: random.Random, data: bytes) -> tuple[str, bytes]:
-    kind = rng.choice(
-        ["bit", "bit", "bit", "bits", "cut", "empty", "append", "zeros", "block", "noise"]
-    )
+    """Return a kind of damage and the damaged bytes."""
+    kinds = ["bit", "bit", "bit", "bits", "cut", "empty", "append", "zeros", "block", "noise"]
+    kind = rng.choice(kinds)
     changed = bytearray(data)
     at = rng.randrange(max(len(data), 1))
-    if kind == "bit" or kind == "bits":
+    if kind in ("bit", "bits"):
         for _ in range(1 if kind == "bit" else rng.randrange(2, 9)):
             changed[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
     elif kind == "cut":
@@ -104,20 +94,19 @@ def damaged_bytes(rng: random.Random, data: bytes) -> tuple[str, bytes]:
 
 
 def _nodes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the paths to all values of a JSON text."""
     yield path
-    for key, inner in (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    ):
+    members: Any = ()
+    if isinstance(value, dict):
+        members = value.items()
+    elif isinstance(value, list):
+        members = enumerate(value)
+    for key, inner in members:
         yield from _nodes(inner, (*path, key))
 
 
-def _json(rng: random.Random, data: bytes) -> tuple[str, bytes, bool]:
-    """Another value, key or depth somewhere in a JSON file, with the old checksum, none, or the
-    right one."""
+def _damaged_json(rng: random.Random, data: bytes) -> tuple[str, bytes, bool]:
+    """Change a value, key or depth; keep the checksum, remove it, or make it valid again."""
     content = json.loads(data)
     path = rng.choice([path for path in _nodes(content) if path and path[0] != "checksum"])
     parent = content
@@ -129,58 +118,41 @@ def _json(rng: random.Random, data: bytes) -> tuple[str, bytes, bool]:
     elif kind == "drop":
         del parent[path[-1]]
     elif kind == "key" and isinstance(parent, dict):
-        parent[rng.choice(["\x1b[31m[", "[bold]", "identity", "plateau", "x" * 300])] = parent.pop(
-            path[-1]
-        )
-    how = rng.choice(["old", "none", "right"])
-    if how != "old":
+        parent[rng.choice(KEYS)] = parent.pop(path[-1])
+    checksum = rng.choice(["old", "none", "right"])
+    if checksum != "old":
         content.pop("checksum", None)
-    text = (
-        json.dumps(content)
-        if kind != "deep"
-        else json.dumps(content)[:-1] + f', "deep": {"[" * 100_000}{"]" * 100_000}}}'
-    )
-    if how == "right":
-        return f"json {kind}", seal(content) if kind != "deep" else text.encode(), kind != "deep"
-    return f"json {kind} {how}", text.encode(), False
+    if kind == "deep":
+        text = json.dumps(content)[:-1] + f', "deep": {"[" * 100_000}{"]" * 100_000}}}'
+        return f"json deep {checksum}", text.encode(), False
+    if checksum == "right":
+        return f"json {kind}", seal(content), True
+    return f"json {kind} {checksum}", json.dumps(content).encode(), False
 
 
 def put_in_place(rng: random.Random, path: Path, outside: Path) -> str:
-    """Something else in the place of a file or folder."""
+    """Replace a file or folder by something else, and return what it is."""
     aside = path.with_name("moved away")
     os.rename(path, aside)
-    kind = rng.choice(
-        [
-            "pipe",
-            "loop",
-            "link",
-            "link to a folder",
-            "link to itself elsewhere",
-            "folder",
-            "socket",
-            "huge",
-            "gone",
-            "device",
-        ]
-    )
-    if kind == "pipe":
+    kinds = ["pipe", "loop", "link", "link to a folder", "link to itself", "folder", "socket"]
+    kind = rng.choice([*kinds, "huge", "gone", "device"])
+    links = {
+        "loop": path.name,
+        "link": outside / "precious.txt",
+        "link to a folder": outside,
+        "link to itself": aside,
+    }
+    if kind in links:
+        path.symlink_to(links[kind])
+    elif kind == "pipe":
         os.mkfifo(path)
-    elif kind == "loop":
-        path.symlink_to(path.name)
-    elif kind == "link":
-        path.symlink_to(outside / "precious.txt")
-    elif kind == "link to a folder":
-        path.symlink_to(outside)
-    elif kind == "link to itself elsewhere":
-        path.symlink_to(aside)
-        return kind
     elif kind == "folder":
         path.mkdir()
         (path / "inner").write_text("")
     elif kind == "socket":
         with (
             contextlib.closing(socket.socket(socket.AF_UNIX)) as one,
-            contextlib.chdir(path.parent),
+            contextlib.chdir(path.parent),  # addresses must be short
         ):
             one.bind(path.name[:90])
     elif kind == "huge":
@@ -191,24 +163,18 @@ def put_in_place(rng: random.Random, path: Path, outside: Path) -> str:
             os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 5))  # /dev/zero, which never ends
         except PermissionError:
             path.symlink_to("/dev/zero")
-    remove = shutil.rmtree if aside.is_dir() else os.unlink
-    remove(aside)
+    if kind != "link to itself":
+        remove = shutil.rmtree if aside.is_dir() else os.unlink
+        remove(aside)
     return kind
 
 
-def _mutation(kind: str, special: str, path: Path) -> Mutation:
-    return Mutation(
-        f"{kind}: {special}",
-        path,
-        gone=special == "gone" or (kind == "a folder" and special == "folder"),
-    )
-
-
 def mutate(rng: random.Random, folder: Path, outside: Path) -> Mutation:
+    """Damage a random file or folder of a study."""
     space = StudyFolder(folder)
+    folders = [space.plans, space.runs, space.claims, space.failures, space.checkpoints]
     [plan] = space.plans.glob("*.json")
-    runs = sorted(path for path in space.runs.iterdir() if path.is_dir())
-    run = rng.choice(runs)
+    run = rng.choice(sorted(space.runs.glob("[0-9a-f]*")))
     files = {
         "run": run / "run.json",
         "curves": run / "curves.parquet",
@@ -221,43 +187,27 @@ def mutate(rng: random.Random, folder: Path, outside: Path) -> Mutation:
         "log.csv": folder / "log.csv",
         "log.parquet": folder / "log.parquet",
     }
-    kind = rng.choice(
-        [*files, "run", "run", "run", "curves", "curves", "a run's folder", "a folder", "foreign"]
-    )
+    others = ["run", "run", "run", "curves", "curves", "a run's folder", "a folder", "foreign"]
+    kind = rng.choice([*files, *others])
     if kind == "foreign":
-        parent = rng.choice(
-            [folder, space.plans, space.runs, space.claims, space.failures, space.checkpoints, run]
-        )
-        name = rng.choice(
-            [
-                "notes.txt",
-                "0123456789abcdef",
-                "0123456789ab.json",
-                "\x1b[31m[.json",
-                "x.parquet",
-                "0" * 16 + ".0.json",
-                ".x",
-            ]
-        )
-        (parent / name).write_bytes(rng.choice([b"", b"{", b"mine", rng.randbytes(99)]))
-        return Mutation("foreign", parent / name)
-    if kind in ("a run's folder", "a folder"):
-        path = (
-            run
-            if kind == "a run's folder"
-            else rng.choice(
-                [space.plans, space.runs, space.claims, space.failures, space.checkpoints]
-            )
-        )
-        return _mutation(kind, put_in_place(rng, path, outside), path)
-    path = files[kind]
+        path = rng.choice([folder, *folders, run]) / rng.choice(NAMES)
+        path.write_bytes(rng.choice([b"", b"{", b"mine", rng.randbytes(99)]))
+        return Mutation("foreign", path)
+    if kind == "a run's folder":
+        path = run
+    elif kind == "a folder":
+        path = rng.choice(folders)
+    else:
+        path = files[kind]
     how = rng.random()
-    if how < 0.15:
-        return _mutation(kind, put_in_place(rng, path, outside), path)
+    if kind not in files or how < 0.15:
+        special = put_in_place(rng, path, outside)
+        gone = special == "gone" or (kind == "a folder" and special == "folder")
+        return Mutation(f"{kind}: {special}", path, gone=gone)
+    forged = False
     if how < 0.6 and path.suffix == ".json":
-        words, data, forged = _json(rng, path.read_bytes())
+        words, data, forged = _damaged_json(rng, path.read_bytes())
     else:
         words, data = damaged_bytes(rng, path.read_bytes())
-        forged = False
     path.write_bytes(data)
     return Mutation(f"{kind}: {words}", path, forged)

@@ -1,5 +1,4 @@
-"""A few hundred of the mutations of `fuzz.py`; `python -m tests.store.fuzz --count 10000 --train
-50` tries more."""
+"""Some of the mutations of `fuzz.py`; `python -m tests.store.fuzz --count 10000` tries more."""
 
 import collections
 
@@ -11,21 +10,20 @@ from .fuzz_checkpoints import TrainingLab
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unchecked")
-def test_damage_is_named_and_mended(tmp_path):
-    """Of every kind of file of a study and of logs; the reading commands and `run` after each."""
+def test_damage_is_named_and_repaired(tmp_path):
     verdicts: collections.Counter[str] = collections.Counter()
     with labs(tmp_path) as lab:
         for number in range(80):
             verdict, what, words = judge(lab, number)
             assert verdict not in BAD, f"mutation {number}, {what}: {verdict}: {words}"
             verdicts[verdict] += 1
-    assert verdicts["named"] > 40  # else nothing was damaged
+    assert verdicts["named"] > 40  # otherwise nothing was damaged
     assert verdicts["harmless"] < 40
 
 
 @pytest.mark.slow
-def test_a_damaged_checkpoint_is_named_and_training_goes_on_from_the_one_before(tmp_path):
-    """Bit for bit as without; 80 are only read, since training takes its time."""
+def test_damaged_checkpoints_are_named_and_training_continues_from_the_previous_one(tmp_path):
+    """Training takes time, so most checkpoints are only read."""
     lab = TrainingLab(tmp_path)
     for number in range(80):
         verdict, what, words = lab.judge_read(number)

@@ -18,26 +18,36 @@ from ..study.tiny import rewrite
 
 READER = """
 import contextlib, io, json, os, sys
+CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink"}
+CHANGES |= {"os.truncate", "shutil.rmtree"}
+EXECUTES = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "pickle.find_class"}
+EXECUTES |= {"socket.connect"}
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 seen = {"imports": [], "writes": [], "executed": []}
 def watch(event, arguments):
     if event == "import":
         seen["imports"].append(arguments[0])
-    elif event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC):
+    elif event == "open" and arguments[2] & WRITES:
         seen["writes"].append(os.path.abspath(str(arguments[0])))
-    elif event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "shutil.rmtree"):
-        seen["writes"] += [os.path.abspath(str(a)) for a in arguments[:2] if isinstance(a, (str, bytes, os.PathLike))]
-    elif event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "pickle.find_class", "socket.connect"):
+    elif event in CHANGES:
+        paths = [a for a in arguments[:2] if isinstance(a, (str, bytes, os.PathLike))]
+        seen["writes"] += [os.path.abspath(str(path)) for path in paths]
+    elif event in EXECUTES:
         seen["executed"].append([event, str(arguments[0])])
 folder, out = sys.argv[1:]
+table = f"{out}/t.parquet"
+curves = f"{out}/c.parquet"
 from emergo.cli import main
 sys.addaudithook(watch)
-commands = [["study", "status", folder], ["study", "show", folder]]
-commands += [["study", "export", folder, "--to", f"{out}/t.parquet", "--curves", f"{out}/c.parquet"]]
-commands += [["measure", f"{out}/c.parquet", "--metric", "loss", "--below", "0.3", "--run", "identity"]]
-commands += [["fit", f"{out}/t.parquet", "--x", "dim", "--resamples", "100", "--out", out]]
-commands += [["view", folder, "--export", f"{out}/view.html"]]
 statuses = []
-for words in commands:
+for words in (
+    ["study", "status", folder],
+    ["study", "show", folder],
+    ["study", "export", folder, "--to", table, "--curves", curves],
+    ["measure", curves, "--metric", "loss", "--below", "0.3", "--run", "identity"],
+    ["fit", table, "--x", "dim", "--resamples", "100", "--out", out],
+    ["view", folder, "--export", f"{out}/view.html"],
+):
     with contextlib.redirect_stdout(io.StringIO()):
         try:
             main(words)

@@ -201,8 +201,9 @@ def crowd(folder: Path, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    # All runs share a program; `groups_of` would start JAX.
+    # All runs share a valid program. These functions would start JAX, and take a second each time.
     plan.groups_of = lambda runs: [list(runs)] if runs else []
+    plan.check_config = lambda config: None
     mode = sys.argv[1]
     where = Path(sys.argv[2])
     if mode == "points":

@@ -1,8 +1,6 @@
-"""A real Slurm on this machine for the tests: a controller and two nodes on loopback, all under one
-folder.
+"""A real Slurm on this machine, for the tests: a controller and two nodes, all under one folder.
 
-python tests/study/slurm_cluster.py FOLDER        starts one, and stops it at the end of its
-standard input
+python tests/study/slurm_cluster.py FOLDER     start one; stop it when standard input closes
 """
 
 import os
@@ -15,7 +13,7 @@ import textwrap
 import time
 from pathlib import Path
 
-PROGRAMS = (
+PROGRAMS = [
     "munged",
     "slurmctld",
     "slurmd",
@@ -25,17 +23,13 @@ PROGRAMS = (
     "squeue",
     "sinfo",
     "scancel",
-)
+]
 
 
 def why_not() -> str | None:
-    """What is missing for a cluster; None if nothing is."""
-    missing = [name for name in PROGRAMS if _find(name) is None]
-    return (
-        f"not installed: {', '.join(missing)} (apt-get install slurm-wlm munge)"
-        if missing
-        else None
-    )
+    """Return what is missing for a cluster; None if nothing is."""
+    missing = ", ".join(name for name in PROGRAMS if _find(name) is None)
+    return f"not installed: {missing} (apt-get install slurm-wlm munge)" if missing else None
 
 
 def _find(name: str) -> str | None:
@@ -53,7 +47,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 class Cluster:
-    """Starts with `start`, ends with `stop`. `environment` is for processes that shall see it."""
+    """A cluster that `start` starts and `stop` stops; `environment` is for its commands."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -97,13 +91,13 @@ class Cluster:
         self._start("slurmd", "-D", "-f", str(self.config), "-N", node, label=node)
 
     def kill_node(self, node: str) -> None:
-        """The node is lost: its slurmd dies without a word. What it started may go on."""
+        """Kill the slurmd of a node; the tasks that it started live on."""
         process = self._processes.pop(node)
         process.kill()
         process.wait()
 
     def call(self, *command: str) -> str:
-        """The output of a Slurm command; empty if it failed."""
+        """Return the output of a Slurm command; empty if it failed."""
         done = subprocess.run(
             command, env=self.environment, capture_output=True, text=True, timeout=300
         )
@@ -111,17 +105,14 @@ class Cluster:
 
     def stop(self) -> None:
         self.call("scancel", "--user", str(os.getuid()))
-        for process in reversed(
-            list(self._processes.values())
-        ):  # nothing of it is kept: no need to end in order
+        for process in reversed(list(self._processes.values())):
             process.kill()
             process.wait()
         self._processes.clear()
         self._end_orphans()
 
     def _end_orphans(self) -> None:
-        """What a lost node had started is nobody's child; it is known by its environment, which
-        names this cluster."""
+        """Kill what a lost node had started, which has this cluster in its environment."""
         mark = f"SLURM_CONF={self.config}".encode()
         for process in Path("/proc").glob("[0-9]*"):
             try:
@@ -186,7 +177,7 @@ class Cluster:
             MinJobAge=600
             NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={one} CPUs=2 RealMemory=4000
             NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={two} CPUs=2 RealMemory=4000
-            PartitionName=low Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP PriorityTier=1 GraceTime=0
+            PartitionName=low Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP PriorityTier=1
             PartitionName=high Nodes=n1,n2 MaxTime=INFINITE State=UP PriorityTier=2 PreemptMode=OFF
             """)
 

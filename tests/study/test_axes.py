@@ -39,13 +39,6 @@ def test_an_axis_is_found_set_and_read_by_its_name(config, name, path, value):
     assert all(axis_value(changed, other) == axis_value(config, other) for other in others)
 
 
-def test_several_axes_are_set_at_once():
-    values = {"task.dim": 16, "optimizer.b1": 0.5, "optimizer.weight_decay": 0.2}
-    changed = with_axes(LOCATION, values | {"model.layers": 3})
-    assert (axis_value(changed, "task.dim"), axis_value(changed, "model.layers")) == (16, 3)
-    assert dict(changed.optimizer.options) == {"weight_decay": 0.2, "b1": 0.5}
-
-
 @pytest.mark.parametrize(
     ("config", "name", "words"),
     [

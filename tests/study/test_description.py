@@ -42,7 +42,9 @@ CONFIGS = [
     LOCATION.replace(task__repeat=When("loss", below=0.5, before=0.4)),
     LOCATION.replace(optimizer=Optimizer("lion", WarmupCosine(1e-3, 10, 100), clip=1.0, b2=0.9)),
     LOCATION.replace(optimizer=Optimizer("adam", Ramp(0.1, 0.2, 3, 5)), n_train=50, threshold=None),
-    LOCATION.replace(interventions=(Clamp(0, until=3), Scale("layers.0.scores", factor=0.5, head=0))),
+    LOCATION.replace(
+        interventions=(Clamp(0, until=3), Scale("layers.0.scores", factor=0.5, head=0))
+    ),
     LOCATION.replace(interventions=(Freeze("layers.0.mlp"),)),
     LOCATION.replace(interventions=(REPLACED.replace(strength=Switch(0.0, 1.0, at=3)),)),
     LOCATION.replace(model=ToyAttention(scale=0.5)),

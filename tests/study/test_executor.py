@@ -152,7 +152,7 @@ def test_a_failed_run_is_tried_again_and_kept_with_its_reason(tmp_path, training
 
 
 def test_without_memory_fewer_are_trained_at_once(tmp_path, training):
-    """Promise 6: all at once, then a quarter of those that are left, then one by one."""
+    """Promise 6: all at once, then a quarter of the remaining runs, then one by one."""
     wide = study(1, 16, retries=2, unit=16)
     used = training(
         lambda run, asked: "memory" if used.n_parallel[-1] != 1 and run.seed == 2 else "reached"
@@ -250,7 +250,7 @@ def test_a_removed_checkpoint_costs_only_its_own_runs(tmp_path, training):
 
 @pytest.mark.slow
 def test_a_run_that_really_diverges(tmp_path):
-    """Trained for real: a learning rate that no loss survives, next to one that works."""
+    """Trained for real, with a learning rate at which the loss overflows."""
     table = table_of(tiny(grid={"learning_rate": [2e-3, 1e30]}, seeds=2, retries=1), tmp_path)
     failed = table[table["learning_rate"] == 1e30]
     assert list(failed["state"]) == ["failed"] * 2
@@ -306,26 +306,8 @@ def test_a_file_that_a_task_does_not_find_is_not_taken_for_the_folder(tmp_path, 
     assert isinstance(error.value.__cause__, FileNotFoundError)
 
 
-def test_a_shared_run_in_training_counts_once(tmp_path, training):
-    """Units of two plans that hold the same run may be claimed at the same time."""
-    folder = StudyFolder(tmp_path)
-    counts = []
-
-    def look(result):
-        with Claims(folder.claims).hold(second.units[0].id):
-            counts.append(study_status(folder))
-
-    training()
-    first, _ = STUDY.open(folder)
-    second, _ = STUDY.replace(grid={"dim": [3, 5]}).open(folder)
-    assert not {unit.id for unit in first.units} & {unit.id for unit in second.units}
-    run_plan(folder, [first.key], on_end=look)
-    assert [status.training for status in counts] == [6 - status.finished for status in counts]
-    assert all(status.waiting == 0 for status in counts)
-
-
 def test_forecasts_of_runs_in_training_are_in_the_claim(tmp_path, replace_training):
-    """So that other processes can show them; without a forecaster the claim has none."""
+    """Other processes show them from there."""
     folder = StudyFolder(tmp_path)
     plan, _ = STUDY.open(folder)
     path = folder.claims / f"{plan.units[0].id}.json"
@@ -351,7 +333,7 @@ def test_forecasts_of_runs_in_training_are_in_the_claim(tmp_path, replace_traini
 
 @pytest.mark.slow
 def test_a_study_stops_after_some_seconds_and_the_next_call_continues(tmp_path):
-    """The results equal those of an uninterrupted study bit for bit."""
+    """The results agree with an uninterrupted study bit for bit."""
     long = tiny(grid={"learning_rate": [5e-4, 1e-3]}, seeds=2, threshold=None, steps=400)
     expected = long.run(tmp_path / "whole", progress=quiet)
     calls = 0
@@ -363,7 +345,7 @@ def test_a_study_stops_after_some_seconds_and_the_next_call_continues(tmp_path):
     pd.testing.assert_frame_equal(runs.table, expected.table)
     pd.testing.assert_frame_equal(runs.curves, expected.curves, check_exact=True)
     assert not list((tmp_path / "parts" / "checkpoints").iterdir())
-    # Without a folder, unfinished runs are lost.
+    # Unfinished runs are lost if nothing is stored.
     assert len(long.run(progress=quiet, seconds=0.0)) == 0
 
 
@@ -387,20 +369,11 @@ def test_what_cannot_be_trained_here_is_refused_before_anything_is_written(tmp_p
 
 
 def train_chains(runs, *, on_end, **_):
-    """Replace training: the KL of seed 0 falls to 0.1, that of seed 1 stays at 1."""
+    """Replace training: the KL falls to 0.1 for seed 0 and stays at 1 for seed 1."""
     for run in runs:
         falls = np.array([1.0, 1.0, 0.1 if run.seed == 0 else 1.0])
         curves = {"step": np.array([0, 10, 20]), "loss": np.ones(3), "kl_teacher": falls}
         on_end(Result.measured(run, curves, None, "cpu"))
-
-
-def test_the_plateau_of_a_chain_is_the_time_to_the_threshold_of_the_kl(tmp_path, replace_training):
-    replace_training(train_chains)
-    table = table_of(chains().replace(grid={}), tmp_path).set_index("seed").sort_index()
-    assert list(table["state"]) == ["reached", "censored"]
-    assert table["plateau"].between(10, 20, inclusive="neither").tolist() == [True, False]
-    assert table["plateau"].iloc[1] == 20
-    assert list(table["censored"]) == [False, True]
 
 
 def test_without_a_threshold_there_are_neither_plateaus_nor_bounds(tmp_path, replace_training):

@@ -2,7 +2,6 @@
 
 import io
 
-import pytest
 from rich.console import Console
 
 from emergo.measure import Emergence, State
@@ -12,9 +11,6 @@ from emergo.study._live import (
     LiveTable,
     forecaster_path,
     load_forecaster,
-    progress_line,
-    sparkline,
-    varying_columns,
 )
 from emergo.tasks import SingleLocation
 from emergo.training import Config, Optimizer, Progress, Result, Run
@@ -110,7 +106,7 @@ def test_five_hundred_runs_fit_a_window_of_twenty_lines():
     cells = [row.split()[0] for row in rows[2:-1]]
     assert {"50", "99"} <= set(cells)  # those in training
     assert cells == sorted(cells, key=int)
-    assert rows[-1] == f"{100 - len(cells)} more cells: {100 - len(cells)} waiting"
+    assert rows[-1] == f"{100 - len(cells)} more cells"
     assert not any("…" in line for line in rows)
 
 
@@ -161,19 +157,6 @@ def test_other_work_has_one_bar_each():
     assert second.split()[-2:] == ["50%", "drawing"]
 
 
-@pytest.mark.parametrize(
-    ("values", "bars"),
-    [([1.0, 1.0, 0.5, 0.0], "██▅▁"), ([float("nan"), 2.0], " █"), ([0.0, 0.0], "  "), ([], "")],
-)
-def test_sparklines_stand_over_zero(values, bars):
-    assert sparkline(values) == bars
-
-
-def test_all_of_it_is_one_line():
-    line = progress_line(progress([], done=10, failed=2, left=4000.0, memory=3 * 10**9))
-    assert line == "10 of 500 runs, 2 failed, 1,000 steps/s, 3.0 GB, about 67 min left"
-
-
 def test_a_terminal_gets_the_table_and_its_cursor_back():
     file = io.StringIO()
     with live_progress(Console(file=file, force_terminal=True, width=100)) as watch:
@@ -200,8 +183,3 @@ def test_other_output_gets_a_line_now_and_then():
         f"emergo: 1 of 500 runs, {rate}",
         f"emergo: 2 of 500 runs, {rate}",
     ]
-
-
-def test_columns_are_the_fields_in_which_runs_differ():
-    assert varying_columns([run(4), run(8), run(4, seed=3)]) == {"dim": [4, 8, 4]}
-    assert varying_columns([run(), run(seed=1)]) == {}

@@ -7,7 +7,7 @@ import pytest
 from emergo.core.errors import InputError
 from emergo.store import StudyFolder
 from emergo.study import estimate, open_plan
-from emergo.study.plan import grow_plan, make_plan, runs_of, steps_to_keep
+from emergo.study.plan import grow_plan, make_plan, runs_of
 from emergo.training import Clamp, groups_of
 
 from .crowd import study
@@ -110,22 +110,6 @@ def test_a_plan_keeps_what_others_have_added_to_it(tmp_path):
         unit.id for unit in theirs.units
     ]
     assert grow_plan(folder, mine, first) == grown
-
-
-def test_runs_without_a_study_have_a_plan(tmp_path):
-    folder = StudyFolder(tmp_path)
-    runs = study(2, 2).runs
-    plan, new = open_plan(folder, runs, study={"name": "figure"})
-    assert (plan.name, plan.axes, new) == ("figure", [], 4)
-    assert set(runs_of(folder.read()[0], tmp_path)) == {run.identity for run in runs}
-
-
-def test_the_steps_at_which_parameters_are_kept():
-    runs = study(1, 1).runs
-    assert steps_to_keep(False, runs) is None
-    assert steps_to_keep(None, runs) is None
-    assert steps_to_keep([3, 5], runs) == (3, 5)
-    assert steps_to_keep(True, runs) == (0, 25, 50, 100)
 
 
 def test_a_study_is_not_taken_over_by_one_of_another_name(tmp_path):

@@ -222,7 +222,7 @@ def test_the_progress_of_several_workers_is_combined():
 
 @pytest.mark.slow
 def test_a_worker_whose_parent_is_gone_saves_and_the_next_one_continues(tmp_path):
-    """The runs equal those of an uninterrupted process bit for bit."""
+    """The runs agree with an uninterrupted process bit for bit."""
     # Trains for seconds; a claim reports progress after two.
     study = tiny(seeds=3, steps=24_000, threshold=None, unit=3)
     folder = StudyFolder(tmp_path / "one")

@@ -1,5 +1,7 @@
-"""Studies on a real Slurm: a controller and two nodes on this machine. Skipped, with the reason,
-where it is not installed."""
+"""Studies on a real Slurm: a controller and two nodes on this machine.
+
+Skipped if Slurm is not installed.
+"""
 
 import dataclasses
 import os
@@ -24,39 +26,44 @@ pytestmark = [
 ASKED = Slurm(minutes=60, gpus=0, cpus=1, memory_gb=0.5)
 STEPS = 500
 
+# A plugin for the jobs. Training waits after step 200 until the file `go` exists, which leaves time
+# to interrupt it.
 PATIENT = """
 import signal, time
 from pathlib import Path
-from emergo.study import _executor
+from emergo.study import executor
 
-go, train = Path(__file__).with_name("go"), _executor.train
+go, train = Path(__file__).with_name("go"), executor.train
 
 
 def patient(runs, *, progress, **options):
     def show(now):
         progress(now)
-        told = signal.getsignal(signal.SIGINT)  # another one once this process is told to end
-        while now.running and now.running[0][1] > 200 and not go.exists() and signal.getsignal(signal.SIGINT) is told:
+        handler = signal.getsignal(signal.SIGINT)  # changes once this process is told to end
+        while (
+            now.running
+            and now.running[0][1] > 200
+            and not go.exists()
+            and signal.getsignal(signal.SIGINT) is handler
+        ):
             time.sleep(0.05)
             progress(now)
 
     return train(runs, progress=show, **options)
 
 
-_executor.train = patient
+executor.train = patient
 """
-"""A plugin of the jobs: training waits after step 200 until the file `go` is there, so that there
-is time to interrupt it."""
 
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
-    """What the study that waits gives when nothing interrupts it."""
+    """The table of the study without an interruption."""
     return _study().run(tmp_path_factory.mktemp("expected"), progress=quiet).table
 
 
 def _study(**asked):
-    """One unit of two runs that do not end before their last step."""
+    """Return a study of one unit of two runs, which train to their last step."""
     return tiny(
         seeds=2,
         name="waits",
@@ -67,7 +74,7 @@ def _study(**asked):
 
 
 def _waiting(path, **asked):
-    """The study whose training waits, and the file that lets it go on."""
+    """Return the study whose training waits, and the file that ends the waiting."""
     (path / "patient.py").write_text(PATIENT)
     return _study(**asked).replace(plugins=[str(path / "patient.py")]), path / "go"
 
@@ -100,12 +107,11 @@ def wait_until_finished(folder, sent):
 
 
 def training(folder):
-    """The claim of the unit once its runs have made some steps."""
+    """Return the claim of the unit once its runs have made some steps."""
     (unit,) = folder.read()[0].units
     claim = read_claim(folder.claims / f"{unit.id}.json")
-    return (
-        claim if claim and claim.get("progress", {}).get("running") and step(claim) > 200 else None
-    )
+    started = claim and claim.get("progress", {}).get("running") and step(claim) > 200
+    return claim if started else None
 
 
 def step(claim):
@@ -119,7 +125,7 @@ def job_field(cluster, job, name):
 
 
 def test_an_array_of_tasks_trains_the_units(cluster, tmp_path):
-    """Submission, array, result table; and a second submission has a folder of its own."""
+    """Submission, array, result table; a second submission has another folder."""
     study = tiny(
         grid={"learning_rate": [5e-4, 1e-3]},
         seeds=2,
@@ -150,10 +156,9 @@ def test_an_array_of_tasks_trains_the_units(cluster, tmp_path):
         submit_plan(folder, plan, study.slurm)
 
 
-def test_interrupted_tasks_save_queue_again_and_go_on(cluster, tmp_path, expected):
-    """Twice: told that its time is nearly up, which is what `scancel --signal` sends here; then
-    preempted by a job of higher priority, for which Slurm itself kills and starts again. No hook of
-    submitit is called."""
+def test_interrupted_tasks_save_and_are_requeued_and_continue(cluster, tmp_path, expected):
+    """First by the signal that warns of the time limit, then by preemption, where Slurm kills the
+    task and starts it again. No hook of submitit is called."""
     study, go = _waiting(tmp_path, cpus=2, extra={"nodelist": "n1"})
     folder, sent = submit(study, tmp_path / "out")
     first = wait_for(lambda: training(folder), "training")
@@ -164,7 +169,7 @@ def test_interrupted_tasks_save_queue_again_and_go_on(cluster, tmp_path, expecte
         lambda: (c := training(folder)) and c["token"] != first["token"] and c, "training again"
     )
     assert job_field(cluster, sent.job, "Restarts") == "1"
-    assert step(second) >= step(first)  # it went on, and did not begin anew
+    assert step(second) >= step(first)  # from the checkpoint
     high = ["--partition=high", "--nodelist=n1", "--cpus-per-task=2", "--output=/dev/null"]
     cluster.call("sbatch", *high, "--wrap=true")
     wait_for(lambda: job_field(cluster, sent.job, "Restarts") == "2", "it was started a third time")
@@ -176,15 +181,15 @@ def test_interrupted_tasks_save_queue_again_and_go_on(cluster, tmp_path, expecte
 
 
 def test_two_copies_after_a_node_is_lost(cluster, tmp_path, expected):
-    """The node's slurmd dies; its task lives on while Slurm starts a second copy on the other node.
-    The first gives up as soon as it sees that the second has taken its unit, and the second trains
-    it to its end."""
+    """The node's slurmd dies, but its task lives while Slurm starts a copy on the other node.
+
+    The first copy gives up once it sees that the second one has taken its unit."""
     study, go = _waiting(tmp_path)
     folder, sent = submit(study, tmp_path / "out")
     first = wait_for(lambda: training(folder), "training")
     node = job_field(cluster, sent.job, "NodeList")
     cluster.kill_node(node)
-    # Slurm would find out by itself, after a minute or so.
+    # Slurm would notice after about a minute.
     cluster.call("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
     try:
         second = wait_for(
@@ -208,6 +213,6 @@ def _alive(pid):
     return True
 
 
-def test_what_slurm_refuses_is_said(cluster, tmp_path):
+def test_a_refusal_of_slurm_is_reported(cluster, tmp_path):
     with pytest.raises(InputError, match="Slurm did not take the job"):
         submit(_study(partition="nowhere"), tmp_path)

@@ -17,7 +17,7 @@ from emergo.models import ChainTransformer, MinimalAttention, Transformer
 from emergo.study import Fit, Slurm, Study, estimate
 from emergo.study.toml import toml_text
 from emergo.tasks import Groups, MarkovChain, Recall, SingleLocation, Task
-from emergo.training import Clamp, Config, Optimizer, Run, Switch, WarmupCosine, When
+from emergo.training import Clamp, Optimizer, Switch, WarmupCosine, When
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
 
@@ -148,7 +148,7 @@ def chains():
 
 
 class Bursts(Task):
-    """A user's task with fields that are named like those of a built-in one."""
+    """A user's task whose fields have the names of built-in ones."""
 
     length: int = 4
     burst: float = per_run(default=1.0, low=0.0)
@@ -166,23 +166,6 @@ def test_schedules_interventions_and_nested_parts_can_be_written(tmp_path, make)
     assert again == one
     assert identities(again) == identities(one)
     assert {one.base, *one.configs} == {again.base, *again.configs}
-
-
-def test_a_file_of_a_chain_means_the_runs_that_python_would_make():
-    groups = [Groups((1, 2), importance, weights=((1,), (2, 3))) for importance in (2.0, 1.5)]
-    tasks = [MarkovChain(group, 5, generated=generated) for group in groups for generated in (4, 6)]
-    models = [(task, MinimalAttention(2, scale=scale)) for task in tasks for scale in (1e-3, 1e-6)]
-    optimizer = Optimizer("adamw", clip=1.0)
-    configs = [
-        Config(task, model, optimizer, 8, "fp32", 20, 0.2, n_train=16) for task, model in models
-    ]
-    assert set(identities(chains())) == {
-        Run(config, seed).identity for config in configs for seed in (0, 1)
-    }
-    first = chains().runs[0]
-    importance, generated, scale = chains().values_of(first)
-    task = MarkovChain(Groups((1, 2), importance, weights=((1,), (2, 3))), 5, generated=generated)
-    assert first.config == configs[0].replace(task=task, model=MinimalAttention(2, scale=scale))
 
 
 def test_the_runs_are_the_product_of_the_axes():
@@ -266,13 +249,11 @@ def test_what_is_written_as_toml_is_read(data):
 
 # The content of a study file, and its error. A task is added unless the content has one.
 MISTAKES = [
-    ("sedes = 3", "the study has no key 'sedes'; did you mean seeds?"),
-    ("dim = 3", "the study has no key 'dim'; it has task, model, optimizer, train, grid"),
+    ("sedes = 3", "unknown key of the study 'sedes'; did you mean seeds?"),
+    ("dim = 3", "unknown key of the study 'dim'; known: task, model, optimizer, train, grid"),
     ("task = 3", "[task] must be a table, got 3"),
-    ("[task]\nlenght = {a = 1}", "[task] has no key 'lenght'; did you mean length?"),
-    ("[task]\nlearning_rate = 1", "[task] has no key 'learning_rate'; it has length"),
+    ("[task]\nlenght = {a = 1}", "unknown key of [task] 'lenght'; did you mean length?"),
     ("[task]\ntype = 'Recal'", "unknown type in [task] 'Recal'; did you mean Recall?"),
-    ("[task]\ntype = 'Transformer'", "unknown type in [task] 'Transformer'; known:"),
     (
         "[task]\ntype = 'own:Loudest'",
         "[task]: the type own:Loudest is not known; name the file or module that defines it",
@@ -289,34 +270,22 @@ MISTAKES = [
         "[task]\nlength = 8\ndim = 4\n[task.repeat]\ntype = 'Swich'\nat = 3",
         "unknown type in [task].repeat 'Swich'",
     ),
-    (
-        "[task]\nlength = 8\ndim = 4\n[task.repeat]\ntype = 'Switch'\nat = 3",
-        "[task].repeat needs before",
-    ),
-    ("[model]\nnorm = 'per'", "did you mean pre"),
     ("[optimizer]\nname = 'adm'", "[optimizer]: unknown optimizer 'adm'; did you mean adam"),
     (
         "[optimizer]\nlearning_rat = 1",
         "unknown option of adam 'learning_rat'; did you mean learning_rate?",
     ),
-    ("[optimizer]\nlearning_rate = 'fast'", "Optimizer.learning_rate must be"),
     (
         "[optimizer]\nname = 'own:mine'",
         "[optimizer]: there is no function own:mine; name the file or module that defines it",
     ),
-    ("[train]\nstep = 3", "[train] has no key 'step'; did you mean steps"),
-    ("[train]\nsteps = -1", "[train]: Config.steps must be a whole number of at least 1, got -1"),
+    ("[train]\nstep = 3", "unknown key of [train] 'step'; did you mean steps"),
     ("[train]\nprobes = 'entropy'", "[train] probes must be a list, got 'entropy'"),
-    (
-        "[train]\nprobes = ['own:entropy']",
-        "there is no function own:entropy; name the file or module",
-    ),
     (
         "[train]\ninterventions = [{type = 'Clam', tap = 'a'}]",
         "unknown type in [train] interventions 'Clam'",
     ),
     ("[train]\nthreshold = 'no'", "[train] threshold must be a number, 'task' or 'none', got 'no'"),
-    ("[grid]\ndimm = [3]", "unknown axis of [grid] 'dimm'; did you mean dim"),
     (
         "[grid]\ndim = 3",
         "[grid] dim must be a list of values, got 3; a single value belongs to the base",
@@ -327,42 +296,26 @@ MISTAKES = [
         "[grid]\ndim = [[4]]",
         "the cell dim = (4,): SingleLocation.dim must be a whole number of at least 1",
     ),
-    ("[zip]\ndim = ['a']", "the cell dim = 'a': SingleLocation.dim must be a whole number"),
-    (
-        "[tune]\nlearning_rate = ['a', 1]",
-        "the cell learning_rate = 'a': Optimizer.learning_rate must be",
-    ),
-    (
-        "[grid]\nprecision = ['fp23']",
-        "the cell precision = 'fp23': unknown Config.precision 'fp23'; did you mean fp32",
-    ),
-    ("[grid]\nname = ['adam', 'sdg']", "the cell name = 'sdg': unknown optimizer 'sdg'"),
     ("[grid]\n'optimizer.b3' = [0.5]", "unknown option of adam 'b3'; did you mean b2 or b1?"),
     ("[grid]\nburst = [1, 8]", "the cell burst = 8: "),
     ("[grid]\nbatch = [1, 2]\nseed = [1]", "unknown axis of [grid] 'seed'"),
-    ("grid = 3", "[grid] must be a table, got 3"),
     ("[zip]\ndim = [4, 8]\nlength = [8]", "need as many values each; dim has 2, length has 1"),
     ("[grid]\ndim = [4]\n[zip]\ndim = [8]", "axis dim is given twice"),
     ("[tune]\nlearning_rate = [1e-3]", "[tune] takes one axis with two values or more"),
-    ("[tune]\nlearning_rate = [1e-3, 1e-4]\nbatch = [1, 2]", "[tune] takes one axis"),
     ("seeds = 0", "seeds must be a whole number of at least 1, got 0"),
     ("seeds = [0, 0]", "seeds has a seed twice"),
     ("seeds = [4294967296]", "a seed must be a whole number from 0 to 2^32 - 1, got 4294967296"),
     ("seeds = 'three'", "seeds must be a number of seeds or a list of them, got 'three'"),
-    ("seeds = true", "seeds must be"),
     ("seeds = 1000000000000", "seeds must be at most 1,000,000, got 1,000,000,000,000"),
     (
         "seeds = 600000\n[grid]\ndim = [4, 8]",
         "this study has 1,200,000 runs; at most 1,000,000 are taken",
     ),
     ("seeds = ", "not a TOML file"),
-    ("retries = -1", "retries must be a whole number of at least 0, got -1"),
     ("keep = 3", "keep must be true, false or a list of steps, got 3"),
-    ("keep = [-1]", "keep must be a whole number of at least 0, got -1"),
     ("name = ''", "name must be a text"),
     ("plugins = 'own.py'", "plugins must be a list of texts, got 'own.py'"),
     ("plugins = ['own.py']", "own.py: no such file"),
-    ("plugins = ['no_such_module']", "plugin no_such_module: cannot be imported"),
     ("[law]\nx = ['length']", "[law] 'length' is the same in all runs of this study"),
     (
         "[law]\nx = ['dim/lenght']\n[grid]\ndim = [4, 8]",
@@ -370,7 +323,6 @@ MISTAKES = [
     ),
     ("[law]\nx = ['dim^']", "'dim^' is not a term"),
     ("[law]\nx = []", "[law] x needs at least one term"),
-    ("[law]\nx = 'dim'", "[law] x must be a list of texts, got 'dim'"),
     ("[law]\nx = ['dim']\nfix = {dim = 'one'}", "[law] fix must give finite exponents"),
     ("[law]\ny = 'plateau'", "[law] needs x"),
     ("[law]\nx = ['dim']\ny = 'loss'\n[grid]\ndim = [4, 8]", "[law] y must be plateau or steps"),
@@ -379,14 +331,11 @@ MISTAKES = [
         "[law] and [tune] are about plateaus",
     ),
     ("[task]\nlength = 8\n[zip]\ntask.dim = 2", "[zip] task.dim must be a list of values, got 2"),
-    ("[task]\nlength = 8\n[grid]\ndim = []", "[grid] dim needs at least one value"),
-    ("[task]\nlength = 8\n[grid]\ndm = [2]", "unknown axis of [grid] 'dm'; did you mean dim?"),
     (
         "[task]\nlength = 8\n[grid]\nwidth = [8]",
         "[task] needs dim; give it there, or vary it in the grid",
     ),
     ("[slurm]\nsetup = 'module load cuda'", "slurm.setup must be a list of texts"),
-    ("[slurm]\npartition = 3", "Slurm.partition must be a text, got 3"),
     ("[slurm]\nminutes = 0", "Slurm.minutes must be a whole number of at least 1, got 0"),
 ]
 
@@ -408,7 +357,7 @@ def test_a_mistake_in_a_file_is_named_with_what_would_be_right(tmp_path, change,
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"stepps": 3}, "Study has no key 'stepps'; did you mean steps?"),
+        ({"stepps": 3}, "unknown key of Study 'stepps'; did you mean steps?"),
         ({"law": "dim"}, "law must be an em.Fit(…), got 'dim'"),
         ({"slurm": {"gpus": 1}}, "slurm must be an em.Slurm(…), got {'gpus': 1}"),
         ({"grid": {"dim": "abc"}}, "[grid] dim must be a list of values, got 'abc'"),
@@ -484,7 +433,7 @@ def test_a_study_grows():
     assert grown.zip["length"] == (16, 32, 64)
     assert grown.seeds == (0, 3, 7)
     assert set(identities(OBJECT)) < set(identities(grown))
-    with pytest.raises(InputError, match="this study has no key 'dmi'; did you mean dim"):
+    with pytest.raises(InputError, match="unknown axis of this study 'dmi'; did you mean dim"):
         OBJECT.grown({"dmi": [3]})
     with pytest.raises(InputError, match="as many values each"):
         OBJECT.grown({"length": [64]})

@@ -119,7 +119,7 @@ def test_in_a_growing_plan_the_longest_units_are_taken_first(tmp_path, monkeypat
 
 
 def test_a_worker_stays_while_the_plan_may_grow(folder, trained):
-    """It sees what was planned before it was told that the plan will not grow."""
+    """It sees the last units, planned just before the plan stopped growing."""
     asked = []
 
     def growing():

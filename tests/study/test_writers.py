@@ -60,7 +60,7 @@ class Tracked:
 
 
 def test_weights_and_biases_gets_every_run_offline(tmp_path, monkeypatch):
-    """With a replacement for the package, which is not installed for tests."""
+    """The package is replaced, because tests do not install it."""
     started = []
     package = types.ModuleType("wandb")
     vars(package)["init"] = lambda **options: started.append(Tracked(options)) or started[-1]

@@ -1,4 +1,4 @@
-"""Which positions matter, and how much."""
+"""Positions and strengths of groups."""
 
 from typing import Any
 
@@ -16,11 +16,10 @@ from emergo.tasks import Groups
 
 @st.composite
 def groups(draw, most=4):
-    """The options of any valid groups: contiguous, overlapping or apart, weighted or not, strongest
-    at either end.
+    """Draw the options of any valid groups.
 
-    Not the groups themselves: the type checks that tests run under use chance, which a strategy
-    must not.
+    The groups themselves are made in the tests, because type checks at run time use randomness,
+    which a strategy must not.
     """
     spans = tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=most)))
     weights = (
@@ -37,7 +36,7 @@ def test_every_group_has_its_span_and_its_weights(options):
     one = Groups(*options)
     assert one.members.shape == one.mixing.shape == (one.count, one.window)
     assert (one.members.sum(1) == one.spans).all()
-    assert one.members[:, -1].any()  # the window ends where the last group does
+    assert one.members[:, -1].any()  # the window ends with the last group
     assert ((one.mixing > 0) == one.members).all()
     for k, span in enumerate(one.spans):
         lags = np.flatnonzero(one.members[k])
@@ -72,9 +71,8 @@ def test_the_settings_of_the_paper():
     assert Groups((1, 1), stride=3).disjoint
 
 
-def test_inside_a_program_the_strengths_follow_the_traced_importance():
-    """Runs of one program may differ in importance; fp32 powers differ from the exact ones by
-    rounding alone."""
+def test_strengths_follow_a_traced_importance():
+    """Runs of one program may differ in importance. Powers in fp32 are exact to rounding."""
     many = jax.vmap(lambda m: Groups((1, 2, 1), m, "far").strengths)(jnp.array([1.0, 1.7, 3.0]))
     expected = [Groups((1, 2, 1), m, "far").strengths for m in (1.0, 1.7, 3.0)]
     assert many.dtype == jnp.float32

@@ -1,4 +1,4 @@
-"""The distribution of the chain, exactly for small vocabularies."""
+"""The distribution of the Markov chain, with exact references for small vocabularies."""
 
 import itertools
 
@@ -22,8 +22,7 @@ def entropy(log_probs):
 
 
 def dense(task, truth, history, keep=None):
-    """The next token's distribution as the paper writes it, in float64: products with one-hot
-    vectors, group by group."""
+    """Return the distribution of the next token by the paper's formula, in float64."""
     total = np.zeros(task.vocabulary)
     chosen = task.groups.ranking[:keep]
     for k in chosen:
@@ -39,14 +38,14 @@ def dense(task, truth, history, keep=None):
 
 
 def loss(task, tokens, log_probs):
-    """The mean loss of these predictions."""
+    """Return the mean loss of predictions."""
     return float(task.loss(Output(log_probs), task.split(tokens)).mean())
 
 
 @pytest.mark.slow
 @settings(max_examples=6)
 @given(groups(most=3), st.integers(0, 100), st.floats(0.2, 2.0))
-def test_teacher_and_references_are_the_formula(options, seed, temperature):
+def test_teacher_and_references_equal_the_formula(options, seed, temperature):
     one = Groups(*options)
     task = MarkovChain(one, vocabulary=4, temperature=temperature, generated=2)
     truth = task.truth(jax.random.key(seed))
@@ -69,8 +68,7 @@ def test_teacher_and_references_are_the_formula(options, seed, temperature):
     ],
 )
 def test_sequences_have_the_probabilities_of_the_chain(one):
-    """Every sequence of three tokens enumerated: chi-square of 40,000 draws, entropy and KL
-    divergences as exact sums."""
+    """Enumerate all sequences: chi-square test of 40,000 draws, exact entropy and divergences."""
     task = MarkovChain(one, vocabulary=3, temperature=0.8, generated=2)
     truth = task.truth(jax.random.key(5))
     n = 40_000
@@ -95,8 +93,7 @@ def test_sequences_have_the_probabilities_of_the_chain(one):
     code = np.asarray(drawn) @ 3 ** np.arange(task.length)[::-1]
     counts = np.bincount(code, minlength=len(everything))
     assert stats.chisquare(counts, probability * n).pvalue > 1e-3
-    # Over all sequences, weighted by their probabilities, the task's own numbers are the exact
-    # ones.
+    # Means over all sequences, weighted by their probabilities, are exact.
     tokens = jnp.asarray(everything, jnp.int32)
     full = task.teacher(truth, tokens)
     assert float((entropy(full).mean(1) * probability).sum()) == pytest.approx(
@@ -107,8 +104,7 @@ def test_sequences_have_the_probabilities_of_the_chain(one):
         for r in task.references(truth, tokens)
     ]
     np.testing.assert_allclose(found, exact_kl, rtol=1e-4, atol=1e-6)
-    # The teacher's own loss is its entropy, up to sampling: the standard error of 40,000 draws is
-    # below 0.004.
+    # The loss of the teacher is its entropy. 40,000 draws have a standard error below 0.004.
     assert loss(task, drawn, task.teacher(truth, drawn)) == pytest.approx(exact_entropy, abs=0.02)
 
 
@@ -117,8 +113,8 @@ def test_the_maps_are_orthogonal_and_scaled_and_uniform():
     maps = np.asarray(task.truth(jax.random.key(0)).maps, np.float64)
     for one, strength in zip(maps, task.groups.strengths, strict=True):
         np.testing.assert_allclose(one.T @ one, strength**2 * np.eye(50), atol=2e-5)
-    # Of a uniform orthogonal matrix of size 2, a column is a uniform direction and either
-    # determinant is as likely.
+    # A uniform orthogonal 2 by 2 matrix has uniform columns, and both determinants are equally
+    # likely.
     many = jax.vmap(MarkovChain(Groups((1,)), 2).truth)(
         jax.random.split(jax.random.key(1), 2000)
     ).maps[:, 0]
@@ -128,7 +124,7 @@ def test_the_maps_are_orthogonal_and_scaled_and_uniform():
 
 
 def test_check_values_of_the_papers_setting():
-    """Published ranges over draws of the maps at [2, 2, 2], m = 1.7."""
+    """Ranges over draws of the maps, as published for [2, 2, 2] and m = 1.7."""
     task = MarkovChain()
     truth = task.truth(jax.random.key(0))
     tokens = task.sample(jax.random.key(1), 1000, truth)
@@ -148,16 +144,6 @@ def test_divergence_is_zero_only_at_itself():
     np.testing.assert_array_equal(divergence(p, p), 0)
     expected = [stats.entropy(np.exp(a), np.exp(b)) for a, b in zip(p, p[::-1], strict=True)]
     np.testing.assert_allclose(divergence(p, p[::-1]), expected, rtol=1e-5)
-
-
-def test_a_sequence_depends_on_its_key_and_row_alone():
-    task = MarkovChain(Groups((1, 2)), 5)
-    truth = task.truth(jax.random.key(0))
-    many = task.sample(jax.random.key(1), 12, truth)
-    np.testing.assert_array_equal(task.sample(jax.random.key(1), 5, truth), many[:5])
-    keys = jax.random.split(jax.random.key(2), 3)
-    mapped = jax.vmap(lambda k: task.sample(k, 4, truth))(keys)
-    np.testing.assert_array_equal(mapped, jnp.stack([task.sample(k, 4, truth) for k in keys]))
 
 
 @pytest.mark.parametrize(
@@ -225,7 +211,7 @@ def test_metrics_and_probes_compare_with_the_teacher():
     assert divergences.shape == (2,)
     assert float(divergences[-1]) == pytest.approx(float(metrics["kl_teacher"].mean()), rel=1e-5)
     assert lags.reads == ("layers.*.pattern",)
-    # Attention to the token that lies one before the query, in layer 1.
+    # Layer 1 attends to the token before the query.
     patterns = [jnp.broadcast_to(jnp.eye(6, k=-k), (7, 2, 6, 6)) for k in range(2)]
     taps = {f"layers.{i}.pattern": pattern for i, pattern in enumerate(patterns)}
     by_lag = lags(None, Output(logits, taps=taps), batch, truth, 0)["attention_by_lag"]
@@ -288,8 +274,7 @@ def test_wrong_input_is_named(make, message):
         make()
 
 
-def test_truth_may_come_from_elsewhere():
-    """A teacher is any set of maps: with none of them there is nothing to know."""
+def test_a_teacher_with_maps_of_zero_is_uniform():
     task = MarkovChain(Groups((1, 1)), 4)
     truth = ChainTruth(jnp.zeros((2, 4, 4)))
     tokens = task.sample(jax.random.key(0), 200, truth)
@@ -297,7 +282,7 @@ def test_truth_may_come_from_elsewhere():
     assert stats.chisquare(np.bincount(np.asarray(tokens).ravel())).pvalue > 1e-3
 
 
-def test_a_longer_prefix_changes_nothing_but_what_is_read():
+def test_a_longer_prefix_changes_only_the_tokens_that_are_read():
     short = MarkovChain(Groups((1, 2)), vocabulary=4, generated=3)
     long = MarkovChain(Groups((1, 2)), vocabulary=4, generated=3, prefix=8)
     assert (short.given, short.length, long.given, long.length) == (3, 6, 8, 11)
@@ -311,8 +296,7 @@ def test_a_longer_prefix_changes_nothing_but_what_is_read():
     np.testing.assert_array_equal(
         long.kl_references(truth, tokens, student), short.kl_references(truth, recent, student)
     )
-    # The generated tokens follow the chain: twenty thousand of them have the teacher's entropy on
-    # average.
+    # Twenty thousand generated sequences have the teacher's entropy on average.
     many = long.sample(jax.random.key(2), 20_000, truth)
     expected = float(entropy(long.teacher(truth, many)).mean())
     assert loss(long, many, long.teacher(truth, many)) == pytest.approx(expected, abs=0.02)
@@ -322,7 +306,7 @@ def test_a_longer_prefix_changes_nothing_but_what_is_read():
         MarkovChain(Groups((1, 2)), prefix=2)
 
 
-def test_the_signal_of_a_lag_is_its_correlation_with_the_next_token():
+def test_signals_equal_exact_correlations():
     task = MarkovChain(Groups((1, 1), 2.0), vocabulary=4, temperature=0.5, generated=1, prefix=5)
     truth = task.truth(jax.random.key(3))
     contexts = np.array(list(itertools.product(range(4), repeat=2)))  # oldest first
@@ -333,15 +317,13 @@ def test_the_signal_of_a_lag_is_its_correlation_with_the_next_token():
             met[:, one[-1 - lag]] += dense(task, truth, one) / len(contexts)
         expected.append(np.linalg.norm(met - met.mean(1, keepdims=True)))
     found = task.signals(truth, task.sample(jax.random.key(4), 40_000, truth))
-    # An entry is a mean of 20,000 numbers below 1, a quarter of them not 0: errors of a percent of
-    # the signal.
+    # An entry is a mean of 20,000 numbers below 1, so the signal has an error of about 1%.
     np.testing.assert_allclose(found, expected, rtol=0.04)
     assert expected[0] > 1.3 * expected[1]
 
 
 def test_the_published_maps():
-    """One teacher for all seeds, orthogonal, with the published loss: 0.51, 0.30, and 0.25 for the
-    far group strongest."""
+    """All seeds have the same orthogonal maps, with the published losses 0.51, 0.30 and 0.25."""
     for one, loss_of_teacher in (
         (Groups(), 0.51),
         (Groups((4, 4, 4)), 0.30),

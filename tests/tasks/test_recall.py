@@ -1,4 +1,4 @@
-"""The distribution of associative recall's data, as C.1 states it."""
+"""The distribution of the data of associative recall (C.1)."""
 
 import functools
 
@@ -20,8 +20,7 @@ from emergo.tasks._recall import _different, circuits_probe
 
 @st.composite
 def options(draw):
-    """The options of any valid task. Not the task itself: the type checks that tests run under use
-    chance."""
+    """Draw the options of any valid task (see `test_groups.py`)."""
     pairs = draw(st.integers(1, 5))
     placement = draw(st.sampled_from(("once", "chance", "chance or none")))
     burst = 1.0 if placement == "once" else draw(st.floats(0.25, pairs)) if pairs > 0.25 else 1.0
@@ -36,12 +35,12 @@ def options(draw):
 
 @functools.partial(jax.jit, static_argnames="n")
 def draw(task, key, n):
-    """One program, not one per operation."""
+    """Draw a batch in one program."""
     return task.batch(key, n, ())
 
 
 def asked(batch):
-    """Which pairs have the query as their key."""
+    """Mark the pairs whose key is the query."""
     return np.asarray(batch.inputs)[:, :-1:2] == np.asarray(batch.inputs)[:, -1:]
 
 
@@ -65,7 +64,7 @@ def test_every_sequence_is_a_mapping_and_a_query(options, seed):
         relevant = relevant[1::2]
         np.testing.assert_array_equal(keys == query, relevant)
         mapping = dict(zip(keys.tolist(), values.tolist(), strict=True))
-        # Keys but for the query are without repetition, and different keys have different values.
+        # Keys other than the query are different, and so are the values of different keys.
         others = keys[~relevant]
         assert len(set(others.tolist())) == len(others)
         assert len(set(mapping.values())) == len(mapping)
@@ -79,7 +78,7 @@ def test_every_sequence_is_a_mapping_and_a_query(options, seed):
             assert relevant.sum() == 1
 
 
-def test_numbers_that_differ_are_those_of_fisher_and_yates():
+def test_different_numbers_equal_the_shuffle_of_fisher_and_yates():
     chance = np.asarray(uniform(raw(jax.random.key(3)), 300, 8))
     for size in (8, 9, 30):
         found = np.asarray(_different(jnp.asarray(chance), size))
@@ -91,14 +90,7 @@ def test_numbers_that_differ_are_those_of_fisher_and_yates():
             assert row.tolist() == slots[:8]
 
 
-def test_every_arrangement_is_as_likely():
-    found = np.asarray(_different(uniform(raw(jax.random.key(0)), 24_000, 3), 4))
-    _, counts = np.unique(found, axis=0, return_counts=True)
-    assert len(counts) == 24
-    assert scipy.stats.chisquare(counts).pvalue > 0.01
-
-
-def test_how_often_the_query_stands_in_the_context():
+def test_frequency_of_the_query_in_the_context():
     n = 20_000
     pairs = 8
     key = jax.random.key(1)
@@ -114,15 +106,15 @@ def test_how_often_the_query_stands_in_the_context():
             ).pvalue
             > 0.01
         )
-        # With "chance" the same sequences, and one pair where chance gave none.
+        # With "chance", sequences without the query get one pair.
         moved = asked(draw(task.replace(placement="chance"), key, n)).sum(1)
         np.testing.assert_array_equal(moved, np.maximum(counts, 1))
     once = asked(draw(Recall(pairs, 20), key, n))
     assert scipy.stats.chisquare(once.sum(0)).pvalue > 0.01
 
 
-def test_how_often_the_query_is_one_of_the_two():
-    """Mass p/2 + (1-p)/N on the repeated tokens, (1-p)/N on the rest."""
+def test_frequency_of_the_repeated_tokens():
+    """It is p/2 + (1-p)/N for each of them, and (1-p)/N for other tokens."""
     n = 40_000
     size = 10
     p = 0.3
@@ -136,7 +128,7 @@ def test_how_often_the_query_is_one_of_the_two():
     "own",
     [Recall(5, 9, 2.0, 0.3, "chance"), Recall(5, 14, 4.5, 0.0, "chance"), Recall(5, 9, repeat=0.5)],
 )
-def test_in_a_program_for_larger_vocabularies_a_run_draws_what_it_draws_alone(own):
+def test_a_padded_task_draws_the_same_numbers(own):
     alone = own.batch(jax.random.key(0), 32, ())
     padded = own.padded({"vocabulary": 16})
     traced = jax.jit(lambda task: task.batch(jax.random.key(0), 32, ()))(padded)
@@ -149,7 +141,7 @@ def test_in_a_program_for_larger_vocabularies_a_run_draws_what_it_draws_alone(ow
     )
 
 
-def test_losses_leave_out_tokens_that_are_not_there():
+def test_losses_ignore_padded_tokens():
     task = Recall(2, 5)
     inside = task.padded({"vocabulary": 8})
     batch = task.batch(jax.random.key(0), 64, ())
@@ -166,7 +158,7 @@ def test_losses_leave_out_tokens_that_are_not_there():
     )
 
 
-def test_the_test_set_repeats_nothing_and_the_training_distribution_is_a_variant():
+def test_the_test_set_and_its_variant():
     task = Recall(4, 9, 2.0, 0.3, "chance")
     assert task.at_test() == Recall(4, 9)
     assert dict(task.variants()) == {"repeated": (task, 1)}
@@ -176,7 +168,7 @@ def test_the_test_set_repeats_nothing_and_the_training_distribution_is_a_variant
         == Recall(4, 9, 1.0, placement="chance").variants().keys()
         == {"repeated"}
     )
-    # Inside a program nothing is known of the number.
+    # A traced number counts as repetition.
     names = []
     jax.jit(
         lambda one: (
@@ -187,9 +179,8 @@ def test_the_test_set_repeats_nothing_and_the_training_distribution_is_a_variant
     assert names == [["repeated"]]
 
 
-def test_a_perfect_induction_head_has_all_of_its_parts():
-    """Layer 0 attends to the token before, layer 1 to what followed an earlier occurrence; the
-    query looks among keys."""
+def test_circuits_of_a_perfect_induction_head():
+    """Layer 0 attends to the previous token, layer 1 to the successor of an earlier occurrence."""
     task = Recall(4, 9)
     batch = task.batch(jax.random.key(0), 32, ())
     tokens = np.asarray(batch.inputs)
@@ -213,7 +204,7 @@ def test_a_perfect_induction_head_has_all_of_its_parts():
     assert circuits_probe(None, Output(jnp.zeros((32, 9))), batch, (), 0) == {}
 
 
-def test_thresholds_at_or_below_guessing_make_no_sense():
+def test_thresholds_must_be_above_guessing():
     Recall(4, 8).check_threshold(0.9)
     Recall(1, 8).check_threshold(0.05)
     for number in (0.25, 1.5):

@@ -19,7 +19,7 @@ from emergo.tasks._single_location import alignment_probe
 
 
 def features(batch, task):
-    """The tokens without the mark."""
+    """Return tokens without the indicator."""
     return np.asarray(batch.inputs)[:, :, task.spec.marks :]
 
 
@@ -32,8 +32,7 @@ def features(batch, task):
     st.integers(0, 1000),
 )
 def test_shapes_repeats_and_target(sizes, position, indicator, seed):
-    """Exactly `burst` positions hold one and the same token, whose image is the target; all others
-    are different."""
+    """Exactly `burst` positions hold the same token, whose image is the target."""
     length, dim, burst = sizes
     indicator = indicator or position == "random"
     task = SingleLocation(length, dim, burst, position=position, indicator=indicator)
@@ -46,7 +45,7 @@ def test_shapes_repeats_and_target(sizes, position, indicator, seed):
     assert (relevant.sum(-1) == burst).all()
     for sequence, positions, target in zip(tokens, relevant, np.asarray(data.target), strict=True):
         assert (sequence[positions] == sequence[positions][:1]).all()
-        # A product of up to four numbers in fp32.
+        # The product has up to four terms in fp32.
         np.testing.assert_allclose(
             target, np.asarray(truth.weights) @ sequence[positions][0], rtol=1e-5, atol=1e-6
         )
@@ -65,8 +64,7 @@ def test_shapes_repeats_and_target(sizes, position, indicator, seed):
 @pytest.mark.parametrize("burst", [1, 2, 3])
 @pytest.mark.parametrize("position", ["random", "fixed"])
 def test_all_sets_of_positions_are_equally_likely(burst, position):
-    """Chi-square over the subsets of five positions: drawn for each of 4,000 sequences, or once for
-    each of 4,000 runs."""
+    """Chi-square test over the subsets of five positions, for 4,000 sequences or runs."""
     task = SingleLocation(5, 1, burst, position=position, indicator=True)
     n = 4000
     if position == "random":
@@ -83,8 +81,7 @@ def test_all_sets_of_positions_are_equally_likely(burst, position):
 
 @pytest.mark.parametrize("repeat", [0.0, 0.3, 1.0])
 def test_covariance_and_frequency_of_the_special_token(repeat):
-    """40,000 samples: standard errors of entries of a covariance are about sqrt(2/40000)/dim = 0.7%
-    of 1/dim."""
+    """With 40,000 samples, entries of a covariance have standard errors of 0.7% of 1/dim."""
     task = SingleLocation(3, 4, repeat=repeat)
     n = 40_000
     truth = task.truth(jax.random.key(0))
@@ -99,7 +96,7 @@ def test_covariance_and_frequency_of_the_special_token(repeat):
     np.testing.assert_allclose(tokens[:, 0].mean(0), np.zeros(4), atol=0.012)
 
 
-def test_a_special_token_of_random_sign_has_the_same_second_moments_and_no_mean():
+def test_a_signed_special_token_has_mean_zero_and_the_same_second_moments():
     """Standard errors as above; half of the special tokens have each sign."""
     n = 40_000
     moments = {}
@@ -116,9 +113,8 @@ def test_a_special_token_of_random_sign_has_the_same_second_moments_and_no_mean(
 
 
 @pytest.mark.parametrize("position", ["fixed", "random"])
-def test_covariance_and_frequency_where_positions_are_drawn(position):
-    """The same away from the last position; the special token, here a draw, stands at all relevant
-    positions or none."""
+def test_covariance_and_frequency_at_drawn_positions(position):
+    """A drawn special token is at all relevant positions or at none."""
     task = SingleLocation(4, 3, 2, 0.3, position, True, "draw")
     n = 40_000
     truth = task.truth(jax.random.key(3))
@@ -129,7 +125,7 @@ def test_covariance_and_frequency_where_positions_are_drawn(position):
     special = (at & relevant).any(-1)
     assert (at == relevant & special[:, None]).all()
     assert abs(special.mean() - 0.3) <= 4 * np.sqrt(0.3 * 0.7 / n)
-    # Whether a sequence is special says nothing about where its relevant tokens stand.
+    # The positions do not depend on the special token.
     if position == "random":
         assert np.abs(relevant[special].mean(0) - 0.5).max() <= 4 * np.sqrt(0.25 / special.sum())
     # Standard errors of entries are at most sqrt(2/40000)/3 = 0.24%.
@@ -141,8 +137,7 @@ def test_covariance_and_frequency_where_positions_are_drawn(position):
 
 
 def test_the_special_token():
-    """The first basis vector, or drawn like the other tokens: 100 entries of variance 1/100,
-    another one in each run."""
+    """It is the first basis vector, or a draw with 100 entries of variance 1/100."""
     basis = SingleLocation(2, 100).truth(jax.random.key(0)).special
     np.testing.assert_array_equal(basis, np.eye(100)[0])
     drawn = [
@@ -150,7 +145,7 @@ def test_the_special_token():
         for i in range(2)
     ]
     for special in drawn:
-        # The norm of a normal vector of 100 entries is within 1 ± 0.07 two times out of three.
+        # The norm of a normal vector with 100 entries is 1 ± 0.07 (one standard deviation).
         assert np.linalg.norm(special) == pytest.approx(1, abs=0.25)
         assert abs(special.mean()) < 0.04
     assert abs(drawn[0] @ drawn[1]) < 0.4
@@ -167,7 +162,7 @@ def test_fixed_positions_differ_between_runs_only():
         ).all()
 
 
-def test_the_test_set_repeats_nothing_and_has_a_variant_with_a_burst_of_one():
+def test_the_test_set_and_its_variant():
     task = SingleLocation(6, 3, 2, 0.5, "random", True, "draw")
     assert task.at_test() == SingleLocation(6, 3, 2, 0.0, "random", True, "draw")
     assert dict(task.variants()) == {
@@ -177,9 +172,8 @@ def test_the_test_set_repeats_nothing_and_has_a_variant_with_a_burst_of_one():
 
 
 @pytest.mark.parametrize("position", get_args(Position))
-def test_in_a_program_for_larger_tasks_a_run_draws_what_it_draws_alone(position):
-    """The promise behind batching: numbers depend on the run, not on the runs beside it. Padded
-    sums may round differently."""
+def test_a_padded_task_draws_the_same_numbers(position):
+    """Numbers of a run do not depend on other runs of its program, except for rounding."""
     small = SingleLocation(6, 5, 2, 0.4, position, True, "draw")
     inside = small.padded({"dim": 8, "burst": 3})
     truth = small.truth(jax.random.key(0))
@@ -206,7 +200,7 @@ def test_in_a_program_for_larger_tasks_a_run_draws_what_it_draws_alone(position)
     assert not np.asarray(wide.target)[:, 5:].any()
     special = (features(alone, small) == np.asarray(truth.special)).all(-1).any(-1)
     assert 0 < special.sum() < 32
-    # The same with numbers of the run that are traced. A program as a whole may round differently.
+    # Also with traced sizes. A compiled program may round differently.
     traced = jax.jit(
         lambda task: (task.truth(jax.random.key(0)), task.batch(jax.random.key(1), 32, padded))
     )(inside)
@@ -222,14 +216,14 @@ def test_in_a_program_for_larger_tasks_a_run_draws_what_it_draws_alone(position)
             assert at_one.inputs.shape == batch.inputs.shape
 
 
-def test_a_padded_task_says_how_much_is_used():
+def test_the_spec_of_a_padded_task_has_the_used_sizes():
     task = SingleLocation(6, 5, position="random", indicator=True)
     assert task.spec == (6, 6, 5, None, 1, None)
     assert task.padded({"dim": 8}).spec == (6, 9, 8, None, 1, (6, 5))
     assert SingleLocation(6, 5).padded({"dim": 8}).spec == (6, 8, 8, None, 0, (5, 5))
 
 
-def test_a_repeat_of_zero_is_no_repetition_even_where_it_is_traced():
+def test_a_traced_repeat_of_zero_repeats_nothing():
     task = SingleLocation(4, 3, repeat=0.0)
     truth = task.truth(jax.random.key(0))
     tokens = jax.random.normal(jax.random.key(1), (4000, 3))
@@ -242,7 +236,7 @@ def test_a_repeat_of_zero_is_no_repetition_even_where_it_is_traced():
     np.testing.assert_array_equal(np.asarray(replaced)[~special], np.asarray(tokens)[~special])
 
 
-def test_alignment_is_one_for_the_true_map_and_leaves_out_the_mark():
+def test_alignment_of_the_true_map_is_one():
     task = SingleLocation(4, 3, position="random", indicator=True)
     truth = task.truth(jax.random.key(0))
     batch = task.batch(jax.random.key(1), 2, truth)
@@ -266,17 +260,6 @@ def test_the_truth_has_entries_of_variance_one_over_dim():
     weights = np.asarray(SingleLocation(2, 100).truth(jax.random.key(0)).weights)
     assert weights.var() == pytest.approx(0.01, rel=0.06)
     assert weights.dtype == np.float32
-
-
-def test_a_key_gives_the_same_data_alone_and_mapped():
-    task = SingleLocation(5, 3, 2, 0.4)
-    truth = task.truth(jax.random.key(0))
-    keys = jax.random.split(jax.random.key(1), 4)
-    mapped = jax.vmap(lambda k: task.batch(k, 6, truth).inputs)(keys)
-    alone = jnp.stack([task.batch(k, 6, truth).inputs for k in keys])
-    # Which number stands where is the same; a logarithm's last bit may depend on the loop it is
-    # computed in.
-    np.testing.assert_allclose(mapped, alone, rtol=1e-6, atol=1e-6)
 
 
 class Between(Schedule):

@@ -1,4 +1,4 @@
-"""What every task promises: a new one inherits these tests by a line in `TASKS`."""
+"""The contract of all tasks. Add a task to `CASES` to test it."""
 
 import dataclasses
 import functools
@@ -13,13 +13,12 @@ from hypothesis.extra.numpy import arrays as of_numbers
 from scipy.special import softmax
 
 from emergo.core.contract import Batch, Output, Spec
-from emergo.core.errors import InputError
 from emergo.tasks import Groups, MarkovChain, MarkovRegression, Recall, SingleLocation, Task
 from emergo.tasks._task import attention_probe, cross_entropy
 
 
 class Mean(Task):
-    """A task of a user: as little as there can be."""
+    """The smallest task of a user."""
 
     length: int
     gain: float = 2.0
@@ -39,7 +38,7 @@ class Mean(Task):
         return jnp.sum((output.value - batch.target) ** 2, -1)
 
 
-# Tasks, and whether fewer sequences are the first of more.
+# Tasks; True if a smaller batch is the start of a larger one.
 CASES = [
     (Mean(4), False),
     (SingleLocation(6, 3, 2, 0.3), False),
@@ -75,7 +74,7 @@ def output_of(task, n):
 
 @functools.cache
 def batch_of(task, n=5):
-    """One program, not one per operation."""
+    """Compile `batch` as one program."""
     return jax.jit(lambda key, truth: task.batch(key, n, truth))
 
 
@@ -116,7 +115,7 @@ def test_losses_and_metrics_have_one_number_per_sequence(task):
         assert numbers.dtype == jnp.float32
         assert np.isfinite(numbers).all()
     assert task.learned.metric in {"loss", *metrics}
-    # A sequence's loss is its own.
+    # The loss of a sequence does not depend on the others.
     alone = jax.jit(task.loss)(
         *jax.tree.map(lambda x: np.asarray(x)[2:3], (Output(output.value), batch))
     )
@@ -128,8 +127,7 @@ def test_losses_and_metrics_have_one_number_per_sequence(task):
 
 
 @every_task
-def test_losses_can_be_learned_from(task):
-    """Against the gradient, the loss falls."""
+def test_a_gradient_step_lowers_the_loss(task):
     _, batch = drawn(task)
     output = output_of(task, 5)
 
@@ -142,7 +140,7 @@ def test_losses_can_be_learned_from(task):
 
 
 @every_task
-def test_probes_return_named_arrays_and_cope_with_models_that_show_nothing(task):
+def test_probes_return_named_arrays_for_all_models(task):
     truth, batch = drawn(task)
     output = output_of(task, 5)
     measured = jax.jit(lambda: [one(None, output, batch, truth, 0) for one in task.probes()])()
@@ -173,7 +171,7 @@ def test_data_is_a_function_of_the_key(task):
 
 
 @pytest.mark.parametrize("task", [task for task, prefix in CASES if prefix], ids=repr)
-def test_fewer_sequences_are_the_first_of_more(task):
+def test_a_smaller_batch_is_the_start_of_a_larger_one(task):
     few = drawn(task, 5)[1]
     many = drawn(task, 9)[1]
     jax.tree.map(
@@ -182,7 +180,7 @@ def test_fewer_sequences_are_the_first_of_more(task):
 
 
 @every_task
-def test_mapped_over_runs_each_draws_what_it_draws_alone(task):
+def test_stacked_runs_draw_the_same_as_alone(task):
     def one(task, key):
         truth = task.truth(key)
         batch = task.at_test().batch(key, 4, truth)
@@ -196,7 +194,7 @@ def test_mapped_over_runs_each_draws_what_it_draws_alone(task):
     stacked = jax.tree.map(lambda leaf: jnp.full(3, leaf), task)
     mapped = jax.jit(jax.vmap(one))(stacked, keys)
     for i, key in enumerate(keys):
-        # A logarithm's last bit may depend on the loop it is computed in.
+        # The last bit of a logarithm may depend on the loop around it.
         inside = jax.tree.map(lambda x, i=i: np.asarray(x)[i], mapped)
         jax.tree.map(
             functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=2e-6),
@@ -215,7 +213,7 @@ def test_tasks_are_pytrees_and_hashable(task):
 
 
 @every_task
-def test_numbers_can_be_replaced_where_they_are_traced(task):
+def test_traced_numbers_can_be_replaced(task):
     def inside(one):
         kept.append((type(one), one.at_test().spec))
         return jax.tree.leaves(one.replace())
@@ -225,22 +223,7 @@ def test_numbers_can_be_replaced_where_they_are_traced(task):
     assert kept == [(type(task), task.spec)]
 
 
-@every_task
-def test_wrong_fields_are_named_with_their_class(task):
-    name = type(task).__name__
-    sizes = [f.name for f in dataclasses.fields(task) if f.type is int]
-    numbers = [f.name for f in dataclasses.fields(task) if f.type is float]
-    for field in sizes:
-        with pytest.raises(InputError, match=f"{name}.{field} must be a whole number.*, got 2.5"):
-            task.replace(**{field: 2.5})
-    for field in numbers:
-        with pytest.raises(InputError, match=f"{name}.{field} must be a number.*, got 'much'"):
-            task.replace(**{field: "much"})
-    with pytest.raises(InputError, match=f"unknown field of {name} 'lenght'"):
-        task.replace(lenght=3)
-
-
-def test_the_base_has_defaults_for_all_but_four():
+def test_the_base_class_has_defaults_for_all_but_four_methods():
     task = Mean(4)
     truth, batch = drawn(task)
     assert task.metrics(output_of(task, 5), batch, truth) == {}
@@ -277,8 +260,8 @@ def test_attention_is_measured_by_layer_and_head():
     of_numbers(np.float64, (3, 5), elements=st.floats(-50, 50)),
     st.lists(st.integers(0, 4), min_size=3, max_size=3),
 )
-def test_cross_entropy_and_its_derivatives_are_those_of_a_log_softmax(logits, target):
-    """In 64 bits: forward, back, and twice; with a class that is no class of this run."""
+def test_cross_entropy_equals_log_softmax(logits, target):
+    """In float64: values, first and second derivatives, with a class of logit -inf."""
     with jax.enable_x64(True):
         target = jnp.array(target)
         weights = jnp.array([1.0, -2.0, 0.5])
@@ -301,8 +284,7 @@ def test_cross_entropy_and_its_derivatives_are_those_of_a_log_softmax(logits, ta
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
-def test_cross_entropy_of_a_sure_answer_keeps_its_digits():
-    """In fp32: the right class is ahead by 12 of 500, so that the loss is exp(-12) to first
-    order."""
+def test_cross_entropy_of_a_confident_answer_is_precise():
+    """In fp32 the right logit is larger by 12, so the loss is nearly exp(-12)."""
     loss = cross_entropy(jnp.array([[500.0, 488.0]]), jnp.array([0]))
     np.testing.assert_allclose(loss, np.log1p(np.exp(-12)), rtol=0.02)  # one rounding of 1 + 6e-6

@@ -1,3 +1,5 @@
+"""Validation and broadcasting of cells."""
+
 import numpy as np
 import pytest
 

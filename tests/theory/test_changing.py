@@ -1,85 +1,43 @@
-"""Repetition that changes: closed forms against the integrated flow, and the flow against the one
-whose repetition stays."""
+"""Changing repetition: closed forms against the flow, and the flow against constant repetition."""
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
 from emergo import theory
 from emergo.core.errors import InputError
 
 SHARES = np.array([0.0, 0.3, 0.6, 0.8])
-"""Of the take-off time, at which repetition ends."""
+"""Shares of the take-off time at which repetition ends."""
 CASES = [(p, bias) for p in (0.2, 0.4, 0.8) for bias in (False, True)] + [(1.0, False)]
 
 
-def around(T, d, p, bias, shares=SHARES):
-    """Repetition that ends at shares of its take-off time: the flow, and the closed form."""
-    cell = theory.cells(T, d, 1, np.full(len(shares), p))
-    at = shares * theory.takeoff_time(cell, bias)
-    none = cell._replace(repeat=0 * cell.repeat)
-    return theory.switched(cell, none, at, bias), theory.switched_takeoff(cell, at, bias)
-
-
-@given(st.integers(4, 500))
-def test_the_best_constant_repetition_takes_off_first(dim):
-    for bias in (False, True):
-        best = float(theory.best_repeat(dim, bias))
-        others = theory.cells(64, dim, 1, np.linspace(0, 1, 101))
-        assert (
-            float(theory.takeoff_time(theory.cells(64, dim, 1, best), bias))
-            <= theory.takeoff_time(others, bias).min() * 1.0001
-        )
-
-
 @pytest.mark.parametrize(("p", "bias"), CASES)
-def test_takeoff_after_a_switch_is_what_the_closed_form_says(p, bias):
-    """Leading order leaves out that the noise of the other tokens lets weights decay, at 1/dT for a
-    time of √d T, and the rise from small attention to one half: 3% of the plateau without
-    repetition, whatever the switch."""
-    flow, derived = around(1024, 64, p, bias)
+def test_takeoff_after_a_switch_equals_the_closed_form(p, bias):
+    """Leading order leaves out the decay of weights by the noise of other tokens, and the rise of
+    attention to one half. Together they are 3% of the plateau without repetition."""
+    cell = theory.cells(1024, 64, 1, np.full(len(SHARES), p))
+    at = SHARES * theory.takeoff_time(cell, bias)
+    flow = theory.switched(cell, cell._replace(repeat=0 * cell.repeat), at, bias)
+    derived = theory.switched_takeoff(cell, at, bias)
     assert not flow.censored.any()
     np.testing.assert_allclose(flow.takeoff, derived, atol=0.03 * derived[0], rtol=0)
 
 
-def test_with_a_bias_full_repetition_is_lost_time():
-    """Nothing about attention is learned: the clock starts when it ends."""
+def test_with_a_bias_full_repetition_teaches_nothing():
+    """The plateau starts when the repetition ends."""
     cell = theory.cells(256, 64, 1, np.ones(3))
     none = theory.cells(256, 64, 1, np.zeros(3))
     at = np.array([0.0, 500.0, 4000.0])
     flow = theory.switched(cell, none, at, bias=True)
-    np.testing.assert_allclose(
-        flow.takeoff - at, flow.takeoff[0], rtol=0.01
-    )  # the bias takes a few units to learn and forget
-    np.testing.assert_allclose(
-        theory.switched_takeoff(cell, at, True) - at, theory.takeoff_time(none), rtol=1e-9
-    )
+    # The bias needs a few units of time to learn and forget.
+    np.testing.assert_allclose(flow.takeoff - at, flow.takeoff[0], rtol=0.01)
+    derived = theory.switched_takeoff(cell, at, True)
+    np.testing.assert_allclose(derived - at, theory.takeoff_time(none), rtol=1e-9)
 
 
-def test_the_time_left_and_the_cost_of_ending_early_are_the_closed_forms_own():
-    for p, bias in CASES:
-        cell = theory.cells(512, 32, 1, p)
-        at = 0.7 * float(theory.takeoff_time(cell, bias))
-        h = 1e-4 * at
-        total = lambda t, c=cell, b=bias: float(theory.switched_takeoff(c, t, b))
-        assert (total(at - h) - total(at + h)) / (2 * h) == pytest.approx(
-            float(theory.cost_of_early(cell, at, bias)), rel=1e-4
-        )
-        # Attention at the switch, from the closed form of the time: A = (B/T) exp(Q s²/2), by
-        # numerical inversion.
-        Q = float(theory.strength(p, 32.0, bias))
-        s = solve_ivp(
-            lambda t, s, Q=Q: np.exp(Q * s**2 / 2) / 512, (0, at), [0.0], rtol=1e-10, atol=1e-12
-        ).y[0, -1]
-        assert at + float(
-            theory.time_left(cell, np.exp(Q * s**2 / 2) / 512, bias)
-        ) == pytest.approx(total(at), rel=1e-6)
-
-
-def test_late_by_one_unit_costs_p():
-    """After take-off the directions that are not repeated are learned 1 - p as fast."""
+def test_a_late_switch_costs_p_per_unit_of_time():
+    """After take-off the other directions are learned at 1 - p times their speed."""
     cell = theory.cells(256, 64, 1, np.full(2, 0.8))
     none = theory.cells(256, 64, 1, np.zeros(2))
     late = float(theory.switched(cell, none, 1e9).takeoff[0]) + np.array([20.0, 60.0])
@@ -88,18 +46,17 @@ def test_late_by_one_unit_costs_p():
 
 
 @pytest.mark.parametrize("B", [2, 8])
-def test_in_context_repetition_that_ends(B):
-    """Linear in the time of the switch, with the slope 1 - B."""
+def test_ending_repetition_in_context_too_early_costs_its_burst(B):
+    """Take-off is linear in the time of the switch, with slope 1 - B (docs/theory.md)."""
     shares = np.array([0.0, 0.3, 0.6, 0.9])
     cell = theory.cells(4096, 64, np.full(4, B))
     at = shares * theory.takeoff_time(cell)
     flow = theory.switched(cell, cell._replace(burst=np.ones(4)), at)
-    derived = theory.dropped_takeoff(cell, at)
+    derived = B * theory.takeoff_time(cell) - (B - 1) * at
     np.testing.assert_allclose(flow.takeoff, derived, atol=0.03 * derived[0], rtol=0)
-    assert np.diff(derived) / np.diff(at) == pytest.approx(1 - B)
 
 
-def test_repetition_that_stays_is_the_flow_that_was_there():
+def test_constant_repetition_is_the_usual_flow():
     cell = theory.cells(256, 64, 1, [0.0, 0.4])
     none = theory.cells(256, 64, 1, [0.0, 0.0])
     np.testing.assert_allclose(
@@ -110,8 +67,8 @@ def test_repetition_that_stays_is_the_flow_that_was_there():
     )
 
 
-def test_the_bias_is_a_gradient_flow_of_the_loss_with_it():
-    """Against SciPy on the expected loss, differentiated numerically."""
+def test_the_bias_follows_the_gradient_of_its_loss():
+    """SciPy integrates the expected loss, differentiated numerically."""
     T = 16
     d = 4
     p = 0.6
@@ -151,14 +108,6 @@ def test_the_bias_is_a_gradient_flow_of_the_loss_with_it():
         (
             lambda: theory.switched(theory.cells(8, 4), theory.cells(8, 4), -1.0),
             "at must be a flow time of at least 0, got -1",
-        ),
-        (
-            lambda: theory.time_left(theory.cells(8, 4), 0.01),
-            "attention begins at burst/length = 0.125; got 0.01",
-        ),
-        (
-            lambda: theory.time_left(theory.cells(8, 4), 1.5),
-            "attention must be above 0 and below 1, got 1.5",
         ),
     ],
 )

@@ -1,9 +1,11 @@
+"""Closed forms against the integrated flow and against numerical references."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
-from scipy.integrate import quad, solve_ivp
+from scipy.integrate import solve_ivp
 from scipy.special import expit
 
 from emergo import theory
@@ -29,14 +31,13 @@ def test_plateau_tends_to_the_closed_form(burst, repeat, flow):
     cell = theory.cells([10**5, 10**7, 10**9], 4096, burst, repeat)
     ratio = theory.plateau(cell, flow).time / theory.predicted_plateau(cell, flow)
     assert (np.diff(np.abs(ratio - 1)) <= 1e-6).all()
-    # What is left at infinite length is of order 1/sqrt(dim), here under 0.3%.
+    # The difference at infinite length is of order 1/sqrt(dim), here below 0.3%.
     assert ratio[-1] == pytest.approx(1, abs=5e-3)
 
 
 @pytest.mark.parametrize("burst", [1, 4])
 def test_next_order_in_one_over_sqrt_dim(burst):
-    """docs/theory.md: at infinite length the excess is (1 - π/4)/sqrt(π/2) / (B sqrt(d)) in the
-    reduced flow."""
+    """At infinite length the excess is (1 - π/4)/sqrt(π/2) / (B sqrt(d)) in the reduced flow."""
     dims = np.array([64, 256, 1024, 4096])
     cell = theory.cells(10**9, dims, burst)
     excess = theory.plateau(cell).time / theory.predicted_plateau(cell) - 1
@@ -47,8 +48,7 @@ def test_next_order_in_one_over_sqrt_dim(burst):
 
 
 def test_errata_values():
-    """1.283 sqrt(d) T at (dim 64, length 4096) and 1.2567 at (4096, 1e6), integrated independently
-    before this package."""
+    """The values at (dim 64, length 4096) and (4096, 1e6) are independent results."""
     cell = theory.cells([4096, 10**6], [64, 4096])
     constant = theory.plateau(cell).time / (np.sqrt(cell.dim) * cell.length)
     np.testing.assert_allclose(constant, [1.283, 1.2567], rtol=5e-4)
@@ -74,7 +74,7 @@ def test_formulas_of_the_three_cases(cell):
     )
 
 
-def test_escape_time_is_where_the_linear_loss_has_fallen_by_epsilon():
+def test_the_linear_loss_has_fallen_by_epsilon_at_the_escape_time():
     cell = theory.cells([64, 512], 32, [1, 4])
     times = theory.escape_time(cell, epsilon=0.3)[:, None]
     np.testing.assert_allclose(
@@ -95,7 +95,7 @@ def test_growth_rate_is_the_largest_eigenvalue_of_the_jacobian(cell):
         with theory.float64():
             matrix = np.asarray(jacobian(jnp.zeros(3), cell, logit_speed(cell, flow)))
         largest = np.linalg.eigvals(matrix).real.max()
-        # LAPACK's general solver loses digits against the norm of the matrix.
+        # LAPACK's general solver has errors relative to the norm of the matrix.
         assert float(theory.growth_rate(cell, flow)) == pytest.approx(
             largest, rel=1e-7, abs=1e-12 * np.abs(matrix).max()
         )
@@ -132,7 +132,7 @@ def test_linear_solution_solves_eq_15():
     assert found.weight[0] == found.logit[0] == 0
 
 
-def test_linear_solution_is_the_start_of_the_flow():
+def test_the_flow_starts_like_the_linear_solution():
     cell = theory.cells(10**6, 10**4)
     times = 0.05 * float(theory.plateau(cell).time) * np.linspace(0.1, 1, 50)
     path = theory.trajectory(cell, times)
@@ -144,17 +144,10 @@ def test_linear_solution_is_the_start_of_the_flow():
 STARTS = np.array([-1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 4.0])
 
 
-def test_the_mills_ratio_is_its_integral():
-    for x in (-3.0, 0.0, 0.7, 5.0):
-        expected = np.exp(x**2 / 2) * quad(lambda u: np.exp(-(u**2) / 2), x, np.inf)[0]
-        assert theory.mills_ratio(x) == pytest.approx(expected, rel=1e-7)
-    assert theory.mills_ratio(1e8) == pytest.approx(1e-8)  # where the exponential overflows
-
-
 @pytest.mark.parametrize("dim", [64, 256, 4096])
-def test_the_plateau_from_an_alignment_is_a_mills_ratio(dim):
-    """Alignments from -1 to 4 at length 1e5: within 6% at dim 64 (the term that is dropped pulls a
-    misaligned W to 0, and is of order 1/sqrt(dim)), and nearer with growing dim."""
+def test_the_plateau_from_an_alignment_equals_the_formula(dim):
+    """Within 6% at dim 64. The neglected term, which pulls a misaligned W to 0, is of order
+    1/sqrt(dim)."""
     cell = theory.cells(np.full(len(STARTS), 10**5), dim)
     ratio = theory.plateau(cell, alignment=STARTS).time / theory.plateau_from(cell, STARTS)
     np.testing.assert_allclose(ratio, 1, atol=0.45 / np.sqrt(dim))
@@ -172,7 +165,7 @@ def test_the_plateau_from_a_logit_and_with_a_burst(burst, flow):
 
 
 def test_far_from_alignment_the_formula_fails():
-    """docs/theory.md: from -2 it is too long, most so at small dim."""
+    """From -2 the formula is too long, most of all at small dim (docs/theory.md)."""
     cell = theory.cells(10**5, np.array([16, 256, 4096]))
     ratio = theory.plateau(cell, alignment=-2.0).time / theory.plateau_from(cell, -2.0)
     assert (np.diff(ratio) > 0).all()
@@ -180,12 +173,12 @@ def test_far_from_alignment_the_formula_fails():
     assert 0.85 < ratio[-1] < 0.95
 
 
-def test_from_the_origin_it_is_the_closed_form():
+def test_the_plateau_from_the_origin_is_the_closed_form():
     cell = theory.cells([100, 1000], 16, [1, 4], [0.0, 0.2])
     np.testing.assert_allclose(theory.plateau_from(cell, 0.0), theory.predicted_plateau(cell))
 
 
-def test_a_start_that_has_learned_already_is_refused():
+def test_a_start_past_the_threshold_is_rejected():
     with pytest.raises(InputError, match="past the threshold"):
         theory.plateau(theory.cells(100, 16), alignment=4.0, logit=20.0)
     with pytest.raises(InputError, match="alignment must be a finite number"):
@@ -193,7 +186,7 @@ def test_a_start_that_has_learned_already_is_refused():
 
 
 def escape_of(velocity, loss, start, horizon):
-    """When a flow's loss is 0.2 of its start, by SciPy."""
+    """Return the time at which a flow's loss is 0.2 of its start, by SciPy."""
 
     class Threshold:
         terminal = True
@@ -208,20 +201,15 @@ def escape_of(velocity, loss, start, horizon):
 @pytest.mark.parametrize("form", ["linear", "sigmoid"])
 @pytest.mark.parametrize(("length", "dim"), [(10**3, 256), (10**5, 1024)])
 def test_the_toy_model_with_other_forms_of_attention(form, length, dim):
-    """docs/theory.md: sigmoid weights have the plateau of softmax; linear ones (1 + a)/T leave
-    exponentially, at the time that the linearised flow says. State: w, the relevant logit, the
-    logit of each other token."""
+    """Sigmoid weights have the plateau of softmax. With linear weights (1 + a)/T the flow leaves it
+    exponentially, at the time of the linearised flow (docs/theory.md). The state is w, the relevant
+    logit and the logit of every other token."""
 
     def parts(y):
-        relevant, other = (
-            (1 + y[1:]) / length if form == "linear" else expit(y[1:] - np.log(length))
-        )
-        slopes = (
-            (1 / length, 1 / length)
-            if form == "linear"
-            else (relevant * (1 - relevant), other * (1 - other))
-        )
-        return y[0], relevant, other, *slopes
+        if form == "linear":
+            return y[0], *(1 + y[1:]) / length, 1 / length, 1 / length
+        relevant, other = expit(y[1:] - np.log(length))
+        return y[0], relevant, other, relevant * (1 - relevant), other * (1 - other)
 
     def velocity(t, y):
         w, relevant, other, by_relevant, by_other = parts(y)
@@ -241,14 +229,12 @@ def test_the_toy_model_with_other_forms_of_attention(form, length, dim):
     if form == "sigmoid":
         assert time / theory.plateau(cell).time == pytest.approx(1, abs=2 / length)
     else:
-        # what it is late by falls as the logarithm of the length and the root of dim grow: 1.12 and
-        # 1.07
+        # 1.12 and 1.07: the delay shrinks as the logarithm of the length and sqrt(dim) grow
         assert 1 < time / theory.escape_time(cell, epsilon=2 * (1 - 0.2**0.5)) < 1.13
 
 
-def test_of_several_heads_the_best_start_decides():
-    """docs/theory.md: heads with their own W and attention do not feel each other until one of them
-    takes off."""
+def test_the_best_of_several_heads_ends_the_plateau():
+    """Heads do not interact until one of them takes off (docs/theory.md)."""
     length = 10**4
     dim = 1024
     starts = np.array([-0.6, 0.2, 0.9])

@@ -1,5 +1,4 @@
-"""Attentions that multiply: loss against sums over all tokens, flow against SciPy, closed forms
-against the flow."""
+"""Attentions that multiply: loss against sums over all tokens, flow against SciPy and formulas."""
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +14,7 @@ from emergo.theory._coupled import attentions, crossover
 
 
 def full_loss(weights, logits, dim, own):
-    """Of the model itself: attention to every token of the grid; the last position of every axis is
-    the right one."""
+    """Return the loss of the full model; the right position of every axis is the last one."""
     v, u = weights
     alphas = [jax.nn.softmax(a) for a in logits]
     grid = alphas[0]
@@ -25,18 +23,14 @@ def full_loss(weights, logits, dim, own):
 
     def one(weight, attention):
         flat = jnp.ravel(attention)
-        return (
-            0.5
-            * (jnp.sum(flat[:-1] ** 2) * weight**2 + (flat[-1] * weight - jnp.sqrt(dim)) ** 2)
-            / dim
-        )
+        noise = jnp.sum(flat[:-1] ** 2) * weight**2
+        return 0.5 * (noise + (flat[-1] * weight - jnp.sqrt(dim)) ** 2) / dim
 
     return one(v, grid) + own * one(u, alphas[0])
 
 
-def test_the_flow_is_that_of_all_logits():
-    """Loss and velocity, at a random point, against automatic differentiation through every
-    logit."""
+def test_loss_and_velocity_equal_those_of_all_logits():
+    """Against automatic differentiation of the full model at a random point."""
     sizes = (4, 2, 5)
     rng = np.random.default_rng(0)
     state = rng.normal(size=2 + len(sizes))
@@ -92,7 +86,7 @@ def test_another_integrator_is_at_the_threshold_when_the_plateau_ends():
 
 @pytest.mark.parametrize("count", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_the_plateau_of_several_attentions_tends_to_the_closed_form(count):
-    """√(π/2n) √d ∏T; what is left at long lengths is of order 1/√d, as derived: 0.171/√(nd)."""
+    """The closed form is √(π/2n) √d ∏T. The difference at long lengths is 0.171/√(nd)."""
     T = np.array([64, 512, 4096])
     ratio = theory.coupled_plateau([T] * count, 1024).time / theory.predicted_coupled(
         [T] * count, 1024
@@ -103,8 +97,7 @@ def test_the_plateau_of_several_attentions_tends_to_the_closed_form(count):
 
 
 def test_the_crossover_from_the_square_of_the_length_to_the_length():
-    """The range that docs/theory.md states: lengths of 64 to 1024, dims of 64 and 256, own signals
-    of 1e-4 to 1."""
+    """Over the range in docs/theory.md: lengths 64 to 1024, dims 64 and 256, own 1e-4 to 1."""
     T, d, g = np.meshgrid([64, 256, 1024], [64, 256], [1e-4, 1e-3, 1e-2, 0.1, 1.0], indexing="ij")
     found = theory.coupled_plateau([T, T], d, g)
     ratio = found.time / theory.predicted_coupled([T, T], d, g)
@@ -112,14 +105,12 @@ def test_the_crossover_from_the_square_of_the_length_to_the_length():
     slopes = np.log(found.time[1:] / found.time[:-1]) / np.log(4)  # (lengths, dims, own signals)
     np.testing.assert_allclose(slopes[0, :, 0], 2, atol=0.05)
     np.testing.assert_allclose(slopes[-1, :, -1], 1, atol=0.05)
-    assert (np.diff(slopes, axis=-1) < 0.01).all(), (
-        "a stronger signal of its own makes the exponent smaller"
-    )
+    assert (np.diff(slopes, axis=-1) < 0.01).all()  # the exponent falls with `own`
 
 
 @given(st.floats(0, 1e4))
 @settings(deadline=None, max_examples=30)
-def test_the_integral_of_the_crossover_falls_between_its_limits(k):
+def test_the_crossover_lies_between_its_limits(k):
     value = crossover(k)
     weak = np.sqrt(np.pi) / 2
     strong = np.sqrt(np.pi / 2) / max(k, 1e-9)

@@ -34,8 +34,7 @@ def somewhere(groups, heads, length, seed=0):
 
 @pytest.mark.parametrize("groups", SHAPES)
 def test_the_logit_flow_is_minus_the_gradient(groups):
-    """Away from any symmetric point, for any groups. The other flow is the same up to J(s) =
-    diag(s) - s s^T."""
+    """At a point without symmetry. The flows differ by the factor J(s) = diag(s) - s s^T."""
     with float64():
         delta = inc.target(groups, 6)
         heads = somewhere(groups, 3, 6)
@@ -52,9 +51,8 @@ def test_the_logit_flow_is_minus_the_gradient(groups):
 
 
 @pytest.mark.parametrize("groups", [SHAPES[1], SHAPES[3]])
-def test_the_loss_is_that_of_the_regression_task(groups):
-    """Whole value matrices on data of the task: 100,000 samples leave a standard error near
-    0.3%."""
+def test_the_loss_equals_the_regression_task(groups):
+    """100,000 samples of the task have a standard error near 0.3%."""
     task = MarkovRegression(groups, dim=2, length=4)
     truth = task.truth(jax.random.key(0))
     heads = somewhere(groups, 2, 4)
@@ -72,8 +70,7 @@ def test_the_loss_is_that_of_the_regression_task(groups):
 @pytest.mark.slow
 @pytest.mark.parametrize("flow", FLOWS)
 def test_stages_of_the_flow(flow):
-    """One integration for all that the paper says of it, against SciPy's of the attention itself,
-    in its own words."""
+    """Check the claims of the paper on one integration, and compare it with SciPy's."""
     scales = np.array([0.0, 1e-2, 1e-4, 1e-6, 1e-8])
     times = np.append(0, np.geomspace(1e-2, 1500, 1000))
     path = inc.trajectory(ONES, times, 3, flow=flow, scale=scales)
@@ -81,28 +78,27 @@ def test_stages_of_the_flow(flow):
     np.testing.assert_allclose(levels, [6.12105, 1.945, 0.5, 0], atol=1e-5)
     found = inc.stage_times(path, levels)
 
-    # Heads that start the same stay the same, bit for bit, and never leave the first plateau.
+    # Equal heads stay equal, bit for bit, and never leave the first plateau.
     assert (path.attention[0] == path.attention[0][:, :1]).all()
     assert (path.values[0] == path.values[0][:, :1]).all()
     assert np.isnan(found[0, 1:]).all()
     assert path.loss[0, -1] == pytest.approx(levels[1], rel=1e-3)
 
-    # The first stage does not depend on the scale; the second comes later the smaller it is, faster
-    # than its logarithm.
+    # The first stage does not depend on the scale. The second is later for smaller scales, and
+    # grows faster than their logarithm.
     np.testing.assert_allclose(found[:, 0], found[0, 0], rtol=1e-2)
     steps = np.diff(found[1:, 1])
     assert (np.diff(steps) > 0).all()
     assert (np.diff(found[1:], axis=1) > 0).all()
 
-    # Plateaus are where the formula says: between stages the loss stays at the level for most of
-    # the time in between.
+    # Between stages the loss stays at the predicted level for most of the time.
     for k in (1, 2):
         inside = (path.time > 1.7 * found[3, k - 1]) & (path.time < 0.7 * found[3, k])
         assert path.loss[3, inside].min() == pytest.approx(levels[k], rel=0.03)
 
-    # Competition: after the first stage all heads are on group 1. Cooperation: in the end each
-    # group has a head of its own, the one that looks at it most. It need not look there only: any
-    # three independent patterns can be combined to a loss of 0.
+    # Competition: after the first stage all heads attend to group 1. Cooperation: in the end each
+    # head attends most to a different group. It may attend to others too, since any three
+    # independent patterns can be combined to a loss of 0.
     between = np.searchsorted(path.time, np.sqrt(found[4, 0] * found[4, 1]))
     assert (path.attention[4, between, :, 0] > 0.7).all()
     for end in path.attention[1:, -1]:
@@ -141,7 +137,7 @@ def test_stages_of_the_flow(flow):
     ("groups", "heads", "length"), [(Groups((2, 3), 1.5), 2, 9), (SHAPES[2], 4, 5)]
 )
 def test_rates_at_the_start_are_eigenvalues(flow, groups, heads, length):
-    """Of the Jacobian of all heads together, by automatic differentiation."""
+    """The Jacobian of all heads comes from automatic differentiation."""
     delta = inc.target(groups, length)
     count = groups.count
     with float64():
@@ -156,14 +152,13 @@ def test_rates_at_the_start_are_eigenvalues(flow, groups, heads, length):
     growing = np.sort(np.linalg.eigvals(jacobian).real)[::-1][: heads * count]
     differences, common = inc.start_rates(groups, length, heads, flow)
     expected = np.sort(np.append(np.tile(differences, heads - 1), common))[::-1]
-    # Centring may leave no more than length - 1 directions; zero eigenvalues of a defective matrix
-    # are right to a square root.
+    # Zero eigenvalues of a defective matrix have errors of the square root of the precision.
     np.testing.assert_allclose(growing, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("flow", FLOWS)
 def test_leading_rates(flow):
-    """The printed formulas, and what they leave out is of order n/T."""
+    """The printed formulas neglect terms of order n/T."""
     groups = Groups((2, 1), 1.5)
     heads = 4
     m = np.array([1.5, 1.0])
@@ -185,8 +180,7 @@ def test_leading_rates(flow):
 @pytest.mark.slow
 @pytest.mark.parametrize("flow", FLOWS)
 def test_growth_on_the_symmetric_plateau(flow):
-    """Unequal groups and positions outside all of them: attention, rate and the square of the
-    logarithm, as derived."""
+    """Attention, rate and growth equal the formulas, for unequal groups and unused positions."""
     groups = Groups((2, 1, 1), 1.5)
     heads = 2
     length = 6
@@ -200,11 +194,10 @@ def test_growth_on_the_symmetric_plateau(flow):
     np.testing.assert_allclose(
         1 / slope**2, inc.escape_factor(groups, length, heads, flow), rtol=0.04
     )
-    assert found.log[-1] > 60  # far beyond what differences of float64 numbers can show
+    assert found.log[-1] > 60  # far beyond the range of differences in float64
     assert found.loss[-1] == pytest.approx(inc.plateaus(groups, heads)[1], rel=1e-3)
 
-    # Heads that differ by s: between two scales the logarithm of the growth has risen by the
-    # logarithm of their ratio.
+    # The growth until the second stage, for two initial scales, differs by the ratio of the scales.
     path = inc.trajectory(
         groups, np.append(0, np.geomspace(0.1, 3000, 800)), heads, length, flow, scale=[1e-5, 1e-9]
     )
@@ -213,7 +206,7 @@ def test_growth_on_the_symmetric_plateau(flow):
     assert grown[1] - grown[0] == pytest.approx(np.log(1e4), rel=0.02)
 
 
-def test_escape_with_two_groups_is_the_printed_formula():
+def test_escape_with_two_groups_equals_the_printed_formula():
     groups = Groups((3, 2), 1.6)
     length = 11
     heads = 5
@@ -243,22 +236,19 @@ def test_the_first_stage_of_long_sequences(flow):
     mu = np.sqrt(2) * 1.8
     if flow == "logit":
         assert expected > length * max(np.sqrt(np.pi / 2) / mu, heads / (2 * mu**2))
-        # Few heads: the plateau of the single-location task. Many: its other end.
+        # The limit of few heads is the plateau of the single-location task.
         assert inc.first_stage(Groups((1,)), 100, 1) > 100 * np.sqrt(np.pi / 2)
         assert inc.first_stage(Groups((1,)), 100, 300) == pytest.approx(100 * 150, rel=1e-3)
 
 
 def test_takeoff_with_and_without_damping():
     assert inc.takeoff(2.0, 0.0) == pytest.approx(np.sqrt(np.pi / 2) / 2.0, rel=1e-6)
-    # To first order in the damping, 1 - pi/4 more of it (docs/theory.md, next order of the single
-    # location).
+    # The first order in the damping has the factor 1 - pi/4 (docs/theory.md).
     assert inc.takeoff(1.0, 1e-3) == pytest.approx(
         np.sqrt(np.pi / 2) + 1e-3 * (1 - np.pi / 4), abs=1e-6
     )
     assert 1 < inc.takeoff(1.0, 100.0) / (100 / 2) < 1.1
-    assert inc.takeoff(3.0, 6.0) == pytest.approx(
-        inc.takeoff(1.0, 2.0) / 3, rel=1e-6
-    )  # a unit of time
+    assert inc.takeoff(3.0, 6.0) == pytest.approx(inc.takeoff(1.0, 2.0) / 3, rel=1e-6)
     assert inc.first_stage(Groups((2,)), 50, 3) == pytest.approx(50 * inc.takeoff(np.sqrt(2), 3))
     with pytest.raises(InputError, match="signal must be positive"):
         inc.takeoff(0.0, 1.0)
@@ -269,7 +259,7 @@ def test_plateaus_of_few_heads_and_reversed_groups():
     powers = [8 * 1.5**4, 4 * 1.5**2, 2]
     np.testing.assert_allclose(inc.plateaus(groups, 2), [sum(powers) / 2, sum(powers[1:]) / 2, 1.0])
     assert inc.learning_order(groups) == (2, 1, 0)
-    # Size counts as well as strength, and equal groups go by strength.
+    # Size and strength both count. Equal powers are ordered by strength.
     assert inc.learning_order(Groups((1, 9), 1.5)) == (1, 0)
     assert inc.learning_order(Groups((1, 4), 2.0)) == (0, 1)
     assert inc.learning_order(Groups((4, 1), 2.0, "far")) == (1, 0)
@@ -293,10 +283,13 @@ def test_the_target():
             "heads must be a whole number of at least 1",
         ),
         (lambda: inc.plateaus(SHAPES[2], 2), "these overlap"),
-        (lambda: inc.cooperation(ONES, 3, 1, [1.0]), "heads must be at least 2"),
+        (lambda: inc.cooperation(ONES, 3, 1, [1.0]), "need heads of at least 2"),
         (lambda: inc.cooperation(SHAPES[3], 3, 2, [1.0]), "have no weights"),
-        (lambda: inc.cooperation(Groups((2,)), 3, 2, [1.0]), "there is no second stage"),
-        (lambda: inc.escape_factor(Groups((1, 1), 1.0), 3, 2), "as strong as each other"),
+        (
+            lambda: inc.cooperation(Groups((2,)), 3, 2, [1.0]),
+            "a second stage needs at least 2 groups",
+        ),
+        (lambda: inc.escape_factor(Groups((1, 1), 1.0), 3, 2), "equally strong"),
         (lambda: inc.growth(ONES, [0, -1]), "times must be two or more"),
         (
             lambda: inc.start_rates(ONES, 3, 3, cast(Any, "logits")),

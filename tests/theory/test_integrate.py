@@ -1,4 +1,4 @@
-"""Integration at given times, against closed forms and against Diffrax's own sampling."""
+"""Integration at given times against closed forms and against Diffrax's `SaveAt`."""
 
 import diffrax
 import jax
@@ -17,7 +17,7 @@ TURNS = 6
 
 
 def turning(y):
-    """A circle, once around in 2 pi, as a tree of two arrays."""
+    """Return the velocity of a rotation with period 2 pi, as a pytree of two arrays."""
     x, z = y
     return -z, x
 
@@ -37,17 +37,15 @@ def test_a_circle_is_sampled_at_any_times(times, from_start):
     if (np.diff(times) <= 0).any():
         return
     with float64():
-        done, (x, z) = turned(np.stack([times, times / 7]))  # two cells with times of their own
+        done, (x, z) = turned(np.stack([times, times / 7]))
     assert np.all(done)
     for row, scale in enumerate((1, 7)):
-        np.testing.assert_allclose(
-            x[row], np.cos(times / scale), atol=2e-6
-        )  # 1e-8 a step, 40 units of time
+        np.testing.assert_allclose(x[row], np.cos(times / scale), atol=2e-6)
         np.testing.assert_allclose(z[row], np.sin(times / scale), atol=2e-6)
 
 
-def test_it_takes_the_steps_of_diffrax():
-    """The numbers are the same up to the last digits, far below the tolerance of either."""
+def test_samples_equal_those_of_diffrax():
+    """They differ in the last digits, far below the tolerance."""
     cell = theory.Cell(64.0, 16.0, 1.0, 0.0)
     times = np.linspace(0, 500, 50)
 
@@ -64,7 +62,7 @@ def test_it_takes_the_steps_of_diffrax():
     np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-13)
 
 
-def test_what_is_observed_is_a_function_of_the_state():
+def test_observations_are_functions_of_the_state():
     with float64():
         times = np.array([0.0, 1.0, 2.0])
         start = jnp.ones(2)
@@ -77,8 +75,8 @@ def test_what_is_observed_is_a_function_of_the_state():
     np.testing.assert_allclose(seen["twice"], 2 * np.exp(-times)[:, None] * np.ones(2), rtol=1e-7)
 
 
-def test_a_flow_that_does_not_get_there_says_so(monkeypatch):
-    """It ends after its most steps, and what was not reached is infinite."""
+def test_an_integration_ends_after_the_largest_number_of_steps(monkeypatch):
+    """Observations that were not reached are infinite."""
     monkeypatch.setattr(_integrate, "MOST_STEPS", 50)
     with float64():
         done, (x, _) = jax.jit(
@@ -94,24 +92,24 @@ def called_back(function, *args):
         return "callback" in function.lower(*args).as_text()
 
 
-def test_programs_can_be_kept_for_the_next_process():
-    """JAX keeps none that calls back into Python, as Diffrax's own sampling does."""
+def test_programs_can_be_cached():
+    """JAX does not cache programs that call back into Python, as Diffrax's `SaveAt` does."""
     cell = theory.Cell(*np.ones((4, 1)))
     assert not called_back(_flow._follow, cell, np.ones(1), np.linspace(0, 1, 5)[None])
     groups = np.eye(2)
     assert not called_back(
         _incremental._follow, 2, True, groups, np.linspace(0, 1, 5), np.ones(1), np.zeros(1, int)
     )
-    checked = jax.jit(
-        lambda t: _integrate.solve(lambda y: -y, jnp.ones(()), t[-1], saveat=diffrax.SaveAt(ts=t))[
-            1
-        ]
-    )
-    assert called_back(checked, np.linspace(0, 1, 5)), "then `sample` is not needed any more"
+
+    def by_diffrax(t):
+        return _integrate.solve(lambda y: -y, jnp.ones(()), t[-1], saveat=diffrax.SaveAt(ts=t))[1]
+
+    # If this fails, Diffrax no longer calls back, and `sample` can be deleted.
+    assert called_back(jax.jit(by_diffrax), np.linspace(0, 1, 5))
 
 
 @pytest.mark.parametrize("last", [1e-6, 1e9])
-def test_the_last_time_is_reached_whatever_its_size(last):
+def test_the_last_time_is_reached(last):
     with float64():
         times = np.array([0.0, 0.5, 1.0]) * last
         done, y = jax.jit(

@@ -1,4 +1,4 @@
-"""Hand-written formulas against automatic differentiation and against the full model."""
+"""Formulas of the reduced model against automatic differentiation."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from emergo import theory
 
 from ..strategies import cells
 
-# Compiled once each; the property tests then only run them.
+# Each function is compiled once for all property tests.
 gradient, hessian, loss, loss_on_test = (
     jax.jit(f) for f in (theory.gradient, theory.hessian, theory.loss, theory.test_loss)
 )
@@ -23,8 +23,7 @@ logits = st.floats(-5, 25)
 
 
 def close(ours, reference):
-    # float64 formulas of a handful of terms; entries may cancel, so the scale is that of the
-    # largest entry.
+    # Terms may cancel, so tolerances are relative to the largest entry.
     np.testing.assert_allclose(
         ours, reference, rtol=1e-9, atol=1e-12 * (1 + np.abs(reference).max())
     )
@@ -40,8 +39,8 @@ def test_gradient_and_hessian_equal_automatic_differentiation(cell, a, b, logit)
 
 
 @given(cells(repeat=False), weights, logits)
-def test_two_variables_are_three_without_cross_sample_repetition(cell, w, logit):
-    """Eq. 12 is Eq. 17 at p = 0 on the line where all columns of W move together."""
+def test_two_variables_suffice_without_cross_sample_repetition(cell, w, logit):
+    """Eq. 12 is Eq. 17 at p = 0 if all columns of W move together."""
     with theory.float64():
         root = np.sqrt(cell.dim)
         apart = jnp.array([w / root, w * np.sqrt(cell.dim - 1) / root, logit])
@@ -86,7 +85,7 @@ def test_attention_is_the_softmax_of_two_groups(cell, logit):
 
 
 @given(cells(repeat=False), st.floats(1e-6, 1))
-def test_equilibrium_is_where_the_gradient_in_w_vanishes(cell, attention):
+def test_the_gradient_in_w_vanishes_at_the_equilibrium(cell, attention):
     with theory.float64():
         w = theory.equilibrium(jnp.asarray(attention), cell)
         odds = attention / max(1 - attention, 1e-300) * (cell.length - cell.burst) / cell.burst
@@ -97,8 +96,7 @@ def test_equilibrium_is_where_the_gradient_in_w_vanishes(cell, attention):
 
 @pytest.mark.parametrize("burst", [1, 3, 16])
 def test_the_hessian_of_the_late_phase(burst):
-    """docs/theory.md: at the equilibrium with A = 1 - ε, to leading order in each entry. A.3.3
-    prints others."""
+    """At the equilibrium with A = 1 - ε, to leading order in each entry. A.3.3 differs."""
     T = 64
     d = 32
     cell = theory.cells(T, d, burst)
@@ -110,19 +108,14 @@ def test_the_hessian_of_the_late_phase(burst):
         )
         with theory.float64():
             logit = np.log((1 - epsilon) / epsilon * (T - burst) / burst)
-            errors.append(
-                np.abs(
-                    leading
-                    / hessian(jnp.array([theory.equilibrium(1 - epsilon, cell), logit]), cell)
-                    - 1
-                )
-            )
+            state = jnp.array([theory.equilibrium(1 - epsilon, cell), logit])
+            errors.append(np.abs(leading / hessian(state, cell) - 1))
     assert (errors[1] < 1e-3).all()
-    # Relative errors of a leading order fall with epsilon: by ten for ten.
+    # Relative errors of the leading order are proportional to epsilon.
     assert (errors[1] < 0.2 * errors[0] + 1e-9).all()
 
 
-def test_the_printed_hessian_is_wrong_and_ours_is_not():
+def test_the_printed_hessian_is_wrong():
     """A.3.1 prints (1-2Bα)/(α(1-Bα)) ∇ + α(1-Bα)(...) for the second derivative in Δa."""
     cell = theory.cells(64, 16, 4)
     with theory.float64():

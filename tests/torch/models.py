@@ -1,4 +1,4 @@
-"""Small models that attend in different ways, and a loop as anybody writes it."""
+"""Small models with different implementations of attention, and a training loop."""
 
 import contextlib
 from collections.abc import Callable
@@ -16,7 +16,7 @@ LENGTH = 6
 
 
 class Block(nn.Module):
-    """`kind`: how attention is written."""
+    """A block of a Transformer; `kind` is the implementation of attention."""
 
     def __init__(self, kind: str, width: int = 8, heads: int = 2, dropout: float = 0.0) -> None:
         super().__init__()
@@ -27,7 +27,8 @@ class Block(nn.Module):
             self.qkv = nn.Linear(width, 3 * width)
         else:
             self.q_proj, self.k_proj, self.v_proj = (nn.Linear(width, width) for _ in range(3))
-        self.o_proj, self.mlp = nn.Linear(width, width), nn.Linear(width, width)
+        self.o_proj = nn.Linear(width, width)
+        self.mlp = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         n, length, width = x.shape
@@ -40,13 +41,8 @@ class Block(nn.Module):
         rate = self.dropout if self.training else 0.0
         if self.kind == "softmax":
             hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
-            mixed = (
-                F.dropout(
-                    (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(hidden, -torch.inf).softmax(-1),
-                    rate,
-                )
-                @ v
-            )
+            scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(hidden, -torch.inf)
+            mixed = F.dropout(scores.softmax(-1), rate) @ v
         elif self.kind == "by name":
             mixed = by_another_name(q, k, v, dropout_p=rate, is_causal=True)
         else:
@@ -56,7 +52,7 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """The layer of PyTorch, on (n, length, width)."""
+    """PyTorch's encoder layer for inputs (n, length, width)."""
 
     def __init__(self, dropout: float = 0.0, batch_first: bool = True) -> None:
         super().__init__()
@@ -70,31 +66,27 @@ class Encoder(nn.Module):
 
 
 class Words(nn.Module):
-    """A model of token ids with these blocks; `reentrant`: whether they are checkpointed, and in
-    which way."""
+    """A model of token ids. `reentrant` is the mode of activation checkpointing, None without."""
 
     def __init__(self, *blocks: nn.Module, reentrant: bool | None = None) -> None:
         super().__init__()
-        self.embed, self.blocks, self.readout = (
-            nn.Embedding(WORDS, 8),
-            nn.ModuleList(blocks),
-            nn.Linear(8, WORDS),
-        )
+        self.embed = nn.Embedding(WORDS, 8)
+        self.blocks = nn.ModuleList(blocks)
+        self.readout = nn.Linear(8, WORDS)
         self.reentrant = reentrant
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.embed(tokens)
         for block in self.blocks:
-            x = (
-                block(x)
-                if self.reentrant is None
-                else checkpoint(block, x, use_reentrant=self.reentrant)
-            )
+            if self.reentrant is None:
+                x = block(x)
+            else:
+                x = checkpoint(block, x, use_reentrant=self.reentrant)
         return self.readout(x)
 
 
 def gpt2(implementation: str) -> nn.Module:
-    """The one of Hugging Face, with random weights."""
+    """Return GPT-2 of Hugging Face with random weights."""
     pytest.importorskip("transformers")
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -116,7 +108,7 @@ def batch(step: int, n: int = 4) -> Tensor:
 
 
 def loss_of(model: Callable[[Tensor], Any], tokens: Tensor) -> Tensor:
-    """The mean over samples of the loss of the next token."""
+    """Return the mean loss of the next token."""
     logits = model(tokens)
     logits = getattr(logits, "logits", logits)[:, :-1].float()
     return F.cross_entropy(logits.reshape(-1, WORDS), tokens[:, 1:].reshape(-1))
@@ -125,7 +117,7 @@ def loss_of(model: Callable[[Tensor], Any], tokens: Tensor) -> Tensor:
 def loop(
     model: Any, watch: Callable[..., None], steps: int = 5, micro: int = 1, autocast: bool = False
 ) -> None:
-    """A training loop; `micro`: passes whose gradients are accumulated."""
+    """Train; `micro` is the number of passes with accumulated gradients."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     for step in range(steps):
         optimizer.zero_grad()

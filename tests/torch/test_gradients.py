@@ -1,5 +1,4 @@
-"""Gradients of halves, taken apart in one backward pass, against backward passes of the halves
-alone."""
+"""Compare gradients of half batches from one backward pass with separate backward passes."""
 
 import contextlib
 
@@ -16,7 +15,7 @@ from .models import Block, Encoder, Words, batch, gpt2, loss_of
 
 @contextlib.contextmanager
 def observed(model, paths=None):
-    """The columns of what is done inside the block."""
+    """Observe the code in the block; the columns are complete after it."""
     modules = dict(model.named_modules())
     observation = Observation(
         modules, Part(2, 4), Gradients(find_pieces(modules, paths), paths is None), []
@@ -28,7 +27,7 @@ def observed(model, paths=None):
 
 
 def path_gradient(model, layer: str, path: str) -> torch.Tensor:
-    """What PyTorch has in `.grad`, of the weights of a path."""
+    """Concatenate the gradients of PyTorch for the weights of a path."""
     parts = []
     for name, parameter in model.named_parameters():
         if name.startswith(layer) and name.endswith("weight") and parameter.grad is not None:
@@ -77,7 +76,7 @@ MODELS = {
 @pytest.mark.parametrize("micro", [1, 2, 4])
 @pytest.mark.parametrize("name", MODELS)
 def test_halves_are_the_gradients_of_halves(name, micro):
-    """Also with gradients accumulated over passes, down to one sample each."""
+    """Accumulated gradients are included, down to one sample per pass."""
     torch.manual_seed(0)
     make, layer = MODELS[name]
     model = make()
@@ -86,7 +85,7 @@ def test_halves_are_the_gradients_of_halves(name, micro):
         for part in tokens.chunk(micro):
             (loss_of(model, part) / micro).backward()
     whole = {path: path_gradient(model, layer, path) for path in ("query_key", "value_output")}
-    # Roles change with every pass: of two samples each, samples 0 and 3 are in one half.
+    # The halves are swapped in every pass: with two samples each, samples 0 and 3 are in one half.
     first = {1: [0, 2], 2: [0, 3], 4: [0, 2]}[micro]
     halves = []
     for mine in (first, [i for i in range(4) if i not in first]):
@@ -105,8 +104,7 @@ def test_halves_are_the_gradients_of_halves(name, micro):
 
 @pytest.mark.parametrize("need_weights", [True, False])
 def test_dropout_is_the_same_when_attention_is_computed_again(need_weights):
-    """`nn.MultiheadAttention` computes its gradient by a second pass through it, which must drop
-    the same weights."""
+    """The second pass through `nn.MultiheadAttention` must drop the same weights."""
     torch.manual_seed(0)
     module = torch.nn.MultiheadAttention(8, 2, dropout=0.5)
     x = torch.randn(6, 4, 8)
@@ -138,7 +136,7 @@ def test_mixed_precision(name):
         )
 
 
-def test_one_sample_agrees_with_nothing():
+def test_the_agreement_of_one_sample_is_nan():
     model = Words(Block("sdpa"))
     with observed(model) as columns:
         loss_of(model, batch(0, 1)).backward()
@@ -146,7 +144,7 @@ def test_one_sample_agrees_with_nothing():
     assert columns["agreement_query_key_0"] != columns["agreement_query_key_0"]
 
 
-def test_frozen_maps_and_maps_that_somebody_wrote_into_are_left_out():
+def test_frozen_maps_and_overwritten_inputs_are_left_out():
     model = Words(Block("sdpa"))
     model.blocks[0].requires_grad_(False)
     with observed(model) as columns:
@@ -154,8 +152,7 @@ def test_frozen_maps_and_maps_that_somebody_wrote_into_are_left_out():
     assert not any("gradient" in name for name in columns)
 
     class Overwriting(torch.nn.Module):
-        """Under autocast PyTorch keeps a copy for the backward pass, so that the original may be
-        changed."""
+        """Autocast saves a copy for the backward pass, so the original may be overwritten."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -177,7 +174,7 @@ def test_frozen_maps_and_maps_that_somebody_wrote_into_are_left_out():
 
 
 def test_the_users_paths():
-    """Any linear maps, such as the MLP's."""
+    """The user may choose any linear map, such as the MLP."""
     model = Words(Block("sdpa"), Block("sdpa"))
     with observed(model, {"query_key": ["blocks.*.mlp"]}) as columns:
         loss_of(model, batch(0)).backward()
@@ -187,8 +184,7 @@ def test_the_users_paths():
 
 
 def test_layers_that_the_model_computes_itself():
-    """The model attends twice, with maps that lie in modules of their own: they belong to the calls
-    in order."""
+    """The model itself attends twice. The modules with the maps belong to the calls in order."""
 
     class Flat(torch.nn.Module):
         def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Which maps belong to which path and to which layer."""
+"""Test the assignment of linear maps to paths and layers."""
 
 from typing import Any
 
@@ -36,12 +36,11 @@ def test_separate_and_fused_maps():
         ],
         "blocks.1.o_proj": [("blocks.1", "value_output", every)],
     }
-    assert pieces_of(Words(Encoder())) == {}  # found where it computes
+    assert pieces_of(Words(Encoder())) == {}  # observed during the computation instead
 
 
 def test_the_models_of_hugging_face():
-    """GPT-2 has transposed maps, queries, keys and values in one; BERT has its output map
-    elsewhere."""
+    """GPT-2 has one transposed map for queries, keys and values. BERT's output map is elsewhere."""
     pytest.importorskip("transformers")
     from transformers import BertConfig, BertModel, LlamaConfig, LlamaModel
 
@@ -107,12 +106,16 @@ def test_owners_go_to_a_related_layer(owners, callers):
     ("owners", "callers", "layers"),
     [
         (["a.0", "a.1"], ["a.0", "a.1"], {"a.0": 0, "a.1": 1}),
-        (["a.0"], ["a.0.core"], {"a.0": 0}),  # a module inside attends
-        (["a.0.maps", "a.1.maps"], ["a.1", "a.0"], {"a.0.maps": 1, "a.1.maps": 0}),  # one around
+        (["a.0"], ["a.0.core"], {"a.0": 0}),  # an inner module attends
+        (
+            ["a.0.maps", "a.1.maps"],
+            ["a.1", "a.0"],
+            {"a.0.maps": 1, "a.1.maps": 0},
+        ),  # an outer module attends
         (["shared"], ["shared", "shared"], {"shared": 0}),
         (["a.0", "a.1"], ["", ""], {"a.0": 0, "a.1": 1}),  # the model itself attends, twice
         (["a.1"], ["a.0"], {}),
-        (["a"], ["a.0", "a.1"], {}),  # which?
+        (["a"], ["a.0", "a.1"], {}),  # ambiguous
         (["a.0", "a.1", "a.2"], ["", ""], {}),
     ],
 )
@@ -120,7 +123,7 @@ def test_layers_of(owners, callers, layers):
     assert layers_of(owners, callers) == layers
 
 
-def test_embeddings_are_no_maps():
+def test_embeddings_are_not_linear_maps():
     class Odd(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""The plateau of our Transformer in a plain PyTorch loop, watched, is the engine's."""
+"""Compare plateaus of a watched PyTorch loop with training by emergo."""
 
 import numpy as np
 import pandas as pd
@@ -20,11 +20,11 @@ RATE = 2e-3
 SEEDS = 6
 EVERY = 10
 STEPS = 300
-LEARNED = 0.05  # half of the threshold: what comes later is not looked at
+LEARNED = 0.05  # half of the threshold; the loop stops there
 
 
 def watched(seed, path):
-    """The loop of `emergo bench` on this task, with a test every few steps."""
+    """Run the PyTorch loop of the benchmarks, with a test every few steps."""
     torch.manual_seed(seed)
     loop = peer(Case(1, 1, LENGTH, DIM, 1, "fp32"), WIDTH, RATE)
     inputs, targets = (
@@ -41,7 +41,7 @@ def watched(seed, path):
 
 
 @pytest.mark.slow
-def test_the_watched_plateau_is_the_engines(tmp_path):
+def test_plateaus_of_pytorch_and_emergo_agree(tmp_path):
     task = SingleLocation(LENGTH, DIM, position="random", indicator=True)
     model = Transformer(layers=1, heads=1, width=WIDTH)
     optimizer = Optimizer("adam", RATE)
@@ -55,12 +55,11 @@ def test_the_watched_plateau_is_the_engines(tmp_path):
     table = measure_logs(paths, "loss", 0.1)
     assert (table["state"] == "reached").all()
     theirs = np.log(table["plateau"])
-    # Means of logs over seeds differ by chance by about their standard error, here 9%; allowed are
-    # three of them.
+    # Means of logs over seeds differ by about their standard error, here 9%. Three are allowed.
     error = np.sqrt((ours.var(ddof=1) + theirs.var(ddof=1)) / SEEDS)
     assert error < 0.15
     assert abs(ours.mean() - theirs.mean()) < 3 * error
-    # The attention of the last position has become sparse then, and was not before.
+    # The attention of the last position is sparse after the plateau, but not before.
     for path, plateau in zip(paths, table["plateau"], strict=True):
         log = pd.read_parquet(path)
         assert log["entropy_0_0"][0] > 0.95 * np.log(LENGTH)

@@ -1,5 +1,4 @@
-"""The scores that are read are those that attention uses: their softmax times the values is what
-PyTorch computes."""
+"""Test that the softmax of the scores, times the values, equals PyTorch's attention."""
 
 import itertools
 from typing import Any
@@ -13,7 +12,7 @@ import torch.nn.functional as F
 from emergo.torch._scores import READERS, Part, Scores
 
 PART = Part(2, 3)
-# Float32 sums in another order.
+# Float32 sums in a different order.
 CLOSE: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-5}
 
 
@@ -80,7 +79,7 @@ MULTI_HEAD = list(
 
 @pytest.mark.parametrize(("batch_first", "kdim", "bias", "mask", "padding"), MULTI_HEAD[::3])
 def test_multi_head_attention(batch_first, kdim, bias, mask, padding):
-    """Against the weights that the module itself returns."""
+    """Compare with the weights that the module returns."""
     torch.manual_seed(0)
     module = torch.nn.MultiheadAttention(
         8, 2, bias=bias, kdim=kdim, vdim=kdim, batch_first=batch_first

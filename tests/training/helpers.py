@@ -1,4 +1,4 @@
-"""What holds for runs on every task."""
+"""Comparisons of results, and interrupts."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from .untyped import train
 
 
 def identical(one, two):
-    """The same program on the same numbers."""
+    """Require equal numbers from the same program."""
     assert (one.run, one.state, one.failed_step) == (two.run, two.state, two.failed_step)
     assert set(one.curves) == set(two.curves)
     for name, values in one.curves.items():
@@ -18,8 +18,7 @@ def identical(one, two):
 
 
 def alike(one, two, tolerance=1e-3):
-    """Another order of summation: rounding errors of 1e-7 grow with training, to less than 1e-3 in
-    a hundred steps."""
+    """Require equal numbers up to rounding: errors of 1e-7 grow to less than 1e-3 in 100 steps."""
     assert (one.run, one.state) == (two.run, two.state)
     assert set(one.curves) == set(two.curves)
     for name, values in one.curves.items():
@@ -29,7 +28,7 @@ def alike(one, two, tolerance=1e-3):
 
 
 class Interrupt:
-    """Presses Ctrl-C after so many chunks."""
+    """A progress callback that sends Ctrl-C after a number of chunks."""
 
     def __init__(self, after):
         self.after = after
@@ -41,8 +40,7 @@ class Interrupt:
 
 
 def check_going_on(results, folder, after=2, **options):
-    """A call that is interrupted after so many chunks and made again ends bit for bit as the
-    uninterrupted one."""
+    """Require that an interrupted call, made again, has bitwise the results of the whole call."""
     runs = [result.run for result in results]
     with pytest.raises(KeyboardInterrupt):
         train(runs, checkpoint=folder, progress=Interrupt(after), **options)

@@ -1,5 +1,4 @@
-"""A task, models, an optimizer, a probe and schedules of a user, small enough to compile in a
-moment."""
+"""A task, models, an optimizer, probes and schedules of a user. All compile quickly."""
 
 import itertools
 from typing import Any
@@ -30,8 +29,8 @@ from .untyped import (
 
 
 class Echo(Task):
-    """The target is a linear map of the last token, times a gain, with noise that the test set does
-    not have."""
+    """The target is a linear map of the last token, times a gain. Training has noise, the test set
+    has none."""
 
     length: int
     dim: int
@@ -50,7 +49,7 @@ class Echo(Task):
     def batch(self, key, n, truth) -> Any:
         tokens = normals(
             raw(key), n, self.length, self.dim
-        )  # they compile in a tenth of the time of those of JAX
+        )  # these compile ten times as fast as JAX's normals
         noise = self.noise * normals(fold_in(raw(key), 1), 1, n, self.dim)[0]
         relevant = jnp.broadcast_to(jnp.arange(self.length) == self.length - 1, (n, self.length))
         return Batch(tokens, self.gain * tokens[:, -1] @ truth + noise, relevant)
@@ -66,7 +65,7 @@ class Echo(Task):
 
 
 class Heads(Model):
-    """Two heads that attend to positions, each with a map of its own."""
+    """Two heads that attend to positions, each with its own map."""
 
     scale: float = per_run(default=1.0)
 
@@ -98,7 +97,7 @@ def make_flat(key, spec):
 
 
 def signs(learning_rate, decay=0.0):
-    """An optimizer of the user: steps by the sign of the gradient."""
+    """A user's optimizer: steps by the sign of the gradient."""
 
     def step(gradient: Any, params: Any) -> Any:
         return jax.tree.map(
@@ -118,7 +117,7 @@ def largest_score(params, output, batch, truth, step):
 
 
 class Halving(Schedule):
-    """A schedule of the user, which counts the evaluations of its run."""
+    """A user's schedule that counts the evaluations of its run."""
 
     first: float = per_run()
 
@@ -146,7 +145,7 @@ BASE = Config(
     precision="fp32",
 )
 
-# Our own task and model, small, with everything that is measured of them.
+# A small task and model of the package.
 TRANSFORMER = Config(
     SingleLocation(6, 4, position="random", indicator=True),
     Transformer(layers=1, heads=2, width=8, mlp_factor=2),
@@ -171,12 +170,15 @@ CHAIN = Config(
 
 
 def plain_run(run, optimizer, forward=None, task_at=None):
-    """The steps of a run as anyone would write them, by the keys that the engine promises: the
-    parameters at the end, the test loss at every step from 0 on, and the training loss of every
-    step.
+    """Train a run with a plain loop, using the documented random keys.
 
-    `forward(params, inputs, step)` is the model's own, and `task_at(step)` the run's task, unless
-    they are given.
+    **Arguments:**
+
+    - `forward(params, inputs, step)`: by default the model of the run.
+    - `task_at(step)`: by default the task of the run.
+
+    **Returns:** the parameters at the end, the test loss at every step from 0 on, and the
+    training loss of every step.
     """
     config = run.config
     key = raw(jax.random.key(run.seed))
@@ -216,8 +218,7 @@ def plain_run(run, optimizer, forward=None, task_at=None):
 
 
 def follows(result, tested, trained, tolerance=1e-4):
-    """A result has the losses of a plain loop; rounding errors of another order of summation grow
-    with training."""
+    """Require that a result has the losses of a plain loop, up to rounding."""
     steps = result.curves["step"]
     np.testing.assert_allclose(result.curves["loss"], tested[steps], rtol=tolerance, atol=1e-7)
     means = [trained[a:b].mean() for a, b in itertools.pairwise(steps)]

@@ -1,5 +1,4 @@
-"""What does not fit is refused before anything is compiled, in one line that names the class and
-the method."""
+"""Configs that do not fit are rejected before compilation, in one line that names the method."""
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +27,7 @@ from .untyped import (
 
 @pytest.fixture(autouse=True)
 def _no_compilation(monkeypatch):
-    """Only in this module: a config that reaches the compiler has not been refused in time."""
+    """Fail if anything is compiled."""
 
     def compiled(*_):
         pytest.fail("something was compiled")
@@ -112,7 +111,7 @@ class BrokenBatch(Echo):
 
 
 class Branches(Echo):
-    """Works on plain numbers, not in a program where gains of several runs are one array."""
+    """Branches on a number that is traced when runs share a program."""
 
     def truth(self, key):
         return super().truth(key) if self.gain > 0 else -super().truth(key)
@@ -124,7 +123,7 @@ class MeanLoss(Echo):
 
 
 class WholeLoss(Echo):
-    """Whole numbers have no gradient."""
+    """Integers have no gradient."""
 
     def loss(self, output, batch):
         return (super().loss(output, batch) > 0).astype(int)
@@ -213,7 +212,7 @@ class GrowingState(NoValue):
 
 
 class Undeclared(NoValue):
-    """Reads a metric that it does not name."""
+    """Reads a metric that it does not declare."""
 
     def value(self, step, state):
         return 1.0
@@ -380,13 +379,13 @@ CASES = [
     ("changes", "message"), CASES, ids=[message.split(" ")[0] for _, message in CASES]
 )
 @pytest.mark.usefixtures("unchecked")
-def test_what_does_not_fit_is_refused(changes, message):
+def test_a_config_that_does_not_fit_is_rejected(changes, message):
     with pytest.raises(InputError, match=message) as error:
         train([Run(BASE.replace(**changes), 0)])
     assert "\n" not in str(error.value)
 
 
-def test_every_program_of_a_call_is_checked_before_the_first_is_compiled():
+def test_all_programs_are_checked_before_the_first_is_compiled():
     good = Run(BASE.replace(batch=4), 0)
     bad = Run(BASE.replace(task=NoTruth()), 0)
     with pytest.raises(InputError, match="NoTruth"):
@@ -394,14 +393,14 @@ def test_every_program_of_a_call_is_checked_before_the_first_is_compiled():
 
 
 def test_a_threshold_is_checked_in_every_group():
-    """A run without a threshold does not vouch for one with it."""
+    """Checking a run without a threshold is not enough."""
     without = BASE.replace(task=UnknownMetric(4, 3))
     check_config(without, "cpu")
     with pytest.raises(InputError, match="UnknownMetric"):
         train([Run(without, 0), Run(without.replace(threshold=0.5), 0)])
 
 
-def test_what_fits_is_checked_once(monkeypatch):
+def test_a_valid_structure_is_checked_once(monkeypatch):
     config = BASE.replace(batch=5, probes=(clock, largest_score))
     check_config(config, "cpu")
     monkeypatch.setattr(jax, "eval_shape", None)
@@ -411,8 +410,8 @@ def test_what_fits_is_checked_once(monkeypatch):
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_taps_to_read_are_a_list():
-    """A text is a sequence too, of letters."""
+def test_taps_must_be_a_list():
+    """A string is a sequence too."""
     with pytest.raises(InputError, match="takes a list of taps"):
         probe(reads="layers.0.scores")
 
@@ -423,8 +422,7 @@ def test_the_curves_of_probes():
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_a_model_for_another_kind_of_task_is_refused():
-    """A model of tokens on a task of features."""
+def test_a_model_for_tokens_is_rejected_on_features():
     with pytest.raises(
         InputError, match="MinimalAttention reads integer tokens, but SingleLocation"
     ):

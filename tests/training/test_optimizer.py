@@ -1,4 +1,4 @@
-"""Optimizers: any of Optax's by name, or a user's factory, as numbers of each run."""
+"""Optimizers: any optimizer of Optax by name, or the factory of a user."""
 
 import functools
 from typing import Any
@@ -26,7 +26,7 @@ from .untyped import Optimizer, WarmupCosine, groups_of, train
     ],
     ids=["lion", "own"],
 )
-def test_training_is_that_of_optax(ours, theirs):
+def test_training_equals_optax(ours, theirs):
     run = run_of(optimizer=ours, steps=12)
     (result,) = train([run])
     follows(result, *plain_run(run, theirs)[1:])
@@ -42,8 +42,8 @@ def test_learning_rates_share_a_program_and_options_do_not():
     assert count(Optimizer("adam", 0.1), Optimizer("adam", WarmupCosine(0.1, warmup=2, end=9))) == 2
 
 
-def test_a_learning_rate_of_its_own_for_every_run_of_a_stack():
-    """Clipped, and the gradients are longer than the clip."""
+def test_every_run_of_a_stack_has_its_learning_rate():
+    """The gradients are longer than the clip."""
     rates = (0.1, 0.01)
     fast, slow = (
         run_of(optimizer=Optimizer("sgd", rate, clip=0.5, momentum=0.9), steps=20) for rate in rates
@@ -82,7 +82,7 @@ def no_transformation(learning_rate):
 
 
 def other_shapes(learning_rate):
-    """A count that begins as a whole number and goes on as a fraction."""
+    """A factory whose state changes its dtype in a step."""
 
     def update(gradient: Any, state: Any, params: Any = None) -> Any:
         return gradient, {"count": jnp.float32(0)}
@@ -120,7 +120,7 @@ def other_shapes(learning_rate):
         (lambda: Optimizer("adam", b1=[[0.1], {}]), "Optimizer.options must be hashable"),
         (
             lambda: Optimizer(functools.partial(optax.adam, b1=0.5)).label,
-            "has no name to be found again by",
+            "has no name by which it can be found again",
         ),
         (lambda: Optimizer(3), "unknown optimizer '3'"),
     ],
@@ -145,6 +145,6 @@ def test_wrong_input_is_named(make, message):
         ),
     ],
 )
-def test_what_cannot_train_is_refused(optimizer, message):
+def test_an_optimizer_that_cannot_train_is_rejected(optimizer, message):
     with pytest.raises(InputError, match=message):
         check_config(BASE.replace(optimizer=optimizer), "cpu")

@@ -1,5 +1,4 @@
-"""Parameters come out of training: at chosen steps, unpadded, to a file and back, with the forward
-pass."""
+"""Parameters of trained models: kept at chosen steps, without padding, saved and loaded."""
 
 import jax
 import numpy as np
@@ -44,7 +43,7 @@ def padded():
     return kept_of(RUNS, [0, 30], n_parallel=2)
 
 
-def test_parameters_are_kept_at_the_first_evaluation_from_each_step_on_and_at_the_end(padded):
+def test_parameters_are_kept_at_the_chosen_steps_and_at_the_end(padded):
     for run in RUNS:
         assert [trained.step for trained in padded[1] if trained.run == run] == [0, 50, 60]
     _, nothing = kept_of([run_of(steps=7)], None)
@@ -70,7 +69,7 @@ def test_the_parameters_of_step_0_are_those_of_the_run_alone(padded):
 
 
 def test_the_forward_pass_gives_the_test_loss_of_that_step(padded):
-    """Of the run that is padded."""
+    """For the run that is padded."""
     curves = padded[0][1].curves
     config = RUNS[1].config
     for trained in (trained for trained in padded[1] if trained.run == RUNS[1]):
@@ -96,7 +95,7 @@ def test_attention_maps(padded):
         flat.attention_maps()
 
 
-def test_it_prints_as_one_line_and_asks_for_a_sequence_at_least(padded):
+def test_the_repr_and_the_number_of_sequences(padded):
     trained = padded[1][0]
     count = sum(np.size(array) for array in jax.tree.leaves(trained.params))
     assert repr(trained).endswith(f"step=0, params={count:,} numbers)")
@@ -139,7 +138,7 @@ def test_dictionaries_and_modules_have_names_too(tmp_path):
         np.testing.assert_array_equal(again.test(4).value, trained.test(4).value)
 
 
-def test_what_cannot_be_read_is_named(padded, tmp_path):
+def test_unreadable_parameters_are_named(padded, tmp_path):
     trained = padded[1][0]
     path = tmp_path / "parameters.safetensors"
     save_parameters(path, trained)
@@ -154,8 +153,8 @@ def test_what_cannot_be_read_is_named(padded, tmp_path):
         load_parameters(tmp_path / "none", trained.run)
 
 
-def test_schedules_and_interventions_are_those_of_the_step():
-    """The gain of the test set has changed by the end, and attention is no longer clamped."""
+def test_schedules_and_interventions_have_their_values_at_the_step():
+    """The gain changes, and the clamp ends."""
     task = Echo(4, 3, gain=Switch(1.0, 3.0, at=6))
     run = run_of(
         task=task, interventions=(Clamp(0, until=8),), optimizer=Optimizer("sgd", 0.05), steps=10
@@ -171,9 +170,8 @@ def test_schedules_and_interventions_are_those_of_the_step():
     assert np.ptp(kept[-1].attention_maps(2)) > 0.01
 
 
-def test_what_was_measured_is_not_kept_with_parameters():
-    """The state of a trigger is unknown then; a forward pass that depends on it would be a
-    guess."""
+def test_triggers_are_unknown_after_training():
+    """Their state is not kept with the parameters, so a forward pass would be a guess."""
     params = BASE.model.init(jax.random.key(0), BASE.task.spec)
     clamped = run_of(interventions=(Clamp(0, strength=When("error", below=0.5, before=1.0)),))
     with pytest.raises(
@@ -181,14 +179,14 @@ def test_what_was_measured_is_not_kept_with_parameters():
         match="measurements, which are not kept with its parameters",
     ):
         Trained(clamped, 5, params).test(2)
-    noisy = run_of(task__noise=When("error", below=0.5, before=0.1))  # the test set has no noise
+    noisy = run_of(task__noise=When("error", below=0.5, before=0.1))
     assert Trained(noisy, 5, params).test(2).value.shape == (2, 3)
     gained = run_of(task__gain=When("error", below=0.5, before=0.1))
     with pytest.raises(InputError, match="measurements, which are not kept"):
         Trained(gained, 5, params).batch(2)
 
 
-def test_the_steps_that_are_kept_by_default():
+def test_log_steps():
     assert log_steps(1000) == (0, 25, 50, 100, 200, 400, 800, 1000)
     assert log_steps(60, 5) == (0, 5, 10, 20, 40, 60)
     assert log_steps(25) == (0, 25)

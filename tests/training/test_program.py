@@ -151,8 +151,7 @@ def test_data_is_the_same_alone_and_in_a_padded_stack():
 
 
 def test_the_bf16_copy_of_parameters_is_up_to_date():
-    """A chunk passes the copy from step to step; a single step casts by itself. An old copy would
-    change the losses."""
+    """A chunk passes the copy from step to step. A stale copy would change the losses."""
     run = run_of(optimizer=Optimizer("sgd", 0.1), precision="bf16", steps=8)
     program = Program.of(run.config)
     take = stepped(program)

@@ -1,5 +1,4 @@
-"""A stack of runs: who is looked at when, which curves are whose, and that narrowing changes
-nothing."""
+"""Stacks of runs: evaluations, curves, narrowing and memory."""
 
 from typing import Any
 
@@ -14,22 +13,8 @@ from .own import BASE, Echo, clock, run_of
 from .untyped import Run, train
 
 
-def test_runs_of_other_ages_are_evaluated_on_their_own_grid(monkeypatch):
-    """Runs that begin late are due at other times than those beside them, as when one's spacing is
-    50 and another's 75."""
-    monkeypatch.setattr(
-        scheduler, "next_evaluation", lambda step, eval_every: step + (4 if step < 8 else 6)
-    )
-    runs = [run_of(seed, steps=steps) for seed, steps in enumerate((10, 33, 33, 20, 33))]
-    for result in train(runs, n_parallel=2):
-        last = result.run.config.steps
-        np.testing.assert_array_equal(
-            result.curves["step"], [s for s in (0, 4, 8, 14, 20, 26, 32) if s < last] + [last]
-        )
-
-
 def test_narrowing_changes_nothing(monkeypatch):
-    """Two runs of which one ends first; the other goes on in a narrower stack, or where it is."""
+    """One of two runs ends first; the other continues in a narrower stack, or where it is."""
     runs = [run_of(seed, steps=steps) for seed, steps in enumerate((5, 15))]
     widths = []
 
@@ -47,25 +32,8 @@ def test_narrowing_changes_nothing(monkeypatch):
     assert widths == [2, 2, 1, 1]
 
 
-def test_free_slots_are_filled_once_a_quarter_is_free(monkeypatch):
-    """Eight slots: of runs that end one by one, the first does not make room by itself, the second
-    does."""
-    filled = []
-
-    def watched(stack, queue, fill=scheduler.DeviceStack.fill):
-        before = len(queue)
-        taken = fill(stack, queue)
-        filled.append(before - len(queue))
-        return taken
-
-    monkeypatch.setattr(scheduler.DeviceStack, "fill", watched)
-    results = train([run_of(seed, steps=5 * (seed % 8 + 1)) for seed in range(10)], n_parallel=8)
-    assert [result.steps for result in results] == [5 * (seed % 8 + 1) for seed in range(10)]
-    assert filled[:2] == [0, 2]  # the first eight come with the stack
-
-
 class Named(Echo):
-    """A metric whose name looks like the loss on another test distribution."""
+    """Metrics with names like the loss on another test distribution."""
 
     def metrics(self, output, batch, truth):
         return {
@@ -75,7 +43,7 @@ class Named(Echo):
         }
 
 
-def test_curves_of_other_runs_are_left_out_and_no_others():
+def test_only_curves_of_other_runs_are_left_out():
     tracked = Tracked(Run(BASE.replace(task=Named(4, 3)), 0))
     tracked.note({"loss": 1.0, "loss_single": 2.0, "loss_far": 3.0, "train_loss": 0.0}, 0, ["far"])
     assert set(tracked.curves) == {"step", "loss", "loss_single", "train_loss"}
@@ -84,7 +52,7 @@ def test_curves_of_other_runs_are_left_out_and_no_others():
     np.testing.assert_array_equal(result.curves["loss"], result.curves["loss_single"])
 
 
-def test_a_run_ends_where_it_is_past_its_threshold_and_has_gone_on_for_long_enough():
+def test_a_run_ends_after_its_threshold_and_overtraining():
     run = run_of(threshold=0.5, overtrain=1.0, steps=100)
     tracked = Tracked(run)
     for step, error in ((0, 0.9), (5, 0.4), (10, 0.6)):
@@ -95,7 +63,7 @@ def test_a_run_ends_where_it_is_past_its_threshold_and_has_gone_on_for_long_enou
 
 
 class Prepared:
-    """A probe that is given an array of the run's own."""
+    """A probe that prepares an array for each run."""
 
     def __init__(self, offset):
         self.offset = offset
@@ -107,8 +75,8 @@ class Prepared:
         return {"offset": prepared["offset"] + step}
 
 
-def test_a_probe_that_prepares_is_given_the_arrays_of_its_run(tmp_path):
-    """In a stack of runs, beside a probe that does not prepare, and after an interrupt."""
+def test_a_probe_receives_the_arrays_of_its_run(tmp_path):
+    """In a stack, next to a probe without arrays, and after an interrupt."""
     probe = Prepared(100.0)
     runs = [run_of(seed, probes=(clock, probe), steps=12) for seed in range(3)]
     results = train(runs, n_parallel=2)
@@ -134,16 +102,9 @@ def test_a_probe_must_prepare_a_dictionary():
         train([run_of(probes=(Unprepared(0.0),))])
 
 
-@pytest.mark.parametrize(("step", "end"), [(0, 40), (15, 40), (30, 60), (60, 100)])
-def test_a_run_that_lasts_may_last_as_long_again(step, end):
-    """Where others took 40 steps, of at most 100."""
-    tracked = Tracked(run_of(0, steps=100), [step])
-    assert tracked.likely_end(40.0) == end
-
-
 @pytest.mark.parametrize("bytes_here", [10.0, 20_000.0])
-def test_a_run_that_needs_more_memory_than_there_is_ends_at_once(monkeypatch, bytes_here):
-    """Before it is started, or before its program runs: XLA would wait for ever on a CPU."""
+def test_a_run_that_exceeds_the_memory_fails_at_once(monkeypatch, bytes_here):
+    """Before it starts, or before its program runs; otherwise XLA would hang on a CPU."""
     monkeypatch.setattr(scheduler, "memory_of", lambda *_, **__: bytes_here)
     if bytes_here > 10:
         monkeypatch.setattr(scheduler, "bytes_of", lambda arrays: 0)
@@ -151,7 +112,5 @@ def test_a_run_that_needs_more_memory_than_there_is_ends_at_once(monkeypatch, by
         monkeypatch.setattr(
             scheduler, "compile_chunk", lambda *args: compile_chunk(*args)._replace(bytes=50_000)
         )
-    with pytest.raises(
-        MemoryError, match=r"one run needs .* GB or more, and .* GB are available"
-    ):
+    with pytest.raises(MemoryError, match=r"one run needs .* GB or more, and .* GB are available"):
         train([run_of(0)])

@@ -1,5 +1,4 @@
-"""Numbers that change while a run trains: what they are, and that a run stays a function of its
-config and seed."""
+"""Schedules: their values, and that a run stays a function of its config and seed."""
 
 import math
 
@@ -50,7 +49,7 @@ def test_values(schedule, values):
         assert min(schedule.extremes()) - 1e-6 <= value <= max(schedule.extremes()) + 1e-6
 
 
-def test_a_trigger_stays_fired_and_looks_at_the_extreme_head():
+def test_a_trigger_stays_fired_and_compares_the_extreme_head():
     above = When("m", above=0.5, before=1.0, after=2.0)
     below = When("m", below=0.5, before=1.0, after=2.0)
     for schedule, quiet, fires in (
@@ -65,7 +64,7 @@ def test_a_trigger_stays_fired_and_looks_at_the_extreme_head():
 
 
 def helped(schedule, numbers):
-    """Whether help is given after each evaluation that measured these numbers."""
+    """Return whether help is active after each evaluation."""
     state = schedule.start()
     given = []
     for number in numbers:
@@ -74,9 +73,9 @@ def helped(schedule, numbers):
     return given
 
 
-def test_help_is_given_while_a_number_stands_still():
-    """Falling from 6, flat at 1: stuck at the end of the second window; a level is found under
-    help, and then left."""
+def test_help_is_active_while_a_metric_stands_still():
+    """The metric falls from 6 to 1 and stays: stuck after the second window. Then it finds a level,
+    and leaves it."""
     schedule = WhenStuck("loss", stuck=0.5, moving=0.1, patience=4)
     falling = [6.0, 3.0, 1.5, 1.0]
     flat = [1.0] * 4
@@ -87,7 +86,7 @@ def test_help_is_given_while_a_number_stands_still():
     ):  # the help itself moves the number, which is not what is waited for
         numbers = falling + flat + [level] * 6 + [leaves]
         assert helped(schedule, numbers)[7:] == [True] * 7 + [False]
-        # After that all begins anew: it falls, so that no help is given; it is flat, and it is.
+        # Then a new window starts: no help while it falls, and help when it is flat.
         assert helped(schedule, [*numbers, 0.8, 0.6, 0.4, 0.2, *[0.2] * 4])[-8:] == [False] * 7 + [
             True
         ]
@@ -95,7 +94,7 @@ def test_help_is_given_while_a_number_stands_still():
 
 @settings(max_examples=20)
 @given(st.lists(st.floats(0.96, 1.04), min_size=40, max_size=60), st.floats(1e-3, 1e3))
-def test_noise_within_the_tolerance_neither_ends_help_nor_depends_on_the_unit(noise, unit):
+def test_noise_within_the_tolerance_changes_nothing(noise, unit):
     schedule = WhenStuck("loss", stuck=0.5)
     assert helped(schedule, [unit * x for x in noise]) == [False] * 11 + [True] * (len(noise) - 11)
 
@@ -121,12 +120,6 @@ def test_a_tree_is_resolved_leaf_by_leaf():
         (lambda: When("loss", before=0.1), "When needs either above or below"),
         (lambda: When("loss", above=0.1, below=0.1), "When needs either above or below"),
         (
-            lambda: WhenStuck("loss", 0.5, patience=1),
-            "WhenStuck.patience must be a whole number of at least 2, got 1",
-        ),
-        (lambda: Switch(0.1, 0.2, at=-1), "Switch.at must be a whole number of at least 0, got -1"),
-        (lambda: Switch("a", 0.2, at=1), "Switch.before must be a number, got 'a'"),
-        (
             lambda: SingleLocation(8, 2, repeat=Switch(0.4, 1.5, at=9)),
             "SingleLocation.repeat: every value of Switch.* to 1, got 1.5",
         ),
@@ -142,8 +135,8 @@ def test_wrong_input_is_named(make, message):
         make()
 
 
-def test_a_plain_loop_takes_the_same_path():
-    """A switched gain, ramped noise and a learning rate with warm-up, each written out by hand."""
+def test_training_equals_a_plain_loop():
+    """A switched gain, ramped noise and a learning rate with warm-up, each by hand."""
     task = Echo(4, 3, gain=Switch(1.0, 2.0, at=7), noise=Ramp(0.0, 0.5, begin=4, end=12))
     run = run_of(
         task=task,
@@ -162,13 +155,13 @@ def test_a_plain_loop_takes_the_same_path():
 
     _, tested, trained = plain_run(run, optax.sgd(rate), task_at=task_at)
     follows(result, tested, trained)
-    # Without the schedules the path is another.
+    # The losses differ without the schedules.
     _, constant, _ = plain_run(run, optax.sgd(0.4), task_at=lambda step: Echo(4, 3))
     assert abs(constant[-1] / tested[-1] - 1) > 0.1
 
 
 def scheduled(seed, steps, at, below):
-    """One structure, so that all share a program, with other numbers in each."""
+    """Return a run with the same structure as the others, and other numbers."""
     task = Echo(
         4, 3, gain=Switch(1.0, 1.5, at=at), noise=When("error", below=below, before=0.5, after=0.0)
     )
@@ -182,8 +175,7 @@ def scheduled(seed, steps, at, below):
     )
 
 
-# Two slots for four runs: the last ones begin beside others that are at steps off their own grid of
-# evaluations.
+# Four runs in two slots. The last ones start when their neighbours are between evaluations.
 RUNS = [
     scheduled(0, 18, 7, 0.6),
     scheduled(1, 47, 11, 0.5),
@@ -197,7 +189,7 @@ def together():
     return train(RUNS, n_parallel=2)
 
 
-def test_a_run_is_the_same_alone_and_among_others(together):
+def test_a_run_is_the_same_alone_and_in_a_stack(together):
     for beside in together:
         (alone,) = train([beside.run])
         alike(beside, alone, 1e-4)
@@ -216,7 +208,7 @@ def test_resume_is_exact_with_the_state_of_schedules(together, tmp_path, after):
 
 
 class Slide(Task):
-    """The loss is the one parameter of the model: its gradient is always 1."""
+    """The loss is the one parameter of the model, so its gradient is always 1."""
 
     eval_every = 5
 
@@ -250,10 +242,9 @@ def slide(steps, schedule, seed=0):
     )
 
 
-def test_a_trigger_fires_at_the_evaluations_of_its_own_run_only():
-    """The stack is evaluated at step 12 for the end of the first run, where the clock of the second
-    is past 11.5 already; but that one's own evaluations are at 10 and at 15. From there on it
-    moves, by 1 in every step."""
+def test_a_trigger_fires_only_at_evaluations_of_its_run():
+    """The stack is evaluated at step 12 for the first run, when the clock of the second run is past
+    11.5. Its own evaluations are at 10 and 15, so it moves from 15 on, by 1 per step."""
     trigger = When("clock", above=11.5, before=0.0, after=1.0)
     runs = [slide(12, trigger), slide(30, trigger, 1), slide(25, trigger, 2)]
     for result, last in zip(train(runs, n_parallel=2), (12, 30, 25), strict=True):
@@ -264,9 +255,9 @@ def test_a_trigger_fires_at_the_evaluations_of_its_own_run_only():
         )
 
 
-def test_a_schedule_of_the_user_counts_the_evaluations_of_its_own_run():
-    """The first is at step 0, so that the steps up to the next one are half of the first number,
-    and so on."""
+def test_a_schedule_of_the_user_counts_the_evaluations_of_its_run():
+    """The first is at step 0, so the steps before the second evaluation have half of the first
+    number."""
     runs = [slide(12, Halving(1.0)), slide(20, Halving(1.0), 1), slide(20, Halving(1.0), 2)]
     for result in train(runs, n_parallel=2):
         moved = 10 - result.curves["loss"]
@@ -276,6 +267,6 @@ def test_a_schedule_of_the_user_counts_the_evaluations_of_its_own_run():
         np.testing.assert_allclose(moved, expected, rtol=1e-6)
 
 
-def test_runs_that_differ_in_the_numbers_of_schedules_share_a_program():
+def test_the_numbers_of_schedules_do_not_change_the_program():
     assert len(groups_of(RUNS)) == 1
     assert len(groups_of([RUNS[0], run_of(0, steps=18, probes=(clock,))])) == 2

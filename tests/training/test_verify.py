@@ -8,6 +8,7 @@ import sys
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import pytest
 
@@ -18,7 +19,7 @@ from emergo.training._program import Program, largest_sizes
 from emergo.training._verify import compare_path
 
 from .own import CHAIN, TRANSFORMER, follows, plain_run
-from .untyped import ChainTransformer, Run, Transformer
+from .untyped import ChainTransformer, Clamp, Run, Transformer
 
 BASE = TRANSFORMER.replace(steps=10, threshold=None)
 [PATH] = [path for path in PATHS if path.model is Transformer]
@@ -62,7 +63,7 @@ WRITTEN = {
     ),
     "a new value of an option": (
         Transformer(**OPTIONS, norm="pre"),
-        [dataclasses.replace(PATH, options=PATH.options | {"norm": ("none",)})],
+        [dataclasses.replace(PATH, options={**PATH.options, "norm": ("none",)})],
     ),
 }
 
@@ -123,6 +124,7 @@ def test_a_wrong_kernel_is_named_with_its_wrong_arrays(case):
     )
 
 
+@pytest.mark.slow
 def test_a_kernel_that_is_wrong_with_dropout_off_is_caught():
     config = CHAIN.replace(model=ChainTransformer(heads=2, width=8, hidden=8, dropout=0.5))
     [path] = [path for path in PATHS if path.model is ChainTransformer]
@@ -150,7 +152,7 @@ def test_nothing_is_trained_with_a_wrong_kernel(monkeypatch):
 
 
 def test_a_kernel_that_is_wrong_for_padded_runs_is_caught(monkeypatch):
-    """Only one of the runs is padded, and it is neither the first nor the last one."""
+    """One of three runs is padded, the middle one."""
 
     def on_padding(output, tap):
         padded = tap.spec.used is not None and tap.spec.used[0] < tap.spec.inputs
@@ -168,6 +170,14 @@ def test_optimised_paths_can_be_switched_off(monkeypatch):
     monkeypatch.setenv("EMERGO_FAST", "off")
     (result,) = train([Run(BASE, 5)])
     assert result.state == "trained"
+
+
+def test_interventions_are_trained_by_apply(monkeypatch):
+    use_paths(monkeypatch, dataclasses.replace(PATH, forward=never))
+    run = Run(BASE.replace(interventions=(Clamp(0, head=1),)), 0)
+    (result,) = train([run])
+    assert result.curves is not None
+    np.testing.assert_allclose(result.curves["entropy"][:, 0, 1], np.log(6), rtol=1e-5)
 
 
 CACHED = """

@@ -17,7 +17,6 @@ from emergo.view._answers import (
     describe_set,
     every_law,
     fit,
-    overview,
     run_detail,
     stages,
 )
@@ -77,12 +76,6 @@ def test_stages_of_a_run(runs):
     assert found["curve"] == "loss"
     assert len(found["drops"]) == 1
     assert stages(runs, "none")["drops"] == []
-
-
-def test_an_overview_is_json(catalog):
-    content = overview(catalog)
-    assert json.loads(json.dumps(content, allow_nan=False)) == content
-    assert content["sets"][0]["terms"] == ["dim", "length"]
 
 
 def test_cells_are_summarised_with_bounds(runs):

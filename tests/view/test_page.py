@@ -242,21 +242,6 @@ def test_both_definitions_of_the_end_of_a_plateau_are_explained(seen, served):
     left_out.wait_for(state="hidden")
 
 
-def test_changing_the_look_keeps_the_plot_and_loads_nothing(seen, served):
-    page = seen.open(served.address)
-    page.wait_for_selector("text=18 curves")
-    page.wait_for_selector("figure[data-figure=curves]:not(:has([aria-busy]))")
-    page.evaluate("document.querySelector('figure[data-figure=curves] canvas').dataset.first = ''")
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.select_option("[data-key=by]", "seed")
-    page.wait_for_selector("text=coloured by seed")
-    assert page.locator("figure[data-figure=curves] canvas[data-first]").count() == 1
-    page.select_option("[data-key=mode]", "median")
-    page.wait_for_selector("text=18 runs; the band")
-    assert not [url for url in asked if "/api/curves" in url]
-
-
 def test_markup_in_names_is_text_and_new_runs_appear(seen, serve, tmp_path):
     name = "<script>document.title='run'</script><img src=x onerror=alert(1)>"
     study = made_up_study(dims=[4], lengths=[8], name=name)

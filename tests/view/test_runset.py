@@ -4,8 +4,6 @@ import numpy as np
 
 from emergo.view._runset import RunSet, columns_of, varied
 
-from .made_up import HEADS
-
 
 class InMemory:
     """Curves of one run."""
@@ -57,8 +55,3 @@ def test_a_table_lists_constants_once_and_has_finite_numbers_only():
         "columns": {"identity": ["a"], "plateau": [None]},
         "constants": {"dim": 4},
     }
-
-
-def test_a_stored_study_has_a_curve_per_head(catalog):
-    families = catalog.get("made up").families()
-    assert len(families["attention"]) == HEADS[0] * HEADS[1]

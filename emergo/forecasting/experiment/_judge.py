@@ -13,10 +13,10 @@ from .._table import KindTable, fit_table
 from ._moments import CUTS, Followed, fit_moments
 
 FOLDS = 8
+# The signals that forecasts may use: the metric alone, as in `emergo forecast` without `--probes`
+# (added after the other two levels had been judged); level 1, also entropies; level 2, everything,
+# including attention to specific tokens.
 LEVELS = {"metric": (METRIC,), "1": (METRIC, "entropy"), "2": ()}
-"""The signals that forecasts may use: the metric alone, as in `emergo forecast` without `--probes`
-(added after the other two levels had been judged); level 1, also entropies; level 2, everything,
-including attention to specific tokens."""
 QUANTILES = ("low95", "low80", "low50", "step", "high50", "high80", "high95")
 BASELINES = {"again": "as long again", "law": "law of the config", "seeds": "median of other seeds"}
 TERMS = ("dim", "length", "width", "layers", "learning_rate")

@@ -15,13 +15,13 @@ from ...training import Ramp, Result, Run, Switch, schedules_in
 from .._signals import Curves, find_signals, kind_of, read_curves
 from .._table import usable
 
+# The steps at which forecasts are judged.
 CUTS = tuple(125 * 2**k for k in range(11))
-"""The steps at which forecasts are judged."""
+# The steps that the table is fitted to; denser, because more moments of the same runs are free.
 FIT_CUTS = tuple(250 * 2 ** (k / 2) for k in range(16))
-"""The steps that the table is fitted to; denser, because more moments of the same runs are free."""
 FIT_FIGURES = ("emergo/attention", "emergo/capacity", "emergo/schedule")
+# The KL from the teacher at which chains that were trained without a threshold have learned.
 CHAIN_GOAL = 0.15
-"""The KL from the teacher at which chains that were trained without a threshold have learned."""
 
 # Groups of runs. The table is fitted to the first, which is judged by cross-validation over sizes.
 # Runs of the regression from the first paper's figures were not examined before the method was
@@ -83,8 +83,8 @@ def group_of(run: Run, figure: str) -> str:
 def follow(result: Result, group: str) -> Followed | None:
     """Prepare a run to be forecast.
 
-    Returns None if it has no curves or no criterion, if it diverged, or if its data distribution
-    changes before it emerges, which no forecast can know.
+    Returns None if curves or criterion are missing, if it diverged, or if its data distribution
+    changes before it emerges, which a forecast cannot know.
     """
     config = result.run.config
     curves = result.curves

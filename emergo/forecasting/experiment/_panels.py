@@ -25,10 +25,10 @@ from ._judge import BASELINES, factor, false_alarms, lead
 from ._moments import CHAIN, LATER, RECALL, SIZES, TORCH
 
 ORDER = (SIZES, LATER, TORCH, RECALL, CHAIN)
+# Limits of the bins of the elapsed fraction of the plateau.
 EDGES = (0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95)
-"""Limits of the bins of the elapsed fraction of the plateau."""
+# The smallest number of moments whose median is drawn.
 FEWEST = 10
-"""The smallest number of moments whose median is drawn."""
 WIDTHS = (1.2, 1.4, 1.7, 2.2, 3.0, 5.0)
 KINDS = {"attention": BLUE, "entropy": ORANGE, "the loss itself": GREEN}
 LINES: dict[str, dict[str, Any]] = {

@@ -19,17 +19,17 @@ from ._judge import BASELINES, config_law, judge, summarise, without_own_sizes
 from ._moments import LATER, SIZES, TORCH, Followed, follow, follow_table, group_of
 from ._panels import draw
 
+# Logs of small Transformers that `benchmarks/torch_logs.py` trained in PyTorch.
 PYTORCH = Path(__file__).with_name("forecast_torch.parquet")
-"""Logs of small Transformers that `benchmarks/torch_logs.py` trained in PyTorch."""
 TORCH_GOAL = 0.1
 HERE = "trained here"
 LEAST = 0.75
 MOST = 0.85
+# Our experiments whose runs are forecast, in addition to the figures of the papers.
 OURS = (
     *("attention", "capacity", "schedule", "coupled"),
     *("stages", "rounding", "dropout", "second-plateau"),
 )
-"""Our experiments whose runs are forecast, in addition to the figures of the papers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,11 +126,16 @@ class _Recorded:
 
 LAPTOP = SMALL.replace(optimizer__learning_rate=5e-4, steps=3000)
 SMOKE = TINY.replace(optimizer__learning_rate=2e-3)
-PRESETS = {
-    "paper": Settings(),
-    "laptop": Settings(Study.of(LAPTOP, grid={"length": (16, 32), "dim": (8, 16)}, seeds=3)),
-    "smoke": Settings(Study.of(SMOKE, grid={"length": (8,), "dim": (4,)}, seeds=2)),
-}
-TITLE = "forecasts of emergence: error, coverage and false alarms, beside baselines"
-SECONDS = {"paper": 1e6, "laptop": 90, "smoke": 10}
-FIGURE = Figure("emergo/forecast", TITLE, PRESETS, make, SECONDS, curves=True, outcomes=_Recorded())
+FIGURE = Figure(
+    "emergo/forecast",
+    "forecasts of emergence: error, coverage and false alarms, beside baselines",
+    {
+        "paper": Settings(),
+        "laptop": Settings(Study.of(LAPTOP, grid={"length": (16, 32), "dim": (8, 16)}, seeds=3)),
+        "smoke": Settings(Study.of(SMOKE, grid={"length": (8,), "dim": (4,)}, seeds=2)),
+    },
+    make,
+    {"paper": 1e6, "laptop": 90, "smoke": 10},
+    curves=True,
+    outcomes=_Recorded(),
+)

@@ -413,8 +413,12 @@ def first_layer(
 
     **Returns:** the output at these positions, and the attention of the very last one.
     """
-    seen = jnp.int32(x.shape[1] if context is None else context)
-    return _first_layer(tuning, last, seen, x, *layer)
+    query, value = layer
+    n, length = x.shape
+    heads, size, outputs = value.shape
+    sizes = Sizes.of(n, length, last, size, outputs, heads)
+    seen = jnp.int32(length if context is None else context)
+    return _first_layer(tuning, sizes, seen, x, query, value)
 
 
 def _score_table(query: Float[Array, "heads size size"], sizes: Sizes) -> Float[Array, " entries"]:
@@ -435,32 +439,27 @@ def _value_table(
 
 
 def _forward(
-    tuning: Tuning, last: int, context: Array, tokens: Array, query: Array, value: Array
+    tuning: Tuning, sizes: Sizes, context: Array, tokens: Array, query: Array, value: Array
 ) -> tuple[LayerOutput, Any]:
-    n, length = tokens.shape
-    heads, size, outputs = value.shape
-    sizes = Sizes.of(n, length, last, size, outputs, heads)
+    n, length, last = sizes[:3]
     spare = max(sizes.keys, length - last + sizes.queries) - length
     tokens = jnp.pad(tokens, ((0, 0), (0, spare)), constant_values=sizes.tokens)
     scores = _score_table(query, sizes)
     values = _value_table(value, sizes)
-    shapes = ((n, last, outputs), (n, heads, last, sizes.keys))
+    shapes = ((n, last, sizes.outputs), (n, sizes.heads, last, sizes.keys))
     programs = -(-n // tuning.forward)
     call = _call(_forward_kernel, sizes, tuning.forward, programs, 4, 1, *shapes)
     out, weights = call(jnp.reshape(context, 1), tokens, scores, values)
     rows = jnp.moveaxis(weights[:, :, -1, :length], 1, 0)
-    return (out, rows), (tokens, values, weights, query)
+    return (out, rows), (tokens, values, weights)
 
 
 def _backward(
-    tuning: Tuning, last: int, saved: Any, g: LayerOutput
+    tuning: Tuning, sizes: Sizes, saved: Any, g: LayerOutput
 ) -> tuple[None, None, Array, Array]:
-    tokens, values, weights, query = saved
+    tokens, values, weights = saved
     by_out, by_rows = g
-    heads, n, length = by_rows.shape
-    size = query.shape[1]
-    outputs = by_out.shape[-1]
-    sizes = Sizes.of(n, length, last, size, outputs, heads)
+    n, length, last = sizes[:3]
     # The last row is zero. It belongs to the number that pads tokens.
     one_hot = jnp.eye(sizes.tokens + 1, sizes.tokens, dtype=jnp.bfloat16).reshape(-1)
     by_last = jnp.pad(jnp.moveaxis(by_rows, 0, 1), ((0, 0), (0, 0), (0, sizes.keys - length)))
@@ -468,12 +467,13 @@ def _backward(
     call = _call(_score_kernel, sizes, tuning.scores, programs, 1, 1, weights.shape)
     (by_scores,) = call(tokens, values, weights, by_out, by_last)
     given = (tokens, one_hot, weights, by_out)
-    by_value = _sums(_value_kernel, sizes, tuning.values, 1, sizes.width, *given)[:, :outputs]
+    by_value = _sums(_value_kernel, sizes, tuning.values, 1, sizes.width, *given)
+    by_value = by_value[:, : sizes.outputs]
     rows = sizes.tokens + sizes.queries
     given = (tokens, one_hot, by_scores)
     by_query = _sums(_query_kernel, sizes, tuning.queries, 2, rows, *given)
     by_token = by_query[:, : sizes.vocabulary]
-    no_query = jnp.zeros((heads, length - last, size), jnp.float32)
+    no_query = jnp.zeros((sizes.heads, length - last, sizes.size), jnp.float32)
     by_position = by_query[:, sizes.tokens : sizes.tokens + last]
     by_query = jnp.concatenate([by_token, no_query, by_position], 1)
     return None, None, jnp.swapaxes(by_query, 1, 2), jnp.swapaxes(by_value, 1, 2)

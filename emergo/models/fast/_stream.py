@@ -9,6 +9,10 @@ from jaxtyping import Array, Float
 from .._layers import Linear
 from .._products import over_rows, rows, wide
 
+Mapped = Float[Array, "n length outputs"]
+Weights = Float[Array, "n heads length"]
+Vectors = Float[Array, "n heads width"]
+
 
 def padded(features: int, multiple: int = 8) -> int:
     """Return the columns of a token with a constant 1, rounded up to a multiple."""
@@ -45,7 +49,7 @@ class Embedded(NamedTuple):
         """Form the stream."""
         return rows(self.tokens, self.embed) + self.positions
 
-    def through(self, map: Linear, on_gpu: bool = False) -> Float[Array, "n length outputs"]:
+    def through(self, map: Linear, on_gpu: bool = False) -> Mapped:
         """Map the stream: (x E + c) W + b = x (E W + 1 b) + c W; on a GPU, only in the gradient."""
         if on_gpu:
             return _composed_back(self, map)
@@ -56,19 +60,19 @@ class Embedded(NamedTuple):
         """Return the last position."""
         return self.tokens[:, -1] @ self.embed + self.positions[-1]
 
-    def against(self, vector: Float[Array, "n heads width"]) -> Float[Array, "n heads length"]:
+    def against(self, vector: Vectors) -> Weights:
         """Return inner products of the stream with vectors, in fp32."""
         by_token = wide("nhf,ntf->nht", vector @ self.embed.T, self.tokens)
         return by_token + wide("nhw,tw->nht", vector, self.positions)
 
-    def gather(self, weights: Float[Array, "n heads length"]) -> Float[Array, "n heads width"]:
+    def gather(self, weights: Weights) -> Vectors:
         """Return weighted sums of the stream."""
         sums = jnp.einsum("nht,ntf->nhf", weights, self.tokens) @ self.embed
         return sums + jnp.einsum("nht,tw->nhw", weights, self.positions)
 
 
 @jax.custom_vjp
-def _composed_back(embedded: Embedded, map: Linear) -> Float[Array, "n length outputs"]:
+def _composed_back(embedded: Embedded, map: Linear) -> Mapped:
     """Map the stream, composing maps in the gradient only.
 
     On a GPU adding c W takes longer than the product with W, and the skip connection has formed the
@@ -77,9 +81,7 @@ def _composed_back(embedded: Embedded, map: Linear) -> Float[Array, "n length ou
     return map(embedded.stream())
 
 
-def _composed_backward(
-    saved: tuple[Embedded, Linear], g: Float[Array, "n length outputs"]
-) -> tuple[Embedded, Linear]:
+def _composed_backward(saved: tuple[Embedded, Linear], g: Mapped) -> tuple[Embedded, Linear]:
     # The gradient of c W needs the sum of g over sequences, which is slower on a GPU than the
     # product (x E + c)^T g. So the gradient of W comes from the formed stream.
     embedded, map = saved
@@ -102,13 +104,13 @@ class Stream(NamedTuple):
 
     x: Float[Array, "n length width"]
 
-    def through(self, map: Linear) -> Float[Array, "n length outputs"]:
+    def through(self, map: Linear) -> Mapped:
         return map(self.x)
 
-    def against(self, vector: Float[Array, "n heads width"]) -> Float[Array, "n heads length"]:
+    def against(self, vector: Vectors) -> Weights:
         return wide("nhw,ntw->nht", vector, self.x)
 
-    def gather(self, weights: Float[Array, "n heads length"]) -> Float[Array, "n heads width"]:
+    def gather(self, weights: Weights) -> Vectors:
         return jnp.einsum("nht,ntw->nhw", weights, self.x)
 
     def last(self) -> Float[Array, "n width"]:
@@ -126,14 +128,14 @@ class AfterMlp(NamedTuple):
     hidden: Float[Array, "n length hidden"]
     down: Linear
 
-    def against(self, vector: Float[Array, "n heads width"]) -> Float[Array, "n heads length"]:
+    def against(self, vector: Vectors) -> Weights:
         # Hidden features come first in the product: a CPU would transpose all of them otherwise.
         mapped = rows(vector, self.down.weight.T)
         scores = wide("ntf,nhf->nth", self.hidden, mapped) + wide("ntw,nhw->nth", self.x, vector)
         constant = wide("nhw,w->nh", vector, self.down.bias)
         return jnp.moveaxis(scores, 1, 2) + constant[..., None]
 
-    def gather(self, weights: Float[Array, "n heads length"]) -> Float[Array, "n heads width"]:
+    def gather(self, weights: Weights) -> Vectors:
         sums = rows(jnp.einsum("nht,ntf->nhf", weights, self.hidden), self.down.weight)
         total = weights.sum(-1, keepdims=True)
         return jnp.einsum("nht,ntw->nhw", weights, self.x) + sums + total * self.down.bias

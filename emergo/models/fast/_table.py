@@ -62,16 +62,13 @@ class FastPath:
 
     name: str
     model: type[Model]
+    # Supported values of every static field: a tuple of values, or a class of values.
     options: Mapping[str, Allowed]
-    """Supported values of every static field: a tuple of values, or a class of values."""
-    per_run: frozenset[str]
-    """Fields that may differ between runs of a program."""
-    answers: bool
-    """True if tasks that read several positions are supported."""
-    dropout: bool
-    """True if the forward pass draws random numbers in training."""
+    per_run: frozenset[str]  # fields that may differ between runs of a program
+    answers: bool  # True if tasks that read several positions are supported
+    dropout: bool  # True if the forward pass draws random numbers in training
+    # `forward(model, params, inputs, tap, stack_size)` returns what `model.apply` returns.
     forward: Callable[..., Output]
-    """`forward(model, params, inputs, tap, stack_size)` returns what `model.apply` returns."""
 
     def supports(self, model: Model, spec: Spec) -> bool:
         if type(model) is not self.model or (spec.answers is not None and not self.answers):

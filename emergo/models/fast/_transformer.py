@@ -39,11 +39,15 @@ from .._transformer import (
     as_features,
 )
 from ._attention import attend_all
-from ._folded import folded, folds
+from ._folded import Scores, folded, folds
 from ._last_query import MlpBackward, Unformed, last_query
 from ._stream import Embedded, Stream
 
-Below = Float[Array, "n length width"] | Unformed  # the residual stream that a layer reads
+AllRows = Float[Array, "n length width"]
+LastRow = Float[Array, "#n heads length"]  # attention weights of the last query
+Last = Float[Array, "n width"]  # values at the last position
+Taken = Float[Array, "n heads width"]  # weighted sums of the stream, one per head
+Below = AllRows | Unformed  # the residual stream that a layer reads
 
 
 class _Choices(NamedTuple):
@@ -151,7 +155,7 @@ def _mlp_below(model: Transformer, params: TransformerParameters) -> tuple[Linea
 
 def _attend_all(
     model: Transformer, layer: TransformerLayer, below: Embedded | Below, choices: _Choices
-) -> tuple[Below, Float[Array, "#n heads length"]]:
+) -> tuple[Below, LastRow]:
     """Return the stream after the attention of all positions, and the weights of the last one."""
     embedded = below if isinstance(below, Embedded) else None
     if embedded is not None and choices.folds:
@@ -205,9 +209,7 @@ def _attend_folded(
     """Compute the first attention with folded maps."""
     visible = model._visible(embedded.tokens.shape[1])
 
-    def weights_of(
-        scores: Float[Array, "n length heads length"],
-    ) -> Float[Array, "n length heads length"]:
+    def weights_of(scores: Scores) -> Scores:
         if layer.bias is not None:
             scores = scores + jnp.moveaxis(layer.bias, 0, 1)
         if layer.temperature is not None:
@@ -223,7 +225,7 @@ def _attend_folded(
 
 def _attend_last(
     model: Transformer, layer: TransformerLayer, below: Embedded | Below, choices: _Choices
-) -> tuple[Float[Array, "n width"], Float[Array, "n width"], Float[Array, "#n heads length"]]:
+) -> tuple[Last, Last, LastRow]:
     """Return the last position of the stream, the values its query mixes, and its weights."""
     query_vector = functools.partial(_query_vector, model)
     weights_of = functools.partial(_weights, model)
@@ -251,8 +253,8 @@ def _one_query(
     model: Transformer,
     layer: TransformerLayer,
     stream: Embedded | Stream,
-    x: Float[Array, "n width"],
-) -> tuple[Float[Array, "n width"], Float[Array, "#n heads length"]]:
+    x: Last,
+) -> tuple[Last, LastRow]:
     """Return the mixed values of the last query, and its weights."""
     if model.attention == "positional":
         scores = jnp.zeros((1, model.heads, 1), at_least_fp32(x.dtype))
@@ -271,8 +273,8 @@ def _one_query(
 
 
 def _query_vector(
-    model: Transformer, layer: TransformerLayer, x: Float[Array, "n width"]
-) -> tuple[Float[Array, "n heads width"], Float[Array, "n heads 1"]]:
+    model: Transformer, layer: TransformerLayer, x: Last
+) -> tuple[Taken, Float[Array, "n heads 1"]]:
     """Return `(vector, constant)`: the scores of a query are `stream · vector + constant`."""
     q = model._heads(layer.query(x)) / math.sqrt(model.width // model.heads)
     constant = jnp.sum(q * model._heads(layer.key.bias), -1, keepdims=True)
@@ -282,7 +284,7 @@ def _query_vector(
 
 def _weights(
     model: Transformer, layer: TransformerLayer, scores: Float[Array, "#n heads #length"]
-) -> Float[Array, "#n heads length"]:
+) -> LastRow:
     """Return the attention weights of the last query."""
     if layer.bias is not None:
         scores = scores + layer.bias[:, -1].astype(scores.dtype)
@@ -294,9 +296,9 @@ def _weights(
 def _values(
     model: Transformer,
     layer: TransformerLayer,
-    taken: Float[Array, "n heads width"],
-    weights: Float[Array, "#n heads length"],
-) -> Float[Array, "n width"]:
+    taken: Taken,
+    weights: LastRow,
+) -> Last:
     """Map weighted sums of the stream to mixed values."""
     total = jnp.sum(weights, -1, keepdims=True).astype(taken.dtype)
     values = jnp.einsum("nhw,whs->nhs", taken, model._heads(layer.value.weight))
@@ -321,13 +323,16 @@ def _add_mlp(model: Transformer, layer: TransformerLayer, x: Rows, on_gpu: bool 
     """Apply the MLP and the skip connection."""
     if layer.up is not None and layer.down is not None:
         hidden = _linear(layer.up, model._norm("pre", layer, 1, x), on_gpu)
-        hidden = jax.nn.gelu(hidden) if model.activation == "gelu" else _relu(on_gpu, hidden)
+        if model.activation == "gelu":
+            hidden = jax.nn.gelu(hidden)
+        else:
+            hidden = cast(Array, _relu(on_gpu, hidden))
         added = _linear(layer.down, hidden, on_gpu)
         x = model._norm("post", layer, 1, model._skip(x) + added)
     return jax.lax.optimization_barrier(x) if on_gpu else x
 
 
-def _formed(below: Embedded | Below) -> Float[Array, "n length width"]:
+def _formed(below: Embedded | Below) -> AllRows:
     """Return the residual stream of all positions as one array."""
     return below.stream() if isinstance(below, Embedded) else cast(Array, below)
 

@@ -25,15 +25,15 @@ from ...theory import rank_floor
 from ...training import Result
 from .._panels import colours_of
 from .._source import curve
-from ._shared import dots_and_means, entries, geometric_mean, whole_cells
+from ._shared import Look, dots_and_means, entries, geometric_mean, whole_cells
 
 Tables = Mapping[str, pd.DataFrame]
+# The title, name and colour of each rule.
 RULES = {
     "fixed": ("a  the same rate", "same rate", RED),
     "scaled": ("b  rate ∝ 1/width", "rate ∝ 1/width", ORANGE),
     "best": ("c  best rate of each width", "best rate", BLUE),
 }
-"""The title, name and colour of each rule."""
 STEPS = "plateau (steps)"
 
 
@@ -120,7 +120,7 @@ def draw_rates(axes: Axes, tables: Tables) -> None:
         axes.plot(means.index, means, "o-", color=colour, ms=3, lw=1.1)
         axes.plot(bounds.index, bounds, "^", color=colour, mfc="none", ms=4)
         if len(means):
-            at = {"textcoords": "offset points", "ha": "right", "va": "center"}
+            at: Look = {"textcoords": "offset points", "ha": "right", "va": "center"}
             first = float(means.index[0]), float(means.iloc[0])
             axes.annotate(f"{width}", first, (-4, 0), color=colour, fontsize=6.5, **at)
     axes.set(xscale="log", yscale="log", xlabel="learning rate", ylabel=STEPS)

@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 from ...training import Result
 from .._source import curve
 
+# Properties of a line.
 Look = dict[str, Any]
-"""Properties of a line."""
 DOT: Look = {"marker": "o", "ls": "", "mec": "white", "mew": 0.4}
+# The marker of censored runs.
 HOLLOW: Look = {"marker": "^", "ls": "", "mfc": "none"}
-"""The marker of censored runs."""
 
 
 def entries(colours: Mapping[Any, Any], **look: Any) -> list[tuple[str, Look]]:

@@ -1,4 +1,4 @@
-"""Which forms of attention have a plateau, how long it is, and by which law.
+"""Forms of attention: their plateaus, and the laws of these plateaus.
 
 All forms are trained on the same task. Models have one layer with one head, except for the runs
 borrowed from other figures and for windows, which need two layers to reach every position. A run
@@ -39,6 +39,7 @@ from ..transformers import PAPER, SMALL, TINY, shallow
 from ..zucchet2025.fig13_15 import FIXED, SLOW, sgd
 from ._shared import draw_curve, entries, geometric_mean, whole_cells
 
+# The changes of each form to the base model.
 FORMS: Mapping[str, Mapping[str, Any]] = {
     "softmax": {},
     "linear": {"model__attention": "linear"},
@@ -49,21 +50,21 @@ FORMS: Mapping[str, Mapping[str, Any]] = {
     "top 8 scores": {"model__top_k": 8},
     "learned temperature": {"model__temperature": "learned"},
 }
-"""The changes of each form to the base model."""
 COLOURS = dict(zip(FORMS, (BLACK, RED, ORANGE, GREEN, BLUE, SKY, PINK, GREY), strict=True))
+# Forms that should not change the plateau: they add a term that starts at zero, or rotate queries
+# and keys alike.
 NEUTRAL = ("rotary positions", "positional bias", "learned temperature")
-"""Forms that should not change the plateau: they add a term that starts at zero, or rotate queries
-and keys alike."""
+# Settings of Figures 3, 14 and 15 of zucchet2025, at the same sizes; their runs are reused.
 BORROWED = {
     "two layers, four heads": PAPER,
     "fixed position": shallow(PAPER).replace(task=FIXED),
     "SGD": sgd(SLOW, 5e-3, 400_000).base,
 }
-"""Settings of Figures 3, 14 and 15 of zucchet2025, at the same sizes; their runs are reused."""
 FIXED_FORM = "positions alone, fixed position"
 SHARE = 0.5
 SAME = 0.15
 NEAR = (0.8, 1.25)
+# Limits of the plateau relative to softmax, by form.
 EXPECTED: Mapping[str, tuple[float, float, str]] = {
     "linear": (
         *(1.0, np.inf),
@@ -75,7 +76,6 @@ EXPECTED: Mapping[str, tuple[float, float, str]] = {
         f"above {NEAR[0]}: at the start the relevant token is seen rarely, and then more",
     ),
 }
-"""Limits of the plateau relative to softmax, by form."""
 CELL = ["dim", "length"]
 TERMS = {"dim": BLUE, "length": ORANGE}
 
@@ -324,7 +324,7 @@ def draw_windows(axes: Axes, runs: Runs) -> None:
 
 
 def draw_exponents(axes: Axes, names: Sequence[str], laws: Mapping[str, Law]) -> None:
-    """Draw the exponents of each form with their intervals, and those of the flow (dotted)."""
+    """Draw the exponents of each form with their intervals; dotted: exponents of the flow."""
     for term, flow, shift in (("dim", 0.5, -0.13), ("length", 1.0, 0.13)):
         colour = TERMS[term]
         for name, law in laws.items():
@@ -358,16 +358,19 @@ def draw_shares(axes: Axes, names: Sequence[str], tables: Mapping[str, pd.DataFr
     over(axes, [("one run", dots), ("mean of the largest cell", means)])
 
 
-TITLE = "which forms of attention have a plateau, and by which law"
 DEEP = PAPER.replace(task__length=64, task__dim=32, steps=20_000, threshold=0.05)
 SMALL_BASE = shallow(SMALL).replace(batch=32, optimizer__learning_rate=5e-4, steps=3000)
 PAPER_BASE = shallow(PAPER).replace(steps=20_000)
-PRESETS = {
-    "paper": Settings(PAPER_BASE, deep=DEEP, windows=(32, 48), borrow=True),
-    "laptop": Settings(SMALL_BASE, ("softmax", "linear", "sigmoid"), (4, 16), (8, 32), 3),
-    "smoke": Settings(TINY, ("softmax", "sigmoid"), (2, 4), (4, 8), 1),
-}
-SECONDS = {"paper": 2e5, "laptop": 50, "smoke": 12}
 FIGURE = Figure(
-    "emergo/attention", TITLE, PRESETS, make, SECONDS, curves=True, outcomes=tuple(BORROWED)
+    "emergo/attention",
+    "which forms of attention have a plateau, and by which law",
+    {
+        "paper": Settings(PAPER_BASE, deep=DEEP, windows=(32, 48), borrow=True),
+        "laptop": Settings(SMALL_BASE, ("softmax", "linear", "sigmoid"), (4, 16), (8, 32), 3),
+        "smoke": Settings(TINY, ("softmax", "sigmoid"), (2, 4), (4, 8), 1),
+    },
+    make,
+    {"paper": 2e5, "laptop": 50, "smoke": 12},
+    curves=True,
+    outcomes=tuple(BORROWED),
 )

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import jax
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 from scipy.special import stdtrit
+from scipy.stats import pearsonr
 
 from ...measure import Law, boundary_of, emergence, fit_law
 from ...study import Runs, Study
@@ -29,10 +29,10 @@ RULES = {
     "scaled": "rate in proportion to 1/width",
     "best": "best rate of each width",
 }
+# The width at which the rule 1/width has the fixed rate.
 REFERENCE = 256
-"""The width at which the rule 1/width has the fixed rate."""
+# From this width on, where steps cost most, runs have half as many steps and three seeds.
 WIDE = 512
-"""From this width on, where steps cost most, runs have half as many steps and three seeds."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -258,13 +258,6 @@ def start_table(runs: Runs) -> pd.DataFrame:
     return table.assign(alignment=alignment, attention=attention, first_loss=loss)
 
 
-def correlation(x: ArrayLike, y: ArrayLike) -> tuple[float, float, float]:
-    """Return Pearson's correlation with a 95% interval from Fisher's transform."""
-    r = float(np.corrcoef(x, y)[0, 1])
-    half = 1.96 / np.sqrt(max(np.size(x) - 3, 1))
-    return r, float(np.tanh(np.arctanh(r) - half)), float(np.tanh(np.arctanh(r) + half))
-
-
 def luck_checks(starts: pd.DataFrame, rules: pd.DataFrame | None) -> list[Check]:
     checks = []
     reached = starts[starts["state"] == "reached"]
@@ -273,13 +266,14 @@ def luck_checks(starts: pd.DataFrame, rules: pd.DataFrame | None) -> list[Check]
             continue
         layers = int(rows["layers"].iloc[0])
         heads = int(rows["heads"].iloc[0])
-        r, low, high = correlation(rows["alignment"], np.log(rows["plateau"]))
+        correlation = pearsonr(rows["alignment"], np.log(rows["plateau"]))
+        low, high = correlation.confidence_interval()
         name = (
             f"{layers} layer{'s' * (layers > 1)}, heads {heads}: correlation of log plateau "
             f"with the alignment at the start (95% from {low:.2f} to {high:.2f})"
         )
         words = "the interval below 0: who starts aligned leaves sooner"
-        checks.append(Check(name, r, None, high < 0, words))
+        checks.append(Check(name, correlation.statistic, None, high < 0, words))
     flat = reached[reached["layers"] == 1]
     single = flat.pivot_table(index="seed", columns="heads", values="plateau").dropna()
     if len(single.columns) > 1 and len(single):
@@ -377,7 +371,12 @@ SMOKE = Settings(
     depths=(),
 )
 PAPER_SIZES = Settings(PAPER.replace(task__length=64, task__dim=32, steps=20_000))
-PRESETS = {"paper": PAPER_SIZES, "laptop": LAPTOP, "smoke": SMOKE}
-TITLE = "plateau by width, learning rate, heads and the luck of the start"
-SECONDS = {"paper": 3e5, "laptop": 110, "smoke": 25}
-FIGURE = Figure("emergo/capacity", TITLE, PRESETS, make, SECONDS, curves=True, outcomes=("depth",))
+FIGURE = Figure(
+    "emergo/capacity",
+    "plateau by width, learning rate, heads and the luck of the start",
+    {"paper": PAPER_SIZES, "laptop": LAPTOP, "smoke": SMOKE},
+    make,
+    {"paper": 3e5, "laptop": 110, "smoke": 25},
+    curves=True,
+    outcomes=("depth",),
+)

@@ -1,4 +1,4 @@
-"""Recall needs two circuits: an intervention provides one of them, and the other has to form.
+"""Recall needs two circuits: an intervention provides either one, and the other has to form.
 
 Copying: the first layer attends to the previous token. Selecting: the last position attends to the
 position that has copied the query.
@@ -43,7 +43,7 @@ from .._panels import panels
 from .._recall import PAPER, SHALLOW, SMALL, TINY, criteria, passed, recall_task
 from .._source import curve, distinct_results
 from ..zucchet2025 import fig4
-from ._shared import DOT, draw_curve, entries, geometric_mean, whole_cells
+from ._shared import DOT, HOLLOW, draw_curve, entries, geometric_mean, whole_cells
 
 PUBLISHED = fig4.LAW.exponents["pairs"]
 
@@ -100,16 +100,16 @@ BOTH = "both form"
 SELECTING = "selecting forms"
 COPYING = "copying forms"
 NEITHER = "neither has to"
+# Interventions by the circuits that have to form.
 PARTS = {
     BOTH: given(),
     SELECTING: given(copying=1.0),
     COPYING: given(selecting=1.0),
     NEITHER: given(answer=1.0),
 }
-"""Interventions by the circuits that have to form."""
 COLOURS = dict(zip(PARTS, (BLACK, BLUE, ORANGE, GREY), strict=True))
+# Factors that keep the dots of different parts apart.
 ASIDE = dict(zip(PARTS, (0.955, 0.985, 1.015, 1.045), strict=True))
-"""Factors that keep the dots of different parts apart."""
 LAYER = {"copying": 0, "selecting": 1}
 CIRCUITS = {"copying": ORANGE, "selecting": BLUE}
 CELL = ["part", "pairs", "vocabulary"]
@@ -164,7 +164,7 @@ def strength(result: Result, circuit: str) -> np.ndarray:
 def circuit_times(result: Result) -> dict[str, float]:
     """Return the steps at which copying and selecting are half way to their final strength.
 
-    NaN for a circuit that is provided, and for one that ends less than 0.1 above its start: some
+    NaN for a circuit that is provided, or that ends less than 0.1 above its start: some
     runs recall without such a head in this layer.
     """
     provided = {"copying": SELECTING, "selecting": NEITHER}
@@ -242,7 +242,7 @@ def by_part(table: pd.DataFrame, *parts: str) -> pd.DataFrame:
 
 
 def compared(table: pd.DataFrame) -> pd.DataFrame:
-    """Compare the steps when both circuits form with those of the other parts.
+    """Compare the steps when both circuits form with the steps of the other parts.
 
     `waiting` compares them with the sum of the two circuits alone, less the part that both of these
     contain, the path to the output.
@@ -254,7 +254,7 @@ def compared(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def copying_alone(table: pd.DataFrame) -> pd.DataFrame:
-    """Compute the steps of copying beyond those of the path to the output, at the same rate."""
+    """Subtract the steps of the path to the output from the steps of copying, at the same rate."""
     wide = by_part(table, COPYING, NEITHER)
     return wide.assign(beyond=wide[COPYING] - wide[NEITHER]).reset_index()
 
@@ -464,9 +464,9 @@ def draw_times(axes: Axes, table: pd.DataFrame, x: str, label: str) -> None:
     for part, colour in COLOURS.items():
         rows = table[table["part"] == part]
         rows = rows.assign(**{x: rows[x] * ASIDE[part]})
-        for late, look in ((False, DOT | {"ms": 4}), (True, CENSORED[1])):
+        for late, look, size in ((False, DOT, 4), (True, HOLLOW, 5)):
             some = rows[(rows["censored"] == late) & (rows["state"] != "failed")]
-            axes.plot(some[x], some["plateau"], color=colour, zorder=3, **look)
+            axes.plot(some[x], some["plateau"], color=colour, ms=size, zorder=3, **look)
         line = whole(rows).groupby(x)["plateau"].agg(geometric_mean)
         axes.plot(line.index, line, color=colour, lw=1.1)
     doubling(axes)
@@ -481,23 +481,26 @@ def draw_exponents(axes: Axes, exponents: pd.DataFrame) -> None:
         some = rows[rows["part"] == part]
         at = some["at"] * ASIDE[part]
         axes.vlines(at, some["low"], some["high"], color=colour, lw=1)
-        axes.plot(at, some["exponent"], color=colour, lw=0.8, **DOT | {"ls": "-", "ms": 4})
+        axes.plot(at, some["exponent"], color=colour, lw=0.8)
+        axes.plot(at, some["exponent"], color=colour, ms=4, **DOT)
     doubling(axes)
     axes.axhline(PUBLISHED, color=GREY, ls="--", lw=0.9)
     axes.set(xlabel="tokens", ylabel="exponent of pairs")
     subtitle(axes, "where all seeds emerge; dashed: published")
 
 
-TITLE = (
-    "recall with copying or selecting given: what each circuit costs, and what it costs that "
-    "they need each other"
-)
 WIDE = SHALLOW.replace(width=128)
 BASE = PAPER.replace(model=WIDE, optimizer__learning_rate=1e-3, steps=20_000)
-PRESETS = {
-    "paper": Settings(BASE, caps=((16, 30_000),)),
-    "laptop": Settings(SMALL, (4, 3), (8, 12), (1e-3,), seeds=2, shown=(4, 12)),
-    "smoke": Settings(TINY, (3, 2), (4, 6), (1e-2,), seeds=1, shown=(3, 6), lengths=(16, 64)),
-}
-SECONDS = {"paper": 1e5, "laptop": 96, "smoke": 28}
-FIGURE = Figure("emergo/coupled", TITLE, PRESETS, make, SECONDS, curves=True)
+FIGURE = Figure(
+    "emergo/coupled",
+    "recall with copying or selecting given: what each circuit costs, and what it costs that "
+    "they need each other",
+    {
+        "paper": Settings(BASE, caps=((16, 30_000),)),
+        "laptop": Settings(SMALL, (4, 3), (8, 12), (1e-3,), seeds=2, shown=(4, 12)),
+        "smoke": Settings(TINY, (3, 2), (4, 6), (1e-2,), seeds=1, shown=(3, 6), lengths=(16, 64)),
+    },
+    make,
+    {"paper": 1e5, "laptop": 96, "smoke": 28},
+    curves=True,
+)

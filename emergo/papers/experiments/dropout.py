@@ -1,6 +1,6 @@
-"""Dropout in every step, or in one of three as in the published runs of yuksel2026; initialisation.
+"""Effects of dropout and initialisation on the stages of yuksel2026.
 
-What do the stages and the end of training depend on?
+Dropout is active in every step, or in every third step as in the published runs.
 """
 
 import dataclasses
@@ -122,16 +122,18 @@ def draw(task: str, runs: Mapping[str, ChainRuns]) -> Plot:
     return plot
 
 
-TITLE = (
-    "the stages of the full Transformer with dropout in every step, in one of three, and "
-    "with the published start"
-)
 FULL = FULL_SIZE.replace(model=ChainTransformer(), seeds=5)
 LAPTOP = SMALL.replace(model__width=48, model__dropout=0.1, steps=2500)
-PRESETS = {
-    "paper": Settings("groups of 4, 4, 4", first_compared(FULL)),
-    "laptop": Settings("groups of 4, 4, 4", {"runs": LAPTOP}),
-    "smoke": Settings("two groups", {"runs": smoke(TINY_TRANSFORMER, seeds=1)}),
-}
-SECONDS = {"paper": 80000, "laptop": 47, "smoke": 25}
-FIGURE = Figure("emergo/dropout", TITLE, PRESETS, make, SECONDS, curves=True)
+FIGURE = Figure(
+    "emergo/dropout",
+    "the stages of the full Transformer with dropout in every step, in one of three, and "
+    "with the published start",
+    {
+        "paper": Settings("groups of 4, 4, 4", first_compared(FULL)),
+        "laptop": Settings("groups of 4, 4, 4", {"runs": LAPTOP}),
+        "smoke": Settings("two groups", {"runs": smoke(TINY_TRANSFORMER, seeds=1)}),
+    },
+    make,
+    {"paper": 80000, "laptop": 47, "smoke": 25},
+    curves=True,
+)

@@ -1,5 +1,7 @@
-"""When heads part: the second stage of the incremental flow against the initial scale, and the
-growth of their differences."""
+"""When heads part: the second stage of the incremental flow as a function of the initial scale.
+
+The figure compares the integrated flow with the derived growth of differences between heads.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -14,17 +16,19 @@ from ...measure import fit_law
 from ...tasks import Groups
 from ...theory import incremental
 from .._figure import Check, Comparison, Figure, Outcome, Plot, RunSource
+from ._shared import Look, entries
 
-LOOKS: dict[incremental.Flow, dict[str, Any]] = {
+LOOKS: dict[incremental.Flow, Look] = {
     "logit": {"color": BLUE, "marker": "o"},
     "preconditioned": {"color": ORANGE, "marker": "s"},
 }
-DERIVED: dict[str, Any] = {"color": BLACK, "ls": "--", "lw": 0.9}
+COLOURS = {f"{flow} flow": look["color"] for flow, look in LOOKS.items()}
+DERIVED: Look = {"color": BLACK, "ls": "--", "lw": 0.9}
 GROUPS = Groups((1, 1, 1))
 HEADS = 3
 GROWTH_POINTS = 500
 Tables = dict[str, pd.DataFrame]
-# (spans, importance, heads) at one length, so that one program serves all.
+# (spans, importance, heads). All have one length, so that one program serves all.
 CASES = (
     ((1, 1, 1), 1.3, 3),
     ((1, 1, 1), 2.5, 3),
@@ -38,20 +42,24 @@ CASES = (
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
+    """Settings of the figure.
+
+    - `smallest`: the scale down to which growth is followed, by its linear equation.
+    - `length`, `late`: the length of the cases, and the time until which they are followed.
+    """
+
     scales: tuple[float, ...] = (1e-2, 1e-4, 1e-6, 1e-8, 1e-10, 1e-12)
     seeds: int = 4
     until: float = 1500.0
     points: int = 1200
     smallest: float = 1e-60
-    """The scale down to which growth is followed by its linear equation."""
     cases: tuple[tuple[tuple[int, ...], float, int], ...] = CASES
     length: int = 12
-    """Of the cases."""
     late: float = 3e4
 
 
 def factor(flow: incremental.Flow) -> float:
-    """C in t₂ = C log²(1/s), as derived."""
+    """Return the derived C in t₂ = C log²(1/s)."""
     return incremental.escape_factor(GROUPS, GROUPS.window, HEADS, flow)
 
 
@@ -65,24 +73,21 @@ def make(settings: Settings, source: RunSource) -> Outcome:
         flows[flow] = {"escape": escape, "growth": growth_table(flow, settings), "curves": curves}
         source.report(f"{flow} flow, other groups", i / 2 + 0.25)
         flows[flow]["cases"] = pd.DataFrame([case(flow, *one, settings) for one in settings.cases])
-        parted = escape[escape["scale"] > 0]
-        laws.append(
-            Comparison(
-                f"second stage, {flow} flow", fit_law(parted, y="second", x=["log_inverse_scale"])
-            )
-        )
+        law = fit_law(escape[escape["scale"] > 0], y="second", x=["log_inverse_scale"])
+        laws.append(Comparison(f"second stage, {flow} flow", law))
         checks += checks_of(flow, flows[flow], settings)
-    names = ("escape", "growth", "cases", "curves")
     tables = {
         name: pd.concat([each[name] for each in flows.values()], ignore_index=True)
-        for name in names
+        for name in ("escape", "growth", "cases", "curves")
     }
     return Outcome(tables, draw(flows, settings), laws, checks)
 
 
 def escape_tables(flow: incremental.Flow, settings: Settings) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The time of each stage for every initial scale and seed, the last one 0; and the losses of
-    the first seed."""
+    """Integrate the flow from every initial scale and seed, and once from scale 0 (last row).
+
+    Returns the time of each stage, and the losses of the first seed.
+    """
     times = np.append(0, np.geomspace(0.05, settings.until, settings.points))
     scales = np.append(np.repeat(settings.scales, settings.seeds), 0.0)
     seeds = np.append(np.tile(np.arange(settings.seeds), len(settings.scales)), 0)
@@ -93,32 +98,26 @@ def escape_tables(flow: incremental.Flow, settings: Settings) -> tuple[pd.DataFr
     table = pd.DataFrame({"flow": flow, "scale": scales, "seed": seeds, "log_inverse_scale": logs})
     table["first"] = stages[:, 0]
     table["second"] = stages[:, 1]
-    same = bool((path.attention[-1] == path.attention[-1][:, :1]).all())
-    table["identical"] = [False] * (len(table) - 1) + [same]
+    table["identical"] = False
+    heads = path.attention[-1]
+    table.loc[table.index[-1], "identical"] = bool((heads == heads[:, :1]).all())
     first = np.flatnonzero(seeds == 0)
-    curves = pd.DataFrame(
-        {
-            "flow": flow,
-            "scale": scales[first].repeat(len(times)),
-            "time": np.tile(times, len(first)),
-        }
-    )
-    return table, curves.assign(loss=path.loss[first].ravel())
+    curves = {
+        "flow": flow,
+        "scale": scales[first].repeat(len(times)),
+        "time": np.tile(times, len(first)),
+        "loss": path.loss[first].ravel(),
+    }
+    return table, pd.DataFrame(curves)
 
 
 def growth_table(flow: incremental.Flow, settings: Settings) -> pd.DataFrame:
-    """The growth of an infinitesimal difference, until the smallest scale would be of order 1."""
+    """Follow an infinitesimal difference, until the smallest scale would be of order 1."""
     end = 1.3 * factor(flow) * np.log(settings.smallest) ** 2
     grown = incremental.growth(GROUPS, np.geomspace(0.05, end, GROWTH_POINTS), HEADS, None, flow)
     formula = incremental.cooperation(GROUPS, GROUPS.window, HEADS, grown.time, flow)
-    columns = {
-        "flow": flow,
-        "time": grown.time,
-        "log_growth": grown.log,
-        "rate": grown.rate,
-        "predicted_rate": formula.rate,
-    }
-    return pd.DataFrame(columns)
+    columns = {"flow": flow, "time": grown.time, "log_growth": grown.log, "rate": grown.rate}
+    return pd.DataFrame(columns | {"predicted_rate": formula.rate})
 
 
 def case(
@@ -128,60 +127,69 @@ def case(
     heads: int,
     settings: Settings,
 ) -> dict[str, Any]:
-    """The escape factor of other groups: from the slope of the growth against the root of time, and
-    as derived."""
+    """Compute the escape factor of other groups.
+
+    It is measured as the slope of the growth against the square root of time, and derived.
+    """
     groups = Groups(spans, importance)
     length = settings.length
     times = np.geomspace(settings.late / 4, settings.late, GROWTH_POINTS)
     grown = incremental.growth(groups, times, heads, length, flow)
     slope = (grown.log[-1] - grown.log[0]) / (np.sqrt(grown.time[-1]) - np.sqrt(grown.time[0]))
-    row = {
+    return {
         "flow": flow,
         "spans": str(spans),
         "importance": importance,
         "heads": heads,
         "length": length,
-    }
-    return row | {
         "factor": float(1 / slope**2),
         "predicted": incremental.escape_factor(groups, length, heads, flow),
     }
 
 
 def checks_of(flow: incremental.Flow, tables: Tables, settings: Settings) -> list[Check]:
-    rows = tables["escape"]
-    grown = tables["growth"]
-    cases = tables["cases"]
-    parted = rows[:-1]
-    zero = rows.iloc[-1]
+    parted = tables["escape"][:-1]
+    zero = tables["escape"].iloc[-1]
     small = parted[parted["log_inverse_scale"] > 9]
     root = np.sqrt(factor(flow))
     slope = np.polyfit(small["log_inverse_scale"], np.sqrt(small["second"]), 1)[0] / root
-    name = f"{flow} flow: slope of √t₂ against log(1/s), over the derived one"
-    checks = [
-        Check(name, slope, None, abs(slope - 1) < 0.1, f"1 within 10%; derived √C = {root:.4f}")
-    ]
     delays = np.diff(parted.groupby("scale")["second"].mean().sort_index(ascending=False))
-    name = f"{flow} flow: delay of the last step to a smaller scale over that of the first"
-    words = "1 if t₂ were logarithmic; every delay longer than the one before"
-    checks.append(Check(name, delays[-1] / delays[0], None, (np.diff(delays) > 0).all(), words))
-    last = (grown["rate"] / grown["predicted_rate"]).iloc[-1]
-    name = f"{flow} flow: growth rate over the derived one at 1/s = {1 / settings.smallest:.0e}"
-    checks.append(Check(name, last, None, abs(last - 1) < 0.02, "within 2% of 1"))
-    ratio = cases["factor"] / cases["predicted"]
-    name = f"{flow} flow: escape factor over the derived one, other groups and numbers of heads"
-    checks.append(
-        Check(
-            name, [ratio.min(), ratio.max()], None, (abs(ratio - 1) < 0.1).all(), "within 10% of 1"
-        )
-    )
+    last = (tables["growth"]["rate"] / tables["growth"]["predicted_rate"]).iloc[-1]
+    ratio = tables["cases"]["factor"] / tables["cases"]["predicted"]
     first = parted[parted["scale"] < 1e-3]["first"]
     spread = first.max() / first.min() - 1
-    name = f"{flow} flow: spread of the first stage's time over scales and seeds"
-    checks.append(Check(name, spread, None, spread < 0.01, "below 1% for scales below 1e-3"))
     stuck = zero["identical"] and np.isnan(zero["second"])
-    name = "identical heads stay so and have no second stage"
-    return [*checks, Check(f"{flow} flow: {name}", stuck, None, stuck, "true, bit for bit")]
+    rows = (
+        (
+            "slope of √t₂ against log(1/s), over the derived one",
+            *(slope, abs(slope - 1) < 0.1, f"1 within 10%; derived √C = {root:.4f}"),
+        ),
+        (
+            "delay of the last step to a smaller scale over that of the first",
+            *(delays[-1] / delays[0], (np.diff(delays) > 0).all()),
+            "1 if t₂ were logarithmic; every delay longer than the one before",
+        ),
+        (
+            f"growth rate over the derived one at 1/s = {1 / settings.smallest:.0e}",
+            *(last, abs(last - 1) < 0.02, "within 2% of 1"),
+        ),
+        (
+            "escape factor over the derived one, other groups and numbers of heads",
+            *([ratio.min(), ratio.max()], (abs(ratio - 1) < 0.1).all(), "within 10% of 1"),
+        ),
+        (
+            "spread of the first stage's time over scales and seeds",
+            *(spread, spread < 0.01, "below 1% for scales below 1e-3"),
+        ),
+        (
+            "identical heads stay so and have no second stage",
+            *(stuck, stuck, "true, bit for bit"),
+        ),
+    )
+    return [
+        Check(f"{flow} flow: {name}", measured, None, holds, words)
+        for name, measured, holds, words in rows
+    ]
 
 
 def draw(flows: Mapping[incremental.Flow, Tables], settings: Settings) -> Plot:
@@ -193,39 +201,21 @@ def draw(flows: Mapping[incremental.Flow, Tables], settings: Settings) -> Plot:
     panel(b, "b", r"the second stage grows as $\log^2(1/s)$")
     for flow, look in LOOKS.items():
         growth = flows[flow]["growth"]
-        cases = flows[flow]["cases"]
         late = growth[growth["time"] > 3]
         c.plot(growth["time"], growth["rate"], color=look["color"])
         c.plot(late["time"], late["predicted_rate"], **DERIVED)
-        d.plot(
-            cases["predicted"],
-            cases["factor"],
-            ls="",
-            mec="white",
-            mew=0.6,
-            ms=6.5,
-            label=f"{flow} flow",
-            **look,
-        )
-    c.set(
-        xscale="log",
-        yscale="log",
-        xlabel="flow time $t$",
-        ylabel="growth rate of differences",
-        ylim=(3e-3, 4),
-    )
-    entries = [(f"{flow} flow", {"color": look["color"]}) for flow, look in LOOKS.items()]
-    key(c, [*entries, ("derived, on the plateau", DERIVED)], loc="upper right")
+        cases = flows[flow]["cases"]
+        dots: Look = {"ls": "", "mec": "white", "mew": 0.6, "ms": 6.5, "label": f"{flow} flow"}
+        d.plot(cases["predicted"], cases["factor"], **dots, **look)
+    for axes in (c, d):
+        axes.set(xscale="log", yscale="log")
+    c.set(xlabel="flow time $t$", ylabel="growth rate of differences", ylim=(3e-3, 4))
+    key(c, [*entries(COLOURS), ("derived, on the plateau", DERIVED)], loc="upper right")
     panel(c, "c", r"on the plateau differences grow at $r/\sqrt{t}$")
     derived = np.concatenate([tables["cases"]["predicted"] for tables in flows.values()])
     ends = np.array([derived.min() / 1.6, derived.max() * 1.6])
     d.plot(ends, ends, color=GREY, lw=0.9, zorder=1)
-    d.set(
-        xscale="log",
-        yscale="log",
-        xlabel="derived $C$",
-        ylabel=r"$C$ in $t_2 = C\,\log^2(1/s)$, integrated",
-    )
+    d.set(xlabel="derived $C$", ylabel=r"$C$ in $t_2 = C\,\log^2(1/s)$, integrated")
     words = f"{len(settings.cases)} choices of spans, $m$ and heads,\n$T$ = {settings.length}"
     d.text(0.97, 0.04, words, transform=d.transAxes, ha="right", fontsize=6.5, color=GREY)
     d.legend(loc="upper left")
@@ -234,76 +224,62 @@ def draw(flows: Mapping[incremental.Flow, Tables], settings: Settings) -> Plot:
 
 
 def draw_curves(axes: Axes, loss: pd.DataFrame, settings: Settings) -> None:
-    colours = {**dict(zip(settings.scales, shades(len(settings.scales)), strict=True)), 0.0: GREY}
-    for scale, colour in colours.items():
+    """Draw the loss from each initial scale."""
+    marks: list[tuple[str, Look]] = []
+    for scale, colour in zip(settings.scales, shades(len(settings.scales)), strict=True):
+        marks.append((f"$10^{{{round(np.log10(scale))}}}$", {"color": colour, "lw": 1.3}))
+    marks.append(("0", {"color": GREY, "ls": "--", "lw": 1.2}))
+    for scale, (_, look) in zip((*settings.scales, 0.0), marks, strict=True):
         rows = loss[loss["scale"] == scale]
-        axes.plot(
-            rows["time"],
-            rows["loss"],
-            "-" if scale else "--",
-            color=colour,
-            lw=1.3 if scale else 1.2,
-        )
+        axes.plot(rows["time"], rows["loss"], **look)
     axes.set(xscale="log", xlim=(0.1, settings.until), xlabel="flow time $t$", ylabel="loss")
-    entries = [
-        (f"$10^{{{round(np.log10(scale))}}}$", {"color": colour})
-        for scale, colour in colours.items()
-        if scale
-    ]
-    key(axes, [*entries, ("0", {"ls": "--"})], title="$s$", loc="upper right", ncols=2)
+    key(axes, marks, title="$s$", loc="upper right", ncols=2)
 
 
 def draw_roots(axes: Axes, flows: Mapping[incremental.Flow, Tables], settings: Settings) -> None:
-    """Dots: integrated. Lines: growth by its linear equation, from which the same offset is taken
-    as from the dots."""
+    """Draw √t₂ against the scale: integrated (dots), and from the linear equation (lines)."""
     furthest = -np.log10(settings.smallest)
+    small_dots: Look = {"ls": "", "ms": 3.5}
     for flow, look in LOOKS.items():
         rows = flows[flow]["escape"][:-1]
         grown = flows[flow]["growth"]
         small = rows[rows["log_inverse_scale"] > 9]
-        # What a difference has to grow to, beyond 1/s, to end the plateau: one number, from the
-        # integrated times.
-        beyond = (
-            np.interp(small["second"], grown["time"], grown["log_growth"]).mean()
-            - small["log_inverse_scale"].mean()
-        )
+        # A difference has to grow by a constant factor more than 1/s to end the plateau. This
+        # constant is estimated from the integrated times and subtracted from the line.
+        logs = np.interp(small["second"], grown["time"], grown["log_growth"])
+        beyond = logs.mean() - small["log_inverse_scale"].mean()
         line = grown[grown["log_growth"] > beyond + 3]
-        axes.plot(
-            (line["log_growth"] - beyond) / np.log(10),
-            np.sqrt(line["time"]),
-            color=look["color"],
-            lw=1.1,
-            alpha=0.6,
-        )
-        axes.plot(
-            rows["log_inverse_scale"] / np.log(10),
-            np.sqrt(rows["second"]),
-            ls="",
-            ms=3.5,
-            mec="white",
-            mew=0.4,
-            **look,
-        )
+        decades = (line["log_growth"] - beyond) / np.log(10)
+        axes.plot(decades, np.sqrt(line["time"]), color=look["color"], lw=1.1, alpha=0.6)
+        decades = rows["log_inverse_scale"] / np.log(10)
+        edge: Look = {"mec": "white", "mew": 0.4}
+        axes.plot(decades, np.sqrt(rows["second"]), **small_dots, **edge, **look)
         far = line.iloc[-1]
         x = np.array([10.0, furthest])
         less = np.sqrt(factor(flow)) * (far["log_growth"] - beyond - x * np.log(10))
         axes.plot(x, np.sqrt(far["time"]) - less, **DERIVED)
     axes.set(xlabel=r"$\log_{10}(1/s)$", ylabel=r"$\sqrt{t_2}$", xlim=(0, furthest))
     axes.set_ylim(bottom=0)
-    entries = [
-        (f"{flow} flow, {settings.seeds} seeds", look | {"ls": "", "ms": 3.5})
-        for flow, look in LOOKS.items()
-    ]
-    entries += [("linear equation of a difference", {}), (r"derived slope $\sqrt{C}$", DERIVED)]
-    key(axes, entries, loc="upper left")
+    marks = [(f"{flow} flow, {settings.seeds} seeds", LOOKS[flow] | small_dots) for flow in LOOKS]
+    marks += [("linear equation of a difference", {}), (r"derived slope $\sqrt{C}$", DERIVED)]
+    key(axes, marks, loc="upper left")
 
 
-SHORT: dict[str, Any] = {"until": 300.0, "points": 100, "late": 100.0}
-TITLE = (
-    "incremental flow: the second stage grows as the squared logarithm of the initial scale, "
-    "with its derived constant"
+SMOKE = Settings(
+    scales=(1e-4, 1e-6),
+    seeds=2,
+    until=300.0,
+    points=100,
+    smallest=1e-9,
+    cases=CASES[:1],
+    length=3,
+    late=100.0,
 )
-LITTLE = Settings(scales=(1e-4, 1e-6), seeds=2, smallest=1e-9, cases=CASES[:1], length=3, **SHORT)
 FIGURE = Figure(
-    "emergo/escape", TITLE, {"paper": Settings(), "smoke": LITTLE}, make, {"paper": 55, "smoke": 20}
+    "emergo/escape",
+    "incremental flow: the second stage grows as the squared logarithm of the initial scale, "
+    "with its derived constant",
+    {"paper": Settings(), "smoke": SMOKE},
+    make,
+    {"paper": 55, "smoke": 20},
 )

@@ -1,7 +1,7 @@
-"""What the paper's formula for the plateau of the flow misses, across six decades of √d·T, and what
-its reduction does."""
+"""The flow of the toy model: formulas for its plateau over six decades of √d·T; its reduction."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,18 +11,18 @@ from matplotlib.axes import Axes
 from ... import theory
 from ...core.plotting import BLACK, BLUE, GREY, ORANGE, WIDTH, doubling, key
 from ...measure import Law, Published, fit_law
-from .._figure import Check, Comparison, Figure, Outcome, Plot, Presets, RunSource
+from .._figure import Check, Comparison, Figure, Outcome, Plot, RunSource
 from .._panels import colours_of, panels
 from .._plateaus import plateau_table
 from ..zucchet2025.fig1_2 import IN_CONTEXT
+from ._shared import Look, entries
 
-DECADES = (2, 8)
-"""Of √d·T."""
+DECADES = (2, 8)  # of √d·T
 DIM = 64
-REPETITIONS = ((4, 0.0), (1, 0.1), (4, 0.1))
-"""With repetition: of the context and of the data."""
-OURS: dict[str, Any] = {"marker": "o", "ms": 3, "lw": 1}
-THEIRS: dict[str, Any] = {"marker": "s", "ls": "--", "ms": 3, "lw": 1, "mfc": "white"}
+# Colours by burst and repeat.
+REPETITIONS = {(4, 0.0): BLUE, (1, 0.1): ORANGE, (4, 0.1): BLACK}
+OURS: Look = {"marker": "o", "ms": 3, "lw": 1}
+THEIRS: Look = {"marker": "s", "ls": "--", "ms": 3, "lw": 1, "mfc": "white"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,10 +38,10 @@ def make(settings: Settings, source: RunSource) -> Outcome:
         lengths = np.unique(np.round(size / np.sqrt(dim)))
         return plateau_table(theory.cells(lengths[lengths > burst + 1], dim, burst, repeat), flow)
 
-    plain = [column(dim, 1, 0.0, "reduced") for dim in settings.dims]
+    frames = [column(dim, 1, 0.0, "reduced") for dim in settings.dims]
     source.report("with repetition", 0.5)
-    repeated = [column(DIM, burst, repeat, "exact") for burst, repeat in REPETITIONS]
-    table = pd.concat([*plain, *repeated], ignore_index=True)
+    frames += [column(DIM, burst, repeat, "exact") for burst, repeat in REPETITIONS]
+    table = pd.concat(frames, ignore_index=True)
     table["size"] = np.sqrt(table["dim"]) * table["length"]
     table["over_predicted"] = table["plateau"] / table["predicted"]
     table["over_escape_linear"] = table["plateau"] / table["escape_linear"]
@@ -49,57 +49,49 @@ def make(settings: Settings, source: RunSource) -> Outcome:
 
 
 def checks_of(table: pd.DataFrame, settings: Settings) -> list[Check]:
-    plain = table[table["flow"] == "reduced"].sort_values("size")
+    ordered = table.sort_values("size")
+    plain = ordered[ordered["flow"] == "reduced"]
     largest = plain.groupby("dim").last()
-    dims = f"dims {', '.join(map(str, settings.dims))}"
     ours = largest["over_predicted"]
     theirs = largest["over_escape_linear"]
-    # docs/theory.md: to next order the plateau exceeds the closed form by (1 - pi/4)/sqrt(pi/2) /
-    # sqrt(d) of it.
+    # To next order, the plateau exceeds the closed form by the fraction
+    # (1 - pi/4) / sqrt(pi/2) / sqrt(d) (docs/theory.md).
     excess = (ours.iloc[-1] - 1) * np.sqrt(ours.index[-1])
     next_order = (1 - np.pi / 4) / np.sqrt(np.pi / 2)
-    derived = f"{next_order:.3f}, derived to next order, within 10%"
     onset = plain["size"][(plain["over_predicted"] - 1).abs() > 0.1].max()
-    both = (
-        table[(table["burst"] > 1) & (table["repeat"] > 0)]
-        .sort_values("size")["over_predicted"]
-        .iloc[-1]
-    )
-    at_largest = f"at the largest size, {dims}"
-    from_here = f"largest √d·T on the grid at which our formula is off by over 10%, {dims}"
-    repeated = "plateau over our formula with both repetitions, at the largest size"
-    close = "within 10% of 1"
-    known = "1 if the formula gave the time; held to within 25%"
-    return [
-        Check(
-            f"plateau over our formula {at_largest}",
-            ours,
-            None,
-            (ours - 1).abs().max() < 0.1,
-            close,
+    repeated = ordered[(ordered["burst"] > 1) & (ordered["repeat"] > 0)]
+    both = repeated["over_predicted"].iloc[-1]
+    dims = f"dims {', '.join(map(str, settings.dims))}"
+    rows = (
+        (
+            f"plateau over our formula at the largest size, {dims}",
+            *(ours, (ours - 1).abs().max() < 0.1, "within 10% of 1"),
         ),
-        Check(
+        (
             "its excess over 1, times √d, at the largest dim",
-            excess,
-            None,
-            abs(excess / next_order - 1) < 0.1,
-            derived,
+            *(excess, abs(excess / next_order - 1) < 0.1),
+            f"{next_order:.3f}, derived to next order, within 10%",
         ),
-        Check(
-            f"plateau over the paper's formula {at_largest}",
-            theirs,
-            None,
-            (theirs - 1).abs().max() < 0.25,
-            known,
+        (
+            f"plateau over the paper's formula at the largest size, {dims}",
+            *(theirs, (theirs - 1).abs().max() < 0.25),
+            "1 if the formula gave the time; held to within 25%",
         ),
-        Check(from_here, onset, None, onset < 1e4, "below 10,000"),
-        Check(repeated, both, None, abs(both - 1) < 0.05, "within 5% of 1"),
-    ]
+        (
+            f"largest √d·T on the grid at which our formula is off by over 10%, {dims}",
+            *(onset, onset < 1e4, "below 10,000"),
+        ),
+        (
+            "plateau over our formula with both repetitions, at the largest size",
+            *(both, abs(both - 1) < 0.05, "within 5% of 1"),
+        ),
+    )
+    return [Check(name, measured, None, holds, words) for name, measured, holds, words in rows]
 
 
-def ratios(axes: Axes, rows: pd.DataFrame, color: Any) -> None:
-    axes.plot(rows["size"], rows["over_predicted"], color=color, **OURS)
-    axes.plot(rows["size"], rows["over_escape_linear"], color=color, **THEIRS)
+def draw_ratios(axes: Axes, rows: pd.DataFrame, colour: Any) -> None:
+    axes.plot(rows["size"], rows["over_predicted"], color=colour, **OURS)
+    axes.plot(rows["size"], rows["over_escape_linear"], color=colour, **THEIRS)
 
 
 def draw(table: pd.DataFrame, settings: Settings) -> Plot:
@@ -108,43 +100,34 @@ def draw(table: pd.DataFrame, settings: Settings) -> Plot:
     table = table.sort_values("size")
     dims = colours_of(settings.dims)
     for dim, colour in dims.items():
-        ratios(a, table[(table["flow"] == "reduced") & (table["dim"] == dim)], color=colour)
-    repetitions = dict(zip(REPETITIONS, (BLUE, ORANGE, BLACK), strict=False))
-    for (burst, repeat), colour in repetitions.items():
-        ratios(
-            b,
-            table[
-                (table["flow"] == "exact") & (table["burst"] == burst) & (table["repeat"] == repeat)
-            ],
-            color=colour,
-        )
+        draw_ratios(a, table[(table["flow"] == "reduced") & (table["dim"] == dim)], colour)
+    exact = table[table["flow"] == "exact"]
+    for (burst, repeat), colour in REPETITIONS.items():
+        rows = exact[(exact["burst"] == burst) & (exact["repeat"] == repeat)]
+        draw_ratios(b, rows, colour)
+    ticks = (0.1, 0.2, 0.5, 1, 2, 5)
     for axes in (a, b):
         axes.axhline(1, color=GREY, lw=0.8)
         axes.set(xscale="log", yscale="log", xlabel=r"$\sqrt{d}\,T$")
-        axes.set_yticks([0.1, 0.2, 0.5, 1, 2, 5], ["0.1", "0.2", "0.5", "1", "2", "5"])
+        axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.minorticks_off()
         axes.set_ylim(0.08, 7)
     a.set_ylabel("integrated plateau / formula")
-    key(a, [(f"$d$ = {d}", {"color": c}) for d, c in dims.items()], loc="upper right", ncols=2)
-    key(
-        b,
-        [(f"$B$ = {n}, $p$ = {p:g}", {"color": c}) for (n, p), c in repetitions.items()],
-        loc="upper right",
-    )
-    key(
-        b,
-        [
-            (r"over $\sqrt{\pi/2}/\lambda$ (ours)", OURS),
-            ("over the arcsinh formula (A.3.2)", THEIRS),
-        ],
-        loc="lower left",
-    )
+    key(a, entries({f"$d$ = {d}": c for d, c in dims.items()}), loc="upper right", ncols=2)
+    names = {f"$B$ = {n}, $p$ = {p:g}": c for (n, p), c in REPETITIONS.items()}
+    key(b, entries(names), loc="upper right")
+    ours = r"over $\sqrt{\pi/2}/\lambda$ (ours)"
+    key(b, [(ours, OURS), ("over the arcsinh formula (A.3.2)", THEIRS)], loc="lower left")
     return plot
 
 
-TITLE = "integrated plateau over the paper's formula and over ours, across six decades of √d·T"
-PRESETS: Presets = {"paper": Settings(), "smoke": Settings(dims=(16, 64), per_decade=1)}
-CLOSED_FORM = Figure("emergo/closed-form", TITLE, PRESETS, make, {"paper": 10, "smoke": 9})
+CLOSED_FORM = Figure(
+    "emergo/closed-form",
+    "integrated plateau over the paper's formula and over ours, across six decades of √d·T",
+    {"paper": Settings(), "smoke": Settings(dims=(16, 64), per_decade=1)},
+    make,
+    {"paper": 10, "smoke": 9},
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,57 +147,41 @@ def make_bursts(settings: Bursts, source: RunSource) -> Outcome:
     table = pd.concat([reduced, exact, full], ignore_index=True)
     constant = float(IN_CONTEXT.at(length=settings.length, burst=1, dim=settings.dim))
     published = Published("Fig. 2 left at this length and dim", constant, {"burst": -0.99}, 0.999)
-    laws = {
-        str(name): fit_law(rows, x=["burst"]) for name, rows in table.groupby("flow", sort=False)
-    }
+    flows = table.groupby("flow", sort=False)
+    laws = {str(name): fit_law(rows, x=["burst"]) for name, rows in flows}
+    comparisons = [Comparison(name, law, published) for name, law in laws.items()]
     apart = np.max(np.abs(full["plateau"] / exact["plateau"] - 1))
     ratio = reduced["plateau"].iloc[-1] / full["plateau"].iloc[-1]
+    same = "largest relative difference between the exact flow and the full model"
+    less = "plateau of the reduced flow over the full model's at the largest burst"
     checks = [
-        Check(
-            "largest relative difference between the exact flow and the full model",
-            apart,
-            None,
-            apart < 1e-6,
-            "below 1e-6",
-        ),
-        Check(
-            "plateau of the reduced flow over the full model's at the largest burst",
-            ratio,
-            1.0,
-            abs(ratio - 1) < 0.1,
-        ),
+        Check(same, apart, None, apart < 1e-6, "below 1e-6"),
+        Check(less, ratio, 1.0, abs(ratio - 1) < 0.1),
     ]
-    comparisons = [Comparison(name, law, published) for name, law in laws.items()]
-    return Outcome(
-        {"plateaus": table}, draw_bursts(table, laws, settings), laws=comparisons, checks=checks
-    )
+    return Outcome({"plateaus": table}, draw_bursts(table, laws, settings), comparisons, checks)
 
 
-def draw_bursts(table: pd.DataFrame, laws: dict[str, Law], settings: Bursts) -> Plot:
-    plot, (axes,) = panels(
-        3.0, "The model's own flow gains less from repetition", width=0.62 * WIDTH
-    )
-    looks = {
-        "reduced": ("reduced flow (Eq. 14)", {"color": ORANGE, "marker": "o", "ms": 5}),
-        "exact": ("exact flow", {"color": BLUE, "marker": "s", "ms": 8, "mfc": "none"}),
-        "full": (
-            r"full model, $a \in R^T$, $W \in R^{d\times d}$",
-            {"color": BLACK, "marker": "x", "ms": 5},
-        ),
-    }
+BURST_LOOKS: Mapping[str, tuple[str, Look]] = {
+    "reduced": ("reduced flow (Eq. 14)", {"color": ORANGE, "marker": "o", "ms": 5}),
+    "exact": ("exact flow", {"color": BLUE, "marker": "s", "ms": 8, "mfc": "none"}),
+    "full": (
+        r"full model, $a \in R^T$, $W \in R^{d\times d}$",
+        {"color": BLACK, "marker": "x", "ms": 5},
+    ),
+}
+
+
+def draw_bursts(table: pd.DataFrame, laws: Mapping[str, Law], settings: Bursts) -> Plot:
+    title = "The model's own flow gains less from repetition"
+    plot, (axes,) = panels(3.0, title, width=0.62 * WIDTH)
     line = pd.DataFrame({"burst": np.geomspace(min(settings.bursts), max(settings.bursts), 50)})
-    for name, (words, look) in looks.items():
+    for name, (words, look) in BURST_LOOKS.items():
         rows = table[table["flow"] == name]
-        law = laws[name]
-        axes.plot(
-            rows["burst"],
-            rows["plateau"],
-            ls="",
-            label=f"{words}: $B^{{{law.exponents['burst']:.2f}}}$",
-            **look,
-        )
+        label = f"{words}: $B^{{{laws[name].exponents['burst']:.2f}}}$"
+        axes.plot(rows["burst"], rows["plateau"], ls="", label=label, **look)
+        values = laws[name].predict(line)
         ls = "--" if name == "full" else "-"
-        axes.plot(line["burst"], law.predict(line), color=look["color"], lw=1, ls=ls, zorder=1)
+        axes.plot(line["burst"], values, color=look["color"], lw=1, ls=ls, zorder=1)
     doubling(axes)
     axes.set(yscale="log", xlabel="in-context repetition $B$", ylabel="plateau (flow time)")
     axes.legend(loc="lower left")
@@ -223,11 +190,10 @@ def draw_bursts(table: pd.DataFrame, laws: dict[str, Law], settings: Bursts) -> 
     return plot
 
 
-BURSTS_TITLE = "plateau against burst: reduced flow, exact flow, full model, and their exponents"
-BURSTS_PRESETS: Presets = {
-    "paper": Bursts(),
-    "smoke": Bursts(length=64, dim=4, bursts=(1, 2, 4, 8)),
-}
 REDUCTION = Figure(
-    "emergo/reduction", BURSTS_TITLE, BURSTS_PRESETS, make_bursts, {"paper": 18, "smoke": 9}
+    "emergo/reduction",
+    "plateau against burst: reduced flow, exact flow, full model, and their exponents",
+    {"paper": Bursts(), "smoke": Bursts(length=64, dim=4, bursts=(1, 2, 4, 8))},
+    make_bursts,
+    {"paper": 18, "smoke": 9},
 )

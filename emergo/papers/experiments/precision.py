@@ -1,5 +1,4 @@
-"""Do emergence times depend on the precision of the products? The same runs, the same seeds, under
-bf16, tf32 and fp32."""
+"""Emergence times under bf16, tf32 and fp32: the same runs with the same seeds."""
 
 import dataclasses
 from typing import Any
@@ -11,54 +10,55 @@ from ...core.plotting import BLUE, GREY, ORANGE, WIDTH, outside
 from ...models import Transformer
 from ...study import Study
 from ...training import Config, Precision
-from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource
+from .._figure import Check, Figure, Outcome, Plot, RunSource
 from .._panels import panels
 from ..transformers import PAPER, SMALL, TINY
+from ._shared import DOT, entries
 
 ONE_HEAD = Transformer(layers=1, heads=1)
 CELL = ["layers", "heads", "length", "dim"]
+COLOURS = {"bf16": ORANGE, "tf32": BLUE, "fp32": GREY}
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
+    """Settings of the figure; `models`: each with its dims."""
+
     base: Config
     models: tuple[tuple[Transformer, tuple[int, ...]], ...] = (
         (Transformer(), (16, 32, 64)),
         (ONE_HEAD, (32, 64)),
     )
-    """Models, each with the dims it is trained at."""
     seeds: int = 5
     precisions: tuple[Precision, ...] = ("bf16", "tf32", "fp32")
 
     def studies(self) -> dict[str, Study]:
-        axes = {"precision": self.precisions}
-        models = [(self.base.replace(model=model), dims) for model, dims in self.models]
-        return {
-            str(i): Study.of(base, grid=axes | {"dim": dims}, seeds=self.seeds)
-            for i, (base, dims) in enumerate(models)
-        }
+        parts = {}
+        for i, (model, dims) in enumerate(self.models):
+            grid = {"precision": self.precisions, "dim": dims}
+            parts[str(i)] = Study.of(self.base.replace(model=model), grid=grid, seeds=self.seeds)
+        return parts
 
 
 def against_fp32(table: pd.DataFrame) -> pd.DataFrame:
-    """The mean plateau of each cell and precision beside that of fp32, over all seeds and as a
-    ratio by seed (`paired`)."""
+    """Compare the mean plateau of each cell and precision with that in fp32.
+
+    `paired` is the mean ratio of runs with the same seed.
+    """
     wide = table.pivot(index=[*CELL, "seed"], columns="precision", values="plateau")
     frames = []
     for precision in wide.columns.drop("fp32"):
         cells = wide.assign(paired=wide[precision] / wide["fp32"]).groupby(level=CELL)
         means = cells[[precision, "fp32", "paired"]].mean().rename(columns={precision: "plateau"})
-        frames.append(
-            means.assign(precision=precision, fp32_spread=cells["fp32"].std()).reset_index()
-        )
-    return pd.concat(frames, ignore_index=True)[
-        [*CELL, "precision", "plateau", "fp32", "fp32_spread", "paired"]
-    ]
+        spread = cells["fp32"].std()
+        frames.append(means.assign(precision=precision, fp32_spread=spread).reset_index())
+    columns = [*CELL, "precision", "plateau", "fp32", "fp32_spread", "paired"]
+    return pd.concat(frames, ignore_index=True)[columns]
 
 
 def make(settings: Settings, source: RunSource) -> Outcome:
-    table = pd.concat(
-        [runs.table for runs in source.runs(settings.studies()).values()], ignore_index=True
-    )
+    parts = source.runs(settings.studies()).values()
+    table = pd.concat([runs.table for runs in parts], ignore_index=True)
     cells = against_fp32(table)
     checks = []
     words = "below 1: the precision moves emergence by less than the seed does"
@@ -69,85 +69,64 @@ def make(settings: Settings, source: RunSource) -> Outcome:
             f"seeds, largest over cells"
         )
         checks.append(Check(name, apart, None, apart < 1, words))
-    tables = {"runs": table, "cells": cells}
     return Outcome(
-        tables,
+        {"runs": table, "cells": cells},
         draw(table),
-        (),
-        checks,
-        {"plateaus": summary(table)},
+        checks=checks,
+        summary={"plateaus": summary(table)},
         precision=", ".join(settings.precisions),
     )
 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean plateau and its standard deviation over seeds, and plateaus over those of fp32, seed by
-    seed: mean, least, most."""
+    """Summarise the plateau by precision, and its ratio to fp32 over seeds (mean, range)."""
     rows = []
     for (layers, dim), cell in table.groupby(["layers", "dim"]):
         seeds = cell.pivot(index="seed", columns="precision", values="plateau")
         row: dict[str, Any] = {"layers": layers, "d": dim}
-        row |= {
-            str(name): f"{steps.mean():.0f} ± {steps.std():.0f}" for name, steps in seeds.items()
-        }
+        for name, steps in seeds.items():
+            row[str(name)] = f"{steps.mean():.0f} ± {steps.std():.0f}"
         for name in seeds.columns.drop("fp32"):
             ratio = seeds[name] / seeds["fp32"]
-            row[f"{name} over fp32"] = (
-                f"{ratio.mean():.3f} ({ratio.min():.3f} to {ratio.max():.3f})"
-            )
+            words = f"{ratio.mean():.3f} ({ratio.min():.3f} to {ratio.max():.3f})"
+            row[f"{name} over fp32"] = words
         rows.append(row)
     return pd.DataFrame(rows)
 
 
 def draw(table: pd.DataFrame) -> Plot:
     plot, (axes,) = panels(2.6, "", width=WIDTH * 0.6)
-    colours = {
-        p: c
-        for p, c in {"bf16": ORANGE, "tf32": BLUE, "fp32": GREY}.items()
-        if p in set(table["precision"])
-    }
-    cells = [rows for _, rows in table.groupby(CELL)]
-    for place, rows in enumerate(cells):
+    used = set(table["precision"])
+    colours = {name: colour for name, colour in COLOURS.items() if name in used}
+    labels = []
+    for place, (_, rows) in enumerate(table.groupby(CELL)):
         middle = rows.loc[rows["precision"] == "fp32", "plateau"].mean()
         for offset, (precision, colour) in enumerate(colours.items()):
             ratios = rows[rows["precision"] == precision].sort_values("seed")["plateau"] / middle
             at = place + 0.22 * (offset - 1)
-            axes.plot(
-                np.full(len(ratios), at),
-                ratios,
-                "o",
-                color=colour,
-                mec="white",
-                mew=0.4,
-                ms=4,
-                zorder=3,
-            )
+            axes.plot(np.full(len(ratios), at), ratios, color=colour, ms=4, zorder=3, **DOT)
             axes.plot([at - 0.08, at + 0.08], [ratios.mean()] * 2, color=colour, lw=1.6, zorder=4)
+        layers, dim = rows[["layers", "dim"]].iloc[0]
+        labels.append(f"{layers} layer{'s' if layers > 1 else ''}\n$d$ = {dim}")
     axes.axhline(1, color=GREY, lw=0.8, ls=":")
-    firsts = [rows.iloc[0] for rows in cells]
-    labels = [
-        f"{f['layers']} layer{'s' if f['layers'] > 1 else ''}\n$d$ = {f['dim']}" for f in firsts
-    ]
-    axes.set_xticks(range(len(cells)), labels)
+    axes.set_xticks(range(len(labels)), labels)
     axes.set(ylabel="plateau over the mean\nof the same cell in fp32")
-    outside(
-        axes,
-        "products in",
-        [(name, {"color": colour, "marker": "o"}) for name, colour in colours.items()],
-    )
+    outside(axes, "products in", entries(colours, marker="o"))
     return plot
 
 
+SMALL_BASE = SMALL.replace(task__length=16, optimizer__learning_rate=2e-3)
 SMALL_MODELS = ((Transformer(width=32), (4, 8)), (ONE_HEAD.replace(width=64), (4, 8)))
+TINY_MODELS = ((ONE_HEAD.replace(width=16), (4,)),)
 ON_CPU: tuple[Precision, ...] = ("bf16", "fp32")
-TITLE = "plateaus of the same runs under bf16, tf32 and fp32"
-PRESETS: Presets = {
-    "paper": Settings(PAPER.replace(task__length=64)),
-    "laptop": Settings(
-        SMALL.replace(task__length=16, optimizer__learning_rate=2e-3), SMALL_MODELS, 3, ON_CPU
-    ),
-    "smoke": Settings(
-        TINY.replace(task__length=4), ((ONE_HEAD.replace(width=16), (4,)),), 2, ON_CPU
-    ),
-}
-FIGURE = Figure("emergo/precision", TITLE, PRESETS, make, {"paper": 5e4, "laptop": 60, "smoke": 8})
+FIGURE = Figure(
+    "emergo/precision",
+    "plateaus of the same runs under bf16, tf32 and fp32",
+    {
+        "paper": Settings(PAPER.replace(task__length=64)),
+        "laptop": Settings(SMALL_BASE, SMALL_MODELS, 3, ON_CPU),
+        "smoke": Settings(TINY.replace(task__length=4), TINY_MODELS, 2, ON_CPU),
+    },
+    make,
+    {"paper": 5e4, "laptop": 60, "smoke": 8},
+)

@@ -25,13 +25,13 @@ from ..zucchet2025 import fig5_16_17
 from ._repetition import RANDOM_SIGN, Effect, Repetition, effect, row_of
 from ._schedule_plot import draw
 
+# The loss at which the plateau ends, relative to the first test loss: 0.4 of 0.5.
 LEARNED = 0.8
-"""The loss at which the plateau ends, relative to the first test loss: 0.4 of 0.5."""
+# A burst so small that chance never places the query, which then belongs to one pair drawn
+# uniformly, as in the test.
 ONCE = 1e-6
-"""A burst so small that chance never places the query, which then belongs to one pair drawn
-uniformly, as in the test."""
+# A burst, the step at which it starts to fall, and the step at which it is gone.
 Drop = tuple[float, int, int]
-"""A burst, the step at which it starts to fall, and the step at which it is gone."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Settings:
     - `amounts`: p of the policy, which repeats while learning is stuck; the first was fixed before.
     - `cells`, `cell_repeats`: where the policy is judged. A switch at step 0 stands for no
       repetition in cells that no other figure has trained.
-    - `drops`, `recall_amounts`: bursts of recall, and those of its policy.
+    - `drops`, `recall_amounts`: bursts of recall, and of its policy.
     - `points`: of the flows.
     """
 
@@ -150,21 +150,21 @@ def fading(burst: float, begin: int, end: int) -> Ramp:
 
 
 RUN = ["cell", "signed", *Repetition._fields, "seed"]
+# Ways to repeat, and the kinds of runs among which the best is chosen post hoc.
 METHODS = {
     "none": ("none",),
     "best constant": ("none", "kept"),
     "best switch": ("switched", "faded"),
     "policy": ("policy",),
 }
-"""Ways to repeat, and the kinds of runs among which the best is chosen post hoc."""
+# The reference of each gain.
 GAINS = {"gain": "none", "over_constant": "best constant"}
-"""The reference of each gain."""
 
 
 def methods_table(table: pd.DataFrame, settings: Settings) -> pd.DataFrame:
     """Tabulate the best way to repeat of each method and cell, with its gains.
 
-    Without repetition no special token is drawn, so the same runs serve both kinds of tokens.
+    No special token is drawn without repetition, so the same runs serve both kinds of tokens.
     """
     rows = []
     for cell, runs in table.groupby("cell", sort=False):
@@ -263,7 +263,7 @@ def flow_checks(flow: pd.DataFrame) -> list[Check]:
 
 
 def level_checks(table: pd.DataFrame) -> list[Check]:
-    """Compare the losses on the plateau with those of the best constant answer.
+    """Compare the losses on the plateau with the losses of the best constant answer.
 
     Equal losses mean that a bias has learned this answer and attention has learned nothing.
     """
@@ -374,44 +374,46 @@ def method_checks(methods: pd.DataFrame) -> list[Check]:
     return checks
 
 
-TITLE = (
-    "repetition used and then dropped: switched off, faded out, and given only while "
-    "learning stands still"
-)
 BASE = PAPER.replace(optimizer__learning_rate=3e-4, steps=20_000, threshold=0.4)
 NOTHING: dict[str, Any] = {"constants": (), "cells": (), "bursts": (), "recall_amounts": ()}
-PRESETS = {
-    "paper": Settings(BASE, _recall.PAPER.replace(steps=45_000)),
-    "laptop": Settings(
-        SMALL.replace(threshold=0.4, steps=1500),
-        _recall.SMALL.replace(task=Recall(4, 16), steps=1500),
-        length=32,
-        dim=16,
-        seeds=2,
-        repeats=(0.5, 1.0),
-        at=(100, 400),
-        signed=((), ()),
-        amounts=(0.5,),
-        few_seeds=2,
-        drops=((3.0, 200, 0),),
-        points=12,
-        **NOTHING,
-    ),
-    "smoke": Settings(
-        TINY.replace(threshold=0.4, steps=200),
-        _recall.TINY.replace(steps=200),
-        length=8,
-        dim=4,
-        seeds=1,
-        repeats=(0.5,),
-        at=(100,),
-        signed=None,
-        amounts=(0.5,),
-        few_seeds=1,
-        drops=(),
-        points=8,
-        **NOTHING,
-    ),
-}
-SECONDS = {"paper": 5e5, "laptop": 100, "smoke": 20}
-FIGURE = Figure("emergo/schedule", TITLE, PRESETS, make, SECONDS, curves=True)
+FIGURE = Figure(
+    "emergo/schedule",
+    "repetition used and then dropped: switched off, faded out, and given only while "
+    "learning stands still",
+    {
+        "paper": Settings(BASE, _recall.PAPER.replace(steps=45_000)),
+        "laptop": Settings(
+            SMALL.replace(threshold=0.4, steps=1500),
+            _recall.SMALL.replace(task=Recall(4, 16), steps=1500),
+            length=32,
+            dim=16,
+            seeds=2,
+            repeats=(0.5, 1.0),
+            at=(100, 400),
+            signed=((), ()),
+            amounts=(0.5,),
+            few_seeds=2,
+            drops=((3.0, 200, 0),),
+            points=12,
+            **NOTHING,
+        ),
+        "smoke": Settings(
+            TINY.replace(threshold=0.4, steps=200),
+            _recall.TINY.replace(steps=200),
+            length=8,
+            dim=4,
+            seeds=1,
+            repeats=(0.5,),
+            at=(100,),
+            signed=None,
+            amounts=(0.5,),
+            few_seeds=1,
+            drops=(),
+            points=8,
+            **NOTHING,
+        ),
+    },
+    make,
+    {"paper": 5e5, "laptop": 100, "smoke": 20},
+    curves=True,
+)

@@ -178,22 +178,24 @@ def draw_dots(
 
 
 FIRST_STUDIES = FIG3.studies("paper").items()
-ON_TEACHER = {name: study for name, study in FIRST_STUDIES if name.startswith("published")}
+ON_TEACHER = {name: study for name, study in FIRST_STUDIES if "published teacher" in name}
 CHANGED = next(iter(ON_TEACHER.values())).replace(seeds=3, steps=STEPS, probes=())
 LAPTOP = SMALL.replace(
     model__width=48, model__dropout=0.1, model__dropout_every=3, model__start="xavier", steps=2000
 ).replace(model__dropout_at=PLACES, n_train=2000)
 TINY = smoke(TINY_TRANSFORMER.replace(dropout_every=3, dropout_at=PLACES), seeds=1, n_train=64)
-PRESETS = {
-    "paper": Settings(ON_TEACHER, CHANGED),
-    "laptop": Settings(
-        {"seed 0": LAPTOP}, LAPTOP, (HIDDEN, "no dropout", "fresh data in every step")
-    ),
-    "smoke": Settings({"seed 0": TINY}, TINY, ("no dropout",)),
-}
-TITLE = (
+FIGURE = Figure(
+    "emergo/second-plateau",
     "when the full Transformer leaves its second plateau, by one change of the published "
-    "setting at a time"
+    "setting at a time",
+    {
+        "paper": Settings(ON_TEACHER, CHANGED),
+        "laptop": Settings(
+            {"seed 0": LAPTOP}, LAPTOP, (HIDDEN, "no dropout", "fresh data in every step")
+        ),
+        "smoke": Settings({"seed 0": TINY}, TINY, ("no dropout",)),
+    },
+    make,
+    {"paper": 250_000, "laptop": 110, "smoke": 30},
+    curves=True,
 )
-SECONDS = {"paper": 250_000, "laptop": 110, "smoke": 30}
-FIGURE = Figure("emergo/second-plateau", TITLE, PRESETS, make, SECONDS, curves=True)

@@ -2,8 +2,8 @@
 
 The two theories share one flow (docs/theory.md, "Where the two papers meet"): B copies are a group
 of n positions, T is T, and the signal is m, in the first paper √d in a time unit of d. A stage of
-the flow ends at half of its drop of the loss. The levels of a trained model have no closed form, so
-its stages end when some head has half of its weight on the group.
+the flow ends at half of its drop of the loss. The levels of trained models lack a closed form, so
+their stages end when some head has half of its weight on the group.
 """
 
 import contextlib
@@ -36,8 +36,8 @@ from ._shared import HOLLOW, Look, entries, geometric_mean
 FLOWS: tuple[incremental.Flow, ...] = ("logit", "preconditioned")
 STAGES = {1: "stage 1: group 1 found", 2: "stage 2: heads part"}
 LOOKS: dict[int, Look] = {
-    1: {"marker": "o", "mec": "white", "mew": 0.5},
-    2: {"marker": "s", "mfc": "white"},
+    1: {"marker": "o", "ls": "", "mec": "white", "mew": 0.5},
+    2: {"marker": "s", "ls": "", "mfc": "white"},
 }
 NAMES = {
     "logit": "logit flow",
@@ -52,24 +52,24 @@ EXPONENTS = {
     "span": "exponent of $n$",
     "importance": "exponent of $m$ (stage 2: $m^2 - 1$)",
 }
+# Exponents of the plateau in the flow of zucchet2025: √(π/2) T/(√n m).
 SINGLE = {"length": 1.0, "span": -0.5, "importance": -1.0}
-"""Exponents of the plateau in the flow of zucchet2025: √(π/2) T/(√n m)."""
+# The time to integrate, in units of the leading order of the second stage, which is approached
+# slowly as log(1/s) grows.
 FAR = {"logit": 2.5, "preconditioned": 8.0}
-"""How long to integrate, in units of the leading order of the second stage, which is approached
-slowly as log(1/s) grows."""
+# Exponents that zucchet2025 reports for Transformers.
 PRINTED = {"length": fig3.LAW.exponents["length"], "span": fig3.LAW.exponents["burst"]}
-"""Exponents that zucchet2025 reports for Transformers."""
+# Laws by flow or optimizer, and stage; only those with enough runs.
 Laws = Mapping[tuple[str, int], Law]
-"""Laws by flow or optimizer, and stage; without those that cannot be fitted."""
 HEADS = 2
+# One token is predicted after `length` uniform ones, so all positions are alike, as in the flow. A
+# run ends a tenth of its time after both groups are learned.
 STUDY = paper(
     MinimalAttention(heads=HEADS, scale=1e-3),
     MarkovChain(vocabulary=50, generated=1),
     batch=1000,
     n_train=None,
 ).replace(steps=30_000, n_test=1000, threshold=0.15, overtrain=0.1)
-"""One token is predicted after `length` uniform ones, so all positions are alike, as in the flow. A
-run ends a tenth of its time after both groups are learned."""
 
 
 class Cell(NamedTuple):
@@ -228,7 +228,7 @@ def term_of(axis: str, stage: int) -> str:
 def laws_of(table: pd.DataFrame, y: str = "time") -> dict[tuple[str, int], Law]:
     """Fit power laws of the stages, as measured or derived.
 
-    With censored runs, the law is the fit that includes them.
+    If runs are censored, the law is the fit that includes them.
     """
     laws = {}
     for part, stage in itertools.product(table["part"].unique(), (1, 2)):
@@ -344,7 +344,7 @@ def draw(table: pd.DataFrame, laws: Laws, derived: Laws, settings: Settings) -> 
             axes.tick_params(labelleft=axes is row[0])
         colours = {NAMES[part]: COLOURS[part] for part in parts}
         key(row[1], entries(colours), loc="upper left")
-    stages = [(STAGES[stage], {"ls": ""} | look) for stage, look in LOOKS.items()]
+    stages = [(STAGES[stage], look) for stage, look in LOOKS.items()]
     key(grid[0, 2], stages, loc="upper left")
     for axes, axis in zip(grid[2], AXES, strict=True):
         draw_exponents(axes, laws, derived, axis, trained)
@@ -363,8 +363,8 @@ def draw_times(axes: Axes, table: pd.DataFrame, parts: Sequence[str], axis: str)
         line = rows.groupby(axis)["derived"].mean()
         axes.plot(line.index, line, color=colour, lw=1.1, ls="-" if stage == 1 else "--", zorder=1)
         late = rows["censored"].astype(bool)
-        for some, shape in ((rows[~late], look | {"ls": "", "ms": 4}), (rows[late], HOLLOW)):
-            axes.plot(some[axis], some["time"], color=colour, **{"ms": 5} | shape)
+        for some, shape, size in ((rows[~late], look, 4), (rows[late], HOLLOW, 5)):
+            axes.plot(some[axis], some["time"], color=colour, ms=size, **shape)
     values = sorted(table[axis].unique())
     axes.set(xscale="log", yscale="log", xlabel=AXES[axis])
     axes.set_xticks(values, [f"{v:g}" for v in values], minor=False)
@@ -427,10 +427,12 @@ TINY = Settings(
     points=100,
     sequences=256,
 )
-TITLE = (
+FIGURE = Figure(
+    "emergo/stages",
     "a single location's plateau is the first stage of several heads; the second depends on "
-    "T, n and m otherwise"
+    "T, n and m otherwise",
+    {"paper": Settings(), "laptop": SMALL, "smoke": TINY},
+    make,
+    {"paper": 40_000, "laptop": 109, "smoke": 25},
+    curves=True,
 )
-PRESETS = {"paper": Settings(), "laptop": SMALL, "smoke": TINY}
-SECONDS = {"paper": 40_000, "laptop": 109, "smoke": 25}
-FIGURE = Figure("emergo/stages", TITLE, PRESETS, make, SECONDS, curves=True)

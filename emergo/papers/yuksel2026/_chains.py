@@ -27,7 +27,7 @@ from ...store import curve_frame
 from ...study import Study
 from ...tasks import Groups, MarkovChain
 from ...training import Config, Optimizer, Result
-from .._figure import Check
+from .._figure import Check, Studies
 from .._panels import Colours
 from ._contexts import ContextPredictors
 
@@ -38,6 +38,20 @@ ADAMW = Optimizer("adamw", 0.08, clip=1.0, weight_decay=0.01)
 FULL = ADAMW.replace(learning_rate=3e-3)
 """The optimizer of the full Transformer."""
 TINY = MinimalAttention(heads=2, scale=1e-3)
+PAPER: dict[str, Any] = {
+    "batch": 3000,
+    "n_train": 9000,
+    "steps": 2000,
+    "n_test": 3000,
+    "seeds": 5,
+    "precision": "fp32",
+    "threshold": None,
+}
+LAPTOP = {"batch": 256, "n_train": None, "steps": 1200, "n_test": 512, "seeds": 2}
+SMOKE = {"batch": 32, "n_train": None, "steps": 60, "n_test": 64, "seeds": 2}
+COMPETITION = "competitive: heads converge on the most statistically dominant pattern"
+COOPERATION = "cooperative: heads specialize in distinct patterns"
+OWN_HEADS = "seeds at whose end each group has a head of its own, the one that looks at it most"
 
 
 def paper(
@@ -47,71 +61,41 @@ def paper(
 
     Without a threshold, every run trains for all of its steps.
     """
-    options: dict[str, Any] = {
-        "batch": 3000,
-        "n_train": 9000,
-        "steps": 2000,
-        "n_test": 3000,
-        "seeds": 5,
-    }
-    return Study(
-        task, model, optimizer, **({"precision": "fp32", "threshold": None} | options | changes)
-    )
+    return Study(task, model, optimizer, **(PAPER | changes))
 
 
 def laptop(
     model: Model, groups: Groups = NEAR, optimizer: Optimizer = ADAMW, **changes: Any
 ) -> Study:
     """Return a study that is small enough for a laptop and shows the stages."""
-    options: dict[str, Any] = {
-        "batch": 256,
-        "n_train": None,
-        "steps": 1200,
-        "n_test": 512,
-        "seeds": 2,
-    }
-    return paper(model, MarkovChain(groups, 16, generated=12), optimizer, **(options | changes))
+    return paper(model, MarkovChain(groups, 16, generated=12), optimizer, **(LAPTOP | changes))
 
 
 def smoke(
     model: Model = TINY, groups: Groups = PAIR, optimizer: Optimizer = ADAMW, **changes: Any
 ) -> Study:
     """Return a study of a few seconds; most figures share its compiled program."""
-    options: dict[str, Any] = {"batch": 32, "n_train": None, "steps": 60, "n_test": 64, "seeds": 2}
-    return paper(model, MarkovChain(groups, 5, generated=4), optimizer, **(options | changes))
+    return paper(model, MarkovChain(groups, 5, generated=4), optimizer, **(SMOKE | changes))
 
 
 def on_published_teacher(
-    study: Study, seeds: int = 3, first: Sequence[Any] = ()
+    studies: Study | Studies, seeds: int = 3, first: Sequence[Any] = (), **changes: Any
 ) -> dict[str, Study]:
-    """Return a study, and the same study on the teacher of the published runs.
-
-    `first` are further probes for seed 0 of the latter, such as predictors of restricted context,
-    whose training takes longer than the run itself.
-    """
-    beside = study.replace(task__maps="published", seeds=seeds)
-    if not first:
-        return {"drawn teachers": study, "published teacher": beside}
-    probes = (*study.base.probes, *first)
-    studies = {
-        "drawn teachers": study,
-        "published teacher, seed 0": beside.replace(seeds=1, probes=probes),
-    }
-    if seeds > 1:
-        studies["published teacher"] = beside.replace(seeds=range(1, seeds))
-    return studies
-
-
-def beside_published(studies: Mapping[str, Study], seeds: int, **changes: Any) -> dict[str, Study]:
     """Return studies, and each of them on the teacher of the published runs, with `changes`.
 
-    With `seeds=0`, return the studies alone.
+    `first` are further probes for seed 0 of the latter, such as predictors of restricted context,
+    whose training takes longer than the run itself. With `seeds=0`, return the studies alone.
     """
+    studies = {"runs": studies} if isinstance(studies, Study) else studies
     every = dict(studies)
-    if seeds:
-        there = {"task__maps": "published", "seeds": seeds} | changes
-        for name, study in studies.items():
-            every[f"{name}, published teacher"] = study.replace(**there)
+    for name, study in studies.items() if seeds else ():
+        published = study.replace(task__maps="published", seeds=seeds, **changes)
+        name = f"{name}, published teacher"
+        if first:
+            probes = (*study.base.probes, *first)
+            every[f"{name}, seed 0"] = published.replace(seeds=1, probes=probes)
+            published = published.replace(seeds=range(1, seeds))
+        every[name] = published
     return every
 
 
@@ -132,6 +116,10 @@ class ChainRun:
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.curves[name]
+
+    def row(self, step: float) -> int:
+        """Return the number of the evaluation that is nearest to a step."""
+        return int(np.abs(self["step"] - step).argmin())
 
     @functools.cached_property
     def attention(self) -> Float[np.ndarray, "evaluations heads lags"]:
@@ -185,13 +173,11 @@ class ChainRuns(list[ChainRun]):
 
     def __init__(self, results: Iterable[Result | ChainRun]) -> None:
         every = list(results)
-        whole = []
         for one in every:
             if isinstance(one, ChainRun):
-                whole.append(one)
+                self.append(one)
             elif one.curves is not None and one.failed_step is None:
-                whole.append(ChainRun(one))
-        super().__init__(whole)
+                self.append(ChainRun(one))
         if not self:
             raise InputError(
                 f"all {len(every)} runs of this setting failed, or were recorded without their "
@@ -200,34 +186,31 @@ class ChainRuns(list[ChainRun]):
         self.groups = self[0].groups
 
     def on(self, maps: Literal["drawn", "published"]) -> "ChainRuns":
-        """Return the runs on such teachers, or all runs if there are none."""
+        """Return the runs on such teachers, or all runs if it would return no run."""
         return ChainRuns([run for run in self if run.maps == maps] or self)
-
-    @property
-    def like_published(self) -> "ChainRuns":
-        """The runs to compare with published numbers.
-
-        The paper's runs share one teacher, and levels depend on the teacher.
-        """
-        return self.on("published")
 
     @property
     def contexts(self) -> tuple[int, ...]:
         """The context lengths of the predictors that some runs are compared with, or `()`."""
         probes = [probe for run in self for probe in run.config.probes]
-        return next(
-            (probe.contexts for probe in probes if isinstance(probe, ContextPredictors)), ()
-        )
+        return next((p.contexts for p in probes if isinstance(p, ContextPredictors)), ())
+
+    def mean(self, measure: Callable[[ChainRun], Any]) -> np.ndarray:
+        """Return the mean of a measurement over runs."""
+        return np.mean([measure(run) for run in self], 0)
 
     @property
     def table(self) -> pd.DataFrame:
         """All curves except attention maps, one row per evaluation."""
-        frames = []
-        for run in self:
-            curves = dict(run.curves)
-            curves.pop("attention_map", None)
-            frames.append(curve_frame(curves).assign(seed=run.seed, maps=run.maps))
-        return pd.concat(frames, ignore_index=True)
+        return pd.concat(
+            [
+                curve_frame({n: c for n, c in run.curves.items() if n != "attention_map"}).assign(
+                    seed=run.seed, maps=run.maps
+                )
+                for run in self
+            ],
+            ignore_index=True,
+        )
 
     @property
     def boundaries(self) -> list[Boundary]:
@@ -261,14 +244,13 @@ def draw_seeds(
     drawn: set[str] = set()
     for run, curve in zip(runs, values, strict=True):
         later = run.maps in drawn
-        dashes = (0, (3, 1.2)) if run.maps == "published" else "-"
         axes.plot(
             run["step"][1:],
             curve[1:],
             color=colour,
             lw=0.7 if later else 1.6,
-            alpha=0.45 if later else None,
-            ls=dashes,
+            alpha=0.45 if later else 1.0,
+            ls="--" if run.maps == "published" else "-",
         )
         drawn.add(run.maps)
 
@@ -282,8 +264,15 @@ def draw_parts(
     colours = dict(zip(parts, shades(len(parts)), strict=True))
     for name, runs in parts.items():
         draw_seeds(axes, runs, map(curve, runs), colours[name])
-    axes.set(xscale="log", yscale="log", xlabel="step")
+    axes.set(xscale="log", yscale="log")
+    axes.set_xlabel(step_label([run for runs in parts.values() for run in runs]))
     return colours
+
+
+def step_label(runs: Iterable[ChainRun]) -> str:
+    """Return the label of the axis of steps, which explains dashed lines if there are some."""
+    beside = any(run.maps == "published" for run in runs)
+    return "step (dashed: published teacher)" if beside else "step"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,21 +280,23 @@ class Printed:
     """The content of the paper's figure (one seed), read off its plot or taken from the notebooks
     of its public code.
 
-    - `step`: the last plotted step, for `kl` and `kl_contexts`.
-    - `kl`: the KL divergences from A_1, ... and the teacher.
-    - `least`: the smallest KL divergence from A_1, and its step.
+    - `part`: the part of the figure that the numbers belong to.
+    - `step`: the last plotted step, for the KL divergences; None for the end of the runs.
+    - `kl_references`: the KL divergences from A_1, ... and the teacher.
+    - `least_references`: the smallest KL divergence from A_1, and its step.
     - `kl_contexts`: those from trained predictors of restricted context, short to long.
-    - `least_context`: the smallest KL divergence from the first of these, and its step.
+    - `least_contexts`: the smallest KL divergence from the first of these, and its step.
     """
 
     boundaries: tuple[float, ...] = ()
     plateau_levels: tuple[float, ...] = ()
     teacher_loss: float | None = None
     step: int | None = None
-    kl: tuple[float, ...] = ()
-    least: tuple[float, float] | None = None
+    kl_references: tuple[float, ...] = ()
+    least_references: tuple[float, float] | None = None
     kl_contexts: tuple[float, ...] = ()
-    least_context: tuple[float, float] | None = None
+    least_contexts: tuple[float, float] | None = None
+    part: str = "runs"
 
 
 NOTHING = Printed()
@@ -317,30 +308,30 @@ def named(prefix: str, checks: Iterable[Check]) -> list[Check]:
 
 
 def comparison_checks(runs: ChainRuns, printed: Printed) -> list[Check]:
-    """Compare runs with published numbers, on the published teacher where possible."""
-    alike = runs.like_published
-    checks = [
-        *boundary_checks(alike, printed),
-        *level_checks(alike, printed),
-        *context_checks(alike, printed),
-    ]
-    if alike[0].maps != "published":
-        return checks
-    return named("published teacher", checks)
+    """Compare runs with published numbers, on the published teacher where possible.
+
+    The paper's runs share one teacher, and levels depend on the teacher.
+    """
+    runs = runs.on("published")
+    checks = (
+        boundary_checks(runs, printed) + level_checks(runs, printed) + context_checks(runs, printed)
+    )
+    return named("published teacher", checks) if runs[0].maps == "published" else checks
+
+
+def intervals(boundaries: Sequence[Boundary]) -> list[tuple[float, ...]]:
+    """Return the step of each boundary with its 95% interval."""
+    return [boundary[:3] for boundary in boundaries]
 
 
 def _boundaries(runs: ChainRuns) -> dict[str, list[Boundary]]:
     """Return two measures of the ends of stages, by name."""
-    departures = [
-        boundary_of(steps) for steps in zip(*(run.departures for run in runs), strict=True)
-    ]
+    departures = [*map(boundary_of, zip(*(run.departures for run in runs), strict=True))]
     leave = min((b.runs for b in departures), default=0)
-    leaving = (
-        "steps at which the student leaves A_1, ...: KL from it 5% of its way up, 95% intervals"
-    )
     return {
         "ends of the plateaus, with 95% intervals over seeds": runs.boundaries,
-        f"{leaving}, {leave} of {len(runs)} seeds": departures,
+        f"steps at which the student leaves A_1, ...: KL from it 5% of its way up, 95% intervals, "
+        f"{leave} of {len(runs)} seeds": departures,
     }
 
 
@@ -349,49 +340,40 @@ def ladder_checks(runs: ChainRuns) -> list[Check]:
     count = runs.groups.count
     seeds = len(runs)
     complete = sum(len(run.stages) == count for run in runs)
-    checks = [
-        Check(
-            f"seeds that learn in {count} stages", complete, None, complete == seeds, f"all {seeds}"
-        )
-    ]
     (ends, plateaus), (leaving, departures) = _boundaries(runs).items()
     rising = np.all(np.diff([0, *(b.step for b in departures)]) > 0)  # False for NaN
-    checks.append(
+    all_ends = len(plateaus) == count - 1
+    return [
         Check(
-            ends,
-            [b[:3] for b in plateaus],
-            None,
-            len(plateaus) == count - 1,
-            f"{count - 1} of them",
-        )
-    )
-    checks.append(Check(leaving, [b[:3] for b in departures], None, rising, "one after another"))
-    name = (
-        "steps at which the student is nearest to A_1, ... and the teacher, geometric mean "
-        "over seeds"
-    )
-    words = "ascend a complexity ladder by passing through simpler hypothesis classes"
-    return [*checks, passing_check(runs, "kl_references", name, words)]
+            f"seeds that learn in {count} stages", complete, None, complete == seeds, f"all {seeds}"
+        ),
+        Check(ends, intervals(plateaus), None, all_ends, f"{count - 1} of them"),
+        Check(leaving, intervals(departures), None, rising, "one after another"),
+        passing_check(
+            runs,
+            "kl_references",
+            "steps at which the student is nearest to A_1, ... and the teacher, geometric mean "
+            "over seeds",
+            "ascend a complexity ladder by passing through simpler hypothesis classes",
+        ),
+    ]
 
 
 def boundary_checks(runs: ChainRuns, printed: Printed) -> list[Check]:
     """Compare the ends of stages with those drawn in the paper."""
-    if not printed.boundaries:
-        return []
+    theirs = printed.boundaries
     checks = []
-    expected = "within a factor of 1.5: they are drawn by eye"
-    for name, ours in _boundaries(runs).items():
-        near = [
-            1 / 1.5 < b.step / theirs < 1.5
-            for b, theirs in zip(ours, printed.boundaries, strict=False)
-        ]
-        holds = len(ours) == len(printed.boundaries) and all(near)
-        checks.append(Check(name, [b[:3] for b in ours], printed.boundaries, holds, expected))
+    for name, ours in _boundaries(runs).items() if theirs else ():
+        holds = len(ours) == len(theirs) and all(
+            1 / 1.5 < b.step / step < 1.5 for b, step in zip(ours, theirs, strict=True)
+        )
+        expected = "within a factor of 1.5: they are drawn by eye"
+        checks.append(Check(name, intervals(ours), theirs, holds, expected))
     return checks
 
 
 def passing_check(runs: Sequence[ChainRun], curve: str, name: str, published: str) -> Check:
-    """Check that each column of a curve has its minimum after that of the previous column."""
+    """Check that the minima of a curve's columns follow each other in time."""
     nearest = np.array([run["step"][run[curve].argmin(0)] for run in runs])
     means = np.exp(np.log(np.maximum(nearest, 1)).mean(0))
     return Check(name, means, published, np.all(np.diff(nearest) > 0))
@@ -401,33 +383,30 @@ def head_checks(runs: ChainRuns) -> list[Check]:
     """Check where the heads of a single layer attend."""
     expected = [group + 1 for group in runs.groups.ranking]
     in_order = [run.learning_order[: len(expected)] == expected for run in runs]
-    name = (
-        "seeds in which some head has half of its attention on each group, the strongest "
-        "group first"
-    )
-    order = Check(
-        name,
-        sum(in_order),
-        "each stage corresponds to the acquisition of a sparse attention pattern",
-        all(in_order),
-    )
     together = min(shared_attention(run) for run in runs)
-    name = (
-        "attention that all heads at once have on the strongest group before A_1 is left, "
-        "least over seeds"
-    )
-    words = "competitive: heads converge on the most statistically dominant pattern"
-    owners = owner_check(runs, "cooperative: heads specialize in distinct patterns")
-    return [order, owners, Check(name, together, words, together > 0.5)]
+    return [
+        Check(
+            "seeds in which some head has half of its attention on each group, the strongest "
+            "group first",
+            sum(in_order),
+            "each stage corresponds to the acquisition of a sparse attention pattern",
+            all(in_order),
+        ),
+        owner_check(runs, COOPERATION),
+        Check(
+            "attention that all heads at once have on the strongest group before A_1 is left, "
+            "least over seeds",
+            together,
+            COMPETITION,
+            together > 0.5,
+        ),
+    ]
 
 
 def owner_check(runs: ChainRuns, published: str) -> Check:
     """Check that each group is attended to most by a different head."""
-    specialised = sum(
-        len({*run.group_attention[-1].argmax(0)}) == runs.groups.count for run in runs
-    )
-    name = "seeds at whose end each group has a head of its own, the one that looks at it most"
-    return Check(name, specialised, published, specialised == len(runs))
+    owners = [len({*run.group_attention[-1].argmax(0)}) == runs.groups.count for run in runs]
+    return Check(OWN_HEADS, sum(owners), published, all(owners))
 
 
 def shared_attention(run: ChainRun) -> float:
@@ -446,15 +425,7 @@ def level_checks(runs: ChainRuns, printed: Printed) -> list[Check]:
         close = np.allclose(losses, printed.teacher_loss, atol=0.02)
         name = "loss of the teacher itself, by seed"
         checks.append(Check(name, losses, printed.teacher_loss, close))
-    if len(printed.kl) == runs.groups.count:
-        checks += _kl_checks(
-            runs,
-            "kl_references",
-            "A_1, ... and the teacher",
-            printed.step,
-            printed.kl,
-            printed.least,
-        )
+    checks += _kl_checks(runs, printed, "references", "A_1, ... and the teacher")
     if printed.plateau_levels:
         published = printed.plateau_levels
         usual = len(runs.boundaries) + 1  # the number of stages of most runs
@@ -465,51 +436,46 @@ def level_checks(runs: ChainRuns, printed: Printed) -> list[Check]:
     return checks
 
 
-def _kl_checks(
-    runs: Sequence[ChainRun],
-    curve: str,
-    what: str,
-    step: int | None,
-    published: tuple[float, ...],
-    least: tuple[float, float] | None,
-) -> list[Check]:
-    """Compare mean KL divergences at the last published step, and the minimum of the first one."""
-    rows = [-1 if step is None else int(np.abs(run["step"] - step).argmin()) for run in runs]
-    levels = np.mean([run[curve][row] for run, row in zip(runs, rows, strict=True)], 0)
-    when = step or "the end"
+def _kl_checks(runs: ChainRuns, printed: Printed, which: str, what: str) -> list[Check]:
+    """Compare mean KL divergences at the last published step, and the minimum of the first one.
+
+    `which` is references or contexts. Presets with another number of them are not compared.
+    """
+    curve = f"kl_{which}"
+    published = getattr(printed, curve)
+    least = getattr(printed, f"least_{which}")
+    if len(published) != runs[0][curve].shape[1]:
+        return []
+    step = printed.step
+    levels = runs.mean(lambda run: run[curve][-1 if step is None else run.row(step)])
     close = np.allclose(levels, published, atol=0.1, rtol=0.1)
-    checks = [Check(f"KL from {what} at step {when}, mean over runs", levels, published, close)]
+    name = f"KL from {what} at step {step or 'the end'}, mean over runs"
+    checks = [Check(name, levels, published, close)]
     if least is not None:
-        level = float(np.mean([run[curve][:, 0].min() for run in runs]))
-        at = float(np.mean([run["step"][run[curve][:, 0].argmin()] for run in runs]))
+        level = runs.mean(lambda run: run[curve][:, 0].min())
+        at = runs.mean(lambda run: run["step"][run[curve][:, 0].argmin()])
         close = abs(level - least[0]) < 0.1 + 0.1 * least[0] and 1 / 1.5 < at / least[1] < 1.5
-        checks.append(
-            Check(
-                f"least KL from the first of {what}, and its step, mean over runs",
-                [level, at],
-                least,
-                close,
-            )
-        )
+        name = f"least KL from the first of {what}, and its step, mean over runs"
+        checks.append(Check(name, [float(level), float(at)], least, close))
     return checks
 
 
 def context_checks(runs: ChainRuns, printed: Printed) -> list[Check]:
     """Check that the student passes the predictors of restricted context one after another."""
-    compared = [run for run in runs if "kl_contexts" in run.curves]
-    if not compared:
+    if not any("kl_contexts" in run.curves for run in runs):
         return []
+    compared = ChainRuns([run for run in runs if "kl_contexts" in run.curves])
     what = "trained predictors of short, ... and whole context"
-    name = f"steps at which the student is nearest to {what}, geometric mean over runs"
-    words = "each stage corresponds to the acquisition of information from a subset of positions"
-    checks = [passing_check(compared, "kl_contexts", name, words)]
-    if len(printed.kl_contexts) == compared[0]["kl_contexts"].shape[1]:
-        return checks + _kl_checks(
-            compared, "kl_contexts", what, printed.step, printed.kl_contexts, printed.least_context
-        )
-    final = np.mean([run["kl_contexts"][-1] for run in compared], 0)
-    name = f"KL from {what} at the end, mean over runs"
-    return [
-        *checks,
-        Check(name, final, None, np.all(np.diff(final) < 0), "less for longer context"),
-    ]
+    passing = passing_check(
+        compared,
+        "kl_contexts",
+        f"steps at which the student is nearest to {what}, geometric mean over runs",
+        "each stage corresponds to the acquisition of information from a subset of positions",
+    )
+    checks = _kl_checks(compared, printed, "contexts", what)
+    if not checks:
+        final = compared.mean(lambda run: run["kl_contexts"][-1])
+        name = f"KL from {what} at the end, mean over runs"
+        falling = np.all(np.diff(final) < 0)
+        checks = [Check(name, final, None, falling, "less for longer context")]
+    return [passing, *checks]

@@ -1,6 +1,7 @@
 """A probe that compares a run with predictors of restricted context (Figs. 3, 5, 13, 15 and 18)."""
 
 import functools
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -36,13 +37,7 @@ class ContextPredictors(Pytree):
     fresh: bool = True
 
     def __post_init__(self) -> None:
-        if not self.contexts or not all(
-            isinstance(c, int) and not isinstance(c, bool) and c >= 1 for c in self.contexts
-        ):
-            raise InputError(
-                f"ContextPredictors.contexts must be numbers of tokens, each at least 1, got "
-                f"{self.contexts!r}"
-            )
+        check_numbers("ContextPredictors.contexts", self.contexts, "numbers of tokens", 1)
 
     def prepare(self, run: Run) -> dict[str, Array]:
         """Train the predictors and return their log-probabilities on the run's test set."""
@@ -80,6 +75,12 @@ class ContextPredictors(Pytree):
                 prepared["log_probs"]
             )
         }
+
+
+def check_numbers(where: str, values: Sequence[Any], what: str, least: int) -> None:
+    """Raise `InputError` unless all values are whole numbers of at least `least`."""
+    if not values or not all(type(value) is int and value >= least for value in values):
+        raise InputError(f"{where} must be {what}, each at least {least}, got {values!r}")
 
 
 @functools.lru_cache(maxsize=16)

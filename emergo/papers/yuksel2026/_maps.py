@@ -8,13 +8,13 @@ import numpy as np
 from jaxtyping import Array, Float
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
-from matplotlib.ticker import MaxNLocator
 
 from ...core.contract import Batch, Output
-from ...core.errors import InputError
-from ...core.plotting import BLACK, GREY
+from ...core.plotting import BLACK
 from ...core.pytree import Pytree
 from ...tasks import Groups
+from ._chains import ChainRun
+from ._contexts import check_numbers
 
 Maps = Float[np.ndarray, "heads queries keys"]
 
@@ -32,13 +32,7 @@ class AttentionMaps(Pytree):
     map_steps: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if not self.map_steps or not all(
-            isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in self.map_steps
-        ):
-            raise InputError(
-                f"AttentionMaps.map_steps must be steps of training, each at least 0, got "
-                f"{self.map_steps!r}"
-            )
+        check_numbers("AttentionMaps.map_steps", self.map_steps, "steps of training", 0)
 
     def __call__(
         self, params: Any, output: Output, batch: Batch, truth: Any, step: Any
@@ -53,12 +47,11 @@ class AttentionMaps(Pytree):
         return {"attention_map": jnp.where(due, block, jnp.nan)}
 
 
-def kept_maps(
-    step: np.ndarray, maps: Float[np.ndarray, "evaluations heads queries keys"]
-) -> dict[int, Maps]:
-    """Return the maps that are not NaN, by step."""
+def kept_maps(run: ChainRun) -> dict[int, Maps]:
+    """Return the maps of a run that are not NaN, by step."""
+    maps = run["attention_map"]
     kept = np.isfinite(maps).all((1, 2, 3))
-    return {int(at): one for at, one in zip(step[kept], maps[kept], strict=True)}
+    return {int(at): one for at, one in zip(run["step"][kept], maps[kept], strict=True)}
 
 
 def blended(maps: Maps, colours: Sequence[Any], full: float) -> Float[np.ndarray, "queries keys 3"]:
@@ -84,8 +77,4 @@ def draw_blended(
         axes.plot(x, y, color=BLACK, lw=0.6)
     axes.set(xlim=(-0.5, count - 0.5), ylim=(count - 0.5, -0.5))
     axes.grid(visible=False)
-    axes.tick_params(length=0, labelsize=6)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(5, integer=True))
-    for spine in axes.spines.values():
-        spine.set(color=GREY, visible=True)
+    axes.tick_params(labelsize=6)

@@ -14,6 +14,7 @@ from ...measure import division, find_stages, group_mass, head_similarity, stage
 from ...tasks import Groups
 from ...theory import incremental
 from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource
+from ._chains import COMPETITION, COOPERATION, OWN_HEADS
 
 TITLES: dict[incremental.Flow, str] = {
     "preconditioned": "preconditioned flow",
@@ -50,7 +51,7 @@ class FlowRuns:
     def shared_attention(self) -> float:
         """The largest attention of all heads at once on the strongest group before the second drop.
 
-        The minimum over seeds, or 0 if a seed has no second drop.
+        The minimum over seeds, or 0 if a seed drops only once.
         """
         if any(len(run) < 2 for run in self.stages):
             return 0.0
@@ -104,20 +105,13 @@ def checks_of(runs: FlowRuns, settings: Settings) -> list[Check]:
         Check(f"{flow}: loss on the plateaus, mean over seeds", levels, None, close, words)
     )
     shared = runs.shared_attention
-    words = "competitive: heads converge on the most statistically dominant pattern"
     name = (
         f"{flow}: attention that all heads at once have on group 1 before the second drop, "
         f"least over seeds"
     )
-    checks.append(Check(name, shared, words, shared > 0.5))
+    checks.append(Check(name, shared, COMPETITION, shared > 0.5))
     owners = [sorted(end.argmax(0).tolist()) == list(range(count)) for end in runs.mass[:-1, -1]]
-    name = (
-        f"{flow}: seeds at whose end each group has a head of its own, the one that looks at "
-        f"it most"
-    )
-    checks.append(
-        Check(name, sum(owners), "cooperative: heads specialize in distinct patterns", all(owners))
-    )
+    checks.append(Check(f"{flow}: {OWN_HEADS}", sum(owners), COOPERATION, all(owners)))
     ends = stage_boundaries(runs.stages)
     in_order = len(ends) == count - 1 and np.all(np.diff([b.step for b in ends]) > 0)
     name = f"{flow}: ends of the plateaus with 95% intervals over seeds"
@@ -149,12 +143,8 @@ def table(runs: FlowRuns, settings: Settings) -> pd.DataFrame:
     columns: dict[str, Any] = {
         "flow": runs.flow,
         "seed": np.repeat([*range(settings.seeds), 0], times),
-    }
-    columns |= {
         "scale": np.repeat([settings.scale] * settings.seeds + [0.0], times),
         "time": np.tile(runs.path.time, rows),
-    }
-    columns |= {
         "loss": runs.path.loss.ravel(),
         "similarity": head_similarity(runs.path.attention).ravel(),
     }

@@ -15,7 +15,7 @@ from .._panels import legend, panels
 from ._chains import (
     ChainRun,
     ChainRuns,
-    beside_published,
+    on_published_teacher,
     by_part,
     draw_parts,
     laptop,
@@ -59,14 +59,12 @@ class Starts:
 
     def studies(self) -> dict[str, Study]:
         """Return the studies by their names in the plot; `m = ` marks importances."""
-        scaled = {f"{scale:g}": self.study.replace(model__scale=scale) for scale in self.scales}
-        weighed = {
-            f"m = {m:g}": self.study.replace(task__groups__importance=m, **self.start)
-            for m in self.importances
-        }
-        return beside_published(
-            {"Xavier": self.study.replace(model__start="xavier")} | scaled | weighed, self.published
-        )
+        studies = {"Xavier": self.study.replace(model__start="xavier")}
+        for scale in self.scales:
+            studies[f"{scale:g}"] = self.study.replace(model__scale=scale)
+        for m in self.importances:
+            studies[f"m = {m:g}"] = self.study.replace(task__groups__importance=m, **self.start)
+        return on_published_teacher(studies, self.published)
 
 
 def first_below(run: ChainRun, level: float) -> float:
@@ -91,48 +89,51 @@ def make(settings: Starts, source: RunSource) -> Outcome:
         for name, part in runs.items()
         if any(run.maps == "published" for run in part)
     }
-    checks = scale_checks(by_scale(own)) + importance_checks(by_importance(own))
+    checks = scale_checks(split(own)["scale"]) + importance_checks(split(own)["importance"])
     checks += named("published teacher", published_checks(beside))
     tables = {
         name.replace(" ", "").replace("=", "_"): part.table.assign(part=name)
         for name, part in runs.items()
     }
-    return Outcome(tables, draw(by_scale(runs), by_importance(runs)), checks=checks)
+    return Outcome(tables, draw(split(runs)), checks=checks)
 
 
-def by_scale(runs: Mapping[str, ChainRuns]) -> dict[str, ChainRuns]:
-    return {name: part for name, part in runs.items() if not name.startswith("m = ")}
-
-
-def by_importance(runs: Mapping[str, ChainRuns]) -> dict[str, ChainRuns]:
-    return {name: part for name, part in runs.items() if name.startswith("m = ")}
+def split(runs: Mapping[str, ChainRuns]) -> dict[str, dict[str, ChainRuns]]:
+    """Separate the runs with different initial scales from those with different importances."""
+    parts: dict[str, dict[str, ChainRuns]] = {"scale": {}, "importance": {}}
+    for name, part in runs.items():
+        parts["importance" if name.startswith("m = ") else "scale"][name] = part
+    return parts
 
 
 def scale_checks(runs: Mapping[str, ChainRuns]) -> list[Check]:
     if "0" not in runs:
         return []
     stuck = runs["0"]
-    level = 0.6 * float(np.mean([run["kl_teacher"][-1] for run in stuck]))
-    times = [np.mean([first_below(run, level) for run in part]) for part in runs.values()]
+    level = 0.6 * stuck.mean(lambda run: run["kl_teacher"][-1])
+    times = [part.mean(lambda run: first_below(run, level)) for part in runs.values()]
     identical = all((run.attention == run.attention[:, :1]).all() for run in stuck)
     least = min(run["kl_teacher"].min() for run in stuck)
-    name = (
-        f"mean step at which the KL from the teacher is {level:.2g}, from Xavier's start to scale 0"
-    )
-    later = Check(
-        name, times, "smaller initial scales, later second stage", np.all(np.diff(times) > 0)
-    )
-    same = Check("scale 0: heads stay identical bit for bit", identical, None, identical, "they do")
-    name = "scale 0: least KL from the teacher over the level that the others fall below"
     return [
-        later,
-        same,
-        Check(name, least / level, "never leaves the symmetric plateau", least > level),
+        Check(
+            f"mean step at which the KL from the teacher is {level:.2g}, from Xavier's start to "
+            f"scale 0",
+            [float(time) for time in times],
+            "smaller initial scales, later second stage",
+            np.all(np.diff(times) > 0),
+        ),
+        Check("scale 0: heads stay identical bit for bit", identical, None, identical, "they do"),
+        Check(
+            "scale 0: least KL from the teacher over the level that the others fall below",
+            least / level,
+            "never leaves the symmetric plateau",
+            least > level,
+        ),
     ]
 
 
 def importance_checks(runs: Mapping[str, ChainRuns]) -> list[Check]:
-    lengths = [np.mean([later_plateaus(run.stages) for run in part]) for part in runs.values()]
+    lengths = [float(p.mean(lambda run: later_plateaus(run.stages))) for p in runs.values()]
     if not lengths:
         return []
     name = (
@@ -145,41 +146,30 @@ def importance_checks(runs: Mapping[str, ChainRuns]) -> list[Check]:
 def published_checks(runs: Mapping[str, ChainRuns]) -> list[Check]:
     """Compare runs on the published teacher with numbers read off the published plots."""
     checks = []
-    for what, parts in (("scale", by_scale(runs)), ("importance", by_importance(runs))):
+    for what, parts in split(runs).items():
         level = LEVELS[what]
+        theirs = {name: step for name, step in STEPS.items() if name in parts}
         ours = {
             name: float(np.mean([first_below(run, level) for run in parts[name]]))
-            for name in STEPS
-            if name in parts
+            for name in theirs
         }
-        theirs = {name: STEPS[name] for name in ours}
         near = all(1 / 1.25 < ours[name] / theirs[name] < 1.25 for name in ours)
         name = f"step at which the excess loss falls to {level:g}, by {what}"
-        checks += (
-            [Check(name, ours, theirs, near, "each within a factor of 1.25: one seed each")]
-            if ours
-            else []
-        )
+        expected = "each within a factor of 1.25: one seed each"
+        if ours:
+            checks.append(Check(name, ours, theirs, near, expected))
     if "0" in runs:
         step, theirs = STUCK
-        rows = [int(np.abs(run["step"] - step).argmin()) for run in runs["0"]]
-        level = float(
-            np.mean([run["kl_teacher"][row] for run, row in zip(runs["0"], rows, strict=True)])
-        )
+        level = float(runs["0"].mean(lambda run: run["kl_teacher"][run.row(step)]))
         name = f"scale 0: excess loss at step {step}"
         checks.append(Check(name, level, theirs, abs(level / theirs - 1) < 0.05, "within 5%"))
     return checks
 
 
-def draw(scaled: Mapping[str, ChainRuns], weighed: Mapping[str, ChainRuns]) -> Plot:
+def draw(parts: Mapping[str, Mapping[str, ChainRuns]]) -> Plot:
     plot, row = panels(2.7, "left  initial scale", "right  importance", share=True)
-    weighed = {name.removeprefix("m = "): part for name, part in weighed.items()}
-    for axes, parts, title in zip(
-        row, (scaled, weighed), ("initial scale", "importance $m$"), strict=True
-    ):
-        legend(axes, title, draw_parts(axes, parts))
-        if any(run.maps == "published" for part in parts.values() for run in part):
-            axes.set_xlabel("step (dashed: published teacher)")
+    for axes, (what, runs) in zip(row, parts.items(), strict=True):
+        legend(axes, what, draw_parts(axes, runs))
     row[0].set_ylabel("excess loss (KL from the teacher)")
     return plot
 

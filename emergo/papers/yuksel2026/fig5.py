@@ -21,7 +21,7 @@ from .._panels import legend
 from ._chains import (
     ChainRun,
     ChainRuns,
-    beside_published,
+    on_published_teacher,
     by_part,
     chain_of,
     draw_parts,
@@ -31,7 +31,7 @@ from ._chains import (
     smoke,
 )
 from ._contexts import ContextPredictors
-from ._stage_figure import COLOURS, heading
+from ._plots import COLOURS, draw_kl, heading
 
 BEST = {"600": 1.33, "2000": 0.81, "9000": 0.09, "online": 0.02}
 STEPS = {"600": 70, "2000": 260, "9000": 760}
@@ -54,7 +54,7 @@ class Sizes:
         by_size = {
             "online" if n is None else f"{n}": self.study.replace(n_train=n) for n in self.sizes
         }
-        return beside_published(by_size, self.published, probes=())
+        return on_published_teacher(by_size, self.published, probes=())
 
 
 def excess(run: ChainRun) -> np.ndarray:
@@ -111,13 +111,18 @@ def stopped_rows(name: str, runs: ChainRuns) -> list[dict[str, Any]]:
     return rows
 
 
-def loss_checks(table: pd.DataFrame) -> list[Check]:
-    """Compare the best loss and its step with the paper."""
+def best_by_size(table: pd.DataFrame) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the mean best loss by number of samples, and its geometric mean step if offline."""
     by_size = table.assign(log=np.log(table["step"].clip(lower=1))).groupby("n_train", sort=False)
     best = {str(name): float(rows["loss"].mean()) for name, rows in by_size}
-    steps = {
-        str(name): float(np.exp(rows["log"].mean())) for name, rows in by_size if name != "online"
-    }
+    steps = {str(name): float(np.exp(rows["log"].mean())) for name, rows in by_size}
+    steps.pop("online", None)
+    return best, steps
+
+
+def loss_checks(table: pd.DataFrame) -> list[Check]:
+    """Compare the best loss and its step with the paper."""
+    best, steps = best_by_size(table)
     printed = list(best) == list(BEST)
     close = printed and all(abs(best[n] - BEST[n]) < 0.05 + 0.15 * BEST[n] for n in best)
     near = printed and all(abs(np.log(steps[n] / STEPS[n])) < np.log(1.5) for n in steps)
@@ -140,9 +145,7 @@ def loss_checks(table: pd.DataFrame) -> list[Check]:
 
 
 def order_check(table: pd.DataFrame) -> Check:
-    by_size = table.assign(log=np.log(table["step"].clip(lower=1))).groupby("n_train", sort=False)
-    losses = by_size["loss"].mean()
-    times = by_size["log"].mean()[lambda means: means.index != "online"]
+    losses, times = (list(values.values()) for values in best_by_size(table))
     words = "early stopping acts as an implicit regularizer"
     holds = np.all(np.diff(losses) < 0) and np.all(np.diff(times) > 0)
     return Check("more data, a better and later best: both orders hold", losses, words, holds)
@@ -162,15 +165,12 @@ def predictor_checks(table: pd.DataFrame, groups: int) -> list[Check]:
         "biasing the model toward simpler classes: a truncated predictor with little data, "
         "all groups online"
     )
-    truncated = Check(
-        name, [learned[0], learned[-1]], words, max(learned[0]) < groups == min(learned[-1])
-    )
+    holds = max(learned[0]) < groups == min(learned[-1])
+    truncated = Check(name, [learned[0], learned[-1]], words, holds)
     name = "tokens that the nearest predictor of restricted context sees, at the best step, by seed"
     words = "early stopping biases the model toward simpler classes: more data, longer context"
-    return [
-        truncated,
-        Check(name, contexts, words, means[0] < means[-1] and np.all(np.diff(means) >= 0)),
-    ]
+    holds = means[0] < means[-1] and np.all(np.diff(means) >= 0)
+    return [truncated, Check(name, contexts, words, holds)]
 
 
 def draw(parts: Mapping[str, ChainRuns], table: pd.DataFrame) -> Plot:
@@ -179,10 +179,8 @@ def draw(parts: Mapping[str, ChainRuns], table: pd.DataFrame) -> Plot:
     left, right = rows[0].subplots(1, 2)
     draw_parts(left, parts, lambda run: best_so_far(excess(run)))
     legend(right, "samples", draw_parts(right, parts, excess))
-    beside = any(run.maps == "published" for runs in parts.values() for run in runs)
     for axes, title in ((left, "left  best excess loss so far"), (right, "excess loss")):
         plain_ticks(axes.yaxis)
-        axes.set_xlabel("step (dashed: published teacher)" if beside else "step")
         axes.set_title(title)
     draw_students(rows[1], {name: runs[0] for name, runs in parts.items()}, table)
     contexts = next(iter(parts.values())).contexts

@@ -1,37 +1,28 @@
 """Figures 1 to 3, 6 to 9 and 11 to 19: the stages of one setting each, and attention maps."""
 
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
-from ...core.plotting import WIDTH
 from ...measure import head_similarity
 from ...models import ChainTransformer, MinimalAttention
 from ...study import Study
 from ...tasks import Groups, MarkovChain
 from ...training import Optimizer
-from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource, Seconds, Studies
+from .._figure import Check
 from ._chains import (
     ADAMW,
     FULL,
-    NOTHING,
     PAIR,
     ChainRuns,
     Printed,
-    by_part,
-    comparison_checks,
-    ladder_checks,
     laptop,
-    named,
     on_published_teacher,
     paper,
     smoke,
 )
 from ._contexts import ContextPredictors
-from ._map_figure import map_figure
 from ._maps import AttentionMaps
-from ._stage_figure import draw_heads, draw_references, stage_figure
+from ._stage_figure import map_figure, stage_figure
 
 MINIMAL = MinimalAttention()
 PLACES = ("embedding", "attention", "added")
@@ -49,7 +40,9 @@ FIG1 = stage_figure(
         "laptop": (laptop(MINIMAL), 33),
         "smoke": (smoke(), 8),
     },
-    printed=Printed((330, 575), (0.87, 0.34), teacher_loss=0.51, step=1100, kl=(2.78, 0.70, 0.09)),
+    printed=Printed(
+        (330, 575), (0.87, 0.34), teacher_loss=0.51, step=1100, kl_references=(2.78, 0.70, 0.09)
+    ),
 )
 
 
@@ -94,10 +87,10 @@ FIG3 = stage_figure(
         (0.45,),
         teacher_loss=0.30,
         step=1000,
-        kl=(3.05, 0.78, 0.19),
-        least=(1.46, 60),
+        kl_references=(3.05, 0.78, 0.19),
+        least_references=(1.46, 60),
         kl_contexts=(1.78, 0.72, 0.16),
-        least_context=(0.36, 60),
+        least_contexts=(0.36, 60),
     ),
 )
 
@@ -144,7 +137,7 @@ FIG6 = stage_figure(
         "laptop": (laptop(MINIMAL), 80),
         "smoke": (smoke(), 8),
     },
-    printed=Printed((330, 580), step=2000, kl=(2.60, 0.61, 0.02)),
+    printed=Printed((330, 580), step=2000, kl_references=(2.60, 0.61, 0.02)),
     more=overfitting_check,
 )
 FIG7 = map_figure(
@@ -189,8 +182,8 @@ FIG9 = stage_figure(
         (1.6, 0.72),
         teacher_loss=0.25,
         step=1000,
-        kl=(2.92, 1.04, 0.27),
-        least=(1.16, 75),
+        kl_references=(2.92, 1.04, 0.27),
+        least_references=(1.16, 75),
     ),
 )
 FIG8 = map_figure(
@@ -217,8 +210,10 @@ FIG11 = stage_figure(
         "laptop": (laptop(DEEP, optimizer=SLOW, batch=128), 54),
         "smoke": (smoke(DEEP.replace(heads=2), optimizer=SLOW), 10),
     },
-    printed=Printed((180, 370), step=1000, kl=(4.6, 0.92, 0.07), least=(1.46, 140)),
-    one_layer=False,
+    printed=Printed(
+        (180, 370), step=1000, kl_references=(4.6, 0.92, 0.07), least_references=(1.46, 140)
+    ),
+    own_heads=False,
 )
 FIG12 = stage_figure(
     12,
@@ -237,8 +232,10 @@ FIG12 = stage_figure(
             15,
         ),
     },
-    printed=Printed((70, 200), step=1000, kl=(3.38, 0.81, 0.15), least=(1.56, 70)),
-    one_layer=False,
+    printed=Printed(
+        (70, 200), step=1000, kl_references=(3.38, 0.81, 0.15), least_references=(1.56, 70)
+    ),
+    own_heads=False,
 )
 
 
@@ -283,7 +280,7 @@ FIG13 = stage_figure(
         "smoke": (smoke(groups=Groups((2, 2), weights=((0.7, 0.3),) * 2)), 8),
     },
     printed=Printed(
-        (130, 280), step=1000, kl_contexts=(1.40, 0.38, 0.10), least_context=(0.54, 110)
+        (130, 280), step=1000, kl_contexts=(1.40, 0.38, 0.10), least_contexts=(0.54, 110)
     ),
     more=weight_check,
 )
@@ -297,11 +294,6 @@ FIG14 = map_figure(
 
 
 OVERLAP = Groups((4, 4, 4), stride=2)
-PRINTED = {
-    "4 heads": Printed(
-        (150, 700), step=1950, kl_contexts=(1.52, 0.41, 0.15), least_context=(0.37, 130)
-    )
-}
 
 
 def sharing_check(runs: ChainRuns) -> list[Check]:
@@ -320,62 +312,39 @@ def sharing_check(runs: ChainRuns) -> list[Check]:
     ]
 
 
-def make_overlapping(studies: Studies, source: RunSource) -> Outcome:
-    by_heads = by_part(source.runs(studies, curves=True))
-    checks = []
-    for name, runs in by_heads.items():
-        own = runs.on("drawn")
-        printed = PRINTED.get(name, NOTHING)
-        checks += named(
-            name, [*ladder_checks(own), *sharing_check(own), *comparison_checks(runs, printed)]
-        )
-    tables = {name.replace(" ", "_"): runs.table for name, runs in by_heads.items()}
-    return Outcome(tables, draw_overlapping(by_heads), checks=checks)
-
-
-def draw_overlapping(by_heads: Mapping[str, ChainRuns]) -> Plot:
-    counts = [runs[0].attention.shape[1] for runs in by_heads.values()]
-    height = 0.42 * max(counts)
-    plot = Plot(figsize=(WIDTH, 3.0 + height), layout="constrained")
-    columns: Any = np.ravel(plot.subfigures(1, len(by_heads), squeeze=False))
-    for i, (column, heads, (name, runs)) in enumerate(
-        zip(columns, counts, by_heads.items(), strict=True)
-    ):
-        above, below = column.subfigures(2, 1, height_ratios=(2.4, 0.4 + height))
-        draw_references(above.subplots(), runs, "ab"[i], f"{name}: ")
-        panels = below.subplots(heads, 1, sharex=True, squeeze=False)[:, 0]
-        names = {k: f"{k + 1}" for k in range(heads)}
-        draw_heads(panels, runs[0], names, "cd"[i], "attention of each head on each group")
-    return plot
-
-
 def by_number_of_heads(study: Study, *numbers: int) -> dict[str, Study]:
     return {f"{heads} heads": study.replace(model__heads=heads) for heads in numbers}
 
 
-def overlapping(study: Study) -> dict[str, Study]:
-    """Return the studies of three and four heads, also on the published teacher.
-
-    The published predictors of restricted context belong to four heads.
-    """
-    studies = {}
-    maps = AttentionMaps((100, 400, 1900))
-    for name, first in (("3 heads", (maps,)), ("4 heads", (predictors(4, 6, 8), maps))):
-        beside = on_published_teacher(study.replace(model__heads=int(name[0])), first=first)
-        studies |= {f"{name}, {part}": each for part, each in beside.items()}
-    return studies
-
-
-TITLE_15 = "groups that overlap, learned by three and by four heads: what groups share, heads share"
-PRESETS_15: Presets = {
-    "paper": overlapping(paper(XAVIER, MarkovChain(OVERLAP))),
-    "laptop": by_number_of_heads(laptop(MinimalAttention(), OVERLAP, seeds=1, steps=2000), 3, 4),
-    "smoke": by_number_of_heads(smoke(groups=Groups((2, 2), stride=1)), 2, 3),
-}
-SECONDS_15: Seconds = {"paper": 36_000, "laptop": 62, "smoke": 12}
-FIG15 = Figure("yuksel2026/fig15", TITLE_15, PRESETS_15, make_overlapping, SECONDS_15, curves=True)
+OVERLAPPING = paper(XAVIER, MarkovChain(OVERLAP))
+OVERLAP_MAPS = AttentionMaps((100, 400, 1900))
+FIG15 = stage_figure(
+    15,
+    "groups that overlap, learned by three and by four heads: what groups share, heads share",
+    presets={
+        "paper": (
+            # The published predictors of restricted context belong to four heads.
+            on_published_teacher(by_number_of_heads(OVERLAPPING, 3), first=(OVERLAP_MAPS,))
+            | on_published_teacher(
+                by_number_of_heads(OVERLAPPING, 4), first=(predictors(4, 6, 8), OVERLAP_MAPS)
+            ),
+            36_000,
+        ),
+        "laptop": (by_number_of_heads(laptop(MINIMAL, OVERLAP, seeds=1, steps=2000), 3, 4), 62),
+        "smoke": (by_number_of_heads(smoke(groups=Groups((2, 2), stride=1)), 2, 3), 12),
+    },
+    printed=Printed(
+        (150, 700),
+        step=1950,
+        kl_contexts=(1.52, 0.41, 0.15),
+        least_contexts=(0.37, 130),
+        part="4 heads",
+    ),
+    more=sharing_check,
+    own_heads=False,
+)
 FIG16 = map_figure(
-    16, "where three heads look when groups overlap", FIG15, sharing_check, which=0, own_heads=False
+    16, "where three heads look when groups overlap", FIG15, sharing_check, own_heads=False
 )
 FIG17 = map_figure(
     17,
@@ -405,28 +374,9 @@ FIG18 = stage_figure(
         "smoke": (smoke(optimizer=SGD), 8),
     },
     printed=Printed(
-        (600, 4000), step=7000, kl_contexts=(1.58, 0.39, 0.18), least_context=(0.43, 610)
+        (600, 4000), step=7000, kl_contexts=(1.58, 0.39, 0.18), least_contexts=(0.43, 610)
     ),
 )
 FIG19 = map_figure(
     19, "where the heads of Fig. 18, trained with SGD, look", FIG18, steps=(600, 3800, 6600)
-)
-
-FIGURES = (
-    FIG1,
-    FIG2,
-    FIG3,
-    FIG6,
-    FIG7,
-    FIG8,
-    FIG9,
-    FIG11,
-    FIG12,
-    FIG13,
-    FIG14,
-    FIG15,
-    FIG16,
-    FIG17,
-    FIG18,
-    FIG19,
 )

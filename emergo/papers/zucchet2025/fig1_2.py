@@ -14,8 +14,8 @@ from .._figure import Check, Comparison, Figure, Outcome, Plot, Presets, RunSour
 from .._panels import colours_of, law_lines, law_words, lines_by, panels, plateaus_by
 from .._plateaus import curve_table, plateau_table
 
-# Fig. 1c prints only R^2. Its law is that of Fig. 2 left at B = 1 (Section 2.3: "replacing T by T/B
-# in the scaling law we obtained in Figure 1.c").
+# Fig. 1c prints only R^2. Its law is the law of Fig. 2 left at B = 1 (Section 2.3: "replacing T by
+# T/B in the scaling law we obtained in Figure 1.c").
 PUBLISHED = Published(
     "Fig. 2 left at B = 1; R² of Fig. 1c", 1.51, {"length": 0.99, "dim": 0.49}, 0.999
 )
@@ -121,77 +121,45 @@ def schematic(axes: Axes) -> None:
     axes.set(xlim=(0, 100), ylim=(0, 30))
     axes.axis("off")
     plain = "#e9e9e9"
-    relevant = ORANGE
-    special = GREEN
 
     def row(x: float, y: float, colours: list[str], labels: list[str]) -> None:
         for i, (colour, label) in enumerate(zip(colours, labels, strict=True)):
-            box = FancyBboxPatch(
-                (x + 4.4 * i, y),
-                3.4,
-                4.6,
-                boxstyle="round,pad=0.1,rounding_size=0.6",
-                fc=colour,
-                ec="white",
-            )
-            axes.add_patch(box)
-            axes.text(x + 4.4 * i + 1.7, y + 2.3, label, ha="center", va="center", fontsize=7)
+            left = x + 4.4 * i
+            style = "round,pad=0.1,rounding_size=0.6"
+            axes.add_patch(FancyBboxPatch((left, y), 3.4, 4.6, style, fc=colour, ec="white"))
+            axes.text(left + 1.7, y + 2.3, label, ha="center", va="center", fontsize=7)
 
     names = ["$x_1$", "$x_2$", "$x_3$", "$x_4$", "$x_5$", "$x_T$"]
-    axes.text(
-        0,
-        28.5,
-        "The task: regression on one token of a sequence",
-        fontsize=8.5,
-        weight="bold",
-        va="top",
-    )
-    axes.text(0, 23.6, "tokens", fontsize=7, va="top", color=GREY)
-    row(0, 15.5, [plain] * 5 + [relevant], names)
+    row(0, 15.5, [plain] * 5 + [ORANGE], names)
     for i, width in enumerate([0.5] * 5 + [2.4]):
-        look = {
-            "arrowstyle": "-",
-            "lw": width,
-            "color": relevant if i == 5 else "#bbbbbb",
-            "connectionstyle": "arc3,rad=0.05",
-        }
-        axes.add_patch(FancyArrowPatch((4.4 * i + 1.7, 15.2), (14, 7.6), **look))
-    row(12.3, 3.0, [relevant], ["$y$"])
-    axes.text(
-        17.5,
-        5.3,
-        r"$y = W \sum_t \mathrm{softmax}(a)_t\, x_t$,   target $y^* = W^* x_T$",
-        fontsize=8,
-        va="center",
-    )
-    axes.text(
-        27.5,
-        17.8,
-        "The model must learn where to look ($a$)\nand what to do there ($W$).",
-        fontsize=7.5,
-        va="center",
-    )
-    axes.text(59, 28.5, "In-context repetition", fontsize=8, weight="bold", va="top")
-    axes.text(59, 25.2, "the relevant token appears $B$ times", fontsize=7, va="top", color=GREY)
-    row(
-        59,
-        17.0,
-        [plain, plain, relevant, plain, relevant, relevant],
-        ["$x_1$", "$x_2$", "$x_T$", "$x_4$", "$x_T$", "$x_T$"],
-    )
-    axes.text(59, 13.5, "Cross-sample repetition", fontsize=8, weight="bold", va="top")
-    axes.text(
-        59,
-        10.2,
-        r"with probability $p$ it is one special token $\tilde x$",
-        fontsize=7,
-        va="top",
-        color=GREY,
-    )
-    row(59, 2.0, [plain] * 5 + [special], [*names[:5], r"$\tilde x$"])
-    axes.annotate(
-        "same token\nin many samples", (85.3, 4.3), (89, 4.3), fontsize=7, va="center", color=GREY
-    )
+        arrow = FancyArrowPatch(
+            (4.4 * i + 1.7, 15.2),
+            (14, 7.6),
+            arrowstyle="-",
+            lw=width,
+            color=ORANGE if i == 5 else "#bbbbbb",
+            connectionstyle="arc3,rad=0.05",
+        )
+        axes.add_patch(arrow)
+    row(12.3, 3.0, [ORANGE], ["$y$"])
+    in_context = ["$x_1$", "$x_2$", "$x_T$", "$x_4$", "$x_T$", "$x_T$"]
+    row(59, 17.0, [plain, plain, ORANGE, plain, ORANGE, ORANGE], in_context)
+    row(59, 2.0, [plain] * 5 + [GREEN], [*names[:5], r"$\tilde x$"])
+    heading = {"fontsize": 8, "weight": "bold"}
+    note = {"fontsize": 7, "color": GREY}
+    texts = [
+        (0, 28.5, "The task: regression on one token of a sequence", heading),
+        (0, 23.6, "tokens", note),
+        (17.5, 6.5, r"$y = W \sum_t \mathrm{softmax}(a)_t\, x_t$,   target $y^* = W^* x_T$", {}),
+        (27.5, 21.5, "The model must learn\nwhere to look ($a$)\nand what to do there ($W$).", {}),
+        (59, 28.5, "In-context repetition", heading),
+        (59, 25.2, "the relevant token appears $B$ times", note),
+        (59, 13.5, "Cross-sample repetition", heading),
+        (59, 10.2, r"with probability $p$ it is one special token $\tilde x$", note),
+        (89, 6.5, "same token\nin many samples", note),
+    ]
+    for x, y, words, look in texts:
+        axes.text(x, y, words, va="top", **({"fontsize": 8} | look))
 
 
 TITLE_1 = (

@@ -30,7 +30,7 @@ class Settings(Grid):
     rates: tuple[float, ...] = (1e-4, 3e-4)
 
     def studies(self) -> dict[str, Study]:
-        # Under cross-sample repetition the threshold is 0.4 (D.1).
+        # The threshold is 0.4 under cross-sample repetition (D.1).
         base = self.base.replace(task__length=self.length, threshold=0.4)
         return {
             "left": self.study(),

@@ -42,8 +42,8 @@ class Settings:
 
     - `rates`: the learning rates to choose from (D.3), the largest first, tried with the first seed
       of each cell. A rate is followed up for all steps, or for the half, quarter, ... that contains
-      the best result before it: a rate that has not emerged by then is no better. Each criterion of
-      emergence has its own best rate, because the rate that guesses first need not recall first.
+      the best result so far, because a rate that emerges later than that cannot win. Each criterion
+      of emergence has its best rate: the rate that guesses first need not recall first.
     - `tried`: the largest number of pairs for which rates are tried. With more pairs, a vocabulary
       uses the rate of that number. None sets no limit.
     - `vocabulary`: the vocabulary of the learning curves.
@@ -159,7 +159,7 @@ def followup(settings: Settings, source: RunSource) -> dict[str, Study]:
 
 
 def finished(source: RunSource, cells: Mapping[str, Study]) -> list[Result]:
-    """Return the runs of some cells; a partial figure may have none."""
+    """Return the runs of some cells; a partial figure may lack all of them."""
     if not cells or (source.partial and not source.complete_cells(distinct(cells), curves=True)):
         return []
     return distinct_results(source.runs(cells, curves=True))
@@ -187,8 +187,8 @@ def later_with_more(table: pd.DataFrame) -> list[float]:
 def over_the_law(table: pd.DataFrame) -> Check:
     """Compare emergence by the paper's criterion with the paper's law.
 
-    With fewer than 20 pairs, guessing passes the paper's criterion. A censored run counts with the
-    steps it was trained for; its cell is left out if they are too few to contradict the law.
+    Guessing passes the paper's criterion below 20 pairs. A censored run counts with the steps it
+    was trained for; its cell is left out if they are too few to contradict the law.
     """
     ratio = table["plateau"] / LAW.at(vocabulary=table["vocabulary"], pairs=table["pairs"])
     by_cell = [table["pairs"], table["vocabulary"]]

@@ -22,7 +22,7 @@ LEARNED = 0.9
 """An accuracy in the middle of the transition, where curves are compared, and one past it."""
 BURSTS = (1.0, 2.0, 4.0, 8.0)
 REPEATS = (0.0, 0.1, 0.2, 0.4, 0.8)
-"""The paper's values. A burst of 1 is no repetition: the query occurs in the context once."""
+"""The paper's values. A burst of 1 means no repetition: the query occurs in the context once."""
 BY = {"in_context": "burst", "across_samples": "repeat"}
 NONE = {"in_context": 1.0, "across_samples": 0.0}
 """The axis of each part, and its value without repetition."""
@@ -44,7 +44,7 @@ def study(
 def with_training(results: Iterable[Result]) -> list[Result]:
     """Give all results the accuracy on the training distribution.
 
-    Without repetition it equals the test accuracy.
+    It equals the test accuracy if tokens are not repeated.
     """
     return [
         r._replace(curves={"accuracy_repeated": curve(r, "accuracy"), **(r.curves or {})})
@@ -91,11 +91,11 @@ class Gain(NamedTuple):
 
 
 def speed_up(table: pd.DataFrame, part: str, kind: str) -> Gain | None:
-    """Return the largest speed-up by repetition, or None if there are no runs to compare.
+    """Return the largest speed-up by repetition, or None without runs to compare.
 
     Censored runs count with the steps they were trained for. The interval assumes the same spread
-    of log time in all uncensored cells (Student's t). It is NaN with one seed, or if one of the two
-    cells is censored.
+    of log time in all uncensored cells (Student's t). It is NaN for a single seed, or if either
+    cell is censored.
     """
     rows = table[table["part"] == part]
     means = rows.groupby("amount")[kind].mean()
@@ -195,7 +195,7 @@ def outcome(
 def summary(table: pd.DataFrame) -> pd.DataFrame:
     """Return the steps of each seed by amount of repetition, and the speed-ups.
 
-    Marks that are not reached are None.
+    A mark that a seed does not reach is None.
     """
     rows = []
     marks = {"plain": "test 5%", "test": "test 50%", "train": "training 50%"}

@@ -307,18 +307,20 @@ def make_9(settings: Settings, source: RunSource) -> Outcome:
     rows = []
     for seed, loss in enumerate(curves.values["loss"]):
         end = emergence(curves.step, loss, theory.THRESHOLD * loss[0])
-        times = {
-            "plateau": end.time,
-            "plateau_low": end.low,
-            "plateau_high": end.high,
-            "censored": end.censored,
-        }
         rows.append(
-            {"seed": seed, "length": settings.length, "dim": settings.dim}
-            | times
-            | {"state": end.state}
+            {
+                "seed": seed,
+                "length": settings.length,
+                "dim": settings.dim,
+                "plateau": end.time,
+                "plateau_low": end.low,
+                "plateau_high": end.high,
+                "censored": end.censored,
+                "state": end.state,
+                "flow_plateau": expected,
+            }
         )
-    plateaus = pd.DataFrame(rows).assign(flow_plateau=expected)
+    plateaus = pd.DataFrame(rows)
     seed = np.repeat(np.arange(settings.seeds), len(curves.step))
     runs = pd.DataFrame({"seed": seed, "step": np.tile(curves.step, settings.seeds)})
     runs = runs.assign(**{name: values.ravel() for name, values in curves.values.items()})

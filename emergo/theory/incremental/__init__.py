@@ -1,5 +1,7 @@
-"""Incremental learning: heads that compete for the strongest group, then share out the others
-(yuksel2026). float64."""
+"""Theory of incremental learning (yuksel2026), in float64.
+
+Heads first compete for the strongest group of positions, then divide the other groups.
+"""
 
 from ._closed_form import (
     cooperation,
@@ -25,23 +27,21 @@ from ._flow import (
 )
 
 __all__ = [
-    "cooperation",
-    "escape_factor",
-    "first_stage",
-    "learning_order",
-    "plateaus",
-    "start_rates",
-    "takeoff",
-]
-__all__ += [
     "Flow",
     "Heads",
     "Path",
     "attention",
+    "cooperation",
+    "escape_factor",
+    "first_stage",
     "growth",
+    "learning_order",
     "loss",
+    "plateaus",
     "stage_times",
     "start",
+    "start_rates",
+    "takeoff",
     "target",
     "trajectory",
     "velocity",

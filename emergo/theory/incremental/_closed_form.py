@@ -1,8 +1,9 @@
-r"""Closed forms of the stages: levels of the loss, growth rates, and the time of escape. Derived in
-`docs/theory.md`.
+r"""Closed forms of the stages: levels of the loss, growth rates and escape times.
+
+Derived in `docs/theory.md`.
 
 Group j has $n_j$ positions of strength $m_j$, and $P_j = n_jm_j^2$; group 1 is the first to be
-learned; $s_j$ is the attention on one position of group j. There are K heads and T positions.
+learned; $s_j$ is the attention on one position of group j. K is the number of heads, T the length.
 """
 
 from typing import NamedTuple
@@ -17,14 +18,16 @@ from ._flow import Flow, checked_target, target
 
 
 def _powers(groups: Groups) -> Float[np.ndarray, " groups"]:
-    r"""$P_j = \lVert\Delta_j\rVert^2$, which is $n_jm_j^2$ where weights are 1."""
+    r"""Return $P_j = \lVert\Delta_j\rVert^2$, which is $n_jm_j^2$ for weights of 1."""
     return np.sum(target(groups) ** 2, 1)
 
 
 def plateaus(groups: Groups, heads: int) -> Float[np.ndarray, " levels"]:
-    r"""The loss when none, one, two, ... groups are learned, as many as there are heads: half the
-    sum of $P_j$ over the others. A head holds one rank, and the best ranks are the groups with the
-    largest $P_j$ (Eckart and Young)."""
+    r"""Return the loss after 0, 1, 2, ... groups are learned, at most one group per head.
+
+    It is half the sum of $P_j$ over the other groups. A head can represent one rank, and the groups
+    with the largest $P_j$ are the best ranks (Eckart and Young).
+    """
     delta = checked_target(groups, None, heads)
     if not groups.disjoint:
         raise InputError("plateaus are known for groups that share no position; these overlap")
@@ -33,8 +36,10 @@ def plateaus(groups: Groups, heads: int) -> Float[np.ndarray, " levels"]:
 
 
 def learning_order(groups: Groups) -> tuple[int, ...]:
-    """The groups in the order in which they are learned: by $P_j$, the largest first, of equal ones
-    the strongest."""
+    """Return the groups in the order in which they are learned: the largest $P_j$ first.
+
+    Groups with equal $P_j$ are ordered by strength.
+    """
     powers = _powers(groups)
     ranking = groups.ranking
     return tuple(sorted(ranking, key=lambda j: (-round(powers[j], 12), ranking.index(j))))
@@ -43,13 +48,18 @@ def learning_order(groups: Groups) -> tuple[int, ...]:
 def start_rates(
     groups: Groups, length: int, heads: int, flow: Flow = "logit", *, leading: bool = False
 ) -> tuple[Float[np.ndarray, " groups"], Float[np.ndarray, " groups"]]:
-    r"""Growth rates of differences of heads and of what they have in common, at uniform attention
-    and values 0: eigenvalues of the linearised flow, the largest first.
+    r"""Return growth rates at uniform attention and values 0, the largest first.
 
-    With $\mu$ an eigenvalue of $\Delta(I - 11^\top/T)\Delta^\top$, differences of heads grow at
-    $\lambda = \sqrt{c\mu}$ and what they have in common at the positive root of $\lambda^2 + \frac
-    KT\lambda = c\mu$; $c$ is $1/T^2$ in the logit flow and $1/T$ in the preconditioned one.
-    `leading` replaces $\mu$ by $P_j$, which drops terms of relative order $n_j/T$.
+    Let $\mu$ be an eigenvalue of $\Delta(I - 11^\top/T)\Delta^\top$. Differences of heads grow at
+    $\lambda = \sqrt{c\mu}$, and their mean at the positive root of $\lambda^2 + \frac KT\lambda =
+    c\mu$, where $c$ is $1/T^2$ in the logit flow and $1/T$ in the preconditioned flow.
+
+    **Arguments:**
+
+    - `groups`, `length`, `heads`, `flow`: as in [`emergo.theory.incremental.trajectory`][].
+    - `leading`: replace $\mu$ by $P_j$, which drops terms of relative order $n_j/T$.
+
+    **Returns:** rates of differences, and rates of the mean.
     """
     delta = checked_target(groups, length, heads, flow)
     centred = delta - delta.mean(1, keepdims=True)
@@ -60,22 +70,19 @@ def start_rates(
 
 
 class Cooperation(NamedTuple):
-    """The plateau after the first stage: all heads are on the first group, and their differences
-    grow."""
+    """The plateau after the first stage, when all heads attend to the first group."""
 
-    attention: Float[
-        np.ndarray, "groups times"
-    ]  # s_j, on one position of each group but the first, in the order of learning
-    rate: Float[
-        np.ndarray, " times"
-    ]  # at which differences between heads grow: the largest of all groups together
+    # s_j: attention to one position of each group except the first, in the order of learning
+    attention: Float[np.ndarray, "groups times"]
+    rate: Float[np.ndarray, " times"]  # largest growth rate of differences between heads
 
 
 def cooperation(
     groups: Groups, length: int, heads: int, times: Numbers, flow: Flow = "logit"
 ) -> Cooperation:
-    r"""Attention left on the groups not yet learned and the growth of differences, long after the
-    first stage.
+    r"""Return the attention to groups not yet learned, and the growth rate of differences.
+
+    Valid long after the first stage.
 
     Leading order in small $s_j$. With $\gamma_j = n_1(P_1 - P_j)/K$ the preconditioned flow has
     $s_j = 1/(\gamma_jt)$ and rate $\max_j\sqrt{P_js_j}$. The logit flow has $s_j =
@@ -84,13 +91,13 @@ def cooperation(
     """
     checked_target(groups, length, heads, flow)
     if heads < 2:
-        raise InputError("with one head there are no differences to grow; heads must be at least 2")
+        raise InputError("differences between heads need heads of at least 2, got 1")
     if not groups.disjoint or groups.weights is not None:
         raise InputError(
             "growth on the plateau is derived for groups that share no position and have no weights"
         )
     if groups.count < 2:
-        raise InputError("with one group there is no second stage; spans must have at least 2")
+        raise InputError("a second stage needs at least 2 groups in spans, got 1")
     order = list(learning_order(groups))
     sizes = np.array(groups.spans, float)[order]
     powers = _powers(groups)[order]
@@ -98,8 +105,7 @@ def cooperation(
     gap = powers[0] - powers[1:]
     if not (gap > 1e-9 * powers[0]).all():
         raise InputError(
-            "two groups are as strong as each other: there is no plateau with all heads on one "
-            "of them"
+            "two groups are equally strong, so no plateau has all heads on one of them"
         )
     decay = (first / heads * gap)[:, None]
     times = np.asarray(times, np.float64)
@@ -108,7 +114,7 @@ def cooperation(
         left = 1 / (decay * times)
         return Cooperation(left, np.sqrt(np.max(strong[:, None] * left, 0)))
     left = np.sqrt(first / (2 * length * decay * times))
-    # All entries fall alike with time, so that one matrix serves all times.
+    # All entries decay by the same factor, so the eigenvalue is needed for one time only.
     share = np.sqrt(first / (2 * length * decay))[:, 0]
     w = np.sqrt(strong * sizes[1:]) * share
     top = np.linalg.eigvalsh(np.diag(strong * share**2) + np.outer(w, w) / first)[-1]
@@ -116,18 +122,22 @@ def cooperation(
 
 
 def escape_factor(groups: Groups, length: int, heads: int, flow: Flow = "logit") -> float:
-    r"""C in the time of the second stage, $t \approx C \log^2(1/s)$ for a small initial scale $s$,
-    to leading order. The growth rate on the plateau is $r/\sqrt t$ in both flows, so that $s$ grows
-    to $s\,e^{2r\sqrt t}$ and $C = 1/(2r)^2$."""
+    r"""Return C in the time of the second stage, $t \approx C \log^2(1/s)$.
+
+    To leading order in a small initial scale $s$. The growth rate on the plateau is $r/\sqrt t$ in
+    both flows, so $s$ grows to $s\,e^{2r\sqrt t}$ and $C = 1/(2r)^2$.
+    """
     return float(1 / (2 * cooperation(groups, length, heads, [1.0], flow).rate[0]) ** 2)
 
 
 def first_stage(groups: Groups, length: int, heads: int, flow: Flow = "logit") -> float:
-    r"""The time at which all heads find the first group, to leading order in a large length. The
-    initial scale is not in it. With $\mu = \sqrt{n_1}\,m_1$ it is $\pi\sqrt{T/2}\,/\mu$ in the
-    preconditioned flow. In the logit flow it is $T\tau$, where $\tau$ is the
-    [`emergo.theory.incremental.takeoff`][] with damping K; $K \ll \mu$ is the plateau of
-    zucchet2025."""
+    r"""Return the time at which all heads learn the first group, to leading order in the length.
+
+    It does not depend on the initial scale. Let $\mu = \sqrt{n_1}\,m_1$. The time is
+    $\pi\sqrt{T/2}\,/\mu$ in the preconditioned flow and $T\tau$ in the logit flow, where $\tau$ is
+    the [`emergo.theory.incremental.takeoff`][] with damping K. For $K \ll \mu$ this is the plateau
+    of zucchet2025.
+    """
     checked_target(groups, length, heads, flow)
     mu = float(np.sqrt(_powers(groups).max()))
     if flow == "preconditioned":
@@ -136,10 +146,13 @@ def first_stage(groups: Groups, length: int, heads: int, flow: Flow = "logit") -
 
 
 def takeoff(signal: float, damping: float) -> float:
-    r"""The time at which $\dot x = \mu y - \kappa x$, $\dot y = \mu xy^2$ from $(0, 1)$ reaches
-    infinity: $\mu$ the `signal`, $\kappa$ the `damping`. Between $\sqrt{\pi/2}/\mu$ (no damping)
-    and, for much of it, $\kappa/2\mu^2$, which it exceeds."""
-    from scipy.integrate import solve_ivp  # slow to import
+    r"""Return the time at which $\dot x = \mu y - \kappa x$, $\dot y = \mu xy^2$ diverges.
+
+    The start is $x = 0$, $y = 1$.
+    $\mu$ is the `signal` and $\kappa$ the `damping`. The time is $\sqrt{\pi/2}/\mu$ without damping
+    and approaches $\kappa/2\mu^2$ from above for strong damping.
+    """
+    from scipy.integrate import solve_ivp  # here, because it is slow to import
 
     if not (signal > 0 and damping >= 0):
         raise InputError(
@@ -152,8 +165,8 @@ def takeoff(signal: float, damping: float) -> float:
         x, log_y, _ = state
         return [signal - damping * x * np.exp(-log_y), signal * x, np.exp(-log_y)]
 
-    # x falls to signal/damping at most, so that log y has passed 40 by the end, and the rest of the
-    # time is below e^-40.
+    # x does not fall below signal/damping, so log y exceeds 40 at the end. The remaining time is
+    # below e^-40.
     end = 9 / signal + 40 * damping / signal**2
     return float(
         solve_ivp(field, (0, end), [0.0, 0.0, 0.0], "LSODA", rtol=1e-10, atol=1e-12).y[2, -1]

@@ -1,14 +1,14 @@
-r"""Attention heads that share a target: the loss, its two flows (yuksel2026), and these integrated.
+r"""Attention heads that share a target: the loss and its two flows (yuksel2026).
 
 Head k has attention $s_k = \mathrm{softmax}(a_k)$ over T positions and a value vector $V_k$. The
 loss is half the squared norm of $R = \Delta - \sum_k V_k s_k^\top$, where column i of $\Delta$ is
 $\alpha_i m_j e_j$ for a position i of group j and 0 for others. The $e_j$ are orthonormal, and
-values that start at 0 stay in their span: a value vector is its coordinates, one per group. Then
-$\dot V_k = R s_k$, and with $J(s) = \mathrm{diag}(s) - s s^\top$ there are two flows:
+values that start at 0 stay in their span. So a value vector is stored as its coordinates, one per
+group. Then $\dot V_k = R s_k$. With $J(s) = \mathrm{diag}(s) - s s^\top$ the two flows are:
 
 - `"logit"`: gradient flow on the logits, $\dot a_k = J(s_k) R^\top V_k$;
-- `"preconditioned"`: $\dot a_k = R^\top V_k$, the natural gradient in the geometry of the entropy;
-  the paper's simulation.
+- `"preconditioned"`: $\dot a_k = R^\top V_k$, the natural gradient in the geometry of the entropy,
+  which the paper simulates.
 
 Functions of `Heads` are plain JAX and follow the dtype of their input.
 """
@@ -35,15 +35,17 @@ Target = Float[Array, "groups length"] | Float[np.ndarray, "groups length"]
 
 
 class Heads(NamedTuple):
-    """The state: what each head adds and where it looks."""
+    """The state of the flow: values and attention logits of each head."""
 
-    values: Float[Array, "*heads groups"]  # Coordinates of $V_k$ along the targets of the groups
+    values: Float[Array, "*heads groups"]  # coordinates of $V_k$ along the targets of the groups
     logits: Float[Array, "*heads length"]
 
 
 def target(groups: Groups, length: int | None = None) -> Float[np.ndarray, "groups length"]:
-    r"""$\Delta$: row j holds $m_j\alpha_i$ at the positions of group j. Positions are lags;
-    `length` is at least the window."""
+    r"""Return $\Delta$: row j holds $m_j\alpha_i$ at the positions of group j, and 0 elsewhere.
+
+    Positions are lags. `length` is at least the window of the groups, which is the default.
+    """
     length = groups.window if length is None else length
     if not isinstance(length, int) or isinstance(length, bool) or length < groups.window:
         raise InputError(
@@ -55,7 +57,7 @@ def target(groups: Groups, length: int | None = None) -> Float[np.ndarray, "grou
 def checked_target(
     groups: Groups, length: int | None, heads: int, flow: Flow = "logit"
 ) -> Float[np.ndarray, "groups length"]:
-    """The target, once the number of heads and the flow are checked too."""
+    """Check the number of heads and the flow, and return the target."""
     check_flow(flow, get_args(Flow))
     if not isinstance(heads, int) or isinstance(heads, bool) or heads < 1:
         raise InputError(f"heads must be a whole number of at least 1, got {heads!r}")
@@ -63,8 +65,10 @@ def checked_target(
 
 
 def start(heads: int, delta: Target, scale: float | Array, seed: int | Array) -> Heads:
-    """Values 0, logits uniform in ± `scale`, a function of the seed. Scale 0: all heads the
-    same."""
+    """Return an initial state with values 0 and logits uniform in ± `scale`.
+
+    With scale 0 all heads are equal.
+    """
     groups, length = delta.shape
     key = jnp.stack([jnp.uint32(0), jnp.asarray(seed).astype(jnp.uint32)])
     chance = 2 * uniform(key, heads, length).astype(jnp.asarray(delta).dtype) - 1
@@ -76,8 +80,10 @@ def attention(heads: Heads) -> Float[Array, "*heads length"]:
 
 
 def residual(heads: Heads, delta: Target) -> Float[Array, "groups length"]:
-    """R: what is not learned yet. Written as sums, since a product may treat equal rows differently
-    in the last bit."""
+    """Return R, the part of the target that is not learned yet.
+
+    It is written as sums, because a matrix product may round equal rows differently.
+    """
     return jnp.asarray(delta) - jnp.sum(heads.values[:, :, None] * attention(heads)[:, None, :], 0)
 
 
@@ -86,8 +92,10 @@ def loss(heads: Heads, delta: Target) -> Float[Array, ""]:
 
 
 def pull(head: Heads, rest: Float[Array, "groups length"], on_logits: bool | Array) -> Heads:
-    """The velocity of one or many heads in a given residual; the flow is a number, so that one
-    program serves both."""
+    """Return the velocity of one or many heads in a given residual.
+
+    `on_logits` selects the flow. It is a number, so that both flows share a program.
+    """
     s = attention(head)
     gain = jnp.sum(head.values[..., :, None] * rest, -2)  # R^T V
     gain = jnp.where(on_logits, s * (gain - jnp.sum(s * gain, -1, keepdims=True)), gain)
@@ -95,14 +103,16 @@ def pull(head: Heads, rest: Float[Array, "groups length"], on_logits: bool | Arr
 
 
 def velocity(heads: Heads, delta: Target, flow: Flow = "logit") -> Heads:
-    """How the heads move. In the logit flow it is minus the gradient of
-    [`emergo.theory.incremental.loss`][]."""
+    """Return the velocity of the heads.
+
+    In the logit flow it is minus the gradient of [`emergo.theory.incremental.loss`][].
+    """
     check_flow(flow, get_args(Flow))
     return pull(heads, residual(heads, delta), flow == "logit")
 
 
 class Path(NamedTuple):
-    """A flow at the sampled times; leading axes are those of the initial scales and seeds."""
+    """A sampled flow. The leading axes are those of the initial scales and seeds."""
 
     time: Float[np.ndarray, " times"]
     values: Float[np.ndarray, "*cells times heads groups"]
@@ -111,10 +121,9 @@ class Path(NamedTuple):
 
 
 def _solve(field, y0, times: Float[Array, " times"], observe) -> tuple[Any, Any]:
-    """Whether the flow could be followed to the last time, and what is observed of it at all of
-    them."""
-    # Heads that differ by 1e-12 take the same steps, so that the errors of the solver are the same
-    # for all of them and their differences are right far below the tolerance.
+    """Integrate; return True if the last time was reached, and the observations."""
+    # Nearly equal heads take the same steps and have the same solver errors. So their differences
+    # are correct far below the tolerance.
     return sample(field, y0, times, observe, rtol=1e-9, atol=1e-12)
 
 
@@ -127,7 +136,7 @@ def _check_done(done: Any) -> None:
 
 @partial(jax.jit, static_argnames=("heads",), compiler_options=COMPILER)
 def _follow(heads: int, on_logits, delta, times, scales, seeds):
-    # Each head is an array of its own for the solver: its products over an array of all would round
+    # The solver gets a separate array per head. Products over one array of all heads would round
     # equal heads differently.
     def apart(y: Heads) -> list[Heads]:
         return [Heads(*(a[k] for a in y)) for k in range(heads)]
@@ -158,10 +167,19 @@ def trajectory(
     scale: Numbers = 1e-6,
     seed: Numbers = 0,
 ) -> Path:
-    """The flow of K `heads` over T = `length` positions (the window if not given), at increasing
-    flow times. Values start at 0 and logits uniform in ± `scale`; `scale` and `seed` are numbers or
-    arrays that broadcast. Below about 1e-13 differences drown in the rounding of float64 (see
-    [`emergo.theory.incremental.growth`][]); at 0 the heads stay equal."""
+    """Sample the flow of several heads.
+
+    **Arguments:**
+
+    - `groups`: the target.
+    - `times`: increasing flow times.
+    - `heads`: K, the number of heads.
+    - `length`: T, the number of positions; by default the window of the groups.
+    - `flow`: `"logit"` or `"preconditioned"`.
+    - `scale`, `seed`: values start at 0, logits uniform in ± `scale`. Both may be arrays, which
+      broadcast. At scale 0 heads stay equal. Below about 1e-13 rounding in float64 hides their
+      differences; use [`emergo.theory.incremental.growth`][] then.
+    """
     ts = check_times(times)
     delta = checked_target(groups, length, heads, flow)
     checked = checked_numbers(
@@ -175,14 +193,13 @@ def trajectory(
 
 
 class Growth(NamedTuple):
-    """How the smallest difference between heads grows beside the symmetric flow."""
+    """Growth of an infinitesimal difference between heads along the symmetric flow."""
 
     time: Float[np.ndarray, " times"]
-    log: Float[
-        np.ndarray, " times"
-    ]  # of the size of a difference, logits and values together, over its initial size
+    # logarithm of the difference's size, logits and values together, over its initial size
+    log: Float[np.ndarray, " times"]
     rate: Float[np.ndarray, " times"]  # the derivative of `log`
-    attention: Float[np.ndarray, "times length"]  # of all heads alike
+    attention: Float[np.ndarray, "times length"]  # the same for all heads
     loss: Float[np.ndarray, " times"]
 
 
@@ -211,10 +228,13 @@ def _grow(heads, on_logits, delta, times, direction):
 def growth(
     groups: Groups, times: Numbers, heads: int = 3, length: int | None = None, flow: Flow = "logit"
 ) -> Growth:
-    r"""The flow of identical heads and, linearised around it, an infinitesimal difference between
-    them. The difference is kept at size 1 and its logarithm integrated, so that growth by
-    $10^{100}$ and more can be followed. An initial scale $s$ ends the symmetric plateau about when
-    `log` reaches $\log(1/s)$."""
+    r"""Integrate the flow of identical heads, and the growth of an infinitesimal difference.
+
+    The difference follows the linearised flow. It is kept at size 1 and its logarithm is
+    integrated, so that growth by $10^{100}$ and more can be followed. With an initial scale $s$ the
+    symmetric plateau ends about when `log` reaches $\log(1/s)$. Arguments are those of
+    [`emergo.theory.incremental.trajectory`][].
+    """
     ts = check_times(times)
     delta = checked_target(groups, length, heads, flow)
     with float64():
@@ -227,9 +247,15 @@ def growth(
 def stage_times(
     path: Path, levels: Float[np.ndarray, " levels"]
 ) -> Float[np.ndarray, "*cells stages"]:
-    """When the loss has done half of each drop between `levels`, those of
-    [`emergo.theory.incremental.plateaus`][]. Interpolated between the times of the path; NaN where
-    it is not reached."""
+    """Return the times at which the loss has completed half of each drop.
+
+    Times are interpolated; NaN if a drop is not reached.
+
+    **Arguments:**
+
+    - `path`: a sampled flow.
+    - `levels`: levels of the loss, from [`emergo.theory.incremental.plateaus`][].
+    """
     halves = (levels[1:] + levels[:-1]) / 2
 
     def crossing(losses: np.ndarray, half: float) -> float:

@@ -1,144 +1,108 @@
-"""Forms of attention: laws and checks, on runs made by hand."""
+"""Forms of attention: laws and checks, on made-up runs."""
 
 import numpy as np
 import pytest
 
 from emergo.models import Transformer
-from emergo.papers.transformers import PAPER, shallow
 from emergo.papers.experiments import attention
 from emergo.papers.experiments.attention import FORMS, NEUTRAL, Settings, make
+from emergo.papers.transformers import PAPER, shallow
 
 from ..made_runs import MadeRuns, evaluations, falling, finished
 
-SETTINGS = Settings(
-    shallow(PAPER).replace(steps=20_000),
-    seeds=2,
-    deep=attention.DEEP,
-    windows=(32, 48),
-    borrow=True,
-)
+BASE = shallow(PAPER).replace(steps=20_000)
+SETTINGS = Settings(BASE, seeds=2, deep=attention.DEEP, windows=(32, 48), borrow=True)
 
 
-def made(slower, by_form=lambda model: 1.0, sharp=12.0):
-    """Plateaus 2 d^1.3 T^0.6, with another seed 3% longer: `slower` for linear attention, `by_form`
-    for others. With a window the first of two drops is that of the sequences in reach."""
+def plateau_of(run):
+    """The law of all made-up runs: 2 d^1.3 T^0.6, and 3% more for the second seed."""
+    task = run.config.task
+    return 2 * task.dim**1.3 * task.length**0.6 * 1.03**run.seed
 
-    def run_of(run):
-        task = run.config.task
-        model = run.config.model
-        step = evaluations(run.config.steps)
-        at = 2 * task.dim**1.3 * task.length**0.6 * 1.03**run.seed
-        at *= slower if model.attention == "linear" else by_form(model)
-        if model.window:
-            reach = model.window / task.length
-            return finished(
-                run, reach * falling(step, 400, 20.0) + (1 - reach) * falling(step, 4000, 20.0)
-            )
-        return finished(run, falling(step, at, sharp))
 
-    return MadeRuns(make=run_of)
+def two_drops(run, first):
+    """Make a run whose loss falls by the fraction `first` and later by the rest."""
+    step = evaluations(run.config.steps)
+    loss = first * falling(step, 400, 20.0) + (1 - first) * falling(step, 4000, 20.0)
+    return finished(run, loss)
+
+
+def one_drop(run, at, sharp=12.0):
+    return finished(run, falling(evaluations(run.config.steps), at, sharp))
 
 
 @pytest.fixture(scope="module")
 def outcome():
-    return make(SETTINGS, made(slower=3.0))
+    def make_run(run):
+        model = run.config.model
+        if model.window:
+            return two_drops(run, model.window / run.config.task.length)
+        return one_drop(run, plateau_of(run) * (3 if model.attention == "linear" else 1))
+
+    return make(SETTINGS, MadeRuns(make=make_run))
 
 
-def test_laws_are_those_of_the_plateaus(outcome):
+def test_laws_are_recovered(outcome):
     laws = {both.name: both.law for both in outcome.laws}
-    assert set(laws) == {
-        *FORMS,
-        attention.FIXED_FORM,
-        "two layers, four heads",
-        "fixed position",
-        "SGD",
-    }
+    assert set(laws) == {*FORMS, attention.FIXED_FORM, *attention.BORROWED}
     for name, law in laws.items():
-        np.testing.assert_allclose(
-            [law.exponents["dim"], law.exponents["length"]], [1.3, 0.6], atol=0.02, err_msg=name
-        )
+        exponents = [law.exponents["dim"], law.exponents["length"]]
+        np.testing.assert_allclose(exponents, [1.3, 0.6], atol=0.02, err_msg=name)
     assert pytest.approx(3, rel=0.05) == laws["linear"].C / laws["softmax"].C
 
 
-def test_what_is_expected_holds_of_such_runs(outcome):
+def test_expectations_hold(outcome):
     assert [check.holds for check in outcome.checks] == [True] * len(outcome.checks)
     names = " ".join(check.name for check in outcome.checks)
-    assert all(
-        name in names
-        for name in (*NEUTRAL, "linear", "sigmoid", "top 8", "window of 32", "window of 48")
-    )
+    expected = (*NEUTRAL, "linear", "sigmoid", "top 8", "window of 32", "window of 48")
+    assert all(name in names for name in expected)
     assert len(outcome.tables["forms"]) == len(FORMS) + 1
     assert (outcome.tables["forms"]["share"] > 0.7).all()
-    np.testing.assert_allclose(
-        outcome.tables["windows"].groupby("window")["hidden"].first(), [0.5, 0.25]
-    )
+    hidden = outcome.tables["windows"].groupby("window")["hidden"].first()
+    np.testing.assert_allclose(hidden, [0.5, 0.25])
 
 
 def test_every_check_can_fail():
-    """Falls without a plateau, linear attention that is fast, and forms of which each has another
-    law."""
+    """Runs without a plateau, fast linear attention, and a different law for each form."""
 
-    def by_form(model):
-        other = (
-            model.positions == "rope"
-            or model.attention == "biased"
-            or model.temperature == "learned"
-        )
-        return 2.0 if other else 0.5 if model.top_k else 1.0
-
-    source = made(slower=0.5, by_form=by_form, sharp=1.0)
-
-    def run_of(run):
+    def make_run(run):
         task = run.config.task
         model = run.config.model
-        step = evaluations(run.config.steps)
+        if model.window:  # one drop, or two with an unexpected level between them
+            return two_drops(run, 0.9 if model.window == 32 else 1.0)
         if model.attention == "sigmoid":
-            return finished(
-                run, falling(step, 3 * task.dim * task.length**0.6 * 1.03**run.seed, 1.0)
-            )
-        if model.window:  # one drop, or two with another level between them
-            share = 0.1 if model.window == 32 else 0.0
-            return finished(
-                run, (1 - share) * falling(step, 400, 20.0) + share * falling(step, 4000, 20.0)
-            )
-        return source.make(run)
+            return one_drop(run, 3 * task.dim * task.length**0.6 * 1.03**run.seed, sharp=1.0)
+        neutral = model.positions == "rope" or model.attention == "biased"
+        factor = 0.5 if model.top_k or model.attention == "linear" else 1.0
+        factor = 2.0 if neutral or model.temperature == "learned" else factor
+        return one_drop(run, plateau_of(run) * factor, sharp=1.0)
 
-    outcome = make(SETTINGS, MadeRuns(make=run_of))
-    # Of a window of 48 there is no level to be checked: its runs fall once.
-    assert [check.holds for check in outcome.checks if "window of 32: runs" not in check.name] == [
-        False
-    ] * (len(outcome.checks) - 1)
+    checks = make(SETTINGS, MadeRuns(make=make_run)).checks
+    assert not any(check.holds for check in checks)
+    assert len(checks) == 9
 
 
-def test_parts_that_are_missing_are_left_out():
-    def run_of(run):
+def test_missing_parts_are_left_out():
+    def make_run(run):
         config = run.config
-        if (
-            config.model != Transformer(layers=1, heads=1)
-            or config.task.length > 32
-            or config.steps != 20_000
-        ):
+        wanted = config.model == Transformer(layers=1, heads=1) and config.task.length == 32
+        if not wanted or config.steps != 20_000:
             return None
-        return finished(run, falling(evaluations(config.steps), 100.0 * config.task.dim))
+        return one_drop(run, 100.0 * config.task.dim)
 
-    outcome = make(SETTINGS, MadeRuns(make=run_of))
+    outcome = make(SETTINGS, MadeRuns(make=make_run))
     assert [both.name for both in outcome.laws] == ["softmax"]
     assert set(outcome.laws[0].law.exponents) == {"dim"}
     assert len(outcome.checks) == 1
 
 
 def test_a_form_that_never_learns_has_no_law():
-    def run_of(run):
-        stuck = run.config.model.attention == "linear"
-        step = evaluations(run.config.steps)
-        return finished(
-            run, np.full(len(step), 0.5) if stuck else falling(step, 40.0 * run.config.task.dim)
-        )
+    def make_run(run):
+        if run.config.model.attention == "linear":
+            return finished(run, np.full(len(evaluations(run.config.steps)), 0.5))
+        return one_drop(run, 40.0 * run.config.task.dim)
 
-    few = Settings(SETTINGS.base, ("softmax", "linear"), seeds=2)
-    outcome = make(few, MadeRuns(make=run_of))
+    outcome = make(Settings(BASE, ("softmax", "linear"), seeds=2), MadeRuns(make=make_run))
     assert [both.name for both in outcome.laws] == ["softmax"]
-    assert outcome.tables["forms"].set_index("form")["reached"].to_dict() == {
-        "softmax": 12,
-        "linear": 0,
-    }
+    reached = outcome.tables["forms"].set_index("form")["reached"].to_dict()
+    assert reached == {"softmax": 12, "linear": 0}

@@ -1,21 +1,19 @@
-"""Width, rate, rank and start: laws and checks, on runs made by hand."""
+"""Width, learning rate, rank and start: laws and checks, on made-up runs."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from emergo.models import Transformer
-from emergo.papers import FIGURES
-from emergo.papers.transformers import PAPER
 from emergo.papers.experiments.capacity import (
     Settings,
-    correlation,
     laws_of,
     make,
     operations_of_step,
     rank_checks,
     rate_checks,
 )
+from emergo.papers.transformers import PAPER
 from emergo.tasks import SingleLocation
 from emergo.theory import rank_floor
 from emergo.training import Config
@@ -27,35 +25,26 @@ SETTINGS = Settings(BASE, seeds=2, lucky=8)
 
 
 def made(width_power=1.0, luck=-2.0, heads=0.9, above=0.02):
-    """Plateaus 0.05/(rate width^power) down to 400 steps, over which the rate is too large for its
-    width; `luck`: what the alignment at the start does to log plateau, `heads`: the factor by each
-    doubling of heads, `above`: of the last loss over the floor of its rank."""
+    """Make runs with plateaus 0.05/(rate width^power), but at least 400 steps.
 
-    def run_of(run):
-        config = run.config
-        task = config.task
-        model = config.model
-        step = evaluations(config.steps)
+    - `luck`: the effect of the alignment at the start on log plateau.
+    - `heads`: the factor of the plateau per doubling of heads.
+    - `above`: the last loss minus the floor of its rank.
+    """
+
+    def make_run(run):
+        task = run.config.task
+        model = run.config.model
         start = 0.2 * np.sin(1 + 5 * run.seed)
-        at = (
-            1900
-            * 0.0256
-            / (config.optimizer.learning_rate * 256 * (model.width / 256) ** width_power)
-        )
-        at = (
-            max(at, 400)
-            * np.exp(luck * start)
-            * heads ** np.log2(model.heads / 4)
-            * (task.dim / 32) ** 1.3
-        )
-        floor = (
-            0.5 * float(rank_floor(model.width, task.dim)) + above
-            if config.threshold is None
-            else 0.0
-        )
-        return finished(run, falling(step, at, floor=floor), start)
+        speed = run.config.optimizer.learning_rate * 256 * (model.width / 256) ** width_power
+        at = max(1900 * 0.0256 / speed, 400) * np.exp(luck * start)
+        at *= heads ** np.log2(model.heads / 4) * (task.dim / 32) ** 1.3
+        floor = 0.0
+        if run.config.threshold is None:
+            floor = 0.5 * float(rank_floor(model.width, task.dim)) + above
+        return finished(run, falling(evaluations(run.config.steps), at, floor=floor), start)
 
-    return MadeRuns(make=run_of)
+    return MadeRuns(make=make_run)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +53,7 @@ def outcome():
 
 
 @pytest.mark.slow
-def test_the_exponents_of_width_are_those_of_the_plateaus(outcome):
+def test_exponents_of_width_are_recovered(outcome):
     laws = {both.name: both.law.exponents["width"] for both in outcome.laws}
     assert laws["steps, the same rate"] == pytest.approx(-1, abs=0.02)
     assert laws["steps, rate in proportion to 1/width"] == pytest.approx(0, abs=0.02)
@@ -72,27 +61,21 @@ def test_the_exponents_of_width_are_those_of_the_plateaus(outcome):
     assert laws["operations, best rate of each width"] > 1.5
 
 
-def test_what_is_expected_holds_of_such_runs(outcome):
-    failed = [check.name for check in outcome.checks if not check.holds]
-    assert len(failed) == 1
-    assert "the floor of half the width" in failed[0]  # these runs reach that of the width
+def test_expectations_hold(outcome):
+    (failed,) = [check.name for check in outcome.checks if not check.holds]
+    assert "the floor of half the width" in failed  # these runs reach the floor of the width
     assert len(outcome.checks) == 15
 
 
-def test_a_run_counts_for_every_rule_that_takes_it(outcome):
+def test_a_run_may_belong_to_several_rules(outcome):
     rules = outcome.tables["rules"]
     at = rules[rules["width"] == 256].groupby("rule")["learning_rate"].first()
     assert at["fixed"] == at["scaled"] == 1e-4 < at["best"]
     assert len(rules) == 3 * 2 * 6
-    steps = rules["operations"] / rules["plateau"]
-    assert (steps.groupby(rules["width"]).first().pct_change().dropna() > 1).all(), (
-        "a step costs more at a larger width"
-    )
 
 
-def test_operations_of_a_step_by_hand():
-    """Six for each weight of a matrix and each token, biases left out: width 8, hidden 32, two
-    layers, batch 2 of 4 tokens."""
+def test_operations_of_a_step():
+    """Width 8, hidden width 32, two layers, batch 2 of 4 tokens; biases do not count."""
     task = SingleLocation(4, 2, position="random", indicator=True)
     config = Config(task, Transformer(width=8, heads=2), batch=2, precision="fp32")
     weights = 3 * 8 + 2 * (4 * 8 * 8 + 2 * 8 * 32) + 8 * 2
@@ -102,78 +85,38 @@ def test_operations_of_a_step_by_hand():
 def test_every_check_can_fail():
     outcome = make(SETTINGS, made(width_power=-2.0, luck=2.0, heads=1.2, above=-0.05))
     passed = [check.name for check in outcome.checks if check.holds]
-    # A last loss below the floor learns where it cannot, and where it can.
-    assert passed == ["exponent of width of the operations, best rate", passed[-1]]
-    assert "where the floor is below half" in passed[-1]
+    assert len(passed) == 2
+    assert passed[0] == "exponent of width of the operations, best rate"
+    assert "where the floor is below half" in passed[1]
 
 
 def test_a_larger_model_may_pay_and_a_narrow_one_may_learn_nothing():
-    """Those two checks, on tables."""
     widths = np.repeat([32, 64, 128], 3)
     plateau = 1e9 * widths**-3.0 * np.tile([0.9, 1.0, 1.1], 3)
-    rules = pd.DataFrame(
-        {"width": widths, "plateau": plateau, "operations": plateau * widths**2, "state": "reached"}
-    )
-    laws = {both.name: both.law for both in laws_of(rules.assign(rule="best", censored=False))}
-    (operations,) = rate_checks(rules.assign(rule="best"), laws)
+    rules = pd.DataFrame({"width": widths, "plateau": plateau, "state": "reached"})
+    rules = rules.assign(operations=plateau * widths**2, seed=np.tile([0, 1, 2], 3))
+    best = rules.assign(rule="best", censored=False)
+    (operations,) = rate_checks(best, {both.name: both.law for both in laws_of(best)})
     assert operations.measured == pytest.approx(-1)
     assert not operations.holds
-    both = pd.concat(
-        [rules.assign(rule=rule, seed=np.tile([0, 1, 2], 3)) for rule in ("fixed", "best")]
-    )
-    shares = [check for check in rate_checks(both, {}) if "share" in check.name]
+    shares = rate_checks(pd.concat([best, rules.assign(rule="fixed")]), {})
     assert [check.measured for check in shares] == pytest.approx([0, 0])
-    assert [check.holds for check in shares] == [False, False]
-    rank = pd.DataFrame(
-        {
-            "width": [32, 32],
-            "dim": [32, 64],
-            "last": [0.9, 0.9],
-            "floor": [0.0, 0.1],
-            "state": "censored",
-        }
-    )
-    assert [check.holds for check in rank_checks(rank.assign(half_floor=0.85))] == [
-        True,
-        False,
-        True,
-    ]
+    assert not any(check.holds for check in shares)
+    rank = pd.DataFrame({"width": [32, 32], "dim": [32, 64], "floor": [0.0, 0.1]})
+    rank = rank.assign(last=0.9, half_floor=0.85, state="censored")
+    assert [check.holds for check in rank_checks(rank)] == [True, False, True]
 
 
-def test_parts_that_are_missing_are_left_out():
-    def run_of(run):
-        config = run.config
-        return (
-            made().make(run)
-            if config.model.width in (32, 64) and config.threshold is not None
-            else None
-        )
-
-    outcome = make(SETTINGS, MadeRuns(make=run_of))
-    assert set(outcome.tables) == {"rates", "rules"}
-    assert {both.law.exponents.keys() == {"width"} for both in outcome.laws} == {True}
+def test_missing_parts_are_left_out():
+    every = made().make
     shallow = {run.identity for name in ("heads", "depth") for run in SETTINGS.studies()[name].runs}
-    only = make(
-        SETTINGS, MadeRuns(make=lambda run: made().make(run) if run.identity in shallow else None)
-    )
-    assert set(only.tables) == {"starts", "depth"}
 
+    def small(run):
+        return run.config.model.width in (32, 64) and run.config.threshold is not None
 
-def test_the_interval_of_a_correlation_covers_it():
-    rng = np.random.default_rng(0)
-    covered = 0
-    for _ in range(200):
-        x = rng.standard_normal(40)
-        _, low, high = correlation(x, 0.5 * x + 0.75**0.5 * rng.standard_normal(40))
-        covered += low < 0.5 < high
-    assert covered >= 180  # 95% of 200, less three standard deviations
-
-
-def test_models_of_one_width_share_a_program_and_what_is_recorded_is_borrowed():
-    studies = FIGURES["emergo/capacity"].studies()
-    assert studies["rank 32"].base.model == studies["width 32"].base.model
-    assert {run.identity for run in studies["luck"].runs[:5]} <= {
-        run.identity for run in studies["width 256"].runs
-    }
-    shared = {run.identity for run in FIGURES["zucchet2025/fig13"].runs()}
-    assert {run.identity for run in studies["depth"].runs} <= shared
+    for kept, tables in (
+        (small, {"rates", "rules"}),
+        (lambda run: run.identity in shallow, {"starts", "depth"}),
+    ):
+        source = MadeRuns(make=lambda run, kept=kept: every(run) if kept(run) else None)
+        assert set(make(SETTINGS, source).tables) == tables

@@ -1,4 +1,4 @@
-"""Dropout in every step or in one of three: the table and the checks, on runs made by hand."""
+"""Dropout in every step or in every third: the table and the checks, on made-up runs."""
 
 import pandas as pd
 
@@ -7,38 +7,26 @@ from emergo.papers.experiments import dropout
 from ..by_hand import chain_runs, flat, staged
 
 
-def table_of(always, seldom, published):
-    parts = zip(dropout.CHANGES, (always, seldom, published), strict=True)
-    return pd.DataFrame(
-        [dropout.row_of(how, run) for how, make in parts if make for run in chain_runs(make)]
-    )
+def checks_of(*makers):
+    rows = [
+        dropout.row_of(how, run)
+        for how, make in zip(dropout.CHANGES, makers, strict=True)
+        for run in (chain_runs(make) if make else ())
+    ]
+    return dropout.dropout_checks("a task", pd.DataFrame(rows))
 
 
 def test_less_dropout_learns_more_and_the_published_start_sooner():
-    table = table_of(flat, staged, lambda run: staged(run, 400))
-    assert len(table) == 6
-    checks = dropout.dropout_checks("a task", table)
+    checks = checks_of(flat, staged, lambda run: staged(run, 400))
     assert [check.holds for check in checks[:3]] == [True] * 3
     assert checks[2].measured == [0.0, 3.0, 3.0]
-    assert checks[3].measured[-1] < checks[3].measured[-3]  # the second reference is left sooner
+    assert checks[3].measured[-1] < checks[3].measured[-3]  # leaves the second reference sooner
 
 
-def test_the_checks_can_fail():
-    checks = dropout.dropout_checks("a task", table_of(staged, flat, flat))
-    assert [check.holds for check in checks] == [False] * 4
+def test_checks_can_fail():
+    assert [check.holds for check in checks_of(staged, flat, flat)] == [False] * 4
 
 
-def test_parts_that_are_not_there_are_not_checked():
-    assert dropout.dropout_checks("a task", table_of(staged, None, staged)) == []
-    assert len(dropout.dropout_checks("a task", table_of(staged, staged, None))) == 3
-
-
-def test_what_differs_is_the_dropout_and_the_start():
-    studies = dropout.FIGURE.presets["laptop"].studies()
-    models = [study.base.model for study in studies.values()]
-    assert [(getattr(m, "dropout_every", 0), getattr(m, "start", 0)) for m in models] == [
-        (None, None),
-        (3, None),
-        (3, "xavier"),
-    ]
-    assert all(model.replace(dropout_every=None, start=None) == models[0] for model in models)
+def test_missing_parts_are_not_checked():
+    assert checks_of(staged, None, staged) == []
+    assert len(checks_of(staged, staged, None)) == 3

@@ -1,7 +1,7 @@
-"""Repetition used and then dropped: what a run repeats, how much sooner a cell is, and which way to
-repeat was best."""
+"""Repetition that is used and then dropped: settings, effects and the choice of methods."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import ttest_ind
 
 from emergo import theory
-from emergo.papers import FIGURES, source_for
+from emergo.papers import FIGURES
 from emergo.papers.experiments._repetition import Repetition, effect
 from emergo.papers.experiments.schedule import (
     ONCE,
@@ -20,152 +20,108 @@ from emergo.papers.experiments.schedule import (
     method_checks,
     methods_table,
 )
-from emergo.study import Study
 
-PAPER = FIGURES["emergo/schedule"].presets["paper"]
-SMOKE = FIGURES["emergo/schedule"].presets["smoke"]
-
-
-def kinds(part: Study) -> set[Repetition]:
-    return {Repetition.of(run.config) for run in part.runs}
+PRESETS = FIGURES["emergo/schedule"].presets
+PAPER: Any = PRESETS["paper"]
+SMOKE = PRESETS["smoke"]
+CELL = "T = 256, d = 64"
 
 
-def test_every_part_says_what_it_repeats():
-    parts = PAPER.studies()
-    assert {(r.kind, r.amount) for r in kinds(parts["kept"])} == {("none", 0.0)} | {
-        ("kept", p) for p in PAPER.repeats
+def test_the_repetition_of_every_part():
+    parts = PAPER.studies() | PAPER.references()
+    found = {name: {Repetition.of(run.config) for run in part.runs} for name, part in parts.items()}
+    kinds = {name: {each.kind for each in some} for name, some in found.items()}
+    assert found["kept"] == {("none", 0.0, 0, 0), *(("kept", p, 0, 0) for p in PAPER.repeats)}
+    assert found["switched"] == {("switched", p, at, at) for p in PAPER.repeats for at in PAPER.at}
+    assert found["recall, policy"] == {("policy", b, 0, 0) for b in (4.0, 8.0, 16.0)}
+    assert found["recall"] == {
+        ("faded" if end else "switched", b, at, end or at) for b, at, end in PAPER.drops
     }
-    assert kinds(parts["switched"]) == {
-        Repetition("switched", p, at, at) for p in PAPER.repeats for at in PAPER.at
-    }
-    assert {r.kind for r in kinds(parts["T = 128, d = 64"])} == {"none", "switched", "kept"}
-    assert {(r.kind, r.amount) for r in kinds(parts["recall, policy"])} == {
-        ("policy", b) for b in (4.0, 8.0, 16.0)
-    }
-    expected = {
-        Repetition("switched" if end == 0 else "faded", b, at, end or at)
-        for b, at, end in PAPER.drops
-    }
-    assert kinds(parts["recall"]) == expected
-    assert {r.kind for r in kinds(PAPER.references()["recall, constant"])} == {"none", "kept"}
-
-
-def test_recorded_runs_are_used():
-    """60 runs of the switched part, and all that other figures keep."""
-    source = source_for(FIGURES["emergo/schedule"])
-    switched = PAPER.studies()["switched"].runs
-    assert len(switched) - len(source.missing(switched, curves=True)) >= 60
-    assert not any(source.missing(study.runs) for study in PAPER.references().values())
+    assert kinds["T = 128, d = 64"] == {"none", "switched", "kept"}
+    assert kinds["recall, constant"] == {"none", "kept"}
 
 
 def test_a_burst_ends_at_once_or_fades():
-    at_once = fading(8.0, 100, 0)
-    fades = fading(8.0, 100, 300)
-    assert [float(at_once.value(step, ())) for step in (0, 99, 100)] == pytest.approx(
-        [8.0, 8.0, ONCE], abs=1e-6
-    )
-    assert [float(fades.value(step, ())) for step in (100, 200, 300)] == pytest.approx(
-        [8.0, 4.0, ONCE], abs=1e-5
-    )
+    at_once = [float(fading(8.0, 100, 0).value(step, ())) for step in (0, 99, 100)]
+    assert at_once == pytest.approx([8.0, 8.0, ONCE], abs=1e-6)
+    fades = [float(fading(8.0, 100, 300).value(step, ())) for step in (100, 200, 300)]
+    assert fades == pytest.approx([8.0, 4.0, ONCE], abs=1e-5)
 
 
 def cell(*times: float, **columns: object) -> pd.DataFrame:
-    usual = {
-        "cell": "T = 256, d = 64",
-        "signed": False,
-        "kind": "kept",
-        "amount": 0.4,
-        "at": 0,
-        "end": 0,
-    }
-    return pd.DataFrame(
-        {"time": times, "censored": False, "seed": range(len(times))} | usual | columns
-    )
+    usual = {"cell": CELL, "signed": False, "kind": "kept", "amount": 0.4, "at": 0, "end": 0}
+    measured = {"time": times, "censored": False, "seed": range(len(times))}
+    return pd.DataFrame(measured | usual | columns)
 
 
-def test_an_effect_has_the_interval_of_welchs_t():
+def methods_of(*cells: pd.DataFrame) -> pd.DataFrame:
+    return methods_table(pd.concat(cells, ignore_index=True), PAPER)
+
+
+def test_the_interval_of_an_effect_is_that_of_welchs_t():
     slow = np.array([9.0, 12.0, 10.0, 14.0])
     fast = np.array([3.0, 4.0, 3.5])
     expected = ttest_ind(np.log(slow), np.log(fast), equal_var=False).confidence_interval()
     found = effect(cell(*slow), cell(*fast))
-    assert found.times == pytest.approx(math.exp(np.log(slow).mean() - np.log(fast).mean()))
-    assert (found.low, found.high) == pytest.approx(
-        (math.exp(expected.low), math.exp(expected.high))
-    )
-    assert math.isnan(effect(cell(2.0), cell(1.0)).low), "one seed has no spread"
+    assert found[1:] == pytest.approx((math.exp(expected.low), math.exp(expected.high)))
+    assert found.times == pytest.approx(math.sqrt(found.low * found.high))
+    assert math.isnan(effect(cell(2.0), cell(1.0)).low), "the spread of one seed is unknown"
 
 
-def test_the_best_of_each_way_is_chosen_and_the_policy_is_not():
-    runs = [cell(100, 110, kind="none", amount=0.0), cell(60, 50), cell(70, 80, amount=0.2)]
-    runs += [
+def test_the_best_run_of_each_method_is_chosen_but_not_the_policy():
+    every = methods_of(
+        cell(100, 110, kind="none", amount=0.0),
+        cell(60, 50),
+        cell(70, 80, amount=0.2),
         cell(40, 45, kind="switched", amount=0.8, at=30, end=30),
         cell(90, 95, kind="switched", amount=0.8, at=10, end=10),
-    ]
-    runs += [cell(55, 65, kind="policy", amount=0.5), cell(20, 30, kind="policy", amount=0.8)]
-    runs += [cell(1, 2, cell="T = 256, d = 64, random sign", signed=True)]
-    every = methods_table(pd.concat(runs, ignore_index=True), PAPER)
-    signed = every[every["cell"].str.endswith("random sign")].set_index("method")
-    assert signed["time"].to_dict() == {"none": 105, "best constant": 1.5}, (
-        "no repetition is the same with any sign"
+        cell(55, 65, kind="policy", amount=0.5),
+        cell(20, 30, kind="policy", amount=0.8),
+        cell(1, 2, cell=f"{CELL}, random sign", signed=True),
     )
-    table = every[every["cell"] == "T = 256, d = 64"].set_index("method")
-    assert table["time"].to_dict() == {
-        "none": 105,
-        "best constant": 55,
-        "best switch": 42.5,
-        "policy": 60,
-    }
+    signed = every[every["cell"] != CELL].set_index("method")["time"].to_dict()
+    assert signed == {"none": 105, "best constant": 1.5}
+    table = every[every["cell"] == CELL].set_index("method")
+    expected = {"none": 105, "best constant": 55, "best switch": 42.5, "policy": 60}
+    assert table["time"].to_dict() == expected
     assert table["at"]["best switch"] == 30
     assert table["gain"]["policy"] == pytest.approx(math.sqrt(100 * 110 / (55 * 65)))
     assert table["over_constant"]["best constant"] == 1
 
 
-def test_a_gain_of_censored_runs_is_no_gain():
-    """All of the policy's runs were given up at 45: twice as soon as without, at most."""
-    runs = [
+def test_a_gain_of_censored_runs_is_an_upper_bound():
+    table = methods_of(
         cell(90, 95, kind="none", amount=0.0),
         cell(45, 45, kind="policy", amount=0.5, censored=True),
-    ]
-    runs += [
         cell(45, 30, kind="switched", at=8, end=8, censored=[True, False]),
         cell(44, 44, kind="switched", at=9, end=9),
-    ]
-    table = methods_table(pd.concat(runs, ignore_index=True), PAPER)
-    bounds = table.set_index("method")["gain_bound"]
-    assert bounds.to_dict() == {
-        "none": "",
-        "best constant": "",
-        "best switch": "",
-        "policy": "at most",
-    }
-    assert table.set_index("method")["at"]["best switch"] == 9, (
-        "a cell with a censored run is behind one without"
     )
-    holds = {
-        check.name.split(": ")[1].split(" over")[0]: check.holds for check in method_checks(table)
-    }
-    assert holds["best switch"]
-    assert not holds["policy"]
+    by = table.set_index("method")
+    assert by["gain_bound"]["policy"] == "at most"
+    assert set(by["gain_bound"].drop("policy")) == {""}
+    assert by["at"]["best switch"] == 9  # cells without censored runs rank first
+    holds = {check.name: check.holds for check in method_checks(table)}
+    assert holds[f"{CELL}: best switch over the best constant, times sooner"]
+    assert not holds[f"{CELL}: policy over no repetition, times sooner, at most"]
 
 
-def test_the_levels_of_a_bias_are_told_from_those_of_nothing_learned():
+def test_levels_of_a_bias():
     levels = [
         cell(1.0, 1.0, amount=p, test_level=(1 + p * p) / 2, train_level=(1 - p * p) / 2)
         for p in (0.4, 0.8, 1.0)
     ]
-    assert all(check.holds for check in level_checks(pd.concat(levels)))
-    flat = [each.assign(test_level=0.5, train_level=0.5) for each in levels]
-    assert not any(check.holds for check in level_checks(pd.concat(flat)))
+    table = pd.concat(levels)
+    assert all(check.holds for check in level_checks(table))
+    flat = table.assign(test_level=0.5, train_level=0.5)
+    assert not any(check.holds for check in level_checks(flat))
 
 
-def test_the_flow_is_held_against_the_closed_form():
+def test_the_flow_agrees_with_the_closed_form():
     flow = flow_table(SMOKE)
     assert set(flow["bias"]) == {False, True}
-    none = flow[flow["at"] == 0]["plateau"] * float(
-        theory.takeoff_time(theory.cells(SMOKE.length, SMOKE.dim))
-    )
-    assert none.to_numpy() == pytest.approx(
-        float(theory.plateau(theory.cells(SMOKE.length, SMOKE.dim), threshold=0.8).time)
-    )
-    off = flow.assign(derived=flow["derived"] + 0.2)
-    assert not any(check.holds for check in flow_checks(off.assign(takeoff=flow["derived"])))
+    sizes = theory.cells(SMOKE.length, SMOKE.dim)
+    none = flow[flow["at"] == 0]["plateau"] * float(theory.takeoff_time(sizes))
+    expected = float(theory.plateau(sizes, threshold=0.8).time)
+    assert none.to_numpy() == pytest.approx(expected)
+    off = flow.assign(derived=flow["derived"] + 0.2, takeoff=flow["derived"])
+    assert not any(check.holds for check in flow_checks(off))

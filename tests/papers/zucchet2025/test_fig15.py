@@ -1,4 +1,4 @@
-"""Figure 15 of zucchet2025: SGD and Adam are compared where both got through."""
+"""Figure 15: SGD and Adam are compared in cells in which both emerge."""
 
 import pandas as pd
 import pytest

@@ -1,4 +1,4 @@
-"""Figure 17: where heads copy and select, and when."""
+"""Figure 17: the layers of copying and selecting heads, and their times."""
 
 import numpy as np
 import pytest

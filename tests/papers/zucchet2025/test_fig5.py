@@ -1,5 +1,4 @@
-"""Figures 5 and 16: gains of repetition with their intervals, and overfitting, on curves made by
-hand."""
+"""Figures 5 and 16: speed-ups with intervals, and overfitting, on hand-made curves."""
 
 import math
 

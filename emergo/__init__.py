@@ -15,7 +15,7 @@ import os
 import sys
 
 # XLA's loader mistakes two compiler preferences for features that the processor lacks, and prints
-# two long lines for every program that it reads from disk (jax issue 38445). JAX reads this variable
+# two long lines for every program that it reads from disk (jax issue 38445). JAX reads the variable
 # when it is imported. With a GPU, keep XLA's messages: they explain problems with drivers.
 if "jax" not in sys.modules and not os.path.exists("/dev/nvidiactl"):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

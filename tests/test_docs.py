@@ -130,6 +130,8 @@ def parse(words: list[str]) -> None:
 
 @each_page
 def test_commands_parse(page, monkeypatch):
+    if page.stem == "CHANGELOG":
+        pytest.skip("the changelog names commands of earlier versions")
     monkeypatch.chdir(ROOT)
     for line in dict.fromkeys(commands(page)):
         try:

@@ -14,8 +14,7 @@ from ..core.errors import FastPathError, InputError, StorageError, WorkerError
 from ..core.terminal import fail, say, show
 from ._doctor import Doctor
 from ._figures import Demo, Figure, Figures
-from ._forecast import Forecast
-from ._measure import Fit, Measure, Theory
+from ._measure import Fit, Forecast, Measure, Theory
 from ._parse import parse
 from ._study import StudyCommand
 from ._view import View

@@ -1,18 +1,16 @@
-"""`emergo theory`, `emergo measure` and `emergo fit`."""
+"""`emergo theory`, and the commands that read logs and tables: `measure`, `forecast`, `fit`."""
 
 import dataclasses
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from tyro.conf import Positional
+from tyro.conf import Positional, arg
 
 from ..core.errors import InputError
 from ..core.terminal import fit_lines, print_json, say, short, show
-from ._logs import LogOptions
 from ._run import check_output_table, parse_pairs
-
-MOST_COLUMNS = 12  # of a printed table; wider ones leave out columns with a single value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +40,50 @@ class Theory:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class LogOptions:
+    """Logs, how to read them, and the threshold that defines emergence."""
+
+    # CSV, Parquet or JSON lines with a step column, chart exports of W&B, trainer_state.json,
+    # folders of TensorBoard.
+    logs: Positional[tuple[Path, ...]]
+    below: float | None = None  # Emergence is the step at which the metric falls to this value ...
+    above: float | None = None  # ... or rises to this one.
+    # Column of steps; if there is no `step`, a well-known name such as _step is used.
+    step: str = "step"
+    # Column that separates runs; by default `run` or `identity` if present, else each file is one
+    # run.
+    run_column: Annotated[str | None, arg(name="run")] = None
+    # Columns from names of runs or paths: a regular expression with named groups, e.g.
+    # 'd(?P<dim>\d+)_s(?P<seed>\d+)'.
+    columns: str | None = None
+    # Meaning of a row without the metric: not evaluated (skip), diverged (failed), or decided by
+    # the other columns of the row (auto).
+    missing: Literal["auto", "skip", "failed"] = "auto"
+    json: bool = False  # Print one JSON object.
+
+    def check(self) -> None:
+        """Raise `InputError` without a single threshold, or for a missing log."""
+        if (self.below is None) == (self.above is None):
+            raise InputError("give one threshold: --below VALUE or --above VALUE")
+        for log in self.logs:
+            if not os.path.lexists(log):
+                raise InputError(f"{log}: no such file")
+
+    def read(self, function: Callable[..., Any], metric: str, **options: Any) -> Any:
+        """Call a function of logs with these options, and print its messages after it succeeds."""
+        notes: list[str] = []
+        threshold, direction = self.below, "below"
+        if self.above is not None:
+            threshold, direction = self.above, "above"
+        options |= {"step": self.step, "run": self.run_column, "columns": self.columns}
+        options |= {"missing": self.missing, "say": notes.append}
+        result = function(self.logs, metric, threshold, direction, **options)
+        for note in notes:
+            say(note)
+        return result
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Measure(LogOptions):
     """Measure emergence times in logs: one row per evaluation in, one row per run out."""
 
@@ -65,20 +107,38 @@ class Measure(LogOptions):
         if self.json:
             runs = table.to_dict("records")
             return print_json({"runs": runs, "censored": int(table["censored"].sum())})
-        constant = [
-            name
-            for name in table.columns.difference(list(MEASURED))
-            if table[name].astype(str).nunique() == 1
-        ]
-        if len(table.columns) > MOST_COLUMNS and constant:
-            say(
-                f"{len(constant)} columns with one value in all runs are not shown; --out and "
-                f"--json have them"
+        # A column with one value in all runs, such as an option in their configs, is not shown.
+        varying = [name for name in table if table[name].astype(str).nunique() > 1]
+        show(
+            table[[*table.columns.intersection([*varying, *MEASURED], sort=False)]].to_string(
+                index=False
             )
-            table = table.drop(columns=constant)
-        show(table.to_string(index=False))
+        )
         if self.out is not None:
             show(f"wrote {self.out}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Forecast(LogOptions):
+    """Forecast from a log when a run will learn: a step with its 80% interval, or "no signal".
+    With --json, intervals of 50, 80 and 95%."""
+
+    metric: str = "loss"  # The curve whose crossing of the threshold is forecast.
+    probes: bool = False
+    """Also read attention, entropies and similar probes. They give earlier forecasts, but are
+    calibrated on tasks with one relevant token; on other tasks their 80% intervals held in half of
+    the cases."""
+
+    def run(self) -> None:
+        from ..forecasting import forecast_logs
+
+        self.check()
+        found = self.read(forecast_logs, self.metric, probes=self.probes)
+        if self.json:
+            return print_json({"forecasts": [forecast.to_json() for forecast in found]})
+        for forecast in found:
+            show(f"{forecast.name}: {forecast}")
+            show(f"  at step {forecast.at:,.0f}: {forecast.why}")
 
 
 @dataclasses.dataclass(frozen=True)

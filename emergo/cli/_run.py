@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from .. import store
 from .. import study as studies
 from ..core.errors import InputError
 from ..core.json import check_plain
@@ -76,22 +77,16 @@ def check_output_table(option: str, out: Path, columns: Collection[str]) -> None
     """
     from ..core.tables import CSV, PARQUET, read_table
 
-    if os.path.isdir(out):
-        raise InputError(f"{option} {out}: this is a folder; name a file, e.g. {out / 'runs.csv'}")
-    if out.suffix.lower() not in CSV + PARQUET:
+    writable = out.suffix.lower() in CSV + PARQUET
+    if writable and os.path.lexists(out):
+        try:
+            writable = set(columns) <= set(read_table(out).columns)
+        except InputError:
+            writable = False
+    if not writable:
         raise InputError(
-            f"{option} {out}: expected the name of a file that ends in .csv or .parquet"
-        )
-    if not os.path.exists(out):
-        return
-    try:
-        replaceable = set(columns) <= set(read_table(out).columns)
-    except InputError:
-        replaceable = False
-    if not replaceable:
-        raise InputError(
-            f"{option} {out}: this file exists and is not a table of this command; choose another "
-            f"name"
+            f"{option} {out}: expected the name of a new .csv or .parquet file, or of a table that "
+            f"this command has written"
         )
 
 
@@ -116,38 +111,33 @@ class TrainingOptions:
     log: Literal["none", "tensorboard", "wandb"] = "none"
     json: bool = False  # Print one JSON object.
 
-    def check(self) -> None:
-        check_positive(n_parallel=self.n_parallel, seconds=self.seconds)
-
-    def find_writer(self, folder: StudyFolder, study: "Study | None") -> Any:
-        """Check that the runs can be trained, and return the function that exports their curves.
-
-        Called before anything is written.
-        """
-        if self.on == "slurm":
-            studies.check_slurm()
-        elif study is not None:
-            studies.check_platform(study.runs)
-        return studies.find_writer(self.log, folder)
-
 
 def train_studies(
     folder: StudyFolder,
     study: "Study | None",
-    writer: Any,
     options: TrainingOptions,
     keep: bool = False,
+    retry: bool = False,
 ) -> tuple[Status, Status] | None:
     """Train the unfinished runs of a study with a live table, or submit them to Slurm.
 
     **Arguments:**
 
     - `study`: the study to train; None: every study in the folder.
-    - `writer`: called with each result, see `TrainingOptions.find_writer`.
     - `keep`: keep the parameters of the studies in the folder, too.
+    - `retry`: train failed runs again, however often they were tried.
 
     **Returns:** the status before and after training; None if the runs were submitted.
     """
+    check_positive(n_parallel=options.n_parallel, seconds=options.seconds)
+    # Check that the runs can be trained before anything is written.
+    if options.on == "slurm":
+        studies.check_slurm()
+    elif study is not None:
+        studies.check_platform(study.runs)
+    writer = studies.find_writer(options.log, folder)
+    if retry:
+        _forget_failures(folder)
     plans, runs = _open(folder, study, options, keep)
     keys = [plan.key for plan in plans]
     before = study_status(folder, keys)
@@ -156,7 +146,7 @@ def train_studies(
         effect = "; it is moved aside and trained again" if path in planned else ""
         say(f"{path}: cannot be read ({why}){effect}")
     if options.on == "slurm":
-        asked = study.slurm if study is not None else studies.slurm_of(plans[0])
+        asked = studies.build_slurm(plans[0].study.get("slurm", {}))
         return _submit(folder, plans, asked, options.json)
     deadline = None if options.seconds is None else time.monotonic() + options.seconds
     from ..forecasting import RunForecasts
@@ -180,6 +170,17 @@ def train_studies(
         )
         raise
     return before, study_status(folder, keys)
+
+
+def _forget_failures(folder: StudyFolder) -> None:
+    """Remove the failed runs of a folder and the counts of their failures."""
+    rows = store.read_outcomes(folder.runs).rows
+    failed = [identity for identity, row in rows.items() if row["state"] == "failed"]
+    for identity in failed:
+        store.Store(folder.runs).set_aside(identity)
+        store.Failures(folder.failures).forget(identity)
+    if failed:
+        say(f"{len(failed)} failed runs are trained again")
 
 
 def _open(
@@ -231,25 +232,29 @@ def counts(status: Status) -> str:
     return f"{status.finished} of {status.runs} runs finished ({', '.join(parts)})"
 
 
-def print_end(folder: StudyFolder, before: Status, now: Status, begun: float) -> None:
+def print_end(
+    folder: StudyFolder, before: Status, now: Status, begun: float, result: Any = None
+) -> None:
     """Print the state of a study after training, and how to continue.
+
+    Ends the process with status 1 if every run of the study failed.
 
     **Arguments:**
 
     - `begun`: the value of `time.monotonic()` when the command started.
+    - `result`: what to print with `--json` instead.
     """
-    earlier = f" ({before.finished} of them before)" if before.finished else ""
-    seconds = duration(time.monotonic() - begun)
-    show(f"{counts(now)}{earlier}, {seconds}; kept in {folder.path}")
-    show(f"emergo study show {folder.path}   shows the results")
-    if not now.complete:
-        show("the time is over; the same command continues")
-    for line in failed_lines(now):
-        show(f"{line}; emergo study run {folder.path} --retry-failed trains them again")
-
-
-def exit_if_all_failed(now: Status) -> None:
-    """End the process with status 1 if every run of a study failed."""
+    if result is not None:
+        print_json(result)
+    else:
+        earlier = f" ({before.finished} of them before)" if before.finished else ""
+        seconds = duration(time.monotonic() - begun)
+        show(f"{counts(now)}{earlier}, {seconds}; kept in {folder.path}")
+        show(f"emergo study show {folder.path}   shows the results")
+        if not now.complete:
+            show("the time is over; the same command continues")
+        for line in failed_lines(now):
+            show(f"{line}; emergo study run {folder.path} --retry-failed trains them again")
     if now.failed == now.runs:
         raise SystemExit(1)
 
@@ -274,11 +279,11 @@ def status_view(status: Status, note: str = "") -> Any:
     if status.failures > status.failed:
         line += f"; {status.failures} failures{'' if status.complete else ', tried again'}"
     parts: list[Any] = [Text(line)]
-    if status.workers:
-        heads = "unit", "host", "process", "job", "runs", "step", "loss", "note"
-        shown = table(*heads, "steps/s", "left", "last sign", left=("unit", "host", "note"))
-        for worker in status.workers:
-            shown.add_row(*_worker_row(worker))
+    rows = [_worker_row(worker) for worker in status.workers]
+    if rows:
+        shown = table(*rows[0], left=("unit", "host", "note"))
+        for row in rows:
+            shown.add_row(*row.values())
         parts.append(shown)
     parts += [Text(line) for line in failed_lines(status)]
     for path, why in status.broken.items():
@@ -288,20 +293,20 @@ def status_view(status: Status, note: str = "") -> Any:
     return Group(*parts)
 
 
-def _worker_row(worker: dict[str, Any]) -> list[str]:
-    step = f"{worker['step_min']}-{worker['step_max']}"
-    runs = "compiling" if worker["total"] is None else f"{worker['done']} of {worker['total']}"
-    left = worker["seconds_left"]
-    return [
-        worker["unit"],
-        str(worker["host"]),
-        str(worker["pid"]),
-        worker["job"] or "-",
-        runs,
-        "-" if worker["step_min"] is None else step,
-        "-" if worker["loss"] is None else f"{worker['loss']:.3f}",
-        worker["note"] or "-",
-        "-" if worker["rate"] is None else f"{worker['rate']:,.0f}",
-        "-" if left is None else duration(left),
-        f"{worker['age']:.0f} s ago",
-    ]
+def _worker_row(worker: dict[str, Any]) -> dict[str, str]:
+    """Return the cells of a row by the names of their columns; `-` is not known yet."""
+    steps = f"{worker['step_min']}-{worker['step_max']}"
+    known = {
+        "unit": worker["unit"],
+        "host": worker["host"],
+        "process": worker["pid"],
+        "job": worker["job"],
+        "runs": worker["total"] and f"{worker['done']} of {worker['total']}",
+        "step": None if worker["step_min"] is None else steps,
+        "loss": None if worker["loss"] is None else f"{worker['loss']:.3f}",
+        "note": worker["note"] or None,
+        "steps/s": None if worker["rate"] is None else f"{worker['rate']:,.0f}",
+        "left": None if worker["seconds_left"] is None else duration(worker["seconds_left"]),
+        "last sign": f"{worker['age']:.0f} s ago",
+    }
+    return {name: "-" if value is None else str(value) for name, value in known.items()}

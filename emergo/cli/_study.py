@@ -36,7 +36,6 @@ from ._run import (
     TrainingOptions,
     announce_plugins,
     check_output_table,
-    exit_if_all_failed,
     parse_pairs,
     parse_value,
     print_end,
@@ -63,29 +62,22 @@ class Run(TrainingOptions):
 
     def run(self) -> None:
         begun = time.monotonic()
-        self.check()
         folder, study = self._find()
         if self.dry_run:
-            return self._describe(folder, study or _study_of(_only(folder, None, "a dry run")))
-        writer = self.find_writer(folder, study)
-        if self.retry_failed:
-            _forget_failures(folder)
-        trained = train_studies(folder, study, writer, self, self.keep)
+            return self._describe(folder, study or StudyOptions(self.study).read_study())
+        trained = train_studies(folder, study, self, self.keep, self.retry_failed)
         if trained is None:
             return
-        if self.json:
-            seconds = time.monotonic() - begun
-            print_json(trained[1].data() | {"out": str(folder.path), "seconds": seconds})
-        else:
-            print_end(folder, *trained, begun)
-        exit_if_all_failed(trained[1])
+        seconds = time.monotonic() - begun
+        result = trained[1].data() | {"out": str(folder.path), "seconds": seconds}
+        print_end(folder, *trained, begun, result if self.json else None)
 
     def _find(self) -> tuple[StudyFolder, "studies.Study | None"]:
         """Return the folder, and the study if the argument is a study file."""
         folder = StudyFolder(self.study)
-        if os.path.isdir(self.study) and (self.out is None or folder.exists()):
-            if self.out is not None and self.out.resolve() != self.study.resolve():
-                raise InputError(f"{self.study} is the folder of a study; leave out --out")
+        if os.path.isdir(self.study):
+            if self.out is not None:
+                raise InputError(f"{self.study} is a folder, not a study file; leave out --out")
             plugins = [name for plan in folder.read() for name in plan.plugins]
             announce_plugins(list(dict.fromkeys(plugins)))
             return folder, None
@@ -106,11 +98,7 @@ class Run(TrainingOptions):
         if self.json:
             about = {"study": study.name, "runs": study.count, "finished": len(finished)}
             return print_json(about | expected.data())
-        seeds = len(study.seeds)
-        already = f", {len(finished)} of them finished" if finished else ""
-        axes = f" ({', '.join(study.axes)})" if study.axes else ""
-        cells = f"{study.count // seeds} cells{axes}, {seeds} seeds each"
-        show(f"{study.name}: {study.count} runs{already}: {cells}")
+        show(f"{study.name}: {study.count} runs, {len(finished)} of them finished")
         heads = "program", "runs", "units", "at once", "memory", "time at most"
         shown = table(*heads, left=("program",), wrap=("program",))
         for group in expected.groups:
@@ -118,29 +106,59 @@ class Run(TrainingOptions):
             shown.add_row(group.what, *numbers, memory(group.bytes), duration(group.seconds))
         if expected.groups:
             console().print(shown)
-        place = "Slurm" if self.on == "slurm" else "this machine"
-        devices = f"{expected.devices} x {expected.platform.upper()}"
-        most = f"at most about {duration(expected.seconds)}, if every run trains to its last step"
-        show(f"{place} ({devices}): {most}; {memory(expected.bytes)}")
+        show(
+            f"{expected.devices} x {expected.platform.upper()}: at most about "
+            f"{duration(expected.seconds)}, if every run trains to its last step; "
+            f"{memory(expected.bytes)}"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
-class Show:
-    """Print the results so far: one row per cell, and the law."""
+class StudyOptions:
+    """The folder of a study, and which of its studies."""
 
     folder: Positional[Path]  # Folder of the study.
-    study: Name = None  # Name of the study, if the folder holds several; by default all.
-    json: bool = False  # Print one JSON object; several studies are in a list.
+    # Name of the study, if the folder holds several; by default all.
+    study: Name = None
+    json: bool = False  # Print one JSON object.
+
+    def plans(self) -> list[Plan]:
+        """Return the studies with this name or key; by default all."""
+        plans = StudyFolder(self.folder).read(say)
+        chosen = [plan for plan in plans if self.study in (None, plan.name, plan.key)]
+        if not chosen:
+            known = dict.fromkeys(plan.name for plan in plans)
+            raise unknown(f"study in {self.folder}", str(self.study), known)
+        return chosen
+
+    def read_study(self) -> "studies.Study":
+        """Return the only study. Imports its plugins."""
+        plan, *others = self.plans()
+        if others:
+            names = [f"{plan.key} ({plan.name})" for plan in (plan, *others)]
+            raise InputError(
+                f"{self.folder} holds several studies; add --study {' or '.join(names)}"
+            )
+        if "task" not in plan.study:
+            raise InputError(
+                f"{plan.name} holds the runs of a figure, not a study; `emergo figure` trains them"
+            )
+        announce_plugins(plan.plugins)
+        studies.load_plugins(plan.plugins)
+        return studies.Study.from_data(plan.study)
+
+
+@dataclasses.dataclass(frozen=True)
+class Show(StudyOptions):
+    """Print the results so far: one row per cell, and the law."""
 
     def run(self) -> None:
-        folder = StudyFolder(self.folder)
-        plans = _chosen(folder, self.study)
-        reports = [_report(folder, plan) for plan in plans]
+        plans = self.plans()
+        reports = [_report(StudyFolder(self.folder), plan) for plan in plans]
         if self.json:
             return print_json(reports[0] if len(reports) == 1 else {"studies": reports})
-        for plan, label, report in zip(plans, _labels(plans), reports, strict=True):
-            name = plan.name if label == plan.name else f"{plan.name} ({label})"
-            show(f"{name}: {report['finished']} of {report['runs']} runs are finished")
+        for plan, report in zip(plans, reports, strict=True):
+            show(f"{plan.name}: {report['finished']} of {report['runs']} runs are finished")
             if report["cells"]:
                 console().print(cell_table(report["cells"], report["axes"]))
             if report["law"] is not None:
@@ -156,14 +174,12 @@ def _report(folder: StudyFolder, plan: Plan) -> dict[str, Any]:
     with _warnings_as_lines():
         table = studies.study_table(folder, plan)
     law = None
-    why: str | None = "no run is finished"
-    if len(table):
-        why = None
-        try:
-            fitted = studies.study_law(table, plan)
-            law = None if fitted is None else law_json(fitted)
-        except InputError as error:
-            why = str(error)
+    why = None if len(table) else "no run is finished"
+    try:
+        fitted = studies.study_law(table, plan) if len(table) else None
+        law = None if fitted is None else law_json(fitted)
+    except InputError as error:
+        why = str(error)
     return {
         "study": plan.study,
         "axes": plan.axes,
@@ -176,41 +192,35 @@ def _report(folder: StudyFolder, plan: Plan) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(frozen=True)
-class StatusCommand:
+class StatusCommand(StudyOptions):
     """Print the progress of the studies in a folder, from any machine that sees the folder."""
 
-    folder: Positional[Path]  # Folder of the study.
-    study: Name = None  # Name of the study, if the folder holds several; by default all.
-    watch: bool = False  # Repeat until all runs are finished.
-    json: bool = False  # Print one JSON object (with --watch, one per update).
+    # Repeat until all runs are finished; with --json, print one object per update.
+    watch: bool = False
 
     def run(self) -> None:
         folder = StudyFolder(self.folder)
-        keys = None if self.study is None else [plan.key for plan in _chosen(folder, self.study)]
+        keys = None if self.study is None else [plan.key for plan in self.plans()]
         screen = contextlib.nullcontext()
         if self.watch and console().is_terminal and not self.json:
             from rich.live import Live
 
             screen = Live(console=console(), refresh_per_second=4)
         before = None
-        was_idle = False
         with screen as live:
             while True:
                 status = study_status(folder, keys)
-                idle = _idle(folder, status) if self.watch else ""
+                shown = status, _idle(folder, status)
                 if live is not None:
-                    live.update(status_view(status, idle))
+                    live.update(status_view(*shown))
                 elif self.json:
                     print_json(status.data())
-                elif status != before:
-                    console(wide=True).print(status_view(status))
+                elif shown != before:
+                    console(wide=True).print(status_view(*shown))
                 sys.stdout.flush()
                 if status.complete or not self.watch:
                     return
-                if live is None and idle and not was_idle:
-                    say(idle)
-                before = status
-                was_idle = bool(idle)
+                before = shown
                 time.sleep(UPDATE_SECONDS)
 
 
@@ -218,66 +228,64 @@ def _idle(folder: StudyFolder, status: Status) -> str:
     """Return a line for a study that is not finished and that no process trains, or nothing."""
     if status.complete or status.workers:
         return ""
-    queued = "unless a job waits in the queue of Slurm, " if folder.slurm.is_dir() else ""
-    return f"no process trains it; {queued}`emergo study run {folder.path}` continues it"
+    return (
+        f"no process trains it; unless a job waits in a queue, `emergo study run {folder.path}` "
+        f"continues it"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
-class Grow:
+class Grow(StudyOptions):
     """Add values to the axes of a study, or seeds. Finished runs are not trained again."""
 
-    folder: Positional[Path]  # Folder of the study.
-    study: Name = None  # Name of the study, if the folder holds several.
     axis: tuple[str, ...] = ()  # More values of axes, e.g. dim=32,64 burst=2.
     seeds: int | None = None  # New number of seeds.
-    json: bool = False  # Print one JSON object.
 
     def run(self) -> None:
         if not self.axis and self.seeds is None:
             raise InputError("name what to add: --axis dim=32,64 or --seeds 5")
-        folder = StudyFolder(self.folder)
-        chosen = _only(folder, self.study, "growing")
-        announce_plugins(chosen.plugins)
-        study = _study_of(chosen)
+        study = self.read_study()
         axes: dict[str, list[Any]] = {}
         form = "axis=value,value, e.g. dim=32,64"
         for name, values in parse_pairs("--axis", self.axis, form, lambda text: text.split(",")):
             axes.setdefault(name, []).extend(parse_value(word.strip()) for word in values)
-        plan, new = study.grown(axes, self.seeds).open(folder, say)
+        plan, new = study.grown(axes, self.seeds).open(StudyFolder(self.folder), say)
         if self.json:
             return print_json({"runs": len(plan.runs), "new": new})
-        if not new:
-            return show(f"nothing changed: the {len(plan.runs)} runs of the study include all this")
         show(
-            f"{len(plan.runs)} runs, {new} of them new; emergo study run {folder.path} trains them"
+            f"{len(plan.runs)} runs, {new} of them new; emergo study run {self.folder} trains them"
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class Export:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Export(StudyOptions):
     """Write the finished runs of a folder to one table, one row per run."""
 
-    folder: Positional[Path]  # Folder of the study.
     to: Path  # File to write (.parquet or .csv).
-    study: Name = None  # Name of the study, if the folder holds several; by default all.
     curves: Path | None = None  # Also write all curves to this file, one row per evaluation.
-    json: bool = False  # Print one JSON object.
 
     def run(self) -> None:
         from ..core.files import output_folder
         from ..core.tables import write_table
 
-        self._check_files()
+        files = {self.to: ("identity", "seed", "plateau", "state")}
+        if self.curves is not None:
+            if self.curves.resolve() == self.to.resolve():
+                raise InputError(
+                    f"--to and --curves are the same file, {self.to}; give the curves another name"
+                )
+            files[self.curves] = ("identity", "step")
+        # Check all files before any is written.
+        for path, columns in files.items():
+            check_output_table("--to" if path == self.to else "--curves", path, columns)
         folder = StudyFolder(self.folder)
-        plans = _chosen(folder, self.study)
+        plans = self.plans()
         with _warnings_as_lines():
-            tables = [studies.study_table(folder, plan) for plan in plans]
-            runs = _merged(tables, ["identity"])
+            runs = _merged([studies.study_table(folder, plan) for plan in plans], ["identity"])
             if not len(runs):
                 raise InputError(f"{self.folder}: no run is finished yet")
-            files = [path for path in (self.to, self.curves) if path is not None]
             for path in files:
-                output_folder(path.parent)  # Check both folders before writing either file.
+                output_folder(path.parent)
             write_table(runs, self.to)
             if self.curves is not None:
                 curves = [studies.study_curves(folder, plan) for plan in plans]
@@ -291,24 +299,12 @@ class Export:
             say(f"{left} of {planned} runs are not finished and not in the table")
         show(f"{len(runs)} runs; wrote {', '.join(map(str, files))}")
 
-    def _check_files(self) -> None:
-        """Raise `InputError` before anything is written if a file cannot be written."""
-        if self.curves is not None and self.curves.resolve() == self.to.resolve():
-            raise InputError(
-                f"--to and --curves are the same file, {self.to}; give the curves another name"
-            )
-        check_output_table("--to", self.to, ("identity", "seed", "plateau", "state"))
-        if self.curves is not None:
-            check_output_table("--curves", self.curves, ("identity", "step"))
-
 
 def _merged(tables: list[Any], key: list[str]) -> Any:
     """Concatenate the tables of several studies; runs that they share count once."""
     import pandas as pd
 
     tables = [table for table in tables if len(table)] or tables[:1]
-    if len(tables) == 1:
-        return tables[0]
     return pd.concat(tables, ignore_index=True).drop_duplicates(key)
 
 
@@ -324,43 +320,6 @@ class StudyCommand:
         self.command.run()
 
 
-def _chosen(folder: StudyFolder, name: str | None) -> list[Plan]:
-    """Return the studies with this name or key; by default all."""
-    plans = folder.read(say)
-    chosen = [plan for plan in plans if name in (None, plan.name, plan.key)]
-    if not chosen:
-        known = dict.fromkeys(plan.name for plan in plans)
-        raise unknown(f"study in {folder.path}", str(name), known)
-    return chosen
-
-
-def _labels(plans: list[Plan]) -> list[str]:
-    """Return what `--study` takes for each plan: its name, or its key if names are repeated."""
-    names = [plan.name for plan in plans]
-    return [plan.key if names.count(plan.name) > 1 else plan.name for plan in plans]
-
-
-def _only(folder: StudyFolder, name: str | None, purpose: str) -> Plan:
-    """Return the only study with this name; raise `InputError` for several."""
-    plans = _chosen(folder, name)
-    if len(plans) > 1:
-        raise InputError(
-            f"{folder.path} holds {len(plans)} studies, and {purpose} needs one; add --study "
-            f"{' or '.join(_labels(plans))}"
-        )
-    return plans[0]
-
-
-def _study_of(plan: Plan) -> "studies.Study":
-    """Return the study of a plan. Imports its plugins."""
-    if "task" not in plan.study:
-        raise InputError(
-            f"{plan.name} holds the runs of a figure, not a study; `emergo figure` trains them"
-        )
-    studies.load_plugins(plan.plugins)
-    return studies.Study.from_data(plan.study)
-
-
 @contextlib.contextmanager
 def _warnings_as_lines() -> Iterator[None]:
     """Print warnings about unreadable files as lines on standard error."""
@@ -368,16 +327,3 @@ def _warnings_as_lines() -> Iterator[None]:
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_, **__: say(str(message))
         yield
-
-
-def _forget_failures(folder: StudyFolder) -> None:
-    """Remove the failed runs of a folder and the counts of their failures."""
-    runs = store.Store(folder.runs)
-    failures = store.Failures(folder.failures)
-    rows = store.read_outcomes(folder.runs).rows
-    failed = [identity for identity, row in rows.items() if row["state"] == "failed"]
-    for identity in failed:
-        runs.set_aside(identity)
-        failures.forget(identity)
-    if failed:
-        say(f"{len(failed)} failed runs are trained again")

@@ -31,7 +31,7 @@ from ..core.errors import InputError, unknown
 from ..core.identity import canonical, type_name
 from ..core.json import to_jsonable
 from ..core.pytree import Pytree, fields
-from ..core.terminal import cell_table, console, print_json
+from ..core.terminal import cell_table, console
 from ..models import Model
 from ..study.description import find_function, known_types
 from ..tasks import Task
@@ -40,7 +40,6 @@ from ._parse import parse
 from ._run import (
     TrainingOptions,
     announce_plugins,
-    exit_if_all_failed,
     parse_pairs,
     parse_value,
     print_end,
@@ -111,20 +110,17 @@ def train(arguments: Sequence[str]) -> None:
     begun = time.monotonic()
     options, study = read_study(arguments)
     folder = store.StudyFolder(options.out)
-    trained = train_studies(folder, study, options.find_writer(folder, study), options)
+    trained = train_studies(folder, study, options)
     if trained is None:
         return
-    table = study.read(options.out, curves=False).table
-    cells = studies.cell_summary(table, study.axes, [study.values_of(run) for run in study.runs])
+    runs = study.read(options.out, curves=False).table
+    cells = studies.cell_summary(runs, study.axes, [study.values_of(run) for run in study.runs])
     if options.json:
-        rows = table.to_dict("records")
-        result = {"runs": rows, "cells": cells, "complete": trained[1].complete}
-        print_json(result | {"out": str(options.out)})
+        result = {"runs": runs.to_dict("records"), "cells": cells, "complete": trained[1].complete}
+        print_end(folder, *trained, begun, result | {"out": str(options.out)})
     else:
-        if cells:
-            console(wide=True).print(cell_table(cells, study.axes))
+        console(wide=True).print(cell_table(cells, study.axes))
         print_end(folder, *trained, begun)
-    exit_if_all_failed(trained[1])
 
 
 def read_study(arguments: Sequence[str]) -> tuple[TrainOptions, Any]:
@@ -155,7 +151,6 @@ def read_study(arguments: Sequence[str]) -> tuple[TrainOptions, Any]:
     _name_options(settings)
     parsed = parse(_options_class(groups), arguments, prog="emergo train")
     options: TrainOptions = parsed.study
-    options.check()
     seeds = [parse_value(word) for word in options.seeds]
     data: dict[str, Any] = {
         "name": options.name,
@@ -183,20 +178,14 @@ def read_study(arguments: Sequence[str]) -> tuple[TrainOptions, Any]:
     if missing:
         raise InputError(f"{task.__name__} with {model.__name__} needs {' and '.join(missing)}")
     study = studies.Study.from_data(data)
-    _check_thresholds(study)
-    return options, study
-
-
-def _check_thresholds(study: studies.Study) -> None:
     learned = study.base.task.learned
-    if learned is None or learned.metric != "loss":
-        return
-    thresholds = [config.threshold for config in study.configs]
-    if any(isinstance(number, float) and number <= 0 for number in thresholds):
+    losses = [config.threshold for config in study.configs if learned and learned.metric == "loss"]
+    if any(isinstance(number, float) and number <= 0 for number in losses):
         raise InputError(
             "--threshold must be positive, because a test loss does not get below 0; null trains "
             "all steps"
         )
+    return options, study
 
 
 def _set(data: dict[str, Any], setting: Setting, values: Sequence[Any]) -> None:
@@ -215,17 +204,6 @@ def _set(data: dict[str, Any], setting: Setting, values: Sequence[Any]) -> None:
     table[name] = values[0]
     if len(values) > 1:
         data["grid"][setting.axis] = values
-
-
-def _expand_negations(arguments: Sequence[str], settings: Sequence[Setting]) -> list[str]:
-    """Replace `--no-skip` by `--skip false`, for every option that is true or false."""
-    booleans = {setting.option for setting in settings if setting.kind is bool}
-    words = []
-    for word in arguments:
-        option = word.replace("_", "-").replace("--no-", "--", 1)
-        negated = word.startswith(("--no-", "--no_")) and option in booleans
-        words += [option, "false"] if negated else [word]
-    return words
 
 
 def _name_options(settings: Sequence[Setting]) -> None:

@@ -20,7 +20,6 @@ import os
 import platform
 import shutil
 import stat
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,57 +35,45 @@ _OFF = ("", "0", "off", "false", "no")
 MOST_BYTES = 2**30  # bound on the size of all programs
 LEAST_FREE = 2**28  # bytes that must be free on the disk, because XLA crashes on a full one
 _STALE = 3600.0  # seconds after which a temporary file belongs to a process that has stopped
-_lock = threading.Lock()
 
 
 class CacheState(NamedTuple):
     """The folder of compiled programs, and whether it is used."""
 
-    folder: Path | None
+    folder: Path
     off: str = ""  # the reason for keeping nothing; empty if programs are kept
-    by_jax: bool = False  # True if the user has given JAX a folder, which JAX then manages
 
     @property
     def bytes(self) -> int:
-        return sum(status.st_size for _, status in _files(self.folder)) if self.folder else 0
+        return sum(status.st_size for _, status in _files(self.folder))
 
 
 def cache_state() -> CacheState:
     """Evaluate the environment and the settings of JAX, and check the folder. Creates nothing."""
     import jax
 
-    if not jax.config.values["jax_enable_compilation_cache"]:
-        return CacheState(None, "JAX_ENABLE_COMPILATION_CACHE is off")
-    folder = _wanted_folder()
-    given = jax.config.values["jax_compilation_cache_dir"]
-    if given is not None and given != str(folder):
-        return CacheState(Path(given), by_jax=True)
-    if folder is None:
-        asked = os.environ.get(VARIABLE)
-        return CacheState(
-            None, f"{VARIABLE} is {asked!r}" if asked is not None else "HOME is unset"
-        )
-    if _loader_prints_warnings():
-        return CacheState(
-            folder,
-            "JAX was imported before emergo, and XLA prints two lines for every program that is "
-            "read; import emergo first, or set TF_CPP_MIN_LOG_LEVEL=3",
-        )
-    return CacheState(folder, _objection(folder))
-
-
-def _wanted_folder() -> Path | None:
-    """Return the folder that the environment asks for, by default in the user's cache folder."""
     asked = os.environ.get(VARIABLE)
-    if asked is not None and asked.strip().lower() in _OFF:
-        return None
-    try:
-        if asked is not None:
-            return Path(asked).expanduser().absolute()
-        base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    except RuntimeError:  # unknown user, or no home folder
-        return None
-    return base / "emergo" / "programs" if base.is_absolute() else None
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    name = os.path.expanduser(
+        os.path.join(caches, "emergo", "programs") if asked is None else asked
+    )
+    folder = Path(name).absolute()
+    given = jax.config.values["jax_compilation_cache_dir"]
+    off = ""
+    if not jax.config.values["jax_enable_compilation_cache"]:
+        off = "JAX_ENABLE_COMPILATION_CACHE is off"
+    elif given is not None:  # by the user, or by `keep_programs`
+        folder = Path(given)
+    elif name.strip().lower() in _OFF or name.startswith("~"):
+        off = f"{VARIABLE} is {asked!r}"
+    elif _loader_prints_warnings():
+        off = (
+            "JAX was imported before emergo, and XLA prints two lines for every program that is "
+            "read; import emergo first, or set TF_CPP_MIN_LOG_LEVEL=3"
+        )
+    else:
+        off = _objection(folder)
+    return CacheState(folder, off)
 
 
 def _objection(folder: Path) -> str:
@@ -102,10 +89,8 @@ def _objection(folder: Path) -> str:
         free = shutil.disk_usage(place).free
     except OSError as error:
         return f"{place}: {error.strerror}"
-    if not stat.S_ISDIR(status.st_mode):
-        return f"{place} is not a folder"
-    if not os.access(place, os.W_OK | os.X_OK):
-        return f"{place} cannot be written"
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        return f"{place} is not a folder that can be written"
     shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if place == folder and (shared or status.st_uid != os.getuid()):
         return f"others may write in {folder}, and its programs are executed"
@@ -117,29 +102,22 @@ def keep_programs() -> None:
 
     Call this before anything is compiled. Only the first call has an effect.
     """
-    with _lock:
-        _keep_programs()
-
-
-@functools.cache
-def _keep_programs() -> None:
     import jax
 
-    state = cache_state()
-    if state.off or state.by_jax or state.folder is None:
+    folder, off = cache_state()
+    if off or jax.config.values["jax_compilation_cache_dir"] is not None:
         return
-    folder = state.folder
     try:
         # A private function, the same in JAX 0.10 and 0.11. JAX has no public way to replace how
         # files are written.
         jax_cache: Any = importlib.import_module("jax._src.compilation_cache")
         get_file_cache_of_jax = jax_cache.get_file_cache
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except (ImportError, AttributeError, OSError):
+    except (ImportError, AttributeError):
         return
+    files = ProgramFiles(folder)
 
     def get_file_cache(path: str) -> tuple[Any, str]:
-        return (ProgramFiles(folder), path) if path == str(folder) else get_file_cache_of_jax(path)
+        return (files, path) if path == str(folder) else get_file_cache_of_jax(path)
 
     jax_cache.get_file_cache = get_file_cache
     jax.config.update("jax_compilation_cache_dir", str(folder))
@@ -151,10 +129,12 @@ def _keep_programs() -> None:
 class ProgramFiles:
     """A folder of programs by JAX's keys, which any number of processes read and write.
 
-    Errors of the disk are ignored.
+    The folder is created. Errors of the disk are ignored.
     """
 
     def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._path = folder
         self._most = most_bytes
         self._unchecked = most_bytes  # bytes written since the size of the folder was checked
@@ -193,15 +173,8 @@ class ProgramFiles:
 
 def kept_verdicts() -> ProgramFiles | None:
     """Return the files next to the compiled programs that hold the results of checks, if any."""
-    state = cache_state()
-    if state.off or state.folder is None:
-        return None
-    folder = state.folder / "verdicts"
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError:
-        return None
-    return ProgramFiles(folder)
+    folder, off = cache_state()
+    return None if off else ProgramFiles(folder / "verdicts")
 
 
 def prune(folder: Path, most_bytes: int) -> None:
@@ -236,10 +209,9 @@ def _processor() -> tuple[str, ...]:
     words = [platform.machine(), platform.processor(), f"{cores} cores"]
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        words += [
-            next((line for line in lines if line.startswith(name)), "")
-            for name in ("model name", "flags", "Features")
-        ]
+        words += dict.fromkeys(
+            line for line in lines if line.startswith(("model name", "flags", "Features"))
+        )
     return tuple(words)
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import fnmatch
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple
 
 from jaxtyping import Array, Bool, Float, Int
 
@@ -66,15 +66,6 @@ class Output(NamedTuple):
     taps: dict[str, Array] | None = None  # values read at taps, by name
 
 
-@runtime_checkable
-class Change(Protocol):
-    """An intervention from the point of view of a forward pass."""
-
-    reads: ClassVar[tuple[str, ...]]
-
-    def change(self, name: str, value: Array, tap: "Tap") -> Array: ...
-
-
 @dataclasses.dataclass(eq=False)
 class Tap:
     """Access to the named points of a forward pass.
@@ -94,7 +85,7 @@ class Tap:
     key: Any = None  # random key of a training step, for dropout; None in evaluations
     step: Any = None  # training step
     _: dataclasses.KW_ONLY
-    changes: Sequence[Change] = ()  # interventions
+    changes: Sequence[Any] = ()  # interventions
     reads: Sequence[str] = ()  # names of points to keep, with `*` as a wildcard
     batch: Batch | None = None  # the batch with its targets, for interventions only
     taken: dict[str, Array] = dataclasses.field(default_factory=dict, init=False)

@@ -26,12 +26,6 @@ from .errors import InputError, StorageError
 TROUBLE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO))
 # Suffixes of files that describe other files, see `staged`.
 _VOUCHING = (".json", ".sha256")
-_NOT_FILES = {
-    stat.S_IFLNK: "a link",
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-}
 
 
 def regular_file(path: Path | str, most: int | None = None) -> os.stat_result:
@@ -41,8 +35,7 @@ def regular_file(path: Path | str, most: int | None = None) -> os.stat_result:
     """
     status = os.lstat(path)
     if not stat.S_ISREG(status.st_mode):
-        kind = _NOT_FILES.get(stat.S_IFMT(status.st_mode), "a device")
-        raise ValueError(f"{os.path.basename(path)} is {kind}, not a regular file")
+        raise ValueError(f"{os.path.basename(path)} is not a regular file")
     if most is not None and status.st_size > most:
         raise ValueError(
             f"{os.path.basename(path)} has {status.st_size:,} bytes; at most {most:,} are read"
@@ -50,34 +43,23 @@ def regular_file(path: Path | str, most: int | None = None) -> os.stat_result:
     return status
 
 
-def _open_descriptor(path: Path | str) -> int:
-    """Open a regular file for reading, without waiting for a writer and without following links.
+def _open(path: Path | str) -> BinaryIO:
+    """Open a file for reading, without waiting for a writer and without following links.
 
-    The file may have been replaced since `regular_file` looked at it, so its type is checked again.
+    The file may have been replaced since `regular_file` looked at it.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise ValueError(f"{os.path.basename(path)} is not a regular file")
-    return descriptor
+    safely = os.O_NONBLOCK | os.O_NOFOLLOW
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | safely))
 
 
 def read_regular(path: Path | str, most: int) -> bytes:
-    """Read a regular file of at most `most` bytes; raise `ValueError` for anything else."""
+    """Read a regular file of at most `most` bytes; raise `ValueError` for anything else.
+
+    What is appended meanwhile is not read.
+    """
     size = regular_file(path, most).st_size
-    descriptor = _open_descriptor(path)
-    try:
-        content = os.read(descriptor, size + 1)  # one more byte, to see the end of the file
-        while len(content) != size and len(content) <= most:
-            more = os.read(descriptor, 2**20)
-            if not more:
-                break
-            content += more
-    finally:
-        os.close(descriptor)
-    if len(content) > most:
-        raise ValueError(f"{os.path.basename(path)} has grown over {most:,} bytes")
-    return content
+    with _open(path) as file:
+        return file.read(size)
 
 
 class _Bounded(io.RawIOBase):
@@ -115,16 +97,13 @@ def open_regular(path: Path | str, most: int) -> Iterator[io.BufferedReader]:
     Raises `ValueError` for anything else.
     """
     regular_file(path, most)
-    with open(_open_descriptor(path), "rb") as file:
+    with _open(path) as file:
         yield io.BufferedReader(_Bounded(file, most))
 
 
 def is_folder(path: Path | str) -> bool:
     """Return True for an existing folder; symlinks do not count."""
-    try:
-        return stat.S_ISDIR(os.lstat(path).st_mode)
-    except OSError:
-        return False
+    return os.path.isdir(path) and not os.path.islink(path)
 
 
 def move_aside(path: Path) -> Path:

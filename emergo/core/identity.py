@@ -22,19 +22,14 @@ def type_name(kind: Any) -> str:
 
     A script's main module gets the name of its file, as if it had been imported.
     """
-    name = getattr(kind, "__qualname__", None)
-    if name is None:
-        raise InputError(
-            f"{kind!r} has no name by which it can be found again; define a function or class at "
-            f"the top level of a module"
-        )
+    name = getattr(kind, "__qualname__", "<object>")
     module = kind.__module__
-    if module == "emergo" or module.startswith("emergo."):
+    if module.partition(".")[0] == "emergo" and name[0] != "<":
         return name
     if "<" in name:
         raise InputError(
-            f"{module}:{name} cannot be found again by its name; define it at the top level of a "
-            f"module"
+            f"{kind!r} cannot be found again by its name; define a function or class at the top "
+            f"level of a module"
         )
     if module == "__main__":
         file = getattr(sys.modules["__main__"], "__file__", None)

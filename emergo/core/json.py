@@ -1,17 +1,15 @@
 """Plain data, and JSON with a checksum."""
 
-import collections
 import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 DEEPEST = 50  # largest accepted depth of nested lists and tables
 _MOST: dict[type, float] = {int: 2**63, float: math.inf}
 _SEAL = re.compile(rb'\{"checksum": "([0-9a-f]{64})",')
-_NOT_PLAIN = "a number is not finite, or has more than 64 bits"
 _CANONICAL = json.JSONEncoder(sort_keys=True)
 
 
@@ -66,60 +64,28 @@ def parse_json(data: bytes) -> Any:
     if not data.strip():
         raise ValueError("it is empty")
     try:
-        content = _DECODER.decode(data.decode())
+        content = json.loads(data.decode())
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not sealed and isinstance(content, dict) and "checksum" in content:
         raise ValueError("its checksum was damaged or changed")
-    if data.count(b"{") + data.count(b"[") > DEEPEST:  # fewer brackets cannot be nested too deeply
-        collections.deque(_levels([content]), maxlen=0)
+    check_plain([content])
     return content
 
 
-def _parse_int(word: str) -> int:
-    # Check the length first: parsing thousands of digits takes long.
-    if len(word) > 18 and not (len(word) <= 20 and abs(int(word)) < 2**63):
-        raise ValueError(_NOT_PLAIN)
-    return int(word)
-
-
-def _parse_float(word: str) -> float:
-    value = float(word)
-    if not math.isfinite(value):
-        raise ValueError(_NOT_PLAIN)
-    return value
-
-
-def _parse_constant(word: str) -> Any:
-    raise ValueError(f"{word} is not a number of JSON")
-
-
-_DECODER = json.JSONDecoder(
-    parse_int=_parse_int, parse_float=_parse_float, parse_constant=_parse_constant
-)
-
-
-def check_plain(value: Any, numbers: bool = True) -> None:
-    """Raise `ValueError` for deeply nested data.
+def check_plain(value: Any, numbers: bool = True, level: int = 0) -> None:
+    """Raise `ValueError` for lists and tables that are nested too deeply.
 
     **Arguments:**
 
     - `numbers`: also refuse infinite numbers, NaN, and integers of more than 64 bits.
+    - `level`: the number of lists and tables around this one.
     """
-    for members in _levels(value):
-        if numbers and any(type(n) in _MOST and not abs(n) < _MOST[type(n)] for n in members):
-            raise ValueError(_NOT_PLAIN)
-
-
-def _levels(value: Any) -> Iterator[list[Any]]:
-    """Yield the members of lists and tables, level by level; raise `ValueError` below `DEEPEST`."""
-    outer = [value]
-    for _ in range(DEEPEST + 1):
-        members = [
-            member for one in outer for member in (one.values() if type(one) is dict else one)
-        ]
-        yield members
-        outer = [member for member in members if type(member) is dict or type(member) is list]
-        if not outer:
-            return
-    raise ValueError(f"nested deeper than {DEEPEST} levels")
+    if level > DEEPEST:
+        raise ValueError(f"nested deeper than {DEEPEST} levels")
+    for member in value.values() if type(value) is dict else value:
+        kind = type(member)
+        if kind is dict or kind is list:
+            check_plain(member, numbers, level + 1)
+        elif numbers and kind in _MOST and not abs(member) < _MOST[kind]:
+            raise ValueError("a number is not finite, or has more than 64 bits")

@@ -3,8 +3,9 @@
 A file of one megabyte may claim, or decompress to, a billion rows.
 """
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,16 @@ _BATCH = 8192  # rows that are unpacked at a time
 _SMALL = 2**22  # bytes; for smaller files, threads cost more than they save
 
 
+@contextlib.contextmanager
+def _one_line() -> Iterator[None]:
+    """Turn every error of reading a damaged file into a `ValueError` of one line."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError((str(error).splitlines() or [type(error).__name__])[0]) from None
+
+
+@_one_line()
 def parquet_table(
     source: Path | bytes, wanted: Callable[[str], bool] = lambda name: True
 ) -> pa.Table:
@@ -35,54 +46,37 @@ def parquet_table(
 
     Raises `ValueError` with one line for an invalid file, a repeated column, or a large table.
     """
-    try:
-        opened = pa.BufferReader(source) if isinstance(source, bytes) else os.fspath(source)
-        with pq.ParquetFile(opened) as file:
-            about = file.metadata
-            packed = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
-            check_size(about.num_rows, about.num_columns, packed)
-            schema = file.schema_arrow
-            if len(set(schema.names)) < len(schema.names):
-                raise ValueError("it has a column twice")
-            names = [name for name in schema.names if wanted(name)]
-            if len(names) < len(schema.names):
-                schema = pa.schema([schema.field(name) for name in names])
-            batches = []
-            rows = 0
-            unpacked = 0
-            for batch in file.iter_batches(
-                batch_size=_BATCH, columns=names, use_threads=packed > _SMALL
-            ):
-                rows += batch.num_rows
-                unpacked += batch.nbytes
-                check_size(rows, len(names), unpacked)
-                batches.append(batch)
-            return pa.Table.from_batches(batches, schema=schema)
-    except MemoryError:
-        raise ValueError("it needs more memory than is available") from None
-    except (pa.ArrowException, OSError, OverflowError) as error:
-        lines = str(error).splitlines()
-        raise ValueError(lines[0] if lines else type(error).__name__) from None
+    opened = pa.BufferReader(source) if isinstance(source, bytes) else os.fspath(source)
+    with pq.ParquetFile(opened) as file:
+        about = file.metadata
+        packed = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
+        check_size(about.num_rows, about.num_columns, packed)
+        schema = file.schema_arrow
+        if len(set(schema.names)) < len(schema.names):
+            raise ValueError("it has a column twice")
+        names = [name for name in schema.names if wanted(name)]
+        if len(names) < len(schema.names):
+            schema = pa.schema([schema.field(name) for name in names])
+        batches = []
+        rows = 0
+        unpacked = 0
+        for batch in file.iter_batches(
+            batch_size=_BATCH, columns=names, use_threads=packed > _SMALL
+        ):
+            rows += batch.num_rows
+            unpacked += batch.nbytes
+            check_size(rows, len(names), unpacked)
+            batches.append(batch)
+        return pa.Table.from_batches(batches, schema=schema)
 
 
+@_one_line()
 def parquet_frame(source: Path | bytes) -> "pd.DataFrame":
     """Read a Parquet file as a data frame, with the index that pandas stored; see `parquet_table`.
 
     The metadata that pandas keeps in the file may be damaged, too.
     """
-    try:
-        return parquet_table(source).to_pandas(split_blocks=True, self_destruct=True)
-    except MemoryError:
-        raise ValueError("it needs more memory than is available") from None
-    except (
-        pa.ArrowException,
-        KeyError,
-        TypeError,
-        AttributeError,
-        IndexError,
-        OverflowError,
-    ) as error:
-        raise ValueError(f"its metadata of pandas cannot be read: {type(error).__name__}") from None
+    return parquet_table(source).to_pandas(split_blocks=True, self_destruct=True)
 
 
 def check_size(rows: int, columns: int, size: int) -> None:

@@ -31,13 +31,10 @@ GREY = "#777777"
 WIDTH = 7.2  # inches, the text width of a page
 _RC: dict[Any, Any] = {
     "font.size": 8,
-    "mathtext.fontset": "dejavusans",
-    "svg.fonttype": "path",
     "svg.hashsalt": "emergo",
     "axes.titlesize": 8.5,
     "axes.titlelocation": "left",
     "axes.titleweight": "bold",
-    "axes.labelsize": 8,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.7,
@@ -47,13 +44,11 @@ _RC: dict[Any, Any] = {
     "grid.linewidth": 0.6,
     "xtick.labelsize": 7,
     "ytick.labelsize": 7,
-    "lines.linewidth": 1.5,
     "lines.markersize": 4.5,
     "legend.fontsize": 7,
     "legend.title_fontsize": 7,
     "legend.frameon": False,
     "legend.handlelength": 1.6,
-    "figure.dpi": 100,
     "savefig.dpi": 200,
 }
 # The entry of a legend for censored values, which are drawn as hollow triangles.
@@ -108,8 +103,7 @@ def subtitle(axes: Axes, words: str) -> None:
 
 def key(axes: Axes, entries: Sequence[tuple[str, dict[str, Any]]], **options: Any) -> None:
     """Add a legend with the given entries: (label, line properties)."""
-    usual: dict[str, Any] = {"color": GREY}
-    handles = [Line2D([], [], **(usual | properties)) for _, properties in entries]
+    handles = [Line2D([], [], **({"color": GREY} | properties)) for _, properties in entries]
     before = axes.get_legend()
     axes.legend(handles, [label for label, _ in entries], **options)
     if before is not None:  # A new legend replaces the old one, unless that becomes an artist.
@@ -131,9 +125,7 @@ def over(axes: Axes, entries: Sequence[tuple[str, dict[str, Any]]]) -> None:
         ncols=len(entries),
         columnspacing=1.0,
         handlelength=1.2,
-        handletextpad=0.4,
         borderpad=0.0,
-        borderaxespad=0.3,
     )
 
 
@@ -153,14 +145,13 @@ def doubling(axes: Axes) -> None:
 def level(axes: Axes, y: float, words: str, ls: str = ":") -> None:
     """Draw a grey line across a panel, with text at its left end."""
     axes.axhline(y, color=GREY, ls=ls, lw=0.8)
-    axes.annotate(
+    axes.text(
+        0.01,
+        y,
         words,
-        (0.01, y),
-        (0, 0.5),
         color=GREY,
         fontsize=6.5,
-        xycoords=axes.get_yaxis_transform(),
-        textcoords="offset points",
+        transform=axes.get_yaxis_transform(),
         va="bottom",
     )
 
@@ -175,14 +166,15 @@ def save(figure: Figure, stem: Path) -> None:
 
 
 def save_animation(
-    figure: Figure, frames: int, draw: Callable[[int], Sequence[Artist]], path: Path, rate: int = 8
+    figure: Figure, frames: int, draw: Callable[[int], Sequence[Artist]], path: Path
 ) -> None:
-    """Write an animation as a GIF.
+    """Write an animation as a GIF with 8 frames per second.
+
+    Only the artists that change are drawn again, several times as fast as whole frames.
 
     **Arguments:**
 
     - `draw`: updates the figure for a frame and returns the artists that change.
-    - `rate`: frames per second.
     """
     with style():
         canvas = FigureCanvasAgg(figure)
@@ -197,10 +189,10 @@ def save_animation(
         for i in range(frames):
             canvas.restore_region(still)
             for artist in draw(i):
-                artist.draw(canvas.get_renderer())
-            images.append(Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3].copy()))
+                figure.draw_artist(artist)
+            images.append(Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB"))
     images[0].save(
-        path, save_all=True, append_images=images[1:], duration=1000 // rate, loop=0, optimize=True
+        path, save_all=True, append_images=images[1:], duration=125, loop=0, optimize=True
     )
 
 
@@ -216,9 +208,7 @@ def curve_plot(
     """
     plot = Picture(figsize=(0.62 * WIDTH, 2.9), layout="constrained")
     axes = plot.subplots()
-    labels = sorted(
-        {label for label, _, _ in lines}, key=lambda label: (isinstance(label, str), label)
-    )
+    labels = sorted({label for label, _, _ in lines}, key=lambda one: (isinstance(one, str), one))
     colours = dict(zip(labels, shades(len(labels)), strict=True))
     for label, steps, values in lines:
         axes.plot(steps, values, color=colours[label], lw=1.1, alpha=0.85)
@@ -227,13 +217,10 @@ def curve_plot(
     if largest > 1000:
         axes.set_xscale("symlog", linthresh=max(10.0, largest / 300))
     if by is not None:
-        words = [
-            f"{label:g}" if isinstance(label, int | float) else textwrap.fill(str(label), 22)
-            for label in labels
-        ]
-        outside(
-            axes,
-            by,
-            [(word, {"color": colours[label]}) for word, label in zip(words, labels, strict=True)],
-        )
+        entries = []
+        for label, colour in colours.items():
+            number = isinstance(label, int | float)
+            words = f"{label:g}" if number else textwrap.fill(str(label), 22)
+            entries.append((words, {"color": colour}))
+        outside(axes, by, entries)
     return plot

@@ -6,35 +6,24 @@ differ between runs of one program, or schedules of such numbers. All other fiel
 runs with equal static fields share a program.
 """
 
-import contextlib
 import copy
 import dataclasses
 import functools
 import math
 import types
 import typing
-import warnings
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
 from jax.core import Tracer
 
-from .errors import InputError, unknown
-
-with contextlib.suppress(PackageNotFoundError):  # This module is the first that imports JAX.
-    if version("jaxlib") == "0.10.2":
-        warnings.warn(
-            "jaxlib 0.10.2 returns wrong numbers on the CPU for some fused reductions (jax issue "
-            "39103); install another version",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+from .errors import InputError, naming, unknown
 
 Tree = TypeVar("Tree", bound="Pytree")
 Bound = float | None
+fields = dataclasses.fields
 
 
 def per_run(default: Any = dataclasses.MISSING, *, low: Bound = None, high: Bound = None) -> Any:
@@ -135,24 +124,17 @@ class Pytree:
         return self._sizes.get(name, getattr(self, name))
 
 
-def fields(tree: Any) -> tuple[dataclasses.Field[Any], ...]:
-    """Return the fields of a dataclass or of its instance."""
-    return dataclasses.fields(tree)
-
-
 def _flatten(tree: Pytree) -> tuple[list[tuple[Any, Any]], Any]:
     """Split a pytree into children (per-run fields and nested pytrees) and static fields."""
     children = {}
-    static = []
+    static = {}
     for field in fields(tree):
         value = getattr(tree, field.name)
-        if field.metadata.get("per_run") or isinstance(value, Pytree):
-            children[field.name] = value
-        else:
-            static.append((field.name, value))
-    named = (children | {"_sizes": dict(tree._sizes)}).items()
-    with_keys = [(jax.tree_util.GetAttrKey(name), value) for name, value in named]
-    return with_keys, (tuple(children), tuple(static))
+        is_child = field.metadata.get("per_run") or isinstance(value, Pytree)
+        (children if is_child else static)[field.name] = value
+    aux = tuple(children), tuple(static.items())
+    children["_sizes"] = dict(tree._sizes)
+    return [(jax.tree_util.GetAttrKey(name), value) for name, value in children.items()], aux
 
 
 def _unflatten(cls: type, aux: Any, children: Any) -> Any:
@@ -196,22 +178,19 @@ def changed_fields(tree: Any) -> dict[str, Any]:
 def replaced(tree: Any, changes: Mapping[str, Any]) -> Any:
     """Copy a frozen dataclass with other values; `part__field` names a field of a part."""
     known = [field.name for field in fields(tree) if field.init]
-    flat: dict[str, Any] = {}
-    nested: dict[str, dict[str, Any]] = {}
+    by_part: dict[str, dict[str, Any]] = {}
     for name, value in changes.items():
-        head, dunder, rest = name.partition("__")
+        head, _, rest = name.partition("__")
         if head not in known:
             raise unknown(f"field of {type(tree).__name__}", head, known)
-        if not dunder:
-            flat[name] = value
-        elif dataclasses.is_dataclass(getattr(tree, head)):
-            nested.setdefault(head, {})[rest] = value
-        else:
-            raise InputError(
-                f"{type(tree).__name__}.{head} has no fields, so that {name} cannot be set"
-            )
-    flat |= {head: replaced(getattr(tree, head), inner) for head, inner in nested.items()}
-    return dataclasses.replace(tree, **flat)
+        by_part.setdefault(head, {})[rest] = value
+    values = {}
+    for head, inner in by_part.items():
+        part = inner.pop("", getattr(tree, head))
+        if inner and not dataclasses.is_dataclass(part):
+            raise InputError(f"{type(tree).__name__}.{head} has no fields to set")
+        values[head] = replaced(part, inner) if inner else part
+    return dataclasses.replace(tree, **values)
 
 
 @functools.cache
@@ -233,7 +212,11 @@ def check_fields(tree: Any) -> None:
         where = f"{type(tree).__name__}.{field.name}"
         hint = _hints(type(tree)).get(field.name, Any)
         if isinstance(value, Schedule) and per_run:
-            _check_schedule(where, value, field.metadata)
+            if _bounds(field.metadata):
+                with naming(f"{type(value).__name__}.extremes"):
+                    extremes = value.extremes()
+                for number in extremes:
+                    _check_bounds(f"{where}: every value of {value!r}", number, field.metadata)
             continue
         is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
         kinds = typing.get_args(hint) if is_union else (hint,)
@@ -249,18 +232,6 @@ def check_fields(tree: Any) -> None:
         object.__setattr__(tree, field.name, canonical)
 
 
-def _check_schedule(where: str, schedule: "Schedule", metadata: Mapping[str, Any]) -> None:
-    try:
-        extremes = schedule.extremes() if _bounds(metadata) else ()
-    except NotImplementedError:
-        raise InputError(
-            f"{type(schedule).__name__}.extremes is missing: {where} has bounds to be checked "
-            f"against"
-        ) from None
-    for number in extremes:
-        _check_bounds(f"{where}: every value of {schedule!r}", number, metadata)
-
-
 def _canonical(where: str, value: Any, kinds: tuple[Any, ...], metadata: Mapping[str, Any]) -> Any:
     """Convert the value of a field to its standard form.
 
@@ -270,29 +241,20 @@ def _canonical(where: str, value: Any, kinds: tuple[Any, ...], metadata: Mapping
     - `kinds`: the types of its annotation, one or the members of a union.
     - `metadata`: the bounds of the field.
     """
-    if value is None and types.NoneType in kinds:
-        return None
-    if isinstance(value, np.generic | jax.Array) and not isinstance(value, Tracer):
-        value = value.item() if np.ndim(value) == 0 else value
+    if isinstance(value, np.generic | jax.Array) and np.ndim(value) == 0:
+        value = value.item()
     if isinstance(value, list) or type(value) is tuple:
         value = as_tuple(value, any(map(_holds_fractions, kinds)))
-    first, *others = (kind for kind in kinds if kind is not types.NoneType)
-    if not others and typing.get_origin(first) is Literal and value not in typing.get_args(first):
-        raise unknown(where, str(value), map(str, typing.get_args(first)))
-    for plain, words in ((bool, "True or False"), (str, "a text")):
-        if kinds == (plain,) and not isinstance(value, plain):
-            raise InputError(f"{where} must be {words}, got {value!r}")
-    if float not in kinds and int not in kinds:
-        return value
-    fits = _is_number(value) and (float in kinds or isinstance(value, int))
-    if not fits and not any(_is_other(value, kind) for kind in kinds):
-        words = "number" if float in kinds else "whole number"
-        words += _bounds(metadata)
-        for kind in kinds:
-            if typing.get_origin(kind) is Literal:
-                words += "".join(f" or {word!r}" for word in typing.get_args(kind))
-        raise InputError(f"{where} must be a {words}, got {value!r}")
-    if _is_number(value):
+    if not any(_fits(value, kind) for kind in kinds):
+        expected = [kind for kind in kinds if kind is not types.NoneType]
+        words = [word for kind in expected if _is_literal(kind) for word in typing.get_args(kind)]
+        if all(map(_is_literal, expected)):
+            raise unknown(where, str(value), map(str, words))
+        names = [_name(kind, metadata) for kind in expected if not _is_literal(kind)]
+        raise InputError(
+            f"{where} must be {' or '.join([*names, *map(repr, words)])}, got {value!r}"
+        )
+    if _is_number(value) and not {int, float}.isdisjoint(kinds):
         value = float(value) + 0.0 if float in kinds else value  # turns -0.0 into 0.0
         _check_bounds(where, value, metadata)
     return value
@@ -302,13 +264,28 @@ def _is_number(value: Any) -> typing.TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_other(value: Any, kind: Any) -> bool:
-    """Return True for a value that a type other than a number allows, such as a word or a tuple."""
-    origin = typing.get_origin(kind) or kind
-    if origin is Literal:
+def _is_literal(kind: Any) -> bool:
+    return typing.get_origin(kind) is Literal
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Return True if a value has a type, without a look at the members of a tuple."""
+    if kind in (int, float):
+        return _is_number(value) and isinstance(value, int | kind)
+    if _is_literal(kind):
         return value in typing.get_args(kind)
-    is_class = isinstance(origin, type) and origin not in (int, float, bool)
-    return is_class and isinstance(value, origin)
+    origin = typing.get_origin(kind) or kind
+    return not isinstance(origin, type) or isinstance(value, origin)
+
+
+def _name(kind: Any, metadata: Mapping[str, Any]) -> str:
+    """Return what a value of a type is, for errors."""
+    if kind in (int, float):
+        return f"a {'whole ' if kind is int else ''}number{_bounds(metadata)}"
+    kind = typing.get_origin(kind) or kind
+    plain = {bool: "True or False", str: "a text", Callable: "a function"}
+    name = getattr(kind, "__name__", str(kind))
+    return plain.get(kind, f"{'an' if name[0] in 'AEIOU' else 'a'} {name}")
 
 
 def _check_bounds(where: str, value: Any, metadata: Mapping[str, Any]) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 
 from .errors import InputError
 from .files import open_regular, output_folder, regular_file, staged
@@ -21,7 +20,6 @@ from .parquet import MOST_BYTES, check_size, parquet_frame
 CSV = (".csv", ".csv.gz")
 PARQUET = (".parquet", ".pq")
 _CHUNK = 2**20  # rows of a CSV file that are parsed at a time
-_OPTIONS: dict[str, Any] = {"index_col": False, "low_memory": False, "skipinitialspace": True}
 _BLANKS = ["", "#N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "None", "n/a", "na", "none", "null"]
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -54,19 +52,25 @@ def read_csv(path: Path, text: Collection[str] | None = None) -> pd.DataFrame:
     - `text`: columns to keep as text. If given, blank cells and literal nan can be told apart in
       the other columns: blank cells are null, and a literal nan turns the column into text.
     """
-    options = dict(_OPTIONS)
+    options: dict[str, Any] = {"index_col": False, "low_memory": False, "skipinitialspace": True}
     if text is not None:
         converters = dict.fromkeys(text, _quoted)
         options |= {"converters": converters, "keep_default_na": False, "na_values": _BLANKS}
     chunks = []
     rows = 0
-    with naming_file(path, "CSV"):
-        for chunk in _parsed(path, options):
+    with (
+        naming_file(path, "CSV"),
+        open_regular(os.path.realpath(path), MOST_BYTES) as file,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        encoding = encoding_of(file)
+        for chunk in pd.read_csv(file, encoding=encoding, chunksize=_CHUNK, **options):
             rows += len(chunk)
             check_size(rows, len(chunk.columns), 0)
             unquoted = {name: chunk[name].str[1:] for name in text or () if name in chunk}
             chunks.append(chunk.assign(**unquoted))
-        return chunks[0] if len(chunks) == 1 else pd.concat(chunks, ignore_index=True)
+        return pd.concat(chunks, ignore_index=True)
 
 
 def _quoted(cell: str) -> str:
@@ -75,12 +79,6 @@ def _quoted(cell: str) -> str:
     Equal cells share one object, which saves memory.
     """
     return sys.intern(f"'{cell}")
-
-
-def _parsed(path: Path, options: dict[str, Any]) -> Iterator[pd.DataFrame]:
-    with open_regular(os.path.realpath(path), MOST_BYTES) as file, warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.ParserWarning)
-        yield from pd.read_csv(file, encoding=encoding_of(file), chunksize=_CHUNK, **options)
 
 
 def encoding_of(file: BufferedReader) -> str:
@@ -102,22 +100,11 @@ def naming_file(path: Path, kind: str) -> Iterator[None]:
         raise
     except pd.errors.EmptyDataError:
         raise InputError(f"{path}: the file is empty") from None
-    except pd.errors.ParserWarning:
-        raise InputError(
-            f"{path}: some rows have more cells than the header; do lines end with a comma?"
-        ) from None
     except UnicodeError:
         raise InputError(
             f"{path}: not a readable {kind} file (neither UTF-8 nor UTF-16); save it as UTF-8"
         ) from None
-    except (
-        ValueError,
-        OverflowError,
-        MemoryError,
-        RecursionError,
-        pa.ArrowException,
-        OSError,
-    ) as error:
+    except Exception as error:
         words = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(f"{path}: not a readable {kind} file ({words})") from None
 
@@ -140,11 +127,9 @@ def storable(table: pd.DataFrame) -> pd.DataFrame:
 
     Parquet allows one type per column.
     """
-    mixed = [
-        name
-        for name in table
-        if table[name].dtype == object and len(set(table[name].dropna().map(type))) > 1
-    ]
-    return table.assign(
-        **{str(name): table[name].map(lambda v: v if pd.isna(v) else str(v)) for name in mixed}
-    )
+    mixed = {
+        str(name): column.map(lambda value: value if pd.isna(value) else str(value))
+        for name, column in table.items()
+        if column.dtype == object and len(set(column.dropna().map(type))) > 1
+    }
+    return table.assign(**mixed)

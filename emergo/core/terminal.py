@@ -71,8 +71,7 @@ def say(message: str) -> None:
 
 def fail(status: int, message: str) -> NoReturn:
     """End the process with one line of limited length on standard error."""
-    line = " ".join(message.split())
-    say(line if len(line) <= 1500 else f"{line[:1000]} ... {line[-400:]}")
+    say(" ".join(message.split())[:1500])
     sys.exit(status)
 
 
@@ -136,14 +135,13 @@ def cell_table(cells: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> Any:
     """
     shown = table(*axes, "runs", "plateau", "min-max", "censored", "failed")
     for cell in cells:
-        numbers = [cell[axis] for axis in axes]
-        values = [f"{n:g}" if isinstance(n, float | int) else str(n) for n in numbers]
         middle = spread = "-"
         if cell["plateau"] is not None:
-            middle = plateau_text(cell["plateau"], cell["bound"])
-            middle += "*" if cell.get("chosen") else ""
+            chosen = "*" if cell.get("chosen") else ""
+            middle = plateau_text(cell["plateau"], cell["bound"]) + chosen
             spread = plateau_range(cell)
         runs = f"{cell['runs']} of {cell['planned']}"
+        values = [short(cell[axis]) for axis in axes]
         shown.add_row(*values, runs, middle, spread, str(cell["censored"]), str(cell["failed"]))
     return shown
 

@@ -1,24 +1,13 @@
 """Export of numbers to TensorBoard and Weights & Biases, without a network."""
 
+import functools
 import importlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from .errors import InputError, unknown
-
-
-class ScalarWriter(Protocol):
-    """A run in a viewer."""
-
-    def write(self, values: Mapping[str, Any], step: int) -> None:
-        """Write the numbers of one step."""
-        ...
-
-    def close(self, summary: Mapping[str, Any], step: int) -> None:
-        """Write a summary of the run, and close it."""
-        ...
 
 
 class _TensorBoard:
@@ -63,13 +52,13 @@ class _WandB:
         self._run.finish()
 
 
-# The class of a writer, its package, and the name of its viewer.
-_KINDS: dict[str, tuple[type[_TensorBoard] | type[_WandB], str, str]] = {
-    "tensorboard": (_TensorBoard, "tensorboardX", "TensorBoard"),
-    "wandb": (_WandB, "wandb", "Weights & Biases"),
+ScalarWriter = _TensorBoard | _WandB
+Opener = Callable[[Path, str, Mapping[str, Any]], ScalarWriter]
+_KINDS: dict[str, tuple[type[ScalarWriter], str]] = {
+    "tensorboard": (_TensorBoard, "tensorboardX"),
+    "wandb": (_WandB, "wandb"),
 }
 WRITERS = tuple(_KINDS)
-Opener = Callable[[Path, str, Mapping[str, Any]], ScalarWriter]
 
 
 def find_opener(name: str) -> Opener:
@@ -80,9 +69,9 @@ def find_opener(name: str) -> Opener:
     """
     if name not in _KINDS:
         raise unknown("writer", name, WRITERS)
-    writer, package, viewer = _KINDS[name]
+    writer, package = _KINDS[name]
     try:
         module = importlib.import_module(package)
     except ImportError:
-        raise InputError(f"writing for {viewer} needs {package}: pip install {package}") from None
-    return lambda folder, run, config: writer(module, folder, run, config)
+        raise InputError(f"the writer {name} needs {package}: pip install {package}") from None
+    return functools.partial(writer, module)

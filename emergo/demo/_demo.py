@@ -1,10 +1,12 @@
 """`emergo demo`: flows, training, and a law with intervals at laptop scale, on one page."""
 
+import json
 import platform
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from string import Template
 from typing import Any, NamedTuple
 
 import jax
@@ -19,9 +21,10 @@ from ..measure import Law, emergence, fit_law, law_json
 from ..papers import toy_probe, train_toy
 from ..study import Watcher
 from ..tasks import SingleLocation
-from ._page import log_axis, page, script_json
 from ._threads import Tell, in_two_threads
 from ._transformer import Watched, watch_transformer
+
+HERE = Path(__file__).parent
 
 
 class DemoSettings(NamedTuple):
@@ -151,24 +154,28 @@ def _train(
 
 def _page(demo: Demo, footer: str) -> str:
     """Return the page as HTML: the template demo.html with numbers and data filled in."""
+    import vl_convert  # draws the charts; an import that only the page needs
+
     length, dim = demo.settings.middle
-    runs = demo.runs
     middle = demo.at_middle(demo.runs)
     plateaus = middle.groupby("burst")[["plateau", "reduced", "exact"]].mean()
     gains = plateaus.iloc[0] / plateaus.iloc[-1]
     seeds = middle[middle["burst"] == 1]
     repeats = demo.repetition["plateau"]
-    charts = _chart_tables(demo)
-    law_axis = log_axis([*charts["runs"]["plateau"], *charts["law"]["plateau"]])
-    burst_axis = log_axis([*charts["middle"]["plateau"], *charts["flows"]["plateau"]])
-    return page(
-        "demo.html",
-        tables=script_json({name: table.to_dict("records") for name, table in charts.items()}),
+    tables = {name: table.to_dict("records") for name, table in _chart_tables(demo).items()}
+    files = {
+        name: (HERE / name).read_text("utf-8") for name in ("demo.html", "page.css", "page.js")
+    }
+    return Template(files["demo.html"]).substitute(
+        style=files["page.css"],
+        show_charts=files["page.js"],
+        bundle=vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"),
+        tables=_script_json(tables),
         level=theory.THRESHOLD * 0.5,
         dims=list(demo.settings.dims),
         bursts=list(plateaus.index),
-        runs=len(runs),
-        censored=runs["censored"].sum(),
+        runs=len(demo.runs),
+        censored=demo.runs["censored"].sum(),
         steps=f"{seeds['plateau'].mean():.0f}",
         seeds=len(seeds),
         length=length,
@@ -180,15 +187,18 @@ def _page(demo: Demo, footer: str) -> str:
         repeat=f"{demo.repetition['repeat'][repeats.argmin()]:.2f}",
         repeat_gain=f"{repeats[0] / repeats.min():.1f}",
         footer=footer,
-        watched=script_json(demo.transformer.data()),
+        watched=_script_json(demo.transformer.data()),
         transformer_steps=f"{demo.transformer.plateau:.0f}",
         transformer_share=f"{100 * demo.transformer.share[0]:.0f}",
         transformer_end=f"{100 * demo.transformer.share[-1]:.0f}",
-        law_axis=script_json(law_axis),
-        burst_axis=script_json(burst_axis),
         **_law_words(demo.law, "law"),
         **_law_words(demo.flow_law, "flow"),
     )
+
+
+def _script_json(value: Any) -> str:
+    """Encode data for a script element, such that no text in it can end the element."""
+    return json.dumps(to_jsonable(value), allow_nan=False).replace("<", "\\u003c")
 
 
 def _law_words(law: Law, prefix: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -25,6 +25,8 @@ WIDEST = 5.0
 LOOK_BACK = tuple(2 ** (-k / 2) for k in range(1, 7))
 # Positions of the ends of each interval in the quantiles; position 3 is the median.
 INTERVALS = {50: (2, 4), 80: (1, 5), 95: (0, 6)}
+# Fields that keep their names in JSON.
+SAME = ("state", "at", "step", "why", "metric", "threshold")
 ForecastState = Literal["forecast", "no signal", "emerged"]
 
 
@@ -62,15 +64,10 @@ class Forecast:
 
     def to_json(self) -> dict[str, Any]:
         """Convert to plain data; numbers that are not finite become None."""
-        fields = {
-            "run": self.name,
-            **{name: getattr(self, name) for name in ("state", "at", "step", "why")},
-            "signal": self.signal or None,
-            "intervals": {f"{percent}%": list(ends) for percent, ends in self.intervals.items()},
-            "metric": self.metric,
-            "threshold": self.threshold,
-        }
-        return to_jsonable(fields)
+        same = {name: getattr(self, name) for name in SAME}
+        ends = {f"{percent}%": list(ends) for percent, ends in self.intervals.items()}
+        named = {"run": self.name, "signal": self.signal or None, "intervals": ends}
+        return to_jsonable(named | same)
 
     def plot(self) -> Picture:
         """Plot the metric and the signal so far, and the forecast with its intervals."""
@@ -87,10 +84,6 @@ def _short(number: float) -> float:
     return float(f"{number:.2g}")
 
 
-@overload
-def forecast(log: pd.DataFrame | Path | str, metric: str = ..., **options: Any) -> Forecast: ...
-@overload
-def forecast(log: Sequence[Result]) -> list[Forecast]: ...
 def forecast(
     log: pd.DataFrame | Path | str | Sequence[Result],
     metric: str = "loss",
@@ -99,7 +92,7 @@ def forecast(
     above: float | None = None,
     probes: bool = False,
     **reading: Any,
-) -> Forecast | list[Forecast]:
+) -> Any:
     """Forecast when a run emerges, from its log so far.
 
     **Arguments:**
@@ -191,11 +184,10 @@ def _sorted(table: pd.DataFrame, step: str, metric: str) -> pd.DataFrame:
     for name in (step, metric):
         if name not in table:
             raise unknown("column", name, map(str, table.columns))
-    for name in ("run", "identity"):
-        runs = set(table[name]) if name in table else set()
-        if len(runs) > 1:
+    for name in {"run", "identity"} & {*table}:
+        if table[name].nunique() > 1:
             raise InputError(
-                f"the table holds {len(runs)} runs; give one: table[table['{name}'] == …]"
+                f"the table holds {table[name].nunique()} runs; give one: table[table['{name}'] == …]"
             )
     try:
         floats = {name: table[name].astype(np.float64) for name in (step, metric)}

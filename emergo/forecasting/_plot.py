@@ -1,11 +1,11 @@
 """The plot of a forecast: the metric and the signal so far, and the expected emergence."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
 
-from ..core.plotting import BLUE, GREY, ORANGE, RED, WIDTH, Picture, key, level, style
+from ..core.plotting import BLUE, GREY, ORANGE, RED, WIDTH, Picture, level, style
 
 if TYPE_CHECKING:
     from ._forecast import Forecast
@@ -18,9 +18,8 @@ def forecast_plot(forecast: "Forecast") -> Picture:
     signal = forecast.signal if forecast.signal != forecast.metric else ""
     rows = 2 if signal else 1
     with style():
-        plot = Picture(figsize=(0.72 * WIDTH, 3.9 if signal else 2.7), layout="constrained")
-        heights = (3, 2)[:rows]
-        panels = plot.subplots(rows, 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+        plot = Picture(figsize=(0.72 * WIDTH, 1.5 + 1.2 * rows), layout="constrained")
+        panels = plot.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
         top = panels[0]
         top.plot(forecast.value.index, forecast.value, color=BLUE)
         level(top, forecast.threshold, "threshold", ls="--")
@@ -33,33 +32,20 @@ def forecast_plot(forecast: "Forecast") -> Picture:
         for axes in panels:
             _draw_expected(axes, forecast)
         panels[-1].set(xlabel="step")
-        _draw_legend(top, forecast)
+        top.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return plot
 
 
 def _draw_expected(axes: Axes, forecast: "Forecast") -> None:
     """Mark the last step, the forecast and its intervals."""
-    if forecast.state == "emerged":
-        axes.axvline(forecast.step, color=RED, lw=1.2)
-        return
-    axes.axvline(forecast.at, color=GREY, lw=0.8, ls=":")
+    if forecast.state != "no signal":
+        axes.axvline(forecast.step, color=RED, lw=1.2, label=forecast.state)
     if forecast.state == "forecast":
         known = [end for ends in forecast.intervals.values() for end in ends if np.isfinite(end)]
         last = 1.05 * max(known)
         for percent, alpha in BANDS.items():
             low, high = forecast.intervals[percent]
-            axes.axvspan(low, min(high, last), color=RED, alpha=alpha, lw=0)
-        axes.axvline(forecast.step, color=RED, lw=1.2)
+            axes.axvspan(low, min(high, last), color=RED, alpha=alpha, lw=0, label=f"{percent}%")
         axes.set_xlim(0, last)
-
-
-def _draw_legend(axes: Axes, forecast: "Forecast") -> None:
-    entries: list[tuple[str, dict[str, Any]]] = []
-    if forecast.state != "no signal":
-        entries.append((forecast.state, {"color": RED}))
-    if forecast.state == "forecast":
-        for percent, alpha in sorted(BANDS.items()):
-            entries.append((f"{percent}%", {"color": RED, "alpha": alpha, "lw": 6}))
     if forecast.state != "emerged":
-        entries.append(("last step", {"ls": ":", "lw": 0.8}))
-    key(axes, entries, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        axes.axvline(forecast.at, color=GREY, lw=0.8, ls=":", label="last step")

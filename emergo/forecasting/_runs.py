@@ -52,21 +52,16 @@ def described_goal(config: Mapping[str, Any]) -> Goal | str:
     """
     task = config.get("task")
     name = task.get("type") if isinstance(task, Mapping) else None
-    if not isinstance(name, str):
-        return "the folder does not say what task this run has"
-    if config.get("threshold") is None:
-        return "this run has no threshold: nothing tells when it has learned"
-    kind = known_types(Task).get(name)
-    if kind is None:
-        return f"the task {name} is not one of emergo's, and its code is not run here"
-    return goal_of(kind, config["threshold"]) or f"nothing tells when {name} is learned"
+    threshold = config.get("threshold")
+    kind = known_types(Task).get(str(name))
+    goal = None if kind is None else goal_of(kind, threshold)
+    return goal or f"nothing tells when task {name} with threshold {threshold} is learned"
 
 
 def forecast_frame(goal: Goal, curves: pd.DataFrame, name: str = "") -> Forecast:
     """Forecast a run from its curves so far, indexed by step."""
     value = curves[goal.metric].astype(np.float64)
-    known = [name for name in curves if kind_of(str(name)) is not None and name != goal.metric]
-    others = curves[known]
+    others = curves.drop(columns=goal.metric)
     ends = goal.threshold, goal.direction
     return forecast_curves(value, others, *ends, probes=goal.probes, name=name)
 

@@ -144,21 +144,17 @@ def _metric_scale(
     return values, threshold
 
 
-class _Moves(NamedTuple):
-    early: np.ndarray
-    gain: np.ndarray
-    recent: np.ndarray
-    evidence: np.ndarray
+def _moves(values: np.ndarray, windows: list[slice]) -> np.ndarray:
+    """Measure how each column moves between the windows.
 
-
-def _moves(values: np.ndarray, windows: list[slice]) -> _Moves:
-    """Measure the movement of each column between the windows."""
+    The rows are the early mean, the gain, the recent fraction of the gain and the evidence.
+    """
     first, half_way, now = (values[rows] for rows in windows)
     early, middle, late = (_mean(rows) for rows in (first, half_way, now))
     gain = late - early
     noise = _noise(first) ** 2 + _noise(now) ** 2
     recent = np.divide(late - middle, gain, out=np.zeros_like(gain), where=gain != 0)
-    return _Moves(early, gain, recent, gain / np.sqrt(noise + 2 * ROUNDING**2))
+    return np.stack([early, gain, recent, gain / np.sqrt(noise + 2 * ROUNDING**2)])
 
 
 def _mean(rows: np.ndarray) -> np.ndarray:
@@ -196,7 +192,7 @@ def find_signals(curves: Curves, until: int | None = None) -> list[Signal] | Non
     if windows is None:
         return None
     since = float(step[windows[0].start]), float(step[windows[0].stop - 1])
-    early, gain, recent, evidence = (float(part[0]) for part in _moves(curves.metric, windows))
+    early, gain, recent, evidence = _moves(curves.metric, windows)[:, 0].tolist()
     distance = curves.goal - early
     evidence *= math.copysign(1.0, distance) if distance else 1.0
     found = [Signal("", METRIC, gain / distance if distance else 1.0, recent, evidence, since)]
@@ -205,8 +201,8 @@ def find_signals(curves: Curves, until: int | None = None) -> list[Signal] | Non
         if windows is None:
             continue
         moves = _moves(columns.values, windows)
-        sure = moves.evidence >= EVIDENCE
-        best = int(np.argmax(np.where(sure, moves.gain, -np.inf) if sure.any() else moves.evidence))
-        _, gain, recent, evidence = (float(part[best]) for part in moves)
-        found.append(Signal(columns.names[best], kind, gain, recent, evidence, since))
+        _, gain, _, evidence = moves
+        sure = evidence >= EVIDENCE
+        best = int(np.argmax(np.where(sure, gain, -np.inf) if sure.any() else evidence))
+        found.append(Signal(columns.names[best], kind, *moves[1:, best].tolist(), since))
     return found

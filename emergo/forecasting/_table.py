@@ -10,7 +10,7 @@ import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,24 +32,10 @@ FOLDS = 6
 FEWEST_RUNS = 20
 
 
-class Range(TypedDict):
-    """The residuals in one range of scores: quantiles at `LEVELS`, and the number of runs.
-
-    None stands for an infinite quantile.
-    """
-
-    quantiles: list[float | None]
-    runs: int
-
-
-class KindTable(TypedDict):
-    """The calibration of one kind of signal: score coefficients, and residuals between `EDGES`.
-
-    None replaces ranges with too few runs.
-    """
-
-    coefficients: list[float]
-    ranges: list[Range | None]
+# The calibration of one kind of signal: the `coefficients` of the score, and for each of the `ranges`
+# between `EDGES` the `quantiles` of the residuals at `LEVELS` and the number of `runs`. None stands
+# for an infinite quantile, and for a range with too few runs.
+KindTable = Mapping[str, Any]
 
 
 def predict_left(table: KindTable, signal: Signal) -> Float[np.ndarray, " levels"] | None:
@@ -121,7 +107,7 @@ def _fit_kind(kind: str, rows: pd.DataFrame) -> KindTable | None:
     for i in range(FOLDS):
         score[fold == i] = design[fold == i] @ coefficients(fold != i)
     within = np.digitize(score, EDGES)
-    ranges: list[Range | None] = []
+    ranges: list[Any] = []
     for i in range(len(EDGES) + 1):
         own = within == i
         runs = rows["run"][own].nunique()

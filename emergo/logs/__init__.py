@@ -1,7 +1,6 @@
 """Read training logs in common formats as runs with curves."""
 
 from ._long import MEASURED, Missing
-from ._measure import measure_logs
-from ._read import LoggedRun, read_logs
+from ._read import LoggedRun, measure_logs, read_logs
 
 __all__ = ["MEASURED", "LoggedRun", "Missing", "measure_logs", "read_logs"]

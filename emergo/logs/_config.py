@@ -1,23 +1,30 @@
-"""Constants of a run from config files next to its log.
+"""Constants of a run: from its name, and from config files next to its log.
 
+The pattern `d(?P<dim>\\d+)_s(?P<seed>\\d+)` finds dim and seed in `d8_s0.csv`.
 Configs of Weights & Biases, Lightning, Hugging Face and plain scripts are read. Nested levels are
 flattened, with dots between the names.
 """
 
 import json
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..core.errors import InputError
 from ..core.files import read_regular
 from ..core.json import check_plain
-from ._columns import number_or_text
+from ._json import flatten
 
 NAMES = ("config.json", "config.yaml", "args.json", "hparams.yaml", "training_args.json")
 MOST_BYTES = 2**20
 MOST_ENTRIES = 1000
 _LONGEST = 200  # characters; longer texts are not worth a column
+# Characters of a path that are searched. Some patterns take time that grows fast with the length.
+LONGEST = 1000
+_INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _WORDS = {
     "true": True,
     "false": False,
@@ -43,7 +50,7 @@ def read_configs(folder: Path, say: Callable[[str], None] = lambda line: None) -
             text = read_regular(os.path.realpath(path), MOST_BYTES).decode("utf-8-sig")
             content = _unwrapped(json.loads(text) if path.suffix == ".json" else parse_yaml(text))
             check_plain([content], numbers=False)
-            flat = dict(_flat(content))
+            flat = _columns(content)
             if len(flat) > MOST_ENTRIES:
                 raise ValueError(f"it has {len(flat)} entries; at most {MOST_ENTRIES} are read")
         except (ValueError, OSError, RecursionError) as error:
@@ -67,12 +74,12 @@ def _unwrapped(content: Any) -> dict[str, Any]:
     return entries
 
 
-def _flat(content: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in content.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        elif _is_column(value):
-            yield f"{prefix}{name}".encode("utf-8", "replace").decode(), value
+def _columns(content: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name.encode("utf-8", "replace").decode(): value
+        for name, value in flatten(content).items()
+        if _is_column(value)
+    }
 
 
 def _is_column(value: Any) -> bool:
@@ -118,3 +125,36 @@ def _scalar(word: str) -> Any:
         return word[1 : word.index(quote, 1)] if word.count(quote) > 1 else None
     word = word.partition(" #")[0].rstrip()
     return _WORDS[word.lower()] if word.lower() in _WORDS else number_or_text(word)
+
+
+def compile_columns(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern; raise an `InputError` if it is invalid or lacks a named group."""
+    form = "write a regular expression with named groups, e.g. d(?P<dim>\\d+)_s(?P<seed>\\d+)"
+    try:
+        compiled = re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InputError(f"columns '{pattern[:100]}': {error}; {form}") from None
+    if not compiled.groupindex:
+        raise InputError(f"columns '{pattern[:100]}' has no named group; {form}")
+    return compiled
+
+
+def columns_of(pattern: re.Pattern[str], name: str, path: Path) -> dict[str, Any]:
+    """Search the name of a run, then the last part of its path, the last two parts, and so on."""
+    ends = ["/".join(path.parts[-n:]) for n in range(1, len(path.parts) + 1)]
+    for text in (name, *ends):
+        found = pattern.search(text[-LONGEST:])
+        if found:
+            groups = found.groupdict().items()
+            return {group: number_or_text(text) for group, text in groups if text is not None}
+    raise InputError(
+        f"{path}: columns '{pattern.pattern[:100]}' is not found in the name of run '{name}' "
+        f"or the path"
+    )
+
+
+def number_or_text(text: str) -> int | float | str:
+    """Convert text that looks like a number."""
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if _DECIMAL.fullmatch(text) else text

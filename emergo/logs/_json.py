@@ -32,7 +32,7 @@ def read_json(path: Path) -> pd.DataFrame:
         rows = 0
         names = set()
         entries = _entries(io.TextIOWrapper(file, encoding_of(file)))
-        while chunk := [_flat(entry) for entry in itertools.islice(entries, _CHUNK)]:
+        while chunk := [flatten(entry) for entry in itertools.islice(entries, _CHUNK)]:
             rows += len(chunk)
             names.update(*chunk)
             check_size(rows, len(names), 0)
@@ -47,20 +47,15 @@ def trainer_state_in(folder: Path) -> Path:
     path = folder / TRAINER_STATE
     if path.is_file():
         return path
-    checkpoints = [
-        found for found in folder.glob(f"checkpoint-*/{TRAINER_STATE}") if found.is_file()
-    ]
+    checkpoints = [found for found in folder.glob(f"checkpoint-*/{path.name}") if found.is_file()]
     if not checkpoints:
         raise InputError(
             f"{folder}: a folder without event files of TensorBoard or a {TRAINER_STATE}; give "
             f"its files"
         )
-
-    def steps(path: Path) -> int:
-        number = re.fullmatch(r"checkpoint-(\d{1,15})", path.parent.name)
-        return int(number[1]) if number else -1
-
-    return max(checkpoints, key=steps)
+    steps = re.compile(r"checkpoint-\d{1,15}")
+    numbered = [p for p in checkpoints if steps.fullmatch(p.parent.name)]
+    return max(numbered, key=lambda p: int(p.parent.name.partition("-")[2]), default=checkpoints[0])
 
 
 def _entries(text: io.TextIOWrapper) -> Iterator[Any]:
@@ -102,18 +97,18 @@ def _lines(text: io.TextIOWrapper) -> Iterator[Any]:
             return  # the line is still being written
 
 
-def _flat(entry: Any, prefix: str = "") -> dict[str, Any]:
+def flatten(entry: Any) -> dict[str, Any]:
     """Flatten an entry; the names of inner levels are joined by dots."""
     if not isinstance(entry, dict):
         raise ValueError(
             f'expected entries such as {{"step": 0, "loss": 1.0}}, got {str(entry)[:40]}'
         )
-    if not prefix and dict not in map(type, entry.values()):
+    if dict not in map(type, entry.values()):
         return entry
     flat: dict[str, Any] = {}
     for name, value in entry.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
+            flat |= {f"{name}.{inner}": each for inner, each in flatten(value).items()}
         else:
-            flat[f"{prefix}{name}"] = value
+            flat[str(name)] = value
     return flat

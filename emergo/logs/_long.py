@@ -1,4 +1,8 @@
-"""Long tables with one row per evaluation: CSV, Parquet, JSON lines, Weights & Biases histories."""
+"""Tables as runs: long tables with one row per evaluation, and charts of Weights & Biases.
+
+A chart has a column of steps, and for every run a column `run - metric` with the smallest and
+largest value of each bin in `run - metric__MIN` and `run - metric__MAX`.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -21,6 +25,9 @@ STEP_COLUMNS = (
 )
 # Columns of Weights & Biases that are neither curves nor constants.
 BOOKKEEPING = ("_step", "_runtime", "_timestamp", "_wandb")
+# A chart has a column `run - metric` for every run, with the extremes of each bin.
+_BETWEEN = " - "
+_EXTREMES = ("__MIN", "__MAX")
 _BLANKS = ["", "none", "null", "na", "n/a", "<na>"]
 
 
@@ -74,7 +81,6 @@ def long_records(table: pd.DataFrame, where: str, query: Query) -> Iterator[Reco
         elif name not in (step, run):
             varying.append(name)
     columns = _columns(table[varying], where, query)
-    hint = "" if run else _run_column(table[varying], steps)
     for name, first, end in zip(runs, bounds[:-1], bounds[1:], strict=True):
         about = where if name is None else f"{where}: run '{name}'"
         own = steps[first:end]
@@ -88,7 +94,6 @@ def long_records(table: pd.DataFrame, where: str, query: Query) -> Iterator[Reco
             constants,
             step,
             labelled=run is not None,
-            hint=hint,
             wanted=query.metrics,
         )
 
@@ -185,13 +190,31 @@ def _is_constant(column: pd.Series, bounds: Sequence[int]) -> bool:
     return not changes.any()
 
 
-def _run_column(table: pd.DataFrame, steps: Float[np.ndarray, " rows"]) -> str:
-    """Suggest a column that tells runs apart: each of its values has every step at most once."""
-    if (steps[1:] > steps[:-1]).all():
-        return ""
-    labels = [str(name) for name in table if not pd.api.types.is_float_dtype(table[name])]
-    for name in sorted(labels, key=lambda name: name != "seed"):
-        pairs = pd.DataFrame({"step": steps, "label": table[name].astype(str)})
-        if not pairs.duplicated().any() and 1 < pairs["label"].nunique() <= len(pairs) / 2:
-            return name
-    return ""
+def is_chart(table: pd.DataFrame) -> bool:
+    """Return True if some column `run - metric` comes with its extremes."""
+    names = {str(name) for name in table.columns}
+    return any(_BETWEEN in name and all(name + end in names for end in _EXTREMES) for name in names)
+
+
+def chart_records(table: pd.DataFrame, where: str, query: Query) -> Iterator[Records]:
+    """Yield the runs of a chart in the order of its columns; blank cells are not points."""
+    step = query.step if query.step in table else str(table.columns[0])
+    steps, _ = numbers(table[step], f"{where}: column '{step}'")
+    runs: dict[str, dict[str, str]] = {}
+    for name in table.columns.drop(step):
+        run, between, metric = name.rpartition(_BETWEEN)
+        if between and not metric.endswith(_EXTREMES) and metric not in BOOKKEEPING:
+            runs.setdefault(run, {})[metric] = name
+    for run, columns in runs.items():
+        cells = {}
+        for metric in query.metrics or columns:
+            if metric not in columns:
+                raise InputError(f"{where}: run '{run}': {unknown('metric', metric, columns)}")
+            name = columns[metric]
+            values, written = numbers(table[name], f"{where}: column '{name}'")
+            rows = np.flatnonzero(written & np.isfinite(steps))
+            if len(rows):
+                cells[metric] = Cells(rows, values[rows])
+            elif query.metrics:
+                raise InputError(f"{where}: run '{run}' has no value of '{metric}'")
+        yield Records(run, steps, cells, {}, step, labelled=True)

@@ -1,4 +1,4 @@
-"""Read runs from logs of any supported format."""
+"""Read runs from logs of any supported format, and measure their emergence times."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,12 +9,11 @@ import pandas as pd
 
 from ..core.errors import InputError, unknown
 from ..core.tables import CSV, PARQUET, read_csv, read_parquet
-from ._chart import chart_records, is_chart
-from ._columns import columns_of, compile_columns
-from ._config import read_configs
+from ..measure import Direction, emergence
+from ._config import columns_of, compile_columns, read_configs
 from ._events import event_files, event_records, is_event_file
 from ._json import JSON, TRAINER_STATE, read_json, trainer_state_in
-from ._long import RUN_COLUMNS, Missing, Query, long_records
+from ._long import MEASURED, RUN_COLUMNS, Missing, Query, chart_records, is_chart, long_records
 from ._records import Records, to_curves
 
 INDEX = "Unnamed: 0"  # pandas' name for an index that it wrote to a CSV file
@@ -101,8 +100,6 @@ def read_logs(
     known_steps = {step}
     configs: dict[Path, dict[str, Any]] = {}
     for file, label in zip(files, labels, strict=True):
-        if files.count(file) > 1:
-            raise InputError(f"{file}: given more than once")
         label = label if labels.count(label) == 1 else str(file)
         for records in _read(file, label, query):
             if records.step not in known_steps:
@@ -191,3 +188,45 @@ def _events(
     if not found:
         why = "no run has all of these scalars" if known else "its events have no scalars"
         raise InputError(f"{where}: {why}")
+
+
+def measure_logs(
+    paths: Sequence[Path | str],
+    metric: str,
+    threshold: float,
+    direction: Direction = "below",
+    *,
+    hold: int = 1,
+    window: int = 1,
+    **options: Any,
+) -> pd.DataFrame:
+    """Measure emergence times in logs.
+
+    **Arguments:**
+
+    - `paths`, and all further `options`: as in [`emergo.logs.read_logs`][].
+    - `metric`, `threshold`, `direction`, `hold`, `window`: as in [`emergo.measure.emergence`][].
+    - `missing`: the meaning of a row without a value of the metric. `"skip"`: the metric was not
+      evaluated there. `"failed"`: the value was not a number, and the run has diverged; pandas
+      writes NaN like this. `"auto"`: skip if the row holds another value that varies within runs
+      (some loggers write each metric in a separate row), otherwise failed. A literal nan or inf
+      always means that the run has diverged.
+
+    **Returns:** a table with one row per run, with its constants (length, seed, ...).
+    """
+    rows = []
+    for run in read_logs(paths, metrics=[metric], **options):
+        curve = run.curve(metric)
+        result = emergence(
+            curve.index.to_numpy(),
+            curve.to_numpy(),
+            threshold,
+            direction,
+            hold=hold,
+            window=window,
+        )
+        measured = (run.name, result.time, result.low, result.high, result.censored, result.state)
+        # The name of the run comes first, and the measured columns replace constants.
+        row = {"run": run.name} | dict(run.constants)
+        rows.append(row | dict(zip(MEASURED, (*measured, len(curve)), strict=True)))
+    return pd.DataFrame(rows)

@@ -32,7 +32,6 @@ class Records(NamedTuple):
     step: str = "step"  # the column of steps
     labelled: bool = False  # True if the log assigns its rows to runs
     folder: Path | None = None  # folder of config files; None: the folder of the log
-    hint: str = ""  # a column that may tell runs apart
     wanted: Collection[str] | None = None  # metrics to return; the others only show restarts
 
 
@@ -85,7 +84,7 @@ def _restarts(records: Records, where: str) -> set[tuple[int, float]]:
         if len(again) and not records.labelled:
             first = again[0]
             what = f"after step {steps[first - 1]:g} steps begin again at {steps[first]:g}"
-            raise _mixed(where, what, records.hint)
+            raise _mixed(where, what)
         restarts.update(zip(rows[back].tolist(), steps[back].tolist(), strict=True))
     return restarts
 
@@ -102,15 +101,14 @@ def _curve(records: Records, cells: Cells, alive: np.ndarray, where: str) -> pd.
         last = np.append(steps[1:] > steps[:-1], True)
         conflict = ~last[:-1] & (values[1:] != values[:-1])  # the next value has the same step
         if len(np.unique(steps[1:][conflict])) * 2 > last.sum() > 1:
-            raise _mixed(where, "most steps have several values", records.hint)
+            raise _mixed(where, "most steps have several values")
         steps = steps[last]
         values = values[last]
     return pd.Series(values, index=pd.Index(steps, name="step"))
 
 
-def _mixed(where: str, what: str, hint: str) -> InputError:
-    column = f", e.g. run='{hint}'" if hint else ""
+def _mixed(where: str, what: str) -> InputError:
     return InputError(
-        f"{where}: {what}: more than one run? name the column that tells runs apart{column}, or "
+        f"{where}: {what}: more than one run? name the column that tells runs apart with run=, or "
         f"use one file per run"
     )

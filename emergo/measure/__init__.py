@@ -1,17 +1,16 @@
 """Measurements: emergence steps with intervals, power laws, stages of a curve and attention."""
 
 from ..core.attention import attention_by_lag, attention_entropy, attention_mass
-from ..core.tables import read_table, storable, write_table
+from ..core.tables import read_table, write_table
 from ._censored import fit_censored
-from ._emergence import STATES, Direction, Emergence, State, as_curve, emergence, past_threshold
+from ._emergence import Direction, Emergence, State, emergence, past_threshold
 from ._fit_table import fit_table
-from ._heads import Division, division, group_mass, head_similarity
-from ._laws import Agreement, Law, Published, compare, fit_law, law_json
+from ._heads import division, group_mass, head_similarity
+from ._laws import Law, Published, compare, fit_law, law_json
 from ._offset import OffsetLaw, fit_offset
 from ._stages import (
     Boundary,
     Drop,
-    best_so_far,
     boundary_of,
     departure,
     early_stop,
@@ -22,11 +21,8 @@ from ._stages import (
 from ._terms import Term
 
 __all__ = [
-    "STATES",
-    "Agreement",
     "Boundary",
     "Direction",
-    "Division",
     "Drop",
     "Emergence",
     "Law",
@@ -34,11 +30,9 @@ __all__ = [
     "Published",
     "State",
     "Term",
-    "as_curve",
     "attention_by_lag",
     "attention_entropy",
     "attention_mass",
-    "best_so_far",
     "boundary_of",
     "compare",
     "departure",
@@ -57,6 +51,5 @@ __all__ = [
     "plateau_share",
     "read_table",
     "stage_boundaries",
-    "storable",
     "write_table",
 ]

@@ -17,7 +17,6 @@ State = Literal["reached", "censored", "trained", "failed"]
 """The end of a run. `reached`: it crossed its threshold. `censored`: it trained all steps without
 crossing. `trained`: it trained all steps and had no threshold, so it has no plateau. `failed`: it
 diverged before it crossed."""
-STATES: tuple[State, ...] = get_args(State)
 
 
 class Emergence(NamedTuple):

@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from ..core.errors import InputError
 from ..core.files import output_folder, staged
 from ..core.plotting import save
@@ -34,7 +32,12 @@ def fit_table(
     **Returns:** the law as plain data, and the files that were written.
     """
     table = read_table(path)
-    terms = _default_terms(path, table, fixed) if x is None else x
+    terms = x or [name for name in ("dim", "length") if name not in fixed]
+    if not x and not {*terms} <= {*table}:
+        raise InputError(
+            f"without --x the law is in {' and '.join(terms)}, but {path} has no such columns; "
+            f"name others with --x, of {', '.join(map(str, table.columns))}"
+        )
     law = fit_law(table, y, terms, fixed=fixed, resamples=resamples, what=str(path))
     folder = output_folder(out)
     name = f"{path.stem}.law"
@@ -44,16 +47,3 @@ def fit_table(
         save(law.plot(), stage / name)
         (stage / f"{name}.json").write_text(json.dumps(report | {"files": files}, indent=1) + "\n")
     return report | {"files": [str(folder / f) for f in files]}
-
-
-def _default_terms(path: Path, table: pd.DataFrame, fixed: Mapping[str, float]) -> list[str]:
-    terms = [name for name in ("dim", "length") if name not in fixed]
-    lacking = [name for name in terms if name not in table]
-    if lacking:
-        default = f"without --x the law is in {' and '.join(terms)}"
-        columns = ", ".join(map(str, table.columns))
-        raise InputError(
-            f"{path} has no column {' or '.join(lacking)}; {default}; name others with --x, of "
-            f"{columns}"
-        )
-    return terms

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
+from matplotlib.ticker import LogLocator
 
 from ..core.plotting import BLUE, GREY, ORANGE, Picture, panel, plain_ticks
 from ._terms import censored_rows, column, usable_rows
@@ -25,18 +25,12 @@ def law_plot(law: "Law", table: pd.DataFrame) -> Picture:
     censored = censored_rows(rows)
     fitted = law.predict(rows)
     plot = Picture(figsize=(2.6 * (len(law.terms) + 1), 2.9), layout="constrained")
-    # Matplotlib would read a dollar sign in a column's name as the start of a formula.
-    shown = {name: name.replace("$", r"\$") for name in (law.y, *law.exponents)}
-    powers = " ".join(f"{shown[name]}$^{{{value:.2f}}}$" for name, value in law.exponents.items())
-    title = f"{shown[law.y]} = {law.C:.3g} {powers}"
-    plot.suptitle(title, x=0.01, ha="left", fontsize=8.5, color=GREY)
+    plot.suptitle(law.formula, x=0.01, ha="left", fontsize=8.5, color=GREY)
     *panels, last = plot.subplots(1, len(law.terms) + 1, squeeze=False)[0]
-    filled = {"color": BLUE, "mec": "white", "mew": 0.5, "alpha": 0.9, "zorder": 3}
-    open_ = {"color": ORANGE, "mfc": "none", "zorder": 3}
 
     def scatter(axes: Axes, x: np.ndarray, values: np.ndarray) -> None:
-        axes.plot(x[~censored], values[~censored], "o", **filled)
-        axes.plot(x[censored], values[censored], "^", **open_)
+        axes.plot(x[~censored], values[~censored], "o", color=BLUE, mec="white", mew=0.5)
+        axes.plot(x[censored], values[censored], "^", color=ORANGE, mfc="none", label="censored")
         axes.set(xscale="log", yscale="log")
         for axis in (axes.xaxis, axes.yaxis):  # plain numbers, few enough not to overlap
             plain_ticks(axis)
@@ -46,7 +40,6 @@ def law_plot(law: "Law", table: pd.DataFrame) -> Picture:
         exponent, (low, high) = law.of_term(term)
         x = np.exp(term.log(rows))
         scatter(axes, x, y / fitted * x**exponent)
-        _data_ticks(axes, x)
         line = np.geomspace(x.min(), x.max(), 50)
         axes.plot(line, line**exponent, color=GREY, lw=1.2)
         axes.set(xlabel=str(term), ylabel=f"{law.y} / rest of the law")
@@ -55,20 +48,8 @@ def law_plot(law: "Law", table: pd.DataFrame) -> Picture:
     scatter(last, fitted, y)
     span = np.array([min(fitted.min(), y.min()), max(fitted.max(), y.max())])
     last.plot(span, span, color=GREY, lw=1.2)
-    if span[1] > 10 * span[0]:
-        last.xaxis.set_major_locator(LogLocator(subs=(1,)))  # more labels would overlap
     last.set(xlabel=f"{law.y} by the law", ylabel=f"{law.y} measured")
     panel(last, "", f"runs against the law:\nR² = {law.r2:.4f}")
     if censored.any():
-        last.plot([], [], "^", color=ORANGE, mfc="none", label="censored")
         last.legend(loc="lower right")
     return plot
-
-
-def _data_ticks(axes: Axes, x: np.ndarray) -> None:
-    """Place ticks at the values of the data, if these are few and far enough apart."""
-    values = np.unique([float(f"{value:.4g}") for value in x])
-    steps = np.diff(np.log(values))
-    if 1 < len(values) <= 6 and steps.min() > steps.sum() / 10:
-        axes.xaxis.set_major_locator(FixedLocator(values.tolist()))
-        axes.xaxis.set_minor_locator(NullLocator())

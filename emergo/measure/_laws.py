@@ -5,20 +5,18 @@ bootstrap. If runs are right-censored, a maximum-likelihood fit that uses them s
 because leaving them out biases the law towards fast runs.
 """
 
-import base64
 import dataclasses
-import html
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from ..core.errors import InputError
 from ..core.json import to_jsonable
-from ..core.plotting import Picture, png, style
+from ..core.plotting import Picture, style
 from ..core.terminal import fit_lines
 from ._censored import fit_censored
 from ._law_plot import law_plot
@@ -75,23 +73,13 @@ class Law:
         """Draw the law and its runs on logarithmic axes; censored runs are open triangles."""
         if self.table is None:
             raise InputError(
-                "this law does not hold the table it was fitted to, so it cannot be drawn; "
-                "fit it again"
+                "this law does not hold its table, so it cannot be drawn; fit it again"
             )
         with style():
             return law_plot(self, self.table)
 
     def __repr__(self) -> str:
         return "\n".join(fit_lines(law_json(self)))
-
-    def _repr_html_(self) -> str:
-        """Return the text, and the picture if the law holds its table, for a notebook."""
-        text = f"<pre>{html.escape(repr(self))}</pre>"
-        if self.table is None:
-            return text
-        picture = base64.b64encode(png(self.plot(), dpi=110)).decode()
-        name = html.escape(self.formula)
-        return f'{text}<img src="data:image/png;base64,{picture}" alt="{name}">'
 
 
 def fit_law(
@@ -127,67 +115,21 @@ def fit_law(
     >>> fit_law(pd.DataFrame({"dim": [2, 4, 8], "plateau": [12, 48, 192]}), x=["dim"]).formula
     'plateau = 3 dim^2.00'
     """
-    if not isinstance(table, pd.DataFrame):
-        raise InputError(
-            f"a law is fitted to a table of pandas, such as runs.table, got a "
-            f"{type(table).__name__}"
-        )
     listed = [x] if isinstance(x, str) else x
     terms = tuple(term if isinstance(term, Term) else Term.parse(term) for term in listed)
     fixed = dict(fixed or {})
     _check_request(y, terms, fixed, resamples)
-    runs = _log_runs(table, y, terms, fixed, what)
+    rows = table[usable_rows(table, y)]
+    if rows.empty:
+        raise InputError(f"{what} has no run with a '{y}', so no law can be fitted")
+    censored = censored_rows(rows)
     rng = np.random.default_rng(seed)
-    law = _fit_observed(runs, resamples, rng)
-    with_censored = _fit_all(runs, resamples // 4, rng) if runs.censored.any() else None
-    return dataclasses.replace(law, table=table, with_censored=with_censored)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Runs:
-    """The usable runs of a table on logarithms, and the requested law."""
-
-    y: str
-    terms: tuple[Term, ...]
-    fixed: dict[str, float]
-    log_y: Float[np.ndarray, " runs"]
-    target: Float[np.ndarray, " runs"]  # log y without the columns with a fixed exponent
-    design: Float[np.ndarray, "runs parameters"]  # ones for log C, then the logarithms of terms
-    censored: Bool[np.ndarray, " runs"]
-    cell: Int[np.ndarray, " runs"]
-    failed: int
-
-    def law(
-        self, theta: np.ndarray, samples: np.ndarray, ci_kind: str, spread: float, method: Method
-    ) -> Law:
-        """Return the law with log C and exponents `theta`, and intervals from resampled ones."""
-        exponents = {}
-        ci95 = {"C": interval(np.exp(samples[:, 0]))}
-        for i, term in enumerate(self.terms, start=1):
-            for name, power in term.powers:
-                exponents[name] = float(power * theta[i])
-                ci95[name] = interval(power * samples[:, i])
-        for name, value in self.fixed.items():
-            exponents[name] = float(value)
-            ci95[name] = (float(value), float(value))
-        observed = ~self.censored
-        log_y = self.log_y[observed]
-        residual = self.target[observed] - self.design[observed] @ theta
-        return Law(
-            y=self.y,
-            terms=self.terms,
-            C=float(np.exp(theta[0])),
-            exponents=exponents,
-            ci95=ci95,
-            ci_kind=ci_kind,
-            r2=explained(log_y, residual),
-            spread=spread,
-            seed_spread=spread_of_seeds(log_y, self.cell[observed]),
-            runs=len(log_y) if method == "least squares" else len(self.log_y),
-            censored=int(self.censored.sum()),
-            failed=self.failed,
-            method=method,
-        )
+    law = _fit(rows[~censored], y, terms, fixed, resamples, rng, what)
+    with_censored = None
+    if censored.any():
+        with_censored = _fit(rows, y, terms, fixed, resamples // 4, rng, what)
+    counts = {"censored": int(censored.sum()), "failed": len(table) - len(rows)}
+    return dataclasses.replace(law, table=table, with_censored=with_censored, **counts)
 
 
 def _check_request(
@@ -200,94 +142,100 @@ def _check_request(
                 f"the fixed exponent of '{name}' must be a finite number below 1000 in size, got "
                 f"{exponent:g}"
             )
-    names = _columns(terms, fixed)
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    names = [y, *_columns(terms), *fixed]
+    repeated = [name for name in names if names.count(name) > 1]
     if repeated:
         raise InputError(
-            f"'{repeated[0]}' appears in more than one term; a column can have one exponent only"
+            f"'{repeated[0]}' appears in more than one term or is what the law explains; a column "
+            f"can have one exponent only"
         )
     if not terms:
         raise InputError("no exponent to fit; give at least one term")
-    if y in names:
-        raise InputError(f"'{y}' is what the law explains; leave it out of the terms")
     if not 100 <= resamples <= 100_000:
-        raise InputError(
-            f"resamples must be at least 100 for a 95% interval, and at most 100,000, got "
-            f"{resamples}"
-        )
+        raise InputError(f"resamples must be at least 100 and at most 100,000, got {resamples}")
 
 
-def _columns(terms: Sequence[Term], fixed: Mapping[str, float]) -> list[str]:
-    return [*(name for term in terms for name, _ in term.powers), *fixed]
+def _columns(terms: Sequence[Term]) -> list[str]:
+    return [name for term in terms for name, _ in term.powers]
 
 
-def _log_runs(
-    table: pd.DataFrame, y: str, terms: tuple[Term, ...], fixed: dict[str, float], what: str
-) -> _Runs:
-    """Return the usable runs; raise an `InputError` if they do not determine the law."""
-    if table.empty:
-        raise InputError(f"{what} is empty, so no law can be fitted")
-    usable = table[usable_rows(table, y)]
-    if usable.empty:
-        raise InputError(f"{what} has no run with a '{y}', so no law can be fitted")
-    censored = censored_rows(usable)
-    log_y = log_column(usable, y)
-    design = np.column_stack([np.ones(len(usable)), *(term.log(usable) for term in terms)])
-    target = log_y - log_product(fixed.items(), usable)
-    observed = f"{what} (without its censored runs)" if censored.any() else what
-    _check_design(design[~censored], terms, observed)
-    if np.ptp(log_y[~censored]) < 1e-12 * (1 + np.abs(log_y).max()):
-        raise InputError(f"'{y}' is constant in {what}, so no law can be fitted")
-    varied = np.column_stack([column(usable, name) for name in _columns(terms, fixed)])
-    cell = np.unique(varied, axis=0, return_inverse=True)[1].ravel()
-    failed = len(table) - len(usable)
-    return _Runs(y, terms, fixed, log_y, target, design, censored, cell, failed)
+def _fit(
+    rows: pd.DataFrame,
+    y: str,
+    terms: tuple[Term, ...],
+    fixed: dict[str, float],
+    resamples: int,
+    rng: np.random.Generator,
+    what: str,
+) -> Law:
+    """Fit runs by least squares, or by maximum likelihood if some of them are censored."""
+    censored = censored_rows(rows)
+    log_y = log_column(rows, y)
+    # log y without the columns with a fixed exponent
+    target = log_y - log_product(fixed.items(), rows)
+    design = np.column_stack([np.ones(len(rows)), *(term.log(rows) for term in terms)])
+    _check_design(design, log_y, y, terms, what)
+    columns = [column(rows, name) for name in (*_columns(terms), *fixed)]
+    cell = np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1].ravel()
+    weights, ci_kind = resample(cell, resamples, rng)
+    method: Method = "least squares"
+    if censored.any():
+        method = "censored maximum likelihood"
+        fits, scale = fit_censored(design, target, censored, np.ones((1, len(rows))))
+        samples, _ = fit_censored(design, target, censored, weights)
+        spread = float(scale[0])
+    else:
+        fits = _least_squares(design, target, np.ones((1, len(rows))))
+        samples = _least_squares(design, target, weights)
+        if len(rows) == design.shape[1]:  # an exact fit cannot estimate its uncertainty
+            samples[:] = math.nan
+        spread = deviation(target - design @ fits[0], design.shape[1])
+    theta = fits[0]
+    exponents = {}
+    ci95 = {"C": interval(np.exp(samples[:, 0]))}
+    for i, term in enumerate(terms, start=1):
+        for name, power in term.powers:
+            exponents[name] = float(power * theta[i])
+            ci95[name] = interval(power * samples[:, i])
+    for name, value in fixed.items():
+        exponents[name] = float(value)
+        ci95[name] = (float(value), float(value))
+    observed = ~censored
+    return Law(
+        y=y,
+        terms=terms,
+        C=float(np.exp(theta[0])),
+        exponents=exponents,
+        ci95=ci95,
+        ci_kind=ci_kind,
+        r2=explained(log_y[observed], (target - design @ theta)[observed]),
+        spread=spread,
+        seed_spread=spread_of_seeds(log_y[observed], cell[observed]),
+        runs=len(rows),
+        censored=int(censored.sum()),
+        method=method,
+    )
 
 
-def _check_design(design: np.ndarray, terms: Sequence[Term], what: str) -> None:
+def _check_design(
+    design: np.ndarray, log_y: np.ndarray, y: str, terms: Sequence[Term], what: str
+) -> None:
     """Raise an `InputError` if runs with these regressors do not determine the exponents."""
     runs, parameters = design.shape
     if runs < parameters:
-        count = f"{runs} usable run" if runs == 1 else f"{runs} usable runs"
         raise InputError(
-            f"{what} has {count}, fewer than the {parameters} numbers to fit (C and one exponent "
-            f"per term)"
+            f"{what} has too few usable runs that are not censored: {runs}, fewer than the "
+            f"{parameters} numbers to fit (C and one exponent per term)"
         )
-    for i, term in enumerate(terms):
-        if np.ptp(design[:, i + 1]) < 1e-12 * (1 + np.abs(design[:, i + 1]).max()):
-            raise InputError(
-                f"'{term}' is constant in {what}: nothing determines its exponent; vary it or "
-                f"leave it out"
-            )
+    for name, values in ((y, log_y), *zip(terms, design.T[1:], strict=True)):
+        if np.ptp(values) < 1e-12 * (1 + np.abs(values).max()):
+            raise InputError(f"'{name}' is constant in {what}; vary it or leave it out")
     if np.linalg.matrix_rank(design - np.append(0, design[:, 1:].mean(0))) < parameters:
         names = ", ".join(map(str, terms))
         raise InputError(
             f"{what} cannot tell the exponents of {names} apart: they vary together; tie them or "
             f"leave one out"
         )
-
-
-def _fit_observed(runs: _Runs, resamples: int, rng: np.random.Generator) -> Law:
-    """Fit the runs that are not censored by least squares."""
-    observed = ~runs.censored
-    design = runs.design[observed]
-    target = runs.target[observed]
-    theta = _least_squares(design, target, np.ones((1, len(target))))[0]
-    weights, ci_kind = resample(runs.cell[observed], resamples, rng)
-    samples = _least_squares(design, target, weights)
-    if len(target) == len(theta):  # an exact fit has no information about its uncertainty
-        samples[:] = math.nan
-    spread = deviation(target - design @ theta, len(theta))
-    return runs.law(theta, samples, ci_kind, spread, "least squares")
-
-
-def _fit_all(runs: _Runs, resamples: int, rng: np.random.Generator) -> Law:
-    """Fit all runs by maximum likelihood; the `y` of a censored run is a lower bound."""
-    data = (runs.design, runs.target, runs.censored)
-    weights, ci_kind = resample(runs.cell, resamples, rng)
-    theta, scale = fit_censored(*data, np.ones((1, len(runs.target))))
-    samples, _ = fit_censored(*data, weights)
-    return runs.law(theta[0], samples, ci_kind, float(scale[0]), "censored maximum likelihood")
 
 
 def _least_squares(design: np.ndarray, z: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -368,23 +316,16 @@ def law_json(law: Law) -> dict[str, Any]:
     names = [field.name for field in dataclasses.fields(law) if field.name not in left_out]
     plain: dict[str, Any] = {"formula": law.formula}
     plain |= {name: getattr(law, name) for name in names}
-    plain["terms"] = _term_rows(law)
+    fitted = _columns(law.terms)
+    fixed = [Term(((name, 1.0),)) for name in law.exponents if name not in fitted]
+    plain["terms"] = []
+    for term in (*law.terms, *fixed):
+        exponent, ci95 = law.of_term(term)
+        row = {"term": str(term), "exponent": exponent, "ci95": ci95, "fixed": term in fixed}
+        plain["terms"].append(row)
     if law.with_censored is not None:
         plain["with_censored"] = law_json(law.with_censored)
     return to_jsonable(plain)
-
-
-def _term_rows(law: Law) -> list[dict[str, Any]]:
-    """Return one row per term: its exponent, the 95% interval, and whether it was fixed."""
-    rows = []
-    fitted = _columns(law.terms, {})
-    for term in law.terms:
-        exponent, ci95 = law.of_term(term)
-        rows.append({"term": str(term), "exponent": exponent, "ci95": ci95, "fixed": False})
-    for name, exponent in law.exponents.items():
-        if name not in fitted:
-            rows.append({"term": name, "exponent": exponent, "ci95": law.ci95[name], "fixed": True})
-    return rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -410,14 +351,7 @@ class Agreement(NamedTuple):
 
 
 def compare(law: Law, table: pd.DataFrame, published: Published) -> Agreement:
-    """Compare a law with a published one.
-
-    **Arguments:**
-
-    - `law`: the fitted law.
-    - `table`: the runs that it was fitted to.
-    - `published`: the published law. Its columns must be columns of the fitted law.
-    """
+    """Compare a law, fitted to a table, with a published law in the same columns."""
     rows = table[usable_rows(table, law.y)]
     rows = rows[~censored_rows(rows)]
     theirs = published.C * np.exp(log_product(published.exponents.items(), rows))
@@ -425,8 +359,7 @@ def compare(law: Law, table: pd.DataFrame, published: Published) -> Agreement:
     reasons = []
     for name, printed in published.exponents.items():
         low, high = law.ci95[name]
-        half = (high - low) / 2
-        allowed = max(half if math.isfinite(half) else 0.0, SLACK)
+        allowed = float(np.fmax((high - low) / 2, SLACK))  # the interval may be NaN
         off = law.exponents[name] - printed
         if abs(off) > allowed:
             reasons.append(f"exponent of {name} is off by {off:+.3f}, more than {allowed:.3f}")

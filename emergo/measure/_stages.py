@@ -13,7 +13,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.ndimage import gaussian_filter1d
 from scipy.special import stdtrit
@@ -175,11 +174,6 @@ def departure(step: Series, value: Series, share: float = 0.05) -> float:
     return float(np.interp(level, value[after - 1 : after + 1], step[after - 1 : after + 1]))
 
 
-def best_so_far(loss: ArrayLike) -> Float[np.ndarray, "*runs steps"]:
-    """Return the running minimum along the last axis; NaN is ignored."""
-    return np.fmin.accumulate(np.asarray(loss, np.float64), -1)
-
-
 class Stop(NamedTuple):
     """A run at its best evaluation. References are named by the number of groups they keep."""
 
@@ -203,27 +197,12 @@ def early_stop(step: Series, loss: Series, divergences: ArrayLike, apart: ArrayL
     - `divergences`: KL(A*_{1:k} ‖ student) in nats for k = 1, 2, ..., shape (references, steps).
     - `apart`: KL(A*_{1:k} ‖ A*_{1:l}), shape (references, references).
     """
-    step = np.asarray(step, np.float64)
-    loss = np.asarray(loss, np.float64)
-    divergences = np.asarray(divergences, np.float64)
-    apart = np.asarray(apart, np.float64)
-    count = len(divergences)
-    if (
-        divergences.shape != (count, len(step))
-        or loss.shape != step.shape
-        or apart.shape != (count, count)
-        or count < 2
-    ):
-        shapes = f"{step.shape}, {loss.shape}, {divergences.shape} and {apart.shape}"
-        raise InputError(
-            f"needs one loss per step and divergences of 2 or more references by step and by "
-            f"pair, got {shapes}"
-        )
+    step, loss, divergences, apart = map(np.asarray, (step, loss, divergences, apart))
     if not np.isfinite(loss).any():
         raise InputError("the loss is nowhere finite: there is no best step")
-    best = int(np.nanargmin(np.where(np.isfinite(loss), loss, np.nan)))
+    best = int(np.argmin(np.where(np.isfinite(loss), loss, np.inf)))
     here = divergences[:, best]
-    gaps = np.where(np.eye(count, dtype=bool), np.inf, apart).min(1)
+    gaps = np.where(np.eye(len(here), dtype=bool), np.inf, apart).min(1)
     close = np.flatnonzero(here < 0.5 * gaps)
     equals = int(close[np.argmin(here[close] / gaps[close])]) + 1 if len(close) else None
     nearest = int(np.argmin(here))

@@ -2,7 +2,6 @@
 share one exponent. Also the columns of a table that a law reads."""
 
 import dataclasses
-import math
 import re
 from collections.abc import Iterable
 
@@ -14,7 +13,7 @@ from ..core.errors import InputError, unknown
 from ..theory import repeat_factor
 
 _FACTOR = re.compile(
-    r"\s*([*/]?)\s*([A-Za-z_]\w*(?:\.\w+)*)\s*(?:\^\s*([-+]?\d*\.?\d+(?:[eE][-+]?\d+)?))?\s*"
+    r"\s*([*/])\s*([A-Za-z_]\w*(?:\.\w+)*)\s*(?:\^\s*([-+]?\d*\.?\d+(?:[eE][-+]?\d+)?))?\s*"
 )
 
 
@@ -27,10 +26,9 @@ class Term:
     @classmethod
     def parse(cls, text: str) -> "Term":
         """Parse columns, joined by `*` and `/`, each with an optional power after `^`."""
-        factors = list(_FACTOR.finditer(text))
-        whole = "".join(factor[0] for factor in factors) == text
-        signs = [bool(factor[1]) for factor in factors]
-        if not whole or not signs or signs != [False] + [True] * (len(signs) - 1):
+        # Every factor but the first one starts with a sign.
+        factors = list(_FACTOR.finditer(f"*{text}"))
+        if not factors or "".join(factor[0] for factor in factors) != f"*{text}":
             raise InputError(
                 f"'{text}' is not a term; write a column, or a product such as length/burst or "
                 f"dim^0.5*length"
@@ -61,14 +59,9 @@ class Term:
 def column(table: pd.DataFrame, name: str) -> Float[np.ndarray, " rows"]:
     """Return a column as numbers.
 
-    If the table has no column `repeat_factor`, it is computed from `repeat` and `dim` (Eq. 22).
+    A missing column `repeat_factor` is computed from `repeat` and `dim` (Eq. 22).
     """
     if name == "repeat_factor" and name not in table:
-        if not {"repeat", "dim"} <= set(table.columns):
-            raise InputError(
-                "repeat_factor is computed from the columns repeat and dim; the table lacks one "
-                "of them"
-            )
         return repeat_factor(column(table, "repeat"), column(table, "dim"))
     if name not in table:
         raise unknown("column", name, map(str, table.columns))
@@ -94,10 +87,9 @@ def censored_rows(table: pd.DataFrame) -> Bool[np.ndarray, " rows"]:
     if "censored" not in table:
         return np.zeros(len(table), bool)
     words = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
-    flags = table["censored"].astype(str).str.strip().str.lower().map(words)
+    flags = table["censored"].astype(str).str.lower().map(words)
     if flags.isna().any():
-        other = table["censored"][flags.isna()].iloc[0]
-        raise InputError(f"column 'censored' must be true or false (or 1 or 0), but has {other!r}")
+        raise InputError("column 'censored' must be true or false (or 1 or 0)")
     return np.asarray(flags, bool)
 
 
@@ -113,10 +105,8 @@ def log_column(table: pd.DataFrame, name: str) -> Float[np.ndarray, " rows"]:
     values = column(table, name)
     invalid = ~(np.isfinite(values) & (values > 0))
     if invalid.any():
-        first = values[invalid][0]
-        example = "no value" if math.isnan(first) else f"{first:g}"
-        share = f"{invalid.sum()} of {len(values)} rows"
         raise InputError(
-            f"column '{name}' must be positive for a power law, but has {example} ({share})"
+            f"column '{name}' must be positive for a power law, but has {values[invalid][0]:g} "
+            f"({invalid.sum()} of {len(values)} rows)"
         )
     return np.log(values)

@@ -17,7 +17,7 @@ from ..core.pytree import option, per_run
 from ..core.random import Key, fold_in, normals, raw, uniform
 from ._attention import causal
 from ._layers import LayerNorm, Linear
-from ._model import Model, TapFunction, answers
+from ._model import Model, TapFunction, answers, check_heads
 from ._products import look_up, product
 
 _POSITIONS = 50  # rows of the published table of positions
@@ -126,15 +126,10 @@ class ChainTransformer(Model):
     only_tokens = True
 
     def __post_init__(self) -> None:
-        if self.width % self.heads:
-            raise InputError(
-                f"ChainTransformer.heads must divide width, got {self.heads} heads with width "
-                f"{self.width}"
-            )
+        check_heads(self, self.heads, self.width)
         if self.dropout >= 1:
             raise InputError(f"ChainTransformer.dropout must be below 1, got {self.dropout!r}")
-        places = self.dropout_at
-        if not isinstance(places, tuple) or not set(places) <= set(DROPOUT_PLACES):
+        if not {*self.dropout_at} <= {*DROPOUT_PLACES}:
             raise InputError(
                 f"ChainTransformer.dropout_at must name places of {', '.join(DROPOUT_PLACES)}, got "
                 f"{self.dropout_at!r}"
@@ -154,17 +149,15 @@ class ChainTransformer(Model):
             return Linear(draw(number + 1, inputs, outputs), 0 * bias if xavier else bias)
 
         def orthogonal(number: int, rows: int, columns: int) -> Array:
-            long = max(rows, columns)
-            short = min(rows, columns)
-            q, r = jnp.linalg.qr(normals(fold_in(key, number), 1, long, short)[0])
+            sizes = max(rows, columns), min(rows, columns)
+            q, r = jnp.linalg.qr(normals(fold_in(key, number), 1, *sizes)[0])
             q = q * jnp.sign(jnp.diagonal(r))
             return q if rows >= columns else q.T
 
         if xavier:
             positions = draw(1, max(_POSITIONS, spec.length), width)[: spec.length]
-            decode = Linear(
-                orthogonal(3, width, spec.outputs), jnp.zeros(spec.outputs, jnp.float32)
-            )
+            bias = jnp.zeros(spec.outputs, jnp.float32)
+            decode = Linear(orthogonal(3, width, spec.outputs), bias)
         else:
             positions = normals(fold_in(key, 1), 1, spec.length, width)[0]
             decode = linear(2, width, spec.outputs)
@@ -183,10 +176,8 @@ class ChainTransformer(Model):
         read = answers(tap)
         last = read or 1
         length = inputs.shape[1]
-        key = getattr(tap, "key", None)
+        key = getattr(tap, "key", None) if self.dropout else None
         rate = self.rate(getattr(tap, "step", None))
-        if not self.dropout:
-            key = None
         x = self.dropout_of(key, rate, self.layers, length)(embed(params, inputs), 0, "embedding")
         x = tap("embed", x)
         last_rows = []

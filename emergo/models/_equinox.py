@@ -57,29 +57,20 @@ class EquinoxModel(Model):
 
     make: Callable[[Any, Spec], Any]
 
-    def __post_init__(self) -> None:
-        if not callable(self.make):
-            raise InputError(
-                f"EquinoxModel.make must be a function of (key, spec), got {self.make!r}"
-            )
-
     def init(self, key: Array, spec: Spec) -> Any:
         if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
             key = jax.random.wrap_key_data(key)
         return jax.tree_util.tree_map_with_path(_parameter, self.make(key, spec))
 
     def apply(self, params: Any, inputs: Array, tap: TapFunction = NO_TAP) -> Output:
-        def is_fixed(leaf: Any) -> bool:
-            return isinstance(leaf, _Fixed)
-
         module = jax.tree.map(
-            lambda leaf: leaf.value if is_fixed(leaf) else leaf, params, is_leaf=is_fixed
+            lambda leaf: leaf.value if isinstance(leaf, _Fixed) else leaf,
+            params,
+            is_leaf=lambda leaf: isinstance(leaf, _Fixed),
         )
-        if "tap" in inspect.signature(module).parameters:
-            value = jax.vmap(lambda x: module(x, tap=_per_sequence(tap)))(inputs)
-        else:
-            value = jax.vmap(module)(inputs)
-        return Output(tap("value", value))
+        tapped = "tap" in inspect.signature(module).parameters
+        options = {"tap": _per_sequence(tap)} if tapped else {}
+        return Output(tap("value", jax.vmap(lambda x: module(x, **options))(inputs)))
 
 
 def _parameter(path: Any, leaf: Any) -> Any:

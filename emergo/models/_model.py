@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from jaxtyping import Array
 
 from ..core.contract import NO_TAP, Output, Spec, Tap
+from ..core.errors import InputError
 from ..core.pytree import Pytree
 
 TapFunction = Tap | Callable[[str, Array], Array]
@@ -63,6 +64,13 @@ class Model(Pytree):
         **Returns:** an [`emergo.Output`][].
         """
         raise NotImplementedError
+
+
+def check_heads(model: Model, heads: int, width: int) -> None:
+    if width % heads:
+        raise InputError(
+            f"{type(model).__name__}.heads must divide width, got {heads} heads with width {width}"
+        )
 
 
 def answers(tap: TapFunction) -> int | None:

@@ -4,11 +4,11 @@ This file is the plain definition: every position, every attention map, every ta
 an optimised path for this exact class where one is listed (`emergo/models/fast`).
 """
 
-import itertools
 from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ..core.contract import NO_TAP, Output, Spec
@@ -17,7 +17,7 @@ from ..core.pytree import option
 from ..core.random import Key, fold_in, normals, raw, uniform
 from ._attention import Attention, Queries, attend, causal, near, rotate, score, sinusoids, weigh
 from ._layers import LayerNorm, Linear
-from ._model import Model, TapFunction, answers
+from ._model import Model, TapFunction, answers, check_heads
 from ._products import at_least_fp32
 
 Norm = Literal["none", "pre", "post"]
@@ -104,59 +104,43 @@ class Transformer(Model):
     pads = True
 
     def __post_init__(self) -> None:
-        size = self.width // self.heads
-        if self.width % self.heads:
-            raise InputError(
-                f"Transformer.heads must divide width, got {self.heads} heads with width "
-                f"{self.width}"
-            )
+        check_heads(self, self.heads, self.width)
         if self.positions == "sinusoidal" and self.width % 2:
             raise InputError(
                 f"Transformer.positions: sinusoids need an even width, got {self.width}"
             )
-        if self.positions == "rope" and size % 2:
-            raise InputError(f"Transformer.positions: rope needs heads of an even size, got {size}")
+        if self.positions == "rope" and self.width // self.heads % 2:
+            raise InputError("Transformer.positions: rope needs heads of an even size")
 
     def init(self, key: Array, spec: Spec) -> TransformerParameters:
         key = raw(key)
         inputs, outputs = spec.used or (spec.inputs, spec.outputs)
-        layers = [self._init_layer(maps, spec.length) for maps in self._init_maps(key)]
+        layers = self._init_layers(key, spec.length)
         # Row 0 is the bias and row 1 belongs to the first indicator, so that the rows of the
         # content are the same with and without indicators.
         first = 1 if spec.marks else 2
         drawn = self._draw(fold_in(key, 1), first + spec.inputs, self.width)
         drawn = self._scaled(drawn, inputs, self.width)
         content = jnp.where(jnp.arange(spec.inputs)[:, None] < inputs, drawn[first:], 0)
-        embed = Linear(content, self._offset(drawn[0]))
+        embed = self._linear(content, drawn[0])
         drawn = self._draw(fold_in(key, 2), spec.outputs, self.width + 1)
         drawn = self._scaled(drawn, self.width, outputs)
         drawn = jnp.where(jnp.arange(spec.outputs)[:, None] < outputs, drawn, 0)
-        readout = Linear(drawn[:, :-1].T, self._offset(drawn[:, -1]))
+        readout = self._linear(drawn[:, :-1].T, drawn[:, -1])
         positions = None
         if self.positions == "learned":
             positions = normals(fold_in(key, 3), 1, spec.length, self.width)[0]
         norm = LayerNorm.identity(self.width) if self.norm == "pre" else None
-        return TransformerParameters(embed, positions, tuple(layers), norm, readout)
+        return TransformerParameters(embed, positions, layers, norm, readout)
 
-    def _init_maps(self, key: Key) -> list[list[Linear]]:
-        """Draw the linear maps of every layer from one table: random numbers compile slowly."""
+    def _init_layers(self, key: Key, length: int) -> tuple[TransformerLayer, ...]:
+        """Draw the linear maps of all layers from one table: random numbers compile slowly."""
         width = self.width
         hidden = self.width * self.mlp_factor
-        of_layer = 4 * [(width, width)] + self.mlp * [(width, hidden), (hidden, width)]
-        shapes = self.layers * of_layer
-        counts = [(n_in + 1) * n_out // width for n_in, n_out in shapes]
-        ends = list(itertools.accumulate(counts))
+        shapes = 4 * [(width, width)] + self.mlp * [(width, hidden), (hidden, width)]
+        counts = [(n_in + 1) * n_out // width for n_in, n_out in shapes] * self.layers
         table = self._draw(key, sum(counts), width)
-        maps = []
-        for (n_in, n_out), count, end in zip(shapes, counts, ends, strict=True):
-            drawn = self._scaled(table, n_in, n_out)[end - count : end].reshape(n_in + 1, n_out)
-            maps.append(Linear(drawn[:-1], self._offset(drawn[-1])))
-        size = len(of_layer)
-        return [maps[i * size : (i + 1) * size] for i in range(self.layers)]
-
-    def _init_layer(self, maps: list[Linear], length: int) -> TransformerLayer:
-        query, key, value, out, *mlp = maps
-        up, down = mlp or (None, None)
+        parts = iter(jnp.split(table, np.cumsum(counts)[:-1]))
         bias = None
         if self.attention in ("biased", "positional"):
             bias = jnp.zeros((self.heads, length, length), jnp.float32)
@@ -165,8 +149,19 @@ class Transformer(Model):
             temperature = jnp.zeros(self.heads, jnp.float32)
         norms = None
         if self.norm != "none":
-            norms = (LayerNorm.identity(self.width), LayerNorm.identity(self.width))
-        return TransformerLayer(query, key, value, out, bias, temperature, up, down, norms)
+            norms = (LayerNorm.identity(width), LayerNorm.identity(width))
+        layers = []
+        for _ in range(self.layers):
+            maps = []
+            for n_in, n_out in shapes:
+                drawn = self._scaled(next(parts), n_in, n_out).reshape(n_in + 1, n_out)
+                maps.append(self._linear(drawn[:-1], drawn[-1]))
+            query, keys, value, out, *mlp = maps
+            up, down = mlp or (None, None)
+            layers.append(
+                TransformerLayer(query, keys, value, out, bias, temperature, up, down, norms)
+            )
+        return tuple(layers)
 
     def _draw(self, key: Key, rows: int, columns: int) -> Float[Array, "rows columns"]:
         if self.initial == "normal":
@@ -181,8 +176,8 @@ class Transformer(Model):
             return jnp.sqrt(6 / jnp.float32(inputs + outputs)) * drawn
         return jnp.sqrt(1 / jnp.float32(inputs)) * drawn
 
-    def _offset(self, drawn: Array) -> Array:
-        return drawn if self.initial == "pytorch" else jnp.zeros_like(drawn)
+    def _linear(self, weight: Array, bias: Array) -> Linear:
+        return Linear(weight, bias if self.initial == "pytorch" else jnp.zeros_like(bias))
 
     def apply(
         self, params: TransformerParameters, inputs: Inputs, tap: TapFunction = NO_TAP
@@ -197,7 +192,8 @@ class Transformer(Model):
             added = tap(f"layers.{i}.attention", layer.out(mixed))
             x = self._norm("post", layer, 0, self._skip(x) + added)
             if layer.up is not None and layer.down is not None:
-                hidden = self._activate(layer.up(self._norm("pre", layer, 1, x)))
+                activate = jax.nn.gelu if self.activation == "gelu" else jax.nn.relu
+                hidden = activate(layer.up(self._norm("pre", layer, 1, x)))
                 added = tap(f"layers.{i}.mlp", layer.down(hidden))
                 x = self._norm("post", layer, 1, self._skip(x) + added)
             x = tap(f"layers.{i}.output", x)
@@ -237,9 +233,6 @@ class Transformer(Model):
         maps = sum(layer.value.weight @ layer.out.weight for layer in params.layers)
         return params.embed.weight @ maps @ params.readout.weight
 
-    def _activate(self, hidden: Rows) -> Rows:
-        return jax.nn.gelu(hidden) if self.activation == "gelu" else jax.nn.relu(hidden)
-
     def _skip(self, x: Rows) -> Rows | int:
         return x if self.skip else 0
 
@@ -277,9 +270,4 @@ def as_features(params: TransformerParameters, inputs: Inputs) -> Float[Array, "
     weight = params.embed.weight
     if jnp.issubdtype(inputs.dtype, jnp.integer):
         return jax.nn.one_hot(inputs, len(weight), dtype=weight.dtype)
-    if inputs.shape[-1] != len(weight):
-        raise InputError(
-            f"the parameters are for tokens of {len(weight)} features, got inputs of shape "
-            f"{inputs.shape}"
-        )
     return inputs

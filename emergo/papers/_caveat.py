@@ -1,23 +1,22 @@
 """The difference between a preset and the paper's setting, in words."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..study import Study
 
-COUNTED = {"n_test": "test sequences", "n_train": "training sequences"}
-COUNTED |= {name: name for name in ("steps", "seeds", "layers", "heads", "points")}
-"""Fields that are written as `2 layers`; others are written as `width 64`."""
+NAMES = {"n_test": "test sequences", "n_train": "training sequences", "name": "optimizer"}
+"""The words for fields whose names need context."""
 Field = tuple[str, Any]
 
 
-def study_fields(studies: Sequence[Study]) -> Iterator[Field]:
-    """Yield all fields of all configs, and the largest number of seeds."""
+def study_fields(studies: Iterable[Study]) -> Iterator[Field]:
+    """Yield all fields of all configs, and the numbers of seeds."""
     for study in studies:
         for config in study.configs:
             yield from fields(config)
-    yield "seeds", max(len(study.seeds) for study in studies)
+        yield "seeds", len(study.seeds)
 
 
 def fields(item: Any, name: str = "") -> Iterator[Field]:
@@ -34,29 +33,24 @@ def fields(item: Any, name: str = "") -> Iterator[Field]:
 
 
 def difference(here: Iterable[Field], paper: Iterable[Field]) -> str:
-    """List the fields whose values differ, e.g. `width 64, batch 16, dim 8 or 16, 2 seeds`."""
+    """List the fields whose values differ, e.g. `width 64, batch 16, dim 8 or 16, seeds 2`."""
     values = _by_name(here)
     theirs = _by_name(paper)
-    changed = [name for name in values if name in theirs and set(values[name]) != set(theirs[name])]
-    return ", ".join(_in_words(name, values[name]) for name in changed)
+    words = []
+    for name in values:
+        if values[name] != theirs.get(name, values[name]):
+            numbers = sorted(values[name], key=lambda value: (isinstance(value, str), value or 0))
+            shown = " or ".join(_shown(value) for value in numbers)
+            words.append(f"{NAMES.get(name, name.replace('_', ' '))} {shown}")
+    return ", ".join(words)
 
 
-def _by_name(pairs: Iterable[Field]) -> dict[str, list[Any]]:
+def _by_name(pairs: Iterable[Field]) -> dict[str, set[Any]]:
     """Return the different values of each field."""
-    values: dict[str, list[Any]] = {}
-    for name, value in dict.fromkeys(pairs):
-        values.setdefault(name, []).append(value)
+    values: dict[str, set[Any]] = {}
+    for name, value in pairs:
+        values.setdefault(name, set()).add(value)
     return values
-
-
-def _in_words(name: str, values: Sequence[Any]) -> str:
-    numbers = all(isinstance(value, int | float) for value in values)
-    *others, last = [_shown(value) for value in (sorted(values) if numbers else values)]
-    listed = f"{', '.join(others)} or {last}" if others else last
-    if name not in COUNTED:
-        return f"{'optimizer' if name == 'name' else name.replace('_', ' ')} {listed}"
-    counted = COUNTED[name].removesuffix("s") if listed == "1" else COUNTED[name]
-    return f"{listed.replace('none', 'unlimited')} {counted}"
 
 
 def _shown(value: Any) -> str:

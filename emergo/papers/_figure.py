@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-import platform
 import subprocess
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -26,7 +25,7 @@ from ..measure import Law, Published, compare, law_json
 from ..store import read_records
 from ..study import Study, Watcher
 from ..study.results import count_devices
-from ..training import Probe, Run
+from ..training import Run
 from ._caveat import difference, fields, study_fields
 from ._source import RunSource, distinct
 from .index import find_figure
@@ -41,7 +40,7 @@ class Check:
     """A measured value that is not a law, compared with a published or an expected one.
 
     - `name`: the quantity that is measured.
-    - `measured`: its value; NumPy and pandas values are converted to Python's.
+    - `measured`: its value.
     - `published`: the number or statement of the paper, or None.
     - `holds`: whether the measured value agrees.
     - `expected`: our expectation in words, where nothing is published.
@@ -53,14 +52,10 @@ class Check:
     holds: bool | np.bool_
     expected: str | None = None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "holds", bool(self.holds))
-        if isinstance(self.measured, np.generic | np.ndarray | pd.Series):
-            object.__setattr__(self, "measured", self.measured.tolist())
-
     def describe(self) -> dict[str, Any]:
         """Return the check as plain data; `agrees` is None if nothing is published."""
-        return dataclasses.asdict(self) | {"agrees": None if self.published is None else self.holds}
+        agrees = None if self.published is None else self.holds
+        return to_jsonable(dataclasses.asdict(self) | {"agrees": agrees})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,22 +70,15 @@ class Comparison:
         """Return our law, the published law and the verdict as plain data."""
         published = self.published
         printed = None
-        level = None
-        agrees = None
         why = "nothing is published to set beside it"
+        verdict: dict[str, Any] = {"level": None, "agrees": None, "why": why}
         if published and self.law.table is not None:
-            level, agrees, why = compare(self.law, self.law.table, published)
+            verdict = compare(self.law, self.law.table, published)._asdict()
             factors = " ".join(f"{name}^{value:g}" for name, value in published.exponents.items())
-            printed = {
-                "source": published.source,
-                "formula": f"{self.law.y} = {published.C:.3g} {factors}",
-                "C": published.C,
-                "exponents": published.exponents,
-                "ci95": None,
-                "r2": published.r2,
-            }
-        verdict = {"published": printed, "level": level, "agrees": agrees, "why": why}
-        return {"name": self.name} | law_json(self.law) | verdict
+            formula = f"{self.law.y} = {published.C:.3g} {factors}"
+            printed = dataclasses.asdict(published) | {"formula": formula, "ci95": None}
+        ours = {"name": self.name} | law_json(self.law)
+        return ours | {"published": printed} | verdict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,8 +170,8 @@ class Figure:
             return None
         if not self.studies():
             return difference(fields(here), fields(paper))
-        own = [*self.studies(preset).values()]
-        return difference(study_fields(own), study_fields([*self.studies().values()]))
+        every = [study_fields(self.studies(name).values()) for name in (preset, "paper")]
+        return difference(*every)
 
     def wanted(self, preset: Preset, source: RunSource) -> dict[str, Study]:
         """Return all studies that the figure is known to need, given the results that exist."""
@@ -198,13 +186,16 @@ class Figure:
 
     def missing(self, studies: Studies, source: RunSource) -> list[Run]:
         """Return the runs of these studies that have to be trained."""
-        drawn = {name: study for name, study in studies.items() if self.draws_curves(name)}
-        others = {name: study for name, study in studies.items() if name not in drawn}
-        missing = [
-            *source.missing(distinct(drawn), curves=True),
-            *source.missing(distinct(others)),
-        ]
-        return list({run.identity: run for run in missing}.values())
+        missing = {}
+        for name, study in studies.items():
+            for run in source.missing(study.runs, self.draws_curves(name)):
+                missing[run.identity] = run
+        return list(missing.values())
+
+    def progress(self, preset: str, source: RunSource) -> tuple[list[Run], list[Run]]:
+        """Return the runs that a preset is known to need, and those that have to be trained."""
+        wanted = self.wanted(find_preset(preset), source)
+        return distinct(wanted), self.missing(wanted, source)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,8 +282,6 @@ def source_for(
     fresh: bool = False,
     partial: bool = False,
     seconds: float | None = None,
-    curves: Sequence[str] | None = None,
-    probes: Sequence[Probe] = (),
 ) -> RunSource:
     """Return the source of a figure's runs: the package's records, a folder, or training.
 
@@ -306,13 +295,9 @@ def source_for(
       says how many runs these are.
     - `seconds`: the training time, after which [`emergo.training.OutOfTime`][] is raised; the next
       call continues.
-    - `curves`: parts of the `paper` preset of which runs recorded without curves are trained again;
-      empty: all parts. The recorded outcomes stay.
-    - `probes`: further probes for the runs that are trained.
     """
     if seconds is not None and not seconds > 0:
         raise InputError(f"seconds must be positive, got {seconds!r}")
-    again = [] if curves is None else distinct(_parts_of(figure, curves))
     return RunSource(
         figure.id,
         report or Watcher(),
@@ -320,27 +305,13 @@ def source_for(
         records=None if fresh else read_records(),
         partial=partial,
         deadline=None if seconds is None else time.monotonic() + seconds,
-        with_curves=frozenset(run.identity for run in again),
-        probes=tuple(probes),
     )
-
-
-def _parts_of(figure: Figure, names: Sequence[str]) -> Studies:
-    """Return the paper's studies of these names, by default all."""
-    studies = figure.studies("paper")
-    for name in names:
-        if name not in studies:
-            raise unknown(f"part of {figure.id}", name, list(studies))
-    return {name: study for name, study in studies.items() if not names or name in names}
 
 
 def seconds_needed(figure: Figure, preset: str, source: RunSource) -> float:
     """Estimate the seconds to make a figure on two CPU cores, given the runs that exist."""
-    chosen = find_preset(preset)
-    wanted = figure.wanted(chosen, source)
-    runs = distinct(wanted)
-    missing = len(figure.missing(wanted, source))
-    return figure.seconds[chosen] * (missing / len(runs) if runs else 1)
+    runs, missing = figure.progress(preset, source)
+    return figure.seconds[find_preset(preset)] * (len(missing) / len(runs) if runs else 1)
 
 
 def make_figure(figure: Figure, preset: str, source: RunSource) -> MadeFigure:
@@ -349,9 +320,7 @@ def make_figure(figure: Figure, preset: str, source: RunSource) -> MadeFigure:
     keep_programs()
     with style():
         outcome = figure.make(figure.presets[chosen], source)
-    report = describe(figure, chosen, outcome, source)
-    left_out = _left_out(figure, chosen, source)
-    return MadeFigure(figure, chosen, outcome, report | {"partial": left_out})
+    return MadeFigure(figure, chosen, outcome, describe(figure, chosen, outcome, source))
 
 
 def run_figure(figure: Figure, preset: str, out: Path | str, **options: Any) -> dict[str, Any]:
@@ -394,12 +363,11 @@ def _left_out(figure: Figure, preset: Preset, source: RunSource) -> str | None:
     """Describe how many runs a partial figure shows; None for a complete one."""
     if not source.partial:
         return None
-    wanted = figure.wanted(preset, source)
-    runs = distinct(wanted)
-    lacking = {run.config for run in figure.missing(wanted, source)}
-    used = sum(run.config not in lacking for run in runs)
-    if used == len(runs):
+    runs, missing = figure.progress(preset, source)
+    if not missing:
         return None
+    lacking = {run.config for run in missing}
+    used = sum(run.config not in lacking for run in runs)
     first = "the first " if figure.followup is not None else ""
     return f"{used} of {first}{len(runs)} runs: cells that lack a seed are left out"
 
@@ -417,6 +385,7 @@ def describe(figure: Figure, preset: Preset, outcome: Outcome, source: RunSource
         "title": figure.title,
         "preset": preset,
         "caveat": caveat,
+        "partial": _left_out(figure, preset, source),
         "laws": [
             law.describe() | {"tables": _tables_of(law, outcome.tables)} | no_verdict
             for law in outcome.laws
@@ -429,7 +398,7 @@ def describe(figure: Figure, preset: Preset, outcome: Outcome, source: RunSource
         "provenance": {
             "version": __version__,
             "commit": commit(),
-            "device": count_devices(results) if results else _device(),
+            "device": count_devices(results) or jax.devices()[0].device_kind,
             "precision": outcome.precision or " and ".join(precisions),
             "jax": jax.__version__,
         },
@@ -444,17 +413,12 @@ def _tables_of(law: Comparison, tables: Mapping[str, pd.DataFrame]) -> list[str]
         return []
     if "identity" not in fitted:
         return [name for name, table in tables.items() if table.equals(fitted)]
+    known = set(fitted["identity"])
     return [
         name
         for name, table in tables.items()
-        if len(table) and "identity" in table and table["identity"].isin(fitted["identity"]).all()
+        if len(table) and "identity" in table and known.issuperset(table["identity"])
     ]
-
-
-def _device() -> str:
-    """Return the kind of this machine's first device."""
-    device = jax.devices()[0]
-    return device.device_kind if device.platform != "cpu" else f"cpu ({platform.machine()})"
 
 
 @functools.cache
@@ -465,7 +429,6 @@ def commit() -> str | None:
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude", "*"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip() or None
+    except OSError:  # git is not installed
         return None
-    return done.stdout.strip() or None

@@ -2,22 +2,20 @@
 
 import contextlib
 import functools
-import importlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from ..core.errors import InputError
 from ..core.terminal import print_law, say, short, show, verdict
 from ..store import Store, StudyFolder, merge_records
 from ..study import Forecaster, Slurm, live_progress
 from ..study.results import add_records
-from ..training import OutOfTime, Probe, Run
+from ..training import OutOfTime, Run
 from . import FIGURES
 from ._figure import Figure, find_preset, run_figure, source_for
-from ._source import distinct
 from ._together import train_figures
 from .index import find_figure
 
@@ -30,8 +28,6 @@ def make_figures(
     fresh: bool = False,
     partial: bool = False,
     seconds: float | None = None,
-    curves: Sequence[str] | None = None,
-    probes: Sequence[Probe] = (),
     workers: int = 1,
     forecaster: Forecaster | None = None,
     on_made: Callable[[Mapping[str, Any]], None] = lambda report: None,
@@ -40,7 +36,7 @@ def make_figures(
 
     **Arguments:**
 
-    - `fresh`, `curves`, `probes`: as in [`emergo.papers.source_for`][].
+    - `fresh`: as in [`emergo.papers.source_for`][].
     - `seconds`: the training time of all figures together. The most valuable cells are trained
       first, and the same call later continues.
     - `partial`: draw the complete cells of a figure when the time is over. Without `seconds`, train
@@ -57,8 +53,7 @@ def make_figures(
         raise InputError(f"workers must be a whole number of at least 1, got {workers!r}")
     figures = [find_figure(id) for id in ids]
     draw_only = partial and seconds is None
-    begun = time.monotonic()
-    options: dict[str, Any] = {"fresh": fresh, "curves": curves}
+    deadline = None if seconds is None else time.monotonic() + seconds
     if workers > 1 and not draw_only:
         with _explain_interrupt(figures, out), live_progress(forecaster=forecaster) as watch:
             train_figures(
@@ -67,29 +62,27 @@ def make_figures(
                 out,
                 workers,
                 seconds=seconds,
-                probes=probes,
+                fresh=fresh,
                 show=watch,
                 say=say,
-                **options,
             )
     reports = []
     for figure in figures:
-        progress = functools.partial(_progress, figure, preset, out, **options)
+        source = source_for(figure, out, fresh=fresh)
+        report = None
         with _explain_interrupt([figure], out), live_progress(forecaster=forecaster) as watch:
-            make = functools.partial(
-                run_figure, figure, preset, out, report=watch, probes=probes, **options
-            )
-            report = None
+            make = functools.partial(run_figure, figure, preset, out, report=watch, fresh=fresh)
             # Workers stop when the time is over; this process then does not train what they left.
-            out_of_time = workers > 1 and seconds is not None and not _complete(progress())
-            if not out_of_time:
-                left = None
-                if seconds is not None:
-                    left = max(seconds - (time.monotonic() - begun), 1e-3)
+            if workers == 1 or deadline is None or not figure.progress(preset, source)[1]:
+                left = None if deadline is None else max(deadline - time.monotonic(), 1e-3)
                 with contextlib.suppress(OutOfTime):
                     report = make(partial=draw_only, seconds=left)
-            if report is None:
-                report = make(partial=True) if partial else progress()
+            if report is None and partial:
+                report = make(partial=True)
+        if report is None:
+            runs, missing = figure.progress(preset, source)
+            report = {"figure": figure.id, "preset": preset, "runs": len(runs)}
+            report |= {"finished": len(runs) - len(missing)}
         on_made(report)
         reports.append(report)
     return reports
@@ -108,21 +101,6 @@ def _explain_interrupt(figures: Sequence[Figure], out: Path | str) -> Iterator[N
         raise
 
 
-def _progress(
-    figure: Figure, preset: str, out: Path | str, fresh: bool, curves: Sequence[str] | None
-) -> dict[str, Any]:
-    """Count the runs of a figure and its finished runs."""
-    source = source_for(figure, out, fresh=fresh, curves=curves)
-    wanted = figure.wanted(find_preset(preset), source)
-    runs = distinct(wanted)
-    finished = len(runs) - len(figure.missing(wanted, source))
-    return {"figure": figure.id, "preset": preset, "runs": len(runs), "finished": finished}
-
-
-def _complete(progress: Mapping[str, Any]) -> bool:
-    return progress["finished"] == progress["runs"]
-
-
 def submit_figures(
     ids: Sequence[str], preset: str, out: Path | str, asked: Slurm, fresh: bool = False
 ) -> list[str]:
@@ -130,11 +108,7 @@ def submit_figures(
     lines = []
     for figure in [find_figure(id) for id in ids]:
         source = source_for(figure, out, fresh=fresh)
-        studies = figure.wanted(find_preset(preset), source)
-        if studies:
-            lines.append(source.submit(studies, asked))
-        else:
-            lines.append(f"{figure.id}: has no runs to train")
+        lines.append(source.submit(figure.wanted(find_preset(preset), source), asked))
     return lines
 
 
@@ -159,23 +133,6 @@ def print_figure(report: Mapping[str, Any]) -> None:
             other = f"expected: {check['expected']}"
         show(f"{mark}{check['name']}: {short(check['measured'])} ({other})")
     show(f"{report['seconds']:.1f} s; wrote {', '.join(report['files'])}")
-
-
-def find_probe(name: str) -> Probe:
-    """Import a probe by its name `MODULE:NAME`; classes are called without arguments."""
-    module, _, attribute = name.partition(":")
-    try:
-        found: Any = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError):
-        raise InputError(
-            f"there is no probe {name}; give one as MODULE:NAME, e.g. "
-            f"emergo.training:gradient_probe"
-        ) from None
-    if not callable(found):
-        raise InputError(
-            f"{name} is a {type(found).__name__}; a probe is a function, or a class of such"
-        )
-    return cast(Probe, found() if isinstance(found, type) else found)
 
 
 def add_figure_records(

@@ -1,7 +1,7 @@
 """Parts of plots that several figures share: colours and legends, plateaus with a law, curves."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -35,7 +35,7 @@ def panels(
     rows: int = 1,
     width: float = WIDTH,
     y: float | None = None,
-    share: bool = False,
+    share: bool | Literal["row"] = False,
 ) -> tuple[Plot, Any]:
     """Create a plot with one panel per title.
 
@@ -44,7 +44,7 @@ def panels(
     - `height`, `width`: size in inches.
     - `rows`: the number of rows of panels.
     - `y`: the height of the titles.
-    - `share`: whether panels share their y-axis.
+    - `share`: whether all panels, or those of a row, share their y-axis.
     """
     plot = Picture(figsize=(width, height), layout="constrained")
     every = plot.subplots(rows, len(titles) // rows, sharey=share, squeeze=False).ravel()

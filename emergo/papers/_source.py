@@ -1,7 +1,6 @@
 """The source of a figure's runs: the package's records, a folder of stored runs, or training."""
 
 import dataclasses
-import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,11 @@ import pandas as pd
 
 from ..core.errors import InputError
 from ..store import Plan, Records, Store, StudyFolder, curve_frame
-from ..study import Runs, Slurm, Study, Watcher, open_plan, submit_plan
+from ..study import Runs, Slurm, Study, Watcher, submit_plan
 from ..study.executor import run_plan
-from ..study.results import missing_parts, read_result, with_curves_of
-from ..training import TOGETHER, OutOfTime, Probe, Result, Run, groups_of, probe_curves, train
+from ..study.plan import open_plan
+from ..study.results import read_result, with_curves_of
+from ..training import TOGETHER, OutOfTime, Result, Run, train
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,9 +24,6 @@ class RunSource:
     - `name`: the name of the plan of its runs.
     - `report`: receives progress.
     - `deadline`: the `time.monotonic()` at which training stops.
-    - `with_curves`: identities of runs whose curves are needed although the figure does not plot
-      them.
-    - `probes`: further probes for the runs that are trained.
     - `handed_out`: the runs that the figure has received, by identity, without their curves.
     """
 
@@ -36,8 +33,6 @@ class RunSource:
     records: Records | None = None
     partial: bool = False
     deadline: float | None = None
-    with_curves: frozenset[str] = frozenset()
-    probes: tuple[Probe, ...] = ()
     handed_out: dict[str, Result] = dataclasses.field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -77,37 +72,13 @@ class RunSource:
         return [
             run
             for run in runs
-            if not self._recorded(run, curves) and (store is None or run.identity not in store)
+            if not self._is_recorded(run, curves) and (store is None or run.identity not in store)
         ]
 
     def complete_cells(self, runs: Sequence[Run], curves: bool = False) -> list[Run]:
         """Return the runs of the cells (configs) of which all seeds exist."""
         lacking = {run.config for run in self.missing(runs, curves)}
         return [run for run in runs if run.config not in lacking]
-
-    def to_plan(self, unrecorded: Sequence[Run]) -> list[Run]:
-        """Return the runs to plan if some are missing, with the source's probes.
-
-        Finished runs of the folder are part of the plan, so that the same call later finds the same
-        units and resumes their checkpoints. Finished runs that lack curves of the probes are left
-        out, because a plan would train them again.
-        """
-        runs = self._with_probes(unrecorded)
-        store = self._store
-        if store is None:
-            return runs
-        lacking = set[str]()
-        stored = [run for run in runs if run.config.probes and run.identity in store]
-        for group in groups_of(stored):
-            curves = probe_curves(group[0].config)
-            lacking.update(run.identity for run in group if missing_parts(store, run, curves))
-        return [run for run in runs if run.identity not in lacking]
-
-    @property
-    def study(self) -> dict[str, Any]:
-        """The description of the plan: its name, and the plugins that define the runs' types."""
-        plugins = [__package__, *dict.fromkeys(_module_of(probe) for probe in self.probes)]
-        return {"name": self.name, "plugins": plugins}
 
     def submit(self, studies: Mapping[str, Study], asked: Slurm) -> str:
         """Submit the missing runs to Slurm and return a line that reports the job."""
@@ -117,7 +88,7 @@ class RunSource:
         missing = self.missing(every)
         if not missing:
             return f"{self.name}: all runs are there"
-        planned = self.to_plan([run for run in every if not self._recorded(run, curves=False)])
+        planned = [run for run in every if not self._is_recorded(run, curves=False)]
         job = submit_plan(*self._plan(self.folder, planned), asked)
         return (
             f"{self.name}: array job {job.job} with {job.tasks} tasks trains {len(missing)} "
@@ -128,12 +99,8 @@ class RunSource:
     def _store(self) -> Store | None:
         return None if self.folder is None else Store(StudyFolder(self.folder).runs)
 
-    def _recorded(self, run: Run, curves: bool) -> bool:
-        needed = self._needs_curves(run, curves)
-        return self.records is not None and self.records.holds(run.identity, needed)
-
-    def _needs_curves(self, run: Run, curves: bool) -> bool:
-        return curves or run.identity in self.with_curves
+    def _is_recorded(self, run: Run, curves: bool) -> bool:
+        return self.records is not None and self.records.holds(run.identity, curves)
 
     def _complete_cells(self, runs: Sequence[Run], curves: bool) -> list[Run]:
         """Return the runs of complete cells; raise `InputError` without such cells."""
@@ -150,25 +117,26 @@ class RunSource:
     def _results(self, runs: Sequence[Run], curves: bool) -> dict[str, Result]:
         trained: dict[str, Result] = {}
         if not self.partial and self.missing(runs, curves):
-            unrecorded = [run for run in runs if not self._recorded(run, curves)]
+            # Finished runs of the folder are part of the plan, so that the same call later finds
+            # the same units and resumes their checkpoints.
+            unrecorded = [run for run in runs if not self._is_recorded(run, curves)]
             trained = {result.run.identity: result for result in self._train(unrecorded)}
         return {run.identity: self._result(run, curves, trained.get(run.identity)) for run in runs}
 
     def _result(self, run: Run, curves: bool, trained: Result | None) -> Result:
         """Return the result of a run: recorded, trained just now, or stored in the folder."""
-        if self.records is not None and self._recorded(run, curves):
+        recorded = self.records is not None and run.identity in self.records
+        if recorded and self._is_recorded(run, curves):
             return read_result(self.records, run)
-        if trained is None and (store := self._store) is not None:
-            trained = read_result(store, run, self._needs_curves(run, curves))
-        assert trained is not None
-        if self.records is not None and run.identity in self.records:
+        if trained is None:
+            trained = read_result(self._store, run, curves)
+        if recorded:
             # The run was trained again for its curves. Its recorded outcome stays.
             return with_curves_of(read_result(self.records, run), trained)
         return trained
 
-    def _train(self, unrecorded: Sequence[Run]) -> list[Result]:
+    def _train(self, runs: Sequence[Run]) -> list[Result]:
         """Train runs and return their results; with a folder, store them and return nothing."""
-        runs = self.to_plan(unrecorded)
         if self.folder is None:
             self.report.begin(runs)
             watch = self.report
@@ -181,21 +149,14 @@ class RunSource:
         return []
 
     def _plan(self, folder: Path, runs: Sequence[Run], unit: int = 64) -> tuple[StudyFolder, Plan]:
-        plan, _ = open_plan(StudyFolder(folder), runs, study=self.study, unit=unit)
-        return StudyFolder(folder), plan
-
-    def _with_probes(self, runs: Sequence[Run]) -> list[Run]:
-        if not self.probes:
-            return list(runs)
-        return [
-            Run(run.config.replace(probes=(*run.config.probes, *self.probes)), run.seed)
-            for run in runs
-        ]
+        place = StudyFolder(folder)
+        plan, _ = open_plan(place, runs, study=plan_of(self.name), unit=unit)
+        return place, plan
 
 
-def _module_of(probe: Probe) -> str:
-    """Return the module that defines a probe, which is a function or an object."""
-    return probe.__module__ if inspect.isfunction(probe) else type(probe).__module__
+def plan_of(name: str) -> dict[str, Any]:
+    """Return the description of a plan: its name, and the plugin that defines the runs' types."""
+    return {"name": name, "plugins": [__package__]}
 
 
 def distinct(studies: Mapping[str, Study]) -> list[Run]:

@@ -10,6 +10,7 @@ GPU memory that the workers need.
 
 import contextlib
 import dataclasses
+import functools
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -18,14 +19,14 @@ from typing import Any
 
 from ..core.errors import InputError
 from ..store import Plan, Store, StudyFolder, read_outcomes
-from ..study import Watcher, open_plan
-from ..study.executor import terminations
-from ..study.plan import grow_plan
-from ..study.processes import Workers, claims_of, progress_of
+from ..study import Watcher
+from ..study.executor import run_plan, terminations
+from ..study.plan import grow_plan, open_plan
+from ..study.processes import progress_of, run_workers
 from ..study.results import read_result
-from ..training import TOGETHER, Probe, Run
+from ..training import TOGETHER, Run
 from ._figure import Figure, Preset, source_for
-from ._source import RunSource
+from ._source import RunSource, plan_of
 
 POLL_SECONDS = 0.5  # between two looks at the folder
 SHOW_SECONDS = 2.0  # between two updates of the progress display
@@ -67,7 +68,7 @@ class FigureDemand:
     def _ask(self, figure: Figure, source: RunSource) -> list[str]:
         studies = figure.wanted(self.preset, source)
         needed = figure.missing(studies, dataclasses.replace(source, folder=None))
-        for run in source.to_plan(needed):
+        for run in needed:
             if run.identity not in self.runs:
                 self.runs[run.identity] = run
                 self.figure_of[run.identity] = figure.id
@@ -81,7 +82,6 @@ def train_figures(
     workers: int,
     *,
     seconds: float | None = None,
-    probes: Sequence[Probe] = (),
     show: Watcher,
     say: Callable[[str], None],
     **options: Any,
@@ -95,10 +95,8 @@ def train_figures(
     - `show`, `say`: receive progress, and lines about unusual events.
     - `options`: other arguments of [`emergo.papers.source_for`][].
     """
-    begun = time.monotonic()
-    sources = [
-        source_for(figure, out, partial=True, probes=probes, **options) for figure in figures
-    ]
+    deadline = None if seconds is None else time.monotonic() + seconds
+    sources = [source_for(figure, out, partial=True, **options) for figure in figures]
     folder = StudyFolder(out)
     demand = FigureDemand(figures, preset, sources)
     demand.grow(set(), ask_all=True)
@@ -107,13 +105,15 @@ def train_figures(
         return
     first = figures[0].id
     others = len(figures) - 1
-    planner = RunSource(f"{first} and {others} more" if others else first, probes=tuple(probes))
+    study = plan_of(f"{first} and {others} more" if others else first)
     runs = list(demand.runs.values())
-    plan, _ = open_plan(folder, runs, study=planner.study, unit=TOGETHER, say=say)
-    left = None if seconds is None else seconds - (time.monotonic() - begun)
+    plan, _ = open_plan(folder, runs, study=study, unit=TOGETHER, say=say)
     display = _Display(folder, demand, show)
-    workers_of_plan = Workers(folder, plan, workers, left, say, show.forecaster)
-    with terminations(), workers_of_plan as processes:
+    train = functools.partial(
+        run_plan, folder, [plan.key], watch=Watcher(show.forecaster), wait=False, deadline=deadline
+    )
+    jobs = [functools.partial(train, share=(number, workers)) for number in range(workers)]
+    with terminations(), run_workers(jobs, say) as processes:
         display.begin()
         while processes.at_work():
             finished = set(os.listdir(folder.runs))
@@ -148,7 +148,7 @@ class _Display:
         columns = None
         if len(self.demand.figures) > 1:
             columns = {"figure": [self.demand.figure_of[identity] for identity in runs]}
-        self.show.begin(list(runs.values()), lambda: rows, columns)
+        self.show.begin(list(runs.values()), rows, columns)
 
     def update(self, plan: Plan, finished: set[str]) -> None:
         """Report the newly finished runs, and the progress that workers write into their claims."""
@@ -163,6 +163,6 @@ class _Display:
                 self.states[identity] = result.state
                 self.show.ended(result)
         failed = sum(state == "failed" for state in self.states.values())
-        claims = claims_of(self.folder, plan)
-        if any(claim.get("progress") for claim in claims.values()):
-            self.show.training(progress_of(claims, runs, (len(runs), len(self.states), failed)))
+        now = progress_of(self.folder, plan, runs, len(self.states), failed)
+        if now is not None:
+            self.show.training(now)

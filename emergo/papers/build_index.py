@@ -10,7 +10,6 @@ import re
 from pathlib import Path
 
 from ._figure import Figure, source_for
-from ._source import distinct
 from .index import INDEX, Entry, figures_in, read_index
 
 PACKAGES = ("zucchet2025", "yuksel2026", "experiments")
@@ -52,11 +51,10 @@ def build_index(count: bool = True) -> list[Entry]:
         runs: dict[str, int] = {}
         unrecorded: dict[str, list[str]] = {}
         for preset in figure.presets if count else ():
-            source = source_for(figure)
-            studies = figure.wanted(preset, source)
-            runs[preset] = len(distinct(studies))
-            unrecorded[preset] = [run.identity for run in figure.missing(studies, source)]
-        seconds = {str(preset): each for preset, each in figure.seconds.items()}
+            needed, missing = figure.progress(preset, source_for(figure))
+            runs[preset] = len(needed)
+            unrecorded[preset] = [run.identity for run in missing]
+        seconds = dict(figure.seconds)
         entries.append(Entry(id, module_of[id], figure.title, seconds, runs, unrecorded))
     return entries
 

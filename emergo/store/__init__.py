@@ -1,6 +1,5 @@
 """Durable storage of studies, runs and records. It does not import JAX."""
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from .folder import Plan, StudyFolder
@@ -12,14 +11,6 @@ if TYPE_CHECKING:
     from .records import Records, merge_records, read_records
     from .store import Store
 
-# These modules need pandas. They are imported on first use, so that `emergo study status` is fast.
-_MODULE_OF = {
-    "Records": "records",
-    "Store": "store",
-    "curve_frame": "curves",
-    "merge_records": "records",
-    "read_records": "records",
-}
 __all__ = [
     "Failures",
     "Plan",
@@ -36,6 +27,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f".{_MODULE_OF[name]}", __name__), name)
+    """Import what needs pandas on first use, so that `emergo study status` is fast."""
+    if name in __all__:
+        from . import curves, records, store
+
+        return next(
+            vars(module)[name] for module in (curves, records, store) if hasattr(module, name)
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -132,9 +132,7 @@ class Plan(NamedTuple):
 class Unreadable(InputError):
     """An error of a plan that cannot be read, such as a plan of a later version of emergo."""
 
-
-class Damaged(Unreadable):
-    """An error of a damaged plan, which may be moved aside."""
+    damaged = False  # a damaged plan may be moved aside
 
 
 class StudyFolder:
@@ -254,7 +252,7 @@ class StudyFolder:
     def move_damaged_plans(self, say: Callable[[str], None]) -> None:
         """Move damaged plans aside. Raises for plans of a later version or without permission."""
         for path, error in self.read_plans()[1].items():
-            if not isinstance(error, Damaged):
+            if not error.damaged:
                 raise error
             say(f"{error}; moved to {move_aside(path).name}")
 
@@ -291,13 +289,13 @@ def _read_plan(path: Path) -> Plan:
         return _parse_plan(content, path.stem)
     except Unreadable:
         raise
-    except PermissionError:
-        raise Unreadable(f"{path}: cannot be read; see to its permissions") from None
     except (OSError, ValueError) as error:
-        raise Damaged(
+        unreadable = Unreadable(
             f"{path}: not a plan that can be read ({why(error)}); the runs are kept: move it away "
             f"and run the study again"
-        ) from None
+        )
+        unreadable.damaged = not isinstance(error, PermissionError)
+        raise unreadable from None
 
 
 def _parse_plan(content: dict[str, Any], key: str) -> Plan:

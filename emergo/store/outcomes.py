@@ -18,7 +18,6 @@ machines, so an index that was copied with its folder is ignored. It can be dele
 import collections
 import contextlib
 import hashlib
-import marshal
 import math
 import os
 import time
@@ -49,7 +48,7 @@ SCHEMA = 3  # of `run.json`, with checksums from 3 on; raised if older versions 
 STATES = ("reached", "censored", "trained", "failed")
 INDEX = ".index.json"
 CURVES = "curves.parquet"
-_INDEX_VERSION = 5
+_INDEX_VERSION = 6
 _OUTCOME = {
     "state": str,
     "time": number_or_none,
@@ -75,9 +74,17 @@ _CHECK_RUN = checker(
         "files?": {CURVES: CHECKSUM},
     }
 )
-_CHECK_INDEX = checker({"checksum": CHECKSUM, "version": count, "columns": [scalars], "runs": dict})
+_CHECK_INDEX = checker({"checksum": CHECKSUM, "version": count, "runs": dict})
 _CHECK_ENTRY = checker(
-    (str, count, {"seed": count, "outcome": _OUTCOME, "provenance": {"device": str | None}})
+    (
+        str,
+        {
+            "seed": count,
+            "columns": scalars,
+            "outcome": _OUTCOME,
+            "provenance": {"device": str | None},
+        },
+    )
 )
 _CHECK_FAILURE = checker({"identity": IDENTITY, "try": count, "kind": str, "reason": str})
 
@@ -177,11 +184,7 @@ def is_finished(folder: Path, identity: str) -> bool:
         return False
 
 
-class _Entry(NamedTuple):
-    """A run in the index."""
-
-    stamp: str
-    content: dict[str, Any]  # the parts of `run.json` that `outcome_row` reads
+_Entry = list[Any]  # of the index: `file_stamp`, and the parts of `run.json` for `outcome_row`
 
 
 class Outcomes(NamedTuple):
@@ -206,8 +209,9 @@ def read_outcomes(folder: Path) -> Outcomes:
     fresh = sum(entry is not known.get(name) for name, entry in entries.items())
     if fresh and (fresh >= 200 or 10 * fresh >= len(entries)):
         with contextlib.suppress(StorageError):  # a full or read-only disk: it is only a cache
-            atomic_write(folder / INDEX, _index_bytes(entries), durable=False)
-    return Outcomes({n: outcome_row(entry.content) for n, entry in entries.items()}, broken)
+            index = seal({"version": _INDEX_VERSION, "runs": entries})
+            atomic_write(folder / INDEX, index, durable=False)
+    return Outcomes({name: outcome_row(entry[1]) for name, entry in entries.items()}, broken)
 
 
 def file_stamp(folder: str | Path) -> str:
@@ -220,28 +224,11 @@ def file_stamp(folder: str | Path) -> str:
 def _read_entry(path: str, name: str, known: _Entry | None) -> _Entry:
     """Return the known entry if the files are unchanged; read them otherwise."""
     stamp = file_stamp(path)
-    if known is not None and known.stamp == stamp:
+    if known is not None and known[0] == stamp:
         return known
     content = read_run(path, name)
     kept = {key: content[key] for key in ("identity", "seed", "columns", "outcome")}
-    return _Entry(stamp, kept | {"provenance": {"device": content["provenance"].get("device")}})
-
-
-def _index_bytes(entries: Mapping[str, _Entry]) -> bytes:
-    """Return the content of the index.
-
-    The runs of a cell differ only by their seeds, so equal columns are written once. Columns are
-    compared by their bytes, because 1 == 1.0 == True.
-    """
-    cells: dict[bytes, tuple[int, dict[str, Any]]] = {}
-    runs = {}
-    for name, entry in entries.items():
-        columns = entry.content["columns"]
-        number, _ = cells.setdefault(marshal.dumps(columns, 2), (len(cells), columns))
-        rest = {key: entry.content[key] for key in ("seed", "outcome", "provenance")}
-        runs[name] = [entry.stamp, number, rest]
-    columns = [columns for _, columns in cells.values()]
-    return seal({"version": _INDEX_VERSION, "columns": columns, "runs": runs})
+    return [stamp, kept | {"provenance": {"device": content["provenance"].get("device")}}]
 
 
 def _read_index(path: Path) -> dict[str, _Entry]:
@@ -251,12 +238,11 @@ def _read_index(path: Path) -> dict[str, _Entry]:
     except (OSError, ValueError):
         return {}
     entries: dict[str, _Entry] = {}
-    for name, run in index["runs"].items() if index["version"] == _INDEX_VERSION else ():
-        with contextlib.suppress(ValueError, IndexError):
-            _CHECK_ENTRY(run, name)
-            content = run[2] | {"identity": name, "columns": index["columns"][run[1]]}
-            _check_outcome(content)
-            entries[name] = _Entry(run[0], content)
+    for name, entry in index["runs"].items() if index["version"] == _INDEX_VERSION else ():
+        with contextlib.suppress(ValueError):
+            _CHECK_ENTRY(entry, name)
+            _check_outcome(entry[1])
+            entries[name] = [entry[0], entry[1] | {"identity": name}]
     return entries
 
 

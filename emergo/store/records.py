@@ -13,7 +13,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -202,24 +202,22 @@ def _read(folder: Path, stamps: tuple[tuple[str, int], ...]) -> Records:
     return Records(_joined(runs), *_aligned(curves))
 
 
-def _aligned(tables: Sequence[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-    """Give the common columns of several tables the same type and order.
-
-    Types come from the concatenated tables. Each table keeps only its own columns.
-    """
-    whole = _joined(tables)
-    first = 0
-    for table in tables:
-        yield whole.loc[first : first + len(table) - 1, whole.columns.isin(table.columns)].copy()
-        first += len(table)
+def _aligned(tables: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
+    """Give the common columns of several tables the same type and order."""
+    if not tables:
+        return []
+    whole = pd.concat(tables, keys=range(len(tables)))
+    return [whole.loc[i, whole.columns.isin(table.columns)] for i, table in enumerate(tables)]
 
 
 def _read_table(path: Path) -> pd.DataFrame:
     """Read one of the two tables. Raises `InputError` if it is damaged or was changed."""
     try:
         data = read_regular(os.path.realpath(path), LARGE)
-        checksums = _checksums(path.with_name(f"{path.name.partition('.')[0]}.sha256"))
-        if checksums.get(path.name) not in (None, hashlib.sha256(data).hexdigest()):
+        checksum = hashlib.sha256(data).hexdigest()
+        listed = path.with_name(f"{path.name.partition('.')[0]}.sha256")
+        lines = read_regular(os.path.realpath(listed), SMALL).decode() if listed.exists() else ""
+        if path.name in lines and f"{checksum}  {path.name}" not in lines.splitlines():
             raise ValueError("it has another checksum: it was damaged or changed")
         table = parquet_frame(data)
         if "run" in table:
@@ -229,11 +227,3 @@ def _read_table(path: Path) -> pd.DataFrame:
         return table
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path}: cannot be read as records ({error})") from None
-
-
-def _checksums(path: Path) -> dict[str, str]:
-    """Return checksums by file name; empty if the list does not exist."""
-    if not path.exists():
-        return {}
-    lines = read_regular(os.path.realpath(path), SMALL).decode().splitlines()
-    return {name: checksum for checksum, _, name in (line.partition("  ") for line in lines)}

@@ -13,7 +13,6 @@ class Status(NamedTuple):
     """Progress of the studies in a folder, counted in runs unless stated otherwise."""
 
     name: str
-    axes: list[str]
     runs: int
     reached: int
     censored: int
@@ -66,7 +65,6 @@ def study_status(folder: StudyFolder, keys: Sequence[str] | None = None) -> Stat
     failures, broken_failures = Failures(folder.failures).counts()
     return Status(
         name=", ".join(dict.fromkeys(plan.name for plan in plans)),
-        axes=list(dict.fromkeys(axis for plan in plans for axis in plan.axes)),
         runs=len(runs),
         **{state: states[state] for state in STATES},
         finished=len(state_of),

@@ -4,32 +4,29 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._estimate import Estimate, estimate
+    from ._estimate import estimate
     from ._live import Forecaster, Watcher, live_progress
     from ._runs import Runs
     from ._study import Fit, Slurm, Study
     from ._writers import find_writer
-    from .cells import cell_means, cell_summary, study_curves, study_law, study_table
-    from .description import build_run, load_plugins
+    from .cells import cell_summary, study_curves, study_law, study_table
+    from .description import load_plugins
     from .executor import Executor, check_platform, run_plan
-    from .plan import open_plan
-    from .slurm import check_slurm, slurm_of, submit_plan
+    from .slurm import build_slurm, check_slurm, submit_plan
 
 # Imported on first use, so that commands that only read files do not wait for JAX.
 _MODULES = {
-    "_estimate": ("Estimate", "estimate"),
+    "_estimate": ("estimate",),
     "_live": ("Forecaster", "Watcher", "live_progress"),
     "_runs": ("Runs",),
     "_study": ("Fit", "Slurm", "Study"),
     "_writers": ("find_writer",),
-    "cells": ("cell_means", "cell_summary", "study_curves", "study_law", "study_table"),
-    "description": ("build_run", "load_plugins"),
+    "cells": ("cell_summary", "study_curves", "study_law", "study_table"),
+    "description": ("load_plugins",),
     "executor": ("Executor", "check_platform", "run_plan"),
-    "plan": ("open_plan",),
-    "slurm": ("check_slurm", "slurm_of", "submit_plan"),
+    "slurm": ("build_slurm", "check_slurm", "submit_plan"),
 }
 __all__ = [
-    "Estimate",
     "Executor",
     "Fit",
     "Forecaster",
@@ -37,8 +34,7 @@ __all__ = [
     "Slurm",
     "Study",
     "Watcher",
-    "build_run",
-    "cell_means",
+    "build_slurm",
     "cell_summary",
     "check_platform",
     "check_slurm",
@@ -46,9 +42,7 @@ __all__ = [
     "find_writer",
     "live_progress",
     "load_plugins",
-    "open_plan",
     "run_plan",
-    "slurm_of",
     "study_curves",
     "study_law",
     "study_table",

@@ -178,11 +178,8 @@ class Runs(Sequence[Result]):
             )
         return self.results[index].run
 
-    def _summary(self) -> tuple[str, pd.DataFrame | None]:
-        """Return a line with the number of runs in each state, and a table with one row per cell.
-
-        Without axes, the table is None and the line ends with the median plateau.
-        """
+    def __repr__(self) -> str:
+        """Return the number of runs in each state, and a table with one row per cell."""
         states = pd.Series([result.state for result in self.results], dtype=object).value_counts()
         counts = ", ".join(f"{count} {state}" for state, count in states.items())
         head = f"{counted(len(self), 'run')}: {counts or 'none'}"
@@ -192,21 +189,7 @@ class Runs(Sequence[Result]):
             median = cell["plateau"]
             row["plateau"] = "" if median is None else plateau_text(median, cell["bound"])
             rows.append(row)
-        if rows and not self.axes:
-            plateau = rows[0]["plateau"]
-            return f"{head}; median plateau {plateau}" if plateau else head, None
-        return head, pd.DataFrame(rows) if rows else None
-
-    def __repr__(self) -> str:
-        head, cells = self._summary()
-        if cells is None:
+        if not rows:
             return head
-        return f"{head}\n{cells.to_string(index=False, float_format=lambda v: f'{v:g}')}"
-
-    def _repr_html_(self) -> str:
-        """Return the summary for a notebook."""
-        head, cells = self._summary()
-        if cells is None:
-            return f"<p>{head}</p>"
-        table = cells.to_html(index=False, float_format=lambda v: f"{v:g}", border=0)
-        return f"<p>{head}</p>{table}"
+        cells = pd.DataFrame(rows).to_string(index=False, float_format=lambda v: f"{v:g}")
+        return f"{head}\n{cells}"

@@ -5,27 +5,28 @@ import dataclasses
 import functools
 import itertools
 import math
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from ..core.errors import InputError, check_table, unknown
 from ..core.files import atomic_write
 from ..core.identity import canonical
-from ..core.json import as_cell
-from ..core.pytree import check_fields, option
+from ..core.json import as_cell, to_jsonable
+from ..core.pytree import as_tuple, check_fields, option
 from ..core.terminal import say
 from ..measure import Term
 from ..models import Model, default_model
 from ..store.folder import RESERVED, Plan, StudyFolder
 from ..store.store import Store
 from ..tasks import Task
-from ..training import Config, Optimizer, OutOfTime, Progress, Result, Run, train
-from ._live import Callback, Forecaster, Watcher, live_progress
+from ..training import Config, Optimizer, Progress, Result, Run
+from ._live import Forecaster, Watcher, live_progress
 from ._runs import Runs
 from .axes import axis_value, field_paths, resolve_axis, with_axes
 from .description import (
@@ -36,6 +37,7 @@ from .description import (
     check_keys,
     check_values,
     construct,
+    describe_config,
     load_plugins,
 )
 from .executor import check_platform, run_plan
@@ -77,11 +79,7 @@ class Slurm:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        object.__setattr__(self, "setup", _texts("slurm.setup", self.setup))
-        if not isinstance(self.extra, Mapping):
-            raise InputError(
-                f"slurm.extra must be a table of options of sbatch, got {self.extra!r}"
-            )
+        _check_texts("slurm.setup", self.setup)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,24 +100,22 @@ class Fit:
     """
 
     x: Sequence[str]
-    y: str = "plateau"
+    y: Literal["plateau", "steps"] = "plateau"
     fix: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "x", _texts("[law] x", self.x))
-        fix = self.fix
-        if isinstance(fix, Mapping):
-            fix = {name: _plain(value) for name, value in fix.items()}
-            object.__setattr__(self, "fix", fix)
-        exponents = fix.values() if isinstance(fix, Mapping) else [math.nan]
-        if not all(type(value) in (int, float) and math.isfinite(value) for value in exponents):
-            raise InputError(
-                f"[law] fix must give finite exponents, e.g. fix = {{length = 1}}, got {fix!r}"
-            )
+        check_fields(self)
+        _check_texts("[law] x", self.x)
+        for value in self.fix.values():
+            if not isinstance(value, int | float) or not math.isfinite(value):
+                raise InputError(
+                    f"[law] fix must give finite exponents such as {{length = 1}}, got {value!r}"
+                )
         if not self.x:
             raise InputError('[law] x needs at least one term, e.g. x = ["dim", "length/burst"]')
 
 
+@dataclasses.dataclass(init=False, repr=False, eq=False)
 class Study:
     """Many runs that answer one question.
 
@@ -157,6 +153,19 @@ class Study:
     ```
     """
 
+    base: Config
+    grid: Mapping[str, tuple[Any, ...]]
+    zip: Mapping[str, tuple[Any, ...]]
+    tune: Mapping[str, tuple[Any, ...]]
+    seeds: Sequence[int]
+    law: Fit | None
+    keep: bool | Sequence[int]
+    name: str
+    retries: int = option(low=0)
+    unit: int = option(low=1)
+    slurm: Slurm
+    plugins: Sequence[str]
+
     def __init__(
         self,
         task: Task,
@@ -178,31 +187,28 @@ class Study:
     ) -> None:
         check_keys("Study", training, [*_OWN, *TRAINING])
         self.base = Config(task, model or default_model(), optimizer or Optimizer(), **training)
-        if not isinstance(name, str) or not name.strip():
-            raise InputError(f"name must be a text, got {name!r}")
-        for key, value, kind in (("law", law, Fit), ("slurm", slurm, Slurm)):
-            if not isinstance(value, kind | None):
-                raise InputError(f"{key} must be an em.{kind.__name__}(…), got {value!r}")
         self.name = name
-        self.retries = _whole("retries", retries, 0)
-        self.unit = _whole("unit", unit, 1)
+        self.retries = retries
+        self.unit = unit
         self.law = law
         self.slurm = slurm or Slurm()
         self.plugins = _resolved(plugins, Path())
         self.keep = keep
-        if not isinstance(keep, bool):
-            steps = _items("keep must be true, false or a list of steps", keep)
-            self.keep = tuple(_whole("keep", step, 0) for step in steps)
         self.seeds = _seeds(seeds)
         self.grid = self._axes_of("grid", grid)
         self.zip = self._axes_of("zip", zip)
         self.tune = self._axes_of("tune", tune)
+        check_fields(self)
+        steps = () if isinstance(self.keep, bool) else self.keep
+        if not all(type(step) is int and step >= 0 for step in steps):
+            raise InputError(f"keep must be true, false or a list of steps, got {keep!r}")
         self._check()
 
     def _axes_of(self, table: str, axes: Any) -> dict[str, tuple[Any, ...]]:
         where = f"[{table}]"
-        check_table(where, axes or {})
-        axes = {name: _plain(values) for name, values in (axes or {}).items()}
+        axes = axes or {}
+        check_table(where, axes)
+        plain = {}
         for name, values in axes.items():
             resolve_axis(self.base, name, where)
             if name in RESERVED:
@@ -210,10 +216,10 @@ class Study:
                     f"{where} {name}: every table has a column of that name; write the path, "
                     f"e.g. task.{name}"
                 )
+            values = values.tolist() if isinstance(values, np.ndarray) else values
             check_values(f"{where} {name}", values)
-            if len(_distinct(values)) < len(values) and table != "zip":
-                raise InputError(f"{where} {name} has a value twice")
-        return {name: tuple(values) for name, values in axes.items()}
+            plain[name] = as_tuple(tuple(values))
+        return plain
 
     def _check(self) -> None:
         paths = [self._paths[name] for name in self.axes]
@@ -238,11 +244,9 @@ class Study:
             self._check_law(self.law)
 
     def _check_law(self, law: Fit) -> None:
-        if law.y not in ("plateau", "steps"):
-            raise InputError(f"[law] y must be plateau or steps, got {law.y!r}")
         values = {**self.grid, **self.zip, **self.tune}
         names = {axis: axis.rpartition(".")[2] for axis in self.axes}
-        moving = {name for axis, name in names.items() if len(_distinct(values[axis])) > 1}
+        moving = {name for axis, name in names.items() if len(set(values[axis])) > 1}
         if {"repeat", "dim"} & moving:
             moving.add("repeat_factor")
         known = [*field_paths(self.base), *names.values(), "repeat_factor"]
@@ -342,38 +346,24 @@ class Study:
         - `seconds`: how long to train; the rest is left for the next call.
         - `options`: fields of [`emergo.study.Executor`][], such as `n_parallel`.
         """
+        if folder is None:
+            options |= {"on_end": on_end, "progress": progress, "forecaster": forecaster}
+            with tempfile.TemporaryDirectory() as place:
+                runs = self.run(place, seconds=seconds, **options)
+            return self._collect(runs.results)
         check_platform(self.runs)
-        if seconds is not None and not seconds >= 0:
-            raise InputError(f"seconds must be 0 or more, got {seconds}")
         options["deadline"] = None if seconds is None else time.monotonic() + seconds
-        if progress is None:
-            display = live_progress(forecaster=forecaster)
-        else:
-            display = contextlib.nullcontext(Callback(progress, forecaster))
+        display = live_progress(forecaster=forecaster)
+        if progress is not None:
+            hidden = Watcher(forecaster)
+            hidden.training = progress
+            display = contextlib.nullcontext(hidden)
         with display as watch:
-            if folder is None:
-                return self._train(watch, on_end, options)
             options.setdefault("say", say)
             place = StudyFolder(folder)
             plan, _ = self.open(place, options["say"])
             run_plan(place, [plan.key], self.runs, watch=watch, on_end=on_end, **options)
         return self.read(folder)
-
-    def _train(
-        self, watch: Watcher, on_end: Callable[[Result], None], options: Mapping[str, Any]
-    ) -> Runs:
-        """Train all runs without a folder."""
-        results: dict[str, Result] = {}
-
-        def ended(result: Result) -> None:
-            results[result.run.identity] = result
-            watch.ended(result)
-            on_end(result)
-
-        watch.begin(self.runs)
-        with contextlib.suppress(OutOfTime):
-            train(self.runs, on_end=ended, progress=watch.training, **options)
-        return self._collect([results[r.identity] for r in self.runs if r.identity in results])
 
     def open(
         self, folder: StudyFolder, say: Callable[[str], None] = lambda line: None
@@ -473,30 +463,19 @@ class Study:
 
     def data(self) -> dict[str, Any]:
         """Return the study as plain data: the content of a study file."""
-        described = self.base.describe()
+        described = describe_config(self.base)
         if self.base.threshold is None:
             described["threshold"] = "none"  # TOML cannot write null
-        if self.base.probes:
-            described["probes"] = canonical(self.base.probes)
-        data: dict[str, Any] = {
-            "name": self.name,
-            "seeds": list(self.seeds),
-            "retries": self.retries,
-            "unit": self.unit,
-        }
-        if self.keep is not False:
-            data["keep"] = self.keep if self.keep is True else list(self.keep)
-        if self.plugins:
-            data["plugins"] = list(self.plugins)
-        data |= {part: described[part] for part in PARTS}
-        data["train"] = {name: described[name] for name in TRAINING if name in described}
-        for table in AXES:
-            axes = getattr(self, table)
-            data[table] = {name: list(map(canonical, values)) for name, values in axes.items()}
-        if self.law is not None:
-            data["law"] = dataclasses.asdict(self.law) | {"x": list(self.law.x)}
-        data["slurm"] = dataclasses.asdict(self.slurm) | {"setup": list(self.slurm.setup)}
-        return data
+        data: dict[str, Any] = {name: getattr(self, name) for name in _OWN if name not in AXES}
+        data |= {name: described[name] for name in PARTS}
+        data |= {"train": {name: described[name] for name in TRAINING if name in described}}
+        data |= {name: canonical(getattr(self, name)) for name in AXES}
+        data |= {"seeds": list(self.seeds), "slurm": dataclasses.asdict(self.slurm)}
+        if self.law is None:
+            del data["law"]
+        else:
+            data["law"] = dataclasses.asdict(self.law)
+        return to_jsonable(data)
 
     def write_file(self, path: Path | str) -> None:
         """Write the study to a TOML file."""
@@ -506,7 +485,7 @@ class Study:
         return isinstance(other, Study) and self.data() == other.data()
 
     def __hash__(self) -> int:
-        return hash(tuple(run.identity for run in self.runs))
+        return hash(self.base)
 
     def __repr__(self) -> str:
         from ._estimate import describe_study
@@ -515,7 +494,7 @@ class Study:
 
 
 # The arguments of a study that a config does not have.
-_OWN = (*AXES, "seeds", "law", "keep", "name", "retries", "unit", "slurm", "plugins")
+_OWN = [field.name for field in dataclasses.fields(Study) if field.name != "base"]
 
 
 def _easiness(config: Config) -> tuple[float, ...]:
@@ -526,54 +505,28 @@ def _easiness(config: Config) -> tuple[float, ...]:
     return (*hardness, rate if isinstance(rate, int | float) else 0.0)
 
 
-def _distinct(values: Sequence[Any]) -> set[str]:
-    return {str(canonical(value)) for value in values}
-
-
-def _items(words: str, values: Any) -> tuple[Any, ...]:
-    """Return a list as a tuple; raise an `InputError` for anything else."""
-    if isinstance(values, str) or not isinstance(values, Sequence):
-        raise InputError(f"{words}, got {values!r}")
-    return tuple(values)
-
-
-def _texts(name: str, values: Any) -> tuple[str, ...]:
-    words = f"{name} must be a list of texts"
-    texts = _items(words, values)
-    if not all(isinstance(text, str) for text in texts):
-        raise InputError(f"{words}, got {values!r}")
-    return texts
+def _check_texts(name: str, values: Any) -> None:
+    if not isinstance(values, tuple) or not all(isinstance(text, str) for text in values):
+        raise InputError(f"{name} must be a list of texts, got {values!r}")
 
 
 def _resolved(plugins: Any, folder: Path) -> tuple[str, ...]:
     """Return plugins with absolute paths of files."""
-    names = _texts("plugins", plugins)
+    names = as_tuple(plugins)
+    _check_texts("plugins", names)
     return tuple(str((folder / p).resolve()) if p.endswith(".py") else p for p in names)
 
 
-def _plain(value: Any) -> Any:
-    """Convert arrays and numbers of NumPy to lists and numbers of Python."""
-    if type(value) in (list, tuple):
-        return type(value)(map(_plain, value))
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-
-
-def _seeds(seeds: Any) -> tuple[int, ...]:
-    seeds = _plain(seeds)
-    if type(seeds) is int:
-        if seeds > MOST_RUNS:
-            raise InputError(f"seeds must be at most {MOST_RUNS:,}, got {seeds:,}")
-        return tuple(range(_whole("seeds", seeds, 1)))
-    every = _items("seeds must be a number of seeds or a list of them", seeds or None)
-    for seed in every:
-        if type(seed) is not int or not 0 <= seed < 2**32:
-            raise InputError(f"a seed must be a whole number from 0 to 2^32 - 1, got {seed!r}")
-    if len(set(every)) < len(every):
+def _seeds(seeds: Any) -> Sequence[int]:
+    seeds = seeds.tolist() if isinstance(seeds, np.ndarray | np.generic) else seeds
+    if type(seeds) is int and seeds > 0:
+        return range(seeds)
+    is_list = isinstance(seeds, Sequence) and len(seeds) > 0
+    if not is_list or not all(type(seed) is int and 0 <= seed < 2**32 for seed in seeds):
+        raise InputError(
+            f"seeds must be a number of seeds, or a list of whole numbers from 0 to 2^32 - 1, "
+            f"got {seeds!r}"
+        )
+    if len(set(seeds)) < len(seeds):
         raise InputError("seeds has a seed twice")
-    return every
-
-
-def _whole(name: str, value: Any, low: int) -> int:
-    if type(value) is not int or value < low:
-        raise InputError(f"{name} must be a whole number of at least {low}, got {value!r}")
-    return value
+    return tuple(seeds)

@@ -72,17 +72,9 @@ def study_table(folder: StudyFolder, plan: Plan) -> pd.DataFrame:
     outcomes = read_outcomes(folder.runs)
     failures, unread = Failures(folder.failures).counts()
     own = {str(folder.runs), *(str(folder.runs / run.identity) for run in plan.runs)}
-    problems = [
-        f"{path}: not a finished run that can be read ({why}); run the study to train it again"
-        for path, why in outcomes.broken.items()
-        if path in own
-    ]
-    problems += [
-        f"{path}: not a record of a failure that can be read ({why}); it is not counted"
-        for path, why in unread.items()
-    ]
-    for problem in problems:
-        warnings.warn(problem, stacklevel=2)
+    broken = {path: why for path, why in outcomes.broken.items() if path in own}
+    for path, why in (broken | unread).items():
+        warnings.warn(f"{path}: cannot be read and is left out ({why})", stacklevel=2)
     rows = []
     for unit in plan.units:
         for run in unit.runs:

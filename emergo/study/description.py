@@ -6,17 +6,14 @@ User types are found once the module that defines them is imported. Running a st
 """
 
 import dataclasses
-import difflib
 import importlib
-import importlib.util
-import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import InputError, check_table, unknown
-from ..core.identity import type_name
+from ..core.identity import canonical, type_name
 from ..core.pytree import Pytree, fields
 from ..models import Model, default_model
 from ..tasks import Task, default_task
@@ -26,6 +23,7 @@ AXES = ("grid", "zip", "tune")  # the tables of a study file that hold what is v
 PARTS = ("task", "model", "optimizer")
 # The fields of a config that are not parts: a study file has them in `[train]`.
 TRAINING = [field.name for field in fields(Config) if field.name not in PARTS]
+_PLUGIN = "name the file or module that defines it in `plugins`"
 # The kinds of parts, and the types that study files need not name.
 _DEFAULTS: dict[str, tuple[type, str]] = {
     "task": (Task, type_name(default_task())),
@@ -48,9 +46,8 @@ def find_type(name: Any, kind: type, where: str) -> type:
     known = known_types(kind)
     if isinstance(name, str) and name in known:
         return known[name]
-    if isinstance(name, str) and ":" in name:
-        plugin = f"name the file or module that defines it in `plugins` ({name.partition(':')[0]})"
-        raise InputError(f"{where}: the type {name} is not known; {plugin}")
+    if ":" in str(name):
+        raise InputError(f"{where}: the type {name} is not known; {_PLUGIN}")
     raise unknown(f"type in {where}", str(name), known)
 
 
@@ -68,10 +65,7 @@ def find_function(name: str, where: str) -> Callable[..., Any]:
             value = getattr(value, part, None)
         if callable(value) and hasattr(value, "__qualname__") and type_name(value) == name:
             return value
-    raise InputError(
-        f"{where}: there is no function {name}; name the file or module that defines it in "
-        f"`plugins`"
-    )
+    raise InputError(f"{where}: there is no function {name}; {_PLUGIN}")
 
 
 def check_keys(where: str, given: Any, known: Sequence[str]) -> None:
@@ -92,9 +86,8 @@ def construct(cls: type, given: Any, where: str, hint: str = "") -> Any:
     every = fields(cls)
     check_keys(where, given, [field.name for field in every])
     for field in every:
-        optional = field.default is not dataclasses.MISSING
-        optional |= field.default_factory is not dataclasses.MISSING
-        if not optional and field.name not in given:
+        has_default = not (field.default is dataclasses.MISSING is field.default_factory)
+        if not has_default and field.name not in given:
             raise InputError(f"{where} needs {field.name}{hint}")
     try:
         return cls(**given)
@@ -135,26 +128,21 @@ def build_value(value: Any, where: str, default: str | None = None) -> Any:
     name = str(value.get("type", default))
     if name in known_types() or set(value) - {"type", "version"}:
         return build(value, Pytree, where, default)
-    try:
-        return find_function(name, where)
-    except InputError:
-        if ":" not in name and difflib.get_close_matches(name, known_types()):
-            raise unknown(f"type in {where}", name, known_types()) from None
-        raise
+    return find_function(name, where)
 
 
 def _optimizer(given: Mapping[str, Any], where: str) -> Optimizer:
     values = dict(given)
     name = values.get("name")
     if isinstance(name, Mapping):
-        name = values["name"] = str(name.get("type"))
-    if isinstance(name, str) and ":" in name:
-        values["name"] = find_function(name, where)
+        name = str(name.get("type"))
+    if ":" in str(name):
+        values["name"] = find_function(str(name), where)
     if "learning_rate" in values:
         values["learning_rate"] = build_value(values["learning_rate"], f"{where}.learning_rate")
     try:
         return Optimizer(**values)
-    except (InputError, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         raise InputError(f"{where}: {error}") from None
 
 
@@ -183,6 +171,16 @@ def build_config(data: Mapping[str, Any], training: Mapping[str, Any] | None = N
     }
     parts["optimizer"] = build(data.get("optimizer", {}), Optimizer, "[optimizer]")
     return construct(Config, parts | own, where)
+
+
+def describe_config(config: Config) -> dict[str, Any]:
+    """Return a config as plain data; the inverse of `build_config`.
+
+    Probes are included: they are not part of the identity, but other processes have to measure them
+    too.
+    """
+    probes = {"probes": canonical(config.probes)} if config.probes else {}
+    return config.describe() | probes
 
 
 def _build_list(given: Any, where: str) -> tuple[Any, ...]:
@@ -218,14 +216,14 @@ def build_base(
         }
         for table in AXES
     }
+    varied = axes["grid"] | axes["zip"] | axes["tune"]
     for part, (kind, default) in _DEFAULTS.items():
         cls = find_type(tables[part].get("type", default), kind, f"[{part}]")
-        needed = [field.name for field in fields(cls) if field.default is dataclasses.MISSING]
-        for name, table in itertools.product(needed, axes):
-            for path in (f"{part}.{name}", name):
-                if path in axes[table] and name not in tables[part]:
-                    check_values(f"[{table}] {path}", axes[table][path])
-                    tables[part] = tables[part] | {name: axes[table][path][0]}
+        for field in fields(cls):
+            values = varied.get(f"{part}.{field.name}", varied.get(field.name, ()))
+            if field.default is dataclasses.MISSING and values:
+                first = values[0] if isinstance(values, tuple) else values
+                tables[part] = {field.name: first} | tables[part]
     return build_config({part: tables[part] for part in PARTS}, tables["train"]), axes
 
 
@@ -262,37 +260,30 @@ def build_run(data: Mapping[str, Any]) -> Run:
 def load_plugins(plugins: Sequence[str]) -> None:
     """Import the modules that define a user's types: paths of `.py` files, or module names."""
     for name in plugins:
-        if name.endswith(".py"):
-            _load_file(Path(name).resolve())
-            continue
         try:
-            module = importlib.import_module(name)
-            for more in getattr(module, "plugins", ()):  # packages that import parts lazily
-                importlib.import_module(more)
-        except ImportError as error:
-            advice = "give a .py file, or install the module"
-            raise InputError(f"plugin {name}: cannot be imported ({error}); {advice}") from None
+            if name.endswith(".py"):
+                _load_file(Path(name).resolve())
+            else:
+                module = importlib.import_module(name)
+                for more in getattr(module, "plugins", ()):  # packages that import parts lazily
+                    importlib.import_module(more)
+        except Exception as error:
+            raise InputError(f"plugin {name}: {type(error).__name__}: {error}") from error
 
 
 def _load_file(path: Path) -> None:
     if not path.is_file():
-        raise InputError(f"plugin {path}: no such file")
-    module = sys.modules.get(path.stem)
-    for loaded in (module, sys.modules.get("__main__")):  # already imported, or the script itself
-        file = getattr(loaded, "__file__", None)
-        if file and Path(file).resolve() == path:
-            return
-    if module is not None:
-        raise InputError(
-            f"plugin {path}: a module called {path.stem} is there already; give the file another "
-            f"name"
-        )
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise InputError(f"plugin {path}: cannot be loaded as a Python file")
-    sys.modules[path.stem] = module = importlib.util.module_from_spec(spec)
+        raise FileNotFoundError("no such file")
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    if main and Path(main).resolve() == path:  # the script itself
+        return
+    sys.path.insert(0, str(path.parent))
+    importlib.invalidate_caches()
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[path.stem]
-        raise InputError(f"plugin {path}: {type(error).__name__}: {error}") from error
+        module = importlib.import_module(path.stem)
+    finally:
+        sys.path.remove(str(path.parent))
+    if Path(module.__file__ or "").resolve() != path:
+        raise ImportError(
+            f"a module called {path.stem} is there already; give the file another name"
+        )

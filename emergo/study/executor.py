@@ -67,7 +67,8 @@ def run_plan(
     `wait=False`, other processes hold the remaining runs.
     """
     watch = watch or Watcher()
-    watch.begin(runs, lambda: read_outcomes(folder.runs).rows)
+    if runs:
+        watch.begin(runs, read_outcomes(folder.runs).rows)
     known = {run.identity: run for run in runs}
     return Executor(folder, plans, known, watch, **options).run()
 
@@ -131,7 +132,7 @@ class Executor:
         # Runs are checked when they are written, so one check of the existing ones is enough.
         self.damaged = self._damaged(plans)
         start = number / workers
-        said = ""
+        self.said = ""
         while True:
             self.check_folder()
             # Ask before looking: a unit that was planned until now is then seen.
@@ -151,7 +152,7 @@ class Executor:
             if late or not (self.wait or growing):
                 return False
             if not growing:
-                said = self._say_waiting(said)
+                self._say_waiting()
             time.sleep(min(2.0, self.beat))
 
     def _read(self) -> list[Plan]:
@@ -201,12 +202,8 @@ class Executor:
         # The units to compile while another trains. Several workers that follow the same order take
         # `workers - 1` units in between.
         workers = self.share[1]
-        if workers == 1:
-            ahead = slice(1, 1 + _AHEAD)
-        elif self.growing is None:
-            ahead = slice(1, 2)
-        else:
-            ahead = slice(workers, workers + 1)
+        first = 1 if self.growing is None else workers
+        ahead = slice(first, first + (_AHEAD if workers == 1 else 1))
         took = False
         for place, (plan, unit) in enumerate(order):
             claim = self.claims.take(unit.id)
@@ -238,13 +235,12 @@ class Executor:
             runs = self.runs_by_plan[plan.key] = runs_of(plan, self.folder.path)
         return [runs[run.identity] for run in unit.runs]
 
-    def _say_waiting(self, said: str) -> str:
+    def _say_waiting(self) -> None:
         owners = [claim for unit, claim in self.claims.live().items() if unit != "plan"]
         line = "; ".join(f"{owner.get('host')}, process {owner.get('pid')}" for owner in owners)
-        if line and line != said:
+        if line not in ("", self.said):
             self.say(f"waiting for what others train: {line}")
-            return line
-        return said
+        self.said = line or self.said
 
     def _tidy(self) -> None:
         """Remove the checkpoints of processes that were killed just before their end.
@@ -344,8 +340,6 @@ class _UnitTrainer:
             )
         except CheckpointError as error:
             self._set_aside(error, pending)
-        except (OutOfTime, InputError):
-            raise
         except OSError as error:  # from user code; emergo's files raise StorageErrors
             if error.errno in TROUBLE:
                 raise
@@ -426,12 +420,11 @@ class _UnitTrainer:
         """Move an unreadable checkpoint away; training continues from the one before, if any."""
         aside = move_aside(error.path)
         folder = error.path.parent
-        earlier = any(folder.glob("[!.]*.npz"))
-        left = "its runs go on from the one before" if earlier else "its runs start again"
         self.executor.say(
-            f"{error.path}: cannot be read ({error.why}); moved to {aside.name}, {left}"
+            f"{error.path}: cannot be read ({error.why}); moved to {aside.name}; its runs continue "
+            f"from the checkpoint before it, if there is one"
         )
-        if not earlier:
+        if not any(folder.glob("[!.]*.npz")):
             self._choose(folder, pending)  # finished runs are not trained again with the others
 
     def _note_out_of_memory(
@@ -451,24 +444,20 @@ class _UnitTrainer:
         if executor.ending.is_set():
             raise KeyboardInterrupt
         executor.check_folder()
-        told: dict[str, Any] = {
-            "running": [
-                [run.identity, step, loss if loss == loss else None]
-                for run, step, loss in now.running
-            ]
-        }
         names = ("rate", "bytes", "seconds_left", "done", "total", "seconds")
-        told |= {name: getattr(now, name) for name in names}
+        told: dict[str, Any] = {name: getattr(now, name) for name in names}
+        told["running"] = [
+            [run.identity, step, loss if loss == loss else None] for run, step, loss in now.running
+        ]
         if executor.watch.forecaster is not None:
             notes = executor.watch.forecaster.update(now)
             told["notes"] = [{"run": run, **note._asdict()} for run, note in notes.items()]
         self.claim.tell(told)
         done = executor.finished + self.done
-        seconds_left = now.seconds_left
-        left = executor.total - done
         left_here = now.total - now.done
-        if seconds_left is not None and left_here < left:
-            seconds_left = seconds_left * left / left_here if left_here else None
+        seconds_left = None
+        if now.seconds_left is not None and left_here:
+            seconds_left = now.seconds_left * (executor.total - done) / left_here
         executor.watch.training(
             dataclasses.replace(now, total=executor.total, done=done, seconds_left=seconds_left)
         )

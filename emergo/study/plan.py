@@ -4,13 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..core.errors import InputError
-from ..core.identity import canonical
 from ..core.json import digest
 from ..store.claims import Claims
 from ..store.folder import Plan, Planned, StudyFolder, Unit
 from ..store.store import Store
 from ..training import Config, Run, check_config, groups_of, log_steps, probe_curves
-from .description import build_config, load_plugins
+from .description import build_config, describe_config, load_plugins
 from .results import missing_parts
 
 
@@ -46,12 +45,7 @@ def make_plan(
         for first in range(0, len(group), unit):
             members = [planned[run.identity] for run in group[first : first + unit]]
             units.append(Unit(digest(" ".join(run.identity for run in members), 12), members))
-    described = []
-    for config in configs:
-        data = config.describe()
-        if config.probes:  # not part of the identity, but other processes have to measure them too
-            data["probes"] = canonical(config.probes)
-        described.append(data)
+    described = list(map(describe_config, configs))
     since = {"since": before.study["since"]} if "since" in before.study else {}
     return Plan(dict(study or {}) | since, list(axes), described, units, before.key)
 

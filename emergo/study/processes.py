@@ -3,31 +3,33 @@
 JAX gives a process one queue of work per GPU, and a few small runs fill only a part of a GPU.
 Several processes fill more of it under CUDA's MPS (multi-process service), which lets them compute
 at the same time instead of in turn. The process that starts them trains nothing itself.
+
+Each process runs `_worker.py`. Its standard input carries a pickled function; then one byte once
+the plan will not grow any more. When standard input closes, the parent has died: the process saves
+what is in training and ends. Its standard output carries messages, of which the last one gives the
+reason if it fails.
 """
 
 import contextlib
-import importlib.util
-import json
+import dataclasses
 import math
 import os
-import pkgutil
-import queue
+import pickle
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import IO
 
-from ..core.errors import InputError, StorageError, WorkerError
+from ..core.errors import WorkerError
 from ..store.claims import Claims
 from ..store.folder import Plan, StudyFolder
 from ..training import Progress, Run
-from ._live import Forecaster, forecaster_path
 
 MEMORY = 0.9  # share of a GPU's memory that all workers get together
 PATIENCE = 120.0  # seconds that a worker has to save what is in training
@@ -41,12 +43,6 @@ _QUIET = "</dev/null >/dev/null 2>&1"
 _DAEMON = (
     f"{_MPS} -d {_QUIET} || exit; echo ready; cat >/dev/null; echo quit | {_MPS} >/dev/null 2>&1"
 )
-_PIPES: dict[str, Any] = {
-    "stdin": subprocess.PIPE,
-    "stdout": subprocess.PIPE,
-    "text": True,
-    "start_new_session": True,
-}
 
 
 def has_nvidia() -> bool:
@@ -58,14 +54,10 @@ def has_nvidia() -> bool:
     platforms = os.environ.get("JAX_PLATFORMS", "")
     if visible in ("", "-1") or platforms.startswith("cpu"):
         return False
-    return _has_plugin() and (visible is not None or any(Path("/dev").glob("nvidia[0-9]*")))
-
-
-def _has_plugin() -> bool:
-    """Return True if the installed JAX supports NVIDIA GPUs."""
-    plugins = importlib.util.find_spec("jax_plugins")
-    found = pkgutil.iter_modules(plugins.submodule_search_locations if plugins else [])
-    return any(module.name.startswith("xla_cuda") for module in found)
+    has_plugin = any(
+        point.name.startswith("xla_cuda") for point in entry_points(group="jax_plugins")
+    )
+    return has_plugin and (visible is not None or any(Path("/dev").glob("nvidia[0-9]*")))
 
 
 @contextlib.contextmanager
@@ -86,9 +78,15 @@ def mps(say: Callable[[str], None] = lambda line: None) -> Iterator[dict[str, st
         }
         for folder in variables.values():
             os.mkdir(folder)
-        daemon = subprocess.Popen(["sh", "-c", _DAEMON], env=os.environ | variables, **_PIPES)
+        daemon = subprocess.Popen(
+            ["sh", "-c", _DAEMON],
+            env=os.environ | variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
         try:
-            ready = daemon.stdout is not None and daemon.stdout.readline() == "ready\n"
+            ready = daemon.stdout is not None and daemon.stdout.readline() == b"ready\n"
             if not ready:
                 say("CUDA's MPS did not start; processes use the GPU in turn")
             yield variables if ready else {}
@@ -111,139 +109,120 @@ def environment(workers: int) -> dict[str, str]:
     return os.environ | ours
 
 
-class Workers(contextlib.AbstractContextManager["Workers"]):
-    """Processes that train a plan, which may grow until `end` is called.
+@dataclasses.dataclass
+class Workers:
+    """Processes that each run a job; see `run_workers`."""
 
-    They are terminated at the end of the block. Each has its own session, so that Ctrl-C reaches
-    only this process, which then terminates them once.
+    processes: list["subprocess.Popen[bytes]"]
+    outputs: list[IO[str]]
+    say: Callable[[str], None]
 
-    **Arguments:**
-
-    - `workers`: how many processes.
-    - `seconds`: how long they train; None: until all runs are finished.
-    - `say`: called with the messages of the workers.
-    - `forecaster`: each worker creates an object of its type.
-    """
-
-    def __init__(
-        self,
-        folder: StudyFolder,
-        plan: Plan,
-        workers: int,
-        seconds: float | None = None,
-        say: Callable[[str], None] = lambda line: None,
-        forecaster: Forecaster | None = None,
-    ) -> None:
-        until = "" if seconds is None else str(time.time() + seconds)
-        words = [sys.executable, "-P", "-m", f"{__package__}._worker", str(folder.path), plan.key]
-        last = [str(workers), until, forecaster_path(forecaster)]
-        self.commands = [[*words, str(number), *last] for number in range(workers)]
-        self.said: queue.SimpleQueue[tuple[int, dict[str, str]]] = queue.SimpleQueue()
-        self.processes: list[subprocess.Popen[str]] = []
-        self.listeners: list[threading.Thread] = []
-        self.workers = workers
-        self.say = say
-        self.shared = contextlib.ExitStack()
-
-    def __enter__(self) -> "Workers":
-        with contextlib.ExitStack() as undo:
-            undo.push(self)
-            variables = environment(self.workers) | self.shared.enter_context(mps(self.say))
-            for number, command in enumerate(self.commands):
-                process = subprocess.Popen(command, env=variables, **_PIPES)
-                listener = threading.Thread(
-                    target=self._listen, args=(number, process), daemon=True
-                )
-                self.processes.append(process)
-                self.listeners.append(listener)
-                listener.start()
-            undo.pop_all()
-        return self
-
-    def _listen(self, number: int, process: "subprocess.Popen[str]") -> None:
-        for line in process.stdout or ():
-            with contextlib.suppress(ValueError):  # half a line, from a process that was killed
-                self.said.put((number, json.loads(line)))
+    def __post_init__(self) -> None:
+        self.said = [0] * len(self.processes)  # how many lines of each process were passed on
 
     def at_work(self) -> bool:
-        """Return True if any worker is alive; raise the error of a worker that failed."""
-        ended = [process.poll() for process in self.processes]
-        for code, listener in zip(ended, self.listeners, strict=True):
-            if code is not None:
-                listener.join()  # all of its messages have arrived
-        while not self.said.empty():
-            number, what = self.said.get()
-            if "say" in what:
-                self.say(what["say"])
-            else:
-                raise self._error(number, what["failed"], what["why"])
-        for number, code in enumerate(ended):
-            name = f"worker {number + 1} of {self.workers}"
+        """Return True if any worker is alive; raise a `WorkerError` if one has failed."""
+        codes = [process.poll() for process in self.processes]
+        for number, (code, output) in enumerate(zip(codes, self.outputs, strict=True)):
+            output.seek(0)
+            lines = output.read().splitlines()
+            name = f"worker {number + 1} of {len(codes)}"
             if code and code < 0:
                 raise WorkerError(
                     f"{name} was ended by {signal.Signals(-code).name}; what was finished is kept, "
                     f"and the same command goes on"
                 )
             if code:
-                raise WorkerError(f"{name} ended with status {code}")
-        return None in ended
-
-    def _error(self, number: int, kind: str, why: str) -> Exception:
-        for known in (InputError, StorageError):
-            if kind == known.__name__:
-                return known(why)
-        hint = " (set EMERGO_TRACEBACK=1 for the traceback)"
-        more = "" if os.environ.get("EMERGO_TRACEBACK") else hint
-        return WorkerError(f"worker {number + 1} of {self.workers} failed: {why}{more}")
+                raise WorkerError(f"{name} failed: {lines[-1] if lines else f'status {code}'}")
+            for line in lines[self.said[number] :]:
+                self.say(line)
+            self.said[number] = len(lines)
+        return None in codes
 
     def end(self) -> None:
         """Tell the workers that the plan will not grow; they end once nothing is left to take."""
-        for pipe in filter(None, [process.stdin for process in self.processes]):
-            with contextlib.suppress(OSError):  # its process has ended
-                pipe.write("end\n")
-                pipe.flush()
-
-    def __exit__(self, *error: object) -> None:
-        """Terminate the workers, which save what is in training; a second interrupt kills them."""
-        with self.shared:
-            left = [process for process in self.processes if process.poll() is None]
-            until = time.monotonic() + PATIENCE
-            try:
-                for process in left:
-                    process.terminate()
-                for process in left:
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(max(until - time.monotonic(), 0.0))
-            finally:
-                for process in self.processes:
-                    process.kill()
-                    process.wait()
-                for process, listener in zip(self.processes, self.listeners, strict=True):
-                    listener.join()
-                    for pipe in filter(None, (process.stdin, process.stdout)):
-                        with contextlib.suppress(OSError):
-                            pipe.close()
+        for process in self.processes:
+            _send(process, b".")
 
 
-def progress_of(
-    claims: Mapping[str, Mapping[str, Any]], known: Mapping[str, Run], counts: tuple[int, int, int]
-) -> Progress:
-    """Combine what the claims of several processes report.
+def _send(process: "subprocess.Popen[bytes]", data: bytes) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):  # the process has ended
+        process.stdin.write(data)
+
+
+@contextlib.contextmanager
+def run_workers(
+    jobs: Sequence[Callable[..., object]], say: Callable[[str], None] = lambda line: None
+) -> Iterator[Workers]:
+    """Run each job in a new process, and terminate the processes at the end of the block.
+
+    Each process has its own session, so that Ctrl-C reaches only this process, which then
+    terminates the others once. They save what is in training; a second interrupt kills them.
 
     **Arguments:**
 
-    - `known`: the runs by identity.
-    - `counts`: the number of all, finished and failed runs.
+    - `jobs`: functions that can be pickled. Each is called with `say` and `growing`, which returns
+      True until `Workers.end` is called.
+    - `say`: called with the messages of the workers.
     """
-    reports = [claim.get("progress") or {} for claim in claims.values()]
+    with contextlib.ExitStack() as stack:
+        variables = environment(len(jobs)) | stack.enter_context(mps(say))
+        # The file offset is shared with the process, which appends wherever this process reads.
+        outputs = [stack.enter_context(tempfile.TemporaryFile("a+")) for _ in jobs]
+        processes: list[subprocess.Popen[bytes]] = []
+        stack.callback(_terminate, processes)
+        for job, output in zip(jobs, outputs, strict=True):
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", f"{__package__}._worker"],
+                env=variables,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                bufsize=0,
+                start_new_session=True,
+            )
+            processes.append(process)
+            _send(process, pickle.dumps(job))
+        yield Workers(processes, outputs, say)
+
+
+def _terminate(processes: Sequence["subprocess.Popen[bytes]"]) -> None:
+    """Terminate processes, and kill those that are still alive after `PATIENCE`."""
+    until = time.monotonic() + PATIENCE
+    try:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(until - time.monotonic(), 0.0))
+    finally:
+        for process in processes:
+            with process:  # closes its standard input and waits for its end
+                process.kill()
+
+
+def progress_of(
+    folder: StudyFolder, plan: Plan, known: Mapping[str, Run], done: int, failed: int
+) -> Progress | None:
+    """Combine the progress in the claims of a plan's units; return None if no claim has any.
+
+    **Arguments:**
+
+    - `known`: the runs of the plan by identity.
+    - `done`, `failed`: the number of finished and failed runs.
+    """
+    claims = Claims(folder.claims).live()
+    claims_of_units = [claims[unit.id] for unit in plan.units if unit.id in claims]
+    reports = [claim["progress"] for claim in claims_of_units if "progress" in claim]
+    if not reports:
+        return None
     running = []
     for report in reports:
-        for identity, step, loss in report.get("running") or ():
+        for identity, step, loss in report.get("running", ()):
             if identity in known:
                 running.append((known[identity], step, math.nan if loss is None else loss))
-    total, done, failed = counts
     return Progress(
-        total,
+        len(known),
         done,
         failed,
         running,
@@ -253,9 +232,3 @@ def progress_of(
         seconds_left=None,
         bytes=round(sum(report.get("bytes") or 0.0 for report in reports)),
     )
-
-
-def claims_of(folder: StudyFolder, plan: Plan) -> dict[str, dict[str, Any]]:
-    """Return the claims of the processes that train units of a plan."""
-    units = {unit.id for unit in plan.units}
-    return {unit: claim for unit, claim in Claims(folder.claims).live().items() if unit in units}

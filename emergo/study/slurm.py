@@ -25,17 +25,12 @@ from ..core.files import as_storage_error
 from ..core.terminal import say
 from ..store.folder import Plan, StudyFolder
 from ..store.outcomes import read_outcomes
-from ._live import Forecaster, Watcher, forecaster_path, load_forecaster
+from ._live import Forecaster, Watcher
 from ._study import Slurm
 from .description import construct
 from .executor import run_plan
 
 WARNING_SECONDS = 90  # how long before its time limit a task is warned
-
-
-def slurm_of(plan: Plan) -> Slurm:
-    """Return the resources that the study of a plan asks for."""
-    return build_slurm(plan.study.get("slurm", {}))
 
 
 def build_slurm(given: Any) -> Slurm:
@@ -69,7 +64,7 @@ def submit_plan(
     **Arguments:**
 
     - `asked`: the resources of each task.
-    - `forecaster`: each task creates an object of its type, to forecast the runs in training.
+    - `forecaster`: each task gets a copy, to forecast the runs in training.
     """
     check_slurm()
     import submitit
@@ -102,7 +97,7 @@ def submit_plan(
         "slurm_additional_parameters": {"requeue": True} | dict(asked.extra),
     }
     executor.update_parameters(**{name: value for name, value in options.items() if value})
-    task = Task(str(folder.path.resolve()), plan.key, forecaster_path(forecaster))
+    task = Task(str(folder.path.resolve()), plan.key, forecaster)
     try:
         jobs = executor.map_array(task, [(number, tasks) for number in range(tasks)])
     except FailedJobError as error:
@@ -115,7 +110,7 @@ class Task(NamedTuple):
 
     folder: str
     plan: str
-    forecaster: str = ""  # see `forecaster_path`
+    forecaster: Forecaster | None = None
 
     def __call__(self, share: tuple[int, int]) -> bool:
         """Train units until none is left; return True if all runs of the study are finished."""
@@ -127,14 +122,12 @@ class Task(NamedTuple):
             signal.raise_signal(signal.SIGINT)
 
         signal.signal(signal.SIGUSR2, warned)
-        watch = Watcher()
-        watch.forecaster = load_forecaster(self.forecaster)
         try:
             try:
                 return run_plan(
                     StudyFolder(self.folder),
                     [self.plan],
-                    watch=watch,
+                    watch=Watcher(self.forecaster),
                     share=share,
                     wait=False,
                     say=say,

@@ -20,18 +20,14 @@ _CONTROL = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a study file; raise an `InputError` if that fails."""
-    if path.is_dir():
-        raise InputError(f"{path}: a folder, not a study file")
     try:
         data = tomllib.loads(read_regular(os.path.realpath(path), _MOST).decode())
         check_plain(data)
         return data
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a TOML file that can be read ({error})") from None
-    except RecursionError:
-        raise InputError(f"{path}: not a TOML file that can be read (nested too deeply)") from None
 
 
 def toml_text(data: Mapping[str, Any], table: str = "") -> str:

@@ -3,7 +3,7 @@
 from ._groups import Groups
 from ._markov import ChainTruth, MarkovChain, MarkovRegression, divergence
 from ._recall import Recall
-from ._single_location import Position, SingleLocation, Truth
+from ._single_location import SingleLocation, Truth
 from ._task import Task, Variant
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "Groups",
     "MarkovChain",
     "MarkovRegression",
-    "Position",
     "Recall",
     "SingleLocation",
     "Task",

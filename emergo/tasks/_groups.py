@@ -3,6 +3,7 @@
 import math
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
@@ -40,11 +41,7 @@ class Groups(Pytree):
 
     def __post_init__(self) -> None:
         listed = "must be a tuple (in TOML a list)"
-        if (
-            not isinstance(self.spans, tuple)
-            or not self.spans
-            or not all(type(n) is int and n >= 1 for n in self.spans)
-        ):
+        if not self.spans or not all(type(n) is int and n >= 1 for n in self.spans):
             raise InputError(
                 f"Groups.spans {listed} of whole numbers of at least 1, one per group, got "
                 f"{self.spans!r}"
@@ -56,18 +53,13 @@ class Groups(Pytree):
             )
         if self.weights is None:
             return
-        tuples = isinstance(self.weights, tuple) and all(isinstance(w, tuple) for w in self.weights)
-        if not tuples:
+        numbers, nesting = jax.tree.flatten(self.weights)
+        wanted = jax.tree.structure(tuple((0,) * n for n in self.spans))
+        if nesting != wanted or not all(isinstance(a, float) and 0 < a < math.inf for a in numbers):
             raise InputError(
-                f"Groups.weights {listed} with one tuple of numbers per group, got {self.weights!r}"
+                f"Groups.weights {listed} with one tuple per group, of a finite, positive number "
+                f"per position (spans {self.spans}), got {self.weights!r}"
             )
-        if tuple(len(w) for w in self.weights) != self.spans:
-            per_position = f"one number per position of each group, spans {self.spans}"
-            raise InputError(f"Groups.weights must have {per_position}, got {self.weights!r}")
-        if not all(
-            isinstance(a, float) and math.isfinite(a) and a > 0 for w in self.weights for a in w
-        ):
-            raise InputError(f"Groups.weights must be finite and positive, got {self.weights!r}")
 
     @property
     def count(self) -> int:
@@ -77,14 +69,15 @@ class Groups(Pytree):
     @property
     def starts(self) -> tuple[int, ...]:
         """Return the nearest lag of each group."""
-        if self.stride is not None:
-            return tuple(self.stride * k for k in range(self.count))
-        return tuple(sum(self.spans[:k]) for k in range(self.count))
+        return tuple(
+            sum(self.spans[:k]) if self.stride is None else self.stride * k
+            for k in range(self.count)
+        )
 
     @property
     def window(self) -> int:
         """Return w, the number of past tokens on which the next one depends."""
-        return max(start + span for start, span in zip(self.starts, self.spans, strict=True))
+        return int(np.add(self.starts, self.spans).max())
 
     @property
     def disjoint(self) -> bool:
@@ -94,17 +87,15 @@ class Groups(Pytree):
     @property
     def members(self) -> Bool[np.ndarray, "groups window"]:
         """Return a mask of the lags of each group."""
-        lags = np.arange(self.window)
-        groups = zip(self.starts, self.spans, strict=True)
-        return np.array([(lags >= start) & (lags < start + span) for start, span in groups])
+        lags = np.arange(self.window) - np.array(self.starts)[:, None]
+        return (lags >= 0) & (lags < np.array(self.spans)[:, None])
 
     @property
     def mixing(self) -> Float[np.ndarray, "groups window"]:
         r"""Return $\alpha_i$ of every lag in its group, and 0 elsewhere."""
         mixing = self.members.astype(np.float64)
         if self.weights is not None:
-            for row, start, weights in zip(mixing, self.starts, self.weights, strict=True):
-                row[start : start + len(weights)] = weights
+            mixing[self.members] = np.concatenate(self.weights)
         return mixing
 
     @property

@@ -7,7 +7,6 @@ table per lag.
 """
 
 import functools
-import math
 import operator
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,17 +34,6 @@ class ChainTruth(NamedTuple):
     """The target of a run, drawn once for all of its sequences."""
 
     maps: Float[Array, "groups size size"]  # A_k*, the nearest group first, strengths included
-
-
-@functools.cache
-def published_maps() -> Float[np.ndarray, "groups size size"]:
-    """Return the orthogonal maps of all published runs of yuksel2026, the nearest group first.
-
-    The public code, tml-epfl/hmm-attention on GitHub, computes them with seed 0 of PyTorch. It
-    draws `randn(50, 50)` three times and takes U V^T of each SVD. The last is the nearest group.
-    """
-    with np.load(Path(__file__).with_name("published_maps.npz")) as arrays:
-        return arrays["orthogonal"]
 
 
 def divergence(
@@ -96,14 +84,11 @@ class MarkovChain(Task):
     maps: Literal["drawn", "published"] = option(default="drawn", at_start=True)
 
     def __post_init__(self) -> None:
-        _check_size(self, "prefix")
+        _check_size("MarkovChain.prefix", self.prefix, self.groups)
         if not self.temperature > 0:
             raise InputError(f"MarkovChain.temperature must be above 0, got {self.temperature!r}")
         if self.maps == "published" and (self.groups.count, self.vocabulary) != (3, 50):
-            sizes = f"{self.groups.count} groups and vocabulary {self.vocabulary}"
-            raise InputError(
-                f'MarkovChain.maps = "published" needs 3 groups and vocabulary 50, got {sizes}'
-            )
+            raise InputError('MarkovChain.maps = "published" needs 3 groups and vocabulary 50')
 
     @property
     def given(self) -> int:
@@ -124,7 +109,11 @@ class MarkovChain(Task):
         size = self.vocabulary
         strengths = jnp.asarray(self.groups.strengths, jnp.float32)[:, None, None]
         if self.maps == "published":
-            return ChainTruth(strengths * published_maps())
+            # The public code, tml-epfl/hmm-attention on GitHub, computes the maps of all published
+            # runs with seed 0 of PyTorch. It draws `randn(50, 50)` three times and takes U V^T of
+            # each SVD. The last is the nearest group, which comes first in this file.
+            with np.load(Path(__file__).with_name("published_maps.npz")) as arrays:
+                return ChainTruth(strengths * arrays["orthogonal"])
         q, r = jnp.linalg.qr(normals(raw(key), self.groups.count, size, size))
         # The signs of R's diagonal are a convention. Without them Q is uniform (Mezzadri 2007).
         signs = jnp.sign(jnp.diagonal(r, axis1=-2, axis2=-1))
@@ -136,10 +125,7 @@ class MarkovChain(Task):
         A sequence depends only on the key and its row. So a smaller batch is the start of a larger
         one.
         """
-        return self.split(self.sample(key, n, truth))
-
-    def split(self, tokens: Int[Array, "n length"]) -> Batch:
-        """Split whole sequences into the tokens that a model reads and those it predicts."""
+        tokens = self.sample(key, n, truth)
         return Batch(tokens[:, :-1], tokens[:, self.given :])
 
     def sequences(self, batch: Batch) -> Int[Array, "n length"]:
@@ -155,9 +141,10 @@ class MarkovChain(Task):
     ) -> Mapping[str, Float[Array, " n"]]:
         """Return `kl_teacher`, KL(teacher ‖ model), and `teacher_loss`; means over positions."""
         teacher = self.teacher(truth, self.sequences(batch))
-        kl_teacher = divergence(teacher, _predictions(output)).mean(-1)
-        teacher_loss = cross_entropy(teacher, batch.target).mean(-1)
-        return {"kl_teacher": kl_teacher, "teacher_loss": teacher_loss}
+        return {
+            "kl_teacher": divergence(teacher, _predictions(output)).mean(-1),
+            "teacher_loss": cross_entropy(teacher, batch.target).mean(-1),
+        }
 
     def probes(self) -> tuple[Any, ...]:
         return (self._references_probe, self._lags_probe)
@@ -168,8 +155,9 @@ class MarkovChain(Task):
     def _references_probe(
         self, params: Any, output: Output, batch: Batch, truth: ChainTruth, step: Any
     ) -> dict[str, Array]:
-        tokens = self.sequences(batch)
-        return {"kl_references": self.kl_references(truth, tokens, _predictions(output))}
+        student = _predictions(output)
+        references = self.references(truth, self.sequences(batch))
+        return {"kl_references": jnp.stack([divergence(r, student).mean() for r in references])}
 
     @probe(reads=["layers.*.pattern"])
     def _lags_probe(
@@ -178,8 +166,7 @@ class MarkovChain(Task):
         patterns = stacked_patterns(output)
         if patterns is None:
             return {}
-        window = self.groups.window
-        by_lag = attention_by_lag(patterns, window=window, first_query=self.given - 1)
+        by_lag = attention_by_lag(patterns, self.groups.window, first_query=self.given - 1)
         return {"attention_by_lag": by_lag}
 
     def table(
@@ -239,12 +226,6 @@ class MarkovChain(Task):
         r"""Return $A^*_{1:1}, \dots, A^*_{1:h}$; the last one is the teacher."""
         return [self.teacher(truth, tokens, keep) for keep in range(1, self.groups.count + 1)]
 
-    def kl_references(
-        self, truth: ChainTruth, tokens: Int[Array, "n length"], student: LogProbs
-    ) -> Float[Array, " groups"]:
-        r"""Return KL($A^*_{1:k}$ ‖ student) for k = 1 to h, means over sequences and positions."""
-        return jnp.stack([divergence(r, student).mean() for r in self.references(truth, tokens)])
-
     def signals(self, truth: ChainTruth, tokens: Int[Array, "n length"]) -> Float[Array, " window"]:
         r"""Return the dependence of the next token on each lag: $\lVert E[(y - \bar
         y)\,x_i^\top]\rVert_F$.
@@ -270,16 +251,10 @@ class MarkovChain(Task):
         return jnp.sqrt(jnp.maximum(squares, 0))
 
 
-def _check_size(task: Any, name: str) -> None:
+def _check_size(name: str, size: int | None, groups: Groups) -> None:
     """Raise an `InputError` if the groups do not fit into this number of tokens."""
-    kind = type(task).__name__
-    size = getattr(task, name)
-    if not isinstance(task.groups, Groups):
-        raise InputError(f"{kind}.groups must be Groups, got {task.groups!r}")
-    if size is not None and size < task.groups.window:
-        raise InputError(
-            f"{kind}.{name} must be a whole number of at least {task.groups.window}, got {size!r}"
-        )
+    if size is not None and size < groups.window:
+        raise InputError(f"{name} must be at least {groups.window}, got {size}")
 
 
 def _predictions(output: Output) -> LogProbs:
@@ -338,13 +313,11 @@ class MarkovRegression(Task):
     length: int | None = None
 
     def __post_init__(self) -> None:
-        _check_size(self, "length")
+        _check_size("MarkovRegression.length", self.length, self.groups)
         if self.groups.count > self.dim**2:
-            least = math.ceil(self.groups.count**0.5)
-            count = self.groups.count
             raise InputError(
-                f"MarkovRegression.dim must be at least {least} for {count} orthogonal maps, got "
-                f"{self.dim}"
+                f"MarkovRegression.dim {self.dim} is too small for {self.groups.count} orthogonal "
+                f"maps"
             )
 
     @property

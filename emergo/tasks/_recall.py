@@ -15,7 +15,6 @@ from ._task import (
     Variant,
     attention_probe,
     cross_entropy,
-    hardness_repeated,
     stacked_patterns,
     widened,
 )
@@ -64,20 +63,16 @@ class Recall(Task):
 
     def __post_init__(self) -> None:
         if self.vocabulary <= self.pairs:
-            sizes = f"{self.vocabulary} with {self.pairs} pairs"
             raise InputError(
-                f"Recall.vocabulary must be larger than pairs, so that keys differ, got {sizes}"
+                f"Recall.vocabulary must be larger than pairs, so that keys differ, got "
+                f"{self.vocabulary} with {self.pairs} pairs"
             )
         bursts = self.burst.extremes() if isinstance(self.burst, Schedule) else (self.burst,)
-        if not all(0 < burst <= self.pairs for burst in bursts):
+        once = self.placement == "once"
+        if not all(burst == 1 if once else 0 < burst <= self.pairs for burst in bursts):
             raise InputError(
-                f"Recall.burst must be above 0 and at most pairs, got {self.burst!r} with "
-                f"{self.pairs} pairs"
-            )
-        if self.placement == "once" and any(burst != 1 for burst in bursts):
-            raise InputError(
-                f"Recall.burst must be 1 with placement 'once', got {self.burst!r}; choose "
-                f"placement 'chance'"
+                f"Recall.burst must be above 0 and at most pairs ({self.pairs}), and 1 with "
+                f"placement 'once', got {self.burst!r}; choose placement 'chance'"
             )
 
     @property
@@ -149,19 +144,15 @@ class Recall(Task):
             return {}
         return {"repeated": Variant(self, fold=1)}
 
-    def hardness(self) -> tuple[float, ...]:
-        return hardness_repeated(self, self.burst, self.repeat)
-
     def probes(self) -> tuple[Any, ...]:
         return (attention_probe, circuits_probe)
 
     def check_threshold(self, number: float) -> None:
         if self.pairs > 1 and not 1 / self.pairs < number <= 1:
             raise InputError(
-                f"the threshold of Recall is an accuracy, and guessing one of the context's "
-                f"values is right with probability "
-                f"1/{self.pairs}; choose a threshold above that and at most 1, e.g. 0.9, got "
-                f"{number!r}"
+                f"the threshold of Recall is an accuracy, and guessing one of the context's values "
+                f"is right with probability 1/{self.pairs}; choose a threshold above that and at "
+                f"most 1, got {number!r}"
             )
 
 

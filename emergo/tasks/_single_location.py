@@ -11,9 +11,7 @@ from ..core.contract import Batch, Below, Output, Spec
 from ..core.errors import InputError
 from ..core.pytree import option, per_run
 from ..core.random import fold_in, normals, raw, uniform
-from ._task import Task, Variant, attention_probe, half_squared_error, hardness_repeated
-
-Position = Literal["last", "fixed", "random"]
+from ._task import Task, Variant, attention_probe, half_squared_error
 
 # Columns of the random table for draws that are not tokens. No feature has such a large index.
 _POSITIONS = 1 << 30
@@ -66,24 +64,20 @@ class SingleLocation(Task):
     dim: int = option(low=1, padded=True)
     burst: int = option(default=1, low=1, padded=True)
     repeat: float = per_run(default=0.0, low=0, high=1)
-    position: Position = "last"
+    position: Literal["last", "fixed", "random"] = "last"
     indicator: bool = False
     special: Literal["basis", "draw", "signed"] = "basis"
 
     def __post_init__(self) -> None:
-        for name, most in (("length", _CHANCE - _POSITIONS), ("dim", _POSITIONS - 1)):
-            if getattr(self, name) > most:
-                raise InputError(
-                    f"SingleLocation.{name} must be at most {most}, got {getattr(self, name)}"
-                )
         if self.burst >= self.length:
-            sizes = f"burst {self.burst} with length {self.length}"
-            raise InputError(f"SingleLocation.burst must be smaller than length, got {sizes}")
-        if self.position == "random" and not self.indicator:
-            advice = "set indicator, or position 'fixed' or 'last'"
             raise InputError(
-                f"SingleLocation.position 'random' cannot be learned without the indicator "
-                f"feature; {advice}"
+                f"SingleLocation.burst must be smaller than length, got burst {self.burst} with "
+                f"length {self.length}"
+            )
+        if self.position == "random" and not self.indicator:
+            raise InputError(
+                "SingleLocation.position 'random' cannot be learned without the indicator feature; "
+                "set indicator, or position 'fixed' or 'last'"
             )
 
     @property
@@ -100,7 +94,7 @@ class SingleLocation(Task):
         used = jnp.arange(self.dim) < dim
         scale = jax.lax.rsqrt(jnp.float32(dim))
         weights = jnp.where(used & used[:, None], scale * normals(key, 1, self.dim, self.dim)[0], 0)
-        special = jnp.zeros(self.dim, jnp.float32).at[0].set(1.0)
+        special = jnp.eye(1, self.dim, dtype=jnp.float32)[0]
         if self.special != "basis":
             drawn = normals(fold_in(key, _POSITIONS), 1, 1, self.dim)[0, 0]
             special = jnp.where(used, scale * drawn, 0)
@@ -149,9 +143,6 @@ class SingleLocation(Task):
 
     def probes(self) -> tuple[Any, ...]:
         return (attention_probe, alignment_probe)
-
-    def hardness(self) -> tuple[float, ...]:
-        return hardness_repeated(self, self.burst, self.repeat)
 
     def repeated(
         self, key: Array, tokens: Float[Array, "n dim"], truth: Truth

@@ -88,8 +88,16 @@ class Task(Pytree):
         """Raise an `InputError` for an invalid threshold."""
 
     def hardness(self) -> tuple[float, ...]:
-        """Return a sort key that is larger for longer plateaus. The hardest runs start first."""
-        return (self.spec.inputs, self.spec.length)
+        """Return a sort key that is larger for longer plateaus. The hardest runs start first.
+
+        Repetition, in the fields `burst` and `repeat` if the task has them, shortens plateaus.
+        Schedules count as no repetition.
+        """
+        burst = getattr(self, "burst", 1)
+        repeat = getattr(self, "repeat", 0)
+        burst = max(burst, 1) if isinstance(burst, int | float) else 1
+        repeat = repeat if isinstance(repeat, int | float) else 0
+        return (self.spec.inputs, self.spec.length / burst, -repeat)
 
     def data_key(self, key: Array, step: Any) -> Array:
         """Return the key of a step's batch, from the run's data key."""
@@ -110,13 +118,6 @@ def attention_probe(
     if batch.relevant is not None:
         curves["attention"] = attention_mass(attention, batch.relevant)
     return curves
-
-
-def hardness_repeated(task: Task, burst: Any, repeat: Any) -> tuple[float, ...]:
-    """Return the hardness of a task with repetition; schedules count as no repetition."""
-    burst = burst if isinstance(burst, int | float) else 1
-    repeat = repeat if isinstance(repeat, int | float) else 0
-    return (task.spec.inputs, task.spec.length / burst, -repeat)
 
 
 def widened(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:

@@ -16,7 +16,7 @@ from ._closed_form import (
     repeat_factor,
     strength,
 )
-from ._coupled import coupled_loss, coupled_plateau, coupled_velocity, predicted_coupled
+from ._coupled import coupled_plateau, predicted_coupled
 from ._flow import THRESHOLD, Plateau, Trajectory, field, plateau, trajectory
 from ._full import describe_cell, full_plateau, population_gradient, population_loss
 from ._integrate import ATOL, RTOL
@@ -34,9 +34,7 @@ __all__ = [
     "Switched",
     "Trajectory",
     "cells",
-    "coupled_loss",
     "coupled_plateau",
-    "coupled_velocity",
     "describe_cell",
     "equilibrium",
     "escape_time",

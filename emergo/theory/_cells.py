@@ -51,13 +51,11 @@ def checked_numbers(
 
 
 def _sizes(name: str, values: Numbers, least: int) -> Float[np.ndarray, "..."]:
-    wanted = f"a whole number of at least {least}"
-    array = checked_numbers(
-        name, values, wanted, lambda x: np.isfinite(x) & (x >= least) & (x == np.floor(x))
+    # Larger whole numbers are not exact in float64.
+    wanted = f"a whole number of at least {least} and at most 1e15"
+    return checked_numbers(
+        name, values, wanted, lambda x: (x >= least) & (x <= 1e15) & (x == np.floor(x))
     )
-    if (array > 1e15).any():  # larger whole numbers are not exact in float64
-        raise InputError(f"{name} must be at most 1e15, got {array.max():g}")
-    return array
 
 
 def cells(length: Numbers, dim: Numbers, burst: Numbers = 1, repeat: Numbers = 0.0) -> Cell:
@@ -77,13 +75,7 @@ def cells(length: Numbers, dim: Numbers, burst: Numbers = 1, repeat: Numbers = 0
     dim = _sizes("dim", dim, 1)
     burst = _sizes("burst", burst, 1)
     repeat = checked_numbers("repeat", repeat, "in [0, 1]", lambda p: (p >= 0) & (p <= 1))
-    try:
-        length, dim, burst, repeat = np.broadcast_arrays(length, dim, burst, repeat)
-    except ValueError:
-        shapes = ", ".join(str(a.shape) for a in (length, dim, burst, repeat))
-        raise InputError(
-            f"length, dim, burst and repeat must broadcast; their shapes are {shapes}"
-        ) from None
+    length, dim, burst, repeat = np.broadcast_arrays(length, dim, burst, repeat)
     bad = burst >= length
     if bad.any():
         raise InputError(

@@ -15,12 +15,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from scipy.special import erfinv
 
-from ..core.errors import InputError
 from ._cells import Cell, Numbers, cells, checked_numbers
 from ._closed_form import mills_ratio, strength
-from ._flow import COMPILER, THRESHOLD, escape, field
-from ._integrate import MOST_STEPS
-from ._reduced import float64, relevant_attention, test_loss
+from ._flow import COMPILER, THRESHOLD, call_in_float64, escape, field
+from ._reduced import relevant_attention, test_loss
 
 TAKEN_OFF = 0.5
 """Attention has taken off at this value."""
@@ -99,19 +97,12 @@ def _until(
     def remaining(y: Array) -> Array:
         diverse = after._replace(burst=jnp.minimum(before.burst, after.burst))
         loss = (test_loss(y[:3], diverse) + y[3] ** 2 / 2) / test_loss(jnp.zeros(3), diverse)
-        return jnp.where(
-            takeoff, TAKEN_OFF - relevant_attention(y[2], cell_at(y)), loss - threshold
-        )
+        return jnp.where(takeoff, TAKEN_OFF - attention(y), loss - threshold)
 
-    return escape(
-        velocity,
-        lambda y: relevant_attention(y[2], cell_at(y)),
-        remaining,
-        jnp.zeros(5),
-        unit,
-        horizon,
-        MOST_STEPS,
-    )
+    def attention(y: Array) -> Array:
+        return relevant_attention(y[2], cell_at(y))
+
+    return escape(velocity, attention, remaining, jnp.zeros(5), unit, horizon)
 
 
 def switched(
@@ -134,12 +125,6 @@ def switched(
       cross-sample repetition, and the smaller of the two bursts.
     - `horizon`: last flow time; by default ten times the plateau without repetition.
     """
-    if np.any(np.asarray(before.length) != after.length) or np.any(
-        np.asarray(before.dim) != after.dim
-    ):
-        raise InputError(
-            "before and after must have the same lengths and dims; only repetition changes"
-        )
     times = checked_numbers("at", at, "a flow time of at least 0", lambda t: t >= 0)
     *parts, times = np.broadcast_arrays(*before, *after, times)
     one, other = (cells(*parts[i : i + 4]).flat() for i in (0, 4))
@@ -147,17 +132,13 @@ def switched(
         takeoff_time(one._replace(repeat=0 * one.repeat, burst=np.ones_like(one.burst))) + one.dim
     )
     limit = 10 * none if horizon is None else np.full_like(none, horizon)
-    count = 2 * limit.size
-    size = 16
-    while size < count:  # round up to few different sizes, so that few programs are compiled
-        size *= 4
     switch = np.minimum(np.ravel(times), 2 * limit)
     numbers = (switch, np.full_like(limit, bias), none / one.length, limit)
-    twice = jax.tree.map(
-        lambda a: np.resize(a, size), (one, other, np.repeat([True, False], limit.size), *numbers)
+    # The first half of the rows runs until attention takes off, the second until the plateau ends.
+    columns = (one, other, np.zeros(limit.size, bool), *numbers)
+    twice = jax.tree.map(lambda a: np.tile(a, 2), columns)
+    twice[2][: limit.size] = True
+    time, reached, _ = (
+        a.reshape(2, *times.shape) for a in call_in_float64(_until, 16, twice, threshold)
     )
-    with float64():
-        time, reached, _ = (
-            np.asarray(a)[:count].reshape(2, *times.shape) for a in _until(*twice, threshold)
-        )
     return Switched(time[0], time[1], np.asarray(~reached.all(0)))

@@ -24,9 +24,8 @@ from scipy.special import erf
 
 from ..core.errors import InputError
 from ._cells import Numbers, Scalars, checked_numbers
-from ._flow import COMPILER, THRESHOLD, Plateau, escape
-from ._integrate import MOST_STEPS
-from ._reduced import State, float64
+from ._flow import COMPILER, THRESHOLD, Plateau, call_in_float64, escape
+from ._reduced import State
 
 Lengths = Sequence[Numbers]
 """For each attention a number, or an array of cells."""
@@ -64,9 +63,9 @@ def coupled_velocity(
     return -speed * jax.grad(coupled_loss)(state, lengths, dim, own)
 
 
-@partial(jax.jit, static_argnames=("max_steps",), compiler_options=COMPILER)
-@partial(jax.vmap, in_axes=(0, 0, 0, 0, None, None))
-def _escape_cells(lengths, dim, own, horizon, threshold, max_steps: int):
+@partial(jax.jit, compiler_options=COMPILER)
+@partial(jax.vmap, in_axes=(0, 0, 0, 0, None))
+def _escape_cells(lengths, dim, own, horizon, threshold):
     start = jnp.zeros(2 + len(lengths))
 
     def remaining(state: Array) -> Array:
@@ -77,7 +76,7 @@ def _escape_cells(lengths, dim, own, horizon, threshold, max_steps: int):
         return jnp.maximum(jnp.prod(A), own * A[0])
 
     velocity = partial(coupled_velocity, lengths=lengths, dim=dim, own=own)
-    return escape(velocity, clock, remaining, start, jnp.sqrt(dim), horizon, max_steps)
+    return escape(velocity, clock, remaining, start, jnp.sqrt(dim), horizon)
 
 
 def coupled_plateau(
@@ -95,15 +94,8 @@ def coupled_plateau(
     """
     sizes, d, g = _checked(lengths, dim, own)
     horizon = 100 * (predicted_coupled(lengths, dim, own) + d)
-    flat = (sizes.reshape(len(sizes), -1).T, *(np.ravel(x) for x in (d, g, horizon)))
-    padded = 32
-    while padded < d.size:  # round up to few different sizes, so that few programs are compiled
-        padded *= 4
-    with float64():
-        rows = [jnp.asarray(x[np.resize(np.arange(d.size), padded)]) for x in flat]
-        time, reached, _ = (
-            np.asarray(x)[: d.size] for x in _escape_cells(*rows, threshold, MOST_STEPS)
-        )
+    flat = (sizes.reshape(len(sizes), -1).T, *map(np.ravel, (d, g, horizon)))
+    time, reached, _ = call_in_float64(_escape_cells, 32, flat, threshold)
     return Plateau(time.reshape(d.shape), ~reached.reshape(d.shape))
 
 
@@ -147,13 +139,11 @@ def _checked(
     """Check and broadcast lengths (one row per attention), dims and weights `own`."""
     if not len(lengths):
         raise InputError("lengths must hold one length for each attention, got none")
-    sizes = [
-        checked_numbers("lengths", T, "lengths of at least 2", lambda x: np.isfinite(x) & (x >= 2))
-        for T in lengths
-    ]
-    d = checked_numbers(
-        "dim", dim, "a dimension of at least 1", lambda x: np.isfinite(x) & (x >= 1)
-    )
-    g = checked_numbers("own", own, "a weight of at least 0", lambda x: np.isfinite(x) & (x >= 0))
-    *sizes, d, g = np.broadcast_arrays(*sizes, d, g)
+
+    def checked(name: str, values: Numbers, least: int) -> np.ndarray:
+        wanted = f"a finite number of at least {least}"
+        return checked_numbers(name, values, wanted, lambda x: np.isfinite(x) & (x >= least))
+
+    sizes = [checked("lengths", T, 2) for T in lengths]
+    *sizes, d, g = np.broadcast_arrays(*sizes, checked("dim", dim, 1), checked("own", own, 0))
     return np.stack(sizes), d, g

@@ -11,7 +11,7 @@ cells of all sizes share one compiled call (`docs/theory.md`).
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import diffrax
 import jax
@@ -112,47 +112,36 @@ def check_horizon(
     limit = checked_numbers(
         "horizon", horizon, "a positive, finite flow time", lambda h: np.isfinite(h) & (h > 0)
     )
-    shape = np.shape(cell.length)
-    try:
-        return np.broadcast_to(limit, shape).ravel()
-    except ValueError:
-        raise InputError(
-            f"horizon has shape {limit.shape}, the cells {shape}; give one, or one per cell"
-        ) from None
+    return np.broadcast_to(limit, np.shape(cell.length)).ravel()
+
+
+def call_in_float64(function: Callable, least: int, columns: Any, *rest: Any) -> list[np.ndarray]:
+    """Call a compiled function of columns with one row per cell, in float64.
+
+    Rows are repeated up to few different sizes, `least` times a power of 4, so that few programs
+    are compiled.
+    """
+    count = len(jax.tree.leaves(columns)[0])
+    size = least
+    while size < count:
+        size *= 4
+    padded = jax.tree.map(lambda a: np.resize(a, (size, *a.shape[1:])), columns)
+    with float64():
+        return [np.asarray(a)[:count] for a in function(*padded, *rest)]
 
 
 @partial(jax.jit, static_argnames=("max_steps",), compiler_options=COMPILER)
-@partial(jax.vmap, in_axes=(0, 0, 0, 0, 0, None, None))
-def _escape_cells(cell: Cell, speed, unit, horizon, start, threshold, max_steps: int):
+@partial(jax.vmap, in_axes=(0, 0, 0, 0, None, None))
+def _escape_cells(cell: Cell, speed, unit, horizon, threshold, max_steps: int):
     return escape(
         velocity=lambda y: field(y, cell, speed),
         attention=lambda y: relevant_attention(y[-1], cell),
         remaining=lambda y: test_loss(y, cell) / test_loss(jnp.zeros(3), cell) - threshold,
-        start=start,
+        start=jnp.zeros(3),
         unit=unit,
         horizon=horizon,
         max_steps=max_steps,
     )
-
-
-def _starts(
-    cell: Cell, alignment: Numbers, logit: Numbers, threshold: float
-) -> Float[np.ndarray, "cells 3"]:
-    """Return states with this alignment and logit, one row per cell, after checking them."""
-    finite = ("a finite number", np.isfinite)
-    along = np.broadcast_to(checked_numbers("alignment", alignment, *finite), cell.length.shape)
-    logits = np.broadcast_to(checked_numbers("logit", logit, *finite), cell.length.shape)
-    starts = np.stack(
-        [along / np.sqrt(cell.dim), along * np.sqrt((cell.dim - 1) / cell.dim), logits], -1
-    )
-    with float64():
-        begun = np.asarray(test_loss(jnp.asarray(starts), cell) / test_loss(jnp.zeros(3), cell))
-    if (begun <= threshold).any():
-        raise InputError(
-            "the test loss is past the threshold at this alignment and logit; start nearer to "
-            "the origin"
-        )
-    return starts
 
 
 def plateau(
@@ -161,8 +150,6 @@ def plateau(
     *,
     threshold: float = THRESHOLD,
     horizon: Numbers | None = None,
-    alignment: Numbers = 0.0,
-    logit: Numbers = 0.0,
 ) -> Plateau:
     """Integrate the flow until the test loss falls to a share of that at the origin.
 
@@ -175,8 +162,6 @@ def plateau(
     - `flow`: the reduced or the exact flow.
     - `threshold`: the share of the initial test loss at which the plateau ends.
     - `horizon`: the last flow time; by default 100 times (predicted plateau + dim).
-    - `alignment`, `logit`: the start, as in [`emergo.theory.plateau_from`][]; one for all cells or
-      one per cell.
 
     **Returns:** a [`emergo.theory.Plateau`][]. Cells that do not reach the threshold are censored,
     and so are cells that need more than two million steps of the solver, such as some with dim over
@@ -185,7 +170,6 @@ def plateau(
     limit = check_horizon(cell, flow, threshold, horizon)
     flat = cell.flat()
     shape = np.shape(cell.length)
-    starts = _starts(flat, np.ravel(alignment), np.ravel(logit), threshold)
     # The flow enters as a number, so that both flows share a program. Typical attention times are
     # 1/rate on the plateau and dim after it.
     speed = np.broadcast_to(logit_speed(flat, flow), limit.shape)
@@ -197,19 +181,13 @@ def plateau(
     reached = np.zeros(limit.shape, bool)
     # One cell in a thousand is stiff: its repeated direction is learned long before the others. A
     # second, small batch finishes those cells, so that the others do not wait for them.
-    for size, max_steps in ((64, 1000), (4, MOST_STEPS)):
+    for least, max_steps in ((64, 1000), (4, MOST_STEPS)):
         left = np.flatnonzero(~finished)
         if not left.size:
             break
-        while size < left.size:  # round up to few different sizes, so that few programs compile
-            size *= 4
-        *sizes, kappa, scale, last, begun = (
-            a[np.resize(left, size)] for a in (*flat, speed, unit, limit, starts)
-        )
-        with float64():
-            columns = _escape_cells(Cell(*sizes), kappa, scale, last, begun, threshold, max_steps)
-        time[left], reached[left], finished[left] = (
-            np.asarray(column)[: left.size] for column in columns
+        columns = jax.tree.map(lambda a, left=left: a[left], (flat, speed, unit, limit))
+        time[left], reached[left], finished[left] = call_in_float64(
+            _escape_cells, least, columns, threshold, max_steps
         )
     return Plateau(time.reshape(shape), ~reached.reshape(shape))
 
@@ -217,20 +195,19 @@ def plateau(
 def check_times(times: Numbers, shape: tuple[int, ...] = ()) -> Float[np.ndarray, "*cells times"]:
     """Check times; return them with one row per cell."""
     values = np.atleast_1d(np.asarray(times, np.float64))
-    if (
-        values.shape[-1] < 2
-        or not (np.isfinite(values) & (values >= 0)).all()
-        or not (np.diff(values) > 0).all()
-    ):
+    finite = np.isfinite(values) & (values >= 0)
+    if values.shape[-1] < 2 or not finite.all() or not (np.diff(values) > 0).all():
         raise InputError(
             "times must be two or more increasing, finite flow times, none of them negative"
         )
-    try:
-        return np.broadcast_to(values, (*shape, values.shape[-1]))
-    except ValueError:
+    return np.broadcast_to(values, (*shape, values.shape[-1]))
+
+
+def check_done(done: Any) -> None:
+    if not np.all(done):
         raise InputError(
-            f"times must be one axis for all or one row per cell, got shape {values.shape}"
-        ) from None
+            f"times reach too far: over {MOST_STEPS} steps are needed; ask for earlier times"
+        )
 
 
 @partial(jax.jit, compiler_options=COMPILER)
@@ -259,10 +236,5 @@ def trajectory(cell: Cell, times: Numbers, flow: Flow = "reduced") -> Trajectory
     with float64():
         speed = np.broadcast_to(logit_speed(flat, flow), flat.length.shape)
         done, columns = _follow(flat, speed, times.reshape(-1, times.shape[-1]))
-    if not np.all(done):
-        bad = Cell(*(float(a[~np.asarray(done)][0]) for a in flat))
-        raise InputError(
-            f"times reach too far for {bad}: over {MOST_STEPS} steps are needed; ask for earlier "
-            f"times"
-        )
+    check_done(done)
     return Trajectory(times, *(np.asarray(column).reshape(times.shape) for column in columns))

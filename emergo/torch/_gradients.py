@@ -51,11 +51,8 @@ class Gradients:
         """Observe the output gradient of a linear map that was just computed."""
         self._owners |= dict.fromkeys(piece.owner for piece in self.pieces[name])
         weight = weight_of(module)
-        if (
-            weight is None
-            or not weight.requires_grad
-            or not (isinstance(output, Tensor) and output.requires_grad)
-        ):
+        observed = weight is not None and weight.requires_grad
+        if not (observed and isinstance(output, Tensor) and output.requires_grad):
             return
         version = x._version
         x = x.detach()
@@ -121,9 +118,9 @@ class Gradients:
 
     def _add_multi_head(self, owner: str, name: str, half: int, weight: Tensor) -> None:
         if name == "in_proj_weight":
-            third = len(weight) // 3
-            self._add(owner, "query_key", name, half, weight[: 2 * third])
-            self._add(owner, "value_output", name, half, weight[2 * third :])
+            query_key, value_output = weight.tensor_split([len(weight) * 2 // 3])
+            self._add(owner, "query_key", name, half, query_key)
+            self._add(owner, "value_output", name, half, value_output)
         else:
             path = "query_key" if name in ("q_proj_weight", "k_proj_weight") else "value_output"
             self._add(owner, path, name, half, weight)
@@ -149,20 +146,17 @@ class Gradients:
     def summary(self, callers: Sequence[str]) -> dict[str, Float[Tensor, ""]]:
         """Return the gradient norm and the cosine between both halves, per layer and path."""
         layers = layers_of(list(self._owners), callers)
-        vectors: dict[tuple[str, int], tuple[list[Tensor], list[Tensor]]] = {}
+        vectors: dict[tuple[int, str], list[list[Tensor]]] = {}
         for (owner, path, _), sums in self._halves.items():
             if owner in layers:
-                for half, weight in zip(
-                    vectors.setdefault((path, layers[owner]), ([], [])), sums, strict=True
-                ):
-                    half.append(weight.flatten())
+                halves = [weight.flatten() for weight in sums]
+                vectors.setdefault((layers[owner], path), []).append(halves)
         values: dict[str, Tensor] = {}
-        for (path, layer), halves in sorted(vectors.items(), key=lambda item: item[0][::-1]):
-            one, two = map(torch.cat, halves)
-            values[f"gradient_{path}_{layer}"] = torch.linalg.vector_norm(one + two)
-            values[f"agreement_{path}_{layer}"] = (
-                one @ two / (torch.linalg.vector_norm(one) * torch.linalg.vector_norm(two))
-            )
+        norm = torch.linalg.vector_norm
+        for (layer, path), halves in sorted(vectors.items(), key=lambda item: item[0]):
+            one, two = map(torch.cat, zip(*halves, strict=True))
+            values[f"gradient_{path}_{layer}"] = norm(one + two)
+            values[f"agreement_{path}_{layer}"] = one @ two / (norm(one) * norm(two))
         return values
 
 
@@ -179,20 +173,19 @@ def _surroundings(
     """Return a context with the current autocast settings and, if `random`, random state."""
     mixed: dict[str, Any] = {
         "enabled": torch.is_autocast_enabled(device.type),
+        "dtype": torch.get_autocast_dtype(device.type),
         "cache_enabled": False,
     }
-    mixed["dtype"] = torch.get_autocast_dtype(device.type)
     on_cuda = [device] if random and device.type == "cuda" else []
-    state = torch.get_rng_state() if random else None
-    cuda_states = [torch.cuda.get_rng_state(each) for each in on_cuda]
+    states = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, on_cuda)]
 
     @contextlib.contextmanager
     def surroundings() -> Iterator[None]:
         with torch.autocast(device.type, **mixed), torch.random.fork_rng(on_cuda, enabled=random):
-            if state is not None:
-                torch.set_rng_state(state)
-            for each, cuda_state in zip(on_cuda, cuda_states, strict=True):
-                torch.cuda.set_rng_state(cuda_state, each)
+            if random:
+                torch.set_rng_state(states[0])
+            for each, state in zip(on_cuda, states[1:], strict=True):
+                torch.cuda.set_rng_state(state, each)
             yield
 
     return surroundings

@@ -33,14 +33,10 @@ class Log:
         self.path = Path(path)
         if self.path.suffix.lower() not in (".parquet", ".csv"):
             raise InputError(f"{self.path}: the log must be a .parquet or .csv file")
-        if not self.path.parent.is_dir():
-            raise InputError(
-                f"{self.path}: the folder {self.path.parent} does not exist; create it first"
-            )
-        if not os.access(self.path.parent, os.W_OK):
-            raise InputError(
-                f"{self.path}: cannot write to the folder {self.path.parent}; choose another one"
-            )
+        folder = self.path.parent
+        if not os.access(folder, os.W_OK):
+            why = "cannot write to the folder" if folder.is_dir() else "there is no folder"
+            raise InputError(f"{self.path}: {why} {folder}; create it, or choose another one")
         self.layers: list[str] | None = None  # the module of each layer
         self._table: pa.Table | None = None  # rows in the file; newer rows are pending
         self._pending: list[tuple[int, dict[str, float], dict[str, float]]] = []
@@ -52,12 +48,10 @@ class Log:
 
     def _resume(self, start: int | None) -> None:
         table, note = _read(self.path)
-        steps = table["step"]
         if start is None:
-            held = f"steps {steps[0]} to {steps[-1]}" if len(steps) else "no steps"
             raise InputError(
-                f"{self.path}: exists already, with {held}; start=STEP continues it from a "
-                f"step, or choose another name"
+                f"{self.path}: exists already; start=STEP continues it from a step, or choose "
+                f"another name"
             )
         self._metrics = note["metrics"]
         self.layers = note["layers"]
@@ -66,17 +60,15 @@ class Log:
 
     def check_layers(self, layers: Sequence[str], probes: Mapping[str, float]) -> None:
         """Check that a continued log has the layers and heads of this model."""
-        if self.layers is not None and self.layers != list(layers):
+        heads = [name for name in probes if name.startswith("entropy_")]
+        logged = [name for name in self._probes if name.startswith("entropy_")]
+        names = (
+            list(layers) if self.layers is None else self.layers
+        )  # a CSV file does not name them
+        if self._table is not None and (names, logged) != (list(layers), heads):
             raise InputError(
-                f"{self.path}: the log belongs to another model, with {_words(self.layers)}, not "
-                f"{_words(layers)}; choose another name"
-            )
-        heads = [name for name in self._probes if name.startswith("entropy_")]
-        if self._table is not None and heads != [
-            name for name in probes if name.startswith("entropy_")
-        ]:
-            raise InputError(
-                f"{self.path}: the log belongs to another model, with {len(heads)} heads; choose "
+                f"{self.path}: the log belongs to another model, with {len(names)} layers and "
+                f"{len(logged)} heads, not {len(layers)} layers and {len(heads)} heads; choose "
                 f"another name"
             )
         self.layers = list(layers)
@@ -86,11 +78,7 @@ class Log:
         """The step of the last row."""
         if self._pending:
             return self._pending[-1][0]
-        return (
-            self._table["step"][-1].as_py()
-            if self._table is not None and len(self._table)
-            else None
-        )
+        return self._table["step"][-1].as_py() if self._table else None
 
     def append(self, step: int, metrics: Mapping[str, float], probes: Mapping[str, float]) -> None:
         """Add a row, and write the file if the last flush is long enough ago."""
@@ -124,25 +112,18 @@ class Log:
 
     def _joined(self) -> pa.Table:
         """Join all rows in one table: the step, the user's metrics, then the observed values."""
-        columns: dict[str, Any] = {
-            "step": pa.array([step for step, _, _ in self._pending], pa.int64())
-        }
-        columns |= {
-            name: pa.array([row.get(name) for _, row, _ in self._pending], pa.float64())
-            for name in self._metrics
-        }
-        columns |= {
-            name: pa.array([row.get(name) for _, _, row in self._pending], pa.float32())
-            for name in self._probes
-        }
+        steps, metrics, probes = zip(*self._pending, strict=True)
+        columns = {"step": pa.array(steps, pa.int64())}
+        for names, rows, kind in (
+            (self._metrics, metrics, pa.float64()),
+            (self._probes, probes, pa.float32()),
+        ):
+            columns |= {name: pa.array([row.get(name) for row in rows], kind) for name in names}
         new = pa.table(columns)
         if self._table is None:
             return new
-        return (
-            pa.concat_tables([self._table, new], promote_options="permissive")
-            .select(new.column_names)
-            .combine_chunks()
-        )
+        both = pa.concat_tables([self._table, new], promote_options="permissive")
+        return both.select(new.column_names).combine_chunks()
 
 
 def _read(path: Path) -> tuple[pa.Table, dict[str, Any]]:
@@ -151,11 +132,9 @@ def _read(path: Path) -> tuple[pa.Table, dict[str, Any]]:
         regular_file(path, MOST_BYTES)
         if path.suffix.lower() == ".csv":
             table = pyarrow.csv.read_csv(path)
-            first = next(
-                (i for i, name in enumerate(table.column_names) if name.startswith("entropy_")),
-                None,
-            )
-            note = {"layers": None, "metrics": table.column_names[1:first]}
+            names = table.column_names[1:]
+            first = next((i for i, n in enumerate(names) if n.startswith("entropy_")), None)
+            note = {"layers": None, "metrics": names[:first]}
         else:
             table = parquet_table(path)
             note = json.loads((table.schema.metadata or {})[_NOTE])
@@ -166,11 +145,3 @@ def _read(path: Path) -> tuple[pa.Table, dict[str, Any]]:
         raise InputError(
             f"{path}: exists already and is not a log of emergo.torch; choose another name"
         ) from None
-
-
-def _words(layers: Sequence[str]) -> str:
-    return (
-        f"{len(layers)} layers ({layers[0]}{', ...' if len(layers) > 1 else ''})"
-        if layers
-        else "no layers"
-    )

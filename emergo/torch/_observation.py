@@ -74,11 +74,8 @@ class Observation:
         columns: dict[str, Tensor] = {}
         for kind in STATISTICS:
             for layer, key in enumerate(self.layers):
-                values = self._heads.get(key, {}).get(kind)
-                columns |= {
-                    f"{kind}_{layer}_{head}": value
-                    for head, value in enumerate(() if values is None else values)
-                }
+                for head, value in enumerate(self._heads.get(key, {}).get(kind, ())):
+                    columns[f"{kind}_{layer}_{head}"] = value
         columns |= self._gradients.summary([name for name, _ in self.layers])
         if not columns:
             return {}
@@ -162,7 +159,10 @@ def _inputs(args: Any, kwargs: Any) -> Iterator[tuple[str, Tensor]]:
 def _tokens(inputs: list[tuple[str, Tensor]]) -> Tensor | None:
     """Return the token ids among a model's inputs: integers of shape (n, length)."""
     whole = [
-        (name, x) for name, x in inputs if x.ndim == 2 and x.dtype in (torch.int64, torch.int32)
+        (name, x)
+        for name, x in inputs
+        if x.ndim == 2
+        and x.dtype in (torch.int64, torch.int32)
+        and not any(word in name for word in _NOT_TOKENS)
     ]
-    whole = [(name, x) for name, x in whole if not any(word in name for word in _NOT_TOKENS)]
     return dict(whole).get("input_ids", whole[0][1]) if whole else None

@@ -1,6 +1,7 @@
 """Find the weights of queries and keys, and of values and outputs, and their layers."""
 
 import fnmatch
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -59,7 +60,8 @@ def find_pieces(
         pieces.setdefault(name, []).append(Piece(owner, path, columns))
 
     def child(owner: str, names: Iterable[str]) -> str | None:
-        return next((full for name in names if (full := _join(owner, name)) in linear), None)
+        full = [".".join([*_parts(owner), name]) for name in names]
+        return next((name for name in full if name in linear), None)
 
     for owner in modules:
         query, key, value, fused = (child(owner, names) for names in (_QUERY, _KEY, _VALUE, _FUSED))
@@ -105,13 +107,13 @@ def layers_of(owners: Sequence[str], callers: Sequence[str]) -> dict[str, int]:
     """
     of_caller: dict[str, list[str]] = {}
     for owner in owners:
-        near = {name: _shared(owner, name) for name in callers}
+        shared = {name: _shared(_parts(owner), _parts(name)) for name in callers}
         related = {
-            name: shared
-            for name, shared in near.items()
-            if shared == min(_depth(owner), _depth(name))
+            name: depth
+            for name, depth in shared.items()
+            if depth == min(len(_parts(owner)), len(_parts(name)))
         }
-        nearest = [name for name, shared in related.items() if shared == max(related.values())]
+        nearest = [name for name, depth in related.items() if depth == max(related.values())]
         if len(nearest) == 1:
             of_caller.setdefault(nearest[0], []).append(owner)
     layers: dict[str, int] = {}
@@ -124,20 +126,11 @@ def layers_of(owners: Sequence[str], callers: Sequence[str]) -> dict[str, int]:
     return layers
 
 
-def _join(owner: str, name: str) -> str:
-    return f"{owner}.{name}" if owner else name
+def _parts(name: str) -> list[str]:
+    return name.split(".") if name else []
 
 
-def _depth(name: str) -> int:
-    return name.count(".") + bool(name)
-
-
-def _shared(one: str, two: str) -> int:
+def _shared(one: Sequence[str], two: Sequence[str]) -> int:
     """Count the leading parts that two module names share."""
-    pairs = zip(one.split("."), two.split("."), strict=False)
-    shared = 0
-    for a, b in pairs:
-        if a != b or not a:
-            break
-        shared += 1
-    return shared
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False))
+    return sum(1 for _ in same)

@@ -71,9 +71,9 @@ def _of_products(
 
 def _masked(scores: Tensor, mask: Bool[Tensor, "..."] | Float[Tensor, "..."]) -> Tensor:
     """Apply a mask: True for visible keys, or numbers to add."""
-    return (
-        scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask.float()
-    )
+    if mask.dtype == torch.bool:
+        return scores.masked_fill(~mask, -math.inf)
+    return scores + mask.float()
 
 
 def _of_softmax(
@@ -84,14 +84,12 @@ def _of_softmax(
     Three axes count if the numbers of queries and keys are equal. Any other softmax belongs to a
     classifier, a router or a sampler.
     """
-    if dim not in (-1, input.ndim - 1) or not (
-        input.ndim == 4 or (input.ndim == 3 and input.shape[-1] == input.shape[-2])
-    ):
+    square = input.ndim == 3 and input.shape[-1] == input.shape[-2]
+    if dim not in (-1, input.ndim - 1) or not (input.ndim == 4 or square):
         return None
-    scores = input if input.ndim == 4 else input.unsqueeze(1)
-    return Scores(
-        scores[: part.sequences, :, -part.queries :].float(), len(scores), scores.shape[2]
-    )
+    scores = input.unsqueeze(1) if square else input
+    observed = scores[: part.sequences, :, -part.queries :].float()
+    return Scores(observed, len(scores), scores.shape[2])
 
 
 def _of_multi_head(
@@ -133,22 +131,17 @@ def _of_multi_head(
     q_bias, k_bias = (None, None) if in_proj_bias is None else in_proj_bias.float().chunk(3)[:2]
 
     def heads(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        return (
-            F.linear(x.float(), weight.float(), bias)
-            .unflatten(-1, (num_heads, -1))
-            .permute(1, 2, 0, 3)
-        )
+        mapped = F.linear(x.float(), weight.float(), bias)
+        return mapped.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3)
 
     q = heads(query[-part.queries :, : part.sequences], q_proj_weight, q_bias)
     k = heads(key[:, : part.sequences], k_proj_weight, k_bias)
     scores = q @ k.mT / math.sqrt(width // num_heads)
     # In these masks True means hidden.
     if attn_mask is not None:
-        mask = (
-            attn_mask
-            if attn_mask.ndim == 2
-            else attn_mask.unflatten(0, (n, num_heads))[: part.sequences]
-        )
+        mask = attn_mask
+        if mask.ndim == 3:
+            mask = mask.unflatten(0, (n, num_heads))[: part.sequences]
         scores = _masked(scores, _visible(mask)[..., -part.queries :, :])
     if key_padding_mask is not None:
         scores = _masked(scores, _visible(key_padding_mask[: part.sequences, None, None]))

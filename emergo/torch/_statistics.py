@@ -48,9 +48,8 @@ def head_statistics(
         if tokens is not None and tokens.shape == (scores.n_sequences, raw.shape[-1]):
             words = tokens[: len(raw)]
             alike = words[:, own, None] == words[:, None, :]
-            alike = visible & (
-                alike & (torch.arange(raw.shape[-1], device=raw.device) != own[:, None])
-            ).unsqueeze(1)
+            others = torch.arange(raw.shape[-1], device=raw.device) != own[:, None]
+            alike = visible & (alike & others).unsqueeze(1)
             result["same"] = _mean((weights * alike).sum(-1), counts & alike.any(-1))
     mean = torch.where(visible, raw, 0).sum(-1, keepdim=True) / count.unsqueeze(-1)
     variance = torch.where(visible, raw - mean, 0).square().sum(-1) / count

@@ -21,17 +21,7 @@ from ._scores import Part
 Writer = str | Callable[[int, Mapping[str, float]], None]
 
 
-def watch(
-    model: nn.Module,
-    log: Path | str,
-    *,
-    every: int = 50,
-    start: int | None = None,
-    sequences: int = 4,
-    queries: int = 64,
-    paths: Mapping[str, Sequence[str]] | None = None,
-    writers: Sequence[Writer] = (),
-) -> "Watch":
+class Watch:
     """Watch the attention of a model while it trains, and write a log.
 
     Every `every`-th step is observed. Other steps only cost a counter. The training does not
@@ -56,8 +46,11 @@ def watch(
     - `writers`: more outputs for the same numbers: "tensorboard", "wandb" (both in the folder of
       the log), or functions of (step, values).
 
-    **Returns:** an [`emergo.torch.Watch`][]. Use it in a `with` block, and call it once per step of
-    the optimizer.
+    Use it in a `with` block, and call it once after every step of the optimizer:
+    `watch(loss=loss.item())`. The arguments become columns of the log. They are numbers, or tensors
+    of one element, which are read in observed steps only. The step of a row counts the optimizer
+    steps before the observed forward pass. The first call has the step 0, or `start`;
+    `watch(step=...)` sets another one. Steps must grow.
 
     >>> import emergo.torch as et, pandas as pd, tempfile, torch
     >>> model = torch.nn.TransformerEncoderLayer(8, nhead=2, dim_feedforward=16, batch_first=True)
@@ -73,34 +66,24 @@ def watch(
     >>> pd.read_parquet(log)["step"].tolist(), watch.layers
     ([0, 2], ['self_attn'])
     """
-    part = Part(_whole("sequences", sequences, 1), _whole("queries", queries, 1))
-    return Watch(model, log, _whole("every", every, 1), start, part, paths, writers)
-
-
-class Watch:
-    """A watched model, created by [`emergo.torch.watch`][].
-
-    Call it once after every step of the optimizer: `watch(loss=loss.item())`. The arguments become
-    columns of the log. They are numbers, or tensors of one element, which are read in observed
-    steps only. The step of a row counts the optimizer steps before the observed forward pass. The
-    first call has the step 0, or `start`; `watch(step=...)` sets another one. Steps must grow.
-    """
 
     def __init__(
         self,
         model: nn.Module,
         log: Path | str,
-        every: int,
-        start: int | None,
-        part: Part,
-        paths: Mapping[str, Sequence[str]] | None,
-        writers: Sequence[Writer],
+        *,
+        every: int = 50,
+        start: int | None = None,
+        sequences: int = 4,
+        queries: int = 64,
+        paths: Mapping[str, Sequence[str]] | None = None,
+        writers: Sequence[Writer] = (),
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"watch needs a torch.nn.Module, got {type(model).__name__}")
         self._model = _unwrapped(model)
-        self._every = every
-        self._part = part
+        self._every = _whole("every", every, 1)
+        self._part = Part(_whole("sequences", sequences, 1), _whole("queries", queries, 1))
         self._step = 0 if start is None else _whole("start", start, 0)
         self._until = -self._step % every  # calls before the next observed step
         self._pieces = find_pieces(dict(self._model.named_modules()), paths)
@@ -110,8 +93,7 @@ class Watch:
         self._observation: Observation | None = None
         # Only the first of several distributed processes observes and logs.
         self._log = Log(log, start) if _rank() == 0 else None
-        named = [writer for writer in writers if isinstance(writer, str)]
-        self._openers = [find_opener(name) for name in named] if self._log else []
+        self._openers = [find_opener(name) for name in writers if isinstance(name, str)]
         self._functions = [writer for writer in writers if not isinstance(writer, str)]
         self._writers: list[ScalarWriter] | None = None  # None outside of the `with` block
 
@@ -196,18 +178,17 @@ class Watch:
                 f"heads, queries, keys)"
             )
         log.check_layers(self.layers, probes)
-        without = [
-            str(layer)
-            for layer in range(len(self._layers))
-            if f"gradient_query_key_{layer}" not in probes
-        ]
+        layers = range(len(self._layers))
+        without = [str(k) for k in layers if f"gradient_query_key_{k}" not in probes]
         if without:
-            layers = f"{'layer' if len(without) == 1 else 'layers'} {', '.join(without)}"
             say(
-                f"no gradients are logged for {layers}: their maps of queries, keys and values "
-                f"were not found; name them with paths="
+                f"no gradients are logged for layers {', '.join(without)}: their maps of queries, "
+                f"keys and values were not found; name them with paths="
             )
         self._checked = True
+
+
+watch = Watch
 
 
 def _whole(name: str, value: Any, low: int) -> int:
@@ -217,27 +198,24 @@ def _whole(name: str, value: Any, low: int) -> int:
 
 
 def _number(name: str, value: Any) -> float:
-    if isinstance(value, numbers.Real) or (isinstance(value, Tensor) and value.numel() == 1):
-        return float(value.item() if isinstance(value, Tensor) else value)
-    kind = (
-        f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)[:60]
-    )
-    raise InputError(f"watch({name}=...): a metric must be a number, got {kind}")
+    if isinstance(value, Tensor) and value.numel() == 1:
+        value = value.item()
+    if isinstance(value, numbers.Real):
+        return float(value)
+    kind = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+    raise InputError(f"watch({name}=...): a metric must be a number, got {kind[:60]}")
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
     """Return the model inside the wrappers of `torch.compile` and `DataParallel`."""
+    wrappers = nn.DataParallel | nn.parallel.DistributedDataParallel
     while True:
-        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-            model = model.module
-        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
-            model = inner
-        else:
+        inner = model.module if isinstance(model, wrappers) else getattr(model, "_orig_mod", None)
+        if not isinstance(inner, nn.Module):
             return model
+        model = inner
 
 
 def _rank() -> int:
-    distributed = torch.distributed
-    return (
-        distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
-    )
+    started = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return torch.distributed.get_rank() if started else 0

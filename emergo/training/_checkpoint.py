@@ -85,7 +85,16 @@ def save_checkpoint(path: Path, scheduler: Scheduler, results: Sequence[Result])
         "queue": [run.identity for run in scheduler.queue],
         "sizes": scheduler.sizes,
         "stacks": [
-            [tracked and _as_json(tracked) for tracked in stack.tracked]
+            [
+                # The sum of losses is null if the run has failed.
+                t
+                and {
+                    "run": t.run.identity,
+                    "total": t.total if math.isfinite(t.total) else None,
+                    "at": t.at,
+                }
+                for t in stack.tracked
+            ]
             for stack in scheduler.stacks
         ],
         "ended": [
@@ -108,12 +117,6 @@ def _first_line(content: bytes) -> bytes:
     return _FIRST_LINE + hashlib.sha256(content).hexdigest().encode()
 
 
-def _as_json(tracked: Tracked) -> dict[str, str | float | None]:
-    """Describe a run in training. The sum of losses is null if the run has failed."""
-    total = tracked.total if math.isfinite(tracked.total) else None
-    return {"run": tracked.run.identity, "total": total, "at": tracked.at}
-
-
 def load_checkpoint(path: Path, scheduler: Scheduler) -> list[Result] | None:
     """Bring a fresh scheduler to the state of a checkpoint.
 
@@ -132,7 +135,7 @@ def load_checkpoint(path: Path, scheduler: Scheduler) -> list[Result] | None:
         known = {run.identity: run for run in scheduler.runs}
         if not _fits(meta, known):
             return None
-        sizes = {str(name): int(size) for name, size in meta["sizes"].items()}
+        sizes = {name: int(size) for name, size in meta["sizes"].items()}
         if sizes.keys() != scheduler.sizes.keys() or any(
             sizes[name] < size for name, size in scheduler.sizes.items()
         ):
@@ -156,9 +159,8 @@ def load_checkpoint(path: Path, scheduler: Scheduler) -> list[Result] | None:
     except (
         OSError,
         ValueError,
-        KeyError,
+        LookupError,
         TypeError,
-        IndexError,
         AttributeError,
         zipfile.BadZipFile,
         EOFError,
@@ -249,16 +251,11 @@ def _tracked(
 def _slots(arrays: Arrays, index: int, shapes: Slot, count: int) -> Slot:
     """Restore the slots of a stack, and check their shapes against the program."""
     leaves = _under(arrays, f"slots/{index}")
-    expected, structure = jax.tree.flatten(shapes)
-    names = [str(k) for k in range(len(expected))]
-    if leaves.keys() != set(names):
-        raise ValueError("it does not have one array for each array of the program")
-    for name, one in zip(names, expected, strict=True):
-        if leaves[name].shape != (count, *one.shape) or leaves[name].dtype != one.dtype:
-            raise ValueError(
-                f"array {name} has shape {leaves[name].shape}; the program has "
-                f"{(count, *one.shape)}"
-            )
+    flat, structure = jax.tree.flatten(shapes)
+    names = [str(k) for k in range(len(flat))]
+    wanted = {name: ((count, *x.shape), x.dtype) for name, x in zip(names, flat, strict=True)}
+    if wanted != {name: (x.shape, x.dtype) for name, x in leaves.items()}:
+        raise ValueError("its arrays do not have the shapes of the program")
     of_probes = _under(arrays, f"prepared/{index}")
     if any(len(array) != count for array in of_probes.values()):
         raise ValueError("arrays that its probes prepared are missing for some runs")

@@ -8,11 +8,11 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, ArrayLike
+from jaxtyping import Array
 
 from .. import __version__
 from ..core.contract import Spec, Threshold
@@ -33,16 +33,12 @@ _MODEL = default_model()
 _OPTIMIZER = Optimizer()
 Precision = Literal["fp32", "tf32", "bf16", "fp64"]
 Probe = Callable[..., Mapping[str, Array]]
-"""A function of (params, output, batch, truth, step), and of what [`emergo.probe`][] declares."""
+"""A function of (params, output, batch, truth, step), and of what [`emergo.probe`][] declares.
+
+If it has a method `prepare(run)`, that returns a dictionary of named arrays before the run starts.
+Every call of the probe receives them as its last argument."""
 Varying = tuple[Task, Model, Optimizer, tuple[Intervention, ...]]
 """The parts of a config that hold per-run numbers."""
-
-
-@runtime_checkable
-class Preparing(Protocol):
-    """A probe that prepares arrays before a run starts, and receives them in every evaluation."""
-
-    def prepare(self, run: "Run") -> Mapping[str, ArrayLike]: ...
 
 
 def default_precision() -> Precision:
@@ -102,15 +98,6 @@ class Config:
     probes: tuple[Probe, ...] = ()
 
     def __post_init__(self) -> None:
-        for part, kind, named in (
-            (self.task, Task, "a"),
-            (self.model, Model, "a"),
-            (self.optimizer, Optimizer, "an"),
-        ):
-            if not isinstance(part, kind):
-                raise InputError(
-                    f"Config.{kind.__name__.lower()} must be {named} {kind.__name__}, got {part!r}"
-                )
         check_fields(self)
         if self.precision not in self.model.precisions:
             allowed = ", ".join(self.model.precisions)
@@ -118,29 +105,22 @@ class Config:
                 f"{type(self.model).__name__} is trained in precision {allowed}; got "
                 f"{self.precision!r}"
             )
-        if not (
-            isinstance(self.interventions, tuple)
-            and all(isinstance(i, Intervention) for i in self.interventions)
-        ):
+        if not all(isinstance(one, Intervention) for one in self.interventions):
             raise InputError(
                 f"Config.interventions must be a tuple of interventions, got {self.interventions!r}"
             )
-        if not (isinstance(self.probes, tuple) and all(map(callable, self.probes))):
+        if not all(map(callable, self.probes)):
             raise InputError(f"Config.probes must be a tuple of functions, got {self.probes!r}")
         task = type(self.task).__name__
         learned = self.task.learned
         with naming(f"{task}.spec"):
             spec = self.task.spec
-        if not isinstance(spec, Spec):
+        sizes = spec[:3] if isinstance(spec, Spec) else [None]
+        if not all(isinstance(size, int | np.integer) and size >= 1 for size in sizes):
             raise InputError(
-                f"{task}.spec must be an em.Spec(length=…, inputs=…, outputs=…), got a "
-                f"{type(spec).__name__}"
+                f"{task}.spec must be an em.Spec(length=…, inputs=…, outputs=…) of whole numbers "
+                f"of at least 1, got {spec!r}"
             )
-        for name, size in zip(("length", "inputs", "outputs"), spec, strict=False):
-            if not isinstance(size, int | np.integer) or size < 1:
-                raise InputError(
-                    f"{task}.spec: {name} must be a whole number of at least 1, got {size!r}"
-                )
         if self.n_train is not None and schedules_in(self.task):
             raise InputError(
                 f"a schedule of {task} has no effect on a finite data set, which is drawn once; "
@@ -225,8 +205,6 @@ class Run:
     seed: int = option(low=0, high=2**32 - 1)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.config, Config):
-            raise InputError(f"Run.config must be a Config, got {self.config!r}")
         check_fields(self)
 
     @functools.cached_property
@@ -266,13 +244,9 @@ class Result(NamedTuple):
     reason: str | None = None
 
     def __repr__(self) -> str:
-        words = str(self.state)
-        if self.state == "reached":
-            time, low, high = self.plateau[:3]
-            words += f" at step {time:.6g} [{low:g}, {high:g}]"
-        if self.reason:
-            words += f" ({self.reason})"
-        return f"Result({self.run.identity}, seed {self.run.seed}: {words}, {self.steps} steps)"
+        time, low, high = self.plateau[:3]
+        state = f"{self.state} at step {time:.6g} [{low:g}, {high:g}]"
+        return f"Result({self.run.identity}, seed {self.run.seed}: {state}, {self.steps} steps)"
 
     @classmethod
     def measured(
@@ -283,19 +257,15 @@ class Result(NamedTuple):
         learned = run.config.task.learned
         threshold = run.config.threshold
         plateau = _NONE
-        state = "trained"
         reason = None
         if learned is not None and isinstance(threshold, float):
-            plateau = emergence(
-                curves["step"], curves[learned.metric], threshold, learned.direction
-            )
-            state = plateau.state
-        if failed_step is not None and state != "reached":
-            plateau = _NONE
-            state = "failed"
+            metric = curves[learned.metric]
+            plateau = emergence(curves["step"], metric, threshold, learned.direction)
+        if failed_step is not None and plateau.state != "reached":
+            plateau = _NONE._replace(state="failed")
             reason = f"the loss was not finite at step {failed_step}"
-        plateau = plateau._replace(state=state)
         provenance = {**_VERSIONS, "device": device}
+        state = plateau.state
         return cls(run, state, plateau, steps, failed_step, provenance, dict(curves), reason)
 
     @classmethod

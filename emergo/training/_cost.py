@@ -10,23 +10,18 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import ShapeDtypeStruct
+from jax import Device, ShapeDtypeStruct
+from jax.tree_util import PyTreeDef
 from jaxtyping import Array, PyTree
 
 from ._ahead import Once
 from ._config import Run
 from ._program import Program, Slot, arithmetic, chunk, largest_sizes, products, start, step
 
-if TYPE_CHECKING:
-    from jaxlib._jax import Device
-    from jaxlib._jax.pytree import PyTreeDef
-else:
-    Device = jax.Device
-    PyTreeDef = jax.tree_util.PyTreeDef
 Shapes = tuple[ShapeDtypeStruct, ...]
 TOGETHER = 128
 """Largest number of runs that are trained at once on a device."""
@@ -194,6 +189,22 @@ def worth_tuning(cost: Cost, platform: str, runs: Sequence[Run]) -> bool:
 # Compilation.
 
 
+# Autotuning generated kernels is most of the compile time on a GPU. Without it XLA uses the
+# vendor's kernels with the vendor's heuristics. Nothing is timed then, so a program can be compiled
+# while the device trains.
+UNTUNED = {"xla_gpu_enable_triton_gemm": False, "xla_gpu_autotune_level": 0}
+
+
+def compile_with(lowered: jax.stages.Lowered, options: dict[str, Any]) -> jax.stages.Compiled:
+    """Compile with these options of XLA, or without them if this version of JAX rejects one."""
+    try:
+        return lowered.compile(options)
+    except jax.errors.JaxRuntimeError as error:
+        if not options or "INVALID_ARGUMENT" not in str(error):
+            raise
+        return lowered.compile()
+
+
 class Compiled(NamedTuple):
     """A compiled chunk for stacks of one width."""
 
@@ -249,11 +260,7 @@ def _compile(
     with _LOWERING, arithmetic(program.precision), products(program.precision):
         jitted = jax.jit(chunk, static_argnums=0, donate_argnums=1)
         lowered = jitted.lower(program, stack, count, due)
-    # Autotuning generated kernels is most of the compile time on a GPU. Without it XLA uses the
-    # vendor's kernels with the vendor's heuristics. Nothing is timed then, so the program can be
-    # compiled while the device trains.
-    untuned = {"xla_gpu_enable_triton_gemm": False, "xla_gpu_autotune_level": 0}
-    compiled = lowered.compile({} if tuned or device.platform == "cpu" else untuned)
+    compiled = compile_with(lowered, {} if tuned or device.platform == "cpu" else UNTUNED)
     used = compiled.memory_analysis()
     total = 0
     if used is not None:

@@ -42,10 +42,9 @@ def gradient_probe(
     """
     first, second = (flat_paths(gradient) for gradient in gradients)
     if not first:
-        named = ", ".join(_PATHS)
         raise InputError(
-            f"gradient_probe needs a model whose parameters have one of the names {named}; none "
-            f"was found"
+            f"gradient_probe needs a model whose parameters have one of the names "
+            f"{', '.join(_PATHS)}"
         )
     curves = {}
     for path, layer in sorted(first):

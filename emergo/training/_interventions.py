@@ -86,18 +86,15 @@ class Intervention(Pytree):
         mixed = jnp.where(jnp.asarray(self.strength) >= 1, new.astype(value.dtype), mixed)
         active = (step >= self.first) & (step < self.until) if step is not None else jnp.array(True)
         if self.head is not None:
-            if value.ndim < 4:
-                raise InputError(f"{kind}.head is {self.head}, but {name} has no heads")
             # Scores and patterns have shape (n, heads, queries, length). These four have shape
             # (n, length, heads, width).
             vectors = name.rpartition(".")[2] in ("queries", "keys", "values", "mixed")
-            axis = value.ndim - (2 if vectors else 3)
-            if self.head >= value.shape[axis]:
-                raise InputError(
-                    f"{kind}.head is {self.head}, but {name} has {value.shape[axis]} heads"
-                )
-            chosen = jnp.arange(value.shape[axis]) == self.head
-            active = active & chosen.reshape((-1,) + (1,) * (value.ndim - axis - 1))
+            axis = 2 if vectors else 1
+            heads = value.shape[axis] if value.ndim == 4 else 0
+            if self.head >= heads:
+                raise InputError(f"{kind}.head is {self.head}, but {name} has {heads} heads")
+            chosen = jnp.arange(heads) == self.head
+            active = active & chosen.reshape((-1,) + (1,) * (3 - axis))
         return jnp.where(active, mixed, value)
 
 
@@ -118,28 +115,20 @@ class Clamp(Intervention):
     to: float | Literal["uniform", "previous", "relevant"] = "uniform"
 
     def new_from(self, value: Array, tap: Tap) -> Array:
-        if self.to == "previous":
-            if value.ndim < 2 or value.shape[-2] != value.shape[-1]:
-                raise InputError(
-                    f"Clamp.to 'previous' needs attention of every position, got a tap of shape "
-                    f"{value.shape}"
-                )
-            before = jnp.eye(value.shape[-1], k=-1, dtype=value.dtype).at[0, 0].set(1)
+        length = value.shape[-1]
+        relevant = None if tap.batch is None else tap.batch.relevant
+        if self.to == "previous" and value.shape[-2:] == (length, length):
+            before = jnp.eye(length, k=-1, dtype=value.dtype).at[0, 0].set(1)
             return jnp.broadcast_to(before, value.shape)
-        if self.to == "relevant":
-            relevant = None if tap.batch is None else tap.batch.relevant
-            if relevant is None:
-                raise InputError(
-                    "Clamp.to 'relevant' needs a batch that marks its relevant positions"
-                )
-            if value.ndim != 4 or value.shape[-1] != relevant.shape[-1]:
-                raise InputError(
-                    f"Clamp.to 'relevant' needs attention to every position, got a tap of shape "
-                    f"{value.shape}"
-                )
+        if self.to == "relevant" and relevant is not None and value.shape[3:] == (length,):
             even = relevant / jnp.maximum(relevant.sum(-1, keepdims=True), 1)
             return value.at[:, :, -1].set(even[:, None].astype(value.dtype))
-        return jnp.full_like(value, 1 / value.shape[-1] if self.to == "uniform" else self.to)
+        if isinstance(self.to, str) and self.to != "uniform":
+            raise InputError(
+                f"Clamp.to {self.to!r} needs attention to every position and a batch that marks "
+                f"its relevant positions, got a tap of shape {value.shape}"
+            )
+        return jnp.full_like(value, 1 / length if self.to == "uniform" else self.to)
 
 
 class Scale(Intervention):
@@ -183,10 +172,7 @@ class Replace(Intervention):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not callable(self.function):
-            raise InputError(
-                f"Replace.function must be a function of the value at the tap, got "
-                f"{self.function!r}"
-            )
+            raise InputError(f"Replace.function must be a function, got {self.function!r}")
 
     def new(self, value: Array) -> Array:
         return self.function(value) if self.function else value

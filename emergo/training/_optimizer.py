@@ -14,7 +14,7 @@ import optax
 
 from ..core.errors import InputError, unknown
 from ..core.identity import canonical, type_name
-from ..core.pytree import Pytree, Schedule, as_tuple, per_run
+from ..core.pytree import Pytree, Schedule, as_tuple, option, per_run
 
 Factory = Callable[..., optax.GradientTransformation]
 
@@ -38,7 +38,7 @@ class Optimizer(Pytree):
 
     name: str | Factory = "adam"
     learning_rate: float = per_run(default=1e-4, low=0.0)
-    clip: float | None = None
+    clip: float | None = option(default=None, low=0.0)
     options: tuple[tuple[str, object], ...] = ()
 
     def __init__(
@@ -49,28 +49,18 @@ class Optimizer(Pytree):
         options: Mapping[str, object] | Iterable[tuple[str, object]] = (),
         **more: object,
     ) -> None:
-        given = tuple(sorted((dict(options) | more).items()))
-        for field, value in (
-            ("name", name),
-            ("learning_rate", learning_rate),
-            ("clip", clip),
-            ("options", given),
-        ):
+        fields = {"name": name, "learning_rate": learning_rate, "clip": clip}
+        fields["options"] = tuple(sorted((dict(options) | more).items()))
+        for field, value in fields.items():
             object.__setattr__(self, field, value)
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        rate = self.learning_rate
-        if not isinstance(rate, Schedule) and not (math.isfinite(rate) and rate > 0):
-            raise InputError(f"Optimizer.learning_rate must be positive and finite, got {rate!r}")
-        if self.clip is not None and not self.clip > 0:
-            raise InputError(f"Optimizer.clip must be positive, or None, got {self.clip!r}")
+        if 0 in (self.learning_rate, self.clip):
+            raise InputError("Optimizer.learning_rate and Optimizer.clip must be positive, got 0")
         known = inspect.signature(self.factory).parameters
         if "learning_rate" not in known:
-            raise InputError(
-                f"Optimizer {self.label} takes no learning_rate; choose an optimizer that does, "
-                f"such as adam"
-            )
+            raise InputError(f"Optimizer {self.label} takes no learning_rate; choose another")
         takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
         options = []
         for name, given in self.options:
@@ -133,9 +123,10 @@ def _one_form(value: object, default: object) -> object:
 @functools.cache
 def _of_optax(name: str) -> Factory:
     known = {
-        n: f for n, f in vars(optax).items() if inspect.isfunction(f) and not n.startswith("_")
+        n: f
+        for n, f in vars(optax).items()
+        if inspect.isfunction(f) and "learning_rate" in inspect.signature(f).parameters
     }
-    known = {n: f for n, f in known.items() if "learning_rate" in inspect.signature(f).parameters}
     if name not in known:
         raise unknown("optimizer", str(name), known)
     return known[name]

@@ -36,17 +36,13 @@ class Trained(NamedTuple):
     >>> task, model = em.SingleLocation(length=4, dim=2), em.Transformer(1, heads=2, width=4)
     >>> run = em.Run(em.Config(task, model), seed=0)
     >>> trained = em.Trained(run, 0, model.init(jax.random.key(0), task.spec))
-    >>> trained.test(3).value.shape, trained.attention_maps(3).shape
-    ((3, 2), (1, 3, 2, 4, 4))
+    >>> trained.attention_maps(3).shape
+    (1, 3, 2, 4, 4)
     """
 
     run: Run
     step: int
     params: PyTree
-
-    def __repr__(self) -> str:
-        count = sum(int(np.size(array)) for array in jax.tree.leaves(self.params))
-        return f"Trained(run={self.run!r}, step={self.step}, params={count:,} numbers)"
 
     def forward(self, inputs: Array | Batch, reads: Sequence[str] = ()) -> Output:
         """Compute the output of the model.
@@ -76,8 +72,6 @@ class Trained(NamedTuple):
         If the draws of a task depend on their number, these are other sequences of the same
         distribution.
         """
-        if n < 1:
-            raise InputError(f"n must be at least 1, got {n}")
         task = self.run.config.task
         with arithmetic(self.run.config.precision):
             truth = at_start(task).truth(self._key(0))
@@ -96,17 +90,9 @@ class Trained(NamedTuple):
                 )
         return resolve(tree, self.step, start_states(tree))
 
-    def test(self, n: int = 8, reads: Sequence[str] = ()) -> Output:
-        """Compute the output on `n` sequences of the run's test set; see `forward`."""
-        return self.forward(self.batch(n), reads)
-
     def attention_maps(self, n: int = 8) -> Float[Array, "layers n heads queries length"]:
         """Compute the attention patterns of all layers on `n` sequences of the test set."""
-        taps = self.test(n, ["layers.*.pattern"]).taps or {}
-        if not taps:
-            raise InputError(
-                f"{type(self.run.config.model).__name__} has no taps called layers.*.pattern"
-            )
+        taps = self.forward(self.batch(n), ["layers.*.pattern"]).taps or {}
         return jnp.stack(
             [taps[name] for name in sorted(taps, key=lambda name: int(name.split(".")[1]))]
         )
@@ -161,6 +147,11 @@ def load_parameters(path: Path | str, run: Run, sealed: bool = False) -> Trained
     """
     from safetensors import SafetensorError, safe_open
 
+    own = _shapes(run)
+    shapes = _named(own)
+    # An fp64 run starts from the parameters of an fp32 run, so `init` has the smaller type.
+    wider = {np.dtype("float32"): np.dtype("float64")} if run.config.precision == "fp64" else {}
+    expected = {name: (x.shape, wider.get(x.dtype, x.dtype)) for name, x in shapes.items()}
     try:
         regular_file(path)
         with safe_open(path, "numpy") as file:
@@ -170,19 +161,13 @@ def load_parameters(path: Path | str, run: Run, sealed: bool = False) -> Trained
         step = int(about.get("step", "-1"))
         if (sealed or "checksum" in about) and about.get("checksum") != _checksum(arrays, about):
             raise ValueError("its content does not have its checksum: it was damaged or changed")
+        if described != json.loads(json.dumps(run.describe())):
+            raise ValueError(f"it holds the parameters of another run than {run.identity}")
+        if expected != {name: (x.shape, x.dtype) for name, x in arrays.items()}:
+            raise ValueError("its arrays do not have the shapes of the model")
     except (OSError, ValueError, SafetensorError) as error:
         why = " ".join(str(error).split())
         raise InputError(f"{path}: cannot be read as parameters ({why})") from None
-    if described != json.loads(json.dumps(run.describe())):
-        raise InputError(f"{path}: holds the parameters of another run than {run.identity}")
-    shapes = _named(_shapes(run))
-    # An fp64 run starts from the parameters of an fp32 run, so `init` has the smaller type.
-    wider = {np.dtype("float32"): np.dtype("float64")} if run.config.precision == "fp64" else {}
-    expected = {name: (x.shape, wider.get(x.dtype, x.dtype)) for name, x in shapes.items()}
-    if expected != {name: (x.shape, x.dtype) for name, x in arrays.items()}:
-        raise InputError(
-            f"{path}: does not hold the parameters of {type(run.config.model).__name__}"
-        )
     with arithmetic(run.config.precision):
         leaves = [jnp.asarray(arrays[name]) for name in shapes]
-    return Trained(run, step, jax.tree.unflatten(jax.tree.structure(_shapes(run)), leaves))
+    return Trained(run, step, jax.tree.unflatten(jax.tree.structure(own), leaves))

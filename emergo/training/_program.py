@@ -20,7 +20,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ import optax
 from jaxtyping import Array, Int, PyTree
 
 from ..core.contract import Batch, Output, Tap
-from ..core.errors import InputError
+from ..core.errors import InputError, naming
 from ..core.identity import canonical
 from ..core.json import digest
 from ..core.pytree import fields
@@ -160,16 +160,16 @@ def products(precision: Precision) -> contextlib.AbstractContextManager[None]:
 
 def lower(precision: Precision, tree: Tree) -> Tree:
     """Cast the operands of matrix products to bf16 in precision bf16."""
-    if precision != "bf16":
-        return tree
-    return jax.tree.map(lambda x: x.astype(jnp.bfloat16) if x.dtype == jnp.float32 else x, tree)
+    return _cast(tree, jnp.bfloat16) if precision == "bf16" else tree
 
 
 def widen(precision: Precision, tree: Tree) -> Tree:
     """Cast fp32 arrays to fp64 in precision fp64."""
-    if precision != "fp64":
-        return tree
-    return jax.tree.map(lambda x: x.astype(np.float64) if x.dtype == np.float32 else x, tree)
+    return _cast(tree, np.float64) if precision == "fp64" else tree
+
+
+def _cast(tree: Tree, dtype: Any) -> Tree:
+    return jax.tree.map(lambda x: x.astype(dtype) if x.dtype == np.float32 else x, tree)
 
 
 def user_key(words: Key) -> Array:
@@ -257,36 +257,19 @@ def forward(
     batch: Batch,
     reads: Sequence[str] = (),
     key: Array | None = None,
+    path: FastPath | Literal["fastest"] | None = "fastest",
 ) -> Output:
     """Compute a run's model on a batch.
 
     `apply` defines the model. Its optimised path, if the table in `models/fast` has one, is used
     unless something reads or writes at taps. `_verify.py` compares the two before training.
 
-    See `forward_by` for the arguments.
-    """
-    task, model, _, interventions = slot.now()
-    path = None if interventions or reads else find_path(model, task.spec)
-    return forward_by(path, program, slot, params, batch, reads, key)
-
-
-def forward_by(
-    path: FastPath | None,
-    program: Program,
-    slot: Slot,
-    params: PyTree,
-    batch: Batch,
-    reads: Sequence[str] = (),
-    key: Array | None = None,
-) -> Output:
-    """Compute a run's model by an optimised path, or by `apply`.
-
     **Arguments:**
 
-    - `path`: an entry of the table in `models/fast`, or None for `apply`.
     - `params`: parameters, in any precision.
     - `reads`: names of taps whose values are returned in `taps`.
     - `key`: a random key for dropout; None in evaluations.
+    - `path`: an entry of the table in `models/fast`, or None for `apply`.
 
     **Returns:** the output; `value` is at least fp32.
     """
@@ -294,6 +277,8 @@ def forward_by(
     tap = Tap(task.spec, key, slot.step, changes=interventions, reads=reads, batch=batch)
     params = lower(program.precision, params)
     inputs = lower(program.precision, batch.inputs)
+    if path == "fastest":
+        path = None if interventions or reads else find_path(model, task.spec)
     if path is None:
         output = model.apply(params, inputs, tap)
     else:
@@ -357,8 +342,7 @@ def half_gradients(program: Program, slot: Slot) -> tuple[PyTree, PyTree]:
     half = len(batch.inputs) // 2
     if half == 0:
         raise InputError(
-            "a gradient probe splits a batch in two: it needs batches of at least 2 sequences, "
-            "this run has 1"
+            "a gradient probe splits a batch in two: it needs batches of at least 2 sequences"
         )
 
     def of_half(index: int) -> PyTree:
@@ -404,20 +388,24 @@ def run_probes(
     tapped = (output, test)
     if reads:
         few = jax.tree.map(lambda part: part[:TAPPED], test)
-        tapped = (forward(program, slot, slot.params, few, reads=reads), few)
-    gradients = ()
+        tapped = (forward(program, slot, slot.params, few, reads), few)
+    gradients = None
     if any(getattr(probe, "gradients", False) for probe in probes):
-        gradients = (half_gradients(program, slot),)
+        gradients = half_gradients(program, slot)
     prepared = iter(slot.prepared)
-    curves = {}
+    curves: dict[str, Array] = {}
     for probe in probes:
         subject = tapped if getattr(probe, "reads", ()) else (output, test)
-        further = gradients if getattr(probe, "gradients", False) else ()
+        further: list[Any] = [gradients] if getattr(probe, "gradients", False) else []
         if hasattr(probe, "prepare"):
-            further += (next(prepared),)
-        measured = probe(slot.params, *subject, slot.truth, slot.step, *further)
+            further.append(next(prepared))
+        where = probe_label(probe)
+        with naming(where):
+            measured = probe(slot.params, *subject, slot.truth, slot.step, *further)
         if not isinstance(measured, Mapping):
-            raise InputError(f"{probe_label(probe)} must return a dictionary of named arrays")
+            raise InputError(f"{where} must return a dictionary of named arrays")
+        for name in {"loss", "train_loss", "step", *curves}.intersection(measured):
+            raise InputError(f"{where} returns {name!r}, which is measured already")
         curves |= measured
     return curves
 
@@ -441,7 +429,7 @@ def chunk(
     # In bf16 the cast parameters travel from one step to the next. So XLA writes them in the same
     # pass over memory as the optimizer's update, instead of in a separate one.
     def cast(slots: Slot) -> PyTree:
-        return lower(program.precision, slots.params) if program.precision == "bf16" else None
+        return _cast(slots.params, jnp.bfloat16) if program.precision == "bf16" else None
 
     def body(_: Array, carry: tuple[Slot, PyTree, Array]) -> tuple[Slot, PyTree, Array]:
         slots, lowered, total = carry

@@ -26,7 +26,7 @@ from jaxtyping import Array, ArrayLike, PyTree
 from ..core.errors import InputError
 from ..measure import past_threshold
 from ._check import check_group
-from ._config import Preparing, Result, Run, next_evaluation
+from ._config import Result, Run, next_evaluation
 from ._cost import (
     Compiled,
     Cost,
@@ -89,17 +89,8 @@ class Tracked:
         if learned is None or not isinstance(config.threshold, float):
             return False
         metric = np.asarray(self.measured[learned.metric])
-        passed = past_threshold(metric, config.threshold, learned.direction)
-        if not passed.any():
-            return False
-        return self.step >= self.steps[int(np.argmax(passed))] * (1 + config.overtrain)
-
-    def likely_end(self, typical: float) -> float:
-        """Estimate the last step, given that other runs took `typical` steps.
-
-        A run that has outlasted half of that may take as long again.
-        """
-        return min(max(typical, 2.0 * self.step), self.run.config.steps)
+        (passed,) = np.nonzero(past_threshold(metric, config.threshold, learned.direction))
+        return passed.size > 0 and self.step >= self.steps[passed[0]] * (1 + config.overtrain)
 
     def note(self, metrics: Mapping[str, ArrayLike], step: int, variants: Sequence[str]) -> None:
         """Add an evaluation.
@@ -164,32 +155,26 @@ class DeviceStack:
     def collect(self, pending: Launched) -> list[Result]:
         """Wait for a chunk, note the evaluations that are due, and return the runs that ended."""
         metrics, steps, failed = jax.tree.map(np.asarray, pending)
-        results = []
+        results: list[Result] = []
         for i, tracked in enumerate(self.tracked):
-            if tracked is None:
-                continue
-            tracked.total += float(metrics["train_loss"][i])
-            tracked.at = int(steps[i])
-            if tracked.at == tracked.due:
-                own = {name: values[i] for name, values in metrics.items()}
-                result = self._evaluated(i, tracked, own, int(failed[i]))
-                if result is not None:
-                    results.append(result)
-                    self.tracked[i] = None
+            if tracked is not None:
+                tracked.total += float(metrics["train_loss"][i])
+                tracked.at = int(steps[i])
+                if tracked.at == tracked.due:
+                    own = {name: values[i] for name, values in metrics.items()}
+                    results += self._evaluated(i, tracked, own, int(failed[i]))
         return results
 
     def _evaluated(
         self, index: int, tracked: Tracked, metrics: Mapping[str, np.ndarray], failed: int
-    ) -> Result | None:
-        """Note an evaluation of a run, keep its parameters if wanted, and return an ended run."""
+    ) -> list[Result]:
+        """Note an evaluation of a run, keep its parameters if wanted, and return it if it ended."""
         step = tracked.at
         before = tracked.step if tracked.steps else -1
         self.scheduler.steps += step - tracked.step
         tracked.note(metrics, step, self.scheduler.program.variants)
-        failed_step = None
-        if failed >= 0:
-            failed_step = failed
-        elif not np.isfinite(metrics["loss"]):
+        failed_step = failed if failed >= 0 else None
+        if failed_step is None and not np.isfinite(metrics["loss"]):
             failed_step = step
         ended = failed_step is not None or tracked.ended
         keep = self.scheduler.keep
@@ -197,20 +182,19 @@ class DeviceStack:
             params = jax.tree.map(lambda x: np.asarray(x[index]), self.slots.params)
             self.scheduler.snapshot(tracked.run, step, unpadded(tracked.run, params))
         if not ended:
-            return None
+            return []
+        self.tracked[index] = None
         kind = self.device.device_kind
-        return Result.measured(tracked.run, tracked.curves, failed_step, kind)
+        return [Result.measured(tracked.run, tracked.curves, failed_step, kind)]
 
     def narrow(self) -> None:
         """Move the remaining runs to a narrower stack, if that pays."""
         live = [i for i, t in enumerate(self.tracked) if t is not None]
-        if not live:
+        steps = max((t.step for t in self.live), default=0)
+        width = min((w for w in self.widths(steps) if w >= len(live)), default=None)
+        if not live or width is None:
             return
-        steps = max(t.step for t in self.live)
-        width = min((w for w in self._widths(steps) if w >= len(live)), default=None)
-        if width is None:
-            return
-        self.compiled = self._narrower(width)
+        self.compiled = self.narrower(width)
         spare = width - len(live)
         indices = np.array(live + [live[0]] * spare)
         # NumPy gathers the slots: a JAX program for it would have to be compiled.
@@ -218,7 +202,7 @@ class DeviceStack:
         self.slots = jax.device_put(gathered, self.device)
         self.tracked = [self.tracked[i] for i in live] + [None] * spare
 
-    def _widths(self, steps: int) -> list[int]:
+    def widths(self, steps: int) -> list[int]:
         """Return the widths that pay for runs that last for `steps` more steps."""
         platform = self.device.platform
         wide = len(self.tracked)
@@ -228,19 +212,9 @@ class DeviceStack:
             if worth_narrowing(self.scheduler.cost, platform, wide, width, steps)
         ]
 
-    def _narrower(self, width: int) -> Compiled:
+    def narrower(self, width: int) -> Compiled:
+        """Compile the program for a narrower stack."""
         return self.scheduler.compile(one_of(self.slots), self.device, width, tuned=False)
-
-    def narrower(self) -> list[Callable[[], object]]:
-        """Return functions that compile the programs that `narrow` may need.
-
-        They do nothing if the stack is narrower by the time that they are called.
-        """
-        widths = self._widths(max(t.run.config.steps for t in self.live))
-        return [
-            lambda width=width: width < len(self.tracked) and self._narrower(width)
-            for width in widths
-        ]
 
 
 def one_of(slots: Slot) -> Slot:
@@ -292,14 +266,11 @@ class Scheduler:
     def start(self, run: Run) -> Slot:
         """Return a run before its first step, with the arrays that its probes prepare."""
         prepared = []
-        for probe in (p for p in run.config.all_probes if isinstance(p, Preparing)):
-            arrays = probe.prepare(run)
-            if not isinstance(arrays, Mapping):
-                raise InputError(
-                    f"{type(probe).__name__}.prepare must return a dictionary of named arrays, got "
-                    f"a {type(arrays).__name__}"
-                )
-            prepared.append({name: jnp.asarray(array) for name, array in arrays.items()})
+        for probe in run.config.all_probes:
+            prepare = getattr(probe, "prepare", None)
+            if prepare is not None:
+                arrays = prepare(run).items()
+                prepared.append({name: jnp.asarray(array) for name, array in arrays})
         return start(self.program, run, self.sizes)._replace(prepared=tuple(prepared))
 
     def compile(
@@ -342,21 +313,25 @@ class Scheduler:
         if self.tuned and not room:
             return
         # The shapes of arrays that probes prepare are not known before the run starts.
-        if not any(isinstance(probe, Preparing) for probe in self.runs[0].config.all_probes):
+        if not any(hasattr(probe, "prepare") for probe in self.runs[0].config.all_probes):
             for device in self.devices[: len(self.runs)]:
                 self.compile_first(self.shapes, device, memory_of(device, when_free=True))
-        self.rehearse()
-
-    def rehearse(self) -> None:
-        """Check and start one run, so that the programs for it are traced and compiled."""
         check_group(self.runs, self.devices[0].platform)
         if self.program.n_train is None:
             with arithmetic(self.program.precision):
                 start(self.program, self.runs[0], self.sizes)
 
     def narrower(self) -> list[Callable[[], object]]:
-        """Return functions that compile the programs that stacks may need after the queue."""
-        return [program for stack in self.stacks if stack.live for program in stack.narrower()]
+        """Return functions that compile the programs that stacks may need after the queue.
+
+        They do nothing if the stack is narrower by the time that they are called.
+        """
+        return [
+            lambda stack=stack, width=width: width < len(stack.tracked) and stack.narrower(width)
+            for stack in self.stacks
+            if stack.live
+            for width in stack.widths(max(t.run.config.steps for t in stack.live))
+        ]
 
     def _open(self, device: Device) -> DeviceStack:
         """Create the stack of a device with the first runs of the queue."""

@@ -7,7 +7,7 @@ step replaces it by its value (`resolve`). Schedules that react to measurements 
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeGuard, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,11 @@ class Switch(Schedule):
         return (self.before, self.after)
 
 
+def _check_order(schedule: Schedule, first: int, end: int) -> None:
+    if end <= first:
+        raise InputError(f"{type(schedule).__name__}.end must be later than {first}, got {end}")
+
+
 class Ramp(Schedule):
     """`first` until step `begin`, then a linear change to `last` at step `end`.
 
@@ -52,10 +57,7 @@ class Ramp(Schedule):
     end: int = per_run(low=1)
 
     def __post_init__(self) -> None:
-        if self.end <= self.begin:
-            raise InputError(
-                f"Ramp.end must be later than Ramp.begin, got {self.end} and {self.begin}"
-            )
+        _check_order(self, self.begin, self.end)
 
     def value(self, step: Step, state: PyTree) -> Array:
         share = jnp.clip((step - self.begin) / (self.end - self.begin), 0.0, 1.0)
@@ -80,10 +82,7 @@ class WarmupCosine(Schedule):
     last: float = per_run(default=0.0)
 
     def __post_init__(self) -> None:
-        if self.end <= self.warmup:
-            raise InputError(
-                f"WarmupCosine.end must be later than the warm-up, got {self.end} and {self.warmup}"
-            )
+        _check_order(self, self.warmup, self.end)
 
     def value(self, step: Step, state: PyTree) -> Array:
         rising = self.peak * (step + 1) / self.warmup
@@ -120,10 +119,7 @@ class When(Schedule):
 
     def __post_init__(self) -> None:
         if (self.above is None) == (self.below is None):
-            raise InputError(
-                f"When needs either above or below, got above={self.above!r} and "
-                f"below={self.below!r}"
-            )
+            raise InputError(f"When needs either above or below, got {self!r}")
 
     def start(self) -> Bool[Array, ""]:
         return jnp.array(False)
@@ -211,15 +207,13 @@ class WhenStuck(Schedule):
         return (self.metric,)
 
 
-def _is_schedule(node: object) -> bool:
+def _is_schedule(node: object) -> TypeGuard[Schedule]:
     return isinstance(node, Schedule)
 
 
 def schedules_in(tree: PyTree) -> list[Schedule]:
     """Return all schedules of a pytree, in the order of its leaves."""
-    return [
-        leaf for leaf in jax.tree.leaves(tree, is_leaf=_is_schedule) if isinstance(leaf, Schedule)
-    ]
+    return list(filter(_is_schedule, jax.tree.leaves(tree, is_leaf=_is_schedule)))
 
 
 def start_states(tree: PyTree) -> tuple[PyTree, ...]:

@@ -111,10 +111,8 @@ def train(
     >>> [result.state for result in em.train([em.Run(config, seed) for seed in range(2)])]
     ['reached', 'reached']
     """
-    if not _are_runs(runs):
+    if not isinstance(runs, Sequence) or not all(isinstance(run, Run) for run in runs):
         raise InputError(f"train takes a list of runs, e.g. [em.Run(config, seed=0)], got {runs!r}")
-    if not isinstance(then, Sequence) or not all(map(_are_runs, then)):
-        raise InputError(f"then must be a list of lists of runs, one per later call, got {then!r}")
     if n_parallel is not None and n_parallel < 1:
         raise InputError(f"n_parallel must be at least 1, got {n_parallel}")
     keep_programs()
@@ -129,18 +127,11 @@ def train(
         for members_of_call in then
         for members in groups_of(members_of_call)
     ]
+    folder = None if checkpoint is None else output_folder(checkpoint)
     with _interrupts() as interrupted, Ahead() as ahead:
-        call = _Call(
-            total=len(unique),
-            folder=None if checkpoint is None else output_folder(checkpoint),
-            checkpoint_seconds=checkpoint_seconds,
-            deadline=deadline,
-            on_end=on_end,
-            progress=progress,
-            interrupted=interrupted,
-            ahead=ahead,
-            later=[*schedulers[1:], *later],
-        )
+        times = (checkpoint_seconds, deadline)
+        watchers = (on_end, progress, interrupted)
+        call = _Call(len(unique), folder, *times, *watchers, ahead, [*schedulers[1:], *later])
         for scheduler in schedulers:
             with arithmetic(scheduler.program.precision), contextlib.closing(scheduler):
                 call.train_group(scheduler)
@@ -152,10 +143,6 @@ def train(
 def _key(run: Run) -> Hashable:
     """Return a key that is equal for runs with equal results, curves of probes included."""
     return run.identity, run.config.probes
-
-
-def _are_runs(runs: object) -> bool:
-    return isinstance(runs, Sequence) and all(isinstance(run, Run) for run in runs)
 
 
 def groups_of(runs: Iterable[Run]) -> list[list[Run]]:
@@ -267,34 +254,33 @@ class _Call:
     def _report(self, scheduler: Scheduler) -> None:
         """Call `progress`."""
         results = self.done.values()
-        evaluated = [tracked for tracked in scheduler.live if tracked.steps]
-        by_identity = {tracked.run.identity: tracked for tracked in evaluated}
+        evaluated = {t.run.identity: t for t in scheduler.live if t.steps}
         seconds = time.monotonic() - self.begun
         left = None
         if results:
-            # Count runs in training by the share of their steps that they have probably taken.
+            # Count runs in training by the share of their steps that they have probably taken. A
+            # run that has outlasted half of the typical number may take as long again.
             typical = max(sum(result.steps for result in results) / len(results), 1.0)
-            shares = [tracked.step / tracked.likely_end(typical) for tracked in scheduler.live]
-            share = len(results) + sum(shares)
+            share = len(results) + sum(
+                t.step / min(max(typical, 2.0 * t.step), t.run.config.steps) for t in scheduler.live
+            )
             left = seconds * (self.total - share) / share
-
-        def curves(run: Run) -> Mapping[str, np.ndarray] | None:
-            tracked = by_identity.get(run.identity)
-            return None if tracked is None else tracked.curves
-
         self.progress(
             Progress(
                 total=self.total,
                 done=len(results),
                 failed=sum(result.state == "failed" for result in results),
                 running=[
-                    (t.run, t.step, float(np.asarray(t.measured["loss"][-1]))) for t in evaluated
+                    (t.run, t.step, float(np.asarray(t.measured["loss"][-1])))
+                    for t in evaluated.values()
                 ],
                 steps=self.steps + scheduler.steps,
                 seconds=seconds,
                 seconds_left=left,
                 bytes=sum(stack.compiled.bytes for stack in scheduler.stacks),
-                curves=curves,
+                curves=lambda run: (
+                    evaluated[run.identity].curves if run.identity in evaluated else None
+                ),
             )
         )
 

@@ -20,7 +20,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,13 +34,13 @@ from ..core.errors import FastPathError
 from ..core.json import digest
 from ..models.fast import VARIABLE, FastPath, find_path
 from ._config import Precision, Run
-from ._cost import Device
+from ._cost import UNTUNED, Device, compile_with
 from ._program import (
     Program,
     Slot,
     arithmetic,
     draw,
-    forward_by,
+    forward,
     in_program,
     lower,
     products,
@@ -172,21 +172,13 @@ def compare_path(
         if max(ratios.values()) <= TOLERANCE:
             return
     model = type(runs[0].config.model).__name__
+    wrong = [name for name, ratio in ratios.items() if ratio > TOLERANCE]
     raise FastPathError(
-        f"the optimised path {path.name} differs from {model}.apply in {_wrong_arrays(ratios)}: "
+        f"the optimised path {path.name} differs from {model}.apply in {', '.join(wrong[:3])}: "
         f"its error is up to {max(ratios.values()):.3g} times that of apply in "
         f"{program.precision}, at most {TOLERANCE:g} are accepted; this is a bug of emergo; "
         f"{VARIABLE}=off trains with apply"
     )
-
-
-def _wrong_arrays(ratios: Mapping[str, float]) -> str:
-    """Name the worst array of every part of the outcome that differs."""
-    worst: dict[str, str] = {}
-    for name in sorted(ratios, key=lambda name: -ratios[name]):
-        if ratios[name] > TOLERANCE:
-            worst.setdefault(name.partition(".")[0].partition("[")[0], name)
-    return ", ".join(worst[part] for part in _Outcome._fields if part in worst)
 
 
 def _perturbed(params: PyTree, seed: int) -> PyTree:
@@ -205,14 +197,13 @@ def _compile_quickly(
     of_run: Callable[..., PyTree], device: Device, *arguments: PyTree
 ) -> jax.stages.Compiled:
     """Compile a function for a stack of runs, without optimisation, because it runs only once."""
-    options: dict[str, Any] = {
+    quick = {
         "xla_backend_optimization_level": 0,
         "xla_cpu_use_fusion_emitters": False,
         "xla_cpu_parallel_codegen_split_count": 1,
     }
-    if device.platform != "cpu":
-        options = {"xla_gpu_enable_triton_gemm": False, "xla_gpu_autotune_level": 0}
-    return jax.jit(jax.vmap(of_run)).lower(*arguments).compile(options)
+    lowered = jax.jit(jax.vmap(of_run)).lower(*arguments)
+    return compile_with(lowered, quick if device.platform == "cpu" else UNTUNED)
 
 
 def _compile(
@@ -230,12 +221,15 @@ def _compile(
 
     def of_run(slot: Slot, params: PyTree, data: Batch) -> _Outcome:
         def loss(params: PyTree) -> tuple[Array, Output]:
-            output = forward_by(path, program, slot, params, data, key=user_key(slot.data_key))
+            key = user_key(slot.data_key)
+            output = forward(program, slot, params, data, key=key, path=path)
             return jnp.mean(slot.now()[0].loss(output, data)), output
 
         lowered = lower(precision, params)
         (_, output), gradient = jax.value_and_grad(loss, has_aux=True)(lowered)
-        evaluation = forward_by(path, program, slot, lowered, data)[:2] if dropout else None
+        evaluation = None
+        if dropout:
+            evaluation = forward(program, slot, lowered, data, path=path)[:2]
         return _Outcome(output.value, output.attention, output.value_path, gradient, evaluation)
 
     slots, params, data = arguments

@@ -12,10 +12,8 @@ import numpy as np
 from ..core.errors import InputError
 from ..core.json import to_jsonable
 from ..store.reader import checker
-from ._catalog import Catalog
-from ._runset import RunSet
+from ._runset import RunSet, thin
 from ._tables import JOIN
-from ._thin import thin
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,24 +23,14 @@ MAP_STEPS = 240  # evaluations shown in the maps over layers and heads
 DIGITS = 5  # significant digits of curves in JSON
 MOST_LAWS = 32  # laws in an exported file
 _check_law = checker({"formula": str, "terms": [{"term": str, "fixed": bool}], "tables": [str]})
-_OLD_LAW = (
-    "The figure's file does not list the terms of this law, because an older version wrote it. "
-    "Make the figure again, or choose the terms on the left."
-)
 _NO_FIT = (
-    "This law has a fixed exponent, or runs that are in none of the figure's tables. "
+    "The figure's file does not list the terms of this law, because an older version wrote it; or "
+    "the law has a fixed exponent, or runs that are in none of the figure's tables. "
     "Choose the terms on the left."
 )
-
-
-def overview(catalog: Catalog) -> dict[str, Any]:
-    """List all sets of a folder, without their runs."""
-    sets = [{"key": key} | describe_set(runs) for key, runs in catalog.sets().items()]
-    return {
-        "folder": catalog.root.name or str(catalog.root),
-        "sets": sets,
-        "notes": list(catalog.notes),
-    }
+_DESCRIBED = ("name", "kind", "version", "axes", "planned", "notes")
+MOMENTS = 120  # steps at which a run is forecast
+_KEPT = ("state", "at", "step", "why", "intervals", "words")
 
 
 def describe_set(runs: RunSet) -> dict[str, Any]:
@@ -51,18 +39,12 @@ def describe_set(runs: RunSet) -> dict[str, Any]:
     if figure is not None:
         laws = [law | {"fit": law_request(runs, law)} for law in figure["laws"]]
         figure = {**figure, "laws": laws}
-    description = {
-        "name": runs.name,
-        "kind": runs.kind,
-        "version": runs.version,
-        "axes": runs.axes,
+    description = {name: getattr(runs, name) for name in _DESCRIBED} | {
         "runs": len(runs.runs),
-        "planned": runs.planned,
         "curves": runs.families(),
         "law": default_law(runs),
         "figure": figure,
         "terms": numeric_axes(runs),
-        "notes": runs.notes,
     }
     return to_jsonable(description)
 
@@ -98,7 +80,7 @@ def law_request(runs: RunSet, law: Mapping[str, Any]) -> dict[str, Any]:
     try:
         _check_law(law, "law")
     except ValueError:
-        return {"why": _OLD_LAW}
+        return {"why": _NO_FIT}
     tables = set(law["tables"])
     parts = {part for part in runs.columns.get("part", ()) if tables & set(part.split(JOIN))}
     if not parts or any(term["fixed"] for term in law["terms"]):
@@ -116,8 +98,7 @@ def run_detail(runs: RunSet, identity: str) -> dict[str, Any]:
     Curves with one number per evaluation are thinned separately. Curves with several numbers
     (layers, heads, lags) share their evaluations, because one slider moves through all of them.
     """
-    if identity not in runs.runs:
-        raise InputError(f"no run '{identity[:40]}' in this set")
+    _check_run(runs, identity)
     columns = {
         name: np.asarray(values, np.float64) for name, values in runs.curves.read(identity).items()
     }
@@ -152,7 +133,7 @@ def stages(runs: RunSet, identity: str) -> dict[str, Any]:
     """Find the stages of one run in its divergence from the teacher, or else in its loss."""
     from ..measure import find_stages
 
-    names = runs.curves.names(identity) if identity in runs.runs else []
+    names = runs.curves.read(identity) if identity in runs.runs else {}
     name = next((name for name in ("kl_teacher", "loss") if name in names), None)
     answer = {"curve": name, "drops": [], "why": None}
     if name is None:
@@ -164,6 +145,53 @@ def stages(runs: RunSet, identity: str) -> dict[str, Any]:
     except InputError as error:
         return answer | {"why": str(error)}
     return to_jsonable(answer | {"drops": [drop._asdict() for drop in drops]})
+
+
+def _check_run(runs: RunSet, identity: str) -> None:
+    if identity not in runs.runs:
+        raise InputError(f"no run '{identity[:40]}' in this set")
+
+
+def look_back(runs: RunSet, identity: str, moments: int = MOMENTS) -> dict[str, Any]:
+    """Forecast one run at evenly spaced evaluations until it emerged.
+
+    Each forecast sees only the part of the log up to its step.
+
+    **Returns:** the forecasts as `moments`, and the step at which the run emerged as `came`. If
+    the run cannot be forecast, `moments` is empty and `why` says the reason.
+    """
+    _check_run(runs, identity)
+    import pandas as pd
+
+    from ..forecasting import described_goal, forecast_frame, forecast_json
+    from ..measure import emergence
+
+    goal = described_goal(runs.config(identity))
+    if isinstance(goal, str):
+        return {"moments": [], "why": goal}
+    columns = runs.curves.read(identity)
+    step = np.asarray(columns.pop("step", ()), np.float64)
+    if not len(step) or goal.metric not in columns:
+        return {"moments": [], "why": f"the curve of {goal.metric} was not kept for this run"}
+    try:
+        result = emergence(step, columns[goal.metric], goal.threshold, goal.direction)
+        reached = result.state == "reached"
+        last = int(np.searchsorted(step, result.high)) if reached else len(step) - 1
+        curves = pd.DataFrame(columns, index=step)
+        rows = np.unique(np.linspace(0, last, min(last + 1, moments)).astype(int))
+        forecasts = [forecast_json(forecast_frame(goal, curves.iloc[: i + 1])) for i in rows]
+    except InputError as error:
+        return {"moments": [], "why": str(error)}
+    answer = {
+        "came": result.time if reached else math.nan,
+        "until": step[-1],
+        "metric": goal.metric,
+        "threshold": goal.threshold,
+        "probes": goal.probes,
+        "moments": [{name: forecast[name] for name in _KEPT} for forecast in forecasts],
+        "why": None,
+    }
+    return to_jsonable(answer)
 
 
 def cells(runs: RunSet) -> list[dict[str, Any]]:
@@ -186,11 +214,7 @@ def _run_table(runs: RunSet, where: Mapping[str, Sequence[Any]]) -> "pd.DataFram
         dict(zip(runs.columns, values, strict=True))
         for values in zip(*runs.columns.values(), strict=True)
     )
-    kept = (
-        row
-        for row in rows
-        if all(name in row and row[name] in allowed for name, allowed in where.items())
-    )
+    kept = (row for row in rows if all(row.get(name) in where[name] for name in where))
     return run_table(kept, runs.axes, runs.tune)
 
 

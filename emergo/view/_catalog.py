@@ -16,11 +16,10 @@ from ..core.errors import InputError
 from ..core.files import is_folder
 from ..store import StudyFolder
 from ..store.reader import IDENTITY, list_names
-from ._look_back import look_back
-from ._runset import RunSet
+from ._answers import describe_set, look_back
+from ._runset import RunSet, thin
 from ._studies import StudySource, store_set
 from ._tables import figure_set, record_set
-from ._thin import thin
 
 DEPTH = 2  # levels of subfolders that are searched
 FOLDERS = 500  # most folders that are searched
@@ -73,6 +72,11 @@ class Catalog:
             self._sets, notes = self._collect()
             self.notes = tuple(notes)
             return self._sets
+
+    def overview(self) -> dict[str, Any]:
+        """List all sets, without their runs."""
+        sets = [{"key": key} | describe_set(runs) for key, runs in self.sets().items()]
+        return {"folder": self.root.name, "sets": sets, "notes": list(self.notes)}
 
     def get(self, key: str) -> RunSet:
         """Return one set; raise an `InputError` for an unknown key."""
@@ -185,13 +189,12 @@ class Catalog:
         """
         runs = self.get(key)
         known = set(runs.runs)
-
-        def read(identity: str) -> Curve:
-            if identity not in known:
-                return EMPTY
-            return self._thin(key, identity, runs.curves.stamp(identity), name, points)
-
-        return [read(identity) for identity in identities]
+        return [
+            self._thin(key, identity, runs.curves.stamp(identity), name, points)
+            if identity in known
+            else EMPTY
+            for identity in identities
+        ]
 
     def _read_thinned(self, key: str, identity: str, stamp: Any, name: str, points: int) -> Curve:
         x, y = thin(*self.get(key).curve(identity, name), points)

@@ -12,12 +12,10 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..core.files import atomic_write
-from ._answers import cells, describe_set, every_law, stages
+from ._answers import cells, every_law, look_back, stages
 from ._bundle import STATIC, bundle
 from ._catalog import Catalog
-from ._look_back import look_back
-from ._runset import RunSet
-from ._thin import thin
+from ._runset import RunSet, thin
 
 LARGEST = 5_000_000  # bytes of the file; curves are thinned until it fits
 NUMBERS = 1_200_000  # of all curves before that: about 3.5 MB of the file
@@ -53,20 +51,18 @@ def export_page(catalog: Catalog, path: Path | str) -> dict[str, Any]:
     path = Path(path)
     if path.suffix != ".html":
         raise InputError(f"--export {path}: the page is an HTML file; name it like page.html")
+    content = catalog.overview()
     sets = catalog.sets()
     count = sum(len(runs.runs) for runs in sets.values())
     if not count:
         why = "; ".join(catalog.notes) or "a study has them when its first run has ended"
         raise InputError(f"{catalog.path}: no finished runs to show ({why})")
-    curves = sum(len(runs.curves.names(name)) for runs in sets.values() for name in runs.runs)
+    curves = sum(
+        len(i) * len(runs.runs) for runs in sets.values() for i in runs.families().values()
+    )
     points = int(np.clip(NUMBERS // max(curves, 1), *POINTS))
     answers = {key: _answers(runs) for key, runs in sets.items()}
-    content: dict[str, Any] = {
-        "folder": catalog.root.name,
-        "notes": list(catalog.notes),
-        "sets": [{"key": key} | describe_set(runs) for key, runs in sets.items()],
-        "status": catalog.status(),
-    }
+    content["status"] = catalog.status()
     while True:
         content["data"] = {
             key: answers[key] | _packed_curves(runs, points) for key, runs in sets.items()
@@ -129,20 +125,13 @@ def _page(content: Any) -> bytes:
     packed = gzip.compress(json.dumps(content, allow_nan=False).encode(), 9)
     script = bundle()
     style = "\n".join((STATIC / name).read_text() for name in ("vendor/uplot.css", "style.css"))
-    if "</script" in script or "</style" in style:
-        raise AssertionError("the page's own files must not close the elements that hold them")
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src "
         f"blob: data:; base-uri 'none'"
     )
-    page = _PAGE.format(
-        policy=policy,
-        title=html.escape(f"emergo: {content['folder']}"),
-        style=style,
-        data=base64.b64encode(packed).decode(),
-        script=script,
-    )
-    return page.encode()
+    data = base64.b64encode(packed).decode()
+    title = html.escape(f"emergo: {content['folder']}")
+    return _PAGE.format(policy=policy, title=title, style=style, data=data, script=script).encode()
 
 
 def _hash(text: str) -> str:

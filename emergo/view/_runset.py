@@ -1,13 +1,13 @@
 """A set of runs: one value per run in every column, and access to the curves."""
 
 import dataclasses
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from jaxtyping import Float
 
 from ..core.json import to_jsonable
 
@@ -26,10 +26,6 @@ Columns = dict[str, list[Any]]
 
 class Curves(Protocol):
     """Access to the curves of runs."""
-
-    def names(self, identity: str) -> list[str]:
-        """List the columns of a run other than its steps."""
-        ...
 
     def read(self, identity: str, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """Return columns of a run (by default all) and `step`; empty if they cannot be read."""
@@ -70,7 +66,8 @@ class RunSet:
         """
         columns: dict[str, None] = {}
         for identity in self.runs[:: max(1, len(self.runs) // 8)]:
-            columns |= dict.fromkeys(self.curves.names(identity))
+            columns |= dict.fromkeys(self.curves.read(identity))
+        columns.pop("step", None)
         families: dict[str, list[list[int]]] = {}
         for column in columns:
             name = _INDEX.sub("", column)
@@ -82,8 +79,11 @@ class RunSet:
         """Return steps and values of a curve: the largest of layers, heads or lags."""
         columns = self.curves.read(identity, [name])
         if name not in columns:
-            members = [each for each in self.curves.names(identity) if _INDEX.sub("", each) == name]
-            columns = self.curves.read(identity, members) if members else {}
+            columns = {
+                column: values
+                for column, values in self.curves.read(identity).items()
+                if column == "step" or _INDEX.sub("", column) == name
+            }
         steps = columns.pop("step", np.zeros(0))
         if not columns:
             return np.zeros(0), np.zeros(0)
@@ -99,16 +99,10 @@ class RunSet:
             if name in _HIDDEN:
                 continue
             if name in always or len(set(map(repr, values))) > 1:
-                columns[name] = [_cell(value) for value in values]
-            elif values and _cell(values[0]) is not None:
-                constants[name] = _cell(values[0])
+                columns[name] = to_jsonable(values)
+            elif values and (constant := to_jsonable(values[0])) is not None:
+                constants[name] = constant
         return {"version": self.version, "columns": columns, "constants": constants}
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, bool | int | str) else to_jsonable(value)
 
 
 def columns_of(rows: Iterable[Mapping[str, Any]]) -> Columns:
@@ -125,3 +119,35 @@ def varied(columns: Columns) -> list[str]:
         for name, values in columns.items()
         if name not in _NO_AXES and len({repr(v) for v in values if v is not None}) > 1
     ]
+
+
+def thin(
+    x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], points: int
+) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    """Return at most `points` points of a curve, without losing a peak or a drop.
+
+    The evaluations between the first and the last are divided into buckets. The smallest and the
+    largest value of each bucket are kept, together with the two ends. Half of the bucket edges are
+    even in the index and half in its logarithm, because the page shows both kinds of axes.
+    Non-finite points are left out.
+    """
+    finite = np.isfinite(x) & np.isfinite(y)
+    if not finite.all():
+        x = x[finite]
+        y = y[finite]
+    if len(x) <= points:
+        return x, y
+    inner = len(x) - 2
+    half = max(1, (points - 2) // 4)
+    linear = np.linspace(0, inner, half, endpoint=False)
+    logarithmic = np.geomspace(1, inner, half, endpoint=False)
+    starts = np.unique(np.concatenate([linear, logarithmic]).astype(int))
+    values = y[1:-1]
+    bucket = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, inner)))
+    kept = [np.array([0, len(x) - 1])]
+    for extreme in (np.minimum, np.maximum):
+        # The positions of each bucket's extreme value; `unique` keeps the first of equal ones.
+        places = np.flatnonzero(values == extreme.reduceat(values, starts)[bucket])
+        kept.append(1 + places[np.unique(bucket[places], return_index=True)[1]])
+    chosen = np.unique(np.concatenate(kept))
+    return x[chosen], y[chosen]

@@ -1,12 +1,12 @@
 """Run the server on a port of this machine."""
 
 import errno
+import secrets
 import socket
 from collections.abc import Callable
 
 from ..core.errors import InputError
 from ._catalog import Catalog
-from ._guard import new_token
 
 HOST = "127.0.0.1"
 
@@ -50,7 +50,7 @@ def serve(catalog: Catalog, port: int, ready: Callable[[str], None]) -> None:
         raise InputError(
             f"emergo view needs {error.name}; install it with pip install 'emergo[view]'"
         ) from None
-    token = new_token()
+    token = secrets.token_urlsafe(24)
     with listen(port) as opened:
         config = uvicorn.Config(
             make_app(catalog, token),

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -12,11 +13,10 @@ from starlette.routing import Route
 
 from ..core.errors import InputError
 from ..core.json import to_jsonable
-from ._answers import cells, fit, overview, run_detail, stages
+from ._answers import cells, fit, run_detail, stages
 from ._bundle import STATIC
 from ._catalog import Catalog
 from ._guard import Guard
-from ._thin import pack
 
 KINDS = {
     ".html": "text/html",
@@ -62,12 +62,14 @@ def make_app(catalog: Catalog, token: str) -> Guard:
         return FileResponse(path, media_type="image/png")
 
     def law(request: Request) -> dict[str, Any]:
-        where = _json(request, "where", "{}")
-        terms = _json(request, "x", "[]")
-        if not isinstance(where, dict) or not all(isinstance(v, list) for v in where.values()):
-            raise InputError("where must be an object of lists")
-        if not isinstance(terms, list) or not all(isinstance(term, str) for term in terms):
-            raise InputError("x must be a list of terms")
+        try:
+            terms = [str(term) for term in json.loads(_text(request, "x", "[]"))]
+            where = json.loads(_text(request, "where", "{}"))
+            where = {name: list(values) for name, values in where.items()}
+        except (ValueError, TypeError, AttributeError):
+            raise InputError(
+                "x must be a JSON list of terms, and where must be an object of lists"
+            ) from None
         return fit(catalog.get(_text(request, "set")), _text(request, "y", "plateau"), terms, where)
 
     def live(request: Request) -> dict[str, Any]:
@@ -80,19 +82,18 @@ def make_app(catalog: Catalog, token: str) -> Guard:
             catalog.get(_text(request, "set")), *(_text(request, name) for name in names)
         )
 
-    def forecast(request: Request) -> dict[str, Any]:
-        return catalog.look_back(_text(request, "set"), _text(request, "run"))
-
     handlers: dict[str, Callable[[Request], Any]] = {
         "/": page_file,
         "/static/{name:path}": page_file,
-        "/api/index": lambda request: overview(catalog),
+        "/api/index": lambda request: catalog.overview(),
         "/api/runs": of_set(lambda runs: runs.table()),
         "/api/cells": of_set(cells),
         "/api/curves": curves,
         "/api/run": of_set(run_detail, "run"),
         "/api/stages": of_set(stages, "run"),
-        "/api/forecast": forecast,
+        "/api/forecast": lambda request: catalog.look_back(
+            _text(request, "set"), _text(request, "run")
+        ),
         "/api/law": law,
         "/api/live": live,
         "/api/picture": picture,
@@ -120,8 +121,8 @@ def _text(request: Request, name: str, default: str = "") -> str:
     return request.query_params.get(name, default)
 
 
-def _json(request: Request, name: str, default: str) -> Any:
-    try:
-        return json.loads(_text(request, name, default))
-    except ValueError:
-        raise InputError(f"{name} is not JSON") from None
+def pack(curves: list[tuple[np.ndarray, np.ndarray]]) -> bytes:
+    """Pack curves for the page: their number and lengths (32-bit), then all x, then all y."""
+    head = np.array([len(curves), *(len(x) for x, _ in curves)], "<u4")
+    parts = [np.asarray(curve[i], "<f4") for i in (0, 1) for curve in curves]
+    return b"".join(part.tobytes() for part in (head, *parts))

@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ..core.errors import InputError
-from ..core.files import read_regular
 from ..store import Failures, Plan, StudyFolder, read_outcomes, study_status
 from ..store.claims import Claims, Note, notes_of
 from ..store.curves import read_curves
 from ..store.outcomes import read_run
-from ..store.reader import LARGE, checker, number, number_or_none
+from ..store.reader import checker, number, number_or_none
 from ._runset import RunSet, columns_of, varied
 
 TRAINING = 100  # most runs in training that the page lists
@@ -45,25 +42,14 @@ class FolderCurves:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def _path(self, identity: str) -> Path:
-        return self.folder / identity / "curves.parquet"
-
     def stamp(self, identity: str) -> Any:
         try:
-            status = os.lstat(self._path(identity))
+            status = os.lstat(self.folder / identity / "curves.parquet")
         except OSError:
             return None
         if not stat.S_ISREG(status.st_mode):
             return None
         return str(self.folder), status.st_mtime_ns, status.st_size
-
-    def names(self, identity: str) -> list[str]:
-        try:
-            content = read_regular(self._path(identity), LARGE)
-            schema = pq.read_schema(pa.BufferReader(content))
-        except (OSError, ValueError, pa.ArrowException):
-            return []
-        return [name for name in schema.names if name != "step"]
 
     def read(self, identity: str, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         path = self.folder / identity
@@ -97,9 +83,9 @@ class StudySource:
         plans = self.folder.read()
         rows, notes = outcomes(self.folder.runs)
         tries, _ = Failures(self.folder.failures).counts()
-        version = f"{hash(stamp)}.{len(rows)}"
 
-        def plan_set(name: str, plan: Plan) -> RunSet:
+        sets = {}
+        for name, plan in _named(plans).items():
             planned = {run.identity: run for run in plan.runs}
             law = plan.study.get("law")
             ended = [
@@ -109,21 +95,20 @@ class StudySource:
                 for identity, run in planned.items()
                 if identity in rows
             ]
-            return RunSet(
+            sets[name] = RunSet(
                 name,
                 "study",
-                version,
+                f"{hash(stamp)}.{len(rows)}",
                 axes=[axis for axis in plan.axes if axis != "seed"],
                 columns=columns_of(ended),
                 curves=self._curves,
-                config=lambda identity: plan.configs[planned[identity].config],
+                config={one: plan.configs[run.config] for one, run in planned.items()}.__getitem__,
                 planned=len(planned),
                 law=law if isinstance(law, dict) else None,
                 tune=next(iter(plan.study.get("tune") or {}), None),
                 notes=notes,
             )
-
-        return {name: plan_set(name, plan) for name, plan in _named(plans).items()}
+        return sets
 
     def status(self) -> dict[str, Any]:
         """Return the progress, what each process trains, and the latest failures.
@@ -134,8 +119,8 @@ class StudySource:
         begun = time.monotonic()
         if self._status is None or begun > self._status[0]:
             status = self._read_status()
-            now = time.monotonic()
-            self._status = (begun + max(1.0, 10 * (now - begun)), status)
+            took = time.monotonic() - begun
+            self._status = (begun + max(1.0, 11 * took), status)
         return self._status[1]
 
     def _read_status(self) -> dict[str, Any]:
@@ -171,12 +156,12 @@ class StudySource:
         for claim in Claims(self.folder.claims).live().values():
             progress = claim.get("progress") or {}
             notes = notes_of(progress)
-            training += [
-                planned[identity]
-                | {"step": step, "loss": loss, "forecast": _forecast(notes.get(identity))}
-                for identity, step, loss in progress.get("running") or ()
-                if identity in planned
-            ]
+            for identity, step, loss in progress.get("running") or ():
+                if identity in planned:
+                    forecast = _forecast(notes.get(identity))
+                    training.append(
+                        planned[identity] | {"step": step, "loss": loss, "forecast": forecast}
+                    )
         return sorted(training, key=_expected_step)[:TRAINING]
 
     def _failed(self, planned: Described) -> list[dict[str, Any]]:

@@ -17,7 +17,6 @@ from ._runset import RunSet, columns_of, varied
 LARGEST = 400_000_000  # bytes of a table; larger ones are listed in the notes and left out
 JOIN = ", "  # between the names of the tables that contain a run
 _STEPS = ("step", "t")
-_NUMBERS = itertools.count()  # every table that is read gets its own number as a stamp
 
 
 class TableCurves:
@@ -30,26 +29,22 @@ class TableCurves:
         self._rows = rows
         self._names = list(names)
         self._step = step
-        self._number = next(_NUMBERS)
+        self._stamp = object()  # every table that is read gets its own
 
     def stamp(self, identity: str) -> Any:
-        return self._number if identity in self._rows else None
-
-    def _part(self, identity: str) -> pa.Table:
-        rows = self._rows.get(identity, slice(0, 0))
-        return self._table.slice(rows.start, rows.stop - rows.start)
-
-    def names(self, identity: str) -> list[str]:
-        """List the curves of a run; columns that are empty in all of its rows do not count."""
-        part = self._part(identity)
-        return [name for name in self._names if part[name].null_count < len(part)]
+        return self._stamp if identity in self._rows else None
 
     def read(self, identity: str, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        if identity not in self._rows:
+        """Return columns of a run; those without a value in its rows do not count."""
+        rows = self._rows.get(identity)
+        if rows is None:
             return {}
-        part = self._part(identity)
-        wanted = self.names(identity) if names is None else names
-        columns = {name: part[name].to_numpy() for name in wanted if name in self._names}
+        part = self._table.slice(rows.start, rows.stop - rows.start)
+        columns = {
+            name: part[name].to_numpy()
+            for name in self._names
+            if name in (names or self._names) and part[name].null_count < len(part)
+        }
         return {"step": part[self._step].to_numpy(), **columns}
 
 
@@ -95,9 +90,8 @@ def _curves_by_identity(table: pa.Table) -> TableCurves:
     if step is None or "identity" not in table.column_names:
         raise ValueError("needs the columns identity and step")
     identities = table["identity"].to_numpy(zero_copy_only=False).astype(str)
-    first = np.append(True, identities[1:] != identities[:-1])[: len(identities)]
-    bounds = _bounds(first)
-    if len(bounds) != len(np.unique(identities[first])):  # the rows of some run are not contiguous
+    bounds = _bounds(identities[1:] != identities[:-1], len(identities))
+    if len(bounds) != len(np.unique(identities)):  # the rows of some run are not contiguous
         order = np.argsort(identities, kind="stable")
         return _curves_by_identity(table.take(pa.array(order)))
     rows = {identities[rows.start]: rows for rows in bounds}
@@ -118,9 +112,6 @@ def figure_set(path: Path) -> RunSet | None:
     notes = []
     for file in sorted(path.parent.glob(f"{path.stem}.*.parquet")):
         part = file.name[len(path.stem) + 1 : -len(".parquet")]
-        if file.is_symlink():
-            notes.append(f"{file.name}: a symlink, which is not followed")
-            continue
         try:
             table = read_table(file)
         except ValueError as error:
@@ -172,32 +163,29 @@ def _curves_by_restart(
     **Returns:** the curves, and one row per run.
     """
     steps = np.asarray(table[step].to_numpy(zero_copy_only=False), np.float64)
-    bounds = _bounds(np.append(True, np.diff(steps) <= 0)[: len(steps)])
-    found: list[dict[str, Any]] = [
-        {"identity": f"{part}.{i}", "part": part} for i in range(len(bounds))
+    bounds = _bounds(np.diff(steps) <= 0, len(steps))
+    rows = {f"{part}.{i}": rows for i, rows in enumerate(bounds)}
+    found = [
+        {"identity": identity, "part": part, "steps": float(steps[rows[identity].stop - 1])}
+        for identity in rows
     ]
-    numeric = _numeric(table)
-    names = []
+    curves = _numeric(table)
     for name in table.column_names:
         values = table[name].to_numpy(zero_copy_only=False)
         texts = values.astype(str)
-        if name != step and all((texts[rows] == texts[rows.start]).all() for rows in bounds):
-            for row, rows in zip(found, bounds, strict=True):
-                value = values[rows.start]
-                plain = value.item() if isinstance(value, np.generic) else value
-                row.setdefault(name, plain)
-        elif name != step and name in numeric:
-            names.append(name)
-    for row, rows in zip(found, bounds, strict=True):
-        row["steps"] = float(steps[rows.stop - 1])
-    rows_of = {row["identity"]: rows for row, rows in zip(found, bounds, strict=True)}
-    return TableCurves(table, rows_of, names, step), found
+        if name == step or all((texts[span] == texts[span.start]).all() for span in bounds):
+            curves = [other for other in curves if other != name]
+            for row, span in zip(found, bounds, strict=True):
+                value = values[span.start]
+                if name != step:
+                    row.setdefault(name, value.item() if isinstance(value, np.generic) else value)
+    return TableCurves(table, rows, curves, step), found
 
 
-def _bounds(first: np.ndarray) -> list[slice]:
-    """Return the rows of each run, given True for its first row."""
-    edges = [*np.flatnonzero(first).tolist(), len(first)]
-    return list(itertools.starmap(slice, itertools.pairwise(edges)))
+def _bounds(changes: np.ndarray, length: int) -> list[slice]:
+    """Return the rows of each run, given whether a run ends between two rows."""
+    edges = [0, *(np.flatnonzero(changes) + 1).tolist(), length]
+    return list(itertools.starmap(slice, itertools.pairwise(edges))) if length else []
 
 
 def _step_column(table: pa.Table) -> str | None:
@@ -205,5 +193,5 @@ def _step_column(table: pa.Table) -> str | None:
 
 
 def _numeric(table: pa.Table) -> list[str]:
-    kinds = (pa.types.is_integer, pa.types.is_floating)
-    return [field.name for field in table.schema if any(is_kind(field.type) for is_kind in kinds)]
+    kinds = pa.types
+    return [f.name for f in table.schema if kinds.is_integer(f.type) or kinds.is_floating(f.type)]

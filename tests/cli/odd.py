@@ -30,8 +30,6 @@ KEYS = [
     "task.dim",
     "task.burst",
     "task.repeat",
-]
-KEYS += [
     "model.type",
     "model.layers",
     "model.heads",
@@ -39,8 +37,6 @@ KEYS += [
     "optimizer.name",
     "optimizer.learning_rate",
     "optimizer.clip",
-]
-KEYS += [
     "optimizer.b1",
     "train.batch",
     "train.steps",
@@ -48,8 +44,6 @@ KEYS += [
     "train.n_test",
     "train.precision",
     "train.probes",
-]
-KEYS += [
     "train.interventions",
     "grid.dim",
     "grid.learning_rate",
@@ -58,8 +52,12 @@ KEYS += [
     "law.x",
     "law.y",
     "law.fix",
+    "slurm.minutes",
+    "slurm.setup",
+    "slurm.extra",
+    "unknown",
+    "task.unknown",
 ]
-KEYS += ["slurm.minutes", "slurm.setup", "slurm.extra", "unknown", "task.unknown"]
 VALUES = [
     "-1",
     "0",
@@ -158,108 +156,67 @@ def commands(place: Path) -> Iterator[list[str]]:
         more = {"export": ["--to", f"{place}/t.csv"], "grow": ["--seeds", "3"]}.get(what, [])
         for name in ("absent", "file", "folder", "pipe.csv"):
             yield ["study", what, f"{place}/{name}", *more]
-    runs = f"{place}/runs.csv"
-    log = f"{place}/log.csv"
-    for words in (
-        ["--x"],
-        ["--x", ""],
-        ["--x", "dim^"],
-        ["--x", "dim^nan"],
-        ["--x", "dim^1e999"],
-        ["--x", "/"],
-        ["--fix", "dim=nan"],
+    runs = ["fit", f"{place}/runs.csv", "--out", f"{place}/fit"]
+    for text in (
+        "--x",
+        "--x ",
+        "--x dim^",
+        "--x dim^nan",
+        "--x dim^1e999",
+        "--x /",
+        "--fix dim=nan",
     ):
-        yield ["fit", runs, *words, "--out", f"{place}/fit"]
-    for words in (
-        ["--fix", "=1"],
-        ["--fix", "dim=a"],
-        ["--y", "none"],
-        ["--y", ""],
-        ["--resamples", "-1"],
-        ["--resamples", "1e3"],
+        yield [*runs, *text.split(" ")]
+    for text in (
+        "--fix =1",
+        "--fix dim=a",
+        "--y none",
+        "--y ",
+        "--resamples -1",
+        "--resamples 1e3",
     ):
-        yield ["fit", runs, "--x", "dim", *words, "--out", f"{place}/fit"]
-    for words in (
-        ["--below", "a"],
-        ["--below", "1", "--above", "2"],
-        [],
-        ["--below", "nan"],
-        ["--below", "inf"],
+        yield [*runs, "--x", "dim", *text.split(" ")]
+    log = ["measure", f"{place}/log.csv", "--metric", "loss"]
+    for text in ("--below a", "--below 1 --above 2", "", "--below nan", "--below inf"):
+        yield [*log, *text.split()]
+    log += ["--below", "0.5"]
+    for text in (
+        "--hold 0",
+        "--window 2",
+        "--window -1",
+        "--step none",
+        "--run none",
+        "--missing x",
     ):
-        yield ["measure", log, "--metric", "loss", *words]
-    for words in (
-        ["--hold", "0"],
-        ["--window", "2"],
-        ["--window", "-1"],
-        ["--step", "none"],
-        ["--run", "none"],
-        ["--missing", "x"],
-    ):
-        yield ["measure", log, "--metric", "loss", "--below", "0.5", *words]
-    for pattern in (
-        "",
-        "(",
-        "x",
-        "(?P<dim>x)",
-        "(?P<dim>l",
-        r"(?P<dim>\w+)",
-        "(?P<plateau>.)",
-        "(?P<a>" * 200,
-    ):
-        yield ["measure", log, "--metric", "loss", "--below", "0.5", "--columns", pattern]
-    for out in ("", f"{place}/file/x.csv", f"{place}/x.txt", f"{place}/folder", log):
-        yield ["measure", log, "--metric", "loss", "--below", "0.5", "--out", out]
-    for option in (
-        "--length",
-        "--dim",
-        "--burst",
-        "--repeat",
-        "--threshold",
-        "--horizon",
-        "--flow",
-    ):
+        yield [*log, *text.split()]
+    patterns = ["(", "x", "(?P<dim>x)", "(?P<dim>l", "(?P<dim>\\w+)", "(?P<plateau>.)"]
+    for pattern in ("", *patterns, "(?P<a>" * 200):
+        yield [*log, "--columns", pattern]
+    for out in ("", "file/x.csv", "x.txt", "folder", "log.csv"):
+        yield [*log, "--out", out and f"{place}/{out}"]
+    for option in ["length", "dim", "burst", "repeat", "threshold", "horizon", "flow"]:
         for value in ("", "-1", "nan", "1e400", "9" * 30, "text", "\x1b[31m"):
-            given = {"--length": "8", "--dim": "4"} | {option: value}
+            given = {"--length": "8", "--dim": "4"} | {f"--{option}": value}
             yield ["theory", *(word for pair in given.items() for word in pair)]
-    for option in (
-        "--length",
-        "--dim",
-        "--seeds",
-        "--learning-rate",
-        "--steps",
-        "--task",
-        "--optimizer",
-        "--threshold",
-        "--seconds",
-    ):
+    for option in [
+        "length",
+        "dim",
+        "seeds",
+        "learning-rate",
+        "steps",
+        "task",
+        "optimizer",
+        "threshold",
+        "seconds",
+    ]:
         for value in ("", "nan", "[", "text", "[" * 3000, "9" * 30, "\x1b[31m"):
-            yield ["train", option, value, "--out", f"{place}/train"]
-    for words in (
-        ["train", "--out", ""],
-        ["train", "--out="],
-        ["train", "--name", ""],
-        ["train", "--unknown", "1"],
-        ["train", "x"],
+            yield ["train", f"--{option}", value, "--out", f"{place}/train"]
+    for text in (
+        *("train --out ", "train --out=", "train --name ", "train --unknown 1", "train x"),
+        *("figure ", "figure ../../x", "figure x\x00y", "figure \udc80", "figures --unknown", " "),
+        *("view ", "doctor --unknown", "study", "study run", "--help --help", "-"),
     ):
-        yield words
-    for words in (
-        ["figure", ""],
-        ["figure", "../../x"],
-        ["figure", "x\x00y"],
-        ["figure", "\udc80"],
-        ["figures", "--unknown"],
-        ["", ""],
-    ):
-        yield words
-    for words in (
-        ["view", ""],
-        ["doctor", "--unknown"],
-        ["study"],
-        ["study", "run"],
-        ["--help", "--help"],
-        ["-"],
-    ):
-        yield words
+        yield text.split(" ")
 
 
 def outcome(words: list[str]) -> tuple[int, str]:

@@ -59,7 +59,7 @@ def test_unmet_requirements_are_reported(
     actual, found = findings(capsys)
     assert (actual, found[name]["state"]) == (status, state)
     assert package in found[name]["detail"]
-    assert "pip install" in found[name]["advice"]
+    assert "pip install" in found[name]["detail"]
 
 
 def test_a_failed_check_is_a_fault_and_the_others_go_on(capsys, monkeypatch):

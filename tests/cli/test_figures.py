@@ -121,15 +121,6 @@ def test_long_training_on_a_gpu_does_not_ask(capsys, monkeypatch, tmp_path, made
     assert len(made) == 1
 
 
-def test_curves_and_probes_are_passed_on(capsys, tmp_path, made):
-    command = (*LONG, "--yes", "--out", str(tmp_path), "--probes", "emergo.training:gradient_probe")
-    for words, curves in (((), None), (("--curves",), ()), (("--curves", "left"), ("left",))):
-        assert call(capsys, *command, *words)[0] == 0
-        options = made[-1][1]
-        assert options["curves"] == curves
-        assert [probe.__name__ for probe in options["probes"]] == ["gradient_probe"]
-
-
 @pytest.mark.parametrize(
     ("words", "why"),
     [
@@ -177,7 +168,7 @@ def test_missing_runs_are_submitted_to_slurm(capsys, tmp_path, monkeypatch):
     assert asked == [(tmp_path, runs, 0)]
     first, second, last = out.splitlines()
     assert first.startswith(f"zucchet2025/fig3: array job 17 with 2 tasks trains {runs} runs")
-    assert second == "zucchet2025/fig1: has no runs to train"
+    assert second == "zucchet2025/fig1: all runs are there"
     assert last.startswith(f"emergo study status {tmp_path} --watch")
 
 

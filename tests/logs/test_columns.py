@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from emergo.core.errors import InputError
 from emergo.logs import read_logs
-from emergo.logs._columns import columns_of, compile_columns
-from emergo.logs._config import parse_yaml, read_configs
+from emergo.logs._config import columns_of, compile_columns, parse_yaml, read_configs
 
 PATTERN = r"d(?P<dim>\d+)_s(?P<seed>\d+)"
 

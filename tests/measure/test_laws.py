@@ -1,7 +1,6 @@
 """Fits of synthetic runs with a known law, invalid input, and comparison with published laws."""
 
 import math
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -78,8 +77,11 @@ def test_leaving_out_censored_runs_is_biased_and_using_them_is_not():
 def test_repr_shows_the_fit_with_censored_runs():
     law = fit_law(censor(synthetic(0), 0.3), resamples=400)
     assert law.with_censored is not None
-    assert f"note: least squares leave out {law.censored} censored runs" in repr(law)
-    assert law.with_censored.formula in repr(law)
+    first, *intervals, note, second, _, _, _ = repr(law).splitlines()
+    assert note.startswith(f"note: least squares leave out {law.censored} censored runs")
+    assert first.startswith(law.formula)
+    assert second.startswith(law.with_censored.formula)
+    assert [line.split()[0] for line in intervals] == ["C", "dim", "length"]
     assert "note" not in repr(fit_law(synthetic(0), resamples=400))
 
 
@@ -157,14 +159,13 @@ def test_an_exact_fit_has_no_intervals():
 @pytest.mark.parametrize(
     ("table", "options", "message"),
     [
-        ({"dim": [], "plateau": []}, {"x": ["dim"]}, "is empty"),
+        ({"dim": [], "plateau": []}, {"x": ["dim"]}, "no run with a 'plateau'"),
         ({"dim": [4, 4, 4], "plateau": [1, 2, 3]}, {"x": ["dim"]}, "'dim' is constant"),
         (
             {"dim": [4, 8], "length": [2, 3], "plateau": [1, 2]},
             {},
-            "2 usable runs, fewer than the 3 numbers",
+            "2, fewer than the 3 numbers",
         ),
-        ({"dim": [4], "plateau": [1]}, {"x": ["dim"]}, "1 usable run, fewer than the 2 numbers"),
         ({"dim": [2, 4, 8], "length": [2, 4, 8], "plateau": [1, 2, 3]}, {}, "vary together"),
         ({"dim": [2, 4, 8], "plateau": [1, 2, 3]}, {"x": []}, "no exponent to fit"),
         (
@@ -198,7 +199,7 @@ def test_an_exact_fit_has_no_intervals():
         (
             {"dim": [2, 4, 8], "plateau": [1, 2, 3], "censored": [False, True, True]},
             {"x": ["dim"]},
-            "without its censored runs",
+            "that are not censored: 1",
         ),
     ],
 )
@@ -207,12 +208,9 @@ def test_tables_that_cannot_be_fitted_are_named(table, options, message):
         fit_law(pd.DataFrame(table), **options)
 
 
-@pytest.mark.usefixtures("unchecked")
-def test_one_term_needs_no_list_and_a_law_needs_a_table():
-    table: Any = {"dim": [2, 4, 8], "plateau": [12, 48, 192]}
-    assert fit_law(pd.DataFrame(table), x="dim").exponents == pytest.approx({"dim": 2.0})
-    with pytest.raises(InputError, match=r"such as runs\.table, got a dict"):
-        fit_law(table, x="dim")
+def test_one_term_needs_no_list():
+    table = pd.DataFrame({"dim": [2, 4, 8], "plateau": [12, 48, 192]})
+    assert fit_law(table, x="dim").exponents == pytest.approx({"dim": 2.0})
 
 
 def test_json_has_the_terms_in_order():

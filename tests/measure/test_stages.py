@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from emergo.core.errors import InputError
 from emergo.measure import (
     Drop,
-    best_so_far,
     boundary_of,
     departure,
     early_stop,
@@ -137,6 +136,7 @@ def test_departure_from_a_plateau():
         (lambda: find_stages([-1, 2, 3], [3, 2, 1]), "not negative"),
         (lambda: find_stages([1, 2, 3], [3, np.nan, 1]), "values finite"),
         (lambda: stage_boundaries([]), "at least one run"),
+        (lambda: early_stop([1, 2], [np.nan] * 2, np.ones((2, 2)), np.eye(2)), "nowhere finite"),
     ],
 )
 def test_wrong_input_is_named(call, message):
@@ -146,11 +146,6 @@ def test_wrong_input_is_named(call, message):
 
 # References 1, 2, 3 at mutual divergences as in the paper's setting.
 APART = np.array([[0.0, 2.5, 2.9], [1.9, 0.0, 0.7], [2.3, 0.65, 0.0]])
-
-
-def test_the_best_so_far():
-    loss = np.array([[3.0, 1.0, 2.0, np.nan, 0.5], [2.0, 2.0, 3.0, 1.0, 4.0]])
-    np.testing.assert_array_equal(best_so_far(loss), [[3, 1, 1, 1, 0.5], [2, 2, 2, 1, 1]])
 
 
 def test_early_stopping_at_a_truncated_predictor():
@@ -167,25 +162,6 @@ def test_early_stopping_at_a_truncated_predictor():
     both = early_stop(step, [0.1, 1, 1, 1], np.array([[0.45] * 4, [0.40] * 4, [1.0] * 4]), APART)
     assert (both.nearest, both.equals) == (2, 1)
     assert early_stop(step, [np.nan, np.inf, 0.9, 0.9], divergences, APART).step == 30
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"loss": [1.0, 2.0]}, "needs one loss"),
-        ({"apart": np.zeros((2, 2))}, "needs one loss"),
-        ({"loss": [np.nan] * 3}, "nowhere finite"),
-    ],
-)
-def test_wrong_input_of_early_stopping_is_named(change, message):
-    values = {
-        "step": [1, 2, 3],
-        "loss": [3.0, 2.0, 1.0],
-        "divergences": np.ones((3, 3)),
-        "apart": APART,
-    } | change
-    with pytest.raises(InputError, match=message):
-        early_stop(**values)
 
 
 TIME = np.linspace(0, 1000, 2001)

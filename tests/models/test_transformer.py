@@ -60,7 +60,7 @@ def test_tokens_are_one_hot_inputs():
 
 
 def test_several_positions_can_be_read():
-    """With causal attention, the value at a position is that of the sequence up to it."""
+    """Causal attention: the value at a position equals the value of the sequence up to it."""
     model, params, inputs = made({"mask": "causal"})
     values = model.apply(params, inputs, Tap(SPEC._replace(answers=3))).value
     assert values.shape == (2, 3, OUTPUTS)

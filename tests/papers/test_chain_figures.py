@@ -8,9 +8,7 @@ from matplotlib.image import AxesImage
 
 from emergo.measure import Drop
 from emergo.models import MinimalAttention
-from emergo.papers.yuksel2026 import _map_figure as maps
-from emergo.papers.yuksel2026 import _stage_figure as stages
-from emergo.papers.yuksel2026 import fig4, fig5, stages_and_maps
+from emergo.papers.yuksel2026 import _plots, _stage_figure, fig4, fig5, stages_and_maps
 from emergo.papers.yuksel2026._chains import ChainRuns, Printed, context_checks, paper
 from emergo.papers.yuksel2026._contexts import ContextPredictors
 from emergo.tasks import MarkovChain
@@ -41,23 +39,21 @@ def looking_at(lags, study=STUDY):
 
 
 def test_maps(runs):
-    assert stages.head_names(runs[0]) == {0: "1", 1: "2", 2: "3"}
-    assert len(set(maps.head_colours(runs[0]))) == 3
+    assert _plots.head_names(runs[0]) == {0: "1", 1: "2", 2: "3"}
+    assert len(set(_plots.head_colours(runs[0]))) == 3
     # They start on no group at all, so that only the first check, of a uniform start, has nothing
     # to say.
-    assert all(check.holds for check in maps.map_checks(runs, own_heads=True)[1:])
+    checks = _stage_figure.map_checks(runs, own_heads=True)
+    assert all(check.holds for check in checks[1:])
     still = chain_runs(flat)
-    assert [check.holds for check in maps.map_checks(still, own_heads=True)] == [
-        True,
-        False,
-        False,
-        False,
-    ]
-    assert len(set(maps.head_colours(still[0]))) == 3  # one group, and lighter for further heads
+    checks = _stage_figure.map_checks(still, own_heads=True)
+    assert [check.holds for check in checks] == [True, False, False, False]
+    # One group, and lighter for further heads.
+    assert len(set(_plots.head_colours(still[0]))) == 3
 
 
 def test_an_animation_moves(runs):
-    moving = maps.animate(runs[0])
+    moving = _plots.animate(runs[0])
 
     def shown(i):
         (image,) = [artist for artist in moving.draw(i) if isinstance(artist, AxesImage)]
@@ -82,7 +78,7 @@ def test_figure_3_predictors_are_passed_in_order(runs):
     assert all(check.holds for check in context_checks(compared(), nothing))
     assert not any(check.holds for check in context_checks(compared(turned=True), nothing))
     assert context_checks(runs, nothing) == []
-    printed = Printed(step=2000, kl_contexts=(1.78, 0.68, 0.02), least_context=(0.9, 70))
+    printed = Printed(step=2000, kl_contexts=(1.78, 0.68, 0.02), least_contexts=(0.9, 70))
     assert [check.holds for check in context_checks(compared(), printed)] == [True] * 3
     assert [check.holds for check in context_checks(compared(turned=True), printed)] == [False] * 3
 
@@ -158,12 +154,8 @@ def test_figure_5_little_data_stops_early(parts):
     np.testing.assert_allclose(table["step"], [100, 100, 2000, 2000])
     assert table["groups"].tolist() == [1, 1, 3, 3]
     assert table["context"].tolist() == [2, 2, 6, 6]
-    assert all(check.holds for check in fig5.predictor_checks(table, 3))
-    assert fig5.order_check(table).holds
-    turned = table[::-1]
-    assert not any(
-        check.holds for check in [*fig5.predictor_checks(turned, 3), fig5.order_check(turned)]
-    )
+    assert all(check.holds for check in fig5.order_checks(table, 3))
+    assert not any(check.holds for check in fig5.order_checks(table[::-1], 3))
 
 
 def test_figure_6_overfitting(runs):
@@ -190,7 +182,7 @@ def test_figure_13_attention_follows_the_weights(share, holds):
     lags = np.kron(np.eye(3), [share, 1 - share]) * 0.9
     (check,) = stages_and_maps.weight_check(looking_at(lags, study))
     np.testing.assert_allclose(check.measured, share)
-    assert check.holds is holds
+    assert check.holds == holds
 
 
 def test_figure_15_heads_share_what_groups_share(runs):

@@ -44,12 +44,14 @@ def test_stages_made_by_hand():
         (0.9, 0.35),
         teacher_loss=0.5,
         step=1990,
-        kl=(1.78, 0.68, 0.02),
-        least=(0.9, 70),
+        kl_references=(1.78, 0.68, 0.02),
+        least_references=(0.9, 70),
     )
     assert all(check.holds for check in stage_checks(runs, printed))
     assert not any(check.holds for check in _chains.boundary_checks(runs, Printed((30, 60))))
-    wrong = Printed((), (0.5, 0.1), teacher_loss=0.6, kl=(1, 2, 1), least=(0.9, 10))
+    wrong = Printed(
+        (), (0.5, 0.1), teacher_loss=0.6, kl_references=(1, 2, 1), least_references=(0.9, 10)
+    )
     checks = _chains.level_checks(runs, wrong)
     assert len(checks) == 4
     assert not any(check.holds for check in checks)
@@ -57,7 +59,9 @@ def test_stages_made_by_hand():
 
 def test_levels_are_those_of_the_step_that_is_published():
     """The step lies on the second plateau, between the drops at steps 200 and 500."""
-    (level,) = _chains.level_checks(chain_runs(), Printed(step=300, kl=(1.45, 0.35, 0.35)))
+    (level,) = _chains.level_checks(
+        chain_runs(), Printed(step=300, kl_references=(1.45, 0.35, 0.35))
+    )
     assert level.holds
     assert level.name == "KL from A_1, ... and the teacher at step 300, mean over runs"
 
@@ -73,7 +77,7 @@ def test_published_numbers_are_held_against_the_published_teacher():
     runs = both_teachers()
     assert [len(runs.on(maps)) for maps in ("drawn", "published")] == [2, 1]
     assert len(chain_runs().on("published")) == 2  # falls back to all runs
-    printed = Printed(kl=(1.78, 0.68, 0.02))
+    printed = Printed(kl_references=(1.78, 0.68, 0.02))
     (here,) = _chains.comparison_checks(runs, printed)
     assert here.name.startswith("published teacher: KL")
     assert not here.holds
@@ -82,7 +86,7 @@ def test_published_numbers_are_held_against_the_published_teacher():
 
 
 def test_runs_that_learn_nothing_fail_every_check():
-    printed = Printed((330, 575), (0.87, 0.34), step=1100, kl=(2.78, 0.70, 0.09))
+    printed = Printed((330, 575), (0.87, 0.34), step=1100, kl_references=(2.78, 0.70, 0.09))
     checks = stage_checks(chain_runs(flat), printed)
     assert len(checks) == 11
     assert not any(check.holds for check in checks)

@@ -7,7 +7,7 @@ import pytest
 from emergo.core.errors import InputError
 from emergo.models import MinimalAttention
 from emergo.papers.yuksel2026._contexts import ContextPredictors
-from emergo.study import build_run
+from emergo.study.description import build_run
 from emergo.tasks import Groups, MarkovChain
 from emergo.training import Config, Optimizer, Run, probe_curves, train
 

@@ -6,9 +6,10 @@ import pytest
 
 from emergo.core.contract import Batch, Output
 from emergo.core.errors import InputError
-from emergo.papers.yuksel2026 import _map_figure as figure
+from emergo.papers.yuksel2026 import _stage_figure as figure
 from emergo.papers.yuksel2026._chains import ChainRuns
 from emergo.papers.yuksel2026._maps import AttentionMaps
+from emergo.papers.yuksel2026._plots import map_plot
 from emergo.training._config import next_evaluation
 
 from .by_hand import STUDY, staged
@@ -66,9 +67,9 @@ def test_the_run_with_maps_is_drawn_below(mapped):
     assert len(figure.map_table(mapped[2])) == 2 * 3 * 20
     assert not mapped.table.filter(like="attention_map").size
     plots = (
-        figure.draw(mapped[0]),
-        figure.draw(mapped[0], run),
-        figure.draw(mapped[0], run, apart=True),
+        map_plot(mapped[0]),
+        map_plot(mapped[0], run),
+        map_plot(mapped[0], run, apart=True),
     )
     fewer, combined, apart = (len(plot.axes) for plot in plots)
     assert (combined - fewer, apart - fewer) == (2, 6)
@@ -76,7 +77,7 @@ def test_the_run_with_maps_is_drawn_below(mapped):
 
 def test_where_heads_look_at_the_papers_steps(mapped):
     """They leave group 1 at steps 200 and 500."""
-    (check,) = figure.moment_checks(mapped.like_published, (100, 300, 1000))
+    (check,) = figure.moment_checks(mapped.on("published"), (100, 300, 1000))
     assert check.holds
     assert check.name.startswith("published teacher: ")
     (other,) = figure.moment_checks(mapped.on("drawn"), (100, 150, 1000))

@@ -39,9 +39,18 @@ NOISE = {
     "emergo/reduction": {"checks[0].measured": 1e-10},
     # Derived from means in fp32 over the data.
     "emergo/stages": {"checks[4].measured": 1e-6, "checks[7].measured": 1e-7},
+    # SciPy's nonlinear least squares stops at a relative change of 1e-8. Where it stops depends on
+    # the processor's linear algebra.
+    "emergo/offset": {"checks": 1e-5, "summary": 1e-5},
+    # Some bootstrap resamples barely determine this law. Whether their matrix counts as singular
+    # depends on the processor, and with it which resamples the interval rests on.
+    "emergo/attention": {
+        "laws[8].with_censored.ci95.C": 20.0,
+        "laws[8].with_censored.ci95.length": 0.02,
+    },
 }
-"""Numbers whose last digits depend on how programs are compiled, with their tolerance. Tests
-compile without LLVM's optimizations."""
+"""Numbers whose last digits depend on how programs are compiled or on the processor, with their
+tolerance. Tests compile without LLVM's optimizations."""
 TRAINED = "zucchet2025/fig9"
 HERE = [id for id in FIGURES if id not in (TRAINED, *APART)]
 BY_SEED = {
@@ -117,9 +126,10 @@ def optimized(code: str, flags: str = "") -> Any:
 
 
 def check_pins(id, laws, checks, summary):
-    assert differences(PINNED[id]["laws"], laws, "laws") == []
-    assert differences(PINNED[id]["checks"], checks, "checks", noise=NOISE.get(id)) == []
-    assert differences(PINNED[id].get("summary", {}), summary, "summary") == []
+    noise = NOISE.get(id)
+    assert differences(PINNED[id]["laws"], laws, "laws", noise=noise) == []
+    assert differences(PINNED[id]["checks"], checks, "checks", noise=noise) == []
+    assert differences(PINNED[id].get("summary", {}), summary, "summary", noise=noise) == []
 
 
 REFUSE = """

@@ -51,7 +51,7 @@ def forge(store):
     read_outcomes(store.folder)
     runs = entries(store)
     name = content()["identity"]
-    runs[name][2]["outcome"] |= {"time": 12345.0, "low": 12345.0, "high": 12345.0}
+    runs[name][1]["outcome"] |= {"time": 12345.0, "low": 12345.0, "high": 12345.0}
     rewrite(store.folder / INDEX, runs=runs)
     return name
 
@@ -74,7 +74,7 @@ def test_an_index_that_was_copied_is_ignored(store, tmp_path):
     assert read_outcomes(tmp_path / "copy").rows[name]["plateau"] != 12345.0
 
 
-GOOD = {"seed": 0, "outcome": content()["outcome"], "provenance": {"device": "cpu"}}
+GOOD = {"seed": 0, "columns": {}, "outcome": content()["outcome"], "provenance": {"device": "cpu"}}
 
 
 @pytest.mark.parametrize(
@@ -84,15 +84,15 @@ GOOD = {"seed": 0, "outcome": content()["outcome"], "provenance": {"device": "cp
         [],
         {},
         ["stamp", {}],
-        ["stamp", 99, GOOD],
-        ["right", 0, GOOD | {"seed": "\x1b[31m"}],
-        ["right", 0, GOOD | {"outcome": GOOD["outcome"] | {"time": "soon"}}],
+        ["stamp", GOOD],
+        ["right", GOOD | {"seed": "\x1b[31m"}],
+        ["right", GOOD | {"outcome": GOOD["outcome"] | {"time": "soon"}}],
     ],
 )
 def test_malformed_entries_of_the_index_are_ignored(store, entry):
     expected = outcomes(store.folder)
     runs = entries(store)
-    name, (stamp, _, _) = next(iter(runs.items()))
+    name, (stamp, _) = next(iter(runs.items()))
     if isinstance(entry, list) and entry[:1] == ["right"]:
         entry = [stamp, *entry[1:]]
     rewrite(store.folder / INDEX, runs=runs | {name: entry})
@@ -108,8 +108,6 @@ def test_the_index_keeps_the_types_of_columns(store):
         (store.folder / INDEX).unlink(missing_ok=True)
         for _ in range(2):  # from the file, then from the index
             assert repr(read_outcomes(store.folder).rows[name]["gain"]) == repr(value)
-    index = json.loads((store.folder / INDEX).read_text())
-    assert len(index["columns"]) == 2 < len(index["runs"]) == 6
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 99, "runs": {}}'])

@@ -28,7 +28,7 @@ def test_runs_are_counted_by_state(folder):
     Failures(folder.failures).note("f" * 16, 0, "a run of another study", "loss")
     write_result(Store(folder.runs), made_up(study(1, 1, batch=7).runs[0]))  # of another study
     status = study_status(folder)
-    assert (status.name, status.axes, status.runs) == ("mine", ["dim"], 6)
+    assert (status.name, status.runs) == ("mine", 6)
     assert (status.units, status.units_finished) == (2, 1)
     assert (status.reached, status.censored, status.trained, status.failed) == (2, 2, 0, 0)
     assert (status.training, status.waiting, status.failures) == (0, 2, 1)

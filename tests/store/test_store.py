@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -17,23 +15,6 @@ from emergo.store.outcomes import outcome_row
 from .examples import KINDS, content, curves, same_curves
 
 RUN = content()["identity"]
-
-
-def test_the_store_does_not_import_jax():
-    """Neither do its identities: the hash of a plain description names the folder of the run."""
-    code = """
-import importlib, pkgutil, sys
-import emergo.store
-from emergo.core.json import digest
-for module in pkgutil.iter_modules(emergo.store.__path__):
-    importlib.import_module(f"emergo.store.{module.name}")
-names = [getattr(emergo.store, name).__name__ for name in emergo.store.__all__]
-upper = {f"emergo.{name}" for name in ("tasks", "models", "measure", "training", "study")}
-print(digest({"semantics": 1, "config": {"task": {"type": "SingleLocation"}}, "seed": 0}))
-print(names == emergo.store.__all__, sorted(({"jax"} | upper) & set(sys.modules)))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert done.stdout.splitlines() == [RUN, "True []"], done.stderr
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,14 +1,10 @@
-"""A real Slurm on this machine, for the tests: a controller and two nodes, all under one folder.
-
-python tests/study/slurm_cluster.py FOLDER     start one; stop it when standard input closes
-"""
+"""A real Slurm on this machine, for the tests: a controller and two nodes, all under one folder."""
 
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import textwrap
 import time
 from pathlib import Path
@@ -188,13 +184,3 @@ def _wait_for(condition, what: str, seconds: float) -> None:
         if time.monotonic() > until:
             raise TimeoutError(f"no {what} after {seconds:g} s")
         time.sleep(0.1)
-
-
-if __name__ == "__main__":
-    cluster = Cluster(Path(sys.argv[1]).resolve())
-    try:
-        cluster.start()
-        print(f"export SLURM_CONF={cluster.config}", flush=True)
-        sys.stdin.read()
-    finally:
-        cluster.stop()

@@ -18,16 +18,12 @@ CHAIN = Config(MarkovChain(Groups((1, 2))), MinimalAttention(), threshold=None, 
     [
         (LOCATION, "dim", "task.dim", 16),
         (LOCATION, "model.width", "model.width", 32),
-        (LOCATION, "learning_rate", "optimizer.learning_rate", 0.5),
         (LOCATION, "weight_decay", "optimizer.weight_decay", 0.5),
         (LOCATION, "optimizer.b2", "optimizer.b2", 0.5),
-        (LOCATION, "name", "optimizer.name", "lion"),
         (LOCATION, "batch", "batch", 3),
         (LOCATION, "repeat", "task.repeat", Switch(0.5, 0.0, at=3)),
         (CHAIN, "importance", "task.groups.importance", 3.0),
-        (CHAIN, "task.groups.importance", "task.groups.importance", 3.0),
         (CHAIN, "spans", "task.groups.spans", (2, 2)),
-        (CHAIN, "scale", "model.scale", 1e-3),
     ],
 )
 def test_an_axis_is_found_set_and_read_by_its_name(config, name, path, value):
@@ -45,7 +41,6 @@ def test_an_axis_is_found_set_and_read_by_its_name(config, name, path, value):
         (LOCATION, "dmi", "unknown axis of the grid 'dmi'; did you mean dim"),
         (LOCATION, "optimizer.b7", "unknown option of adamw 'b7'"),
         (LOCATION, "probes", "unknown axis of the grid 'probes'"),
-        (CHAIN, "dim", "unknown axis of the grid 'dim'"),
     ],
 )
 def test_an_unknown_axis_is_named(config, name, words):

@@ -55,7 +55,7 @@ def test_all_displays_agree_that_a_median_is_a_bound(tmp_path, capsys):
     median = f">{sum(result.plateau.time for result in results[:2]) / 2:.0f}"
 
     assert median in repr(Runs(results, made.axes, made.values_of)).splitlines()[-1].split()
-    assert repr(Runs(results)).endswith(f"; median plateau {median}")
+    assert median in repr(Runs(results)).splitlines()[-1].split()
 
     screen = io.StringIO()
     with live_progress(Console(file=screen, force_terminal=True, width=100)) as watch:

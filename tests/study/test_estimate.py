@@ -6,7 +6,7 @@ import pytest
 
 from emergo.study import estimate
 
-from .test_study import OBJECT, chains
+from .test_study import OBJECT
 
 
 def test_an_estimate_adds_up():
@@ -26,10 +26,3 @@ def test_an_estimate_adds_up():
 def test_an_estimate_for_the_cluster_that_the_study_asks_for():
     remote = estimate(OBJECT, slurm=True)
     assert (remote.platform, remote.devices) == ("gpu", 4)  # 32 runs in units of 8
-
-
-def test_a_larger_batch_needs_more_memory():
-    small, large = (estimate(chains().replace(n_train=None, batch=batch)) for batch in (8, 800))
-    assert 0 < small.bytes < large.bytes
-    assert "MarkovChain" in small.groups[0].what
-    assert "MinimalAttention(heads=2" in small.groups[0].what

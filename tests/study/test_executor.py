@@ -1,12 +1,10 @@
 """Training units: growth, failures and tries, and several studies in one folder. A function that
 makes up curves replaces training, unless a test says otherwise."""
 
-import json
 import math
 import time
 
 import jax
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -19,7 +17,6 @@ from emergo.training import CheckpointError, Progress, Result
 
 from .crowd import curves_of, made_up, study
 from .test_live import Oracle
-from .test_study import chains
 from .tiny import quiet, tiny
 
 STUDY = study(2, 2, retries=2, unit=4)
@@ -179,12 +176,6 @@ def test_a_run_that_never_fits_fails_with_its_reason(tmp_path, training):
     assert result.reason == rows[3, 0]["reason"]
 
 
-def test_no_retries_means_one_try(tmp_path, training):
-    used = training(lambda run, asked: "failed")
-    study(1, 2, retries=0).run(tmp_path, progress=quiet)
-    assert len(used.asked) == 1
-
-
 def test_an_interruption_is_not_a_try(tmp_path, training):
     """A failure that is seen a second time after a restart is the same failure."""
 
@@ -248,20 +239,6 @@ def test_a_removed_checkpoint_costs_only_its_own_runs(tmp_path, training):
     assert [len(names) for names in used.asked] == [4, 1]
 
 
-@pytest.mark.slow
-def test_a_run_that_really_diverges(tmp_path):
-    """Trained for real, with a learning rate at which the loss overflows."""
-    table = table_of(tiny(grid={"learning_rate": [2e-3, 1e30]}, seeds=2, retries=1), tmp_path)
-    failed = table[table["learning_rate"] == 1e30]
-    assert list(failed["state"]) == ["failed"] * 2
-    assert list(failed["tries"]) == [2, 2]
-    assert all(reason.startswith("the loss was not finite at step") for reason in failed["reason"])
-    assert list(table[table["learning_rate"] == 2e-3]["state"]) == ["reached"] * 2
-    assert np.isnan(failed["plateau"]).all()
-    record = tmp_path / "failures" / f"{failed['identity'].iloc[0]}.0.json"
-    assert json.loads(record.read_text())["kind"] == "loss"
-
-
 def test_studies_in_one_folder_share_their_runs(tmp_path, training):
     """One differs in the task, and one shares a cell; the status counts a shared run once."""
     used = training()
@@ -323,9 +300,7 @@ def test_forecasts_of_runs_in_training_are_in_the_claim(tmp_path, replace_traini
             on_end(made_up(run))
 
     replace_training(train)
-    watch = Watcher()
-    watch.forecaster = Oracle()
-    assert run_plan(folder, watch=watch, beat=0.01)
+    assert run_plan(folder, watch=Watcher(Oracle()), beat=0.01)
     assert claims[0]["running"] == [[STUDY.runs[0].identity, 25, 0.5]]
     note = {"run": STUDY.runs[0].identity, "text": "step 100", "step": 100.0, "data": {}}
     assert claims[0]["notes"] == [note]
@@ -366,24 +341,3 @@ def test_what_cannot_be_trained_here_is_refused_before_anything_is_written(tmp_p
         fast.run(tmp_path / "out", progress=quiet)
     assert not (tmp_path / "out").exists()
     check_platform(tiny().runs)
-
-
-def train_chains(runs, *, on_end, **_):
-    """Replace training: the KL falls to 0.1 for seed 0 and stays at 1 for seed 1."""
-    for run in runs:
-        falls = np.array([1.0, 1.0, 0.1 if run.seed == 0 else 1.0])
-        curves = {"step": np.array([0, 10, 20]), "loss": np.ones(3), "kl_teacher": falls}
-        on_end(Result.measured(run, curves, None, "cpu"))
-
-
-def test_without_a_threshold_there_are_neither_plateaus_nor_bounds(tmp_path, replace_training):
-    replace_training(train_chains)
-    for _ in range(2):  # trained, then read from the index
-        table = table_of(chains().replace(grid={}, threshold=None), tmp_path)
-        assert list(table["state"]) == ["trained", "trained"]
-        assert table[["plateau", "plateau_low", "plateau_high"]].isna().all(axis=None)
-        assert not table["censored"].any()
-        assert list(table["steps"]) == [20, 20]
-    status = study_status(StudyFolder(tmp_path))
-    assert (status.trained, status.reached, status.censored, status.finished) == (2, 0, 0, 2)
-    assert status.complete

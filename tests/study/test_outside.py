@@ -6,14 +6,13 @@ Reading the results does not need that file.
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from emergo.store import StudyFolder, study_status
-from emergo.study import Slurm, Study, load_plugins, run_plan, submit_plan
+from emergo.study import Study, load_plugins, run_plan
 from emergo.training import Optimizer
 
 from .tiny import quiet, tiny
@@ -56,14 +55,6 @@ class Loudest(Task):
 
     def metrics(self, output, batch, truth):
         return {"accuracy": 1.0 * (self.loss(output, batch) < 0.1)}
-
-
-class Quietest(Loudest):
-    """Another task with the same fields."""
-
-    def batch(self, key, n, truth):
-        batch = super().batch(key, n, truth)
-        return batch._replace(inputs=batch.inputs.at[..., 0].multiply(-1))
 
 
 class Sharp(Pytree):
@@ -129,12 +120,6 @@ probes = ["outside_lab:steepness", "outside_lab:sharpest"]
 
 [grid]
 gain = [4.0, 8.0]
-
-[slurm]
-minutes = 60
-gpus = 0
-cpus = 1
-memory_gb = 0.5
 """
 
 ROOT = Path(__file__).parents[2]
@@ -187,7 +172,6 @@ def test_a_file_means_what_python_means(lab, study, expected):
         probes=(lab.steepness, lab.sharpest),
         plugins=[lab.__file__],
         name="study",
-        slurm=Slurm(minutes=60, gpus=0, cpus=1, memory_gb=0.5),
     )
     assert python == study
     assert python.runs == study.runs
@@ -206,11 +190,6 @@ def test_a_users_optimizer_can_be_an_axis(lab, study):
     compared = study.replace(grid=optimizers, optimizer=Optimizer(learning_rate=0.01))
     assert Study.from_data(json.loads(json.dumps(compared.data()))).runs == compared.runs
     assert {run.config.optimizer.label for run in compared.runs} == {"adam", "outside_lab:slow_sgd"}
-
-
-def test_two_classes_with_equal_fields_never_share_a_run(lab, study):
-    other = study.replace(task=lab.Quietest(length=4, dim=2))
-    assert not {run.identity for run in study.runs} & {run.identity for run in other.runs}
 
 
 def python(code, *arguments):
@@ -250,20 +229,6 @@ def test_reading_does_not_import_the_users_file(tmp_path, study, lab):
         assert (finished, gains, imported) == (4, [4.0, 8.0], False)
         assert {"steepness", "sharpest", "accuracy", "shares_2_1", "gain"} <= set(columns)
         assert names == sorted(result.run.identity for result in results)
-
-
-@pytest.mark.slow
-def test_slurm_trains_user_types(cluster, tmp_path, study, expected):
-    folder = StudyFolder(tmp_path)
-    plan, _ = study.open(folder)
-    sent = submit_plan(folder, plan, study.slurm)
-    until = time.monotonic() + 300
-    while not study_status(folder).complete:
-        text = "".join(path.read_text() for path in sent.folder.glob("*_log.*"))
-        assert "Traceback" not in text, text
-        assert time.monotonic() < until
-        time.sleep(0.2)
-    same(study.read(tmp_path), expected)
 
 
 def tilt(params, output, batch, truth, step):

@@ -6,8 +6,8 @@ import pytest
 
 from emergo.core.errors import InputError
 from emergo.store import StudyFolder
-from emergo.study import estimate, open_plan
-from emergo.study.plan import grow_plan, make_plan, runs_of
+from emergo.study import estimate
+from emergo.study.plan import grow_plan, make_plan, open_plan, runs_of
 from emergo.training import Clamp, groups_of
 
 from .crowd import study
@@ -47,11 +47,6 @@ def test_a_plan_grows_and_keeps_its_units():
     ]
     assert sorted(run.identity for run in after.runs) == sorted(run.identity for run in grown.runs)
     assert plan_of(full.grown({"dim": [8]}), before) == before
-
-
-def test_the_same_units_whatever_the_order_of_the_axes():
-    one = OBJECT.replace(grid={"repeat": [0.5, 0.0], "dim": [8, 4]})
-    assert {unit.id for unit in plan_of(one).units} == {unit.id for unit in plan_of(OBJECT).units}
 
 
 def test_a_plan_is_enough_to_make_its_runs(tmp_path):

@@ -1,6 +1,7 @@
 """Worker processes that train one plan: what each gets, how it ends, and what it reports."""
 
 import contextlib
+import functools
 import math
 import os
 import signal
@@ -8,15 +9,18 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import pandas as pd
 import pytest
 
-from emergo.core.errors import InputError, StorageError, WorkerError
-from emergo.store import Plan, StudyFolder, read_outcomes
+from emergo.core.errors import WorkerError
+from emergo.store import StudyFolder, read_outcomes
+from emergo.store.claims import Claims
 from emergo.study import processes, run_plan, study_curves
-from emergo.study.processes import Workers, environment, has_nvidia, mps, progress_of
+from emergo.study.processes import environment, has_nvidia, mps, progress_of, run_workers
 
+from . import jobs
 from .tiny import STUDY, tiny
 
 DAEMON = """#!/bin/sh
@@ -31,7 +35,8 @@ def gpu(monkeypatch):
     """Make a machine look as if it had a GPU and a JAX for it."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    monkeypatch.setattr(processes, "_has_plugin", lambda: True)
+    plugin = types.SimpleNamespace(name="xla_cuda12")
+    monkeypatch.setattr(processes, "entry_points", lambda group: [plugin])
 
 
 @pytest.fixture
@@ -99,9 +104,10 @@ def test_mps_ends_with_a_process_that_is_killed(daemon):
     log = daemon()
     script = "\n".join(
         [
-            "import os",
+            "import os, types",
             "from emergo.study import processes",
-            "processes._has_plugin = lambda: True",
+            "plugin = types.SimpleNamespace(name='xla_cuda12')",
+            "processes.entry_points = lambda group: [plugin]",
             "with processes.mps():",
             "    os.kill(os.getpid(), 9)",
         ]
@@ -126,14 +132,6 @@ def test_workers_share_the_memory_unless_the_user_has_set_a_share(monkeypatch):
             assert other not in environment(4), "JAX refuses both"
 
 
-def scripted(folder, *scripts, **options):
-    """Return workers that run these scripts instead of training."""
-    made = Workers(StudyFolder(folder), Plan({}, [], [], [], "key"), len(scripts), **options)
-    head = "import json, os, signal, sys, time\n"
-    made.commands = [[sys.executable, "-c", f"{head}{script}"] for script in scripts]
-    return made
-
-
 def wait_for(condition, seconds=60.0):
     until = time.monotonic() + seconds
     while not condition():
@@ -141,82 +139,76 @@ def wait_for(condition, seconds=60.0):
         time.sleep(0.01)
 
 
-LISTENS = "assert sys.stdin.readline() == 'end\\n'"
-SAVES = (
-    "signal.signal(15, lambda *_: (open('saved', 'w').close(), os._exit(130))); "
-    "open('begun', 'w').close(); time.sleep(60)"
-)
-STUBBORN = "signal.signal(15, signal.SIG_IGN); open('begun', 'w').close(); time.sleep(60)"
-FAILS = "print(json.dumps({'failed': %r, 'why': 'it is wrong'}), flush=True); sys.exit(1)"
-
-
-def test_workers_stay_until_they_are_told_that_the_plan_does_not_grow(tmp_path):
+def test_workers_stay_until_they_are_told_that_the_plan_does_not_grow():
     said = []
-    tells = "print(json.dumps({'say': 'a line'}), flush=True)"
-    with scripted(tmp_path, LISTENS, f"{tells}; {LISTENS}", say=said.append) as workers:
-        time.sleep(0.2)
-        assert workers.at_work()
+    with run_workers([jobs.wait_for_the_end] * 2, said.append) as workers:
+        wait_for(lambda: workers.at_work() and said)
         workers.end()
         wait_for(lambda: not workers.at_work())
-    assert said == ["a line"]
+    assert said == ["a line", "a line"]
     assert [process.returncode for process in workers.processes] == [0, 0]
 
 
 @pytest.mark.parametrize(
-    ("script", "error", "words"),
+    ("job", "words"),
     [
-        (FAILS % "InputError", InputError, "^it is wrong$"),
-        (FAILS % "StorageError", StorageError, "^it is wrong$"),
-        (FAILS % "", WorkerError, r"^worker 2 of 2 failed: it is wrong \(set EMERGO_TRACEBACK=1"),
-        (
-            "os.kill(os.getpid(), 9)",
-            WorkerError,
-            "^worker 2 of 2 was ended by SIGKILL; what was finished is kept, and the same",
-        ),
-        ("os._exit(3)", WorkerError, "^worker 2 of 2 ended with status 3$"),
+        (jobs.fail, "^worker 2 of 2 failed: InputError: it is wrong$"),
+        (jobs.get_killed, "^worker 2 of 2 was ended by SIGKILL; what was finished is kept, and"),
+        (functools.partial(jobs.leave, 3), "^worker 2 of 2 failed: status 3$"),
     ],
 )
-def test_if_one_fails_the_others_save_and_end(tmp_path, monkeypatch, script, error, words):
-    monkeypatch.chdir(tmp_path)
-    waits = "while not os.path.exists('begun'): time.sleep(0.01)"
-    with (
-        pytest.raises(error, match=words),
-        scripted(tmp_path, SAVES, f"{waits}\n{script}") as workers,
-    ):
+def test_if_one_fails_the_others_save_and_end(tmp_path, job, words):
+    begun = tmp_path / "begun"
+    save = functools.partial(jobs.save, begun)
+    later = functools.partial(jobs.once_there, begun, job)
+    with pytest.raises(WorkerError, match=words), run_workers([save, later]) as workers:
         wait_for(lambda: not workers.at_work())
-    assert (tmp_path / "saved").exists()
+    assert begun.with_name("saved").exists()
     assert workers.processes[0].returncode == 130
 
 
 def test_a_worker_that_does_not_end_is_killed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(processes, "PATIENCE", 0.2)
-    with scripted(tmp_path, STUBBORN) as workers:
-        wait_for((tmp_path / "begun").exists)
+    begun = tmp_path / "begun"
+    with run_workers([functools.partial(jobs.ignore_signals, begun)]) as workers:
+        wait_for(begun.exists)
     assert workers.processes[0].returncode == -9
 
 
-def test_a_second_interrupt_kills_the_workers(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    workers = scripted(tmp_path, STUBBORN)
-    with contextlib.suppress(KeyboardInterrupt), workers:
-        wait_for((tmp_path / "begun").exists)
+def test_a_second_interrupt_kills_the_workers(tmp_path):
+    begun = tmp_path / "begun"
+    started = run_workers([functools.partial(jobs.ignore_signals, begun)])
+    with contextlib.suppress(KeyboardInterrupt), started as workers:
+        wait_for(begun.exists)
         threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
         raise KeyboardInterrupt
     assert workers.processes[0].returncode == -9
 
 
-def test_the_progress_of_several_workers_is_combined():
-    first, second, *_ = STUDY.runs
+def test_the_progress_of_several_workers_is_combined(tmp_path):
+    folder = StudyFolder(tmp_path)
+    plan, _ = STUDY.open(folder)
+    first, *_, last = (unit.runs[0] for unit in plan.units)
+    known = {run.identity: run for run in STUDY.runs}
+    assert progress_of(folder, plan, known, 2, 1) is None
     running = [[first.identity, 50, 0.3], ["0" * 16, 1, 0.1]]
-    claims = {
-        "a": {"progress": {"running": running, "rate": 10.0, "bytes": 5}},
-        "b": {"progress": {"running": [[second.identity, 25, None]], "rate": 20.0}},
-        "c": {},
-    }
-    now = progress_of(claims, {run.identity: run for run in STUDY.runs}, (6, 2, 1))
+    reports = [
+        {"running": running, "rate": 10.0, "bytes": 5},
+        {"running": [[last.identity, 25, None]], "rate": 20.0},
+    ]
+    claims = Claims(folder.claims, beat=0.01)
+    with contextlib.ExitStack() as held:
+        for unit, report in zip(plan.units, reports, strict=True):
+            held.enter_context(claims.hold(unit.id)).tell(report)
+        progress = functools.partial(progress_of, folder, plan, known, 2, 1)
+        wait_for(lambda: (now := progress()) is not None and len(now.running) == 2)
+        now = progress()
+    assert now is not None
     assert (now.total, now.done, now.failed, now.rate, now.bytes) == (6, 2, 1, 30.0, 5)
-    assert [(run, step) for run, step, _ in now.running] == [(first, 50), (second, 25)]
+    assert [(run.identity, step) for run, step, _ in now.running] == [
+        (first.identity, 50),
+        (last.identity, 25),
+    ]
     assert math.isnan(now.running[1][2])
 
 
@@ -227,25 +219,21 @@ def test_a_worker_whose_parent_is_gone_saves_and_the_next_one_continues(tmp_path
     study = tiny(seeds=3, steps=24_000, threshold=None, unit=3)
     folder = StudyFolder(tmp_path / "one")
     plan, _ = study.open(folder)
-    [command] = Workers(folder, plan, 1).commands
-
-    def start():
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        return subprocess.Popen(command, env=environment(1), **pipes)
-
-    first = start()
+    job = functools.partial(run_plan, folder, wait=False)
     claims = folder.claims
-    wait_for(lambda: any('"running"' in path.read_text() for path in claims.glob("*.json")), 100)
-    assert first.communicate(timeout=60)[0] == "", "this closes its standard input"
-    assert first.returncode == 130
+    with run_workers([job]) as workers:
+        wait_for(
+            lambda: any('"running"' in path.read_text() for path in claims.glob("*.json")), 100
+        )
+        [process] = workers.processes
+        assert process.stdin is not None
+        process.stdin.close()  # as if this process had died
+        assert process.wait(60) == 130
     assert not read_outcomes(folder.runs).rows
     assert list(folder.checkpoints.glob("*/*.npz"))
-    second = start()
-    assert second.stdin is not None
-    second.stdin.write("end\n")
-    second.stdin.flush()
-    assert second.wait(200) == 0
-    assert second.communicate()[0] == ""
+    with run_workers([job]) as workers:
+        workers.end()
+        wait_for(lambda: not workers.at_work(), 200)
     other = StudyFolder(tmp_path / "other")
     study.open(other)
     assert run_plan(other)

@@ -1,6 +1,5 @@
 """Results of runs in and out of stores and records. Nothing is trained here."""
 
-import dataclasses
 import json
 import math
 from typing import Any
@@ -14,15 +13,13 @@ from emergo.core.errors import InputError
 from emergo.models import Transformer
 from emergo.store import Store, read_records
 from emergo.store.records import write_records
-from emergo.study import build_run
+from emergo.study.description import build_run
 from emergo.study.results import (
     add_records,
-    count_devices,
     missing_parts,
     read_parameters,
     read_result,
     record_tables,
-    result_row,
     save_snapshot,
     write_result,
 )
@@ -82,14 +79,6 @@ def test_a_result_returns_from_a_store_and_from_records(tmp_path, written):
     write_records(runs, curves, tmp_path / "records", "fig")
     same(read_result(read_records(tmp_path / "records"), written.run), written)
     assert build_run(json.loads(runs["run"][0])) == written.run
-
-
-def test_a_row_holds_the_config_and_the_outcome():
-    row = result_row(result())
-    for part in (CONFIG.task, CONFIG.model):
-        for field in dataclasses.fields(part):
-            assert row[field.name] == getattr(part, field.name)
-    assert (row["learning_rate"], row["state"], row["censored"]) == (1e-3, "reached", False)
 
 
 def test_parameters_are_part_of_a_stored_run(tmp_path):
@@ -174,9 +163,3 @@ def test_curves_of_a_second_training_join_the_recorded_outcome(tmp_path):
     assert float(read.provenance["curves_plateau"]) == second.plateau.time
     assert read.curves is not None
     assert (len(read.curves["step"]), read.curves["step"][-1]) == (100, 7475)
-
-
-def test_devices_are_counted():
-    results = [result(seed=seed) for seed in range(3)]
-    results[0] = results[0]._replace(provenance={"device": "NVIDIA H200"})
-    assert count_devices(results) == "1 runs on NVIDIA H200, 2 runs on cpu"

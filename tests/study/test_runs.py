@@ -10,8 +10,7 @@ from emergo.core.errors import InputError
 from emergo.store import Store
 from emergo.study import Runs, Study
 from emergo.study.results import write_result
-from emergo.tasks import Groups, MarkovChain, SingleLocation
-from emergo.training import Config, Result, Run, Switch
+from emergo.training import Result
 
 from .crowd import made_up, study
 from .tiny import tiny
@@ -53,16 +52,6 @@ def test_a_table_has_one_row_per_run_and_curves_one_per_evaluation(runs):
     assert list(Runs([]).curves.columns) == ["identity", "step"]
 
 
-def test_schedules_and_lists_are_text_in_a_table():
-    location = SingleLocation(8, 2).replace(repeat=Switch(0.5, 0.0, at=3))
-    tasks = [location, MarkovChain(Groups((1, 2)))]
-    runs = [Run(Config(task, precision="fp32", threshold=None), 0) for task in tasks]
-    table = Runs([Result.untrained(run, "no memory", "cpu") for run in runs]).table
-    assert table["repeat"][0] == "Switch(before=0.5, after=0.0, at=3)"
-    assert table["spans"][1] == "[1, 2]"
-    assert list(table["optimizer"]) == ["adam"] * 2
-
-
 def test_runs_are_chosen_by_columns_or_by_a_function(runs):
     assert set(runs.where(dim=3).table["dim"]) == {3}
     assert len(runs.where(dim=3, state="reached")) == 2
@@ -79,11 +68,9 @@ def test_a_collection_shows_its_cells(runs):
     assert text[0] == "9 runs: 6 reached, 3 censored"
     assert text[1].split() == ["dim", "runs", "plateau", "censored"]
     assert [line.split()[:2] for line in text[2:]] == [["2", "3"], ["3", "3"], ["4", "3"]]
-    assert runs._repr_html_().startswith(f"<p>{text[0]}</p><table")
     assert repr(Runs([])) == "0 runs: none"
-    assert Runs([])._repr_html_() == "<p>0 runs: none</p>"
-    assert repr(Runs([runs[1]])).startswith("1 run: 1 reached; median plateau ")
-    assert repr(Runs([Result.untrained(runs[1].run, "no memory", "cpu")])) == "1 run: 1 failed"
+    failed = Runs([Result.untrained(runs[1].run, "no memory", "cpu")])
+    assert repr(failed).startswith("1 run: 1 failed\n")
 
 
 def test_a_law_of_the_plateaus():
@@ -103,7 +90,7 @@ def test_of_a_tuned_axis_only_the_chosen_value_counts():
     assert runs.where(dim=7).table["chosen"].sum() == 3
 
 
-def test_curves_are_drawn_with_labels_and_a_legend_outside(runs):
+def test_curves_are_drawn_with_labels_and_a_legend(runs):
     figure = runs.plot("loss", by="dim")
     [axes] = figure.axes
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("step", "loss")
@@ -112,27 +99,8 @@ def test_curves_are_drawn_with_labels_and_a_legend_outside(runs):
     assert legend is not None
     assert legend.get_title().get_text() == "dim"
     assert [text.get_text() for text in legend.get_texts()] == ["2", "3", "4"]
-    figure.canvas.draw()
-    assert legend.get_window_extent().x0 >= axes.get_window_extent().x1
     for line, result in zip(axes.lines, runs, strict=True):
         np.testing.assert_array_equal(line.get_ydata(), (result.curves or {})["loss"])
-
-
-def test_long_labels_leave_room_for_the_plot(runs):
-    long = "Switch(before=0.4, after=0.0, at=100)"
-    figure = Runs([runs[0], runs[1]], ["repeat"], lambda run: [long]).plot("loss", by="repeat")
-    assert figure._repr_png_().startswith(b"\x89PNG")
-    [axes] = figure.axes
-    legend = axes.get_legend()
-    assert legend is not None
-    assert axes.get_window_extent().width > legend.get_window_extent().width
-
-
-def test_of_a_curve_of_several_numbers_the_largest_is_drawn(runs):
-    [axes] = runs.plot("attention").axes
-    assert axes.get_legend() is None
-    largest = (runs[0].curves or {})["attention"].reshape(5, -1).max(1)
-    np.testing.assert_array_equal(axes.lines[0].get_ydata(), largest)
 
 
 def test_a_plot_of_what_does_not_exist_is_refused(runs):
@@ -140,8 +108,6 @@ def test_a_plot_of_what_does_not_exist_is_refused(runs):
         runs.plot("los")
     with pytest.raises(InputError, match="unknown column 'dmi'; did you mean dim"):
         runs.plot("loss", by="dmi")
-    with pytest.raises(InputError, match="unknown curve 'stp'"):
-        runs.plot("loss", x="stp")
     with pytest.raises(InputError, match="none of these runs has its curves"):
         Runs([result._replace(curves=None) for result in runs]).plot("loss")
 
@@ -161,10 +127,6 @@ def test_missing_parameters_runs_and_folders_are_named(runs, tmp_path):
                 ask(index)
     with pytest.raises(InputError, match="typo: no such folder"):
         study(1, 1).read(tmp_path / "typo")
-    for seconds in (-1.0, math.nan):
-        with pytest.raises(InputError, match="seconds must be 0 or more"):
-            study(1, 1).run(tmp_path / "new", seconds=seconds)
-    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import struct
 import sys
-import types
 
 import pytest
 
@@ -41,41 +40,6 @@ def test_tensorboard_gets_every_curve(tmp_path):
     for name in curves.columns.drop("step"):
         assert values[name] == pytest.approx(dict(zip(curves["step"], curves[name], strict=True)))
     assert values["plateau"] == pytest.approx({100: RESULT.plateau.time})
-
-
-class Tracked:
-    """A replacement for a run of Weights & Biases."""
-
-    def __init__(self, options):
-        self.options = options
-        self.logged = {}
-        self.summary = {}
-        self.finished = False
-
-    def log(self, entry, step):
-        self.logged[step] = entry
-
-    def finish(self):
-        self.finished = True
-
-
-def test_weights_and_biases_gets_every_run_offline(tmp_path, monkeypatch):
-    """The package is replaced, because tests do not install it."""
-    started = []
-    package = types.ModuleType("wandb")
-    vars(package)["init"] = lambda **options: started.append(Tracked(options)) or started[-1]
-    monkeypatch.setitem(sys.modules, "wandb", package)
-    monkeypatch.delenv("WANDB_MODE", raising=False)
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    find_writer("wandb", StudyFolder(tmp_path / "mine"))(RESULT)
-    [run] = started
-    expected = {"mode": "offline", "id": RESULT.run.identity, "project": "mine"}
-    assert expected.items() <= run.options.items()
-    assert run.options["config"]["dim"] == 2
-    assert list(run.logged) == [0, 25, 50, 75, 100]
-    assert run.logged[100]["loss"] == pytest.approx(float((RESULT.curves or {})["loss"][-1]))
-    assert run.summary == {"plateau": RESULT.plateau.time, "state": "reached"}
-    assert run.finished
 
 
 @pytest.mark.parametrize(("name", "package"), [("tensorboard", "tensorboardX"), ("wandb", "wandb")])

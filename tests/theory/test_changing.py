@@ -98,19 +98,6 @@ def test_the_bias_follows_the_gradient_of_its_loss():
     assert ours == pytest.approx(path.t_events[0][0], rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: theory.switched(theory.cells(8, 4), theory.cells(16, 4), 1.0),
-            "the same lengths and dims",
-        ),
-        (
-            lambda: theory.switched(theory.cells(8, 4), theory.cells(8, 4), -1.0),
-            "at must be a flow time of at least 0, got -1",
-        ),
-    ],
-)
-def test_wrong_input_is_named(make, message):
-    with pytest.raises(InputError, match=message):
-        make()
+def test_wrong_input_is_named():
+    with pytest.raises(InputError, match="at must be a flow time of at least 0, got -1"):
+        theory.switched(theory.cells(8, 4), theory.cells(8, 4), -1.0)

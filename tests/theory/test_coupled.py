@@ -10,7 +10,7 @@ from scipy.integrate import solve_ivp
 
 from emergo import theory
 from emergo.core.errors import InputError
-from emergo.theory._coupled import attentions, crossover
+from emergo.theory._coupled import attentions, coupled_loss, coupled_velocity, crossover
 
 
 def full_loss(weights, logits, dim, own):
@@ -40,11 +40,11 @@ def test_loss_and_velocity_equal_those_of_all_logits():
             jnp.asarray(state[:2]), logits, 6.0, 0.3
         )
         lengths = jnp.asarray(sizes, float)
-        assert theory.coupled_loss(jnp.asarray(state), lengths, 6.0, 0.3) == pytest.approx(
+        assert coupled_loss(jnp.asarray(state), lengths, 6.0, 0.3) == pytest.approx(
             float(loss), rel=1e-12
         )
         differences = [float(g[-1] - g[0]) for g in by_logits]
-        velocity = theory.coupled_velocity(jnp.asarray(state), lengths, 6.0, 0.3)
+        velocity = coupled_velocity(jnp.asarray(state), lengths, 6.0, 0.3)
         np.testing.assert_allclose(
             velocity, -np.append(by_weights, differences), rtol=1e-10, atol=1e-14
         )
@@ -67,7 +67,7 @@ def test_another_integrator_is_at_the_threshold_when_the_plateau_ends():
     g = 0.05
     found = theory.coupled_plateau([6, 9], 16, 0.05)
     with theory.float64():
-        velocity = jax.jit(lambda y: theory.coupled_velocity(y, lengths, d, g))
+        velocity = jax.jit(lambda y: coupled_velocity(y, lengths, d, g))
         span = (0, float(found.time))
         path = solve_ivp(
             lambda t, y: np.asarray(velocity(jnp.asarray(y))),
@@ -77,8 +77,7 @@ def test_another_integrator_is_at_the_threshold_when_the_plateau_ends():
             atol=1e-12,
         )
         end, begin = (
-            float(theory.coupled_loss(jnp.asarray(y), lengths, d))
-            for y in (path.y[:, -1], np.zeros(4))
+            float(coupled_loss(jnp.asarray(y), lengths, d)) for y in (path.y[:, -1], np.zeros(4))
         )
     assert end / begin == pytest.approx(theory.THRESHOLD, abs=1e-6)
     assert not found.censored
@@ -129,9 +128,8 @@ def test_uniform_attention_at_the_start():
     ("arguments", "message"),
     [
         (([], 4), "lengths must hold one length for each attention, got none"),
-        (([8, 1], 4), "lengths must be lengths of at least 2, got 1"),
-        (([8], 0), "dim must be a dimension of at least 1, got 0"),
-        (([8, 8], 4, -1), "own must be a weight of at least 0, got -1"),
+        (([8, 1], 4), "lengths must be a finite number of at least 2, got 1"),
+        (([8, 8], 4, -1), "own must be a finite number of at least 0, got -1"),
         (([8, 8, 8], 4, 0.1), "is derived for two attentions, got 3"),
     ],
 )

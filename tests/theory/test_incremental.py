@@ -250,8 +250,6 @@ def test_takeoff_with_and_without_damping():
     assert 1 < inc.takeoff(1.0, 100.0) / (100 / 2) < 1.1
     assert inc.takeoff(3.0, 6.0) == pytest.approx(inc.takeoff(1.0, 2.0) / 3, rel=1e-6)
     assert inc.first_stage(Groups((2,)), 50, 3) == pytest.approx(50 * inc.takeoff(np.sqrt(2), 3))
-    with pytest.raises(InputError, match="signal must be positive"):
-        inc.takeoff(0.0, 1.0)
 
 
 def test_plateaus_of_few_heads_and_reversed_groups():
@@ -273,22 +271,15 @@ def test_the_target():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: inc.target(ONES, 2), "length must be a whole number of at least the window, 3"),
+        (lambda: inc.target(ONES, 2), "length must be at least the window, 3"),
         (lambda: inc.trajectory(ONES, [0.0]), "times must be two or more"),
         (lambda: inc.trajectory(ONES, [0, 1, 1]), "times must be two or more"),
         (lambda: inc.trajectory(ONES, [0, np.inf]), "times must be two or more"),
         (lambda: inc.trajectory(ONES, [0, 1], scale=-1.0), "scale must be finite"),
-        (
-            lambda: inc.trajectory(ONES, [0, 1], heads=0),
-            "heads must be a whole number of at least 1",
-        ),
+        (lambda: inc.trajectory(ONES, [0, 1], heads=0), "heads must be at least 1"),
         (lambda: inc.plateaus(SHAPES[2], 2), "these overlap"),
-        (lambda: inc.cooperation(ONES, 3, 1, [1.0]), "need heads of at least 2"),
+        (lambda: inc.cooperation(ONES, 3, 1, [1.0]), "at least 2 heads"),
         (lambda: inc.cooperation(SHAPES[3], 3, 2, [1.0]), "have no weights"),
-        (
-            lambda: inc.cooperation(Groups((2,)), 3, 2, [1.0]),
-            "a second stage needs at least 2 groups",
-        ),
         (lambda: inc.escape_factor(Groups((1, 1), 1.0), 3, 2), "equally strong"),
         (lambda: inc.growth(ONES, [0, -1]), "times must be two or more"),
         (

@@ -247,7 +247,7 @@ def test_missing_maps_are_reported_in_one_line(tmp_path, capsys):
     with et.watch(model, tmp_path / "log.parquet", every=1) as watch:
         loop(model, watch, steps=2)
     assert capsys.readouterr().err == (
-        "emergo: no gradients are logged for layer 1: their maps of queries, keys and values "
+        "emergo: no gradients are logged for layers 1: their maps of queries, keys and values "
         "were not found; name them with paths=\n"
     )
     with et.watch(
@@ -271,7 +271,7 @@ def no_attention():
         ({"queries": 0}, "queries must be a whole number of at least 1, got 0"),
         ({"start": -1}, "start must be a whole number of at least 0, got -1"),
         ({"log": "log.json"}, "log.json: the log must be a .parquet or .csv file"),
-        ({"log": "away/log.csv"}, "the folder away does not exist; create it first"),
+        ({"log": "away/log.csv"}, "there is no folder away; create it"),
         (
             {"model": no_attention()},
             "no attention was found in Sequential: it must use scaled_dot_product_attention",
@@ -286,7 +286,7 @@ def no_attention():
             r"watch\(entropy_0_0=...\): a column of this name is logged already",
         ),
         ({"metrics": {"step": -3}}, "step must be a whole number of at least 0, got -3"),
-        ({"writers": ["wandb"]}, "writing for Weights & Biases needs wandb: pip install wandb"),
+        ({"writers": ["wandb"]}, "the writer wandb needs wandb: pip install wandb"),
     ],
     ids=str,
 )

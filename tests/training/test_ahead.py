@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 import pytest
 
-from emergo.core.errors import InputError
 from emergo.training import _cost, _scheduler, _train, train
 from emergo.training._ahead import Ahead, Once
 
@@ -24,7 +23,7 @@ def config(width, steps=20):
 
 @pytest.fixture
 def compiled(monkeypatch):
-    """Whether the main thread compiled it, the width and the number of runs of every program.
+    """Record the thread, the width and the number of runs of every compiled program.
 
     Compiles ahead as on a GPU. Training waits for each program that is compiled ahead, so that it
     is known which thread compiles it.
@@ -96,13 +95,6 @@ def test_an_error_in_a_later_program_does_not_end_training(compiled, monkeypatch
     (result,) = train([Run(config(4), 0)], then=[[Run(config(6), seed) for seed in range(2)]])
     assert result.state == "trained"
     assert compiled == [(True, 4, 1)]
-
-
-@pytest.mark.parametrize("then", [3, [3], [Run(config(4), 0)]], ids=["a number", "numbers", "runs"])
-@pytest.mark.usefixtures("unchecked")
-def test_later_calls_must_be_lists_of_runs(then):
-    with pytest.raises(InputError, match="then must be a list of lists of runs"):
-        train([Run(config(4), 0)], then=then)
 
 
 def called_twice(function):

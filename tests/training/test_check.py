@@ -100,11 +100,6 @@ class OddRelevant(Echo):
         return super().batch(key, n, truth)._replace(relevant=jnp.ones(n, bool))
 
 
-class NamedRelevant(Echo):
-    def batch(self, key, n, truth):
-        return super().batch(key, n, truth)._replace(relevant="the first")
-
-
 class BrokenBatch(Echo):
     def batch(self, key, n, truth):
         return Batch(jnp.ones((n, 4, 3)) @ jnp.ones((4, 4)), truth)
@@ -123,7 +118,7 @@ class MeanLoss(Echo):
 
 
 class WholeLoss(Echo):
-    """Integers have no gradient."""
+    """Integers cannot be differentiated."""
 
     def loss(self, output, batch):
         return (super().loss(output, batch) > 0).astype(int)
@@ -233,14 +228,6 @@ def dynamic(params, output, batch, truth, step):
     return {"large": output.value[output.value > 0]}
 
 
-calls: list[int] = []
-
-
-def changing(params, output, batch, truth, step):
-    calls.append(1)
-    return {"changing": jnp.zeros(len(calls))}
-
-
 def twice(params, output, batch, truth, step):
     return {"entropy": jnp.float32(0)}
 
@@ -258,9 +245,9 @@ CASES = [
     (task(NoSpec), "NoSpec.spec is missing: a subclass must define it"),
     (
         task(OddSpec),
-        r"OddSpec.spec must be an em.Spec\(length=…, inputs=…, outputs=…\), got a tuple",
+        r"OddSpec.spec must be an em.Spec\(length=…, inputs=…, outputs=…\) of whole numbers",
     ),
-    (task(EmptySpec), "EmptySpec.spec: inputs must be a whole number of at least 1, got 0"),
+    (task(EmptySpec), r"EmptySpec.spec must be .* of at least 1, got Spec\(length=4, inputs=0"),
     (
         task(BrokenSpec),
         "BrokenSpec.spec failed: AttributeError: 'BrokenSpec' object has no attribute 'size'",
@@ -275,21 +262,15 @@ CASES = [
     ),
     (
         task(LongBatch),
-        r"LongBatch.batch must return inputs of shape \[8, 4, 3\] as its spec says, got "
-        r"float32\[8, 8, 3\]",
+        r"LongBatch.batch must return inputs, shape \[8, 4, 3\], got float32\[8, 8, 3\]",
     ),
     (
         task(FewTargets),
-        r"FewTargets.batch must return a target with one entry per sequence, shape \[8, …\], got "
-        r"float32\[3\]",
+        r"FewTargets.batch must return one target per sequence, shape \[8\], got float32\[3\]",
     ),
     (
         task(OddRelevant),
-        r"OddRelevant.batch must return `relevant` of shape \[8, 4\], or None, got bool\[8\]",
-    ),
-    (
-        task(NamedRelevant),
-        r"NamedRelevant.batch must return `relevant` of shape \[8, 4\], or None, got the first",
+        r"OddRelevant.batch must return `relevant`, shape \[8, 4\], got bool\[8\]",
     ),
     (task(BrokenBatch), "BrokenBatch.batch failed: TypeError: dot_general requires"),
     (
@@ -303,12 +284,11 @@ CASES = [
     ),
     (
         task(WholeLoss),
-        r"WholeLoss.loss must return one real number per sequence, shape \[8\], got int32\[8\]",
+        r"WholeLoss.loss must return one real number per sequence, got int32\[8\]",
     ),
     (
         task(OddMetrics),
-        r"OddMetrics.metrics must return one number per sequence for error, shape \[8\], got "
-        r"float32\[8, 3\]",
+        r"OddMetrics.metrics must return one error per sequence, shape \[8\], got float32\[8, 3\]",
     ),
     (
         task(ListedMetrics),
@@ -316,12 +296,11 @@ CASES = [
     ),
     (
         {"task": UnknownMetric(4, 3), "threshold": "task"},
-        "UnknownMetric.learned names the metric 'acuracy', which nothing measures; did you mean "
-        "accuracy?",
+        "unknown metric of UnknownMetric.learned 'acuracy'; did you mean accuracy?",
     ),
     (
         {"task": ManyNumbers(4, 3), "threshold": 0.5},
-        r"ManyNumbers.learned must name a metric that is one number, got float32\[1, 2\]",
+        r"ManyNumbers.learned must return one number, shape \[\], got float32\[1, 2\]",
     ),
     ({"model": NoInit()}, "NoInit.init is missing: a subclass must define it"),
     ({"model": NoApply()}, "NoApply.apply is missing: a subclass must define it"),
@@ -332,7 +311,7 @@ CASES = [
     ),
     (
         {"model": OddAttention()},
-        r"OddAttention.apply must return attention of shape \[8, layers, heads, 4\], got "
+        r"OddAttention.apply must return attention, shape \[8, layers, heads, 4\], got "
         r"float32\[8, 4\]",
     ),
     (
@@ -346,10 +325,10 @@ CASES = [
     ({"model": ArrayOutput()}, r"ArrayOutput.apply must return an em.Output\(value, …\)"),
     (
         {"model": WideOutput()},
-        r"WideOutput.apply must return a value of shape \[8, 3\], got float32\[8, 6\]",
+        r"WideOutput.apply must return a value, shape \[8, 3\], got float32\[8, 6\]",
     ),
     ({"task__gain": NoValue()}, "NoValue.value is missing: a subclass must define it"),
-    ({"task__gain": ManyValues()}, r"ManyValues.value must return one number, got float32\[3\]"),
+    ({"task__gain": ManyValues()}, r"ManyValues.value must return one number, shape \[\], got"),
     (
         {"task__gain": GrowingState()},
         "GrowingState.update must keep the shapes and types of its state",
@@ -357,19 +336,15 @@ CASES = [
     ({"task__gain": Undeclared()}, "Undeclared.update failed: KeyError: 'loss'"),
     (
         {"task__noise": When("eror", below=0.5, before=0.1)},
-        "When names the metric 'eror', which nothing measures; did you mean error",
+        "unknown metric of When 'eror'; did you mean error",
     ),
     ({"probes": (no_dictionary,)}, "probe no_dictionary must return a dictionary of named arrays"),
-    ({"probes": (no_array,)}, "probe no_array must return an array for name, got value"),
+    ({"probes": (no_array,)}, "a probe must return an array for name, got value"),
     ({"probes": (dynamic,)}, "probe dynamic failed: NonConcreteBooleanIndexError"),
-    ({"probes": (changing,)}, "probe changing must return the same names and shapes each time"),
-    (
-        {"probes": (twice,)},
-        "probe twice returns 'entropy', which is measured already; choose another name",
-    ),
+    ({"probes": (twice,)}, "probe twice returns 'entropy', which is measured already"),
     (
         {"probes": (unknown_tap,)},
-        "probe unknown_tap: Heads has no tap 'layers.0.attn'; it has layers.0",
+        "unknown tap of Heads in probe unknown_tap 'layers.0.attn'; did you mean layers.0",
     ),
     ({"precision": "tf32"}, "tf32 products need a GPU; on a CPU choose precision fp32"),
 ]
@@ -418,7 +393,7 @@ def test_taps_must_be_a_list():
 
 def test_the_curves_of_probes():
     assert probe_curves(BASE) == ()
-    assert probe_curves(BASE.replace(probes=(largest_score, clock))) == ("largest_score", "clock")
+    assert probe_curves(BASE.replace(probes=(largest_score, clock))) == ("clock", "largest_score")
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -461,8 +461,7 @@ class Listed(Task):
         (lambda: SHORT.replace(batch__size=1), "Config.batch has no fields"),
         (
             lambda: Listed(np.zeros(3)),
-            "Listed.table must be hashable: numbers, texts, tuples or frozen dataclasses; got a "
-            "ndarray",
+            "Listed.table must be a tuple, got array",
         ),
         (lambda: Run("config", 0), "Run.config must be a Config, got 'config'"),
         (lambda: Run(SHORT, -1), "Run.seed must be a whole number from 0 to 4294967295, got -1"),

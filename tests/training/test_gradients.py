@@ -51,7 +51,7 @@ def halves(run, step=0):
 
 
 def test_the_gradients_use_fresh_data_of_the_training_distribution():
-    """Training has noise, the test set has none. No run trains on the batch of the probe."""
+    """Only training data has noise. No run trains on the batch of the probe."""
     run = run_of(3, task__noise=2.0, batch=9)
     task = run.config.task
     model = run.config.model

@@ -152,7 +152,7 @@ def test_nothing_before_a_frozen_tap_is_trained():
 
 
 def test_steps_and_strengths_differ_within_a_program(tmp_path):
-    """With a trigger as well; alone, in a stack, and after an interrupt."""
+    """Includes a trigger. Alone, in a stack, and after an interrupt."""
 
     def clamped(seed, until, below):
         strength = When("error", below=below, before=1.0, after=0.0)
@@ -173,7 +173,7 @@ def test_steps_and_strengths_differ_within_a_program(tmp_path):
 
 
 def test_a_tap_outside_of_training():
-    """Without a step an intervention is active. It keeps the shape and leaves other taps alone."""
+    """An intervention is active then. It keeps the shape and leaves other taps alone."""
     x = jax.random.normal(jax.random.key(0), (2, 2, 1, 4))
     np.testing.assert_array_equal(Scale(SCORES, factor=2.0).change(SCORES, x, Tap()), 2 * x)
     np.testing.assert_array_equal(Scale(SCORES, factor=2.0).change(PATTERN, x, Tap()), x)
@@ -234,11 +234,11 @@ def test_kept_parameters_are_run_with_the_batch():
         ),
         (
             lambda: BASE.replace(interventions=Clamp(0)),
-            "Config.interventions must be a tuple of interventions",
+            "Config.interventions must be a tuple",
         ),
         (
             lambda: BASE.replace(interventions=("clamp",)),
-            "Config.interventions must be a tuple of interventions",
+            "Config.interventions must be a tuple",
         ),
     ],
 )
@@ -253,7 +253,7 @@ def test_wrong_input_is_named(make, message):
     [
         (
             Clamp("layers.1.pattern"),
-            r"Clamp.tap: Heads has no tap 'layers.1.pattern'; it has layers.0.pattern",
+            r"unknown tap of Heads in Clamp.tap 'layers.1.pattern'",
         ),
         (Clamp(PATTERN, head=2), "Clamp.head is 2, but layers.0.pattern has 2 heads"),
         (Clamp("value", head=0), "Clamp.head is 0, but value has no heads"),
@@ -263,7 +263,7 @@ def test_wrong_input_is_named(make, message):
         ),
         (
             Deeper(PATTERN),
-            r"Deeper.reads: Heads has no tap 'layers.1.scores'; it has layers.0.scores",
+            r"unknown tap of Heads in Deeper.reads 'layers.1.scores'",
         ),
         (
             Replace(PATTERN, function=jnp.sum),

@@ -120,9 +120,9 @@ def other_shapes(learning_rate):
         (lambda: Optimizer("adam", b1=[[0.1], {}]), "Optimizer.options must be hashable"),
         (
             lambda: Optimizer(functools.partial(optax.adam, b1=0.5)).label,
-            "has no name by which it can be found again",
+            "cannot be found again by its name",
         ),
-        (lambda: Optimizer(3), "unknown optimizer '3'"),
+        (lambda: Optimizer(3), "Optimizer.name must be a text or a function, got 3"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")

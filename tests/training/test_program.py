@@ -242,7 +242,7 @@ def test_dropout_differs_between_steps_and_is_off_in_tests():
 
     @functools.partial(jax.jit, static_argnums=0)
     def loss(program, slot, number):
-        """Compute the training loss of a step, or a test loss if the number is None."""
+        """Compute the training loss of a step, or a test loss for number None."""
         key = None if number is None else user_key(fold_in(fold_in(slot.data_key, 3), number))
         return jnp.mean(FULL.task.loss(forward(program, slot, slot.params, data, key=key), data))
 

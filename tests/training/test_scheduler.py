@@ -14,7 +14,7 @@ from .untyped import Run, train
 
 
 def test_narrowing_changes_nothing(monkeypatch):
-    """One of two runs ends first; the other continues in a narrower stack, or where it is."""
+    """The first run ends early. The second continues in a narrower stack, or in the wide one."""
     runs = [run_of(seed, steps=steps) for seed, steps in enumerate((5, 15))]
     widths = []
 
@@ -87,19 +87,6 @@ def test_a_probe_receives_the_arrays_of_its_run(tmp_path):
         )
         np.testing.assert_array_equal(result.curves["clock"], steps)
     check_going_on(results, tmp_path, 2, n_parallel=2)
-
-
-class Unprepared(Prepared):
-    def prepare(self, run):
-        return [1.0]
-
-
-def test_a_probe_must_prepare_a_dictionary():
-    with pytest.raises(
-        ValueError,
-        match=r"Unprepared\.prepare must return a dictionary of named arrays, got a list",
-    ):
-        train([run_of(probes=(Unprepared(0.0),))])
 
 
 @pytest.mark.parametrize("bytes_here", [10.0, 20_000.0])

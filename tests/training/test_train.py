@@ -139,7 +139,7 @@ def test_progress(together):
 
 @pytest.mark.slow
 def test_training_equals_a_plain_loop():
-    """With a burst and repetition. The loss at a burst of 1 is a further curve."""
+    """Includes a burst and repetition. The loss at a burst of 1 is a further curve."""
     run = altered(RUNS[0], threshold=None, steps=20)
     (result,) = train([run])
     assert result.state == "trained"

@@ -152,7 +152,7 @@ def test_nothing_is_trained_with_a_wrong_kernel(monkeypatch):
 
 
 def test_a_kernel_that_is_wrong_for_padded_runs_is_caught(monkeypatch):
-    """One of three runs is padded, the middle one."""
+    """Only the middle run is padded."""
 
     def on_padding(output, tap):
         padded = tap.spec.used is not None and tap.spec.used[0] < tap.spec.inputs

@@ -1,6 +1,7 @@
 """A made-up study, a server and a browser that the tests share."""
 
 import os
+import secrets
 import shutil
 import threading
 import time
@@ -48,13 +49,12 @@ class Served:
     def __init__(self, path: Path) -> None:
         import uvicorn
 
-        from emergo.view._guard import new_token
         from emergo.view._serve import free_port, listen
         from emergo.view._server import make_app
 
         # Parallel test processes search different ranges of ports.
         port = free_port(30_000 + os.getpid() % 9000)
-        token = new_token()
+        token = secrets.token_urlsafe(8)
         self.catalog = Catalog(path)
         app = make_app(self.catalog, token)
         self._socket = listen(port)

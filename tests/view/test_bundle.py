@@ -16,6 +16,7 @@ MARKUP = re.compile(
 def test_every_module_is_in_the_script_once_and_before_its_use():
     script = bundle()
     assert not re.search(r"^(import|export) ", script, re.MULTILINE)
+    assert "</script" not in script  # it would close the element that holds it
     for path in MODULES:
         name = "module_" + path.relative_to(STATIC).with_suffix("").as_posix().replace("/", "_")
         definition = f"const {name} = (() =>"

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import emergo as em
-from emergo.view._look_back import look_back
+from emergo.view._answers import look_back
 
 
 @pytest.fixture

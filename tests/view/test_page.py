@@ -11,7 +11,7 @@ import pytest
 from emergo.store import Failures
 from emergo.store.claims import Claims
 from emergo.view import Catalog, export_page
-from emergo.view._thin import thin
+from emergo.view._runset import thin
 
 from .conftest import Served
 from .made_up import finish, made_up_study, note_on

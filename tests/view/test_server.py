@@ -16,8 +16,7 @@ from .made_up import finish, made_up_study
 
 def ask(path, catalog, method="GET", **parameters):
     app = make_app(catalog, "token")
-    headers = {"x-emergo-token": "token"}
-    return asking.ask(app, path, method, params=parameters, headers=headers)
+    return asking.ask(app, path, method, params=parameters | {"token": "token"})
 
 
 def test_the_page_and_its_files(catalog):
@@ -113,8 +112,8 @@ INVALID = {
     "/api/forecast?set=made up&run=../../etc": "no run '../../etc'",
     "/api/curves?set=made up&points=many": "points must be a whole number",
     "/api/curves?set=made up&points=100000": "points must be a whole number",
-    "/api/law?set=made up&x=dim": "x is not JSON",
-    "/api/law?set=made up&x=[1]": "x must be a list of terms",
+    "/api/law?set=made up&x=dim": "x must be a JSON list of terms",
+    "/api/law?set=made up&x=1": "x must be a JSON list of terms",
     '/api/law?set=made up&x=["dim"]&where=[]': "where must be an object",
     '/api/law?set=made up&x=["nothing"]': "unknown column 'nothing'",
 }

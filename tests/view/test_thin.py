@@ -5,7 +5,8 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given
 
-from emergo.view._thin import pack, thin
+from emergo.view._runset import thin
+from emergo.view._server import pack
 
 values = st.floats(-1e6, 1e6, width=32)
 curves = arrays.arrays(np.float64, st.integers(1, 400), elements=values)

@@ -84,14 +84,12 @@ def judge(
             about |= {"seeds": float(np.median(others)) if len(others) else np.nan}
             table = None if tables is None else tables(run)
             for level, kinds in LEVELS.items():
+                row = about | {"level": level, "kind": ""} | dict.fromkeys(QUANTILES, np.nan)
                 answer = predict(run.curves, kinds, until, table)
-                steps = np.full(7, np.nan)
-                kind = ""
                 if not isinstance(answer, str):
-                    steps = answer[0]
-                    kind = answer[1].kind
-                quantiles = dict(zip(QUANTILES, steps.tolist(), strict=True))
-                rows.append(about | {"level": level, "kind": kind} | quantiles)
+                    steps, signal = answer
+                    row |= {"kind": signal.kind} | dict(zip(QUANTILES, steps, strict=True))
+                rows.append(row)
     return pd.DataFrame(rows)
 
 

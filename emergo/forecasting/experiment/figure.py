@@ -6,6 +6,7 @@ written down before it was applied to runs of other figures and tasks (docs/fore
 """
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -83,38 +84,40 @@ def make(settings: Settings, source: RunSource) -> Outcome:
         moments = pd.concat(parts, ignore_index=True)
     summary = summarise(moments)
     tables = {"moments": moments, "summary": summary}
-    return Outcome(tables, draw(moments, summary), checks=checks_of(summary))
+    return Outcome(tables, draw(moments, summary), checks=[*checks_of(summary)])
 
 
-def checks_of(summary: pd.DataFrame) -> list[Check]:
+def checks_of(summary: pd.DataFrame) -> Iterator[Check]:
     """Check the coverage and the error of every group and level, and its false alarms."""
-    checks = []
-    for row in summary.to_dict("records"):
-        if not row["told"]:
-            continue
+    for row in summary[summary["told"] > 0].to_dict("records"):
         level = "metric alone" if row["level"] == "metric" else f"level {row['level']}"
         what = f"{row['group']}, {level} ({row['told']} forecasts of {row['told_runs']} runs)"
-        held = row["held80"]
-        name = (
+        yield Check(
             f"{what}: share in the 80% interval; with every cell counting once "
-            f"{row['held80_by_cell']:.2f}"
+            f"{row['held80_by_cell']:.2f}",
+            row["held80"],
+            None,
+            LEAST <= row["held80"] <= MOST,
+            f"{LEAST} to {MOST}",
         )
-        holds = LEAST <= held <= MOST
-        checks.append(Check(name, held, None, holds, f"{LEAST} to {MOST}"))
         known = [(words, row[f"error_{name}"]) for name, words in BASELINES.items()]
         others = ", ".join(f"{words} {off:.2f}" for words, off in known if np.isfinite(off))
-        error = row["error"]
-        below = row["error_again"]
-        name = f"{what}: median factor off ({others})"
-        checks.append(Check(name, error, None, error < below, f"below {below:.2f}"))
+        yield Check(
+            f"{what}: median factor off ({others})",
+            row["error"],
+            None,
+            row["error"] < row["error_again"],
+            f"below {row['error_again']:.2f}",
+        )
         if row["negatives"]:
-            alarms = row["false_alarms"]
-            name = (
+            yield Check(
                 f"{row['group']}, {level}: share of {row['negatives']} runs that do not "
-                f"emerge with a false alarm"
+                f"emerge with a false alarm",
+                row["false_alarms"],
+                None,
+                row["false_alarms"] <= 0.1,
+                "at most 0.1",
             )
-            checks.append(Check(name, alarms, None, alarms <= 0.1, "at most 0.1"))
-    return checks
 
 
 class _Recorded:

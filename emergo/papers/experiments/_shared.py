@@ -8,14 +8,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
+from ...core.plotting import CENSORED
 from ...training import Result
 from .._source import curve
 
 # Properties of a line.
 Look = dict[str, Any]
-DOT: Look = {"marker": "o", "ls": "", "mec": "white", "mew": 0.4}
+DOT: Look = {"marker": "o", "ls": "", "ms": 4, "mec": "white", "mew": 0.4}
 # The marker of censored runs.
-HOLLOW: Look = {"marker": "^", "ls": "", "mfc": "none"}
+HOLLOW: Look = CENSORED[1]
 
 
 def entries(colours: Mapping[Any, Any], **look: Any) -> list[tuple[str, Look]]:
@@ -40,8 +41,28 @@ def draw_curve(axes: Axes, result: Result, name: str, **look: Any) -> None:
     axes.plot(curve(result, "step")[1:], curve(result, name)[1:], **look)
 
 
-def dots_and_means(axes: Axes, table: pd.DataFrame, x: str, y: str, colour: Any) -> None:
-    """Draw one dot per row, and a line through the means at each x."""
-    axes.plot(table[x], table[y], "o", color=colour, ms=3, alpha=0.6, mew=0)
-    means = table.groupby(x)[y].mean()
+def draw_cells(axes: Axes, table: pd.DataFrame, x: str, y: str, colour: Any) -> None:
+    """Draw one dot per row, and a line through the geometric means of cells.
+
+    Censored rows are hollow triangles, and their cells have no mean.
+    """
+    late = table["censored"].astype(bool)
+    for rows, look in ((table[~late], DOT), (table[late], HOLLOW)):
+        axes.plot(rows[x], rows[y], color=colour, **look)
+    logs = np.log(table[y].where(~late)).groupby(table[x])
+    means = np.exp(logs.agg(lambda cell: cell.mean(skipna=False)).dropna())
     axes.plot(means.index, means, color=colour, lw=1.2)
+
+
+def draw_interval(
+    axes: Axes, value: float, ends: Sequence[float], height: float, colour: Any, **look: Any
+) -> None:
+    """Draw a dot at a value, on a horizontal line that is its interval."""
+    axes.plot(ends, [height, height], color=colour, lw=1)
+    axes.plot(value, height, color=colour, **(DOT | look))
+
+
+def name_rows(axes: Axes, names: Sequence[str], **look: Any) -> None:
+    """Label the rows of a panel, from top to bottom."""
+    axes.set_yticks(range(len(names)), names, **look)
+    axes.set_ylim(len(names) - 0.5, -0.5)

@@ -8,7 +8,7 @@ the runs were trained.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,28 +16,25 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ...core.errors import InputError
-from ...core.plotting import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PINK,
-    RED,
-    SKY,
-    WIDTH,
-    key,
-    over,
-    subtitle,
-)
+from ...core.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, key, over, subtitle
 from ...measure import Boundary, Law, boundary_of, find_stages, fit_law, plateau_share
 from ...study import Runs, Study
 from ...training import Config, Result
 from .._figure import Check, Comparison, Figure, Outcome, Plot, RunSource
+from .._panels import colours_of, panels
 from .._source import curve
 from ..transformers import PAPER, SMALL, TINY, shallow
 from ..zucchet2025.fig13_15 import FIXED, SLOW, sgd
-from ._shared import draw_curve, entries, geometric_mean, whole_cells
+from ._shared import (
+    DOT,
+    Look,
+    draw_curve,
+    draw_interval,
+    entries,
+    geometric_mean,
+    name_rows,
+    whole_cells,
+)
 
 # The changes of each form to the base model.
 FORMS: Mapping[str, Mapping[str, Any]] = {
@@ -130,7 +127,7 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     laws = {name: law for name, table in every.items() if (law := law_of(table)) is not None}
     frames = [table.assign(form=name) for name, table in every.items()]
     out = {"runs": pd.concat(frames, ignore_index=True), "forms": summary(tables, laws)}
-    checks = form_checks(tables, laws)
+    checks = [*form_checks(tables, laws)]
     if windows is not None:
         out["windows"] = window_table(windows)
         checks += window_checks(out["windows"])
@@ -168,10 +165,10 @@ def summary(tables: Mapping[str, pd.DataFrame], laws: Mapping[str, Law]) -> pd.D
         row |= {"plateau": last["plateau"].mean(), "share": last["share"].mean()}
         row |= {"least_share": last["share"].min()}
         for term in CELL:
-            known = name in laws and term in laws[name].exponents
-            low, high = laws[name].ci95[term] if known else (np.nan, np.nan)
-            row[f"by_{term}"] = laws[name].exponents[term] if known else np.nan
-            row |= {f"{term}_low": low, f"{term}_high": high}
+            fit = (np.nan, np.nan, np.nan)
+            if name in laws and term in laws[name].exponents:
+                fit = laws[name].exponents[term], *laws[name].ci95[term]
+            row |= dict(zip((f"by_{term}", f"{term}_low", f"{term}_high"), fit, strict=True))
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -190,44 +187,51 @@ def ratio(table: pd.DataFrame, reference: pd.DataFrame) -> Boundary:
     Returns the ratio over seeds, each a geometric mean over the cells in which all runs of both
     forms emerged; NaN without such cells.
     """
-    plateaus = [
+    plateau, of_reference = (
         whole_cells(each, CELL).set_index(["seed", *CELL])["plateau"].astype(float)
         for each in (table, reference)
-    ]
-    ratios = (plateaus[0] / plateaus[1]).dropna()
-    return boundary_of([geometric_mean(rows) for _, rows in ratios.groupby(level="seed")])
+    )
+    ratios = (plateau / of_reference).dropna()
+    return boundary_of(ratios.groupby(level="seed").agg(geometric_mean).tolist())
 
 
-def form_checks(tables: Mapping[str, pd.DataFrame], laws: Mapping[str, Law]) -> list[Check]:
-    checks = []
-    last = {name: hardest(table)["share"] for name, table in tables.items()}
-    shares = {name: share.mean() for name, share in last.items() if len(share)}
-    if shares:
-        least = min(shares, key=lambda name: shares[name])
-        name = (
+def form_checks(tables: Mapping[str, pd.DataFrame], laws: Mapping[str, Law]) -> Iterator[Check]:
+    shares = {name: hardest(table)["share"].mean() for name, table in tables.items()}
+    means = pd.Series(shares).dropna()
+    if len(means):
+        share = means.min()
+        yield Check(
             f"share of the plateau in the time to the threshold, largest cell, least over "
-            f"{len(shares)} forms ({least})"
+            f"{len(means)} forms ({means.idxmin()})",
+            share,
+            None,
+            share > SHARE,
+            "above 0.5: every form has a plateau",
         )
-        words = "above 0.5: every form has a plateau"
-        checks.append(Check(name, shares[least], None, shares[least] > SHARE, words))
     if "softmax" not in tables:
-        return checks
+        return
     for form, (low, high, words) in EXPECTED.items():
         factor = ratio(tables[form], tables["softmax"]) if form in tables else None
         if factor is not None and np.isfinite(factor.step):
-            name = (
+            yield Check(
                 f"plateau with {form} over that of softmax (95% from {factor.low:.2f} to "
-                f"{factor.high:.2f})"
+                f"{factor.high:.2f})",
+                factor.step,
+                None,
+                low < factor.step < high,
+                words,
             )
-            checks.append(Check(name, factor.step, None, low < factor.step < high, words))
     if "sigmoid" in laws and "softmax" in laws:
         mine = laws["sigmoid"].exponents
         theirs = laws["softmax"].exponents
         apart = max(abs(mine[term] - theirs[term]) for term in mine if term in theirs)
-        name = "largest difference between the exponents of sigmoid and softmax"
-        words = f"below {SAME}: the same flow to leading order"
-        checks.append(Check(name, apart, None, apart < SAME, words))
-    return checks
+        yield Check(
+            "largest difference between the exponents of sigmoid and softmax",
+            apart,
+            None,
+            apart < SAME,
+            f"below {SAME}: the same flow to leading order",
+        )
 
 
 def window_table(runs: Runs) -> pd.DataFrame:
@@ -246,23 +250,27 @@ def window_table(runs: Runs) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def window_checks(stages: pd.DataFrame) -> list[Check]:
-    checks = []
+def window_checks(stages: pd.DataFrame) -> Iterator[Check]:
     for window, rows in stages.groupby("window"):
         several = rows[rows["drops"] > 1]
         count = len(several)
-        name = f"window of {window}: runs that fall in more than one step, of {len(rows)}"
-        words = "all: what is out of reach needs both layers"
-        checks.append(Check(name, count, None, count == len(rows), words))
+        yield Check(
+            f"window of {window}: runs that fall in more than one step, of {len(rows)}",
+            count,
+            None,
+            count == len(rows),
+            "all: what is out of reach needs both layers",
+        )
         if count:
-            name = (
-                f"window of {window}: loss after the first step over the share of sequences "
-                f"out of reach"
-            )
             off = geometric_mean(several["after"] / several["hidden"])
-            near = NEAR[0] < off < NEAR[1]
-            checks.append(Check(name, off, None, near, f"{NEAR[0]} to {NEAR[1]}"))
-    return checks
+            yield Check(
+                f"window of {window}: loss after the first step over the share of sequences "
+                f"out of reach",
+                off,
+                None,
+                NEAR[0] < off < NEAR[1],
+                f"{NEAR[0]} to {NEAR[1]}",
+            )
 
 
 def draw(
@@ -273,20 +281,20 @@ def draw(
     settings: Settings,
 ) -> Plot:
     names = list(dict.fromkeys([*tables, *laws]))
-    plot = Plot(figsize=(WIDTH, 3.0 + 0.24 * len(names)), layout="constrained")
-    grid = plot.add_gridspec(2, 1, height_ratios=(2.4, 0.8 + 0.24 * len(names)))
-    top, bottom = (plot.add_subfigure(grid[i, 0]) for i in range(2))
-    first, *others = top.subplots(1, 1 if windows is None else 2, squeeze=False)[0]
-    draw_forms(first, parts, settings)
+    titles = (
+        *("a  the loss over time", "b  attention within a window"),
+        *("c  exponents of the plateau", "d  how much of the time is a plateau"),
+    )
+    plot, (a, b, c, d) = panels(6.4, *titles, rows=2, y=1.07)
+    draw_forms(a, parts, settings)
     if windows is not None:
-        draw_windows(others[0], windows)
-    for axes in (first, *others):
+        draw_windows(b, windows)
+    for axes in (a, b):
         axes.set(xscale="log", xlabel="step", ylabel="test loss", ylim=(0, 0.65))
-    left, right = bottom.subplots(1, 2, sharey=True)
-    draw_exponents(left, names, laws)
-    draw_shares(right, names, tables)
-    left.set_yticks(range(len(names)), names)
-    left.set_ylim(len(names) - 0.5, -0.5)
+    draw_exponents(c, names, laws)
+    draw_shares(d, names, tables)
+    name_rows(c, names)
+    name_rows(d, [""] * len(names))
     return plot
 
 
@@ -299,9 +307,8 @@ def draw_forms(axes: Axes, parts: Mapping[str, Runs], settings: Settings) -> Non
             if result.run.seed == 0 and sizes_of(result) == largest:
                 drawn[name] = COLOURS[name]
                 draw_curve(axes, result, "loss", color=COLOURS[name], lw=1.2)
-    axes.set_title("a  the loss over time", y=1.08)
     subtitle(axes, f"$d$ = {largest[0]}, $T$ = {largest[1]}, first seed")
-    key(axes, entries(drawn), loc="lower left", labelspacing=0.3)
+    key(axes, entries(drawn), loc="lower left")
 
 
 def sizes_of(result: Result) -> tuple[int, int]:
@@ -311,51 +318,40 @@ def sizes_of(result: Result) -> tuple[int, int]:
 
 def draw_windows(axes: Axes, runs: Runs) -> None:
     """Draw the loss of every run by window, with the level set by unreachable tokens (dotted)."""
-    windows = runs.table["window"].tolist()
-    colours = dict(zip(sorted(set(windows)), (BLUE, ORANGE, GREEN, RED), strict=False))
+    windows = runs.table["window"]
+    colours = colours_of(windows)
     dim, length = sizes_of(runs[0])
     for result, window in zip(runs, windows, strict=True):
-        draw_curve(axes, result, "loss", color=colours[window], lw=1, alpha=0.8)
+        draw_curve(axes, result, "loss", color=colours[window], lw=1)
         axes.axhline(0.5 * (1 - window / length), color=colours[window], lw=0.8, ls=":")
-    axes.set_title("b  attention within a window", y=1.08)
-    reach = "dotted: what is out of the last one's reach"
-    subtitle(axes, f"two layers, $d$ = {dim}, $T$ = {length}; {reach}")
+    subtitle(axes, f"$d$ = {dim}, $T$ = {length}; dotted: what is out of reach")
     key(axes, entries(colours), loc="lower left", title="window")
 
 
 def draw_exponents(axes: Axes, names: Sequence[str], laws: Mapping[str, Law]) -> None:
     """Draw the exponents of each form with their intervals; dotted: exponents of the flow."""
     for term, flow, shift in (("dim", 0.5, -0.13), ("length", 1.0, 0.13)):
-        colour = TERMS[term]
         for name, law in laws.items():
             if term in law.exponents:
                 height = names.index(name) + shift
-                interval = law.ci95[term]
-                axes.plot(interval, [height] * 2, color=colour, lw=1.6, solid_capstyle="round")
-                at = law.exponents[term]
-                axes.plot(at, height, "o", color=colour, mec="white", mew=0.4, ms=4.5)
-        axes.axvline(flow, color=colour, lw=0.8, ls=":")
+                draw_interval(axes, law.exponents[term], law.ci95[term], height, TERMS[term])
+        axes.axvline(flow, color=TERMS[term], lw=0.8, ls=":")
     axes.set_xlabel("exponent, with its 95% interval")
-    axes.set_title("c  exponents of the plateau", y=1.07)
     colours = {"of $d$": BLUE, "of $T$": ORANGE}
     over(axes, [*entries(colours, marker="o"), ("the toy model's flow", {"ls": ":"})])
 
 
 def draw_shares(axes: Axes, names: Sequence[str], tables: Mapping[str, pd.DataFrame]) -> None:
     """Draw the plateau's share of the time to the threshold, for each run and the largest cell."""
+    mean: Look = {"marker": "D", "ls": ""}
     for name, table in tables.items():
         colour = COLOURS.get(name, GREY)
         height = names.index(name)
-        heights = np.full(len(table), height)
-        axes.plot(table["share"], heights, "o", color=colour, ms=3, alpha=0.35, mew=0)
-        mean = hardest(table)["share"].mean()
-        axes.plot(mean, height, "D", color=colour, mec="white", mew=0.5, ms=5)
+        axes.plot(table["share"], [height] * len(table), color=colour, **DOT)
+        axes.plot(hardest(table)["share"].mean(), height, color=colour, **mean)
     axes.axvline(SHARE, color=GREY, lw=0.8, ls=":")
     axes.set(xlabel="share of the time to the threshold", xlim=(0, 1))
-    axes.set_title("d  how much of the time is a plateau", y=1.07)
-    dots = {"ls": "", "marker": "o", "ms": 3}
-    means = {"ls": "", "marker": "D", "ms": 4}
-    over(axes, [("one run", dots), ("mean of the largest cell", means)])
+    over(axes, [("one run", DOT), ("mean of the largest cell", mean)])
 
 
 DEEP = PAPER.replace(task__length=64, task__dim=32, steps=20_000, threshold=0.05)

@@ -6,7 +6,7 @@ trained with dims up to four times the width, and some models with many seeds.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import jax
 import numpy as np
@@ -101,24 +101,25 @@ class Settings:
 
 def make(settings: Settings, source: RunSource) -> Outcome:
     parts = source.runs(settings.own(), curves=True)
-    others = source.runs(settings.borrowed()) if settings.depths else {}
     tables = {}
+    for name, frames in (
+        ("rates", [runs.table for name, runs in parts.items() if name.startswith("width")]),
+        ("starts", [start_table(parts[name]) for name in ("luck", "heads") if name in parts]),
+        ("rank", [rank_table(runs) for name, runs in parts.items() if name.startswith("rank")]),
+    ):
+        if frames:
+            tables[name] = pd.concat(frames, ignore_index=True)
     laws = []
     checks = []
-    widths = [runs.table for name, runs in parts.items() if name.startswith("width")]
-    if widths:
-        tables["rates"] = pd.concat(widths, ignore_index=True)
-        tables["rules"] = by_rule(settings, widths)
+    if "rates" in tables:
+        tables["rules"] = by_rule(settings, tables["rates"])
         laws = laws_of(tables["rules"])
         checks += rate_checks(tables["rules"], {both.name: both.law for both in laws})
-    starts = [start_table(parts[name]) for name in ("luck", "heads") if name in parts]
-    if starts:
-        tables["starts"] = pd.concat(starts, ignore_index=True)
+    if "starts" in tables:
         checks += luck_checks(tables["starts"], tables.get("rules"))
-    narrow = [rank_table(runs) for name, runs in parts.items() if name.startswith("rank")]
-    if narrow:
-        tables["rank"] = pd.concat(narrow, ignore_index=True)
+    if "rank" in tables:
         checks += rank_checks(tables["rank"])
+    others = source.runs(settings.borrowed()) if settings.depths else {}
     tables |= {name: runs.table for name, runs in others.items()}
     return Outcome(tables, draw(tables, distinct_results(parts)), laws, checks)
 
@@ -138,17 +139,17 @@ def operations_of_step(config: Config) -> float:
     return 6.0 * weights * config.batch * spec.length
 
 
-def by_rule(settings: Settings, tables: list[pd.DataFrame]) -> pd.DataFrame:
+def by_rule(settings: Settings, rates: pd.DataFrame) -> pd.DataFrame:
     """Assign the runs of each width to the rules for the learning rate.
 
     A run may belong to several rules. The column `operations` is the cost of the plateau.
     """
     frames = []
-    for table in tables:
-        width = int(table["width"].iloc[0])
-        table = table.assign(operations=operations_of_step(settings.at(width)) * table["plateau"])
-        rates = settings.rates(width)
-        rows = {name: np.isclose(table["learning_rate"], rate) for name, rate in rates.items()}
+    for width, table in rates.groupby("width"):
+        cost = operations_of_step(settings.at(int(width)))
+        table = table.assign(operations=cost * table["plateau"])
+        wanted = settings.rates(int(width))
+        rows = {name: np.isclose(table["learning_rate"], rate) for name, rate in wanted.items()}
         rows["best"] = table["chosen"].to_numpy(bool)
         frames += [table[chosen].assign(rule=name) for name, chosen in rows.items()]
     return pd.concat(frames, ignore_index=True)
@@ -165,63 +166,63 @@ def laws_of(rules: pd.DataFrame) -> list[Comparison]:
     return laws
 
 
-def rate_checks(rules: pd.DataFrame, laws: Mapping[str, Law]) -> list[Check]:
-    checks = []
-    expected = (
+def rate_checks(rules: pd.DataFrame, laws: Mapping[str, Law]) -> Iterator[Check]:
+    for unit, rule, name, words in (
         (
-            f"steps, {RULES['fixed']}",
-            "exponent of width, the same rate",
-            lambda value, low, high: high < 0,
+            *("steps", "fixed", "exponent of width, the same rate"),
             "the interval below 0: larger models learn it sooner",
         ),
         (
-            f"steps, {RULES['scaled']}",
-            "exponent of width, rate in proportion to 1/width",
-            lambda value, low, high: abs(value) < 0.2,
+            *("steps", "scaled", "exponent of width, rate in proportion to 1/width"),
             "-0.2 to 0.2: Adam's step moves the output in proportion to rate times width",
         ),
         (
-            f"operations, {RULES['best']}",
-            "exponent of width of the operations, best rate",
-            lambda value, low, high: low > 0,
+            *("operations", "best", "exponent of width of the operations, best rate"),
             "the interval above 0: in operations the larger model does not pay",
         ),
-    )
-    for law, name, holds, words in expected:
-        if law in laws:
-            value = laws[law].exponents["width"]
-            checks.append(Check(name, value, None, holds(value, *laws[law].ci95["width"]), words))
-    gains = [speed_up(rules, rule) for rule in ("fixed", "best")]
-    if gains[0] is not None and gains[1] is not None and gains[0] > 0:
-        share = 1 - gains[1] / gains[0]
-        name = "share of the speed-up by width (on logarithms) that a tuned rate takes away"
-        words = "above 0.5: most of it is the learning rate"
-        checks.append(Check(name, share, None, share > 0.5, words))
+    ):
+        law = laws.get(f"{unit}, {RULES[rule]}")
+        if law is not None:
+            value = law.exponents["width"]
+            low, high = law.ci95["width"]
+            holds = {"fixed": high < 0, "scaled": abs(value) < 0.2, "best": low > 0}[rule]
+            yield Check(name, value, None, holds, words)
+    fixed, best = (speed_up(rules, rule) for rule in ("fixed", "best"))
+    if fixed is not None and best is not None and fixed > 0:
+        share = 1 - best / fixed
+        yield Check(
+            "share of the speed-up by width (on logarithms) that a tuned rate takes away",
+            share,
+            None,
+            share > 0.5,
+            "above 0.5: most of it is the learning rate",
+        )
     widths = common_widths(rules)
     shares = shares_by_seed(rules, widths)
     if len(shares):
-        share = float(shares.mean())
-        spread = float(shares.std(ddof=1)) if len(shares) > 1 else np.nan
-        half = float(stdtrit(max(len(shares) - 1, 1), 0.975)) * spread / len(shares) ** 0.5
-        words = (
-            f"{widths[0]} to {widths[-1]}, 95% from {share - half:.2f} to {share + half:.2f}; "
-            f"decided after the runs were seen"
+        share = shares.mean()
+        half = stdtrit(len(shares) - 1, 0.975) * shares.sem()
+        yield Check(
+            f"the same share at widths that both get through ({widths[0]} to {widths[-1]}, "
+            f"95% from {share - half:.2f} to {share + half:.2f}; "
+            f"decided after the runs were seen)",
+            share,
+            None,
+            share > 0.5,
+            "above 0.5",
         )
-        name = f"the same share at widths that both get through ({words})"
-        checks.append(Check(name, share, None, share > 0.5, "above 0.5"))
-    return checks
 
 
-def shares_by_seed(rules: pd.DataFrame, widths: list[int]) -> np.ndarray:
+def shares_by_seed(rules: pd.DataFrame, widths: list[int]) -> pd.Series:
     """Compute the share of the speed-up between the outer widths that the best rate removes.
 
     One number per seed that was trained at both widths.
     """
-    if len(widths) < 2:
-        return np.array([])
+    if not widths:
+        return pd.Series()
     logs = np.log(rules.pivot_table(index="seed", columns=["rule", "width"], values="plateau"))
-    gains = {rule: logs[rule][widths[0]] - logs[rule][widths[-1]] for rule in ("fixed", "best")}
-    return (1 - gains["best"] / gains["fixed"])[gains["fixed"] > 0].dropna().to_numpy()
+    fixed, best = (logs[rule][widths[0]] - logs[rule][widths[-1]] for rule in ("fixed", "best"))
+    return (1 - best / fixed)[fixed > 0].dropna()
 
 
 def common_widths(rules: pd.DataFrame) -> list[int]:
@@ -236,8 +237,8 @@ def speed_up(rules: pd.DataFrame, rule: str) -> float | None:
 
     Widths count if all their runs emerged.
     """
-    rows = whole_cells(rules[rules["rule"] == rule], ["width"])
-    means = rows.groupby("width")["plateau"].mean()
+    whole = whole_cells(rules[rules["rule"] == rule], ["width"])
+    means = whole.groupby("width")["plateau"].mean()
     return float(np.log(means.iloc[0] / means.iloc[-1])) if len(means) > 1 else None
 
 
@@ -250,53 +251,55 @@ def start_table(runs: Runs) -> pd.DataFrame:
     These are the alignment of the value path with W*, the largest attention of a head to the
     relevant token over 1/length, and the loss.
     """
-    alignment = [float(curve(result, "alignment")[0]) for result in runs]
-    attention = [float(np.max(curve(result, "attention")[0])) for result in runs]
-    loss = [float(curve(result, "loss")[0]) for result in runs]
-    table = runs.table
-    attention = np.array(attention) * table["length"]
-    return table.assign(alignment=alignment, attention=attention, first_loss=loss)
+    first = {
+        name: np.array([np.max(curve(result, name)[0]) for result in runs], float)
+        for name in ("alignment", "attention", "loss")
+    }
+    attention = first["attention"] * runs.table["length"]
+    return runs.table.assign(
+        alignment=first["alignment"], attention=attention, first_loss=first["loss"]
+    )
 
 
-def luck_checks(starts: pd.DataFrame, rules: pd.DataFrame | None) -> list[Check]:
-    checks = []
+def luck_checks(starts: pd.DataFrame, rules: pd.DataFrame | None) -> Iterator[Check]:
     reached = starts[starts["state"] == "reached"]
-    for _, rows in reached.groupby(["layers", "heads"]):
-        if len(rows) < 4:
-            continue
-        layers = int(rows["layers"].iloc[0])
-        heads = int(rows["heads"].iloc[0])
-        correlation = pearsonr(rows["alignment"], np.log(rows["plateau"]))
-        low, high = correlation.confidence_interval()
-        name = (
-            f"{layers} layer{'s' * (layers > 1)}, heads {heads}: correlation of log plateau "
-            f"with the alignment at the start (95% from {low:.2f} to {high:.2f})"
-        )
-        words = "the interval below 0: who starts aligned leaves sooner"
-        checks.append(Check(name, correlation.statistic, None, high < 0, words))
+    for (layers, heads), rows in reached.groupby(["layers", "heads"]):
+        if len(rows) > 3:
+            correlation = pearsonr(rows["alignment"], np.log(rows["plateau"]))
+            low, high = correlation.confidence_interval()
+            yield Check(
+                f"{layers} layer{'s' * (layers > 1)}, heads {heads}: correlation of log plateau "
+                f"with the alignment at the start (95% from {low:.2f} to {high:.2f})",
+                correlation.statistic,
+                None,
+                high < 0,
+                "the interval below 0: who starts aligned leaves sooner",
+            )
     flat = reached[reached["layers"] == 1]
     single = flat.pivot_table(index="seed", columns="heads", values="plateau").dropna()
     if len(single.columns) > 1 and len(single):
-        few = single.columns[0]
-        many = single.columns[-1]
+        few, *_, many = single.columns
         factor = boundary_of((single[many] / single[few]).to_numpy())
-        name = (
+        yield Check(
             f"one layer: plateau with {many} heads over that with {few}, geometric mean over "
-            f"seeds (95% from {factor.low:.2f} to {factor.high:.2f})"
+            f"seeds (95% from {factor.low:.2f} to {factor.high:.2f})",
+            factor.step,
+            None,
+            factor.step < 1,
+            "below 1, if heads were chances to start well and nothing else",
         )
-        words = "below 1, if heads were chances to start well and nothing else"
-        checks.append(Check(name, factor.step, None, factor.step < 1, words))
     lucky = reached[reached["layers"] > 1]["plateau"]
     gain = speed_up(rules, "fixed") if rules is not None else None
     if len(lucky) > 3 and gain:
-        spread = float(np.log(lucky.quantile(0.95) / lucky.quantile(0.05)))
-        name = (
+        share = np.log(lucky.quantile(0.95) / lucky.quantile(0.05)) / gain
+        yield Check(
             "spread over seeds (95% quantile over 5%, on logarithms) over the speed-up by "
-            "width at the same rate"
+            "width at the same rate",
+            share,
+            None,
+            0 < share < 1,
+            "0 to 1: luck is the smaller part",
         )
-        words = "0 to 1: luck is the smaller part"
-        checks.append(Check(name, spread / gain, None, 0 < spread < gain, words))
-    return checks
 
 
 # Rank.
@@ -319,31 +322,47 @@ def rank_table(runs: Runs) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def rank_checks(table: pd.DataFrame) -> list[Check]:
-    reached = table.assign(learned=(table["state"] == "reached").astype(float))
+def rank_checks(table: pd.DataFrame) -> Iterator[Check]:
+    reached = table.assign(learned=table["state"] == "reached")
     columns = ["last", "floor", "half_floor", "learned"]
     cells = reached.groupby(["width", "dim"])[columns].mean().reset_index()
-    below = float((cells["last"] - cells["floor"]).min())
-    name = "loss at the end less the floor of the rank, least over cells"
-    checks = [Check(name, below, None, below > -0.05, "above -0.05")]
-    hidden = cells["learned"][cells["floor"] > 0.2]
-    easy = cells["learned"][cells["floor"] < 0.1]
-    if len(hidden):
-        name = "runs that learn where the floor is above the threshold"
-        checks.append(Check(name, hidden.max(), None, hidden.max() == 0, "none"))
-    if len(easy):
-        name = (
-            "share of runs that learn where the floor is below half the threshold, least over cells"
-        )
-        words = "1: a width above 0.6 of dim is enough"
-        checks.append(Check(name, easy.min(), None, easy.min() == 1, words))
-    wide = cells[cells["dim"] <= 2 * cells["width"]]
-    off = float((wide["last"] - wide["half_floor"]).abs().max())
-    name = (
-        "loss at the end less the floor of half the width, largest size for dims up to twice "
-        "the width (decided after the runs were seen)"
+    below = (cells["last"] - cells["floor"]).min()
+    yield Check(
+        "loss at the end less the floor of the rank, least over cells",
+        below,
+        None,
+        below > -0.05,
+        "above -0.05",
     )
-    return [*checks, Check(name, off, None, off < 0.15, "below 0.15")]
+    hidden = cells["learned"][cells["floor"] > 0.2]
+    if len(hidden):
+        yield Check(
+            "runs that learn where the floor is above the threshold",
+            hidden.max(),
+            None,
+            hidden.max() == 0,
+            "none",
+        )
+    easy = cells["learned"][cells["floor"] < 0.1]
+    if len(easy):
+        yield Check(
+            "share of runs that learn where the floor is below half the threshold, "
+            "least over cells",
+            easy.min(),
+            None,
+            easy.min() == 1,
+            "1: a width above 0.6 of dim is enough",
+        )
+    wide = cells[cells["dim"] <= 2 * cells["width"]]
+    off = (wide["last"] - wide["half_floor"]).abs().max()
+    yield Check(
+        "loss at the end less the floor of half the width, largest size for dims up to twice "
+        "the width (decided after the runs were seen)",
+        off,
+        None,
+        off < 0.15,
+        "below 0.15",
+    )
 
 
 LAPTOP = Settings(
@@ -358,8 +377,9 @@ LAPTOP = Settings(
     dims=(4, 8, 16, 32),
     depths=(),
 )
-SMOKE = Settings(
-    TINY.replace(task__length=4, task__dim=4),
+SMOKE = dataclasses.replace(
+    LAPTOP,
+    base=TINY.replace(task__length=4, task__dim=4),
     widths=(8, 16),
     doublings=(0, 1),
     seeds=1,
@@ -368,7 +388,6 @@ SMOKE = Settings(
     heads=(1, 2),
     narrow=(8,),
     dims=(4, 16),
-    depths=(),
 )
 PAPER_SIZES = Settings(PAPER.replace(task__length=64, task__dim=32, steps=20_000))
 FIGURE = Figure(

@@ -7,8 +7,7 @@ position that has copied the query.
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +42,7 @@ from .._panels import panels
 from .._recall import PAPER, SHALLOW, SMALL, TINY, criteria, passed, recall_task
 from .._source import curve, distinct_results
 from ..zucchet2025 import fig4
-from ._shared import DOT, HOLLOW, draw_curve, entries, geometric_mean, whole_cells
+from ._shared import DOT, draw_cells, draw_curve, entries, geometric_mean, whole_cells
 
 PUBLISHED = fig4.LAW.exponents["pairs"]
 
@@ -60,9 +59,7 @@ class Match(Intervention):
 
     def new_from(self, value: Array, tap: Tap) -> Array:
         if tap.batch is None or tap.batch.inputs.ndim != 2:
-            raise InputError(
-                "Match compares whole-number tokens with the query, and this batch has none"
-            )
+            raise InputError("Match compares whole-number tokens with the query; there are none")
         tokens = tap.batch.inputs
         positions = jnp.arange(tokens.shape[1])
         final = tokens.shape[1] - 1
@@ -108,8 +105,6 @@ PARTS = {
     NEITHER: given(answer=1.0),
 }
 COLOURS = dict(zip(PARTS, (BLACK, BLUE, ORANGE, GREY), strict=True))
-# Factors that keep the dots of different parts apart.
-ASIDE = dict(zip(PARTS, (0.955, 0.985, 1.015, 1.045), strict=True))
 LAYER = {"copying": 0, "selecting": 1}
 CIRCUITS = {"copying": ORANGE, "selecting": BLUE}
 CELL = ["part", "pairs", "vocabulary"]
@@ -227,7 +222,7 @@ def whole(table: pd.DataFrame) -> pd.DataFrame:
 
 def fitted(table: pd.DataFrame, x: Sequence[str], y: str = "plateau") -> Law | None:
     """Fit the law of those columns of `x` that vary; None if the runs do not determine it."""
-    varied = [name for name in x if len({*table[name]}) > 1]
+    varied = [name for name in x if len(set(table[name])) > 1]
     return fit_law(table, y, varied) if varied and len(table) > len(varied) + 1 else None
 
 
@@ -267,10 +262,8 @@ def exponent_table(table: pd.DataFrame) -> pd.DataFrame:
         for (part, rate, size), some in groups:
             law = fitted(some, [of])
             if law is not None:
-                low, high = law.ci95[of]
-                row = {"of": of, "at": size, "part": part, "learning_rate": rate}
-                row |= {"cells": len({*some[of]}), "exponent": law.exponents[of]}
-                rows.append(row | {"low": low, "high": high})
+                fit = (some[of].nunique(), law.exponents[of], *law.ci95[of])
+                rows.append((of, size, part, rate, *fit))
     columns = ["of", "at", "part", "learning_rate", "cells", "exponent", "low", "high"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -299,24 +292,27 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     results = distinct_results(source.runs(settings.studies(), curves=True))
     every = run_table(results)
     best = at_best_rates(every)
-    toy = toy_table(settings.lengths)
-    ratios = compared(every)
     exponents = exponent_table(every)
-    alone = copying_alone(best)
+    tables = {
+        "runs": best,
+        "rates": every,
+        "exponents": exponents,
+        "ratios": compared(every),
+        "copying": copying_alone(best),
+        "toy": toy_table(settings.lengths),
+    }
     laws = {part: fitted(whole(best[best["part"] == part]), SIZES) for part in PARTS}
-    tables = {"runs": best, "rates": every, "exponents": exponents}
-    tables |= {"ratios": ratios, "copying": alone, "toy": toy}
     shown = exponents[exponents["learning_rate"] == settings.rates[-1]]
     checks = [
-        *ratio_checks(ratios),
-        *copying_checks(alone),
+        *ratio_checks(tables["ratios"]),
+        *copying_checks(tables["copying"]),
         *falling_checks(shown),
         *together_check(every),
-        toy_check(toy),
+        toy_check(tables["toy"]),
     ]
     return Outcome(
         {name: rows for name, rows in tables.items() if len(rows)},
-        draw(results, every, shown, toy, settings),
+        draw(results, every, shown, tables["toy"], settings),
         [Comparison(part, law) for part, law in laws.items() if law],
         checks,
     )
@@ -332,49 +328,54 @@ def toy_check(toy: pd.DataFrame) -> Check:
     return Check(name, [ratio.min(), ratio.max()], None, near, "1 within 20%")
 
 
-def ratio_checks(ratios: pd.DataFrame) -> list[Check]:
+def ratio_checks(ratios: pd.DataFrame) -> Iterator[Check]:
     """Check what the circuits cost, at equal learning rates."""
     if not len(ratios):
-        return []
-    checks = []
+        return
     for part in (SELECTING, COPYING, NEITHER):
-        cells = [ratios[name] for name in ("pairs", "vocabulary", "learning_rate")]
-        means = ratios[f"over {part}"].transform("log").groupby(cells).mean().transform("exp")
-        name = (
+        cells = ratios.groupby(["pairs", "vocabulary", "learning_rate"])
+        means = cells[f"over {part}"].agg(geometric_mean)
+        yield Check(
             f"steps when both form over those when {part}: smallest and largest of "
-            f"{len(means)} cells"
+            f"{len(means)} cells",
+            [means.min(), means.max()],
+            None,
+            (means > 1).all(),
+            "above 1: what is given need not form",
         )
-        words = "above 1: what is given need not form"
-        checks.append(Check(name, [means.min(), means.max()], None, (means > 1).all(), words))
-    law = fitted(ratios, SIZES, f"over {SELECTING}")
-    if law is not None and "pairs" in law.exponents:
-        name = "exponent of pairs when both form less that with copying given, and its interval"
-        low, high = law.ci95["pairs"]
-        measured = [law.exponents["pairs"], low, high]
-        checks.append(Check(name, measured, None, low > 0.5, "near 1 where lengths multiply"))
+    name = "exponent of pairs when both form less that with copying given, and its interval"
+    for measured in exponents_of_pairs(ratios, f"over {SELECTING}"):
+        yield Check(name, measured, None, measured[1] > 0.5, "near 1 where lengths multiply")
     mean = geometric_mean(ratios["waiting"])
-    name = "steps when both form over those of the two alone, added: geometric mean"
-    return [*checks, Check(name, mean, None, mean > 1, "above 1: they wait for each other")]
+    yield Check(
+        "steps when both form over those of the two alone, added: geometric mean",
+        mean,
+        None,
+        mean > 1,
+        "above 1: they wait for each other",
+    )
 
 
-def copying_checks(alone: pd.DataFrame) -> list[Check]:
-    law = fitted(alone, SIZES, "beyond")
-    if law is None or "pairs" not in law.exponents:
-        return []
-    low, high = law.ci95["pairs"]
-    exponent = law.exponents["pairs"]
+def exponents_of_pairs(table: pd.DataFrame, y: str) -> Iterator[list[float]]:
+    """Yield the exponent of pairs and its interval, if the runs determine it."""
+    law = fitted(table, SIZES, y)
+    if law is not None and "pairs" in law.exponents:
+        yield [law.exponents["pairs"], *law.ci95["pairs"]]
+
+
+def copying_checks(alone: pd.DataFrame) -> Iterator[Check]:
     name = (
         "exponent of pairs of the steps that copying takes beyond those when neither has to "
         "form, and its interval"
     )
-    near = abs(exponent - 1) < max(0.15, (high - low) / 2)
-    words = "1, as in the toy model of one attention"
-    return [Check(name, [exponent, low, high], None, near, words)]
+    for measured in exponents_of_pairs(alone, "beyond"):
+        exponent, low, high = measured
+        near = abs(exponent - 1) < max(0.15, (high - low) / 2)
+        yield Check(name, measured, None, near, "1, as in the toy model of one attention")
 
 
-def falling_checks(exponents: pd.DataFrame) -> list[Check]:
+def falling_checks(exponents: pd.DataFrame) -> Iterator[Check]:
     """Check that the exponent of pairs is smaller with many tokens than with few."""
-    checks = []
     pairs = exponents[exponents["of"] == "pairs"].sort_values("at")
     for part in (BOTH, SELECTING, COPYING):
         rows = pairs[pairs["part"] == part]
@@ -382,24 +383,28 @@ def falling_checks(exponents: pd.DataFrame) -> list[Check]:
             tokens = ", ".join(f"{x:g}" for x in rows["at"])
             falls = rows["high"].iloc[-1] < rows["low"].iloc[0]
             measured = rows[["exponent", "low", "high"]].to_numpy()
-            name = f"exponent of pairs when {part}, with {tokens} tokens"
-            words = "smaller with the most tokens than with the fewest, intervals apart"
-            checks.append(Check(name, measured, None, falls, words))
-    return checks
+            yield Check(
+                f"exponent of pairs when {part}, with {tokens} tokens",
+                measured,
+                None,
+                falls,
+                "smaller with the most tokens than with the fewest, intervals apart",
+            )
 
 
-def together_check(table: pd.DataFrame) -> list[Check]:
+def together_check(table: pd.DataFrame) -> Iterator[Check]:
     both = table[(table["part"] == BOTH) & (table["state"] == "reached")]
     apart = (both["selecting"] / both["copying"]).dropna()
-    if not len(apart):
-        return []
-    name = (
-        f"when both form: selecting half way over copying half way, smallest, median and "
-        f"largest of {len(apart)} runs"
-    )
-    words = "1 within a factor of 1.5: together, as in the toy model"
-    measured = [apart.min(), apart.median(), apart.max()]
-    return [Check(name, measured, None, apart.between(1 / 1.5, 1.5).all(), words)]
+    if len(apart):
+        measured = apart.quantile([0, 0.5, 1])
+        yield Check(
+            f"when both form: selecting half way over copying half way, smallest, median and "
+            f"largest of {len(apart)} runs",
+            measured,
+            None,
+            apart.between(1 / 1.5, 1.5).all(),
+            "1 within a factor of 1.5: together, as in the toy model",
+        )
 
 
 def draw(
@@ -412,35 +417,33 @@ def draw(
     """Draw all panels at one learning rate, so that parts can be compared."""
     pairs, tokens = settings.shown
     table = every[every["learning_rate"] == settings.rates[-1]]
-    shown = table[(table["pairs"] == pairs) & (table["vocabulary"] == tokens)]
-    kept = {*shown["identity"]}
+    few_pairs = table[table["pairs"] == pairs]
+    few_tokens = table[table["vocabulary"] == tokens]
+    kept = {*few_pairs["identity"]} & {*few_tokens["identity"]}
     titles = (
         *("a  toy model", "b  recall", "c  both form"),
         *("d  more pairs", "e  more tokens", "f  exponent of pairs"),
     )
     plot, (a, b, c, d, e, f) = panels(4.6, *titles, rows=2, y=1.08)
     draw_toy(a, toy)
-    look: dict[str, Any] = {"lw": 1, "alpha": 0.85}
     for result in [result for result in results if result.run.identity in kept]:
         part = part_of(result)
-        draw_curve(b, result, "accuracy", color=COLOURS[part], **look)
+        draw_curve(b, result, "accuracy", color=COLOURS[part], lw=1)
         if part == BOTH:
-            draw_curve(c, result, "accuracy", color=BLACK, **look)
+            draw_curve(c, result, "accuracy", color=BLACK, lw=1)
             for name, colour in CIRCUITS.items():
-                step = curve(result, "step")[1:]
-                c.plot(step, strength(result, name)[1:], color=colour, **look)
-    for axes, words, label in ((b, "guess", "test accuracy"), (c, "", "accuracy, attention")):
-        level(axes, 1 / pairs, words)
-        axes.set(xscale="log", xlabel="step", ylabel=label, ylim=(-0.03, 1.03))
+                c.plot(curve(result, "step"), strength(result, name), color=colour, lw=1)
+    for axes, label in ((b, "test accuracy"), (c, "accuracy, attention")):
+        level(axes, 1 / pairs, "guess")
+        axes.set(xscale="log", xlabel="step", ylabel=label)
         subtitle(axes, f"{pairs} pairs, {tokens} tokens")
     key(c, entries({"accuracy": BLACK} | CIRCUITS), loc="upper left")
-    draw_times(d, table[table["vocabulary"] == tokens], "pairs", "pairs")
+    draw_times(d, few_tokens, "pairs", "pairs")
     subtitle(d, f"{tokens} tokens")
-    draw_times(e, table[table["pairs"] == pairs], "vocabulary", "tokens")
+    draw_times(e, few_pairs, "vocabulary", "tokens")
     subtitle(e, f"{pairs} pairs")
     draw_exponents(f, exponents)
-    outside(c, "", entries({part.replace(" ", "\n", 1): hue for part, hue in COLOURS.items()}))
-    outside(f, "", [CENSORED])
+    outside(f, "", [*entries(COLOURS), CENSORED])
     return plot
 
 
@@ -448,10 +451,10 @@ def draw_toy(axes: Axes, toy: pd.DataFrame) -> None:
     """Draw the plateaus of the toy model, integrated (dots) and derived (lines)."""
     words = ("one attention", "two", *(f"two, $g$ = {own:g}" for own in OWN[1:]))
     colours = dict(zip(words, (GREY, *shades(len(OWN))), strict=True))
-    for own, colour in zip((math.nan, *OWN), colours.values(), strict=True):
-        rows = toy[toy["own"].isna() if math.isnan(own) else toy["own"] == own]
+    groups = toy.groupby(toy["own"].fillna(-1))
+    for (_, rows), colour in zip(groups, colours.values(), strict=True):
         axes.plot(rows["length"], rows["predicted"], color=colour, lw=1.1)
-        axes.plot(rows["length"], rows["plateau"], color=colour, ms=3.5, **DOT)
+        axes.plot(rows["length"], rows["plateau"], color=colour, **DOT)
     doubling(axes)
     axes.set(yscale="log", xlabel="length $T$ of each attention", ylabel="plateau (flow time)")
     axes.set_ylim(top=100 * toy["plateau"].max())  # space for the legend
@@ -460,29 +463,20 @@ def draw_toy(axes: Axes, toy: pd.DataFrame) -> None:
 
 
 def draw_times(axes: Axes, table: pd.DataFrame, x: str, label: str) -> None:
-    """Draw one dot per run, and a line through the geometric means of whole cells."""
-    for part, colour in COLOURS.items():
-        rows = table[table["part"] == part]
-        rows = rows.assign(**{x: rows[x] * ASIDE[part]})
-        for late, look, size in ((False, DOT, 4), (True, HOLLOW, 5)):
-            some = rows[(rows["censored"] == late) & (rows["state"] != "failed")]
-            axes.plot(some[x], some["plateau"], color=colour, ms=size, zorder=3, **look)
-        line = whole(rows).groupby(x)["plateau"].agg(geometric_mean)
-        axes.plot(line.index, line, color=colour, lw=1.1)
+    """Draw the steps of every part."""
+    for part, rows in table.groupby("part"):
+        draw_cells(axes, rows, x, "plateau", COLOURS[str(part)])
     doubling(axes)
-    axes.set_xticks(sorted({*table[x]}))
     axes.set(yscale="log", xlabel=label, ylabel="steps to half way")
 
 
 def draw_exponents(axes: Axes, exponents: pd.DataFrame) -> None:
     """Draw the exponents of pairs with their intervals, and the published one."""
     rows = exponents[exponents["of"] == "pairs"].sort_values("at")
-    for part, colour in COLOURS.items():
-        some = rows[rows["part"] == part]
-        at = some["at"] * ASIDE[part]
-        axes.vlines(at, some["low"], some["high"], color=colour, lw=1)
-        axes.plot(at, some["exponent"], color=colour, lw=0.8)
-        axes.plot(at, some["exponent"], color=colour, ms=4, **DOT)
+    for part, some in rows.groupby("part"):
+        colour = COLOURS[str(part)]
+        axes.vlines(some["at"], some["low"], some["high"], color=colour, lw=1)
+        axes.plot(some["at"], some["exponent"], "o-", color=colour, lw=1)
     doubling(axes)
     axes.axhline(PUBLISHED, color=GREY, ls="--", lw=0.9)
     axes.set(xlabel="tokens", ylabel="exponent of pairs")

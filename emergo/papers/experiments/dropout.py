@@ -4,7 +4,7 @@ Dropout is active in every step, or in every third step as in the published runs
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,7 @@ def make(settings: Settings, source: RunSource) -> Outcome:
         if results:
             runs[how] = ChainRuns(results)
     table = pd.DataFrame([row_of(how, run) for how, each in runs.items() for run in each])
-    checks = dropout_checks(settings.task, table)
+    checks = [*dropout_checks(settings.task, table)]
     return Outcome({"runs": table}, draw(settings.task, runs), checks=checks)
 
 
@@ -82,34 +82,46 @@ def row_of(how: str, run: ChainRun) -> dict[str, Any]:
     }
 
 
-def dropout_checks(task: str, table: pd.DataFrame) -> list[Check]:
+def dropout_checks(task: str, table: pd.DataFrame) -> Iterator[Check]:
     means = table.groupby("dropout", sort=False)[["kl_teacher", "stages", "heads"]].mean()
-    there = [how for how in CHANGES if how in means.index]
-    if ALWAYS not in there or SELDOM not in there:
-        return []
+    if not {ALWAYS, SELDOM} <= {*means.index}:
+        return
     kl = means["kl_teacher"]
     stages = means["stages"]
     heads = means["heads"]
-    words = f"dropout {', '.join(there)}"
-    name = f"{task}: KL from the teacher at the end, mean over seeds, {words}"
-    checks = [Check(name, kl, None, kl[ALWAYS] > kl[SELDOM], "less with less dropout")]
-    name = f"{task}: the most that a head looks at the group looked at least, in the end, {words}"
-    expected = "with less dropout above 0.5: each group has a head"
-    checks.append(Check(name, heads, None, heads[SELDOM] >= 0.5, expected))
-    name = f"{task}: stages found, mean over seeds, {words}"
-    fewer = stages[SELDOM] < stages[ALWAYS]
-    checks.append(Check(name, stages, None, not fewer, "no fewer with less dropout"))
-    if PUBLISHED in there:
+    words = f"dropout {', '.join(means.index)}"
+    yield Check(
+        f"{task}: KL from the teacher at the end, mean over seeds, {words}",
+        kl,
+        None,
+        kl[ALWAYS] > kl[SELDOM],
+        "less with less dropout",
+    )
+    yield Check(
+        f"{task}: the most that a head looks at the group looked at least, in the end, {words}",
+        heads,
+        None,
+        heads[SELDOM] >= 0.5,
+        "with less dropout above 0.5: each group has a head",
+    )
+    yield Check(
+        f"{task}: stages found, mean over seeds, {words}",
+        stages,
+        None,
+        stages[SELDOM] >= stages[ALWAYS],
+        "no fewer with less dropout",
+    )
+    if PUBLISHED in means.index:
         left = table.set_index("dropout").filter(like="left_")
-        logs = left.transform("log").groupby(level=0).mean().loc[there]
-        sooner = np.all(logs.loc[PUBLISHED] < logs.loc[SELDOM])
-        name = (
+        logs = left.transform("log").groupby(level=0).mean().loc[means.index]
+        yield Check(
             f"{task}: steps at which the student leaves A_1, ..., geometric mean over seeds, "
-            f"{words}"
+            f"{words}",
+            np.exp(logs.to_numpy()).ravel(),
+            None,
+            np.all(logs.loc[PUBLISHED] < logs.loc[SELDOM]),
+            "sooner with the published start",
         )
-        steps = np.exp(logs.to_numpy()).ravel()
-        checks.append(Check(name, steps, None, sooner, "sooner with the published start"))
-    return checks
 
 
 def draw(task: str, runs: Mapping[str, ChainRuns]) -> Plot:

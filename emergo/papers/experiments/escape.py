@@ -4,25 +4,22 @@ The figure compares the integrated flow with the derived growth of differences b
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ...core.plotting import BLACK, BLUE, GREY, ORANGE, WIDTH, key, panel, shades
+from ...core.plotting import BLACK, BLUE, ORANGE, key
 from ...measure import fit_law
 from ...tasks import Groups
 from ...theory import incremental
 from .._figure import Check, Comparison, Figure, Outcome, Plot, RunSource
-from ._shared import Look, entries
+from .._panels import colours_of, lines_by, panels
+from ._shared import DOT, Look, entries
 
-LOOKS: dict[incremental.Flow, Look] = {
-    "logit": {"color": BLUE, "marker": "o"},
-    "preconditioned": {"color": ORANGE, "marker": "s"},
-}
-COLOURS = {f"{flow} flow": look["color"] for flow, look in LOOKS.items()}
+COLOURS: dict[incremental.Flow, str] = {"logit": BLUE, "preconditioned": ORANGE}
 DERIVED: Look = {"color": BLACK, "ls": "--", "lw": 0.9}
 GROUPS = Groups((1, 1, 1))
 HEADS = 3
@@ -67,7 +64,7 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     flows = {}
     laws = []
     checks = []
-    for i, flow in enumerate(LOOKS):
+    for i, flow in enumerate(COLOURS):
         source.report(f"{flow} flow", i / 2)
         escape, curves = escape_tables(flow, settings)
         flows[flow] = {"escape": escape, "growth": growth_table(flow, settings), "curves": curves}
@@ -75,7 +72,10 @@ def make(settings: Settings, source: RunSource) -> Outcome:
         flows[flow]["cases"] = pd.DataFrame([case(flow, *one, settings) for one in settings.cases])
         law = fit_law(escape[escape["scale"] > 0], y="second", x=["log_inverse_scale"])
         laws.append(Comparison(f"second stage, {flow} flow", law))
-        checks += checks_of(flow, flows[flow], settings)
+        checks += [
+            dataclasses.replace(check, name=f"{flow} flow: {check.name}")
+            for check in checks_of(flow, flows[flow], settings)
+        ]
     tables = {
         name: pd.concat([each[name] for each in flows.values()], ignore_index=True)
         for name in ("escape", "growth", "cases", "curves")
@@ -98,9 +98,8 @@ def escape_tables(flow: incremental.Flow, settings: Settings) -> tuple[pd.DataFr
     table = pd.DataFrame({"flow": flow, "scale": scales, "seed": seeds, "log_inverse_scale": logs})
     table["first"] = stages[:, 0]
     table["second"] = stages[:, 1]
-    table["identical"] = False
-    heads = path.attention[-1]
-    table.loc[table.index[-1], "identical"] = bool((heads == heads[:, :1]).all())
+    heads = path.attention
+    table["identical"] = (heads == heads[:, :, :1]).all((1, 2, 3)) & (scales == 0)
     first = np.flatnonzero(seeds == 0)
     curves = {
         "flow": flow,
@@ -147,7 +146,7 @@ def case(
     }
 
 
-def checks_of(flow: incremental.Flow, tables: Tables, settings: Settings) -> list[Check]:
+def checks_of(flow: incremental.Flow, tables: Tables, settings: Settings) -> Iterator[Check]:
     parted = tables["escape"][:-1]
     zero = tables["escape"].iloc[-1]
     small = parted[parted["log_inverse_scale"] > 9]
@@ -159,88 +158,90 @@ def checks_of(flow: incremental.Flow, tables: Tables, settings: Settings) -> lis
     first = parted[parted["scale"] < 1e-3]["first"]
     spread = first.max() / first.min() - 1
     stuck = zero["identical"] and np.isnan(zero["second"])
-    rows = (
-        (
-            "slope of √t₂ against log(1/s), over the derived one",
-            *(slope, abs(slope - 1) < 0.1, f"1 within 10%; derived √C = {root:.4f}"),
-        ),
-        (
-            "delay of the last step to a smaller scale over that of the first",
-            *(delays[-1] / delays[0], (np.diff(delays) > 0).all()),
-            "1 if t₂ were logarithmic; every delay longer than the one before",
-        ),
-        (
-            f"growth rate over the derived one at 1/s = {1 / settings.smallest:.0e}",
-            *(last, abs(last - 1) < 0.02, "within 2% of 1"),
-        ),
-        (
-            "escape factor over the derived one, other groups and numbers of heads",
-            *([ratio.min(), ratio.max()], (abs(ratio - 1) < 0.1).all(), "within 10% of 1"),
-        ),
-        (
-            "spread of the first stage's time over scales and seeds",
-            *(spread, spread < 0.01, "below 1% for scales below 1e-3"),
-        ),
-        (
-            "identical heads stay so and have no second stage",
-            *(stuck, stuck, "true, bit for bit"),
-        ),
+    yield Check(
+        "slope of √t₂ against log(1/s), over the derived one",
+        slope,
+        None,
+        abs(slope - 1) < 0.1,
+        f"1 within 10%; derived √C = {root:.4f}",
     )
-    return [
-        Check(f"{flow} flow: {name}", measured, None, holds, words)
-        for name, measured, holds, words in rows
-    ]
+    yield Check(
+        "delay of the last step to a smaller scale over that of the first",
+        delays[-1] / delays[0],
+        None,
+        (np.diff(delays) > 0).all(),
+        "1 if t₂ were logarithmic; every delay longer than the one before",
+    )
+    yield Check(
+        f"growth rate over the derived one at 1/s = {1 / settings.smallest:.0e}",
+        last,
+        None,
+        abs(last - 1) < 0.02,
+        "within 2% of 1",
+    )
+    near = (abs(ratio - 1) < 0.1).all()
+    yield Check(
+        "escape factor over the derived one, other groups and numbers of heads",
+        [ratio.min(), ratio.max()],
+        None,
+        near,
+        "within 10% of 1",
+    )
+    yield Check(
+        "spread of the first stage's time over scales and seeds",
+        spread,
+        None,
+        spread < 0.01,
+        "below 1% for scales below 1e-3",
+    )
+    yield Check(
+        "identical heads stay so and have no second stage", stuck, None, stuck, "true, bit for bit"
+    )
 
 
 def draw(flows: Mapping[incremental.Flow, Tables], settings: Settings) -> Plot:
-    plot = Plot(figsize=(WIDTH, 5.0), layout="constrained")
-    (a, b), (c, d) = plot.subplots(2, 2)
+    titles = (
+        *(
+            "a  a smaller initial scale $s$ (logit flow)",
+            r"b  the second stage grows as $\log^2(1/s)$",
+        ),
+        *(
+            r"c  on the plateau differences grow at $r/\sqrt{t}$",
+            "d  the constant, for other groups",
+        ),
+    )
+    plot, (a, b, c, d) = panels(5.0, *titles, rows=2)
     draw_curves(a, flows["logit"]["curves"], settings)
-    panel(a, "a", "a smaller initial scale $s$ (logit flow)")
     draw_roots(b, flows, settings)
-    panel(b, "b", r"the second stage grows as $\log^2(1/s)$")
-    for flow, look in LOOKS.items():
+    for flow, colour in COLOURS.items():
         growth = flows[flow]["growth"]
         late = growth[growth["time"] > 3]
-        c.plot(growth["time"], growth["rate"], color=look["color"])
+        c.plot(growth["time"], growth["rate"], color=colour)
         c.plot(late["time"], late["predicted_rate"], **DERIVED)
         cases = flows[flow]["cases"]
-        dots: Look = {"ls": "", "mec": "white", "mew": 0.6, "ms": 6.5, "label": f"{flow} flow"}
-        d.plot(cases["predicted"], cases["factor"], **dots, **look)
+        d.plot(cases["predicted"], cases["factor"], color=colour, **DOT)
     for axes in (c, d):
         axes.set(xscale="log", yscale="log")
     c.set(xlabel="flow time $t$", ylabel="growth rate of differences", ylim=(3e-3, 4))
-    key(c, [*entries(COLOURS), ("derived, on the plateau", DERIVED)], loc="upper right")
-    panel(c, "c", r"on the plateau differences grow at $r/\sqrt{t}$")
-    derived = np.concatenate([tables["cases"]["predicted"] for tables in flows.values()])
-    ends = np.array([derived.min() / 1.6, derived.max() * 1.6])
-    d.plot(ends, ends, color=GREY, lw=0.9, zorder=1)
+    flow_colours = {f"{flow} flow": colour for flow, colour in COLOURS.items()}
+    key(c, [*entries(flow_colours), ("derived, on the plateau", DERIVED)], loc="upper right")
+    d.axline((1, 1), (2, 2), **DERIVED)
     d.set(xlabel="derived $C$", ylabel=r"$C$ in $t_2 = C\,\log^2(1/s)$, integrated")
-    words = f"{len(settings.cases)} choices of spans, $m$ and heads,\n$T$ = {settings.length}"
-    d.text(0.97, 0.04, words, transform=d.transAxes, ha="right", fontsize=6.5, color=GREY)
-    d.legend(loc="upper left")
-    panel(d, "d", "the constant, for other groups")
     return plot
 
 
 def draw_curves(axes: Axes, loss: pd.DataFrame, settings: Settings) -> None:
     """Draw the loss from each initial scale."""
-    marks: list[tuple[str, Look]] = []
-    for scale, colour in zip(settings.scales, shades(len(settings.scales)), strict=True):
-        marks.append((f"$10^{{{round(np.log10(scale))}}}$", {"color": colour, "lw": 1.3}))
-    marks.append(("0", {"color": GREY, "ls": "--", "lw": 1.2}))
-    for scale, (_, look) in zip((*settings.scales, 0.0), marks, strict=True):
-        rows = loss[loss["scale"] == scale]
-        axes.plot(rows["time"], rows["loss"], **look)
+    colours = colours_of(loss["scale"])
+    lines_by(axes, loss, "scale", "time", "loss", colours)
     axes.set(xscale="log", xlim=(0.1, settings.until), xlabel="flow time $t$", ylabel="loss")
-    key(axes, marks, title="$s$", loc="upper right", ncols=2)
+    key(axes, entries(colours), title="$s$", loc="upper right", ncols=2)
 
 
 def draw_roots(axes: Axes, flows: Mapping[incremental.Flow, Tables], settings: Settings) -> None:
     """Draw √t₂ against the scale: integrated (dots), and from the linear equation (lines)."""
     furthest = -np.log10(settings.smallest)
-    small_dots: Look = {"ls": "", "ms": 3.5}
-    for flow, look in LOOKS.items():
+    for flow, colour in COLOURS.items():
         rows = flows[flow]["escape"][:-1]
         grown = flows[flow]["growth"]
         small = rows[rows["log_inverse_scale"] > 9]
@@ -250,19 +251,16 @@ def draw_roots(axes: Axes, flows: Mapping[incremental.Flow, Tables], settings: S
         beyond = logs.mean() - small["log_inverse_scale"].mean()
         line = grown[grown["log_growth"] > beyond + 3]
         decades = (line["log_growth"] - beyond) / np.log(10)
-        axes.plot(decades, np.sqrt(line["time"]), color=look["color"], lw=1.1, alpha=0.6)
+        axes.plot(decades, np.sqrt(line["time"]), color=colour, lw=1.1)
         decades = rows["log_inverse_scale"] / np.log(10)
-        edge: Look = {"mec": "white", "mew": 0.4}
-        axes.plot(decades, np.sqrt(rows["second"]), **small_dots, **edge, **look)
+        axes.plot(decades, np.sqrt(rows["second"]), color=colour, **DOT)
         far = line.iloc[-1]
         x = np.array([10.0, furthest])
         less = np.sqrt(factor(flow)) * (far["log_growth"] - beyond - x * np.log(10))
         axes.plot(x, np.sqrt(far["time"]) - less, **DERIVED)
     axes.set(xlabel=r"$\log_{10}(1/s)$", ylabel=r"$\sqrt{t_2}$", xlim=(0, furthest))
-    axes.set_ylim(bottom=0)
-    marks = [(f"{flow} flow, {settings.seeds} seeds", LOOKS[flow] | small_dots) for flow in LOOKS]
-    marks += [("linear equation of a difference", {}), (r"derived slope $\sqrt{C}$", DERIVED)]
-    key(axes, marks, loc="upper left")
+    marks = [("integrated", DOT), ("linear equation of a difference", {})]
+    key(axes, [*marks, (r"derived slope $\sqrt{C}$", DERIVED)], loc="upper left")
 
 
 SMOKE = Settings(

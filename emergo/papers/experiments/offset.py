@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ...core.plotting import BLUE, GREEN, GREY, ORANGE, RED, doubling, outside
+from ...core.plotting import BLUE, GREEN, ORANGE, RED, doubling, key
 from ...measure import Law, OffsetLaw, fit_law, fit_offset
 from ...study import Study
 from .._figure import Check, Comparison, Figure, Outcome, Plot, RunSource
@@ -69,15 +69,24 @@ def make(settings: Settings, source: RunSource) -> Outcome:
 
 def gamma_check(name: str, law: OffsetLaw, plain: Law) -> Check:
     gamma = law.values["gamma"]
-    power = f"(a plain power law gives {plain.exponents['length']:.2f})"
-    what = f"exponent of T/B beside the offset: {name} {power}"
-    return Check(what, gamma, None, abs(gamma - 1) < 0.1, "1, as in the toy model")
+    return Check(
+        f"exponent of T/B beside the offset: {name} "
+        f"(a plain power law gives {plain.exponents['length']:.2f})",
+        gamma,
+        None,
+        abs(gamma - 1) < 0.1,
+        "1, as in the toy model",
+    )
 
 
 def spread_check(name: str, law: OffsetLaw, plain: Law) -> Check:
-    what = f"spread around the law with offset, over that around the power law: {name}"
-    alone = f"below 1 (spread of the seeds alone: {law.seed_spread / plain.spread:.2f})"
-    return Check(what, law.spread / plain.spread, None, law.spread < plain.spread, alone)
+    return Check(
+        f"spread around the law with offset, over that around the power law: {name}",
+        law.spread / plain.spread,
+        None,
+        law.spread < plain.spread,
+        f"below 1 (spread of the seeds alone: {law.seed_spread / plain.spread:.2f})",
+    )
 
 
 def law_table(laws: Mapping[str, OffsetLaw]) -> pd.DataFrame:
@@ -85,8 +94,8 @@ def law_table(laws: Mapping[str, OffsetLaw]) -> pd.DataFrame:
     for name, law in laws.items():
         row = {"part": name, "spread": law.spread, "seed_spread": law.seed_spread}
         row |= {"r2": law.r2, "runs": law.runs, **law.values}
-        for n, (low, high) in law.ci95.items():
-            row |= {f"{n}_low": low, f"{n}_high": high}
+        for n, ends in law.ci95.items():
+            row |= dict(zip((f"{n}_low", f"{n}_high"), ends, strict=True))
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -132,16 +141,15 @@ def draw(
     tables: Tables, laws: Mapping[str, OffsetLaw], plain: Mapping[str, Law], local: pd.DataFrame
 ) -> Plot:
     shown = [name for name in (next(iter(tables)), DEEP) if name in tables]
-    names = [name if name == DEEP else "1 layer, 1 head" for name in shown]
-    titles = [f"{letter}  {name}" for letter, name in zip("ab", names, strict=False)]
-    plot, (*row, last) = panels(2.9, *titles, "abc"[len(shown)])
+    titles = [DEEP if name == DEEP else "1 layer, 1 head" for name in shown]
+    plot, (*row, last) = panels(2.9, *titles, "between neighbouring lengths")
     for axes, name in zip(row, shown, strict=True):
-        draw_laws(axes, tables[name], laws[name], plain[name], explained=name == shown[-1])
+        draw_laws(axes, tables[name], laws[name], plain[name])
     for name, law in laws.items():
         rows = local[local["part"] == name]
         colour = COLOURS[name]
-        around = [rows["exponent"] - rows["low"], rows["high"] - rows["exponent"]]
-        last.errorbar(rows["length"], rows["exponent"], around, fmt="o", color=colour, ms=4, lw=0.8)
+        last.vlines(rows["length"], rows["low"], rows["high"], color=colour, lw=0.8)
+        last.plot(rows["length"], rows["exponent"], color=colour, **DOT)
         # The local exponent of the law with offset, at the mean dim.
         x = np.geomspace(rows["length"].min(), rows["length"].max(), 50)
         v = law.values
@@ -151,31 +159,29 @@ def draw(
         last.plot(x, v["gamma"] * rest / (offset + rest), color=colour, lw=1.2)
         last.axhline(PUBLISHED[name], color=colour, lw=0.8, ls=":")
     doubling(last)
-    last.set(xlabel="sequence length $T$", ylabel="exponent of $T$ between neighbours")
+    last.set(xlabel="sequence length $T$", ylabel="exponent of $T$")
     last.set_ylim(0, 1.25)
     colours = {name.replace(", ", ",\n"): COLOURS[name] for name in laws}
-    marks = [*entries(colours, marker="o"), ("published", {"color": GREY, "ls": ":"})]
-    outside(last, "", marks)
+    legend(last, "", colours, ("published", {"ls": ":"}), marker="o")
     return plot
 
 
-def draw_laws(axes: Axes, table: pd.DataFrame, law: OffsetLaw, plain: Law, explained: bool) -> None:
+def draw_laws(axes: Axes, table: pd.DataFrame, law: OffsetLaw, plain: Law) -> None:
     """Draw plateau against T/B by dim, under both laws."""
     colours = colours_of(table["dim"])
-    for dim, colour in colours.items():
-        rows = table[(table["dim"] == dim) & (table["state"] == "reached")]
+    for dim, rows in table[table["state"] == "reached"].groupby("dim"):
+        colour = colours[dim]
         ratio = rows["length"] / rows["burst"]
-        axes.plot(ratio, rows["plateau"], color=colour, ms=3.5, zorder=3, **DOT)
+        axes.plot(ratio, rows["plateau"], color=colour, **DOT)
         x = np.geomspace(ratio.min(), ratio.max(), 50)
         line = pd.DataFrame({"dim": dim, "length": x, "burst": 1})
         axes.plot(x, law.predict(line), color=colour, lw=1.2)
         axes.plot(x, plain.predict(line), color=colour, lw=0.8, ls="--")
     doubling(axes)
-    label = "$T$" if (table["burst"] == 1).all() else "$T/B$"
-    axes.set(yscale="log", xlabel=label, ylabel="plateau (steps)")
-    if explained:
-        lines = ("with\noffset", {"color": GREY}), ("power\nlaw", {"color": GREY, "ls": "--"})
-        legend(axes, "$d$", colours, *lines, marker="o")
+    axes.set(yscale="log", xlabel="$T/B$", ylabel="plateau (steps)")
+    marks = [*entries({f"$d$ = {dim}": colour for dim, colour in colours.items()})]
+    key(axes, [*marks, ("power law", {"ls": "--"})], loc="upper left", ncols=2)
+    axes.margins(y=0.35)
 
 
 ONE_LAYER = shallow(SMALL).replace(steps=3000)

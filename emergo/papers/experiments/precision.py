@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ...core.plotting import BLUE, GREY, ORANGE, WIDTH, outside
@@ -61,13 +60,13 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     table = pd.concat([runs.table for runs in parts], ignore_index=True)
     cells = against_fp32(table)
     checks = []
-    words = "below 1: the precision moves emergence by less than the seed does"
     for precision, rows in cells.groupby("precision"):
         apart = ((rows["plateau"] - rows["fp32"]).abs() / rows["fp32_spread"]).max()
         name = (
             f"mean plateau in {precision} less that in fp32, in standard deviations of the "
             f"seeds, largest over cells"
         )
+        words = "below 1: the precision moves emergence by less than the seed does"
         checks.append(Check(name, apart, None, apart < 1, words))
     return Outcome(
         {"runs": table, "cells": cells},
@@ -96,22 +95,19 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
 def draw(table: pd.DataFrame) -> Plot:
     plot, (axes,) = panels(2.6, "", width=WIDTH * 0.6)
-    used = set(table["precision"])
-    colours = {name: colour for name, colour in COLOURS.items() if name in used}
-    labels = []
-    for place, (_, rows) in enumerate(table.groupby(CELL)):
+    names = []
+    for place, ((layers, _, _, dim), rows) in enumerate(table.groupby(CELL)):
         middle = rows.loc[rows["precision"] == "fp32", "plateau"].mean()
-        for offset, (precision, colour) in enumerate(colours.items()):
-            ratios = rows[rows["precision"] == precision].sort_values("seed")["plateau"] / middle
+        for offset, (precision, colour) in enumerate(COLOURS.items()):
+            ratios = rows[rows["precision"] == precision]["plateau"] / middle
             at = place + 0.22 * (offset - 1)
-            axes.plot(np.full(len(ratios), at), ratios, color=colour, ms=4, zorder=3, **DOT)
-            axes.plot([at - 0.08, at + 0.08], [ratios.mean()] * 2, color=colour, lw=1.6, zorder=4)
-        layers, dim = rows[["layers", "dim"]].iloc[0]
-        labels.append(f"{layers} layer{'s' if layers > 1 else ''}\n$d$ = {dim}")
+            axes.plot([at] * len(ratios), ratios, color=colour, **DOT)
+            axes.plot([at - 0.08, at + 0.08], [ratios.mean()] * 2, color=colour)
+        names.append(f"{layers} layer{'s' if layers > 1 else ''}\n$d$ = {dim}")
     axes.axhline(1, color=GREY, lw=0.8, ls=":")
-    axes.set_xticks(range(len(labels)), labels)
+    axes.set_xticks(range(len(names)), names)
     axes.set(ylabel="plateau over the mean\nof the same cell in fp32")
-    outside(axes, "products in", entries(colours, marker="o"))
+    outside(axes, "products in", entries(COLOURS, marker="o"))
     return plot
 
 

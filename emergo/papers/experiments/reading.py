@@ -7,7 +7,6 @@ compared with the published law.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -19,7 +18,7 @@ from .._figure import Check, Figure, Outcome, Plot, RunSource
 from .._panels import colours_of, panels
 from .._recall import CRITERIA, PAPER, SMALL, TINY, Criterion, emergence_table
 from ..zucchet2025.fig4 import LAW
-from ._shared import Look, entries
+from ._shared import Look, entries, name_rows
 
 # The changes of each reading to the first.
 READINGS: Mapping[str, Mapping[str, str]] = {
@@ -29,10 +28,6 @@ READINGS: Mapping[str, Mapping[str, str]] = {
     "no mask": {"model__mask": "none"},
     "Xavier's start": {"model__initial": "xavier"},
     "normal start, 0.02": {"model__initial": "normal"},
-}
-FILLS: Mapping[Criterion, Look] = {
-    "plain": {"mfc": "none"},
-    "corrected": {"mec": "white", "mew": 0.4},
 }
 
 
@@ -111,24 +106,24 @@ def draw(table: pd.DataFrame, readings: list[str]) -> Plot:
     titles = [f"{pairs} pairs, {vocabulary} tokens" for (pairs, vocabulary), _ in cells]
     plot, row = panels(0.35 * len(readings) + 1.2, *titles, width=WIDTH * 0.8, share=True)
     colours = colours_of(table["learning_rate"])
-    rates = list(colours)
-    by = ["reading", "learning_rate", "criterion", "censored"]
     for axes, (_, rows) in zip(row, cells, strict=True):
-        for group, some in rows.groupby(by):
-            reading, rate, criterion, late = cast(tuple[str, float, Criterion, bool], group)
-            at = readings.index(reading) + 0.12 * (rates.index(rate) - (len(rates) - 1) / 2)
-            look: Look = {"marker": ">" if late else "o", "color": colours[rate], "ls": ""}
-            axes.plot(some["plateau"], np.full(len(some), at), ms=4.5, **look, **FILLS[criterion])
+        for shift, (rate, colour) in enumerate(colours.items()):
+            for (criterion, late), some in rows[rows["learning_rate"] == rate].groupby(
+                ["criterion", "censored"]
+            ):
+                fill = colour if criterion == "corrected" else "none"
+                look: Look = {"marker": ">" if late else "o", "ls": "", "mfc": fill}
+                heights = some["reading"].map(readings.index) + 0.2 * shift
+                axes.plot(some["plateau"], heights, color=colour, **look)
         axes.axvline(rows["law"].iloc[0], color=GREY, ls="--", lw=1)
         axes.set(xscale="log", xlabel="emergence (steps)")
         plain_ticks(axes.xaxis, "{x:,.0f}")
-    row[0].set_yticks(range(len(readings)), readings)
-    row[0].invert_yaxis()
+    name_rows(row[0], readings)
     dot: Look = {"marker": "o", "ls": ""}
     marks = [
         *entries(colours, **dot),
         ("5%", dot | {"mfc": "none"}),
-        ("corrected", dot | {"mfc": GREY}),
+        ("corrected", dot),
         ("later, or not", {"marker": ">", "ls": ""}),
         ("published\nlaw", {"ls": "--"}),
     ]

@@ -5,25 +5,26 @@ heads too, or removes them.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ...core.plotting import GREY, PINK, key, outside, shades
+from ...core.plotting import GREY, PINK, outside
 from ...measure import emergence
 from ...models import MinimalAttention
 from ...study import Study
 from ...tasks import Groups, MarkovChain
 from ...training import Precision
 from .._figure import Check, Figure, Outcome, Plot, RunSource
-from .._panels import panels
+from .._panels import colours_of, panels
 from ..yuksel2026._chains import ChainRun, ChainRuns, paper, smoke
 from ._shared import Look, entries
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "fp64")
+STYLES = {"fp64": "-", "fp32": ":"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +70,7 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     found = source.runs(settings.studies(), curves=True)
     parts = {name: ChainRuns(runs) for name, runs in found.items()}
     table = pd.DataFrame([row_of(run) for runs in parts.values() for run in runs])
-    checks = rounding_checks(table, parts["fp64"]) if len(parts) == len(PRECISIONS) else []
+    checks = [*rounding_checks(table, parts["fp64"])] if len(parts) == 2 else []
     plot = draw(parts, table, settings.scales)
     summaries = {"second stage": summary(table)}
     return Outcome({"runs": table}, plot, checks=checks, summary=summaries)
@@ -111,92 +112,87 @@ def growth_change(run: ChainRun) -> tuple[float, float]:
     return rates[1] / rates[0], (roots[1] + roots[0]) / (roots[2] + roots[1])
 
 
-def rounding_checks(table: pd.DataFrame, doubles: ChainRuns) -> list[Check]:
+def rounding_checks(table: pd.DataFrame, doubles: ChainRuns) -> Iterator[Check]:
     """Compare both precisions; `doubles`: the runs in 64 bits."""
     single, double = (second_stage(table, precision) for precision in PRECISIONS)
     scales = double.index[double.index > 0]
     least = scales.min()
     rate, falling = np.mean([growth_change(run) for run in doubles if scale_of(run) == least], 0)
-    growth = (
+    yield Check(
         f"AdamW, fp64, s = {least:g}: growth rate of the difference of heads, later over "
-        f"earlier half of its way"
-    )
-    slower = (
+        f"earlier half of its way",
+        rate,
+        None,
+        abs(rate - falling) < abs(rate - 1),
         f"nearer to {falling:.2f}, falling as 1/√t, than to 1: the log²(1/s) of the flow, "
-        f"not log(1/s)"
+        f"not log(1/s)",
     )
     times = double[scales].to_numpy()
     fits = [np.corrcoef(np.log(scales), values)[0, 1] ** 2 for values in (times, np.sqrt(times))]
-    lines = "AdamW, fp64: R² of a line for t₂ and for √t₂ against log(1/s)"
+    yield Check(
+        "AdamW, fp64: R² of a line for t₂ and for √t₂ against log(1/s)",
+        fits,
+        None,
+        max(fits) > 0.99,
+        "one of them above 0.99",
+    )
     ratios = {f"{s:g}": single[s] / double[s] for s in scales if s <= 1e-9}
-    counts = any(not np.isfinite(r) or abs(r - 1) > 0.02 for r in ratios.values())
-    rounded = (
-        "rounding counts from s = 1e-9 on: off 1 by over 0.02, or null where heads have become one"
+    yield Check(
+        "AdamW: second stage in fp32 over fp64, by scale",
+        ratios,
+        None,
+        any(not np.isfinite(r) or abs(r - 1) > 0.02 for r in ratios.values()),
+        "rounding counts from s = 1e-9 on: off 1 by over 0.02, or null where heads have become one",
     )
     zero = table[table["scale"] == 0]
     symmetric = zero["identical"].all() and zero["second"].isna().all()
-    alike = (
+    yield Check(
         "AdamW: scale 0, heads stay identical bit for bit in both precisions and have no "
-        "second stage"
+        "second stage",
+        symmetric,
+        None,
+        symmetric,
+        "true",
     )
-    return [
-        Check(growth, rate, None, abs(rate - falling) < abs(rate - 1), slower),
-        Check(lines, fits, None, max(fits) > 0.99, "one of them above 0.99"),
-        Check("AdamW: second stage in fp32 over fp64, by scale", ratios, None, counts, rounded),
-        Check(alike, symmetric, None, symmetric, "true"),
-    ]
 
 
 def draw(parts: Mapping[str, ChainRuns], table: pd.DataFrame, scales: tuple[float, ...]) -> Plot:
     titles = "a  excess loss, AdamW", "b  what tells heads apart", "c  the second stage"
     plot, (losses, differences, stages) = panels(2.45, *titles)
-    names = [f"$10^{{{round(np.log10(scale))}}}$" if scale else "0" for scale in scales]
-    colours = dict(zip(scales, shades(len(scales)), strict=True))
+    colours = colours_of(scales)
     # The first seed with every scale.
-    for precision, look in (("fp32", {"ls": ":", "lw": 1.6}), ("fp64", {"ls": "-", "lw": 1.4})):
-        for run in parts.get(precision, ()):
-            if run.seed == 0:
-                colour = colours[scale_of(run)]
-                for axes, values in (
-                    (losses, run["kl_teacher"]),
-                    (differences, head_difference(run)),
-                ):
-                    positive = np.where(values > 0, values, np.nan)
-                    axes.plot(run["step"][1:], positive[1:], color=colour, **look)
+    for precision, runs in parts.items():
+        for run in [run for run in runs if run.seed == 0]:
+            look: Look = {"color": colours[scale_of(run)], "ls": STYLES[precision]}
+            losses.plot(run["step"][1:], run["kl_teacher"][1:], **look)
+            differences.plot(run["step"][1:], head_difference(run)[1:], **look)
     losses.set(xscale="log", ylabel="excess loss (KL from the teacher)")
     differences.set(ylabel="difference between heads", ylim=(1e-17, 3))
     for axes in (losses, differences):
         axes.set(yscale="log", xlabel="step")
-    marks = entries(dict(zip(names, colours.values(), strict=True)))
-    marks += [("fp64", {"color": GREY}), ("fp32", {"color": GREY, "ls": ":"})]
-    outside(differences, "initial\nscale $s$", marks)
+    marks = [(precision, {"ls": style}) for precision, style in STYLES.items()]
+    outside(differences, "initial\nscale $s$", [*entries(colours), *marks])
     draw_second_stage(stages, table)
     return plot
 
 
 def draw_second_stage(axes: Axes, table: pd.DataFrame) -> None:
     """Draw the second stage against the scale, with a logarithmic and a squared logarithmic fit."""
-    for precision, fill in (("fp64", PINK), ("fp32", "white")):
+    for precision, colour in (("fp64", PINK), ("fp32", GREY)):
         stage = second_stage(table, precision)
         stage = stage[stage.index > 0].dropna()
         x = -np.log10(stage.index.to_numpy(float))
         times = stage.to_numpy()
-        axes.plot(x, times, "o", color=PINK, mfc=fill, ms=5)
+        axes.plot(x, times, "o", color=colour, label=f"AdamW, {precision}")
         if precision == "fp64" and len(stage) > 2:
             along = np.linspace(x.min(), x.max(), 50)
             for power, ls in ((1, "-"), (2, "--")):
                 line = np.polyval(np.polyfit(x, times ** (1 / power), 1), along) ** power
-                axes.plot(along, line, color=PINK, lw=1, ls=ls, zorder=1)
+                label = rf"$(a + b\,\log(1/s))^{power}$"
+                axes.plot(along, line, color=PINK, lw=1, ls=ls, label=label)
     axes.set(xlabel=r"$\log_{10}(1/s)$", ylabel="step of the second stage")
     axes.set_ylim(0, 1.7 * axes.get_ylim()[1])  # with space for the legend
-    dot: Look = {"marker": "o", "ls": ""}
-    marks = [
-        ("AdamW, fp64", dot | {"color": PINK}),
-        ("fp32", dot | {"mfc": "white"}),
-        (r"$a + b\,\log(1/s)$", {"lw": 1}),
-        (r"$(a + b\,\log(1/s))^2$", {"lw": 1, "ls": "--"}),
-    ]
-    key(axes, marks, loc="upper left", fontsize=6.5)
+    axes.legend(loc="upper left")
 
 
 CHAIN = MarkovChain(Groups((2, 2)), 10, generated=6)

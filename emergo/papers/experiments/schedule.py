@@ -8,7 +8,7 @@ moments but a mean of zero, so no bias can fit it (`signed`).
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,17 +30,21 @@ LEARNED = 0.8
 # A burst so small that chance never places the query, which then belongs to one pair drawn
 # uniformly, as in the test.
 ONCE = 1e-6
+# The amounts of repetition that `zucchet2025/fig3` and `fig5` keep throughout.
+CONSTANTS = (0.0, 0.05, 0.1, 0.2, 0.4)
+BURSTS = (1.0, 2.0, 4.0, 8.0)
+# The amounts of the policy, which repeats while learning is stuck; the first was fixed before.
+AMOUNTS = (0.5, 0.2, 0.8)
+RECALL_AMOUNTS = (8.0, 4.0, 16.0)
+# Other sizes, which test how general the findings are: length, dim, and when repetition ends. A
+# switch at step 0 stands for no repetition in cells that no other figure has trained.
+CELLS = (
+    (256, 32, (500, 1000, 2000)),
+    (256, 128, (4000, 8000)),
+    (128, 64, (0, 1000, 2000)),
+)
 # A burst, the step at which it starts to fall, and the step at which it is gone.
 Drop = tuple[float, int, int]
-
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """Other sizes, which test how general the findings are; `at`: when repetition ends."""
-
-    length: int
-    dim: int
-    at: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,13 +52,9 @@ class Settings:
     """Settings of the figure.
 
     - `repeats`, `at`: amounts p, and the steps at which they are switched off.
-    - `constants`, `bursts`: amounts that `zucchet2025/fig3` and `fig5` keep throughout.
-    - `signed`: amounts and switches with a special token of random sign; None for no such runs.
-    - `amounts`: p of the policy, which repeats while learning is stuck; the first was fixed before.
-    - `cells`, `cell_repeats`: where the policy is judged. A switch at step 0 stands for no
-      repetition in cells that no other figure has trained.
-    - `drops`, `recall_amounts`: bursts of recall, and of its policy.
-    - `points`: of the flows.
+    - `drops`: bursts of recall.
+    - `full`: also train other cells, other amounts of the policy and switches with a special token
+      of random sign, and show runs of other figures.
     """
 
     base: Config
@@ -64,17 +64,6 @@ class Settings:
     seeds: int = 5
     repeats: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 1.0)
     at: tuple[int, ...] = (500, 1000, 2000, 3000, 4000)
-    constants: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.4)
-    signed: tuple[tuple[float, ...], tuple[int, ...]] | None = ((0.8, 1.0), (1000, 2000, 4000))
-    amounts: tuple[float, ...] = (0.5, 0.2, 0.8)
-    cells: tuple[Cell, ...] = (
-        Cell(256, 32, (500, 1000, 2000)),
-        Cell(256, 128, (4000, 8000)),
-        Cell(128, 64, (0, 1000, 2000)),
-    )
-    cell_repeats: tuple[float, ...] = (0.4, 0.8)
-    few_seeds: int = 3
-    bursts: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0)
     drops: tuple[Drop, ...] = (
         (8.0, 2000, 0),
         (8.0, 4000, 0),
@@ -85,46 +74,45 @@ class Settings:
         (8.0, 2000, 16_000),
         (16.0, 1000, 16_000),
     )
-    recall_amounts: tuple[float, ...] = (8.0, 4.0, 16.0)
-    points: int = 23
+    full: bool = True
 
     def studies(self) -> dict[str, Study]:
-        few = self.few_seeds
+        few = min(self.seeds, 3)
         base = self.base.replace(task__length=self.length, task__dim=self.dim)
         signed = base.replace(task__special="signed")
         recall = self.recall.replace(task__placement="chance")
         end = [base.steps]
-        fades = [fading(*drop) for drop in self.drops]
-        signed_repeats = self.repeats if self.signed else ()
+        amounts = AMOUNTS if self.full else AMOUNTS[:1]
         parts: dict[str, tuple[Config, Sequence[Any], int]] = {
             "switched": (base, switches(self.repeats, self.at), self.seeds),
             "kept": (base, switches([0.0, *self.repeats], end), self.seeds),
-            "signed, kept": (signed, switches(signed_repeats, end), self.seeds),
-            "policy": (base, policies(self.amounts), self.seeds),
-            "recall": (recall, fades, few),
-            "recall, policy": (recall, policies(self.recall_amounts, ONCE), few),
-            "signed, switched": (signed, switches(*(self.signed or ((), ()))), self.seeds),
+            "signed, kept": (signed, switches(self.repeats, end), self.seeds),
+            "policy": (base, policies(amounts), self.seeds),
+            "recall": (recall, [fading(*drop) for drop in self.drops], few),
         }
-        for cell in self.cells:
-            there = base.replace(task__length=cell.length, task__dim=cell.dim)
-            name = f"T = {cell.length}, d = {cell.dim}"
-            parts[name] = there, switches(self.cell_repeats, [*cell.at, *end]), few
-            parts[f"{name}, policy"] = there, policies(self.amounts[:1]), few
+        if self.full:
+            parts["recall, policy"] = recall, policies(RECALL_AMOUNTS, ONCE), few
+            signs = switches((0.8, 1.0), (1000, 2000, 4000))
+            parts["signed, switched"] = signed, signs, self.seeds
+        for length, dim, at in CELLS if self.full else ():
+            there = base.replace(task__length=length, task__dim=dim)
+            name = f"T = {length}, d = {dim}"
+            parts[name] = there, switches((0.4, 0.8), [*at, *end]), few
+            parts[f"{name}, policy"] = there, policies(AMOUNTS[:1]), few
         studies = {}
         for name, (config, values, seeds) in parts.items():
             axis = "burst" if isinstance(config.task, Recall) else "repeat"
-            if values:  # presets leave parts out
-                studies[name] = Study.of(config, grid={axis: values}, seeds=seeds)
+            studies[name] = Study.of(config, grid={axis: values}, seeds=seeds)
         return studies
 
     def references(self) -> dict[str, Study]:
         """Return runs of other figures, which keep an amount throughout."""
-        if not self.constants or not self.bursts:
+        if not self.full:
             return {}
         base = self.base.replace(task__length=self.length, steps=50_000)
-        dims = sorted({self.dim, *(cell.dim for cell in self.cells if cell.length == self.length)})
-        grid = {"dim": dims, "repeat": self.constants}
-        bursts = fig5_16_17.study(self.recall.replace(steps=300_000), self.few_seeds, self.bursts)
+        dims = sorted({self.dim, *(dim for length, dim, _ in CELLS if length == self.length)})
+        grid = {"dim": dims, "repeat": CONSTANTS}
+        bursts = fig5_16_17.study(self.recall.replace(steps=300_000), 3, BURSTS)
         return {
             "constant": Study.of(base, grid=grid, seeds=self.seeds),
             "recall, constant": bursts["in_context"],
@@ -161,7 +149,7 @@ METHODS = {
 GAINS = {"gain": "none", "over_constant": "best constant"}
 
 
-def methods_table(table: pd.DataFrame, settings: Settings) -> pd.DataFrame:
+def methods_table(table: pd.DataFrame) -> pd.DataFrame:
     """Tabulate the best way to repeat of each method and cell, with its gains.
 
     No special token is drawn without repetition, so the same runs serve both kinds of tokens.
@@ -175,9 +163,8 @@ def methods_table(table: pd.DataFrame, settings: Settings) -> pd.DataFrame:
         for method, kinds in METHODS.items():
             chosen = runs[runs["kind"].isin(kinds)]
             if method == "policy":  # its amount was fixed in advance
-                recall = str(cell).startswith("recall")
-                amounts = settings.recall_amounts if recall else settings.amounts
-                chosen = chosen[chosen["amount"].isin(amounts[:1])]
+                amounts = RECALL_AMOUNTS if str(cell).startswith("recall") else AMOUNTS
+                chosen = chosen[chosen["amount"] == amounts[0]]
             cells = [each for _, each in chosen.groupby(["kind", "amount", "at", "end"])]
             if cells:
                 best[method] = min(cells, key=lambda c: (c["censored"].sum(), c["time"].mean()))
@@ -201,6 +188,9 @@ def bound(slow: pd.DataFrame | None, fast: pd.DataFrame) -> str:
     return "at least" if slow is not None and slow["censored"].any() else ""
 
 
+POINTS = 23  # of each flow
+
+
 def flow_table(settings: Settings) -> pd.DataFrame:
     """Compute the take-off under repetition that ends, integrated and in closed form.
 
@@ -214,7 +204,7 @@ def flow_table(settings: Settings) -> pd.DataFrame:
     for bias in (False, True):
         for p in settings.repeats:
             kept = float(theory.takeoff_time(theory.cells(T, d, 1, p), bias))
-            at = np.linspace(0, 1.1, settings.points) * min(kept, unit)
+            at = np.linspace(0, 1.1, POINTS) * min(kept, unit)
             cell = theory.cells(T, d, 1, np.full(len(at), p))
             flow = theory.switched(cell, cell._replace(repeat=0 * cell.repeat), at, bias, LEARNED)
             columns = {
@@ -233,61 +223,63 @@ def flow_table(settings: Settings) -> pd.DataFrame:
 def make(settings: Settings, source: RunSource) -> Outcome:
     parts = source.runs(settings.studies(), curves=True)
     results = [result for runs in parts.values() for result in runs]
-    references = settings.references()
-    for name, curves in (("constant", False), ("recall, constant", True)):
-        if name in references:
-            results += list(source.runs({name: references[name]}, curves)[name])
+    for name, study in settings.references().items():
+        results += source.runs({name: study}, curves=name != "constant")[name]
     # A constant amount may be a number or a switch at the last step; rows with curves come first.
     table = pd.DataFrame([row_of(result) for result in results])
     table = table.drop_duplicates(RUN, ignore_index=True)
     source.report("flow", 0.9)
     flow = flow_table(settings)
-    methods = methods_table(table, settings)
-    checks = flow_checks(flow) + level_checks(table) + switch_checks(table, settings)
-    checks += method_checks(methods)
+    methods = methods_table(table)
+    checks = [
+        *(*flow_checks(flow), *level_checks(table)),
+        *(*switch_checks(table, settings), *method_checks(methods)),
+    ]
     plot = draw(table, methods, flow, settings.length, settings.dim)
     return Outcome({"runs": table, "methods": methods, "flow": flow}, plot, checks=checks)
 
 
-def flow_checks(flow: pd.DataFrame) -> list[Check]:
-    checks = []
+def flow_checks(flow: pd.DataFrame) -> Iterator[Check]:
     for bias, rows in flow[flow["share"] <= 0.8].groupby("bias"):
         off = (rows["takeoff"] - rows["derived"]).abs().max()
-        name = (
+        yield Check(
             f"flow {'with' if bias else 'without'} a bias: take-off less the closed form, in "
-            f"plateaus without repetition, largest"
+            f"plateaus without repetition, largest",
+            off,
+            None,
+            off < 0.06,
+            "below 0.06 for switches until 0.8 of the take-off time",
         )
-        words = "below 0.06 for switches until 0.8 of the take-off time"
-        checks.append(Check(name, off, None, off < 0.06, words))
-    return checks
 
 
-def level_checks(table: pd.DataFrame) -> list[Check]:
+def level_checks(table: pd.DataFrame) -> Iterator[Check]:
     """Compare the losses on the plateau with the losses of the best constant answer.
 
     Equal losses mean that a bias has learned this answer and attention has learned nothing.
     """
     constant = ~table["signed"] & table["kind"].isin(("kept", "switched"))
     rows = table[constant & table["test_level"].notna()]
-    checks = []
     for name, sign, words in (("test", 1, "(1 + p²)/2"), ("train", -1, "(1 - p²)/2")):
         means = rows.groupby("amount")[f"{name}_level"].mean()
         means = means[means.index < 1] if sign < 0 else means  # p = 1 leaves no training loss
         if len(means):
             off = means / (0.5 * (1 + sign * means.index.to_numpy() ** 2)) - 1
-            worst = float(off.iloc[off.abs().argmax()])
-            expected = "within 0.15: a bias answers the mean of what is repeated"
+            worst = off.iloc[off.abs().argmax()]
             name = f"{name} loss on the plateau over {words}, less 1, largest over p"
-            checks.append(Check(name, worst, None, abs(worst) < 0.15, expected))
-    return checks
+            yield Check(
+                name,
+                worst,
+                None,
+                abs(worst) < 0.15,
+                "within 0.15: a bias answers the mean of what is repeated",
+            )
 
 
-def switch_checks(table: pd.DataFrame, settings: Settings) -> list[Check]:
+def switch_checks(table: pd.DataFrame, settings: Settings) -> Iterator[Check]:
     """Compare the base cell with the theory of a bias."""
     cell = f"T = {settings.length}, d = {settings.dim}"
     drawn = table[table["cell"] == cell]
     signed = table[table["cell"] == cell + RANDOM_SIGN]
-    checks = []
     none = drawn[drawn["kind"] == "none"]
     full = drawn[(drawn["amount"] == 1) & (drawn["kind"] == "switched")]
     if len(none) and len(full):
@@ -297,56 +289,68 @@ def switch_checks(table: pd.DataFrame, settings: Settings) -> list[Check]:
             "without any repetition"
         )
         name += ", at least" * bool(full["censored"].any())
-        words = "1 within the interval: p = 1 teaches attention nothing"
-        checks.append(Check(name, [lost], None, lost.low < 1 < lost.high, words))
+        yield Check(
+            name,
+            [lost],
+            None,
+            lost.low < 1 < lost.high,
+            "1 within the interval: p = 1 teaches attention nothing",
+        )
     base = none["takeoff"].median()
     for name, rows in (("one special token", drawn), ("special token of random sign", signed)):
         kept = rows[rows["kind"].isin(("none", "kept"))].dropna(subset="takeoff")
         times = kept.groupby("amount")["takeoff"].median()
         if len(times) > 1:
-            first = float(times.index[int(times.argmin())])
+            first = float(times.idxmin())
             most = float(times.index.max())
             holds = first < 1
             words = "below 1: biases answer p = 1"
             if rows is signed:
                 holds = first == most
                 words = f"{most:g}: no constant answers it"
-            what = f"{name}: p that takes off first if kept, by the median over seeds"
-            checks.append(Check(what, first, None, holds, words))
-            checks += gain_checks(name, times, base, settings, rows is drawn)
+            yield Check(
+                f"{name}: p that takes off first if kept, by the median over seeds",
+                first,
+                None,
+                holds,
+                words,
+            )
+            yield from gain_checks(name, times, base, settings, rows is drawn)
     both = [rows[(rows["amount"] == 1) & (rows["kind"] == "kept")] for rows in (drawn, signed)]
     if all(map(len, both)):
         counts = [int(np.isfinite(rows["takeoff"]).sum()) for rows in both]
-        name = (
+        yield Check(
             f"p = 1 kept, of {len(both[0])} runs each: those that take off with one special "
-            f"token, and with random signs"
+            f"token, and with random signs",
+            counts,
+            None,
+            counts == [0, len(both[1])],
+            "none, and all of them",
         )
-        checks.append(
-            Check(name, counts, None, counts == [0, len(both[1])], "none, and all of them")
-        )
-    return checks
 
 
 def gain_checks(
     name: str, times: pd.Series, base: float, settings: Settings, bias: bool
-) -> list[Check]:
+) -> Iterator[Check]:
     """Compare the gain of take-off if p is kept with the derived one.
 
     No take-off is a gain of 0, as derived.
     """
     kept = times[(times.index > 0) & np.isfinite(times)]
-    if not len(kept) or not math.isfinite(base):
-        return []
-    sizes = settings.length, settings.dim
-    derived = theory.takeoff_time(theory.cells(*sizes, 1, kept.index.to_numpy()), bias)
-    ratios = base / kept * derived / theory.takeoff_time(theory.cells(*sizes))
-    what = (
-        f"{name}: gain of take-off over p = 0 if p is kept, over that of the flow "
-        f"with{'' if bias else 'out'} a bias, by p"
-    )
-    within = 2 if bias else 1.25
-    near = ratios.between(1 / within, within).all()
-    return [Check(what, ratios, None, near, f"1 within a factor of {within:g}")]
+    if len(kept) and math.isfinite(base):
+        sizes = settings.length, settings.dim
+        derived = theory.takeoff_time(theory.cells(*sizes, 1, kept.index.to_numpy()), bias)
+        ratios = base / kept * derived / theory.takeoff_time(theory.cells(*sizes))
+        within = 2 if bias else 1.25
+        near = ratios.between(1 / within, within).all()
+        yield Check(
+            f"{name}: gain of take-off over p = 0 if p is kept, over that of the flow "
+            f"with{'' if bias else 'out'} a bias, by p",
+            ratios,
+            None,
+            near,
+            f"1 within a factor of {within:g}",
+        )
 
 
 EXPECTED = {
@@ -359,8 +363,7 @@ EXPECTED = {
 }
 
 
-def method_checks(methods: pd.DataFrame) -> list[Check]:
-    checks = []
+def method_checks(methods: pd.DataFrame) -> Iterator[Check]:
     for cell, rows in methods.groupby("cell", sort=False):
         by = rows.set_index("method")
         for (method, column), (reference, words) in EXPECTED.items():
@@ -370,48 +373,40 @@ def method_checks(methods: pd.DataFrame) -> list[Check]:
                 name = f"{cell}: {method} over {reference}, times sooner"
                 name += f", {limit}" if limit else ""
                 holds = gain[0] >= 0.8 if "0.8" in words else gain[1] > 1
-                checks.append(Check(name, [gain], None, holds and limit != "at most", words))
-    return checks
+                yield Check(name, [gain], None, holds and limit != "at most", words)
 
 
 BASE = PAPER.replace(optimizer__learning_rate=3e-4, steps=20_000, threshold=0.4)
-NOTHING: dict[str, Any] = {"constants": (), "cells": (), "bursts": (), "recall_amounts": ()}
+LAPTOP = Settings(
+    SMALL.replace(threshold=0.4, steps=1500),
+    _recall.SMALL.replace(task=Recall(4, 16), steps=1500),
+    length=32,
+    dim=16,
+    seeds=2,
+    repeats=(0.5, 1.0),
+    at=(100, 400),
+    drops=((3.0, 200, 0),),
+    full=False,
+)
+SMOKE = dataclasses.replace(
+    LAPTOP,
+    base=TINY.replace(threshold=0.4, steps=200),
+    recall=_recall.TINY.replace(steps=200),
+    length=8,
+    dim=4,
+    seeds=1,
+    repeats=(0.5,),
+    at=(100,),
+    drops=((3.0, 100, 0),),
+)
 FIGURE = Figure(
     "emergo/schedule",
     "repetition used and then dropped: switched off, faded out, and given only while "
     "learning stands still",
     {
         "paper": Settings(BASE, _recall.PAPER.replace(steps=45_000)),
-        "laptop": Settings(
-            SMALL.replace(threshold=0.4, steps=1500),
-            _recall.SMALL.replace(task=Recall(4, 16), steps=1500),
-            length=32,
-            dim=16,
-            seeds=2,
-            repeats=(0.5, 1.0),
-            at=(100, 400),
-            signed=((), ()),
-            amounts=(0.5,),
-            few_seeds=2,
-            drops=((3.0, 200, 0),),
-            points=12,
-            **NOTHING,
-        ),
-        "smoke": Settings(
-            TINY.replace(threshold=0.4, steps=200),
-            _recall.TINY.replace(steps=200),
-            length=8,
-            dim=4,
-            seeds=1,
-            repeats=(0.5,),
-            at=(100,),
-            signed=None,
-            amounts=(0.5,),
-            few_seeds=1,
-            drops=(),
-            points=8,
-            **NOTHING,
-        ),
+        "laptop": LAPTOP,
+        "smoke": SMOKE,
     },
     make,
     {"paper": 5e5, "laptop": 100, "smoke": 20},

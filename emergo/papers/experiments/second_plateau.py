@@ -7,7 +7,7 @@ another initialisation, which makes the first stage too late as well.
 
 import dataclasses
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -21,7 +21,7 @@ from .._figure import Check, Figure, Outcome, Plot, RunSource, Studies
 from .._panels import panels
 from ..yuksel2026._chains import FULL, ChainRun, ChainRuns, by_part, smoke
 from ..yuksel2026.stages_and_maps import FIG3, PLACES, SMALL, TINY_TRANSFORMER
-from ._shared import entries
+from ._shared import entries, name_rows
 
 BASE = "as published"
 STEPS = 1000
@@ -62,7 +62,7 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     runs = by_part(source.runs(settings.studies(), curves=True))
     steps = settings.changed.base.steps
     table = pd.DataFrame([row_of(how, run, steps) for how, each in runs.items() for run in each])
-    return Outcome({"runs": table}, draw(runs, table), checks=plateau_checks(table))
+    return Outcome({"runs": table}, draw(runs, table), checks=[*plateau_checks(table)])
 
 
 def row_of(how: str, run: ChainRun, steps: int) -> dict[str, Any]:
@@ -87,35 +87,38 @@ def left_plateau(table: pd.DataFrame, how: str) -> Boundary:
     return boundary_of(table.loc[table["how"] == how, last].tolist())
 
 
-def plateau_checks(table: pd.DataFrame) -> list[Check]:
-    there = list(dict.fromkeys(table["how"]))
-    if BASE not in there:
-        return []
+def plateau_checks(table: pd.DataFrame) -> Iterator[Check]:
+    first, *changes = dict.fromkeys(table["how"])
+    if first != BASE:
+        return
     base = left_plateau(table, BASE)
-    name = (
+    yield Check(
         "as published: step at which the second plateau is left, geometric mean over seeds, "
-        "95% interval"
+        "95% interval",
+        base[:3],
+        PUBLISHED,
+        1 / 1.5 < base.step / PUBLISHED < 1.5,
+        "within a factor of 1.5",
     )
-    near = 1 / 1.5 < base.step / PUBLISHED < 1.5
-    checks = [Check(name, base[:3], PUBLISHED, near, "within a factor of 1.5")]
     kl = table.groupby("how", sort=False)["kl_1"].mean()
-    name = "KL from A_1 at the end of these steps, mean over seeds, by setting"
-    measured = {str(how): float(one) for how, one in kl.items()}
-    nearest = (kl - KL_1).abs().idxmin() == BASE
-    checks.append(Check(name, measured, KL_1, nearest, "nearest as published"))
-    words = (
-        "the mean of either lies within the other's interval: makes no difference that three "
-        "seeds show"
+    yield Check(
+        "KL from A_1 at the end of these steps, mean over seeds, by setting",
+        kl.to_dict(),
+        KL_1,
+        (kl - KL_1).abs().idxmin() == BASE,
+        "nearest as published",
     )
-    for how in there[1:]:
+    for how in changes:
         ours = left_plateau(table, how)
-        name = (
+        yield Check(
             f"{how}: step at which the second plateau is left, over that as published, and "
-            f"its 95% interval"
+            f"its 95% interval",
+            [ours.step / base.step, *ours[:3]],
+            None,
+            not apart(ours, base),
+            "the mean of either lies within the other's interval: makes no difference that three "
+            "seeds show",
         )
-        measured = [ours.step / base.step, *ours[:3]]
-        checks.append(Check(name, measured, None, not apart(ours, base), words))
-    return checks
 
 
 def apart(one: Boundary, other: Boundary) -> bool:
@@ -123,40 +126,36 @@ def apart(one: Boundary, other: Boundary) -> bool:
 
     The interval of a single seed is unknown, so the result is False.
     """
-    return any((other.step < one.low, other.step > one.high)) and any(
-        (one.step < other.low, one.step > other.high)
+    return all(
+        mean.step < interval.low or mean.step > interval.high
+        for mean, interval in ((one, other), (other, one))
     )
 
 
 def draw(runs: Mapping[str, ChainRuns], table: pd.DataFrame) -> Plot:
-    """Draw the curves, and one row of dots per setting.
-
-    Black: as published. Red: settings that leave the second plateau at another step.
-    """
+    """Draw the curves, and one row of dots per setting."""
     plot, (curves, left, level) = panels(
         3.6, "a  KL from the teacher", "b  $A_1$ and $A_{1:2}$ are left", "c  KL from $A_1$, end"
     )
     base = left_plateau(table, BASE)
     colours = {how: RED if apart(left_plateau(table, how), base) else GREY for how in runs}
     colours |= {BASE: BLACK} if BASE in runs else {}
-    for how in sorted(runs, key=lambda how: (GREY, BLACK, RED).index(colours[how])):
-        look = {"lw": 0.6, "alpha": 0.5} if colours[how] == GREY else {"lw": 1.2}
-        for run in runs[how]:
-            curves.plot(run["step"][1:], run["kl_teacher"][1:], color=colours[how], **look)
+    for how, each in reversed(runs.items()):
+        for run in each:
+            curves.plot(run["step"][1:], run["kl_teacher"][1:], color=colours[how], lw=0.8)
     last = min(run["step"][-1] for each in runs.values() for run in each)
     curves.set(xscale="log", xlabel="step", xlim=(min(20, last / 10), last), ylim=(0, 2))
     curves.xaxis.set_minor_formatter(NullFormatter())
-    moved = ",\n".join(how for how, colour in colours.items() if colour == RED)
-    names = {BASE: BLACK} | ({moved: RED} if moved else {}) | {"other changes": GREY}
+    names = {BASE: BLACK, "leaves at another step": RED, "other changes": GREY}
     key(curves, entries(names), loc="upper right")
-    draw_dots(left, table, "left_1", colours, FIRST, hollow=True)
+    draw_dots(left, table, "left_1", colours, FIRST, mfc="none")
     draw_dots(left, table, table.filter(like="left_").columns[-1], colours, PUBLISHED)
     left.set(xscale="log", xlabel="step (hollow: $A_1$)")
     plain_ticks(left.xaxis)
     draw_dots(level, table, "kl_1", colours, KL_1)
     level.set(xlim=(0, None), xlabel="KL (dotted: published)")
-    left.set_yticks(range(len(colours)), [textwrap.fill(how, 24) for how in colours], fontsize=6)
-    level.set_yticks(range(len(colours)), [""] * len(colours))
+    name_rows(left, [textwrap.fill(how, 24) for how in colours], fontsize=6)
+    name_rows(level, [""] * len(colours))
     return plot
 
 
@@ -166,15 +165,13 @@ def draw_dots(
     column: str,
     colours: Mapping[str, str],
     printed: float,
-    hollow: bool = False,
+    **look: Any,
 ) -> None:
     """Draw a column of the table, one row per setting, and the published value (dotted)."""
     for row, (how, colour) in enumerate(colours.items()):
         values = table.loc[table["how"] == how, column]
-        fill = "none" if hollow else colour
-        axes.plot(values, [row] * len(values), "o", color=colour, mfc=fill, ms=3.5, alpha=0.8)
+        axes.plot(values, [row] * len(values), "o", color=colour, **look)
     axes.axvline(printed, color=BLACK, lw=0.8, ls=":")
-    axes.set_ylim(len(colours) - 0.5, -0.5)
 
 
 FIRST_STUDIES = FIG3.studies("paper").items()

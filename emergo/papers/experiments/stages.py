@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 
 from ... import theory
 from ...core.errors import InputError
-from ...core.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, WIDTH, key, panel
+from ...core.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, outside
 from ...core.random import fold_in, raw
 from ...measure import Law, emergence, fit_law
 from ...models import MinimalAttention
@@ -29,16 +29,14 @@ from ...tasks import Groups, MarkovChain
 from ...theory import incremental
 from ...training import Config, Optimizer
 from .._figure import Check, Comparison, Figure, Outcome, Plot, RunSource
+from .._panels import panels
 from ..yuksel2026._chains import ADAMW, ChainRun, ChainRuns, chain_of, paper
 from ..zucchet2025 import fig3
-from ._shared import HOLLOW, Look, entries, geometric_mean
+from ._shared import DOT, HOLLOW, Look, draw_interval, entries, geometric_mean, name_rows
 
 FLOWS: tuple[incremental.Flow, ...] = ("logit", "preconditioned")
-STAGES = {1: "stage 1: group 1 found", 2: "stage 2: heads part"}
-LOOKS: dict[int, Look] = {
-    1: {"marker": "o", "ls": "", "mec": "white", "mew": 0.5},
-    2: {"marker": "s", "ls": "", "mfc": "white"},
-}
+# The dots of each stage: in stage 1 group 1 is found, in stage 2 heads part.
+LOOKS: dict[int, Look] = {1: DOT, 2: DOT | {"marker": "s"}}
 NAMES = {
     "logit": "logit flow",
     "preconditioned": "preconditioned flow",
@@ -154,7 +152,7 @@ def make(settings: Settings, source: RunSource) -> Outcome:
         {"times": table},
         draw(table, laws, derived, settings),
         [Comparison(f"stage {stage}, {NAMES[part]}", law) for (part, stage), law in laws.items()],
-        meeting_checks(settings.flows.base.length) + stage_checks(table, laws, derived),
+        [*meeting_checks(settings.flows.base.length), *stage_checks(table, laws, derived)],
         precision="float64 (flows), fp32 (trained)",
     )
 
@@ -260,97 +258,112 @@ def compare_single(T: int, dim: int, n: int) -> tuple[float, float]:
     return float(np.max(np.abs(single.loss - heads.loss / dim)) / single.loss[0]), one / other
 
 
-def meeting_checks(T: int, dim: int = 16) -> list[Check]:
+def meeting_checks(T: int, dim: int = 16) -> Iterator[Check]:
     """Check that a single location is one head and one group.
 
     The loss is the same for one copy, and the plateau for several copies.
     """
     difference, _ = compare_single(T, dim, 1)
-    name = (
+    yield Check(
         f"single location (T = {T}, d = {dim}) and one head with n = 1, m = √d: largest "
-        f"difference of the loss"
+        f"difference of the loss",
+        difference,
+        None,
+        difference < 1e-6,
+        "0: one flow in two notations, time in units of d",
     )
-    words = "0: one flow in two notations, time in units of d"
-    checks = [Check(name, difference, None, difference < 1e-6, words)]
-    copies = max(1, T // 16)
+    copies = T // 16
     if copies > 1:
         ratios = [compare_single(length, dim, copies)[1] for length in (T, 4 * T)]
         near, far = (abs(ratio - 1) for ratio in ratios)
-        name = (
+        yield Check(
             f"the same with {copies} copies: time of half attention, one head over single "
-            f"location, at T and 4T"
+            f"location, at T and 4T",
+            ratios,
+            None,
+            far < 0.7 * near and far < 0.1,
+            "1 where T is much larger than B: within 10%, and nearer, at 4T",
         )
-        words = "1 where T is much larger than B: within 10%, and nearer, at 4T"
-        checks.append(Check(name, ratios, None, far < 0.7 * near and far < 0.1, words))
-    return checks
 
 
-def stage_checks(table: pd.DataFrame, laws: Laws, derived: Laws) -> list[Check]:
-    checks = []
+def stage_checks(table: pd.DataFrame, laws: Laws, derived: Laws) -> Iterator[Check]:
     for part in (*FLOWS, "sgd"):
-        if (part, 1) not in laws or (part, 1) not in derived:
-            continue
-        law = laws[part, 1]
-        exponents = derived[part, 1].exponents
-        off = {n: law.exponents[n] - exponents[n] for n in law.exponents}
-        # In trained models, group 2 disturbs the signal of group 1, which is derived without it.
-        least = 0.15 if part in FLOWS else 0.25
-        holds = all(abs(off[n]) <= max(least, np.ptp(law.ci95[n]) / 2) for n in off)
-        name = f"stage 1, {NAMES[part]}: exponents less the derived ones"
-        checks.append(Check(name, off, None, holds, f"0 within {least} or half of the interval"))
+        if (part, 1) in laws and (part, 1) in derived:
+            law = laws[part, 1]
+            exponents = derived[part, 1].exponents
+            off = {n: law.exponents[n] - exponents[n] for n in law.exponents}
+            # In trained models, group 2 disturbs the signal of group 1, which is derived alone.
+            least = 0.15 if part in FLOWS else 0.25
+            holds = all(abs(off[n]) <= max(least, np.ptp(law.ci95[n]) / 2) for n in off)
+            yield Check(
+                f"stage 1, {NAMES[part]}: exponents less the derived ones",
+                off,
+                None,
+                holds,
+                f"0 within {least} or half of the interval",
+            )
     for part, other in (FLOWS, FLOWS[::-1]):
-        if (part, 2) not in laws:
-            continue
-        # Derived to leading order in log(1/s).
-        three = [law.exponents for law in (laws[part, 2], derived[part, 2], derived[other, 2])]
-        shown = {n: [exponents[n] for exponents in three] for n in ("length", "span")}
-        holds = all(abs(own - one) < abs(own - two) for own, one, two in shown.values())
-        name = f"stage 2, {NAMES[part]}: exponents of T and n, derived, derived for the other flow"
-        checks.append(Check(name, shown, None, holds, "nearer to their own"))
+        if (part, 2) in laws:
+            # Derived to leading order in log(1/s).
+            three = [
+                each[one, 2] for each, one in ((laws, part), (derived, part), (derived, other))
+            ]
+            shown = {n: [law.exponents[n] for law in three] for n in ("length", "span")}
+            holds = all(abs(own - one) < abs(own - two) for own, one, two in shown.values())
+            yield Check(
+                f"stage 2, {NAMES[part]}: exponents of T and n, derived, "
+                f"derived for the other flow",
+                shown,
+                None,
+                holds,
+                "nearer to their own",
+            )
     first = table[(table["part"] == "sgd") & (table["stage"] == 1)]
     reached = first[~first["censored"].astype(bool)]
     if len(reached):
         level = geometric_mean(reached["time"] / reached["derived"])
-        name = "stage 1, trained, SGD: steps over those derived without a fit, geometric mean"
-        checks.append(Check(name, level, None, 1 / 1.5 < level < 1.5, "1 within a factor of 1.5"))
+        yield Check(
+            "stage 1, trained, SGD: steps over those derived without a fit, geometric mean",
+            level,
+            None,
+            1 / 1.5 < level < 1.5,
+            "1 within a factor of 1.5",
+        )
     for part in ("sgd", "adamw"):
         if (part, 1) in laws and (part, 2) in laws:
             one = laws[part, 1].exponents["importance"]
             two = laws[part, 2].exponents["gap"]
             holds = one < 0 < two and laws[part, 2].ci95["gap"][0] > 0
-            name = f"{NAMES[part]}: exponent of m in stage 1 and of m² - 1 in stage 2"
-            words = "a stronger first group is found sooner and left later: below 0, above 0"
-            checks.append(Check(name, [one, two], None, holds, words))
-    return checks
+            yield Check(
+                f"{NAMES[part]}: exponent of m in stage 1 and of m² - 1 in stage 2",
+                [one, two],
+                None,
+                holds,
+                "a stronger first group is found sooner and left later: below 0, above 0",
+            )
 
 
 def draw(table: pd.DataFrame, laws: Laws, derived: Laws, settings: Settings) -> Plot:
-    plot = Plot(figsize=(WIDTH, 7.4), layout="constrained")
-    grid: Any = plot.subplots(3, 3, height_ratios=(1, 1, 1.15), gridspec_kw={"wspace": 0.04})
+    titles = (
+        *("a  flow, integrated (dots) and derived (lines)", "", ""),
+        *("b  trained (dots) and derived without a fit (line)", "", ""),
+        *("c  exponents: measured (dots), derived (bars)", "", ""),
+    )
+    plot, every = panels(7.4, *titles, rows=3, share="row")
     trained = [optimizer.label for optimizer in settings.optimizers]
     rows = (
-        (grid[0], FLOWS, settings.flows, "flow time of the stage"),
-        (grid[1], trained, settings.trained, "step of the stage"),
+        (every[:3], FLOWS, settings.flows, "flow time of the stage"),
+        (every[3:6], trained, settings.trained, "step of the stage"),
     )
     for row, parts, star, label in rows:
         for axes, axis in zip(row, AXES, strict=True):
             along = star.along(table[table["part"].isin(parts)], axis)
             draw_times(axes, along, parts, axis)
         row[0].set_ylabel(label)
-        low = min(axes.get_ylim()[0] for axes in row)
-        high = 6 * max(axes.get_ylim()[1] for axes in row)  # with space for the legends
-        for axes in row:
-            axes.set_ylim(low, high)
-            axes.tick_params(labelleft=axes is row[0])
-        colours = {NAMES[part]: COLOURS[part] for part in parts}
-        key(row[1], entries(colours), loc="upper left")
-    stages = [(STAGES[stage], look) for stage, look in LOOKS.items()]
-    key(grid[0, 2], stages, loc="upper left")
-    for axes, axis in zip(grid[2], AXES, strict=True):
+        marks = [(f"stage {stage}", look) for stage, look in LOOKS.items()]
+        outside(row[2], "", [*entries({NAMES[part]: COLOURS[part] for part in parts}), *marks])
+    for axes, axis in zip(every[6:], AXES, strict=True):
         draw_exponents(axes, laws, derived, axis, trained)
-    panel(grid[0, 0], "a", "flow, integrated (dots) and derived (lines)")
-    panel(grid[1, 0], "b", "trained (dots) and derived without a fit (line)")
-    panel(grid[2, 0], "c", "exponents: measured (dots), derived (bars)")
     return plot
 
 
@@ -359,55 +372,41 @@ def draw_times(axes: Axes, table: pd.DataFrame, parts: Sequence[str], axis: str)
     for part, (stage, look) in itertools.product(parts, LOOKS.items()):
         colour = COLOURS[part]
         rows = table[(table["part"] == part) & (table["stage"] == stage)]
-        rows = rows[rows["state"] != "failed"]
         line = rows.groupby(axis)["derived"].mean()
-        axes.plot(line.index, line, color=colour, lw=1.1, ls="-" if stage == 1 else "--", zorder=1)
+        axes.plot(line.index, line, color=colour, lw=1.1, zorder=1)
         late = rows["censored"].astype(bool)
-        for some, shape, size in ((rows[~late], look, 4), (rows[late], HOLLOW, 5)):
-            axes.plot(some[axis], some["time"], color=colour, ms=size, **shape)
-    values = sorted(table[axis].unique())
+        for some, shape in ((rows[~late], look), (rows[late], HOLLOW)):
+            axes.plot(some[axis], some["time"], color=colour, **shape)
     axes.set(xscale="log", yscale="log", xlabel=AXES[axis])
-    axes.set_xticks(values, [f"{v:g}" for v in values], minor=False)
-    axes.set_xticks([], minor=True)
+    sizes = sorted(set(table[axis].tolist()))
+    axes.set_xticks(sizes, sizes)
+    axes.minorticks_off()
 
 
 def draw_exponents(
     axes: Axes, laws: Laws, derived: Laws, axis: str, trained: Sequence[str]
 ) -> None:
     """Draw one row per theory or measurement: the first stage above, the second below."""
-    labels = {1.0: STAGES[1], 0.0: "zucchet2025, flow", -1.0: "zucchet2025, Fig. 3"}
+    names = ["zucchet2025, flow", "zucchet2025, Fig. 3"]
     draw_bar(axes, SINGLE[axis], 0, BLACK)
-    if axis in PRINTED:
-        axes.plot(PRINTED[axis], -1, "D", color=GREY, ms=4)
-    y = -2.0
-    for stage in (1, 2):
-        if stage == 2:
-            labels[y - 0.4] = STAGES[2]
-            y -= 1.4
+    axes.plot(PRINTED.get(axis, np.nan), 1, color=GREY, **DOT)
+    for stage, part in itertools.product((1, 2), (*FLOWS, *trained)):
+        y = len(names)
+        names.append(f"{stage}: {NAMES[part]}")
         term = term_of(axis, stage)
-        for part in (*FLOWS, *trained):
-            labels[y] = NAMES[part]
-            colour = COLOURS[part]
-            if (part, stage) in derived:
-                draw_bar(axes, derived[part, stage].exponents[term], y, colour)
-            if (part, stage) in laws:
-                law = laws[part, stage]
-                axes.plot(law.ci95[term], [y, y], color=colour, lw=1)
-                axes.plot(law.exponents[term], y, color=colour, ms=4.5, **LOOKS[stage])
-            y -= 1
+        if (part, stage) in derived:
+            draw_bar(axes, derived[part, stage].exponents[term], y, COLOURS[part])
+        if (part, stage) in laws:
+            law = laws[part, stage]
+            ends = law.ci95[term]
+            draw_interval(axes, law.exponents[term], ends, y, COLOURS[part], **LOOKS[stage])
     axes.axvline(0, color=GREY, lw=0.6)
-    axes.set_yticks(list(labels), list(labels.values()) if axis == "length" else [])
-    for label in axes.get_yticklabels():
-        label.set_fontweight("bold" if label.get_text() in STAGES.values() else "normal")
-    axes.set_ylim(min(labels) - 0.7, 1.5)
-    axes.grid(axis="y", visible=False)
-    axes.tick_params(axis="y", length=0)
+    name_rows(axes, names)
     axes.set_xlabel(EXPONENTS[axis])
 
 
 def draw_bar(axes: Axes, exponent: float, y: float, colour: str) -> None:
-    look: Look = {"lw": 2.4, "solid_capstyle": "butt", "alpha": 0.5}
-    axes.plot([exponent] * 2, [y - 0.36, y + 0.36], color=colour, **look)
+    axes.plot([exponent] * 2, [y - 0.36, y + 0.36], color=colour, lw=2.4, alpha=0.5)
 
 
 SGD = Optimizer("sgd", 30.0)
@@ -418,10 +417,10 @@ SMALL = Settings(
     study=STUDY.replace(task__vocabulary=16, batch=128, steps=2500, n_test=256, seeds=3),
     sequences=1 << 14,
 )
-TINY = Settings(
-    Star(Cell(6, 1, 2.0), (6, 12), (1, 2), (2.0, 3.0)),
-    Star(Cell(4, 1, 2.0), (4,), (1,), (2.0,)),
-    optimizers=(SGD,),
+TINY = dataclasses.replace(
+    SMALL,
+    flows=Star(Cell(6, 1, 2.0), (6, 12), (1, 2), (2.0, 3.0)),
+    trained=Star(Cell(4, 1, 2.0), (4,), (1,), (2.0,)),
     study=STUDY.replace(task__vocabulary=5, batch=32, steps=60, n_test=32, seeds=2),
     flow_scale=1e-3,
     points=100,

@@ -195,7 +195,7 @@ class ChainRuns(list[ChainRun]):
         probes = [probe for run in self for probe in run.config.probes]
         return next((p.contexts for p in probes if isinstance(p, ContextPredictors)), ())
 
-    def mean(self, measure: Callable[[ChainRun], Any]) -> np.ndarray:
+    def mean(self, measure: Callable[[ChainRun], Any]) -> Any:
         """Return the mean of a measurement over runs."""
         return np.mean([measure(run) for run in self], 0)
 
@@ -243,13 +243,11 @@ def draw_seeds(
     """
     drawn: set[str] = set()
     for run, curve in zip(runs, values, strict=True):
-        later = run.maps in drawn
         axes.plot(
             run["step"][1:],
             curve[1:],
             color=colour,
-            lw=0.7 if later else 1.6,
-            alpha=0.45 if later else 1.0,
+            lw=0.6 if run.maps in drawn else 1.6,
             ls="--" if run.maps == "published" else "-",
         )
         drawn.add(run.maps)
@@ -270,7 +268,7 @@ def draw_parts(
 
 
 def step_label(runs: Iterable[ChainRun]) -> str:
-    """Return the label of the axis of steps, which explains dashed lines if there are some."""
+    """Return the label of the axis of steps; it explains dashed lines, if any are drawn."""
     beside = any(run.maps == "published" for run in runs)
     return "step (dashed: published teacher)" if beside else "step"
 

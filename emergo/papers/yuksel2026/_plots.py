@@ -58,7 +58,7 @@ def _draw_stages(part: Any, runs: ChainRuns) -> None:
     draw_kl(panels[0], runs, "kl_references", dict(zip(references, colours, strict=True)))
     panels[0].set_ylabel("KL(reference ‖ student)")
     seeds = sum(run.maps == "drawn" for run in runs)
-    panels[0].set_title(f"{next(letters)}  KL from references, seeds: {seeds}", pad=17)
+    panels[0].set_title(f"{next(letters)}  references, seeds: {seeds}", pad=17)
     if contexts:
         seen = {f"$c$ = {c}": colour for c, colour in zip(contexts, COLOURS, strict=False)}
         draw_kl(panels[1], runs, "kl_contexts", seen)
@@ -178,7 +178,7 @@ def mark_groups(axes: Axes, groups: Groups, left: bool = False) -> None:
     Bars of overlapping groups lie side by side.
     """
     for j, (start, span) in enumerate(zip(groups.starts, groups.spans, strict=True)):
-        away = 0.04 if groups.disjoint or j % 2 else 0.1
+        away = 0.05 if groups.disjoint or j % 2 else 0.12
         ends = (start - 0.42, start + span - 0.58)
         look: Any = {"color": COLOURS[j], "lw": 2.2, "clip_on": False, "solid_capstyle": "butt"}
         if left:
@@ -256,6 +256,7 @@ def _draw_training(part: Any, run: ChainRun) -> None:
         axes.set(xscale="log", xlim=(step[0], step[-1]), xlabel="step", ylim=window)
         axes.grid(visible=False)
         mark_groups(axes, run.groups, left=True)
+        axes.tick_params(axis="y", length=0, pad=9)
         axes.set_title(f"head {name}", fontsize=7.5)
     panels[0].set_ylabel("lag")
     heading(part, "c  attention of each head over training; dotted: the student leaves a reference")

@@ -42,8 +42,8 @@ def stage_figure(
 
     **Arguments:**
 
-    - `presets`: the studies and the seconds of each preset. A name is that of the setting up to a
-      comma; the studies of one setting differ in their teachers and probes.
+    - `presets`: the studies and the seconds of each preset. The name of a study starts with its
+      setting, up to a comma; the studies of one setting differ in their teachers and probes.
     - `printed`: published numbers, compared with runs on the published teacher.
     - `more`: further checks of the runs on drawn teachers.
     - `own_heads`: check which groups the heads attend to. With several layers a head may attend to

@@ -2,19 +2,19 @@
 groups."""
 
 import dataclasses
-import itertools
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ...core.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, SKY, WIDTH, key, panel
+from ...core.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, SKY, WIDTH, outside, panel
 from ...measure import division, find_stages, group_mass, head_similarity, stage_boundaries
 from ...tasks import Groups
 from ...theory import incremental
 from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource
-from ._chains import COMPETITION, COOPERATION, OWN_HEADS
+from .._panels import legend
+from ._chains import COMPETITION, COOPERATION, OWN_HEADS, intervals, named
 
 TITLES: dict[incremental.Flow, str] = {
     "preconditioned": "preconditioned flow",
@@ -24,6 +24,8 @@ GROUPS = Groups((1, 1, 1))
 HEADS = 3
 LEVELS = incremental.plateaus(GROUPS, HEADS)
 COLOURS = (BLUE, ORANGE, GREEN)
+SHARES = {"competition": "#8c6bb1", "cooperation": SKY, "indecision": "#eeeeee"}
+"""The colours of the shares of `division`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +37,11 @@ class Settings:
     seeds: int = 5
     until: float = 2e4
     points: int = 1200
+
+    def members(self) -> dict[str, list[Any]]:
+        """Return scale and seed of each member: the seeds, and one with identical heads."""
+        scale = [self.scale] * self.seeds + [0.0]
+        return {"scale": scale, "seed": [*range(self.seeds), 0]}
 
 
 class FlowRuns:
@@ -63,11 +70,7 @@ class FlowRuns:
 
 def integrate(flow: incremental.Flow, settings: Settings) -> FlowRuns:
     times = np.append(0, np.geomspace(0.05, settings.until, settings.points))
-    members = {
-        "scale": [settings.scale] * settings.seeds + [0.0],
-        "seed": [*range(settings.seeds), 0],
-    }
-    path = incremental.trajectory(GROUPS, times, HEADS, settings.length, flow, **members)
+    path = incremental.trajectory(GROUPS, times, HEADS, settings.length, flow, **settings.members())
     return FlowRuns(flow, path)
 
 
@@ -82,77 +85,73 @@ def make(settings: Settings, source: RunSource) -> Outcome:
 
 
 def checks_of(runs: FlowRuns, settings: Settings) -> list[Check]:
-    flow = f"{runs.flow} flow"
     count = GROUPS.count
     seeds = settings.seeds
     usual = [run for run in runs.stages if len(run) == count]
-    checks = [
-        Check(
-            f"{flow}: seeds with {count} stages",
-            len(usual),
-            None,
-            len(usual) == seeds,
-            f"all {seeds}",
-        )
-    ]
     levels = np.mean([[drop.level for drop in run] for run in usual] or [[0.0] * count], 0)
-    close = np.allclose(levels, LEVELS[:-1], rtol=0.05)
-    words = (
-        f"{', '.join(f'{x:.4g}' for x in LEVELS[:-1])}: half the sum of n m² of what is not "
-        f"learned, within 5%"
-    )
-    checks.append(
-        Check(f"{flow}: loss on the plateaus, mean over seeds", levels, None, close, words)
-    )
     shared = runs.shared_attention
-    name = (
-        f"{flow}: attention that all heads at once have on group 1 before the second drop, "
-        f"least over seeds"
-    )
-    checks.append(Check(name, shared, COMPETITION, shared > 0.5))
     owners = [sorted(end.argmax(0).tolist()) == list(range(count)) for end in runs.mass[:-1, -1]]
-    checks.append(Check(f"{flow}: {OWN_HEADS}", sum(owners), COOPERATION, all(owners)))
     ends = stage_boundaries(runs.stages)
-    in_order = len(ends) == count - 1 and np.all(np.diff([b.step for b in ends]) > 0)
-    name = f"{flow}: ends of the plateaus with 95% intervals over seeds"
-    words = f"{count - 1} boundaries in order"
-    checks.append(Check(name, [b[:3] for b in ends], None, in_order, words))
     first = incremental.first_stage(GROUPS, settings.length, HEADS, runs.flow)
     ratio = incremental.stage_times(runs.path, LEVELS)[0, 0] / first
-    words = f"1 up to order n/T or its root; held to 15% at T = {settings.length}"
-    checks.append(
+    same = (runs.path.attention[-1] == runs.path.attention[-1][:, :1]).all()
+    stuck = runs.path.loss[-1, -1]
+    checks = [
+        Check(f"seeds with {count} stages", len(usual), None, len(usual) == seeds, f"all {seeds}"),
         Check(
-            f"{flow}: time of the first stage over the formula",
+            "loss on the plateaus, mean over seeds",
+            levels,
+            None,
+            np.allclose(levels, LEVELS[:-1], rtol=0.05),
+            f"{', '.join(f'{x:.4g}' for x in LEVELS[:-1])}: half the sum of n m² of what is not "
+            f"learned, within 5%",
+        ),
+        Check(
+            "attention that all heads at once have on group 1 before the second drop, least over "
+            "seeds",
+            shared,
+            COMPETITION,
+            shared > 0.5,
+        ),
+        Check(OWN_HEADS, sum(owners), COOPERATION, all(owners)),
+        Check(
+            "ends of the plateaus with 95% intervals over seeds",
+            intervals(ends),
+            None,
+            len(ends) == count - 1 and np.all(np.diff([b.step for b in ends]) > 0),
+            f"{count - 1} boundaries in order",
+        ),
+        Check(
+            "time of the first stage over the formula",
             ratio,
             None,
             abs(ratio - 1) < 0.15,
-            words,
-        )
-    )
-    same = (runs.path.attention[-1] == runs.path.attention[-1][:, :1]).all()
-    stuck = runs.path.loss[-1, -1]
-    holds = same and abs(stuck / LEVELS[1] - 1) < 0.05
-    words = f"bit for bit, at {LEVELS[1]:.4g} within 5%"
-    name = f"{flow}: identical heads stay identical, and their loss at the end"
-    return [*checks, Check(name, [same, stuck], None, holds, words)]
+            f"1 up to order n/T or its root; held to 15% at T = {settings.length}",
+        ),
+        Check(
+            "identical heads stay identical, and their loss at the end",
+            [same, stuck],
+            None,
+            same and abs(stuck / LEVELS[1] - 1) < 0.05,
+            f"bit for bit, at {LEVELS[1]:.4g} within 5%",
+        ),
+    ]
+    return named(f"{runs.flow} flow", checks)
 
 
 def table(runs: FlowRuns, settings: Settings) -> pd.DataFrame:
     """Return one row per time: loss, shares, and each head's attention on each group."""
     rows, times = runs.path.loss.shape
-    columns: dict[str, Any] = {
-        "flow": runs.flow,
-        "seed": np.repeat([*range(settings.seeds), 0], times),
-        "scale": np.repeat([settings.scale] * settings.seeds + [0.0], times),
+    columns = {name: np.repeat(each, times) for name, each in settings.members().items()}
+    columns |= {
         "time": np.tile(runs.path.time, rows),
         "loss": runs.path.loss.ravel(),
         "similarity": head_similarity(runs.path.attention).ravel(),
     }
     columns |= {name: share.ravel() for name, share in runs.division._asdict().items()}
-    heads = itertools.product(range(HEADS), range(GROUPS.count))
-    return pd.DataFrame(
-        columns | {f"head{k + 1}_group{j + 1}": runs.mass[:, :, k, j].ravel() for k, j in heads}
-    )
+    for k, j in np.ndindex(HEADS, GROUPS.count):
+        columns[f"head{k + 1}_group{j + 1}"] = runs.mass[:, :, k, j].ravel()
+    return pd.DataFrame(columns).assign(flow=runs.flow)
 
 
 def draw(flows: list[FlowRuns], settings: Settings) -> Plot:
@@ -160,113 +159,49 @@ def draw(flows: list[FlowRuns], settings: Settings) -> Plot:
     grid = plot.subplots(2 + HEADS, 2, sharex="col", height_ratios=(2.6, 1.5, *[0.75] * HEADS))
     for runs, column, letter in zip(flows, grid.T, "ab", strict=True):
         top, middle, *heads = column
-        draw_losses(top, runs, settings)
-        panel(
-            top,
-            letter,
-            f"{TITLES[runs.flow]}"
-            + (" (the paper's simulation)" if runs.flow == "preconditioned" else ""),
-        )
-        draw_division(middle, runs)
-        order = runs.mass[0, -1].argmax(0)
-        order = order if len(set(order.tolist())) == HEADS else np.arange(HEADS)
-        for axes, k in zip(heads, order, strict=True):
-            draw_head(axes, runs, int(k))
+        draw_losses(top, runs)
+        panel(top, letter, TITLES[runs.flow])
+        time = runs.path.time[1:]
+        for axes, shares, colours in (
+            (middle, np.stack(runs.division)[:, 0, 1:], SHARES.values()),
+            *zip(heads, runs.mass[0, 1:].transpose(1, 2, 0), [COLOURS] * HEADS, strict=True),
+        ):
+            axes.stackplot(time, shares, colors=[*colours], lw=0)
+            axes.set(ylim=(0, 1), yticks=[0, 1])
         heads[-1].set_xlabel("flow time $t$")
         for axes in column:
             for drop in runs.stages[0][1:]:
                 axes.axvline(drop.onset, color=BLACK, lw=0.7, ls=":")
             axes.set(xscale="log", xlim=(0.3, settings.until))
             axes.grid(visible=False)
-    left = grid[:, 0]
-    left[0].set_ylabel("loss")
-    left[1].set_ylabel("division of\nthe groups")
-    for i, axes in enumerate(left[2:]):
-        axes.set_ylabel(f"head {i + 1}", rotation=0, ha="right", va="center")
-    plot.align_ylabels(left)
-    entries = [
-        (f"flow, {settings.seeds} seeds", {"color": BLUE}),
-        ("identical heads", {"color": GREY, "ls": "--"}),
-    ]
-    thin = {"color": BLACK, "lw": 0.7}
-    entries += [("closed form", thin), ("plateau ends (first seed)", thin | {"ls": ":"})]
-    framed = {"frameon": True, "framealpha": 1.0, "edgecolor": "none"}
-    key(grid[0, 0], entries, loc="center right", bbox_to_anchor=(1.0, 0.62), **framed)
+    last = grid[:, 1]
+    outside(
+        last[0],
+        "",
+        [
+            (f"flow, {settings.seeds} seeds", {"color": BLUE}),
+            ("identical heads", {"color": GREY, "ls": "--"}),
+            ("closed form", {"color": BLACK, "lw": 0.7}),
+            ("plateau ends\n(first seed)", {"color": BLACK, "lw": 0.7, "ls": ":"}),
+        ],
+    )
+    legend(last[1], "", SHARES, lw=4)
+    legend(last[2], "", {f"group {j + 1}": colour for j, colour in enumerate(COLOURS)}, lw=4)
+    words = ("loss", "division of\nthe groups", *(f"head {k + 1}" for k in range(HEADS)))
+    for axes, label in zip(grid[:, 0], words, strict=True):
+        axes.set_ylabel(label)
+    plot.align_ylabels(grid[:, 0])
     return plot
 
 
-def draw_losses(axes: Axes, runs: FlowRuns, settings: Settings) -> None:
+def draw_losses(axes: Axes, runs: FlowRuns) -> None:
     """Draw the loss of each seed, with the plateaus in closed form."""
     for level in LEVELS[:-1]:
         axes.axhline(level, color=BLACK, lw=0.6)
-        axes.text(
-            settings.until * 0.93,
-            level * 1.03 + 0.05,
-            f"{level:.4g}",
-            fontsize=6.5,
-            ha="right",
-            va="bottom",
-            color=GREY,
-        )
-    for i, row in enumerate(runs.path.loss[:-1]):
-        axes.plot(
-            runs.path.time, row, color=BLUE, lw=1.8 if i == 0 else 0.8, alpha=1 if i == 0 else 0.45
-        )
+    seeds = runs.path.loss[:-1]
+    for row, lw in zip(seeds, [1.8, *[0.7] * (len(seeds) - 1)], strict=True):
+        axes.plot(runs.path.time, row, color=BLUE, lw=lw)
     axes.plot(runs.path.time, runs.path.loss[-1], color=GREY, ls="--", lw=1.2)
-    axes.set_ylim(-0.1, LEVELS[0] * 1.13)
-
-
-def draw_division(axes: Axes, runs: FlowRuns) -> None:
-    """Stack competition, indecision and cooperation, which sum to 1."""
-    time = runs.path.time[1:]
-    (competition, cooperation, _) = (share[0, 1:] for share in runs.division)
-    axes.fill_between(time, 0, competition, color="#8c6bb1", lw=0)
-    axes.fill_between(time, 1 - cooperation, 1, color=SKY, lw=0)
-    axes.fill_between(time, competition, 1 - cooperation, color="#eeeeee", lw=0)
-    axes.set(ylim=(0, 1), yticks=[0, 1])
-    above = time[competition > 0.5]
-    if len(above):
-        axes.text(
-            np.sqrt(above[0] * above[-1]),
-            0.3,
-            "competition",
-            fontsize=6.5,
-            color="white",
-            ha="center",
-            va="center",
-        )
-    box = {"fc": SKY, "ec": "none", "pad": 1.0}
-    axes.text(
-        time[-1] * 0.85,
-        0.85,
-        "cooperation",
-        fontsize=6.5,
-        color=BLACK,
-        ha="right",
-        va="center",
-        bbox=box,
-    )
-    axes.text(0.36, 0.5, "indecision", fontsize=6.5, color=GREY, ha="left", va="center")
-
-
-def draw_head(axes: Axes, runs: FlowRuns, k: int) -> None:
-    """Stack one head's attention on each group; the rest lies outside all groups."""
-    time = runs.path.time[1:]
-    mass = runs.mass[0, 1:, k]
-    axes.stackplot(time, mass.T, colors=COLOURS, lw=0)
-    axes.set(ylim=(0, 1), yticks=[])
-    axes.set_facecolor("#f4f4f4")
-    for j, (share, top) in enumerate(zip(mass[-1], np.cumsum(mass[-1]), strict=True)):
-        if share > 0.25:
-            axes.text(
-                time[-1] * 0.85,
-                top - share / 2,
-                f"group {j + 1}",
-                fontsize=6.5,
-                color="white",
-                ha="right",
-                va="center",
-            )
 
 
 TITLE = (

@@ -15,11 +15,11 @@ from .._panels import legend, panels
 from ._chains import (
     ChainRun,
     ChainRuns,
-    on_published_teacher,
     by_part,
     draw_parts,
     laptop,
     named,
+    on_published_teacher,
     paper,
     smoke,
 )
@@ -110,7 +110,7 @@ def scale_checks(runs: Mapping[str, ChainRuns]) -> list[Check]:
     if "0" not in runs:
         return []
     stuck = runs["0"]
-    level = 0.6 * stuck.mean(lambda run: run["kl_teacher"][-1])
+    level = 0.6 * float(stuck.mean(lambda run: run["kl_teacher"][-1]))
     times = [part.mean(lambda run: first_below(run, level)) for part in runs.values()]
     identical = all((run.attention == run.attention[:, :1]).all() for run in stuck)
     least = min(run["kl_teacher"].min() for run in stuck)

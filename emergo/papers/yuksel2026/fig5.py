@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from ...core.plotting import BLACK, GREY, WIDTH, outside, plain_ticks
+from ...core.plotting import BLACK, GREY, WIDTH, plain_ticks
 from ...core.random import fold_in, raw
-from ...measure import best_so_far, early_stop
+from ...measure import early_stop
 from ...models import MinimalAttention
 from ...study import Study
 from ...tasks import MarkovChain, divergence
@@ -21,17 +21,17 @@ from .._panels import legend
 from ._chains import (
     ChainRun,
     ChainRuns,
-    on_published_teacher,
     by_part,
     chain_of,
     draw_parts,
     laptop,
     named,
+    on_published_teacher,
     paper,
     smoke,
 )
 from ._contexts import ContextPredictors
-from ._plots import COLOURS, draw_kl, heading
+from ._plots import COLOURS, heading
 
 BEST = {"600": 1.33, "2000": 0.81, "9000": 0.09, "online": 0.02}
 STEPS = {"600": 70, "2000": 260, "9000": 760}
@@ -84,7 +84,7 @@ def make(settings: Sizes, source: RunSource) -> Outcome:
     )
     own, beside = (table[table["maps"] == maps] for maps in ("drawn", "published"))
     checks = named("published teacher", loss_checks(beside)) if len(beside) else loss_checks(own)
-    checks += [order_check(own), *predictor_checks(own, next(iter(parts.values())).groups.count)]
+    checks += order_checks(own, next(iter(parts.values())).groups.count)
     return Outcome({"runs": table, "curves": curves}, draw(parts, own), checks=checks)
 
 
@@ -113,98 +113,90 @@ def stopped_rows(name: str, runs: ChainRuns) -> list[dict[str, Any]]:
 
 def best_by_size(table: pd.DataFrame) -> tuple[dict[str, float], dict[str, float]]:
     """Return the mean best loss by number of samples, and its geometric mean step if offline."""
-    by_size = table.assign(log=np.log(table["step"].clip(lower=1))).groupby("n_train", sort=False)
-    best = {str(name): float(rows["loss"].mean()) for name, rows in by_size}
-    steps = {str(name): float(np.exp(rows["log"].mean())) for name, rows in by_size}
-    steps.pop("online", None)
+    best = {}
+    steps = {}
+    for name, rows in table.groupby("n_train", sort=False):
+        best[str(name)] = float(rows["loss"].mean())
+        if name != "online":
+            steps[str(name)] = float(np.exp(np.log(rows["step"].clip(lower=1)).mean()))
     return best, steps
 
 
 def loss_checks(table: pd.DataFrame) -> list[Check]:
-    """Compare the best loss and its step with the paper."""
+    """Compare the best loss and its step with the paper, if the numbers of samples are its own."""
     best, steps = best_by_size(table)
     printed = list(best) == list(BEST)
     close = printed and all(abs(best[n] - BEST[n]) < 0.05 + 0.15 * BEST[n] for n in best)
     near = printed and all(abs(np.log(steps[n] / STEPS[n])) < np.log(1.5) for n in steps)
+    losses = BEST if printed else None
+    times = STEPS if printed else None
     return [
-        Check(
-            "best excess loss by number of samples",
-            best,
-            BEST if printed else None,
-            close,
-            "within 0.05 + 15%",
-        ),
-        Check(
-            "step of the best, geometric mean over seeds",
-            steps,
-            STEPS if printed else None,
-            near,
-            "within 1.5",
-        ),
+        Check("best excess loss by number of samples", best, losses, close, "within 0.05 + 15%"),
+        Check("step of the best, geometric mean over seeds", steps, times, near, "within 1.5"),
     ]
 
 
-def order_check(table: pd.DataFrame) -> Check:
+def order_checks(table: pd.DataFrame, groups: int) -> list[Check]:
+    """Check the best steps: their order, and which predictor the student resembles there."""
     losses, times = (list(values.values()) for values in best_by_size(table))
-    words = "early stopping acts as an implicit regularizer"
-    holds = np.all(np.diff(losses) < 0) and np.all(np.diff(times) > 0)
-    return Check("more data, a better and later best: both orders hold", losses, words, holds)
-
-
-def predictor_checks(table: pd.DataFrame, groups: int) -> list[Check]:
-    """Check which predictor the student resembles at its best step."""
     by_size = table.groupby("n_train", sort=False)
     learned = by_size["groups"].agg(list).tolist()
     contexts = by_size["context"].agg(lambda c: [*map(int, c)]).to_dict()
     means = by_size["context"].mean().to_numpy()
-    name = (
-        "groups that some head has half of its attention on at the best step: by seed, least "
-        "and most data"
-    )
-    words = (
-        "biasing the model toward simpler classes: a truncated predictor with little data, "
-        "all groups online"
-    )
-    holds = max(learned[0]) < groups == min(learned[-1])
-    truncated = Check(name, [learned[0], learned[-1]], words, holds)
-    name = "tokens that the nearest predictor of restricted context sees, at the best step, by seed"
-    words = "early stopping biases the model toward simpler classes: more data, longer context"
-    holds = means[0] < means[-1] and np.all(np.diff(means) >= 0)
-    return [truncated, Check(name, contexts, words, holds)]
+    return [
+        Check(
+            "more data, a better and later best: both orders hold",
+            losses,
+            "early stopping acts as an implicit regularizer",
+            np.all(np.diff(losses) < 0) and np.all(np.diff(times) > 0),
+        ),
+        Check(
+            "groups that some head has half of its attention on at the best step: by seed, least "
+            "and most data",
+            [learned[0], learned[-1]],
+            "biasing the model toward simpler classes: a truncated predictor with little data, "
+            "all groups online",
+            max(learned[0]) < groups == min(learned[-1]),
+        ),
+        Check(
+            "tokens that the nearest predictor of restricted context sees, at the best step, by "
+            "seed",
+            contexts,
+            "early stopping biases the model toward simpler classes: more data, longer context",
+            means[0] < means[-1] and np.all(np.diff(means) >= 0),
+        ),
+    ]
 
 
 def draw(parts: Mapping[str, ChainRuns], table: pd.DataFrame) -> Plot:
     plot = Plot(figsize=(WIDTH, 4.4), layout="constrained")
     rows: Any = plot.subfigures(2, 1, height_ratios=(1.15, 1))
     left, right = rows[0].subplots(1, 2)
-    draw_parts(left, parts, lambda run: best_so_far(excess(run)))
+    draw_parts(left, parts, lambda run: np.fmin.accumulate(excess(run)))
     legend(right, "samples", draw_parts(right, parts, excess))
     for axes, title in ((left, "left  best excess loss so far"), (right, "excess loss")):
         plain_ticks(axes.yaxis)
         axes.set_title(title)
-    draw_students(rows[1], {name: runs[0] for name, runs in parts.items()}, table)
-    contexts = next(iter(parts.values())).contexts
-    lines = [(f"{c} tokens", {"color": COLOURS[j]}) for j, c in enumerate(contexts)]
-    others = [
-        ("teacher", {"color": GREY, "lw": 0.9}),
-        ("best step", {"color": BLACK, "lw": 0.8, "ls": "--"}),
-    ]
-    outside(rows[1].axes[-1], "student of", [*lines, *others])
+    draw_students(rows[1], parts, table)
     return plot
 
 
-def draw_students(part: Any, first: Mapping[str, ChainRun], table: pd.DataFrame) -> None:
+def draw_students(part: Any, parts: Mapping[str, ChainRuns], table: pd.DataFrame) -> None:
     """Draw the KL of first seeds from the teacher and from predictors of restricted context."""
-    panels = part.subplots(1, len(first), sharey=True, squeeze=False)[0]
+    panels = part.subplots(1, len(parts), sharey=True, squeeze=False)[0]
     best = table.groupby("n_train")["step"].first()
-    for axes, (name, run) in zip(panels, first.items(), strict=True):
-        axes.plot(run["step"][1:], run["kl_teacher"][1:], color=GREY, lw=0.9)
-        for j, values in enumerate(run["kl_contexts"].T):
-            axes.plot(run["step"][1:], values[1:], color=COLOURS[j], lw=1.3)
+    students = {"teacher": GREY}
+    for axes, (name, runs) in zip(panels, parts.items(), strict=True):
+        run = runs[0]
+        students |= {f"{c} tokens": COLOURS[j] for j, c in enumerate(runs.contexts)}
+        values = np.column_stack([run["kl_teacher"], run["kl_contexts"]])
+        for curve, colour in zip(values.T, students.values(), strict=True):
+            axes.plot(run["step"][1:], curve[1:], color=colour, lw=1.2)
         axes.axvline(max(best[name], 1), color=BLACK, lw=0.8, ls="--")
         axes.set(xscale="log", xlabel="step", ylim=(0, 4))
         axes.set_title(name if name == "online" else f"{name} samples", fontsize=7.5)
     panels[0].set(ylabel="KL(restricted ‖ student)")
+    legend(panels[-1], "student of", students, ("best step", {"color": BLACK, "ls": "--"}))
     heading(part, "right  KL from students of restricted context, first seed")
 
 

@@ -1,6 +1,5 @@
 """Figures 1 to 3, 6 to 9 and 11 to 19: the stages of one setting each, and attention maps."""
 
-
 import numpy as np
 
 from ...measure import head_similarity
@@ -244,21 +243,18 @@ def weight_check(runs: ChainRuns) -> list[Check]:
 
     The head that attends to a group most is measured.
     """
-    starts = runs.groups.starts
-    mixing = runs.groups.mixing
-    weights = [float(m[s] / m[s : s + 2].sum()) for m, s in zip(mixing, starts, strict=True)]
-    shares = []
-    for run in runs:
-        owned = [
-            run.attention[-1, head, s : s + 2]
-            for head, s in zip(run.group_attention[-1].argmax(0), starts, strict=True)
-        ]
-        shares.append([near / (near + far) for near, far in owned])
-    means = np.mean(shares, 0)
-    name = "share of the nearer position in the attention on each group, mean over seeds"
+    starts = np.array(runs.groups.starts)
+    groups = np.arange(runs.groups.count)
+
+    def shares(lags: np.ndarray) -> np.ndarray:
+        near = lags[groups, starts]
+        return near / (near + lags[groups, starts + 1])
+
+    weights = shares(runs.groups.mixing).tolist()
+    means = runs.mean(lambda run: shares(run.attention[-1, run.group_attention[-1].argmax(0)]))
     return [
         Check(
-            name,
+            "share of the nearer position in the attention on each group, mean over seeds",
             means,
             f"attention follows the weights: {weights}",
             np.all(np.abs(means - weights) < 0.1),

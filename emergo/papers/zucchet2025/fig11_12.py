@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ...core.plotting import BLUE, ORANGE, RED, level, outside
+from ...core.plotting import BLUE, ORANGE, RED, level
 from ...measure import emergence
 from ...study import Runs, Study
 from ...study.results import result_row
 from ...training import Config, Result
-from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource, Studies
-from .._panels import curves_by, panels, strongest
+from .._figure import Check, Figure, Outcome, Plot, RunSource, Studies
+from .._panels import curves_by, legend, panels, strongest
 from .._source import curve, curve_table, distinct_results
 from ..transformers import PAPER, SMALL, TINY, Grid
 
@@ -36,44 +36,28 @@ def half_time(result: Result, name: str) -> float:
 def make_11(studies: Studies, source: RunSource) -> Outcome:
     parts = source.runs(studies, curves=True)
     everything = distinct_results(parts)
-    height = []
-    sharp = []
-    first = []
+    rows = []
     for result in everything:
         if result.state == "reached":
             step = curve(result, "step")
             loss = curve(result, "loss")
             plateau = result.plateau.time
-            height.append(np.interp(plateau / 4, step, loss))
-            sharp.append((plateau - emergence(step, loss, 0.4).time) / plateau)
-            first.append(half_time(result, "alignment") < half_time(result, "attention"))
-    early = np.mean(height)
-    drop = np.mean(sharp)
-    share = np.mean(first)
+            height = np.interp(plateau / 4, step, loss)
+            sharp = (plateau - emergence(step, loss, 0.4).time) / plateau
+            first = half_time(result, "alignment") < half_time(result, "attention")
+            rows.append((height, sharp, first))
+    early, drop, share = np.mean(rows, 0)
+    height = "test loss after a quarter of the plateau, mean over runs"
+    sharp = "from loss 0.4 to 0.1, as a share of the plateau, mean over runs"
+    first = "half alignment of the value path before half attention: share of runs"
     words = (
         "over 0.5: the feed-forward path aligns before attention moves, as in the toy model "
         "(Fig. 1b)"
     )
     checks = [
-        Check(
-            "test loss after a quarter of the plateau, mean over runs",
-            early,
-            0.5,
-            abs(early - 0.5) < 0.1,
-        ),
-        Check(
-            "from loss 0.4 to 0.1, as a share of the plateau, mean over runs",
-            drop,
-            "a sharp transition",
-            drop < 0.5,
-        ),
-        Check(
-            "half alignment of the value path before half attention: share of runs",
-            share,
-            None,
-            share > 0.5,
-            words,
-        ),
+        Check(height, early, 0.5, abs(early - 0.5) < 0.1),
+        Check(sharp, drop, "a sharp transition", drop < 0.5),
+        Check(first, share, None, share > 0.5, words),
     ]
     tables = {
         "runs": pd.DataFrame([result_row(r) for r in everything]),
@@ -103,30 +87,27 @@ def draw_11(parts: Mapping[str, Runs]) -> Plot:
     plot, (a, b, c) = panels(2.4, f"a  T = {sizes['length']}", f"b  d = {dim}", f"c  {one}")
     loss_curves(a, parts["dim"], "dim", "$d$")
     loss_curves(b, parts["length"], "length", "$T$")
-    step = curve(shown, "step")
-    c.plot(step[1:], 2 * curve(shown, "loss")[1:], color=ORANGE)
-    c.plot(step, strongest(shown, "attention"), color=RED)
-    c.plot(step, curve(shown, "alignment"), color=BLUE)
-    c.set(xlabel="step")
-    lines = (
-        ("test loss\nover 0.5", ORANGE),
-        ("attention to\nthe relevant\ntoken", RED),
-        ("alignment of\nvalue path", BLUE),
-    )
-    outside(c, "", [(label, {"color": colour}) for label, colour in lines])
+    colours = {
+        "test loss\nover 0.5": ORANGE,
+        "attention to\nthe relevant\ntoken": RED,
+        "alignment of\nvalue path": BLUE,
+    }
+    curves = (2 * curve(shown, "loss"), strongest(shown, "attention"), curve(shown, "alignment"))
+    for values, colour in zip(curves, colours.values(), strict=True):
+        c.plot(curve(shown, "step")[1:], values[1:], color=colour)
+    c.set_xlabel("step")
+    legend(c, "", colours)
     return plot
 
 
-TITLE_11 = "learning curves of Transformers, with attention and value path"
-PRESETS_11: Presets = {
-    "paper": curve_studies(PAPER, (16, 32, 64), (64, 128, 256, 512), dim=32, length=256),
-    "laptop": curve_studies(SMALL, (8, 16), (8, 32), dim=16, length=32),
-    "smoke": curve_studies(TINY, (2, 4), (8,), dim=4, length=8, seeds=1),
-}
 FIGURE_11 = Figure(
     "zucchet2025/fig11",
-    TITLE_11,
-    PRESETS_11,
+    "learning curves of Transformers, with attention and value path",
+    {
+        "paper": curve_studies(PAPER, (16, 32, 64), (64, 128, 256, 512), dim=32, length=256),
+        "laptop": curve_studies(SMALL, (8, 16), (8, 32), dim=16, length=32),
+        "smoke": curve_studies(TINY, (2, 4), (8,), dim=4, length=8, seeds=1),
+    },
     make_11,
     {"paper": 8e4, "laptop": 53, "smoke": 8},
     curves=True,
@@ -145,30 +126,21 @@ def make_12(studies: Studies, source: RunSource) -> Outcome:
     def mean(repeat: float, level: float) -> float:
         """When the test loss falls to a level, or the last step observed: mean over seeds."""
         chosen = runs.where(repeat=repeat)
-        return float(
-            np.mean([emergence(curve(r, "step"), curve(r, "loss"), level).time for r in chosen])
-        )
+        times = [emergence(curve(r, "step"), curve(r, "loss"), level).time for r in chosen]
+        return float(np.mean(times))
 
     first = runs.table["repeat"].min()
     last = runs.table["repeat"].max()
     early = mean(last, 0.4) / mean(first, 0.4)
     late = (mean(last, 0.1) - mean(last, 0.4)) / (mean(first, 0.1) - mean(first, 0.4))
-    name = (
-        f"steps from loss 0.4 to 0.1, p = {last:g} over p = {first:g} (the last step counts "
-        f"where 0.1 is not reached)"
-    )
+    over = f"p = {last:g} over p = {first:g}"
+    name = f"steps from loss 0.4 to 0.1, {over} (the last step counts where 0.1 is not reached)"
     checks = [
-        Check(
-            f"steps to loss 0.4, p = {last:g} over p = {first:g}",
-            early,
-            "below 1: emergence is earlier",
-            early < 1,
-        ),
+        Check(f"steps to loss 0.4, {over}", early, "below 1: emergence is earlier", early < 1),
         Check(name, late, "above 1: learning after emergence is slower", late > 1),
     ]
-    return Outcome(
-        {"runs": runs.table, "curves": curve_table(runs, COLUMNS)}, draw_12(runs), checks=checks
-    )
+    tables = {"runs": runs.table, "curves": curve_table(runs, COLUMNS)}
+    return Outcome(tables, draw_12(runs), checks=checks)
 
 
 def draw_12(runs: Runs) -> Plot:
@@ -185,18 +157,16 @@ def draw_12(runs: Runs) -> Plot:
     return plot
 
 
-TITLE_12 = "learning curves of Transformers under cross-sample repetition"
-PRESETS_12: Presets = {
-    "paper": study(PAPER.replace(task__dim=64, task__length=256, steps=20_000)),
-    "laptop": study(
-        SMALL.replace(task__dim=16, task__length=32, steps=1500), repeats=(0.0, 0.2, 0.4)
-    ),
-    "smoke": study(TINY.replace(task__dim=4, task__length=8), 1, (0.0, 0.4)),
-}
 FIGURE_12 = Figure(
     "zucchet2025/fig12",
-    TITLE_12,
-    PRESETS_12,
+    "learning curves of Transformers under cross-sample repetition",
+    {
+        "paper": study(PAPER.replace(task__dim=64, task__length=256, steps=20_000)),
+        "laptop": study(
+            SMALL.replace(task__dim=16, task__length=32, steps=1500), repeats=(0.0, 0.2, 0.4)
+        ),
+        "smoke": study(TINY.replace(task__dim=4, task__length=8), 1, (0.0, 0.4)),
+    },
     make_12,
     {"paper": 1e5, "laptop": 54, "smoke": 8},
     curves=True,

@@ -5,13 +5,12 @@ import math
 
 import pandas as pd
 
-from ...core.plotting import WIDTH
 from ...measure import Law, Published, fit_law
 from ...study import Study
 from ...tasks import SingleLocation
 from ...training import Config, Optimizer
-from .._figure import Check, Comparison, Figure, Outcome, Plot, Presets, RunSource, Studies
-from .._panels import any_censored, law_panels, law_words, plateaus_by
+from .._figure import Check, Comparison, Figure, Outcome, Plot, RunSource, Studies
+from .._panels import any_censored, law_panels, law_words, panels, plateaus_by
 from ..transformers import PAPER, SMALL, TASK, TINY, Grid, shallow
 
 DEPTH_LAW = Published(
@@ -32,32 +31,21 @@ def make_13(studies: Studies, source: RunSource) -> Outcome:
     checks = [
         Check("exponent of heads less that of layers", more, "above 0: heads matter more", more > 0)
     ]
-    return Outcome(
-        {"runs": table},
-        draw_13(table, law),
-        [Comparison("layers and heads", law, DEPTH_LAW)],
-        checks,
-    )
+    laws = [Comparison("layers and heads", law, DEPTH_LAW)]
+    return Outcome({"runs": table}, draw_13(table, law), laws, checks)
 
 
 def draw_13(table: pd.DataFrame, law: Law) -> Plot:
-    depths = sorted(set(table["layers"].tolist()))
-    widths = sorted(set(table["heads"].tolist()))
-    plot = Plot(figsize=(WIDTH, 2.1 * len(widths) + 0.4), layout="constrained")
-    grid = plot.subplots(len(widths), len(depths), sharex=True, sharey=True, squeeze=False)
-    for row, heads in zip(grid, widths, strict=True):
-        for axes, layers in zip(row, depths, strict=True):
-            rows = table[(table["heads"] == heads) & (table["layers"] == layers)]
-            plateaus_by(
-                axes,
-                rows,
-                law,
-                "length",
-                "$T$" if axes is grid[0][-1] else None,
-                any_censored(table),
-            )
-            axes.set_title(f"{layers} layer{'s' * (layers > 1)}, {heads} head{'s' * (heads > 1)}")
-            axes.label_outer()
+    models = {
+        f"{layers} layer{'s' * (layers > 1)}, {heads} head{'s' * (heads > 1)}": runs
+        for (heads, layers), runs in table.groupby(["heads", "layers"])
+    }
+    rows = len(models) // 3
+    plot, grid = panels(2.1 * rows + 0.4, *models, rows=rows, share=True)
+    hollow = any_censored(table)
+    for axes, runs in zip(grid, models.values(), strict=True):
+        plateaus_by(axes, runs, law, "length", "$T$" if axes is grid[-1] else None, hollow)
+        axes.label_outer()
     names = {"dim": "d", "length": "T", "layers": "N_{layers}", "heads": "N_{heads}"}
     both = f"ours: {law_words(law, names)}      published: {law_words(DEPTH_LAW, names)}"
     plot.suptitle(both, fontsize=7.5, x=0.01, ha="left")
@@ -66,21 +54,24 @@ def draw_13(table: pd.DataFrame, law: Law) -> Plot:
 
 QUICK = SMALL.replace(model__width=32, optimizer__learning_rate=2e-3)
 FOUR = {"layers": (1, 1, 2, 1), "heads": (1, 1, 1, 2), "length": (4, 8, 4, 4)}
-TITLE_13 = "plateau of trained Transformers for numbers of layers and heads"
-PRESETS_13: Presets = {
-    "paper": by_depth(
-        Grid(PAPER, 5, (16, 32, 64), (64, 128, 256)), (1, 1), (2, 1), (4, 1), (1, 4), (2, 4), (4, 4)
-    ),
-    "laptop": by_depth(Grid(QUICK, 3, (4, 8), (8, 16)), (1, 1), (2, 1), (1, 4), (2, 4)),
-    "smoke": {"runs": Study.of(TINY, grid={"dim": (2, 4)}, zip=FOUR, seeds=1)},
-}
 FIGURE_13 = Figure(
-    "zucchet2025/fig13", TITLE_13, PRESETS_13, make_13, {"paper": 4e5, "laptop": 94, "smoke": 25}
+    "zucchet2025/fig13",
+    "plateau of trained Transformers for numbers of layers and heads",
+    {
+        "paper": by_depth(
+            Grid(PAPER, 5, (16, 32, 64), (64, 128, 256)),
+            *((1, 1), (2, 1), (4, 1), (1, 4), (2, 4), (4, 4)),
+        ),
+        "laptop": by_depth(Grid(QUICK, 3, (4, 8), (8, 16)), (1, 1), (2, 1), (1, 4), (2, 4)),
+        "smoke": {"runs": Study.of(TINY, grid={"dim": (2, 4)}, zip=FOUR, seeds=1)},
+    },
+    make_13,
+    {"paper": 4e5, "laptop": 94, "smoke": 25},
 )
 
 
 FIXED = TASK.replace(position="fixed")
-BLIND = TASK.replace(position="fixed", indicator=False)
+# The task and the law of each panel of Figure 14.
 KINDS: dict[str, tuple[SingleLocation, Published]] = {
     "indicator, random position": (
         TASK,
@@ -91,7 +82,7 @@ KINDS: dict[str, tuple[SingleLocation, Published]] = {
         Published("Fig. 14 middle", 4.20, {"dim": 1.22, "length": 0.29}, 0.996),
     ),
     "no indicator, fixed position": (
-        BLIND,
+        FIXED.replace(indicator=False),
         Published("Fig. 14 right", 4.61, {"dim": 1.21, "length": 0.30}, 0.999),
     ),
 }
@@ -108,34 +99,28 @@ class KindGrid(Grid):
 
 def make_14(settings: KindGrid, source: RunSource) -> Outcome:
     tables = {kind: runs.table for kind, runs in source.runs(settings.studies()).items()}
-    plot, laws = law_panels(
-        tables, {kind: published for kind, (_, published) in KINDS.items()}, list(KINDS)
-    )
+    plot, laws = law_panels(tables, {kind: law for kind, (_, law) in KINDS.items()}, list(KINDS))
     random, fixed, blind = (both.law.exponents["length"] for both in laws)
+    position = "exponent of length, random over fixed position"
     without = "exponent of length at a fixed position, without over with the indicator"
     checks = [
-        Check(
-            "exponent of length, random over fixed position",
-            random / fixed,
-            0.58 / 0.29,
-            random > 1.5 * fixed,
-        ),
+        Check(position, random / fixed, 0.58 / 0.29, random > 1.5 * fixed),
         Check(without, blind / fixed, 0.30 / 0.29, abs(blind - fixed) < 0.1),
     ]
     named = {kind.replace(", ", "_").replace(" ", "_"): table for kind, table in tables.items()}
     return Outcome(named, plot, laws, checks)
 
 
-TITLE_14 = (
-    "plateau with and without the indicator, at random and fixed positions (one layer, one head)"
-)
-PRESETS_14: Presets = {
-    "paper": KindGrid(),
-    "laptop": KindGrid(shallow(SMALL).replace(batch=32, steps=3000), 3, (4, 8, 16), (16, 64)),
-    "smoke": KindGrid(TINY, 1, (2, 4), (4, 8)),
-}
 FIGURE_14 = Figure(
-    "zucchet2025/fig14", TITLE_14, PRESETS_14, make_14, {"paper": 1.5e4, "laptop": 66, "smoke": 20}
+    "zucchet2025/fig14",
+    "plateau with and without the indicator, at random and fixed positions (one layer, one head)",
+    {
+        "paper": KindGrid(),
+        "laptop": KindGrid(shallow(SMALL).replace(batch=32, steps=3000), 3, (4, 8, 16), (16, 64)),
+        "smoke": KindGrid(TINY, 1, (2, 4), (4, 8)),
+    },
+    make_14,
+    {"paper": 1.5e4, "laptop": 66, "smoke": 20},
 )
 
 
@@ -147,10 +132,10 @@ OPTIMIZER_LAWS = {
 
 def make_15(studies: Studies, source: RunSource) -> Outcome:
     tables = {name: runs.table for name, runs in source.runs(studies).items()}
-    rates = {name: studies[name].base.optimizer.learning_rate for name in tables}
+    words = {"sgd": "SGD", "adam": "Adam"}
     titles = [
-        f"{'SGD' if name == 'sgd' else 'Adam'}, learning rate {rate:g}"
-        for name, rate in rates.items()
+        f"{words[name]}, learning rate {studies[name].base.optimizer.learning_rate:g}"
+        for name in tables
     ]
     plot, laws = law_panels(tables, OPTIMIZER_LAWS, titles)
     if len(tables) < 2:  # a part of the figure
@@ -158,37 +143,25 @@ def make_15(studies: Studies, source: RunSource) -> Outcome:
     checks = gap_of(tables)
     for axis, printed in (("length", 0.50), ("dim", 0.13)):
         steeper = laws[0].law.exponents[axis] - laws[1].law.exponents[axis]
-        checks.append(
-            Check(
-                f"exponent of {axis}, SGD less Adam",
-                steeper,
-                printed,
-                abs(steeper - printed) < 0.15,
-            )
-        )
+        near = abs(steeper - printed) < 0.15
+        checks.append(Check(f"exponent of {axis}, SGD less Adam", steeper, printed, near))
     return Outcome(tables, plot, laws, checks)
 
 
 def gap_of(tables: dict[str, pd.DataFrame]) -> list[Check]:
     """Compare SGD with Adam in the slowest cell for SGD in which all runs of both emerge."""
-    marked = [
-        tables[name].assign(reached=tables[name]["state"] == "reached") for name in ("sgd", "adam")
-    ]
-    cells = [table.groupby(["dim", "length"])[["plateau", "reached"]].mean() for table in marked]
-    sgd, adam = cells[0].align(cells[1], join="inner")
-    whole = (sgd["reached"] == 1) & (adam["reached"] == 1)
-    if not whole.any():
+    both = pd.concat([tables[name].assign(optimizer=name) for name in OPTIMIZER_LAWS])
+    plateaus = both["plateau"].where(both["state"] == "reached")
+    cells = plateaus.groupby([both["dim"], both["length"], both["optimizer"]])
+    means = cells.agg(lambda cell: cell.mean(skipna=False)).unstack().dropna()
+    if means.empty:
         return []
-    slowest = int(sgd["plateau"].where(whole).argmax())
-    dim, length = whole.index[slowest]
-    gap = sgd["plateau"].iloc[slowest] / adam["plateau"].iloc[slowest]
-    printed = float(
-        OPTIMIZER_LAWS["sgd"].at(dim=dim, length=length)
-        / OPTIMIZER_LAWS["adam"].at(dim=dim, length=length)
-    )
+    dim, length = means["sgd"].idxmax()
+    gap = means["sgd"].max() / means["adam"][dim, length]
+    sgd, adam = (law.at(dim=dim, length=length) for law in OPTIMIZER_LAWS.values())
+    printed = float(sgd / adam)
     name = f"plateau of SGD over Adam at d = {dim}, T = {length}"
-    near = abs(math.log(gap / printed)) < math.log(1.5)
-    return [Check(name, gap, printed, near)]
+    return [Check(name, gap, printed, abs(math.log(gap / printed)) < math.log(1.5))]
 
 
 def sgd(grid: Grid, learning_rate: float, steps: int) -> Study:
@@ -199,12 +172,14 @@ ADAM = Grid(shallow(PAPER))
 SLOW = Grid(shallow(PAPER), dims=(16, 32, 64), lengths=(32, 64, 128, 256))
 MIDDLE = Grid(shallow(SMALL).replace(batch=32), 3, (4, 8, 16), (8, 32))
 LITTLE = Grid(TINY, 1, (2, 4), (4, 8))
-TITLE_15 = "plateau under SGD and under Adam (one layer, one head)"
-PRESETS_15: Presets = {
-    "paper": {"sgd": sgd(SLOW, 5e-3, 400_000), "adam": ADAM.study()},
-    "laptop": {"sgd": sgd(MIDDLE, 5e-2, 8000), "adam": MIDDLE.study()},
-    "smoke": {"sgd": sgd(LITTLE, 5e-2, 2000), "adam": LITTLE.study()},
-}
 FIGURE_15 = Figure(
-    "zucchet2025/fig15", TITLE_15, PRESETS_15, make_15, {"paper": 7.5e4, "laptop": 82, "smoke": 15}
+    "zucchet2025/fig15",
+    "plateau under SGD and under Adam (one layer, one head)",
+    {
+        "paper": {"sgd": sgd(SLOW, 5e-3, 400_000), "adam": ADAM.study()},
+        "laptop": {"sgd": sgd(MIDDLE, 5e-2, 8000), "adam": MIDDLE.study()},
+        "smoke": {"sgd": sgd(LITTLE, 5e-2, 2000), "adam": LITTLE.study()},
+    },
+    make_15,
+    {"paper": 7.5e4, "laptop": 82, "smoke": 15},
 )

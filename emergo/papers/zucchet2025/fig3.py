@@ -6,8 +6,9 @@ import pandas as pd
 
 from ...core.plotting import subtitle
 from ...measure import Published, fit_law
-from ...study import Study, cell_means
-from .._figure import Check, Comparison, Figure, Outcome, Plot, Presets, RunSource
+from ...study import Study
+from ...study.cells import cell_means
+from .._figure import Check, Comparison, Figure, Outcome, Plot, RunSource
 from .._panels import any_censored, law_lines, panels, plateaus_by
 from ..transformers import SMALL, TINY, Grid
 
@@ -102,14 +103,16 @@ def draw(
     return plot
 
 
-TITLE = "plateau of trained Transformers against dim for lengths, bursts and repeats"
-PRESETS: Presets = {
-    "paper": Settings(),
-    "laptop": Settings(
-        SMALL, 2, (4, 8, 16), (8, 16, 32), (1, 2, 4), 16, (0.0, 0.2, 0.4), rates=(1e-3, 2e-3)
-    ),
-    "smoke": Settings(TINY, 1, (2, 4), (4, 8), (1, 2, 4), 8, (0.0, 0.4), rates=(1e-2, 5e-3)),
-}
 FIGURE = Figure(
-    "zucchet2025/fig3", TITLE, PRESETS, make, {"paper": 1.1e6, "laptop": 96, "smoke": 10}
+    "zucchet2025/fig3",
+    "plateau of trained Transformers against dim for lengths, bursts and repeats",
+    {
+        "paper": Settings(),
+        "laptop": Settings(
+            SMALL, 2, (4, 8, 16), (8, 16, 32), (1, 2, 4), 16, (0.0, 0.2, 0.4), rates=(1e-3, 2e-3)
+        ),
+        "smoke": Settings(TINY, 1, (2, 4), (4, 8), (1, 2, 4), 8, (0.0, 0.4), rates=(1e-2, 5e-3)),
+    },
+    make,
+    {"paper": 1.1e6, "laptop": 96, "smoke": 10},
 )

@@ -5,31 +5,22 @@ trains the next smaller one as long as that is better, so the runs depend on res
 """
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ...core.plotting import CENSORED, subtitle
+from ...core.plotting import CENSORED, doubling, subtitle
 from ...measure import Law, Published, fit_law
 from ...study import Study
 from ...tasks import Recall
 from ...training import Config, Result, Run
-from .._figure import Check, Comparison, Figure, Outcome, Plot, Presets, RunSource, Seconds
+from .. import _recall as recall
+from .._figure import Check, Comparison, Figure, Outcome, Plot, RunSource
 from .._panels import any_censored, colours_of, curves_by, law_words, legend, panels, strongest
-from .._recall import (
-    COLUMNS,
-    CRITERIA,
-    PAPER,
-    SMALL,
-    TINY,
-    Criterion,
-    criteria,
-    emergence_table,
-    recall_task,
-    step_limits,
-)
+from .._recall import CRITERIA, PAPER, SMALL, TINY, Criterion, emergence_table, recall_task
 from .._source import curve, curve_table, distinct, distinct_results
 
 LAW = Published("Fig. 4 right", 0.55, {"vocabulary": 0.79, "pairs": 2.25}, 0.982)
@@ -75,12 +66,10 @@ class Settings:
         """Return the name and the study of a cell at a learning rate, by default with all its
         seeds."""
         steps = steps or self.steps(task)
-        if seeds is None:
-            seeds = dict(self.few).get(task.pairs, self.seeds)
+        seeds = seeds or dict(self.few).get(task.pairs, self.seeds)
+        config = self.base.replace(task=task, optimizer__learning_rate=rate, steps=steps)
         name = f"{task.pairs} pairs, {task.vocabulary} tokens, rate {rate:g}, {steps} steps"
-        return name, Study.of(
-            self.base.replace(task=task, optimizer__learning_rate=rate, steps=steps), seeds=seeds
-        )
+        return name, Study.of(config, seeds=seeds)
 
     def steps(self, task: Recall) -> int:
         return dict(self.caps).get(task.pairs, self.base.steps)
@@ -99,22 +88,22 @@ def rate_of(run: Run) -> float:
 def next_rates(settings: Settings, tried: Sequence[Result]) -> dict[str, Study]:
     """Return the first seed at the next rate, for cells whose smallest rate so far is their
     best."""
-    cells = []
+    following = dict(itertools.pairwise(settings.rates))
     best = {by: chosen_rates(tried, by) for by in CRITERIA}
+    cells = []
     for result in tried:
         task = recall_task(result.run)
         rate = rate_of(result.run)
         smallest = min(rate_of(r.run) for r in tried if r.run.config.task == task)
-        asking = [criteria(result)[by] for by in CRITERIA if rate == best[by][task] == smallest]
-        if asking and rate != settings.rates[-1]:
+        marks = recall.criteria(result)
+        asking = [marks[by] for by in CRITERIA if rate == best[by][task] == smallest]
+        if asking and rate in following:
             steps = settings.steps(task)
             while steps % 2 == 0 and all(
                 mark.state == "reached" and mark.time <= steps / 2 for mark in asking
             ):
                 steps //= 2
-            cells.append(
-                settings.cell(task, settings.rates[settings.rates.index(rate) + 1], steps, seeds=1)
-            )
+            cells.append(settings.cell(task, following[rate], steps, seeds=1))
     return dict(cells)
 
 
@@ -173,14 +162,10 @@ def later_with_more(table: pd.DataFrame) -> list[float]:
     """
     ratios = []
     for _, rows in table[table["state"] != "failed"].groupby("vocabulary"):
-        by_pairs = rows.groupby("pairs")
-        times = by_pairs["plateau"].mean().to_numpy()
-        censored = by_pairs["censored"].any().to_numpy()
-        known = [
-            ~censored[i - 1] and (not censored[i] or times[i] > times[i - 1])
-            for i in range(1, len(times))
-        ]
-        ratios += (times[1:] / times[:-1])[known].tolist()
+        cells = rows.groupby("pairs").agg({"plateau": "mean", "censored": "any"})
+        for less, more in itertools.pairwise(cells.itertuples()):
+            if not less.censored and (not more.censored or more.plateau > less.plateau):
+                ratios.append(more.plateau / less.plateau)
     return ratios
 
 
@@ -214,25 +199,20 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     law = fit_law(table, x=["vocabulary", "pairs"])
     cells = table.groupby(["vocabulary", "pairs"])
     means = cells["plateau"].mean()[~cells["censored"].any()].unstack()
-    ratios = later_with_more(table)
-    reached = table[table["state"] == "reached"]
-    least = min(ratios, default=float("nan"))
+    least = min(later_with_more(table), default=float("nan"))
     more = (means.iloc[-1] / means.iloc[0]).mean()
+    reached = table[table["state"] == "reached"]
     recalled = (reached["accuracy"] / reached["guess"]).min()
+    pairs = "emergence is later with more pairs: smallest ratio of neighbours, where it can be told"
+    larger = "and with a larger vocabulary: largest over smallest, mean over pairs"
     end = (
         "accuracy at the end over that of guessing a value of the context, smallest over runs "
         "that emerged"
     )
-    pairs = "emergence is later with more pairs: smallest ratio of neighbours, where it can be told"
     comparisons = [Comparison(CRITERIA["corrected"], law, LAW)]
     checks = [
         Check(pairs, least, "above 1", least > 1),
-        Check(
-            "and with a larger vocabulary: largest over smallest, mean over pairs",
-            more,
-            "above 1",
-            more > 1,
-        ),
+        Check(larger, more, "above 1", more > 1),
         Check(end, recalled, None, recalled > 2, "above 2: it is recall"),
     ]
     if settings.base.model == PAPER.model:  # comparable with the published law
@@ -240,50 +220,42 @@ def make(settings: Settings, source: RunSource) -> Outcome:
         comparisons.append(Comparison("5%, below 20 pairs of guessing", plain, LAW))
         checks.append(over_the_law(tables["plain"]))
     at = [r for r in shown["corrected"] if recall_task(r.run).vocabulary == settings.vocabulary]
-    rates = pd.concat([emergence_table(tried, by).assign(criterion=by) for by in CRITERIA])
-    shown_tables = {
+    drawn = {
         "runs": table,
         "plain": tables["plain"],
-        "rates": rates,
-        "curves": curve_table(at, COLUMNS),
+        "rates": pd.concat([emergence_table(tried, by).assign(criterion=by) for by in CRITERIA]),
+        "curves": curve_table(at, recall.COLUMNS),
     }
-    return Outcome(
-        shown_tables,
-        draw(at, tables, law, settings),
-        comparisons,
-        checks,
-        {"cells": summary(tables)},
-    )
+    plot = draw(at, tables, law, settings)
+    return Outcome(drawn, plot, comparisons, checks, {"cells": summary(tables)})
 
 
 def summary(tables: Mapping[Criterion, pd.DataFrame]) -> pd.DataFrame:
     """Return the steps of cells next to the published law, as geometric means over uncensored
     seeds."""
-    rows = []
-    for (pairs, vocabulary), plain in tables["plain"].groupby(["pairs", "vocabulary"]):
-        recalled = tables["corrected"].query("pairs == @pairs and vocabulary == @vocabulary")
-        published = float(LAW.at(vocabulary=vocabulary, pairs=pairs))
-        steps, recall = (
-            float(np.exp(np.log(t["plateau"][~t["censored"]].clip(lower=1)).mean()))
-            for t in (plain, recalled)
-        )
-        row = {
-            "pairs": pairs,
-            "tokens": vocabulary,
+    steps = {}
+    for by, table in tables.items():
+        logs = np.log(table["plateau"].clip(lower=1)).mask(table["censored"])
+        steps[by] = np.exp(logs.groupby([table["pairs"], table["vocabulary"]]).mean())
+    cells = pd.DataFrame(steps).reset_index()
+    published = LAW.at(vocabulary=cells["vocabulary"], pairs=cells["pairs"])
+    seeds = tables["corrected"].groupby(["pairs", "vocabulary"])
+    late = seeds["censored"].sum()
+    return pd.DataFrame(
+        {
+            "pairs": cells["pairs"],
+            "tokens": cells["vocabulary"],
             "published law": published,
-            "5%": steps,
-            "over the law": steps / published,
+            "5%": cells["plain"],
+            "over the law": cells["plain"] / published,
+            "recall": cells["corrected"],
+            "at rate": seeds["learning_rate"].first().to_numpy(),
+            "seeds that recall": [
+                f"{count - censored} of {count}"
+                for count, censored in zip(seeds.size(), late, strict=True)
+            ],
         }
-        reached = f"{(~recalled['censored']).sum()} of {len(recalled)}"
-        rows.append(
-            row
-            | {
-                "recall": recall,
-                "at rate": recalled["learning_rate"].iloc[0],
-                "seeds that recall": reached,
-            }
-        )
-    return pd.DataFrame(rows)
+    )
 
 
 def draw(
@@ -294,47 +266,36 @@ def draw(
     The `paper` preset has two panels of emergence: by the paper's criterion with its law, and by
     ours.
     """
-    published = settings.base.model == PAPER.model
-    titles = [
-        "test loss",
-        "accuracy and attention",
-        *["5% accuracy: guessing below 20 pairs"] * published,
-        "recall",
-    ]
-    plot, (left, middle, *rights) = panels(
-        5.2 if published else 2.6, *titles, rows=1 + published, y=1.1
-    )
+    criteria: list[tuple[str, Criterion, Law | Published]] = [("recall", "corrected", law)]
+    if settings.base.model == PAPER.model:
+        criteria.insert(0, ("5% accuracy: guessing below 20 pairs", "plain", LAW))
+    rows = len(criteria)
+    titles = ["test loss", "accuracy and attention", *(title for title, _, _ in criteria)]
+    plot, (left, middle, *rights) = panels(2.6 * rows, *titles, rows=rows, y=1.1)
     colours = curves_by(left, shown, "pairs", "loss", None, apart=True)
-    left.set(ylabel="test loss", ylim=(0, None))
     curves_by(middle, shown, "pairs", "accuracy", "pairs", apart=True)
     for result in shown:
-        line = {"color": colours[recall_task(result.run).pairs], "lw": 0.9, "ls": ":"}
-        middle.plot(curve(result, "step")[1:], strongest(result, "selecting")[1:], **line)
-    middle.set(
-        ylabel="test accuracy; dotted: attention\nof the query to its value", ylim=(-0.03, 1.03)
-    )
-    for axes in (left, middle) if shown else ():
-        subtitle(axes, f"{settings.vocabulary} tokens, {rates_in_words(shown)}")
-        axes.set_xlim(step_limits(shown))
-    if published:
-        draw_times(rights[0], tables["plain"], LAW, settings)
-        subtitle(rights[0], f"lines, published: {law_words(LAW, NAMES)}")
-    draw_times(rights[-1], tables["corrected"], law, settings)
-    subtitle(rights[-1], f"lines, ours: {law_words(law, NAMES)}")
-    ends = [axes.get_ylim() for axes in rights]
-    for axes in rights:
-        axes.set_ylim(min(low for low, _ in ends), max(high for _, high in ends))
+        middle.plot(
+            curve(result, "step")[1:],
+            strongest(result, "selecting")[1:],
+            color=colours[recall_task(result.run).pairs],
+            lw=0.9,
+            ls=":",
+        )
+    left.set(ylabel="test loss", ylim=(0, None))
+    middle.set(ylabel="test accuracy; dotted: attention\nof the query to its value")
+    if shown:
+        subtitle(left, f"{settings.vocabulary} tokens")
+        for axes in (left, middle):
+            axes.set_xlim(recall.step_limits(shown))
+    for axes, (_, by, line) in zip(rights, criteria, strict=True):
+        draw_times(axes, tables[by], line, settings)
+        whose = "published" if line is LAW else "ours"
+        subtitle(axes, f"lines, {whose}: {law_words(line, NAMES)}")
+        axes.sharey(rights[0])
     hollow = [CENSORED] * any_censored(*tables.values())
     legend(rights[-1], "tokens", colours_of(settings.vocabularies), *hollow, marker="o")
     return plot
-
-
-def rates_in_words(results: list[Result]) -> str:
-    """Return the most common learning rate in words, and the cells that have another."""
-    rates = {recall_task(result.run): rate_of(result.run) for result in results}
-    common = max(rates.values(), key=[*rates.values()].count)
-    others = [f"{task.pairs} pairs: {rate:g}" for task, rate in rates.items() if rate != common]
-    return "; ".join([f"rate {common:g}", *others])
 
 
 def draw_times(axes: Axes, table: pd.DataFrame, law: Law | Published, settings: Settings) -> None:
@@ -344,42 +305,33 @@ def draw_times(axes: Axes, table: pd.DataFrame, law: Law | Published, settings: 
     """
     spanned = table if isinstance(law, Published) else table[~table["censored"]]
     points = np.geomspace(spanned["pairs"].min(), spanned["pairs"].max(), 40)
-    colours = colours_of(settings.vocabularies)
-    # Shift the points of each vocabulary a little, so that they do not cover each other.
-    shifts = np.linspace(-0.03, 0.03, len(colours))
-    asides = (max(settings.pairs) / min(settings.pairs)) ** shifts
-    for (size, colour), aside in zip(colours.items(), asides, strict=True):
+    looks = {False: {"marker": "o", "ls": ""}, True: CENSORED[1]}
+    for size, colour in colours_of(settings.vocabularies).items():
         rows = table[table["vocabulary"] == size]
-        for late, look in (
-            (False, {"marker": "o", "mec": "white", "mew": 0.4, "ms": 4}),
-            (True, CENSORED[1]),
-        ):
+        for late, look in looks.items():
             some = rows[rows["censored"] == late]
-            axes.plot(
-                some["pairs"] * aside,
-                some["plateau"],
-                **{"ls": "", "color": colour, "zorder": 3} | look,
-            )
-        if len(rows):
-            at = {"vocabulary": size, "pairs": points}
-            line = law.at(**at) if isinstance(law, Published) else law.predict(pd.DataFrame(at))
-            axes.plot(points, line, color=colour, lw=1.2)
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xticks(settings.pairs, [f"{pairs}" for pairs in settings.pairs])
-    axes.set_xlim(min(settings.pairs) / 1.2, max(settings.pairs) * 1.2)
-    axes.set(xlabel="pairs", ylabel="emergence (steps)")
+            axes.plot(some["pairs"], some["plateau"], color=colour, **look)
+        at = {"vocabulary": size, "pairs": points}
+        line = law.at(**at) if isinstance(law, Published) else law.predict(pd.DataFrame(at))
+        axes.plot(points, line, color=colour, lw=1.2)
+    doubling(axes)
+    axes.set(yscale="log", xlabel="pairs", ylabel="emergence (steps)")
 
 
-TITLE = "associative recall emerges, later with more pairs and a larger vocabulary"
-PRESETS: Presets = {
-    "paper": Settings(PAPER, tried=32, caps=((32, 300_000), (64, 150_000)), few=((64, 2),)),
-    "laptop": Settings(
-        SMALL, rates=(1e-3,), seeds=2, pairs=(3, 4, 6), vocabularies=(12, 24), vocabulary=24
-    ),
-    "smoke": Settings(
-        TINY, rates=(1e-2,), seeds=1, pairs=(2, 3), vocabularies=(4, 6), vocabulary=6
-    ),
-}
-SECONDS: Seconds = {"paper": 2e6, "laptop": 87, "smoke": 12}
-FIGURE = Figure("zucchet2025/fig4", TITLE, PRESETS, make, SECONDS, followup=followup, curves=True)
+FIGURE = Figure(
+    "zucchet2025/fig4",
+    "associative recall emerges, later with more pairs and a larger vocabulary",
+    {
+        "paper": Settings(PAPER, tried=32, caps=((32, 300_000), (64, 150_000)), few=((64, 2),)),
+        "laptop": Settings(
+            SMALL, rates=(1e-3,), seeds=2, pairs=(3, 4, 6), vocabularies=(12, 24), vocabulary=24
+        ),
+        "smoke": Settings(
+            TINY, rates=(1e-2,), seeds=1, pairs=(2, 3), vocabularies=(4, 6), vocabulary=6
+        ),
+    },
+    make,
+    {"paper": 2e6, "laptop": 87, "smoke": 12},
+    followup=followup,
+    curves=True,
+)

@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from ...core.plotting import WIDTH, level, outside, panel, shades
+from ...core.plotting import WIDTH, level
 from ...study import Runs, Study
 from ...tasks import Recall
 from ...training import Config, Result
-from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource, Studies
-from .._panels import curves_by, panels, strongest
-from .._recall import COLUMNS, PAPER, SMALL, TINY, criteria, passed, recall_task, step_limits
+from .. import _recall as recall
+from .._figure import Check, Figure, Outcome, Plot, RunSource, Studies
+from .._panels import colours_of, curves_by, legend, panels, strongest
+from .._recall import PAPER, SMALL, TINY, passed, recall_task
 from .._source import curve, curve_table, distinct_results
 
 LEVEL = 0.5
@@ -63,17 +64,15 @@ def times(parts: Mapping[str, Sequence[Result]]) -> pd.DataFrame:
         for result in with_training(results):
             test = curve(result, "accuracy")
             train = curve(result, "accuracy_repeated")
-            marks = {"test": passed(result, test, LEVEL), **criteria(result)}
-            marks |= {
+            marks = {
+                "test": passed(result, test, LEVEL),
+                **recall.criteria(result),
                 "train": passed(result, train, LEVEL),
                 "learned": passed(result, train, LEARNED),
             }
+            amount = getattr(result.run.config.task, BY[part])
             rows.append(
-                {
-                    "part": part,
-                    "amount": getattr(result.run.config.task, BY[part]),
-                    "seed": result.run.seed,
-                }
+                {"part": part, "amount": amount, "seed": result.run.seed}
                 | {name: mark.time for name, mark in marks.items()}
                 | {f"{name}_censored": mark.censored for name, mark in marks.items()}
                 | {"accuracy": float(test[-1])}
@@ -98,25 +97,37 @@ def speed_up(table: pd.DataFrame, part: str, kind: str) -> Gain | None:
     cell is censored.
     """
     rows = table[table["part"] == part]
+    none = NONE[part]
     means = rows.groupby("amount")[kind].mean()
-    if NONE[part] not in means.index or len(means) < 2:
+    if none not in means.index or len(means) < 2:
         return None
-    gains = means[NONE[part]] / means.drop(NONE[part])
+    gains = means[none] / means.drop(none)
     times = float(gains.max())
     amount = float(gains.idxmax())
     whole = rows[~rows[f"{kind}_censored"].groupby(rows["amount"]).transform("any")]
-    cells = pd.Series(np.log(whole[kind].clip(lower=1)), whole.index).groupby(whole["amount"])
-    spare = int((cells.count() - 1).sum())
+    cells = np.log(whole[kind].clip(lower=1)).groupby(whole["amount"])
     counts = cells.count()
-    if not spare or not {NONE[part], amount} <= {*counts.index}:
-        return Gain(times, math.nan, math.nan, amount)
-    spread = math.sqrt(((counts - 1) * cells.var()).sum() / spare)
-    half = (
-        float(stdtrit(spare, 0.975))
-        * spread
-        * math.sqrt(1 / counts[NONE[part]] + 1 / counts[amount])
-    )
+    spare = int((counts - 1).sum())
+    half = math.nan
+    if spare and {none, amount} <= {*counts.index}:
+        variance = ((counts - 1) * cells.var()).sum() / spare
+        error = math.sqrt(variance * (1 / counts[none] + 1 / counts[amount]))
+        half = float(stdtrit(spare, 0.975)) * error
     return Gain(times, times * math.exp(-half), times * math.exp(half), amount)
+
+
+def gain_check(
+    table: pd.DataFrame, part: str, kind: str, mark: str, published: float | None = None
+) -> list[Check]:
+    """Compare the largest speed-up with the published one; by default it is above 1."""
+    gain = speed_up(table, part, kind)
+    if gain is None:
+        return []
+    name = f"largest gain by {BY[part]} (at {gain.amount:g}) of the steps to a {mark}"
+    if published is None:
+        return [Check(name, [gain[:3]], "above 1", gain.times > 1)]
+    near = published / 1.5 < gain.times < published * 1.5
+    return [Check(name, [gain[:3]], f"about {published:g}", near)]
 
 
 def overfitting(table: pd.DataFrame, burst: float) -> list[Check]:
@@ -151,44 +162,26 @@ def make_5(studies: Studies, source: RunSource) -> Outcome:
     checks = []
     for part, published in (("in_context", 4.0), ("across_samples", 2.0)):
         for kind, mark in marks.items():
-            gain = speed_up(table, part, kind)
-            if gain is not None:
-                name = (
-                    f"largest gain by {BY[part]} (at {gain.amount:g}) of the steps to a test "
-                    f"accuracy of {mark}"
-                )
-                near = published / 1.5 < gain.times < published * 1.5
-                checks.append(Check(name, [gain[:3]], f"about {published:g}", near))
-    return outcome(
-        parts,
-        table,
-        "accuracy",
-        checks + overfitting(table, max(studies["in_context"].zip["burst"])),
-    )
+            checks += gain_check(table, part, kind, f"test accuracy of {mark}", published)
+    checks += overfitting(table, max(studies["in_context"].zip["burst"]))
+    return outcome(parts, table, "accuracy", checks)
 
 
 def outcome(
     parts: Mapping[str, Runs], table: pd.DataFrame, name: str, checks: list[Check]
 ) -> Outcome:
     """Return an outcome with a plot of one accuracy, one panel per kind of repetition."""
-    titles = {"in_context": "in-context repetition", "across_samples": "cross-sample repetition"}
-    plot, row = panels(
-        2.5, *(titles[part] for part in parts), width=WIDTH * 0.42 * len(parts), share=True
-    )
-    limits = step_limits(distinct_results(parts), 60 if name == "accuracy" else 600)
+    words = {"in_context": ("in-context", "$B$"), "across_samples": ("cross-sample", "$p$")}
+    titles = [f"{words[part][0]} repetition" for part in parts]
+    plot, row = panels(2.5, *titles, width=WIDTH * 0.42 * len(parts), share=True)
+    every = distinct_results(parts)
+    limits = recall.step_limits(every, 60 if name == "accuracy" else 600)
     label = "accuracy, test" if name == "accuracy" else "accuracy, training distribution"
     for axes, (part, results) in zip(row, parts.items(), strict=True):
-        curves_by(
-            axes,
-            with_training(results),
-            BY[part],
-            name,
-            "$B$" if part == "in_context" else "$p$",
-            apart=True,
-        )
+        curves_by(axes, with_training(results), BY[part], name, words[part][1], apart=True)
         level(axes, 1 / recall_task(results[0].run).pairs, "guess")
         axes.set(xlim=limits, ylim=(-0.03, 1.03), ylabel=label)
-    tables = {"times": table, "curves": curve_table(distinct_results(parts), COLUMNS)}
+    tables = {"times": table, "curves": curve_table(every, recall.COLUMNS)}
     return Outcome(tables, plot, checks=checks, summary={"steps": summary(table)})
 
 
@@ -216,15 +209,14 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
 
 MIDDLE = SMALL.replace(task=Recall(4, 16), steps=2000, overtrain=0.1)
-PRESETS: Presets = {
+PRESETS = {
     "paper": study(PAPER.replace(steps=300_000)),
     "laptop": study(MIDDLE, 2, (1.0, 2.0, 3.0), (0.0, 0.4, 0.8)),
     "smoke": study(TINY, 1, (1.0, 2.0), (0.0, 0.5)),
 }
-TITLE_5 = "repetition speeds recall up on test data without repetition, and may overfit"
 FIGURE_5 = Figure(
     "zucchet2025/fig5",
-    TITLE_5,
+    "repetition speeds recall up on test data without repetition, and may overfit",
     PRESETS,
     make_5,
     {"paper": 3e6, "laptop": 91, "smoke": 12},
@@ -237,26 +229,21 @@ def make_16(studies: Studies, source: RunSource) -> Outcome:
     table = times(parts)
     checks = []
     for part in parts:
-        gain = speed_up(table, part, "train")
-        if gain is None:
+        gain = gain_check(table, part, "train", f"training accuracy of {LEVEL:.0%}")
+        if not gain:
             continue
-        name = (
-            f"largest gain by {BY[part]} (at {gain.amount:g}) of the steps to a training "
-            f"accuracy of {LEVEL:.0%}"
-        )
-        checks.append(Check(name, [gain[:3]], "above 1", gain.times > 1))
+        checks += gain
         for kind, mark in (("train", LEVEL), ("learned", LEARNED)):
-            means = table[table["part"] == part].groupby("amount")[kind].mean()
-            slowest = (means.iloc[1:].to_numpy() / means.iloc[:-1].to_numpy()).max()
+            means = table[table["part"] == part].groupby("amount")[kind].mean().to_numpy()
+            slowest = (means[1:] / means[:-1]).max()
             name = f"largest ratio of the steps to {mark:.0%} at neighbouring amounts of {BY[part]}"
             checks.append(Check(name, slowest, "below 1: more is faster", slowest < 1.05))
     return outcome(parts, table, "accuracy_repeated", checks)
 
 
-TITLE_16 = "repetition speeds recall up on the training distribution"
 FIGURE_16 = Figure(
     "zucchet2025/fig16",
-    TITLE_16,
+    "repetition speeds recall up on the training distribution",
     PRESETS,
     make_16,
     {"paper": 3e6, "laptop": 110, "smoke": 12},
@@ -282,9 +269,7 @@ def holders(result: Result) -> dict[str, int]:
 
 def half_times(result: Result) -> dict[str, float]:
     """Return when accuracy, copying and selecting are halfway between their start and end."""
-    curves = {name: strongest(result, name) for name in ("copying", "selecting")} | {
-        "accuracy": curve(result, "accuracy")
-    }
+    curves = {name: strongest(result, name) for name in ("copying", "selecting", "accuracy")}
     return {name: passed(result, c, float(c[0] + c[-1]) / 2).time for name, c in curves.items()}
 
 
@@ -292,83 +277,57 @@ def make_17(studies: Studies, source: RunSource) -> Outcome:
     results = source.runs(studies, curves=True)["runs"]
     rows = []
     for result in results:
-        layers = holders(result)
-        halves = half_times(result)
-        rows.append(
-            {"seed": result.run.seed, "accuracy": float(curve(result, "accuracy")[-1])}
-            | {f"{name}_layer": layer for name, layer in layers.items()}
-            | {f"{name}_end": float(curve(result, name)[-1].max()) for name in layers}
-            | {f"{name}_half": time for name, time in halves.items()}
-        )
+        row = {"seed": result.run.seed, "accuracy": float(curve(result, "accuracy")[-1])}
+        row |= {f"{name}_half": time for name, time in half_times(result).items()}
+        for name, layer in holders(result).items():
+            row |= {f"{name}_layer": layer, f"{name}_end": float(curve(result, name)[-1].max())}
+        rows.append(row)
     table = pd.DataFrame(rows)
-    apart = np.exp(
-        np.max(
-            np.abs(np.log(table["copying_half"].to_numpy() / table["selecting_half"].to_numpy()))
-        )
-    )
+    apart = np.exp(np.log(table["copying_half"] / table["selecting_half"]).abs().max())
     selects = table["selecting_layer"]
     copies = table["copying_layer"]
     end = table["selecting_end"].min()
     last = curve(results[0], "selecting").shape[1]
+    before = f"{last - 1}: the one before"
     half = "copying and selecting attention half way: largest ratio of their times"
     name = "attention of the strongest selecting head at the end, smallest over runs"
     checks = [
         Check(half, apart, "1: learned at the same time", apart < 1.5),
         Check("layer that selects, by seed", selects, f"{last}: the last", (selects == last).all()),
-        Check(
-            "layer that copies, by seed",
-            copies,
-            f"{last - 1}: the one before",
-            (copies == last - 1).all(),
-        ),
+        Check("layer that copies, by seed", copies, before, (copies == last - 1).all()),
         Check(name, end, None, end > 0.5, "above one half"),
     ]
-    return Outcome(
-        {"runs": table, "curves": curve_table(results, COLUMNS)}, draw_17(results[0]), checks=checks
-    )
+    tables = {"runs": table, "curves": curve_table(results, recall.COLUMNS)}
+    return Outcome(tables, draw_17(results[0]), checks=checks)
 
 
 def draw_17(result: Result) -> Plot:
-    plot = Plot(figsize=(WIDTH, 4.2), layout="constrained")
-    grid = plot.subplots(2, 3, sharex=True)
-    step = curve(result, "step")
     task = recall_task(result.run)
-    sizes = f"{task.pairs} pairs, {task.vocabulary} tokens"
-    colours = shades(curve(result, "copying").shape[1])
-    for axes, letter, name, title in zip(
-        grid[:, 0], "ad", ("accuracy", "loss"), (sizes, ""), strict=True
-    ):
-        axes.plot(step[1:], curve(result, name)[1:], color="black", lw=1.2)
-        axes.set(ylabel=f"test {name}")
-        panel(axes, letter, title)
-    level(grid[0][0], 1 / task.pairs, "guess")
-    for axes, letter, (name, label) in zip(grid[:, 1:].flat, "bcef", PROBES.items(), strict=True):
-        for layer, colour in enumerate(colours):
-            axes.plot(step[1:], curve(result, name)[1:, layer], color=colour, lw=1)
-        axes.set(ylabel=label)
-        panel(axes, letter, name)
-    grid[1][0].set_ylim(0, None)
-    for axes in (grid[0][0], *grid[:, 1:].flat):
-        axes.set_ylim(-0.03, 1.03)
-    for axes in grid[1]:
-        axes.set_xlabel("step")
+    curves = {"accuracy": f"test accuracy\n{task.pairs} pairs, {task.vocabulary} tokens"}
+    curves |= PROBES | {"loss": "test loss"}
+    plot, grid = panels(4.2, *(f"{'abcdef'[i]}  {name}" for i, name in enumerate(curves)), rows=2)
+    step = curve(result, "step")[1:]
+    colours = colours_of(range(1, curve(result, "copying").shape[1] + 1))
+    for axes, (name, label) in zip(grid, curves.items(), strict=True):
+        values = curve(result, name)[1:]
+        layers = values.swapaxes(0, 1) if name in PROBES else [values]
+        for heads, colour in zip(layers, colours.values(), strict=False):
+            axes.plot(step, heads, color=colour, lw=1)
+        axes.set(ylabel=label, xlabel="step", ylim=(0, None if name == "loss" else 1.03))
         axes.locator_params(axis="x", nbins=4)
-    outside(
-        grid[0][2], "layer", [(str(i + 1), {"color": colour}) for i, colour in enumerate(colours)]
-    )
+    level(grid[0], 1 / task.pairs, "guess")
+    legend(grid[2], "layer", colours)
     return plot
 
 
-TITLE_17 = "recall emerges together with copying and selecting attention"
-PRESETS_17: Presets = {
-    "paper": {"runs": Study.of(PAPER.replace(steps=300_000), seeds=3)},
-    "laptop": {"runs": Study.of(SMALL.replace(task=Recall(4, 16), overtrain=0.5), seeds=2)},
-    "smoke": {"runs": Study.of(TINY, seeds=2)},
-}
 FIGURE_17 = Figure(
     "zucchet2025/fig17",
-    TITLE_17,
-    PRESETS_17,
+    "recall emerges together with copying and selecting attention",
+    {
+        "paper": {"runs": Study.of(PAPER.replace(steps=300_000), seeds=3)},
+        "laptop": {"runs": Study.of(SMALL.replace(task=Recall(4, 16), overtrain=0.5), seeds=2)},
+        "smoke": {"runs": Study.of(TINY, seeds=2)},
+    },
     make_17,
     {"paper": 4e5, "laptop": 31, "smoke": 8},
     curves=True,

@@ -90,14 +90,11 @@ def cooperation(
     the largest eigenvalue of $\mathrm{diag}(P_js_j^2) + ww^\top/n_1$ with $w_j = n_jm_js_j$.
     """
     checked_target(groups, length, heads, flow)
-    if heads < 2:
-        raise InputError("differences between heads need heads of at least 2, got 1")
-    if not groups.disjoint or groups.weights is not None:
+    if heads < 2 or groups.count < 2 or not groups.disjoint or groups.weights is not None:
         raise InputError(
-            "growth on the plateau is derived for groups that share no position and have no weights"
+            "growth on the plateau is derived for at least 2 heads and at least 2 groups, which "
+            "share no position and have no weights"
         )
-    if groups.count < 2:
-        raise InputError("a second stage needs at least 2 groups in spans, got 1")
     order = list(learning_order(groups))
     sizes = np.array(groups.spans, float)[order]
     powers = _powers(groups)[order]
@@ -153,11 +150,6 @@ def takeoff(signal: float, damping: float) -> float:
     and approaches $\kappa/2\mu^2$ from above for strong damping.
     """
     from scipy.integrate import solve_ivp  # here, because it is slow to import
-
-    if not (signal > 0 and damping >= 0):
-        raise InputError(
-            f"signal must be positive and damping not negative, got {signal!r} and {damping!r}"
-        )
 
     # In attention time, du = y dt, nothing diverges: x grows at most linearly and log y
     # quadratically.

@@ -64,7 +64,7 @@ def test_cudnn_gets_whole_tiles(length, tiled, monkeypatch):
 @pytest.mark.parametrize("learned", [False, True])
 @pytest.mark.parametrize("length", [64, 65, 100, 128, 129, 192, 256])
 def test_gradients_are_finite_if_all_scores_are_far_below_0(length, masked, learned):
-    """With scores of -100 the gradient of cuDNN's kernel is NaN at lengths 64 and 192."""
+    """At scores of -100 the gradient of cuDNN's kernel is NaN at lengths 64 and 192."""
     q, k, v, g = (
         0.1 * jax.random.normal(key, (8, length, 4, 64))
         for key in jax.random.split(jax.random.key(0), 4)

@@ -29,7 +29,8 @@ def arguments(n, length, width, hidden, vectors=16):
 def test_the_kernel_is_as_exact_as_plain_jax(length, width, hidden, vectors):
     given = arguments(2, length, width, hidden, vectors)
     with jax.enable_x64(True):
-        exact = _last_query.mlp_back(*(jnp.asarray(a, jnp.float64) for a in given))
+        wide: Any = [jnp.asarray(a, jnp.float64) for a in given]
+        exact = _last_query.mlp_back(*wide)
     kernel = jax.jit(_mlp_kernel.mlp_back)(*given)
     plain = jax.jit(_last_query.mlp_back)(*given)
     for ours, other, reference in zip(kernel, plain, exact, strict=True):

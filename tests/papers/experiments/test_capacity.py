@@ -99,7 +99,7 @@ def test_a_larger_model_may_pay_and_a_narrow_one_may_learn_nothing():
     (operations,) = rate_checks(best, {both.name: both.law for both in laws_of(best)})
     assert operations.measured == pytest.approx(-1)
     assert not operations.holds
-    shares = rate_checks(pd.concat([best, rules.assign(rule="fixed")]), {})
+    shares = [*rate_checks(pd.concat([best, rules.assign(rule="fixed")]), {})]
     assert [check.measured for check in shares] == pytest.approx([0, 0])
     assert not any(check.holds for check in shares)
     rank = pd.DataFrame({"width": [32, 32], "dim": [32, 64], "floor": [0.0, 0.1]})

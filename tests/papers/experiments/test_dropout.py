@@ -13,7 +13,7 @@ def checks_of(*makers):
         for how, make in zip(dropout.CHANGES, makers, strict=True)
         for run in (chain_runs(make) if make else ())
     ]
-    return dropout.dropout_checks("a task", pd.DataFrame(rows))
+    return [*dropout.dropout_checks("a task", pd.DataFrame(rows))]
 
 
 def test_less_dropout_learns_more_and_the_published_start_sooner():

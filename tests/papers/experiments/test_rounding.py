@@ -61,7 +61,7 @@ def table_of(fp32, fp64):
 def test_checks_hold_for_a_logarithmic_second_stage():
     times = 100 - 30 * np.log10(SCALES)
     table = table_of(times * [1, 1, 0.8, 0.7], times)
-    checks = rounding.rounding_checks(table, ChainRuns([grown(FALLING, SMALLEST)]))
+    checks = [*rounding.rounding_checks(table, ChainRuns([grown(FALLING, SMALLEST)]))]
     assert [check.holds for check in checks] == [True] * 4
     assert checks[2].measured == pytest.approx({"1e-09": 0.8, "1e-12": 0.7})
 

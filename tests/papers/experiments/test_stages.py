@@ -73,8 +73,9 @@ def test_the_level_ignores_censored_runs():
     (check,) = stages.stage_checks(every, {}, {})
     assert check.measured == pytest.approx(2.0, rel=1e-3)
     assert not check.holds
-    assert stages.stage_checks(every.assign(time=12.0, derived=10.0), {}, {})[0].holds
-    assert stages.stage_checks(every[every["censored"]], {}, {}) == []
+    (check,) = stages.stage_checks(every.assign(time=12.0, derived=10.0), {}, {})
+    assert check.holds
+    assert not [*stages.stage_checks(every[every["censored"]], {}, {})]
 
 
 def test_stages_of_trained_runs_end_at_half_of_the_weight():

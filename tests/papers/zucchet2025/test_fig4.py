@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from emergo.core.errors import InputError
 from emergo.papers import RunSource, seconds_needed
 from emergo.papers import _recall as recall
 from emergo.papers._source import distinct
@@ -194,22 +193,6 @@ def test_figure_4_shows_all_that_it_wants_with_one_panel_per_criterion():
     assert check.measured == pytest.approx(expected, rel=0.02), (
         "but for arithmetic means of seeds, a few percent apart"
     )
-
-
-def test_where_nothing_emerges_figure_4_says_that_there_is_no_law():
-    made: dict[str, Result] = {}
-
-    def results(runs):
-        made.update((run.identity, emerging(run, 1e9)) for run in runs)
-        return [made[run.identity] for run in runs]
-
-    tried = results(first_runs())
-    while following := next_runs(tried):
-        tried += results(following)
-    for by in recall.CRITERIA:
-        results(shown_runs(tried, by))
-    with pytest.raises(InputError, match="0 usable runs"):
-        fig4.make(PAPER, recorded(list(made.values())))
 
 
 @pytest.mark.slow

@@ -268,13 +268,13 @@ class Export(StudyOptions):
         from ..core.files import output_folder
         from ..core.tables import write_table
 
-        files = {self.to: ("identity", "seed", "plateau", "state")}
+        files = {self.to: ["identity", "seed", "plateau", "state"]}
         if self.curves is not None:
             if self.curves.resolve() == self.to.resolve():
                 raise InputError(
                     f"--to and --curves are the same file, {self.to}; give the curves another name"
                 )
-            files[self.curves] = ("identity", "step")
+            files[self.curves] = ["identity", "step"]
         # Check all files before any is written.
         for path, columns in files.items():
             check_output_table("--to" if path == self.to else "--curves", path, columns)

@@ -103,7 +103,8 @@ def subtitle(axes: Axes, words: str) -> None:
 
 def key(axes: Axes, entries: Sequence[tuple[str, dict[str, Any]]], **options: Any) -> None:
     """Add a legend with the given entries: (label, line properties)."""
-    handles = [Line2D([], [], **({"color": GREY} | properties)) for _, properties in entries]
+    usual: dict[str, Any] = {"color": GREY}
+    handles = [Line2D([], [], **(usual | properties)) for _, properties in entries]
     before = axes.get_legend()
     axes.legend(handles, [label for label, _ in entries], **options)
     if before is not None:  # A new legend replaces the old one, unless that becomes an artist.

@@ -23,7 +23,7 @@ from .errors import InputError, naming, unknown
 
 Tree = TypeVar("Tree", bound="Pytree")
 Bound = float | None
-fields = dataclasses.fields
+fields: Callable[[Any], tuple[dataclasses.Field[Any], ...]] = dataclasses.fields
 
 
 def per_run(default: Any = dataclasses.MISSING, *, low: Bound = None, high: Bound = None) -> Any:

@@ -1,6 +1,6 @@
 """Forecasts of emergence, from the metric and the probes of a run."""
 
-from ._forecast import Forecast, forecast, forecast_curves, forecast_logs, threshold_of
+from ._forecast import Forecast, forecast, forecast_logs
 from ._runs import RunForecasts, described_goal, forecast_frame, forecast_json
 
 __all__ = [
@@ -8,9 +8,7 @@ __all__ = [
     "RunForecasts",
     "described_goal",
     "forecast",
-    "forecast_curves",
     "forecast_frame",
     "forecast_json",
     "forecast_logs",
-    "threshold_of",
 ]

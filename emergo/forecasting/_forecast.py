@@ -167,14 +167,11 @@ def forecast_logs(
     return found
 
 
-def threshold_of(
-    below: float | None, above: float | None, dashes: str = ""
-) -> tuple[float, Direction]:
+def threshold_of(below: float | None, above: float | None) -> tuple[float, Direction]:
     """Return the threshold and its direction from two options; exactly one must be set."""
     if (below is None) == (above is None):
         raise InputError(
-            f"give one threshold: {dashes}below (the metric falls to it) or {dashes}above (it "
-            f"rises to it)"
+            "give one threshold: below (the metric falls to it) or above (it rises to it)"
         )
     return (float(below), "below") if below is not None else (float(above or 0.0), "above")
 
@@ -185,9 +182,10 @@ def _sorted(table: pd.DataFrame, step: str, metric: str) -> pd.DataFrame:
         if name not in table:
             raise unknown("column", name, map(str, table.columns))
     for name in {"run", "identity"} & {*table}:
-        if table[name].nunique() > 1:
+        runs = set(table[name])
+        if len(runs) > 1:
             raise InputError(
-                f"the table holds {table[name].nunique()} runs; give one: table[table['{name}'] == …]"
+                f"the table holds {len(runs)} runs; give one: table[table['{name}'] == …]"
             )
     try:
         floats = {name: table[name].astype(np.float64) for name in (step, metric)}

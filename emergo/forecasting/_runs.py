@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from ..core.contract import Threshold
+from ..core.json import to_jsonable
 from ..measure import Direction
 from ..store.claims import Note
 from ..store.curves import curve_frame
@@ -39,8 +40,7 @@ def forecast_json(forecast: Forecast) -> dict[str, Any]:
 def goal_of(task: Task | type[Task], threshold: Any) -> Goal | None:
     """Return the goal of runs of this task and threshold, or None without a criterion."""
     learned = task.learned
-    number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
-    if not isinstance(learned, Threshold) or not number:
+    if not isinstance(learned, Threshold) or threshold is None:
         return None
     return Goal(learned.metric, float(threshold), learned.direction, task.forecast_probes)
 
@@ -81,8 +81,8 @@ def note_of(forecast: Forecast) -> Note:
     value = forecast.value
     rows = np.linspace(0, len(value) - 1, min(len(value), POINTS)).astype(int)
     value = value.iloc[np.unique(rows)]
-    numbers = [float(f"{v:.5g}") if np.isfinite(v) else None for v in value]
-    data = forecast_json(forecast) | {"curve": [value.index.tolist(), numbers]}
+    numbers = [float(f"{number:.5g}") for number in value]
+    data = forecast_json(forecast) | {"curve": to_jsonable([value.index.tolist(), numbers])}
     return Note(str(forecast), forecast.step if forecast.state == "forecast" else None, data)
 
 
@@ -106,8 +106,7 @@ class RunForecasts:
         """
         running = {run.identity for run, _, _ in now.running}
         self.notes = {id: note for id, note in self.notes.items() if id in running}
-        self._step_of = {id: step for id, step in self._step_of.items() if id in running}
-        self._looks += LOOKS * max(now.seconds - self._seconds, 0.0)
+        self._looks += LOOKS * (now.seconds - self._seconds)
         self._looks = min(self._looks, AT_ONCE)
         self._seconds = now.seconds
         due = []

@@ -32,9 +32,9 @@ FOLDS = 6
 FEWEST_RUNS = 20
 
 
-# The calibration of one kind of signal: the `coefficients` of the score, and for each of the `ranges`
-# between `EDGES` the `quantiles` of the residuals at `LEVELS` and the number of `runs`. None stands
-# for an infinite quantile, and for a range with too few runs.
+# The calibration of one kind of signal: the `coefficients` of the score, and for each of the
+# `ranges` between `EDGES` the `quantiles` of the residuals at `LEVELS` and the number of `runs`.
+# None stands for an infinite quantile, and for a range with too few runs.
 KindTable = Mapping[str, Any]
 
 

@@ -125,15 +125,16 @@ class RunSource:
 
     def _result(self, run: Run, curves: bool, trained: Result | None) -> Result:
         """Return the result of a run: recorded, trained just now, or stored in the folder."""
-        recorded = self.records is not None and run.identity in self.records
-        if recorded and self._is_recorded(run, curves):
-            return read_result(self.records, run)
-        if trained is None:
-            trained = read_result(self._store, run, curves)
-        if recorded:
-            # The run was trained again for its curves. Its recorded outcome stays.
-            return with_curves_of(read_result(self.records, run), trained)
-        return trained
+        recorded = None
+        if self.records is not None and run.identity in self.records:
+            recorded = read_result(self.records, run)
+            if recorded.curves is not None or not curves:
+                return recorded
+        if trained is None and (store := self._store) is not None:
+            trained = read_result(store, run, curves)
+        assert trained is not None
+        # A recorded outcome stays when the run was trained again for its curves.
+        return with_curves_of(recorded, trained) if recorded else trained
 
     def _train(self, runs: Sequence[Run]) -> list[Result]:
         """Train runs and return their results; with a folder, store them and return nothing."""

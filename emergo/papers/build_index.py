@@ -54,7 +54,7 @@ def build_index(count: bool = True) -> list[Entry]:
             needed, missing = figure.progress(preset, source_for(figure))
             runs[preset] = len(needed)
             unrecorded[preset] = [run.identity for run in missing]
-        seconds = dict(figure.seconds)
+        seconds = {str(preset): each for preset, each in figure.seconds.items()}
         entries.append(Entry(id, module_of[id], figure.title, seconds, runs, unrecorded))
     return entries
 

@@ -13,7 +13,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -202,12 +202,16 @@ def _read(folder: Path, stamps: tuple[tuple[str, int], ...]) -> Records:
     return Records(_joined(runs), *_aligned(curves))
 
 
-def _aligned(tables: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
-    """Give the common columns of several tables the same type and order."""
-    if not tables:
-        return []
-    whole = pd.concat(tables, keys=range(len(tables)))
-    return [whole.loc[i, whole.columns.isin(table.columns)] for i, table in enumerate(tables)]
+def _aligned(tables: Sequence[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """Give the common columns of several tables the same type and order.
+
+    Types come from the concatenated tables. Each table keeps only its own columns.
+    """
+    whole = _joined(tables)
+    first = 0
+    for table in tables:
+        yield whole.loc[first : first + len(table) - 1, whole.columns.isin(table.columns)].copy()
+        first += len(table)
 
 
 def _read_table(path: Path) -> pd.DataFrame:

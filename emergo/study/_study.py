@@ -356,7 +356,7 @@ class Study:
         display = live_progress(forecaster=forecaster)
         if progress is not None:
             hidden = Watcher(forecaster)
-            hidden.training = progress
+            vars(hidden)["training"] = progress
             display = contextlib.nullcontext(hidden)
         with display as watch:
             options.setdefault("say", say)
@@ -517,16 +517,16 @@ def _resolved(plugins: Any, folder: Path) -> tuple[str, ...]:
     return tuple(str((folder / p).resolve()) if p.endswith(".py") else p for p in names)
 
 
-def _seeds(seeds: Any) -> Sequence[int]:
-    seeds = seeds.tolist() if isinstance(seeds, np.ndarray | np.generic) else seeds
+def _seeds(given: Any) -> Sequence[int]:
+    seeds: Any = given.tolist() if isinstance(given, np.ndarray | np.generic) else given
     if type(seeds) is int and seeds > 0:
         return range(seeds)
-    is_list = isinstance(seeds, Sequence) and len(seeds) > 0
-    if not is_list or not all(type(seed) is int and 0 <= seed < 2**32 for seed in seeds):
+    every = list(seeds) if isinstance(seeds, Sequence) else []
+    if not every or not all(type(seed) is int and 0 <= seed < 2**32 for seed in every):
         raise InputError(
             f"seeds must be a number of seeds, or a list of whole numbers from 0 to 2^32 - 1, "
             f"got {seeds!r}"
         )
-    if len(set(seeds)) < len(seeds):
+    if len(set(every)) < len(every):
         raise InputError("seeds has a seed twice")
-    return tuple(seeds)
+    return tuple(every)

@@ -114,7 +114,7 @@ class Workers:
     """Processes that each run a job; see `run_workers`."""
 
     processes: list["subprocess.Popen[bytes]"]
-    outputs: list[IO[str]]
+    outputs: Sequence[IO[str]]
     say: Callable[[str], None]
 
     def __post_init__(self) -> None:

@@ -6,11 +6,12 @@ from ..core.pytree import Schedule
 from ._check import check_config, probe_curves
 from ._checkpoint import CheckpointError
 from ._config import SEMANTICS, Config, Precision, Probe, Result, Run
-from ._cost import TOGETHER, plan_group
+from ._cost import TOGETHER
 from ._gradients import gradient_probe
 from ._interventions import Clamp, Freeze, Intervention, Replace, Scale
 from ._optimizer import Optimizer
 from ._parameters import Trained, load_parameters, log_steps, save_parameters
+from ._scheduler import plan_group
 from ._schedules import Ramp, Switch, WarmupCosine, When, WhenStuck, schedules_in
 from ._train import OutOfTime, Progress, groups_of, train
 

@@ -10,7 +10,6 @@ import fnmatch
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
@@ -62,14 +61,8 @@ def check_config(config: Config, platform: str | None = None) -> None:
 
 def _shapes(where: str, function: Callable[..., PyTree], *arguments: PyTree) -> Any:
     """Trace a function of the user, and return the shapes of its results."""
-
-    def with_arrays(*arguments: PyTree) -> PyTree:
-        return jax.tree.map(
-            lambda x: jnp.asarray(x) if eqx.is_array_like(x) else x, function(*arguments)
-        )
-
     with naming(where):
-        return eqx.filter_eval_shape(with_arrays, *arguments)
+        return jax.eval_shape(function, *arguments)
 
 
 def _need(fits: bool, where: str, wanted: str, got: Any) -> None:
@@ -81,9 +74,10 @@ def _need(fits: bool, where: str, wanted: str, got: Any) -> None:
 
 def _need_shape(where: str, what: str, got: Any, *sizes: int | str) -> None:
     """Require an array of a shape; a name among the sizes stands for any size."""
-    shape = getattr(got, "shape", ())
-    fits = hasattr(got, "shape") and len(shape) == len(sizes)
-    fits = fits and all(isinstance(b, str) or a == b for a, b in zip(shape, sizes, strict=True))
+    shape = getattr(got, "shape", (None,))
+    fits = len(shape) == len(sizes) and all(
+        isinstance(b, str) or a == b for a, b in zip(shape, sizes, strict=True)
+    )
     _need(fits, where, f"return {what}, shape [{', '.join(map(str, sizes))}]", got)
 
 
@@ -122,19 +116,16 @@ def _check_parts(config: Config) -> None:
         return _shapes(f"{kind.__name__}.{method}", getattr(kind, method), part, *arguments)
 
     truth = call(task, "truth", key)
-    data = call(task, "batch", key, n, truth)
     where = f"{type(task).__name__}.batch"
+    data = _shapes(where, lambda t, key, truth: t.batch(key, n, truth), task, key, truth)
     _need(isinstance(data, Batch), where, "return an em.Batch(inputs, target, relevant)", data)
     tokens = jnp.issubdtype(getattr(data.inputs, "dtype", float), jnp.integer)
     _need_shape(where, "inputs", data.inputs, n, spec.length, *([] if tokens else [spec.inputs]))
-    for part in jax.tree.leaves(data.target):
-        _need_shape(where, "one target per sequence", part, n, *part.shape[1:])
     if data.relevant is not None:
         _need_shape(where, "`relevant`", data.relevant, n, spec.length)
     if config.model.only_tokens and not tokens:
         raise InputError(
-            f"{type(config.model).__name__} reads integer tokens, but {where} returns features; "
-            f"choose another model or task"
+            f"{type(config.model).__name__} reads integer tokens, but {where} returns features"
         )
     model = jax.eval_shape(lambda: at_start(as_arrays(config.model)))
     where = f"{type(model).__name__}.init"
@@ -146,9 +137,8 @@ def _check_parts(config: Config) -> None:
     where = f"{type(task).__name__}.loss"
     _need_shape(where, "one real number per sequence", loss, n)
     _need_real(where, "one real number per sequence", loss)
-    metrics = call(task, "metrics", output, data, truth)
     where = f"{type(task).__name__}.metrics"
-    _need(isinstance(metrics, Mapping), where, "return a dictionary of named arrays", metrics)
+    metrics = _shapes(where, lambda t, *rest: dict(t.metrics(*rest)), task, output, data, truth)
     for name, values in metrics.items():
         _need_shape(where, f"one {name} per sequence", values, n)
     where = f"Optimizer {config.optimizer.label}"
@@ -187,13 +177,10 @@ def _check_output(config: Config, output: Output) -> None:
 
 def _check_taps(config: Config, names: list[str]) -> None:
     """Check that the model has all taps that interventions and probes name."""
-    wanted = []
-    for intervention in config.interventions:
-        kind = type(intervention).__name__
-        wanted.append((f"{kind}.tap", str(intervention.tap)))
-        wanted += [(f"{kind}.reads", name) for name in intervention.reads]
-    for probe in config.all_probes:
-        wanted += [(probe_label(probe), name) for name in getattr(probe, "reads", ())]
+    wanted = [(f"{type(one).__name__}.tap", str(one.tap)) for one in config.interventions]
+    for part in (*config.interventions, *config.all_probes):
+        where = probe_label(part) if callable(part) else f"{type(part).__name__}.reads"
+        wanted += [(where, name) for name in getattr(part, "reads", ())]
     for where, pattern in wanted:
         if not fnmatch.filter(names, pattern):
             raise unknown(f"tap of {type(config.model).__name__} in {where}", pattern, names)
@@ -207,8 +194,6 @@ def _check_measurements(config: Config) -> None:
     if any(hasattr(probe, "prepare") for probe in config.all_probes):
         return  # the arrays that these probes prepare are unknown until the run starts
     curves = _shapes("an evaluation", lambda slot: evaluate(program, slot), slot)
-    for name, value in curves.items():
-        _need(hasattr(value, "dtype"), "a probe", f"return an array for {name}", value)
     learned = None if config.threshold is None else config.task.learned
     if learned is not None:
         where = f"{type(config.task).__name__}.learned"

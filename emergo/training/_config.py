@@ -122,10 +122,7 @@ class Config:
                 f"of at least 1, got {spec!r}"
             )
         if self.n_train is not None and schedules_in(self.task):
-            raise InputError(
-                f"a schedule of {task} has no effect on a finite data set, which is drawn once; "
-                f"leave out n_train"
-            )
+            raise InputError(f"a schedule of {task} has no effect on a finite data set")
         if learned is not None and not isinstance(learned, Threshold):
             raise InputError(
                 f"{task}.learned must be em.Above(…), em.Below(…) or None, got {learned!r}"
@@ -133,9 +130,7 @@ class Config:
         if self.threshold == "task":
             object.__setattr__(self, "threshold", None if learned is None else learned.number)
         elif self.threshold is not None and learned is None:
-            raise InputError(
-                f"{task} has no `learned`, so that a threshold means nothing; leave it out"
-            )
+            raise InputError(f"{task} has no `learned`; leave out the threshold")
         if isinstance(self.threshold, float):
             self.task.check_threshold(self.threshold)
 

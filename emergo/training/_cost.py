@@ -10,18 +10,21 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Device, ShapeDtypeStruct
-from jax.tree_util import PyTreeDef
+from jax import ShapeDtypeStruct
 from jaxtyping import Array, PyTree
 
-from ._ahead import Once
+from ._ahead import once
 from ._config import Run
-from ._program import Program, Slot, arithmetic, chunk, largest_sizes, products, start, step
+from ._program import Program, Slot, arithmetic, chunk, products, step
 
+if TYPE_CHECKING:
+    from jaxlib._jax import Device
+else:
+    Device = jax.Device
 Shapes = tuple[ShapeDtypeStruct, ...]
 TOGETHER = 128
 """Largest number of runs that are trained at once on a device."""
@@ -38,7 +41,7 @@ class _Speed(NamedTuple):
     compile_seconds: float
 
 
-def _speed(platform: str) -> _Speed:
+def speed_of(platform: str) -> _Speed:
     return _Speed(1e11, 1e9, 8.0) if platform == "cpu" else _Speed(2e14, 5e11, 6.0)
 
 
@@ -52,11 +55,11 @@ class Cost(NamedTuple):
 
     def seconds(self, platform: str) -> float:
         """Return the seconds per step of a run in a large stack, within a factor of about three."""
-        speed = _speed(platform)
+        speed = speed_of(platform)
         return self.operations / speed.operations + self.elements / speed.elements
 
 
-def _shapes(slot: Slot) -> tuple[PyTreeDef, Shapes]:
+def _shapes(slot: Slot) -> tuple[Any, Shapes]:
     """Return the hashable structure and shapes of a slot, which may be abstract."""
     leaves, structure = jax.tree.flatten(slot)
     return structure, tuple(ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves)
@@ -68,7 +71,7 @@ def step_cost(program: Program, slot: Slot) -> Cost:
 
 
 @functools.lru_cache(maxsize=256)
-def _cost(program: Program, structure: PyTreeDef, leaves: Shapes) -> Cost:
+def _cost(program: Program, structure: Any, leaves: Shapes) -> Cost:
     slot = jax.tree.unflatten(structure, leaves)
     with arithmetic(program.precision), products(program.precision):
         jaxpr = jax.make_jaxpr(functools.partial(step, program))(slot)
@@ -152,7 +155,7 @@ def planned_parallel(cost: Cost, eval_every: int, platform: str, budget: float) 
     most = TOGETHER
     if platform == "cpu":
         chunk_operations = eval_every * max(cost.operations, 1)
-        most = min(32, int(5 * _speed("cpu").operations / chunk_operations))
+        most = min(32, int(5 * speed_of("cpu").operations / chunk_operations))
     return max(1, min(int(budget / cost.bytes), most))
 
 
@@ -169,7 +172,7 @@ def worth_narrowing(cost: Cost, platform: str, n_parallel: int, width: int, step
     A run that has lasted for `steps` steps may last as long again. In these steps,
     `n_parallel - width` idle slots would be computed for nothing.
     """
-    speed = _speed(platform)
+    speed = speed_of(platform)
     saved = (n_parallel - width) * steps * cost.operations / speed.operations
     return saved > speed.compile_seconds
 
@@ -181,7 +184,7 @@ def worth_tuning(cost: Cost, platform: str, runs: Sequence[Run]) -> bool:
     the steps that they may take. A stack of few or small runs takes 10 microseconds per matrix
     product of any size, and up to twice as long without autotuning.
     """
-    wide = sum(run.config.steps for run in runs) * cost.operations / _speed(platform).operations
+    wide = sum(run.config.steps for run in runs) * cost.operations / speed_of(platform).operations
     narrow = max(run.config.steps for run in runs) * cost.products * 1e-5
     return platform != "cpu" and (wide > 1500 or narrow > 100)
 
@@ -240,10 +243,10 @@ def stack_size_on(device: Device, n_parallel: int) -> int:
     return n_parallel if device.platform == "gpu" else 0
 
 
-@Once
+@once
 def _compile(
     program: Program,
-    structure: PyTreeDef,
+    structure: Any,
     leaves: Shapes,
     n_parallel: int,
     device: Device,
@@ -267,34 +270,3 @@ def _compile(
         total = used.argument_size_in_bytes + used.output_size_in_bytes
         total += used.temp_size_in_bytes - used.alias_size_in_bytes
     return Compiled(compiled, n_parallel, total)
-
-
-class GroupPlan(NamedTuple):
-    """Estimates for runs that share a program."""
-
-    n_parallel: int
-    step_seconds: float  # of one run in a stack
-    compile_seconds: float
-    run_bytes: float
-
-
-def plan_group(runs: Sequence[Run], platform: str, budget: float | None = None) -> GroupPlan:
-    """Estimate the training of runs that share a program.
-
-    **Arguments:**
-
-    - `platform`: `"cpu"` or `"gpu"`.
-    - `budget`: bytes on the device; None: the memory of the first device.
-    """
-    configs = [run.config for run in runs]
-    program = Program.of(*configs)
-    sizes = largest_sizes(configs)
-    with arithmetic(program.precision):
-        cost = step_cost(program, jax.eval_shape(lambda: start(program, runs[0], sizes)))
-    space = memory_of(jax.devices()[0]) if budget is None else budget
-    return GroupPlan(
-        n_parallel=planned_parallel(cost, configs[0].task.eval_every, platform, space),
-        step_seconds=cost.seconds(platform),
-        compile_seconds=_speed(platform).compile_seconds,
-        run_bytes=cost.bytes,
-    )

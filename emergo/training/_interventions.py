@@ -48,9 +48,9 @@ class Intervention(Pytree):
         if isinstance(self.tap, int):
             object.__setattr__(self, "tap", f"layers.{self.tap}.pattern")
         if isinstance(self.first, int) and isinstance(self.until, int) and self.until <= self.first:
-            kind = type(self).__name__
             raise InputError(
-                f"{kind}.until must be later than {kind}.first, got {self.until} and {self.first}"
+                f"{type(self).__name__}.until must be later than first, got {self.until} and "
+                f"{self.first}"
             )
 
     def new(self, value: Array) -> Array:
@@ -120,7 +120,7 @@ class Clamp(Intervention):
         if self.to == "previous" and value.shape[-2:] == (length, length):
             before = jnp.eye(length, k=-1, dtype=value.dtype).at[0, 0].set(1)
             return jnp.broadcast_to(before, value.shape)
-        if self.to == "relevant" and relevant is not None and value.shape[3:] == (length,):
+        if self.to == "relevant" and relevant is not None and value.shape[3:] == relevant.shape[1:]:
             even = relevant / jnp.maximum(relevant.sum(-1, keepdims=True), 1)
             return value.at[:, :, -1].set(even[:, None].astype(value.dtype))
         if isinstance(self.to, str) and self.to != "uniform":
@@ -169,10 +169,7 @@ class Replace(Intervention):
 
     function: Callable[[Array], Array] | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not callable(self.function):
-            raise InputError(f"Replace.function must be a function, got {self.function!r}")
-
     def new(self, value: Array) -> Array:
-        return self.function(value) if self.function else value
+        if self.function is None:
+            raise InputError("Replace.function must be a function, got None")
+        return self.function(value)

@@ -97,11 +97,9 @@ class Optimizer(Pytree):
         return optax.chain(optax.clip_by_global_norm(self.clip), inner)
 
     def __repr__(self) -> str:
+        named = {"learning_rate": self.learning_rate, "clip": self.clip, **dict(self.options)}
+        shown = [f"{key}={value!r}" for key, value in named.items() if value is not None]
         name = self.label if callable(self.name) else repr(self.name)
-        named = {"learning_rate": self.learning_rate}
-        if self.clip:
-            named["clip"] = self.clip
-        shown = [f"{key}={value!r}" for key, value in (named | dict(self.options)).items()]
         return f"Optimizer({', '.join([name, *shown])})"
 
 

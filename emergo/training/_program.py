@@ -401,9 +401,7 @@ def run_probes(
             further.append(next(prepared))
         where = probe_label(probe)
         with naming(where):
-            measured = probe(slot.params, *subject, slot.truth, slot.step, *further)
-        if not isinstance(measured, Mapping):
-            raise InputError(f"{where} must return a dictionary of named arrays")
+            measured = dict(probe(slot.params, *subject, slot.truth, slot.step, *further))
         for name in {"loss", "train_loss", "step", *curves}.intersection(measured):
             raise InputError(f"{where} returns {name!r}, which is measured already")
         curves |= measured

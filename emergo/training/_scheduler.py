@@ -17,6 +17,7 @@ import functools
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +38,7 @@ from ._cost import (
     narrower_widths,
     need_memory,
     planned_parallel,
+    speed_of,
     stack_size_on,
     step_cost,
     worth_narrowing,
@@ -110,8 +112,8 @@ class Tracked:
         if self.steps and set(measured) != set(self.measured):
             curves = ", ".join(sorted(set(measured) ^ set(self.measured)))
             raise InputError(
-                f"the curves {curves} begin or end at step {self.step}: probes have changed since "
-                f"the checkpoint; remove it to start again"
+                f"the curves {curves} begin or end at step {self.step}: probes have changed; "
+                f"remove the checkpoint to start again"
             )
         for name, value in measured.items():
             self.measured.setdefault(name, []).append(value)
@@ -136,7 +138,8 @@ class DeviceStack:
     def fill(self, queue: deque[Run]) -> bool:
         """Put runs from the queue into free slots, if a quarter is free; return True if it did."""
         free = [i for i, t in enumerate(self.tracked) if t is None]
-        if not queue or not free or (self.live and len(free) < math.ceil(len(self.tracked) / 4)):
+        least = math.ceil(len(self.tracked) / 4) if self.live else 1
+        if not queue or len(free) < least:
             return False
         for index in free[: len(queue)]:
             run = queue.popleft()
@@ -155,37 +158,32 @@ class DeviceStack:
     def collect(self, pending: Launched) -> list[Result]:
         """Wait for a chunk, note the evaluations that are due, and return the runs that ended."""
         metrics, steps, failed = jax.tree.map(np.asarray, pending)
-        results: list[Result] = []
+        scheduler = self.scheduler
+        results = []
         for i, tracked in enumerate(self.tracked):
-            if tracked is not None:
-                tracked.total += float(metrics["train_loss"][i])
-                tracked.at = int(steps[i])
-                if tracked.at == tracked.due:
-                    own = {name: values[i] for name, values in metrics.items()}
-                    results += self._evaluated(i, tracked, own, int(failed[i]))
+            if tracked is None:
+                continue
+            tracked.total += float(metrics["train_loss"][i])
+            tracked.at = int(steps[i])
+            if tracked.at != tracked.due:
+                continue
+            before = tracked.step if tracked.steps else -1
+            scheduler.steps += tracked.at - tracked.step
+            own = {name: values[i] for name, values in metrics.items()}
+            tracked.note(own, tracked.at, scheduler.program.variants)
+            failed_step = int(failed[i]) if failed[i] >= 0 else None
+            if failed_step is None and not np.isfinite(own["loss"]):
+                failed_step = tracked.at
+            ended = failed_step is not None or tracked.ended
+            keep = scheduler.keep
+            if keep is not None and (ended or any(before < step <= tracked.at for step in keep)):
+                params = jax.tree.map(lambda x, i=i: np.asarray(x[i]), self.slots.params)
+                scheduler.snapshot(tracked.run, tracked.at, unpadded(tracked.run, params))
+            if ended:
+                self.tracked[i] = None
+                kind = self.device.device_kind
+                results.append(Result.measured(tracked.run, tracked.curves, failed_step, kind))
         return results
-
-    def _evaluated(
-        self, index: int, tracked: Tracked, metrics: Mapping[str, np.ndarray], failed: int
-    ) -> list[Result]:
-        """Note an evaluation of a run, keep its parameters if wanted, and return it if it ended."""
-        step = tracked.at
-        before = tracked.step if tracked.steps else -1
-        self.scheduler.steps += step - tracked.step
-        tracked.note(metrics, step, self.scheduler.program.variants)
-        failed_step = failed if failed >= 0 else None
-        if failed_step is None and not np.isfinite(metrics["loss"]):
-            failed_step = step
-        ended = failed_step is not None or tracked.ended
-        keep = self.scheduler.keep
-        if keep is not None and (ended or any(before < kept <= step for kept in keep)):
-            params = jax.tree.map(lambda x: np.asarray(x[index]), self.slots.params)
-            self.scheduler.snapshot(tracked.run, step, unpadded(tracked.run, params))
-        if not ended:
-            return []
-        self.tracked[index] = None
-        kind = self.device.device_kind
-        return [Result.measured(tracked.run, tracked.curves, failed_step, kind)]
 
     def narrow(self) -> None:
         """Move the remaining runs to a narrower stack, if that pays."""
@@ -378,3 +376,31 @@ def _train_chunks(counts: Sequence[tuple[DeviceStack, int]]) -> list[Result]:
     """Train each stack for its number of steps, on all devices at once."""
     pending = [(stack, stack.launch(count)) for stack, count in counts]
     return [result for stack, launched in pending for result in stack.collect(launched)]
+
+
+class GroupPlan(NamedTuple):
+    """Estimates for runs that share a program."""
+
+    n_parallel: int
+    step_seconds: float  # of one run in a stack
+    compile_seconds: float
+    run_bytes: float
+
+
+def plan_group(runs: Sequence[Run], platform: str, budget: float | None = None) -> GroupPlan:
+    """Estimate the training of runs that share a program.
+
+    **Arguments:**
+
+    - `platform`: `"cpu"` or `"gpu"`.
+    - `budget`: bytes on the device; None: the memory of the first device.
+    """
+    scheduler = Scheduler(runs, jax.devices(), None, None, lambda *_: None)
+    cost = scheduler.cost
+    space = memory_of(jax.devices()[0]) if budget is None else budget
+    return GroupPlan(
+        n_parallel=planned_parallel(cost, runs[0].config.task.eval_every, platform, space),
+        step_seconds=cost.seconds(platform),
+        compile_seconds=speed_of(platform).compile_seconds,
+        run_bytes=cost.bytes,
+    )

@@ -22,7 +22,7 @@ from ..core.cache import keep_programs
 from ..core.errors import InputError
 from ..core.files import output_folder
 from ..core.json import digest
-from ._ahead import Ahead
+from ._ahead import compiling_ahead
 from ._check import check_group
 from ._checkpoint import checkpoints_in, load_checkpoint, previous, save_checkpoint
 from ._config import Result, Run
@@ -113,8 +113,6 @@ def train(
     """
     if not isinstance(runs, Sequence) or not all(isinstance(run, Run) for run in runs):
         raise InputError(f"train takes a list of runs, e.g. [em.Run(config, seed=0)], got {runs!r}")
-    if n_parallel is not None and n_parallel < 1:
-        raise InputError(f"n_parallel must be at least 1, got {n_parallel}")
     keep_programs()
     unique = {_key(run): run for run in runs}
     used = list(devices or jax.devices())
@@ -128,7 +126,7 @@ def train(
         for members in groups_of(members_of_call)
     ]
     folder = None if checkpoint is None else output_folder(checkpoint)
-    with _interrupts() as interrupted, Ahead() as ahead:
+    with _interrupts() as interrupted, compiling_ahead() as ahead:
         times = (checkpoint_seconds, deadline)
         watchers = (on_end, progress, interrupted)
         call = _Call(len(unique), folder, *times, *watchers, ahead, [*schedulers[1:], *later])
@@ -179,7 +177,7 @@ class _Call:
     on_end: Callable[[Result], None]
     progress: Callable[[Progress], None]
     interrupted: Callable[[], bool]
-    ahead: Ahead
+    ahead: Callable[[Callable[[], object]], object]
     later: list[Scheduler]  # their programs are not submitted for compilation yet
     done: dict[Hashable, Result] = dataclasses.field(default_factory=dict)
     begun: float = dataclasses.field(default_factory=time.monotonic)
@@ -245,7 +243,7 @@ class _Call:
                 program()
 
         for program in programs:
-            self.ahead.begin(functools.partial(unless_late, program))
+            self.ahead(functools.partial(unless_late, program))
 
     def _ended(self, result: Result) -> None:
         self.done[_key(result.run)] = result

@@ -157,7 +157,7 @@ def compare_path(
             _compile_quickly(functools.partial(draw, program), device, stack)(stack)
         )
     precise = dataclasses.replace(program, precision=_REFERENCE[program.precision])
-    compiled = functools.partial(_compile, path.dropout, (stack, stack.params, data), device)
+    compiled = functools.partial(_compile, path.dropout, stack, data, device)
     fast = compiled(path, program)
     plain = compiled(None, program)
     exact = plain if precise == program else compiled(None, precise)
@@ -208,14 +208,15 @@ def _compile_quickly(
 
 def _compile(
     dropout: bool,
-    arguments: tuple[Slot, PyTree, Batch],
+    slots: Slot,
+    data: Batch,
     device: Device,
     path: FastPath | None,
     program: Program,
-) -> Callable[..., _Outcome]:
+) -> Callable[..., dict[str, np.ndarray]]:
     """Compile a path, or `apply` if it is None, with its gradient.
 
-    **Returns:** a function of (slots, parameters, data) that returns float64 NumPy arrays.
+    **Returns:** a function of (slots, parameters, data) that returns float64 arrays by name.
     """
     precision = program.precision
 
@@ -232,25 +233,27 @@ def _compile(
             evaluation = forward(program, slot, lowered, data, path=path)[:2]
         return _Outcome(output.value, output.attention, output.value_path, gradient, evaluation)
 
-    slots, params, data = arguments
     with arithmetic(precision), products(precision), jax.default_device(device):
-        compiled = _compile_quickly(of_run, device, slots, *widen(precision, (params, data)))
+        arguments = widen(precision, (slots.params, data))
+        compiled = _compile_quickly(of_run, device, slots, *arguments)
 
-    def run(slots: Slot, params: PyTree, data: Batch) -> _Outcome:
+    def run(slots: Slot, params: PyTree, data: Batch) -> dict[str, np.ndarray]:
         with arithmetic(precision), jax.default_device(device):
             outcome = jax.device_get(compiled(slots, *widen(precision, (params, data))))
-        return jax.tree.map(lambda x: np.asarray(x, np.float64), outcome)
+        leaves = jax.tree_util.tree_leaves_with_path(outcome)
+        named = {jax.tree_util.keystr(path).lstrip("."): leaf for path, leaf in leaves}
+        return {name: np.asarray(leaf, np.float64) for name, leaf in named.items()}
 
     return run
 
 
-def _squared_errors(*outcomes: _Outcome) -> Iterator[tuple[str, np.ndarray]]:
+def _squared_errors(*outcomes: dict[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
     """Compare the outcomes of the path, of `apply` and of the reference.
 
     **Returns:** the name of every array, its squared norm and both squared errors. Only numbers
     that are finite in the reference count. The error of an array that is missing is infinite.
     """
-    fast, plain, exact = map(_by_name, outcomes)
+    fast, plain, exact = outcomes
     for name in exact | fast:
         if name not in exact or name not in fast or fast[name].shape != exact[name].shape:
             yield name, np.array([1.0, np.inf, 0.0])
@@ -258,11 +261,6 @@ def _squared_errors(*outcomes: _Outcome) -> Iterator[tuple[str, np.ndarray]]:
         finite = np.isfinite(exact[name])
         differences = (exact[name], fast[name] - exact[name], plain[name] - exact[name])
         yield name, np.array([np.sum(x[finite] ** 2) for x in differences])
-
-
-def _by_name(outcome: _Outcome) -> dict[str, np.ndarray]:
-    leaves = jax.tree_util.tree_leaves_with_path(outcome)
-    return {jax.tree_util.keystr(at).lstrip("."): leaf for at, leaf in leaves}
 
 
 def _ratios(errors: Mapping[str, np.ndarray], roundoff: float) -> dict[str, float]:

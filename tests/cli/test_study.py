@@ -391,7 +391,7 @@ def test_the_examples_pass_a_dry_run(capsys, tmp_path, path):
             "--n-parallel must be positive, got 0",
         ),
         (("run", "{tmp}"), "no study here"),
-        (("run", "{tmp}", "--out", "{tmp}/new"), "not a TOML file that can be read"),
+        (("run", "{tmp}", "--out", "{tmp}/new"), "a folder, not a study file"),
         (
             ("run", "{tmp}/begun", "--out", "{tmp}/new"),
             "is a folder, not a study file; leave out --out",
@@ -419,7 +419,7 @@ def test_the_examples_pass_a_dry_run(capsys, tmp_path, path):
             "holds several studies; add --study ",
         ),
         (("show", "{tmp}/two/begun", "--study", "oen"), "did you mean one or other?"),
-        (("grow", "{tmp}/begun", "--seeds", "0"), "seeds must be a whole number of at least 1"),
+        (("grow", "{tmp}/begun", "--seeds", "0"), "seeds must be a number of seeds"),
     ],
 )
 @pytest.mark.usefixtures("unchecked")

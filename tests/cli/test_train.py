@@ -166,7 +166,7 @@ def test_a_task_of_a_plugin_has_its_options(capsys, tmp_path, engine):
         ("--precision fp8", "unknown Config.precision 'fp8'; did you mean fp64 or fp32?"),
         ("--length 8 16 --burst 8", "got burst 8 with length 8"),
         ("--heads 3", "heads must divide width, got 3 heads with width 64"),
-        ("--seeds -1", "seeds must be a whole number of at least 1, got -1"),
+        ("--seeds -1", "seeds must be a number of seeds, or a list of whole numbers"),
         ("--n-parallel 0", "--n-parallel must be positive, got 0"),
         ("--n-parallel some", "--n-parallel: expected a whole number, got 'some'"),
         ("--seconds 0", "--seconds must be positive, got 0"),
@@ -175,7 +175,7 @@ def test_a_task_of_a_plugin_has_its_options(capsys, tmp_path, engine):
         ("--learning-rate 0", "learning_rate must be positive"),
         (
             '--repeat {"type":"Rmp"}',
-            "unknown type in [task].repeat 'Rmp'; did you mean Ramp or Clamp?",
+            "[task].repeat: there is no function Rmp",
         ),
         ("--threshold no", "[train] threshold must be a number, 'task' or 'none', got 'no'"),
         ("--threshold -1", "--threshold must be positive"),

@@ -12,24 +12,6 @@ def drawn(*shapes):
     return [jnp.asarray(rng.standard_normal(shape), jnp.float32) for shape in shapes]
 
 
-@pytest.mark.parametrize("context", [None, 1, 3])
-def test_the_causal_mask(context):
-    mask = np.asarray(causal(5, context))
-    for i in range(5):
-        assert [j for j in range(5) if mask[i, j]] == list(
-            range(max(0, i + 1 - (context or 5)), i + 1)
-        )
-
-
-@pytest.mark.parametrize("window", [1, 3, 9])
-def test_the_local_mask(window):
-    mask = np.asarray(near(5, window))
-    for i in range(5):
-        assert [j for j in range(5) if mask[i, j]] == list(
-            range(max(0, i + 1 - window), min(5, i + window))
-        )
-
-
 @pytest.mark.parametrize("window", [None, 3])
 @pytest.mark.parametrize("form", ["softmax", "sigmoid", "linear"])
 @pytest.mark.parametrize("top_k", [1, 2, 9])
@@ -82,12 +64,6 @@ def test_forms_equal_their_formulas(form, masked, learned):
         )
 
 
-def test_sigmoid_weights_of_equal_scores_sum_to_nearly_1():
-    """At score 0 each weight is 1/(1 + visible positions), for every length."""
-    weights = weigh("sigmoid", jnp.zeros((1, 100, 100)), causal(100))
-    np.testing.assert_allclose(weights.sum(-1)[0], np.arange(1, 101) / np.arange(2, 102), rtol=1e-5)
-
-
 def test_sinusoids():
     """Vaswani et al. 2017, Section 3.5."""
     angle = np.arange(7)[:, None] / 10_000 ** (np.arange(0, 8, 2) / 8)
@@ -112,14 +88,3 @@ def test_rope_multiplies_complex_numbers():
     )
     low = rotate(jnp.asarray(x, jnp.bfloat16), 7)
     assert low.dtype == jnp.bfloat16
-
-
-def test_scores_of_rotated_vectors_depend_on_distances_only():
-    q, k = (
-        np.broadcast_to(v, (1, 7, 1, 6)) for v in np.random.default_rng(1).standard_normal((2, 6))
-    )
-    q, k = (np.asarray(rotate(jnp.asarray(a, jnp.float32), 7))[0, :, 0] for a in (q, k))
-    scores = q @ k.T
-    for lag in range(1, 7):
-        np.testing.assert_allclose(np.diagonal(scores, -lag), scores[lag, 0], rtol=1e-4, atol=1e-5)
-    assert abs(scores[1, 0] - scores[0, 0]) > 1e-3

@@ -7,13 +7,10 @@ import pytest
 from rich.console import Console
 
 from emergo.cli import main
-from emergo.core.terminal import plateau_text
 from emergo.store import Store, StudyFolder
 from emergo.study import Runs, cell_summary, live_progress
 from emergo.study.results import write_result
 from emergo.training import Progress, Result
-from emergo.view import Catalog
-from emergo.view._answers import cells
 
 from .crowd import made_up, study
 
@@ -71,7 +68,3 @@ def test_all_displays_agree_that_a_median_is_a_bound(tmp_path, capsys):
         write_result(Store(folder / "runs"), result)
     main(["study", "show", str(folder)])
     assert median in capsys.readouterr().out.split()
-
-    [runs] = Catalog(folder).sets().values()
-    [cell] = cells(runs)
-    assert plateau_text(cell["plateau"], cell["bound"]) == median

@@ -21,8 +21,3 @@ def test_an_estimate_adds_up():
     assert estimate(OBJECT, frozenset(names)).groups == []
     assert estimate(OBJECT.replace(steps=2000)).seconds > expected.seconds
     assert json.loads(json.dumps(expected.data()))["seconds"] == expected.seconds
-
-
-def test_an_estimate_for_the_cluster_that_the_study_asks_for():
-    remote = estimate(OBJECT, slurm=True)
-    assert (remote.platform, remote.devices) == ("gpu", 4)  # 32 runs in units of 8

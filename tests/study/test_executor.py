@@ -105,9 +105,6 @@ def test_growing_reruns_nothing_finished(tmp_path, training):
     # A part of the study is another study, of which nothing has to be trained.
     assert len(table_of(STUDY, tmp_path)) == 4
     assert sum(map(len, used.asked)) == 9
-    assert len(study_table(StudyFolder(tmp_path), StudyFolder(tmp_path).read()[0])) == 9
-    assert study_status(StudyFolder(tmp_path)).runs == 9
-    table_of(grown, tmp_path)
     assert len(StudyFolder(tmp_path).read()) == 2
 
 

@@ -105,14 +105,6 @@ def test_five_hundred_runs_fit_a_window_of_twenty_lines():
     assert not any("…" in line for line in rows)
 
 
-def test_runs_without_a_threshold_are_done_without_a_plateau():
-    table = live_table()
-    table.begin([run()])
-    table.ended(result(run(), "trained", float("nan")))
-    table.training(progress([], done=1))
-    assert words(table) == [["1", "of", "1", "done"]]
-
-
 def test_the_bar_shows_what_is_done_at_least():
     """Two of ten runs have ended, and two more are half way to their last step."""
     table = live_table()

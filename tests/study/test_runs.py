@@ -34,14 +34,6 @@ def runs():
     return Runs([made_up(run) for run in made.runs], made.axes, made.values_of)
 
 
-def test_a_collection_of_results(runs):
-    assert len(runs) == 9
-    assert [result.run for result in runs] == [runs[i].run for i in range(9)]
-    assert [result.run for result in runs[2:5]] == [runs[i].run for i in (2, 3, 4)]
-    assert isinstance(runs[2:5], Runs)
-    assert runs[2:5].axes == ["dim"]
-
-
 def test_a_table_has_one_row_per_run_and_curves_one_per_evaluation(runs):
     assert list(runs.table["dim"]) == [4, 4, 4, 3, 3, 3, 2, 2, 2]
     assert list(runs.table["state"]) == ["censored", "reached", "reached"] * 3

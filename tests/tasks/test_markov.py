@@ -12,7 +12,7 @@ from scipy import stats
 
 from emergo.core.contract import Batch, Output
 from emergo.core.errors import InputError
-from emergo.tasks import ChainTruth, Groups, MarkovChain, MarkovRegression, divergence
+from emergo.tasks import Groups, MarkovChain, MarkovRegression, divergence
 
 from .test_groups import groups
 
@@ -254,14 +254,6 @@ def test_runs_of_one_program_may_differ_in_importance():
 def test_wrong_input_is_named(make, message):
     with pytest.raises(InputError, match=message):
         make()
-
-
-def test_a_teacher_with_maps_of_zero_is_uniform():
-    task = MarkovChain(Groups((1, 1)), 4)
-    truth = ChainTruth(jnp.zeros((2, 4, 4)))
-    tokens = task.sample(jax.random.key(0), 200, truth)
-    assert float(entropy(task.teacher(truth, tokens)).mean()) == pytest.approx(np.log(4), rel=1e-5)
-    assert stats.chisquare(np.bincount(np.asarray(tokens).ravel())).pvalue > 1e-3
 
 
 def test_a_longer_prefix_changes_only_the_tokens_that_are_read():

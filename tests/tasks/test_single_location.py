@@ -151,17 +151,6 @@ def test_the_special_token():
     assert abs(drawn[0] @ drawn[1]) < 0.4
 
 
-def test_fixed_positions_differ_between_runs_only():
-    task = SingleLocation(16, 2, 2, position="fixed")
-    truths = [task.truth(jax.random.key(i)) for i in range(4)]
-    assert len({np.asarray(t.relevant).tobytes() for t in truths}) > 1
-    for key in (7, 8):
-        assert (
-            np.asarray(task.batch(jax.random.key(key), 5, truths[0]).relevant)
-            == np.asarray(truths[0].relevant)
-        ).all()
-
-
 def test_the_test_set_and_its_variant():
     task = SingleLocation(6, 3, 2, 0.5, "random", True, "draw")
     assert task.at_test() == SingleLocation(6, 3, 2, 0.0, "random", True, "draw")
@@ -221,19 +210,6 @@ def test_the_spec_of_a_padded_task_has_the_used_sizes():
     assert task.spec == (6, 6, 5, None, 1, None)
     assert task.padded({"dim": 8}).spec == (6, 9, 8, None, 1, (6, 5))
     assert SingleLocation(6, 5).padded({"dim": 8}).spec == (6, 8, 8, None, 0, (5, 5))
-
-
-def test_a_traced_repeat_of_zero_repeats_nothing():
-    task = SingleLocation(4, 3, repeat=0.0)
-    truth = task.truth(jax.random.key(0))
-    tokens = jax.random.normal(jax.random.key(1), (4000, 3))
-    np.testing.assert_array_equal(
-        jax.jit(lambda one: one.repeated(jax.random.key(2), tokens, truth))(task), tokens
-    )
-    replaced = task.replace(repeat=0.25).repeated(jax.random.key(2), tokens, truth)
-    special = (np.asarray(replaced) == np.asarray(truth.special)).all(-1)
-    assert stats.binomtest(int(special.sum()), 4000, 0.25).pvalue > 1e-3
-    np.testing.assert_array_equal(np.asarray(replaced)[~special], np.asarray(tokens)[~special])
 
 
 def test_alignment_of_the_true_map_is_one():

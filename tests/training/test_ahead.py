@@ -1,5 +1,6 @@
 """Programs that are needed later are compiled in other threads, once."""
 
+import contextlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +9,7 @@ import jax
 import pytest
 
 from emergo.training import _cost, _scheduler, _train, train
-from emergo.training._ahead import Ahead, Once
+from emergo.training._ahead import compiling_ahead, once
 
 from .helpers import alike
 from .untyped import Config, Optimizer, Run, SingleLocation, Transformer
@@ -29,19 +30,20 @@ def compiled(monkeypatch):
     is known which thread compiles it.
     """
     made = []
-    compile = _cost._compile.function
+    compile = _cost._compile.__wrapped__
 
     def noted(program, structure, leaves, n_parallel, *rest):
         width = jax.tree.unflatten(structure, leaves).params.embed.weight.shape[-1]
         made.append((threading.current_thread() is threading.main_thread(), width, n_parallel))
         return compile(program, structure, leaves, n_parallel, *rest)
 
-    class Waiting(Ahead):
-        def begin(self, compile):
-            self.pool.submit(compile).exception()
+    @contextlib.contextmanager
+    def waiting():
+        with compiling_ahead() as submit:
+            yield lambda compile: submit(compile).exception()
 
-    monkeypatch.setattr(_cost, "_compile", Once(noted))
-    monkeypatch.setattr(_train, "Ahead", Waiting)
+    monkeypatch.setattr(_cost, "_compile", once(noted))
+    monkeypatch.setattr(_train, "compiling_ahead", waiting)
     monkeypatch.setattr(_train, "can_compile_ahead", lambda scheduler: True)
     return made
 
@@ -109,11 +111,11 @@ def called_twice(function):
         assert go_on.wait(10)
         return function(len(calls))
 
-    once = Once(slow)
+    compute = once(slow)
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(once, 1)
+        first = pool.submit(compute, 1)
         assert begun.wait(10)
-        second = pool.submit(once, 1)
+        second = pool.submit(compute, 1)
         go_on.set()
     return first, second, len(calls)
 
@@ -137,7 +139,7 @@ def test_a_failure_in_another_thread_is_retried():
 
 def test_only_the_last_results_are_kept():
     calls = []
-    once = Once(lambda x: calls.append(x), most=2)
+    compute = once(lambda x: calls.append(x), most=2)
     for x in (1, 2, 3, 3, 2, 1):
-        once(x)
+        compute(x)
     assert calls == [1, 2, 3, 1]

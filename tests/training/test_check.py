@@ -63,21 +63,6 @@ class NoTruth(Task):
         return Spec(4, 3, 3)
 
 
-class NoBatch(NoTruth):
-    def truth(self, key):
-        return ()
-
-
-class NoLoss(Echo):
-    def loss(self, output, batch):
-        return Task.loss(self, output, batch)
-
-
-class KeyTruth(Echo):
-    def truth(self, key):
-        return key
-
-
 class OddBatch(Echo):
     def batch(self, key, n, truth):
         return tuple(super().batch(key, n, truth))
@@ -87,12 +72,6 @@ class LongBatch(Echo):
     def batch(self, key, n, truth):
         batch = super().batch(key, n, truth)
         return batch._replace(inputs=jnp.concatenate([batch.inputs, batch.inputs], 1))
-
-
-class FewTargets(Echo):
-    def batch(self, key, n, truth):
-        batch = super().batch(key, n, truth)
-        return batch._replace(target=batch.target[0])
 
 
 class OddRelevant(Echo):
@@ -129,11 +108,6 @@ class OddMetrics(Echo):
         return {"error": output.value}
 
 
-class ListedMetrics(Echo):
-    def metrics(self, output, batch, truth):
-        return ["error"]
-
-
 class UnknownMetric(Echo):
     learned = Above("acuracy", 0.9)
 
@@ -149,16 +123,6 @@ class NoInit(Model):
     pass
 
 
-class NoApply(Heads):
-    def apply(self, params, inputs, tap=None):
-        return Model.apply(self, params, inputs)
-
-
-class BrokenInit(Heads):
-    def init(self, key, spec):
-        return jnp.ones((spec.inputs, 2)) @ jnp.ones(spec.outputs)
-
-
 class WholeInit(Heads):
     def init(self, key, spec):
         return {"scale": jnp.ones(3, int)}
@@ -171,11 +135,6 @@ class OddAttention(Heads):
 
 class NoNew(Intervention):
     pass
-
-
-class BrokenNew(Intervention):
-    def new(self, value):
-        return value @ jnp.ones((99, 1))
 
 
 class ArrayOutput(Heads):
@@ -253,9 +212,6 @@ CASES = [
         "BrokenSpec.spec failed: AttributeError: 'BrokenSpec' object has no attribute 'size'",
     ),
     (task(NoTruth), "NoTruth.truth is missing: a subclass must define it"),
-    (task(NoBatch), "NoBatch.batch is missing: a subclass must define it"),
-    (task(NoLoss), "NoLoss.loss is missing: a subclass must define it"),
-    (task(KeyTruth), "KeyTruth.truth must return arrays of numbers, not random keys"),
     (
         task(OddBatch),
         r"OddBatch.batch must return an em.Batch\(inputs, target, relevant\), got a tuple",
@@ -263,10 +219,6 @@ CASES = [
     (
         task(LongBatch),
         r"LongBatch.batch must return inputs, shape \[8, 4, 3\], got float32\[8, 8, 3\]",
-    ),
-    (
-        task(FewTargets),
-        r"FewTargets.batch must return one target per sequence, shape \[8\], got float32\[3\]",
     ),
     (
         task(OddRelevant),
@@ -291,10 +243,6 @@ CASES = [
         r"OddMetrics.metrics must return one error per sequence, shape \[8\], got float32\[8, 3\]",
     ),
     (
-        task(ListedMetrics),
-        "ListedMetrics.metrics must return a dictionary of named arrays, got a list",
-    ),
-    (
         {"task": UnknownMetric(4, 3), "threshold": "task"},
         "unknown metric of UnknownMetric.learned 'acuracy'; did you mean accuracy?",
     ),
@@ -303,8 +251,6 @@ CASES = [
         r"ManyNumbers.learned must return one number, shape \[\], got float32\[1, 2\]",
     ),
     ({"model": NoInit()}, "NoInit.init is missing: a subclass must define it"),
-    ({"model": NoApply()}, "NoApply.apply is missing: a subclass must define it"),
-    ({"model": BrokenInit()}, "BrokenInit.init failed: TypeError"),
     (
         {"model": WholeInit()},
         r"WholeInit.init must return arrays of real numbers, which have a gradient, got int32\[3\]",
@@ -317,10 +263,6 @@ CASES = [
     (
         {"interventions": (NoNew("layers.0.scores"),)},
         "NoNew.new is missing: a subclass must define it",
-    ),
-    (
-        {"interventions": (BrokenNew("layers.0.scores"),)},
-        "BrokenNew.new failed: TypeError: dot_general requires",
     ),
     ({"model": ArrayOutput()}, r"ArrayOutput.apply must return an em.Output\(value, …\)"),
     (
@@ -338,8 +280,8 @@ CASES = [
         {"task__noise": When("eror", below=0.5, before=0.1)},
         "unknown metric of When 'eror'; did you mean error",
     ),
-    ({"probes": (no_dictionary,)}, "probe no_dictionary must return a dictionary of named arrays"),
-    ({"probes": (no_array,)}, "a probe must return an array for name, got value"),
+    ({"probes": (no_dictionary,)}, "probe no_dictionary failed: TypeError"),
+    ({"probes": (no_array,)}, "an evaluation failed: TypeError: .*value"),
     ({"probes": (dynamic,)}, "probe dynamic failed: NonConcreteBooleanIndexError"),
     ({"probes": (twice,)}, "probe twice returns 'entropy', which is measured already"),
     (

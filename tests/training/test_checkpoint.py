@@ -4,7 +4,6 @@ import hashlib
 import io
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +26,25 @@ from .untyped import CheckpointError, Optimizer, OutOfTime, train
 RUNS = [run_of(seed, steps=steps) for seed, steps in enumerate((12, 30, 20, 35, 16))]
 
 
+def interrupt(folder, after, runs=RUNS, **options):
+    """Train with Ctrl-C after a number of chunks; return the checkpoint."""
+    options = {"n_parallel": 2, "checkpoint": folder, "progress": Interrupt(after), **options}
+    with pytest.raises(KeyboardInterrupt):
+        train(runs, **options)
+    return min(folder.iterdir(), key=lambda path: len(path.name))
+
+
+def resume(folder, expected, **options):
+    """Continue, require bitwise these results, and return the number of chunks."""
+    chunks = []
+    runs = [result.run for result in expected]
+    options = {"n_parallel": 2, "checkpoint": folder, "progress": chunks.append, **options}
+    for one, two in zip(train(runs, **options), expected, strict=True):
+        identical(one, two)
+    assert list(folder.iterdir()) == []
+    return len(chunks)
+
+
 @pytest.fixture(scope="module")
 def together():
     """The results of all runs in two slots, and the progress."""
@@ -37,34 +55,18 @@ def together():
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory):
     """A checkpoint of all runs after their first chunk."""
-    folder = tmp_path_factory.mktemp("interrupted")
-    with pytest.raises(KeyboardInterrupt):
-        train(RUNS, n_parallel=2, checkpoint=folder, progress=Interrupt(1))
-    (file,) = folder.iterdir()
-    return file
+    return interrupt(tmp_path_factory.mktemp("interrupted"), 1)
 
 
 @pytest.mark.parametrize("after", [1, 4])
 def test_a_call_continues_after_an_interrupt(together, tmp_path, after):
     """Before and after runs have ended. The results are bitwise equal."""
-    with pytest.raises(KeyboardInterrupt):
-        train(RUNS, n_parallel=2, checkpoint=tmp_path, progress=Interrupt(after))
+    file = interrupt(tmp_path, after)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    (file,) = tmp_path.iterdir()
     assert file.suffix == ".npz"
-    progress = []
     ended = []
-    resumed = train(
-        RUNS,
-        n_parallel=2,
-        checkpoint=tmp_path,
-        progress=progress.append,
-        on_end=lambda result: ended.append(result.run),
-    )
-    for one, two in zip(resumed, together[0], strict=True):
-        identical(one, two)
-    assert list(tmp_path.iterdir()) == []
-    assert len(progress) == len(together[1]) - after
+    chunks = resume(tmp_path, together[0], on_end=ended.append)
+    assert chunks == len(together[1]) - after
     assert len(ended) == len(RUNS)
 
 
@@ -78,25 +80,14 @@ def test_a_failed_run_is_saved_before_its_next_evaluation(tmp_path):
     ]
     whole = train(runs, n_parallel=2)
     assert [result.state for result in whole] == ["trained", "trained", "failed"]
-    with pytest.raises(KeyboardInterrupt):
-        train(runs, n_parallel=2, checkpoint=tmp_path, progress=Interrupt(2))
-    (file,) = tmp_path.iterdir()
-    assert None in [
-        entry["total"]
-        for entry in json.loads(read_arrays(file)["meta"].tobytes())["stacks"][0]
-        if entry
-    ]
-    for one, two in zip(train(runs, n_parallel=2, checkpoint=tmp_path), whole, strict=True):
-        identical(one, two)
+    meta = json.loads(read_arrays(interrupt(tmp_path, 2, runs))["meta"].tobytes())
+    assert None in [entry["total"] for entry in meta["stacks"][0] if entry]
+    resume(tmp_path, whole)
 
 
 def test_fewer_devices_continue_with_the_stacks_of_more(together, tmp_path):
     (device,) = jax.devices("cpu")[:1]
-    with pytest.raises(KeyboardInterrupt):
-        train(
-            RUNS, n_parallel=1, devices=[device, device], checkpoint=tmp_path, progress=Interrupt(2)
-        )
-    (file,) = tmp_path.iterdir()
+    file = interrupt(tmp_path, 2, n_parallel=1, devices=[device, device])
     assert len(json.loads(read_arrays(file)["meta"].tobytes())["stacks"]) == 2
     begun = []
     resumed = train(
@@ -116,8 +107,7 @@ def test_changed_probes_are_named(tmp_path):
 
         return probe
 
-    with pytest.raises(KeyboardInterrupt):
-        train([run_of(0, probes=(probe_of("before"),))], checkpoint=tmp_path, progress=Interrupt(2))
+    interrupt(tmp_path, 2, [run_of(0, probes=(probe_of("before"),))])
     with pytest.raises(InputError, match="the curves after, before begin or end at step 10"):
         train([run_of(0, probes=(probe_of("after"),))], checkpoint=tmp_path)
 
@@ -141,22 +131,12 @@ def test_checkpoints_are_written_while_training(tmp_path):
 def test_a_deadline_writes_a_checkpoint(together, tmp_path):
     with pytest.raises(OutOfTime):
         train(RUNS, n_parallel=2, checkpoint=tmp_path, deadline=time.monotonic())
-    assert len(list(tmp_path.iterdir())) == 1
-    progress = []
-    for one, two in zip(
-        train(RUNS, n_parallel=2, checkpoint=tmp_path, progress=progress.append),
-        together[0],
-        strict=True,
-    ):
-        identical(one, two)
-    assert len(progress) == len(together[1]) - 1
+    assert resume(tmp_path, together[0]) == len(together[1]) - 1
 
 
 @pytest.mark.parametrize("damage", ["cut", "text", "empty", "no meta"])
 def test_an_unreadable_checkpoint_is_named(tmp_path, damage):
-    with pytest.raises(KeyboardInterrupt):
-        train(RUNS, n_parallel=2, checkpoint=tmp_path, progress=Interrupt(1))
-    (file,) = tmp_path.iterdir()
+    file = interrupt(tmp_path, 1)
     if damage == "no meta":
         np.savez(file, other=np.zeros(3))
     else:
@@ -169,21 +149,10 @@ def test_an_unreadable_checkpoint_is_named(tmp_path, damage):
     assert issubclass(CheckpointError, InputError)
 
 
-def rewritten(file, change):
-    """Replace the arrays of a checkpoint and its checksum."""
-    arrays = change(read_arrays(file))
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    file.write_bytes(
-        b"emergo checkpoint "
-        + hashlib.sha256(buffer.getvalue()).hexdigest().encode()
-        + b"\n"
-        + buffer.getvalue()
-    )
-
-
-def pickled(arrays):
-    return arrays | {"slots/0/0": np.array([{"a": 1}], object)}
+def write(file, content):
+    """Write a checkpoint with the right checksum."""
+    checksum = hashlib.sha256(content).hexdigest().encode()
+    file.write_bytes(b"emergo checkpoint " + checksum + b"\n" + content)
 
 
 HOSTILE = {
@@ -199,7 +168,7 @@ HOSTILE = {
     "no steps": lambda arrays: {
         name: array for name, array in arrays.items() if name != "curves/0/0/step"
     },
-    "objects": pickled,
+    "objects": lambda arrays: arrays | {"slots/0/0": np.array([{"a": 1}], object)},
 }
 
 
@@ -212,8 +181,9 @@ def other_meta(arrays, **changes):
 @pytest.mark.parametrize("case", HOSTILE)
 def test_arrays_that_do_not_fit_the_program_are_rejected(interrupted, tmp_path, case):
     """The checksum is right: the file was written on purpose, not damaged."""
-    file = shutil.copy(interrupted, tmp_path / interrupted.name)
-    rewritten(Path(file), HOSTILE[case])
+    buffer = io.BytesIO()
+    np.savez(buffer, **HOSTILE[case](read_arrays(interrupted)))
+    write(tmp_path / interrupted.name, buffer.getvalue())
     with pytest.raises(CheckpointError, match=interrupted.name):
         train(RUNS, n_parallel=2, checkpoint=tmp_path)
 
@@ -227,11 +197,7 @@ def test_an_array_may_not_be_larger_than_the_file(interrupted, tmp_path):
     )
     with zipfile.ZipFile(content, "w") as packed:
         packed.writestr("meta.npy", array.getvalue() + bytes(12))
-    file = tmp_path / interrupted.name
-    data = content.getvalue()
-    file.write_bytes(
-        b"emergo checkpoint " + hashlib.sha256(data).hexdigest().encode() + b"\n" + data
-    )
+    write(tmp_path / interrupted.name, content.getvalue())
     with pytest.raises(CheckpointError, match="does not have the size that it declares"):
         train(RUNS, n_parallel=2, checkpoint=tmp_path)
 
@@ -253,57 +219,30 @@ def test_only_regular_files_are_read(interrupted, tmp_path, kind):
 
 
 def test_the_previous_checkpoint_is_used_if_the_last_is_removed(together, tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        train(
-            RUNS, n_parallel=2, checkpoint=tmp_path, checkpoint_seconds=0.0, progress=Interrupt(4)
-        )
+    interrupt(tmp_path, 4, checkpoint_seconds=0.0)
     last, before = checkpoints_in(tmp_path, "*")
     assert before == previous(last)
     last.write_bytes(last.read_bytes()[:-10])
     with pytest.raises(CheckpointError, match=last.name):
         train(RUNS, n_parallel=2, checkpoint=tmp_path)
     last.unlink()
-    progress = []
-    for one, two in zip(
-        train(RUNS, n_parallel=2, checkpoint=tmp_path, progress=progress.append),
-        together[0],
-        strict=True,
-    ):
-        identical(one, two)
-    assert len(progress) == len(together[1]) - 3
-    assert list(tmp_path.iterdir()) == []
+    assert resume(tmp_path, together[0]) == len(together[1]) - 3
 
 
 def test_a_checkpoint_of_other_runs_is_ignored(together, tmp_path):
-    with pytest.raises(KeyboardInterrupt):
-        train(RUNS[:2], n_parallel=2, checkpoint=tmp_path, progress=Interrupt(1))
-    progress = []
-    results = train(RUNS, n_parallel=2, checkpoint=tmp_path, progress=progress.append)
+    interrupt(tmp_path, 1, RUNS[:2])
+    results = train(RUNS, n_parallel=2, checkpoint=tmp_path)
     for one, two in zip(results, together[0], strict=True):
         identical(one, two)
-    assert len(progress) == len(together[1])
 
 
 def test_ended_runs_may_be_left_out_of_the_next_call(together, tmp_path):
     """A store keeps their results."""
     ended = []
-    with pytest.raises(KeyboardInterrupt):
-        train(
-            RUNS,
-            n_parallel=2,
-            checkpoint=tmp_path,
-            progress=Interrupt(5),
-            on_end=lambda result: ended.append(result.run),
-        )
+    interrupt(tmp_path, 5, on_end=lambda result: ended.append(result.run))
     rest = [result for result in together[0] if result.run not in ended]
     assert 0 < len(rest) < len(RUNS)
-    progress = []
-    again = train(
-        [result.run for result in rest], n_parallel=2, checkpoint=tmp_path, progress=progress.append
-    )
-    for one, two in zip(again, rest, strict=True):
-        identical(one, two)
-    assert len(progress) == len(together[1]) - 5
+    assert resume(tmp_path, rest) == len(together[1]) - 5
 
 
 OTHER_PROCESS = """

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import optax
 import pytest
 
 import emergo.models as models
@@ -17,14 +16,13 @@ from emergo.core.errors import InputError
 from emergo.core.identity import canonical, type_name
 from emergo.core.pytree import Pytree, Schedule, fields, per_run
 
-from .own import BASE, Echo, clock, signs
+from .own import BASE, CHAIN, Echo, clock, signs
 from .untyped import (
     Clamp,
     Config,
     Freeze,
     Groups,
     MarkovChain,
-    MinimalAttention,
     Optimizer,
     Ramp,
     Recall,
@@ -122,14 +120,6 @@ def changed(config, part, values):
     )
 
 
-CHAIN = Config(
-    MarkovChain(Groups((1, 1), importance=2.0), vocabulary=5, generated=4),
-    MinimalAttention(heads=2, scale=1e-3),
-    Optimizer("adamw", 0.05, clip=1.0, weight_decay=0.01),
-    precision="fp32",
-    threshold=None,
-    n_train=64,
-)
 SCHEDULED = SHORT.replace(
     task__repeat=Switch(0.4, 0.0, at=2000),
     optimizer=Optimizer("lion", WarmupCosine(1e-3, warmup=100, end=5000)),
@@ -141,7 +131,7 @@ SCHEDULED = SHORT.replace(
 PINNED = {
     "short": (SHORT, 7, "d03acebfb3d17050"),
     "recall": (Config(Recall(2, 6), precision="bf16"), 0, "1d01626c33ad0e00"),
-    "chain": (CHAIN, 3, "1c59b4bff4e03eb4"),
+    "chain": (CHAIN.replace(steps=50_000, n_test=128), 3, "1c59b4bff4e03eb4"),
     "scheduled": (SCHEDULED, 1, "cf37e64d2faa0ca9"),
     # Contains the name of this folder: tests.engine.own had the identity 95a641b4b4b7a2c3.
     "of the user": (
@@ -166,14 +156,11 @@ def test_defaults_may_be_left_out():
 @pytest.mark.parametrize(
     ("part", "one", "two"),
     [
-        ("task", {"repeat": 0}, {"repeat": 0.0}),
         ("task", {"repeat": -0.0}, {"repeat": 0.0}),
         ("task", {"repeat": 1}, {"repeat": np.float64(1.0)}),
         ("task", {"dim": np.int64(5)}, {"dim": 5}),
         ("optimizer", {"learning_rate": 1}, {"learning_rate": 1.0}),
-        ("optimizer", {"learning_rate": 0.001}, {"learning_rate": 1e-3}),
         ("optimizer", {"clip": np.float32(2)}, {"clip": 2}),
-        ("optimizer", {"options": {"eps": 1}}, {"options": {"eps": 1.0}}),
         (
             "optimizer",
             {"options": {"eps": np.float64(0.5), "b2": 0}},
@@ -199,7 +186,7 @@ def test_the_form_of_a_number_does_not_matter(part, one, two):
     second = changed(SHORT, part, two)
     assert identity(first) == identity(second)
     assert first == second
-    assert identity(first) != identity(SHORT) or one in ({"repeat": 0}, {"repeat": -0.0})
+    assert identity(first) != identity(SHORT) or one == {"repeat": -0.0}
 
 
 def test_every_field_counts():
@@ -342,14 +329,6 @@ def test_probes_count_only_if_a_schedule_reacts_to_metrics():
         assert len(set(names)) == (4 if counts else 1)
 
 
-def test_names_of_types():
-    assert type_name(SingleLocation) == "SingleLocation"
-    assert type_name(Echo) == "tests.training.own:Echo"
-    assert type_name(optax.adam).endswith(":adam")
-    with pytest.raises(InputError, match="cannot be found again by its name"):
-        type_name(lambda: None)
-
-
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
 def test_the_default_precision_depends_on_the_device(backend, monkeypatch):
     monkeypatch.setattr("jax.default_backend", lambda: backend)
@@ -403,42 +382,25 @@ def test_no_default_has_changed_without_a_higher_version():
     } <= set(before)
 
 
-class Listed(Task):
-    table: tuple[float, ...] = ()
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: Config("foo"), "Config.task must be a Task, got 'foo'"),
         (lambda: Config(Transformer()), "Config.task must be a Task, got Transformer"),
-        (lambda: Config(TASK, "transformer"), "Config.model must be a Model, got 'transformer'"),
         (
             lambda: Config(TASK, optimizer="adam"),
             "Config.optimizer must be an Optimizer, got 'adam'",
         ),
         (lambda: Config(TASK, batch=0), "Config.batch must be a whole number of at least 1, got 0"),
         (
-            lambda: Config(TASK, n_test=True),
-            "Config.n_test must be a whole number of at least 1, got True",
-        ),
-        (
             lambda: Config(TASK, threshold=float("nan")),
             "Config.threshold must be a finite number, got nan",
-        ),
-        (
-            lambda: Config(TASK, threshold="low"),
-            "Config.threshold must be a number or 'task', got 'low'",
         ),
         (
             lambda: Config(Recall(4, 16), threshold=0.1),
             "guessing one of the context's values is right with probability 1/4",
         ),
         (lambda: Config(Recall(4, 16), threshold=1.5), "at most 1, e.g. 0.9, got 1.5"),
-        (
-            lambda: Config(TASK, overtrain=-0.5),
-            "Config.overtrain must be a finite number of at least 0.0, got -0.5",
-        ),
         (lambda: Config(TASK, precision="fp16"), "unknown .*precision 'fp16'; did you mean .*bf16"),
         (
             lambda: Config(TASK, precision="fp64"),
@@ -454,18 +416,12 @@ class Listed(Task):
         ),
         (
             lambda: Config(Endless(), threshold=0.1),
-            "Endless has no `learned`, so that a threshold means nothing",
+            "Endless has no `learned`; leave out the threshold",
         ),
         (lambda: Config(Vague()), "Vague.learned must be em.Above.*, em.Below.* or None, got 0.1"),
         (lambda: SHORT.replace(task__depth=1), "unknown field of SingleLocation 'depth'"),
-        (lambda: SHORT.replace(batch__size=1), "Config.batch has no fields"),
-        (
-            lambda: Listed(np.zeros(3)),
-            "Listed.table must be a tuple, got array",
-        ),
         (lambda: Run("config", 0), "Run.config must be a Config, got 'config'"),
         (lambda: Run(SHORT, -1), "Run.seed must be a whole number from 0 to 4294967295, got -1"),
-        (lambda: Run(SHORT, True), "Run.seed must be a whole number"),
         (
             lambda: identity(BASE.replace(interventions=(Replace(0, function=lambda x: x),))),
             "cannot be found again by its name",

@@ -13,7 +13,7 @@ from emergo.core.contract import Tap, probe
 from emergo.core.errors import InputError
 from emergo.core.random import fold_in, raw
 from emergo.training import gradient_probe, probe_curves
-from emergo.training._gradients import cosine, flat_paths
+from emergo.training._gradients import cosine
 from emergo.training._program import (
     Program,
     arithmetic,
@@ -183,22 +183,6 @@ def test_dropout_differs_between_the_halves():
 def test_a_config_without_such_gradients_is_rejected(changes, message):
     with pytest.raises(InputError, match=message):
         check_config(BASE.replace(**changes), "cpu")
-
-
-def test_maps_are_found_by_name():
-    ones = jnp.ones(2)
-    tree = {
-        "embed": ones,
-        "query": 2 * ones,
-        "blocks": [{"out": 3 * ones}, {"value": 4 * ones, "mlp": ones}],
-    }
-    found = {place: values.tolist() for place, values in flat_paths(tree).items()}
-    assert found == {
-        ("query_key", 0): [2, 2],
-        ("value_output", 0): [3, 3],
-        ("value_output", 1): [4, 4],
-    }
-    assert flat_paths(ones) == {}
 
 
 @given(st.floats(-30, 30), st.floats(-30, 30), st.integers(0, 100))

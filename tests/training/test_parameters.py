@@ -84,24 +84,8 @@ def test_attention_maps(padded):
     maps = padded[1][-1].attention_maps(3)
     assert maps.shape == (1, 3, 2, 4, 4)
     np.testing.assert_allclose(maps.sum(-1), 1, rtol=1e-5)
-    scores = padded[1][-1].test(3, ["layers.*.scores"]).taps
-    assert list(scores) == ["layers.0.scores"]
-    flat = Trained(
-        run_of(model=EquinoxModel(make_flat)),
-        0,
-        EquinoxModel(make_flat).init(jax.random.key(0), BASE.task.spec),
-    )
-    with pytest.raises(InputError, match=r"EquinoxModel has no taps called layers\.\*\.pattern"):
-        flat.attention_maps()
-
-
-def test_the_repr_and_the_number_of_sequences(padded):
-    trained = padded[1][0]
-    count = sum(np.size(array) for array in jax.tree.leaves(trained.params))
-    assert repr(trained).endswith(f"step=0, params={count:,} numbers)")
-    for n in (0, -1):
-        with pytest.raises(InputError, match=f"n must be at least 1, got {n}"):
-            trained.attention_maps(n)
+    trained = padded[1][-1]
+    assert list(trained.forward(trained.batch(3), ["*.scores"]).taps) == ["layers.0.scores"]
 
 
 def test_a_file_gives_back_what_was_saved(padded, tmp_path):
@@ -115,7 +99,8 @@ def test_a_file_gives_back_what_was_saved(padded, tmp_path):
         jax.tree.leaves(again.params), jax.tree.leaves(trained.params), strict=True
     ):
         np.testing.assert_array_equal(one, two)
-    np.testing.assert_array_equal(again.test(4).value, trained.test(4).value)
+    batch = trained.batch(4)
+    np.testing.assert_array_equal(again.forward(batch).value, trained.forward(batch).value)
     from safetensors import safe_open
 
     with safe_open(path, "numpy") as file:
@@ -135,16 +120,15 @@ def test_dictionaries_and_modules_have_names_too(tmp_path):
         with safe_open(tmp_path / "file", "numpy") as file:
             assert set(file.keys()) == names
         again = load_parameters(tmp_path / "file", run)
-        np.testing.assert_array_equal(again.test(4).value, trained.test(4).value)
+        batch = trained.batch(4)
+        np.testing.assert_array_equal(again.forward(batch).value, trained.forward(batch).value)
 
 
 def test_unreadable_parameters_are_named(padded, tmp_path):
     trained = padded[1][0]
     path = tmp_path / "parameters.safetensors"
     save_parameters(path, trained)
-    with pytest.raises(
-        InputError, match=r"parameters\.safetensors: holds the parameters of another run"
-    ):
+    with pytest.raises(InputError, match="it holds the parameters of another run"):
         load_parameters(path, Run(trained.run.config, 99))
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(InputError, match=r"parameters\.safetensors: cannot be read as parameters"):
@@ -178,9 +162,9 @@ def test_triggers_are_unknown_after_training():
         InputError,
         match="measurements, which are not kept with its parameters",
     ):
-        Trained(clamped, 5, params).test(2)
+        Trained(clamped, 5, params).attention_maps(2)
     noisy = run_of(task__noise=When("error", below=0.5, before=0.1))
-    assert Trained(noisy, 5, params).test(2).value.shape == (2, 3)
+    assert Trained(noisy, 5, params).batch(2).target.shape == (2, 3)
     gained = run_of(task__gain=When("error", below=0.5, before=0.1))
     with pytest.raises(InputError, match="measurements, which are not kept"):
         Trained(gained, 5, params).batch(2)

@@ -111,11 +111,11 @@ def test_a_tree_is_resolved_leaf_by_leaf():
     [
         (
             lambda: Ramp(0.0, 1.0, begin=5, end=5),
-            "Ramp.end must be later than Ramp.begin, got 5 and 5",
+            "Ramp.end must be later than 5, got 5",
         ),
         (
             lambda: WarmupCosine(1.0, warmup=5, end=5),
-            "WarmupCosine.end must be later than the warm-up",
+            "WarmupCosine.end must be later than 5, got 5",
         ),
         (lambda: When("loss", before=0.1), "When needs either above or below"),
         (lambda: When("loss", above=0.1, below=0.1), "When needs either above or below"),

@@ -9,9 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from emergo.core.contract import Batch, Output, Spec
 from emergo.core.errors import InputError
-from emergo.core.pytree import per_run
 from emergo.core.random import fold_in, raw
 from emergo.training._program import user_key
 
@@ -20,18 +18,14 @@ from .own import CHAIN, Echo, follows, make_flat, plain_run
 from .own import TRANSFORMER as BASE
 from .own import run_of as own_run
 from .untyped import (
-    ChainTransformer,
     Config,
     EquinoxModel,
-    Model,
     Optimizer,
     Recall,
     Run,
     SingleLocation,
-    Task,
     Trained,
     Transformer,
-    groups_of,
     load_parameters,
     save_parameters,
     train,
@@ -219,14 +213,6 @@ def test_the_last_step_and_the_states():
         )
 
 
-def test_overtraining_ends_at_the_last_step():
-    at_once, censored = train(
-        [own_run(0, steps=12, threshold=1e9, overtrain=1e9), own_run(1, steps=12, threshold=-1.0)]
-    )
-    assert (at_once.state, censored.state) == ("reached", "censored")
-    assert censored.steps == 12
-
-
 def test_each_copy_of_a_run_has_the_curves_of_its_probes():
     def one(params, output, batch, truth, step):
         return {"one": jnp.float32(1)}
@@ -283,70 +269,15 @@ def test_an_ignored_interrupt_stays_ignored():
         signal.signal(signal.SIGINT, before)
 
 
-def test_nothing_to_train():
-    assert train([]) == []
-
-
 @pytest.mark.usefixtures("unchecked")
 def test_wrong_input_is_named():
+    assert train([]) == []
     for runs in (run_of(0), ["run"], [run_of(0).config]):
         with pytest.raises(InputError, match="train takes a list of runs"):
             train(runs)
-    with pytest.raises(InputError, match="n_parallel must be at least 1, got 0"):
-        train([run_of(0)], n_parallel=0)
 
 
 # Tasks and models of the user.
-
-
-class Loudest(Task):
-    """A task of a user with JAX's own random numbers. The answer is the token whose first feature
-    is largest."""
-
-    length: int
-    dim: int
-    gain: float = per_run(default=4.0)
-
-    @property
-    def spec(self):
-        return Spec(length=self.length, inputs=self.dim + 1, outputs=self.dim)
-
-    def truth(self, key):
-        return ()
-
-    def batch(self, key, n, truth):
-        content = jax.random.normal(key, (n, self.length, self.dim))
-        chosen = jax.random.randint(jax.random.fold_in(key, 1), (n,), 0, self.length)
-        relevant = jnp.arange(self.length) == chosen[:, None]
-        loudness = jnp.where(relevant, self.gain, 0.0)[..., None]
-        return Batch(
-            jnp.concatenate([loudness, content], -1), content[jnp.arange(n), chosen], relevant
-        )
-
-    def loss(self, output, batch):
-        return jnp.mean((output.value - batch.target) ** 2, -1)
-
-
-@pytest.mark.slow
-def test_a_task_of_the_user_with_the_transformer():
-    """It learns, gains share a program, and a run is the same alone."""
-    model = Transformer(layers=1, heads=1, width=8, mlp=False, skip=False, positions="none")
-    config = Config(
-        Loudest(4, 2),
-        model,
-        Optimizer("adam", 0.03),
-        16,
-        "fp32",
-        steps=150,
-        threshold=None,
-        n_test=32,
-    )
-    runs = [Run(config, 0), Run(config.replace(task__gain=1.0), 1)]
-    assert len(groups_of(runs)) == 1
-    loud, quiet = train(runs)
-    assert loud.curves["loss"][-1] < 0.5 * loud.curves["loss"][0]
-    assert loud.curves["attention"][-1].max() > 0.6 > 0.4 > loud.curves["attention"][0].max()
-    alike(quiet, train([runs[1]])[0], 1e-2)
 
 
 def test_an_equinox_module():
@@ -354,21 +285,6 @@ def test_an_equinox_module():
     (result,) = train([run])
     follows(result, *plain_run(run, optax.adam(0.05))[1:], tolerance=1e-3)
     assert result.curves["loss"][-1] < 0.3 * result.curves["loss"][0]
-
-
-class Bias(Model):
-    """A model without attention."""
-
-    def init(self, key, spec):
-        return jnp.zeros(spec.outputs)
-
-    def apply(self, params, inputs, tap=None):
-        return Output(jnp.broadcast_to(params, (len(inputs), *params.shape)))
-
-
-def test_a_model_without_attention_has_no_curves_of_attention():
-    (result,) = train([own_run(model=Bias(), steps=5)])
-    assert set(result.curves) == {"step", "loss", "error", "train_loss"}
 
 
 # The Markov chain.
@@ -425,19 +341,6 @@ def test_fp64_equals_fp32_up_to_rounding(chains, tmp_path):
     assert (wide["loss"] != narrow["loss"]).any()
     heads = results[1].curves["attention_by_lag"][:, 0]
     np.testing.assert_array_equal(heads[:, 0], heads[:, 1])
-
-
-@pytest.mark.slow
-def test_the_chain_transformer_learns_with_dropout():
-    full = CHAIN.replace(
-        model=ChainTransformer(heads=2, width=8, hidden=8),
-        n_train=None,
-        optimizer=Optimizer("sgd", 0.1, momentum=0.9),
-        steps=40,
-    )
-    for result in train([Run(full, seed) for seed in range(2)]):
-        assert result.curves["attention_by_lag"].shape[1:] == (1, 2, 2)
-        assert result.curves["kl_teacher"][-1] < 0.7 * result.curves["kl_teacher"][0]
 
 
 # Associative recall, with padded vocabularies.

@@ -65,12 +65,11 @@ def judge(
     Returns one row per run, level and step: the quantiles of the forecast (NaN without one) and the
     baselines. Without `tables`, the package's table is used.
     """
-    cells: dict[str, list[Followed]] = {}
-    for run in runs:
-        cells.setdefault(run.cell, []).append(run)
     rows = []
     for run in runs:
-        seeds = np.array([other.plateau for other in cells[run.cell] if other is not run])
+        seeds = np.array(
+            [other.plateau for other in runs if other.cell == run.cell and other is not run]
+        )
         for cut in CUTS:
             until = run.evaluations(cut)
             if until is None:

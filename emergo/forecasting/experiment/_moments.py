@@ -68,9 +68,15 @@ class Followed(NamedTuple):
 def sizes_of(run: Run) -> dict[str, Any]:
     """Return the sizes of the task and the model, and the learning rate."""
     config = run.config
-    sizes = {name: getattr(config.task, name, None) for name in ("dim", "length")}
-    sizes |= {name: getattr(config.model, name, None) for name in ("width", "layers", "heads")}
-    return sizes | {"learning_rate": getattr(config.optimizer, "learning_rate", None)}
+    return {
+        name: getattr(part, name, None)
+        for part, names in (
+            (config.task, ("dim", "length")),
+            (config.model, ("width", "layers", "heads")),
+            (config.optimizer, ("learning_rate",)),
+        )
+        for name in names
+    }
 
 
 def group_of(run: Run, figure: str) -> str:
@@ -94,8 +100,7 @@ def follow(result: Result, group: str) -> Followed | None:
     goal = CHAIN_GOAL if config.threshold is None and "kl_teacher" in curves else config.threshold
     if not isinstance(goal, float):
         return None
-    known = {name: values for name, values in curves.items() if kind_of(name) is not None}
-    columns = curve_frame(known) if known else pd.DataFrame(index=range(len(curves["step"])))
+    columns = curve_frame({n: v for n, v in curves.items() if n == "step" or kind_of(n)})
     metric = pd.Series(curves[learned.metric], curves["step"])
     names = result.run.identity, digest(config.describe()), group
     run = _followed(names, metric, columns, goal, learned.direction, sizes_of(result.run))
@@ -143,13 +148,12 @@ def fit_moments(runs: Iterable[Followed]) -> pd.DataFrame:
     """Build the rows for `fit_table`: one per run, step of `FIT_CUTS` and usable signal."""
     rows = []
     for run in runs:
-        about = {"run": run.run, "cell": run.cell, "block": run.block}
+        about = {name: getattr(run, name) for name in ("run", "cell", "block", "censored")}
         for cut in FIT_CUTS:
             until = run.evaluations(cut)
             if until is None:
                 break
             left = np.log(run.plateau / run.curves.step[until - 1] - 1)
-            for signal in filter(usable, find_signals(run.curves, until) or []):
-                moved = {"kind": signal.kind, "gain": signal.gain, "recent": signal.recent}
-                rows.append(about | {"left": left} | moved | {"censored": run.censored})
+            signals = filter(usable, find_signals(run.curves, until) or [])
+            rows += [about | signal._asdict() | {"left": left} for signal in signals]
     return pd.DataFrame(rows)

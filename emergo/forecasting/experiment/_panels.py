@@ -69,7 +69,7 @@ def draw_forecasts(axes: Axes, ended: pd.DataFrame) -> None:
     axes.axhline(1.0, color=GREY, lw=0.8)
     axes.set(ylabel="step forecast / true step", yscale="log", ylim=(0.2, 5))
     plain_ticks(axes.yaxis)
-    _title(axes, "a  every forecast", "other sizes, level 2, by what it rests on")
+    _title(axes, "a  every forecast", "level 2, by what it rests on")
     key(axes, [(kind, DOT | {"color": c}) for kind, c in KINDS.items()], loc="lower right")
 
 
@@ -131,7 +131,7 @@ def draw_coverage(axes: Axes, summary: pd.DataFrame, groups: Sequence[str]) -> N
         held = summary[f"held{percent}"]
         axes.plot(held, heights, color=colour, label=f"{percent}%", **DOT)
     cells = summary["held80_by_cell"]
-    axes.plot(cells, heights, "D", mfc="none", color=BLUE, label="80%, each cell once")
+    axes.plot(cells, heights, "D", mfc="none", color=BLUE, label="80%, by cell")
     axes.set(xlabel="share of plateaus in the interval", xlim=(0, 1.02))
     _rows(axes, groups)
     _title(axes, "e  coverage, level 2", "dotted: as it should be")

@@ -74,13 +74,11 @@ def make(settings: Settings, source: RunSource) -> Outcome:
         moments = judge([run for run in followed if run is not None])
     else:
         runs = [*recorded_runs(source), *follow_table(read_table(PYTORCH), TORCH, TORCH_GOAL)]
-        by_group: dict[str, list[Followed]] = {}
-        for run in runs:
-            by_group.setdefault(run.group, []).append(run)
-        fitted = by_group.pop(SIZES, [])
+        fitted = [run for run in runs if run.group == SIZES]
         parts = [judge(fitted, *without_own_sizes(fitted))]
-        for group, members in by_group.items():
-            parts.append(judge(members, law=config_law(fitted) if group == LATER else None))
+        for group in dict.fromkeys(run.group for run in runs if run.group != SIZES):
+            law = config_law(fitted) if group == LATER else None
+            parts.append(judge([run for run in runs if run.group == group], law=law))
         moments = pd.concat(parts, ignore_index=True)
     summary = summarise(moments)
     tables = {"moments": moments, "summary": summary}

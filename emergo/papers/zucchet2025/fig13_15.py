@@ -37,7 +37,7 @@ def make_13(studies: Studies, source: RunSource) -> Outcome:
 
 def draw_13(table: pd.DataFrame, law: Law) -> Plot:
     models = {
-        f"{layers} layer{'s' * (layers > 1)}, {heads} head{'s' * (heads > 1)}": runs
+        f"layers: {layers}, heads: {heads}": runs
         for (heads, layers), runs in table.groupby(["heads", "layers"])
     }
     rows = len(models) // 3
@@ -156,8 +156,9 @@ def gap_of(tables: dict[str, pd.DataFrame]) -> list[Check]:
     means = cells.agg(lambda cell: cell.mean(skipna=False)).unstack().dropna()
     if means.empty:
         return []
-    dim, length = means["sgd"].idxmax()
-    gap = means["sgd"].max() / means["adam"][dim, length]
+    slowest = int(means["sgd"].argmax())
+    dim, length = means.index[slowest]
+    gap = means["sgd"].iloc[slowest] / means["adam"].iloc[slowest]
     sgd, adam = (law.at(dim=dim, length=length) for law in OPTIMIZER_LAWS.values())
     printed = float(sgd / adam)
     name = f"plateau of SGD over Adam at d = {dim}, T = {length}"

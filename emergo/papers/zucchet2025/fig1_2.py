@@ -73,9 +73,7 @@ def draw_1(curves: pd.DataFrame, plateaus: pd.DataFrame, law: Law) -> Plot:
     a.set(xlabel="flow time $t$", ylabel="loss", title=f"a  plateau and drop, $T$ = {LENGTH}")
     rows = curves[curves["dim"] == DIM]
     b.axhline(1, color=GREY, ls="--", lw=1)
-    b.plot(
-        rows["time"], rows["alignment"] / np.sqrt(DIM), color=BLUE, label=r"$w/\sqrt{d}$"
-    )
+    b.plot(rows["time"], rows["alignment"] / np.sqrt(DIM), color=BLUE, label=r"$w/\sqrt{d}$")
     b.plot(rows["time"], rows["attention"], color=RED, label=r"attention $\alpha$")
     b.set(xlabel="flow time $t$", ylabel="share of the optimal value")
     b.set(title=f"b  weights move first, $d$ = {DIM}", xlim=(0, 1.6 * when(rows, "attention", 0.5)))

@@ -162,10 +162,11 @@ def later_with_more(table: pd.DataFrame) -> list[float]:
     """
     ratios = []
     for _, rows in table[table["state"] != "failed"].groupby("vocabulary"):
-        cells = rows.groupby("pairs").agg({"plateau": "mean", "censored": "any"})
-        for less, more in itertools.pairwise(cells.itertuples()):
-            if not less.censored and (not more.censored or more.plateau > less.plateau):
-                ratios.append(more.plateau / less.plateau)
+        by_pairs = rows.groupby("pairs")
+        cells = zip(by_pairs["plateau"].mean(), by_pairs["censored"].any(), strict=True)
+        for (time, censored), (later, later_censored) in itertools.pairwise(cells):
+            if not censored and (not later_censored or later > time):
+                ratios.append(later / time)
     return ratios
 
 
@@ -235,8 +236,9 @@ def summary(tables: Mapping[Criterion, pd.DataFrame]) -> pd.DataFrame:
     seeds."""
     steps = {}
     for by, table in tables.items():
-        logs = np.log(table["plateau"].clip(lower=1)).mask(table["censored"])
-        steps[by] = np.exp(logs.groupby([table["pairs"], table["vocabulary"]]).mean())
+        times = table["plateau"].clip(lower=1).mask(table["censored"])
+        cells = times.apply(np.log).groupby([table["pairs"], table["vocabulary"]])
+        steps[by] = np.exp(cells.mean())
     cells = pd.DataFrame(steps).reset_index()
     published = LAW.at(vocabulary=cells["vocabulary"], pairs=cells["pairs"])
     seeds = tables["corrected"].groupby(["pairs", "vocabulary"])

@@ -13,7 +13,7 @@ from ...study import Runs, Study
 from ...tasks import Recall
 from ...training import Config, Result
 from .. import _recall as recall
-from .._figure import Check, Figure, Outcome, Plot, RunSource, Studies
+from .._figure import Check, Figure, Outcome, Plot, Presets, RunSource, Studies
 from .._panels import colours_of, curves_by, legend, panels, strongest
 from .._recall import PAPER, SMALL, TINY, passed, recall_task
 from .._source import curve, curve_table, distinct_results
@@ -105,7 +105,7 @@ def speed_up(table: pd.DataFrame, part: str, kind: str) -> Gain | None:
     times = float(gains.max())
     amount = float(gains.idxmax())
     whole = rows[~rows[f"{kind}_censored"].groupby(rows["amount"]).transform("any")]
-    cells = np.log(whole[kind].clip(lower=1)).groupby(whole["amount"])
+    cells = whole[kind].clip(lower=1).apply(np.log).groupby(whole["amount"])
     counts = cells.count()
     spare = int((counts - 1).sum())
     half = math.nan
@@ -209,7 +209,7 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 
 
 MIDDLE = SMALL.replace(task=Recall(4, 16), steps=2000, overtrain=0.1)
-PRESETS = {
+PRESETS: Presets = {
     "paper": study(PAPER.replace(steps=300_000)),
     "laptop": study(MIDDLE, 2, (1.0, 2.0, 3.0), (0.0, 0.4, 0.8)),
     "smoke": study(TINY, 1, (1.0, 2.0), (0.0, 0.5)),
@@ -283,7 +283,7 @@ def make_17(studies: Studies, source: RunSource) -> Outcome:
             row |= {f"{name}_layer": layer, f"{name}_end": float(curve(result, name)[-1].max())}
         rows.append(row)
     table = pd.DataFrame(rows)
-    apart = np.exp(np.log(table["copying_half"] / table["selecting_half"]).abs().max())
+    apart = np.exp((table["copying_half"] / table["selecting_half"]).apply(np.log).abs().max())
     selects = table["selecting_layer"]
     copies = table["copying_layer"]
     end = table["selecting_end"].min()

@@ -1,18 +1,17 @@
 """The table of optimised paths: they compute what `apply` computes, for every option they list."""
 
 import dataclasses
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
-import hypothesis
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 
 import emergo as em
 from emergo.core.contract import Spec, Tap
-from emergo.core.errors import InputError
 from emergo.core.pytree import fields
 from emergo.models import ChainTransformer, MinimalAttention, Model, ToyAttention, Transformer
 from emergo.models.fast import (
@@ -25,6 +24,7 @@ from emergo.models.fast import (
     find_path,
 )
 
+EXAMPLES = 10
 COUNT = 3
 LENGTH = 6
 VOCABULARY = 5
@@ -44,24 +44,35 @@ PER_RUN: dict[str, tuple[Any, ...]] = {"context": (None, 1, 3), "scale": (0.5,)}
 by_name = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.model.__name__)
 
 
-def values_of(name: str, allowed: Any) -> st.SearchStrategy[Any]:
-    """Draw a value that a path lists for an option."""
+def values_of(name: str, allowed: Any) -> tuple[Any, ...]:
+    """Return values that a path lists for an option."""
     if isinstance(allowed, Size):
-        return st.sampled_from(SIZES[name])
+        return SIZES[name]
     if isinstance(allowed, Rate):
-        return st.sampled_from((0.0, 0.3))
+        return (0.0, 0.3)
     if isinstance(allowed, SubsetOf):
-        return st.lists(st.sampled_from(allowed.names), unique=True).map(tuple)
-    return st.sampled_from(allowed)
+        some = range(len(allowed.names) + 1)
+        return tuple(subset for k in some for subset in itertools.combinations(allowed.names, k))
+    return allowed
 
 
-def drawn_model(path: FastPath, data: st.DataObject) -> Model:
-    options = {name: values_of(name, allowed) for name, allowed in path.options.items()}
-    options |= {name: st.sampled_from(PER_RUN[name]) for name in path.per_run}
-    try:
-        return path.model(**data.draw(st.fixed_dictionaries(options), label="options"))
-    except InputError:  # such as heads that do not divide the width
-        hypothesis.reject()
+def drawn_cases(path: FastPath) -> list[dict[str, Any]]:
+    """Draw combinations of options by Latin hypercube sampling.
+
+    Every value of an option occurs equally often, up to one, and values of different options are
+    combined at random.
+    """
+    choices = {name: values_of(name, allowed) for name, allowed in path.options.items()}
+    choices |= {name: PER_RUN[name] for name in path.per_run}
+    choices |= {"answers": (None, 2) if path.answers else (None,), "stack_size": (0, 4)}
+    choices |= {"dropped": (True, False) if path.dropout else (False,), "at_step": (1, 2)}
+    random = np.random.default_rng(0)
+    columns = {}
+    for name, values in sorted(choices.items()):
+        start = random.integers(len(values))
+        chosen = [values[(start + i) % len(values)] for i in range(EXAMPLES)]
+        columns[name] = [chosen[i] for i in random.permutation(EXAMPLES)]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def drawn_inputs(model: Model, spec: Spec) -> jax.Array:
@@ -96,40 +107,40 @@ def largest_difference(ours: Any, theirs: Any) -> float:
     return max(float(jnp.abs(one - other).max()) for one, other in pairs) / max(scale, 1e-3)
 
 
+@pytest.fixture
+def quick_compilation() -> Iterator[None]:
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.parametrize("example", range(EXAMPLES))
 @by_name
-@hypothesis.settings(max_examples=15)
-@hypothesis.given(data=st.data())
-def test_a_path_equals_apply_for_all_listed_options(path: FastPath, data: st.DataObject) -> None:
+def test_a_path_equals_apply_for_all_listed_options(path: FastPath, example: int) -> None:
     """Outputs and gradients agree in float64, on a CPU and in the code that a GPU runs."""
-    model = drawn_model(path, data)
-    answers = data.draw(st.sampled_from((None, 2)), label="answers") if path.answers else None
-    stack_size = data.draw(st.sampled_from((0, 4)), label="stack_size")
+    options = drawn_cases(path)[example]
+    answers, stack_size, dropped, step = (
+        options.pop(name) for name in ("answers", "stack_size", "dropped", "at_step")
+    )
+    model = path.model(**options)
     spec = Spec(LENGTH, VOCABULARY, VOCABULARY, answers=answers)
     assert find_path(model, spec) is path
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
         inputs = drawn_inputs(model, spec)
         params = drawn_params(model, spec)
-        key = None
-        if path.dropout:
-            key = data.draw(st.sampled_from((None, jax.random.key(3))), label="key")
-        tap = Tap(spec, key, jnp.int32(data.draw(st.sampled_from((1, 2)), label="step")))
-
-        def by_path(params: Any) -> em.Output:
-            return path.forward(model, params, inputs, tap, stack_size)
-
-        def by_apply(params: Any) -> em.Output:
-            return model.apply(params, inputs, tap)
+        tap = Tap(spec, jax.random.key(3) if dropped else None, jnp.int32(step))
 
         def graded(forward: Any) -> Any:
             def loss(params: Any) -> Any:
                 output = forward(params)
                 return weighted_sum(output), output
 
-            return jax.grad(loss, has_aux=True)(params)
+            return jax.jit(jax.grad(loss, has_aux=True))(params)
 
-        gradient, output = graded(by_path)
-        expected_gradient, expected = graded(by_apply)
+        gradient, output = graded(lambda p: path.forward(model, p, inputs, tap, stack_size))
+        expected_gradient, expected = graded(lambda p: model.apply(p, inputs, tap))
         assert output.value.dtype == jnp.float64
         assert largest_difference(output, expected) < 1e-9
         assert largest_difference(gradient, expected_gradient) < 1e-8

@@ -13,6 +13,7 @@ CPU, have no variant.
 import contextlib
 import functools
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator
@@ -45,7 +46,7 @@ def kernels(left_out: Collection[str], used: set[str] | None = None) -> Iterator
     jax.clear_caches()
     with contextlib.ExitStack() as stack:
         stack.enter_context(
-            mock.patch.object(_cost, "_compile", _cost._compile.__wrapped__)
+            mock.patch.object(_cost, "_compile", inspect.unwrap(_cost._compile))
         )  # which else keeps programs
         for name, file in SETS.items():
             module = importlib.import_module(f"emergo.models.fast.{file}")

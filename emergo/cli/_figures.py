@@ -90,6 +90,9 @@ class Figure:
     fresh: bool = False  # Train runs even if the package's records have them.
     # Draw the cells whose runs are all finished. Trains nothing unless --seconds is set.
     partial: bool = False
+    # Parts whose runs are trained again if they are recorded without curves; none: all parts.
+    curves: tuple[str, ...] | None = None
+    probes: tuple[str, ...] = ()  # Further probes for the trained runs, as MODULE:NAME.
     # Folder of records to which the finished runs in OUT are added. Needs no id.
     add_records: Path | None = None
     name: str | None = None  # Name of the records to add to; by default that of the paper.
@@ -131,7 +134,7 @@ class Figure:
 
     def _make(self) -> list[dict[str, Any]]:
         from ..forecasting import RunForecasts
-        from ..papers import make_figures, print_figure
+        from ..papers import find_probe, make_figures, print_figure
 
         options: dict[str, Any] = {} if self.json else {"on_made": print_figure}
         return make_figures(
@@ -141,6 +144,8 @@ class Figure:
             fresh=self.fresh,
             partial=self.partial,
             seconds=self.seconds,
+            curves=self.curves,
+            probes=[find_probe(name) for name in self.probes],
             workers=self.workers,
             forecaster=RunForecasts(),
             **options,

@@ -201,8 +201,9 @@ def find_signals(curves: Curves, until: int | None = None) -> list[Signal] | Non
         if windows is None:
             continue
         moves = _moves(columns.values, windows)
-        _, gain, _, evidence = moves
-        sure = evidence >= EVIDENCE
-        best = int(np.argmax(np.where(sure, gain, -np.inf) if sure.any() else evidence))
-        found.append(Signal(columns.names[best], kind, *moves[1:, best].tolist(), since))
+        _, gains, _, sureness = moves
+        sure = sureness >= EVIDENCE
+        best = int(np.argmax(np.where(sure, gains, -np.inf) if sure.any() else sureness))
+        _, gain, recent, evidence = moves[:, best].tolist()
+        found.append(Signal(columns.names[best], kind, gain, recent, evidence, since))
     return found

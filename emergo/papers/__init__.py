@@ -24,7 +24,13 @@ if TYPE_CHECKING:
         seconds_needed,
         source_for,
     )
-    from ._make import add_figure_records, make_figures, print_figure, submit_figures
+    from ._make import (
+        add_figure_records,
+        find_probe,
+        make_figures,
+        print_figure,
+        submit_figures,
+    )
     from ._plateaus import toy_probe
     from ._source import RunSource
     from ._toy_sgd import train_toy
@@ -54,6 +60,7 @@ __all__ = [
     "add_figure_records",
     "figure",
     "find_figure",
+    "find_probe",
     "made_preset",
     "make_figure",
     "make_figures",

@@ -25,7 +25,7 @@ from ..measure import Law, Published, compare, law_json
 from ..store import read_records
 from ..study import Study, Watcher
 from ..study.results import count_devices
-from ..training import Run
+from ..training import Probe, Run
 from ._caveat import difference, fields, study_fields
 from ._source import RunSource, distinct
 from .index import find_figure
@@ -282,6 +282,8 @@ def source_for(
     fresh: bool = False,
     partial: bool = False,
     seconds: float | None = None,
+    curves: Sequence[str] | None = None,
+    probes: Sequence[Probe] = (),
 ) -> RunSource:
     """Return the source of a figure's runs: the package's records, a folder, or training.
 
@@ -295,9 +297,13 @@ def source_for(
       says how many runs these are.
     - `seconds`: the training time, after which [`emergo.training.OutOfTime`][] is raised; the next
       call continues.
+    - `curves`: parts of the `paper` preset of which runs recorded without curves are trained again;
+      empty: all parts. The recorded outcomes stay.
+    - `probes`: further probes for the runs that are trained.
     """
     if seconds is not None and not seconds > 0:
         raise InputError(f"seconds must be positive, got {seconds!r}")
+    again = [] if curves is None else distinct(_parts_of(figure, curves))
     return RunSource(
         figure.id,
         report or Watcher(),
@@ -305,7 +311,18 @@ def source_for(
         records=None if fresh else read_records(),
         partial=partial,
         deadline=None if seconds is None else time.monotonic() + seconds,
+        with_curves=frozenset(run.identity for run in again),
+        probes=tuple(probes),
     )
+
+
+def _parts_of(figure: Figure, names: Sequence[str]) -> Studies:
+    """Return the paper's studies of these names, by default all."""
+    studies = figure.studies("paper")
+    for name in names:
+        if name not in studies:
+            raise unknown(f"part of {figure.id}", name, list(studies))
+    return {name: study for name, study in studies.items() if not names or name in names}
 
 
 def seconds_needed(figure: Figure, preset: str, source: RunSource) -> float:

@@ -2,18 +2,19 @@
 
 import contextlib
 import functools
+import importlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..core.errors import InputError
 from ..core.terminal import print_law, say, short, show, verdict
 from ..store import Store, StudyFolder, merge_records
 from ..study import Forecaster, Slurm, live_progress
 from ..study.results import add_records
-from ..training import OutOfTime, Run
+from ..training import OutOfTime, Probe, Run
 from . import FIGURES
 from ._figure import Figure, find_preset, run_figure, source_for
 from ._together import train_figures
@@ -28,6 +29,8 @@ def make_figures(
     fresh: bool = False,
     partial: bool = False,
     seconds: float | None = None,
+    curves: Sequence[str] | None = None,
+    probes: Sequence[Probe] = (),
     workers: int = 1,
     forecaster: Forecaster | None = None,
     on_made: Callable[[Mapping[str, Any]], None] = lambda report: None,
@@ -36,7 +39,7 @@ def make_figures(
 
     **Arguments:**
 
-    - `fresh`: as in [`emergo.papers.source_for`][].
+    - `fresh`, `curves`, `probes`: as in [`emergo.papers.source_for`][].
     - `seconds`: the training time of all figures together. The most valuable cells are trained
       first, and the same call later continues.
     - `partial`: draw the complete cells of a figure when the time is over. Without `seconds`, train
@@ -54,6 +57,7 @@ def make_figures(
     figures = [find_figure(id) for id in ids]
     draw_only = partial and seconds is None
     deadline = None if seconds is None else time.monotonic() + seconds
+    options: dict[str, Any] = {"fresh": fresh, "curves": curves, "probes": probes}
     if workers > 1 and not draw_only:
         with _explain_interrupt(figures, out), live_progress(forecaster=forecaster) as watch:
             train_figures(
@@ -62,16 +66,16 @@ def make_figures(
                 out,
                 workers,
                 seconds=seconds,
-                fresh=fresh,
                 show=watch,
                 say=say,
+                **options,
             )
     reports = []
     for figure in figures:
-        source = source_for(figure, out, fresh=fresh)
+        source = source_for(figure, out, **options)
         report = None
         with _explain_interrupt([figure], out), live_progress(forecaster=forecaster) as watch:
-            make = functools.partial(run_figure, figure, preset, out, report=watch, fresh=fresh)
+            make = functools.partial(run_figure, figure, preset, out, report=watch, **options)
             # Workers stop when the time is over; this process then does not train what they left.
             if workers == 1 or deadline is None or not figure.progress(preset, source)[1]:
                 left = None if deadline is None else max(deadline - time.monotonic(), 1e-3)
@@ -133,6 +137,23 @@ def print_figure(report: Mapping[str, Any]) -> None:
             other = f"expected: {check['expected']}"
         show(f"{mark}{check['name']}: {short(check['measured'])} ({other})")
     show(f"{report['seconds']:.1f} s; wrote {', '.join(report['files'])}")
+
+
+def find_probe(name: str) -> Probe:
+    """Import a probe by its name `MODULE:NAME`; classes are called without arguments."""
+    module, _, attribute = name.partition(":")
+    try:
+        found: Any = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError):
+        raise InputError(
+            f"there is no probe {name}; give one as MODULE:NAME, e.g. "
+            f"emergo.training:gradient_probe"
+        ) from None
+    if not callable(found):
+        raise InputError(
+            f"{name} is a {type(found).__name__}; a probe is a function, or a class of such"
+        )
+    return cast(Probe, found() if isinstance(found, type) else found)
 
 
 def add_figure_records(

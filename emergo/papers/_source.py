@@ -1,6 +1,7 @@
 """The source of a figure's runs: the package's records, a folder of stored runs, or training."""
 
 import dataclasses
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ from ..store import Plan, Records, Store, StudyFolder, curve_frame
 from ..study import Runs, Slurm, Study, Watcher, submit_plan
 from ..study.executor import run_plan
 from ..study.plan import open_plan
-from ..study.results import read_result, with_curves_of
-from ..training import TOGETHER, OutOfTime, Result, Run, train
+from ..study.results import missing_parts, read_result, with_curves_of
+from ..training import TOGETHER, OutOfTime, Probe, Result, Run, groups_of, probe_curves, train
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +25,9 @@ class RunSource:
     - `name`: the name of the plan of its runs.
     - `report`: receives progress.
     - `deadline`: the `time.monotonic()` at which training stops.
+    - `with_curves`: identities of runs whose curves are needed although the figure does not plot
+      them.
+    - `probes`: further probes for the runs that are trained.
     - `handed_out`: the runs that the figure has received, by identity, without their curves.
     """
 
@@ -33,6 +37,8 @@ class RunSource:
     records: Records | None = None
     partial: bool = False
     deadline: float | None = None
+    with_curves: frozenset[str] = frozenset()
+    probes: tuple[Probe, ...] = ()
     handed_out: dict[str, Result] = dataclasses.field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -80,6 +86,26 @@ class RunSource:
         lacking = {run.config for run in self.missing(runs, curves)}
         return [run for run in runs if run.config not in lacking]
 
+    def to_plan(self, unrecorded: Sequence[Run]) -> list[Run]:
+        """Return the runs to plan if some are missing, with the source's probes.
+
+        Finished runs of the folder are part of the plan, so that the same call later finds the same
+        units and resumes their checkpoints. Finished runs that lack curves of the probes are left
+        out, because a plan would train them again.
+        """
+        runs = list(unrecorded)
+        if self.probes:
+            configs = [run.config.replace(probes=run.config.probes + self.probes) for run in runs]
+            runs = [Run(config, run.seed) for config, run in zip(configs, runs, strict=True)]
+        store = self._store
+        lacking = set[str]()
+        if store is not None:
+            stored = [run for run in runs if run.config.probes and run.identity in store]
+            for group in groups_of(stored):
+                curves = probe_curves(group[0].config)
+                lacking.update(run.identity for run in group if missing_parts(store, run, curves))
+        return [run for run in runs if run.identity not in lacking]
+
     def submit(self, studies: Mapping[str, Study], asked: Slurm) -> str:
         """Submit the missing runs to Slurm and return a line that reports the job."""
         if self.folder is None:
@@ -88,7 +114,7 @@ class RunSource:
         missing = self.missing(every)
         if not missing:
             return f"{self.name}: all runs are there"
-        planned = [run for run in every if not self._is_recorded(run, curves=False)]
+        planned = self.to_plan([run for run in every if not self._is_recorded(run, curves=False)])
         job = submit_plan(*self._plan(self.folder, planned), asked)
         return (
             f"{self.name}: array job {job.job} with {job.tasks} tasks trains {len(missing)} "
@@ -100,7 +126,8 @@ class RunSource:
         return None if self.folder is None else Store(StudyFolder(self.folder).runs)
 
     def _is_recorded(self, run: Run, curves: bool) -> bool:
-        return self.records is not None and self.records.holds(run.identity, curves)
+        needed = curves or run.identity in self.with_curves
+        return self.records is not None and self.records.holds(run.identity, needed)
 
     def _complete_cells(self, runs: Sequence[Run], curves: bool) -> list[Run]:
         """Return the runs of complete cells; raise `InputError` without such cells."""
@@ -117,8 +144,6 @@ class RunSource:
     def _results(self, runs: Sequence[Run], curves: bool) -> dict[str, Result]:
         trained: dict[str, Result] = {}
         if not self.partial and self.missing(runs, curves):
-            # Finished runs of the folder are part of the plan, so that the same call later finds
-            # the same units and resumes their checkpoints.
             unrecorded = [run for run in runs if not self._is_recorded(run, curves)]
             trained = {result.run.identity: result for result in self._train(unrecorded)}
         return {run.identity: self._result(run, curves, trained.get(run.identity)) for run in runs}
@@ -128,16 +153,17 @@ class RunSource:
         recorded = None
         if self.records is not None and run.identity in self.records:
             recorded = read_result(self.records, run)
-            if recorded.curves is not None or not curves:
+            if self._is_recorded(run, curves):
                 return recorded
         if trained is None and (store := self._store) is not None:
-            trained = read_result(store, run, curves)
+            trained = read_result(store, run, curves or recorded is not None)
         assert trained is not None
         # A recorded outcome stays when the run was trained again for its curves.
         return with_curves_of(recorded, trained) if recorded else trained
 
-    def _train(self, runs: Sequence[Run]) -> list[Result]:
+    def _train(self, unrecorded: Sequence[Run]) -> list[Result]:
         """Train runs and return their results; with a folder, store them and return nothing."""
+        runs = self.to_plan(unrecorded)
         if self.folder is None:
             self.report.begin(runs)
             watch = self.report
@@ -151,13 +177,17 @@ class RunSource:
 
     def _plan(self, folder: Path, runs: Sequence[Run], unit: int = 64) -> tuple[StudyFolder, Plan]:
         place = StudyFolder(folder)
-        plan, _ = open_plan(place, runs, study=plan_of(self.name), unit=unit)
+        plan, _ = open_plan(place, runs, study=plan_of(self.name, self.probes), unit=unit)
         return place, plan
 
 
-def plan_of(name: str) -> dict[str, Any]:
-    """Return the description of a plan: its name, and the plugin that defines the runs' types."""
-    return {"name": name, "plugins": [__package__]}
+def plan_of(name: str, probes: Sequence[Probe]) -> dict[str, Any]:
+    """Return the description of a plan: its name, and the plugins that define the runs' types."""
+    named = [probe if inspect.isfunction(probe) else type(probe) for probe in probes]
+    return {
+        "name": name,
+        "plugins": [*dict.fromkeys([__package__, *(p.__module__ for p in named)])],
+    }
 
 
 def distinct(studies: Mapping[str, Study]) -> list[Run]:

@@ -68,7 +68,7 @@ class FigureDemand:
     def _ask(self, figure: Figure, source: RunSource) -> list[str]:
         studies = figure.wanted(self.preset, source)
         needed = figure.missing(studies, dataclasses.replace(source, folder=None))
-        for run in needed:
+        for run in source.to_plan(needed):
             if run.identity not in self.runs:
                 self.runs[run.identity] = run
                 self.figure_of[run.identity] = figure.id
@@ -105,7 +105,8 @@ def train_figures(
         return
     first = figures[0].id
     others = len(figures) - 1
-    study = plan_of(f"{first} and {others} more" if others else first)
+    name = f"{first} and {others} more" if others else first
+    study = plan_of(name, sources[0].probes)
     runs = list(demand.runs.values())
     plan, _ = open_plan(folder, runs, study=study, unit=TOGETHER, say=say)
     display = _Display(folder, demand, show)

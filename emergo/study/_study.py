@@ -115,6 +115,17 @@ class Fit:
             raise InputError('[law] x needs at least one term, e.g. x = ["dim", "length/burst"]')
 
 
+class _Callback(Watcher):
+    """A watcher that passes progress to a function of the user."""
+
+    def __init__(self, progress: Callable[[Progress], None], forecaster: Forecaster | None) -> None:
+        super().__init__(forecaster)
+        self.progress = progress
+
+    def training(self, now: Progress) -> None:
+        self.progress(now)
+
+
 @dataclasses.dataclass(init=False, repr=False, eq=False)
 class Study:
     """Many runs that answer one question.
@@ -199,6 +210,8 @@ class Study:
         self.zip = self._axes_of("zip", zip)
         self.tune = self._axes_of("tune", tune)
         check_fields(self)
+        if not self.name.strip():
+            raise InputError(f"name must be a text, got {name!r}")
         steps = () if isinstance(self.keep, bool) else self.keep
         if not all(type(step) is int and step >= 0 for step in steps):
             raise InputError(f"keep must be true, false or a list of steps, got {keep!r}")
@@ -352,12 +365,12 @@ class Study:
                 runs = self.run(place, seconds=seconds, **options)
             return self._collect(runs.results)
         check_platform(self.runs)
+        if seconds is not None and not seconds >= 0:
+            raise InputError(f"seconds must be 0 or more, got {seconds}")
         options["deadline"] = None if seconds is None else time.monotonic() + seconds
         display = live_progress(forecaster=forecaster)
         if progress is not None:
-            hidden = Watcher(forecaster)
-            vars(hidden)["training"] = progress
-            display = contextlib.nullcontext(hidden)
+            display = contextlib.nullcontext(_Callback(progress, forecaster))
         with display as watch:
             options.setdefault("say", say)
             place = StudyFolder(folder)

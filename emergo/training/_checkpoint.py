@@ -44,6 +44,7 @@ class CheckpointError(InputError):
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path}: not a readable checkpoint ({why}); remove it to start again")
         self.path = path
+        self.why = why
 
 
 def previous(path: Path) -> Path:

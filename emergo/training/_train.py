@@ -113,6 +113,8 @@ def train(
     """
     if not isinstance(runs, Sequence) or not all(isinstance(run, Run) for run in runs):
         raise InputError(f"train takes a list of runs, e.g. [em.Run(config, seed=0)], got {runs!r}")
+    if n_parallel is not None and n_parallel < 1:
+        raise InputError(f"n_parallel must be at least 1, got {n_parallel}")
     keep_programs()
     unique = {_key(run): run for run in runs}
     used = list(devices or jax.devices())

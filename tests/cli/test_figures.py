@@ -205,3 +205,12 @@ def test_records_need_a_folder_of_runs(capsys, tmp_path):
     status, out, err = add_records(capsys, tmp_path, tmp_path / "records")
     assert (status, out) == (2, "")
     assert "no study here" in err
+
+
+def test_curves_and_probes_are_passed_on(capsys, tmp_path, made):
+    command = (*LONG, "--yes", "--out", str(tmp_path), "--probes", "emergo.training:gradient_probe")
+    for words, curves in (((), None), (("--curves",), ()), (("--curves", "left"), ("left",))):
+        assert call(capsys, *command, *words)[0] == 0
+        options = made[-1][1]
+        assert options["curves"] == curves
+        assert [probe.__name__ for probe in options["probes"]] == ["gradient_probe"]

@@ -62,7 +62,7 @@ def test_help_is_fast_and_imports_no_jax():
         ),
         (
             ("theory", "--length", "0", "--dim", "4"),
-            "length must be a whole number of at least 2, got 0",
+            "length must be a whole number of at least 2 and at most 1e15, got 0",
         ),
         (
             ("theory", "--length", "8.5", "--dim", "4"),

@@ -89,7 +89,7 @@ def test_files_of_one_name_are_told_apart_and_runs_of_one_name_are_refused(tmp_p
     assert measure_logs(same, "loss", 0.5)["run"].tolist() == [str(p) for p in same]
     with pytest.raises(InputError, match="run 'a' is in"):
         measure_logs([tmp_path / f / "runs.csv" for f in ("s1", "s2")], "loss", 0.5)
-    with pytest.raises(InputError, match="is in .* and in"):
+    with pytest.raises(InputError, match=r"is in .* and in"):
         measure_logs([same[0], same[0]], "loss", 0.5)
 
 

@@ -21,7 +21,6 @@ from emergo.models import (
     Model,
     ToyAttention,
     Transformer,
-    default_model,
 )
 from emergo.models.fast import find_path
 
@@ -141,10 +140,6 @@ def close(ours, theirs, tolerance=2e-5):
     np.testing.assert_allclose(
         ours, theirs, rtol=tolerance, atol=tolerance * float(np.abs(theirs).max())
     )
-
-
-def test_the_default_model_is_a_transformer():
-    assert default_model() == Transformer()
 
 
 def test_init_is_a_function_of_the_key(case):

@@ -1,12 +1,9 @@
 """The toy model of zucchet2025 against its equation."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from emergo.core.contract import Spec
-from emergo.core.errors import InputError
 from emergo.models import ToyAttention
 
 
@@ -39,20 +36,3 @@ def test_initialisation():
     scaled = jax.jit(lambda model: model.init(jax.random.key(0), spec))(ToyAttention(scale=0.5))
     np.testing.assert_allclose(scaled.weights, 0.5 * params.weights, rtol=1e-6)
     assert jax.tree.leaves(ToyAttention(scale=0.5)) == [0.5]
-
-
-def test_wrong_options_are_named():
-    with pytest.raises(
-        InputError, match=r"ToyAttention.scale must be a finite number of at least 0"
-    ):
-        ToyAttention(scale=-1.0)
-
-
-def test_bf16_is_kept():
-    params = jax.tree.map(
-        lambda x: x.astype(jnp.bfloat16),
-        ToyAttention().init(jax.random.key(0), Spec(length=4, inputs=3, outputs=3)),
-    )
-    assert (
-        ToyAttention().apply(params, jnp.ones((2, 4, 3), jnp.bfloat16)).value.dtype == jnp.bfloat16
-    )

@@ -9,7 +9,7 @@ import pytest
 
 from emergo.core.errors import InputError
 from emergo.models import Transformer
-from emergo.papers import FIGURES, RunSource, make_figure, seconds_needed
+from emergo.papers import FIGURES, RunSource, find_probe, make_figure, seconds_needed, source_for
 from emergo.papers._source import curve
 from emergo.store import Records, Store, StudyFolder
 from emergo.study import Study, Watcher
@@ -94,7 +94,8 @@ class Late(Watcher):
             signal.raise_signal(signal.SIGINT)
 
 
-def test_interrupted_training_resumes_from_its_checkpoint(tmp_path):
+@pytest.mark.parametrize("probed", [False, True], ids=["plain", "with a probe"])
+def test_interrupted_training_resumes_from_its_checkpoint(tmp_path, probed):
     """Although other runs of the same unit have finished and are no longer missing."""
     model = Transformer(layers=1, heads=1, width=4, mlp=False)
     few = {"batch": 8, "n_test": 16, "precision": "fp32"}
@@ -103,7 +104,9 @@ def test_interrupted_training_resumes_from_its_checkpoint(tmp_path):
     )
     before = Late(100)
     after = Late(1000)
-    first, second = (RunSource("figure", seen, tmp_path) for seen in (before, after))
+    first, second = (
+        RunSource("figure", seen, tmp_path, probes=(twice,) * probed) for seen in (before, after)
+    )
     with pytest.raises(KeyboardInterrupt):
         first.runs({"all": study})
     assert len(first.missing(study.runs)) == 2
@@ -133,3 +136,49 @@ def test_a_partial_figure_shows_complete_cells_and_trains_nothing():
     words = rf"none of the 8 cells has all of its seeds yet \(0 of {len(runs)} runs are there\)"
     with pytest.raises(InputError, match=words):
         make_figure(figure, "smoke", empty)
+
+
+def twice(params, output, batch, truth, step):
+    """Return twice the step, as a probe."""
+    return {"twice": 2.0 * step}
+
+
+def test_a_part_is_trained_again_for_its_curves_and_probes(tmp_path):
+    """The recorded outcomes stay."""
+    studies = FIG15.studies("smoke")
+    adam = studies["adam"].runs
+    early = made(FIG15.runs("smoke"), curves=CURVES | {"loss": np.array([0.5, 0.05, 0.01])})
+    source = RunSource(
+        folder=tmp_path,
+        records=records_of(early, curves=False),
+        with_curves=frozenset(run.identity for run in adam),
+        probes=(twice,),
+    )
+    assert {run.identity for run in FIG15.missing(studies, source)} == {
+        run.identity for run in adam
+    }
+    assert all(run.config.probes == (twice,) for run in source.to_plan(adam))
+    store_runs(tmp_path, made(adam, "here"))
+    parts = source.runs(studies)
+    times = {result.plateau.time for part in parts.values() for result in part}
+    assert times == {early[0].plateau.time}
+    assert curve(parts["adam"][0], "loss").tolist() == CURVES["loss"].tolist()
+    assert parts["adam"][0].provenance["curves_device"] == "here"
+
+
+def test_curves_are_asked_for_by_part(tmp_path):
+    adam = source_for(FIG15, tmp_path, curves=["adam"])
+    assert adam.with_curves == {run.identity for run in FIG15.studies()["adam"].runs}
+    every = source_for(FIG15, tmp_path, curves=[])
+    assert every.with_curves == {run.identity for run in FIG15.runs()}
+    with pytest.raises(InputError, match=r"unknown part of zucchet2025/fig15 'adm'.*adam"):
+        source_for(FIG15, tmp_path, curves=["adm"])
+
+
+def test_probes_are_found_by_name():
+    assert find_probe(f"{__name__}:twice") is twice
+    for name in ("emergo.papers:absent", "no_such_module:probe", "twice", ":"):
+        with pytest.raises(InputError, match="give one as MODULE:NAME"):
+            find_probe(name)
+    with pytest.raises(InputError, match="is a str; a probe is a function"):
+        find_probe("emergo:__version__")

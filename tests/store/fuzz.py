@@ -160,7 +160,7 @@ class Lab:
             "words": StatusCommand(folder),
             "show": Show(folder),
             "show json": Show(folder, json=True),
-            "export": Export(folder, files["table"], curves=files["curves"], json=True),
+            "export": Export(folder, to=files["table"], curves=files["curves"], json=True),
         }
         if pages:
             commands["view --export"] = View(folder, export=self.place / "view.html", json=True)

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from emergo.core.errors import InputError
 from emergo.core.json import to_jsonable
 from emergo.view import Catalog
-from emergo.view._answers import cells, describe_set, fit, overview, run_detail, stages
-from emergo.view._look_back import look_back
+from emergo.view._answers import cells, describe_set, fit, look_back, run_detail, stages
 
 
 class Seen(NamedTuple):
@@ -30,7 +29,7 @@ def explore(folder: Path, laws: bool = True) -> Seen:
     rows: dict[str, dict[str, Any]] = {}
     curves: dict[str, Any] = {}
     catalog = Catalog(folder)
-    words = [_answer(overview, catalog), _answer(catalog.status)]
+    words = [_answer(catalog.overview), _answer(catalog.status)]
     for key, runs in catalog.sets().items():
         table = runs.table()
         law = describe_set(runs)["law"]

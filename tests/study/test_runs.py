@@ -131,7 +131,9 @@ def test_a_study_that_is_run_and_read_gives_the_same(tmp_path):
     pd.testing.assert_frame_equal(ran.curves, read.curves)
     assert repr(ran) == repr(read)
     assert trained.read(tmp_path, curves=False)[0].curves is None
-    assert math.isfinite(float(np.sum(read.parameters(1, 25).test(2).value)))
+    assert math.isfinite(
+        float(np.sum(read.parameters(1, 25).forward(read.parameters(1, 25).batch(2)).value))
+    )
     assert read.parameters(1).run == read[1].run
     fresh = trained.replace(keep=False).run(progress=lambda now: None)
     np.testing.assert_array_equal(fresh.curves["loss"], ran.curves["loss"])

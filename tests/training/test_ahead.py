@@ -1,6 +1,7 @@
 """Programs that are needed later are compiled in other threads, once."""
 
 import contextlib
+import inspect
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +31,7 @@ def compiled(monkeypatch):
     is known which thread compiles it.
     """
     made = []
-    compile = _cost._compile.__wrapped__
+    compile = inspect.unwrap(_cost._compile)
 
     def noted(program, structure, leaves, n_parallel, *rest):
         width = jax.tree.unflatten(structure, leaves).params.embed.weight.shape[-1]

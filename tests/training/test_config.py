@@ -400,7 +400,7 @@ def test_no_default_has_changed_without_a_higher_version():
             lambda: Config(Recall(4, 16), threshold=0.1),
             "guessing one of the context's values is right with probability 1/4",
         ),
-        (lambda: Config(Recall(4, 16), threshold=1.5), "at most 1, e.g. 0.9, got 1.5"),
+        (lambda: Config(Recall(4, 16), threshold=1.5), "at most 1, got 1.5"),
         (lambda: Config(TASK, precision="fp16"), "unknown .*precision 'fp16'; did you mean .*bf16"),
         (
             lambda: Config(TASK, precision="fp64"),
@@ -460,7 +460,7 @@ def test_schedules_of_the_user():
     class Local(Schedule):
         pass
 
-    with pytest.raises(InputError, match="define it at the top level of a module"):
+    with pytest.raises(InputError, match="cannot be found again by its name"):
         identity(BASE.replace(task__gain=Local()))
-    with pytest.raises(InputError, match=r"Local\.extremes is missing: Echo\.noise has bounds"):
+    with pytest.raises(InputError, match=r"Local\.extremes is missing"):
         BASE.replace(task__noise=Local())

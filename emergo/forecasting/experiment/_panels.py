@@ -24,7 +24,7 @@ from ...core.plotting import (
 from ._judge import BASELINES, factor, false_alarms, lead
 
 # Limits of the bins of the elapsed fraction of the plateau.
-EDGES = np.linspace(0.05, 0.95, 10)
+EDGES = [*np.linspace(0.05, 0.95, 10)]
 # The smallest number of moments whose median is drawn.
 FEWEST = 10
 WIDTHS = (1.2, 1.4, 1.7, 2.2, 3.0, 5.0)
@@ -140,14 +140,16 @@ def draw_coverage(axes: Axes, summary: pd.DataFrame, groups: Sequence[str]) -> N
 
 def draw_lead(axes: Axes, moments: pd.DataFrame, groups: Sequence[str]) -> None:
     """Draw the lead against false alarms, as the accepted width of the interval varies."""
+    drawn = []
     for group, colour in zip(groups, hues(len(groups)), strict=True):
         rows = moments[moments["group"] == group]
         ended = rows[~rows["censored"]]
         negative = rows[rows["censored"]]
         points = [(false_alarms(negative, widest), lead(ended, widest)) for widest in WIDTHS]
         if np.isfinite(points).all():
-            axes.plot(*zip(*points, strict=True), "o-", color=colour, label=group)
+            axes.plot(*zip(*points, strict=True), "o-", color=colour)
+            drawn.append((group, DOT | {"color": colour}))
     axes.set(xlabel="negative runs with a false alarm", ylabel="plateau ahead at first forecast")
     axes.set(xlim=(-0.02, 1), ylim=(-0.02, 1))
     _title(axes, "f  lead and false alarms", "80% interval within a factor of 1.2 to 5")
-    axes.legend(loc="upper right")
+    key(axes, drawn, loc="upper right")

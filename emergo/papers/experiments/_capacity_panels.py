@@ -27,7 +27,8 @@ STEPS = "plateau (steps)"
 def draw(tables: Tables, results: Iterable[Result]) -> Picture:
     """Draw three maps, and below them the panels of the tables that exist."""
     plot = Picture(figsize=(WIDTH, 6.9), layout="constrained")
-    top, bottom = plot.subfigures(2, 1, height_ratios=(1, 2))
+    grid = plot.add_gridspec(2, 1, height_ratios=(1, 2))
+    top, bottom = (plot.add_subfigure(part) for part in grid)
     if "rules" in tables:
         draw_maps(top, tables["rules"], results)
     drawers = (
@@ -54,6 +55,7 @@ def draw_maps(plot: SubFigure, rules: pd.DataFrame, results: Iterable[Result]) -
     steps = np.sqrt(edges[1:] * edges[:-1])
     places = np.arange(len(widths) + 1) - 0.5
     every = plot.subplots(1, 3, sharey=True)
+    image = None
     for axes, letter, (rule, (words, _)) in zip(every, "abc", RULES.items(), strict=True):
         rows = rules[rules["rule"] == rule]
         grid = np.full((len(steps), len(widths)), np.nan)
@@ -70,6 +72,7 @@ def draw_maps(plot: SubFigure, rules: pd.DataFrame, results: Iterable[Result]) -
         axes.set(yscale="log", xlabel="width", title=f"{letter}  {words}")
         axes.grid(False)
     every[0].set_ylabel("step")
+    assert image is not None
     plot.colorbar(image, ax=every, label="test loss", pad=0.01, aspect=22)
 
 

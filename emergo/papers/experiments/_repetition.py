@@ -104,12 +104,12 @@ def effect(slow: pd.DataFrame, fast: pd.DataFrame) -> Effect:
     Censored runs enter with their last step: with some in `slow`, the ratio is a lower bound, with
     some in `fast`, an upper bound.
     """
-    logs = [np.log(cell["time"].clip(lower=1)) for cell in (slow, fast)]
+    logs = [cell["time"].clip(lower=1).transform("log") for cell in (slow, fast)]
     ratio = logs[0].mean() - logs[1].mean()
-    parts = [x.sem() ** 2 for x in logs]
+    parts = [float(x.std()) ** 2 / len(x) for x in logs]
     total = sum(parts)
     half = math.nan
     if total > 0:
         terms = [part**2 / (len(x) - 1) for part, x in zip(parts, logs, strict=True)]
-        half = stdtrit(total**2 / sum(terms), 0.975) * math.sqrt(total)
+        half = float(stdtrit(total**2 / sum(terms), 0.975)) * math.sqrt(total)
     return Effect(*np.exp([ratio, ratio - half, ratio + half]).tolist())

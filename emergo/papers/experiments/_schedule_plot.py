@@ -39,7 +39,8 @@ def draw(
         *("d  take-off if $p$ is kept", "e  recall", "f  what it gives"),
     )
     plot = Picture(figsize=(WIDTH, 5.4), layout="constrained")
-    every = [axes for part in plot.subfigures(2, 1) for axes in part.subplots(1, 3)]
+    grid = plot.add_gridspec(2, 1)
+    every = [axes for part in grid for axes in plot.add_subfigure(part).subplots(1, 3)]
     for axes, title in zip(every, titles, strict=True):
         axes.set_title(title)
     colours = colours_of(flow["repeat"])

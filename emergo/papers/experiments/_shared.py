@@ -49,8 +49,8 @@ def draw_cells(axes: Axes, table: pd.DataFrame, x: str, y: str, colour: Any) -> 
     late = table["censored"].astype(bool)
     for rows, look in ((table[~late], DOT), (table[late], HOLLOW)):
         axes.plot(rows[x], rows[y], color=colour, **look)
-    logs = np.log(table[y].where(~late)).groupby(table[x])
-    means = np.exp(logs.agg(lambda cell: cell.mean(skipna=False)).dropna())
+    logs = table[y].where(~late).transform("log").groupby(table[x])
+    means = logs.agg(lambda cell: np.exp(cell.mean(skipna=False))).dropna()
     axes.plot(means.index, means, color=colour, lw=1.2)
 
 

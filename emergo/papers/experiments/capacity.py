@@ -145,10 +145,11 @@ def by_rule(settings: Settings, rates: pd.DataFrame) -> pd.DataFrame:
     A run may belong to several rules. The column `operations` is the cost of the plateau.
     """
     frames = []
-    for width, table in rates.groupby("width"):
-        cost = operations_of_step(settings.at(int(width)))
+    for width in settings.widths:
+        table = rates[rates["width"] == width]
+        cost = operations_of_step(settings.at(width))
         table = table.assign(operations=cost * table["plateau"])
-        wanted = settings.rates(int(width))
+        wanted = settings.rates(width)
         rows = {name: np.isclose(table["learning_rate"], rate) for name, rate in wanted.items()}
         rows["best"] = table["chosen"].to_numpy(bool)
         frames += [table[chosen].assign(rule=name) for name, chosen in rows.items()]
@@ -200,8 +201,8 @@ def rate_checks(rules: pd.DataFrame, laws: Mapping[str, Law]) -> Iterator[Check]
     widths = common_widths(rules)
     shares = shares_by_seed(rules, widths)
     if len(shares):
-        share = shares.mean()
-        half = stdtrit(len(shares) - 1, 0.975) * shares.sem()
+        share = float(shares.mean())
+        half = float(stdtrit(len(shares) - 1, 0.975) * float(shares.std()) / len(shares) ** 0.5)
         yield Check(
             f"the same share at widths that both get through ({widths[0]} to {widths[-1]}, "
             f"95% from {share - half:.2f} to {share + half:.2f}; "
@@ -263,8 +264,9 @@ def start_table(runs: Runs) -> pd.DataFrame:
 
 def luck_checks(starts: pd.DataFrame, rules: pd.DataFrame | None) -> Iterator[Check]:
     reached = starts[starts["state"] == "reached"]
-    for (layers, heads), rows in reached.groupby(["layers", "heads"]):
+    for _, rows in reached.groupby(["layers", "heads"]):
         if len(rows) > 3:
+            layers, heads = rows[["layers", "heads"]].iloc[0]
             correlation = pearsonr(rows["alignment"], np.log(rows["plateau"]))
             low, high = correlation.confidence_interval()
             yield Check(

@@ -96,7 +96,8 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
 def draw(table: pd.DataFrame) -> Plot:
     plot, (axes,) = panels(2.6, "", width=WIDTH * 0.6)
     names = []
-    for place, ((layers, _, _, dim), rows) in enumerate(table.groupby(CELL)):
+    for place, (_, rows) in enumerate(table.groupby(CELL)):
+        layers, dim = rows[["layers", "dim"]].iloc[0]
         middle = rows.loc[rows["precision"] == "fp32", "plateau"].mean()
         for offset, (precision, colour) in enumerate(COLOURS.items()):
             ratios = rows[rows["precision"] == precision]["plateau"] / middle

@@ -301,7 +301,7 @@ def switch_checks(table: pd.DataFrame, settings: Settings) -> Iterator[Check]:
         kept = rows[rows["kind"].isin(("none", "kept"))].dropna(subset="takeoff")
         times = kept.groupby("amount")["takeoff"].median()
         if len(times) > 1:
-            first = float(times.idxmin())
+            first = float(times.index[int(times.argmin())])
             most = float(times.index.max())
             holds = first < 1
             words = "below 1: biases answer p = 1"

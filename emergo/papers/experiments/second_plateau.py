@@ -140,7 +140,7 @@ def draw(runs: Mapping[str, ChainRuns], table: pd.DataFrame) -> Plot:
     base = left_plateau(table, BASE)
     colours = {how: RED if apart(left_plateau(table, how), base) else GREY for how in runs}
     colours |= {BASE: BLACK} if BASE in runs else {}
-    for how, each in reversed(runs.items()):
+    for how, each in reversed([*runs.items()]):
         for run in each:
             curves.plot(run["step"][1:], run["kl_teacher"][1:], color=colours[how], lw=0.8)
     last = min(run["step"][-1] for each in runs.values() for run in each)

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import emergo as em
 from emergo.core.contract import Spec, Tap
@@ -56,23 +58,15 @@ def values_of(name: str, allowed: Any) -> tuple[Any, ...]:
     return allowed
 
 
-def drawn_cases(path: FastPath) -> list[dict[str, Any]]:
-    """Draw combinations of options by Latin hypercube sampling.
-
-    Every value of an option occurs equally often, up to one, and values of different options are
-    combined at random.
-    """
+def cases(path: FastPath) -> st.SearchStrategy[dict[str, Any]]:
+    """Any combination of the values that a path lists."""
     choices = {name: values_of(name, allowed) for name, allowed in path.options.items()}
     choices |= {name: PER_RUN[name] for name in path.per_run}
     choices |= {"answers": (None, 2) if path.answers else (None,), "stack_size": (0, 4)}
     choices |= {"dropped": (True, False) if path.dropout else (False,), "at_step": (1, 2)}
-    random = np.random.default_rng(0)
-    columns = {}
-    for name, values in sorted(choices.items()):
-        start = random.integers(len(values))
-        chosen = [values[(start + i) % len(values)] for i in range(EXAMPLES)]
-        columns[name] = [chosen[i] for i in random.permutation(EXAMPLES)]
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return st.fixed_dictionaries(
+        {name: st.sampled_from(values) for name, values in choices.items()}
+    )
 
 
 def drawn_inputs(model: Model, spec: Spec) -> jax.Array:
@@ -116,11 +110,15 @@ def quick_compilation() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_compilation")
-@pytest.mark.parametrize("example", range(EXAMPLES))
 @by_name
-def test_a_path_equals_apply_for_all_listed_options(path: FastPath, example: int) -> None:
+@settings(
+    max_examples=EXAMPLES,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(data=st.data())
+def test_a_path_equals_apply_for_all_listed_options(path: FastPath, data: Any) -> None:
     """Outputs and gradients agree in float64, on a CPU and in the code that a GPU runs."""
-    options = drawn_cases(path)[example]
+    options = data.draw(cases(path))
     answers, stack_size, dropped, step = (
         options.pop(name) for name in ("answers", "stack_size", "dropped", "at_step")
     )

@@ -3,8 +3,10 @@
 import math
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import ttest_ind
 
 from emergo import theory
 from emergo.papers import FIGURES
@@ -56,10 +58,13 @@ def methods_of(*cells: pd.DataFrame) -> pd.DataFrame:
     return methods_table(pd.concat(cells, ignore_index=True))
 
 
-def test_the_interval_of_an_effect():
-    found = effect(cell(9.0, 12.0, 10.0, 14.0), cell(3.0, 4.0, 3.5))
+def test_the_interval_of_an_effect_is_that_of_welchs_t():
+    slow = np.array([9.0, 12.0, 10.0, 14.0])
+    fast = np.array([3.0, 4.0, 3.5])
+    expected = ttest_ind(np.log(slow), np.log(fast), equal_var=False).confidence_interval()
+    found = effect(cell(*slow), cell(*fast))
+    assert found[1:] == pytest.approx((math.exp(expected.low), math.exp(expected.high)))
     assert found.times == pytest.approx(math.sqrt(found.low * found.high))
-    assert 1 < found.low < found.times
     assert math.isnan(effect(cell(2.0), cell(1.0)).low), "the spread of one seed is unknown"
 
 

@@ -11,8 +11,7 @@ import emergo as em
 
 
 class SquaredAttention(em.Model):
-    """One layer that reads the last position; weights are squared scores over their sum, without an
-    exponential."""
+    """One layer that reads the last position; weights are squared scores over their sum."""
 
     width: int = em.option(default=32, low=1)
 
@@ -47,9 +46,8 @@ class SquaredAttention(em.Model):
             "layers.0.pattern", squares / squares.sum(-1, keepdims=True)
         )  # (n, heads, queries, length)
         mixed = jnp.einsum("nt,ntw->nw", pattern[:, 0, 0], values)
-        return em.Output(
-            tap("value", mixed @ params["out"]), attention=pattern
-        )  # (n, layers, heads, length)
+        # The shape of attention is (n, layers, heads, length).
+        return em.Output(tap("value", mixed @ params["out"]), attention=pattern)
 
 
 def study():

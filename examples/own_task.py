@@ -10,8 +10,7 @@ import emergo as em
 
 
 class Loudest(em.Task):
-    """Each token has a loudness and a content; the target is the content of the loudest one, mapped
-    by a matrix to be found."""
+    """Tokens with a loudness and a content; the target is a map of the loudest one's content."""
 
     length: int  # static: decides shapes, and which runs share a program
     dim: int

@@ -23,16 +23,17 @@ def study():
     )
 
 
+def relevant_attention(runs, step):
+    """Return the attention of the last position to the relevant token, mean over sequences."""
+    trained = runs.parameters(0, step)
+    attention = trained.attention_maps(64)[0, :, 0, -1]  # of the only layer and head
+    relevant = np.asarray(trained.batch(64).relevant)
+    return float(np.mean(np.sum(np.where(relevant, attention, 0), -1)))
+
+
 if __name__ == "__main__":
     runs = study().run("out/parameters")
     for step in runs.kept(0):
-        trained = runs.parameters(0, step)
-        attention = trained.attention_maps(64)[
-            0, :, 0, -1
-        ]  # of the last position, in the only layer and head
-        relevant = np.asarray(trained.batch(64).relevant)
-        share = float(np.mean(np.sum(np.where(relevant, attention, 0), -1)))
-        print(
-            f"step {step:4d}: attention to the relevant token {share:.2f}, maps "
-            f"{trained.attention_maps(2).shape}"
-        )
+        share = relevant_attention(runs, step)
+        maps = runs.parameters(0, step).attention_maps(2)
+        print(f"step {step:4d}: attention to the relevant token {share:.2f}, maps {maps.shape}")

@@ -1,5 +1,4 @@
-"""Your own probe: how far the largest attention score stands out, read at a tap of the forward
-pass.
+"""Your own probe: how far the largest attention score stands out, read at a tap.
 
 python examples/probe.py
 """
@@ -10,14 +9,13 @@ import emergo as em
 
 
 def parameter_norm(params, output, batch, truth, step):
-    """A probe of the parameters: it sees the whole test set."""
+    """Probe the parameters; the output is that of the whole test set."""
     return {"query_norm": jnp.linalg.norm(params.layers[0].query.weight)}
 
 
 @em.probe(reads=["layers.0.scores"])
 def score_gap(params, output, batch, truth, step):
-    """A probe of a tap: it sees the first 64 test sequences, with the values of the taps it reads
-    in `output.taps`."""
+    """Probe a tap on the first 64 test sequences; `output.taps` has the values that it reads."""
     scores = output.taps["layers.0.scores"][:, :, -1]  # of the last position: (n, heads, length)
     top = jnp.sort(scores, -1)
     return {"score_gap": jnp.mean(top[..., -1] - top[..., -2], 0)}  # one number per head

@@ -43,7 +43,7 @@ def test_links_of_docstrings_lead_to_entries(pages):
 def test_an_entry_has_the_signature_the_words_and_the_methods(pages):
     study = pages[Path("api/study.md")].partition("## Study\n")[2].partition("\n## ")[0]
     assert "em.Study(\n    task: Task,\n" in study
-    assert "Many runs and one question." in study
+    assert "Many runs that answer one question." in study
     assert "### Study.run" in study
     assert "__init__" not in study
     batch = pages[Path("api/contract.md")].partition("## Batch\n")[2]

@@ -53,6 +53,8 @@ def described_goal(config: Mapping[str, Any]) -> Goal | str:
     task = config.get("task")
     name = task.get("type") if isinstance(task, Mapping) else None
     threshold = config.get("threshold")
+    if name is None:
+        return "the folder does not say what task this run has"
     kind = known_types(Task).get(str(name))
     goal = None if kind is None else goal_of(kind, threshold)
     return goal or f"nothing tells when task {name} with threshold {threshold} is learned"

@@ -56,8 +56,9 @@ class Optimizer(Pytree):
         self.__post_init__()
 
     def __post_init__(self) -> None:
-        if 0 in (self.learning_rate, self.clip):
-            raise InputError("Optimizer.learning_rate and Optimizer.clip must be positive, got 0")
+        for name in ("learning_rate", "clip"):
+            if getattr(self, name) == 0:
+                raise InputError(f"Optimizer.{name} must be positive, got 0")
         known = inspect.signature(self.factory).parameters
         if "learning_rate" not in known:
             raise InputError(f"Optimizer {self.label} takes no learning_rate; choose another")

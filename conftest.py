@@ -51,6 +51,7 @@ SETTINGS = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
 }
+MOST_MEMORY = 2 * 2**30
 CREATED = pytest.StashKey[Path]()
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 collect_ignore_glob = [] if HAS_TORCH else ["tests/torch/*.py", "emergo/torch/*.py"]
@@ -102,6 +103,21 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     tests.shapes.leave_unshaped(sys.modules[name] for name in MODULES if name in sys.modules)
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Free compiled programs at the end of a file if the process has become large."""
+    if nextitem is not None and nextitem.path != item.path and memory_in_use() > MOST_MEMORY:
+        jax.clear_caches()
+        gc.collect()
+
+
+def memory_in_use() -> int:
+    """Return the resident memory of this process in bytes; 0 where /proc does not exist."""
+    statistics = Path("/proc/self/statm")
+    if not statistics.exists():
+        return 0
+    return int(statistics.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture(autouse=True, scope="session")

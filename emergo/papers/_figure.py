@@ -52,6 +52,11 @@ class Check:
     holds: bool | np.bool_
     expected: str | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "holds", bool(self.holds))
+        if isinstance(self.measured, np.generic | np.ndarray | pd.Series):
+            object.__setattr__(self, "measured", self.measured.tolist())
+
     def describe(self) -> dict[str, Any]:
         """Return the check as plain data; `agrees` is None if nothing is published."""
         agrees = None if self.published is None else self.holds

@@ -19,7 +19,7 @@ def made(tmp_path_factory):
     def make(id):
         figure = make_figure(FIGURES[id], "smoke", source_for(FIGURES[id], folder, fresh=True))
         assert figure.checks
-        assert all(check["holds"] is None and "60 steps" in check["why"] for check in figure.checks)
+        assert all(check["holds"] is None and "steps 60" in check["why"] for check in figure.checks)
         assert all(axes.has_data() for axes in figure.plot.axes)
         return figure
 

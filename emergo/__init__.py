@@ -42,7 +42,16 @@ if TYPE_CHECKING:
     )
     from .papers import figure
     from .study import Fit, Runs, Slurm, Study
-    from .tasks import Groups, MarkovChain, MarkovRegression, Recall, SingleLocation, Task, Variant
+    from .tasks import (
+        Groups,
+        MarkovChain,
+        MarkovRegression,
+        Recall,
+        SingleLocation,
+        Task,
+        Variant,
+        head_probe,
+    )
     from .training import (
         Clamp,
         Config,
@@ -111,6 +120,7 @@ __all__ = [
     "fit_law",
     "forecast",
     "gradient_probe",
+    "head_probe",
     "option",
     "per_run",
     "probe",

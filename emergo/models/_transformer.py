@@ -122,7 +122,7 @@ class Transformer(Model):
 
     def __post_init__(self) -> None:
         for name, form in FORMS.items():
-            if self.attention == form:
+            if type(self.attention) is type(form):
                 object.__setattr__(self, "attention", name)
         check_heads(self, self.heads, self.width)
         if self.positions == "sinusoidal" and self.width % 2:

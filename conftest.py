@@ -54,7 +54,8 @@ SETTINGS = {
 MOST_MEMORY = 2 * 2**30
 CREATED = pytest.StashKey[Path]()
 HAS_TORCH = importlib.util.find_spec("torch") is not None
-collect_ignore_glob = [] if HAS_TORCH else ["tests/torch/*.py", "emergo/torch/*.py"]
+NEED_TORCH = ["tests/torch/*.py", "emergo/torch/*.py", "*/models/*torch_modules.py"]
+collect_ignore_glob = [] if HAS_TORCH else NEED_TORCH
 
 
 def pytest_report_header() -> list[str]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .forecasting import forecast
     from .measure import emergence, fit_law
     from .models import (
+        Attention,
         ChainTransformer,
         EquinoxModel,
         MinimalAttention,
@@ -41,7 +42,16 @@ if TYPE_CHECKING:
     )
     from .papers import figure
     from .study import Fit, Runs, Slurm, Study
-    from .tasks import Groups, MarkovChain, MarkovRegression, Recall, SingleLocation, Task
+    from .tasks import (
+        Groups,
+        MarkovChain,
+        MarkovRegression,
+        Recall,
+        SingleLocation,
+        Task,
+        Variant,
+        head_probe,
+    )
     from .training import (
         Clamp,
         Config,
@@ -65,6 +75,7 @@ __version__ = "0.2.0"
 
 __all__ = [
     "Above",
+    "Attention",
     "Batch",
     "Below",
     "ChainTransformer",
@@ -99,6 +110,7 @@ __all__ = [
     "ToyAttention",
     "Trained",
     "Transformer",
+    "Variant",
     "WarmupCosine",
     "When",
     "WhenStuck",
@@ -108,6 +120,7 @@ __all__ = [
     "fit_law",
     "forecast",
     "gradient_probe",
+    "head_probe",
     "option",
     "per_run",
     "probe",

@@ -106,8 +106,8 @@ class TrainingOptions:
     n_parallel: Literal[None] | int = None
     # Stop after this many seconds; the same command continues.
     seconds: Literal[None] | float = None
-    # Also write the curves of finished runs for TensorBoard (OUT/tensorboard) or, offline, Weights
-    # & Biases (OUT/wandb).
+    # Also write the curves for TensorBoard (OUT/tensorboard) or, offline, Weights & Biases
+    # (OUT/wandb), while runs train; also those of runs that were finished before.
     log: Literal["none", "tensorboard", "wandb"] = "none"
     json: bool = False  # Print one JSON object.
 
@@ -132,14 +132,23 @@ def train_studies(
     check_positive(n_parallel=options.n_parallel, seconds=options.seconds)
     # Check that the runs can be trained before anything is written.
     if options.on == "slurm":
+        if options.log != "none":
+            raise InputError(
+                f"--log {options.log} exports runs that train here; with --on slurm leave it out, "
+                f"and give it to `emergo study run {folder.path}` once they are finished"
+            )
         studies.check_slurm()
     elif study is not None:
         studies.check_platform(study.runs)
-    writer = studies.find_writer(options.log, folder)
+    log = None
+    if options.log != "none":
+        log = studies.RunLog(options.log, folder)
     if retry:
         _forget_failures(folder)
     plans, runs = _open(folder, study, options, keep)
     keys = [plan.key for plan in plans]
+    if log is not None:
+        log.group = str(plans[0].study.get("name", log.group))
     before = study_status(folder, keys)
     planned = {str(folder.runs / run.identity) for plan in plans for run in plan.runs}
     for path, why in before.broken.items():
@@ -158,11 +167,13 @@ def train_studies(
                 keys,
                 runs,
                 watch=watch,
-                on_end=writer,
+                log=log,
                 n_parallel=options.n_parallel,
                 deadline=deadline,
                 say=say,
             )
+            if log is not None:
+                log.export(runs)
     except KeyboardInterrupt as stop:
         now = study_status(folder, keys)
         stop.add_note(

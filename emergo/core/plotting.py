@@ -225,3 +225,47 @@ def curve_plot(
             entries.append((words, {"color": colour}))
         outside(axes, by, entries)
     return plot
+
+
+def head_plot(steps: np.ndarray, values: np.ndarray, name: str) -> Picture:
+    """Plot a curve of every head, with one panel per layer.
+
+    **Arguments:**
+
+    - `values`: numbers by evaluation, layer and head.
+    """
+    layers, heads = values.shape[1:]
+    plot = Picture(figsize=(min(2.6 * layers + 0.8, WIDTH), 2.4), layout="constrained")
+    panels = plot.subplots(1, layers, sharey=True, squeeze=False)[0]
+    for layer, axes in enumerate(panels):
+        for head, colour in enumerate(hues(heads)):
+            axes.plot(steps, values[:, layer, head], color=colour, lw=1.1)
+        axes.set_title(f"layer {layer}")
+        axes.set_xlabel("step")
+    panels[0].set_ylabel(name.replace("_", " "))
+    outside(panels[-1], "head", [(f"{i}", {"color": c}) for i, c in enumerate(hues(heads))])
+    return plot
+
+
+def map_plot(steps: Sequence[int], maps: np.ndarray) -> Picture:
+    """Plot attention maps: one row per head, one column per step.
+
+    **Arguments:**
+
+    - `maps`: attention by step, layer, head, query and key.
+    """
+    count, layers, heads = maps.shape[:3]
+    plot = Picture(figsize=(1.15 * count + 0.6, 1.15 * layers * heads + 0.4), layout="constrained")
+    panels = plot.subplots(layers * heads, count, squeeze=False)
+    for row, column in np.ndindex(panels.shape):
+        axes = panels[row, column]
+        layer, head = divmod(row, heads)
+        shown = np.abs(maps[column, layer, head])
+        axes.imshow(shown, cmap="viridis", vmin=0, vmax=max(1.0, shown.max()))
+        axes.set(xticks=[], yticks=[])
+        axes.grid(False)
+        if row == 0:
+            axes.set_title(f"step {steps[column]:,}", fontsize=7)
+        if column == 0:
+            axes.set_ylabel(f"layer {layer}\nhead {head}", fontsize=7)
+    return plot

@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -13,6 +13,8 @@ from jaxtyping import Array
 
 from ..core.contract import NO_TAP, Output, Spec
 from ..core.errors import InputError
+from ..core.identity import canonical
+from ..core.pytree import as_tuple
 from ._model import Model, TapFunction
 
 
@@ -32,13 +34,18 @@ class EquinoxModel(Model):
 
     **Arguments:**
 
-    - `make`: `make(key, spec)` returns the module. It must be a top-level function of an importable
-      Python module, so that other processes can find it.
+    - `make`: `make(key, spec, **options)` returns the module. It must be a top-level function of an
+      importable Python module, so that other processes can find it.
+    - Further keywords are options of `make`: numbers, texts and tuples, part of a run's identity.
 
     The Equinox module is called on one sequence: floats (length, inputs) or tokens (length,). It
-    returns (outputs,) or (answers, outputs). If its `__call__` has a second argument `tap`, it may
-    pass values through `tap(name, value)`. Taps see the values of all sequences, with the axis of
-    sequences first; `value` is tapped as well.
+    returns (outputs,) or (answers, outputs), or an [`emergo.Output`][] whose `attention` has shape
+    (layers, heads, length). If its `__call__` has an argument
+
+    - `tap`, it may pass values through `tap(name, value)`. Taps see the values of all sequences,
+      with the axis of sequences first; `value` is tapped as well.
+    - `key`, it gets a random key in training, and None in evaluations. In evaluations layers such
+      as `eqx.nn.Dropout` are in inference mode.
 
     The parameters are the module itself, with its floating-point arrays as the only leaves.
 
@@ -46,21 +53,35 @@ class EquinoxModel(Model):
     >>> class Flat(eqx.Module):
     ...     mlp: eqx.nn.MLP
     ...     def __call__(self, x): return self.mlp(x.ravel())
-    >>> def make(key, spec):
+    >>> def make(key, spec, width):
     ...     size = spec.length * spec.inputs
-    ...     return Flat(eqx.nn.MLP(size, spec.outputs, 16, 1, key=key))
-    >>> model = em.EquinoxModel(make)
+    ...     return Flat(eqx.nn.MLP(size, spec.outputs, width, 1, key=key))
+    >>> model = em.EquinoxModel(make, width=16)
     >>> params = model.init(jax.random.key(0), em.Spec(length=4, inputs=3, outputs=2))
     >>> model.apply(params, jnp.ones((5, 4, 3))).value.shape
     (5, 2)
     """
 
-    make: Callable[[Any, Spec], Any]
+    make: Callable[..., Any]
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __init__(
+        self,
+        make: Callable[..., Any],
+        options: Mapping[str, Any] | Iterable[tuple[str, Any]] = (),
+        **more: Any,
+    ) -> None:
+        named = sorted((dict(options) | more).items())
+        canonical(named)  # raises for values that cannot be identified
+        object.__setattr__(self, "make", make)
+        object.__setattr__(self, "options", as_tuple(named))
+        self.__post_init__()
 
     def init(self, key: Array, spec: Spec) -> Any:
         if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
             key = jax.random.wrap_key_data(key)
-        return jax.tree_util.tree_map_with_path(_parameter, self.make(key, spec))
+        module = self.make(key, spec, **dict(self.options))
+        return jax.tree_util.tree_map_with_path(_parameter, module)
 
     def apply(self, params: Any, inputs: Array, tap: TapFunction = NO_TAP) -> Output:
         module = jax.tree.map(
@@ -68,9 +89,22 @@ class EquinoxModel(Model):
             params,
             is_leaf=lambda leaf: isinstance(leaf, _Fixed),
         )
-        tapped = "tap" in inspect.signature(module).parameters
-        options = {"tap": _per_sequence(tap)} if tapped else {}
-        return Output(tap("value", jax.vmap(lambda x: module(x, **options))(inputs)))
+        takes = inspect.signature(module).parameters
+        key = getattr(tap, "key", None)
+        keys = None
+        if key is None:
+            module = eqx.nn.inference_mode(module)
+        elif "key" in takes:
+            keys = jax.random.split(key, len(inputs))
+
+        def call(x: Array, key: Array | None) -> Any:
+            options: dict[str, Any] = {"tap": _per_sequence(tap)} if "tap" in takes else {}
+            return module(x, **options, **({"key": key} if "key" in takes else {}))
+
+        given = jax.vmap(call, in_axes=(0, None if keys is None else 0))(inputs, keys)
+        if isinstance(given, Output):
+            return Output(tap("value", given.value), given.attention)
+        return Output(tap("value", given))
 
 
 def _parameter(path: Any, leaf: Any) -> Any:

@@ -65,6 +65,15 @@ class Model(Pytree):
         """
         raise NotImplementedError
 
+    def to_torch(self, params: Any, spec: Spec) -> Any:
+        """Return a `torch.nn.Module` with these parameters and the same outputs.
+
+        The models of emergo have one; a model of your own may define it.
+        """
+        from .torch_modules import to_torch
+
+        return to_torch(self, params, spec)
+
 
 def check_heads(model: Model, heads: int, width: int) -> None:
     if width % heads:

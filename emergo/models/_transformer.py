@@ -4,7 +4,7 @@ This file is the plain definition: every position, every attention map, every ta
 an optimised path for this exact class where one is listed (`emergo/models/fast`).
 """
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,20 @@ from ..core.contract import NO_TAP, Output, Spec
 from ..core.errors import InputError
 from ..core.pytree import option
 from ..core.random import Key, fold_in, normals, raw, uniform
-from ._attention import Attention, Queries, attend, causal, near, rotate, score, sinusoids, weigh
+from ._attention import (
+    FORMS,
+    Attention,
+    Form,
+    Queries,
+    attend,
+    causal,
+    form_of,
+    near,
+    rotate,
+    score,
+    sinusoids,
+    weigh,
+)
 from ._layers import LayerNorm, Linear
 from ._model import Model, TapFunction, answers, check_heads
 from ._products import at_least_fp32
@@ -31,11 +44,13 @@ class TransformerLayer(NamedTuple):
     key: Linear
     value: Linear
     out: Linear
-    bias: Float[Array, "heads length length"] | None  # a learned logit per pair of positions
+    # The parameters of a built-in form of attention: a learned logit per pair of positions.
+    bias: Float[Array, "heads length length"] | None
     temperature: Float[Array, " heads"] | None  # log temperatures, if learned
     up: Linear | None
     down: Linear | None
     norms: tuple[LayerNorm, LayerNorm] | None  # of the attention and of the MLP
+    attention: Any = None  # the parameters of a user's form of attention
 
 
 class TransformerParameters(NamedTuple):
@@ -62,8 +77,10 @@ class Transformer(Model):
       readout), or after each skip connection.
     - `mask`: no mask, or causal attention.
     - `activation`: activation function of the MLPs.
-    - `attention`: how scores become weights: softmax, linear attention, a sigmoid of each score, a
-      softmax with learned biases per pair of positions, or a softmax of these biases alone.
+    - `attention`: how scores become weights: `"softmax"`; `"linear"`: scores divided by their
+      number; `"sigmoid"` of each score minus the logarithm of their number; `"biased"`: a softmax
+      with a learned bias per pair of positions; `"positional"`: a softmax of these biases alone;
+      or a form of your own, an [`emergo.Attention`][].
     - `initial`: `"pytorch"`: weights and biases uniform in ±1/√inputs; `"xavier"`: uniform, biases
       0; `"normal"`: N(0, 0.02²), biases 0.
     - `positions`: sinusoids added to the tokens (Vaswani et al. 2017), learned vectors added to
@@ -93,7 +110,7 @@ class Transformer(Model):
     norm: Norm = "none"
     mask: Literal["none", "causal"] = "none"
     activation: Literal["relu", "gelu"] = "relu"
-    attention: Attention = "softmax"
+    attention: Form | Attention = "softmax"
     initial: Initial = option(default="pytorch", at_start=True)
     positions: Literal["sinusoidal", "learned", "rope", "none"] = "sinusoidal"
     skip: bool = True
@@ -104,6 +121,9 @@ class Transformer(Model):
     pads = True
 
     def __post_init__(self) -> None:
+        for name, form in FORMS.items():
+            if type(self.attention) is type(form):
+                object.__setattr__(self, "attention", name)
         check_heads(self, self.heads, self.width)
         if self.positions == "sinusoidal" and self.width % 2:
             raise InputError(
@@ -141,9 +161,6 @@ class Transformer(Model):
         counts = [(n_in + 1) * n_out // width for n_in, n_out in shapes] * self.layers
         table = self._draw(key, sum(counts), width)
         parts = iter(jnp.split(table, np.cumsum(counts)[:-1]))
-        bias = None
-        if self.attention in ("biased", "positional"):
-            bias = jnp.zeros((self.heads, length, length), jnp.float32)
         temperature = None
         if self.temperature == "learned":
             temperature = jnp.zeros(self.heads, jnp.float32)
@@ -151,17 +168,24 @@ class Transformer(Model):
         if self.norm != "none":
             norms = (LayerNorm.identity(width), LayerNorm.identity(width))
         layers = []
-        for _ in range(self.layers):
+        for i in range(self.layers):
             maps = []
             for n_in, n_out in shapes:
                 drawn = self._scaled(next(parts), n_in, n_out).reshape(n_in + 1, n_out)
                 maps.append(self._linear(drawn[:-1], drawn[-1]))
             query, keys, value, out, *mlp = maps
             up, down = mlp or (None, None)
+            own, bias = self._init_attention(fold_in(fold_in(key, 4), i), length)
             layers.append(
-                TransformerLayer(query, keys, value, out, bias, temperature, up, down, norms)
+                TransformerLayer(query, keys, value, out, bias, temperature, up, down, norms, own)
             )
         return tuple(layers)
+
+    def _init_attention(self, key: Key, length: int) -> tuple[Any, Any]:
+        """Return the parameters of a user's form of attention, and those of a built-in form."""
+        typed = jax.random.wrap_key_data(key, impl="threefry2x32")
+        drawn = form_of(self.attention).init(typed, self.heads, self.width // self.heads, length)
+        return (None, drawn) if isinstance(self.attention, str) else (drawn, None)
 
     def _draw(self, key: Key, rows: int, columns: int) -> Float[Array, "rows columns"]:
         if self.initial == "normal":
@@ -217,9 +241,10 @@ class Transformer(Model):
         v = tap(f"{name}.values", self._heads(layer.value(n)))
         q = self._rotated(q, length)
         k = self._rotated(k, length)
-        scores = score(self.attention, q, k, layer.bias, layer.temperature)
+        params = layer.bias if isinstance(self.attention, str) else layer.attention
+        scores = score(self.attention, q, k, params, layer.temperature)
         scores = tap(f"{name}.scores", jnp.broadcast_to(scores, (count, *scores.shape[1:])))
-        pattern = weigh(self.attention, scores, self._visible(length), self.top_k)
+        pattern = weigh(self.attention, scores, self._visible(length), self.top_k, params)
         pattern = tap(f"{name}.pattern", pattern)
         mixed = tap(f"{name}.mixed", attend(pattern, v))
         return mixed.reshape(x.shape), pattern

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from ._live import Forecaster, Watcher, live_progress
     from ._runs import Runs
     from ._study import Fit, Slurm, Study
-    from ._writers import find_writer
+    from ._writers import RunLog
     from .cells import cell_summary, study_curves, study_law, study_table
     from .description import load_plugins
     from .executor import Executor, check_platform, run_plan
@@ -20,7 +20,7 @@ _MODULES = {
     "_live": ("Forecaster", "Watcher", "live_progress"),
     "_runs": ("Runs",),
     "_study": ("Fit", "Slurm", "Study"),
-    "_writers": ("find_writer",),
+    "_writers": ("RunLog",),
     "cells": ("cell_summary", "study_curves", "study_law", "study_table"),
     "description": ("load_plugins",),
     "executor": ("Executor", "check_platform", "run_plan"),
@@ -30,6 +30,7 @@ __all__ = [
     "Executor",
     "Fit",
     "Forecaster",
+    "RunLog",
     "Runs",
     "Slurm",
     "Study",
@@ -39,7 +40,6 @@ __all__ = [
     "check_platform",
     "check_slurm",
     "estimate",
-    "find_writer",
     "live_progress",
     "load_plugins",
     "run_plan",

@@ -2,18 +2,21 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ..core.errors import InputError, unknown
-from ..core.plotting import Picture, curve_plot, style
+from ..core.plotting import Picture, curve_plot, head_plot, map_plot, style
 from ..core.terminal import counted, plateau_text
 from ..measure import Law
 from ..store.curves import curve_frame
+from ..store.folder import StudyFolder
 from ..store.store import Store
 from ..training import Result, Run, Trained
+from ._writers import RunLog
 from .cells import cell_summary, run_table, table_law
 from .results import read_parameters, result_row
 
@@ -28,6 +31,7 @@ class Runs(Sequence[Result]):
     - `values_of`: returns the values of the axes of a run.
     - `store`: the folder of the runs, for their parameters.
     - `tune`: an axis of which only the value with the shortest mean plateau counts in each cell.
+    - `name`: the name of the study, which is the group of the runs in Weights & Biases.
 
     ```python
     >>> task = em.SingleLocation(length=4, dim=2)
@@ -49,10 +53,12 @@ class Runs(Sequence[Result]):
         values_of: Callable[[Run], Sequence[Any]] = lambda run: (),
         store: Store | None = None,
         tune: str | None = None,
+        name: str = "study",
     ) -> None:
         self.results = list(results)
         self.axes = list(axes)
         self.tune = tune
+        self.name = name
         self._values_of = values_of
         self._store = store
 
@@ -63,7 +69,7 @@ class Runs(Sequence[Result]):
         return self._of(self.results[index]) if isinstance(index, slice) else self.results[index]
 
     def _of(self, results: Sequence[Result]) -> "Runs":
-        return Runs(results, self.axes, self._values_of, self._store, self.tune)
+        return Runs(results, self.axes, self._values_of, self._store, self.tune, self.name)
 
     def where(self, keep: Callable[[Result], bool] | None = None, **values: Any) -> "Runs":
         """Return some of the runs.
@@ -170,6 +176,64 @@ class Runs(Sequence[Result]):
         if self._store is None:
             raise InputError("these runs were not kept in a folder; give `run` one, and keep=True")
         return read_parameters(self._store, self._at(index), step)
+
+    def log(self, name: str, folder: Path | str | None = None) -> None:
+        """Write the curves of these runs for a viewer.
+
+        **Arguments:**
+
+        - `name`: `"tensorboard"` or `"wandb"` (Weights & Biases, offline unless `WANDB_MODE` is
+          set). Each run is a run of its own there; those of a study are a group of W&B.
+        - `folder`: the folder that gets a subfolder of this name; by default that of the study.
+        """
+        if folder is None and self._store is None:
+            raise InputError(f"these runs are in no folder; give one: log({name!r}, folder)")
+        if self.results and all(result.curves is None for result in self.results):
+            raise InputError("these runs were read without their curves; there is nothing to log")
+        place = folder if self._store is None or folder is not None else self._store.folder.parent
+        run_log = RunLog(name, StudyFolder(place), self.name)
+        for result in self.results:
+            run_log.ended(result)
+
+    def plot_heads(self, index: int = 0, y: str = "attention") -> Picture:
+        """Plot a curve of every head over training, with one panel per layer.
+
+        **Arguments:**
+
+        - `index`: the row of the run in `table`.
+        - `y`: a curve with axes of layers and heads: `"attention"`, `"entropy"`, or those of a
+          probe, such as `"induction_head"` of [`emergo.head_probe`][].
+        """
+        self._at(index)
+        curves = self.results[index].curves or {}
+        by_head = {name: values for name, values in curves.items() if np.ndim(values) == 3}
+        if y not in by_head:
+            raise unknown("curve per head", y, by_head)
+        with style():
+            return head_plot(np.asarray(curves["step"]), np.asarray(by_head[y], float), y)
+
+    def plot_maps(self, index: int = 0, steps: Sequence[int] | None = None, n: int = 64) -> Picture:
+        """Plot the attention maps of every head at steps of training, mean over test sequences.
+
+        Needs a study that was run with `keep`.
+
+        **Arguments:**
+
+        - `index`: the row of the run in `table`.
+        - `steps`: steps of `kept`; by default up to six of them.
+        - `n`: the number of test sequences.
+        """
+        kept = self.kept(index)
+        if steps is None:
+            steps = sorted(
+                {kept[round(i)] for i in np.linspace(0, len(kept) - 1, 6)} if kept else ()
+            )
+        if not steps:
+            raise InputError("no parameters of this run were kept; give the study keep=True")
+        models = [self.parameters(index, step) for step in steps]
+        maps = np.stack([np.asarray(model.attention_maps(n)).mean(1) for model in models])
+        with style():
+            return map_plot(steps, maps)
 
     def _at(self, index: int) -> Run:
         if not -len(self) <= index < len(self):

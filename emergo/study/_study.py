@@ -28,6 +28,7 @@ from ..tasks import Task
 from ..training import Config, Optimizer, Progress, Result, Run
 from ._live import Forecaster, Watcher, live_progress
 from ._runs import Runs
+from ._writers import RunLog
 from .axes import axis_value, field_paths, resolve_axis, with_axes
 from .description import (
     AXES,
@@ -344,6 +345,7 @@ class Study:
         progress: Callable[[Progress], None] | None = None,
         forecaster: Forecaster | None = None,
         seconds: float | None = None,
+        log: str | None = None,
         **options: Any,
     ) -> Runs:
         """Train the runs that are missing, and return all finished runs.
@@ -357,9 +359,14 @@ class Study:
         - `progress`: called after every chunk; by default a live table on standard error.
         - `forecaster`: forecasts runs in training, such as `emergo.forecasting.RunForecasts()`.
         - `seconds`: how long to train; the rest is left for the next call.
+        - `log`: write the curves for `"tensorboard"` or `"wandb"` (Weights & Biases, offline unless
+          `WANDB_MODE` is set) into a subfolder of this name, during training, and those of runs
+          that were finished before.
         - `options`: fields of [`emergo.study.Executor`][], such as `n_parallel`.
         """
         if folder is None:
+            if log is not None:
+                raise InputError(f"log={log!r} needs a folder to write to, as the first argument")
             options |= {"on_end": on_end, "progress": progress, "forecaster": forecaster}
             with tempfile.TemporaryDirectory() as place:
                 runs = self.run(place, seconds=seconds, **options)
@@ -374,8 +381,12 @@ class Study:
         with display as watch:
             options.setdefault("say", say)
             place = StudyFolder(folder)
+            run_log = None if log is None else RunLog(log, place, self.name)
             plan, _ = self.open(place, options["say"])
-            run_plan(place, [plan.key], self.runs, watch=watch, on_end=on_end, **options)
+            options |= {"watch": watch, "on_end": on_end, "log": run_log}
+            run_plan(place, [plan.key], self.runs, **options)
+            if run_log is not None:
+                run_log.export(self.runs)
         return self.read(folder)
 
     def open(
@@ -412,7 +423,8 @@ class Study:
         return self._collect(results, store)
 
     def _collect(self, results: Sequence[Result], store: Store | None = None) -> Runs:
-        return Runs(results, self.axes, self.values_of, store, next(iter(self.tune), None))
+        tune = next(iter(self.tune), None)
+        return Runs(results, self.axes, self.values_of, store, tune, self.name)
 
     def replace(self, **changes: Any) -> "Study":
         """Return a copy with other values.

@@ -1,34 +1,79 @@
-"""Export of finished runs to TensorBoard or Weights & Biases."""
+"""Export of runs to TensorBoard or Weights & Biases, while they train and afterwards."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Iterable, Mapping
 
-from ..core.errors import unknown
-from ..core.writers import WRITERS, find_opener
+import numpy as np
+
+from ..core.errors import InputError, unknown
+from ..core.files import output_folder
+from ..core.writers import WRITERS, ScalarWriter, find_opener
 from ..store.curves import curve_frame
 from ..store.folder import StudyFolder
-from ..training import Result
-from .results import result_row
+from ..store.store import Store
+from ..training import Progress, Result, Run
+from .results import read_result
 
-Writer = Callable[[Result], None]  # called with every run once it is finished
 
+class RunLog:
+    """A log of the curves of runs, of which each is a run of the viewer, named by its identity.
 
-def find_writer(name: str, folder: StudyFolder) -> Writer:
-    """Return a function that exports a result. The writer "none" does nothing.
+    **Arguments:**
 
-    The viewer shows each result as a run named by its identity.
+    - `name`: `"tensorboard"` or `"wandb"`.
+    - `folder`: the folder of the runs; the log is in its subfolder `name`.
+    - `group`: the group of the runs in Weights & Biases.
     """
-    if name == "none":
-        return lambda result: None
-    if name not in WRITERS:
-        raise unknown("writer", name, ("none", *WRITERS))
-    open_run = find_opener(name)
 
-    def write(result: Result) -> None:
-        folder.within(name)
-        run = open_run(folder.path, result.run.identity, result_row(result))
-        for entry in curve_frame(result.curves).to_dict("records"):
+    def __init__(self, name: str, folder: StudyFolder, group: str = "study") -> None:
+        if name not in WRITERS:
+            raise unknown("writer", name, ("none", *WRITERS))
+        self._open = find_opener(name)
+        self._folder = folder
+        self.group = group
+        # One empty file per exported run.
+        self._exported = folder.within(name) / "exported"
+        self._writers: dict[str, tuple[ScalarWriter, int]] = {}  # and how many rows are written
+
+    def training(self, now: Progress) -> None:
+        """Write the new evaluations of the runs in training."""
+        for run, _, _ in now.running:
+            curves = now.curves(run)
+            if curves is not None:
+                self._write(run, curves)
+
+    def ended(self, result: Result) -> None:
+        """Write what is missing of a finished run, and its outcome."""
+        identity = result.run.identity
+        self._write(result.run, result.curves or {"step": np.empty(0, int)})
+        writer, _ = self._writers.pop(identity)
+        writer.close({"plateau": result.plateau.time, "state": result.state}, result.steps)
+        (output_folder(self._exported) / identity).touch()
+
+    def export(self, runs: Iterable[Run]) -> None:
+        """Write the finished runs of the folder that have not been exported."""
+        store = Store(self._folder.runs)
+        for run in runs:
+            if store.has_entry(run.identity) and not (self._exported / run.identity).exists():
+                with contextlib.suppress(InputError):  # unreadable runs are reported elsewhere
+                    self.ended(read_result(store, run))
+
+    def close(self) -> None:
+        """Close the logs of runs that have not ended."""
+        for writer, _ in self._writers.values():
+            writer.close({}, 0)
+        self._writers = {}
+
+    def _write(self, run: Run, curves: Mapping[str, np.ndarray]) -> None:
+        if run.identity not in self._writers:
+            settings = {"seed": run.seed, **run.config.columns()}
+            opened = self._open(self._folder.path, run.identity, settings, self.group)
+            self._writers[run.identity] = opened, 0
+        writer, rows = self._writers[run.identity]
+        if len(curves["step"]) <= rows:
+            return
+        frame = curve_frame({name: values[rows:] for name, values in curves.items()})
+        for entry in frame.to_dict("records"):
             step = int(entry.pop("step"))
-            run.write({str(name): value for name, value in entry.items()}, step)
-        run.close({"plateau": result.plateau.time, "state": result.state}, result.steps)
-
-    return write
+            writer.write({str(name): value for name, value in entry.items()}, step)
+        self._writers[run.identity] = writer, len(curves["step"])

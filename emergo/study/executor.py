@@ -34,6 +34,7 @@ from ..store.reader import CHECKPOINT, IDENTITY, checker, list_names, read_json
 from ..store.store import Store
 from ..training import CheckpointError, Config, OutOfTime, Progress, Result, Run, train
 from ._live import Watcher
+from ._writers import RunLog
 from .plan import runs_of, steps_to_keep
 from .results import save_snapshot, write_result
 
@@ -81,6 +82,7 @@ class Executor:
 
     - `on_end`: called with each result after it is stored.
     - `say`: called with one line about unusual events.
+    - `log`: exports the curves of runs while they train.
     - `share`: the number of this worker, and of all workers. Each starts at another unit and
       checks its share of the existing files.
     - `wait`: whether to stay until other processes have finished the units they hold, in order to
@@ -99,6 +101,7 @@ class Executor:
     watch: Watcher = dataclasses.field(default_factory=Watcher)
     on_end: Callable[[Result], None] = lambda result: None
     say: Callable[[str], None] = lambda line: None
+    log: RunLog | None = None
     share: tuple[int, int] = (0, 1)
     wait: bool = True
     growing: Callable[[], bool] | None = None
@@ -115,7 +118,11 @@ class Executor:
             terminations() as self.ending,
             contextlib.suppress(OutOfTime, ClaimLost),
         ):
-            return self._run()
+            try:
+                return self._run()
+            finally:
+                if self.log is not None:
+                    self.log.close()
         return False
 
     def _run(self) -> bool:
@@ -413,6 +420,8 @@ class _UnitTrainer:
                 f"{path}: what was written there cannot be read; is the disk in order?"
             )
         self.done += 1
+        if self.executor.log is not None:
+            self.executor.log.ended(result)
         self.executor.watch.ended(result)
         self.executor.on_end(result)
 
@@ -453,6 +462,8 @@ class _UnitTrainer:
             notes = executor.watch.forecaster.update(now)
             told["notes"] = [{"run": run, **note._asdict()} for run, note in notes.items()]
         self.claim.tell(told)
+        if executor.log is not None:
+            executor.log.training(now)
         done = executor.finished + self.done
         left_here = now.total - now.done
         seconds_left = None

@@ -4,7 +4,7 @@ from ._groups import Groups
 from ._markov import ChainTruth, MarkovChain, MarkovRegression, divergence
 from ._recall import Recall
 from ._single_location import SingleLocation, Truth
-from ._task import Task, Variant
+from ._task import Task, Variant, head_probe
 
 __all__ = [
     "ChainTruth",
@@ -18,6 +18,7 @@ __all__ = [
     "Variant",
     "default_task",
     "divergence",
+    "head_probe",
 ]
 
 

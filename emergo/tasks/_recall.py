@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, Int
 
 from ..core.contract import Above, Batch, Output, Spec, probe
 from ..core.errors import InputError
+from ..core.heads import head_scores
 from ..core.pytree import Schedule, option, per_run
 from ..core.random import raw, uniform
 from ._task import (
@@ -173,18 +174,14 @@ def circuits_probe(
     patterns = stacked_patterns(output)
     if patterns is None or batch.relevant is None:
         return {}
-    tokens = batch.inputs
     value = jnp.argmax(batch.relevant, 1)
     rows = jnp.arange(len(value))
-    earlier = jnp.tril(tokens[:, :, None] == tokens[:, None, :], -1)
-    after = jnp.pad(earlier[:, :, :-1], ((0, 0), (0, 0), (1, 0)))
-    again = jnp.any(earlier, -1)
-    mass = jnp.einsum("nlhqk,nqk->nlhq", patterns, after.astype(patterns.dtype))
+    scores = head_scores(patterns, batch.inputs)
     return {
         "copying": patterns[rows, :, :, value, value - 1].mean(0),
         "selecting": patterns[rows, :, :, -1, value].mean(0),
-        "previous": jnp.diagonal(patterns, -1, 3, 4).mean((0, -1)),
-        "induction": jnp.sum(mass, (0, 3)) / jnp.sum(again),
+        "previous": scores["previous_token_head"],
+        "induction": scores["induction_head"],
     }
 
 

@@ -8,16 +8,31 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from ..core.attention import attention_entropy, attention_mass
-from ..core.contract import Batch, Below, Output, Spec, Threshold
+from ..core.contract import Batch, Below, Output, Spec, Threshold, probe
+from ..core.heads import head_scores
 from ..core.pytree import Pytree
 from ..core.random import fold_in
 
 
 class Variant(NamedTuple):
-    """A further test distribution."""
+    """A further test distribution; see [`emergo.tasks.Task.variants`][].
+
+    **Arguments:**
+
+    - `task`: the task whose distribution it is, e.g. `self.replace(noise=0.0)`. Its `spec` must be
+      that of the task itself.
+    - `fold`: folded into the key of the test set. With 0 the variant has the same draws as the
+      test set, so that differences between the two have little noise.
+
+    >>> class Cued(em.SingleLocation):
+    ...     def variants(self):
+    ...         return {"plain": em.Variant(self.replace(burst=1.0))}
+    >>> sorted(Cued(length=8, dim=2, burst=2.0).variants())
+    ['plain']
+    """
 
     task: "Task"
-    fold: int = 0  # folded into the key of the test set; 0: the same draws as the test set
+    fold: int = 0
 
 
 class Task(Pytree):
@@ -118,6 +133,28 @@ def attention_probe(
     if batch.relevant is not None:
         curves["attention"] = attention_mass(attention, batch.relevant)
     return curves
+
+
+@probe(reads=["layers.*.pattern"])
+def head_probe(
+    params: Any, output: Output, batch: Batch, truth: Any, step: Any
+) -> dict[str, Array]:
+    """Score every head as a previous-token, duplicate-token, induction and first-token head.
+
+    The curves have the names and definitions of [`emergo.measure.head_scores`][], with layers and
+    heads as axes. For tasks of features only the scores that need no tokens are measured.
+
+    >>> task, model = em.Recall(pairs=2, vocabulary=8), em.Transformer(layers=1, heads=2, width=4)
+    >>> config = em.Config(task, model, steps=25, threshold=None, probes=(em.head_probe,))
+    >>> (result,) = em.train([em.Run(config, seed=0)])
+    >>> result.curves["induction_head"].shape  # evaluations, layers, heads
+    (2, 1, 2)
+    """
+    patterns = stacked_patterns(output)
+    if patterns is None:
+        return {}
+    tokens = batch.inputs if jnp.issubdtype(batch.inputs.dtype, jnp.integer) else None
+    return head_scores(patterns, tokens)
 
 
 def widened(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:

@@ -1,12 +1,12 @@
 """Interventions: changes of values at taps of the forward pass, during chosen steps."""
 
 import fnmatch
-from collections.abc import Callable
-from typing import ClassVar, Literal
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from ..core.contract import Tap
 from ..core.errors import InputError, naming
@@ -86,16 +86,56 @@ class Intervention(Pytree):
         mixed = jnp.where(jnp.asarray(self.strength) >= 1, new.astype(value.dtype), mixed)
         active = (step >= self.first) & (step < self.until) if step is not None else jnp.array(True)
         if self.head is not None:
-            # Scores and patterns have shape (n, heads, queries, length). These four have shape
-            # (n, length, heads, width).
-            vectors = name.rpartition(".")[2] in ("queries", "keys", "values", "mixed")
-            axis = 2 if vectors else 1
-            heads = value.shape[axis] if value.ndim == 4 else 0
-            if self.head >= heads:
-                raise InputError(f"{kind}.head is {self.head}, but {name} has {heads} heads")
-            chosen = jnp.arange(heads) == self.head
-            active = active & chosen.reshape((-1,) + (1,) * (3 - axis))
+            active = active & chosen(kind, name, value, "head", self.head)
         return jnp.where(active, mixed, value)
+
+
+def chosen(
+    kind: str, name: str, value: Array, what: Literal["head", "position"], index: int
+) -> Bool[Array, "..."]:
+    """Return a mask of the values at a tap that belong to a head or a position.
+
+    **Arguments:**
+
+    - `kind`: what chooses, for errors.
+    - `index`: the number of the head or position; negative positions count from the end.
+    """
+    # Scores and patterns have shape (n, heads, queries, length). These four have shape
+    # (n, length, heads, size), and points of the residual stream (n, length, width).
+    vectors = name.rpartition(".")[2] in ("queries", "keys", "values", "mixed")
+    if what == "head":
+        axis = 2 if vectors else 1
+        size = value.shape[axis] if value.ndim == 4 else 0
+    else:
+        axis = 1 if vectors or value.ndim == 3 else 2
+        size = value.shape[axis] if value.ndim > 2 else 0
+    if not -size <= index < size or (what == "head" and index < 0):
+        raise InputError(f"{kind}.{what} is {index}, but {name} has {size} {what}s")
+    mask = jnp.arange(size) == index % size
+    return mask.reshape((-1,) + (1,) * (value.ndim - 1 - axis))
+
+
+class Patch(NamedTuple):
+    """Values of another forward pass, which replace those at the same taps."""
+
+    values: Mapping[str, Array]
+    head: int | None = None
+    position: int | None = None
+    reads = ()
+
+    def change(self, name: str, value: Array, tap: Tap) -> Array:
+        if name not in self.values:
+            return value
+        new = self.values[name]
+        if new.shape != value.shape:
+            raise InputError(
+                f"{name} has shape {new.shape} in one forward pass and {value.shape} in the other"
+            )
+        active = jnp.array(True)
+        for what, index in (("head", self.head), ("position", self.position)):
+            if index is not None:
+                active = active & chosen("patched", name, value, what, index)
+        return jnp.where(active, new, value)
 
 
 class Clamp(Intervention):

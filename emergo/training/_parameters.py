@@ -14,11 +14,12 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ..core.contract import Batch, Output, Tap
-from ..core.errors import InputError
+from ..core.errors import InputError, unknown
 from ..core.files import atomic_write, regular_file
 from ..core.json import parse_json
 from ..core.random import fold_in, raw
 from ._config import Run
+from ._interventions import Patch
 from ._program import arithmetic, products, user_key
 from ._schedules import Tree, at_start, resolve, schedules_in, start_states
 
@@ -44,13 +45,16 @@ class Trained(NamedTuple):
     step: int
     params: PyTree
 
-    def forward(self, inputs: Array | Batch, reads: Sequence[str] = ()) -> Output:
+    def forward(
+        self, inputs: Array | Batch, reads: Sequence[str] = (), changes: Sequence[Any] = ()
+    ) -> Output:
         """Compute the output of the model.
 
         **Arguments:**
 
         - `inputs`: sequences, or a batch if interventions read more than the sequences.
         - `reads`: names of taps whose values are returned in `taps`.
+        - `changes`: interventions that act after those of the run.
         """
         config = self.run.config
         batch = inputs if isinstance(inputs, Batch) else Batch(inputs, None)
@@ -59,12 +63,68 @@ class Trained(NamedTuple):
             tap = Tap(
                 config.task.spec,
                 step=jnp.int32(self.step),
-                changes=interventions,
+                changes=(*interventions, *changes),
                 reads=reads,
                 batch=batch,
             )
             output = model.apply(jax.tree.map(jnp.asarray, self.params), batch.inputs, tap)
         return output._replace(taps=tap.taken)
+
+    def patched(
+        self,
+        inputs: Array | Batch,
+        source: Array | Batch,
+        taps: str | Sequence[str],
+        head: int | None = None,
+        position: int | None = None,
+    ) -> Output:
+        """Compute the output on `inputs` with the values at some taps from `source`.
+
+        This is activation patching. If the output moves to that on `source`, what differs between
+        the two inputs passes through these taps.
+
+        **Arguments:**
+
+        - `inputs`, `source`: as many sequences each.
+        - `taps`: names of taps, such as `"layers.0.mixed"`, with `*` as a wildcard.
+        - `head`, `position`: patch one head or one position; None: all.
+        """
+        names = [taps] if isinstance(taps, str) else taps
+        values = self.forward(source, names).taps or {}
+        if not values:
+            model = type(self.run.config.model).__name__
+            every = self.forward(source, ["*"]).taps or {}
+            raise unknown(f"tap of {model} in patched", ", ".join(names), every)
+        return self.forward(inputs, changes=[Patch(values, head, position)])
+
+    def logit_lens(self, inputs: Array | Batch) -> Float[Array, "depths n *outputs"]:
+        """Compute the output as if the model ended after the embedding, after layer 0, and so on.
+
+        Every entry is read out like the last residual stream, with the final norm if there is one.
+        The last entry is the output of the model.
+        """
+        taps = self.forward(inputs, ["embed", "layers.*.output"]).taps or {}
+        names = sorted(taps, key=_layer)
+        if len({taps[name].shape for name in names}) != 1:
+            model = type(self.run.config.model).__name__
+            raise InputError(f"logit_lens needs a residual stream, which {model} does not have")
+        streams = [self.forward(inputs, changes=[Patch({names[-1]: taps[n]})]) for n in names]
+        return jnp.stack([output.value for output in streams])
+
+    def to_torch(self) -> Any:
+        """Return the model as a plain `torch.nn.Module` that holds the trained parameters.
+
+        It maps the same inputs to the same outputs, without dropout. Needs PyTorch.
+        """
+        config = self.run.config
+        model, interventions = self._now((config.model, config.interventions))
+        active = [one for one in interventions if one.first <= self.step < one.until]
+        if active:
+            raise InputError(
+                f"to_torch: at step {self.step} the intervention {active[0]!r} is active, which a "
+                f"PyTorch module would not have"
+            )
+        return model.to_torch(self.params, config.task.spec)
 
     def batch(self, n: int = 8) -> Batch:
         """Return the first `n` sequences of the run's test set.
@@ -93,9 +153,12 @@ class Trained(NamedTuple):
     def attention_maps(self, n: int = 8) -> Float[Array, "layers n heads queries length"]:
         """Compute the attention patterns of all layers on `n` sequences of the test set."""
         taps = self.forward(self.batch(n), ["layers.*.pattern"]).taps or {}
-        return jnp.stack(
-            [taps[name] for name in sorted(taps, key=lambda name: int(name.split(".")[1]))]
-        )
+        return jnp.stack([taps[name] for name in sorted(taps, key=_layer)])
+
+
+def _layer(tap: str) -> int:
+    """Return the layer in the name of a tap; -1 for none."""
+    return int(tap.split(".")[1]) if "." in tap else -1
 
 
 def unpadded(run: Run, params: PyTree) -> PyTree:

@@ -448,9 +448,19 @@ def test_without_slurm_the_option_is_an_error(capsys, tmp_path, file, monkeypatc
     assert not (tmp_path / "out").exists()
 
 
+def test_exports_of_runs_on_a_cluster_are_refused(capsys, tmp_path, file):
+    words = ("--out", tmp_path / "out", "--on", "slurm", "--log", "tensorboard")
+    status, _, err = call(capsys, "run", file, *words)
+    assert status == 2
+    assert "with --on slurm leave it out" in err
+    assert err.count("\n") == 1
+
+
 @pytest.mark.usefixtures("quick")
 def test_curves_are_exported_for_tensorboard(capsys, tmp_path, file):
+    """Also of runs that were finished before."""
     out = tmp_path / "out"
+    assert call(capsys, "run", file, "--out", out)[0] == 0
     assert call(capsys, "run", file, "--out", out, "--log", "tensorboard")[0] == 0
-    exported = {folder.name for folder in (out / "tensorboard").iterdir()}
+    exported = {file.parent.name for file in (out / "tensorboard").glob("*/events*")}
     assert exported == {folder.name for folder in (out / "runs").iterdir() if folder.is_dir()}

@@ -1,10 +1,18 @@
 """Forms of attention, masks and positional encodings against their formulas in NumPy."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.tree_util import tree_leaves_with_path as leaves
 
-from emergo.models._attention import attend, causal, near, rotate, score, sinusoids, weigh
+from emergo.core.contract import Spec
+from emergo.core.errors import InputError
+from emergo.core.identity import canonical, type_name
+from emergo.core.pytree import per_run
+from emergo.models import Attention, Transformer
+from emergo.models._attention import FORMS, attend, causal, near, rotate, score, sinusoids, weigh
+from emergo.models.fast import find_path
 
 
 def drawn(*shapes):
@@ -88,3 +96,97 @@ def test_rope_multiplies_complex_numbers():
     )
     low = rotate(jnp.asarray(x, jnp.bfloat16), 7)
     assert low.dtype == jnp.bfloat16
+
+
+class Same(Attention):
+    """Softmax, by another class."""
+
+
+class Powers(Attention):
+    """Weights are powers of positive scores, with an exponent that each head learns."""
+
+    start: float = per_run(2.0)
+
+    def init(self, key, heads, size, length):
+        return {"power": jnp.full(heads, self.start)}
+
+    def weights(self, params, scores, visible):
+        powers = jnp.where(visible, jax.nn.softplus(scores) ** params["power"][:, None, None], 0)
+        return powers / powers.sum(-1, keepdims=True)
+
+
+class Impostor(Same):
+    def __eq__(self, other):
+        return True
+
+    __hash__ = Same.__hash__
+
+
+class Misshapen(Attention):
+    def scores(self, params, queries, keys):
+        return super().scores(params, queries, keys)[:, 0]
+
+
+class Failing(Attention):
+    def weights(self, params, scores, visible):
+        return params["none"]
+
+
+SPEC = Spec(length=6, inputs=3, outputs=2)
+
+
+def model_of(attention, **options):
+    return Transformer(layers=2, heads=2, width=8, mask="causal", attention=attention, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"top_k": 2}, {"temperature": "learned"}])
+def test_built_in_forms_have_the_interface_of_a_users(options):
+    (x,) = drawn((4, 6, 3))
+    one = model_of("softmax", **options)
+    two = model_of(Same(), **options)
+    params = one.init(jax.random.key(0), SPEC)
+    assert jax.tree.structure(params) == jax.tree.structure(two.init(jax.random.key(0), SPEC))
+    np.testing.assert_array_equal(one.apply(params, x).value, two.apply(params, x).value)
+
+
+def test_a_form_has_parameters_that_get_a_gradient():
+    (x,) = drawn((4, 6, 3))
+    model = model_of(Powers(3.0))
+    params = model.init(jax.random.key(0), SPEC)
+    names = [jax.tree_util.keystr(p, simple=True, separator=".") for p, _ in leaves(params)]
+    assert "layers.1.attention.power" in names
+    output = model.apply(params, x)
+    np.testing.assert_allclose(output.attention.sum(-1), 1, rtol=1e-5)
+    gradient = jax.grad(lambda p: jnp.sum(model.apply(p, x).value ** 2))(params)
+    assert all(jnp.all(layer.attention["power"] != 0) for layer in gradient.layers)
+    np.testing.assert_array_equal(params.layers[0].attention["power"], [3, 3])
+
+
+def test_identities_of_built_in_forms_stay():
+    assert canonical(model_of(Attention())) == canonical(model_of("softmax"))
+    assert "attention" not in canonical(model_of("softmax"))
+    for name, form in FORMS.items():
+        assert model_of(form).attention == name
+    assert canonical(model_of(Same()))["attention"] == {"type": type_name(Same)}
+    assert canonical(model_of(Powers(3.0)))["attention"]["start"] == 3
+
+
+@pytest.mark.parametrize("attention", [Same(), Powers(), Impostor()])
+def test_a_users_form_has_no_optimised_path(attention):
+    model = Transformer(layers=1, heads=2, width=8).replace(attention=attention)
+    assert type(model.attention) is type(attention)
+    assert find_path(model, SPEC) is None
+    assert find_path(model.replace(attention="softmax"), SPEC) is not None
+
+
+def test_what_a_form_returns_is_checked():
+    (x,) = drawn((4, 6, 3))
+    for attention, words in [
+        (Misshapen(), r"Misshapen.scores must return .*\(4, 2, 6, 6\), got shape \(4, 6, 6\)"),
+        (Failing(), "Failing.weights failed: TypeError"),
+    ]:
+        model = model_of(attention)
+        with pytest.raises(InputError, match=words):
+            model.apply(model.init(jax.random.key(0), SPEC), x)
+    with pytest.raises(InputError, match="attention must be an Attention or 'softmax'"):
+        model_of("softmaxx")

@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from emergo.core.contract import Spec, Tap
+from emergo.core.contract import Output, Spec, Tap
 from emergo.core.errors import InputError
+from emergo.core.identity import canonical
 from emergo.models import EquinoxModel
 
 SPEC = Spec(length=4, inputs=3, outputs=2)
@@ -117,3 +118,53 @@ def test_untrainable_arrays_are_named():
         InputError, match=r"EquinoxModel: count is an array of int32, which cannot be trained"
     ):
         EquinoxModel(make_counted).init(jax.random.key(0), SPEC)
+
+
+class Attentive(eqx.Module):
+    """A module with dropout that returns its attention."""
+
+    query: jax.Array
+    dropout: eqx.nn.Dropout
+
+    def __call__(self, x, key):
+        weights = jax.nn.softmax(x @ self.query)
+        mixed = self.dropout(jnp.concatenate([weights @ x] * 20), key=key)
+        return Output(mixed[:2], attention=weights[None, None])
+
+
+def make_attentive(key, spec, rate=0.0, start=(0.0,)):
+    return Attentive(jnp.full(spec.inputs, sum(start)), eqx.nn.Dropout(rate))
+
+
+def test_a_module_may_return_its_attention():
+    model = EquinoxModel(make_attentive, start=[1, 2.0])
+    output = model.apply(model.init(jax.random.key(0), SPEC), X)
+    assert output.attention.shape == (5, 1, 1, 4)
+    # Sums in another order.
+    np.testing.assert_allclose(
+        output.attention[:, 0, 0], jax.nn.softmax(3 * X.sum(-1), -1), rtol=1e-5
+    )
+
+
+def test_dropout_gets_a_key_for_each_sequence_in_training_only():
+    model = EquinoxModel(make_attentive, rate=0.5)
+    params = model.init(jax.random.key(0), SPEC)
+    alike = jnp.broadcast_to(X[:1], (64, 4, 3))
+    evaluated = model.apply(params, alike).value
+    trained = model.apply(params, alike, Tap(key=jax.random.key(1))).value
+    assert np.ptp(evaluated, 0).max() == 0
+    dropped = np.asarray(trained == 0)
+    assert 0.3 < dropped.mean() < 0.7  # 128 draws at rate 1/2: 4.5 standard deviations
+    assert dropped.any(0).all()
+    assert not dropped.all(1).all()
+
+
+def test_options_are_part_of_the_identity_and_may_be_varied():
+    plain = EquinoxModel(make_attentive)
+    assert canonical(plain) == {"type": "EquinoxModel", "make": canonical(make_attentive)}
+    one = EquinoxModel(make_attentive, rate=0.5, start=[1, 2])
+    assert one == EquinoxModel(make_attentive, {"start": (1, 2), "rate": 0.5})
+    assert one.replace(options={"rate": 0.5, "start": (1, 2)}) == one
+    assert canonical(one)["options"] == [["rate", 0.5], ["start", [1, 2]]]
+    with pytest.raises(InputError, match="cannot be part of a run"):
+        EquinoxModel(make_attentive, start=object())

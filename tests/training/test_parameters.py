@@ -10,8 +10,10 @@ from emergo.training._config import next_evaluation
 from .own import BASE, Echo, make_flat, run_of
 from .untyped import (
     Clamp,
+    Config,
     EquinoxModel,
     Optimizer,
+    Recall,
     Run,
     SingleLocation,
     Switch,
@@ -176,3 +178,69 @@ def test_log_steps():
     assert log_steps(25) == (0, 25)
     assert log_steps(10) == (0, 10)
     assert next_evaluation(0) == 25
+
+
+RECALL = Recall(pairs=2, vocabulary=6)
+LOOKED_INTO = Transformer(layers=2, heads=2, width=8, norm="pre", mask="causal")
+
+
+def looked_into(**changes):
+    """An untrained model, and two batches of inputs."""
+    run = Run(Config(RECALL, LOOKED_INTO, precision="fp32", **changes), seed=0)
+    params = LOOKED_INTO.init(jax.random.key(0), RECALL.spec)
+    inputs = [RECALL.batch(jax.random.key(i), 4).inputs for i in range(2)]
+    return Trained(run, 100, params), *inputs
+
+
+def test_patching_replaces_a_head_or_a_position():
+    trained, x, source = looked_into()
+    own = trained.forward(x).value
+    other = trained.forward(source, ["layers.0.mixed", "layers.*.output"])
+    np.testing.assert_array_equal(trained.patched(x, source, "embed").value, other.value)
+    np.testing.assert_array_equal(trained.patched(x, x, "*").value, own)
+    # Nothing after the last layer reads other positions than the last.
+    last = trained.patched(x, source, "layers.1.output", position=-1)
+    np.testing.assert_allclose(last.value, other.value, atol=1e-6)
+    first = trained.patched(x, source, "layers.1.output", position=0)
+    np.testing.assert_array_equal(first.value, own)
+
+    def of_head(name, value):
+        mixed = other.taps["layers.0.mixed"]
+        return value.at[:, :, 1].set(mixed[:, :, 1]) if name == "layers.0.mixed" else value
+
+    expected = LOOKED_INTO.apply(trained.params, x, of_head).value
+    patched = trained.patched(x, source, "layers.0.mixed", head=1).value
+    np.testing.assert_allclose(patched, expected, atol=1e-6)  # products may be rounded otherwise
+    assert np.abs(patched - own).max() > 1e-3
+
+
+def test_patching_names_what_is_not_there():
+    trained, x, source = looked_into()
+    with pytest.raises(InputError, match=r"unknown tap of Transformer in patched 'layers.0.mixd'"):
+        trained.patched(x, source, "layers.0.mixd")
+    with pytest.raises(InputError, match=r"patched.head is 2, but layers.0.mixed has 2 heads"):
+        trained.patched(x, source, "layers.0.mixed", head=2)
+    with pytest.raises(InputError, match=r"patched.position is 9, but .* has 5 positions"):
+        trained.patched(x, source, "layers.0.mixed", position=9)
+    with pytest.raises(InputError, match=r"has shape \(2, 5, 8\) in one forward pass and"):
+        trained.patched(x, source[:2], "embed")
+
+
+def test_the_logit_lens_ends_with_the_output():
+    trained, x, _ = looked_into()
+    lens = trained.logit_lens(x)
+    assert lens.shape == (3, 4, 6)
+    np.testing.assert_array_equal(lens[-1], trained.forward(x).value)
+    params = trained.params
+    embedded = trained.forward(x, ["embed"]).taps["embed"][:, -1]
+    np.testing.assert_allclose(lens[0], params.readout(params.norm(embedded)), atol=1e-6)
+
+
+def test_the_torch_module_gives_the_same_outputs():
+    torch = pytest.importorskip("torch")
+    trained, x, _ = looked_into(interventions=(Clamp("layers.0.pattern", until=100),))
+    with torch.no_grad():
+        value = trained.to_torch()(torch.from_numpy(np.array(x))).numpy()
+    np.testing.assert_allclose(value, trained.forward(x).value, atol=1e-5)
+    with pytest.raises(InputError, match=r"at step 99 the intervention Clamp.* is active"):
+        trained._replace(step=99).to_torch()

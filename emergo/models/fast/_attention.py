@@ -2,10 +2,10 @@
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from .._attention import (
-    Attention,
-    Bias,
+    Form,
     Keys,
     Temperature,
     Visible,
@@ -19,11 +19,11 @@ _TILE = 128  # positions that cuDNN's kernel processes at a time
 
 
 def attend_all(
-    form: Attention,
+    form: Form,
     q: Keys,
     k: Keys,
     v: Keys,
-    bias: Bias,
+    bias: Float[Array, "heads queries length"] | None,
     visible: Visible,
     fused: bool,
     temperature: Temperature = None,

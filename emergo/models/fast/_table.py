@@ -74,7 +74,14 @@ class FastPath:
         if type(model) is not self.model or (spec.answers is not None and not self.answers):
             return False
         static = [field.name for field in fields(model) if field.name not in self.per_run]
-        return all(getattr(model, name) in self.options.get(name, ()) for name in static)
+        return all(_listed(getattr(model, name), self.options.get(name, ())) for name in static)
+
+
+def _listed(value: object, allowed: Allowed) -> bool:
+    """Return True if a value is listed. A part of a user never is, whatever it says it equals."""
+    if isinstance(allowed, tuple):
+        return any(type(value) is type(one) and value == one for one in allowed)
+    return value in allowed
 
 
 PATHS = (

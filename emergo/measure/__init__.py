@@ -1,6 +1,7 @@
 """Measurements: emergence steps with intervals, power laws, stages of a curve and attention."""
 
 from ..core.attention import attention_by_lag, attention_entropy, attention_mass
+from ..core.heads import HEAD_NAMES, head_scores
 from ..core.tables import read_table, write_table
 from ._censored import fit_censored
 from ._emergence import Direction, Emergence, State, emergence, past_threshold
@@ -21,6 +22,7 @@ from ._stages import (
 from ._terms import Term
 
 __all__ = [
+    "HEAD_NAMES",
     "Boundary",
     "Direction",
     "Drop",
@@ -45,6 +47,7 @@ __all__ = [
     "fit_offset",
     "fit_table",
     "group_mass",
+    "head_scores",
     "head_similarity",
     "law_json",
     "past_threshold",

@@ -10,6 +10,7 @@ if importlib.util.find_spec("torch") is None:
         "emergo.torch needs PyTorch: pip install 'torch>=2.6', or '.[torch]' in a clone of emergo"
     )
 
+from ._heads import HeadBatch
 from ._watch import Watch, watch
 
-__all__ = ["Watch", "watch"]
+__all__ = ["HeadBatch", "Watch", "watch"]

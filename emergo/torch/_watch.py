@@ -99,6 +99,7 @@ class Watch:
         self._step = 0 if start is None else _whole("start", start, 0)
         self._until = -self._step % every  # calls before the next observed step
         self._called = False
+        self._observed: int | None = None  # the last observed step
         self._heads = heads
         self._inside = ""  # the part of the model that is called with token ids
         self._scores: Mapping[str, Tensor] = {}  # of the observed step
@@ -122,6 +123,11 @@ class Watch:
     def layers(self) -> list[str]:
         """The module of each layer in the column names; empty before the first observed step."""
         return [name for name, _ in self._layers]
+
+    def begin(self, offset: int = 0) -> None:
+        """Enter the block from a callback; the first observed step is `offset` modulo `every`."""
+        self._until = (offset - self._step) % self._every
+        self.__enter__()
 
     def __enter__(self) -> "Watch":
         self._writers = []
@@ -209,6 +215,9 @@ class Watch:
         observation = self._observation
         assert observation is not None
         observation.close()
+        if self._step == self._observed:
+            raise InputError(f"steps must grow: step {self._step} after step {self._observed}")
+        self._observed = self._step
         probes = self._values(observation)
         if not self._checked:
             self._check(log, observation, probes)
@@ -232,7 +241,7 @@ class Watch:
         self, log: Log, step: int, metrics: Mapping[str, Any], probes: Mapping[str, float]
     ) -> None:
         step = _whole("step", step, 0)
-        if log.last is not None and (step < log.last or (probes and step == log.last)):
+        if log.last is not None and step < log.last:
             raise InputError(f"steps must grow: step {step} after step {log.last}")
         row = {name: _number(name, value) for name, value in metrics.items()}
         for name in row.keys() & probes.keys():

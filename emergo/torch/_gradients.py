@@ -11,7 +11,7 @@ Assumptions: the batch is the first axis, and the loss is a sum or a mean over s
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ._paths import Pieces, layers_of, weight_of
+from ._weights import tensors
 
 _WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj_weight")
 
@@ -33,13 +34,24 @@ class ForwardPass(NamedTuple):
 class Gradients:
     """Gradient sums of one step, for each half of the batch.
 
-    **Arguments:** `pieces` are the linear maps to observe. With `multi_head`, the weights of
-    `nn.MultiheadAttention` are observed too.
+    **Arguments:**
+
+    - `pieces`: the linear maps to observe.
+    - `multi_head`: observe the weights of `nn.MultiheadAttention`, too.
+    - `raw`: parameters among the `pieces` that are not the weights of modules, by name.
     """
 
-    def __init__(self, pieces: Pieces, multi_head: bool) -> None:
+    def __init__(
+        self, pieces: Pieces, multi_head: bool, raw: Mapping[str, Tensor] | None = None
+    ) -> None:
         self.pieces = pieces
+        self.raw = raw or {}
         self._multi_head = multi_head
+        self._frozen: dict[str, bool] = {}  # by owner: all of its weights are frozen
+        self._arrived = False  # True if any gradient has come back
+        # Raw parameters, and tensors made of one alone, by identity: the tensor, the name of the
+        # parameter, and a function that makes it from the parameter.
+        self._made: dict[int, tuple[Tensor, str, Callable[[Tensor], Tensor]]] = {}
         # The sums of both halves by (owner, path, map).
         self._halves: dict[tuple[str, str, str], list[Tensor]] = {}
         self._owners: dict[str, None] = {}  # an ordered set, in the order of computation
@@ -49,9 +61,10 @@ class Gradients:
         self, name: str, during: ForwardPass, module: torch.nn.Module, x: Tensor, output: Any
     ) -> None:
         """Observe the output gradient of a linear map that was just computed."""
-        self._owners |= dict.fromkeys(piece.owner for piece in self.pieces[name])
         weight = weight_of(module)
         observed = weight is not None and weight.requires_grad
+        for piece in self.pieces[name]:
+            self._note(piece.owner, frozen=not observed)
         if not (observed and isinstance(output, Tensor) and output.requires_grad):
             return
         version = x._version
@@ -86,9 +99,10 @@ class Gradients:
         weights = [
             name for name in _WEIGHTS if given.get(name) is not None and given[name].requires_grad
         ]
+        if self._multi_head:
+            self._note(owner, frozen=not weights)
         if not (self._multi_head and weights and given["query"].ndim == 3):
             return compute(*args, **kwargs)
-        self._owners[owner] = None
         as_now = _surroundings(
             given["query"].device, random=given["training"] and given["dropout_p"] > 0
         )
@@ -116,6 +130,78 @@ class Gradients:
         result[0].register_hook(backward)
         return result
 
+    def begin_pass(self) -> None:
+        """Forget the tensors that were made in an earlier forward pass."""
+        same = lambda leaf: leaf  # noqa: E731
+        self._made = {id(weight): (weight, name, same) for name, weight in self.raw.items()}
+
+    def raw_call(
+        self, during: ForwardPass, function: Callable[..., Any], args: Any, kwargs: Any, result: Any
+    ) -> None:
+        """Observe a call of a PyTorch function that may use a raw parameter.
+
+        A function of the parameter alone, such as a transposition, makes another form of it. Any
+        other function is taken for the linear map. When the gradient of its result arrives, it is
+        computed again, and differentiated for each half of the batch.
+        """
+        inputs = tensors(args, kwargs)
+        found = next((x for x in inputs if id(x) in self._made), None)
+        if found is None or not isinstance(result, Tensor):
+            return
+        _, name, make = self._made[id(found)]
+
+        def again(leaf: Tensor) -> Tensor:
+            def put(value: Any) -> Any:
+                if isinstance(value, list | tuple):
+                    return type(value)(put(x) for x in value)
+                if value is found:
+                    return make(leaf)
+                return value.detach() if isinstance(value, Tensor) else value
+
+            return function(*put(tuple(args)), **{key: put(x) for key, x in kwargs.items()})
+
+        if all(x is found for x in inputs):
+            self._made[id(result)] = (result, name, again)
+            return
+        weight = self.raw[name]
+        for piece in self.pieces[name]:
+            self._note(piece.owner, frozen=not weight.requires_grad)
+        if not (weight.requires_grad and result.requires_grad):
+            return
+        before = weight._version
+
+        def backward(gradient: Tensor) -> None:
+            turn = self._turn(name, during)
+            if weight._version != before:
+                return
+            leaf = weight.detach().requires_grad_()
+            with torch.enable_grad():
+                output = again(leaf)
+            n = during.batch if during.batch and len(output) % during.batch == 0 else len(output)
+            sample = torch.arange(len(output), device=output.device) * n // len(output)
+            for half in range(2):
+                mine = ((sample + turn) % 2 == half).reshape(-1, *[1] * (output.ndim - 1))
+                (each,) = torch.autograd.grad(output, leaf, gradient * mine, retain_graph=half == 0)
+                for piece in self.pieces[name]:
+                    self._add(piece.owner, piece.path, name, half, each.float())
+
+        result.register_hook(backward)
+
+    def _note(self, owner: str, frozen: bool) -> None:
+        self._owners[owner] = None
+        self._frozen[owner] = frozen and self._frozen.get(owner, True)
+
+    def missing(self, layer: int, callers: Sequence[str]) -> str:
+        """Say why a layer has no gradients, in a few words."""
+        owners = [o for o, its in layers_of(list(self._owners), callers).items() if its == layer]
+        if not owners:
+            return "the maps to queries, keys and values were not found; name them with paths="
+        if all(self._frozen[owner] for owner in owners):
+            return "the weights are frozen (requires_grad=False)"
+        if not self._arrived:
+            return "there was no backward pass before watch was called; call it after backward()"
+        return "no gradient came back to these weights"
+
     def _add_multi_head(self, owner: str, name: str, half: int, weight: Tensor) -> None:
         if name == "in_proj_weight":
             query_key, value_output = weight.tensor_split([len(weight) * 2 // 3])
@@ -130,13 +216,14 @@ class Gradients:
 
         Activation checkpointing has passes without gradients, which do not count.
         """
+        self._arrived = True
         passes = self._passes.setdefault(name, [])
         if during.number not in passes:
             passes.append(during.number)
         return passes.index(during.number)
 
     def _add(
-        self, owner: str, path: str, name: str, half: int, weight: Float[Tensor, "a b"]
+        self, owner: str, path: str, name: str, half: int, weight: Float[Tensor, "*shape"]
     ) -> None:
         sums = self._halves.setdefault(
             (owner, path, name), [torch.zeros_like(weight) for _ in range(2)]

@@ -1,147 +1,210 @@
-"""The log of a run: one file, replaced atomically, so that it is always readable."""
+"""The log of a run: a CSV file to which rows are appended, so that it is never stale."""
 
-import json
+import atexit
+import contextlib
+import csv
+import errno
+import io
+import math
 import os
-import time
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.parquet as pq
 
 from ..core.errors import InputError, StorageError
-from ..core.files import atomic_write, regular_file
-from ..core.parquet import MOST_BYTES, parquet_table
+from ..core.files import as_storage_error, atomic_write, flush, read_regular
+from ..core.parquet import MOST_BYTES
 from ..core.terminal import say
 
-FLUSH_SECONDS = 30.0
-FLUSH_SHARE = 0.01  # largest share of the time for writing; slow writes are rarer
-_NOTE = b"emergo.torch"
+SECONDS = 5.0  # the longest time after which a row is in the file and on the disk
 
 
 class Log:
-    """Rows of numbers by step. After a kill the file holds all rows up to the last flush.
+    """Rows of numbers by step.
 
-    **Arguments:** `path` ends in .parquet or .csv. An existing log is continued at the step
-    `start`, and its later rows are dropped; None starts a new log.
+    The last row stays open for further metrics of its step. It is written when the next row comes,
+    and after `SECONDS` at the latest. Then the file is also flushed to the disk. A timer does this,
+    so a slow disk, a long evaluation and a busy machine delay no row.
+
+    **Arguments:**
+
+    - `path`: a .csv file.
+    - `start`: continue an existing log at this step, and drop its later rows.
+    - `overwrite`: replace an existing log when the first row is written.
     """
 
-    def __init__(self, path: Path | str, start: int | None) -> None:
+    def __init__(self, path: Path | str, start: int | None, overwrite: bool = False) -> None:
         self.path = Path(path)
-        if self.path.suffix.lower() not in (".parquet", ".csv"):
-            raise InputError(f"{self.path}: the log must be a .parquet or .csv file")
+        if self.path.suffix.lower() != ".csv":
+            raise InputError(f"{self.path}: the log must be a .csv file, to which rows are added")
         folder = self.path.parent
         if not os.access(folder, os.W_OK):
             why = "cannot write to the folder" if folder.is_dir() else "there is no folder"
             raise InputError(f"{self.path}: {why} {folder}; create it, or choose another one")
-        self.layers: list[str] | None = None  # the module of each layer
-        self._table: pa.Table | None = None  # rows in the file; newer rows are pending
-        self._pending: list[tuple[int, dict[str, float], dict[str, float]]] = []
-        self._metrics: list[str] = []
-        self._probes: list[str] = []
-        self._next_flush = 0.0
+        self.columns: list[str] = ["step"]
+        self.continued = False
+        self.last: int | None = None  # the step of the last row
+        self._open: dict[str, str] | None = None  # the row of that step
+        self._closed: list[dict[str, str]] = []  # rows that are complete and not yet written
+        # The rows of the file if it has to be written as a whole, otherwise None.
+        self._body: list[str] | None = []
+        self._reported = False  # True after a message about a failed write
+        self._lock = threading.RLock()
+        self._timer: threading.Timer | None = None
         if os.path.lexists(self.path):
-            self._resume(start)
+            self._existing(start, overwrite)
 
-    def _resume(self, start: int | None) -> None:
-        table, note = _read(self.path)
+    def _existing(self, start: int | None, overwrite: bool) -> None:
+        columns, rows = _read(self.path)
+        if overwrite:
+            return
         if start is None:
             raise InputError(
-                f"{self.path}: exists already; start=STEP continues it from a step, or choose "
-                f"another name"
+                f"{self.path}: exists already; start=STEP continues it from a step, overwrite=True "
+                f"replaces it"
             )
-        self._metrics = note["metrics"]
-        self.layers = note["layers"]
-        self._probes = [name for name in table.column_names if name not in ("step", *self._metrics)]
-        self._table = table.filter(pc.field("step") < start)
+        kept = [row for row in rows if _step(row) < start]
+        self.columns = columns
+        self.continued = bool(kept)
+        self.last = _step(kept[-1]) if kept else None
+        self._body = kept
 
-    def check_layers(self, layers: Sequence[str], probes: Mapping[str, float]) -> None:
-        """Check that a continued log has the layers and heads of this model."""
-        heads = [name for name in probes if name.startswith("entropy_")]
-        logged = [name for name in self._probes if name.startswith("entropy_")]
-        names = (
-            list(layers) if self.layers is None else self.layers
-        )  # a CSV file does not name them
-        if self._table is not None and (names, logged) != (list(layers), heads):
+    def check_heads(self, probes: Iterable[str]) -> None:
+        """Check that a continued log has the heads of this model."""
+        heads = {name for name in probes if name.startswith("entropy_")}
+        logged = {name for name in self.columns if name.startswith("entropy_")}
+        if self.continued and heads != logged:
             raise InputError(
-                f"{self.path}: the log belongs to another model, with {len(names)} layers and "
-                f"{len(logged)} heads, not {len(layers)} layers and {len(heads)} heads; choose "
-                f"another name"
+                f"{self.path}: the log belongs to another model, with {len(logged)} heads, not "
+                f"{len(heads)} heads; choose another name"
             )
-        self.layers = list(layers)
-
-    @property
-    def last(self) -> int | None:
-        """The step of the last row."""
-        if self._pending:
-            return self._pending[-1][0]
-        return self._table["step"][-1].as_py() if self._table else None
 
     def append(self, step: int, metrics: Mapping[str, float], probes: Mapping[str, float]) -> None:
-        """Add a row, and write the file if the last flush is long enough ago."""
-        self._metrics += [name for name in metrics if name not in self._metrics]
-        self._probes += [name for name in probes if name not in self._probes]
-        self._pending.append((step, dict(metrics), dict(probes)))
-        if time.monotonic() >= self._next_flush:
-            try:
-                self.flush()
-            except StorageError as error:  # a full disk must not stop the training
+        """Add a row, or further values to the last row.
+
+        A probe that is not a number has not been measured, and its cell stays blank. A metric that
+        is not a number has diverged, and is written as nan.
+        """
+        row = {name: repr(float(value)) for name, value in metrics.items()}
+        row |= {n: "" if math.isnan(value) else f"{value:.6g}" for n, value in probes.items()}
+        with self._lock:
+            if self._open is not None and step == self.last:
+                self._open |= row
+                return
+            if self._open is not None:
+                self._closed.append(self._open)
+            self._open = {"step": str(step)} | row
+            self.last = step
+            self._try()
+            if self._timer is None:
+                atexit.register(self._late)
+                self._start_timer()
+
+    def _start_timer(self) -> None:
+        self._timer = threading.Timer(SECONDS, self._late)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _late(self) -> None:
+        """Write all rows when the timer has run out, or at the end of the process."""
+        with self._lock:
+            self._close_row()
+            self._timer = None
+            if not self._try():
+                self._start_timer()
+        with contextlib.suppress(OSError):
+            flush(self.path)
+
+    def _close_row(self) -> None:
+        if self._open is not None:
+            self._closed.append(self._open)
+            self._open = None
+
+    def _try(self) -> bool:
+        """Write the complete rows; report a failure once, because training must go on."""
+        try:
+            self._write()
+        except StorageError as error:
+            if not self._reported:
                 say(f"{error} (will be tried again)")
-                self._next_flush = time.monotonic() + FLUSH_SECONDS
+            self._reported = True
+            return False
+        self._reported = False
+        return True
 
     def flush(self) -> None:
-        """Write all rows."""
-        if not self._pending:
+        """Write all rows to the disk."""
+        with self._lock:
+            atexit.unregister(self._late)
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._close_row()
+            self._write()
+        if self.last is not None and self.path.exists():
+            flush(self.path)
+
+    def _write(self) -> None:
+        if not self._closed:
             return
-        begun = time.monotonic()
-        table = self._joined()
-        sink = pa.BufferOutputStream()
-        if self.path.suffix.lower() == ".csv":
-            pyarrow.csv.write_csv(table, sink)
-        else:
-            note = json.dumps({"layers": self.layers, "metrics": self._metrics})
-            pq.write_table(table.replace_schema_metadata({_NOTE: note.encode()}), sink)
-        atomic_write(self.path, sink.getvalue().to_pybytes())
-        self._table = table
-        self._pending = []
-        took = time.monotonic() - begun
-        self._next_flush = time.monotonic() + max(FLUSH_SECONDS, took / FLUSH_SHARE)
-
-    def _joined(self) -> pa.Table:
-        """Join all rows in one table: the step, the user's metrics, then the observed values."""
-        steps, metrics, probes = zip(*self._pending, strict=True)
-        columns = {"step": pa.array(steps, pa.int64())}
-        for names, rows, kind in (
-            (self._metrics, metrics, pa.float64()),
-            (self._probes, probes, pa.float32()),
-        ):
-            columns |= {name: pa.array([row.get(name) for row in rows], kind) for name in names}
-        new = pa.table(columns)
-        if self._table is None:
-            return new
-        both = pa.concat_tables([self._table, new], promote_options="permissive")
-        return both.select(new.column_names).combine_chunks()
+        new = dict.fromkeys(name for row in self._closed for name in row)
+        added = [name for name in new if name not in self.columns]
+        columns = self.columns + added
+        rows = [",".join([row.get(name, "") for name in columns]) for row in self._closed]
+        with as_storage_error(self.path):
+            body = self._body
+            if body is None and not self.path.exists():  # somebody has removed it
+                body = []
+            if body is None and added:
+                body = _read(self.path)[1]
+            if body is None:
+                _append(self.path, "".join(f"{row}\n" for row in rows))
+            else:
+                blanks = "," * len(added)
+                lines = [_header(columns), *(row + blanks for row in body), *rows]
+                atomic_write(self.path, "".join(f"{line}\n" for line in lines), durable=False)
+        self.columns = columns
+        self._body = None
+        self._closed = []
 
 
-def _read(path: Path) -> tuple[pa.Table, dict[str, Any]]:
-    """Read a log with its metadata; raise an `InputError` for other files."""
+def _append(path: Path, text: str) -> None:
+    """Append to a file in one piece, or leave it as it was."""
+    content = text.encode()
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
-        regular_file(path, MOST_BYTES)
-        if path.suffix.lower() == ".csv":
-            table = pyarrow.csv.read_csv(path)
-            names = table.column_names[1:]
-            first = next((i for i, n in enumerate(names) if n.startswith("entropy_")), None)
-            note = {"layers": None, "metrics": names[:first]}
-        else:
-            table = parquet_table(path)
-            note = json.loads((table.schema.metadata or {})[_NOTE])
-            table = table.replace_schema_metadata(None)
-        table = table.set_column(0, "step", table["step"].cast(pa.int64()))
-        return table, {"layers": note["layers"], "metrics": list(note["metrics"])}
-    except (ValueError, KeyError, TypeError, OSError, pa.ArrowException):
+        size = os.fstat(descriptor).st_size
+        if os.write(descriptor, content) < len(content):
+            os.ftruncate(descriptor, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(descriptor)
+
+
+def _header(columns: list[str]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(columns)
+    return line.getvalue()
+
+
+def _step(row: str) -> int:
+    return int(row.partition(",")[0])
+
+
+def _read(path: Path) -> tuple[list[str], list[str]]:
+    """Return the columns and the rows of a log, without a row that a kill cut short.
+
+    Raises `InputError` for a file that is not a log.
+    """
+    try:
+        lines = read_regular(path, MOST_BYTES).decode().split("\n")[:-1]
+        (columns,) = csv.reader(lines[:1])
+        if columns[0] != "step":
+            raise ValueError
+        for row in lines[1:]:
+            _step(row)
+    except (ValueError, IndexError, OSError, csv.Error):
         raise InputError(
             f"{path}: exists already and is not a log of emergo.torch; choose another name"
         ) from None
+    return columns, lines[1:]

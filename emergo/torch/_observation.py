@@ -10,8 +10,8 @@ import contextlib
 import functools
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,37 +19,63 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ._gradients import ForwardPass, Gradients, quiet
-from ._scores import READERS, Part
-from ._statistics import STATISTICS, head_statistics
+from ._scores import READERS, SOFTMAX, Part, Scores
+from ._weights import Weights, tensors
 
 # Parts of the names of integer inputs that are not tokens.
 _NOT_TOKENS = ("mask", "label", "target", "position", "type")
 
 
+Statistic = Callable[[Scores, Tensor | None], Mapping[str, Tensor]]
+"""A function of scores and token ids that returns numbers per head by name."""
+
+
+class TokenInput(NamedTuple):
+    """How a model was given token ids."""
+
+    module: str  # the outermost module that was called
+    place: int | str  # position or name of the argument
+    tokens: Tensor
+    vocabulary: int
+
+
 class Observation:
     """Observations of one step; `close` removes the hooks.
 
-    **Arguments:** `layers` lists the known layers: a module that attends, and the number of its
-    earlier calls in the same pass. New layers are appended in the order of computation.
+    **Arguments:**
+
+    - `layers` lists the known layers: a module that attends, and the number of its earlier calls in
+      the same pass. New layers are appended in the order of computation.
+    - `gradients`: None to observe passes without gradients.
+    - `after`: called once, after the first pass.
     """
 
     def __init__(
         self,
         modules: Mapping[str, nn.Module],
         part: Part,
-        gradients: Gradients,
+        statistic: Statistic,
+        gradients: Gradients | None,
         layers: list[tuple[str, int]],
+        after: Callable[["Observation"], None] = lambda observation: None,
     ) -> None:
         self.layers = layers
         self.passes = 0
-        self._heads: dict[tuple[str, int], dict[str, Tensor]] = {}  # statistics per head
+        self.folded: dict[tuple[str, int], tuple[int, int]] = {}  # maps, and heads among them
+        self.problem: str | None = None  # an error while looking, which must not end the training
+        self.input: TokenInput | None = None
+        self._heads: dict[tuple[str, int], Mapping[str, Tensor]] = {}  # statistics per head
         self._part = part
+        self._statistic = statistic
         self._gradients = gradients
+        self._after = after
         self._running: list[str] = []  # the stack of modules that are being computed
         self._thread: int | None = None
         self._calls: dict[str, int] = {}  # attention calls in this pass, by module
         self._during = ForwardPass(-1, None)
-        self._tokens = None
+        self._tokens: Tensor | None = None
+        self._place: int | str = 0
+        self._weights = Weights()
         self._mode: contextlib.ExitStack | None = None
         self._hooks = contextlib.ExitStack()
         if "torch._dynamo" in sys.modules:  # otherwise nothing is compiled; importing takes seconds
@@ -69,33 +95,38 @@ class Observation:
     def close(self) -> None:
         self._hooks.close()
 
-    def values(self) -> dict[str, float]:
-        """Return all columns of this step, with a single synchronisation of the device."""
-        columns: dict[str, Tensor] = {}
-        for kind in STATISTICS:
-            for layer, key in enumerate(self.layers):
-                for head, value in enumerate(self._heads.get(key, {}).get(kind, ())):
-                    columns[f"{kind}_{layer}_{head}"] = value
-        columns |= self._gradients.summary([name for name, _ in self.layers])
-        if not columns:
-            return {}
-        device = next(iter(columns.values())).device
-        numbers = torch.stack([value.float().to(device) for value in columns.values()]).tolist()
-        return dict(zip(columns, numbers, strict=True))
+    @property
+    def gradients(self) -> Gradients:
+        assert self._gradients is not None
+        return self._gradients
+
+    def heads(self) -> dict[str, Tensor]:
+        """Return the statistics by column, on the device."""
+        kinds = dict.fromkeys(kind for values in self._heads.values() for kind in values)
+        return {
+            f"{kind}_{layer}_{head}": value
+            for kind in kinds
+            for layer, key in enumerate(self.layers)
+            for head, value in enumerate(self._heads.get(key, {}).get(kind, ()))
+        }
 
     def _enter(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         thread = threading.get_ident()
-        if not self._running and torch.is_grad_enabled() and self._thread in (None, thread):
+        wanted = self._gradients is None or torch.is_grad_enabled()
+        if not self._running and wanted and self._thread in (None, thread):
             self._thread = thread  # `DataParallel` runs copies of the model in other threads
             inputs = list(_inputs(args, kwargs))
             self._during = ForwardPass(
                 self.passes, next((len(x) for _, x in inputs if x.ndim), None)
             )
-            self._tokens = _tokens(inputs)
+            self._place, self._tokens = _tokens(inputs)
             self._calls = {}
+            self._weights = Weights()
             self.passes += 1
             self._mode = contextlib.ExitStack()
             self._mode.enter_context(_Calls(self))
+            if self._gradients is not None:
+                self._gradients.begin_pass()
         if self._mode is not None and thread == self._thread:
             self._running.append(name)
 
@@ -103,37 +134,80 @@ class Observation:
         if self._mode is None or threading.get_ident() != self._thread:
             return
         x = next((x for _, x in _inputs(args, kwargs)), None)
-        if name in self._gradients.pieces and x is not None:
+        if self._gradients is not None and name in self._gradients.pieces and x is not None:
             self._gradients.linear(name, self._during, module, x, output)
         self._running.pop()
         if not self._running:
             self._mode.close()
             self._mode = None
+            self._weights = Weights()
+            if self.passes == 1:
+                self._after(self)
 
     def call(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Call a function of PyTorch, and observe its arguments if it computes attention."""
         caller = self._running[-1]
+        gradients = self._gradients
         if function in READERS:
-            self._look(caller, function, args, kwargs)
-        if function is F.multi_head_attention_forward:
-            return self._gradients.multi_head(caller, self._during, function, args, kwargs)
-        return function(*args, **kwargs)
+            self._look(lambda: self._attention(caller, READERS[function], args, kwargs))
+        if gradients is not None and function is F.multi_head_attention_forward:
+            return gradients.multi_head(caller, self._during, function, args, kwargs)
+        result = function(*args, **kwargs)
+        if gradients is not None and gradients.raw:
+            self._look(lambda: gradients.raw_call(self._during, function, args, kwargs, result))
+        if function in SOFTMAX:
+            self._look(lambda: self._softmax(caller, SOFTMAX[function], args, kwargs, result))
+        else:
+            self._look(lambda: self._weights.follow(function, args, kwargs, result))
+            self._find_vocabulary(function, args, kwargs)
+        return result
 
-    def _look(self, caller: str, function: Any, args: Any, kwargs: Any) -> None:
-        first = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
-        if first is None:
+    def _look(self, act: Callable[[], None]) -> None:
+        """Observe; an unexpected error is reported, and does not end the training."""
+        try:
+            act()
+        except Exception as error:
+            lines = str(error).splitlines() or [""]
+            self.problem = f"{type(error).__name__}: {lines[0]}"
+
+    def _read(self, reader: Any, args: Any, kwargs: Any) -> Scores | None:
+        inputs = tensors(args, kwargs)
+        if not inputs:
+            return None
+        with quiet(inputs[0].device):
+            return reader(self._part._replace(batch=self._during.batch), *args, **kwargs)
+
+    def _attention(self, caller: str, reader: Any, args: Any, kwargs: Any) -> None:
+        scores = self._read(reader, args, kwargs)
+        if scores is not None:
+            self._found(caller, scores)
+
+    def _softmax(self, caller: str, reader: Any, args: Any, kwargs: Any, result: Tensor) -> None:
+        scores = self._read(reader, args, kwargs)
+        if scores is not None:
+            self._weights.add(result, scores, functools.partial(self._found, caller))
+
+    def _found(self, caller: str, scores: Scores) -> None:
+        key = (caller, self._calls.get(caller, 0))
+        self._calls[caller] = key[1] + 1
+        if key not in self.layers:
+            self.layers.append(key)
+        if scores.folded:
+            self.folded[key] = (scores.folded * scores.n_sequences, scores.folded)
+        # Later calls see another part of the batch, or recomputed activations.
+        if key not in self._heads:
+            with quiet(scores.values.device):
+                self._heads[key] = self._statistic(scores, self._tokens)
+
+    def _find_vocabulary(self, function: Any, args: Any, kwargs: Any) -> None:
+        """Note the size of the table in which the model looks up its input."""
+        if self.input is not None or self._tokens is None or len(args) < 2:
             return
-        with quiet(first.device):
-            scores = READERS[function](self._part, *args, **kwargs)
-            if scores is None:
-                return
-            key = (caller, self._calls.get(caller, 0))
-            self._calls[caller] = key[1] + 1
-            if key not in self.layers:
-                self.layers.append(key)
-            # Later calls see another part of the batch, or recomputed activations.
-            if key not in self._heads:
-                self._heads[key] = head_statistics(scores, self._tokens)
+        table, index = args[1::-1] if function is F.embedding else args[:2]
+        found = function in (F.embedding, Tensor.__getitem__) and isinstance(table, Tensor)
+        if found and isinstance(index, Tensor) and index.data_ptr() == self._tokens.data_ptr():
+            module = self._running[0]
+            self.input = TokenInput(module, self._place, self._tokens, len(table))
 
 
 class _Calls(TorchFunctionMode):
@@ -147,22 +221,22 @@ class _Calls(TorchFunctionMode):
         return self._observation.call(func, args, kwargs or {})
 
 
-def _inputs(args: Any, kwargs: Any) -> Iterator[tuple[str, Tensor]]:
-    """Yield the tensors among a module's inputs, also from mappings, with their names if any."""
-    named = [("", value) for value in args] + list(kwargs.items())
-    for name, value in named:
-        for inner, x in value.items() if isinstance(value, Mapping) else [(name, value)]:
+def _inputs(args: Any, kwargs: Any) -> Iterator[tuple[int | str, Tensor]]:
+    """Yield the tensors among a module's inputs, also from mappings, with position or name."""
+    for place, value in (*enumerate(args), *kwargs.items()):
+        for inner, x in value.items() if isinstance(value, Mapping) else [(place, value)]:
             if isinstance(x, Tensor):
-                yield str(inner), x
+                yield inner, x
 
 
-def _tokens(inputs: list[tuple[str, Tensor]]) -> Tensor | None:
+def _tokens(inputs: list[tuple[int | str, Tensor]]) -> tuple[int | str, Tensor | None]:
     """Return the token ids among a model's inputs: integers of shape (n, length)."""
     whole = [
-        (name, x)
-        for name, x in inputs
+        (place, x)
+        for place, x in inputs
         if x.ndim == 2
         and x.dtype in (torch.int64, torch.int32)
-        and not any(word in name for word in _NOT_TOKENS)
+        and not any(word in str(place) for word in _NOT_TOKENS)
     ]
-    return dict(whole).get("input_ids", whole[0][1]) if whole else None
+    named = [pair for pair in whole if pair[0] == "input_ids"]
+    return (named or whole or [(0, None)])[0]

@@ -45,7 +45,8 @@ def find_pieces(
 ) -> Pieces:
     """Find linear maps by their usual names, or by the user's `paths`, with `*` as a wildcard.
 
-    The maps of `nn.MultiheadAttention` are not modules; see [`Gradients.multi_head`][].
+    The user may also name parameters that are not weights of linear modules. The maps of
+    `nn.MultiheadAttention` are not modules; see [`Gradients.multi_head`][].
     """
     linear = {
         name: weight
@@ -53,7 +54,8 @@ def find_pieces(
         if (weight := weight_of(module)) is not None
     }
     if paths is not None:
-        return _chosen(linear, paths)
+        raw = find_raw(modules)
+        return _chosen(linear | {name: raw[name] for name in raw if name not in linear}, paths)
     pieces: Pieces = {}
 
     def add(name: str, owner: str, path: str, columns: slice = slice(None)) -> None:
@@ -80,6 +82,15 @@ def find_pieces(
     return pieces
 
 
+def find_raw(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """Return the parameters that are not weights of linear modules, by name."""
+    return {
+        name: parameter
+        for name, parameter in modules[""].named_parameters()
+        if weight_of(modules[name.rpartition(".")[0]]) is not parameter
+    }
+
+
 def _chosen(linear: Mapping[str, Tensor], paths: Mapping[str, Sequence[str]]) -> Pieces:
     pieces: Pieces = {}
     for path, names in paths.items():
@@ -88,7 +99,7 @@ def _chosen(linear: Mapping[str, Tensor], paths: Mapping[str, Sequence[str]]) ->
         for given in [names] if isinstance(names, str) else names:
             found = fnmatch.filter(linear, given.removesuffix(".weight"))
             if not found:
-                raise InputError(f"paths: {unknown('linear map', given, linear)}")
+                raise InputError(f"paths: {unknown('linear map or parameter', given, linear)}")
             for name in found:
                 pieces.setdefault(name, []).append(
                     Piece(name.rpartition(".")[0], path, slice(None))

@@ -19,6 +19,7 @@ class Part(NamedTuple):
 
     sequences: int  # first sequences of the batch
     queries: int  # last queries of each sequence
+    batch: int | None = None  # sequences of the whole batch, if known
 
 
 class Scores(NamedTuple):
@@ -28,6 +29,7 @@ class Scores(NamedTuple):
     values: Float[Tensor, "sequences heads queries keys"]
     n_sequences: int  # of the whole call
     n_queries: int
+    folded: int = 0  # heads that were folded into the first axis; 0 if heads have an axis
 
 
 def _of_products(
@@ -49,11 +51,12 @@ def _of_products(
         return None
     n_queries = query.shape[-2]
     n_keys = key.shape[-2]
+    heads = _folded_heads(part, query)
     if attn_mask is not None:
         attn_mask = attn_mask.expand(*query.shape[:-1], n_keys)
 
     def as_heads(x: Tensor) -> Tensor:
-        return x.unsqueeze(1) if x.ndim == 3 else x.flatten(0, -4)
+        return x.unflatten(0, (-1, heads or 1)) if x.ndim == 3 else x.flatten(0, -4)
 
     n_sequences = len(as_heads(query))
     q = as_heads(query)[: part.sequences, :, -part.queries :].float()
@@ -66,7 +69,13 @@ def _of_products(
     if is_causal:
         visible = torch.ones(n_queries, n_keys, dtype=torch.bool, device=q.device).tril()
         scores = _masked(scores, visible[-part.queries :])
-    return Scores(scores, n_sequences, n_queries)
+    return Scores(scores, n_sequences, n_queries, heads)
+
+
+def _folded_heads(part: Part, x: Tensor) -> int:
+    """Return the number of heads in the first of three axes, (sequences x heads); 0 for none."""
+    folded = x.ndim == 3 and part.batch and len(x) > part.batch and len(x) % part.batch == 0
+    return len(x) // (part.batch or 1) if folded else 0
 
 
 def _masked(scores: Tensor, mask: Bool[Tensor, "..."] | Float[Tensor, "..."]) -> Tensor:
@@ -82,14 +91,16 @@ def _of_softmax(
     """Read a softmax over the last of four axes (n, heads, queries, keys).
 
     Three axes count if the numbers of queries and keys are equal. Any other softmax belongs to a
-    classifier, a router or a sampler.
+    classifier, a router or a sampler. Whether this one is attention is seen later, by the product
+    of its result with values.
     """
     square = input.ndim == 3 and input.shape[-1] == input.shape[-2]
     if dim not in (-1, input.ndim - 1) or not (input.ndim == 4 or square):
         return None
-    scores = input.unsqueeze(1) if square else input
+    heads = _folded_heads(part, input)
+    scores = input.unflatten(0, (-1, heads or 1)) if square else input
     observed = scores[: part.sequences, :, -part.queries :].float()
-    return Scores(observed, len(scores), scores.shape[2])
+    return Scores(observed, len(scores), scores.shape[2], heads)
 
 
 def _of_multi_head(
@@ -156,9 +167,9 @@ Reader = Callable[..., Scores | None]
 READERS: dict[Any, Reader] = {
     F.scaled_dot_product_attention: _of_products,
     F.multi_head_attention_forward: _of_multi_head,
-    F.softmax: _of_softmax,
-    torch.softmax: _of_softmax,
-    torch.special.softmax: _of_softmax,
-    Tensor.softmax: _of_softmax,
 }
 """Functions that compute attention, with readers for the scores of a call."""
+SOFTMAX: dict[Any, Reader] = dict.fromkeys(
+    (F.softmax, torch.softmax, torch.special.softmax, Tensor.softmax), _of_softmax
+)
+"""Functions that compute attention weights if their result is multiplied with values."""

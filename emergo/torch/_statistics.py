@@ -8,7 +8,6 @@ from torch import Tensor
 
 from ._scores import Scores
 
-STATISTICS = ("entropy", "largest", "previous", "same", "score_scale")
 # A score this far below the largest has weight 0 in any precision: the key is masked.
 _HIDDEN = 1000.0
 
@@ -28,10 +27,7 @@ def head_statistics(
     queries and keys at the same positions, and `same` needs `tokens`; otherwise they are left out.
     """
     raw = scores.values
-    visible = raw > raw.amax(-1, keepdim=True) - _HIDDEN
-    logs = torch.where(visible, raw, -math.inf).log_softmax(-1)
-    logs = torch.where(visible, logs, 0)
-    weights = torch.where(visible, logs.exp(), 0)
+    visible, logs, weights = attention_of(scores)
     count = visible.sum(-1)
     counts = count > 0
     own = None
@@ -55,6 +51,18 @@ def head_statistics(
     variance = torch.where(visible, raw - mean, 0).square().sum(-1) / count
     result["score_scale"] = _mean(variance.sqrt(), counts & (count > 1))
     return result
+
+
+def attention_of(scores: Scores) -> tuple[Tensor, Tensor, Tensor]:
+    """Return which keys are visible, the logarithms of the weights (0 if hidden), and the weights.
+
+    All have the shape (sequences, heads, queries, keys).
+    """
+    raw = scores.values
+    visible = raw > raw.amax(-1, keepdim=True) - _HIDDEN
+    logs = torch.where(visible, raw, -math.inf).log_softmax(-1)
+    logs = torch.where(visible, logs, 0)
+    return visible, logs, torch.where(visible, logs.exp(), 0)
 
 
 def _at(

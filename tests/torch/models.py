@@ -51,6 +51,55 @@ class Block(nn.Module):
         return x + F.dropout(torch.relu(self.mlp(x)), rate)
 
 
+class RawBlock(nn.Module):
+    """The same block with parameters for each head, as in TransformerLens, and no linear modules.
+
+    Its scores have heads and sequences in one axis.
+    """
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+
+        def by_head(weight: Tensor) -> nn.Parameter:
+            return nn.Parameter(weight.detach().unflatten(0, (block.heads, -1)).mT.clone())
+
+        self.W_Q, self.W_K, self.W_V = (
+            by_head(f.weight) for f in (block.q_proj, block.k_proj, block.v_proj)
+        )
+        self.W_O = nn.Parameter(block.o_proj.weight.detach().T.clone())
+        self.biases = [f.bias.detach() for f in (block.q_proj, block.k_proj, block.v_proj)]
+        self.bias = block.o_proj.bias.detach()
+        self.mlp = block.mlp
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, length, width = x.shape
+        heads = len(self.W_Q)
+        q = torch.einsum("ntw,hwk->nthk", x, self.W_Q)
+        k = F.linear(x, self.W_K.mT.flatten(0, 1)).unflatten(-1, (heads, -1))
+        v = torch.einsum("ntw,hwk->nthk", [x, self.W_V])
+        q, k, v = (
+            (y + bias.view(heads, -1)).transpose(1, 2).reshape(n * heads, length, -1)
+            for y, bias in zip((q, k, v), self.biases, strict=True)
+        )
+        hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
+        scores = (q @ k.mT / q.shape[-1] ** 0.5).masked_fill(hidden, -torch.inf)
+        mixed = (torch.softmax(scores, -1) @ v).unflatten(0, (n, heads)).transpose(1, 2)
+        x = x + mixed.reshape(n, length, width) @ self.W_O + self.bias
+        return x + torch.relu(self.mlp(x))
+
+
+class Gate(nn.Module):
+    """Softmaxes that are not attention: a gate, and a mixture of experts for each token."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        groups = x.unflatten(-1, (2, -1))  # (n, length, groups, size)
+        gate = groups.softmax(-1)
+        x = x + (gate * groups).flatten(2)
+        experts = torch.stack([groups, -groups, 2 * groups, groups], -2)
+        x = x + torch.einsum("ntge,ntgew->ntgw", gate, experts).flatten(2)
+        return x + (gate.unsqueeze(-2) @ experts).squeeze(-2).flatten(2)
+
+
 class Encoder(nn.Module):
     """PyTorch's encoder layer for inputs (n, length, width)."""
 

@@ -7,23 +7,26 @@ import torch
 
 from emergo.torch._gradients import Gradients
 from emergo.torch._observation import Observation
-from emergo.torch._paths import find_pieces
+from emergo.torch._paths import find_pieces, find_raw
 from emergo.torch._scores import Part
+from emergo.torch._statistics import head_statistics
 
-from .models import Block, Encoder, Words, batch, gpt2, loss_of
+from .models import Block, Encoder, RawBlock, Words, batch, gpt2, loss_of
 
 
 @contextlib.contextmanager
 def observed(model, paths=None):
     """Observe the code in the block; the columns are complete after it."""
     modules = dict(model.named_modules())
-    observation = Observation(
-        modules, Part(2, 4), Gradients(find_pieces(modules, paths), paths is None), []
-    )
+    pieces = find_pieces(modules, paths)
+    raw = {name: weight for name, weight in find_raw(modules).items() if name in pieces}
+    gradients = Gradients(pieces, paths is None, raw)
+    observation = Observation(modules, Part(2, 4), head_statistics, gradients, [])
     columns = {}
     yield columns
     observation.close()
-    columns |= observation.values()
+    values = observation.heads() | gradients.summary([name for name, _ in observation.layers])
+    columns |= {name: float(value) for name, value in values.items()}
 
 
 def path_gradient(model, layer: str, path: str) -> torch.Tensor:
@@ -207,3 +210,23 @@ def test_layers_that_the_model_computes_itself():
     assert [columns[f"gradient_value_output_{i}"] for i in range(2)] == pytest.approx(
         norms, rel=1e-4
     )
+
+
+@pytest.mark.parametrize("micro", [1, 2])
+def test_raw_parameters_can_be_named(micro):
+    """Parameters that are not weights of modules have the gradients of equal linear maps."""
+    torch.manual_seed(0)
+    block = Block("sdpa")
+    raw = RawBlock(block)
+    model = Words(block)
+    other = Words(raw)
+    other.embed, other.readout = model.embed, model.readout
+    names = {"query_key": ["blocks.0.W_Q", "blocks.0.W_K"], "value_output": ["*.W_V", "*.W_O"]}
+    found = []
+    for each, paths in ((model, None), (other, names)):
+        with observed(each, paths) as columns:
+            for tokens in batch(0).chunk(micro):
+                (loss_of(each, tokens) / micro).backward()
+        found.append({name: x for name, x in columns.items() if name.startswith(("grad", "agree"))})
+    assert len(found[0]) == 4
+    assert found[1] == pytest.approx(found[0], rel=1e-4)

@@ -1,6 +1,8 @@
-"""Test the log file: always readable, continued, and never overwriting another file."""
+"""Test the log file: never stale, continued, and never overwriting another file."""
 
 import math
+import os
+import threading
 
 import pandas as pd
 import pytest
@@ -13,103 +15,132 @@ from emergo.torch import _log
 from emergo.torch._log import Log
 
 
-class Clock:
-    """A clock that a test controls."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1000.0
-        monkeypatch.setattr(_log.time, "monotonic", lambda: self.now)
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "log.csv"
 
 
-def write(log: Log, steps, layers=("a",), loss=lambda step: 1 / (1 + step)):
+def write(log: Log, steps, heads=1, loss=lambda step: 1 / (1 + step)):
     for step in steps:
-        probes = {f"entropy_{layer}_0": math.log(8) for layer in range(len(layers))}
-        log.check_layers(layers, probes)
+        probes = {f"entropy_0_{head}": math.log(8) for head in range(heads)}
+        log.check_heads(probes)
         log.append(step, {"loss": loss(step)}, probes)
 
 
-@pytest.mark.parametrize("name", ["log.parquet", "log.csv"])
-def test_a_log_is_a_table(tmp_path, name):
-    log = Log(tmp_path / name, None)
+def test_a_log_is_a_table(path):
+    log = Log(path, None)
     write(log, range(0, 100, 10))
     log.flush()
-    table = read_table(tmp_path / name)
+    table = pd.read_csv(path)
     assert list(table) == ["step", "loss", "entropy_0_0"]
     assert table["step"].tolist() == list(range(0, 100, 10))
-    (row,) = measure_logs([tmp_path / name], "loss", 0.04).to_dict("records")
+    (row,) = measure_logs([path], "loss", 0.04).to_dict("records")
     assert row["state"] == "reached"
     assert 20 < row["plateau"] <= 30
 
 
-def test_metrics_come_first_also_later_ones(tmp_path):
-    log = Log(tmp_path / "log.parquet", None)
-    log.append(0, {"loss": 1.0}, {"entropy_0_0": 0.5})
-    log.append(5, {"loss": math.nan, "accuracy": 0.1}, {"entropy_0_0": 0.5, "entropy_1_0": 0.6})
+def test_rows_are_appended_and_reach_the_file_at_once(path):
+    """Every row is in the file when the next one comes. The file is not written again."""
+    log = Log(path, None)
+    write(log, [0, 1])
+    node = path.stat().st_ino
+    for step in range(2, 200):
+        write(log, [step])
+        assert path.read_text().count("\n") == step + 1
+    assert path.stat().st_ino == node
     log.flush()
-    table = pd.read_parquet(tmp_path / "log.parquet")
-    assert list(table) == ["step", "loss", "accuracy", "entropy_0_0", "entropy_1_0"]
-    assert table["accuracy"].isna().tolist() == [True, False]
-    assert table["loss"].isna().tolist() == [False, True]
 
 
-@pytest.mark.parametrize("name", ["log.parquet", "log.csv"])
-def test_a_log_is_continued(tmp_path, name):
+def test_a_timer_writes_the_last_row_and_flushes_it_to_the_disk(path, monkeypatch):
+    """The training may be busy meanwhile, for example in a long evaluation."""
+    done = threading.Event()
+    disk = []
+    monkeypatch.setattr(_log, "SECONDS", 0.01)
+    monkeypatch.setattr(_log, "flush", lambda file: (disk.append(file), done.set()))
+    log = Log(path, None)
+    write(log, [7])
+    assert done.wait(30)
+    assert pd.read_csv(path)["step"].tolist() == [7]
+    assert disk == [path]
+
+
+def test_a_slow_disk_delays_no_row(path, monkeypatch):
+    """Flushing to the disk may take minutes. Rows are in the file meanwhile."""
+    begun, end = threading.Event(), threading.Event()
+    monkeypatch.setattr(_log, "SECONDS", 0.01)
+    monkeypatch.setattr(_log, "flush", lambda file: (begun.set(), end.wait(30)))
+    log = Log(path, None)
+    write(log, [0])
+    assert begun.wait(30)
+    write(log, range(1, 50))
+    assert len(pd.read_csv(path)) >= 49
+    end.set()
+    log.flush()
+
+
+def test_new_columns_come_last_and_earlier_rows_are_blank(path):
+    log = Log(path, None)
+    log.append(0, {"loss": 1.0}, {"entropy_0_0": 0.5, "same_0_0": math.nan})
+    log.append(5, {"loss": math.nan}, {"entropy_0_0": 0.5})
+    log.append(9, {"eval/loss, mean": 2.0}, {})
+    log.append(9, {"accuracy": 0.5}, {})  # joins the row of its step
+    log.flush()
+    table = pd.read_csv(path)
+    assert list(table) == [
+        *("step", "loss", "entropy_0_0", "same_0_0", "eval/loss, mean", "accuracy")
+    ]
+    assert table["accuracy"].isna().tolist() == [True, True, False]
+    assert path.read_text().splitlines()[1:] == ["0,1.0,0.5,,,", "5,nan,0.5,,,", "9,,,,2.0,0.5"]
+
+
+def test_a_log_is_continued(path):
     """Rows from the given step on are dropped, because they are computed again."""
-    first = Log(tmp_path / name, None)
+    first = Log(path, None)
     write(first, range(0, 100, 10))
     first.flush()
-    again = Log(tmp_path / name, 50)
+    with path.open("a") as file:
+        file.write("95,0.1")  # a kill has cut this row short
+    again = Log(path, 50)
     write(again, range(50, 120, 10), loss=lambda step: -1.0)
     again.flush()
-    table = read_table(tmp_path / name)
+    table = read_table(path)
     assert table["step"].tolist() == list(range(0, 120, 10))
     assert (table["loss"] < 0).tolist() == [step >= 50 for step in range(0, 120, 10)]
-    assert Log(tmp_path / name, 70).last == 60
+    assert Log(path, 70).last == 60
 
 
-def test_an_existing_log_is_not_overwritten(tmp_path):
-    path = tmp_path / "log.parquet"
+def test_an_existing_log_is_replaced_only_if_asked(path):
     log = Log(path, None)
-    write(log, [0, 10], layers=("a", "b"))
+    write(log, [0, 10], heads=2)
     log.flush()
     before = path.read_bytes()
-    with pytest.raises(InputError, match=r"exists already; start=STEP continues it"):
+    with pytest.raises(InputError, match=r"start=STEP continues it .* overwrite=True replaces it"):
         Log(path, None)
-    with pytest.raises(
-        InputError,
-        match=r"the log belongs to another model, with 2 layers and 2 heads, not 1 layers",
-    ):
-        write(Log(path, 0), [0], layers=("c",))
-    other = Log(path, 0)
-    with pytest.raises(InputError, match="another model, with 2 layers and 2 heads"):
-        other.check_layers(("a", "b"), {"entropy_0_0": 1.0})
-    assert path.read_bytes() == before
+    with pytest.raises(InputError, match=r"belongs to another model, with 2 heads, not 1 heads"):
+        write(Log(path, 5), [10], heads=1)
+    log = Log(path, None, overwrite=True)
+    assert path.read_bytes() == before  # until there is a new row
+    write(log, [3])
+    log.flush()
+    assert pd.read_csv(path)["step"].tolist() == [3]
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("log.parquet", b"PAR1 and no more"),
-        ("log.parquet", b""),
-        ("log.csv", b"epoch,loss\n1,2\n"),
-        ("log.csv", b"step,loss\none,2\n"),
-        ("log.csv", b"\xff\xfe\x00"),
-    ],
+    "content", [b"", b"epoch,loss\n1,2\n", b"step,loss\none,2\n", b"\xff\xfe\x00", b"PAR1"]
 )
-def test_other_files_are_left_alone(tmp_path, name, content):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(
-        InputError, match=r"exists already and is not a log of emergo\.torch; choose another name"
-    ):
-        Log(tmp_path / name, 10)
-    assert (tmp_path / name).read_bytes() == content
+@pytest.mark.parametrize("options", [(10, False), (None, True)], ids=["start", "overwrite"])
+def test_other_files_are_left_alone(path, content, options):
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"exists already and is not a log of emergo\.torch"):
+        Log(path, *options)
+    assert path.read_bytes() == content
 
 
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("log.txt", "log.txt: the log must be a .parquet or .csv file"),
-        ("log", "log: the log must be a .parquet or .csv file"),
+        ("log.parquet", "log.parquet: the log must be a .csv file, to which rows are added"),
+        ("log", "log: the log must be a .csv file"),
         ("missing/log.csv", "there is no folder .*missing; create it"),
     ],
 )
@@ -118,21 +149,27 @@ def test_invalid_paths_are_errors(tmp_path, path, words):
         Log(tmp_path / path, None)
 
 
-def test_a_full_disk_does_not_end_the_training(tmp_path, monkeypatch, capsys):
-    """A failed write is reported once and tried again, without losing rows."""
-    clock = Clock(monkeypatch)
-    atomic_write = _log.atomic_write
-
-    def full(path, content):
-        raise StorageError(f"{path}: cannot be written (No space left on device)")
-
-    monkeypatch.setattr(_log, "atomic_write", full)
-    log = Log(tmp_path / "log.parquet", None)
-    write(log, range(3))
-    assert capsys.readouterr().err.count("No space left on device) (will be tried again)") == 1
+def test_a_full_disk_does_not_end_the_training(path, monkeypatch, capsys):
+    """A failed write is reported once and tried again, without losing rows or half a row."""
+    log = Log(path, None)
+    write(log, range(2))
+    real = os.write
+    monkeypatch.setattr(_log.os, "write", lambda file, content: real(file, content[:3]))
+    write(log, range(2, 5))
+    assert capsys.readouterr().err.count("No space left on device") == 1
+    assert pd.read_csv(path)["step"].tolist() == [0]
     with pytest.raises(StorageError):
         log.flush()
-    monkeypatch.setattr(_log, "atomic_write", atomic_write)
-    clock.now += 60
+    monkeypatch.setattr(_log.os, "write", real)
+    write(log, [5])
+    log.flush()
+    assert pd.read_csv(path)["step"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_log_that_was_removed_begins_again(path):
+    log = Log(path, None)
+    write(log, range(3))
+    path.unlink()
     write(log, [3])
-    assert pd.read_parquet(tmp_path / "log.parquet")["step"].tolist() == [0, 1, 2, 3]
+    log.flush()
+    assert pd.read_csv(path)["step"].tolist() == [2, 3]

@@ -10,6 +10,7 @@ from emergo.torch._gradients import Gradients
 from emergo.torch._observation import Observation
 from emergo.torch._paths import find_pieces
 from emergo.torch._scores import Part
+from emergo.torch._statistics import head_statistics
 
 from .models import LENGTH, WORDS, Block, Encoder, Words, batch, gpt2, loss_of
 
@@ -20,16 +21,21 @@ def observe(
     model: nn.Module, layers: list[tuple[str, int]] | None = None, part: Part = ALL
 ) -> Observation:
     modules = dict(model.named_modules())
-    return Observation(
-        modules, part, Gradients(find_pieces(modules), True), [] if layers is None else layers
-    )
+    gradients = Gradients(find_pieces(modules), True)
+    known = [] if layers is None else layers
+    return Observation(modules, part, head_statistics, gradients, known)
 
 
 def columns(model: nn.Module, tokens: torch.Tensor, part: Part = ALL) -> dict[str, float]:
     observation = observe(model, part=part)
     loss_of(model, tokens).backward()
     observation.close()
-    return observation.values()
+    return values_of(observation)
+
+
+def values_of(observation: Observation) -> dict[str, float]:
+    gradients = observation.gradients.summary([name for name, _ in observation.layers])
+    return {name: float(value) for name, value in (observation.heads() | gradients).items()}
 
 
 def test_layers_are_named_after_the_module_that_attends():
@@ -108,7 +114,7 @@ def test_tokens_are_found_by_name():
         observation = observe(model)
         model(**dict(list(inputs.items())[::order]))
         observation.close()
-        observed = observation.values()
+        observed = values_of(observation)
         assert observed["same_0_0"] == pytest.approx(
             columns(model.eval(), batch(0))["same_0_0"], rel=0.02
         )
@@ -149,7 +155,7 @@ def test_a_layer_keeps_its_number():
             x = model.blocks[i](x)
         observation.close()
     assert layers == [("blocks.0", 0), ("blocks.1", 0)]
-    values = observation.values()
+    values = values_of(observation)
     assert "entropy_1_0" in values
     assert "entropy_0_0" not in values
 

@@ -82,7 +82,7 @@ def test_the_users_names():
         pieces_of(model, {"query": ["blocks.0.q_proj"]})
     with pytest.raises(
         InputError,
-        match=r"paths: unknown linear map 'blocks.0.q_prj'; did you mean blocks.0.q_proj",
+        match=r"unknown linear map or parameter 'blocks.0.q_prj'; did you mean blocks.0.q_proj",
     ):
         pieces_of(model, {"query_key": ["blocks.0.q_prj"]})
 

@@ -49,7 +49,7 @@ def test_plateaus_of_pytorch_and_emergo_agree(tmp_path):
     ours = np.log(
         [result.plateau.time for result in train([Run(config, seed) for seed in range(SEEDS)])]
     )
-    paths = [tmp_path / f"{seed}.parquet" for seed in range(SEEDS)]
+    paths = [tmp_path / f"{seed}.csv" for seed in range(SEEDS)]
     for seed, path in enumerate(paths):
         watched(seed, path)
     table = measure_logs(paths, "loss", 0.1)
@@ -61,7 +61,7 @@ def test_plateaus_of_pytorch_and_emergo_agree(tmp_path):
     assert abs(ours.mean() - theirs.mean()) < 3 * error
     # The attention of the last position is sparse after the plateau, but not before.
     for path, plateau in zip(paths, table["plateau"], strict=True):
-        log = pd.read_parquet(path)
+        log = pd.read_csv(path)
         assert log["entropy_0_0"][0] > 0.95 * np.log(LENGTH)
         assert log["entropy_0_0"].iloc[-1] < 0.5 * np.log(LENGTH)
         assert log["largest_0_0"][log["step"] <= plateau / 2].max() < 0.5

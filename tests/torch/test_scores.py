@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from emergo.torch._scores import READERS, Part, Scores
+from emergo.torch._scores import READERS, SOFTMAX, Part, Scores
 
 PART = Part(2, 3)
 # Float32 sums in a different order.
@@ -17,7 +17,7 @@ CLOSE: dict[str, Any] = {"rtol": 1e-4, "atol": 1e-5}
 
 
 def read(function, *args, part=PART, **kwargs) -> Scores:
-    scores = READERS[function](part, *args, **kwargs)
+    scores = (READERS | SOFTMAX)[function](part, *args, **kwargs)
     assert scores is not None
     return scores
 
@@ -131,4 +131,18 @@ def test_a_softmax_is_attention_only_over_keys(softmax):
         (torch.randn(3, 5), -1),
         (scores, 1),
     ):  # logits, a router, maps of classes
-        assert READERS[softmax](PART, other, dim) is None
+        assert SOFTMAX[softmax](PART, other, dim) is None
+
+
+def test_heads_that_are_folded_into_the_batch_are_recognised():
+    x = torch.randn(6, 5, 5)
+    for function, args in {F.softmax: (x, -1), F.scaled_dot_product_attention: (x, x, x)}.items():
+        folded = read(function, *args, part=Part(2, 5, batch=3))
+        assert folded.values.shape == (2, 2, 5, 5)
+        assert (folded.n_sequences, folded.folded) == (3, 2)
+        for batch in (None, 4, 6):
+            single = read(function, *args, part=Part(2, 5, batch=batch))
+            assert (single.values.shape, single.folded) == ((2, 1, 5, 5), 0)
+        torch.testing.assert_close(
+            folded.values[1, 0], read(function, *args, part=Part(9, 5)).values[2, 0]
+        )

@@ -1,0 +1,31 @@
+"""Classes of attention heads in a log of `emergo.torch.watch`."""
+
+import pandas as pd
+
+from ..core.classes import HeadClass, HeadClasses
+
+
+def head_classes(curves: pd.DataFrame) -> pd.DataFrame:
+    """List when heads became previous-token, induction, duplicate-token or first-token heads.
+
+    **Arguments:** `curves` is a log with head scores, with a column `step` or indexed by steps.
+
+    **Returns:** one row per head and class in the order of training, with the step, the interval
+    between two rows of the log, and the score in the last row.
+
+    >>> import pandas as pd
+    >>> log = pd.DataFrame({"step": [0, 20, 40, 60], "induction_head_1_2": [0.1, 0.3, 0.8, 0.9]})
+    >>> print(head_classes(log).to_string(index=False))
+         class  layer  head  step  low  high  score
+     induction      1     2  28.0 20.0  40.0    0.9
+    """
+    curves = curves.set_index("step") if "step" in curves else curves
+    scores = curves.filter(regex=r"_head_\d+_\d+$")
+    classes = HeadClasses()
+    for step, row in zip(scores.index, scores.itertuples(index=False), strict=True):
+        classes.update(float(step), dict(zip(scores.columns, map(float, row), strict=True)))
+    found = sorted(classes.found.items(), key=lambda item: item[1].step)
+    last = {column: scores[column].dropna().iloc[-1] for column, _ in found}
+    rows = [(*each, last[column]) for column, each in found]
+    names = ["class" if name == "name" else name for name in HeadClass._fields]
+    return pd.DataFrame(rows, columns=pd.Index([*names, "score"]))

@@ -1,0 +1,163 @@
+"""Scores of attention heads on a fixed batch, in a forward pass of its own."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..core.errors import InputError
+from ..core.heads import head_scores
+from ._observation import Observation, TokenInput
+from ._scores import Part, Scores
+from ._statistics import attention_of
+
+SEQUENCES = 8
+PERIOD = 32  # tokens until a sequence repeats; less for models of short sequences
+SHORTEST = 4  # the shortest sequence that can be scored
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HeadBatch:
+    """A fixed batch on which heads are scored at every row of the log.
+
+    **Arguments:**
+
+    - `inputs`: what the model is called with: a tensor, a tuple of arguments, or a mapping of named
+      arguments.
+    - `tokens`: token ids (n, length), for the scores of duplicate-token and induction heads.
+    - `relevant`: the positions that matter, by the name of the score: whole numbers (n, k), or True
+      in (n, length) or in (n, queries, length). The score of a head, `NAME_head`, is its weight
+      on them. A tensor without a name is called `relevant_head`.
+    - `queries`: the number of last positions whose attention counts; None: all of them.
+    """
+
+    inputs: Any
+    tokens: Tensor | None = None
+    relevant: Mapping[str, Tensor] | Tensor | None = None
+    queries: int | None = None
+
+    def call(self, model: nn.Module) -> None:
+        """Call a model with the inputs, on its device."""
+        device = next((x.device for x in (*model.parameters(), *model.buffers())), None)
+
+        def move(value: Any) -> Any:
+            return value.to(device) if isinstance(value, Tensor) else value
+
+        if isinstance(self.inputs, Mapping):
+            model(**{name: move(value) for name, value in self.inputs.items()})
+        else:
+            model(*map(move, self.inputs if isinstance(self.inputs, tuple) else (self.inputs,)))
+
+    def scores(self, scores: Scores) -> dict[str, Tensor]:
+        """Score the heads of one layer."""
+        visible, _, weights = attention_of(scores)
+        if weights.shape[-1] != scores.n_queries:  # cross-attention
+            return {}
+        tokens = None if self.tokens is None else self.tokens.to(weights.device)
+        found = head_scores(weights, tokens, visible.any(-1))
+        given = self.relevant if isinstance(self.relevant, Mapping) else {}
+        if isinstance(self.relevant, Tensor):
+            given = {"relevant_head": self.relevant}
+        for name, positions in given.items():
+            keys = _mask(name, positions.to(weights.device), weights)
+            column = f"{name.removesuffix('_head')}_head"
+            found[column] = (weights * keys.unsqueeze(1)).sum(-1).mean((0, -1))
+        return found
+
+
+def _mask(name: str, positions: Tensor, weights: Tensor) -> Tensor:
+    """Return True for relevant keys, with shape (n, 1 or queries, length)."""
+    n, _, queries, length = weights.shape
+    if positions.dtype != torch.bool and positions.ndim == 2:
+        positions = torch.zeros(n, length, dtype=torch.bool, device=positions.device).scatter(
+            1, positions.long(), True
+        )
+    mask = positions.unsqueeze(1) if positions.ndim == 2 else positions[:, -queries:]
+    if mask.dtype != torch.bool or mask.shape not in ((n, 1, length), (n, queries, length)):
+        raise InputError(
+            f"relevant['{name}'] must hold positions (n, k), or truth values ({n}, {length}) or "
+            f"({n}, {queries}, {length}), got {tuple(positions.shape)}"
+        )
+    return mask
+
+
+def repeated_tokens(given: TokenInput) -> HeadBatch | None:
+    """Return sequences of random tokens that repeat once, for a model of token ids.
+
+    The tokens come from the model's vocabulary, with a fixed seed. The sequences are at most as
+    long as those that the model is trained on. Returns None if those are too short.
+    """
+    length = given.tokens.shape[1]
+    period = min(PERIOD, length // 2)
+    if 2 * period < SHORTEST:
+        return None
+    generator = torch.Generator().manual_seed(0)
+    if given.vocabulary >= period:  # without a repetition inside of the period
+        rows = [torch.randperm(given.vocabulary, generator=generator) for _ in range(SEQUENCES)]
+        first = torch.stack([row[:period] for row in rows])
+    else:
+        first = torch.randint(given.vocabulary, (SEQUENCES, period), generator=generator)
+    tokens = torch.cat([first, first], 1).to(given.tokens.dtype)
+    if isinstance(given.place, str):
+        return HeadBatch({given.place: tokens}, tokens)
+    return HeadBatch((*[None] * given.place, tokens), tokens)
+
+
+def score_heads(
+    model: nn.Module, batch: HeadBatch, layers: Sequence[tuple[str, int]], inside: str = ""
+) -> dict[str, Tensor]:
+    """Score all heads of a model in one forward pass, by column.
+
+    The model is in evaluation mode meanwhile. Its parameters, buffers and random numbers do not
+    change.
+
+    **Arguments:**
+
+    - `layers`: the known layers, see `Observation`.
+    - `inside`: the part of the model that is called; layers have names in the whole model.
+    """
+    called = model.get_submodule(inside)
+    length = None if batch.tokens is None else batch.tokens.shape[1]
+    part = Part(1_000_000, batch.queries or length or 1_000_000)
+    modules = {f"{inside}.{n}".strip("."): m for n, m in called.named_modules()}
+    observation = Observation(
+        modules, part, lambda scores, _: batch.scores(scores), None, list(layers)
+    )
+    try:
+        with _unchanged(called):
+            batch.call(called)
+    finally:
+        observation.close()
+    if observation.problem:
+        raise RuntimeError(observation.problem)
+    return observation.heads()
+
+
+@contextlib.contextmanager
+def _unchanged(model: nn.Module) -> Iterator[None]:
+    """Compute without gradients, in evaluation mode, and without a trace in the training."""
+    training = {module: module.training for module in model.modules()}
+    devices = {x.device for x in model.parameters() if x.device.type == "cuda"}
+    kind = next(iter(devices)).type if devices else "cpu"
+    # Inside of `autocast`, a pass without gradients would leave converted weights without gradients
+    # in its cache. In evaluation mode, PyTorch's layers have a fast path that cannot be observed.
+    mixed = torch.autocast(
+        kind,
+        torch.get_autocast_dtype(kind),
+        torch.is_autocast_enabled(kind),
+        cache_enabled=False,
+    )
+    fast = torch.backends.mha.get_fastpath_enabled()
+    with torch.no_grad(), torch.random.fork_rng(list(devices)), mixed:
+        torch.backends.mha.set_fastpath_enabled(False)
+        for module in training:
+            module.training = False
+        try:
+            yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast)
+            for module, mode in training.items():
+                module.training = mode

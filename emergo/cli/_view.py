@@ -8,7 +8,7 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from ..core.errors import InputError
-from ..core.terminal import counted, memory, print_json, say
+from ..core.terminal import counted, memory, print_json, say, show
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,15 +27,12 @@ class View:
         catalog = Catalog(self.folder)
         if self.export is not None:
             written = export_page(catalog, self.export)
-            notes = [*catalog.notes]
-            for runs in catalog.sets().values():
-                notes += runs.notes
-            for note in dict.fromkeys(notes):
+            for note in written.pop("notes"):
                 say(note)
             if self.json:
                 return print_json(written)
             size = f"{counted(written['runs'], 'run')}, {memory(written['bytes'])}"
-            return print(f"{size}; open {written['file']}")
+            return show(f"{size}; open {written['file']}")
         if not catalog.sets():
             why = "; ".join(catalog.notes) or "emergo study run puts a study into a folder"
             raise InputError(f"{self.folder}: no study, runs, records or figures here ({why})")

@@ -5,11 +5,13 @@ versions of JAX and XLA. So changed code is another program, and a changed comme
 
 This module chooses the folder and how files are written. JAX writes them in place, so that another
 process may read half a file, and damaged files stay. Here a file is written under a temporary name
-and renamed, and starts with a checksum of the rest. If the checksum is wrong, the program is
-compiled again. When the folder exceeds its bound, the least recently used programs are removed.
+and renamed, and starts with a checksum of its name and the rest. If the checksum is wrong, the file
+is removed and the program is compiled again. When the folder exceeds its bound, the least recently
+used programs are removed.
 
-Programs from the folder are executed. So the folder must belong to the user alone, and is never
-part of a study.
+Programs from the folder are executed. So nobody else may be able to change the folder, any folder
+above it, or a file inside, which is checked whenever a file is opened. The folder is never part of
+a study.
 """
 
 import contextlib
@@ -19,15 +21,14 @@ import importlib
 import os
 import platform
 import shutil
-import stat
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .errors import StorageError
-from .files import atomic_write, read_regular
 from .json import digest
+from .private import NotPrivate, private_folder, read_private, write_private
 
 VARIABLE = "EMERGO_CACHE"
 """Environment variable with another folder, or `off`, `no`, `false`, `0` or nothing for none."""
@@ -85,15 +86,20 @@ def _objection(folder: Path) -> str:
     try:
         while not place.exists() and place != place.parent:
             place = place.parent
-        status = place.stat()
         free = shutil.disk_usage(place).free
     except OSError as error:
         return f"{place}: {error.strerror}"
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         return f"{place} is not a folder that can be written"
-    shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    if place == folder and (shared or status.st_uid != os.getuid()):
-        return f"others may write in {folder}, and its programs are executed"
+    try:
+        with private_folder(folder):
+            pass
+    except NotPrivate as error:
+        return f"{error}, and programs below it are executed"
+    except FileNotFoundError:  # the folders that exist are private
+        pass
+    except OSError as error:
+        return f"{folder}: {error.strerror}"
     return "" if free >= LEAST_FREE else f"{place} has less than {LEAST_FREE >> 20} MB free"
 
 
@@ -129,46 +135,61 @@ def keep_programs() -> None:
 class ProgramFiles:
     """A folder of programs by JAX's keys, which any number of processes read and write.
 
-    The folder is created. Errors of the disk are ignored.
+    The folder is created. Errors of the disk are ignored, and so is a folder that others can
+    change.
     """
 
     def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
-        with contextlib.suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._path = folder
         self._most = most_bytes
         self._unchecked = most_bytes  # bytes written since the size of the folder was checked
+        with contextlib.suppress(OSError, NotPrivate), private_folder(folder, create=True):
+            pass
 
     def get(self, key: str) -> bytes | None:
-        """Return a program, or None. A damaged file is removed."""
-        path = self._file(key)
-        try:
-            content = read_regular(path, self._most)
-        except (OSError, ValueError):
-            return None
-        checksum = content[:32]
-        value = content[32:]
-        if hashlib.sha256(value).digest() != checksum:
-            with contextlib.suppress(OSError):
-                path.unlink()
-            return None
-        with contextlib.suppress(OSError):
-            os.utime(path)
-        return value
+        """Return a program, or None. A damaged file, or one of another user, is removed."""
+        name = self._name(key)
+        with contextlib.suppress(OSError, NotPrivate), private_folder(self._path) as folder:
+            try:
+                value = _opened(name, read_private(folder, name, self._most))
+            except FileNotFoundError:
+                return None
+            except (OSError, ValueError):
+                os.unlink(name, dir_fd=folder)
+                return None
+            os.utime(name, dir_fd=folder, follow_symlinks=False)
+            return value
+        return None
 
     def put(self, key: str, value: bytes) -> None:
         """Write a program. If several processes do, the last one wins; their programs are equal."""
-        with contextlib.suppress(StorageError, OSError):
-            atomic_write(self._file(key), hashlib.sha256(value).digest() + value, durable=False)
+        name = self._name(key)
+        with contextlib.suppress(OSError, NotPrivate):
+            with private_folder(self._path) as folder:
+                part = f".{uuid.uuid4().hex[:16]}"
+                write_private(folder, name, part, _checksum(name, value) + value)
             self._unchecked += len(value)
             if self._unchecked > self._most / 16:
                 self._unchecked = 0
                 prune(self._path, self._most)
 
-    def _file(self, key: str) -> Path:
+    def _name(self, key: str) -> str:
         # Different machines may share the folder, and a program for one processor could stop
         # another with an illegal instruction.
-        return self._path / f"{key}-{digest(_processor(), 12)}"
+        return f"{key.replace(os.sep, '_')}-{digest(_processor(), 12)}"
+
+
+def _checksum(name: str, value: bytes) -> bytes:
+    """Return the checksum of a program and of the name it is asked by."""
+    return hashlib.sha256(name.encode() + b"\0" + value).digest()
+
+
+def _opened(name: str, content: bytes) -> bytes:
+    """Return the program in a file; raise `ValueError` if it is damaged, or another one."""
+    value = content[32:]
+    if _checksum(name, value) != content[:32]:
+        raise ValueError(f"{name} has another checksum")
+    return value
 
 
 def kept_verdicts() -> ProgramFiles | None:

@@ -23,7 +23,7 @@ _SMALL = 2**22  # bytes; for smaller files, threads cost more than they save
 
 
 @contextlib.contextmanager
-def _one_line() -> Iterator[None]:
+def one_line() -> Iterator[None]:
     """Turn every error of reading a damaged file into a `ValueError` of one line."""
     try:
         yield
@@ -31,7 +31,7 @@ def _one_line() -> Iterator[None]:
         raise ValueError((str(error).splitlines() or [type(error).__name__])[0]) from None
 
 
-@_one_line()
+@one_line()
 def parquet_table(
     source: Path | bytes, wanted: Callable[[str], bool] = lambda name: True
 ) -> pa.Table:
@@ -70,7 +70,7 @@ def parquet_table(
         return pa.Table.from_batches(batches, schema=schema)
 
 
-@_one_line()
+@one_line()
 def parquet_frame(source: Path | bytes) -> "pd.DataFrame":
     """Read a Parquet file as a data frame, with the index that pandas stored; see `parquet_table`.
 

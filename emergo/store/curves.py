@@ -1,18 +1,22 @@
 """Curves of a run as arrays, tables and files. Does not import JAX."""
 
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from ..core.parquet import parquet_table
+from ..core.parquet import one_line, parquet_table
 from .outcomes import CURVES, read_curve_bytes
 
-INDEX_SUFFIX = re.compile(r"(_\d+)+$")
+INDEX_SUFFIX = re.compile(r"(_\d{1,6})+$")
+LONGEST = 200  # letters in the name of a curve
+MOST_VALUES = 2**28  # numbers in a curve with several values per evaluation, NaN included
 _ARRAY = ":"  # marks a column of whole arrays; their shape follows, such as `attention:3x20x20`
 
 
@@ -69,9 +73,8 @@ def curves_from(table: pd.DataFrame | Mapping[str, np.ndarray]) -> dict[str, np.
         if mark:
             curves[name] = _unpack_arrays(values, tuple(map(int, shape.split("x"))))
             continue
-        suffix = INDEX_SUFFIX.search(name)
-        index = tuple(map(int, suffix[0][1:].split("_"))) if suffix else ()
-        members.setdefault(INDEX_SUFFIX.sub("", name), {})[index] = values
+        base, index = split_index(name)
+        members.setdefault(base, {})[index] = values
     return {name: _join_columns(columns) for name, columns in members.items()} | curves
 
 
@@ -89,10 +92,25 @@ def _join_columns(columns: Mapping[tuple[int, ...], np.ndarray]) -> np.ndarray:
     if () in columns:
         return columns[()]
     first = next(iter(columns.values()))
-    curve = np.full((len(first), *(1 + np.max(list(columns), 0))), np.nan, first.dtype)
+    shape = _shape(list(columns), len(first))
+    curve = np.full(shape, np.nan, first.dtype)
     for index, values in columns.items():
         curve[(slice(None), *index)] = values
     return curve
+
+
+def _shape(indices: Sequence[tuple[int, ...]], rows: int) -> tuple[int, ...]:
+    """Return the shape of a curve from the indices of its columns.
+
+    Raises `ValueError` if the indices have different lengths or are so sparse that the array would
+    not fit into memory.
+    """
+    if len(set(map(len, indices))) > 1:
+        raise ValueError("a curve has columns with indices of different lengths")
+    shape = (rows, *(1 + max(index[axis] for index in indices) for axis in range(len(indices[0]))))
+    if math.prod(shape) > MOST_VALUES:
+        raise ValueError(f"a curve has the shape {shape}; at most {MOST_VALUES:,} numbers are read")
+    return shape
 
 
 def read_curves(
@@ -110,10 +128,49 @@ def read_curves(
     data = read_curve_bytes(folder, content)
     table = parquet_table(data, lambda name: name == "step" or wanted(name))
     table = table.replace_schema_metadata(None)
-    valid = "step" in table.column_names and all(map(_is_number, table.schema.types))
-    if table.num_columns and not valid:
-        raise ValueError(f"{CURVES} does not hold curves: columns of numbers, one of them step")
+    check_curves(table.schema, table)
     return table
+
+
+def check_curve_bytes(data: bytes) -> None:
+    """Raise `ValueError` if the content of a file does not hold curves; reads steps only."""
+    with one_line(), pq.ParquetFile(pa.BufferReader(data)) as file:
+        schema = file.schema_arrow
+    check_curves(schema, parquet_table(data, lambda name: name == "step"))
+
+
+def check_curves(schema: pa.Schema, steps: pa.Table) -> None:
+    """Raise `ValueError` if a table does not hold curves.
+
+    **Arguments:**
+
+    - `schema`: all its columns; they hold numbers.
+    - `steps`: a table with its column `step`, whose numbers increase.
+    """
+    if not len(schema):
+        return
+    if "step" not in schema.names or not all(map(_is_number, schema.types)):
+        raise ValueError(f"{CURVES} does not hold curves: columns of numbers, one of them step")
+    indices: dict[str, list[tuple[int, ...]]] = {}
+    for name in schema.names:
+        if len(name) > LONGEST:
+            raise ValueError(f"{CURVES} has a curve with a name of {len(name):,} letters")
+        base, index = split_index(name)
+        if index:
+            indices.setdefault(base, []).append(index)
+    for members in indices.values():
+        _shape(members, len(steps))
+    step = steps["step"].to_numpy()
+    if not (np.isfinite(step).all() and (np.diff(step) > 0).all()):
+        raise ValueError(f"{CURVES} has steps that are not increasing numbers")
+
+
+def split_index(column: str) -> tuple[str, tuple[int, ...]]:
+    """Split the name of a column, such as `attention_0_1`, into the curve and the index."""
+    found = INDEX_SUFFIX.search(column)
+    if not found:
+        return column, ()
+    return column[: found.start()], tuple(map(int, found[0][1:].split("_")))
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -48,7 +48,7 @@ SCHEMA = 3  # of `run.json`, with checksums from 3 on; raised if older versions 
 STATES = ("reached", "censored", "trained", "failed")
 INDEX = ".index.json"
 CURVES = "curves.parquet"
-_INDEX_VERSION = 6
+_INDEX_VERSION = 7
 _OUTCOME = {
     "state": str,
     "time": number_or_none,
@@ -84,6 +84,7 @@ _CHECK_ENTRY = checker(
             "outcome": _OUTCOME,
             "provenance": {"device": str | None},
         },
+        bool,
     )
 )
 _CHECK_FAILURE = checker({"identity": IDENTITY, "try": count, "kind": str, "reason": str})
@@ -134,14 +135,21 @@ def _check_outcome(content: Mapping[str, Any]) -> None:
         raise ValueError(f"its state is {state}, without a threshold")
     if state == "reached" and (high is None or time > high or (low is not None and low > time)):
         raise ValueError("its plateau is not within its interval")
+    if time is not None and not 0 <= time <= outcome["steps"]:
+        raise ValueError(
+            f"its plateau is {time:g}, and it was trained for {outcome['steps']} steps"
+        )
 
 
-def read_run(folder: str | Path, identity: str, curves: bool = True) -> dict[str, Any]:
+def read_run(
+    folder: str | Path, identity: str, curves: bool = True, form: bool = False
+) -> dict[str, Any]:
     """Return the content of `run.json` after all checks.
 
     **Arguments:**
 
     - `curves`: also check the file with the curves, which `read_curve_bytes` does otherwise.
+    - `form`: also check that this file holds curves. This imports pandas.
 
     Raises `OSError`, or `ValueError` with the reason.
     """
@@ -155,8 +163,11 @@ def read_run(folder: str | Path, identity: str, curves: bool = True) -> dict[str
     _check_outcome(content)
     if content.get("schema", 1) >= 3 and not ("checksum" in content and "files" in content):
         raise ValueError("its checksums are missing")
-    if curves:
-        read_curve_bytes(folder, content)
+    data = read_curve_bytes(folder, content) if curves else b""
+    if form:
+        from .curves import check_curve_bytes
+
+        check_curve_bytes(data)
     return content
 
 
@@ -179,12 +190,14 @@ def read_curve_bytes(folder: str | Path, content: Mapping[str, Any]) -> bytes:
 def is_finished(folder: Path, identity: str) -> bool:
     """Return True if a run is stored and readable."""
     try:
-        return bool(read_run(folder / identity, identity))
+        return bool(read_run(folder / identity, identity, form=True))
     except (OSError, ValueError):
         return False
 
 
-_Entry = list[Any]  # of the index: `file_stamp`, and the parts of `run.json` for `outcome_row`
+# Of the index: `file_stamp`, the parts of `run.json` for `outcome_row`, and whether the form of the
+# curves was checked.
+_Entry = list[Any]
 
 
 class Outcomes(NamedTuple):
@@ -194,8 +207,13 @@ class Outcomes(NamedTuple):
     broken: dict[str, str]  # unreadable runs with the reason
 
 
-def read_outcomes(folder: Path) -> Outcomes:
-    """Read the outcomes of all runs in a folder."""
+def read_outcomes(folder: Path, form: bool = False) -> Outcomes:
+    """Read the outcomes of all runs in a folder.
+
+    **Arguments:**
+
+    - `form`: also check that every run has curves that can be read. This imports pandas.
+    """
     known = _read_index(folder / INDEX)
     broken: dict[str, str] = {}
     entries: dict[str, _Entry] = {}
@@ -203,7 +221,7 @@ def read_outcomes(folder: Path) -> Outcomes:
         try:
             if not is_a_folder:
                 raise ValueError("it should be a folder")
-            entries[name] = _read_entry(f"{folder}/{name}", name, known.get(name))
+            entries[name] = _read_entry(f"{folder}/{name}", name, known.get(name), form)
         except (OSError, ValueError) as error:
             broken[f"{folder}/{name}"] = why(error)
     fresh = sum(entry is not known.get(name) for name, entry in entries.items())
@@ -221,14 +239,14 @@ def file_stamp(folder: str | Path) -> str:
     return " ".join(f"{number}" for file in numbers for number in file)
 
 
-def _read_entry(path: str, name: str, known: _Entry | None) -> _Entry:
+def _read_entry(path: str, name: str, known: _Entry | None, form: bool) -> _Entry:
     """Return the known entry if the files are unchanged; read them otherwise."""
     stamp = file_stamp(path)
-    if known is not None and known[0] == stamp:
+    if known is not None and known[0] == stamp and known[2] >= form:
         return known
-    content = read_run(path, name)
+    content = read_run(path, name, form=form)
     kept = {key: content[key] for key in ("identity", "seed", "columns", "outcome")}
-    return [stamp, kept | {"provenance": {"device": content["provenance"].get("device")}}]
+    return [stamp, kept | {"provenance": {"device": content["provenance"].get("device")}}, form]
 
 
 def _read_index(path: Path) -> dict[str, _Entry]:
@@ -242,7 +260,7 @@ def _read_index(path: Path) -> dict[str, _Entry]:
         with contextlib.suppress(ValueError):
             _CHECK_ENTRY(entry, name)
             _check_outcome(entry[1])
-            entries[name] = [entry[0], entry[1] | {"identity": name}]
+            entries[name] = [entry[0], entry[1] | {"identity": name}, entry[2]]
     return entries
 
 

@@ -28,6 +28,7 @@ from ..tasks import Task
 from ..training import Config, Optimizer, Progress, Result, Run
 from ._live import Forecaster, Watcher, live_progress
 from ._runs import Runs
+from ._script import check_option, check_shell, check_value
 from ._writers import RunLog
 from .axes import axis_value, field_paths, resolve_axis, with_axes
 from .description import (
@@ -59,7 +60,9 @@ class Slurm:
     - `minutes`, `gpus`, `cpus`, `memory_gb`: of a task.
     - `tasks`: the most tasks of the array; each trains unit after unit until none is left.
     - `setup`: shell lines to run first, such as `module load cuda`.
-    - `extra`: other options of sbatch by name, e.g. `{qos = "low"}`.
+    - `extra`: other options of sbatch that ask for resources, by name, e.g. `{qos = "low"}`.
+
+    Texts may only have characters that mean nothing to a shell, except in `setup`.
 
     ```python
     >>> em.Slurm(partition="gpu", minutes=60).cpus
@@ -81,6 +84,12 @@ class Slurm:
     def __post_init__(self) -> None:
         check_fields(self)
         _check_texts("slurm.setup", self.setup)
+        check_value("slurm.partition", self.partition)
+        check_value("slurm.account", self.account)
+        for line in self.setup:
+            check_shell("slurm.setup", line)
+        for name, value in self.extra.items():
+            check_option("slurm.extra", name, value)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from ..core.errors import InputError
 from ..store.curves import read_curves
 from ..store.folder import Plan, StudyFolder
 from ..store.outcomes import CURVES, Failures, read_outcomes, read_run
@@ -69,7 +68,7 @@ def study_table(folder: StudyFolder, plan: Plan) -> pd.DataFrame:
     The columns are the axes and all fields, `seed`, `plateau`, `censored`, `state`, and `tries`:
     how many times the run was started. Unreadable runs are left out with a warning.
     """
-    outcomes = read_outcomes(folder.runs)
+    outcomes = read_outcomes(folder.runs, form=True)
     failures, unread = Failures(folder.failures).counts()
     own = {str(folder.runs), *(str(folder.runs / run.identity) for run in plan.runs)}
     broken = {path: why for path, why in outcomes.broken.items() if path in own}
@@ -91,7 +90,7 @@ def study_curves(folder: StudyFolder, plan: Plan) -> pd.DataFrame:
     The first columns are `identity`, the axes and `seed`. Unreadable curves are left out with a
     warning.
     """
-    rows = read_outcomes(folder.runs).rows
+    rows = read_outcomes(folder.runs, form=True).rows
     mixed = _mixed_axes(plan)
     parts = []
     for run in plan.runs:
@@ -113,16 +112,30 @@ def study_curves(folder: StudyFolder, plan: Plan) -> pd.DataFrame:
             parts.append(part.replace_schema_metadata(None))
     if not parts:
         return pd.DataFrame({"identity": [], "step": []})
-    try:
-        whole = pa.concat_tables(parts, promote_options="permissive")
-    except pa.ArrowException as error:
-        words = str(error).splitlines()[0]
-        raise InputError(
-            f"{folder.runs}: runs have curves of one name and of different types ({words})"
-        ) from None
+    whole = pa.concat_tables(_of_equal_types(parts), promote_options="default")
     parts.clear()
     # Convert one column at a time and free it, so that the curves are not in memory twice.
     return whole.to_pandas(split_blocks=True, self_destruct=True)
+
+
+def _of_equal_types(parts: list[pa.Table]) -> list[pa.Table]:
+    """Return the tables with the columns that have several types as 64-bit numbers or text."""
+    types = collections.defaultdict(set)
+    for part in parts:
+        for field in part.schema:
+            types[field.name].add(field.type)
+    common = {}
+    for name, kinds in types.items():
+        kinds.discard(pa.null())
+        if len(kinds) > 1:
+            texts = any(map(pa.types.is_string, kinds))
+            common[name] = pa.string() if texts else pa.float64()
+
+    def cast(part: pa.Table) -> pa.Table:
+        fields = [pa.field(f.name, common.get(f.name, f.type)) for f in part.schema]
+        return part.cast(pa.schema(fields))
+
+    return list(map(cast, parts)) if common else parts
 
 
 def _mixed_axes(plan: Plan) -> set[str]:

@@ -26,6 +26,7 @@ from ..core.terminal import say
 from ..store.folder import Plan, StudyFolder
 from ..store.outcomes import read_outcomes
 from ._live import Forecaster, Watcher
+from ._script import check_name
 from ._study import Slurm
 from .description import construct
 from .executor import run_plan
@@ -75,6 +76,9 @@ def submit_plan(
         raise InputError(
             f"{folder.path}: all {len(plan.runs)} runs are finished; there is nothing to submit"
         )
+    where = folder.path.resolve()
+    check_name("the study's name", plan.name)
+    check_name("the folder of the study", str(where))
     tasks = min(asked.tasks, len(left))
     # Slurm may reuse job numbers, and submitit names files by them.
     place = folder.within("slurm") / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
@@ -82,7 +86,9 @@ def submit_plan(
         place.mkdir(parents=True)
     # submitit counts an interruption of a short job as a time-out. Slurm decides how often a task
     # may be requeued, so this limit is set out of reach.
-    executor = submitit.AutoExecutor(folder=place, cluster="slurm", slurm_max_num_timeout=1_000_000)
+    executor = submitit.AutoExecutor(
+        folder=place.resolve(), cluster="slurm", slurm_max_num_timeout=1_000_000
+    )
     options: dict[str, Any] = {
         "name": f"emergo-{plan.name}",
         "timeout_min": asked.minutes,
@@ -97,7 +103,7 @@ def submit_plan(
         "slurm_additional_parameters": {"requeue": True} | dict(asked.extra),
     }
     executor.update_parameters(**{name: value for name, value in options.items() if value})
-    task = Task(str(folder.path.resolve()), plan.key, forecaster)
+    task = Task(str(where), plan.key, forecaster)
     try:
         jobs = executor.map_array(task, [(number, tasks) for number in range(tasks)])
     except FailedJobError as error:

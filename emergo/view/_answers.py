@@ -12,7 +12,7 @@ import numpy as np
 from ..core.errors import InputError
 from ..core.json import to_jsonable
 from ..store.reader import checker
-from ._runset import RunSet, thin
+from ._runset import RunSet, contained, thin
 from ._tables import JOIN
 
 if TYPE_CHECKING:
@@ -261,10 +261,11 @@ def every_law(runs: RunSet) -> dict[str, Any]:
     for request in itertools.islice(_requests(runs), MOST_LAWS):
         key = json.dumps(request, separators=(",", ":"), ensure_ascii=False)
         if key not in laws:
-            try:
+            errors: list[str] = []
+            with contained(errors.append):
                 laws[key] = fit(runs, *request)
-            except InputError as error:
-                laws[key] = {"error": str(error)}
+            if errors:
+                laws[key] = {"error": errors[0]}
     return laws
 
 

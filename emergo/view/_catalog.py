@@ -17,7 +17,7 @@ from ..core.files import is_folder
 from ..store import StudyFolder
 from ..store.reader import IDENTITY, list_names
 from ._answers import describe_set, look_back
-from ._runset import RunSet, thin
+from ._runset import RunSet, contained, thin
 from ._studies import StudySource, store_set
 from ._tables import figure_set, record_set
 
@@ -75,8 +75,13 @@ class Catalog:
 
     def overview(self) -> dict[str, Any]:
         """List all sets, without their runs."""
-        sets = [{"key": key} | describe_set(runs) for key, runs in self.sets().items()]
-        return {"folder": self.root.name, "sets": sets, "notes": list(self.notes)}
+        sets = []
+        found = self.sets()
+        notes = list(self.notes)
+        for key, runs in found.items():
+            with contained(notes.append, key):
+                sets.append({"key": key} | describe_set(runs))
+        return {"folder": self.root.name, "sets": sets, "notes": notes}
 
     def get(self, key: str) -> RunSet:
         """Return one set; raise an `InputError` for an unknown key."""
@@ -91,10 +96,8 @@ class Catalog:
         notes = list(self._scan_notes)
         named: list[tuple[str, RunSet]] = []
         for folder, source in self._studies.items():
-            try:
+            with contained(notes.append, self._key(folder, folder.name)):
                 named += [(self._key(folder, name), runs) for name, runs in source.sets().items()]
-            except InputError as error:
-                notes.append(str(error))
         for path, (_, runs) in self._tables.items():
             if runs is not None:
                 folder = path if path.is_dir() else path.parent
@@ -176,11 +179,9 @@ class Catalog:
         known = self._tables.get(path)
         if known is not None and known[0] == stamp:
             return known
-        try:
+        with contained(self._scan_notes.append, path.name):
             return stamp, read(path)
-        except (OSError, ValueError, KeyError) as error:
-            self._scan_notes.append(f"{path.name}: {' '.join(str(error).split())}")
-            return stamp, None
+        return stamp, None
 
     def thinned(self, key: str, identities: Sequence[str], name: str, points: int) -> list[Curve]:
         """Return curves of a set with at most `points` points each.
@@ -198,7 +199,7 @@ class Catalog:
 
     def _read_thinned(self, key: str, identity: str, stamp: Any, name: str, points: int) -> Curve:
         x, y = thin(*self.get(key).curve(identity, name), points)
-        return x.astype(np.float32), y.astype(np.float32)
+        return _single(x), _single(y)
 
     def look_back(self, key: str, identity: str) -> dict[str, Any]:
         """Return the forecasts of a finished run at earlier steps."""
@@ -210,13 +211,14 @@ class Catalog:
         answers = []
         for folder, source in list(self._studies.items()):
             answer: dict[str, Any] = {"folder": str(folder.relative_to(self.path))}
-            try:
+            errors: list[str] = []
+            with contained(errors.append):
                 answer |= source.status()
                 answer["training_runs"] = [
                     run | {"set": self._key(folder, run["set"])} for run in answer["training_runs"]
                 ]
-            except InputError as error:
-                answer["error"] = str(error)
+            if errors:
+                answer["error"] = errors[0]
             answers.append(answer)
         return answers
 
@@ -224,3 +226,9 @@ class Catalog:
         """Return the picture of a figure if it is a file in the folder."""
         image = self.get(key).picture
         return image if image and image.is_file() and self.inside(image) else None
+
+
+def _single(values: np.ndarray) -> np.ndarray:
+    """Return numbers in single precision; larger ones become the largest."""
+    most = np.finfo(np.float32).max
+    return np.clip(values, -most, most).astype(np.float32)

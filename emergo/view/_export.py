@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import html
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..core.files import atomic_write
+from ..core.json import to_jsonable
 from ._answers import cells, every_law, look_back, stages
 from ._bundle import STATIC, bundle
 from ._catalog import Catalog
-from ._runset import RunSet, thin
+from ._runset import RunSet, contained, thin
 
 LARGEST = 5_000_000  # bytes of the file; curves are thinned until it fits
 NUMBERS = 1_200_000  # of all curves before that: about 3.5 MB of the file
@@ -46,49 +48,65 @@ _PAGE = """<!doctype html>
 def export_page(catalog: Catalog, path: Path | str) -> dict[str, Any]:
     """Write the page with all its data.
 
-    **Returns:** the file, its size in bytes, the number of runs, and the points per curve.
+    **Returns:** the file, its size in bytes, the number of runs, the points per curve, and `notes`
+    on what could not be read.
     """
     path = Path(path)
     if path.suffix != ".html":
         raise InputError(f"--export {path}: the page is an HTML file; name it like page.html")
     content = catalog.overview()
-    sets = catalog.sets()
+    notes: list[str] = content["notes"]
+    sets = {one["key"]: catalog.get(one["key"]) for one in content["sets"]}
     count = sum(len(runs.runs) for runs in sets.values())
     if not count:
-        why = "; ".join(catalog.notes) or "a study has them when its first run has ended"
+        why = "; ".join(notes) or "a study has them when its first run has ended"
         raise InputError(f"{catalog.path}: no finished runs to show ({why})")
     curves = sum(
         len(i) * len(runs.runs) for runs in sets.values() for i in runs.families().values()
     )
     points = int(np.clip(NUMBERS // max(curves, 1), *POINTS))
-    answers = {key: _answers(runs) for key, runs in sets.items()}
-    content["status"] = catalog.status()
+    answers: dict[str, Any] = {}
+    for key, runs in sets.items():
+        with contained(notes.append, key):
+            answers[key] = _answers(runs, notes)
+    content["sets"] = [one for one in content["sets"] if one["key"] in answers]
+    content["status"] = to_jsonable(catalog.status())
     while True:
         content["data"] = {
-            key: answers[key] | _packed_curves(runs, points) for key, runs in sets.items()
+            key: answers[key] | _packed_curves(sets[key], points, notes) for key in answers
         }
         page = _page(content)
         if len(page) <= LARGEST or points == POINTS[0]:
             break
         points = max(POINTS[0], points // 2)
     atomic_write(path, page)
-    return {"file": str(path), "runs": count, "points": points, "bytes": len(page)}
+    notes += [note for key in answers for note in sets[key].notes]
+    written = {"file": str(path), "runs": count, "points": points, "bytes": len(page)}
+    return written | {"notes": [*dict.fromkeys(notes)]}
 
 
-def _answers(runs: RunSet) -> dict[str, Any]:
+def _answers(runs: RunSet, notes: list[str]) -> dict[str, Any]:
     """Return the server's answers about a set, except for its curves."""
+
+    def each(ask: Callable[[str], Any], names: Sequence[str]) -> dict[str, Any]:
+        answers: dict[str, Any] = {}
+        for name in names:
+            with contained(notes.append, f"{runs.name}, run {name}"):
+                answers[name] = to_jsonable(ask(name))
+        return answers
+
     with_curves = runs.runs if runs.families() else []
     return {
         "table": runs.table(),
         "cells": cells(runs),
-        "stages": {name: stages(runs, name) for name in with_curves[:STAGES]},
-        "forecasts": {name: look_back(runs, name, MOMENTS) for name in with_curves[:FORECASTS]},
-        "configs": {name: runs.config(name) for name in runs.runs},
+        "stages": each(lambda name: stages(runs, name), with_curves[:STAGES]),
+        "forecasts": each(lambda name: look_back(runs, name, MOMENTS), with_curves[:FORECASTS]),
+        "configs": each(runs.config, runs.runs),
         "laws": every_law(runs) if "plateau" in runs.columns else {},
     }
 
 
-def _packed_curves(runs: RunSet, points: int) -> dict[str, Any]:
+def _packed_curves(runs: RunSet, points: int, notes: list[str]) -> dict[str, Any]:
     """Return the curves of a set as text.
 
     The curves of one run share their steps. Many runs have the same steps, which are stored once.
@@ -96,14 +114,15 @@ def _packed_curves(runs: RunSet, points: int) -> dict[str, Any]:
     steps: dict[str, int] = {}
     curves: dict[str, Any] = {}
     for identity in runs.runs:
-        columns = runs.curves.read(identity)
-        step = np.asarray(columns.pop("step", ()), np.float64)
-        if not len(step):
-            continue
-        kept = _kept_rows(step, columns, points)
-        text = ",".join(f"{value:.12g}" for value in step[kept])
-        texts = {name: ",".join(map(_short, values[kept])) for name, values in columns.items()}
-        curves[identity] = [steps.setdefault(text, len(steps)), texts]
+        with contained(notes.append, f"{runs.name}, run {identity}"):
+            columns = runs.curves.read(identity)
+            step = np.asarray(columns.pop("step", ()), np.float64)
+            if not len(step):
+                continue
+            kept = _kept_rows(step, columns, points)
+            text = ",".join(f"{value:.12g}" for value in step[kept])
+            texts = {name: ",".join(map(_short, values[kept])) for name, values in columns.items()}
+            curves[identity] = [steps.setdefault(text, len(steps)), texts]
     return {"steps": list(steps), "curves": curves}
 
 

@@ -1,15 +1,17 @@
 """A set of runs: one value per run in every column, and access to the curves."""
 
+import contextlib
 import dataclasses
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from jaxtyping import Float
 
-from ..core.json import to_jsonable
+from ..core.errors import InputError
+from ..core.json import as_cell, to_jsonable
+from ..store.curves import LONGEST, split_index
 
 # Columns that cannot be axes: outcomes, and what identifies a run.
 _NO_AXES = frozenset(
@@ -20,7 +22,8 @@ _NO_AXES = frozenset(
     )
 )
 _HIDDEN = ("run", "provenance")  # columns that the page does not show
-_INDEX = re.compile(r"(?:_\d+)+$")
+_NUMBERS = ("plateau", "plateau_low", "plateau_high", "steps", "failed_step", "seed", "tries")
+_TEXTS = ("state", "reason", "device", "part", "unit")
 Columns = dict[str, list[Any]]
 
 
@@ -70,9 +73,8 @@ class RunSet:
         columns.pop("step", None)
         families: dict[str, list[list[int]]] = {}
         for column in columns:
-            name = _INDEX.sub("", column)
-            index = [int(i) for i in column[len(name) + 1 :].split("_") if i]
-            families.setdefault(name, []).append(index)
+            name, index = split_index(column)
+            families.setdefault(name, []).append(list(index))
         return {name: sorted(indices) for name, indices in families.items()}
 
     def curve(self, identity: str, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -82,7 +84,7 @@ class RunSet:
             columns = {
                 column: values
                 for column, values in self.curves.read(identity).items()
-                if column == "step" or _INDEX.sub("", column) == name
+                if column == "step" or split_index(column)[0] == name
             }
         steps = columns.pop("step", np.zeros(0))
         if not columns:
@@ -105,11 +107,53 @@ class RunSet:
         return {"version": self.version, "columns": columns, "constants": constants}
 
 
+@contextlib.contextmanager
+def contained(note: Callable[[str], None], what: str = "") -> Iterator[None]:
+    """Turn every error inside the block into one line, so that the rest is shown.
+
+    **Arguments:**
+
+    - `note`: receives the line.
+    - `what`: the file, set or run that the line names; the messages of emergo name it themselves.
+    """
+    try:
+        yield
+    except Exception as error:
+        words = " ".join(str(error).split())[:500] or type(error).__name__
+        if not isinstance(error, ValueError | OSError):
+            words = f"{type(error).__name__}: {words}"
+        note(words if isinstance(error, InputError) or not what else f"{what}: {words}")
+
+
 def columns_of(rows: Iterable[Mapping[str, Any]]) -> Columns:
     """Turn rows into columns; missing values become None."""
     rows = list(rows)
     names = dict.fromkeys(name for row in rows for name in row)
     return {"identity": [], **{name: [row.get(name) for row in rows] for name in names}}
+
+
+def check_columns(columns: Columns) -> Columns:
+    """Check the columns of a table from a file, and turn cells that are not scalars into text.
+
+    Raises `ValueError` if the runs have no distinct names, or a column of outcomes has values of
+    another kind.
+    """
+    names = columns.get("identity", [])
+    if not all(isinstance(name, str) and 0 < len(name) <= LONGEST for name in names):
+        raise ValueError("the column identity does not hold the names of runs")
+    if len(set(names)) < len(names):
+        raise ValueError("the column identity has a run twice")
+    kinds: dict[str, Any] = dict.fromkeys(_NUMBERS, int | float) | dict.fromkeys(_TEXTS, str)
+    kinds["censored"] = bool
+    for name in columns:
+        if len(name) > LONGEST:
+            raise ValueError(f"a column has a name of {len(name):,} letters")
+        columns[name] = list(map(as_cell, columns[name]))
+        kind = kinds.get(name)
+        for value in columns[name] if kind else ():
+            if not (value is None or isinstance(value, kind)):
+                raise ValueError(f"the column {name} has a cell of another kind: {value!r:.60}")
+    return columns
 
 
 def varied(columns: Columns) -> list[str]:

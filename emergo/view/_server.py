@@ -1,6 +1,5 @@
 """HTTP server of the explorer: read-only, with the page's own files and data of runs only."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,8 @@ from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 
 from ..core.errors import InputError
-from ..core.json import to_jsonable
+from ..core.json import parse_json, to_jsonable
+from ..store.reader import checker
 from ._answers import cells, fit, run_detail, stages
 from ._bundle import STATIC
 from ._catalog import Catalog
@@ -24,6 +24,13 @@ KINDS = {
     ".css": "text/css",
     ".svg": "image/svg+xml",
 }
+
+
+def lists(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(one, list) for one in value.values())
+
+
+_check_request = checker({"x": [str], "where": lists})
 BATCH = 500  # most curves in one answer
 POINTS = range(8, 501)  # points of a curve
 
@@ -63,10 +70,10 @@ def make_app(catalog: Catalog, token: str) -> Guard:
 
     def law(request: Request) -> dict[str, Any]:
         try:
-            terms = [str(term) for term in json.loads(_text(request, "x", "[]"))]
-            where = json.loads(_text(request, "where", "{}"))
-            where = {name: list(values) for name, values in where.items()}
-        except (ValueError, TypeError, AttributeError):
+            terms = parse_json(_text(request, "x", "[]").encode())
+            where = parse_json(_text(request, "where", "{}").encode())
+            _check_request({"x": terms, "where": where}, "the request")
+        except ValueError:
             raise InputError(
                 "x must be a JSON list of terms, and where must be an object of lists"
             ) from None

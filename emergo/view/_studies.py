@@ -167,7 +167,7 @@ class StudySource:
     def _failed(self, planned: Described) -> list[dict[str, Any]]:
         """List the runs that failed at least once, latest failure last."""
         failures = Failures(self.folder.failures)
-        rows, _ = read_outcomes(self.folder.runs)
+        rows, _ = read_outcomes(self.folder.runs, form=True)
         found = {
             identity: {"tries": 1, "reason": row["reason"]}
             for identity, row in rows.items()
@@ -231,7 +231,7 @@ def store_set(folder: Path) -> RunSet:
 def outcomes(folder: Path) -> tuple[Mapping[str, dict[str, Any]], tuple[str, ...]]:
     """Return the outcomes of a store, and one line per file that cannot be read."""
     try:
-        rows, broken = read_outcomes(folder)
+        rows, broken = read_outcomes(folder, form=True)
     except InputError as error:
         return {}, (str(error),)
     return rows, tuple(f"{Path(path).name}: {why}" for path, why in [*broken.items()][:BROKEN])

@@ -1,7 +1,6 @@
 """Sets of runs from Parquet tables of figures and records. Needs neither JAX nor pandas."""
 
 import itertools
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from ..core.files import read_regular
+from ..core.json import parse_json
 from ..core.parquet import parquet_table
-from ..store.reader import checker, read_json
-from ._runset import RunSet, columns_of, varied
+from ..store.reader import checker, number_or_none, read_json
+from ._runset import RunSet, check_columns, columns_of, varied
 
 LARGEST = 400_000_000  # bytes of a table; larger ones are listed in the notes and left out
 JOIN = ", "  # between the names of the tables that contain a run
@@ -63,14 +63,20 @@ def record_set(path: Path) -> RunSet:
     """Read `NAME.runs.parquet`, with its curves from `NAME.curves.parquet`."""
     name = path.name.removesuffix(".runs.parquet")
     columns = read_table(path).to_pydict()
-    descriptions = dict(zip(columns["identity"], columns.pop("run", []), strict=False))
+    if "identity" not in columns:
+        raise ValueError("it lacks the column identity")
+    described = columns.pop("run", [])
+    columns = check_columns(columns)
+    descriptions = dict(zip(columns["identity"], described, strict=False))
 
     def config(identity: str) -> Mapping[str, Any]:
         try:
-            content = json.loads(descriptions.get(identity) or "{}")
-        except (TypeError, ValueError):
-            return {}
-        return content.get("config", {}) if isinstance(content, dict) else {}
+            content = parse_json(str(descriptions.get(identity) or "{}").encode())
+            if not isinstance(content, dict) or not isinstance(content.get("config", {}), dict):
+                raise ValueError("it is not a table")
+            return content.get("config", {})
+        except ValueError as error:
+            return {"cannot be read": str(error)}
 
     curve_path = path.with_name(f"{name}.curves.parquet")
     curves = NO_CURVES
@@ -78,7 +84,7 @@ def record_set(path: Path) -> RunSet:
     if curve_path.is_file() and not curve_path.is_symlink():
         try:
             curves = _curves_by_identity(read_table(curve_path))
-        except (ValueError, KeyError) as error:
+        except ValueError as error:
             notes = (f"{curve_path.name}: {error}",)
     version = f"{path.stat().st_mtime_ns}"
     return RunSet(name, "records", version, varied(columns), columns, curves, config, notes=notes)
@@ -89,6 +95,11 @@ def _curves_by_identity(table: pa.Table) -> TableCurves:
     step = _step_column(table)
     if step is None or "identity" not in table.column_names:
         raise ValueError("needs the columns identity and step")
+    kind = table["identity"].type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise ValueError("the column identity does not hold the names of runs")
+    _check_steps(table, step)
     identities = table["identity"].to_numpy(zero_copy_only=False).astype(str)
     bounds = _bounds(identities[1:] != identities[:-1], len(identities))
     if len(bounds) != len(np.unique(identities)):  # the rows of some run are not contiguous
@@ -104,9 +115,11 @@ def figure_set(path: Path) -> RunSet | None:
     The tables of runs form one set, whose column `part` names the tables that contain a run. If a
     table holds curves, its runs belong to the set too.
     """
-    report = _report(path)
-    if report is None:
+    try:
+        report = read_json(path, _is_figure)
+    except (OSError, ValueError):
         return None
+    _check_report(report, "the content")
     rows: dict[str, dict[str, Any]] = {}  # by identity: a run may be in several tables
     curves = NO_CURVES
     notes = []
@@ -118,6 +131,11 @@ def figure_set(path: Path) -> RunSet | None:
             notes.append(f"{file.name}: {error}")
             continue
         step = _step_column(table)
+        try:
+            _check_steps(table, step)
+        except ValueError as error:
+            notes.append(f"{file.name}: {error}")
+            continue
         if step is None:
             for i, row in enumerate(table.to_pylist()):
                 identity = str(row.get("identity") or f"{part}.{i}")
@@ -127,7 +145,7 @@ def figure_set(path: Path) -> RunSet | None:
         elif curves is NO_CURVES:
             curves, found = _curves_by_restart(table, step, part)
             rows |= {row["identity"]: row for row in found}
-    columns = columns_of(rows.values())
+    columns = check_columns(columns_of(rows.values()))
     return RunSet(
         report["figure"],
         "figure",
@@ -142,14 +160,23 @@ def figure_set(path: Path) -> RunSet | None:
     )
 
 
-_check_report = checker({"figure": str, "laws": [dict], "checks": [dict]})
+def exponents(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(number_or_none, value.values()))
 
 
-def _report(path: Path) -> dict[str, Any] | None:
-    try:
-        return read_json(path, _check_report)
-    except (OSError, ValueError):
-        return None
+def intervals(value: Any) -> bool:
+    pairs = value.values() if isinstance(value, dict) else [None]
+    return all(isinstance(p, list) and len(p) == 2 and all(map(number_or_none, p)) for p in pairs)
+
+
+def published(value: Any) -> bool:
+    return value is None or (isinstance(value, dict) and exponents(value.get("exponents", {})))
+
+
+_LAW = {"name?": str, "formula?": str, "exponents?": exponents, "ci95?": intervals}
+_LAW |= {"published?": published, "why?": str | None}
+_check_report = checker({"figure": str, "laws": [_LAW], "checks": [{"name?": str}]})
+_is_figure = checker({"figure": str, "laws": [dict], "checks": [dict]})
 
 
 def _curves_by_restart(
@@ -190,6 +217,16 @@ def _bounds(changes: np.ndarray, length: int) -> list[slice]:
 
 def _step_column(table: pa.Table) -> str | None:
     return next((name for name in _STEPS if name in table.column_names), None)
+
+
+def _check_steps(table: pa.Table, step: str | None) -> None:
+    """Raise `ValueError` if the steps of a table are not finite numbers."""
+    if step is None:
+        return
+    if step not in _numeric(table):
+        raise ValueError(f"the column {step} does not hold numbers")
+    if not np.isfinite(table[step].to_numpy(zero_copy_only=False).astype(np.float64)).all():
+        raise ValueError(f"the column {step} has values that are not finite")
 
 
 def _numeric(table: pa.Table) -> list[str]:

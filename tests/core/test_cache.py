@@ -59,6 +59,112 @@ def test_symlinks_are_not_followed(tmp_path):
     assert files.get("a") is None
 
 
+def test_swapped_entries_are_removed(tmp_path):
+    """The checksum covers the key: another program would be executed otherwise."""
+    files = ProgramFiles(tmp_path)
+    for key in ("a", "b"):
+        files.put(key, PROGRAM + key.encode())
+    one, two = tmp_path.iterdir()
+    content = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    two.write_bytes(content)
+    for key in ("a", "b"):
+        assert files.get(key) is None
+    assert list(tmp_path.iterdir()) == []
+    files.put("a", PROGRAM)
+    assert files.get("a") == PROGRAM
+
+
+@pytest.fixture
+def deep(tmp_path):
+    """Files two folders below one that the tests change."""
+    files = ProgramFiles(tmp_path / "one/two/programs")
+    files.put("a", PROGRAM)
+    assert files.get("a") == PROGRAM
+    return files
+
+
+@pytest.mark.parametrize("component", ["one", "one/two", "one/two/programs"])
+def test_every_folder_on_the_path_is_checked_whenever_a_file_is_opened(tmp_path, deep, component):
+    folder = tmp_path / component
+    before = tree(tmp_path)
+    for mode in (0o777, 0o775, 0o757):
+        folder.chmod(mode)
+        assert deep.get("a") is None
+        deep.put("b", PROGRAM)
+        assert ProgramFiles(tmp_path / "one/two/programs").get("a") is None
+    folder.chmod(0o755)
+    assert tree(tmp_path) == before  # nothing was written or removed
+    assert deep.get("a") == PROGRAM
+
+
+def test_a_sticky_folder_protects_the_folders_inside(tmp_path, deep):
+    """As in /tmp, where others cannot rename them."""
+    (tmp_path / "one").chmod(0o1777)
+    assert deep.get("a") == PROGRAM
+    (tmp_path / "one").chmod(0o700)
+    (tmp_path / "one/two/programs").chmod(0o1777)
+    assert deep.get("a") is None
+
+
+OTHER = 54321  # a user who is neither this one nor root
+
+
+@pytest.mark.parametrize("what", ["one", "one/two/programs", "link", "file"])
+def test_what_belongs_to_somebody_else_is_not_used(tmp_path, deep, monkeypatch, what):
+    (tmp_path / "link").symlink_to("one")
+    files = ProgramFiles(tmp_path / "link/two/programs")
+    assert files.get("a") == PROGRAM
+    [file] = (tmp_path / "one/two/programs").iterdir()
+    foreign = (file if what == "file" else tmp_path / what).lstat().st_ino
+
+    def owned(ask):
+        def asked(*arguments, **options):
+            status = ask(*arguments, **options)
+            if status.st_ino != foreign:
+                return status
+            return os.stat_result([*status[:4], OTHER, *status[5:]])
+
+        return asked
+
+    for name in ("stat", "fstat", "lstat"):
+        monkeypatch.setattr(os, name, owned(getattr(os, name)))
+    assert files.get("a") is None
+    files.put("b", PROGRAM)
+    if what == "file":
+        assert not file.exists()  # removed, so that it is compiled again
+        files.put("a", PROGRAM)
+        assert files.get("a") == PROGRAM
+    else:
+        assert file.exists()
+        assert len(list(file.parent.iterdir())) == 1
+
+
+def test_a_file_that_others_can_write_is_removed(tmp_path):
+    files = ProgramFiles(tmp_path)
+    files.put("a", PROGRAM)
+    [path] = tmp_path.iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o620)
+    assert files.get("a") is None
+    assert not path.exists()
+
+
+def test_folders_are_created_for_the_user_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        ProgramFiles(tmp_path / "one/two").put("a", PROGRAM)
+    finally:
+        os.umask(before)
+    for path in (tmp_path / "one", tmp_path / "one/two"):
+        assert path.stat().st_mode & 0o777 == 0o700
+    assert ProgramFiles(tmp_path / "one/two").get("a") == PROGRAM
+
+
+def tree(folder):
+    return sorted((str(path), path.is_file() and path.read_bytes()) for path in folder.rglob("*"))
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be chosen here")
 def test_a_process_with_fewer_cores_has_other_files(tmp_path):
     """XLA divides loops by the number of cores."""
@@ -87,13 +193,15 @@ def test_a_missing_folder_is_ignored(tmp_path):
 
 
 def test_a_full_disk_is_ignored_and_leaves_no_file(tmp_path, monkeypatch):
-    def full(path, content):
-        with open(path, "wb") as file:
-            file.write(content[:10])
+    write = os.write
+
+    def full(descriptor, content):
+        write(descriptor, content[:10])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "write", full)
     ProgramFiles(tmp_path).put("a", PROGRAM)
+    monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -181,7 +289,12 @@ def test_unsuitable_folders_are_refused(home, monkeypatch):
     folder.mkdir(mode=0o700)
     assert cache_state().off == ""
     folder.chmod(0o770)
-    assert "others may write" in cache_state().off
+    assert f"others may write in {folder}" in cache_state().off
+    folder.chmod(0o700)
+    monkeypatch.setenv("EMERGO_CACHE", str(folder / "inner"))
+    folder.chmod(0o707)  # its owner could replace the folder inside
+    assert f"others may write in {folder}" in cache_state().off
+    monkeypatch.setenv("EMERGO_CACHE", str(folder))
     folder.rmdir()
     folder.write_text("")
     assert "is not a folder that can be written" in cache_state().off
@@ -243,5 +356,10 @@ def test_a_second_process_compiles_only_damaged_programs(tmp_path):
     for n, file in enumerate(files[::2]):
         content = file.read_bytes()
         file.write_bytes([content[: len(content) // 2], content[:-8] + bytes(8), b""][n % 3])
-    assert run() == [numbers, hits + compiled - len(files[::2]), len(files[::2])]
+    one, two = files[1], files[3]  # swapped: each is a whole program, but another one
+    content = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    two.write_bytes(content)
+    wrong = len(files[::2]) + 2
+    assert run() == [numbers, hits + compiled - wrong, wrong]
     assert run() == [numbers, hits + compiled, 0]

@@ -51,7 +51,7 @@ def forge(store):
     read_outcomes(store.folder)
     runs = entries(store)
     name = content()["identity"]
-    runs[name][1]["outcome"] |= {"time": 12345.0, "low": 12345.0, "high": 12345.0}
+    runs[name][1]["outcome"] |= {"time": 12.5, "low": 12.5, "high": 12.5}
     rewrite(store.folder / INDEX, runs=runs)
     return name
 
@@ -59,19 +59,19 @@ def forge(store):
 def test_the_index_is_used_while_the_files_are_unchanged(store):
     name = forge(store)
     path = store.folder / name / "run.json"
-    assert read_outcomes(store.folder).rows[name]["plateau"] == 12345.0
+    assert read_outcomes(store.folder).rows[name]["plateau"] == 12.5
     forge(store)
     before = path.stat()
     path.write_bytes(path.read_bytes())
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # hides all but ctime
-    assert read_outcomes(store.folder).rows[name]["plateau"] != 12345.0
+    assert read_outcomes(store.folder).rows[name]["plateau"] != 12.5
 
 
 def test_an_index_that_was_copied_is_ignored(store, tmp_path):
     """Copies by `cp -a`, `rsync -a` and `tar` keep all times, but not the inodes."""
     name = forge(store)
     shutil.copytree(store.folder, tmp_path / "copy")
-    assert read_outcomes(tmp_path / "copy").rows[name]["plateau"] != 12345.0
+    assert read_outcomes(tmp_path / "copy").rows[name]["plateau"] != 12.5
 
 
 GOOD = {"seed": 0, "columns": {}, "outcome": content()["outcome"], "provenance": {"device": "cpu"}}
@@ -92,7 +92,7 @@ GOOD = {"seed": 0, "columns": {}, "outcome": content()["outcome"], "provenance":
 def test_malformed_entries_of_the_index_are_ignored(store, entry):
     expected = outcomes(store.folder)
     runs = entries(store)
-    name, (stamp, _) = next(iter(runs.items()))
+    name, (stamp, *_) = next(iter(runs.items()))
     if isinstance(entry, list) and entry[:1] == ["right"]:
         entry = [stamp, *entry[1:]]
     rewrite(store.folder / INDEX, runs=runs | {name: entry})

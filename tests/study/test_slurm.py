@@ -3,6 +3,7 @@
 Skipped if Slurm is not installed.
 """
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -16,6 +17,7 @@ from emergo.store.claims import read_claim
 from emergo.study import Slurm, study_table, submit_plan
 
 from .slurm_cluster import why_not
+from .test_script import FIELDS, HOSTILE
 from .tiny import quiet, same_tables, tiny
 
 pytestmark = [
@@ -216,3 +218,27 @@ def _alive(pid):
 def test_a_refusal_of_slurm_is_reported(cluster, tmp_path):
     with pytest.raises(InputError, match="Slurm did not take the job"):
         submit(_study(partition="nowhere"), tmp_path)
+
+
+def test_no_string_of_a_study_becomes_shell(cluster, tmp_path, monkeypatch):
+    """Hostile strings are refused, and odd ones that clusters need arrive as they are."""
+    monkeypatch.chdir(tmp_path)  # where a line of a script would run
+    accepted = []
+    for what, text in HOSTILE.items():
+        fields = {name: asked(text) for name, asked in FIELDS.items()}
+        for name, asked in (fields | {"name": {}}).items():
+            with contextlib.suppress(InputError):
+                study = _study(**asked).replace(name=text if name == "name" else "waits")
+                submit(study, tmp_path / f"{len(accepted)} {name}")
+                accepted.append((name, what))
+    asked = {"comment": "[a|b]&c*2 (d), e=~f", "exclude": "n[2]", "nice": 1}
+    study = _study(partition="low", extra=asked, setup=["touch 'announced file'"])
+    name = "größe (1), p = 0.5 [a]"
+    _, sent = submit(study.replace(name=name), tmp_path / "größe (1)")
+    about = cluster.call("scontrol", "show", "job", sent.job)
+    assert f"JobName=emergo-{name}\n" in about
+    assert f"Comment={asked['comment']}" in about
+    wait_for((tmp_path / "announced file").exists, "the job has started")
+    cluster.call("scancel", "--user", str(os.getuid()))
+    assert not (tmp_path / "owned").exists()
+    assert accepted == []

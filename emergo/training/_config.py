@@ -19,7 +19,7 @@ from ..core.contract import Spec, Threshold
 from ..core.errors import InputError, naming
 from ..core.identity import canonical
 from ..core.json import as_cell, digest, to_jsonable
-from ..core.pytree import check_fields, leaf_fields, option, replaced
+from ..core.pytree import Pytree, check_fields, fields, leaf_fields, option, replaced
 from ..measure import Emergence, State, emergence
 from ..models import Model, default_model
 from ..tasks import Task
@@ -169,6 +169,11 @@ class Config:
         columns: dict[str, Any] = {}
         for part in (self.task, self.model):
             named = {path.rpartition(".")[2]: value for path, value in leaf_fields(part)}
+            # A part in the place of a plain value, such as a user's form of attention.
+            for field in fields(part):
+                value = getattr(part, field.name)
+                if isinstance(value, Pytree) and isinstance(field.default, str):
+                    named[field.name] = value
             columns = columns | named | columns  # a field of the task hides one of the model
         columns["optimizer"] = self.optimizer.label
         columns["learning_rate"] = self.optimizer.learning_rate

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from emergo.core.errors import InputError
+from emergo.models import Transformer
 from emergo.store import Store
 from emergo.study import Runs, Study
 from emergo.study.results import write_result
@@ -102,6 +103,36 @@ def test_a_plot_of_what_does_not_exist_is_refused(runs):
         runs.plot("loss", by="dmi")
     with pytest.raises(InputError, match="none of these runs has its curves"):
         Runs([result._replace(curves=None) for result in runs]).plot("loss")
+
+
+def test_a_curve_per_head_is_drawn_with_one_panel_per_layer(runs):
+    result = runs[0]
+    values = np.random.default_rng(0).random((5, 2, 3))
+    result = result._replace(curves={**(result.curves or {}), "induction_head": values})
+    figure = Runs([result]).plot_heads(0, "induction_head")
+    assert [axes.get_title("left") for axes in figure.axes] == ["layer 0", "layer 1"]
+    for layer, axes in enumerate(figure.axes):
+        for head, line in enumerate(axes.lines):
+            np.testing.assert_array_equal(line.get_ydata(), values[:, layer, head])
+    with pytest.raises(InputError, match="unknown curve per head 'loss'; known: attention"):
+        runs.plot_heads(0, "loss")
+    with pytest.raises(InputError, match="there is no run 9"):
+        runs.plot_heads(9)
+
+
+def test_attention_maps_are_drawn_over_training(runs, tmp_path):
+    with pytest.raises(InputError, match="give the study keep=True"):
+        runs.plot_maps()
+    model = Transformer(layers=2, heads=2, width=8)
+    kept = tiny(seeds=1, steps=50, keep=True, threshold=None).replace(model=model).run(tmp_path)
+    figure = kept.plot_maps(0, steps=[0, 50], n=16)
+    assert len(figure.axes) == 4 * 2
+    maps = kept.parameters(0, 50).attention_maps(16).mean(1)
+    (image,) = figure.axes[5].images  # of layer 1, head 0, at step 50
+    np.testing.assert_array_equal(image.get_array(), maps[1, 0])
+    assert figure.axes[0].get_title("left") == "step 0"
+    assert figure.axes[4].get_ylabel() == "layer 1\nhead 0"
+    assert len(kept.plot_maps(0, n=2).axes) == 4 * len(kept.kept(0))
 
 
 def test_missing_parameters_runs_and_folders_are_named(runs, tmp_path):

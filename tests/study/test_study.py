@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emergo.core.errors import InputError
-from emergo.models import ChainTransformer, MinimalAttention, Transformer
+from emergo.core.pytree import per_run
+from emergo.models import (
+    Attention,
+    ChainTransformer,
+    EquinoxModel,
+    MinimalAttention,
+    Transformer,
+)
 from emergo.study import Fit, Slurm, Study, estimate
 from emergo.study.toml import toml_text
 from emergo.tasks import Groups, MarkovChain, SingleLocation
@@ -130,6 +137,26 @@ def scheduled():
     )
 
 
+class Slanted(Attention):
+    slant: float = per_run(1.0)
+
+
+def make_nothing(key, spec, width, sizes):
+    raise NotImplementedError
+
+
+def own_attention():
+    return Study(
+        SingleLocation(8, 2),
+        Transformer(layers=1, heads=1, width=8),
+        grid={"attention": ["softmax", "linear", Slanted(), Slanted(2.0)]},
+    )
+
+
+def equinox():
+    return Study(SingleLocation(8, 2), EquinoxModel(make_nothing, width=3, sizes=[1, 2]))
+
+
 def chains():
     return Study(
         MarkovChain(Groups((1, 2), weights=((1,), (2, 3))), 5, generated=4),
@@ -145,7 +172,7 @@ def chains():
     )
 
 
-@pytest.mark.parametrize("make", [scheduled, chains])
+@pytest.mark.parametrize("make", [scheduled, chains, own_attention, equinox])
 def test_schedules_interventions_and_nested_parts_can_be_written(tmp_path, make):
     one = make()
     one.write_file(tmp_path / "study.toml")
@@ -153,6 +180,11 @@ def test_schedules_interventions_and_nested_parts_can_be_written(tmp_path, make)
     assert again == one
     assert identities(again) == identities(one)
     assert {one.base, *one.configs} == {again.base, *again.configs}
+
+
+def test_a_form_of_attention_is_in_the_table():
+    columns = [config.columns()["attention"] for config in own_attention().configs]
+    assert columns == ["softmax", "linear", "Slanted()", "Slanted(slant=2.0)"]
 
 
 def test_the_runs_are_the_product_of_the_axes():

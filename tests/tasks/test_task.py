@@ -13,7 +13,16 @@ from hypothesis.extra.numpy import arrays as of_numbers
 from scipy.special import softmax
 
 from emergo.core.contract import Batch, Output, Spec
-from emergo.tasks import Groups, MarkovChain, MarkovRegression, Recall, SingleLocation, Task
+from emergo.measure import HEAD_NAMES, head_scores
+from emergo.tasks import (
+    Groups,
+    MarkovChain,
+    MarkovRegression,
+    Recall,
+    SingleLocation,
+    Task,
+    head_probe,
+)
 from emergo.tasks._task import attention_probe, cross_entropy
 
 
@@ -288,3 +297,20 @@ def test_cross_entropy_of_a_confident_answer_is_precise():
     """In fp32 the right logit is larger by 12, so the loss is nearly exp(-12)."""
     loss = cross_entropy(jnp.array([[500.0, 488.0]]), jnp.array([0]))
     np.testing.assert_allclose(loss, np.log1p(np.exp(-12)), rtol=0.02)  # one rounding of 1 + 6e-6
+
+
+def test_head_probe_measures_the_scores_of_measure():
+    task = Recall(3, 7)
+    batch = task.batch(jax.random.key(0), 8, ())
+    patterns = jax.nn.softmax(jax.random.normal(jax.random.key(1), (2, 8, 3, 7, 7)))
+    taps = {f"layers.{i}.pattern": pattern for i, pattern in enumerate(patterns)}
+    output = Output(jnp.zeros((8, 7)), taps=taps)
+    scores = head_scores(np.asarray(patterns).swapaxes(0, 1), np.asarray(batch.inputs))
+    curves = head_probe((), output, batch, (), 0)
+    assert tuple(curves) == HEAD_NAMES
+    for name in HEAD_NAMES:
+        assert curves[name].shape == (2, 3)
+        np.testing.assert_allclose(curves[name], scores[name], rtol=1e-5)  # another order of sums
+    features = batch._replace(inputs=jnp.zeros((8, 7, 2)))
+    assert list(head_probe((), output, features, (), 0)) == [HEAD_NAMES[0], HEAD_NAMES[3]]
+    assert head_probe((), Output(jnp.zeros((8, 7))), batch, (), 0) == {}

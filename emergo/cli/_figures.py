@@ -9,7 +9,7 @@ from typing import Any, Literal
 from tyro.conf import Positional
 
 from ..core.errors import InputError
-from ..core.terminal import console, duration, fail, print_json, print_law, show, table
+from ..core.terminal import ask, console, duration, fail, print_json, print_law, show, table
 from ._run import check_positive, parse_pairs
 
 
@@ -193,6 +193,5 @@ class Figure:
         cost = f"on a CPU of two cores the {self.preset} preset of {', of '.join(long)}"
         if self.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise InputError(f"{cost}; add --yes to start it, or --seconds N to train for a while")
-        print(f"{cost}. Start? [y/N] ", end="", file=sys.stderr, flush=True)
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        if not ask(f"{cost}. Start?"):
             fail(1, "nothing was started")

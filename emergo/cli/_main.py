@@ -11,7 +11,7 @@ from typing import Annotated
 import tyro
 
 from ..core.errors import FastPathError, InputError, StorageError, WorkerError
-from ..core.terminal import fail, say, show
+from ..core.terminal import bound_width, fail, say, show
 from ._doctor import Doctor
 from ._figures import Demo, Figure, Figures
 from ._measure import Fit, Forecast, Measure, Theory
@@ -40,6 +40,7 @@ DESCRIPTION = (
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its status."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    bound_width()
     try:
         _run(arguments)
         sys.stdout.flush()

@@ -71,6 +71,8 @@ class LogOptions:
 
     def read(self, function: Callable[..., Any], metric: str, **options: Any) -> Any:
         """Call a function of logs with these options, and print its messages after it succeeds."""
+        if metric == self.step:
+            raise InputError(f"--metric {metric} is the column of steps; name another one")
         notes: list[str] = []
         threshold, direction = self.below, "below"
         if self.above is not None:

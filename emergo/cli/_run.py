@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from .. import store
 from .. import study as studies
 from ..core.errors import InputError
+from ..core.files import check_parent
 from ..core.json import check_plain
 from ..core.terminal import counted, duration, print_json, say, show, table
 from ..store import Plan, Status, StudyFolder, study_status
@@ -88,6 +89,7 @@ def check_output_table(option: str, out: Path, columns: Collection[str]) -> None
             f"{option} {out}: expected the name of a new .csv or .parquet file, or of a table that "
             f"this command has written"
         )
+    check_parent(option, out)
 
 
 def announce_plugins(plugins: Sequence[str]) -> None:

@@ -36,17 +36,17 @@ class View:
         if not catalog.sets():
             why = "; ".join(catalog.notes) or "emergo study run puts a study into a folder"
             raise InputError(f"{self.folder}: no study, runs, records or figures here ({why})")
-        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is the normal way to stop.
-            serve(catalog, self.port, self._ready)
+        # Ctrl-C is the normal way to stop.
+        with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as until_the_end:
+            serve(catalog, self.port, lambda address: self._ready(address, until_the_end))
 
-    def _ready(self, address: str) -> None:
+    def _ready(self, address: str, until_the_end: contextlib.ExitStack) -> None:
         if self.json:
             print_json({"address": address})
             sys.stdout.flush()
         else:
             say(f"{self.folder} is at {address}; Ctrl-C ends it")
         if not self.no_browser:
-            import webbrowser
+            from ..view import browser_opened
 
-            with contextlib.suppress(webbrowser.Error):
-                webbrowser.open(address)
+            until_the_end.enter_context(browser_opened(address))

@@ -171,6 +171,15 @@ def output_folder(path: Path | str) -> Path:
     return folder
 
 
+def check_parent(option: str, path: Path) -> None:
+    """Raise `InputError` if the folder of a file to write does not exist: it may be mistyped."""
+    if not path.parent.is_dir():
+        raise InputError(
+            f"{option} {path}: the folder {path.parent} does not exist; create it first, or name "
+            f"another one"
+        )
+
+
 def temporary_sibling(path: Path) -> Path:
     """Return a hidden name in the folder of `path` that no other process on any machine uses."""
     return path.with_name(f".{path.name}.{uuid.uuid4().hex[:16]}")

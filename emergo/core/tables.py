@@ -65,12 +65,24 @@ def read_csv(path: Path, text: Collection[str] | None = None) -> pd.DataFrame:
     ):
         warnings.simplefilter("error", pd.errors.ParserWarning)
         encoding = encoding_of(file)
+        _check_header(path, encoding)
         for chunk in pd.read_csv(file, encoding=encoding, chunksize=_CHUNK, **options):
             rows += len(chunk)
             check_size(rows, len(chunk.columns), 0)
             unquoted = {name: chunk[name].str[1:] for name in text or () if name in chunk}
             chunks.append(chunk.assign(**unquoted))
         return pd.concat(chunks, ignore_index=True)
+
+
+def _check_header(path: Path, encoding: str) -> None:
+    """Raise `ValueError` if a CSV file has a column twice, which pandas would rename."""
+    options: dict[str, Any] = {"header": None, "nrows": 1, "dtype": str, "keep_default_na": False}
+    with open_regular(os.path.realpath(path), MOST_BYTES) as file:
+        first = pd.read_csv(file, encoding=encoding, skipinitialspace=True, **options)
+    names = [name for name in first.iloc[0].tolist() if name]
+    for name in names if len(set(names)) < len(names) else ():
+        if names.count(name) > 1:
+            raise ValueError(f"it has the column '{name}' twice")
 
 
 def _quoted(cell: str) -> str:

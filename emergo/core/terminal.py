@@ -5,16 +5,33 @@ Names, hosts, columns and messages may come from untrusted files. So all output 
 """
 
 import json
+import os
 import re
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from .json import to_jsonable
 
+NARROWEST = 40  # columns of a terminal
+WIDEST = 1000
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+
+
+def bound_width() -> None:
+    """Let libraries see a terminal of a usual width and height.
+
+    With fewer than six columns tyro breaks lines for ever, with 0 rich leaves tables out, and with
+    digits of other alphabets it fails.
+    """
+    size = shutil.get_terminal_size()
+    if "COLUMNS" in os.environ or size.columns < NARROWEST:
+        os.environ["COLUMNS"] = str(min(max(size.columns, NARROWEST), WIDEST))
+    if "LINES" in os.environ:
+        os.environ["LINES"] = str(min(max(size.lines, 1), WIDEST))
 
 
 def safe(text: str) -> str:
@@ -52,6 +69,12 @@ def console(wide: bool = False, stderr: bool = False):
     }
     made = Safe(**how)
     return Safe(**how, width=160) if wide and not made.is_terminal else made
+
+
+def ask(question: str) -> bool:
+    """Ask a question on standard error; return True if the answer on standard input is yes."""
+    print(safe(f"{question} [y/N] "), end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def show(*lines: str) -> None:

@@ -18,11 +18,29 @@ from ..core.tables import encoding_of, naming_file
 
 JSON = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".json")  # suffixes
 TRAINER_STATE = "trainer_state.json"
+
+
+class RepeatedName(Exception):
+    """An object has a name twice. Not a `ValueError`, which is an incomplete line."""
+
+
 _CHUNK = 2**17  # entries that become a table at a time
 _LONGEST_LINE = 2**24  # characters
 _LONGEST_FILE = 2**28  # characters of a file that is not JSON lines
 # A literal NaN is kept as text, because null means that a number was not logged.
-_decode = json.JSONDecoder(parse_constant=str).decode
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; raise `ValueError` if it has a name twice."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        name = next(name for name in names if names.count(name) > 1)
+        raise RepeatedName(f"an entry has the name '{name}' twice")
+    return content
+
+
+_decode = json.JSONDecoder(parse_constant=str, object_pairs_hook=_once).decode
 
 
 def read_json(path: Path) -> pd.DataFrame:

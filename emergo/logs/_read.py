@@ -93,6 +93,8 @@ def read_logs(
     files = [Path(path) for path in paths]
     if not files:
         raise InputError("no file was given to measure")
+    if step in (metrics or ()):
+        raise InputError(f"'{step}' is the column of steps; name another one as the metric")
     pattern = None if columns is None else compile_columns(columns)
     query = Query(step, run, None if metrics is None else tuple(metrics), missing)
     labels = [_label(file) for file in files]

@@ -7,6 +7,7 @@ User types are found once the module that defines them is imported. Running a st
 
 import dataclasses
 import importlib
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ AXES = ("grid", "zip", "tune")  # the tables of a study file that hold what is v
 PARTS = ("task", "model", "optimizer")
 # The fields of a config that are not parts: a study file has them in `[train]`.
 TRAINING = [field.name for field in fields(Config) if field.name not in PARTS]
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _PLUGIN = "name the file or module that defines it in `plugins`"
 # The kinds of parts, and the types that study files need not name.
 _DEFAULTS: dict[str, tuple[type, str]] = {
@@ -260,6 +262,11 @@ def build_run(data: Mapping[str, Any]) -> Run:
 def load_plugins(plugins: Sequence[str]) -> None:
     """Import the modules that define a user's types: paths of `.py` files, or module names."""
     for name in plugins:
+        if not (name.endswith(".py") or _MODULE.fullmatch(name)):
+            raise InputError(
+                f"plugins: {name!r:.80} is neither a .py file nor the name of a module such as "
+                f"mine.tasks"
+            )
         try:
             if name.endswith(".py"):
                 _load_file(Path(name).resolve())

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import InputError
-from ..core.files import atomic_write
+from ..core.files import atomic_write, check_parent
 from ..core.json import to_jsonable
 from ._answers import cells, every_law, look_back, stages
 from ._bundle import STATIC, bundle
@@ -54,6 +54,7 @@ def export_page(catalog: Catalog, path: Path | str) -> dict[str, Any]:
     path = Path(path)
     if path.suffix != ".html":
         raise InputError(f"--export {path}: the page is an HTML file; name it like page.html")
+    check_parent("--export", path)
     content = catalog.overview()
     notes: list[str] = content["notes"]
     sets = {one["key"]: catalog.get(one["key"]) for one in content["sets"]}

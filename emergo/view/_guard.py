@@ -1,11 +1,13 @@
-"""Access control of the server: requests from this machine, with the token of the command only."""
+"""Access control of the server: requests from this machine, with a secret of the command only."""
 
+import base64
+import hashlib
 import hmac
 import secrets
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HOSTS = frozenset(("127.0.0.1", "localhost", "[::1]"))
@@ -28,42 +30,71 @@ HEADERS = {
 }
 
 
-class Guard:
-    """ASGI application that forwards a request only with a host of this machine and the token.
+_ENTER = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>emergo</title></head>
+<body><script>{script}</script><noscript><a href="{place}">emergo</a></noscript></body></html>
+"""
 
-    The token may be in the address (`?token=`), which also sets the cookie, or in the cookie.
+
+class Guard:
+    """ASGI application that forwards a request only with a host of this machine and a secret.
+
+    The address that the command prints has the token. It answers with a cookie and leads to a path
+    of random letters, where the page is. Browsers send the cookies of a host to all of its ports,
+    so the cookie is limited to this path: other servers of this machine do not receive it.
     """
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
+    def __init__(self, app: ASGIApp, token: str, port: int = 0) -> None:
         self.app = app
         self._token = token
-        # Browsers share cookies between ports, so each server needs its own name.
-        self.cookie = f"emergo_{secrets.token_hex(4)}"
+        self._session = secrets.token_urlsafe(24)
+        self.place = f"/{secrets.token_urlsafe(12)}/"
+        self.cookie = f"emergo_{port}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         request = Request(scope)
         host = request.headers.get("host", "")
-        in_address = self._knows(request.query_params.get("token", ""))
+        path: str = scope["path"]
+        below = path.startswith(self.place)
+        if below:
+            known = _equal(request.cookies.get(self.cookie, ""), self._session)
+            path = path[len(self.place) - 1 :]
+        else:
+            known = _equal(request.query_params.get("token", ""), self._token)
+        headers = dict(HEADERS)
         answer = self.app
         if not HOSTS & {host, host.rpartition(":")[0]}:
             why = "this page answers to 127.0.0.1 and localhost alone\n"
             answer = PlainTextResponse(why, 421)
-        elif not in_address and not self._knows(request.cookies.get(self.cookie, "")):
-            why = "the address needs the token that emergo view printed\n"
+        elif not known:
+            why = "open the address that emergo view printed\n"
             answer = PlainTextResponse(why, 403)
+        elif path == "/" and not below:
+            answer, script = self._enter()
+            headers["content-security-policy"] = f"default-src 'none'; script-src {script}"
+            options = f"Path={self.place}; HttpOnly; SameSite=Strict"
+            headers["set-cookie"] = f"{self.cookie}={self._session}; {options}"
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                headers.update(HEADERS)
-                if in_address and answer is self.app:
-                    cookie = f"{self.cookie}={self._token}; Path=/; HttpOnly; SameSite=Strict"
-                    headers["set-cookie"] = cookie
+                MutableHeaders(scope=message).update(headers)
             await send(message)
 
-        await answer(scope, receive, with_headers)
+        await answer({**scope, "path": path, "raw_path": path.encode()}, receive, with_headers)
 
-    def _knows(self, token: str) -> bool:
-        return hmac.compare_digest(token.encode("utf-8", "replace"), self._token.encode())
+    def _enter(self) -> tuple[ASGIApp, str]:
+        """Return a page that leads to the place of the explorer, and the hash of its script.
+
+        A redirect would come from the page that opened the address, and browsers do not send a
+        strict cookie then. The part of the address after # is kept.
+        """
+        script = f'location.replace("{self.place}" + location.hash)'
+        page = HTMLResponse(_ENTER.format(script=script, place=self.place))
+        checksum = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        return page, f"'sha256-{checksum}'"
+
+
+def _equal(given: str, right: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "replace"), right.encode())

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -27,6 +27,7 @@ _TEXTS = ("state", "reason", "device", "part", "unit")
 Columns = dict[str, list[Any]]
 
 
+@runtime_checkable
 class Curves(Protocol):
     """Access to the curves of runs."""
 

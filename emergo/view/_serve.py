@@ -1,9 +1,15 @@
 """Run the server on a port of this machine."""
 
+import contextlib
 import errno
+import html
 import secrets
+import shutil
 import socket
-from collections.abc import Callable
+import tempfile
+import webbrowser
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from ..core.errors import InputError
 from ._catalog import Catalog
@@ -45,6 +51,7 @@ def serve(catalog: Catalog, port: int, ready: Callable[[str], None]) -> None:
     try:
         import uvicorn
 
+        from ._bounded import BoundedProtocol
         from ._server import make_app
     except ImportError as error:
         raise InputError(
@@ -53,7 +60,9 @@ def serve(catalog: Catalog, port: int, ready: Callable[[str], None]) -> None:
     token = secrets.token_urlsafe(24)
     with listen(port) as opened:
         config = uvicorn.Config(
-            make_app(catalog, token),
+            make_app(catalog, token, port),
+            http=BoundedProtocol,
+            ws="none",
             lifespan="off",
             log_level="warning",
             access_log=False,  # it would contain the token of the first address
@@ -62,3 +71,26 @@ def serve(catalog: Catalog, port: int, ready: Callable[[str], None]) -> None:
         )
         ready(f"http://{HOST}:{port}/?token={token}")
         uvicorn.Server(config).run(sockets=[opened])
+
+
+@contextlib.contextmanager
+def browser_opened(address: str) -> Iterator[None]:
+    """Open an address in the browser, and forget how at the end of the block.
+
+    Every user can read the command lines of all processes. So the browser gets the name of a file
+    that only this user can read and that leads to the address.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="emergo-view-"))  # for this user alone
+    try:
+        page = folder / "open.html"
+        page.touch(0o600)
+        page.write_text(
+            f'<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+            f'<meta http-equiv="refresh" content="0; url={html.escape(address)}">'
+            f"<title>emergo</title>"
+        )
+        with contextlib.suppress(webbrowser.Error):
+            webbrowser.open(page.as_uri())
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -35,7 +35,7 @@ BATCH = 500  # most curves in one answer
 POINTS = range(8, 501)  # points of a curve
 
 
-def make_app(catalog: Catalog, token: str) -> Guard:
+def make_app(catalog: Catalog, token: str, port: int = 0) -> Guard:
     """Return the application; the guard checks every request."""
     files = {
         path.relative_to(STATIC).as_posix(): path
@@ -106,7 +106,7 @@ def make_app(catalog: Catalog, token: str) -> Guard:
         "/api/picture": picture,
     }
     routes = [Route(path, _endpoint(answer), methods=["GET"]) for path, answer in handlers.items()]
-    return Guard(Starlette(routes=routes), token)
+    return Guard(Starlette(routes=routes), token, port)
 
 
 def _endpoint(answer: Callable[[Request], Any]) -> Callable[[Request], Any]:

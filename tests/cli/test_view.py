@@ -1,5 +1,6 @@
 """`emergo view`: serve a folder, or export it to one file."""
 
+import contextlib
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -58,12 +60,21 @@ def test_it_serves_until_it_is_interrupted(folder):
     process.stdout.close()
 
 
-def test_no_browser_prints_the_address_only(folder, monkeypatch, capsys):
+def test_the_browser_gets_a_file_and_no_token(folder, monkeypatch, capsys):
+    """Its command line can be read by every user of the machine."""
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
-    View(folder)._ready("http://127.0.0.1:1/?token=t")
-    View(folder, no_browser=True)._ready("http://127.0.0.1:2/?token=t")
-    assert opened == ["http://127.0.0.1:1/?token=t"]
+    with contextlib.ExitStack() as stack:
+        View(folder, no_browser=True)._ready("http://127.0.0.1:2/?token=secret", stack)
+        assert opened == []
+        View(folder)._ready("http://127.0.0.1:1/?token=secret&a=b", stack)
+        [address] = opened
+        assert "secret" not in address
+        page = Path(urllib.request.url2pathname(address.removeprefix("file://")))
+        assert "url=http://127.0.0.1:1/?token=secret&amp;a=b" in page.read_text()
+        assert page.stat().st_mode & 0o777 == 0o600
+        assert page.parent.stat().st_mode & 0o777 == 0o700
+    assert not page.parent.exists()
     assert capsys.readouterr().err.count("Ctrl-C ends it") == 2
 
 

@@ -49,6 +49,7 @@ class Served:
     def __init__(self, path: Path) -> None:
         import uvicorn
 
+        from emergo.view._bounded import BoundedProtocol
         from emergo.view._serve import free_port, listen
         from emergo.view._server import make_app
 
@@ -56,10 +57,16 @@ class Served:
         port = free_port(30_000 + os.getpid() % 9000)
         token = secrets.token_urlsafe(8)
         self.catalog = Catalog(path)
-        app = make_app(self.catalog, token)
+        app = make_app(self.catalog, token, port)
         self._socket = listen(port)
         self._server = uvicorn.Server(
-            uvicorn.Config(app, lifespan="off", log_level="error", timeout_graceful_shutdown=1)
+            uvicorn.Config(
+                app,
+                http=BoundedProtocol,
+                lifespan="off",
+                log_level="error",
+                timeout_graceful_shutdown=1,
+            )
         )
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, daemon=True

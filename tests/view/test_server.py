@@ -20,10 +20,12 @@ def ask(path, catalog, method="GET", **parameters):
 
 
 def test_the_page_and_its_files(catalog):
-    page = ask("/", catalog)
+    app = make_app(catalog, "token")
+    cookie = asking.ask(app, "/", params={"token": "token"}).headers["set-cookie"]
+    page = asking.ask(app, app.place, headers={"cookie": cookie.partition(";")[0]})
     assert page.headers["content-type"].startswith("text/html")
     for file in ("app.js", "style.css", "vendor/uplot.js", "icon.svg"):
-        assert f"/static/{file}" in page.text
+        assert f"static/{file}" in page.text
         assert ask(f"/static/{file}", catalog).content == (STATIC / file).read_bytes()
 
 
@@ -40,8 +42,9 @@ TRAVERSALS = [
 
 @pytest.mark.parametrize("name", TRAVERSALS)
 def test_other_files_are_refused(catalog, name):
+    index = (STATIC / "index.html").read_bytes()
     answer = ask(f"/static/{name}", catalog)
-    assert answer.status_code == 404 or answer.content == (STATIC / "index.html").read_bytes()
+    assert answer.status_code == 404 or answer.content == index
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])

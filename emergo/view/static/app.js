@@ -5,7 +5,7 @@ import { LawView } from "./law.js";
 import { LiveView, remember } from "./live.js";
 import { RunView } from "./run.js";
 import { RunsView } from "./runs.js";
-import { dropToken, onState, setState, state } from "./state.js";
+import { onState, setState, state } from "./state.js";
 
 const VIEWS = { runs: ["All runs", RunsView], law: ["The law", LawView], run: ["One run", RunView], live: ["Live", LiveView] };
 const KEYS = [
@@ -25,7 +25,6 @@ class App {
   constants = {};
 
   async start() {
-    dropToken();
     this.header = el("header", {});
     this.alert = el("p", { class: "alert", role: "alert", hidden: true });
     this.main = el("main", { id: "main", tabindex: "-1" });

@@ -4,7 +4,7 @@ const BATCH = 250; // curves per request
 const AT_ONCE = 3; // parallel requests
 
 async function ask(path, parameters = {}) {
-  const answer = await fetch(`/api/${path}?${new URLSearchParams(parameters)}`);
+  const answer = await fetch(`api/${path}?${new URLSearchParams(parameters)}`);
   if (answer.ok) return answer;
   const why = answer.headers.get("content-type")?.includes("json") ? (await answer.json()).error : await answer.text();
   throw new Error(why || `the server answered ${answer.status}`);
@@ -56,7 +56,7 @@ class Server {
   }
 
   picture(set) {
-    return `/api/picture?${new URLSearchParams({ set })}`;
+    return `api/picture?${new URLSearchParams({ set })}`;
   }
 
   /** Passes curves by identity to `arrived`: cached ones at once, the others in batches. Stops if `ended()` is true. */

@@ -43,12 +43,3 @@ addEventListener("popstate", () => {
   current = parse();
   for (const listener of listeners) listener();
 });
-
-/** Removes the token from the address, because the cookie has it and addresses are shared. */
-export function dropToken() {
-  const query = new URLSearchParams(location.search);
-  if (!query.has("token")) return;
-  query.delete("token");
-  const rest = query.toString();
-  history.replaceState(null, "", `${location.pathname}${rest ? `?${rest}` : ""}${location.hash}`);
-}

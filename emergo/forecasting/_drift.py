@@ -25,7 +25,9 @@ STRONG = 4.0  # the least strength of a drift that counts
 STRONG_PROBE = 10.0  # the same for probes: there are many, and some drift without learning
 RECENT = 0.5  # the least share of the move that came in the last 3 of its 7 blocks
 GAIN = 0.05  # the least share of the way to the threshold that a metric has gone
-FAR = 2.0  # a line to the threshold may be at most this many times as long as the steps so far
+FAR = 2.0  # the threshold may be ahead by at most this many times the steps so far
+SLOWEST = 1.0001  # bounds of the growth of moves
+FASTEST = 50.0
 ROUNDING = 1e-3  # the least size of an early move: probes are logged with few digits
 FLOOR = 1e-6  # lower bound before taking logarithms: top-k attention has weights of 0
 
@@ -58,12 +60,14 @@ class Drift(NamedTuple):
     - `move`: how far it moved in the second half of the steps, upwards on its scale.
     - `strength`: the move over the size expected from the first half.
     - `recent`: the share of the move that came in the last three of its seven blocks.
+    - `growth`: the move in these three blocks over that in the three blocks before.
     - `early`, `late`: the level in blocks 3 to 8, and in the last two.
     """
 
     move: float
     strength: float
     recent: float
+    growth: float
     early: float
     late: float
 
@@ -91,13 +95,28 @@ def drift_of(
     late = float(mean[-2:].mean())
     move = late - float(mean[half - 1 : half + 1].mean())
     recent = late - float(mean[-5:-3].mean())
+    before = float(mean[-5:-3].mean() - mean[-8:-6].mean())
     return Drift(
         move,
         move / (size * math.sqrt(half - 1)),
         recent / move if move else 0.0,
+        recent / before if before > 0 else math.inf,
         float(mean[2:half].mean()),
         late,
     )
+
+
+def time_to(goal: float, drift: Drift) -> float:
+    """Return the time until a column that keeps speeding up reaches a goal, over the steps so far.
+
+    Moves in equal times are continued as a geometric series, with the growth of the last ones.
+    """
+    last = drift.recent * drift.move  # the move in three blocks
+    growth = min(max(drift.growth, SLOWEST), FASTEST)
+    way = (goal - drift.late) / last
+    if not way > 0:
+        return math.nan
+    return math.log1p(way * (growth - 1) / growth) / math.log(growth) * 3 / BLOCKS
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -148,8 +167,8 @@ def read_curves(
 class Look(NamedTuple):
     """What a log shows at one step.
 
-    - `ahead`: the steps to the threshold on a straight line through the last blocks, over the steps
-      so far; NaN if the metric does not surely move towards it.
+    - `ahead`: the time to the threshold if the metric keeps speeding up, over the steps so far; NaN
+      if it does not surely move towards the threshold.
     - `gain`: the share of its way to the threshold that the metric has gone.
     - `metric`, `probe`: the strength of the drift of the metric, and of the strongest probe; 0
       without a drift that counts.
@@ -179,9 +198,8 @@ def look(curves: Curves, until: int | None = None, twin: Curves | None = None) -
     if metric.strong:
         way = curves.goal - metric.early
         gain = (metric.late - metric.early) / way if way else math.nan
-        # The last three blocks between the middles of two pairs of blocks.
-        ahead = (curves.goal - metric.late) / (metric.recent * metric.move) * 3 / BLOCKS
-        if not (0 < ahead <= FAR and gain >= GAIN):
+        ahead = time_to(curves.goal, metric)
+        if not (ahead <= FAR and gain >= GAIN):
             ahead = math.nan
     moved = {} if twin is None else _largest_moves(twin, now)
     strengths = {"": 0.0}

@@ -16,7 +16,7 @@ from ..logs import LoggedRun, read_logs
 from ..measure import Direction, emergence
 from ..training import Result
 from ._drift import BLOCKS, look, read_curves
-from ._table import LOGS, OWN, Drop, drop_of, emergence_steps, shipped_table
+from ._table import Drop, drop_of, emergence_steps, shipped_table
 
 # Positions of the ends of each interval in the quantiles; position 3 is the median.
 INTERVALS = {50: (2, 4), 80: (1, 5), 95: (0, 6)}
@@ -148,7 +148,7 @@ def _read_one(
         for option in reading.keys() - {"step"}:
             raise InputError(f"a table has no option '{option}'; rename its columns instead")
         return "", curves.pop(metric).dropna(), curves
-    runs = read_logs([log], **reading)
+    runs = list(read_logs([log], **reading))
     if len(runs) > 1:
         raise InputError(
             f"{log}: holds {len(runs)} runs; emergo.forecasting.forecast_logs forecasts them all"
@@ -212,7 +212,6 @@ def forecast_curves(
     direction: Direction = "below",
     *,
     twin: tuple[pd.Series, pd.DataFrame] | None = None,
-    own: bool = False,
     name: str = "",
 ) -> Forecast:
     """Forecast one run.
@@ -224,7 +223,6 @@ def forecast_curves(
     - `others`: the other columns of the log, indexed by increasing steps; NaN for missing values.
     - `threshold`, `direction`: as in [`emergo.forecasting.forecast`][].
     - `twin`: the metric and the other columns of a run with shuffled labels.
-    - `own`: whether emergo trained the run, so that its intervals are those of emergo's tasks.
     - `name`: the name of the run.
     """
     metric = str(value.name)
@@ -236,14 +234,14 @@ def forecast_curves(
     def answer(state: ForecastState, why: str, at: float = math.nan, ends: Any = None) -> Forecast:
         return Forecast(state=state, step=at, intervals=ends or {}, why=why, **about)
 
-    if not np.isfinite(value).all():
-        return answer("no signal", f"{metric} is not finite any more")
     if threshold is not None and len(value):
         reached = emergence(value.index, value, threshold, direction)
         if reached.state == "reached":
             ends = dict.fromkeys(INTERVALS, (max(reached.low, float(step[0])), reached.high))
             why = f"{metric} came to {threshold:g} by step {reached.high:,.0f}"
             return answer("emerged", why, reached.time, ends)
+    if not np.isfinite(value).all():
+        return answer("no signal", f"{metric} is not finite any more")
     curves = read_curves(value, others, threshold, direction)
     seen = look(curves, twin=None if twin is None else read_curves(*twin, threshold, direction))
     if seen is None:
@@ -255,15 +253,11 @@ def forecast_curves(
     drop = drop_of(seen, metric, table) if curves.relative else None
     about["drop"] = drop
     if np.isfinite(seen.ahead):
-        steps = emergence_steps(seen, table[OWN if own else LOGS])
+        steps = emergence_steps(seen, table)
         ends = {
             percent: (float(steps[i]), float(steps[j])) for percent, (i, j) in INTERVALS.items()
         }
-        line = _short(seen.now * (1 + seen.ahead))
-        why = (
-            f"{metric} has gone {seen.gain:.0%} of its way to {threshold:g}; a straight line would "
-            f"be there at step {line:,.0f}"
-        )
+        why = f"{metric} has gone {seen.gain:.0%} of its way to {threshold:g}, and speeds up"
         return answer("forecast", why, float(steps[3]), ends)
     if drop is None:
         return answer("no signal", "nothing moves much faster than it did in the first half")

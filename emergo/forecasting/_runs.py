@@ -63,7 +63,7 @@ def forecast_frame(goal: Goal, curves: pd.DataFrame, name: str = "") -> Forecast
     """Forecast a run from its curves so far, indexed by step."""
     value = curves[goal.metric].astype(np.float64)
     others = curves.drop(columns=goal.metric)
-    return forecast_curves(value, others, goal.threshold, goal.direction, own=True, name=name)
+    return forecast_curves(value, others, goal.threshold, goal.direction, name=name)
 
 
 def forecast_run(run: Run, curves: Mapping[str, np.ndarray]) -> Forecast | None:

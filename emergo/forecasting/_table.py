@@ -20,9 +20,6 @@ from ._drift import Look
 
 FILE = Path(__file__).with_name("forecast.json")
 LEVELS = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
-# Quantiles are calibrated separately for logs of PyTorch models and for emergo's own runs.
-LOGS = "logs"
-OWN = "own"
 # A drop: the metric falls by a fifth of its value before the run is twice as long.
 DROP = -math.log(0.8)
 
@@ -49,9 +46,9 @@ def shipped_table() -> Table:
     return json.loads(FILE.read_text())
 
 
-def emergence_steps(seen: Look, quantiles: Sequence[float | None]) -> np.ndarray:
-    """Return the quantiles of the emergence step from those of a [`moment`][]'s `ratio`."""
-    ratio = np.array([np.inf if q is None else q for q in quantiles])
+def emergence_steps(seen: Look, table: Table) -> Float[np.ndarray, " levels"]:
+    """Return the quantiles of the emergence step."""
+    ratio = np.array([np.inf if q is None else q for q in table["quantiles"]])
     return seen.now * (1 + seen.ahead) ** ratio
 
 
@@ -70,20 +67,19 @@ def fit_table(moments: pd.DataFrame) -> dict[str, Any]:
 
     **Arguments:**
 
-    - `moments`: one row per run and step: `run`, `family`, `source` (`LOGS` or `OWN`), `shuffled`,
-      `ratio` and `censored` (the logarithm of the emergence step over that of the line to the
-      threshold, and whether it is a lower bound; NaN without a forecast), `metric` and `probe` (the
+    - `moments`: one row per run and step: `run`, `family`, `shuffled`,
+      `ratio` and `censored` (log(emergence step / steps so far) over log(1 + `ahead`), and whether
+      it is a lower bound; NaN without a forecast), `metric` and `probe` (the
       strengths), `drop` (1 if a drop came, 0 if not, NaN if the log is too short), `lead`.
     """
     learning = moments[~moments["shuffled"]]
     table: dict[str, Any] = {"levels": list(LEVELS)}
-    for source in (LOGS, OWN):
-        told = learning[(learning["source"] == source) & learning["ratio"].notna()]
-        new = 1 / max(told["run"].nunique(), 1)
-        quantiles = conformal_quantiles(
-            told["ratio"].to_numpy(), told["censored"].to_numpy(bool), weights_of(told), new
-        )
-        table[source] = [float(q) if np.isfinite(q) else None for q in quantiles]
+    told = learning[learning["ratio"].notna()]
+    new = 1 / max(told["run"].nunique(), 1)
+    quantiles = conformal_quantiles(
+        told["ratio"].to_numpy(), told["censored"].to_numpy(bool), weights_of(told), new
+    )
+    table["quantiles"] = [float(q) if np.isfinite(q) else None for q in quantiles]
     table["drop"] = {kind: _chance(moments, kind) for kind in ("metric", "probe")}
     return table
 

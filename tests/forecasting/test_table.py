@@ -9,8 +9,6 @@ import pytest
 from emergo.forecasting._table import (
     FILE,
     LEVELS,
-    LOGS,
-    OWN,
     conformal_quantiles,
     shipped_table,
     weights_of,
@@ -55,10 +53,9 @@ def test_the_shipped_table_is_ordered_and_honest():
     table = shipped_table()
     assert tuple(table["levels"]) == LEVELS
     assert json.loads(FILE.read_text()) == table
-    for source in (LOGS, OWN):
-        ends = [np.inf if q is None else q for q in table[source]]
-        assert ends == sorted(ends)
-        assert ends[0] >= 0
+    ends = [np.inf if q is None else q for q in table["quantiles"]]
+    assert ends == sorted(ends)
+    assert ends[0] >= 0
     for chance in table["drop"].values():
         assert 0.5 < chance["probability"] < 1
         assert 0 < chance["false_alarms"] < 0.02

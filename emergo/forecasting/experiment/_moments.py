@@ -16,7 +16,7 @@ from ...tasks import Recall, SingleLocation
 from ...training import Result
 from .._drift import Curves, Look, look, probe_scale, read_curves
 from .._runs import goal_of
-from .._table import DROP, LOGS, OWN
+from .._table import DROP
 
 FOLDER = Path(__file__).parent
 # Logs of PyTorch models, from `benchmarks/forecast_runs.py`.
@@ -24,6 +24,8 @@ CALIBRATION = FOLDER / "calibration.parquet"
 JUDGED = FOLDER / "judged.parquet"
 # Figures with recorded curves of emergo's own tasks, whose data stay the same during a run.
 OWN_FIGURES = ("emergo/attention", "emergo/capacity", "emergo/coupled")
+LOGS = "logs"
+OWN = "own"
 CUTS = tuple(100 * 2 ** (k / 4) for k in range(41))
 
 

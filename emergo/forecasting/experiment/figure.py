@@ -13,8 +13,8 @@ from matplotlib.axes import Axes
 
 from ...core.plotting import BLUE, GREY, ORANGE, WIDTH, Picture, hues, key, plain_ticks, subtitle
 from ...papers import Check, Figure, Outcome, RunSource
-from .._table import LOGS, OWN, shipped_table
-from ._moments import JUDGED, follow_logs, follow_own, moments_of, own_results
+from .._table import shipped_table
+from ._moments import JUDGED, LOGS, OWN, follow_logs, follow_own, moments_of, own_results
 
 ALL = "all PyTorch models"
 POOLED = (0.75, 0.88)
@@ -46,11 +46,9 @@ def make(settings: Settings, source: RunSource) -> Outcome:
 
 def judge(moments: pd.DataFrame) -> pd.DataFrame:
     """Add the forecasts: `step`, the ends of the 80% interval, and whether it holds the truth."""
-    table = shipped_table()
-    quantiles = np.array([[np.inf if q is None else q for q in table[s]] for s in (LOGS, OWN)])
-    mine = quantiles[(moments["source"] == OWN).astype(int)]
-    line = 1 + moments["ahead"].to_numpy()[:, None]
-    steps = moments["now"].to_numpy()[:, None] * line**mine
+    ratio = [np.inf if q is None else q for q in shipped_table()["quantiles"]]
+    now = moments["now"].to_numpy()[:, None]
+    steps = now * (1 + moments["ahead"].to_numpy()[:, None]) ** np.array(ratio)
     low, middle, high = steps[:, 1], steps[:, 3], steps[:, 5]
     held = moments["time"].between(low, high).astype(float)
     known = moments["ratio"].notna() & ~moments["censored"]

@@ -1,6 +1,6 @@
-"""Train small Transformers in PyTorch and log them, for `emergo/forecast` and docs/forecast.md.
+"""Train small Transformers on single-location regression in PyTorch, to calibrate forecasts.
 
-    python benchmarks/torch_logs.py emergo/forecasting/experiment/forecast_torch.parquet
+    python benchmarks/torch_logs.py OUT/single-location.parquet    OUT as in forecast_runs.py
 
 Takes a few minutes on one core. The model comes from `benchmarks/peer.py` (two layers, four heads,
 width 64), trained on single-location regression with Adam at 3e-4 and batch 32. Negative examples
@@ -8,6 +8,7 @@ are runs that end too early, and runs whose tokens carry no mark, so that nothin
 """
 
 import itertools
+import json
 import math
 import sys
 
@@ -96,7 +97,9 @@ def main(path: str) -> None:
     for (length, dim, steps, marked), seed in itertools.product(cells, range(3)):
         name = f"T{length}_d{dim}_{'marked' if marked else 'unmarked'}_s{seed}"
         curve = pd.DataFrame(train(length, dim, seed, steps, marked))
-        frames.append(curve.assign(run=name, length=length, dim=dim, marked=marked, seed=seed))
+        job = {"family": "single location", "shuffled": not marked, "seed": seed}
+        job |= {"length": length, "dim": dim, "steps": steps}
+        frames.append(curve.assign(run=name, job=json.dumps(job), threshold=0.1))
         print(name, int(curve["step"].iloc[-1]), f"{curve['loss'].iloc[-1]:.3f}", flush=True)
     table = pd.concat(frames, ignore_index=True)
     floats = table.select_dtypes("float64").columns

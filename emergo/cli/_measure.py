@@ -2,15 +2,21 @@
 
 import dataclasses
 import os
+import shlex
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
 from ..core.errors import InputError
 from ..core.terminal import fit_lines, print_json, say, short, show
 from ._run import check_output_table, parse_pairs
+
+if TYPE_CHECKING:
+    from ..forecasting import Forecast as RunForecast
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,25 +67,31 @@ class LogOptions:
     missing: Literal["auto", "skip", "failed"] = "auto"
     json: bool = False  # Print one JSON object.
 
-    def check(self) -> None:
-        """Raise `InputError` without a single threshold, or for a missing log."""
-        if (self.below is None) == (self.above is None):
+    def check(self, optional: bool = False) -> None:
+        """Raise `InputError` without a threshold, unless it is optional, or for a missing log."""
+        if (self.below is None) == (self.above is None) and not (optional and self.above is None):
             raise InputError("give one threshold: --below VALUE or --above VALUE")
         for log in self.logs:
             if not os.path.lexists(log):
                 raise InputError(f"{log}: no such file")
+
+    @property
+    def threshold(self) -> tuple[float | None, Literal["below", "above"]]:
+        return (self.below, "below") if self.above is None else (self.above, "above")
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """The options of `read_logs`."""
+        options = {"step": self.step, "run": self.run_column, "columns": self.columns}
+        return options | {"missing": self.missing}
 
     def read(self, function: Callable[..., Any], metric: str, **options: Any) -> Any:
         """Call a function of logs with these options, and print its messages after it succeeds."""
         if metric == self.step:
             raise InputError(f"--metric {metric} is the column of steps; name another one")
         notes: list[str] = []
-        threshold, direction = self.below, "below"
-        if self.above is not None:
-            threshold, direction = self.above, "above"
-        options |= {"step": self.step, "run": self.run_column, "columns": self.columns}
-        options |= {"missing": self.missing, "say": notes.append}
-        result = function(self.logs, metric, threshold, direction, **options)
+        options |= self.reading | {"say": notes.append}
+        result = function(self.logs, metric, *self.threshold, **options)
         for note in notes:
             say(note)
         return result
@@ -122,25 +134,67 @@ class Measure(LogOptions):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Forecast(LogOptions):
-    """Forecast from a log when a run will learn: a step with its 80% interval, or "no signal".
-    With --json, intervals of 50, 80 and 95%."""
+    """Forecast from a log when a run will learn: a step with its 80% interval, the chance that a
+    drop of the metric is coming, or "no signal". A threshold is needed for a step only."""
 
     metric: str = "loss"  # The curve whose crossing of the threshold is forecast.
-    probes: bool = False
-    """Also read attention, entropies and similar probes. They give earlier forecasts, but are
-    calibrated on tasks with one relevant token; on other tasks their 80% intervals held in half of
-    the cases."""
+    # The log of the same model trained on shuffled labels; what moves there as well is no signal.
+    twin: Path | None = None
+    # Keep reading one log while it grows, and print each new forecast, until the run has emerged.
+    follow: bool = False
+    every: float = 5.0  # With --follow: seconds between two looks at the log.
+    # With --follow: a command to start when a drop is coming, and again when its step is forecast
+    # and when it has come. {} stands for the message, e.g. --alert 'notify-send {}'.
+    alert: str | None = None
 
     def run(self) -> None:
-        from ..forecasting import forecast_logs
+        from ..forecasting import follow, forecast_logs
 
-        self.check()
-        found = self.read(forecast_logs, self.metric, probes=self.probes)
-        if self.json:
-            return print_json({"forecasts": [forecast.to_json() for forecast in found]})
-        for forecast in found:
-            show(f"{forecast.name}: {forecast}")
-            show(f"  at step {forecast.at:,.0f}: {forecast.why}")
+        if not self.follow:
+            self.check(optional=True)
+            if self.alert is not None:
+                raise InputError("--alert needs --follow")
+            found = self.read(forecast_logs, self.metric, twin=self.twin)
+            if self.json:
+                return print_json({"forecasts": [forecast.to_json() for forecast in found]})
+            for forecast in found:
+                show(*_forecast_lines(forecast))
+            return
+        if len(self.logs) != 1 or self.json:
+            raise InputError("--follow takes one log, and no --json")
+        if self.below is not None and self.above is not None:
+            raise InputError("give one threshold: --below VALUE or --above VALUE")
+        alert = None if self.alert is None else _command(self.alert)
+        options = {"every": self.every, "alert": alert, "twin": self.twin} | self.reading
+        for forecast in follow(self.logs[0], self.metric, *self.threshold, **options):
+            show(*_forecast_lines(forecast))
+
+
+def _forecast_lines(forecast: "RunForecast") -> list[str]:
+    """Describe a forecast: what it says, why, and the chance of a drop."""
+    lines = [f"{forecast.name}: {forecast}", f"  at step {forecast.at:,.0f}: {forecast.why}"]
+    drop = forecast.drop
+    if drop is not None:
+        lines.append(
+            f"  a drop came in {drop.probability:.0%} of runs like this, in the median after "
+            f"{drop.lead:.0%} more steps; false alarms: {drop.false_alarms:.1%} of moments"
+        )
+    return lines
+
+
+def _command(words: str) -> Callable[["RunForecast"], None]:
+    """Return an alert that starts a command, without a shell."""
+    parts = shlex.split(words)
+    if not parts or shutil.which(parts[0]) is None:
+        raise InputError(f"--alert {words}: no command {parts[0] if parts else 'is named'}")
+
+    def start(forecast: "RunForecast") -> None:
+        message = f"{forecast.name}: {forecast}"
+        result = subprocess.run([part.replace("{}", message) for part in parts], check=False)
+        if result.returncode:
+            say(f"the command of --alert ended with status {result.returncode}")
+
+    return start
 
 
 @dataclasses.dataclass(frozen=True)

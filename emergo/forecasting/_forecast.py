@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,34 +12,32 @@ import pandas as pd
 from ..core.errors import InputError, unknown
 from ..core.json import to_jsonable
 from ..core.plotting import Picture, png
-from ..logs import read_logs
+from ..logs import LoggedRun, read_logs
 from ..measure import Direction, emergence
 from ..training import Result
-from ._signals import KINDS, METRIC, Curves, Signal, find_signals, read_curves
-from ._table import KindTable, predict_left, shipped_table, usable
+from ._drift import BLOCKS, look, read_curves
+from ._table import Drop, drop_of, emergence_steps, shipped_table
 
-# The largest accepted ratio of the ends of the 80% interval, both as steps; a wider interval is
-# reported as no signal.
-WIDEST = 5.0
-# Fractions of the log at which earlier forecasts are checked.
-LOOK_BACK = tuple(2 ** (-k / 2) for k in range(1, 7))
 # Positions of the ends of each interval in the quantiles; position 3 is the median.
 INTERVALS = {50: (2, 4), 80: (1, 5), 95: (0, 6)}
 # Fields that keep their names in JSON.
 SAME = ("state", "at", "step", "why", "metric", "threshold")
-ForecastState = Literal["forecast", "no signal", "emerged"]
+ForecastState = Literal["forecast", "coming", "no signal", "emerged"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Forecast:
     """A forecast of the step at which a run emerges.
 
-    - `state`: `"forecast"`; `"no signal"` if nothing in the log predicts emergence; `"emerged"`.
+    - `state`: `"forecast"` with a step; `"coming"` if a drop is likely, but not its step;
+      `"no signal"`; `"emerged"`.
     - `at`: the last step of the log.
-    - `step`: the median of the forecast, or the emergence step; NaN without a signal.
+    - `step`: the median of the forecast, or the emergence step; otherwise NaN.
     - `intervals`: lower and upper end by per cent (50, 80, 95); unknown ends are infinite.
     - `why`: the reason, in one sentence.
-    - `signal`: the column that the forecast is based on.
+    - `drop`: the chance that the metric falls by a fifth before twice the steps so far, with the
+      lead and the rate of false alarms; None if nothing moves.
+    - `threshold`: NaN if none was given.
     - `value`, `others`: the metric and the other columns of the log by step, for the plot.
     """
 
@@ -48,7 +46,7 @@ class Forecast:
     step: float
     intervals: Mapping[int, tuple[float, float]]
     why: str
-    signal: str = ""
+    drop: Drop | None = None
     name: str
     metric: str
     threshold: float
@@ -57,8 +55,12 @@ class Forecast:
 
     def __str__(self) -> str:
         """Summarise in a few words, e.g. `~5,200 (80%: 4,100 to 7,900)`."""
+        if self.state == "emerged":
+            return f"emerged at {self.step:,.0f}"
+        if self.state == "coming" and self.drop is not None:
+            return f"a drop is coming ({self.drop.probability:.0%})"
         if self.state != "forecast":
-            return f"emerged at {self.step:,.0f}" if self.state == "emerged" else "no signal"
+            return "no signal"
         low, high = (f"{_short(bound):,.0f}" for bound in self.intervals[80])
         return f"~{_short(self.step):,.0f} (80%: {low} to {high})"
 
@@ -66,7 +68,8 @@ class Forecast:
         """Convert to plain data; numbers that are not finite become None."""
         same = {name: getattr(self, name) for name in SAME}
         ends = {f"{percent}%": list(ends) for percent, ends in self.intervals.items()}
-        named = {"run": self.name, "signal": self.signal or None, "intervals": ends}
+        drop = None if self.drop is None else self.drop._asdict()
+        named = {"run": self.name, "intervals": ends, "drop": drop}
         return to_jsonable(named | same)
 
     def plot(self) -> Picture:
@@ -90,7 +93,7 @@ def forecast(
     *,
     below: float | None = None,
     above: float | None = None,
-    probes: bool = False,
+    twin: pd.DataFrame | Path | str | None = None,
     **reading: Any,
 ) -> Any:
     """Forecast when a run emerges, from its log so far.
@@ -101,14 +104,14 @@ def forecast(
       [`emergo.logs.read_logs`][] reads. Also an `em.Runs` or a list of results; these are forecast
       by the metric and threshold of their tasks, and take no further arguments.
     - `metric`, and `below` or `above`: emergence is this column falling or rising to that number.
-    - `probes`: also read columns of attention, named as by emergo's probes and
-      `emergo.torch.watch`. They move long before the metric. Their intervals are calibrated for
-      tasks in which one token is to be found (docs/forecast.md).
+      Without a number, the answer is only whether a drop of the metric is coming.
+    - `twin`: the log of the same model trained on shuffled labels. Its attention drifts without
+      learning, and such drift is then not taken for a signal.
     - `reading`: further options of [`emergo.logs.read_logs`][].
 
     **Returns:**
 
-    A [`emergo.forecasting.Forecast`][]: `state`, `step`, `intervals`, `why`, `plot()`,
+    A [`emergo.forecasting.Forecast`][]: `state`, `step`, `intervals`, `drop`, `why`, `plot()`,
     `to_json()`; drawn in a notebook. For results: a list of them, without the runs that have no
     curves or no threshold.
 
@@ -116,9 +119,8 @@ def forecast(
     >>> import numpy as np, pandas as pd
     >>> steps = np.arange(0, 2001, 25)
     >>> loss = 0.5 - 0.4 / (1 + np.exp((2000 - steps) / 60))  # has begun to fall
-    >>> fall = em.forecast(pd.DataFrame({"step": steps, "loss": loss}), below=0.2)
-    >>> print(fall, "by", fall.signal)
-    ~2,200 (80%: 2,100 to 2,800) by loss
+    >>> print(em.forecast(pd.DataFrame({"step": steps, "loss": loss}), below=0.2))
+    ~2,200 (80%: 2,100 to 2,800)
     >>> print(em.forecast(pd.DataFrame({"step": steps, "loss": 0.5}), below=0.2))
     no signal
 
@@ -127,53 +129,61 @@ def forecast(
     if isinstance(log, Sequence) and not isinstance(log, str):
         from ._runs import forecast_run
 
-        if (below, above) != (None, None):
+        if (below, above, twin) != (None, None, None):
             raise InputError("runs are forecast by the threshold of their task; give no other")
         found = [forecast_run(r.run, r.curves) for r in log if r.curves is not None]
         return [one for one in found if one is not None]
-    threshold = threshold_of(below, above)
+    threshold, direction = threshold_of(below, above)
+    name, value, others = _read_one(log, metric, reading)
+    compared = None if twin is None else _read_one(twin, metric, reading)[1:]
+    return forecast_curves(value, others, threshold, direction, twin=compared, name=name)
+
+
+def _read_one(
+    log: pd.DataFrame | Path | str, metric: str, reading: Mapping[str, Any]
+) -> tuple[str, pd.Series, pd.DataFrame]:
+    """Read the log of one run: its name, the metric and the other columns by step."""
     if isinstance(log, pd.DataFrame):
-        curves = _sorted(log, reading.pop("step", "step"), metric)
-        if reading:
-            raise InputError(
-                f"a table has no option '{next(iter(reading))}'; rename its columns instead"
-            )
-        return forecast_curves(curves.pop(metric).dropna(), curves, *threshold, probes=probes)
-    found = forecast_logs([log], metric, *threshold, probes=probes, **reading)
-    if len(found) > 1:
+        curves = _sorted(log, reading.get("step", "step"), metric)
+        for option in reading.keys() - {"step"}:
+            raise InputError(f"a table has no option '{option}'; rename its columns instead")
+        return "", curves.pop(metric).dropna(), curves
+    runs = list(read_logs([log], **reading))
+    if len(runs) > 1:
         raise InputError(
-            f"{log}: holds {len(found)} runs; emergo.forecasting.forecast_logs forecasts them all"
+            f"{log}: holds {len(runs)} runs; emergo.forecasting.forecast_logs forecasts them all"
         )
-    return found[0]
+    return runs[0].name, *_parts(runs[0], metric)
+
+
+def _parts(run: LoggedRun, metric: str) -> tuple[pd.Series, pd.DataFrame]:
+    return run.curve(metric).rename(metric), run.curves.drop(columns=metric)
 
 
 def forecast_logs(
     paths: Sequence[Path | str],
     metric: str,
-    threshold: float,
+    threshold: float | None,
     direction: Direction = "below",
     *,
-    probes: bool = False,
+    twin: Path | str | None = None,
     **reading: Any,
 ) -> list[Forecast]:
     """Forecast all runs in some logs; `reading` as in [`emergo.logs.read_logs`][]."""
-    found = []
-    for run in read_logs(paths, **reading):
-        value = run.curve(metric).rename(metric)
-        others = run.curves.drop(columns=metric)
-        found.append(
-            forecast_curves(value, others, threshold, direction, probes=probes, name=run.name)
-        )
-    return found
+    compared = None if twin is None else _read_one(twin, metric, reading)[1:]
+    return [
+        forecast_curves(*_parts(run, metric), threshold, direction, twin=compared, name=run.name)
+        for run in read_logs(paths, **reading)
+    ]
 
 
-def threshold_of(below: float | None, above: float | None) -> tuple[float, Direction]:
-    """Return the threshold and its direction from two options; exactly one must be set."""
-    if (below is None) == (above is None):
+def threshold_of(below: float | None, above: float | None) -> tuple[float | None, Direction]:
+    """Return the threshold and its direction from two options, of which one at most is set."""
+    if below is not None and above is not None:
         raise InputError(
             "give one threshold: below (the metric falls to it) or above (it rises to it)"
         )
-    return (float(below), "below") if below is not None else (float(above or 0.0), "above")
+    return (below, "below") if above is None else (above, "above")
 
 
 def _sorted(table: pd.DataFrame, step: str, metric: str) -> pd.DataFrame:
@@ -198,10 +208,10 @@ def _sorted(table: pd.DataFrame, step: str, metric: str) -> pd.DataFrame:
 def forecast_curves(
     value: pd.Series,
     others: pd.DataFrame,
-    threshold: float,
+    threshold: float | None,
     direction: Direction = "below",
     *,
-    probes: bool = False,
+    twin: tuple[pd.Series, pd.DataFrame] | None = None,
     name: str = "",
 ) -> Forecast:
     """Forecast one run.
@@ -211,111 +221,44 @@ def forecast_curves(
     - `value`: the metric, indexed by increasing steps. A value that is not finite means that the
       run has diverged.
     - `others`: the other columns of the log, indexed by increasing steps; NaN for missing values.
-    - `threshold`, `direction`, `probes`: as in [`emergo.forecasting.forecast`][].
+    - `threshold`, `direction`: as in [`emergo.forecasting.forecast`][].
+    - `twin`: the metric and the other columns of a run with shuffled labels.
     - `name`: the name of the run.
     """
     metric = str(value.name)
-    reached = emergence(value.index, value, threshold, direction)
     step = value.index.to_numpy(np.float64)
-    values = value.to_numpy(np.float64)
-    about: dict[str, Any] = {"name": name, "metric": metric, "threshold": threshold}
-    about |= {"at": float(step[-1]), "value": value, "others": others}
+    about: dict[str, Any] = {"name": name, "metric": metric}
+    about |= {"threshold": math.nan if threshold is None else float(threshold)}
+    about |= {"at": float(step[-1]) if len(step) else math.nan, "value": value, "others": others}
 
-    def no_signal(why: str) -> Forecast:
-        return Forecast(state="no signal", step=math.nan, intervals={}, why=why, **about)
+    def answer(state: ForecastState, why: str, at: float = math.nan, ends: Any = None) -> Forecast:
+        return Forecast(state=state, step=at, intervals=ends or {}, why=why, **about)
 
-    if reached.state == "failed":
-        return no_signal(f"{metric} is not finite any more")
-    if reached.state == "reached":
-        ends = dict.fromkeys(INTERVALS, (max(reached.low, float(step[0])), reached.high))
-        why = f"{metric} came to {threshold:g} by step {reached.high:,.0f}"
-        return Forecast(state="emerged", step=reached.time, intervals=ends, why=why, **about)
-    curves = read_curves(step, values, others, threshold, direction)
-    answer = predict(curves, () if probes else (METRIC,))
-    if isinstance(answer, str):
-        return no_signal(answer)
-    steps, signal = answer
-    ends = {percent: (float(steps[i]), float(steps[j])) for percent, (i, j) in INTERVALS.items()}
-    column = signal.name or metric
-    return Forecast(
-        state="forecast",
-        step=float(steps[3]),
-        intervals=ends,
-        why=f"{column} {_movement(signal, threshold)}",
-        signal=column,
-        **about,
-    )
-
-
-def predict(
-    curves: Curves,
-    kinds: Collection[str] = (),
-    until: int | None = None,
-    table: Mapping[str, KindTable] | None = None,
-) -> tuple[np.ndarray, Signal] | str:
-    """Predict the emergence step.
-
-    If several signals are usable, the narrowest interval wins. The same rule is then applied to the
-    past of the log: if an earlier forecast turned out wrong, the log counts as unpredictable.
-
-    **Arguments:**
-
-    - `kinds`: the kinds of signals to use (default: all in the table).
-    - `until`: the number of evaluations of the metric to use (default: all).
-    - `table`: the calibration (default: the package's).
-
-    **Returns:**
-
-    Quantiles of the step, at the levels of the table, and the signal that they are based on; or,
-    without a usable signal, the reason.
-    """
-    table = shipped_table() if table is None else table
-    table = {kind: table[kind] for kind in table if not kinds or kind in kinds}
-    answer = _read(curves, until, table)
-    if isinstance(answer, str):
-        return answer
-    step = curves.step[:until]
-    for fraction in LOOK_BACK:
-        past = fraction * step[-1]
-        earlier = _read(curves, int(np.searchsorted(step, past, side="right")), table)
-        if isinstance(earlier, str):
-            continue
-        latest = float(earlier[0][INTERVALS[80][1]])
-        if latest < step[-1]:
-            return (
-                f"by step {past:,.0f} this log said that it would emerge by step "
-                f"{_short(latest):,.0f}, and it has not"
-            )
-    return answer
-
-
-def _read(
-    curves: Curves, until: int | None, table: Mapping[str, KindTable]
-) -> tuple[np.ndarray, Signal] | str:
-    """Predict from the log up to `until`, without checking its past."""
-    signals = find_signals(curves, until)
-    if signals is None:
-        return "there are too few evaluations so far, or they begin too late"
-    now = curves.step[:until][-1]
-    readings = []
-    for signal in signals:
-        if signal.kind in table and usable(signal):
-            quantiles = predict_left(table[signal.kind], signal)
-            if quantiles is not None:
-                readings.append((now * (1 + np.exp(quantiles)), signal))
-    if not readings:
-        return f"nothing has surely moved, and kept moving, since step {signals[0].since[0]:,.0f}"
-    low, high = INTERVALS[80]
-    steps, signal = min(readings, key=lambda reading: reading[0][high] / reading[0][low])
-    if steps[high] > WIDEST * steps[low]:
-        return f"{signal.name or 'the metric'} moves, but has not moved far enough to tell when"
-    return steps, signal
-
-
-def _movement(signal: Signal, threshold: float) -> str:
-    """Describe the movement of a signal in words."""
-    late = f"{min(signal.recent, 1):.0%} of it after half of the time"
-    since = f"since steps {signal.since[0]:,.0f} to {signal.since[1]:,.0f}, {late}"
-    if signal.kind == METRIC:
-        return f"has gone {signal.gain:.0%} of its way to {threshold:g} {since}"
-    return f"has {KINDS[signal.kind].verb} by a factor of {math.exp(signal.gain):.2f} {since}"
+    if threshold is not None and len(value):
+        reached = emergence(value.index, value, threshold, direction)
+        if reached.state == "reached":
+            ends = dict.fromkeys(INTERVALS, (max(reached.low, float(step[0])), reached.high))
+            why = f"{metric} came to {threshold:g} by step {reached.high:,.0f}"
+            return answer("emerged", why, reached.time, ends)
+    if not np.isfinite(value).all():
+        return answer("no signal", f"{metric} is not finite any more")
+    curves = read_curves(value, others, threshold, direction)
+    seen = look(curves, twin=None if twin is None else read_curves(*twin, threshold, direction))
+    if seen is None:
+        return answer(
+            "no signal",
+            f"there are too few evaluations: at least {BLOCKS} are needed, over all steps so far",
+        )
+    table = shipped_table()
+    drop = drop_of(seen, metric, table) if curves.relative else None
+    about["drop"] = drop
+    if np.isfinite(seen.ahead):
+        steps = emergence_steps(seen, table)
+        ends = {
+            percent: (float(steps[i]), float(steps[j])) for percent, (i, j) in INTERVALS.items()
+        }
+        why = f"{metric} has gone {seen.gain:.0%} of its way to {threshold:g}, and speeds up"
+        return answer("forecast", why, float(steps[3]), ends)
+    if drop is None:
+        return answer("no signal", "nothing moves much faster than it did in the first half")
+    return answer("coming", f"{drop.signal} moves much faster than it did in the first half")

@@ -15,14 +15,16 @@ BANDS = {95: 0.14, 80: 0.28, 50: 0.5}  # opacity of each interval
 
 def forecast_plot(forecast: "Forecast") -> Picture:
     """Draw the metric above the signal, with the intervals of the forecast."""
-    signal = forecast.signal if forecast.signal != forecast.metric else ""
+    signal = forecast.drop.signal if forecast.drop is not None else ""
+    signal = signal if signal in forecast.others else ""
     rows = 2 if signal else 1
     with style():
         plot = Picture(figsize=(0.72 * WIDTH, 1.5 + 1.2 * rows), layout="constrained")
         panels = plot.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
         top = panels[0]
         top.plot(forecast.value.index, forecast.value, color=BLUE)
-        level(top, forecast.threshold, "threshold", ls="--")
+        if np.isfinite(forecast.threshold):
+            level(top, forecast.threshold, "threshold", ls="--")
         top.set(ylabel=forecast.metric.replace("_", " "))
         top.set_title(f"{forecast.name}  {forecast}".strip())
         if signal:
@@ -38,7 +40,7 @@ def forecast_plot(forecast: "Forecast") -> Picture:
 
 def _draw_expected(axes: Axes, forecast: "Forecast") -> None:
     """Mark the last step, the forecast and its intervals."""
-    if forecast.state != "no signal":
+    if forecast.state in ("forecast", "emerged"):
         axes.axvline(forecast.step, color=RED, lw=1.2, label=forecast.state)
     if forecast.state == "forecast":
         known = [end for ends in forecast.intervals.values() for end in ends if np.isfinite(end)]

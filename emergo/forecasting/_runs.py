@@ -14,8 +14,8 @@ from ..store.curves import curve_frame
 from ..study.description import known_types
 from ..tasks import Task
 from ..training import Progress, Run
+from ._drift import probe_scale
 from ._forecast import Forecast, forecast_curves
-from ._signals import kind_of
 
 GROWTH = 1.05  # a run is forecast again when its number of steps has grown by this factor
 LOOKS = 5.0  # forecasts per second, over all runs: each takes 3 to 5 ms, and a GPU waits for it
@@ -24,12 +24,11 @@ POINTS = 40  # points of the thinned curve in a note
 
 
 class Goal(NamedTuple):
-    """The criterion of emergence of a run; `probes`: forecasts may use probes."""
+    """The criterion of emergence of a run."""
 
     metric: str
     threshold: float
     direction: Direction
-    probes: bool
 
 
 def forecast_json(forecast: Forecast) -> dict[str, Any]:
@@ -42,7 +41,7 @@ def goal_of(task: Task | type[Task], threshold: Any) -> Goal | None:
     learned = task.learned
     if not isinstance(learned, Threshold) or threshold is None:
         return None
-    return Goal(learned.metric, float(threshold), learned.direction, task.forecast_probes)
+    return Goal(learned.metric, float(threshold), learned.direction)
 
 
 def described_goal(config: Mapping[str, Any]) -> Goal | str:
@@ -64,8 +63,7 @@ def forecast_frame(goal: Goal, curves: pd.DataFrame, name: str = "") -> Forecast
     """Forecast a run from its curves so far, indexed by step."""
     value = curves[goal.metric].astype(np.float64)
     others = curves.drop(columns=goal.metric)
-    ends = goal.threshold, goal.direction
-    return forecast_curves(value, others, *ends, probes=goal.probes, name=name)
+    return forecast_curves(value, others, goal.threshold, goal.direction, name=name)
 
 
 def forecast_run(run: Run, curves: Mapping[str, np.ndarray]) -> Forecast | None:
@@ -73,7 +71,7 @@ def forecast_run(run: Run, curves: Mapping[str, np.ndarray]) -> Forecast | None:
     goal = goal_of(run.config.task, run.config.threshold)
     if goal is None:
         return None
-    kept = {n: v for n, v in curves.items() if n == goal.metric or kind_of(n) is not None}
+    kept = {n: v for n, v in curves.items() if n == goal.metric or probe_scale(n) is not None}
     frame = curve_frame(kept).set_index(np.asarray(curves["step"]))
     return forecast_frame(goal, frame, run.identity)
 

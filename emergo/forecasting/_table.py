@@ -1,144 +1,147 @@
-"""The calibration table: the distribution of the remaining time, given what has moved so far.
+"""The calibration: conformal quantiles of the remaining time, and probabilities of a drop.
 
-A score is the expected logarithm of (remaining time / elapsed time), a linear function of a
-signal's features. For each range of scores the table holds the distribution of the residuals,
-measured on sizes that the score was not fitted to. Runs that did not emerge count as right-censored
-(Kaplan-Meier). `benchmarks/forecast_table.py` writes the table to `forecast.json`.
+Calibration is over runs. Each family of runs has the same weight, each run of a family, and each
+moment of a run, because the next run to be forecast is a new run and not a new moment of an old
+one. `benchmarks/forecast_table.py` writes the table to `forecast.json`.
 """
 
 import functools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from ..measure import fit_censored
-from ._signals import EVIDENCE, METRIC, Signal
+from ._drift import Look
 
 FILE = Path(__file__).with_name("forecast.json")
 LEVELS = (0.025, 0.1, 0.25, 0.5, 0.75, 0.9, 0.975)
-# Limits of the ranges of scores: from a seventh of the elapsed time to seven times as long.
-EDGES = (-2.0, -1.0, 0.0, 1.0, 2.0)
-# The minimal `recent` fraction of a gain. Linear growth has 0.58, quadratic growth 0.74; a signal
-# that does not accelerate is not about to diverge.
-GROWING = 0.6
-# The minimal gain of the metric itself: losses drift on a plateau.
-METRIC_GAIN = 0.1
-FOLDS = 6
-FEWEST_RUNS = 20
+# A drop: the metric falls by a fifth of its value before the run is twice as long.
+DROP = -math.log(0.8)
+
+Table = Mapping[str, Any]
 
 
-# The calibration of one kind of signal: the `coefficients` of the score, and for each of the
-# `ranges` between `EDGES` the `quantiles` of the residuals at `LEVELS` and the number of `runs`.
-# None stands for an infinite quantile, and for a range with too few runs.
-KindTable = Mapping[str, Any]
+class Drop(NamedTuple):
+    """The chance that a drop is coming: that the metric falls by a fifth before twice the steps.
 
-
-def predict_left(table: KindTable, signal: Signal) -> Float[np.ndarray, " levels"] | None:
-    """Return quantiles of log(remaining / elapsed time), or None with too few similar runs."""
-    terms = features(signal.kind, signal.gain, signal.recent)
-    score = float(np.dot(terms, table["coefficients"]))
-    residuals = table["ranges"][int(np.digitize(score, EDGES))]
-    if residuals is None:
-        return None
-    return score + np.array([np.inf if q is None else q for q in residuals["quantiles"]])
-
-
-def usable(signal: Signal) -> bool:
-    """Return True if a signal predicts emergence: it has surely moved, and it accelerates."""
-    least, most = (METRIC_GAIN, 1.0) if signal.kind == METRIC else (0.0, np.inf)
-    return signal.evidence >= EVIDENCE and signal.recent >= GROWING and least <= signal.gain < most
-
-
-def features(kind: str, gain: Any, recent: Any) -> Float[np.ndarray, "*rows terms"]:
-    """Compute the features of the score.
-
-    They are the logarithms of the gain, of its recent fraction and, for the metric, of the
-    remaining distance to the threshold.
+    - `probability`: the share of similar calibration runs in which it came.
+    - `false_alarms`: the share of moments of runs with shuffled labels that look the same.
+    - `lead`: the time from such a moment to the drop, over the steps so far; the median.
+    - `signal`: the column that moves.
     """
-    gain = np.asarray(gain, np.float64)
-    recent = np.clip(np.asarray(recent, np.float64), 0.05, 2.0)
-    terms = [np.ones_like(gain), np.log(np.maximum(gain, 1e-4)), np.log(recent)]
-    if kind == METRIC:
-        terms.append(np.log(np.clip(1 - gain, 0.02, 1.0)))
-    return np.stack(terms, -1)
+
+    probability: float
+    false_alarms: float
+    lead: float
+    signal: str
 
 
 @functools.cache
-def shipped_table() -> Mapping[str, KindTable]:
-    """Read the package's table, by kind."""
-    return json.loads(FILE.read_text())["kinds"]
+def shipped_table() -> Table:
+    return json.loads(FILE.read_text())
 
 
-def fit_table(moments: pd.DataFrame) -> dict[str, KindTable]:
-    """Fit a table, for the kinds of signal with enough runs.
+def emergence_steps(seen: Look, table: Table) -> Float[np.ndarray, " levels"]:
+    """Return the quantiles of the emergence step."""
+    ratio = np.array([np.inf if q is None else q for q in table["quantiles"]])
+    return seen.now * (1 + seen.ahead) ** ratio
+
+
+def drop_of(seen: Look, metric: str, table: Table) -> Drop | None:
+    """Return the chance of a drop; None if neither the metric nor a probe has a strong drift."""
+    found = []
+    if seen.metric:
+        found.append(Drop(**table["drop"]["metric"], signal=metric))
+    if seen.probe:
+        found.append(Drop(**table["drop"]["probe"], signal=seen.name))
+    return max(found, key=lambda drop: drop.probability, default=None)
+
+
+def fit_table(moments: pd.DataFrame) -> dict[str, Any]:
+    """Fit the table to the moments of the calibration runs.
 
     **Arguments:**
 
-    - `moments`: one row per run, step and usable signal: `run`, `cell`, `block`, `kind`, `gain`,
-      `recent`, `left` (the logarithm of remaining over elapsed time) and `censored` (`left` is a
-      lower bound). All cells have equal weight, whatever their number of rows. Residuals are
-      cross-validated over blocks of cells.
+    - `moments`: one row per run and step: `run`, `family`, `shuffled`,
+      `ratio` and `censored` (log(emergence step / steps so far) over log(1 + `ahead`), and whether
+      it is a lower bound; NaN without a forecast), `metric` and `probe` (the
+      strengths), `drop` (1 if a drop came, 0 if not, NaN if the log is too short), `lead`.
     """
-    kinds = {str(kind): _fit_kind(str(kind), rows) for kind, rows in moments.groupby("kind")}
-    return {kind: fitted for kind, fitted in kinds.items() if fitted is not None}
+    learning = moments[~moments["shuffled"]]
+    table: dict[str, Any] = {"levels": list(LEVELS)}
+    told = learning[learning["ratio"].notna()]
+    new = 1 / max(told["run"].nunique(), 1)
+    quantiles = conformal_quantiles(
+        told["ratio"].to_numpy(), told["censored"].to_numpy(bool), weights_of(told), new
+    )
+    table["quantiles"] = [float(q) if np.isfinite(q) else None for q in quantiles]
+    table["drop"] = {kind: _chance(moments, kind) for kind in ("metric", "probe")}
+    return table
 
 
-def _fit_kind(kind: str, rows: pd.DataFrame) -> KindTable | None:
-    blocks = {block: i % FOLDS for i, block in enumerate(sorted(rows["block"].unique()))}
-    if len(blocks) < FOLDS or rows["run"].nunique() < FEWEST_RUNS:
-        return None
-    design = features(kind, rows["gain"], rows["recent"])
-    fold = rows["block"].map(blocks).to_numpy()
-    left = rows["left"].to_numpy(np.float64)
-    censored = rows["censored"].to_numpy(bool)
-    # Equal weight per cell: the next run to be forecast is of a new cell.
-    weight = 1 / rows.groupby("cell")["cell"].transform("size").to_numpy(np.float64)
-
-    def coefficients(chosen: np.ndarray) -> np.ndarray:
-        weights = weight[None, chosen]
-        return fit_censored(design[chosen], left[chosen], censored[chosen], weights)[0][0]
-
-    score = np.empty(len(rows))
-    for i in range(FOLDS):
-        score[fold == i] = design[fold == i] @ coefficients(fold != i)
-    within = np.digitize(score, EDGES)
-    ranges: list[Any] = []
-    for i in range(len(EDGES) + 1):
-        own = within == i
-        runs = rows["run"][own].nunique()
-        if runs < FEWEST_RUNS:
-            ranges.append(None)
-            continue
-        off = censored_quantiles((left - score)[own], censored[own], weight[own], LEVELS)
-        quantiles = [q if np.isfinite(q) else None for q in off.tolist()]
-        ranges.append({"quantiles": quantiles, "runs": runs})
-    return {"coefficients": coefficients(np.ones(len(rows), bool)).tolist(), "ranges": ranges}
+def _chance(moments: pd.DataFrame, kind: str) -> dict[str, float]:
+    """Describe what followed strong drifts of the metric, or of a probe."""
+    known = moments[~moments["shuffled"] & moments["drop"].notna() & (moments[kind] > 0)]
+    shuffled = moments[moments["shuffled"]]
+    return {
+        "probability": float(weights_of(known) @ known["drop"]),
+        # The rule of succession, so that no rate is reported as zero.
+        "false_alarms": (int((shuffled[kind] > 0).sum()) + 1) / (len(shuffled) + 2),
+        "lead": float(known.loc[known["drop"] == 1, "lead"].median()),
+    }
 
 
-def censored_quantiles(
+def weights_of(moments: pd.DataFrame) -> Float[np.ndarray, " n"]:
+    """Weight moments so that families have equal weight, runs of a family, and moments of a run."""
+    weight = 1 / moments.groupby("run")["run"].transform("size").to_numpy(np.float64)
+    weight /= moments.groupby("family")["run"].transform("nunique").to_numpy(np.float64)
+    return weight / weight.sum() if len(weight) else weight
+
+
+def conformal_quantiles(
     values: Float[np.ndarray, " n"],
     censored: Bool[np.ndarray, " n"],
     weights: Float[np.ndarray, " n"],
-    levels: Sequence[float],
+    new: float,
+    levels: Sequence[float] = LEVELS,
 ) -> Float[np.ndarray, " levels"]:
-    """Compute Kaplan-Meier quantiles of right-censored values.
+    """Compute quantiles that hold for a new run: split conformal prediction.
 
-    A quantile beyond the last value is infinite.
+    The new run, with the weight `new`, may be smaller or larger than all calibration runs. It
+    counts as 0 for levels below the median, and as infinite for levels above. Right-censored values
+    count by Kaplan and Meier.
 
-    >>> values, censored = np.arange(4.0), np.array([False, True, False, False])
-    >>> censored_quantiles(values, censored, np.ones(4), [0.25, 0.5, 0.9])
-    array([0., 2., 3.])
+    >>> values = np.arange(1.0, 10.0)
+    >>> conformal_quantiles(values, values < 0, np.ones(9) / 9, 1 / 9, [0.05, 0.1, 0.5, 0.9, 0.95])
+    array([ 0.,  1.,  5.,  9., inf])
     """
+    found = []
+    for level in levels:
+        unknown = np.inf if level > 0.5 else 0.0
+        extra = 0.0 if level == 0.5 else new
+        found.append(
+            _censored_quantile(
+                np.append(values, unknown),
+                np.append(censored, False),
+                np.append(weights, extra),
+                # On a tie, the end of the interval lies inwards.
+                level + (1e-9 if level < 0.5 else -1e-9),
+            )
+        )
+    return np.array(found)
+
+
+def _censored_quantile(
+    values: np.ndarray, censored: np.ndarray, weights: np.ndarray, level: float
+) -> float:
+    """Compute a Kaplan-Meier quantile; infinite beyond the last value."""
     order = np.lexsort((censored, values))
-    values = values[order]
-    censored = censored[order]
-    weights = weights[order]
-    at_risk = np.cumsum(weights[::-1])[::-1]
-    reached = 1 - np.cumprod(np.where(censored, 1.0, 1 - weights / at_risk))
-    first = np.searchsorted(reached, np.asarray(levels) - 1e-9)
-    return np.append(values, np.inf)[first]
+    at_risk = weights[order][::-1].cumsum()[::-1]
+    share = np.divide(weights[order], at_risk, out=np.zeros(len(order)), where=at_risk > 0)
+    reached = 1 - np.cumprod(np.where(censored[order], 1.0, 1 - share))
+    return float(np.append(values[order], np.inf)[np.searchsorted(reached, level)])

@@ -58,7 +58,6 @@ class SingleLocation(Task):
     """
 
     learned = Below("loss", 0.1)
-    forecast_probes = True
 
     length: int = option(low=2)
     dim: int = option(low=1, padded=True)

@@ -57,8 +57,6 @@ class Task(Pytree):
 
     # The metric and threshold at which a run has learned. A study may override the number.
     learned: ClassVar[Threshold] = Below("loss", 0.1)
-    # True if forecasts may use probes, which is valid if a single token has to be found.
-    forecast_probes: ClassVar[bool] = False
     # Steps between evaluations at the start. Later the interval is at least 2% of the step.
     eval_every: ClassVar[int] = 25
 

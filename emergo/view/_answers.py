@@ -187,7 +187,6 @@ def look_back(runs: RunSet, identity: str, moments: int = MOMENTS) -> dict[str, 
         "until": step[-1],
         "metric": goal.metric,
         "threshold": goal.threshold,
-        "probes": goal.probes,
         "moments": [{name: forecast[name] for name in _KEPT} for forecast in forecasts],
         "why": None,
     }

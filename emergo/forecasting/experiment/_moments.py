@@ -1,159 +1,129 @@
-"""The runs that forecasts are judged on, and the steps at which their logs are cut."""
+"""The runs that forecasts are calibrated and judged on, and the steps at which they are asked."""
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from ...core.contract import Threshold
 from ...core.json import digest
-from ...measure import Direction, emergence
-from ...store import curve_frame
+from ...measure import Direction, emergence, read_table
+from ...papers import FIGURES, RunSource
+from ...store import curve_frame, read_records
 from ...tasks import Recall, SingleLocation
-from ...training import Ramp, Result, Run, Switch, schedules_in
-from .._signals import Curves, find_signals, kind_of, read_curves
-from .._table import usable
+from ...training import Result
+from .._drift import Curves, Look, look, probe_scale, read_curves
+from .._runs import goal_of
+from .._table import DROP
 
-# The steps at which forecasts are judged.
-CUTS = tuple(125 * 2**k for k in range(11))
-# The steps that the table is fitted to; denser, because more moments of the same runs are free.
-FIT_CUTS = tuple(250 * 2 ** (k / 2) for k in range(16))
-FIT_FIGURES = ("emergo/attention", "emergo/capacity", "emergo/schedule")
-# The KL from the teacher at which chains that were trained without a threshold have learned.
-CHAIN_GOAL = 0.15
-
-# Groups of runs. The table is fitted to the first, which is judged by cross-validation over sizes.
-# Runs of the regression from the first paper's figures were not examined before the method was
-# fixed. The table has seen no run of the other groups.
-SIZES = "other sizes"
-LATER = "later runs"
-RECALL = "recall"
-CHAIN = "chain"
-TORCH = "PyTorch"
+FOLDER = Path(__file__).parent
+# Logs of PyTorch models, from `benchmarks/forecast_runs.py`.
+CALIBRATION = FOLDER / "calibration.parquet"
+JUDGED = FOLDER / "judged.parquet"
+# Figures with recorded curves of emergo's own tasks, whose data stay the same during a run.
+OWN_FIGURES = ("emergo/attention", "emergo/capacity", "emergo/coupled")
+LOGS = "logs"
+OWN = "own"
+CUTS = tuple(100 * 2 ** (k / 4) for k in range(41))
 
 
 class Followed(NamedTuple):
-    """A run and its outcome.
-
-    - `cell`: identifies the config; runs of one cell differ in their seed.
-    - `plateau`: the emergence step, or the last step if `censored`.
-    - `sizes`: the features of a law that knows only the config.
-    """
+    """A run and its outcome; `time` is the emergence step, or the last step if `censored`."""
 
     run: str
-    cell: str
-    group: str
+    family: str
+    source: str
+    shuffled: bool
     curves: Curves
-    plateau: float
+    time: float
     censored: bool
-    sizes: Mapping[str, Any]
-
-    def evaluations(self, cut: float) -> int | None:
-        """Count the evaluations up to a step; None if the run has emerged or ended by then."""
-        if cut >= self.plateau or cut > self.curves.step[-1]:
-            return None
-        return int(np.searchsorted(self.curves.step, cut, side="right"))
-
-    @property
-    def block(self) -> str:
-        """The sizes as one text; cross-validation holds out whole blocks.
-
-        Cells that differ only in the form of attention were trained on the same data with the same
-        seeds, so they belong to the same block.
-        """
-        return digest(dict(self.sizes))
 
 
-def sizes_of(run: Run) -> dict[str, Any]:
-    """Return the sizes of the task and the model, and the learning rate."""
-    config = run.config
-    return {
-        name: getattr(part, name, None)
-        for part, names in (
-            (config.task, ("dim", "length")),
-            (config.model, ("width", "layers", "heads")),
-            (config.optimizer, ("learning_rate",)),
-        )
-        for name in names
-    }
+def content(log: pd.DataFrame) -> str:
+    """Hash the losses of a log, so that a run is recognised under any name."""
+    return digest([float(f"{loss:.4g}") for loss in log["loss"]])
 
 
-def group_of(run: Run, figure: str) -> str:
-    """Return the group of a run of a figure."""
-    if isinstance(run.config.task, SingleLocation):
-        return SIZES if figure in FIT_FIGURES else LATER
-    return RECALL if isinstance(run.config.task, Recall) else CHAIN
-
-
-def follow(result: Result, group: str) -> Followed | None:
-    """Prepare a run to be forecast.
-
-    Returns None if curves or criterion are missing, if it diverged, or if its data distribution
-    changes before it emerges, which a forecast cannot know.
-    """
-    config = result.run.config
-    curves = result.curves
-    learned: Threshold | None = config.task.learned
-    if curves is None or learned is None or learned.metric not in curves:
-        return None
-    goal = CHAIN_GOAL if config.threshold is None and "kl_teacher" in curves else config.threshold
-    if not isinstance(goal, float):
-        return None
-    columns = curve_frame({n: v for n, v in curves.items() if n == "step" or kind_of(n)})
-    metric = pd.Series(curves[learned.metric], curves["step"])
-    names = result.run.identity, digest(config.describe()), group
-    run = _followed(names, metric, columns, goal, learned.direction, sizes_of(result.run))
-    if any(changes(schedule, run.plateau) for schedule in schedules_in(config.task)):
-        return None
-    return run if np.isfinite(run.plateau) else None
-
-
-def _followed(
-    names: tuple[str, str, str],
-    metric: pd.Series,
-    columns: pd.DataFrame,
-    goal: float,
-    direction: Direction,
-    sizes: Mapping[str, Any],
-) -> Followed:
-    step = metric.index.to_numpy()
-    reached = emergence(step, metric, goal, direction)
-    columns = columns.set_index(step)
-    read = read_curves(step, metric.to_numpy(), columns, goal, direction)
-    return Followed(*names, read, reached.time, reached.censored, sizes)
-
-
-def follow_table(table: pd.DataFrame, group: str, goal: float) -> list[Followed]:
-    """Prepare the runs of a table with the columns `run`, `length`, `dim`, `step` and `loss`."""
+def follow_logs(path: Path) -> list[Followed]:
+    """Read a table of logs of PyTorch models."""
     followed = []
-    for name, rows in table.groupby("run", sort=False):
-        sizes = {size: int(rows[size].iloc[0]) for size in ("length", "dim")}
-        names = str(name), str(name).rpartition("_")[0], group
-        loss = rows.set_index("step")["loss"].astype(np.float64)
-        followed.append(_followed(names, loss, rows, goal, "below", sizes))
+    for name, log in read_table(path).groupby("run", sort=False):
+        job = json.loads(log["job"].iloc[0])
+        threshold = float(log["threshold"].iloc[0])
+        log = log.set_index("step").drop(columns=["run", "job", "threshold"])
+        about = str(name), job["family"], LOGS, bool(job["shuffled"])
+        followed.append(_followed(about, log.pop("loss"), log, threshold, "below"))
     return followed
 
 
-def changes(schedule: Any, until: float) -> bool:
-    """Return True if the value of a schedule changes before a step."""
-    if isinstance(schedule, Switch):
-        return schedule.before != schedule.after and 0 < schedule.at < until
-    if isinstance(schedule, Ramp):
-        return schedule.first != schedule.last and schedule.begin < until
-    return True
+def own_results(judged: bool, every: int = 8) -> list[Result]:
+    """Return an eighth of the recorded runs, chosen by identity: another one for judging."""
+    source = RunSource("emergo/forecast", records=read_records())
+    found: dict[str, Result] = {}
+    for name in OWN_FIGURES:
+        for runs in source.runs(FIGURES[name].studies("paper")).values():
+            found |= {result.run.identity: result for result in runs}
+    rest = every // 2 if judged else 0
+    return [result for id, result in found.items() if int(id, 16) % every == rest]
 
 
-def fit_moments(runs: Iterable[Followed]) -> pd.DataFrame:
-    """Build the rows for `fit_table`: one per run, step of `FIT_CUTS` and usable signal."""
+def follow_own(results: Iterable[Result]) -> list[Followed]:
+    """Prepare emergo's own runs; those without curves or a threshold are left out."""
+    followed = []
+    for result in results:
+        task = result.run.config.task
+        goal = goal_of(task, result.run.config.threshold)
+        curves = result.curves
+        if goal is None or curves is None or goal.metric not in curves:
+            continue
+        family = "regression" if isinstance(task, SingleLocation) else "chain"
+        family = "recall" if isinstance(task, Recall) else family
+        about = result.run.identity, family, OWN, False
+        probes = curve_frame({name: curves[name] for name in curves if probe_scale(name)})
+        value = pd.Series(curves[goal.metric], curves["step"])
+        run = _followed(about, value, probes.set_index(value.index), goal.threshold, goal.direction)
+        followed += [run] if np.isfinite(run.time) else []
+    return followed
+
+
+def _followed(
+    about: tuple[str, str, str, bool],
+    value: pd.Series,
+    others: pd.DataFrame,
+    threshold: float,
+    direction: Direction,
+) -> Followed:
+    reached = emergence(value.index, value, threshold, direction)
+    curves = read_curves(value, others, threshold, direction)
+    return Followed(*about, curves, reached.time, reached.censored)
+
+
+def moments_of(runs: Iterable[Followed]) -> pd.DataFrame:
+    """Look at runs at the steps of `CUTS` before they emerge; see `fit_table` for the columns."""
     rows = []
     for run in runs:
-        about = {name: getattr(run, name) for name in ("run", "cell", "block", "censored")}
-        for cut in FIT_CUTS:
-            until = run.evaluations(cut)
-            if until is None:
+        step = run.curves.step
+        for cut in CUTS:
+            if cut >= run.time or cut > step[-1]:
                 break
-            left = np.log(run.plateau / run.curves.step[until - 1] - 1)
-            signals = filter(usable, find_signals(run.curves, until) or [])
-            rows += [about | signal._asdict() | {"left": left} for signal in signals]
+            until = int(np.searchsorted(step, cut, side="right"))
+            seen = look(run.curves, until)
+            if seen is not None:
+                about = {name: getattr(run, name) for name in Followed._fields if name != "curves"}
+                rows.append(about | {"cut": cut} | seen._asdict() | _outcome(run, until, seen))
     return pd.DataFrame(rows)
+
+
+def _outcome(run: Followed, until: int, seen: Look) -> dict[str, Any]:
+    """Describe what followed after one step."""
+    steps = run.curves.step[until:]
+    fallen = run.curves.metric[until:] - run.curves.metric[:until][-3:].mean() >= DROP
+    dropped = float(steps[fallen][0]) if fallen.any() else np.inf
+    known = dropped < np.inf or (len(steps) and steps[-1] >= 2 * seen.now)
+    return {
+        "ratio": np.log(run.time / seen.now) / np.log1p(seen.ahead),
+        "drop": float(dropped <= 2 * seen.now) if known else np.nan,
+        "lead": dropped / seen.now - 1,
+    }

@@ -49,7 +49,7 @@ export class ForecastPart {
     if (!told.moments.length) return refill(this.words, el("p", { class: "quiet", text: `No forecast: ${told.why}.` }));
     const now = lastBy(told.moments, step);
     const early = asked.length ? `The first forecast is from step ${exact(asked[0].at)}: ${asked[0].words}.` : "No step has a forecast.";
-    const basis = `Each forecast uses the log up to its step: ${told.probes ? `the ${told.metric} and attention` : `the ${told.metric} alone`}.`;
+    const basis = "Each forecast uses the log up to its step.";
     const [judged, last] = [verdict(now, told), now === asked[0] ? basis : `${early} ${basis}`];
     refill(this.words, said(now, `Forecast at step ${exact(now.at)}`), judged ? el("p", { text: judged }) : null, el("p", { class: "quiet", text: last }));
     if (asked.length) this.#draw(told, asked, now, log);
@@ -130,7 +130,7 @@ function stretchesOf(moments) {
 }
 
 function said(forecast, when) {
-  const words = { forecast: `Emerges at about step ${round(forecast.step)}`, emerged: `Emerged at step ${exact(forecast.step)}` }[forecast.state] ?? "No signal";
+  const words = { forecast: `Emerges at about step ${round(forecast.step)}`, emerged: `Emerged at step ${exact(forecast.step)}`, coming: sentence(forecast.words ?? "").slice(0, -1) }[forecast.state] ?? "No signal";
   const interval = (share) => [el("dt", { text: `${share}%` }), el("dd", { text: ends(forecast, share).map(round).join(" to ") })];
   const both = forecast.state === "forecast" ? el("dl", { "aria-label": "Intervals" }, interval(50), interval(80)) : null;
   return el("div", {}, el("p", { class: "quiet", text: when }), el("p", { class: "large", text: words }), both, el("p", { class: "quiet", text: sentence(forecast.why) }));

@@ -1,4 +1,4 @@
-r"""A Transformer of one layer that is assembled from switches, between the toy model and the paper's.
+r"""A Transformer of one layer whose components are switches, from the toy model to the paper's.
 
 With all switches off it is the toy model with a learned vector on tokens; with all on it is
 [`emergo.models.Transformer`][] with one layer. Switches are numbers of a run, so that all these
@@ -127,8 +127,8 @@ class Assembly(Model):
         size = self.width // self.heads
         embed = jnp.where(self.embed > 0, p.embed.weight, identity[:features])
         key = jnp.where(self.queries > 0, p.key, jnp.sqrt(jnp.float32(size)) * identity)
-        value = jnp.where(self.maps > 1.5, p.value.weight, identity)  # noqa: PLR2004
-        out = jnp.where(self.maps > 2.5, p.out.weight, identity)  # noqa: PLR2004
+        value = jnp.where(self.maps > 1.5, p.value.weight, identity)
+        out = jnp.where(self.maps > 2.5, p.out.weight, identity)
         stream_bias = self.biases * self.embed * p.embed.bias
         places = self.positions * sinusoids(inputs.shape[1], self.width)
 

@@ -4,6 +4,7 @@ All models implement the same contract, [`emergo.Model`][]. Optimised forward pa
 `emergo.models.fast`.
 """
 
+from ._assembly import Assembly
 from ._attention import Attention
 from ._chain_transformer import ChainParameters, ChainTransformer
 from ._equinox import EquinoxModel
@@ -13,6 +14,7 @@ from ._toy import ToyAttention, ToyParameters
 from ._transformer import Transformer, TransformerParameters
 
 __all__ = [
+    "Assembly",
     "Attention",
     "ChainParameters",
     "ChainTransformer",

@@ -4,6 +4,7 @@ The theory of yuksel2026 is in `incremental`.
 """
 
 from . import incremental
+from ._assembly import Rates, assembly_plateau, assembly_rates
 from ._cells import Cell, cells, grid
 from ._changing import TAKEN_OFF, Switched, switched, switched_takeoff, takeoff_time
 from ._closed_form import (
@@ -31,8 +32,11 @@ __all__ = [
     "Cell",
     "Flow",
     "Plateau",
+    "Rates",
     "Switched",
     "Trajectory",
+    "assembly_plateau",
+    "assembly_rates",
     "cells",
     "coupled_plateau",
     "describe_cell",

@@ -15,6 +15,7 @@ from ..core.files import atomic_write
 from ._answers import cells, every_law, look_back, stages
 from ._bundle import STATIC, bundle
 from ._catalog import Catalog
+from ._logs import classes_of
 from ._runset import RunSet, thin
 
 LARGEST = 5_000_000  # bytes of the file; curves are thinned until it fits
@@ -81,6 +82,7 @@ def _answers(runs: RunSet) -> dict[str, Any]:
     return {
         "table": runs.table(),
         "cells": cells(runs),
+        "classes": {name: classes_of(runs.curves.read(name)) for name in with_curves},
         "stages": {name: stages(runs, name) for name in with_curves[:STAGES]},
         "forecasts": {name: look_back(runs, name, MOMENTS) for name in with_curves[:FORECASTS]},
         "configs": {name: runs.config(name) for name in runs.runs},

@@ -15,16 +15,22 @@ from ..core.terminal import counted, memory, print_json, say, show
 class View:
     """Explore runs in the browser: curves, laws, single runs, and runs in training. Read-only."""
 
-    folder: Positional[Path]  # A folder of studies, runs, records or figures.
+    # A folder of studies, runs, records, figures or logs of training, or one log.
+    folder: Positional[Path]
     port: int = 8642  # Port on this machine; other machines cannot reach it.
     export: Path | None = None  # Write one HTML file that opens without a server, and exit.
     no_browser: bool = False  # Print the address without opening it.
+    metric: str = "loss"  # In logs: the curve that shows that a run has learned ...
+    below: float | None = None  # ... by falling to this value ...
+    above: float | None = None  # ... or by rising to this one. Both can be changed on the page.
     json: bool = False  # Print one JSON object: the address, or a summary of the exported file.
 
     def run(self) -> None:
-        from ..view import Catalog, export_page, serve
+        from ..view import Catalog, Learned, export_page, serve
 
-        catalog = Catalog(self.folder)
+        if self.below is not None and self.above is not None:
+            raise InputError("give one threshold: --below VALUE or --above VALUE")
+        catalog = Catalog(self.folder, Learned(self.metric, self.below, self.above))
         if self.export is not None:
             written = export_page(catalog, self.export)
             for note in written.pop("notes"):
@@ -35,7 +41,9 @@ class View:
             return show(f"{size}; open {written['file']}")
         if not catalog.sets():
             why = "; ".join(catalog.notes) or "emergo study run puts a study into a folder"
-            raise InputError(f"{self.folder}: no study, runs, records or figures here ({why})")
+            raise InputError(
+                f"{self.folder}: no study, runs, records, figures or logs here ({why})"
+            )
         # Ctrl-C is the normal way to stop.
         with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as until_the_end:
             serve(catalog, self.port, lambda address: self._ready(address, until_the_end))

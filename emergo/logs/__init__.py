@@ -1,7 +1,16 @@
 """Read training logs in common formats as runs with curves."""
 
+from ._config import NAMES as CONFIG_NAMES
 from ._heads import head_classes
 from ._long import MEASURED, Missing
 from ._read import LoggedRun, measure_logs, read_logs
 
-__all__ = ["MEASURED", "LoggedRun", "Missing", "head_classes", "measure_logs", "read_logs"]
+__all__ = [
+    "CONFIG_NAMES",
+    "MEASURED",
+    "LoggedRun",
+    "Missing",
+    "head_classes",
+    "measure_logs",
+    "read_logs",
+]

@@ -59,6 +59,7 @@ def read_logs(
     columns: str | None = None,
     metrics: Sequence[str] | None = None,
     missing: Missing = "auto",
+    configs: bool = True,
     say: Callable[[str], None] = lambda line: None,
 ) -> Iterator[LoggedRun]:
     """Read the runs of logs, one after the other.
@@ -79,6 +80,7 @@ def read_logs(
       that vary within a run.
     - `missing`: the meaning of a row without a value of a metric, as in
       [`emergo.logs.measure_logs`][].
+    - `configs`: read constants from config files next to the logs.
     - `say`: receives one line about anything worth knowing: another name of the steps, a restart, a
       config that cannot be read.
 
@@ -100,7 +102,7 @@ def read_logs(
     labels = [_label(file) for file in files]
     source: dict[str, Path] = {}
     known_steps = {step}
-    configs: dict[Path, dict[str, Any]] = {}
+    known_configs: dict[Path, dict[str, Any]] = {}
     for file, label in zip(files, labels, strict=True):
         label = label if labels.count(label) == 1 else str(file)
         for records in _read(file, label, query):
@@ -121,9 +123,9 @@ def read_logs(
             if pattern is not None:
                 own = own | columns_of(pattern, name, file)
             folder = records.folder or file.parent
-            if folder not in configs:
-                configs[folder] = read_configs(folder, say)
-            more = {key: value for key, value in configs[folder].items() if key not in own}
+            if folder not in known_configs:
+                known_configs[folder] = read_configs(folder, say) if configs else {}
+            more = {key: x for key, x in known_configs[folder].items() if key not in own}
             yield LoggedRun(name, file, own | more, curves)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from ..core.errors import InputError
 from ..core.json import to_jsonable
 from ..store.reader import checker
+from ._logs import KEPT, Learned, classes_of, log_forecasts
 from ._runset import RunSet, contained, thin
 from ._tables import JOIN
 
@@ -30,7 +31,6 @@ _NO_FIT = (
 )
 _DESCRIBED = ("name", "kind", "version", "axes", "planned", "notes")
 MOMENTS = 120  # steps at which a run is forecast
-_KEPT = ("state", "at", "step", "why", "intervals", "words")
 
 
 def describe_set(runs: RunSet) -> dict[str, Any]:
@@ -45,6 +45,7 @@ def describe_set(runs: RunSet) -> dict[str, Any]:
         "law": default_law(runs),
         "figure": figure,
         "terms": numeric_axes(runs),
+        "learned": None if runs.learned is None else runs.learned._asdict(),
     }
     return to_jsonable(description)
 
@@ -102,14 +103,19 @@ def run_detail(runs: RunSet, identity: str) -> dict[str, Any]:
     columns = {
         name: np.asarray(values, np.float64) for name, values in runs.curves.read(identity).items()
     }
+    classes = classes_of(columns)
     steps = columns.pop("step", np.zeros(0))
     families = runs.families()
-    count = min(MAP_STEPS, len(steps))
-    shared = np.unique(np.linspace(0, max(len(steps) - 1, 0), count).astype(int))
+    single = {name for name in columns if [] in families.get(name, ())}
+    # Some rows of a log have metrics only.
+    mapped = [np.isfinite(values) for name, values in columns.items() if name not in single]
+    rows = np.flatnonzero(np.any(mapped, axis=0)) if mapped else np.arange(len(steps))
+    count = min(MAP_STEPS, len(rows))
+    shared = rows[np.unique(np.linspace(0, max(len(rows) - 1, 0), count).astype(int))]
     curves = {}
     maps = {}
     for name, values in columns.items():
-        if [] in families.get(name, ()):
+        if name in single:
             x, y = thin(steps, values, RUN_POINTS)
             curves[name] = [x, _rounded(y)]
         else:
@@ -121,6 +127,7 @@ def run_detail(runs: RunSet, identity: str) -> dict[str, Any]:
         "steps": steps[shared],
         "maps": maps,
         "curves": curves,
+        "classes": classes,
     }
     return to_jsonable(detail)
 
@@ -152,15 +159,20 @@ def _check_run(runs: RunSet, identity: str) -> None:
         raise InputError(f"no run '{identity[:40]}' in this set")
 
 
-def look_back(runs: RunSet, identity: str, moments: int = MOMENTS) -> dict[str, Any]:
+def look_back(
+    runs: RunSet, identity: str, moments: int = MOMENTS, learned: Learned | None = None
+) -> dict[str, Any]:
     """Forecast one run at evenly spaced evaluations until it emerged.
 
-    Each forecast sees only the part of the log up to its step.
+    Each forecast sees only the part of the log up to its step. `learned` replaces what counts as
+    learned in a log.
 
     **Returns:** the forecasts as `moments`, and the step at which the run emerged as `came`. If
     the run cannot be forecast, `moments` is empty and `why` says the reason.
     """
     _check_run(runs, identity)
+    if runs.kind == "log":
+        return log_forecasts(runs, identity, learned, moments)
     import pandas as pd
 
     from ..forecasting import described_goal, forecast_frame, forecast_json
@@ -187,7 +199,7 @@ def look_back(runs: RunSet, identity: str, moments: int = MOMENTS) -> dict[str, 
         "until": step[-1],
         "metric": goal.metric,
         "threshold": goal.threshold,
-        "moments": [{name: forecast[name] for name in _KEPT} for forecast in forecasts],
+        "moments": [{name: forecast[name] for name in KEPT} for forecast in forecasts],
         "why": None,
     }
     return to_jsonable(answer)

@@ -17,6 +17,7 @@ from ..core.files import is_folder
 from ..store import StudyFolder
 from ..store.reader import IDENTITY, list_names
 from ._answers import describe_set, look_back
+from ._logs import Learned, LogSource, find_logs
 from ._runset import RunSet, contained, thin
 from ._studies import StudySource, store_set
 from ._tables import figure_set, record_set
@@ -36,15 +37,28 @@ class Catalog:
 
     Nothing outside of the folder is read. Links to other places are listed in `notes`, not
     followed.
+
+    **Arguments:**
+
+    - `path`: a folder, or a log of one training.
+    - `learned`: what counts as learned in logs.
     """
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, learned: Learned | None = None) -> None:
         self.path = Path(path)
+        self.name = self.path.resolve().name
+        # One log instead of a folder.
+        self._only = self.path.resolve() if self.path.is_file() else None
+        if self._only is not None:
+            self.path = self._only.parent
         if not self.path.is_dir():
             raise InputError(
-                f"{self.path}: no such folder; name one that holds a study, records or figures"
+                f"{self.path}: no such file or folder; name a log, or a folder that holds logs, a "
+                f"study, records or figures"
             )
         self.root = self.path.resolve()
+        self._learned = learned
+        self._logs: dict[Path, tuple[LogSource, list[Path]]] = {}
         self.notes: tuple[str, ...] = ()
         self._studies: dict[Path, StudySource] = {}
         self._tables: dict[Path, tuple[int, RunSet | None]] = {}
@@ -56,7 +70,9 @@ class Catalog:
         # have changed is read again.
         self._thin = functools.lru_cache(KEPT_CURVES)(self._read_thinned)
         self._forecasts = functools.lru_cache(KEPT_FORECASTS)(
-            lambda key, identity, stamp: look_back(self.get(key), identity)
+            lambda key, identity, stamp, learned: look_back(
+                self.get(key), identity, learned=learned
+            )
         )
 
     def inside(self, path: Path) -> bool:
@@ -81,7 +97,7 @@ class Catalog:
         for key, runs in found.items():
             with contained(notes.append, key):
                 sets.append({"key": key} | describe_set(runs))
-        return {"folder": self.root.name, "sets": sets, "notes": notes}
+        return {"folder": self.name, "sets": sets, "notes": notes}
 
     def get(self, key: str) -> RunSet:
         """Return one set; raise an `InputError` for an unknown key."""
@@ -102,6 +118,11 @@ class Catalog:
             if runs is not None:
                 folder = path if path.is_dir() else path.parent
                 named.append((runs.name if runs.figure else self._key(folder, runs.name), runs))
+        for folder, (source, files) in self._logs.items():
+            name = files[0].stem if self._only else "logs"
+            runs = source.read(name, files)
+            notes += runs.notes if not runs.runs else ()
+            named.append((self._key(folder, name), runs))
         figures = {runs.name: runs.figure for _, runs in named if runs.figure is not None}
         sets: dict[str, RunSet] = {}
         for key, runs in named:
@@ -122,7 +143,16 @@ class Catalog:
         self._scan_notes = []
         studies = {}
         tables = {}
-        for folder in self._folders():
+        logs: dict[Path, tuple[LogSource, list[Path]]] = {}
+        for folder in [self.path] if self._only else self._folders():
+            for link in filter(Path.is_symlink, folder.glob("*.csv")):
+                self._is_inside(link)  # names it; links are not followed
+            files = find_logs(folder)
+            if files or self._only:
+                source = self._logs.get(folder, (LogSource(self._learned), []))[0]
+                logs[folder] = (source, [self._only] if self._only else files)
+            if self._only:
+                continue
             study = StudyFolder(folder)
             if os.path.lexists(study.plans) and not is_folder(study.plans):
                 self._scan_notes.append(f"{study.plans.name}: not a folder, where plans should be")
@@ -137,6 +167,7 @@ class Catalog:
             for file in sorted(folder.glob("*.json")):
                 if not file.is_symlink() and file.name != "study.json":
                     tables[file] = self._read(file, figure_set)
+        self._logs = logs
         self._studies = studies
         self._tables = tables
 
@@ -201,9 +232,9 @@ class Catalog:
         x, y = thin(*self.get(key).curve(identity, name), points)
         return _single(x), _single(y)
 
-    def look_back(self, key: str, identity: str) -> dict[str, Any]:
-        """Return the forecasts of a finished run at earlier steps."""
-        return self._forecasts(key, identity, self.get(key).curves.stamp(identity))
+    def look_back(self, key: str, identity: str, learned: Learned | None = None) -> dict[str, Any]:
+        """Return the forecasts of a finished run, or of a log, at earlier steps."""
+        return self._forecasts(key, identity, self.get(key).curves.stamp(identity), learned)
 
     def status(self) -> list[dict[str, Any]]:
         """Return the progress of all studies, with the runs that they train."""

@@ -17,6 +17,7 @@ from ..core.json import to_jsonable
 from ._answers import cells, every_law, look_back, stages
 from ._bundle import STATIC, bundle
 from ._catalog import Catalog
+from ._logs import classes_of
 from ._runset import RunSet, contained, thin
 
 LARGEST = 5_000_000  # bytes of the file; curves are thinned until it fits
@@ -100,6 +101,7 @@ def _answers(runs: RunSet, notes: list[str]) -> dict[str, Any]:
     return {
         "table": runs.table(),
         "cells": cells(runs),
+        "classes": each(lambda name: classes_of(runs.curves.read(name)), with_curves),
         "stages": each(lambda name: stages(runs, name), with_curves[:STAGES]),
         "forecasts": each(lambda name: look_back(runs, name, MOMENTS), with_curves[:FORECASTS]),
         "configs": each(runs.config, runs.runs),

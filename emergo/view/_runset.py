@@ -45,7 +45,7 @@ class RunSet:
     """The runs of a study, a figure, records or a store."""
 
     name: str
-    kind: str  # study, figure, records or runs
+    kind: str  # study, figure, records, runs or log
     version: str  # changes with the content
     axes: list[str]
     columns: Columns
@@ -57,6 +57,7 @@ class RunSet:
     figure: Mapping[str, Any] | None = None  # content of the figure's JSON file
     picture: Path | None = None  # file of the figure's picture, which may be missing
     notes: tuple[str, ...] = ()  # files that could not be read, with reasons
+    learned: Any = None  # what counts as learned in a log, if it was given
 
     @property
     def runs(self) -> list[str]:

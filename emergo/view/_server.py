@@ -17,6 +17,7 @@ from ._answers import cells, fit, run_detail, stages
 from ._bundle import STATIC
 from ._catalog import Catalog
 from ._guard import Guard
+from ._logs import Learned
 
 KINDS = {
     ".html": "text/html",
@@ -99,7 +100,7 @@ def make_app(catalog: Catalog, token: str, port: int = 0) -> Guard:
         "/api/run": of_set(run_detail, "run"),
         "/api/stages": of_set(stages, "run"),
         "/api/forecast": lambda request: catalog.look_back(
-            _text(request, "set"), _text(request, "run")
+            _text(request, "set"), _text(request, "run"), _learned(request)
         ),
         "/api/law": law,
         "/api/live": live,
@@ -122,6 +123,19 @@ def _endpoint(answer: Callable[[Request], Any]) -> Callable[[Request], Any]:
         return value if isinstance(value, Response) else JSONResponse(value)
 
     return handle
+
+
+def _learned(request: Request) -> Learned | None:
+    """Return what counts as learned in a log, if the request says so."""
+    ends = {}
+    for name in ("below", "above"):
+        text = _text(request, name)
+        try:
+            ends[name] = float(text) if text else None
+        except ValueError:
+            raise InputError(f"{name} must be a number, got '{text[:40]}'") from None
+    metric = _text(request, "metric")
+    return Learned(metric, **ends) if metric else None
 
 
 def _text(request: Request, name: str, default: str = "") -> str:

@@ -83,8 +83,8 @@ def test_wrong_input_is_one_line(folder, tmp_path, capsys):
     with listen(free_port(21_100)) as taken:
         port = taken.getsockname()[1]
         wrong = {
-            ("view", str(tmp_path / "none")): "no such folder",
-            ("view", str(tmp_path / "empty")): "no study, runs, records or figures here",
+            ("view", str(tmp_path / "none")): "no such file or folder",
+            ("view", str(tmp_path / "empty")): "no study, runs, records, figures or logs here",
             (
                 "view",
                 str(folder),

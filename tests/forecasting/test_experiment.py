@@ -2,21 +2,13 @@
 
 import json
 
-import numpy as np
-import pandas as pd
 import pytest
 
-from emergo.forecasting._table import FILE, fit_table
 from emergo.forecasting.experiment._moments import (
     CALIBRATION,
     JUDGED,
     content,
-    follow_logs,
-    follow_own,
-    moments_of,
-    own_results,
 )
-from emergo.forecasting.experiment.figure import ALL, by_run, checks_of, judge, summarise
 from emergo.measure import read_table
 
 
@@ -39,6 +31,4 @@ def test_calibration_and_judged_runs_are_disjoint():
     ]
     assert not configs[0] & configs[1]
     assert len(judged) >= 100
-    assert {job["family"] for job in judged if job["shuffled"]} == {
-        job["family"] for job in judged
-    }
+    assert {job["family"] for job in judged if job["shuffled"]} == {job["family"] for job in judged}

@@ -62,9 +62,8 @@ def parameters(model) -> list[torch.Tensor]:
 def test_the_trainer_of_hugging_face(tmp_path):
     """The log has the loss that the Trainer reports. A resumed run continues it."""
     log = tmp_path / "log.csv"
-    trainer = hugging_face(
-        tmp_path, log, eval_strategy="steps", eval_steps=4, save_strategy="steps", save_steps=4
-    )
+    saves = {"eval_strategy": "steps", "eval_steps": 4, "save_strategy": "steps", "save_steps": 4}
+    trainer = hugging_face(tmp_path, log, **saves)
     trainer.train()
     table = pd.read_csv(log)
     assert table["step"].tolist() == [1, 3, 4, 5, 6]
@@ -78,7 +77,7 @@ def test_the_trainer_of_hugging_face(tmp_path):
     assert evaluated.keys() == {4, 6}
     assert table.set_index("step")["eval_loss"].dropna().to_dict() == evaluated
 
-    plain = hugging_face(tmp_path / "plain", log, callback=False)
+    plain = hugging_face(tmp_path / "plain", log, callback=False, **saves)
     plain.train()
     for with_watch, without in zip(*map(parameters, (trainer.model, plain.model)), strict=True):
         assert torch.equal(with_watch, without)

@@ -47,7 +47,7 @@ def test_runs_are_shown_without_a_plan_if_plans_are_not_a_folder(tmp_path, folde
 
 
 def test_a_missing_folder_is_an_error(tmp_path):
-    with pytest.raises(em.InputError, match="no such folder"):
+    with pytest.raises(em.InputError, match="no such file or folder"):
         Catalog(tmp_path / "none")
 
 

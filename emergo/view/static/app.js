@@ -103,7 +103,7 @@ class App {
       this.#close();
     }
     this.#header();
-    const name = state().view in VIEWS ? state().view : "runs";
+    const name = this.#shownView();
     if (!this.set || (!this.rows.length && name !== "live" && !(name === "run" && this.training().length))) {
       this.#close();
       const why = this.index.notes.join("; ") || "New runs appear automatically.";
@@ -129,12 +129,25 @@ class App {
     this.render();
   }
 
+  /** Returns the view that is shown without a choice: of a single log its page, otherwise all runs. */
+  #firstView() {
+    return this.set?.kind === "log" && this.rows.length === 1 ? "run" : "runs";
+  }
+
+  #shownView() {
+    return state().view in VIEWS ? state().view : this.#firstView();
+  }
+
+  #choose(view) {
+    setState({ view: view === this.#firstView() ? null : view });
+  }
+
   #header() {
     const { sets, folder } = this.index;
-    const view = state().view in VIEWS ? state().view : "runs";
-    const link = ([name, [title]]) => el("button", { type: "button", class: "tab", "aria-current": name === view ? "page" : null, "data-key": `view ${name}`, onclick: () => setState({ view: name === "runs" ? null : name }), text: title });
+    const view = this.#shownView();
+    const link = ([name, [title]]) => el("button", { type: "button", class: "tab", "aria-current": name === view ? "page" : null, "data-key": `view ${name}`, onclick: () => this.#choose(name), text: title });
     const label = (set) => `${set.key} (${set.planned && set.planned > set.runs ? `${set.runs} of ${set.planned}` : set.runs} runs)`;
-    const fresh = { run: null, filter: null, zoom: null, terms: null, across: null, law: null, page: null, sort: null, at: null, family: null, y: null, by: null, ly_of: null };
+    const fresh = { metric: null, below: null, above: null, run: null, filter: null, zoom: null, terms: null, across: null, law: null, page: null, sort: null, at: null, family: null, y: null, by: null, ly_of: null };
     const pick = sets.length > 1 ? choice("Set of runs", sets.map((set) => [set.key, label(set)]), this.set?.key, (set) => setState({ set, ...fresh }), "set") : null;
     const what = this.set ? (sets.length > 1 ? folder : `${folder}: ${label(this.set)}`) : folder;
     refill(this.header, el("h1", {}, el("span", { class: "brand", text: "emergo" }), el("span", { class: "folder", text: what })), pick, el("nav", { "aria-label": "Views" }, Object.entries(VIEWS).map(link)));
@@ -143,7 +156,7 @@ class App {
   #key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=checkbox]), select, textarea, .scroll")) return;
     const names = Object.keys(VIEWS);
-    if (names[Number(event.key) - 1]) setState({ view: event.key === "1" ? null : names[Number(event.key) - 1] });
+    if (names[Number(event.key) - 1]) this.#choose(names[Number(event.key) - 1]);
     else if (event.key === "Escape") setState({ run: this.name === "run" ? state().run : null, zoom: null });
     else if (event.key === "ArrowRight" || event.key === "ArrowLeft") this.#step(event.key === "ArrowRight" ? 1 : -1);
     else if (event.key === "+" || event.key === "-") this.view?.zoomBy?.(event.key === "+" ? 0.7 : 1 / 0.7);
@@ -165,7 +178,7 @@ class App {
       try {
         const { status, versions } = await this.data.status();
         this.status = status;
-        trains = status.some((each) => each.complete === false);
+        trains = this.set?.kind === "log" || status.some((each) => each.complete === false);
         remember(this.history, status);
         const fresh = Object.entries(versions).some(([key, version]) => (this.index.sets.find((set) => set.key === key) ?? {}).version !== version);
         if (fresh) await this.#refresh();
@@ -183,7 +196,7 @@ class App {
   /** Returns true if the page of one run shows, or should show, a run in training. */
   #waits() {
     const { row } = this.view ?? {};
-    return state().view === "run" && (row?.state === "training" || row?.identity !== state().run) && this.training().length > 0;
+    return this.#shownView() === "run" && (row?.state === "training" || row?.identity !== state().run) && this.training().length > 0;
   }
 
   async #refresh() {

@@ -39,8 +39,9 @@ class Server {
     return (await ask("stages", { set, run })).json();
   }
 
-  async forecast(set, run) {
-    return (await ask("forecast", { set, run })).json();
+  /** `learned` is what counts as learned in a log: a metric, and the number below or above which it is. */
+  async forecast(set, run, learned = {}) {
+    return (await ask("forecast", { set, run, ...learned })).json();
   }
 
   async law(set, y, x, where) {
@@ -134,8 +135,11 @@ class Embedded {
     const families = this.content.sets.find((each) => each.key === set).curves;
     const held = Object.entries(columns).map(([name, text]) => [name, [...numbers(text)]]);
     const single = held.filter(([name]) => name in families).map(([name, values]) => [name, [[...steps], values]]);
-    const maps = held.filter(([name]) => !(name in families));
-    const shared = { identity: run, config: this.content.data[set].configs[run] ?? {}, steps: [...steps], evaluations: steps.length };
+    const all = held.filter(([name]) => !(name in families));
+    const rows = [...steps.keys()].filter((i) => !all.length || all.some(([, values]) => Number.isFinite(values[i])));
+    const maps = all.map(([name, values]) => [name, rows.map((i) => values[i])]);
+    const { configs, classes } = this.content.data[set];
+    const shared = { identity: run, config: configs[run] ?? {}, classes: classes[run] ?? [], steps: rows.map((i) => steps[i]), evaluations: steps.length };
     return { ...shared, curves: Object.fromEntries(single), maps: Object.fromEntries(maps) };
   }
 

@@ -91,6 +91,18 @@ const UNITS = {
   attention: "attention on the relevant tokens",
   attention_by_lag: "attention by lag",
   teacher_loss: "loss of the teacher",
+  largest: "largest weight",
+  previous: "weight on the previous token",
+  same: "weight on the same token elsewhere",
+  score_scale: "standard deviation of scores",
+  previous_token_head: "previous-token score",
+  duplicate_token_head: "duplicate-token score",
+  induction_head: "induction score",
+  first_token_head: "first-token score",
+  agreement_query_key: "gradient agreement, queries and keys",
+  agreement_value_output: "gradient agreement, values and outputs",
+  gradient_query_key: "gradient norm, queries and keys",
+  gradient_value_output: "gradient norm, values and outputs",
 };
 
 /** Returns the label of a column or curve. */

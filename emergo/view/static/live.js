@@ -17,12 +17,25 @@ export class LiveView {
     const head = [el("h2", { text: "Live" })];
     if (!status) return refill(this.node, head, el("p", { class: "message", text: "Loading …" }));
     const studies = status.map((each) => this.#study(each));
-    const none = status.length ? [] : [el("p", { class: "message", text: "This folder contains no study, so nothing trains here. See its runs under “All runs”." })];
+    const logs = this.app.set?.kind === "log" ? [this.#logs()] : [];
+    const none = status.length || logs.length ? [] : [el("p", { class: "message", text: "This folder contains no study, so nothing trains here. See its runs under “All runs”." })];
     const snapshot = this.app.data.live ? [] : [el("p", { class: "quiet", text: "Progress at the time this file was written." })];
     const notes = [...index.notes, ...index.sets.flatMap((set) => set.notes)];
     const unread = notes.length ? [el("h3", { text: "Unreadable files" }), el("ul", {}, [...new Set(notes)].map((note) => el("li", { text: note })))] : [];
-    refill(this.node, head, snapshot, none, studies, unread);
+    refill(this.node, head, snapshot, logs, none, studies, unread);
     this.app.firstPaint();
+  }
+
+  /** Lists the logs, with the one that was written last first. */
+  #logs() {
+    const now = Date.now() / 1000;
+    const logs = this.app.rows.map((row) => ({ ...this.app.constants, ...row })).sort((a, b) => b.written - a.written);
+    const rows = logs.map((log) => {
+      const open = button(log.identity, () => setState({ view: "run", run: log.identity }), { class: "plain", "data-key": `log ${log.identity}` });
+      const age = this.app.data.live ? `${duration(Math.max(0, now - log.written))} ago` : new Date(1000 * log.written).toLocaleString();
+      return [open, log.steps, log.rows, log.state === "reached" ? Math.round(log.plateau) : null, age];
+    });
+    return el("section", { class: "card" }, el("h3", { text: "Logs" }), table("Logs, latest first", ["log", "last step", "rows", "learned at step", "last written"], rows));
   }
 
   #study(status) {

@@ -3,6 +3,8 @@ import { ink, shade } from "./colour.js";
 import { button, choice, csv, el, refill, shown, table, tick, words } from "./dom.js";
 import { FONT, Sheet } from "./figure.js";
 import { heat } from "./heat.js";
+import { HeadClasses } from "./heads.js";
+import { LayerPlots } from "./layers.js";
 import { CAME, ForecastPart, intervals, lastBy } from "./forecast.js";
 import { Plot, band, domain } from "./plot.js";
 import { part, setState, state } from "./state.js";
@@ -10,6 +12,7 @@ import { config, describeRun } from "./words.js";
 import { keeps } from "./filter.js";
 
 const TEACHER = "#009e73"; // colour of the teacher's loss
+const CLASSES = 6; // most classes of heads that are marked in the plot of the loss
 const FRAME = 60; // milliseconds per evaluation while the slider plays
 
 export class RunView {
@@ -23,10 +26,12 @@ export class RunView {
     this.now = new Sheet("At this step", { name: "attention-at-step", height: 160 });
     this.slider = el("section", { class: "slider", "aria-label": "Step of training" });
     this.forecast = new ForecastPart();
+    this.heads = new HeadClasses();
+    this.layers = new LayerPlots();
     this.maps = el("section", { class: "maps", "aria-label": "Layers and heads" }, el("h3", { text: "Layers and heads" }), el("div", { class: "pair" }, this.over.node, this.now.node));
     this.about = el("section", {});
     this.left = el("p", { class: "quiet" });
-    this.main = el("div", { class: "main" }, this.about, this.loss.node, this.slider, this.forecast.node, this.stages, this.maps, this.probes);
+    this.main = el("div", { class: "main" }, this.about, this.loss.node, this.slider, this.forecast.node, this.stages, this.heads.node, this.maps, this.layers.node, this.probes);
     this.node = el("div", { class: "split" }, this.controls, this.main);
     this.small = [];
   }
@@ -43,11 +48,13 @@ export class RunView {
     this.main.hidden = !this.row;
     if (!this.row) return;
     if (this.row.state === "training") return this.#training();
-    const key = `${set.key}\n${this.row.identity}\n${set.version}`;
+    const learned = this.#learned();
+    const run = JSON.stringify([set.key, this.row.identity, learned]);
+    const key = `${run}\n${set.version}`;
     if (key !== this.read) {
       this.read = key;
-      this.found = null;
-      this.told = null;
+      if (run !== this.open) [this.found, this.told] = [null, null]; // of a log that grows, the last ones are shown meanwhile
+      this.open = run;
       try {
         const detail = await data.run(set.key, this.row.identity);
         if (key !== this.read) return;
@@ -61,7 +68,7 @@ export class RunView {
         this.#stages();
         this.#loss();
       }, () => {});
-      data.forecast(set.key, this.row.identity).then((told) => {
+      data.forecast(set.key, this.row.identity, learned).then((told) => {
         if (key !== this.read) return;
         this.told = told;
         this.#stages();
@@ -73,8 +80,49 @@ export class RunView {
     this.#moved();
     this.#stages();
     this.#maps();
+    this.#classes();
     this.#probes();
+    this.layers.node.hidden = !this.#isLog();
+    if (this.#isLog()) this.layers.update(set.curves, this.detail.maps, this.detail.steps, this.log);
     this.app.firstPaint();
+  }
+
+  #isLog() {
+    return this.app.set.kind === "log";
+  }
+
+  /** Returns the metrics of a log. */
+  #metrics() {
+    const { curves } = this.app.set;
+    return Object.keys(curves).filter((name) => curves[name][0].length === 0);
+  }
+
+  #metric() {
+    const names = this.#metrics();
+    return [state().metric, this.app.set.learned?.metric, "loss"].find((name) => names.includes(name)) ?? names[0];
+  }
+
+  /** Returns what counts as learned in a log: as chosen on the page, or as given on the command line. */
+  #learned() {
+    const metric = this.#isLog() ? this.#metric() : null;
+    if (!metric) return {};
+    const { below, above } = state();
+    if (below !== undefined) return { metric, below };
+    if (above !== undefined) return { metric, above };
+    const given = this.app.set.learned ?? {};
+    return given.metric === metric ? Object.fromEntries(Object.entries(given).filter(([, value]) => value !== null)) : { metric };
+  }
+
+  #learnedControls() {
+    const now = this.#learned();
+    const side = now.above === undefined ? "below" : "above";
+    const change = (which, text) => setState({ below: null, above: null, [which]: Number.isFinite(Number.parseFloat(text)) ? String(Number.parseFloat(text)) : null });
+    const field = el("input", { type: "text", inputmode: "decimal", id: "learned", "data-key": "learned", placeholder: "no value", value: String(now[side] ?? ""), onchange: (event) => change(side, event.target.value) });
+    const metrics = this.#metrics().map((name) => [name, words(name)]);
+    return [
+      choice("Metric", metrics, this.#metric(), (metric) => setState({ metric, below: null, above: null }), "metric"),
+      el("div", { class: "row" }, choice("Learned when", [["below", "below"], ["above", "above"]], side, (which) => change(which, field.value), "side"), el("div", { class: "field" }, el("label", { for: "learned", text: "value" }), field)),
+    ];
   }
 
   /** Updates the parts that depend on the slider and on forecasts. */
@@ -96,7 +144,7 @@ export class RunView {
     this.read = null;
     this.detail = null;
     this.#leftOut();
-    for (const node of [this.slider, this.stages, this.maps, this.probes]) node.hidden = true;
+    for (const node of [this.slider, this.stages, this.heads.node, this.maps, this.layers.node, this.probes]) node.hidden = true;
     refill(this.about, el("h2", { text: `Run ${this.row.identity}` }), el("p", { text: `${describeRun(this.app, this.row)}. Step ${shown(step)}, loss ${shown(loss)}.` }));
     this.forecast.training(forecast);
     this.loss.node.hidden = !forecast;
@@ -126,7 +174,7 @@ export class RunView {
     const go = (step) => setState({ run: runs[(at + step + runs.length) % runs.length]?.identity });
     this.step = go;
     const near = runs.length > 400 ? runs.slice(Math.max(0, at - 200), at + 200) : runs;
-    const name = (row) => [row.identity, [...(row.state === "training" ? ["in training"] : []), ...this.app.cellAxes.slice(0, 4).map((axis) => `${words(axis)} ${shown(row[axis])}`), `seed ${shown(row.seed)}`].join(", ")];
+    const name = (row) => [row.identity, this.#isLog() ? row.identity : [...(row.state === "training" ? ["in training"] : []), ...this.app.cellAxes.slice(0, 4).map((axis) => `${words(axis)} ${shown(row[axis])}`), `seed ${shown(row.seed)}`].join(", ")];
     const maps = this.#families();
     refill(
       this.controls,
@@ -135,22 +183,24 @@ export class RunView {
       el("div", { class: "row" }, button("Previous", () => go(-1), { class: "small" }), button("Next", () => go(1), { class: "small" })),
       el("div", { class: "row" }, tick("log steps", this.log.x, (on) => setState({ lx: on ? null : "0" }), "lx"), tick("log values", this.log.y, (on) => setState({ ly: on ? "1" : null }), "ly")),
       this.left,
+      ...(this.#isLog() && this.app.data.live ? this.#learnedControls() : []),
       maps.length ? choice("Layers and heads", maps.map((each) => [each, words(each)]), this.#family(), (family) => setState({ family }), "family") : null,
       el("p", { class: "quiet", text: `${Math.max(at, 0) + 1} of ${runs.length} runs${runs.length < this.app.rows.length ? " that pass the filter" : ""}` }),
     );
   }
 
   #families() {
-    return Object.entries(this.app.set.curves).filter(([, indices]) => indices[0].length > 0).map(([name]) => name);
+    const least = this.#isLog() ? 2 : 1; // numbers per layer of a log are drawn as curves
+    return Object.entries(this.app.set.curves).filter(([, indices]) => indices[0].length >= least).map(([name]) => name);
   }
 
   #family() {
     const names = this.#families();
-    return names.includes(state().family) ? state().family : (["attention", "attention_by_lag"].find((name) => names.includes(name)) ?? names[0]);
+    return names.includes(state().family) ? state().family : (["attention", "attention_by_lag", "induction_head", "largest"].find((name) => names.includes(name)) ?? names[0]);
   }
 
   #loss() {
-    const names = Object.keys(this.detail.curves).filter((name) => name === "loss" || name === "train_loss" || name === "teacher_loss");
+    const names = this.#isLog() ? [this.#metric()].filter((name) => name in this.detail.curves) : Object.keys(this.detail.curves).filter((name) => name === "loss" || name === "train_loss" || name === "teacher_loss");
     const shownNames = names.length ? names : Object.keys(this.detail.curves).slice(0, 1);
     const order = ["loss", "train_loss", "teacher_loss"];
     shownNames.sort((a, b) => order.indexOf(b) - order.indexOf(a));
@@ -159,7 +209,8 @@ export class RunView {
     const colour = (name) => ({ train_loss: ink("faint"), teacher_loss: TEACHER })[name] ?? ink("accent");
     const drops = this.found?.curve === "loss" || this.found?.curve === "kl_teacher" ? this.found.drops : [];
     const { plateau, plateau_low: low, plateau_high: high, state: ended } = this.row;
-    const told = this.told?.moments.length ? lastBy(this.told.moments, this.detail.steps[this.#at()]) : null;
+    const told = this.told?.moments.length ? lastBy(this.told.moments, this.detail.steps[this.#at()] ?? Infinity) : null;
+    const entered = this.detail.classes.filter(({ low }) => low !== null).slice(0, CLASSES);
     this.#plot(this.loss, shownNames, colour, "loss", {
       under: (context, view, top) => {
         if (told?.state === "forecast") intervals(context, view, told, top);
@@ -169,14 +220,16 @@ export class RunView {
         if (plateau > 0) verticalLine(context, view, plateau, CAME);
         if (told?.state === "forecast") verticalLine(context, view, told.step, ink("forecast"));
         for (const { onset } of drops) if (onset > 0) verticalLine(context, view, onset, ink("muted"));
+        for (const { step } of entered) verticalLine(context, view, step, ink("faint"), [1, 3]);
       },
       mark: (context, view) => {
         if (plateau > 0) lineLabel(context, view, plateau, ended === "censored" ? "censored here" : "plateau ends");
         if (told?.state === "forecast") lineLabel(context, view, told.step, "forecast", view.height - 10);
+        entered.forEach((each, i) => lineLabel(context, view, each.step, `${each.layer}.${each.head} ${each.class.replaceAll("_", "-")}`, view.height - 24 - 14 * i));
         drops.forEach(({ onset }, i) => onset > 0 && lineLabel(context, view, onset, `drop ${i + 1} begins`, 26 + 14 * (i % 3)));
       },
     });
-    this.loss.heading.textContent = shownNames.length > 1 || names.length ? "Loss" : words(shownNames[0]);
+    this.loss.heading.textContent = this.#isLog() ? words(shownNames[0]) : shownNames.length > 1 || names.length ? "Loss" : words(shownNames[0]);
     this.loss.setLegend("curve", [...shownNames].reverse().map((name) => ({ value: words(name), colour: colour(name) })));
     this.loss.note.textContent = `${this.detail.evaluations} evaluations${this.#plateauEnds("; ")}`;
     this.#leftOut();
@@ -197,6 +250,12 @@ export class RunView {
     const first = x[0] === 0 && Number.isFinite(y[0]) ? `, where the loss is ${shown(y[0])}` : "";
     this.left.textContent = this.log.x ? `The log scale leaves out step 0${first}.` : "";
     this.left.hidden = !this.log.x;
+  }
+
+  /** Draws the classes of the heads at the step of the slider. */
+  #classes() {
+    const scored = Object.entries(this.app.set.curves).filter(([name, indices]) => name.endsWith("_head") && indices[0].length === 2);
+    this.heads.update(this.detail.classes, scored.flatMap(([, indices]) => indices), this.detail.steps[this.#at()]);
   }
 
   #plot(plot, names, colour, label, extra = {}) {
@@ -320,7 +379,8 @@ export class RunView {
 
   #probes() {
     this.probes.hidden = false;
-    const names = Object.keys(this.detail.curves).filter((name) => !["loss", "train_loss", "teacher_loss"].includes(name));
+    const above = this.#isLog() ? [this.#metric()] : ["loss", "train_loss", "teacher_loss"];
+    const names = Object.keys(this.detail.curves).filter((name) => !above.includes(name));
     if (this.small.length !== names.length) {
       this.small.forEach((plot) => plot.destroy());
       this.small = names.map((name) => new Plot(words(name), { name, height: 220 }));
@@ -336,7 +396,7 @@ export class RunView {
   destroy() {
     clearInterval(this.timer);
     this.read = null;
-    for (const figure of [this.loss, this.forecast, this.over, this.now, ...this.small]) figure.destroy();
+    for (const figure of [this.loss, this.forecast, this.heads, this.layers, this.over, this.now, ...this.small]) figure.destroy();
   }
 }
 

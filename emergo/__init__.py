@@ -40,11 +40,12 @@ if TYPE_CHECKING:
         Transformer,
     )
     from .papers import figure
-    from .study import Fit, Runs, Slurm, Study
+    from .study import Fit, Runs, Slurm, Study, concat
     from .tasks import Groups, MarkovChain, MarkovRegression, Recall, SingleLocation, Task
     from .training import (
         Clamp,
         Config,
+        EarlyStopping,
         Freeze,
         Intervention,
         Optimizer,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
         When,
         WhenStuck,
         gradient_probe,
+        resume,
         train,
     )
 
@@ -70,6 +72,7 @@ __all__ = [
     "ChainTransformer",
     "Clamp",
     "Config",
+    "EarlyStopping",
     "EquinoxModel",
     "Fit",
     "Freeze",
@@ -103,6 +106,7 @@ __all__ = [
     "When",
     "WhenStuck",
     "__version__",
+    "concat",
     "emergence",
     "figure",
     "fit_law",
@@ -111,6 +115,7 @@ __all__ = [
     "option",
     "per_run",
     "probe",
+    "resume",
     "train",
 ]
 _MODULES = (

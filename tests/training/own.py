@@ -61,7 +61,7 @@ class Echo(Task):
         return {"error": self.loss(output, batch) / jnp.mean(batch.target**2)}
 
     def at_test(self):
-        return self.replace(noise=0.0)
+        return self.replace(noise=0.0, gain=1.0)
 
 
 class Heads(Model):

@@ -358,7 +358,7 @@ class Study:
 
     def values_of(self, run: Run) -> list[Any]:
         """Return the values of the axes of a run; schedules and tuples as text, parts as labels."""
-        labels = self._labels[run.config]
+        labels = self._labels.get(run.config, {})
         return [
             labels[name] if name in labels else as_cell(axis_value(run.config, self._paths[name]))
             for name in self.axes

@@ -5,35 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from emergo.core.contract import Batch, Spec
 from emergo.core.errors import InputError
-from emergo.core.pytree import per_run
 from emergo.core.random import permuted, raw
 from emergo.training._program import Program, abstract_slot, draw, held_out, shared_data, start
 
 from .helpers import check_going_on
-from .own import BASE
-from .untyped import Optimizer, Run, Task, Transformer, train
-
-
-class Sums(Task):
-    """The sum of two digits, from a table of all pairs."""
-
-    scale: float = per_run(1.0)
-
-    @property
-    def spec(self):
-        return Spec(2, 10, 1)
-
-    def truth(self, key):
-        return ()
-
-    def data(self):
-        a, b = np.divmod(np.arange(100), 10)
-        return Batch(np.stack([a, b], 1), (a + b)[:, None] / 10)
-
-    def loss(self, output, batch):
-        return self.scale * jnp.mean((output.value - batch.target) ** 2, -1)
+from .own import BASE, Sums
+from .untyped import Optimizer, Run, Transformer, train
 
 
 class Leaky(Sums):

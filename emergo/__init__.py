@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         Transformer,
     )
     from .papers import figure
-    from .study import Fit, Runs, Slurm, Study
+    from .study import Fit, Runs, Slurm, Study, concat
     from .tasks import (
         Groups,
         MarkovChain,
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from .training import (
         Clamp,
         Config,
+        EarlyStopping,
         Freeze,
         Intervention,
         Optimizer,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
         When,
         WhenStuck,
         gradient_probe,
+        resume,
         train,
     )
 
@@ -81,6 +83,7 @@ __all__ = [
     "ChainTransformer",
     "Clamp",
     "Config",
+    "EarlyStopping",
     "EquinoxModel",
     "Fit",
     "Freeze",
@@ -115,6 +118,7 @@ __all__ = [
     "When",
     "WhenStuck",
     "__version__",
+    "concat",
     "emergence",
     "figure",
     "fit_law",
@@ -124,6 +128,7 @@ __all__ = [
     "option",
     "per_run",
     "probe",
+    "resume",
     "train",
 ]
 _MODULES = (

@@ -14,19 +14,13 @@ INTERVENTIONS = {
 }
 
 
-def studies():
+def study():
     task = em.SingleLocation(length=8, dim=4, position="random", indicator=True)
     model = em.Transformer(layers=1, heads=1, width=32)
-    base = em.Study(
-        task, model, em.Optimizer("adam", learning_rate=4e-3), seeds=2, steps=1000, batch=16
-    )
-    return {name: base.replace(interventions=written) for name, written in INTERVENTIONS.items()}
+    adam = em.Optimizer("adam", learning_rate=4e-3)
+    grid = {"interventions": INTERVENTIONS}
+    return em.Study(task, model, adam, grid=grid, seeds=2, steps=1000, batch=16)
 
 
 if __name__ == "__main__":
-    for name, study in studies().items():
-        plateaus = study.run("out/intervention").table["plateau"]
-        print(
-            f"{name:32s} plateau of each seed: {', '.join(f'{steps:.0f}' for steps in plateaus)} "
-            f"steps"
-        )
+    print(study().run("out/intervention"))

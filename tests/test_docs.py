@@ -176,6 +176,22 @@ def test_python_snippets_use_names_that_exist(page):
 
 
 @pytest.mark.slow
+def test_the_script_of_the_page_on_studies_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "studies.md").read_text()
+    section = page.partition("## Compare, continue and stop")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert len(blocks) == 5
+    exec("".join(blocks), {"__name__": "the_script"})
+    printed = capsys.readouterr().out
+    assert "12 runs: " in printed  # two models, three decays, two seeds
+    assert "0.1\n" in printed  # the largest weight decay
+    assert re.search(r"^resumed +2 +\d", printed, re.MULTILINE)
+    assert printed.count("stopped by EarlyStopping") == 2
+    assert (tmp_path / "attention.png").exists()
+
+
+@pytest.mark.slow
 def test_the_first_snippet_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     code = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]

@@ -61,8 +61,8 @@ LAPTOP: Mapping[str, Mapping[str, Sequence[Any]]] = {
 }
 # Fields that other options choose, or that need a study file.
 NO_OPTIONS = {
-    "Config": ("task", "model", "optimizer", "interventions", "probes"),
-    "Optimizer": ("name", "options"),
+    "Config": ("task", "model", "optimizer", "interventions", "probes", "stop", "start"),
+    "Optimizer": ("name", "options", "numbers"),
 }
 UNSET = ("",)  # the value of an option that is not on the command line; no word is empty
 

@@ -67,11 +67,6 @@ def cache_state() -> CacheState:
         folder = Path(given)
     elif name.strip().lower() in _OFF or name.startswith("~"):
         off = f"{VARIABLE} is {asked!r}"
-    elif _loader_prints_warnings():
-        off = (
-            "JAX was imported before emergo, and XLA prints two lines for every program that is "
-            "read; import emergo first, or set TF_CPP_MIN_LOG_LEVEL=3"
-        )
     else:
         off = _objection(folder)
     return CacheState(folder, off)
@@ -120,6 +115,7 @@ def keep_programs() -> None:
         get_file_cache_of_jax = jax_cache.get_file_cache
     except (ImportError, AttributeError):
         return
+    _silence_loader()
     files = ProgramFiles(folder)
 
     def get_file_cache(path: str) -> tuple[Any, str]:
@@ -236,16 +232,16 @@ def _processor() -> tuple[str, ...]:
     return tuple(words)
 
 
-def _loader_prints_warnings() -> bool:
-    """Return True if XLA would print two lines for every program that it reads.
+def _silence_loader() -> None:
+    """Stop XLA from printing two lines for every program that it reads on a CPU.
 
     On processors with AVX-512, XLA's loader mistakes two compiler preferences for missing features
-    (jax issue 38445). Only an environment variable that is set before JAX is imported silences it;
-    `import emergo` sets it.
+    (jax issue 38445). `import emergo` sets an environment variable against it, which has no effect
+    if JAX was imported before. With a GPU, XLA's messages are kept: they explain problems with
+    drivers.
     """
     import jax
 
-    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")
-    if jax.default_backend() != "cpu" or (level.isdigit() and int(level) >= 3):
-        return False
-    return any("avx512f" in words for words in _processor())
+    if jax.default_backend() == "cpu" and "TF_CPP_MIN_LOG_LEVEL" not in os.environ:
+        with contextlib.suppress(ImportError, AttributeError):
+            importlib.import_module("jaxlib.utils").absl_set_min_log_level(3)

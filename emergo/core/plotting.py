@@ -3,9 +3,9 @@
 import contextlib
 import io
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -197,33 +197,92 @@ def save_animation(
     )
 
 
+class Line(NamedTuple):
+    """A curve of a plot: its panel and label, and a band around it, if any."""
+
+    panel: Any
+    label: Any
+    x: np.ndarray
+    y: np.ndarray
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+
+
+def spread_lines(lines: Sequence[Line], share: float) -> list[Line]:
+    """Replace the curves of each panel and label by their median.
+
+    The band covers a share of the curves. After its end, a curve keeps its last value.
+    """
+    groups: dict[tuple[Any, Any], list[Line]] = {}
+    for line in lines:
+        groups.setdefault((line.panel, line.label), []).append(line)
+    medians = []
+    for labels, members in groups.items():
+        x = np.unique(np.concatenate([line.x for line in members]))
+        values = [np.interp(x, line.x, line.y) for line in members]
+        quantiles = (0.5, 0.5 - share / 2, 0.5 + share / 2)
+        medians.append(Line(*labels, x, *(np.quantile(values, q, axis=0) for q in quantiles)))
+    return medians
+
+
 def curve_plot(
-    lines: Sequence[tuple[Any, np.ndarray, np.ndarray]], y: str, by: str | None, x: str = "step"
-) -> Picture:
+    lines: Sequence[Line],
+    y: str,
+    by: str | None,
+    x: str = "step",
+    panels: str | None = None,
+    axes: Axes | None = None,
+) -> Figure:
     """Plot curves over a logarithmic axis of steps, one colour per label.
 
     **Arguments:**
 
-    - `lines`: one (label, x, y) per curve.
     - `by`: the title of the legend; None for no legend.
+    - `panels`: what the values of `panel` are, for the titles of panels.
+    - `axes`: the axes to draw into; None for a new figure.
     """
-    plot = Picture(figsize=(0.62 * WIDTH, 2.9), layout="constrained")
-    axes = plot.subplots()
-    labels = sorted({label for label, _, _ in lines}, key=lambda one: (isinstance(one, str), one))
+    titles = _ordered([line.panel for line in lines])
+    if axes is None:
+        columns = min(3, len(titles))
+        rows = -(-len(titles) // columns)
+        width = WIDTH * (0.62 if columns == 1 else 1.0)
+        plot: Figure = Picture(
+            figsize=(width, 2.9 if rows == 1 else 2.3 * rows), layout="constrained"
+        )
+        grid = plot.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+        cells = list(grid.flat)
+        for unused in cells[len(titles) :]:
+            unused.remove()
+        outer = [*grid[:, 0]], cells[max(0, len(titles) - columns) : len(titles)]
+    else:
+        plot = axes.figure.figure  # type: ignore[union-attr]
+        cells = [axes]
+        outer = [axes], [axes]
+    labels = _ordered([line.label for line in lines])
     colours = dict(zip(labels, shades(len(labels)), strict=True))
-    for label, steps, values in lines:
-        axes.plot(steps, values, color=colours[label], lw=1.1, alpha=0.85)
-    largest = max(float(steps[-1]) for _, steps, _ in lines)
-    axes.set(xlabel=x, ylabel=y.replace("_", " "))
+    for title, cell in zip(titles, cells, strict=False):
+        for line in (line for line in lines if line.panel == title):
+            colour = colours[line.label]
+            if line.low is not None and line.high is not None:
+                cell.fill_between(line.x, line.low, line.high, color=colour, alpha=0.2, lw=0)
+            cell.plot(line.x, line.y, color=colour, lw=1.1, alpha=0.85)
+        if panels is not None:
+            cell.set_title(f"{panels} {_words(title)}")
+    for cell in outer[0]:
+        cell.set_ylabel(y)
+    for cell in outer[1]:
+        cell.set_xlabel(x)
+        cell.tick_params(labelbottom=True)
+    largest = max(float(line.x[-1]) for line in lines)
     if largest > 1000:
-        axes.set_xscale("symlog", linthresh=max(10.0, largest / 300))
+        for cell in cells[: len(titles)]:
+            cell.set_xscale("symlog", linthresh=max(10.0, largest / 300))
     if by is not None:
-        entries = []
-        for label, colour in colours.items():
-            number = isinstance(label, int | float)
-            words = f"{label:g}" if number else textwrap.fill(str(label), 22)
-            entries.append((words, {"color": colour}))
-        outside(axes, by, entries)
+        entries = [
+            (textwrap.fill(_words(label), 22), {"color": colour})
+            for label, colour in colours.items()
+        ]
+        outside(cells[min(len(cells), len(titles), 3) - 1], by, entries)
     return plot
 
 
@@ -269,3 +328,13 @@ def map_plot(steps: Sequence[int], maps: np.ndarray) -> Picture:
         if column == 0:
             axes.set_ylabel(f"layer {layer}\nhead {head}", fontsize=7)
     return plot
+
+
+def _ordered(labels: Collection[Any]) -> list[Any]:
+    """Return the distinct labels, numbers before texts."""
+    numbers = {label for label in set(labels) if isinstance(label, int | float)}
+    return [*sorted(numbers), *sorted(set(labels) - numbers, key=str)]
+
+
+def _words(label: Any) -> str:
+    return f"{label:g}" if isinstance(label, int | float) else str(label)

@@ -14,7 +14,7 @@ import math
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, UInt32
+from jaxtyping import Array, Float, Int, UInt32
 
 Key = UInt32[Array, "2"]
 _TURNS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -83,6 +83,35 @@ def normals(key: Key, blocks: int, rows: int, columns: int) -> Float[Array, "blo
     cosine, sine = _turn(b)
     # The barrier prevents fusion with the consumers: a GPU would compute the pair for each of them.
     return jnp.concatenate(jax.lax.optimization_barrier([radius * cosine, radius * sine]))[:blocks]
+
+
+@functools.partial(jax.jit, static_argnames=("count",))
+def permuted(key: Key, count: int, index: Int[Array, " n"]) -> Int[Array, " n"]:
+    """Return the images of some indices under a random permutation of `range(count)`.
+
+    A Feistel network permutes the numbers of 2k bits: each round adds a hash of one half to the
+    other. The smallest such range that contains `count` is less than four times as large, and
+    images outside of `range(count)` are mapped on until they are inside (cycle walking). So an
+    epoch over any data set costs no more than its batches, and nothing of its size is stored.
+    """
+    half = max(1, (count - 1).bit_length() + 1 >> 1)
+    mask = jnp.uint32(2**half - 1)
+
+    def mix(number: UInt32[Array, " n"]) -> UInt32[Array, " n"]:
+        left = number >> half
+        right = number & mask
+        for turn in range(6):
+            hashed = threefry(key, jnp.full_like(right, turn), right)[0]
+            left, right = right, left ^ (hashed & mask)
+        return left << half | right
+
+    first = mix(index.astype(jnp.uint32))
+    inside = jax.lax.while_loop(
+        lambda numbers: jnp.any(numbers >= count),
+        lambda numbers: jnp.where(numbers < count, numbers, mix(numbers)),
+        first,
+    )
+    return inside.astype(jnp.int32)
 
 
 def _turn(word: UInt32[Array, "..."]) -> tuple[Array, Array]:

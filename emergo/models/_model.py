@@ -35,6 +35,8 @@ class Model(Pytree):
     """Precisions in which the model can be trained."""
     only_tokens: ClassVar[bool] = False
     """True if inputs must be integer tokens of shape (n, length)."""
+    only_features: ClassVar[bool] = False
+    """True if inputs must be features of shape (n, length, inputs)."""
     pads: ClassVar[bool] = False
     """True if `init` honours `spec.used`, so that tasks of several sizes can share a program."""
 

@@ -40,6 +40,7 @@ class ToyAttention(Model):
 
     scale: float = per_run(default=1.0, low=0.0)
     pads = True
+    only_features = True
 
     def init(self, key: Array, spec: Spec) -> ToyParameters:
         inputs, outputs = spec.used or (spec.inputs, spec.outputs)

@@ -1,7 +1,6 @@
 """Curves of a run as arrays, tables and files. Does not import JAX."""
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,10 +10,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..core.contract import INDEX_SUFFIX, curve_columns
 from ..core.parquet import one_line, parquet_table
 from .outcomes import CURVES, read_curve_bytes
 
-INDEX_SUFFIX = re.compile(r"(_\d{1,6})+$")
 LONGEST = 200  # letters in the name of a curve
 MOST_VALUES = 2**28  # numbers in a curve with several values per evaluation, NaN included
 _ARRAY = ":"  # marks a column of whole arrays; their shape follows, such as `attention:3x20x20`
@@ -33,10 +32,8 @@ def curve_frame(curves: Mapping[str, np.ndarray] | None) -> pd.DataFrame:
 
     A curve with several values per evaluation becomes columns such as `attention_0_1`.
     """
-    columns: dict[str, np.ndarray] = {}
-    for name, values in (curves or {}).items():
-        for index in np.ndindex(values.shape[1:]):
-            columns["_".join([name, *map(str, index)])] = values[(slice(None), *index)]
+    curves = curves or {}
+    columns = {column: curves[name][index] for column, name, index in curve_columns(curves)}
     return pd.DataFrame(columns)
 
 

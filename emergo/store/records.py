@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..core.contract import INDEX_SUFFIX
 from ..core.errors import InputError
 from ..core.files import read_regular, staged
 from ..core.parquet import parquet_frame
 from ..core.tables import storable
-from .curves import INDEX_SUFFIX, StoredRun, compact_frame, curves_from
+from .curves import StoredRun, compact_frame, curves_from
 from .outcomes import outcome_row
 from .reader import LARGE, SMALL
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ._estimate import estimate
     from ._live import Forecaster, Watcher, live_progress
-    from ._runs import Runs
+    from ._runs import Runs, concat
     from ._study import Fit, Slurm, Study
     from ._writers import RunLog
     from .cells import cell_summary, study_curves, study_law, study_table
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "_estimate": ("estimate",),
     "_live": ("Forecaster", "Watcher", "live_progress"),
-    "_runs": ("Runs",),
+    "_runs": ("Runs", "concat"),
     "_study": ("Fit", "Slurm", "Study"),
     "_writers": ("RunLog",),
     "cells": ("cell_summary", "study_curves", "study_law", "study_table"),
@@ -39,6 +39,7 @@ __all__ = [
     "cell_summary",
     "check_platform",
     "check_slurm",
+    "concat",
     "estimate",
     "live_progress",
     "load_plugins",

@@ -25,12 +25,21 @@ from ..models import Model, default_model
 from ..store.folder import RESERVED, Plan, StudyFolder
 from ..store.store import Store
 from ..tasks import Task
-from ..training import Config, Optimizer, Progress, Result, Run
+from ..training import (
+    Config,
+    Optimizer,
+    Progress,
+    Result,
+    Run,
+    as_start,
+    find_starts,
+    save_starts,
+)
 from ._live import Forecaster, Watcher, live_progress
 from ._runs import Runs
 from ._script import check_option, check_shell, check_value
 from ._writers import RunLog
-from .axes import axis_value, field_paths, resolve_axis, with_axes
+from .axes import WHOLE, Choice, axis_value, choices, field_paths, resolve_axis, with_axes
 from .description import (
     AXES,
     PARTS,
@@ -42,9 +51,9 @@ from .description import (
     describe_config,
     load_plugins,
 )
-from .executor import check_platform, run_plan
-from .plan import open_plan
-from .results import read_result
+from .executor import Executor, check_platform, run_plan
+from .plan import STARTS, open_plan
+from .results import changed_sources, read_result
 from .toml import read_toml, toml_text
 
 MOST_RUNS = 1_000_000
@@ -144,7 +153,9 @@ class Study:
 
     - `task`, `model`, `optimizer`: the parts of every run.
     - `grid`: axes by the name of a field (`dim`, `learning_rate`, `layers`, ..., or `model.width`
-      if several parts have it); all combinations are trained.
+      if several parts have it); all combinations are trained. An axis may also replace a whole
+      part: `task`, `model`, `optimizer`, `interventions`, `stop` or `start`. Its values are parts
+      by label, `{"model": {"wide": em.Transformer(...), "mine": Mine()}}`; tables show the label.
     - `zip`: axes whose values go together, the first with the first; combined with the grid as one
       more axis.
     - `seeds`: how many seeds, or a list of them.
@@ -159,7 +170,8 @@ class Study:
     - `slurm`: the resources on a Slurm cluster.
     - `plugins`: files or modules that define user types, for other processes.
     - `training`: the other fields of [`emergo.training.Config`][]: `batch`, `precision`, `steps`,
-      `threshold`, `overtrain`, `n_test`, `n_train`, `interventions`, `probes`.
+      `threshold`, `overtrain`, `n_test`, `n_train`, `interventions`, `probes`, `stop`, and
+      `start`: a trained model, runs (each run starts from the one with its seed) or a file.
 
     ```python
     >>> task = em.SingleLocation(length=32, dim=8)
@@ -207,6 +219,8 @@ class Study:
         **training: Any,
     ) -> None:
         check_keys("Study", training, [*_OWN, *TRAINING])
+        if training.get("start") is not None:
+            training["start"] = as_start(training["start"])
         self.base = Config(task, model or default_model(), optimizer or Optimizer(), **training)
         self.name = name
         self.retries = retries
@@ -233,7 +247,9 @@ class Study:
         check_table(where, axes)
         plain = {}
         for name, values in axes.items():
-            resolve_axis(self.base, name, where)
+            if resolve_axis(self.base, name, where) in WHOLE:
+                plain[name] = choices(name, values, f"{where} {name}")
+                continue
             if name in RESERVED:
                 raise InputError(
                     f"{where} {name}: every table has a column of that name; write the path, "
@@ -332,6 +348,14 @@ class Study:
         return configs
 
     @functools.cached_property
+    def _labels(self) -> dict[Config, dict[str, str]]:
+        """The labels of the whole parts of each config, by axis."""
+        return {
+            config: {name: v.label for name, v in values.items() if isinstance(v, Choice)}
+            for config, values in zip(self.configs, self._cells(), strict=True)
+        }
+
+    @functools.cached_property
     def runs(self) -> list[Run]:
         """All runs, the hardest first. The order does not depend on the order of the axes."""
         runs = [Run(config, seed) for config in self.configs for seed in self.seeds]
@@ -343,8 +367,12 @@ class Study:
         return sorted(runs, key=lambda run: (*order[run.config], run.seed))
 
     def values_of(self, run: Run) -> list[Any]:
-        """Return the values of the axes of a run; schedules and tuples as text."""
-        return [as_cell(axis_value(run.config, self._paths[name])) for name in self.axes]
+        """Return the values of the axes of a run; schedules and tuples as text, parts as labels."""
+        labels = self._labels.get(run.config, {})
+        return [
+            labels[name] if name in labels else as_cell(axis_value(run.config, self._paths[name]))
+            for name in self.axes
+        ]
 
     def run(
         self,
@@ -380,6 +408,11 @@ class Study:
             with tempfile.TemporaryDirectory() as place:
                 runs = self.run(place, seconds=seconds, **options)
             return self._collect(runs.results)
+        find_starts(Path(folder) / STARTS)
+        known = [field.name for field in dataclasses.fields(Executor)]
+        for name in options:
+            if name not in known:
+                raise unknown("keyword of Study.run", name, ["seconds", "progress", *known])
         check_platform(self.runs)
         if seconds is not None and not seconds >= 0:
             raise InputError(f"seconds must be 0 or more, got {seconds}")
@@ -415,7 +448,8 @@ class Study:
     def read(self, folder: Path | str, curves: bool = True) -> Runs:
         """Return the finished runs of the study in a folder; with `curves=False` without curves.
 
-        Unreadable runs are left out with a warning.
+        Unreadable runs are left out with a warning. There is a warning, too, if the code of a
+        user's class or function has changed since runs were trained.
         """
         if not Path(folder).is_dir():
             raise InputError(
@@ -429,6 +463,8 @@ class Study:
                     results.append(read_result(store, run, curves))
                 except InputError as error:
                     warnings.warn(f"{error}; run the study to train it again", stacklevel=2)
+        if changed := changed_sources(results):
+            warnings.warn(f"{folder}: {changed}", stacklevel=2)
         return self._collect(results, store)
 
     def _collect(self, results: Sequence[Result], store: Store | None = None) -> Runs:
@@ -464,6 +500,8 @@ class Study:
             if table is None:
                 raise unknown("axis of this study", name, self.axes)
             old = tables[table][name]
+            if isinstance(old[0], Choice):
+                values = choices(name, values, f"the axis {name}")
             new = [value for value in values if table == "zip" or value not in old]
             tables[table][name] = (*old, *new)
         added = () if seeds is None else _seeds(seeds)
@@ -490,6 +528,8 @@ class Study:
             data = {"name": path.stem, **read_toml(path)}
             data["plugins"] = _resolved(data.get("plugins", ()), path.parent)
             load_plugins(data["plugins"])
+            find_starts(path.parent / STARTS)
+            _resolve_start(data, path.parent)
             return cls.from_data(data)
         except InputError as error:
             message = str(error) if str(error).startswith(str(path)) else f"{path}: {error}"
@@ -503,7 +543,7 @@ class Study:
         data: dict[str, Any] = {name: getattr(self, name) for name in _OWN if name not in AXES}
         data |= {name: described[name] for name in PARTS}
         data |= {"train": {name: described[name] for name in TRAINING if name in described}}
-        data |= {name: canonical(getattr(self, name)) for name in AXES}
+        data |= {name: _axes_data(getattr(self, name)) for name in AXES}
         data |= {"seeds": list(self.seeds), "slurm": dataclasses.asdict(self.slurm)}
         if self.law is None:
             del data["law"]
@@ -512,7 +552,12 @@ class Study:
         return to_jsonable(data)
 
     def write_file(self, path: Path | str) -> None:
-        """Write the study to a TOML file."""
+        """Write the study to a TOML file.
+
+        Parameters that runs start from are written to a folder `starts` next to the file.
+        """
+        starts = [config.start for config in self.configs if config.start is not None]
+        save_starts(Path(path).parent / STARTS, list(dict.fromkeys(starts)))
         atomic_write(Path(path), toml_text(self.data()))
 
     def __eq__(self, other: object) -> bool:
@@ -537,6 +582,28 @@ def _easiness(config: Config) -> tuple[float, ...]:
     rate = config.optimizer.learning_rate
     hardness = [-size for size in config.task.hardness()]
     return (*hardness, rate if isinstance(rate, int | float) else 0.0)
+
+
+def _axes_data(axes: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Return axes as plain data: lists of values, and tables of parts by label."""
+    data: dict[str, Any] = {}
+    for name, values in axes.items():
+        if isinstance(values[0], Choice):
+            parts = {choice.label: canonical(choice.part) for choice in values}
+            data[name] = {label: "none" if p is None else p for label, p in parts.items()}
+        else:
+            data[name] = canonical(values)
+    return data
+
+
+def _resolve_start(data: Mapping[str, Any], folder: Path) -> None:
+    """Make the file that `[train] start` names relative to the study file."""
+    train = data.get("train")
+    start = train.get("start") if isinstance(train, Mapping) else None
+    if isinstance(start, str) and start != "none":
+        data["train"]["start"] = str(folder / start)
+    elif isinstance(start, Mapping) and isinstance(start.get("file"), str):
+        data["train"]["start"] = {**start, "file": str(folder / start["file"])}
 
 
 def _check_texts(name: str, values: Any) -> None:

@@ -18,7 +18,8 @@ from ..core.identity import canonical, type_name
 from ..core.pytree import Pytree, fields
 from ..models import Model, default_model
 from ..tasks import Task, default_task
-from ..training import Config, Optimizer, Run
+from ..training import Config, Optimizer, Run, Start, read_start
+from .axes import WHOLE
 
 AXES = ("grid", "zip", "tune")  # the tables of a study file that hold what is varied
 PARTS = ("task", "model", "optimizer")
@@ -31,6 +32,7 @@ _DEFAULTS: dict[str, tuple[type, str]] = {
     "task": (Task, type_name(default_task())),
     "model": (Model, type_name(type(default_model()))),
 }
+_KINDS: dict[str, tuple[Any, ...]] = {**_DEFAULTS, "optimizer": (Optimizer,)}
 
 
 def known_types(kind: type = Pytree) -> dict[str, type]:
@@ -140,9 +142,11 @@ def _optimizer(given: Mapping[str, Any], where: str) -> Optimizer:
         name = str(name.get("type"))
     if ":" in str(name):
         values["name"] = find_function(str(name), where)
-    if "learning_rate" in values:
-        values["learning_rate"] = build_value(values["learning_rate"], f"{where}.learning_rate")
     try:
+        options = dict(values.pop("options", ()))
+        for option, value in (options | values).items():
+            if option != "name":
+                values[option] = build_value(value, f"{where}.{option}")
         return Optimizer(**values)
     except (TypeError, ValueError) as error:
         raise InputError(f"{where}: {error}") from None
@@ -164,15 +168,35 @@ def build_config(data: Mapping[str, Any], training: Mapping[str, Any] | None = N
         raise InputError(f"{where} threshold must be a number, 'task' or 'none', got {threshold!r}")
     if threshold == "none":  # TOML cannot write null
         own["threshold"] = None
-    for name in ("interventions", "probes"):
+    for name in ("interventions", "probes", "stop", "start"):
         if name in own:
-            own[name] = _build_list(own[name], f"{where} {name}")
-    parts = {
-        part: build(data.get(part, {}), kind, f"[{part}]", default)
-        for part, (kind, default) in _DEFAULTS.items()
-    }
-    parts["optimizer"] = build(data.get("optimizer", {}), Optimizer, "[optimizer]")
+            own[name] = build_part(name, own[name], f"{where} {name}")
+    parts = {part: build_part(part, data.get(part, {}), f"[{part}]") for part in PARTS}
     return construct(Config, parts | own, where)
+
+
+def build_part(name: str, data: Any, where: str) -> Any:
+    """Build a part of a config from plain data."""
+    if data == "none":
+        return None
+    if name in ("interventions", "probes"):
+        return _build_list(data, where)
+    if name == "start":
+        return _build_start(data, where)
+    if name == "stop":
+        return build_value(data, where)
+    return build(data, *_KINDS[name][:1], where, *_KINDS[name][1:])
+
+
+def _build_start(data: Any, where: str) -> Start:
+    """Build a start from a description, or from a file of parameters."""
+    if isinstance(data, str):
+        return read_start(data)
+    check_table(where, data)
+    if "file" in data:
+        check_keys(where, data, ["file", "resume"])
+        return read_start(data["file"], bool(data.get("resume")))
+    return build_value(data, where, "Start")
 
 
 def describe_config(config: Config) -> dict[str, Any]:
@@ -213,11 +237,15 @@ def build_base(
         check_table(f"[{name}]", table)
     axes = {
         table: {
-            path: build_value(values, f"[{table}] {path}")
+            path: _build_axis(path, values, f"[{table}] {path}")
             for path, values in _by_path(tables[table]).items()
         }
         for table in AXES
     }
+    for part in PARTS:
+        described = [tables[table][part] for table in AXES if part in axes[table]]
+        if described and not tables[part]:
+            tables[part] = next(iter(described[0].values()))
     varied = axes["grid"] | axes["zip"] | axes["tune"]
     for part, (kind, default) in _DEFAULTS.items():
         cls = find_type(tables[part].get("type", default), kind, f"[{part}]")
@@ -227,6 +255,22 @@ def build_base(
                 first = values[0] if isinstance(values, tuple) else values
                 tables[part] = {field.name: first} | tables[part]
     return build_config({part: tables[part] for part in PARTS}, tables["train"]), axes
+
+
+def _build_axis(path: str, values: Any, where: str) -> Any:
+    if not isinstance(values, Mapping):
+        return build_value(values, where)
+    return {label: build_part(path, part, f"{where}.{label}") for label, part in values.items()}
+
+
+def _has_labels(name: str, table: Mapping[str, Any]) -> bool:
+    """Return True for parts by label, False for a table of paths such as `{width = [8, 16]}`."""
+    if name == "interventions":
+        return not all(key.isdigit() for key in table)
+    return name in ("stop", "start") or all(
+        isinstance(part, Mapping) and not {"type", "name"}.isdisjoint(part)
+        for part in table.values()
+    )
 
 
 def check_values(where: str, values: Any) -> None:
@@ -243,7 +287,8 @@ def _by_path(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Flatten a table of axes: TOML reads `model.width = [8, 16]` as a table in a table."""
     paths: dict[str, Any] = {}
     for name, value in table.items():
-        if isinstance(value, Mapping):
+        labelled = not prefix and name in WHOLE
+        if isinstance(value, Mapping) and not (labelled and _has_labels(name, value)):
             paths |= _by_path(value, f"{prefix}{name}.")
         else:
             paths[f"{prefix}{name}"] = value

@@ -1,6 +1,7 @@
 """Plans: how the runs of a study are split into units that processes train."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..core.errors import InputError
@@ -8,9 +9,20 @@ from ..core.json import digest
 from ..store.claims import Claims
 from ..store.folder import Plan, Planned, StudyFolder, Unit
 from ..store.store import Store
-from ..training import Config, Run, check_config, groups_of, log_steps, probe_curves
+from ..training import (
+    Config,
+    Run,
+    check_config,
+    find_starts,
+    groups_of,
+    log_steps,
+    probe_curves,
+    save_starts,
+)
 from .description import build_config, describe_config, load_plugins
 from .results import missing_parts
+
+STARTS = "starts"  # folder of a study with the parameters that its runs start from
 
 
 def make_plan(
@@ -89,6 +101,8 @@ def open_plan(
         ]
         before = max(within, key=lambda plan: len(plan.runs), default=None)
         plan = make_plan(runs, axes, study, unit, values_of, before)
+        starts = [run.config.start for run in runs if run.config.start is not None]
+        save_starts(folder.path / STARTS, list(dict.fromkeys(starts)))
         if plan != before:
             plan = folder.write(plan)
         _set_incomplete_aside(Store(folder.runs), runs, plan.study.get("keep"), say)
@@ -134,13 +148,14 @@ def steps_to_keep(keep: Any, runs: Sequence[Run]) -> tuple[int, ...] | None:
     return log_steps(config.steps, config.task.eval_every) if keep is True else tuple(keep)
 
 
-def runs_of(plan: Plan, where: object) -> dict[str, Run]:
+def runs_of(plan: Plan, where: Path) -> dict[str, Run]:
     """Build the runs of a plan, by identity. This imports the plugins that the study names.
 
-    Raises an `InputError` that names `where` if a run has another identity than when it was
-    planned, because emergo or a plugin has changed.
+    Raises an `InputError` that names the folder `where` if a run has another identity than when it
+    was planned, because emergo or a plugin has changed.
     """
     load_plugins(plan.plugins)
+    find_starts(where / STARTS)
     configs = [build_config(config) for config in plan.configs]
     runs = {planned.identity: Run(configs[planned.config], planned.seed) for planned in plan.runs}
     for identity, run in runs.items():

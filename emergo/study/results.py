@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ..core.errors import InputError
+from ..core.terminal import counted
 from ..store.curves import read_curves
 from ..store.outcomes import outcome_row
 from ..store.records import Records, read_records, thinned, write_records
@@ -31,9 +32,30 @@ def result_row(result: Result) -> dict[str, Any]:
     return outcome_row(result.content())
 
 
-def save_snapshot(store: Store, run: Run, step: int, params: Any) -> None:
+def save_snapshot(store: Store, run: Run, step: int, *state: Any) -> None:
     """Save the parameters of a run during training; they become part of the stored run."""
-    save_parameters(store.snapshot_path(run.identity, step), Trained(run, step, params))
+    save_parameters(store.snapshot_path(run.identity, step), Trained(run, step, *state))
+
+
+def changed_sources(results: Iterable[Result]) -> str:
+    """Describe user code that has changed since runs were trained; return "" if none has."""
+    changed: dict[str, set[str]] = {}
+    for result in results:
+        stored = result.provenance.get("sources")
+        now = result.run.config.sources() if stored else {}
+        for name, digest in {**(stored or {}), **now}.items() if now else ():
+            if stored.get(name) != digest or name not in now:
+                changed.setdefault(name.rpartition(":")[2], set()).add(result.run.identity)
+    if not changed:
+        return ""
+    names = " and ".join(f"`{name}`" for name in changed)
+    runs = counted(len(set().union(*changed.values())), "run")
+    owners = " and ".join(dict.fromkeys(name.partition(".")[0] for name in changed))
+    verb = "has" if len(changed) == 1 else "have"
+    which = "this run was" if runs == "1 run" else f"these {runs} were"
+    return (
+        f"{names} {verb} changed since {which} trained; raise `version` of {owners} to train again"
+    )
 
 
 def read_parameters(store: Store, run: Run, step: int | None = None) -> Trained:

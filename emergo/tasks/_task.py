@@ -73,6 +73,27 @@ class Task(Pytree):
         """Draw `n` sequences."""
         raise NotImplementedError
 
+    def data(self) -> Any:
+        """Return arrays that hold all sequences of a finite task; None if sequences are drawn.
+
+        All runs of a program share one copy, so only static fields may be read. Each run trains on
+        `n_train` sequences of its own choice and is tested on others; `batch` is not called.
+        """
+        return None
+
+    def rows(self, data: Any) -> int:
+        """Return the number of sequences in `data`; by default the first axis of its arrays."""
+        return len(jax.tree.leaves(data)[0])
+
+    def pick(self, data: Any, rows: Int[Array, " n"]) -> Batch:
+        """Return some sequences of `data`, by default a `Batch` of all sequences."""
+        return jax.tree.map(lambda array: jnp.asarray(array)[rows], data)
+
+    @property
+    def finite(self) -> bool:
+        """Return True if the task has `data`."""
+        return type(self).data is not Task.data
+
     def loss(self, output: Output, batch: Batch) -> Float[Array, " n"]:
         """Return the loss of each sequence. `output.value` has at least fp32."""
         raise NotImplementedError
@@ -86,7 +107,10 @@ class Task(Pytree):
         return (attention_probe,)
 
     def at_test(self) -> "Task":
-        """Return the task with the distribution of the test set."""
+        """Return the task with the distribution of the test set.
+
+        Fields that a study may schedule must be set, so that the test set never changes.
+        """
         return self
 
     def variants(self) -> Mapping[str, Variant]:

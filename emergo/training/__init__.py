@@ -10,9 +10,25 @@ from ._cost import TOGETHER
 from ._gradients import gradient_probe
 from ._interventions import Clamp, Freeze, Intervention, Replace, Scale
 from ._optimizer import Optimizer
-from ._parameters import Trained, load_parameters, log_steps, save_parameters
+from ._parameters import (
+    Trained,
+    as_start,
+    load_parameters,
+    log_steps,
+    resume,
+    save_parameters,
+)
 from ._scheduler import plan_group
-from ._schedules import Ramp, Switch, WarmupCosine, When, WhenStuck, schedules_in
+from ._schedules import (
+    EarlyStopping,
+    Ramp,
+    Switch,
+    WarmupCosine,
+    When,
+    WhenStuck,
+    schedules_in,
+)
+from ._start import Start, find_starts, read_start, save_starts
 from ._train import OutOfTime, Progress, groups_of, train
 
 __all__ = [
@@ -21,6 +37,7 @@ __all__ = [
     "CheckpointError",
     "Clamp",
     "Config",
+    "EarlyStopping",
     "Freeze",
     "Intervention",
     "Optimizer",
@@ -34,12 +51,15 @@ __all__ = [
     "Run",
     "Scale",
     "Schedule",
+    "Start",
     "Switch",
     "Trained",
     "WarmupCosine",
     "When",
     "WhenStuck",
+    "as_start",
     "check_config",
+    "find_starts",
     "gradient_probe",
     "groups_of",
     "load_parameters",
@@ -47,7 +67,10 @@ __all__ = [
     "plan_group",
     "probe",
     "probe_curves",
+    "read_start",
+    "resume",
     "save_parameters",
+    "save_starts",
     "schedules_in",
     "train",
 ]

@@ -7,7 +7,7 @@ the class and the method.
 
 import dataclasses
 import fnmatch
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
@@ -15,22 +15,28 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, PyTree
 
-from ..core.contract import Batch, Output, Tap
+from ..core.contract import Batch, Output, Tap, find_curve
 from ..core.errors import InputError, naming, unknown
+from ..core.pytree import Schedule, leaf_fields
+from ..tasks import Task
 from ._config import Config, Run, Varying
 from ._optimizer import Optimizer
+from ._parameters import check_start
 from ._program import (
     Program,
+    abstract_slot,
     arithmetic,
     as_arrays,
     evaluate,
     in_program,
     largest_sizes,
     probe_label,
-    start,
+    shapes_of,
+    shared_data,
     user_key,
 )
-from ._schedules import at_start, schedules_in
+from ._schedules import at_start, metrics_of, schedules_in
+from ._start import arrays_of, named_leaves
 
 _checked: set[Hashable] = set()
 
@@ -50,7 +56,8 @@ def check_config(config: Config, platform: str | None = None) -> None:
     """
     if config.precision == "tf32" and platform == "cpu":
         raise InputError("tf32 products need a GPU; on a CPU choose precision fp32")
-    key = (jax.tree.structure(config.varying), Program.of(config), config.threshold is None)
+    shapes = jax.tree.structure(config.varying)
+    key = (shapes, Program.of(config), config.threshold is None, config.start)
     if key in _checked:
         return
     with arithmetic(config.precision):
@@ -101,6 +108,7 @@ def _check_parts(config: Config) -> None:
     """Check the task, the model, the optimizer, and the names of taps."""
     n = config.batch
     spec = config.task.spec
+    _check_test_set(config.task)
     varying = jax.eval_shape(lambda: in_program(config, largest_sizes([config])))
     for schedule in schedules_in(varying):
         kind = type(schedule)
@@ -108,7 +116,7 @@ def _check_parts(config: Config) -> None:
         value = _shapes(f"{kind.__name__}.value", kind.value, schedule, jnp.int32(0), state)
         _need_shape(f"{kind.__name__}.value", "one number", value)
     parts = jax.eval_shape(at_start, varying)
-    task, _, optimizer, _ = parts
+    task, _, optimizer, *_ = parts
     key = jax.eval_shape(lambda: user_key(jnp.zeros(2, jnp.uint32)))
 
     def call(part: PyTree, method: str, *arguments: PyTree) -> Any:
@@ -116,8 +124,12 @@ def _check_parts(config: Config) -> None:
         return _shapes(f"{kind.__name__}.{method}", getattr(kind, method), part, *arguments)
 
     truth = call(task, "truth", key)
-    where = f"{type(task).__name__}.batch"
-    data = _shapes(where, lambda t, key, truth: t.batch(key, n, truth), task, key, truth)
+    where = f"{type(task).__name__}.{'pick' if task.finite else 'batch'}"
+    if task.finite:
+        rows = jax.ShapeDtypeStruct((n,), jnp.int32)
+        data = call(task, "pick", shapes_of(shared_data(config.task)), rows)
+    else:
+        data = _shapes(where, lambda t, key, truth: t.batch(key, n, truth), task, key, truth)
     _need(isinstance(data, Batch), where, "return an em.Batch(inputs, target, relevant)", data)
     tokens = jnp.issubdtype(getattr(data.inputs, "dtype", float), jnp.integer)
     _need_shape(where, "inputs", data.inputs, n, spec.length, *([] if tokens else [spec.inputs]))
@@ -127,10 +139,18 @@ def _check_parts(config: Config) -> None:
         raise InputError(
             f"{type(config.model).__name__} reads integer tokens, but {where} returns features"
         )
+    if config.model.only_features and tokens:
+        raise InputError(
+            f"{type(config.model).__name__} reads features, but {where} returns integer tokens"
+        )
     model = jax.eval_shape(lambda: at_start(as_arrays(config.model)))
     where = f"{type(model).__name__}.init"
     params = _shapes(where, lambda m, task, key: m.init(key, task.spec), model, task, key)
     _need_real(where, "arrays of real numbers, which have a gradient", params)
+    if config.start is not None:
+        for digest in config.start.digests:
+            arrays = arrays_of(config.start.replace(digest=digest, by_seed=()))
+            check_start(arrays, named_leaves(params), f"start of {type(model).__name__}")
     output, taps = _shapes(f"{type(model).__name__}.apply", _apply, parts, params, data, key)
     _check_output(config, output)
     loss = call(task, "loss", output, data)
@@ -150,7 +170,7 @@ def _apply(
     parts: Varying, params: PyTree, data: Batch, key: Array
 ) -> tuple[Output, dict[str, Array]]:
     """Apply the model; return its output and the values at all taps."""
-    task, model, _, interventions = parts
+    task, model, _, interventions, _ = parts
     tap = Tap(task.spec, key, jnp.int32(0), changes=interventions, reads=["*"], batch=data)
     return model.apply(params, data.inputs, tap), tap.taken
 
@@ -161,6 +181,19 @@ def _update(optimizer: Optimizer, params: PyTree) -> tuple[PyTree, PyTree]:
     state = transform.init(params)
     updates, after = transform.update(params, state, params)
     return (params, state), (optax.apply_updates(params, updates), after)
+
+
+def _check_test_set(task: Task) -> None:
+    """Refuse a schedule that would change the test set during training."""
+    kind = type(task).__name__
+    moving = {name for name, value in leaf_fields(task.at_test()) if isinstance(value, Schedule)}
+    for name, value in leaf_fields(task):
+        if isinstance(value, Schedule) and name in moving:
+            field = name.rpartition(".")[2]
+            raise InputError(
+                f"{kind}.{name} is a schedule, {value!r}, and would change the test set during "
+                f"training; {kind}.at_test must set it: return self.replace({field}=…)"
+            )
 
 
 def _check_output(config: Config, output: Output) -> None:
@@ -190,26 +223,25 @@ def _check_measurements(config: Config) -> None:
     """Check probes, the metric of the threshold, and the metrics that schedules read."""
     program = Program.of(config)
     with naming("the start of a run"):
-        slot = jax.eval_shape(lambda: start(program, Run(config, 0)))
+        slot = abstract_slot(program, Run(config, 0))
     if any(hasattr(probe, "prepare") for probe in config.all_probes):
         return  # the arrays that these probes prepare are unknown until the run starts
     curves = _shapes("an evaluation", lambda slot: evaluate(program, slot), slot)
     learned = None if config.threshold is None else config.task.learned
     if learned is not None:
         where = f"{type(config.task).__name__}.learned"
-        _need_shape(where, "one number", _curve(where, learned.metric, curves))
+        metric = _shapes(
+            where,
+            lambda every: find_curve(every, learned.metric, f"metric of {where}", leading=0),
+            curves,
+        )
+        _need_shape(where, "one number", metric)
     for schedule, state in zip(schedules_in(slot.varying), slot.schedule_states, strict=True):
         kind = type(schedule)
-        own = {metric: _curve(kind.__name__, metric, curves) for metric in schedule.metrics()}
+        own = _shapes(f"{kind.__name__}.metrics", lambda s, m: metrics_of(s, m), schedule, curves)
         where = f"{kind.__name__}.update"
         after = _shapes(where, kind.update, schedule, state, own)
         _need_equal(where, "its state", state, after)
-
-
-def _curve(where: str, metric: str, curves: Mapping[str, Any]) -> Any:
-    if metric not in curves:
-        raise unknown(f"metric of {where}", metric, curves)
-    return curves[metric]
 
 
 def probe_curves(config: Config) -> tuple[str, ...]:
@@ -222,7 +254,7 @@ def probe_curves(config: Config) -> tuple[str, ...]:
     program = Program.of(config)
     probes = tuple(probe for probe in config.probes if not hasattr(probe, "prepare"))
     with arithmetic(config.precision):
-        slot = jax.eval_shape(lambda: start(program, Run(config, 0)))
+        slot = abstract_slot(program, Run(config, 0))
         every, without = (
             jax.eval_shape(
                 lambda slot, p=p: evaluate(dataclasses.replace(program, probes=p), slot), slot

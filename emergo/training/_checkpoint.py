@@ -9,6 +9,7 @@ nothing, and creates no array that is larger than the file. Everything is checke
 program before any of it is used.
 """
 
+import dataclasses
 import hashlib
 import io
 import itertools
@@ -31,7 +32,7 @@ from ..core.files import as_storage_error, atomic_write, read_regular
 from ..core.json import parse_json
 from ._config import SEMANTICS, Result, Run
 from ._program import Slot
-from ._scheduler import DeviceStack, Scheduler, Tracked, one_of
+from ._scheduler import Scheduler, Tracked, one_of
 
 _FIRST_LINE = b"emergo checkpoint "
 _KINDS = "biuf"  # of arrays: booleans, integers and floats, but never objects
@@ -84,6 +85,7 @@ def save_checkpoint(path: Path, scheduler: Scheduler, results: Sequence[Result])
         "semantics": SEMANTICS,
         "queue": [run.identity for run in scheduler.queue],
         "sizes": scheduler.sizes,
+        "injected": scheduler.program.injected,
         "stacks": [
             [
                 # The sum of losses is null if the run has failed.
@@ -141,6 +143,10 @@ def load_checkpoint(path: Path, scheduler: Scheduler) -> list[Result] | None:
         ):
             raise ValueError("its sizes are not the sizes of the program")
         scheduler.sizes = sizes
+        injected = tuple(map(str, meta.get("injected", ())))
+        if not {*scheduler.program.injected} <= {*injected}:
+            raise ValueError("its options of the optimizer are not those of the program")
+        scheduler.program = dataclasses.replace(scheduler.program, injected=injected)
         queue = deque(known[identity] for identity in meta["queue"])
         stacks = [
             (_slots(arrays, i, scheduler.shapes, len(entries)), _tracked(arrays, i, entries, known))
@@ -172,8 +178,7 @@ def load_checkpoint(path: Path, scheduler: Scheduler) -> list[Result] | None:
     for (slots, tracked), device in zip(stacks, devices, strict=False):
         slots = jax.tree.map(jnp.asarray, slots)
         compiled = scheduler.compile(one_of(slots), device, len(tracked))
-        slots = jax.device_put(slots, device)
-        scheduler.stacks.append(DeviceStack(scheduler, device, compiled, slots, tracked))
+        scheduler.stacks.append(scheduler.stack(device, compiled, slots, tracked))
     return results
 
 

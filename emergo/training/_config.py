@@ -15,17 +15,19 @@ import numpy as np
 from jaxtyping import Array
 
 from .. import __version__
-from ..core.contract import Spec, Threshold
+from ..core.contract import Spec, Threshold, find_curve
 from ..core.errors import InputError, naming
-from ..core.identity import canonical
+from ..core.identity import canonical, type_name
 from ..core.json import as_cell, digest, to_jsonable
-from ..core.pytree import Pytree, check_fields, fields, leaf_fields, option, replaced
+from ..core.pytree import Pytree, Schedule, check_fields, fields, leaf_fields, option, replaced
+from ..core.source import source_digests
 from ..measure import Emergence, State, emergence
 from ..models import Model, default_model
 from ..tasks import Task
 from ._interventions import Intervention
 from ._optimizer import Optimizer
 from ._schedules import schedules_in
+from ._start import Start
 
 SEMANTICS = 1
 """Version of the numbers: raised when the same config and seed give other numbers than before."""
@@ -37,8 +39,16 @@ Probe = Callable[..., Mapping[str, Array]]
 
 If it has a method `prepare(run)`, that returns a dictionary of named arrays before the run starts.
 Every call of the probe receives them as its last argument."""
-Varying = tuple[Task, Model, Optimizer, tuple[Intervention, ...]]
-"""The parts of a config that hold per-run numbers."""
+
+
+class Varying(NamedTuple):
+    """The parts of a config that hold per-run numbers."""
+
+    task: Task
+    model: Model
+    optimizer: Optimizer
+    interventions: tuple[Intervention, ...]
+    stop: Any  # a schedule, its value at a step, or None
 
 
 def default_precision() -> Precision:
@@ -75,9 +85,14 @@ class Config:
     - `overtrain`: further steps after the threshold, as a multiple of the steps before it.
     - `n_test`: sequences in the test set of a run.
     - `n_train`: sequences in the training set, which is read in epochs. None draws new sequences in
-      every step.
+      every step. If the task has finite `data`, a run trains on `n_train` random sequences of it
+      (by default on all but `n_test`) and is tested on `n_test` of the others.
     - `interventions`: changes at taps of the forward pass; see [`emergo.training.Intervention`][].
+      Evaluations run under the interventions of their step, too.
     - `probes`: measurements in every evaluation, in addition to the probes of the task.
+    - `stop`: a schedule that ends the run at the first evaluation after which its value is
+      positive, such as [`emergo.training.EarlyStopping`][].
+    - `start`: parameters to start from; see [`emergo.training.Start`][]. None: `model.init`.
 
     >>> task, model = em.SingleLocation(length=32, dim=8), em.Transformer(layers=1)
     >>> em.Config(task, model, steps=2000).threshold
@@ -96,6 +111,8 @@ class Config:
     n_train: int | None = option(None, low=1)
     interventions: tuple[Intervention, ...] = ()
     probes: tuple[Probe, ...] = ()
+    stop: Schedule | None = None
+    start: Start | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -121,7 +138,7 @@ class Config:
                 f"{task}.spec must be an em.Spec(length=…, inputs=…, outputs=…) of whole numbers "
                 f"of at least 1, got {spec!r}"
             )
-        if self.n_train is not None and schedules_in(self.task):
+        if self.n_train is not None and not self.task.finite and schedules_in(self.task):
             raise InputError(f"a schedule of {task} has no effect on a finite data set")
         if learned is not None and not isinstance(learned, Threshold):
             raise InputError(
@@ -140,7 +157,7 @@ class Config:
 
     @property
     def varying(self) -> Varying:
-        return (self.task, self.model, self.optimizer, self.interventions)
+        return Varying(self.task, self.model, self.optimizer, self.interventions, self.stop)
 
     @property
     def all_probes(self) -> tuple[Probe, ...]:
@@ -175,16 +192,27 @@ class Config:
                 if isinstance(value, Pytree) and isinstance(field.default, str):
                     named[field.name] = value
             columns = columns | named | columns  # a field of the task hides one of the model
+        for name in ("task", "model"):
+            columns.setdefault(name, type_name(type(getattr(self, name))))
         columns["optimizer"] = self.optimizer.label
         columns["learning_rate"] = self.optimizer.learning_rate
-        columns |= dict(self.optimizer.options)
+        columns |= self.optimizer.given
         columns |= {name: getattr(self, name) for name in ("batch", "precision", "threshold")}
-        optional = {name: getattr(self, name) for name in ("n_train", "overtrain", "interventions")}
-        columns |= {name: value for name, value in optional.items() if value}
+        optional = ("n_train", "overtrain", "interventions", "stop", "start")
+        columns |= {name: value for name in optional if (value := getattr(self, name))}
         return {
             name: str(list(value)) if isinstance(value, tuple) else as_cell(value)
             for name, value in columns.items()
         }
+
+    def sources(self) -> dict[str, str]:
+        """Return digests of the source code of user-defined classes and functions, by name."""
+        schedules = schedules_in(self.varying)
+        objects = [type(part) for part in (self.task, self.model, *self.interventions, *schedules)]
+        objects += filter(callable, (*self.probes, self.optimizer.name))
+        for _, value in leaf_fields(self):
+            objects += filter(callable, (value,))
+        return dict(source for one in dict.fromkeys(objects) for source in source_digests(one))
 
     def probe_versions(self) -> dict[str, int]:
         """Return the version of each extra probe by its name."""
@@ -213,11 +241,14 @@ class Run:
         return digest(self.describe())
 
     def describe(self) -> dict[str, Any]:
-        return {"semantics": SEMANTICS, "config": self.config.describe(), "seed": self.seed}
+        config = self.config.describe()
+        if self.config.start is not None:
+            config["start"] = canonical(self.config.start.of(self.seed))
+        return {"semantics": SEMANTICS, "config": config, "seed": self.seed}
 
 
 _NONE = Emergence(math.nan, math.nan, math.nan, "trained")
-_VERSIONS = {"version": __version__, "jax": jax.__version__}
+_VERSIONS: dict[str, Any] = {"version": __version__, "jax": jax.__version__}
 
 
 class Result(NamedTuple):
@@ -228,10 +259,10 @@ class Result(NamedTuple):
     - `plateau`: the step at which `task.learned` crossed the threshold, with an interval.
     - `steps`: the last step.
     - `failed_step`: the step at which the loss was not finite.
-    - `provenance`: versions and device.
+    - `provenance`: versions and device, and digests of the source code of user-defined parts.
     - `curves`: one row per evaluation of `step`, `loss` (on the test set), `train_loss` (mean since
       the previous evaluation), metrics and curves of probes. None if only the outcome was stored.
-    - `reason`: why the run failed.
+    - `reason`: why the run failed, or ended early.
     """
 
     run: Run
@@ -239,7 +270,7 @@ class Result(NamedTuple):
     plateau: Emergence
     steps: int
     failed_step: int | None
-    provenance: Mapping[str, str]
+    provenance: Mapping[str, Any]
     curves: Mapping[str, np.ndarray] | None
     reason: str | None = None
 
@@ -259,12 +290,17 @@ class Result(NamedTuple):
         plateau = _NONE
         reason = None
         if learned is not None and isinstance(threshold, float):
-            metric = curves[learned.metric]
+            metric = find_curve(curves, learned.metric)
             plateau = emergence(curves["step"], metric, threshold, learned.direction)
         if failed_step is not None and plateau.state != "reached":
             plateau = _NONE._replace(state="failed")
             reason = f"the loss was not finite at step {failed_step}"
+        stop = run.config.stop
+        if reason is None and stop is not None and steps < run.config.steps:
+            reason = None if plateau.state == "reached" else f"stopped by {type(stop).__name__}"
         provenance = {**_VERSIONS, "device": device}
+        if sources := run.config.sources():
+            provenance["sources"] = sources
         state = plateau.state
         return cls(run, state, plateau, steps, failed_step, provenance, dict(curves), reason)
 

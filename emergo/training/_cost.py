@@ -86,7 +86,8 @@ def _cost(program: Program, structure: Any, leaves: Shapes) -> Cost:
             kept += sizes[0] * equation.outvars[0].aval.dtype.itemsize
         else:
             elements += times * sum(sizes)
-    return Cost(operations, elements, 2 * bytes_of(leaves) + 1.5 * kept, count)
+    own = bytes_of(slot._replace(shared=None))
+    return Cost(operations, elements, 2 * own + 1.5 * kept, count)
 
 
 def _equations(jaxpr: Any, times: float = 1) -> Iterator[tuple[Any, float]]:
@@ -211,7 +212,7 @@ def compile_with(lowered: jax.stages.Lowered, options: dict[str, Any]) -> jax.st
 class Compiled(NamedTuple):
     """A compiled chunk for stacks of one width."""
 
-    run: Callable[[Slot, Array, Array], tuple[Slot, dict[str, Array]]]
+    run: Callable[[Slot, Array, Array, PyTree], tuple[Slot, dict[str, Array]]]
     n_parallel: int
     bytes: int  # memory by the compiler's count: arguments, results and temporary buffers
 
@@ -228,6 +229,7 @@ def compile_chunk(
 
     **Arguments:**
 
+    - `slot`: a run, or its shapes; its `shared` data are not stacked.
     - `n_parallel`: the width of the stack. It is halved until the program fits into the budget.
     - `budget`: bytes on the device.
     - `tuned`: whether XLA may autotune. This takes time, and needs a device that is idle.
@@ -254,15 +256,17 @@ def _compile(
 ) -> Compiled:
     sharding = jax.sharding.SingleDeviceSharding(device)
     abstract = functools.partial(ShapeDtypeStruct, sharding=sharding)
-    stack = jax.tree.unflatten(
-        structure, [abstract((n_parallel, *leaf.shape), leaf.dtype) for leaf in leaves]
+    slot: Slot = jax.tree.unflatten(structure, leaves)
+    shared = jax.tree.map(lambda leaf: abstract(leaf.shape, leaf.dtype), slot.shared)
+    stack = jax.tree.map(
+        lambda leaf: abstract((n_parallel, *leaf.shape), leaf.dtype), slot._replace(shared=None)
     )
     count = abstract((), jnp.int32)
     due = abstract((n_parallel,), jnp.int32)
     program = dataclasses.replace(program, stack_size=stack_size_on(device, n_parallel))
     with _LOWERING, arithmetic(program.precision), products(program.precision):
         jitted = jax.jit(chunk, static_argnums=0, donate_argnums=1)
-        lowered = jitted.lower(program, stack, count, due)
+        lowered = jitted.lower(program, stack, count, due, shared)
     compiled = compile_with(lowered, {} if tuned or device.platform == "cpu" else UNTUNED)
     used = compiled.memory_analysis()
     total = 0

@@ -20,8 +20,16 @@ from ..core.json import parse_json
 from ..core.random import fold_in, raw
 from ._config import Run
 from ._interventions import Patch
-from ._program import arithmetic, products, user_key
-from ._schedules import Tree, at_start, resolve, schedules_in, start_states
+from ._program import Program, Slot, arithmetic, held_out, products, shared_data, start, user_key
+from ._schedules import (
+    Tree,
+    at_start,
+    resolve,
+    schedules_by_name,
+    schedules_in,
+    start_states,
+)
+from ._start import STATE, Start, arrays_of, named_leaves, read_start, start_from
 
 
 def log_steps(last: int, eval_every: int = 25) -> tuple[int, ...]:
@@ -44,6 +52,8 @@ class Trained(NamedTuple):
     run: Run
     step: int
     params: PyTree
+    state: Mapping[str, np.ndarray] = {}
+    """The rest of the state of training at the end of the run: see [`emergo.resume`][]."""
 
     def forward(
         self, inputs: Array | Batch, reads: Sequence[str] = (), changes: Sequence[Any] = ()
@@ -132,8 +142,13 @@ class Trained(NamedTuple):
         If the draws of a task depend on their number, these are other sequences of the same
         distribution.
         """
-        task = self.run.config.task
-        with arithmetic(self.run.config.precision):
+        config = self.run.config
+        task = config.task
+        with arithmetic(config.precision):
+            if task.finite:
+                slot = start(Program.of(config), self.run)._replace(shared=shared_data(task))
+                whole = held_out(Program.of(config), slot, self._now(task.at_test()))
+                return jax.tree.map(lambda part: part[:n], whole)
             truth = at_start(task).truth(self._key(0))
             return self._now(task.at_test()).batch(self._key(3), n, truth)
 
@@ -161,11 +176,133 @@ def _layer(tap: str) -> int:
     return int(tap.split(".")[1]) if "." in tap else -1
 
 
-def unpadded(run: Run, params: PyTree) -> PyTree:
-    """Remove the zeros that padding has added at the ends of the axes of parameters."""
+def snapshot_of(run: Run, slot: Slot, with_state: bool) -> Trained:
+    """Return the model of a run from its slot, without padding.
+
+    **Arguments:**
+
+    - `with_state`: whether to include the state of the optimizer and of schedules, and the step.
+    """
+    params = _unpadded(slot.params, _shapes(run))
+    state = {}
+    if with_state:
+        with arithmetic(run.config.precision):
+            own = named_leaves(_state(jax.eval_shape(lambda: start(Program.of(run.config), run))))
+        state = {
+            f"{STATE}{name}": _unpadded(leaf, own[name])
+            for name, leaf in named_leaves(_state(slot)).items()
+        }
+    return Trained(run, int(slot.step), params, state)
+
+
+def _state(slot: Slot) -> dict[str, PyTree]:
+    """Return what else than the parameters changes during training."""
+    states = schedules_by_name(slot.varying, slot.schedule_states)
+    schedules = {name: state for name, (_, state) in states.items()}
+    return {"optimizer": slot.opt_state, "schedules": schedules, "step": slot.step}
+
+
+def _unpadded(tree: PyTree, shapes: PyTree) -> PyTree:
+    """Remove the zeros that padding has added at the ends of axes."""
     return jax.tree.map(
-        lambda x, own: x[tuple(slice(0, size) for size in own.shape)], params, _shapes(run)
+        lambda x, own: np.asarray(x[tuple(slice(0, size) for size in own.shape)]), tree, shapes
     )
+
+
+def warm_start(slot: Slot, run: Run) -> Slot:
+    """Return the first state of a run with the parameters that its config starts from.
+
+    A resumed run also gets the state of the optimizer, the states of those schedules that were
+    there before, and the step.
+    """
+    begin = run.config.start
+    assert begin is not None
+    arrays = arrays_of(begin.of(run.seed))
+    check_start(arrays, named_leaves(_shapes(run)), f"start of {type(run.config.model).__name__}")
+    slot = slot._replace(params=_filled(slot.params, arrays))
+    if not begin.resume:
+        return slot
+    state = {name.removeprefix(STATE): array for name, array in arrays.items()}
+    own = named_leaves(_state(jax.eval_shape(lambda: start(Program.of(run.config), run))))
+    kept = {n: x for n, x in own.items() if n in state or not n.startswith("schedules.")}
+    check_start(state, kept, "the optimizer of start; leave out `resume` to begin with a new one,")
+    names = list(schedules_by_name(slot.varying, slot.schedule_states))
+    filled = _filled(_state(slot), state)
+    return slot._replace(
+        opt_state=filled["optimizer"],
+        schedule_states=tuple(filled["schedules"][name] for name in names),
+        step=filled["step"],
+    )
+
+
+def check_start(arrays: Mapping[str, Any], wanted: Mapping[str, Any], where: str) -> None:
+    """Raise an `InputError` if arrays do not have these names and shapes."""
+    for name, own in wanted.items():
+        shape = list(own.shape)
+        if name not in arrays:
+            raise InputError(f"{where} has no {name}, which must have shape {shape}")
+        if list(arrays[name].shape) != shape:
+            raise InputError(
+                f"{where} has {name} of shape {list(arrays[name].shape)}, and this run needs "
+                f"{shape}"
+            )
+
+
+def _filled(tree: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree:
+    """Replace the leaves of a pytree by arrays of their names, with zeros as padding."""
+
+    def fill(name: str, leaf: Any) -> Any:
+        if name not in arrays:
+            return leaf
+        whole = np.zeros(leaf.shape, leaf.dtype)
+        whole[tuple(slice(0, size) for size in arrays[name].shape)] = arrays[name]
+        return whole
+
+    filled = [fill(name, leaf) for name, leaf in named_leaves(tree).items()]
+    return jax.tree.unflatten(jax.tree.structure(tree), filled)
+
+
+def resume(source: Any) -> Start:
+    """Continue the training of runs instead of only starting from their parameters.
+
+    The state of the optimizer and of schedules and the step are restored as well. With the same
+    task, model, optimizer and seed, the parameters are bit for bit those of a run that never
+    stopped. `steps` counts from the beginning of the first training.
+
+    **Arguments:**
+
+    - `source`: a `Trained` model, a file of parameters, or the runs of one cell, of which each
+      seed continues its own.
+
+    >>> em.resume("mine.safetensors")
+    Traceback (most recent call last):
+    emergo.core.errors.InputError: mine.safetensors: cannot be read as parameters (No such file)
+    """
+    return as_start(source, resuming=True)
+
+
+def as_start(source: Any, resuming: bool = False) -> Start:
+    """Return the start of runs from a trained model, models by seed, or a file of parameters.
+
+    A method `trained()` of the source, as runs have it, returns models by seed.
+    """
+    if isinstance(source, Start):
+        return source.replace(resume=True) if resuming else source
+    if hasattr(source, "trained"):
+        source = source.trained()
+    if isinstance(source, Trained):
+        return start_from(_arrays(source), resuming)
+    if isinstance(source, str | Path):
+        return read_start(source, resuming)
+    if isinstance(source, Mapping) and all(isinstance(one, Trained) for one in source.values()):
+        return start_from({seed: _arrays(one) for seed, one in source.items()}, resuming)
+    raise InputError(
+        f"start must be a trained model, trained models by seed, runs or a file, got {source!r}"
+    )
+
+
+def _arrays(trained: Trained) -> dict[str, np.ndarray]:
+    return {n: np.asarray(x) for n, x in named_leaves(trained.params).items()} | dict(trained.state)
 
 
 def _shapes(run: Run) -> PyTree:
@@ -174,19 +311,11 @@ def _shapes(run: Run) -> PyTree:
     )
 
 
-def _named(tree: PyTree) -> dict[str, Any]:
-    """Return the arrays of a pytree by their paths, such as `layers.0.query.weight`."""
-    return {
-        jax.tree_util.keystr(path, simple=True, separator=".") or "params": leaf
-        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
-    }
-
-
 def save_parameters(path: Path, trained: Trained) -> None:
     """Write parameters as a safetensors file, with a description of the run in its metadata."""
     from safetensors.numpy import save
 
-    arrays = {name: np.ascontiguousarray(x) for name, x in _named(trained.params).items()}
+    arrays = {name: np.asarray(x, order="C") for name, x in _arrays(trained).items()}
     about = {"run": json.dumps(trained.run.describe()), "step": str(trained.step)}
     atomic_write(path, save(arrays, about | {"checksum": _checksum(arrays, about)}))
 
@@ -211,7 +340,7 @@ def load_parameters(path: Path | str, run: Run, sealed: bool = False) -> Trained
     from safetensors import SafetensorError, safe_open
 
     own = _shapes(run)
-    shapes = _named(own)
+    shapes = named_leaves(own)
     # An fp64 run starts from the parameters of an fp32 run, so `init` has the smaller type.
     wider = {np.dtype("float32"): np.dtype("float64")} if run.config.precision == "fp64" else {}
     expected = {name: (x.shape, wider.get(x.dtype, x.dtype)) for name, x in shapes.items()}
@@ -226,6 +355,8 @@ def load_parameters(path: Path | str, run: Run, sealed: bool = False) -> Trained
             raise ValueError("its content does not have its checksum: it was damaged or changed")
         if described != json.loads(json.dumps(run.describe())):
             raise ValueError(f"it holds the parameters of another run than {run.identity}")
+        state = {name: x for name, x in arrays.items() if name.startswith(STATE)}
+        arrays = {name: x for name, x in arrays.items() if name not in state}
         if expected != {name: (x.shape, x.dtype) for name, x in arrays.items()}:
             raise ValueError("its arrays do not have the shapes of the model")
     except (OSError, ValueError, SafetensorError) as error:
@@ -233,4 +364,4 @@ def load_parameters(path: Path | str, run: Run, sealed: bool = False) -> Trained
         raise InputError(f"{path}: cannot be read as parameters ({why})") from None
     with arithmetic(run.config.precision):
         leaves = [jnp.asarray(arrays[name]) for name in shapes]
-    return Trained(run, step, jax.tree.unflatten(jax.tree.structure(own), leaves))
+    return Trained(run, step, jax.tree.unflatten(jax.tree.structure(own), leaves), state)

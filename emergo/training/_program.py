@@ -33,12 +33,20 @@ from ..core.errors import InputError, naming
 from ..core.identity import canonical
 from ..core.json import digest
 from ..core.pytree import fields
-from ..core.random import Key, fold_in, raw, uniform
+from ..core.random import Key, fold_in, permuted, raw, uniform
 from ..models import Model
 from ..models.fast import FastPath, find_path
 from ..tasks import Task
 from ._config import Config, Precision, Probe, Run, Varying
-from ._schedules import Tree, at_start, resolve, start_states, updated_states
+from ._optimizer import varying_options
+from ._schedules import (
+    Tree,
+    at_start,
+    resolve,
+    schedules_by_name,
+    start_states,
+    updated_states,
+)
 
 TAPPED = 64
 """Test sequences that probes of taps see: attention patterns take length² numbers per head."""
@@ -46,6 +54,7 @@ TAPPED = 64
 _DATASET = 0
 _SHUFFLE = 2
 _DROPOUT = 3
+_SPLIT = 4
 PROBED = 2**31 - 1  # batches for gradient probes; larger than the number of any step
 
 
@@ -59,6 +68,8 @@ class Program:
     precision: Precision
     probes: tuple[Probe, ...] = ()
     variants: tuple[str, ...] = ()  # names of further test distributions, of any run
+    injected: tuple[str, ...] = ()  # options of the optimizer that are numbers of a run
+    rows: int = 0  # sequences in the data that runs share; 0 without such data
     stack_size: int = 0  # runs that a GPU trains together, including idle slots; 0 on a CPU
 
     @classmethod
@@ -66,9 +77,14 @@ class Program:
         """Return the program of configs that can share one."""
         first = configs[0]
         names = dict.fromkeys(name for config in configs for name in config.task.variants())
-        return cls(
-            first.batch, first.n_test, first.n_train, first.precision, first.probes, tuple(names)
-        )
+        injected = varying_options([config.optimizer for config in configs])
+        rows = 0
+        n_train = first.n_train
+        if first.task.finite:
+            rows = count_rows(first)
+            n_train = n_train or rows - first.n_test
+        settings = (first.batch, first.n_test, n_train, first.precision, first.probes)
+        return cls(*settings, tuple(names), injected, rows)
 
 
 class Slot(NamedTuple):
@@ -77,7 +93,7 @@ class Slot(NamedTuple):
     params: PyTree
     opt_state: PyTree
     truth: PyTree
-    varying: Varying  # task, model, optimizer and interventions with the run's numbers
+    varying: Varying  # task, model, optimizer, ... with the run's numbers
     schedule_states: tuple[PyTree, ...]
     data_key: Key
     test_key: Key
@@ -85,6 +101,8 @@ class Slot(NamedTuple):
     failed: Int[Array, ""]  # first step whose training loss was not finite, or -1
     dataset: Batch | None  # all training sequences, if the run has a finite data set
     prepared: tuple[Mapping[str, Array], ...]  # arrays from the `prepare` methods of probes
+    # Data that all runs of a program share. None in stacks: a step receives it separately.
+    shared: PyTree = None
 
     def now(self) -> Varying:
         """Return the varying parts with the values that schedules have at this step."""
@@ -103,11 +121,15 @@ def as_arrays(tree: Tree) -> Tree:
     )
 
 
-def in_program(config: Config, sizes: Mapping[str, int]) -> Varying:
+def in_program(config: Config, sizes: Mapping[str, int], injected: Sequence[str] = ()) -> Varying:
     """Return the varying parts of a config, padded to these sizes of the task.
 
     Fields that only `truth` or `init` reads are reset to their defaults, so that runs that differ
     in them share a program.
+
+    **Arguments:**
+
+    - `injected`: options of the optimizer that become numbers of the run.
     """
     task = config.task.padded(sizes)
     model = config.model.padded({})
@@ -115,12 +137,13 @@ def in_program(config: Config, sizes: Mapping[str, int]) -> Varying:
         for field in fields(part):
             if field.metadata.get("at_start"):
                 object.__setattr__(part, field.name, field.default)
-    return as_arrays((task, model, config.optimizer, config.interventions))
+    optimizer = config.optimizer.injecting(injected) if injected else config.optimizer
+    return as_arrays(config.varying._replace(task=task, model=model, optimizer=optimizer))
 
 
 def largest_sizes(configs: Sequence[Config]) -> dict[str, int]:
     """Return the sizes to which a program pads; empty if the model cannot be padded."""
-    if not configs[0].model.pads:
+    if not configs[0].model.pads or configs[0].task.finite:
         return {}
     names = [field.name for field in fields(configs[0].task) if field.metadata.get("padded")]
     return {name: max(getattr(config.task, name) for config in configs) for name in names}
@@ -129,11 +152,18 @@ def largest_sizes(configs: Sequence[Config]) -> dict[str, int]:
 def program_name(config: Config) -> str:
     """Return a digest that is equal for configs that can share a program, in every process."""
     no_sizes = dict.fromkeys(largest_sizes([config]), 0)
-    varying = jax.tree.map(lambda _: 0.0, in_program(config, no_sizes))
+    varying = in_program(config, no_sizes)
+    fixed = config.optimizer.fixed()
+    # Numeric options are compared when the runs of a program are known (`Program.injected`).
+    same = {name: value for name, value in fixed.items() if value != "number"}
+    if config.optimizer.options:
+        varying = varying._replace(optimizer=config.optimizer.replace(options=same))
+    varying = jax.tree.map(lambda _: 0.0, varying)
     probes = [_probe_name(probe) for probe in config.probes]
-    return digest(
-        canonical([*varying, config.batch, config.n_test, config.n_train, config.precision, probes])
-    )
+    numbers = [config.batch, config.n_test, config.n_train, config.precision, probes]
+    stop = [] if varying.stop is None else [varying.stop]
+    options = [] if same == fixed else [sorted(fixed.keys() - same)]
+    return digest(canonical([*varying[:4], *numbers, *stop, *options]))
 
 
 def _probe_name(probe: Any) -> Any:
@@ -177,6 +207,57 @@ def user_key(words: Key) -> Array:
     return jax.random.wrap_key_data(words, impl="threefry2x32")
 
 
+# Data that runs share.
+
+
+class _PerRunNumber:
+    """Takes the place of numbers of a run where `Task.data` must not depend on them."""
+
+    def __repr__(self) -> str:
+        return "a number that differs between runs"
+
+
+@functools.lru_cache(maxsize=4)
+def _shared_data(structure: Any) -> PyTree:
+    task: Task = jax.tree.unflatten(structure, [_PerRunNumber()] * structure.num_leaves)
+    where = f"{type(task).__name__}.data"
+    with naming(where):
+        data = jax.tree.map(np.asarray, task.data())
+        rows = task.rows(data)
+    if not isinstance(rows, int) or rows < 2:
+        raise InputError(f"{where} must hold at least 2 sequences, got {rows!r}")
+    return data
+
+
+def shared_data(task: Task) -> PyTree:
+    """Return the data that all runs with the static fields of a task share; None without data."""
+    return _shared_data(jax.tree.structure(task)) if task.finite else None
+
+
+def count_rows(config: Config) -> int:
+    """Return the number of sequences of a finite task; check that they suffice."""
+    rows = config.task.rows(shared_data(config.task))
+    if (config.n_train or 1) + config.n_test > rows:
+        raise InputError(
+            f"{type(config.task).__name__} has {rows} sequences, too few for n_train "
+            f"{config.n_train or 1} and n_test {config.n_test}"
+        )
+    return rows
+
+
+def abstract_slot(program: Program, run: Run) -> Slot:
+    """Return the shapes of a run before its first step, with the data that runs share."""
+    slot = jax.eval_shape(lambda: start(program, run))
+    return slot._replace(shared=shapes_of(shared_data(run.config.task)))
+
+
+def shapes_of(tree: PyTree) -> PyTree:
+    """Return the shapes that arrays of NumPy have on a device."""
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, jax.dtypes.canonicalize_dtype(x.dtype)), tree
+    )
+
+
 # The start of a run.
 
 
@@ -191,8 +272,9 @@ def start(program: Program, run: Run, sizes: Mapping[str, int] | None = None) ->
     sizes = largest_sizes([config]) if sizes is None else sizes
     # `truth` and `init` read fields that the program does not contain (see `in_program`).
     whole = as_arrays((config.task.padded(sizes), config.model))
-    varying = in_program(config, sizes)
-    return _start(program.precision, program.n_train, whole, varying, np.uint32(run.seed))
+    varying = in_program(config, sizes, program.injected)
+    n_train = None if program.rows else program.n_train
+    return _start(program.precision, n_train, whole, varying, np.uint32(run.seed))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -205,7 +287,7 @@ def _start(
 ) -> Slot:
     key = raw(jax.random.key(seed))
     states = start_states(varying)
-    task, _, optimizer, _ = resolve(varying, jnp.int32(0), states)
+    task, _, optimizer, *_ = resolve(varying, jnp.int32(0), states)
     teacher, model = at_start(whole)
     truth = teacher.truth(user_key(fold_in(key, 0)))
     params = model.init(user_key(fold_in(key, 1)), task.spec)
@@ -238,6 +320,12 @@ def draw(program: Program, slot: Slot) -> Batch:
     The sequences are fresh, or rows of the finite data set if the run has one, in a new order
     in every epoch; rows that do not fill a batch are left out of the epoch.
     """
+    if program.rows and program.n_train is not None:
+        size = min(program.batch, program.n_train)
+        steps = program.n_train // size
+        epoch_key = fold_in(fold_in(slot.data_key, _SHUFFLE), slot.step // steps)
+        place = (slot.step % steps) * size + jnp.arange(size)
+        return pick(program, slot, slot.now().task, permuted(epoch_key, program.n_train, place))
     if slot.dataset is None or program.n_train is None:
         task = slot.now()[0]
         key = user_key(task.data_key(slot.data_key, slot.step))
@@ -248,6 +336,23 @@ def draw(program: Program, slot: Slot) -> Batch:
     order = jnp.argsort(uniform(epoch_key, program.n_train, 1)[:, 0])
     rows = jnp.take(order, (slot.step % steps) * size + jnp.arange(size))
     return jax.tree.map(lambda part: part[rows], slot.dataset)
+
+
+def pick(program: Program, slot: Slot, task: Task, place: Int[Array, " n"]) -> Batch:
+    """Return sequences of the shared data by their place in a random order of the run's own.
+
+    The first `n_train` places are the training set. The test set follows, so the two are disjoint.
+    """
+    rows = permuted(fold_in(slot.test_key, _SPLIT), program.rows, place)
+    return task.pick(slot.shared, rows)
+
+
+def held_out(program: Program, slot: Slot, task: Task, fold: int = 0) -> Batch:
+    """Return the test set of a run; `task` defines its distribution."""
+    if program.rows and program.n_train is not None:
+        return pick(program, slot, task, program.n_train + jnp.arange(program.n_test))
+    key = fold_in(slot.test_key, fold) if fold else slot.test_key
+    return task.batch(user_key(key), program.n_test, slot.truth)
 
 
 def forward(
@@ -273,7 +378,7 @@ def forward(
 
     **Returns:** the output; `value` is at least fp32.
     """
-    task, model, _, interventions = slot.now()
+    task, model, _, interventions, _ = slot.now()
     tap = Tap(task.spec, key, slot.step, changes=interventions, reads=reads, batch=batch)
     params = lower(program.precision, params)
     inputs = lower(program.precision, batch.inputs)
@@ -315,7 +420,7 @@ def step(program: Program, slot: Slot, lowered: PyTree = None) -> tuple[Slot, Ar
     **Returns:** the new state, and the training loss before the step.
     """
     data = draw(program, slot)
-    task, _, optimizer, _ = slot.now()
+    task, _, optimizer, *_ = slot.now()
     key = user_key(fold_in(fold_in(slot.data_key, _DROPOUT), slot.step))
     loss, gradient = gradient_of(program, slot, task, data, key, lowered)
     # `build` is called inside the step, because the learning rate may be traced.
@@ -354,7 +459,10 @@ def half_gradients(program: Program, slot: Slot) -> tuple[PyTree, PyTree]:
 
 
 def evaluate(program: Program, slot: Slot) -> dict[str, Array]:
-    """Measure a run on its test set: the loss, metrics and probes, by name."""
+    """Measure a run on its test set: the loss, metrics and probes, by name.
+
+    The value of each schedule is a curve too: of `repeat`, for example, the curve `repeat_now`.
+    """
 
     def means(task: Task, output: Output, batch: Batch) -> dict[str, Array]:
         every = {"loss": task.loss(output, batch)} | dict(task.metrics(output, batch, slot.truth))
@@ -362,16 +470,18 @@ def evaluate(program: Program, slot: Slot) -> dict[str, Array]:
 
     task = slot.now()[0]
     at_test = task.at_test()
-    test = at_test.batch(user_key(slot.test_key), program.n_test, slot.truth)
+    test = held_out(program, slot, at_test)
     output = forward(program, slot, slot.params, test)
     curves = means(at_test, output, test)
     curves |= run_probes(program, slot, (*task.probes(), *program.probes), output, test)
     for name, variant in task.variants().items():
         if name in program.variants:
-            key = fold_in(slot.test_key, variant.fold) if variant.fold else slot.test_key
-            other = variant.task.batch(user_key(key), program.n_test, slot.truth)
+            other = held_out(program, slot, variant.task, variant.fold)
             measured = means(variant.task, forward(program, slot, slot.params, other), other)
             curves |= {f"{metric}_{name}": value for metric, value in measured.items()}
+    for name, (schedule, state) in schedules_by_name(slot.varying, slot.schedule_states).items():
+        if name != "stop":
+            curves[f"{name}_now"] = jnp.asarray(schedule.value(slot.step, state), jnp.float32)
     return curves
 
 
@@ -402,7 +512,7 @@ def run_probes(
         where = probe_label(probe)
         with naming(where):
             measured = dict(probe(slot.params, *subject, slot.truth, slot.step, *further))
-        for name in {"loss", "train_loss", "step", *curves}.intersection(measured):
+        for name in {"loss", "train_loss", "step", "stop", *curves}.intersection(measured):
             raise InputError(f"{where} returns {name!r}, which is measured already")
         curves |= measured
     return curves
@@ -412,7 +522,11 @@ def run_probes(
 
 
 def chunk(
-    program: Program, slots: Slot, count: Int[Array, ""], due: Int[Array, " slots"]
+    program: Program,
+    slots: Slot,
+    count: Int[Array, ""],
+    due: Int[Array, " slots"],
+    shared: PyTree = None,
 ) -> tuple[Slot, dict[str, Array]]:
     """Take `count` steps of all runs of a stack, then evaluate all of them.
 
@@ -420,8 +534,12 @@ def chunk(
     results. Schedules react only to evaluations at the step in `due`, so that a run does not depend
     on when its neighbours are evaluated.
 
+    **Arguments:**
+
+    - `shared`: the data that all runs share. It is not mapped, so one copy serves the stack.
+
     **Returns:** the new slots, and the curves of the evaluation. `train_loss` is the sum of the
-    training losses of these steps.
+    training losses of these steps. `stop` is True for runs that their rule `stop` ends.
     """
 
     # In bf16 the cast parameters travel from one step to the next. So XLA writes them in the same
@@ -431,13 +549,20 @@ def chunk(
 
     def body(_: Array, carry: tuple[Slot, PyTree, Array]) -> tuple[Slot, PyTree, Array]:
         slots, lowered, total = carry
-        slots, loss = jax.vmap(functools.partial(step, program))(slots, lowered)
+        slots, loss = jax.vmap(one_step)(slots, lowered)
         return slots, cast(slots), total + loss
+
+    def one_step(slot: Slot, lowered: PyTree) -> tuple[Slot, Array]:
+        slot, loss = step(program, slot._replace(shared=shared), lowered)
+        return slot._replace(shared=None), loss
+
+    def measured(slot: Slot) -> dict[str, Array]:
+        return evaluate(program, slot._replace(shared=shared))
 
     dtype = jnp.float64 if program.precision == "fp64" else jnp.float32
     begin = (slots, cast(slots), jnp.zeros(slots.step.shape, dtype))
     slots, _, total = jax.lax.fori_loop(0, count, body, begin)
-    metrics = jax.vmap(functools.partial(evaluate, program))(slots)
+    metrics = jax.vmap(measured)(slots)
     if slots.schedule_states:
         states = jax.vmap(updated_states)(slots.varying, slots.schedule_states, metrics)
         is_due = slots.step == due
@@ -446,6 +571,8 @@ def chunk(
             return jnp.where(is_due.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
 
         slots = slots._replace(schedule_states=jax.tree.map(chosen, states, slots.schedule_states))
+    if slots.varying.stop is not None:
+        metrics["stop"] = jax.vmap(lambda slot: slot.now().stop > 0)(slots)
     return slots, metrics | {"train_loss": total}
 
 

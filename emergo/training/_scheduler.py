@@ -22,8 +22,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import ShapeDtypeStruct
 from jaxtyping import Array, ArrayLike, PyTree
 
+from ..core.contract import find_curve
 from ..core.errors import InputError
 from ..measure import past_threshold
 from ._check import check_group
@@ -44,12 +46,22 @@ from ._cost import (
     worth_narrowing,
     worth_tuning,
 )
-from ._parameters import unpadded
-from ._program import Program, Slot, arithmetic, insert, largest_sizes, start
+from ._parameters import snapshot_of, warm_start
+from ._program import (
+    Program,
+    Slot,
+    arithmetic,
+    insert,
+    largest_sizes,
+    shapes_of,
+    shared_data,
+    start,
+)
 from ._verify import verify_path
 
-Snapshot = Callable[[Run, int, PyTree], None]
-"""Called with a run, a step and its parameters, as NumPy arrays."""
+Snapshot = Callable[[Run, int, PyTree, Mapping[str, np.ndarray]], None]
+"""Called with a run, a step, its parameters and, at the end of the run, the rest of its state, as
+NumPy arrays."""
 Launched = tuple[dict[str, Array], Array, Array]
 """Results of a chunk without its slots: curves, steps, and the steps at which runs failed."""
 
@@ -66,7 +78,7 @@ class Tracked:
 
     @property
     def step(self) -> int:
-        return self.steps[-1] if self.steps else 0
+        return self.steps[-1] if self.steps else self.at
 
     @property
     def curves(self) -> dict[str, np.ndarray]:
@@ -75,9 +87,9 @@ class Tracked:
 
     @property
     def due(self) -> int:
-        """The step of the next evaluation. The first is at step 0."""
+        """The step of the next evaluation. The first is before the first step."""
         if not self.steps:
-            return 0
+            return self.at
         config = self.run.config
         return min(next_evaluation(self.step, config.task.eval_every), config.steps)
 
@@ -90,7 +102,7 @@ class Tracked:
             return True
         if learned is None or not isinstance(config.threshold, float):
             return False
-        metric = np.asarray(self.measured[learned.metric])
+        metric = find_curve(self.curves, learned.metric)
         (passed,) = np.nonzero(past_threshold(metric, config.threshold, learned.direction))
         return passed.size > 0 and self.step >= self.steps[passed[0]] * (1 + config.overtrain)
 
@@ -130,6 +142,7 @@ class DeviceStack:
     compiled: Compiled
     slots: Slot
     tracked: list[Tracked | None]  # the run in each slot
+    shared: PyTree = None  # the data that all runs share, on the device
 
     @property
     def live(self) -> list[Tracked]:
@@ -145,20 +158,22 @@ class DeviceStack:
             run = queue.popleft()
             slot = jax.device_put(self.scheduler.start(run), self.device)
             self.slots = insert(self.slots, np.int32(index), slot)
-            self.tracked[index] = Tracked(run)
+            self.tracked[index] = Tracked(run, at=int(slot.step))
         return True
 
     def launch(self, count: int) -> Launched:
         """Start a chunk of `count` steps without waiting for it; pass the result to `collect`."""
-        due = np.array([t.due if t else -1 for t in self.tracked], jnp.int32)
-        arguments = jax.device_put((np.int32(count), due), self.device)
-        self.slots, metrics = self.compiled.run(self.slots, *arguments)
+        # Schedules of a resumed run have already reacted to the evaluation at its first step.
+        due = [t.due if t and (t.steps or not t.at) else -1 for t in self.tracked]
+        arguments = jax.device_put((np.int32(count), np.array(due, jnp.int32)), self.device)
+        self.slots, metrics = self.compiled.run(self.slots, *arguments, self.shared)
         return metrics, self.slots.step, self.slots.failed
 
     def collect(self, pending: Launched) -> list[Result]:
         """Wait for a chunk, note the evaluations that are due, and return the runs that ended."""
         metrics, steps, failed = jax.tree.map(np.asarray, pending)
         scheduler = self.scheduler
+        stops = metrics.pop("stop", np.zeros(len(self.tracked), bool))
         results = []
         for i, tracked in enumerate(self.tracked):
             if tracked is None:
@@ -174,11 +189,12 @@ class DeviceStack:
             failed_step = int(failed[i]) if failed[i] >= 0 else None
             if failed_step is None and not np.isfinite(own["loss"]):
                 failed_step = tracked.at
-            ended = failed_step is not None or tracked.ended
+            ended = failed_step is not None or tracked.ended or bool(stops[i])
             keep = scheduler.keep
             if keep is not None and (ended or any(before < step <= tracked.at for step in keep)):
-                params = jax.tree.map(lambda x, i=i: np.asarray(x[i]), self.slots.params)
-                scheduler.snapshot(tracked.run, tracked.at, unpadded(tracked.run, params))
+                slot = jax.tree.map(lambda x, i=i: x[i], self.slots)
+                trained = snapshot_of(tracked.run, slot, with_state=ended)
+                scheduler.snapshot(*trained)
             if ended:
                 self.tracked[i] = None
                 kind = self.device.device_kind
@@ -217,7 +233,7 @@ class DeviceStack:
 
 def one_of(slots: Slot) -> Slot:
     """Return the shapes of one slot of a stack."""
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), slots)
+    return jax.tree.map(lambda x: ShapeDtypeStruct(x.shape[1:], x.dtype), slots)
 
 
 @dataclasses.dataclass
@@ -251,9 +267,15 @@ class Scheduler:
         with arithmetic(self.program.precision):
             return jax.eval_shape(lambda: start(self.program, self.runs[0], self.sizes))
 
+    @property
+    def shared(self) -> PyTree:
+        """The data that all runs share."""
+        return shared_data(self.runs[0].config.task)
+
     @functools.cached_property
     def cost(self) -> Cost:
-        return step_cost(self.program, self.shapes)
+        with arithmetic(self.program.precision):
+            return step_cost(self.program, self.shapes._replace(shared=shapes_of(self.shared)))
 
     @functools.cached_property
     def tuned(self) -> bool:
@@ -269,7 +291,8 @@ class Scheduler:
             if prepare is not None:
                 arrays = prepare(run).items()
                 prepared.append({name: jnp.asarray(array) for name, array in arrays})
-        return start(self.program, run, self.sizes)._replace(prepared=tuple(prepared))
+        slot = start(self.program, run, self.sizes)._replace(prepared=tuple(prepared))
+        return slot if run.config.start is None else warm_start(slot, run)
 
     def compile(
         self,
@@ -284,6 +307,8 @@ class Scheduler:
         The stack is narrower than `n_parallel` if it would exceed the budget.
         """
         tuned = self.tuned if tuned is None else tuned
+        with arithmetic(self.program.precision):
+            slot = slot._replace(shared=shapes_of(self.shared))
         compiled = compile_chunk(self.program, slot, n_parallel, device, budget, tuned)
         stack_size = stack_size_on(device, compiled.n_parallel)
         verify_path(self.program, self.runs, self.sizes, stack_size, device)
@@ -334,7 +359,7 @@ class Scheduler:
     def _open(self, device: Device) -> DeviceStack:
         """Create the stack of a device with the first runs of the queue."""
         budget = memory_of(device)
-        need_memory(bytes_of(self.shapes), budget)
+        need_memory(bytes_of((self.shapes, self.shared)), budget)
         slots = [jax.device_get(self.start(self.queue[0]))]
         compiled = self.compile_first(slots[0], device, budget)
         if compiled.n_parallel == 1:
@@ -345,8 +370,15 @@ class Scheduler:
         # be compiled for it.
         spare = compiled.n_parallel - len(runs)
         stack: Slot = jax.tree.map(lambda *rows: np.stack(rows), *slots, *slots[:1] * spare)
-        tracked = [*map(Tracked, runs), *[None] * spare]
-        return DeviceStack(self, device, compiled, jax.device_put(stack, device), tracked)
+        tracked = [Tracked(run, at=int(s.step)) for run, s in zip(runs, slots, strict=True)]
+        return self.stack(device, compiled, stack, [*tracked, *[None] * spare])
+
+    def stack(
+        self, device: Device, compiled: Compiled, slots: Slot, tracked: list[Tracked | None]
+    ) -> DeviceStack:
+        """Put a stack of slots on a device, and the data that they share."""
+        slots, shared = jax.device_put((slots, self.shared), device)
+        return DeviceStack(self, device, compiled, slots, tracked, shared)
 
     def close(self) -> None:
         """Free the memory of the devices at once, for the next program."""

@@ -7,14 +7,15 @@ step replaces it by its value (`resolve`). Schedules that react to measurements 
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple, TypeGuard, TypeVar
+from typing import Any, Literal, NamedTuple, TypeGuard, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from ..core.contract import find_curve
 from ..core.errors import InputError
-from ..core.pytree import Schedule, per_run
+from ..core.pytree import Schedule, option, per_run
 
 Tree = TypeVar("Tree")
 Step = int | Array
@@ -207,6 +208,58 @@ class WhenStuck(Schedule):
         return (self.metric,)
 
 
+class StopState(NamedTuple):
+    """The state of an `EarlyStopping`."""
+
+    best: Float[Array, ""]
+    waited: Int[Array, ""]  # evaluations since the best one
+
+
+class EarlyStopping(Schedule):
+    """A stopping rule: 1 once a metric has not improved for `patience` evaluations, 0 before.
+
+    The argument `stop` of a study or config takes it, or any other schedule. The default metric is
+    the loss on the test set, which no run trains on, so it serves as the validation loss.
+
+    **Arguments:**
+
+    - `metric`: a curve of the run's evaluations. Several numbers are averaged.
+    - `patience`: number of evaluations without an improvement after which the run ends.
+    - `tolerance`: the smallest relative change that counts as an improvement.
+    - `best`: whether `"low"` or `"high"` values of the metric are good.
+
+    >>> em.EarlyStopping("loss", patience=20)
+    EarlyStopping(patience=20)
+    """
+
+    metric: str = "loss"
+    patience: int = per_run(default=10, low=1)
+    tolerance: float = per_run(default=0.0, low=0.0)
+    best: Literal["low", "high"] = option(default="low")
+
+    def start(self) -> StopState:
+        return StopState(jnp.float32(jnp.inf), jnp.int32(0))
+
+    def update(self, state: StopState, metrics: Mapping[str, Array]) -> StopState:
+        value = jnp.mean(metrics[self.metric]).astype(jnp.float32)
+        value = value if self.best == "low" else -value
+        gained = state.best - value
+        # The first value improves on infinity, and nothing improves on NaN.
+        better = (gained > self.tolerance * jnp.abs(state.best)) | jnp.isinf(state.best)
+        return StopState(
+            jnp.where(better, value, state.best), jnp.where(better, 0, state.waited + 1)
+        )
+
+    def value(self, step: Step, state: StopState) -> Array:
+        return (state.waited >= self.patience).astype(jnp.float32)
+
+    def extremes(self) -> tuple[float, ...]:
+        return (0.0, 1.0)
+
+    def metrics(self) -> tuple[str, ...]:
+        return (self.metric,)
+
+
 def _is_schedule(node: object) -> TypeGuard[Schedule]:
     return isinstance(node, Schedule)
 
@@ -226,9 +279,36 @@ def updated_states(
 ) -> tuple[PyTree, ...]:
     """Update the states after an evaluation. A schedule receives only the metrics that it names."""
     return tuple(
-        schedule.update(state, {name: metrics[name] for name in schedule.metrics()})
+        schedule.update(state, metrics_of(schedule, metrics))
         for schedule, state in zip(schedules_in(tree), states, strict=True)
     )
+
+
+def metrics_of(schedule: Schedule, metrics: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the metrics that a schedule names; a name such as `attention_0_1` is one number."""
+    what = f"metric of {type(schedule).__name__}"
+    return {name: find_curve(metrics, name, what, leading=0) for name in schedule.metrics()}
+
+
+def schedules_by_name(
+    varying: Any, states: tuple[PyTree, ...]
+) -> dict[str, tuple[Schedule, PyTree]]:
+    """Return schedules and their states by the fields that hold them.
+
+    If several fields have a name, it is the path with underscores, such as `model_scale`.
+    """
+    leaves = jax.tree_util.tree_leaves_with_path(varying, is_leaf=_is_schedule)
+    paths = [
+        jax.tree_util.keystr(path, simple=True, separator=".").replace("optimizer.numbers.", "")
+        for path, leaf in leaves
+        if _is_schedule(leaf)
+    ]
+    names = [path.rpartition(".")[2] for path in paths]
+    unique = [
+        name if names.count(name) == 1 else path.replace(".", "_")
+        for path, name in zip(paths, names, strict=True)
+    ]
+    return dict(zip(unique, zip(schedules_in(varying), states, strict=True), strict=True))
 
 
 def resolve(tree: Tree, step: Step, states: tuple[PyTree, ...]) -> Tree:

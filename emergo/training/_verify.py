@@ -45,6 +45,7 @@ from ._program import (
     lower,
     products,
     program_name,
+    shared_data,
     start,
     user_key,
     widen,
@@ -149,12 +150,18 @@ def compare_path(
     length = in_program(runs[0].config, sizes)[0].spec.length
     few = min(program.batch, max(2, _MOST_PAIRS // length**2))
     # Draw fresh data even if the program has a finite data set, which may be large.
-    program = dataclasses.replace(program, batch=few, n_train=None, stack_size=stack_size)
+    n_train = program.n_train if program.rows else None
+    program = dataclasses.replace(program, batch=few, n_train=n_train, stack_size=stack_size)
+    shared = shared_data(runs[0].config.task)
+
+    def drawn(slot: Slot, shared: PyTree) -> Batch:
+        return draw(program, slot._replace(shared=shared))
+
     with arithmetic(program.precision), jax.default_device(device):
         slots = [jax.device_get(start(program, run, sizes)) for run in runs]
         stack: Slot = jax.tree.map(lambda *rows: np.stack(rows), *slots)
         data = jax.device_get(
-            _compile_quickly(functools.partial(draw, program), device, stack)(stack)
+            _compile_quickly(drawn, device, stack, shared, mapped=1)(stack, shared)
         )
     precise = dataclasses.replace(program, precision=_REFERENCE[program.precision])
     compiled = functools.partial(_compile, path.dropout, stack, data, device)
@@ -194,15 +201,21 @@ def _perturbed(params: PyTree, seed: int) -> PyTree:
 
 
 def _compile_quickly(
-    of_run: Callable[..., PyTree], device: Device, *arguments: PyTree
+    of_run: Callable[..., PyTree], device: Device, *arguments: PyTree, mapped: int | None = None
 ) -> jax.stages.Compiled:
-    """Compile a function for a stack of runs, without optimisation, because it runs only once."""
+    """Compile a function for a stack of runs, without optimisation, because it runs only once.
+
+    **Arguments:**
+
+    - `mapped`: how many of the first arguments have an axis of runs; by default all.
+    """
     quick = {
         "xla_backend_optimization_level": 0,
         "xla_cpu_use_fusion_emitters": False,
         "xla_cpu_parallel_codegen_split_count": 1,
     }
-    lowered = jax.jit(jax.vmap(of_run)).lower(*arguments)
+    axes = tuple(0 if mapped is None or i < mapped else None for i in range(len(arguments)))
+    lowered = jax.jit(jax.vmap(of_run, axes)).lower(*arguments)
     return compile_with(lowered, quick if device.platform == "cpu" else UNTUNED)
 
 

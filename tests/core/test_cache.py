@@ -363,3 +363,33 @@ def test_a_second_process_compiles_only_damaged_programs(tmp_path):
     wrong = len(files[::2]) + 2
     assert run() == [numbers, hits + compiled - wrong, wrong]
     assert run() == [numbers, hits + compiled, 0]
+
+
+# The second `jit` reads what the first has written.
+JAX_FIRST = """
+import jax
+from emergo.core.cache import cache_state, keep_programs
+
+keep_programs()
+assert cache_state().off == "", cache_state().off
+for _ in range(2):
+    jax.jit(lambda x: x * 2 + 1)(1.0)
+    jax.clear_caches()
+print(sum(path.is_file() for path in cache_state().folder.iterdir()))
+"""
+
+
+@pytest.mark.parametrize("first", ["jax", "emergo"])
+def test_programs_are_kept_whichever_is_imported_first(tmp_path, first):
+    """XLA must not print warnings about programs that it reads, either."""
+    kept = {name: value for name, value in os.environ.items() if "CACHE" not in name}
+    kept.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    done = subprocess.run(
+        [sys.executable, "-c", f"import {first}\n{JAX_FIRST}"],
+        capture_output=True,
+        text=True,
+        env=kept | {"EMERGO_CACHE": str(tmp_path / "programs"), "JAX_PLATFORMS": "cpu"},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) >= 1

@@ -1,20 +1,25 @@
 """A collection of runs: as a table, as a law, as a plot. Most curves are made up."""
 
+import importlib
+import linecache
 import math
+import sys
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import pyplot as plt
 
 from emergo.core.errors import InputError
+from emergo.core.plotting import Line, spread_lines
 from emergo.models import Transformer
 from emergo.store import Store
-from emergo.study import Runs, Study
+from emergo.study import Runs, Study, concat
 from emergo.study.results import write_result
 from emergo.training import Result
 
 from .crowd import made_up, study
-from .tiny import tiny
+from .tiny import quiet, tiny
 
 
 def law_of(study: Study) -> Runs:
@@ -168,3 +173,116 @@ def test_a_study_that_is_run_and_read_gives_the_same(tmp_path):
     assert read.parameters(1).run == read[1].run
     fresh = trained.replace(keep=False).run(progress=lambda now: None)
     np.testing.assert_array_equal(fresh.curves["loss"], ran.curves["loss"])
+
+
+SOURCE = """
+import jax.numpy as jnp
+import emergo as em
+
+
+class Stale(em.Task):
+    @property
+    def spec(self):
+        return em.Spec(2, 1, 1)
+
+    def truth(self, key):
+        return ()
+
+    def batch(self, key, n, truth):
+        return em.Batch(jnp.ones((n, 2, 1)), jnp.ones((n, 1)))
+
+    def loss(self, output, batch):
+        return jnp.sum((output.value - batch.target) ** 2, -1)
+"""
+
+
+def test_changed_code_of_stored_runs_is_reported(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "stale_code.py"
+    for constant in ("1", "2"):
+        file.write_text(SOURCE.replace("jnp.ones((n, 1))", f"{constant} * jnp.ones((n, 1))"))
+        importlib.invalidate_caches()
+        sys.modules.pop("stale_code", None)
+        linecache.clearcache()
+        module = importlib.import_module("stale_code")
+        study = tiny(seeds=2, steps=5, threshold=None).replace(task=module.Stale())
+        if constant == "1":
+            study.run(tmp_path / "out", progress=quiet)
+            study.read(tmp_path / "out")  # pytest turns a warning into an error
+    words = "`Stale.batch` has changed since these 2 runs were trained; raise `version` of Stale"
+    with pytest.warns(UserWarning, match=words):
+        assert len(study.read(tmp_path / "out")) == 2
+
+
+@pytest.fixture(scope="module")
+def heads():
+    """Runs of two seeds with two heads and different learning rates."""
+    model = Transformer(layers=1, heads=2, width=8)
+    grid = {"learning_rate": [3e-3, 1e-2]}
+    return (
+        tiny(seeds=2, steps=60, grid=grid, threshold=None).replace(model=model).run(progress=quiet)
+    )
+
+
+def test_every_column_of_the_curves_is_a_name(heads):
+    for column in set(heads.curves.columns) - {"identity", "seed", "learning_rate"}:
+        figure = heads.plot(column, by="seed")
+        assert figure.axes[0].get_ylabel() == column.replace("_", " ")
+    assert heads.plot("attention").axes[0].get_ylabel() == "attention (largest of 2)"
+    [line, *_] = heads.plot("loss", x="attention_0_1").axes[0].lines
+    np.testing.assert_array_equal(line.get_xdata(), heads[0].curves["attention"][:, 0, 1])
+    law = heads.fit("attention_0_1", ["learning_rate"])
+    assert np.isfinite(law.exponents["learning_rate"])
+    with pytest.raises(InputError, match="unknown curve 'attention_0_2'; did you mean attention_0"):
+        heads.plot("attention_0_2")
+
+
+def test_intervals_panels_and_axes(heads):
+    figure = heads.plot("loss", panels="learning_rate", interval=1)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [
+        "learning_rate 0.003",
+        "learning_rate 0.01",
+    ]
+    both = [result.curves["loss"] for result in heads.where(learning_rate=3e-3)]
+    [line] = figure.axes[0].lines
+    np.testing.assert_allclose(line.get_ydata(), np.median(both, 0))
+    [band] = figure.axes[0].collections
+    assert band.get_datalim(figure.axes[0].transData).y1 == pytest.approx(np.max(both))
+    own, axes = plt.subplots()
+    assert heads.plot("loss", ax=axes) is own
+    assert len(axes.lines) == 4
+    plt.close(own)
+    for wrong in ({"interval": 2}, {"interval": 1, "x": "loss"}, {"ax": axes, "panels": "seed"}):
+        with pytest.raises(InputError):
+            heads.plot(**wrong)
+
+
+def test_a_band_holds_the_last_value_of_runs_that_ended():
+    short = Line(None, None, np.array([0, 10]), np.array([1.0, 0.0]))
+    long = Line(None, None, np.array([0, 10, 20]), np.array([1.0, 0.5, 0.4]))
+    [line] = spread_lines([short, long], 1.0)
+    np.testing.assert_allclose(line.y, [1.0, 0.25, 0.2])
+    np.testing.assert_allclose([line.low[-1], line.high[-1]], [0.0, 0.4])
+
+
+def test_runs_of_several_studies_are_joined(heads):
+    other = heads.where(learning_rate=1e-2)
+    assert len(concat(heads, other)) == len(heads + other) == 4
+    named = concat(all=heads, some=other)
+    assert named.table["study"].tolist() == ["all"] * 4 + ["some"] * 2
+    assert len(named.where(study="some")) == 2
+    wide = tiny(seeds=1, steps=60, grid={"width": [4]}, threshold=None).run(progress=quiet)
+    joined = concat(heads, wide)
+    assert joined.axes == ["learning_rate", "width"]
+    # An axis of another study has the value of its field.
+    assert joined.table["width"].tolist() == [8] * 4 + [4]
+    assert joined.table["learning_rate"].iloc[-1] == 3e-3
+    with pytest.raises(InputError, match="concat takes runs, got 3"):
+        concat(3)
+
+
+def test_misspelled_keywords_of_run_are_named():
+    with pytest.raises(
+        InputError, match=r"unknown keyword of Study\.run 'n_paralel'; did you mean"
+    ):
+        tiny().run(n_paralel=1)

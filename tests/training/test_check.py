@@ -6,7 +6,7 @@ import pytest
 
 from emergo.core.contract import Above, Batch, Below, Output, Spec, probe
 from emergo.core.errors import InputError
-from emergo.core.pytree import Schedule
+from emergo.core.pytree import Schedule, per_run
 from emergo.training import Intervention
 from emergo.training import _cost as costs
 from emergo.training._check import probe_curves
@@ -16,9 +16,12 @@ from .untyped import (
     Config,
     MinimalAttention,
     Model,
+    Recall,
     Run,
     SingleLocation,
+    Switch,
     Task,
+    ToyAttention,
     When,
     check_config,
     train,
@@ -344,3 +347,23 @@ def test_a_model_for_tokens_is_rejected_on_features():
         InputError, match="MinimalAttention reads integer tokens, but SingleLocation"
     ):
         train([Run(Config(SingleLocation(4, 2), MinimalAttention(), precision="fp32"), 0)])
+
+
+def test_a_schedule_must_not_change_the_test_set():
+    """A subclass inherits an `at_test` that does not know its fields."""
+
+    class Harder(Echo):
+        visible: float = per_run(default=1.0)
+
+    task = Harder(4, 3, visible=Switch(1.0, 8.0, at=10))
+    words = r"Harder.visible is a schedule, Switch\(.*\), and would change the test set during"
+    with pytest.raises(InputError, match=words):
+        check_config(BASE.replace(task=task))
+    check_config(BASE.replace(task=Echo(4, 3, noise=Switch(0.1, 0.0, at=10))))
+
+
+def test_tokens_for_a_model_of_features_are_refused():
+    recall = BASE.replace(task=Recall(2, 8), model=ToyAttention())
+    words = r"ToyAttention reads features, but Recall.batch returns integer tokens"
+    with pytest.raises(InputError, match=words):
+        check_config(recall)

@@ -20,6 +20,7 @@ from .own import BASE, CHAIN, Echo, clock, signs
 from .untyped import (
     Clamp,
     Config,
+    EarlyStopping,
     Freeze,
     Groups,
     MarkovChain,
@@ -30,6 +31,7 @@ from .untyped import (
     Run,
     Scale,
     SingleLocation,
+    Start,
     Switch,
     Task,
     Transformer,
@@ -96,7 +98,13 @@ OTHERS = {
         "window": 3,
         "top_k": 2,
     },
-    "optimizer": {"name": "adamw", "learning_rate": 2e-4, "clip": 1.0, "options": {"b2": 0.99}},
+    "optimizer": {
+        "name": "adamw",
+        "learning_rate": 2e-4,
+        "clip": 1.0,
+        "options": {"b2": 0.99},
+        "numbers": [("b2", Switch(0.9, 0.99, at=5))],
+    },
     "": {
         "batch": 16,
         "precision": "bf16",
@@ -106,6 +114,8 @@ OTHERS = {
         "n_test": 64,
         "n_train": 32,
         "interventions": (Clamp(0),),
+        "stop": EarlyStopping(),
+        "start": Start("a digest"),
     },
 }
 

@@ -10,9 +10,10 @@ import pytest
 
 from emergo.core.errors import InputError
 from emergo.training._check import check_config
+from emergo.training._program import Program
 
 from .own import BASE, follows, plain_run, run_of, signs
-from .untyped import Optimizer, WarmupCosine, groups_of, train
+from .untyped import Optimizer, Switch, WarmupCosine, groups_of, train
 
 
 @pytest.mark.parametrize(
@@ -32,14 +33,44 @@ def test_training_equals_optax(ours, theirs):
     follows(result, *plain_run(run, theirs)[1:])
 
 
-def test_learning_rates_share_a_program_and_options_do_not():
+def test_numbers_share_a_program_and_other_options_do_not():
     def count(*optimizers):
         return len(groups_of([run_of(optimizer=optimizer) for optimizer in optimizers]))
 
     assert count(Optimizer("adam", 0.1), Optimizer("adam", 0.2)) == 1
-    assert count(Optimizer("adam", 0.1), Optimizer("adam", 0.1, b2=0.99)) == 2
+    assert count(Optimizer("adam", 0.1), Optimizer("adam", 0.1, b2=0.99)) == 1
+    assert count(Optimizer("sgd", 0.1), Optimizer("sgd", 0.1, momentum=0.9)) == 2
+    assert count(Optimizer("sgd", 0.1, momentum=0.8), Optimizer("sgd", 0.1, momentum=0.9)) == 1
+    assert count(Optimizer("adam", 0.1), Optimizer("adam", 0.1, nesterov=True)) == 2
     assert count(Optimizer("adam", 0.1), Optimizer("adamw", 0.1)) == 2
     assert count(Optimizer("adam", 0.1), Optimizer("adam", WarmupCosine(0.1, warmup=2, end=9))) == 2
+
+
+def test_every_run_of_a_stack_has_its_options():
+    """Runs with one value of an option keep it static, so their program does not change."""
+    decays = (0.0, 0.5)
+    runs = [run_of(optimizer=Optimizer("adamw", 0.01, weight_decay=d), steps=20) for d in decays]
+    results = train(runs, n_parallel=2)
+    for result, decay in zip(results, decays, strict=True):
+        follows(result, *plain_run(result.run, optax.adamw(0.01, weight_decay=decay))[1:])
+    assert Program.of(*(run.config for run in runs)).injected == ("weight_decay",)
+    assert Program.of(runs[1].config).injected == ()
+
+
+def test_options_can_be_scheduled():
+    def scheduled(learning_rate, weight_decay):
+        return optax.adamw(learning_rate, weight_decay=weight_decay)
+
+    decay = Switch(0.0, 0.5, at=10)
+    [result] = train([run_of(optimizer=Optimizer("adamw", 0.01, weight_decay=decay), steps=20)])
+    by_optax = optax.inject_hyperparams(scheduled)(
+        0.01, weight_decay=lambda count: jnp.where(count < 10, 0.0, 0.5)
+    )
+    follows(result, *plain_run(result.run, by_optax)[1:])
+    expected = np.where(result.curves["step"] < 10, 0.0, 0.5)
+    np.testing.assert_array_equal(result.curves["weight_decay_now"], expected)
+    with pytest.raises(InputError, match="nesterov cannot be a schedule, because adam needs"):
+        Optimizer("adam", nesterov=decay)
 
 
 def test_every_run_of_a_stack_has_its_learning_rate():
@@ -103,7 +134,7 @@ def other_shapes(learning_rate):
         ),
         (lambda: Optimizer(signs, rate=1), "unknown option of tests.training.own:signs 'rate'"),
         (lambda: Optimizer(no_rate), "takes no learning_rate"),
-        (lambda: Optimizer(learning_rate=0.0), "learning_rate and Optimizer.clip must be positive"),
+        (lambda: Optimizer(learning_rate=0.0), "Optimizer.learning_rate must be positive, got 0"),
         (
             lambda: Optimizer(learning_rate=float("inf")),
             "learning_rate must be a finite number of at least 0.0, got inf",
@@ -112,7 +143,7 @@ def other_shapes(learning_rate):
             lambda: Optimizer(learning_rate="fast"),
             "learning_rate must be a number of at least 0.0, got 'fast'",
         ),
-        (lambda: Optimizer(clip=0.0), "learning_rate and Optimizer.clip must be positive"),
+        (lambda: Optimizer(clip=0.0), "Optimizer.clip must be positive, got 0"),
         (lambda: Optimizer("adam", eps=float("inf")), "Optimizer.eps must be finite, got inf"),
         (lambda: Optimizer("adam", b1=[[0.1], {}]), "Optimizer.options must be hashable"),
         (

@@ -120,7 +120,7 @@ def test_dictionaries_and_modules_have_names_too(tmp_path):
         _, (trained,) = kept_of([run], [])
         save_parameters(tmp_path / "file", trained)
         with safe_open(tmp_path / "file", "numpy") as file:
-            assert set(file.keys()) == names
+            assert {name for name in file.keys() if not name.startswith("state/")} == names  # noqa: SIM118
         again = load_parameters(tmp_path / "file", run)
         batch = trained.batch(4)
         np.testing.assert_array_equal(again.forward(batch).value, trained.forward(batch).value)

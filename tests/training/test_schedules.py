@@ -16,6 +16,7 @@ from emergo.training._schedules import resolve, schedules_in, start_states
 from .helpers import alike, check_going_on
 from .own import BASE, Echo, Halving, clock, follows, plain_run, run_of
 from .untyped import (
+    Clamp,
     Config,
     Model,
     Optimizer,
@@ -163,7 +164,7 @@ def test_training_equals_a_plain_loop():
 def scheduled(seed, steps, at, below):
     """Return a run with the same structure as the others, and other numbers."""
     task = Echo(
-        4, 3, gain=Switch(1.0, 1.5, at=at), noise=When("error", below=below, before=0.5, after=0.0)
+        4, 3, gain=Switch(1.0, 1.1, at=at), noise=When("error", below=below, before=0.5, after=0.0)
     )
     rate = WarmupCosine(0.1, warmup=at, end=60, last=0.01)
     return run_of(
@@ -270,3 +271,25 @@ def test_a_schedule_of_the_user_counts_the_evaluations_of_its_run():
 def test_the_numbers_of_schedules_do_not_change_the_program():
     assert len(groups_of(RUNS)) == 1
     assert len(groups_of([RUNS[0], run_of(0, steps=18, probes=(clock,))])) == 2
+
+
+def test_the_value_of_every_schedule_is_a_curve():
+    """Schedules of single heads react to the column of that head."""
+    config = BASE.replace(
+        task__noise=When("attention_0_1", above=0.0, before=0.5, after=0.1),
+        optimizer__learning_rate=Ramp(0.1, 0.0, begin=0, end=20),
+        interventions=(Clamp(0, strength=Switch(0.0, 0.5, at=10)),),
+    )
+    [result] = train([Run(config, 0)])
+    step = result.curves["step"]
+    np.testing.assert_allclose(result.curves["noise_now"], np.where(step == 0, 0.5, 0.1))
+    np.testing.assert_allclose(result.curves["learning_rate_now"], 0.1 * (1 - step / 20), 1e-6)
+    np.testing.assert_array_equal(result.curves["strength_now"], np.where(step < 10, 0, 0.5))
+    twice = BASE.replace(
+        interventions=tuple(Clamp(0, strength=Switch(0.0, s, at=10)) for s in (0.5, 1.0))
+    )
+    [result] = train([Run(twice, 0)])
+    assert {n for n in result.curves if n.endswith("_now")} == {
+        "interventions_0_strength_now",
+        "interventions_1_strength_now",
+    }

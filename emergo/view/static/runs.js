@@ -27,7 +27,8 @@ export class RunsView {
 
   update() {
     const { set, rows } = this.app;
-    const names = Object.keys(set.curves);
+    // The name of a curve with several numbers shows the largest; each of its columns has a name too.
+    const names = Object.entries(set.curves).flatMap(([name, all]) => [name, ...(all.length > 1 ? all.map((index) => [name, ...index].join("_")) : [])]);
     const now = state();
     this.y = names.includes(now.y) ? now.y : (["loss", "kl_teacher"].find((name) => names.includes(name)) ?? names[0]);
     this.by = this.app.columns.includes(now.by) ? now.by : now.by === "none" ? "" : (set.axes.find((axis) => this.app.columns.includes(axis)) ?? "");

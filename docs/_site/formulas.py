@@ -31,7 +31,7 @@ def mathml(tex: str, block: bool) -> str:
 
 
 def _lower_scripts(text: str) -> str:
-    """Move subscripts of accented letters to the side.
+    r"""Move subscripts of accented letters to the side.
 
     Docutils writes `\dot x_k` as one element with the dot above `x` and `k` below it.
     """

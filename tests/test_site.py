@@ -69,7 +69,8 @@ def test_every_figure_has_a_page_with_its_numbers(pages):
         text = pages[Path("gallery") / f"{gallery.page_name(figure)}.md"]
         assert f"emergo figure {figure.id} --preset paper" in text
         for law in numbers.get(figure.id, {"laws": []})["laws"]:
-            assert f"`{law['formula']}`" in text
+            best = law.get("with_censored") or law
+            assert f"`{best['formula']}`" in text
         for check in numbers.get(figure.id, {"checks": []})["checks"]:
             assert gallery.escape(check["name"]) in text
         assert gallery.page_name(figure) in pages[Path("gallery/index.md")]
@@ -108,17 +109,17 @@ def test_a_table_has_what_is_pinned():
     law |= {
         "censored": 0,
         "level": 1.009,
-        "agrees": False,
+        "verdict": "disagrees",
         "why": "off",
         "published": {"C": 0.76, "exponents": {"dim": 1.29}},
     }
     law["published"] |= {"ci95": None, "r2": 0.995}
     check = {"name": "a | b", "measured": [[3.0, 2.5, 3.57]], "holds": True, "expected": None}
     numbers = [
-        check | {"published": 4.0, "agrees": True},
-        check | {"published": "about 4", "agrees": False},
+        check | {"published": 4.0, "verdict": "agrees"},
+        check | {"published": "about 4", "verdict": "disagrees"},
     ]
-    own = check | {"published": None, "agrees": None, "expected": "some"}
+    own = check | {"published": None, "verdict": None, "expected": "some"}
     rows = {"columns": ["d", "steps"], "rows": [[16, [12345.6, None]]]}
     pins = {
         "zucchet2025/fig3": {
@@ -153,7 +154,7 @@ def test_a_table_has_what_is_pinned():
     assert "| d | steps |\n| --- | --- |\n| 16 | 12,346; – |" in written(
         "summary: zucchet2025/fig3 two words"
     )
-    assert "| 1 | 2 | 1 |  |" in written("overview: zucchet2025")
+    assert "| 1 | 2 |  | 1 |  |" in written("overview: zucchet2025")
     assert written("laws: zucchet2025/fig3").startswith(
         "Words.\n\n<!-- laws: zucchet2025/fig3 -->\n\n| figure |"
     )

@@ -18,8 +18,7 @@ PAPERS = {
     "2602.19143](https://arxiv.org/abs/2602.19143).",
     "emergo": "Questions that the papers leave, answered with the same instruments.",
 }
-VERDICT = {True: "agrees", False: "disagrees", None: "–"}
-HOLDS = {True: "as expected", False: "not as expected", None: "–"}
+HOLDS = {True: "as expected", False: "not as expected", None: "undecided"}
 
 
 def pinned() -> dict[str, Any]:
@@ -82,10 +81,11 @@ def cell(figure: Figure) -> str:
 
 def tally(report: Mapping[str, Any] | None) -> str:
     """How many of the verdicts of a figure are which."""
-    verdicts = [item["agrees"] for item in (*report["laws"], *report["checks"])] if report else []
+    verdicts = [item["verdict"] for item in (*report["laws"], *report["checks"])] if report else []
     counts = [
-        (verdicts.count(True), "agree"),
-        (verdicts.count(False), "disagree"),
+        (verdicts.count("agrees"), "agree"),
+        (verdicts.count("disagrees"), "disagree"),
+        (verdicts.count("undecided"), "undecided"),
         (verdicts.count(None), "without a published value"),
     ]
     return ", ".join(f"{count} {words}" for count, words in counts if count) or "–"
@@ -118,6 +118,7 @@ def sentence(words: str) -> str:
 def law_table(law: Mapping[str, Any]) -> str:
     """One row per number of a law: published, ours, our 95% interval."""
     published = law.get("published")
+    law = {**law, **law.get("with_censored", {})}
     rows = ["| | published | ours | 95% interval |", "| --- | --- | --- | --- |"]
     for name, value in {"C": law["C"], **law["exponents"]}.items():
         theirs = (
@@ -137,7 +138,12 @@ def law_table(law: Mapping[str, Any]) -> str:
     counts = f"{law['runs']} runs, {law['censored']} of them censored"
     against = f"Published: {published['source']}. " if published else ""
     level = f"; level {law['level']:.2f}" if law["level"] is not None else ""
-    verdict = {True: "**It agrees**", False: "**It disagrees**", None: "No verdict"}[law["agrees"]]
+    verdict = {
+        "agrees": "**It agrees**",
+        "disagrees": "**It disagrees**",
+        "undecided": "**It is undecided**",
+        None: "No verdict",
+    }[law["verdict"]]
     return (
         f"**{law['name']}**: `{law['formula']}`\n\n"
         + "\n".join(rows)
@@ -153,9 +159,7 @@ def check_table(checks: list[Mapping[str, Any]]) -> str:
             if check["published"] is not None
             else f"expected: {check['expected']}"
         )
-        verdict = (
-            VERDICT[check["agrees"]] if check["published"] is not None else HOLDS[check["holds"]]
-        )
+        verdict = check["verdict"] if check["published"] is not None else HOLDS[check["holds"]]
         rows.append(
             " | ".join(
                 [

@@ -23,7 +23,7 @@ from typing import Any
 if __name__ == "__main__":  # as a script, the repository is not among the places of modules
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from docs._site.gallery import HOLDS, ROOT, VERDICT, escape, page_name, pinned
+from docs._site.gallery import HOLDS, ROOT, escape, page_name, pinned
 from emergo.papers import FIGURES
 
 PAGES = ROOT / "docs" / "reproduction"
@@ -99,27 +99,23 @@ def laws(pins: Mapping[str, Any], *ids: str) -> list[str]:
                 if published
                 else f"{law['r2']:.3f}"
             )
-            verdict = VERDICT[law["agrees"]] + (f": {law['why']}" if law["agrees"] is False else "")
+            words = law["verdict"] or "–"
+            if words in ("disagrees", "undecided"):
+                words += f": {law['why']}"
             level = "–" if level is None else f"{level:.2f}"
-            ours = escape(law_in_words(law))
-            rows.append(
-                row(
-                    short_name(id, i), escape(law["name"]), theirs, ours, r2, level, escape(verdict)
-                )
-            )
-            if law["censored"]:
-                words = f"{law['name']}, with its {law['censored']} censored runs"
-                rows.append(
-                    row(
-                        "",
-                        escape(words),
-                        "",
-                        escape(law_in_words(law["with_censored"])),
-                        "",
-                        "",
-                        "",
-                    )
-                )
+            name = escape(law["name"])
+            ours = [(name, law)]
+            if law["censored"]:  # the fit that uses censored runs comes first
+                runs = f"{law['censored']} censored runs"
+                ours = [
+                    (f"{name}, with its {runs}", law["with_censored"]),
+                    (f"{name}, without its {runs}", law),
+                ]
+            for j, (name, fit) in enumerate(ours):
+                cells = [theirs, escape(law_in_words(fit)), r2, level, escape(words)]
+                if j:
+                    cells = ["", cells[1], "", "", ""]
+                rows.append(row(short_name(id, i + j), name, *cells))
     return rows
 
 
@@ -143,7 +139,7 @@ def checks(
         ):
             published = check["published"]
             beside = shown(published) if published is not None else f"expected: {check['expected']}"
-            verdict = VERDICT[check["agrees"]] if published is not None else HOLDS[check["holds"]]
+            verdict = check["verdict"] if published is not None else HOLDS[check["holds"]]
             rows.append(
                 row(
                     short_name(id, i),
@@ -182,15 +178,17 @@ def overview(pins: Mapping[str, Any], paper: str) -> list[str]:
         "shows",
         "agrees with what is published",
         "disagrees",
+        "undecided",
         "as we expected",
         "not as expected",
     )
     for id in [id for id in pins if id.startswith(f"{paper}/")]:
         every = [*pins[id]["laws"], *pins[id]["checks"]]
         own = [c for c in pins[id]["checks"] if c["published"] is None]
-        held = [one["agrees"] for one in every]
+        held = [one["verdict"] for one in every]
         expected = [check["holds"] for check in own]
-        counts = held.count(True), held.count(False), expected.count(True), expected.count(False)
+        counts = [held.count(word) for word in ("agrees", "disagrees", "undecided")]
+        counts += [expected.count(True), expected.count(False)]
         rows.append(
             row(
                 short_name(id),

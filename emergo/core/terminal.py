@@ -162,27 +162,19 @@ def plateau_range(cell: Mapping[str, Any]) -> str:
     return f">{low}" if low == high else f">{low} to >{high}"
 
 
-def verdict(agrees: bool | None) -> str:
-    """Return the column of words before a law or a check."""
-    return {True: "agrees     ", False: "disagrees  ", None: "           "}[agrees]
+def fit_lines(law: Mapping[str, Any]) -> list[str]:
+    """Format a law, given as plain data: formula, intervals, and the published law.
 
-
-def law_lines(law: dict[str, Any]) -> list[str]:
-    """Format a law, given as plain data: formula, intervals, and the published law."""
-    name = f"{law['name']}: " if "name" in law else ""
-    before = verdict(law["agrees"]) if "agrees" in law else ""
-    lines = [f"{before}{name}{law['formula']}, R² {short(law['r2'])}, {law['runs']} runs"]
-    for column, interval in law["ci95"].items():
-        value = law["C"] if column == "C" else law["exponents"][column]
-        bounds = "not determined"
-        if interval[0] is not None:
-            bounds = f"[{interval[0]:.4g}, {interval[1]:.4g}]"
-        lines.append(f"    {column:14} {value:.4g}  95% {bounds} ({law['ci_kind']})")
-    spread = law["spread"]
-    seeds = law["seed_spread"]
-    if law["ci_kind"] == "seeds" and spread and seeds and spread > 1.5 * seeds:
-        words = f"{spread:.2g} off the law, {seeds:.2g} off the means of cells"
-        lines.append(f"    spread of logs: {words}; the intervals take the law for granted")
+    If runs are censored, the fit that uses them comes first.
+    """
+    lines = [_law_heading(law)]
+    if law.get("with_censored"):
+        runs = counted(law["censored"], "censored run")
+        best = law["with_censored"]
+        lines = [_law_heading({**law, **best}), *_interval_lines(best)]
+        lines.append(f"note: least squares leave out {runs}, which biases them towards fast runs:")
+        lines.append(_law_heading(law, named=False))
+    lines += _interval_lines(law)
     if law.get("published"):
         lines.append(
             f"    published: {law['published']['formula']}; level {short(law['level'])}; "
@@ -191,18 +183,24 @@ def law_lines(law: dict[str, Any]) -> list[str]:
     return lines
 
 
-def fit_lines(law: dict[str, Any]) -> list[str]:
-    """Format a fitted law, and the fit that uses censored runs, if any."""
-    lines = law_lines(law)
-    if law.get("with_censored"):
-        runs = counted(law["censored"], "censored run")
-        lines.append(
-            f"note: least squares leave out {runs}, which biases the fit; this fit uses them:"
-        )
-        lines += law_lines(law["with_censored"])
+def _law_heading(law: Mapping[str, Any], named: bool = True) -> str:
+    name = f"{law['name']}: " if named and "name" in law else ""
+    before = f"{law['verdict'] or '':11}" if named and "verdict" in law else ""
+    return f"{before}{name}{law['formula']}, R² {short(law['r2'])}, {law['runs']} runs"
+
+
+def _interval_lines(law: Mapping[str, Any]) -> list[str]:
+    """Format the constant and the exponents of a law with their intervals."""
+    lines = []
+    for column, interval in law["ci95"].items():
+        value = law["C"] if column == "C" else law["exponents"][column]
+        bounds = "not determined"
+        if interval[0] is not None:
+            bounds = f"[{interval[0]:.4g}, {interval[1]:.4g}]"
+        lines.append(f"    {column:14} {value:.4g}  95% {bounds} ({law['ci_kind']})")
     return lines
 
 
-def print_law(law: dict[str, Any]) -> None:
+def print_law(law: Mapping[str, Any]) -> None:
     """Print a law, given as plain data."""
-    show(*law_lines(law))
+    show(*fit_lines(law))

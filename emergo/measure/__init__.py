@@ -19,8 +19,10 @@ from ._stages import (
     stage_boundaries,
 )
 from ._terms import Term
+from ._uncertainty import VERDICTS, Ratio, Verdict, all_hold, judge, mean_ratio, paired_ratio
 
 __all__ = [
+    "VERDICTS",
     "Boundary",
     "Direction",
     "Drop",
@@ -28,8 +30,11 @@ __all__ = [
     "Law",
     "OffsetLaw",
     "Published",
+    "Ratio",
     "State",
     "Term",
+    "Verdict",
+    "all_hold",
     "attention_by_lag",
     "attention_entropy",
     "attention_mass",
@@ -46,7 +51,10 @@ __all__ = [
     "fit_table",
     "group_mass",
     "head_similarity",
+    "judge",
     "law_json",
+    "mean_ratio",
+    "paired_ratio",
     "past_threshold",
     "plateau_share",
     "read_table",

@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Cache compiled modules even if the environment disables that: each process would compile them again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test quick lint types docs tables pictures figures bench clean
+.PHONY: demo test quick lint types docs pictures figures bench clean
 
 demo: .venv/.ready
 	$(BIN)/emergo demo
@@ -28,10 +28,6 @@ types: .venv/.ready
 # The site, under docs/_build/html. Warnings are errors.
 docs: .venv/.ready
 	$(BIN)/python docs/_site/build.py
-
-# Tables of docs/reproduction, from the pinned numbers of the figures.
-tables: .venv/.ready
-	$(BIN)/python docs/_site/tables.py
 
 # Pictures of the gallery that are missing; takes minutes for all of them.
 pictures: .venv/.ready

@@ -12,6 +12,8 @@ import emergo as em
 from docs._site import api, build, gallery, tables
 from emergo.papers import FIGURES
 
+from .formulas import SYMBOL, formulas, of_rendered, of_source
+
 
 @pytest.fixture(scope="module")
 def pages():
@@ -85,12 +87,6 @@ def test_published_and_ours_stand_side_by_side(pages):
 REPRODUCTION = sorted(tables.PAGES.glob("*.md"))
 
 
-@pytest.mark.parametrize("page", REPRODUCTION, ids=lambda page: page.stem)
-def test_tables_are_those_of_the_pinned_numbers(page):
-    """`python docs/_site/tables.py` writes them."""
-    assert tables.filled(page.read_text(), gallery.pinned()) == page.read_text()
-
-
 def test_every_figure_is_in_a_table_of_its_paper():
     for page in REPRODUCTION:
         figures = {id for id in FIGURES if id.startswith(f"{page.stem}/")}
@@ -128,12 +124,10 @@ def test_a_table_has_what_is_pinned():
             "summary": {"two words": rows},
         }
     }
-    page = "Words.\n\n<!-- {} -->\nold\n<!-- end -->\nMore."
+    page = "Words.\n\n<!-- {} -->\n\nMore."
 
     def written(mark):
-        text = tables.filled(page.format(mark), pins)
-        assert tables.filled(text, pins) == text
-        return text
+        return tables.filled(page.format(mark), pins)
 
     link = "[3](../gallery/zucchet2025-fig3.md)"
     law_row = (
@@ -155,9 +149,7 @@ def test_a_table_has_what_is_pinned():
         "summary: zucchet2025/fig3 two words"
     )
     assert "| 1 | 2 |  | 1 |  |" in written("overview: zucchet2025")
-    assert written("laws: zucchet2025/fig3").startswith(
-        "Words.\n\n<!-- laws: zucchet2025/fig3 -->\n\n| figure |"
-    )
+    assert written("laws: zucchet2025/fig3").startswith("Words.\n\n| figure |")
     with pytest.raises(KeyError):
         written("laws: zucchet2025/fig99")
 
@@ -190,3 +182,25 @@ def test_pages_that_nobody_named_are_taken_in(pages):
     assert "<!--" not in index
     top = {page.stem for page in pages if len(page.parts) == 1} - {"index"}
     assert top <= contents
+
+
+def test_a_formula_is_drawn_as_it_is_written(pages):
+    """The pages with source code have none."""
+    texts = [text for page, text in pages.items() if page.parts[0] != "source"]
+    found = [tex for text in texts for tex in formulas(text)]
+    assert len(found) > 100
+    assert [tex for tex in found if of_source(tex) != of_rendered(tex)] == []
+
+
+@pytest.mark.parametrize(
+    ("tex", "drawn"),
+    [
+        (r"\frac12 n", [("frac", ("1",), ("2",)), "n"]),
+        (r"\tfrac12(1)", [("frac", ("1",), ("2",)), "(", "1", ")"]),
+        (r"x^12", [("script", "x", (), ("1",)), "2"]),
+        (r"\frac\alpha23", [("frac", (SYMBOL,), ("2",)), "3"]),
+    ],
+)
+def test_an_argument_without_braces_is_one_token(tex, drawn):
+    assert of_source(tex) == drawn
+    assert of_rendered(tex) == drawn

@@ -16,7 +16,7 @@ from pathlib import Path
 if __name__ == "__main__":  # as a script, the repository is not among the places of modules
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from docs._site import api, gallery
+from docs._site import api, gallery, tables
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -31,7 +31,12 @@ def sources() -> dict[Path, str]:
     """The pages that are written by hand: their places in the site, and their text with the links
     that the site has."""
     pages = [*sorted(DOCS.rglob("*.md")), *(ROOT / name for name in BESIDE)]
-    return {place_of(page): page.read_text() for page in pages if "_build" not in page.parts}
+    pins = gallery.pinned()
+    return {
+        place_of(page): tables.filled(page.read_text(), pins)
+        for page in pages
+        if "_build" not in page.parts
+    }
 
 
 def place_of(path: Path) -> Path:

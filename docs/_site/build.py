@@ -101,8 +101,8 @@ def site() -> dict[Path, str]:
         page.stem for page in pages if len(page.parts) == 1 and page.stem not in named | {"index"}
     ]
     pages[Path("index.md")] = index.replace("<!-- pages -->", "\n".join(rest))
-    pages = {page: relinked(text, page, extra) for page, text in pages.items()}
     pages |= {Path("gallery") / f"{name}.md": text for name, text in gallery.pages().items()}
+    pages = {page: relinked(text, page, extra) for page, text in pages.items()}
     pages |= {Path("api") / f"{name}.md": text for name, text in api.pages().items()}
     return pages | extra
 

@@ -15,7 +15,8 @@ project = "emergo"
 author = "The emergo authors"
 release = __version__
 html_title = f"emergo {release}"
-extensions = ["myst_nb"]
+copybutton_exclude = ".linenos, .gp, .go"
+extensions = ["myst_nb", "sphinx_copybutton"]
 exclude_patterns = ["files"]
 html_theme = "furo"
 html_static_path = ["static"]
@@ -26,7 +27,7 @@ templates_path: list[str] = []
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
 
-myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "dollarmath"]
 myst_heading_anchors = 4
 myst_dmath_double_inline = True
 

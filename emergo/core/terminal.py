@@ -112,28 +112,73 @@ def memory(size: float) -> str:
     return f"{size / 1e6:.0f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
 
 
-def table(*heads: str, left: tuple[str, ...] = (), wrap: tuple[str, ...] = ()):
-    """Return an empty table without rules.
+class FittedTable:
+    """A table without rules that drops optional columns if the window is too narrow.
+
+    If the other columns still do not fit, their text takes several lines. Nothing is cut.
 
     **Arguments:**
 
+    - `heads`: the names of the columns.
     - `left`: the left-aligned columns; the others are right-aligned.
-    - `wrap`: the columns whose text may take several lines.
+    - `wrap`: the columns whose text may take several lines in any window.
+    - `optional`: the columns that may be dropped, the first one first.
     """
-    from rich.table import Table
 
-    made = Table(box=None, header_style="bold", pad_edge=False)
-    for head in heads:
-        made.add_column(head, justify="left" if head in left else "right", no_wrap=head not in wrap)
-    return made
+    def __init__(
+        self,
+        *heads: str,
+        left: Sequence[str] = (),
+        wrap: Sequence[str] = (),
+        optional: Sequence[str] = (),
+    ) -> None:
+        self.heads = heads
+        self.left = left
+        self.wrap = wrap
+        self.optional = optional
+        self.rows: list[tuple[tuple[str, ...], str]] = []
+
+    def add_row(self, *words: str, style: str = "") -> None:
+        """Add a row; columns without a word at its end stay empty."""
+        missing = len(self.heads) - len(words)
+        self.rows.append((words + ("",) * missing, style))
+
+    def __rich_console__(self, console: Any, options: Any):
+        from rich.cells import cell_len
+        from rich.table import Table
+
+        widths = {
+            head: max(map(cell_len, (head, *(words[i] for words, _ in self.rows))))
+            for i, head in enumerate(self.heads)
+            if head not in self.wrap
+        }
+        shown = list(self.heads)
+        dropped = iter(self.optional)
+
+        def too_wide() -> bool:
+            fixed = [widths.get(head, len(head)) for head in shown]
+            return sum(fixed) + 2 * (len(shown) - 1) > options.max_width
+
+        while too_wide() and (head := next(dropped, None)) is not None:
+            shown = [name for name in shown if name != head]
+        fold = too_wide()
+        made = Table(box=None, header_style="bold", pad_edge=False)
+        for head in shown:
+            justify = "left" if head in self.left else "right"
+            no_wrap = head not in self.wrap and not fold
+            made.add_column(head, justify=justify, no_wrap=no_wrap, overflow="fold")
+        for words, style in self.rows:
+            kept = [words[i] for i, head in enumerate(self.heads) if head in shown]
+            made.add_row(*kept, style=style)
+        yield made
 
 
-def cell_table(cells: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> Any:
+def cell_table(cells: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> FittedTable:
     """Return a table with one row per cell of a `cell_summary`: counts, median plateau and range.
 
     `>` marks a lower bound, and `*` a cell that is `chosen`.
     """
-    shown = table(*axes, "runs", "plateau", "min-max", "censored", "failed")
+    shown = FittedTable(*axes, "runs", "plateau", "min-max", "censored", "failed")
     for cell in cells:
         middle = spread = "-"
         if cell["plateau"] is not None:

@@ -4,9 +4,9 @@ BIN := .venv/bin
 # Cache compiled modules even if the environment disables that: each process would compile them again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test quick lint types docs tables pictures figures bench clean
+.PHONY: demo test quick lint types docs pictures figures bench clean
 
-demo: .venv/.ready
+demo: .venv/.installed
 	$(BIN)/emergo demo
 
 # All tests. Three processes for two cores, because tests that wait for Slurm or Chromium leave their core idle. Neighbouring
@@ -29,10 +29,6 @@ types: .venv/.ready
 docs: .venv/.ready
 	$(BIN)/python docs/_site/build.py
 
-# Tables of docs/reproduction, from the pinned numbers of the figures.
-tables: .venv/.ready
-	$(BIN)/python docs/_site/tables.py
-
 # Pictures of the gallery that are missing; takes minutes for all of them.
 pictures: .venv/.ready
 	$(BIN)/python docs/_site/pictures.py
@@ -46,8 +42,14 @@ bench: .venv/.ready
 clean:
 	rm -rf .venv out report.html docs/_build dist
 
-.venv/.ready: pyproject.toml constraints.txt
+# What the package itself needs.
+.venv/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "emergo needs Python 3.11 or newer; try make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+# What tests, types and the site need as well.
+.venv/.ready: .venv/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
 	touch $@

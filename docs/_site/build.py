@@ -16,7 +16,7 @@ from pathlib import Path
 if __name__ == "__main__":  # as a script, the repository is not among the places of modules
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from docs._site import api, gallery
+from docs._site import api, gallery, tables
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -31,7 +31,12 @@ def sources() -> dict[Path, str]:
     """The pages that are written by hand: their places in the site, and their text with the links
     that the site has."""
     pages = [*sorted(DOCS.rglob("*.md")), *(ROOT / name for name in BESIDE)]
-    return {place_of(page): page.read_text() for page in pages if "_build" not in page.parts}
+    pins = gallery.pinned()
+    return {
+        place_of(page): tables.filled(page.read_text(), pins)
+        for page in pages
+        if "_build" not in page.parts
+    }
 
 
 def place_of(path: Path) -> Path:
@@ -96,8 +101,8 @@ def site() -> dict[Path, str]:
         page.stem for page in pages if len(page.parts) == 1 and page.stem not in named | {"index"}
     ]
     pages[Path("index.md")] = index.replace("<!-- pages -->", "\n".join(rest))
-    pages = {page: relinked(text, page, extra) for page, text in pages.items()}
     pages |= {Path("gallery") / f"{name}.md": text for name, text in gallery.pages().items()}
+    pages = {page: relinked(text, page, extra) for page, text in pages.items()}
     pages |= {Path("api") / f"{name}.md": text for name, text in api.pages().items()}
     return pages | extra
 

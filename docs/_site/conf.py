@@ -1,18 +1,22 @@
-"""How Sphinx builds the site; `docs/_site/build.py` puts the pages together first."""
+"""Configuration of Sphinx. `docs/_site/build.py` writes the pages first."""
 
-import re
+import sys
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from docutils.utils.math import latex2mathml
 
 from emergo import __version__
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from docs._site.formulas import mathml
 
 project = "emergo"
 author = "The emergo authors"
 release = __version__
 html_title = f"emergo {release}"
-extensions = ["myst_nb"]
+copybutton_exclude = ".linenos, .gp, .go"
+extensions = ["myst_nb", "sphinx_copybutton"]
 exclude_patterns = ["files"]
 html_theme = "furo"
 html_static_path = ["static"]
@@ -23,7 +27,7 @@ templates_path: list[str] = []
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
 
-myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "dollarmath"]
 myst_heading_anchors = 4
 myst_dmath_double_inline = True
 
@@ -37,24 +41,17 @@ nb_merge_streams = True
 nb_output_stderr = "remove"  # how far training is
 
 
-def _mathml(tex: str, block: bool) -> str:
-    """Sizes of brackets, which docutils does not know, are left to the browser."""
-    known = re.sub(r"\\dots\b", r"\\ldots", re.sub(r"\\[bB]igg?[lr]?(?![a-zA-Z])", "", tex))
-    return str(latex2mathml.tex2mathml(known, as_block=block))
-
-
 def _inline(translator: Any, node: nodes.math) -> None:
-    translator.body.append(_mathml(node.astext(), False))
+    translator.body.append(mathml(node.astext(), False))
     raise nodes.SkipNode
 
 
 def _block(translator: Any, node: nodes.math_block) -> None:
-    translator.body.append(f'<div class="math">{_mathml(node.astext(), True)}</div>')
+    translator.body.append(f'<div class="math">{mathml(node.astext(), True)}</div>')
     raise nodes.SkipNode
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Formulas become MathML, which browsers draw themselves: the site loads nothing from
-    elsewhere."""
+    """Write formulas as MathML, so that the site loads nothing from elsewhere."""
     app.add_html_math_renderer("mathml", (_inline, None), (_block, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

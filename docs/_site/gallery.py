@@ -7,6 +7,7 @@ from typing import Any
 
 from emergo.core.terminal import duration, short
 from emergo.papers import FIGURES, Figure
+from emergo.papers.index import read_index
 
 from .pictures import picture
 
@@ -18,8 +19,7 @@ PAPERS = {
     "2602.19143](https://arxiv.org/abs/2602.19143).",
     "emergo": "Questions that the papers leave, answered with the same instruments.",
 }
-VERDICT = {True: "agrees", False: "disagrees", None: "–"}
-HOLDS = {True: "as expected", False: "not as expected", None: "–"}
+HOLDS = {True: "as expected", False: "not as expected", None: "undecided"}
 
 
 def pinned() -> dict[str, Any]:
@@ -40,75 +40,79 @@ def page_name(figure: Figure) -> str:
 
 
 def index(numbers: Mapping[str, Any]) -> str:
-    """A picture, a title and a verdict for every figure."""
-    lines = [
-        "# Gallery",
-        "",
-        "Every figure of the two papers, and ours: made by one command each, with the published "
-        "numbers beside.",
-        "",
-    ]
+    """Return the page with one card per figure."""
+    parts = ["# Gallery", "Every figure of the two papers, and ours. One command makes each."]
     for paper, words in PAPERS.items():
         figures = [figure for figure in FIGURES.values() if figure.id.startswith(f"{paper}/")]
-        lines += [
-            f"## {paper}",
-            "",
-            words,
-            "",
-            "```{toctree}",
-            ":hidden:",
-            *map(page_name, figures),
-            "```",
-            "",
-        ]
-        lines += ["| figure | shows | laws and checks |", "| --- | --- | --- |"]
-        lines += [
-            f"| {cell(figure)} | {figure.title} | {tally(numbers.get(figure.id))} |"
-            for figure in figures
-        ] + [""]
-    return "\n".join(lines)
+        hidden = "\n".join(["```{toctree}", ":hidden:", *map(entry, figures), "```"])
+        cards = "\n\n".join(card(figure, numbers.get(figure.id)) for figure in figures)
+        parts += [f"## {paper}", words, hidden, f"::::{{container}} cards\n{cards}\n::::"]
+    return "\n\n".join(parts) + "\n"
 
 
-def cell(figure: Figure) -> str:
-    """A small picture that leads to the page, or the name alone."""
+def entry(figure: Figure) -> str:
+    """Return a short entry of the table of contents."""
     name = Path(figure.id).name
-    image = (
-        f"![{figure.id}](../img/gallery/{picture(figure.id).name})"
-        if picture(figure.id).exists()
-        else ""
-    )
-    return f"[{image} {name}]({page_name(figure)}.md)"
+    short_name = f"Fig. {name.removeprefix('fig')}" if name.startswith("fig") else name
+    return f"{short_name} <{page_name(figure)}>"
 
 
-def tally(report: Mapping[str, Any] | None) -> str:
-    """How many of the verdicts of a figure are which."""
-    verdicts = [item["agrees"] for item in (*report["laws"], *report["checks"])] if report else []
-    counts = [
-        (verdicts.count(True), "agree"),
-        (verdicts.count(False), "disagree"),
-        (verdicts.count(None), "without a published value"),
-    ]
-    return ", ".join(f"{count} {words}" for count, words in counts if count) or "–"
+def card(figure: Figure, report: Mapping[str, Any] | None) -> str:
+    """Return a picture, a title, the verdicts and links for the index."""
+    name = page_name(figure)
+    image = picture_of(figure)
+    lines = [f"[![{figure.id}]({image})]({name}.md)"] if image else []
+    lines += [f"**[{heading(figure)}]({name}.md)**", badges(report), links(figure)]
+    return "\n\n".join([":::{container} card", *filter(None, lines)]) + "\n:::"
+
+
+def picture_of(figure: Figure) -> str | None:
+    """Return the path of the picture, seen from the gallery."""
+    own = picture(figure.id)
+    essay = ROOT / "docs" / "img" / f"{Path(figure.id).name}.png"
+    if own.exists():
+        return f"../img/gallery/{own.name}"
+    return f"../img/{essay.name}" if figure.id.startswith("emergo/") and essay.exists() else None
+
+
+def heading(figure: Figure) -> str:
+    """Return the title of a page: the number of a paper's figure and what it shows."""
+    name = Path(figure.id).name
+    title = sentence(figure.title).removesuffix(".")
+    return f"Fig. {name.removeprefix('fig')}: {title}" if name.startswith("fig") else title
+
+
+def links(figure: Figure) -> str:
+    """Return links to the essay or the notes about a figure, and to its code."""
+    paper, name = figure.id.split("/")
+    essay = ROOT / "docs" / f"{name}.md"
+    notes = f"../{essay.name}" if essay.exists() else f"../reproduction/{paper}.md"
+    words = "essay" if essay.exists() else "notes"
+    code = "/".join(read_index()[figure.id].module.split("."))
+    return f"[{words}]({notes}) · [code](../../{code}.py)"
+
+
+def badges(report: Mapping[str, Any] | None) -> str:
+    """Return the number of verdicts of each kind, one badge each."""
+    verdicts = [item["verdict"] for item in (*report["laws"], *report["checks"])] if report else []
+    words = {"agrees": "agree", "disagrees": "disagree", "undecided": "undecided"}
+    counted = ((kind, verdicts.count(kind)) for kind in words)
+    return " ".join(f"[{n} {words[kind]}]{{.badge .{kind}}}" for kind, n in counted if n)
 
 
 def page(figure: Figure, report: Mapping[str, Any] | None) -> str:
-    """What the paper shows, what was found, published and ours side by side, how to make it, what
-    it costs."""
-    paper, name = figure.id.split("/")
-    parts = [f"# {paper}, {figure_name(name)}", f"*{sentence(figure.title)}*"]
-    if picture(figure.id).exists():
-        parts.append(f"![{figure.id}](../img/gallery/{picture(figure.id).name})")
+    """Return the page of a figure: picture, laws and checks next to the published ones, cost."""
+    image = picture_of(figure)
+    parts = [f"# {heading(figure)}", f"`{figure.id}` · {links(figure)}", badges(report)]
+    parts += [f"![{figure.id}]({image})"] if image else []
     if report and report["laws"]:
         parts += ["## Laws", *map(law_table, report["laws"])]
     if report and report["checks"]:
         parts += ["## Checks", check_table(report["checks"])]
     if report is None:
         parts.append("Its numbers are not pinned yet; the command below makes it.")
-    return "\n\n".join([*parts, "## Make it", commands(figure), cost(figure)]) + "\n"
-
-
-def figure_name(name: str) -> str:
-    return f"Figure {name.removeprefix('fig')}" if name.startswith("fig") else name
+    parts += ["## Make it", commands(figure), cost(figure)]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def sentence(words: str) -> str:
@@ -118,6 +122,7 @@ def sentence(words: str) -> str:
 def law_table(law: Mapping[str, Any]) -> str:
     """One row per number of a law: published, ours, our 95% interval."""
     published = law.get("published")
+    law = {**law, **law.get("with_censored", {})}
     rows = ["| | published | ours | 95% interval |", "| --- | --- | --- | --- |"]
     for name, value in {"C": law["C"], **law["exponents"]}.items():
         theirs = (
@@ -128,16 +133,21 @@ def law_table(law: Mapping[str, Any]) -> str:
             else published["exponents"].get(name)
         )
         low, high = law["ci95"].get(name) or (None, None)
-        interval = "fixed" if low is None else f"[{low:.4g}, {high:.4g}]"
+        interval = "fixed" if low is None else f"[{low:.3g}, {high:.3g}]"
         rows.append(
             f"| {'C' if name == 'C' else f'exponent of `{name}`'} | {short(theirs)} | "
-            f"{value:.4g} | {interval} |"
+            f"{value:.3g} | {interval} |"
         )
-    rows.append(f"| R² | {short(published['r2'] if published else None)} | {law['r2']:.4f} | |")
+    rows.append(f"| R² | {short(published['r2'] if published else None)} | {law['r2']:.3f} | |")
     counts = f"{law['runs']} runs, {law['censored']} of them censored"
     against = f"Published: {published['source']}. " if published else ""
     level = f"; level {law['level']:.2f}" if law["level"] is not None else ""
-    verdict = {True: "**It agrees**", False: "**It disagrees**", None: "No verdict"}[law["agrees"]]
+    verdict = {
+        "agrees": "**It agrees**",
+        "disagrees": "**It disagrees**",
+        "undecided": "**It is undecided**",
+        None: "No verdict",
+    }[law["verdict"]]
     return (
         f"**{law['name']}**: `{law['formula']}`\n\n"
         + "\n".join(rows)
@@ -153,9 +163,7 @@ def check_table(checks: list[Mapping[str, Any]]) -> str:
             if check["published"] is not None
             else f"expected: {check['expected']}"
         )
-        verdict = (
-            VERDICT[check["agrees"]] if check["published"] is not None else HOLDS[check["holds"]]
-        )
+        verdict = check["verdict"] if check["published"] is not None else HOLDS[check["holds"]]
         rows.append(
             " | ".join(
                 [

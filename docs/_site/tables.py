@@ -1,36 +1,27 @@
-"""The tables of the pages under docs/reproduction: `python docs/_site/tables.py` writes them, from
-the numbers that tests/papers/paper_preset.json pins, which a test holds against what the figures'
-JSON holds. No number there is copied by hand.
+"""Tables of the pages under docs/reproduction, filled in when the site is built.
 
-A table stands between two marks, each on a line of its own:
+A page has a mark on a line of its own, and the site shows a table in its place:
 
     <!-- laws: zucchet2025/fig3 zucchet2025/fig13 -->
-    <!-- end -->
 
-- `overview: PAPER`: the figures of a paper, and how many of their verdicts are which.
-- `laws: ID ...`: fitted laws beside the published ones.
+- `overview: PAPER`: the figures of a paper, with the number of verdicts of each kind.
+- `laws: ID ...`: fitted laws next to the published ones.
 - `checks: ID ...`: all other comparisons; `numbers: ID ...` only those with published numbers,
   `words: ID ...` the others.
 - `summary: ID NAME`: a small table of a figure.
+
+The numbers are those in tests/papers/paper_preset.json, which a test compares with the figures.
 """
 
 import re
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":  # as a script, the repository is not among the places of modules
-    sys.path.insert(0, str(Path(__file__).parents[2]))
-
-from docs._site.gallery import HOLDS, ROOT, VERDICT, escape, page_name, pinned
+from docs._site.gallery import HOLDS, ROOT, escape, page_name
 from emergo.papers import FIGURES
 
 PAGES = ROOT / "docs" / "reproduction"
-BLOCK = re.compile(
-    r"(?<=<!-- )(laws|checks|numbers|words|summary|overview): ([^\n]+?) -->\n.*?<!-- end -->",
-    re.DOTALL,
-)
+MARK = re.compile(r"<!-- (laws|checks|numbers|words|summary|overview): ([^\n]+?) -->")
 
 
 def number(value: float) -> str:
@@ -99,27 +90,23 @@ def laws(pins: Mapping[str, Any], *ids: str) -> list[str]:
                 if published
                 else f"{law['r2']:.3f}"
             )
-            verdict = VERDICT[law["agrees"]] + (f": {law['why']}" if law["agrees"] is False else "")
+            words = law["verdict"] or "–"
+            if words in ("disagrees", "undecided"):
+                words += f": {law['why']}"
             level = "–" if level is None else f"{level:.2f}"
-            ours = escape(law_in_words(law))
-            rows.append(
-                row(
-                    short_name(id, i), escape(law["name"]), theirs, ours, r2, level, escape(verdict)
-                )
-            )
-            if law["censored"]:
-                words = f"{law['name']}, with its {law['censored']} censored runs"
-                rows.append(
-                    row(
-                        "",
-                        escape(words),
-                        "",
-                        escape(law_in_words(law["with_censored"])),
-                        "",
-                        "",
-                        "",
-                    )
-                )
+            name = escape(law["name"])
+            ours = [(name, law)]
+            if law["censored"]:  # the fit that uses censored runs comes first
+                runs = f"{law['censored']} censored runs"
+                ours = [
+                    (f"{name}, with its {runs}", law["with_censored"]),
+                    (f"{name}, without its {runs}", law),
+                ]
+            for j, (name, fit) in enumerate(ours):
+                cells = [theirs, escape(law_in_words(fit)), r2, level, escape(words)]
+                if j:
+                    cells = ["", cells[1], "", "", ""]
+                rows.append(row(short_name(id, i + j), name, *cells))
     return rows
 
 
@@ -143,7 +130,7 @@ def checks(
         ):
             published = check["published"]
             beside = shown(published) if published is not None else f"expected: {check['expected']}"
-            verdict = VERDICT[check["agrees"]] if published is not None else HOLDS[check["holds"]]
+            verdict = check["verdict"] if published is not None else HOLDS[check["holds"]]
             rows.append(
                 row(
                     short_name(id, i),
@@ -182,15 +169,17 @@ def overview(pins: Mapping[str, Any], paper: str) -> list[str]:
         "shows",
         "agrees with what is published",
         "disagrees",
+        "undecided",
         "as we expected",
         "not as expected",
     )
     for id in [id for id in pins if id.startswith(f"{paper}/")]:
         every = [*pins[id]["laws"], *pins[id]["checks"]]
         own = [c for c in pins[id]["checks"] if c["published"] is None]
-        held = [one["agrees"] for one in every]
+        held = [one["verdict"] for one in every]
         expected = [check["holds"] for check in own]
-        counts = held.count(True), held.count(False), expected.count(True), expected.count(False)
+        counts = [held.count(word) for word in ("agrees", "disagrees", "undecided")]
+        counts += [expected.count(True), expected.count(False)]
         rows.append(
             row(
                 short_name(id),
@@ -212,34 +201,11 @@ KINDS = {
 
 
 def filled(text: str, pins: Mapping[str, Any]) -> str:
-    """A page with the tables between its marks as they are now."""
-
-    def table(match: re.Match[str]) -> str:
-        kind = match[1]
-        given = match[2].split()
-        return "\n".join(
-            [f"{kind}: {match[2]} -->", "", *KINDS[kind](pins, *given), "", "<!-- end -->"]
-        )
-
-    return BLOCK.sub(table, text)
+    """Replace the marks of a page by tables."""
+    return MARK.sub(lambda mark: "\n".join(KINDS[mark[1]](pins, *mark[2].split())), text)
 
 
 def named(text: str) -> set[str]:
-    """The figures whose tables a page has."""
-    return {
-        id
-        for match in BLOCK.finditer(text)
-        if match[1] != "overview"
-        for id in match[2].split()
-        if id in FIGURES
-    }
-
-
-def main() -> None:
-    for page in sorted(PAGES.glob("*.md")):
-        page.write_text(filled(page.read_text(), pinned()))
-        print(f"wrote {page.relative_to(ROOT)}")
-
-
-if __name__ == "__main__":
-    main()
+    """Return the figures whose tables a page has."""
+    names = {id for mark in MARK.finditer(text) if mark[1] != "overview" for id in mark[2].split()}
+    return names & set(FIGURES)

@@ -9,7 +9,16 @@ from typing import Any, Literal
 from tyro.conf import Positional
 
 from ..core.errors import InputError
-from ..core.terminal import ask, console, duration, fail, print_json, print_law, show, table
+from ..core.terminal import (
+    FittedTable,
+    ask,
+    console,
+    duration,
+    fail,
+    print_json,
+    print_law,
+    show,
+)
 from ._run import check_positive, parse_pairs
 
 
@@ -62,7 +71,7 @@ class Figures:
         if self.json:
             return print_json({"figures": rows})
         names = ("figure", "shows", "laptop", "paper", "state")
-        shown = table(*names, left=("figure", "shows", "state"), wrap=("shows",))
+        shown = FittedTable(*names, left=("figure", "shows", "state"), wrap=("shows",))
         for row in rows:
             needed = [row["needed"][preset] for preset in ("laptop", "paper")]
             cost = [duration(seconds) if seconds else "recorded" for seconds in needed]

@@ -14,7 +14,7 @@ from .. import study as studies
 from ..core.errors import InputError
 from ..core.files import check_parent
 from ..core.json import check_plain
-from ..core.terminal import counted, duration, print_json, say, show, table
+from ..core.terminal import FittedTable, counted, duration, print_json, say, show
 from ..store import Plan, Status, StudyFolder, study_status
 
 if TYPE_CHECKING:
@@ -294,7 +294,11 @@ def status_view(status: Status, note: str = "") -> Any:
     parts: list[Any] = [Text(line)]
     rows = [_worker_row(worker) for worker in status.workers]
     if rows:
-        shown = table(*rows[0], left=("unit", "host", "note"))
+        shown = FittedTable(
+            *rows[0],
+            left=("unit", "host", "note"),
+            optional=("process", "job", "last sign", "host", "steps/s", "loss"),
+        )
         for row in rows:
             shown.add_row(*row.values())
         parts.append(shown)

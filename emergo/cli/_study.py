@@ -20,6 +20,7 @@ from .. import store
 from .. import study as studies
 from ..core.errors import InputError, unknown
 from ..core.terminal import (
+    FittedTable,
     cell_table,
     console,
     duration,
@@ -28,7 +29,6 @@ from ..core.terminal import (
     print_json,
     say,
     show,
-    table,
 )
 from ..store import Plan, Status, StudyFolder, study_status
 from ..study.toml import read_toml
@@ -100,7 +100,7 @@ class Run(TrainingOptions):
             return print_json(about | expected.data())
         show(f"{study.name}: {study.count} runs, {len(finished)} of them finished")
         heads = "program", "runs", "units", "at once", "memory", "time at most"
-        shown = table(*heads, left=("program",), wrap=("program",))
+        shown = FittedTable(*heads, left=("program",), wrap=("program",))
         for group in expected.groups:
             numbers = str(group.runs), str(group.units), str(group.n_parallel)
             shown.add_row(group.what, *numbers, memory(group.bytes), duration(group.seconds))

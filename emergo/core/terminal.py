@@ -135,28 +135,73 @@ def memory(size: float) -> str:
     return f"{size / 1e6:.0f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
 
 
-def table(*heads: str, left: tuple[str, ...] = (), wrap: tuple[str, ...] = ()):
-    """Return an empty table without rules.
+class FittedTable:
+    """A table without rules that drops optional columns if the window is too narrow.
+
+    If the other columns still do not fit, their text takes several lines. Nothing is cut.
 
     **Arguments:**
 
+    - `heads`: the names of the columns.
     - `left`: the left-aligned columns; the others are right-aligned.
-    - `wrap`: the columns whose text may take several lines.
+    - `wrap`: the columns whose text may take several lines in any window.
+    - `optional`: the columns that may be dropped, the first one first.
     """
-    from rich.table import Table
 
-    made = Table(box=None, header_style="bold", pad_edge=False)
-    for head in heads:
-        made.add_column(head, justify="left" if head in left else "right", no_wrap=head not in wrap)
-    return made
+    def __init__(
+        self,
+        *heads: str,
+        left: Sequence[str] = (),
+        wrap: Sequence[str] = (),
+        optional: Sequence[str] = (),
+    ) -> None:
+        self.heads = heads
+        self.left = left
+        self.wrap = wrap
+        self.optional = optional
+        self.rows: list[tuple[tuple[str, ...], str]] = []
+
+    def add_row(self, *words: str, style: str = "") -> None:
+        """Add a row; columns without a word at its end stay empty."""
+        missing = len(self.heads) - len(words)
+        self.rows.append((words + ("",) * missing, style))
+
+    def __rich_console__(self, console: Any, options: Any):
+        from rich.cells import cell_len
+        from rich.table import Table
+
+        widths = {
+            head: max(map(cell_len, (head, *(words[i] for words, _ in self.rows))))
+            for i, head in enumerate(self.heads)
+            if head not in self.wrap
+        }
+        shown = list(self.heads)
+        dropped = iter(self.optional)
+
+        def too_wide() -> bool:
+            fixed = [widths.get(head, len(head)) for head in shown]
+            return sum(fixed) + 2 * (len(shown) - 1) > options.max_width
+
+        while too_wide() and (head := next(dropped, None)) is not None:
+            shown = [name for name in shown if name != head]
+        fold = too_wide()
+        made = Table(box=None, header_style="bold", pad_edge=False)
+        for head in shown:
+            justify = "left" if head in self.left else "right"
+            no_wrap = head not in self.wrap and not fold
+            made.add_column(head, justify=justify, no_wrap=no_wrap, overflow="fold")
+        for words, style in self.rows:
+            kept = [words[i] for i, head in enumerate(self.heads) if head in shown]
+            made.add_row(*kept, style=style)
+        yield made
 
 
-def cell_table(cells: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> Any:
+def cell_table(cells: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> FittedTable:
     """Return a table with one row per cell of a `cell_summary`: counts, median plateau and range.
 
     `>` marks a lower bound, and `*` a cell that is `chosen`.
     """
-    shown = table(*axes, "runs", "plateau", "min-max", "censored", "failed")
+    shown = FittedTable(*axes, "runs", "plateau", "min-max", "censored", "failed")
     for cell in cells:
         middle = spread = "-"
         if cell["plateau"] is not None:
@@ -185,27 +230,19 @@ def plateau_range(cell: Mapping[str, Any]) -> str:
     return f">{low}" if low == high else f">{low} to >{high}"
 
 
-def verdict(agrees: bool | None) -> str:
-    """Return the column of words before a law or a check."""
-    return {True: "agrees     ", False: "disagrees  ", None: "           "}[agrees]
+def fit_lines(law: Mapping[str, Any]) -> list[str]:
+    """Format a law, given as plain data: formula, intervals, and the published law.
 
-
-def law_lines(law: dict[str, Any]) -> list[str]:
-    """Format a law, given as plain data: formula, intervals, and the published law."""
-    name = f"{law['name']}: " if "name" in law else ""
-    before = verdict(law["agrees"]) if "agrees" in law else ""
-    lines = [f"{before}{name}{law['formula']}, R² {short(law['r2'])}, {law['runs']} runs"]
-    for column, interval in law["ci95"].items():
-        value = law["C"] if column == "C" else law["exponents"][column]
-        bounds = "not determined"
-        if interval[0] is not None:
-            bounds = f"[{interval[0]:.4g}, {interval[1]:.4g}]"
-        lines.append(f"    {column:14} {value:.4g}  95% {bounds} ({law['ci_kind']})")
-    spread = law["spread"]
-    seeds = law["seed_spread"]
-    if law["ci_kind"] == "seeds" and spread and seeds and spread > 1.5 * seeds:
-        words = f"{spread:.2g} off the law, {seeds:.2g} off the means of cells"
-        lines.append(f"    spread of logs: {words}; the intervals take the law for granted")
+    If runs are censored, the fit that uses them comes first.
+    """
+    lines = [_law_heading(law)]
+    if law.get("with_censored"):
+        runs = counted(law["censored"], "censored run")
+        best = law["with_censored"]
+        lines = [_law_heading({**law, **best}), *_interval_lines(best)]
+        lines.append(f"note: least squares leave out {runs}, which biases them towards fast runs:")
+        lines.append(_law_heading(law, named=False))
+    lines += _interval_lines(law)
     if law.get("published"):
         lines.append(
             f"    published: {law['published']['formula']}; level {short(law['level'])}; "
@@ -214,18 +251,24 @@ def law_lines(law: dict[str, Any]) -> list[str]:
     return lines
 
 
-def fit_lines(law: dict[str, Any]) -> list[str]:
-    """Format a fitted law, and the fit that uses censored runs, if any."""
-    lines = law_lines(law)
-    if law.get("with_censored"):
-        runs = counted(law["censored"], "censored run")
-        lines.append(
-            f"note: least squares leave out {runs}, which biases the fit; this fit uses them:"
-        )
-        lines += law_lines(law["with_censored"])
+def _law_heading(law: Mapping[str, Any], named: bool = True) -> str:
+    name = f"{law['name']}: " if named and "name" in law else ""
+    before = f"{law['verdict'] or '':11}" if named and "verdict" in law else ""
+    return f"{before}{name}{law['formula']}, R² {short(law['r2'])}, {law['runs']} runs"
+
+
+def _interval_lines(law: Mapping[str, Any]) -> list[str]:
+    """Format the constant and the exponents of a law with their intervals."""
+    lines = []
+    for column, interval in law["ci95"].items():
+        value = law["C"] if column == "C" else law["exponents"][column]
+        bounds = "not determined"
+        if interval[0] is not None:
+            bounds = f"[{interval[0]:.4g}, {interval[1]:.4g}]"
+        lines.append(f"    {column:14} {value:.4g}  95% {bounds} ({law['ci_kind']})")
     return lines
 
 
-def print_law(law: dict[str, Any]) -> None:
+def print_law(law: Mapping[str, Any]) -> None:
     """Print a law, given as plain data."""
-    show(*law_lines(law))
+    show(*fit_lines(law))

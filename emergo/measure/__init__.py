@@ -20,9 +20,11 @@ from ._stages import (
     stage_boundaries,
 )
 from ._terms import Term
+from ._uncertainty import VERDICTS, Ratio, Verdict, all_hold, judge, mean_ratio, paired_ratio
 
 __all__ = [
     "HEAD_NAMES",
+    "VERDICTS",
     "Boundary",
     "Direction",
     "Drop",
@@ -30,8 +32,11 @@ __all__ = [
     "Law",
     "OffsetLaw",
     "Published",
+    "Ratio",
     "State",
     "Term",
+    "Verdict",
+    "all_hold",
     "attention_by_lag",
     "attention_entropy",
     "attention_mass",
@@ -49,7 +54,10 @@ __all__ = [
     "group_mass",
     "head_scores",
     "head_similarity",
+    "judge",
     "law_json",
+    "mean_ratio",
+    "paired_ratio",
     "past_threshold",
     "plateau_share",
     "read_table",

@@ -21,11 +21,24 @@ from ..core.terminal import fit_lines
 from ._censored import fit_censored
 from ._law_plot import law_plot
 from ._terms import Term, censored_rows, column, log_column, log_product, usable_rows
+from ._uncertainty import (
+    VERDICTS,
+    Interval,
+    Verdict,
+    all_hold,
+    cells_spread_more,
+    interval,
+    judge,
+    mean_ratio,
+    resample,
+    spare_numbers,
+)
 
-Interval = tuple[float, float]
 Method = Literal["least squares", "censored maximum likelihood"]
 LEVEL = (0.8, 1.25)
-SLACK = 0.05
+# An exponent that is off by 0.1 changes the law by a factor of 1.26 over a tenfold range of its
+# column, which is as much as LEVEL allows.
+MARGIN = 0.1
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -39,13 +52,14 @@ class Law:
     exponents: Mapping[str, float]
     # 95% intervals of `C` and of every exponent; NaN if the data do not determine them
     ci95: Mapping[str, Interval]
-    # what was resampled: `"seeds"` within cells, or `"cells"` if some cell has a single run
+    # what was resampled: `"cells"` if they spread more than seeds or some cell has a single run,
+    # otherwise `"seeds"` within cells
     ci_kind: str
     r2: float  # explained share of the variance of log y, over the observed runs
     # standard deviation of log y around the law; the likelihood's own for the censored fit
     spread: float
     # The same around the means of the cells; NaN without repeated cells. If `spread` is much
-    # larger, the law does not describe its cells, and intervals over seeds are too narrow.
+    # larger, the law does not describe its cells.
     seed_spread: float
     runs: int  # number of runs in the fit
     censored: int
@@ -53,6 +67,11 @@ class Law:
     method: Method = "least squares"
     with_censored: "Law | None" = None  # the fit of all runs, if some are censored
     table: pd.DataFrame | None = dataclasses.field(default=None, compare=False)  # the fitted data
+
+    @property
+    def best(self) -> "Law":
+        """The fit that uses censored runs, if there are any; otherwise this one."""
+        return self.with_censored or self
 
     @property
     def formula(self) -> str:
@@ -76,7 +95,7 @@ class Law:
                 "this law does not hold its table, so it cannot be drawn; fit it again"
             )
         with style():
-            return law_plot(self, self.table)
+            return law_plot(self.best, self.table)
 
     def __repr__(self) -> str:
         return "\n".join(fit_lines(law_json(self)))
@@ -177,30 +196,37 @@ def _fit(
     _check_design(design, log_y, y, terms, what)
     columns = [column(rows, name) for name in (*_columns(terms), *fixed)]
     cell = np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1].ravel()
-    weights, ci_kind = resample(cell, resamples, rng)
+    one = np.ones((1, len(rows)))
+    fits = _least_squares(design, target, one)
     method: Method = "least squares"
     if censored.any():
         method = "censored maximum likelihood"
-        fits, scale = fit_censored(design, target, censored, np.ones((1, len(rows))))
+        fits, scale = fit_censored(design, target, censored, one)
+    theta = fits[0]
+    residual = target - design @ theta
+    observed = ~censored
+    parameters = design.shape[1]
+    by_cells = cells_spread_more(residual[observed], cell[observed], parameters)
+    weights, ci_kind = resample(cell, by_cells, resamples, rng)
+    if censored.any():
         samples, _ = fit_censored(design, target, censored, weights)
         spread = float(scale[0])
     else:
-        fits = _least_squares(design, target, np.ones((1, len(rows))))
         samples = _least_squares(design, target, weights)
-        if len(rows) == design.shape[1]:  # an exact fit cannot estimate its uncertainty
+        if len(rows) == parameters:  # an exact fit cannot estimate its uncertainty
             samples[:] = math.nan
-        spread = deviation(target - design @ fits[0], design.shape[1])
-    theta = fits[0]
+        spread = deviation(residual, parameters)
+    spare = spare_numbers(cell, ci_kind, parameters)
     exponents = {}
-    ci95 = {"C": interval(np.exp(samples[:, 0]))}
+    low, high = interval(samples[:, 0], theta[0], spare)
+    ci95 = {"C": (math.exp(low), math.exp(high))}
     for i, term in enumerate(terms, start=1):
         for name, power in term.powers:
             exponents[name] = float(power * theta[i])
-            ci95[name] = interval(power * samples[:, i])
+            ci95[name] = interval(power * samples[:, i], exponents[name], spare)
     for name, value in fixed.items():
         exponents[name] = float(value)
         ci95[name] = (float(value), float(value))
-    observed = ~censored
     return Law(
         y=y,
         terms=terms,
@@ -208,7 +234,7 @@ def _fit(
         exponents=exponents,
         ci95=ci95,
         ci_kind=ci_kind,
-        r2=explained(log_y[observed], (target - design @ theta)[observed]),
+        r2=explained(log_y[observed], residual[observed]),
         spread=spread,
         seed_spread=spread_of_seeds(log_y[observed], cell[observed]),
         runs=len(rows),
@@ -256,28 +282,6 @@ def _least_squares(design: np.ndarray, z: np.ndarray, weights: np.ndarray) -> np
     return theta
 
 
-def resample(cell: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np.ndarray, str]:
-    """Return bootstrap weights, one row per resample, and what was resampled.
-
-    If every cell has several runs (seeds), the runs of each cell are resampled, otherwise whole
-    cells. Of n units, n - 1 are drawn and weighted by n/(n-1). Drawing n units would shrink the
-    variance of a mean by (n-1)/n (Rao and Wu 1988).
-    """
-    labels, sizes = np.unique(cell, return_counts=True)
-
-    def draw(n: int) -> np.ndarray:
-        return rng.multinomial(n - 1, np.full(n, 1 / n), size=count) * (n / (n - 1))
-
-    weights = np.ones((count, len(cell)))
-    if sizes.min() > 1:
-        for label, size in zip(labels, sizes, strict=True):
-            weights[:, cell == label] = draw(int(size))
-        return weights, "seeds"
-    if len(labels) > 1:
-        weights = draw(len(labels))[:, np.searchsorted(labels, cell)]
-    return weights, "cells"
-
-
 def explained(log_y: np.ndarray, residual: np.ndarray) -> float:
     """Return R², the share of the variance of log y that a law explains."""
     return float(1 - np.sum(residual**2) / np.sum((log_y - log_y.mean()) ** 2))
@@ -292,18 +296,6 @@ def deviation(residual: np.ndarray, fitted: int) -> float:
 def spread_of_seeds(z: np.ndarray, cell: np.ndarray) -> float:
     """Return the standard deviation around the means of cells; NaN if every cell has one run."""
     return deviation(z - pd.Series(z).groupby(cell).transform("mean").to_numpy(), len({*cell}))
-
-
-def interval(samples: np.ndarray) -> Interval:
-    """Return a 95% bootstrap interval.
-
-    It is NaN if fewer than 20, or fewer than half, of the resamples determine the number.
-    """
-    determined = samples[np.isfinite(samples)]
-    if len(determined) < max(20, len(samples) / 2):
-        return (math.nan, math.nan)
-    low, high = np.quantile(determined, [0.025, 0.975])
-    return (float(low), float(high))
 
 
 def law_json(law: Law) -> dict[str, Any]:
@@ -346,24 +338,41 @@ class Agreement(NamedTuple):
     """The comparison of a fitted law with a published one."""
 
     level: float  # geometric mean of our y over the published law, over our observed runs
-    agrees: bool  # every exponent within max(95% half-width, 0.05) and the level in [0.8, 1.25]
+    verdict: Verdict
     why: str
 
 
 def compare(law: Law, table: pd.DataFrame, published: Published) -> Agreement:
-    """Compare a law, fitted to a table, with a published law in the same columns."""
+    """Compare a law, fitted to a table, with a published law in the same columns.
+
+    An exponent agrees if its whole interval is within 0.1 of the published one. It disagrees if it
+    is further off and its interval excludes the published one. Otherwise the interval is too wide
+    to decide. The level, the geometric mean of our y over the published law, is judged in the same
+    way by the limits [0.8, 1.25]. The fit that uses censored runs counts, if there is one.
+    """
     rows = table[usable_rows(table, law.y)]
     rows = rows[~censored_rows(rows)]
     theirs = published.C * np.exp(log_product(published.exponents.items(), rows))
-    level = float(np.exp(np.mean(np.log(column(rows, law.y) / theirs))))
+    ratios = column(rows, law.y) / theirs
+    level = float(np.exp(np.mean(np.log(ratios))))
+    cells = zip(*(column(rows, name) for name in law.exponents), strict=True)
+    ends = mean_ratio(ratios, cells)[1:3]
+    holds = [judge(level, ends, *LEVEL, 1.0)]
     reasons = []
+    if holds[0] is not True:
+        reasons.append(_why(f"level {level:.2f}", ends, f"[{LEVEL[0]}, {LEVEL[1]}]", holds[0]))
     for name, printed in published.exponents.items():
-        low, high = law.ci95[name]
-        allowed = float(np.fmax((high - low) / 2, SLACK))  # the interval may be NaN
-        off = law.exponents[name] - printed
-        if abs(off) > allowed:
-            reasons.append(f"exponent of {name} is off by {off:+.3f}, more than {allowed:.3f}")
-    if not LEVEL[0] <= level <= LEVEL[1]:
-        reasons.append(f"level {level:.2f} is outside [{LEVEL[0]}, {LEVEL[1]}]")
+        value = law.best.exponents[name]
+        ends = law.best.ci95[name]
+        holds.append(judge(value, ends, printed - MARGIN, printed + MARGIN, printed))
+        if holds[-1] is not True:
+            what = f"exponent of {name} {value:.2f}"
+            reasons.append(_why(what, ends, f"{printed:g} ± {MARGIN}", holds[-1]))
     why = "; ".join(reasons) or "exponents and level within the limits"
-    return Agreement(level, not reasons, why)
+    return Agreement(level, VERDICTS[all_hold(holds)], why)
+
+
+def _why(what: str, ends: Interval, limits: str, holds: bool | None) -> str:
+    """Say why a number does not agree."""
+    how = "is outside of" if holds is False else "is not wholly within"
+    return f"{what} [{ends[0]:.2f}, {ends[1]:.2f}] {how} {limits}"

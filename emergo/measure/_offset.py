@@ -12,10 +12,12 @@ import numpy as np
 import pandas as pd
 
 from ..core.errors import InputError
-from ._laws import Interval, deviation, explained, interval, resample, spread_of_seeds
+from ._laws import deviation, explained, spread_of_seeds
 from ._terms import Term, censored_rows, log_column, usable_rows
+from ._uncertainty import Interval, cells_spread_more, interval, resample, spare_numbers
 
 NAMES = ("a", "alpha", "b", "beta", "gamma")
+LEVELS = ("a", "b")  # fitted as logarithms
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,16 +82,24 @@ def fit_offset(
         return least_squares(residual, start, x_scale="jac").x
 
     theta = fit(np.ones(len(log_y)), _guess(log_u, log_v, log_y))
-    weights, _ = resample(cell, resamples, np.random.default_rng(0))
+    residual = log_y - _log_law(theta, log_u, log_v)
+    by_cells = cells_spread_more(residual, cell, len(NAMES))
+    weights, kind = resample(cell, by_cells, resamples, np.random.default_rng(0))
     # With one seed per cell many resamples are equal; each different one is fitted once.
     unique, inverse = np.unique(weights, axis=0, return_inverse=True)
     samples = np.array([fit(w, theta) for w in unique])[inverse.ravel()]
-    residual = log_y - _log_law(theta, log_u, log_v)
+    spare = spare_numbers(cell, kind, len(NAMES))
+    ci95 = {name: interval(samples[:, i], theta[i], spare) for i, name in enumerate(NAMES)}
+    for name in LEVELS:
+        ci95[name] = tuple(map(_exp, ci95[name]))
     return OffsetLaw(
         u=u_term,
         v=v_term,
-        values=dict(zip(NAMES, _values(theta).tolist(), strict=True)),
-        ci95=dict(zip(NAMES, map(interval, _values(samples).T), strict=True)),
+        values={
+            name: _exp(x) if name in LEVELS else x
+            for name, x in zip(NAMES, theta.tolist(), strict=True)
+        },
+        ci95=ci95,
         r2=explained(log_y, residual),
         spread=deviation(residual, len(NAMES)),
         seed_spread=spread_of_seeds(log_y, cell),
@@ -97,11 +107,9 @@ def fit_offset(
     )
 
 
-def _values(theta: np.ndarray) -> np.ndarray:
-    """Return the five numbers from the fitted ones, which hold the logarithms of `a` and `b`."""
-    levels = np.isin(NAMES, ("a", "b"))
-    # If a part of the law is absent, the logarithm of its level is arbitrary.
-    return np.where(levels, np.exp(np.clip(theta, -700, 700)), theta)
+def _exp(log: float) -> float:
+    """Exponentiate the logarithm of a level. If a part is absent, it is arbitrary and large."""
+    return math.exp(min(log, 700.0))
 
 
 def _log_law(theta: np.ndarray, log_u: np.ndarray, log_v: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ from ..core.errors import InputError, unknown
 from ..core.files import output_folder, staged
 from ..core.json import to_jsonable
 from ..core.plotting import png, save, save_animation, style
-from ..measure import Law, Published, compare, law_json
+from ..measure import VERDICTS, Law, Published, compare, law_json
 from ..store import read_records
 from ..study import Study, Watcher
 from ..study.results import count_devices
@@ -42,25 +42,36 @@ class Check:
     - `name`: the quantity that is measured.
     - `measured`: its value.
     - `published`: the number or statement of the paper, or None.
-    - `holds`: whether the measured value agrees.
+    - `holds`: whether the measured value agrees; None if its interval is too wide to decide.
     - `expected`: our expectation in words, where nothing is published.
     """
 
     name: str
     measured: Any
     published: Any
-    holds: bool | np.bool_
+    holds: bool | np.bool_ | None
     expected: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "holds", bool(self.holds))
+        if self.holds is not None:
+            object.__setattr__(self, "holds", bool(self.holds))
         if isinstance(self.measured, np.generic | np.ndarray | pd.Series):
             object.__setattr__(self, "measured", self.measured.tolist())
 
     def describe(self) -> dict[str, Any]:
-        """Return the check as plain data; `agrees` is None if nothing is published."""
-        agrees = None if self.published is None else self.holds
-        return to_jsonable(dataclasses.asdict(self) | {"agrees": agrees})
+        """Return the check as plain data; `verdict` is None if nothing is published."""
+        verdict = (
+            None
+            if self.published is None
+            else VERDICTS[None if self.holds is None else bool(self.holds)]
+        )
+        return to_jsonable(dataclasses.asdict(self) | {"verdict": verdict})
+
+
+def words(check: Mapping[str, Any]) -> str:
+    """Return the verdict of a described check, or whether an expectation is met."""
+    own = {True: "holds", False: "fails", None: ""}
+    return check["verdict"] or own[check["holds"]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +87,7 @@ class Comparison:
         published = self.published
         printed = None
         why = "nothing is published to set beside it"
-        verdict: dict[str, Any] = {"level": None, "agrees": None, "why": why}
+        verdict: dict[str, Any] = {"level": None, "verdict": None, "why": why}
         if published and self.law.table is not None:
             verdict = compare(self.law, self.law.table, published)._asdict()
             factors = " ".join(f"{name}^{value:g}" for name, value in published.exponents.items())
@@ -237,8 +248,7 @@ class MadeFigure:
         for law in self.laws:
             published = (law["published"] or {}).get("formula", "-")
             lines.append(f"  {law['formula']}   published: {published}")
-        verdicts = {True: "holds", False: "does not hold", None: "no verdict"}
-        lines += [f"  {check['name']}: {verdicts[check['holds']]}" for check in self.checks]
+        lines += [f"  {check['name']}: {words(check) or 'no verdict'}" for check in self.checks]
         return "\n".join(lines)
 
     def _repr_png_(self) -> bytes:
@@ -397,7 +407,7 @@ def _left_out(figure: Figure, preset: Preset, source: RunSource) -> str | None:
 def describe(figure: Figure, preset: Preset, outcome: Outcome, source: RunSource) -> dict[str, Any]:
     """Return the JSON object of a figure, without its files and seconds."""
     caveat = figure.caveat_of(preset)
-    no_verdict = {"agrees": None, "why": f"{preset} preset: {caveat}"} if caveat else {}
+    no_verdict = {"verdict": None, "why": f"{preset} preset: {caveat}"} if caveat else {}
     undecided = no_verdict | {"holds": None} if caveat else {}
     results = list(source.handed_out.values())
     precisions = sorted({str(result.run.config.precision) for result in results}) or ["float64"]

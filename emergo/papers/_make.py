@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..core.errors import InputError
-from ..core.terminal import print_law, say, short, show, verdict
+from ..core.terminal import print_law, say, short, show
 from ..store import Store, StudyFolder, merge_records
 from ..study import Forecaster, Slurm, live_progress
 from ..study.results import add_records
 from ..training import OutOfTime, Probe, Run
 from . import FIGURES
-from ._figure import Figure, find_preset, run_figure, source_for
+from ._figure import Figure, find_preset, run_figure, source_for, words
 from ._together import train_figures
 from .index import find_figure
 
@@ -129,13 +129,10 @@ def print_figure(report: Mapping[str, Any]) -> None:
     for law in report["laws"]:
         print_law(law)
     for check in report["checks"]:
+        other = f"expected: {check['expected']}"
         if check["published"] is not None:
-            mark = verdict(check["agrees"])
             other = f"published: {short(check['published'])}"
-        else:
-            mark = {True: "holds", False: "fails", None: ""}[check["holds"]].ljust(11)
-            other = f"expected: {check['expected']}"
-        show(f"{mark}{check['name']}: {short(check['measured'])} ({other})")
+        show(f"{words(check):11}{check['name']}: {short(check['measured'])} ({other})")
     show(f"{report['seconds']:.1f} s; wrote {', '.join(report['files'])}")
 
 

@@ -154,7 +154,7 @@ def law_words(law: Law | Published, names: Mapping[str, str], digits: int = 3) -
 def law_lines(both: Comparison, names: Mapping[str, str]) -> str:
     """Format our law and the published one on two lines."""
     published = f"\npublished: {law_words(both.published, names)}" if both.published else ""
-    return f"ours: {law_words(both.law, names)}{published}"
+    return f"ours: {law_words(both.law.best, names)}{published}"
 
 
 def law_panels(
@@ -169,7 +169,7 @@ def law_panels(
         laws.append(Comparison(name, fit_law(table, x=["dim", "length"]), published[name]))
         # One legend serves all panels with the same lengths.
         own = table is last or set(table["length"]) != set(last["length"])
-        plateaus_by(axes, table, laws[-1].law, "length", "$T$" if own else None, hollow)
+        plateaus_by(axes, table, laws[-1].law.best, "length", "$T$" if own else None, hollow)
         subtitle(axes, law_lines(laws[-1], {"dim": "d", "length": "T"}))
     for axes in row[1:]:
         axes.set_ylabel("")

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core import terminal as _terminal
-from ..core.terminal import duration, memory, plateau_text, short, table
+from ..core.terminal import FittedTable, duration, memory, plateau_text, short
 from ..store.claims import Note
 from ..store.status import soonest
 from ..training import Progress, Result, Run
@@ -231,7 +231,8 @@ class LiveTable(Watcher):
             shown = sorted(shown, key=lambda cell: (not cell.running, -cell.ended))[: room - 1]
         heads = [*self.columns, "runs", "plateau", "step", "loss", "over training"]
         heads += [] if self.forecaster is None else ["forecast"]
-        rows = table(*heads, left=("over training", "forecast"))
+        optional = ("over training", "forecast", "loss", "step")
+        rows = FittedTable(*heads, left=optional[:2], optional=optional)
         for cell in self.cells:
             if cell in shown:
                 style = "" if cell.running or cell.ended else "dim"

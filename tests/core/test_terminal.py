@@ -4,6 +4,8 @@ import io
 
 import pytest
 import rich.console
+from hypothesis import given
+from hypothesis import strategies as st
 
 from emergo.core import terminal as _terminal
 
@@ -77,6 +79,35 @@ def test_a_table_of_cells_marks_bounds_and_chosen_values():
     ]
 
 
+@pytest.mark.parametrize(
+    ("width", "head"),
+    [(80, ["dim", "runs", "plateau", "loss", "curve"]), (28, ["dim", "runs", "plateau", "loss"])],
+)
+def test_a_narrow_window_drops_optional_columns_and_cuts_nothing(width, head):
+    shown = _terminal.FittedTable("dim", "runs", "plateau", "loss", "curve", optional=("curve",))
+    shown.add_row("4", "3 of 3", "12345", "0.5", "||||||||||")
+    screen = io.StringIO()
+    rich.console.Console(file=screen, width=width).print(shown)
+    first, *rows = screen.getvalue().splitlines()
+    assert first.split() == head
+    assert "".join(rows).split()[:5] == ["4", "3", "of", "3", "12345"]
+
+
+@given(
+    st.integers(8, 60), st.lists(st.text("ab12", min_size=1, max_size=30), min_size=3, max_size=3)
+)
+def test_text_is_folded_and_never_lost(width, words):
+    """However narrow the window, all characters of a row are printed."""
+    shown = _terminal.FittedTable("a", "b", "c")
+    shown.add_row(*words)
+    screen = io.StringIO()
+    rich.console.Console(file=screen, width=width).print(shown)
+    lines = screen.getvalue().splitlines()
+    assert all(len(line) <= width for line in lines)
+    printed = "".join(lines[1:])
+    assert sorted(printed.replace(" ", "")) == sorted("".join(words))
+
+
 HOSTILE = "\x1b]0;owned\x07[/red]\x9b31m\u202e\r\udc80"
 
 
@@ -86,7 +117,7 @@ def test_unsafe_characters_are_escaped(capsys):
     assert written == r"\x1b]0;owned\x07[/red]\x9b31m\u202e\r\udc80"
     _terminal.say(HOSTILE)
     _terminal.show(HOSTILE, "second")
-    shown = _terminal.table("name", HOSTILE)
+    shown = _terminal.FittedTable("name", HOSTILE)
     shown.add_row("[bold]", HOSTILE)
     _terminal.console(wide=True).print(shown)
     out, err = capsys.readouterr()

@@ -22,16 +22,22 @@ def test_an_unknown_preset_suggests_a_similar_one():
 @pytest.mark.parametrize("preset", ["paper", "smoke"])
 def test_only_published_values_are_agreed_with(preset):
     """Expected values hold or fail. A preset that differs from the paper's gets no verdict."""
-    checks = (Check("ours", 1.0, None, True, "one"), Check("theirs", 1.0, 2.0, False))
+    checks = (
+        Check("ours", 1.0, None, True, "one"),
+        Check("theirs", 1.0, 2.0, False),
+        Check("too wide", 1.0, 2.0, None),
+    )
     presets: Presets = {"paper": 2, "smoke": 1}
 
     def make(settings, source):
         return Outcome({}, Plot(), checks=checks)
 
     test = Figure("x/y", "a test", presets, make, {"paper": 1})
-    ours, theirs = make_figure(test, preset, RunSource()).checks
-    expected = (True, None, False) if preset == "paper" else (None, None, None)
-    assert (ours["holds"], ours["agrees"], theirs["agrees"]) == expected
+    made = make_figure(test, preset, RunSource())
+    ours, *theirs = made.checks
+    expected = [True, None, "disagrees", "undecided"] if preset == "paper" else [None] * 4
+    assert [ours["holds"], ours["verdict"], *(c["verdict"] for c in theirs)] == expected
+    assert ("too wide: undecided" in repr(made)) is (preset == "paper")
 
 
 def test_a_figure_in_memory_equals_its_files(tmp_path):

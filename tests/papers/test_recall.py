@@ -39,6 +39,15 @@ def test_guessing_a_value_of_the_context_is_no_recall():
     assert 500 < times["corrected"].time <= 600
 
 
+def test_the_papers_criterion_counts_a_lucky_evaluation():
+    step = np.arange(0, 1000, 100)
+    accuracy = np.where((step == 200) | (step >= 600), 0.5, 0.0)
+    curves = {"step": step, "accuracy": accuracy, "loss": 1 - accuracy}
+    times = criteria(Result.measured(Run(PAPER, 0), curves, None, "cpu"))
+    assert 100 < times["first"].time <= 200
+    assert 500 < times["plain"].time <= 600
+
+
 def test_the_strongest_head_is_that_which_ends_highest():
     heads = np.array([[[0.9, 0.1]], [[0.5, 0.2]], [[0.1, 0.8]]])  # evaluations x layers x heads
     curves = {

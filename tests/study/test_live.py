@@ -73,6 +73,14 @@ def test_with_a_forecaster_there_is_a_column_of_forecasts():
     assert [row[-2:] for row in words(table)] == [["step", "100"]] * 2
 
 
+def test_a_narrow_window_keeps_axes_runs_and_plateaus():
+    table = live_table(forecaster=Oracle())
+    table.begin([run(4), run(8)])
+    table.training(progress([(run(4), 25, 0.5)]))
+    assert lines(table.view(), width=40)[1].split() == ["dim", "runs", "plateau", "step", "loss"]
+    assert lines(table.view(), width=24)[1].split() == ["dim", "runs", "plateau"]
+
+
 def test_cells_that_are_done_have_their_plateaus_and_failures_their_reasons():
     table = live_table()
     runs = [run(dim, seed) for dim in (4, 8, 16) for seed in range(3)]

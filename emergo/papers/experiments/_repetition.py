@@ -5,10 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from ... import theory
-from ...measure import emergence
+from ...measure import Ratio, emergence, paired_ratio
 from ...tasks import Recall, SingleLocation
 from ...training import Config, Ramp, Result, Switch, WhenStuck
 from .. import _recall
@@ -90,26 +89,11 @@ def plateau_levels(result: Result, until: float) -> dict[str, float]:
     }
 
 
-class Effect(NamedTuple):
-    """A ratio of times, with a 95% interval over seeds."""
-
-    times: float
-    low: float
-    high: float
-
-
-def effect(slow: pd.DataFrame, fast: pd.DataFrame) -> Effect:
-    """Compute the ratio of the geometric mean times of two cells (Welch's t on logarithms).
+def effect(slow: pd.DataFrame, fast: pd.DataFrame) -> Ratio:
+    """Compute how many times sooner one cell learns than another, paired by seed.
 
     Censored runs enter with their last step: with some in `slow`, the ratio is a lower bound, with
     some in `fast`, an upper bound.
     """
-    logs = [cell["time"].clip(lower=1).transform("log") for cell in (slow, fast)]
-    ratio = logs[0].mean() - logs[1].mean()
-    parts = [float(x.std()) ** 2 / len(x) for x in logs]
-    total = sum(parts)
-    half = math.nan
-    if total > 0:
-        terms = [part**2 / (len(x) - 1) for part, x in zip(parts, logs, strict=True)]
-        half = float(stdtrit(total**2 / sum(terms), 0.975)) * math.sqrt(total)
-    return Effect(*np.exp([ratio, ratio - half, ratio + half]).tolist())
+    times = [cell.set_index("seed")["time"].clip(lower=1) for cell in (slow, fast)]
+    return paired_ratio(*times)

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 
 from ...core.errors import InputError
 from ...core.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, key, over, subtitle
-from ...measure import Boundary, Law, boundary_of, find_stages, fit_law, plateau_share
+from ...measure import Law, find_stages, fit_law, judge, mean_ratio, plateau_share
 from ...study import Runs, Study
 from ...training import Config, Result
 from .._figure import Check, Comparison, Figure, Outcome, Plot, RunSource
@@ -181,18 +181,16 @@ def hardest(table: pd.DataFrame) -> pd.DataFrame:
     return largest[largest["length"] == largest["length"].max()]
 
 
-def ratio(table: pd.DataFrame, reference: pd.DataFrame) -> Boundary:
-    """Compare the plateaus of two forms with the same seeds.
+def ratios_by_cell(table: pd.DataFrame, reference: pd.DataFrame) -> pd.Series:
+    """Return the plateaus of a form over those of another, paired by seed, by cell and seed.
 
-    Returns the ratio over seeds, each a geometric mean over the cells in which all runs of both
-    forms emerged; NaN without such cells.
+    Cells count in which all runs of both forms emerged.
     """
     plateau, of_reference = (
-        whole_cells(each, CELL).set_index(["seed", *CELL])["plateau"].astype(float)
+        whole_cells(each, CELL).set_index([*CELL, "seed"])["plateau"].astype(float)
         for each in (table, reference)
     )
-    ratios = (plateau / of_reference).dropna()
-    return boundary_of(ratios.groupby(level="seed").agg(geometric_mean).tolist())
+    return (plateau / of_reference).dropna()
 
 
 def form_checks(tables: Mapping[str, pd.DataFrame], laws: Mapping[str, Law]) -> Iterator[Check]:
@@ -211,14 +209,18 @@ def form_checks(tables: Mapping[str, pd.DataFrame], laws: Mapping[str, Law]) -> 
     if "softmax" not in tables:
         return
     for form, (low, high, words) in EXPECTED.items():
-        factor = ratio(tables[form], tables["softmax"]) if form in tables else None
-        if factor is not None and np.isfinite(factor.step):
+        if form not in tables:
+            continue
+        ratios = ratios_by_cell(tables[form], tables["softmax"])
+        if len(ratios):
+            factor = mean_ratio(ratios, ratios.index.droplevel("seed"))
+            cells = ratios.groupby(level=CELL).agg(geometric_mean)
             yield Check(
-                f"plateau with {form} over that of softmax (95% from {factor.low:.2f} to "
-                f"{factor.high:.2f})",
-                factor.step,
+                f"plateau with {form} over that of softmax, interval over {factor.units} "
+                f"({cells.min():.2f} to {cells.max():.2f} by cell)",
+                [factor[:3]],
                 None,
-                low < factor.step < high,
+                judge(factor.times, factor[1:3], low, high),
                 words,
             )
     if "sigmoid" in laws and "softmax" in laws:

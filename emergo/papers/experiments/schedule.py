@@ -22,7 +22,7 @@ from .. import _recall
 from .._figure import Check, Figure, Outcome, RunSource
 from ..transformers import PAPER, SMALL, TINY
 from ..zucchet2025 import fig5_16_17
-from ._repetition import RANDOM_SIGN, Effect, Repetition, effect, row_of
+from ._repetition import RANDOM_SIGN, Repetition, effect, row_of
 from ._schedule_plot import draw
 
 # The loss at which the plateau ends, relative to the first test loss: 0.4 of 0.5.
@@ -174,7 +174,7 @@ def methods_table(table: pd.DataFrame) -> pd.DataFrame:
             row |= {"censored": int(each["censored"].sum())}
             for name, reference in GAINS.items():
                 slow = best.get(reference)
-                gain = Effect(*3 * (math.nan,)) if slow is None else effect(slow, each)
+                gain = effect(each.iloc[:0] if slow is None else slow, each)
                 row |= {name: gain.times, f"{name}_low": gain.low, f"{name}_high": gain.high}
                 row[f"{name}_bound"] = bound(slow, each)
             rows.append(row)

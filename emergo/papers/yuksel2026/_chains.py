@@ -16,10 +16,12 @@ from ...core.plotting import shades
 from ...measure import (
     Boundary,
     Drop,
+    all_hold,
     boundary_of,
     departure,
     find_stages,
     group_mass,
+    judge,
     stage_boundaries,
 )
 from ...models import MinimalAttention, Model
@@ -362,9 +364,12 @@ def boundary_checks(runs: ChainRuns, printed: Printed) -> list[Check]:
     theirs = printed.boundaries
     checks = []
     for name, ours in _boundaries(runs).items() if theirs else ():
-        holds = len(ours) == len(theirs) and all(
-            1 / 1.5 < b.step / step < 1.5 for b, step in zip(ours, theirs, strict=True)
-        )
+        holds: bool | None = False
+        if len(ours) == len(theirs):
+            holds = all_hold(
+                judge(b.step, (b.low, b.high), step / 1.5, step * 1.5, step)
+                for b, step in zip(ours, theirs, strict=True)
+            )
         expected = "within a factor of 1.5: they are drawn by eye"
         checks.append(Check(name, intervals(ours), theirs, holds, expected))
     return checks

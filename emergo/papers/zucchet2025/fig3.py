@@ -91,8 +91,8 @@ def draw(
         "right  cross-sample repetition",
     )
     plot, (left, middle, right) = panels(2.7, *titles, y=1.13, share=True)
-    plateaus_by(left, tables["left"], both.law, "length", "$T$", censored=False)
-    plateaus_by(middle, tables["middle"], both.law, "burst", "$B$", censored=False)
+    plateaus_by(left, tables["left"], both.law.best, "length", "$T$", censored=False)
+    plateaus_by(middle, tables["middle"], both.law.best, "burst", "$B$", censored=False)
     explained = any_censored(tables["left"], tables["middle"], tuned)  # one legend for all three
     plateaus_by(right, tuned, None, "repeat", "$p$", explained)
     subtitle(left, law_lines(both, {"dim": "d", "length": "T", "burst": "B"}))

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ...core.plotting import CENSORED, doubling, subtitle
+from ...core.plotting import CENSORED, GREY, doubling, key, subtitle
 from ...measure import Law, Published, fit_law
 from ...study import Study
 from ...tasks import Recall
@@ -24,6 +24,7 @@ from .._recall import CRITERIA, PAPER, SMALL, TINY, Criterion, emergence_table, 
 from .._source import curve, curve_table, distinct, distinct_results
 
 LAW = Published("Fig. 4 right", 0.55, {"vocabulary": 0.79, "pairs": 2.25}, 0.982)
+CROSS = {"marker": "x", "ls": "", "color": GREY, "ms": 3.5}
 NAMES = {"vocabulary": "N_{tok}", "pairs": "N_{pairs}"}
 
 
@@ -171,9 +172,9 @@ def later_with_more(table: pd.DataFrame) -> list[float]:
 
 
 def over_the_law(table: pd.DataFrame) -> Check:
-    """Compare emergence by the paper's criterion with the paper's law.
+    """Compare emergence by the paper's criterion, the first evaluation at 5%, with its law.
 
-    Guessing passes the paper's criterion below 20 pairs. A censored run counts with the steps it
+    Guessing passes it below 20 pairs. A censored run counts with the steps it
     was trained for; its cell is left out if they are too few to contradict the law.
     """
     ratio = table["plateau"] / LAW.at(vocabulary=table["vocabulary"], pairs=table["pairs"])
@@ -196,6 +197,7 @@ def make(settings: Settings, source: RunSource) -> Outcome:
         tried += following
     shown = {by: finished(source, shown_cells(settings, tried, by)) for by in CRITERIA}
     tables: dict[Criterion, pd.DataFrame] = {by: emergence_table(shown[by], by) for by in CRITERIA}
+    tables["first"] = emergence_table(shown["plain"], "first")
     table = tables["corrected"]
     law = fit_law(table, x=["vocabulary", "pairs"])
     cells = table.groupby(["vocabulary", "pairs"])
@@ -217,17 +219,19 @@ def make(settings: Settings, source: RunSource) -> Outcome:
         Check(end, recalled, None, recalled > 2, "above 2: it is recall"),
     ]
     if settings.base.model == PAPER.model:  # comparable with the published law
-        plain = fit_law(tables["plain"], x=["vocabulary", "pairs"])
-        comparisons.append(Comparison("5%, below 20 pairs of guessing", plain, LAW))
-        checks.append(over_the_law(tables["plain"]))
+        for by, name in (("first", "5%, first evaluation"), ("plain", "5%, three in a row")):
+            law_by = fit_law(tables[by], x=["vocabulary", "pairs"])
+            comparisons.append(Comparison(f"{name}; below 20 pairs of guessing", law_by, LAW))
+        checks.append(over_the_law(tables["first"]))
     at = [r for r in shown["corrected"] if recall_task(r.run).vocabulary == settings.vocabulary]
     drawn = {
         "runs": table,
         "plain": tables["plain"],
+        "first": tables["first"],
         "rates": pd.concat([emergence_table(tried, by).assign(criterion=by) for by in CRITERIA]),
         "curves": curve_table(at, recall.COLUMNS),
     }
-    plot = draw(at, tables, law, settings)
+    plot = draw(at, tables, law.best, settings)
     return Outcome(drawn, plot, comparisons, checks, {"cells": summary(tables)})
 
 
@@ -248,8 +252,9 @@ def summary(tables: Mapping[Criterion, pd.DataFrame]) -> pd.DataFrame:
             "pairs": cells["pairs"],
             "tokens": cells["vocabulary"],
             "published law": published,
-            "5%": cells["plain"],
-            "over the law": cells["plain"] / published,
+            "5%, first": cells["first"],
+            "over the law": cells["first"] / published,
+            "5%, three in a row": cells["plain"],
             "recall": cells["corrected"],
             "at rate": seeds["learning_rate"].first().to_numpy(),
             "seeds that recall": [
@@ -270,7 +275,7 @@ def draw(
     """
     criteria: list[tuple[str, Criterion, Law | Published]] = [("recall", "corrected", law)]
     if settings.base.model == PAPER.model:
-        criteria.insert(0, ("5% accuracy: guessing below 20 pairs", "plain", LAW))
+        criteria.insert(0, ("first evaluation at 5% accuracy", "first", LAW))
     rows = len(criteria)
     titles = ["test loss", "accuracy and attention", *(title for title, _, _ in criteria)]
     plot, (left, middle, *rights) = panels(2.6 * rows, *titles, rows=rows, y=1.1)
@@ -292,6 +297,10 @@ def draw(
             axes.set_xlim(recall.step_limits(shown))
     for axes, (_, by, line) in zip(rights, criteria, strict=True):
         draw_times(axes, tables[by], line, settings)
+        if by == "first":
+            rows = tables["plain"][~tables["plain"]["censored"]]
+            axes.plot(rows["pairs"], rows["plateau"], "x", color=GREY, ms=3.5, zorder=1)
+            key(axes, [("three evaluations in a row", CROSS)], loc="lower right")
         whose = "published" if line is LAW else "ours"
         subtitle(axes, f"lines, {whose}: {law_words(line, NAMES)}")
         axes.sharey(rights[0])

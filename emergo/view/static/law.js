@@ -257,9 +257,8 @@ export class LawView {
   /** Shows the laws, checks and picture of the figure. */
   #figure(set) {
     if (!set.figure) return refill(this.figure);
-    const verdict = (agrees) => ({ true: "agrees", false: "disagrees" })[String(agrees)] ?? "no verdict";
-    const laws = set.figure.laws.map((law) => [law.name, law.formula, law.published?.formula ?? null, law.level, verdict(law.agrees), law.why]);
-    const checks = set.figure.checks.map((check) => [check.name, short(check.measured), short(check.published ?? check.expected), check.published === null ? (check.holds === null ? "no verdict" : check.holds ? "as expected" : "not as expected") : verdict(check.agrees)]);
+    const laws = set.figure.laws.map((law) => [law.name, law.formula, law.published?.formula ?? null, law.level, law.verdict ?? "no verdict", law.why]);
+    const checks = set.figure.checks.map((check) => [check.name, short(check.measured), short(check.published ?? check.expected), check.published === null ? (check.holds === null ? "no verdict" : check.holds ? "as expected" : "not as expected") : check.verdict ?? "no verdict"]);
     const picture = set.kind === "figure" ? this.app.data.picture(set.key) : null;
     const image = picture ? el("img", { src: picture, alt: `The figure ${set.figure.figure}, drawn by emergo`, class: "picture", onerror: (event) => event.target.remove() }) : null;
     const children = [

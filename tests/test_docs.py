@@ -101,7 +101,7 @@ def test_files_that_are_named_exist(page):
 def commands(page: Path) -> list[str]:
     """The commands of `emergo` that a page shows, in blocks and within sentences, but for those
     with placeholders."""
-    text = page.read_text()
+    text = re.sub(r" *\\\n *", " ", page.read_text())  # a backslash continues a line
     blocks = re.findall(
         r"^(?:    (?:\$ )?|!)(emergo .*)$", text, re.MULTILINE
     )  # of a notebook they begin with !

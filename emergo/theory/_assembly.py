@@ -90,9 +90,8 @@ def assembly_rates(model: Assembly, length: int, dim: int) -> Rates:
     covariance = spread.T @ spread / length
     place_entry = float(np.mean(places[-1] ** 2))
 
-    # Gradients with respect to outputs have squared norm 1 on the plateau; `back[i]` is the variance
-    # of one
-    # entry after i maps, from the outputs back to the stream.
+    # Gradients with respect to outputs have squared norm 1 on the plateau; `back[i]` is the
+    # variance of one entry after i maps, from the outputs back to the stream.
     maps = round(float(model.maps))
     passed, own = (1.0, 0.0)
     if model.mlp and not model.skip:

@@ -17,8 +17,8 @@ from ..core.files import is_folder
 from ..store import StudyFolder
 from ..store.reader import IDENTITY, list_names
 from ._answers import describe_set, look_back
-from ._logs import Learned, LogSource, find_logs
-from ._runset import RunSet, contained, thin
+from ._logs import LogSource, find_logs
+from ._runset import Learned, RunSet, contained, thin
 from ._studies import StudySource, store_set
 from ._tables import figure_set, record_set
 

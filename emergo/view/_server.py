@@ -17,7 +17,7 @@ from ._answers import cells, fit, run_detail, stages
 from ._bundle import STATIC
 from ._catalog import Catalog
 from ._guard import Guard
-from ._logs import Learned
+from ._runset import Learned
 
 KINDS = {
     ".html": "text/html",

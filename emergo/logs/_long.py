@@ -230,12 +230,13 @@ def chart_records(table: pd.DataFrame, where: str, query: Query) -> Iterator[Rec
         yield Records(run, steps, cells, {}, step, labelled=True)
 
 
-def wide_runs(names: Sequence[str], query: Query) -> dict[str, tuple[dict[str, Any], list[str]]]:
+def wide_runs(table: pd.DataFrame, query: Query) -> dict[str, tuple[dict[str, Any], list[str]]]:
     """Find runs in columns such as `loss_seed0`, `loss_seed1` of a table without a column `loss`.
 
     **Returns:** by the name of a run (`seed0`) its constants (`seed`: 0), and its columns in the
     order of the requested metrics. The result is empty for other tables.
     """
+    names = [str(name) for name in table.columns]
     if query.run is not None or any(name in names for name in RUN_COLUMNS):
         return {}
     found: dict[str, tuple[dict[str, Any], list[str]]] = {}
@@ -255,7 +256,7 @@ def wide_records(table: pd.DataFrame, where: str, query: Query, label: str) -> I
 
     A cell is not an evaluation if it is blank while another run has a value: it has ended.
     """
-    for run, (constants, columns) in wide_runs(list(table), query).items():
+    for run, (constants, columns) in wide_runs(table, query).items():
         renamed = table.rename(columns=dict(zip(columns, query.metrics or (), strict=True)))
         (records,) = long_records(renamed, where, query)
         yield records._replace(

@@ -183,7 +183,7 @@ def _read(path: Path, label: str, query: Query) -> Iterator[Records]:
         table = table.drop(columns=INDEX, errors="ignore")
     if is_chart(table):
         found = chart_records(table, where, query)
-    elif wide_runs(list(table), query):
+    elif wide_runs(table, query):
         found = wide_records(table, where, query, label)
     else:
         found = long_records(table, where, query)

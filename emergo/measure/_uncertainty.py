@@ -106,7 +106,7 @@ def mean_ratio(ratios: ArrayLike, cells: Iterable[Hashable] | None = None) -> Ra
     **Arguments:**
 
     - `ratios`: positive numbers, one per seed and cell. Numbers that are not finite are left out.
-    - `cells`: the cell of each ratio; by default all are of one cell. If cells spread more than seeds,
+    - `cells`: the cell of each ratio; by default one cell. If cells spread more than seeds,
       the interval is over the means of cells.
     """
     logs = pd.Series(np.log(np.asarray(ratios, np.float64)))

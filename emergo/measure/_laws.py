@@ -70,7 +70,7 @@ class Law:
 
     @property
     def best(self) -> "Law":
-        """The fit that uses censored runs, if there are any; otherwise this one."""
+        """The fit that uses censored runs if any run is censored; otherwise this fit."""
         return self.with_censored or self
 
     @property
@@ -350,7 +350,7 @@ def compare(law: Law, table: pd.DataFrame, published: Published) -> Agreement:
     An exponent agrees if its whole interval is within 0.1 of the published one. It disagrees if it
     is further off and its interval excludes the published one. Otherwise the interval is too wide
     to decide. The level, the geometric mean of our y over the published law, is judged in the same
-    way by the limits [0.8, 1.25]. The fit that uses censored runs counts, if there is one.
+    way by the limits [0.8, 1.25]. A fit that uses censored runs takes precedence.
     """
     rows = table[usable_rows(table, law.y)]
     rows = rows[~censored_rows(rows)]

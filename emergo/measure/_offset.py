@@ -85,7 +85,7 @@ def fit_offset(
     residual = log_y - _log_law(theta, log_u, log_v)
     by_cells = cells_spread_more(residual, cell, len(NAMES))
     weights, kind = resample(cell, by_cells, resamples, np.random.default_rng(0))
-    # With one seed per cell many resamples are equal; each different one is fitted once.
+    # If cells have one seed, many resamples are equal; each different one is fitted once.
     unique, inverse = np.unique(weights, axis=0, return_inverse=True)
     samples = np.array([fit(w, theta) for w in unique])[inverse.ravel()]
     spare = spare_numbers(cell, kind, len(NAMES))

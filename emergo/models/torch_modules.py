@@ -1,7 +1,7 @@
 """The models as plain PyTorch modules, for tools that need one. Importing this needs PyTorch.
 
-Each module computes what `apply` computes in an evaluation: there is no dropout. Names of
-parameters are those of the JAX model where both have them.
+Each module computes what `apply` computes in an evaluation, without dropout. Parameters have the
+same names as in the JAX model if both have them.
 """
 
 import importlib.util

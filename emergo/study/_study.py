@@ -448,8 +448,8 @@ class Study:
     def read(self, folder: Path | str, curves: bool = True) -> Runs:
         """Return the finished runs of the study in a folder; with `curves=False` without curves.
 
-        Unreadable runs are left out with a warning. There is a warning, too, if the code of a
-        user's class or function has changed since runs were trained.
+        Unreadable runs are left out with a warning. Another warning appears if the code of
+        a user's class or function has changed since runs were trained.
         """
         if not Path(folder).is_dir():
             raise InputError(

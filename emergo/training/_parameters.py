@@ -110,7 +110,7 @@ class Trained(NamedTuple):
     def logit_lens(self, inputs: Array | Batch) -> Float[Array, "depths n *outputs"]:
         """Compute the output as if the model ended after the embedding, after layer 0, and so on.
 
-        Every entry is read out like the last residual stream, with the final norm if there is one.
+        Every entry is read out like the last residual stream, with the final norm, if any.
         The last entry is the output of the model.
         """
         taps = self.forward(inputs, ["embed", "layers.*.output"]).taps or {}

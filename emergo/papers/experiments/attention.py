@@ -182,7 +182,7 @@ def hardest(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def ratios_by_cell(table: pd.DataFrame, reference: pd.DataFrame) -> pd.Series:
-    """Return the plateaus of a form over those of another, paired by seed, by cell and seed.
+    """Return the ratios of plateaus of two forms, paired by seed, by cell and seed.
 
     Cells count in which all runs of both forms emerged.
     """

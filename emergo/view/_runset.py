@@ -175,6 +175,25 @@ def varied(columns: Columns) -> list[str]:
     ]
 
 
+def smooth(
+    x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], width: int
+) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    """Return the running mean of a curve over `width` evaluations around each point.
+
+    Near an end the mean covers fewer evaluations, equally many on both sides, so that the ends
+    stay. Non-finite points are left out.
+    """
+    if width < 2:
+        return x, y
+    finite = np.isfinite(x) & np.isfinite(y)
+    x = x[finite]
+    y = y[finite]
+    rows = np.arange(len(y))
+    half = np.minimum(np.minimum(rows, rows[::-1]), (width - 1) // 2)
+    sums = np.concatenate([[0.0], np.cumsum(y)])
+    return x, (sums[rows + half + 1] - sums[rows - half]) / (2 * half + 1)
+
+
 def thin(
     x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], points: int
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:

@@ -60,7 +60,7 @@ def train(log):
 
 if __name__ == "__main__":
     log = (
-        Path(tempfile.mkdtemp()) / "log.parquet"
+        Path(tempfile.mkdtemp()) / "log.csv"
     )  # a fresh one: a log that is there is never written over
     train(log)
     sparse = measure_logs([log], "largest_0_0", 0.5, "above")["plateau"][0]

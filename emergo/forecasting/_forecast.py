@@ -120,7 +120,7 @@ def forecast(
     >>> steps = np.arange(0, 2001, 25)
     >>> loss = 0.5 - 0.4 / (1 + np.exp((2000 - steps) / 60))  # has begun to fall
     >>> print(em.forecast(pd.DataFrame({"step": steps, "loss": loss}), below=0.2))
-    ~2,200 (80%: 2,100 to 2,800)
+    ~2,200 (80%: 2,000 to 2,300)
     >>> print(em.forecast(pd.DataFrame({"step": steps, "loss": 0.5}), below=0.2))
     no signal
 

@@ -13,36 +13,39 @@ LOG = Path(__file__).parents[2] / "examples" / "plateau.csv"
 @pytest.fixture
 def so_far(tmp_path):
     """The log of docs/forecast.md as it was at step 2,300."""
-    path = tmp_path / "so-far.csv"
-    path.write_text("".join(LOG.read_text().splitlines(keepends=True)[:94]))
+    return until(tmp_path, 94)
+
+
+def until(folder, lines):
+    path = folder / "so-far.csv"
+    path.write_text("".join(LOG.read_text().splitlines(keepends=True)[:lines]))
     return str(path)
 
 
-def test_the_page_says_what_the_command_says(capsys, so_far):
+@pytest.mark.parametrize("lines", [42, 94, 110], ids=["step 1000", "step 2300", "step 2900"])
+def test_the_page_says_what_the_command_says(capsys, tmp_path, lines):
     page = (LOG.parents[1] / "docs" / "forecast.md").read_text()
-    status, out, _ = call(capsys, "forecast", so_far, "--below", "0.1", "--probes")
+    status, out, _ = call(capsys, "forecast", until(tmp_path, lines), "--below", "0.1")
     assert status == 0
+    assert f"head -{lines} " in page
     for line in out.splitlines():
         assert line in page
-    assert "no signal" in call(capsys, "forecast", so_far, "--below", "0.1")[1]
 
 
-def test_json_has_the_intervals(capsys, so_far):
-    status, out, _ = call(capsys, "forecast", so_far, "--below", "0.1", "--probes", "--json")
+def test_json_has_the_intervals(capsys, tmp_path):
+    """The loss comes to 0.1 at step 3,032."""
+    status, out, _ = call(capsys, "forecast", until(tmp_path, 110), "--below", "0.1", "--json")
     (found,) = json.loads(out)["forecasts"]
     assert status == 0
-    assert (found["run"], found["state"], found["signal"]) == (
-        "so-far",
-        "forecast",
-        "attention_0_0",
-    )
+    assert (found["run"], found["state"]) == ("so-far", "forecast")
     assert found["intervals"]["80%"][0] < 3032 < found["intervals"]["80%"][1]
+    assert found["drop"]["signal"] == "loss"
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ((), "give one threshold: --below"),
+        (("--below", "0.1", "--above", "0.9"), "give one threshold"),
         (("--below", "0.1", "--metric", "los"), "did you mean loss?"),
         (("--below", "0.1", "--step", "epoch"), "epoch"),
     ],

@@ -69,15 +69,13 @@ def test_too_few_evaluations_and_late_logs_are_not_read(step):
     assert look(read_curves(value, pd.DataFrame(index=step), 0.1, "below")) is None
 
 
-def test_the_line_to_the_threshold_is_in_units_of_the_steps_so_far():
-    falling = np.exp(-0.5 * (STEP / 1000) ** 4)  # log loss: -8 at the end
-    found = look(curves(falling, threshold=np.exp(-10.0)))
+def test_moves_are_continued_as_a_geometric_series():
+    falling = np.exp(-0.1 * np.exp(STEP / 500))  # moves of the logarithm grow by the same factor
+    found = look(curves(falling, threshold=np.exp(-20.0)))
     assert found is not None
-    # The level in the middle of the last two blocks, and the speed in that of the last three.
-    level = 8 * (15 / 16) ** 4
-    speed = 4 * 8 * (13.5 / 16) ** 3 / 2000
-    assert found.ahead == pytest.approx((10 - level) / speed / 2000, rel=0.05)
-    assert found.gain == pytest.approx(0.7, abs=0.05)
+    # The level of the last two blocks is that of step 1875, and e^(x/500) reaches 200 at 2649.
+    assert found.ahead == pytest.approx((2649 - 1875) / 2000, rel=0.05)
+    assert found.gain == pytest.approx(4.25 / 20, abs=0.03)
 
 
 @pytest.mark.parametrize(

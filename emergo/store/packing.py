@@ -117,8 +117,9 @@ class _Packing(contextlib.AbstractContextManager["_Packing"]):
             return
         packed = {name for name in names if self._add_folder(name)}
         for pack in packs:
-            if pack in small or packed & pack.files.keys():
-                self.add_pack(pack, packed)
+            again = packed & pack.files.keys()
+            if pack in small or again:
+                self.add_pack(pack, packed, all(_is_whole(pack, name) for name in again))
 
     def _full(self, pack: Pack) -> bool:
         size = os.stat(pack.path).st_size
@@ -229,6 +230,14 @@ def _files_of(path: Path) -> _Files:
             raise ValueError("its folder parameters holds other files")
         found += [f"parameters/{name}" for name in inner]
     return [(name, read_regular(path / name, LARGE)) for name in found]
+
+
+def _is_whole(pack: Pack, identity: str) -> bool:
+    """Return True if no file of a packed run is damaged."""
+    try:
+        return all(bool(pack.read(identity, name, LARGE)) for name in pack.files[identity])
+    except ValueError:
+        return False
 
 
 def _unpack(folder: Path, pack: Pack, identity: str) -> bool:

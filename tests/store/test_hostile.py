@@ -117,7 +117,8 @@ def test_a_forged_run_is_named_and_trained_again(folder):
     [plan] = folder.read()
     with pytest.warns(UserWarning, match=run.identity):
         assert len(study_table(folder, plan)) == 4
-    assert len(study_curves(folder, plan)) == 4 * 5
+    with pytest.warns(UserWarning, match=run.identity):
+        assert len(study_curves(folder, plan)) == 4 * 5
     trained = []
     run_plan(folder, on_end=lambda result: trained.append(result.run.identity))
     assert sorted(trained) == sorted([run.identity, study(2, 3).runs[0].identity])

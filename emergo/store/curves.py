@@ -117,6 +117,7 @@ def read_curves(
 
     **Arguments:**
 
+    - `folder`: the folder of the runs.
     - `content`: content of the run's `run.json`.
     - `wanted`: selects columns by name; `step` is always read.
 

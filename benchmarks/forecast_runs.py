@@ -30,9 +30,11 @@ from torch import Tensor, nn
 
 import emergo.torch as et
 from emergo.core.json import digest
+from emergo.forecasting._drift import probe_scale
 from emergo.measure import write_table
 
 EVERY = 10
+OTHERS = ("step", "loss", "threshold", "run", "job")  # columns of the table that are no probes
 SHARE = 0.5  # a run has learned when its loss is below this share of the loss of a guess
 LETTERS = " abcdefghijklmnopqrstuvwxyz.,()'\n"
 TEXT_LEARNED = 1.2  # half of the loss from the letter before alone
@@ -357,9 +359,11 @@ def run_all(kind: str, folder: Path) -> None:
 
 
 def join(folder: Path, path: Path) -> None:
-    """Write the losses and attention of all logs as one table, with four digits."""
+    """Write the losses and probes of all logs as one table, with four digits."""
     tables = [pd.read_parquet(log) for log in sorted(folder.glob("*.parquet"))]
-    table = pd.concat(tables, ignore_index=True).filter(regex="^(?!gradient|agreement)")
+    table = pd.concat(tables, ignore_index=True)
+    kept = [name for name in table if name in OTHERS or probe_scale(str(name)) is not None]
+    table = table[kept]
     floats = table.select_dtypes("float").columns.drop("threshold")
     digits = table[floats].map(lambda number: float(f"{number:.4g}")).astype("float32")
     write_table(table.assign(**digits), path)

@@ -187,7 +187,7 @@ def curve_columns(curves: Mapping[str, Any], leading: int = 1) -> Iterator[tuple
 
 
 def find_curve(curves: Mapping[str, Any], name: str, what: str = "curve", leading: int = 1) -> Any:
-    """Return a curve by its name, or one of its columns by the name of the column.
+    """Return a curve by its name, or a column of a curve by the name of the column.
 
     **Arguments:**
 

@@ -106,7 +106,7 @@ class Pytree:
         return f"{type(self).__name__}({shown})"
 
     def identifying(self) -> dict[str, Any]:
-        """Return the fields that are part of the identity, by default those that were changed."""
+        """Return the fields that are part of the identity, by default the changed fields."""
         return changed_fields(self)
 
     def replace(self: Tree, **changes: Any) -> Tree:

@@ -24,8 +24,8 @@ _UNSAFE = re.compile(
 def bound_width() -> None:
     """Let libraries see a terminal of a usual width and height.
 
-    With fewer than six columns tyro breaks lines for ever, with 0 rich leaves tables out, and with
-    digits of other alphabets it fails.
+    tyro never returns with fewer than six columns; rich omits tables with 0 columns and fails with
+    digits of other alphabets.
     """
     size = shutil.get_terminal_size()
     if "COLUMNS" in os.environ or size.columns < NARROWEST:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -157,6 +158,9 @@ def _read_one(
 
 
 def _parts(run: LoggedRun, metric: str) -> tuple[pd.Series, pd.DataFrame]:
+    constant = run.constants.get(metric)
+    if isinstance(constant, numbers.Real):  # an accuracy that is still 0, for example
+        return pd.Series(float(constant), run.curves.index, name=metric), run.curves
     return run.curve(metric).rename(metric), run.curves.drop(columns=metric)
 
 

@@ -69,13 +69,16 @@ def test_too_few_evaluations_and_late_logs_are_not_read(step):
     assert look(read_curves(value, pd.DataFrame(index=step), 0.1, "below")) is None
 
 
-def test_moves_are_continued_as_a_geometric_series():
-    falling = np.exp(-0.1 * np.exp(STEP / 500))  # moves of the logarithm grow by the same factor
-    found = look(curves(falling, threshold=np.exp(-20.0)))
+def test_an_exponential_is_continued_exactly():
+    """Moves in equal times are a geometric series, so the time to the threshold is exact."""
+    loss = np.exp(-0.01 * np.exp(8 * STEP / 2000))
+    found = look(curves(loss, threshold=np.exp(-40.0)))
     assert found is not None
-    # The level of the last two blocks is that of step 1875, and e^(x/500) reaches 200 at 2649.
-    assert found.ahead == pytest.approx((2649 - 1875) / 2000, rel=0.05)
-    assert found.gain == pytest.approx(4.25 / 20, abs=0.03)
+    # From the middle of the last two blocks, at 15/16 of the time. Averaging over these blocks
+    # raises the level by sinh(x) / x with x = 8 / 16, that is by 4%, or the time by -0.005.
+    level = 0.01 * np.exp(8 * 15 / 16)
+    assert found.ahead == pytest.approx(np.log(40 / level) / 8 - 0.005, abs=0.002)
+    assert found.gain == pytest.approx(level / 40, abs=0.02)
 
 
 @pytest.mark.parametrize(

@@ -316,8 +316,7 @@ def map_plot(steps: Sequence[int], maps: np.ndarray) -> Picture:
     count, layers, heads = maps.shape[:3]
     plot = Picture(figsize=(1.15 * count + 0.6, 1.15 * layers * heads + 0.4), layout="constrained")
     panels = plot.subplots(layers * heads, count, squeeze=False)
-    for row, column in np.ndindex(panels.shape):
-        axes = panels[row, column]
+    for (row, column), axes in np.ndenumerate(panels):
         layer, head = divmod(row, heads)
         shown = np.abs(maps[column, layer, head])
         axes.imshow(shown, cmap="viridis", vmin=0, vmax=max(1.0, shown.max()))

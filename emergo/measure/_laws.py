@@ -197,25 +197,27 @@ def _fit(
     columns = [column(rows, name) for name in (*_columns(terms), *fixed)]
     cell = np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1].ravel()
     one = np.ones((1, len(rows)))
-    fits = _least_squares(design, target, one)
-    method: Method = "least squares"
+    parameters = design.shape[1]
+    method: Method
     if censored.any():
         method = "censored maximum likelihood"
         fits, scale = fit_censored(design, target, censored, one)
+        spread = float(scale[0])
+    else:
+        method = "least squares"
+        fits = _least_squares(design, target, one)
+        spread = deviation(target - design @ fits[0], parameters)
     theta = fits[0]
     residual = target - design @ theta
     observed = ~censored
-    parameters = design.shape[1]
     by_cells = cells_spread_more(residual[observed], cell[observed], parameters)
     weights, ci_kind = resample(cell, by_cells, resamples, rng)
     if censored.any():
         samples, _ = fit_censored(design, target, censored, weights)
-        spread = float(scale[0])
     else:
         samples = _least_squares(design, target, weights)
         if len(rows) == parameters:  # an exact fit cannot estimate its uncertainty
             samples[:] = math.nan
-        spread = deviation(residual, parameters)
     spare = spare_numbers(cell, ci_kind, parameters)
     exponents = {}
     low, high = interval(samples[:, 0], theta[0], spare)

@@ -91,7 +91,8 @@ def fit_offset(
     spare = spare_numbers(cell, kind, len(NAMES))
     ci95 = {name: interval(samples[:, i], theta[i], spare) for i, name in enumerate(NAMES)}
     for name in LEVELS:
-        ci95[name] = tuple(map(_exp, ci95[name]))
+        low, high = ci95[name]
+        ci95[name] = (_exp(low), _exp(high))
     return OffsetLaw(
         u=u_term,
         v=v_term,

@@ -162,7 +162,7 @@ def judge(
     return False if excluded and not low <= value <= high else None
 
 
-def all_hold(parts: Iterable[bool | None]) -> bool | None:
+def all_hold(parts: Iterable[bool | np.bool_ | None]) -> bool | None:
     """Return False if a part does not hold, else None if a part is undecided, else True."""
     every = [None if part is None else bool(part) for part in parts]
     if False in every:

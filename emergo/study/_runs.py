@@ -203,8 +203,8 @@ class Runs(Sequence[Result]):
             values = values.reshape(len(values), -1)
             count = max(count, values.shape[1])
             place = np.asarray(find_curve(result.curves, x))
-            labels = (None if name is None else row[name] for name in (panels, by))
-            lines.append(Line(*labels, place, values.max(1)))
+            panel, label = (None if name is None else row[name] for name in (panels, by))
+            lines.append(Line(panel, label, place, values.max(1)))
         if not lines:
             raise InputError("none of these runs has its curves; there is nothing to plot")
         if interval is not None:

@@ -205,7 +205,7 @@ class Study:
         model: Model | None = None,
         optimizer: Optimizer | None = None,
         *,
-        grid: Mapping[str, Sequence[Any]] | None = None,
+        grid: Mapping[str, Sequence[Any] | Mapping[str, Any]] | None = None,
         zip: Mapping[str, Sequence[Any]] | None = None,
         seeds: int | Sequence[int] = 3,
         tune: Mapping[str, Sequence[Any]] | None = None,

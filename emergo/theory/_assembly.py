@@ -216,6 +216,7 @@ def assembly_plateau(
     remaining.terminal = True  # pyright: ignore[reportFunctionMemberAccess]
     start = [0.0, rates.query_norm, rates.key_norm, 0.0]
     solution = solve_ivp(velocity, (0, 1e9), start, "LSODA", events=remaining, rtol=1e-6, atol=1e-9)
+    assert solution.t_events is not None, "`events` was given"
     ends = solution.t_events[0]
     return float(ends[0]) if len(ends) else float("nan")
 

@@ -208,7 +208,9 @@ class Config:
     def sources(self) -> dict[str, str]:
         """Return digests of the source code of user-defined classes and functions, by name."""
         schedules = schedules_in(self.varying)
-        objects = [type(part) for part in (self.task, self.model, *self.interventions, *schedules)]
+        objects: list[Any] = [
+            type(part) for part in (self.task, self.model, *self.interventions, *schedules)
+        ]
         objects += filter(callable, (*self.probes, self.optimizer.name))
         for _, value in leaf_fields(self):
             objects += filter(callable, (value,))

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emergo.forecasting._drift import STRONG, drift_of, look, probe_scale, read_curves
+from emergo.measure import Direction
 
 STEP = np.arange(0.0, 2001.0, 20.0)
 
@@ -17,7 +18,7 @@ def drift(values, step=STEP, now=2000.0):
     return found
 
 
-def curves(metric=None, threshold=0.1, direction="below", **columns):
+def curves(metric=None, threshold=0.1, direction: Direction = "below", **columns):
     value = pd.Series(np.full(len(STEP), 0.5) if metric is None else metric, STEP)
     return read_curves(value, pd.DataFrame(columns, index=STEP), threshold, direction)
 

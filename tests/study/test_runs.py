@@ -4,6 +4,7 @@ import importlib
 import linecache
 import math
 import sys
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -262,6 +263,8 @@ def test_a_band_holds_the_last_value_of_runs_that_ended():
     long = Line(None, None, np.array([0, 10, 20]), np.array([1.0, 0.5, 0.4]))
     [line] = spread_lines([short, long], 1.0)
     np.testing.assert_allclose(line.y, [1.0, 0.25, 0.2])
+    assert line.low is not None
+    assert line.high is not None
     np.testing.assert_allclose([line.low[-1], line.high[-1]], [0.0, 0.4])
 
 
@@ -277,8 +280,9 @@ def test_runs_of_several_studies_are_joined(heads):
     # An axis of another study has the value of its field.
     assert joined.table["width"].tolist() == [8] * 4 + [4]
     assert joined.table["learning_rate"].iloc[-1] == 3e-3
+    wrong: Any = 3
     with pytest.raises(InputError, match="concat takes runs, got 3"):
-        concat(3)
+        concat(wrong)
 
 
 def test_misspelled_keywords_of_run_are_named():

@@ -33,9 +33,7 @@ RUNS = [Run(PADDED.replace(task__dim=dim), seed) for seed, dim in enumerate((5, 
 
 def kept_of(runs, keep, **options):
     kept = []
-    results = train(
-        runs, keep=keep, snapshot=lambda *snapshot: kept.append(Trained(*snapshot)), **options
-    )
+    results = train(runs, keep=keep, snapshot=kept.append, **options)
     return results, kept
 
 

@@ -62,7 +62,8 @@ def by_run(moments: pd.DataFrame, column: str) -> float:
 
 def factor(predicted: pd.Series, truth: pd.Series) -> float:
     """Return the median factor between two columns, in either direction."""
-    return float(np.exp(np.abs(np.log(predicted / truth)).median()))
+    logs = pd.Series(np.log(predicted / truth))
+    return float(np.exp(logs.abs().median()))
 
 
 def summarise(family: str, moments: pd.DataFrame) -> dict[str, float | str]:

@@ -213,7 +213,7 @@ def form_checks(tables: Mapping[str, pd.DataFrame], laws: Mapping[str, Law]) -> 
             continue
         ratios = ratios_by_cell(tables[form], tables["softmax"])
         if len(ratios):
-            factor = mean_ratio(ratios, ratios.index.droplevel("seed"))
+            factor = mean_ratio(ratios, ratios.droplevel("seed").index)
             cells = ratios.groupby(level=CELL).agg(geometric_mean)
             yield Check(
                 f"plateau with {form} over that of softmax, interval over {factor.units} "

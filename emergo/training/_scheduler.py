@@ -25,7 +25,7 @@ import numpy as np
 from jax import ShapeDtypeStruct
 from jaxtyping import Array, ArrayLike, PyTree
 
-from ..core.contract import find_curve
+from ..core.curves import find_curve
 from ..core.errors import InputError
 from ..measure import past_threshold
 from ._check import check_group

@@ -15,6 +15,7 @@ import numpy as np
 from ..core.errors import InputError
 from ..core.files import is_folder
 from ..store import StudyFolder
+from ..store.packs import read_packs
 from ..store.reader import IDENTITY, list_names
 from ._answers import describe_set, look_back
 from ._logs import LogSource, find_logs
@@ -159,7 +160,7 @@ class Catalog:
             if study.exists():
                 if self._is_inside(study.runs):
                     studies[folder] = self._studies.get(folder) or StudySource(folder)
-            elif any(list_names(folder, IDENTITY).values()):
+            elif any(list_names(folder, IDENTITY).values()) or read_packs(folder):
                 tables[folder] = self._read(folder, store_set)
             for file in sorted(folder.glob("*.runs.parquet")):
                 if self._is_inside(file):

@@ -19,6 +19,7 @@ _NO_AXES = frozenset(
         *("plateau", "plateau_low", "plateau_high", "censored", "state", "steps", "failed_step"),
         *("reason", "tries", "identity", "seed", "device", "provenance", "run", "unit", "chosen"),
         "teacher_loss",
+        "unverified",
     )
 )
 _HIDDEN = ("run", "provenance")  # columns that the page does not show

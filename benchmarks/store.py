@@ -19,7 +19,8 @@ from pathlib import Path
 from emergo.core.json import seal
 from emergo.measure import Emergence
 from emergo.store import StudyFolder
-from emergo.store.outcomes import INDEX, SCHEMA
+from emergo.store.index import INDEX
+from emergo.store.outcomes import SCHEMA
 from emergo.study import Study
 from emergo.tasks import SingleLocation
 from emergo.training import Result

@@ -48,7 +48,7 @@ def panels(
     - `height`, `width`: size in inches.
     - `rows`: the number of rows of panels.
     - `y`: the height of the titles.
-    - `share`: whether all panels, or those of a row, share their y-axis.
+    - `share`: whether all panels, or all panels of a row, share their y-axis.
     """
     plot = Picture(figsize=(width, height), layout="constrained")
     every = plot.subplots(rows, len(titles) // rows, sharey=share, squeeze=False).ravel()

@@ -138,7 +138,7 @@ def scheduled():
 
 
 class Slanted(Attention):
-    slant: float = per_run(1.0)
+    slant: float = per_run(default=1.0)
 
 
 def make_nothing(key, spec, width, sizes):

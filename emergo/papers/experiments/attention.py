@@ -195,7 +195,7 @@ def hardest(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def ratios_by_cell(table: pd.DataFrame, reference: pd.DataFrame) -> pd.Series:
-    """Return the plateaus of a form over those of another, paired by seed, by cell and seed.
+    """Return the ratios of plateaus of two forms, paired by seed, by cell and seed.
 
     Cells count in which all runs of both forms emerged.
     """
@@ -226,7 +226,7 @@ def form_checks(tables: Mapping[str, pd.DataFrame], laws: Mapping[str, Law]) -> 
             continue
         ratios = ratios_by_cell(tables[form], tables["softmax"])
         if len(ratios):
-            factor = mean_ratio(ratios, ratios.index.droplevel("seed"))
+            factor = mean_ratio(ratios, ratios.droplevel("seed").index)
             cells = ratios.groupby(level=CELL).agg(geometric_mean)
             yield Check(
                 f"plateau with {form} over that of softmax, interval over {factor.units} "

@@ -88,7 +88,7 @@ def map_figure(
 ) -> Figure:
     """Build a figure, with an animation, of the attention in the runs of another figure.
 
-    The attention is that of the first seed. The paper's query-key maps are drawn as well if they
+    The attention is drawn for the first seed. The paper's query-key maps are drawn as well if they
     were kept.
 
     **Arguments:**

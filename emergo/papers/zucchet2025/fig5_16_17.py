@@ -90,8 +90,8 @@ def speed_up(table: pd.DataFrame, part: str, kind: str) -> tuple[Ratio, float] |
     rows = table[table["part"] == part]
     none = NONE[part]
     cells = {
-        float(amount): rows.set_index("seed")[kind].clip(lower=1)
-        for amount, rows in rows.groupby("amount")
+        float(amount): rows[rows["amount"] == amount].set_index("seed")[kind].clip(lower=1)
+        for amount in np.unique(rows["amount"])
     }
     if none not in cells or len(cells) < 2:
         return None

@@ -382,7 +382,7 @@ def survey(
     count: int,
     first: int = 0,
     train: int = 0,
-    say: Callable[[str], None] = functools.partial(print, flush=True),
+    say: Callable[[str], None] = print,
 ) -> collections.Counter[str]:
     """Judge mutations, print the bugs, and return the number of each verdict."""
     place = Path(tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..core.contract import INDEX_SUFFIX
+from ..core.curves import INDEX_SUFFIX
 from ..core.errors import InputError
 from ..core.files import read_regular, staged
 from ..core.parquet import parquet_frame

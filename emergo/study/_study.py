@@ -205,7 +205,7 @@ class Study:
         model: Model | None = None,
         optimizer: Optimizer | None = None,
         *,
-        grid: Mapping[str, Sequence[Any]] | None = None,
+        grid: Mapping[str, Sequence[Any] | Mapping[str, Any]] | None = None,
         zip: Mapping[str, Sequence[Any]] | None = None,
         seeds: int | Sequence[int] = 3,
         tune: Mapping[str, Sequence[Any]] | None = None,
@@ -448,8 +448,8 @@ class Study:
     def read(self, folder: Path | str, curves: bool = True) -> Runs:
         """Return the finished runs of the study in a folder; with `curves=False` without curves.
 
-        Unreadable runs are left out with a warning. There is a warning, too, if the code of a
-        user's class or function has changed since runs were trained.
+        Unreadable runs are left out with a warning. Another warning appears if the code of
+        a user's class or function has changed since runs were trained.
         """
         if not Path(folder).is_dir():
             raise InputError(

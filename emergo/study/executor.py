@@ -345,7 +345,7 @@ class _UnitTrainer:
                 deadline=executor.deadline,
                 keep=steps_to_keep(self.plan.study.get("keep"), members),
                 then=self.then,
-                snapshot=lambda *state: save_snapshot(self.store, *state),
+                snapshot=lambda trained: save_snapshot(self.store, *trained),
                 on_end=lambda result: self._ended(result, number, n_parallel),
                 progress=self._progress,
             )

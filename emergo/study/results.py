@@ -41,9 +41,9 @@ def changed_sources(results: Iterable[Result]) -> str:
     """Describe user code that has changed since runs were trained; return "" if none has."""
     changed: dict[str, set[str]] = {}
     for result in results:
-        stored = result.provenance.get("sources")
+        stored = result.provenance.get("sources") or {}
         now = result.run.config.sources() if stored else {}
-        for name, digest in {**(stored or {}), **now}.items() if now else ():
+        for name, digest in {**stored, **now}.items() if now else ():
             if stored.get(name) != digest or name not in now:
                 changed.setdefault(name.rpartition(":")[2], set()).add(result.run.identity)
     if not changed:

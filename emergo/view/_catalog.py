@@ -18,8 +18,8 @@ from ..store import StudyFolder
 from ..store.packs import read_packs
 from ..store.reader import IDENTITY, list_names
 from ._answers import describe_set, look_back
-from ._logs import Learned, LogSource, find_logs
-from ._runset import RunSet, contained, thin
+from ._logs import LogSource, find_logs
+from ._runset import Learned, RunSet, contained, smooth, thin
 from ._studies import StudySource, store_set
 from ._tables import figure_set, record_set
 
@@ -216,22 +216,27 @@ class Catalog:
             return stamp, read(path)
         return stamp, None
 
-    def thinned(self, key: str, identities: Sequence[str], name: str, points: int) -> list[Curve]:
+    def thinned(
+        self, key: str, identities: Sequence[str], name: str, points: int, smooth: int = 1
+    ) -> list[Curve]:
         """Return curves of a set with at most `points` points each.
 
-        Unknown runs, and runs without this curve, have an empty one.
+        Before that, each value becomes the mean of `smooth` evaluations around it. Unknown runs,
+        and runs without this curve, have an empty one.
         """
         runs = self.get(key)
         known = set(runs.runs)
         return [
-            self._thin(key, identity, runs.curves.stamp(identity), name, points)
+            self._thin(key, identity, runs.curves.stamp(identity), name, points, smooth)
             if identity in known
             else EMPTY
             for identity in identities
         ]
 
-    def _read_thinned(self, key: str, identity: str, stamp: Any, name: str, points: int) -> Curve:
-        x, y = thin(*self.get(key).curve(identity, name), points)
+    def _read_thinned(
+        self, key: str, identity: str, stamp: Any, name: str, points: int, width: int
+    ) -> Curve:
+        x, y = thin(*smooth(*self.get(key).curve(identity, name), width), points)
         return _single(x), _single(y)
 
     def look_back(self, key: str, identity: str, learned: Learned | None = None) -> dict[str, Any]:

@@ -28,6 +28,16 @@ RED = "#D55E00"
 PINK = "#CC79A7"
 GREY = "#777777"
 
+# The same quantity has the same colour in every figure.
+QUANTITIES = {"loss": BLACK, "attention": RED, "values": BLUE}
+# Ordered parameters: a colour map, and the part of it that is used, from dark to light.
+PALETTES = {
+    "length": ("viridis", 0.0, 0.82),
+    "dim": ("GnBu", 1.0, 0.45),
+    "burst": ("YlOrBr", 1.0, 0.4),
+    "repeat": ("RdPu", 1.0, 0.4),
+}
+
 WIDTH = 7.2  # inches, the text width of a page
 _RC: dict[Any, Any] = {
     "font.size": 8,
@@ -78,9 +88,13 @@ def png(figure: Figure, dpi: int = 150) -> bytes:
     return image.getvalue()
 
 
-def shades(count: int) -> Sequence[Any]:
-    """Return colours for an ordered parameter, from dark to light, without the palest ones."""
-    return [mpl.colormaps["viridis"](x) for x in np.linspace(0.0, 0.82, max(count, 2))[:count]]
+def shades(count: int, parameter: str = "length") -> Sequence[Any]:
+    """Return colours for an ordered parameter, from dark to light, without the palest ones.
+
+    Length, dim, burst and repeat each have their own palette, other parameters that of length.
+    """
+    name, dark, light = PALETTES.get(parameter, PALETTES["length"])
+    return [mpl.colormaps[name](x) for x in np.linspace(dark, light, max(count, 2))[:count]]
 
 
 def hues(count: int) -> Sequence[Any]:

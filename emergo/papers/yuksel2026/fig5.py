@@ -33,6 +33,8 @@ from ._contexts import ContextPredictors
 from ._plots import COLOURS, heading
 
 BEST = {"600": 1.33, "2000": 0.81, "9000": 0.09, "online": 0.02}
+FIRST_STAGE = 200
+"""A step before any of the runs on drawn teachers leaves the first stage."""
 STEPS = {"600": 70, "2000": 260, "9000": 760}
 """The published best excess loss, and the step at which it is reached."""
 
@@ -98,6 +100,8 @@ def make(settings: Sizes, source: RunSource) -> Outcome:
     own, beside = (table[table["maps"] == maps] for maps in ("drawn", "published"))
     checks = named("published teacher", loss_checks(beside)) if len(beside) else loss_checks(own)
     checks += order_checks(own, next(iter(parts.values())).groups.count)
+    if list(parts) == list(BEST):
+        checks.append(variance_check(parts))
     return Outcome({"runs": table, "curves": curves}, draw(parts, own), checks=checks)
 
 
@@ -185,6 +189,22 @@ def order_checks(table: pd.DataFrame, groups: int) -> list[Check]:
             means[0] < means[-1] and np.all(np.diff(means) >= 0),
         ),
     ]
+
+
+def variance_check(parts: Mapping[str, ChainRuns]) -> Check:
+    """Compare the variance of the first stage with that of least squares, 1/N for N samples.
+
+    It is the least excess loss before any run leaves this stage, above that with fresh data.
+    """
+    levels = {
+        name: runs.on("drawn").mean(lambda run: excess(run)[run["step"] <= FIRST_STAGE].min())
+        for name, runs in parts.items()
+    }
+    variance = {name: float(level - levels["online"]) for name, level in levels.items()}
+    del variance["online"]
+    power = np.polyfit(np.log([float(name) for name in variance]), np.log([*variance.values()]), 1)
+    words = f"excess loss by step {FIRST_STAGE} above that with fresh data: exponent of the samples"
+    return Check(words, power[0], None, abs(power[0] + 1) < 0.25, "-1, as in least squares")
 
 
 def draw(parts: Mapping[str, ChainRuns], table: pd.DataFrame) -> Plot:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import InputError
-from ..core.files import is_folder
+from ..core.files import is_folder, read_regular
 from ..store import StudyFolder
 from ..store.packs import read_packs
 from ..store.reader import IDENTITY, list_names
@@ -27,6 +27,7 @@ DEPTH = 2  # levels of subfolders that are searched
 FOLDERS = 500  # most folders that are searched
 SCAN_SECONDS = 3.0  # between two scans for new studies, tables and figures
 KEPT_CURVES = 20_000  # thinned curves in the cache; up to 4 kB each
+PICTURE = 2**25  # most bytes of the picture of a figure
 KEPT_FORECASTS = 64  # runs whose forecasts are cached
 PARTS = ("studies", "runs", "claims", "failures", "checkpoints", "slurm")  # folders of a study
 EMPTY = (np.zeros(0, np.float32), np.zeros(0, np.float32))
@@ -259,10 +260,13 @@ class Catalog:
             answers.append(answer)
         return answers
 
-    def picture(self, key: str) -> Path | None:
-        """Return the picture of a figure if it is a file in the folder."""
+    def picture(self, key: str) -> bytes | None:
+        """Return the picture of a figure if it is a file of usual size in the folder."""
         image = self.get(key).picture
-        return image if image and image.is_file() and self.inside(image) else None
+        try:
+            return read_regular(image, PICTURE) if image and self.inside(image) else None
+        except (OSError, ValueError):
+            return None
 
 
 def _single(values: np.ndarray) -> np.ndarray:

@@ -172,11 +172,14 @@ class StudySource:
     def _failed(self, planned: Described) -> list[dict[str, Any]]:
         """List the runs that failed at least once, latest failure last."""
         failures = Failures(self.folder.failures)
-        rows = read_outcomes(self.folder.runs, form=True).rows
+        ends = [runs.columns for runs in self.sets().values() if runs.runs]
         found = {
-            identity: {"tries": 1, "reason": row["reason"]}
-            for identity, row in rows.items()
-            if row["state"] == "failed"
+            identity: {"tries": 1, "reason": reason}
+            for columns in ends
+            for identity, state, reason in zip(
+                *(columns[name] for name in ("identity", "state", "reason")), strict=True
+            )
+            if state == "failed"
         }
         for identity, tries in failures.counts()[0].items():
             found[identity] = {"tries": tries} | failures.read(identity, tries - 1)

@@ -58,6 +58,8 @@ class Sizes:
 
     def studies(self) -> dict[str, Study]:
         own = {name_of(n): self.study.replace(n_train=n) for n in self.sizes}
+        if not self.published:  # the small chains differ from the published one
+            return own
         xavier = self.study.replace(
             model__start="xavier", task__maps="published", seeds=self.seeds, probes=()
         )

@@ -26,8 +26,8 @@ _STYLE = re.compile("\x1b\\[[0-9;]*m")
 def bound_width() -> None:
     """Let libraries see a terminal of a usual width and height.
 
-    With fewer than six columns tyro breaks lines for ever, with 0 rich leaves tables out, and with
-    digits of other alphabets it fails.
+    tyro never returns with fewer than six columns; rich omits tables with 0 columns and fails with
+    digits of other alphabets.
     """
     size = shutil.get_terminal_size()
     if "COLUMNS" in os.environ or size.columns < NARROWEST:
@@ -131,20 +131,25 @@ def fail(status: int, message: str) -> NoReturn:
 
 
 def short(value: Any) -> str:
-    """Format a value in a few characters; an inner list of three is a number and its interval."""
+    """Format a value in a few characters; an inner interval follows its number."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value]
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):
-        inner = [
-            f"{short(v[0])} [{short(v[1:])}]" if isinstance(v, list) and len(v) == 3 else short(v)
-            for v in value
-        ]
+        inner = [f"{short(v[0])} [{short(v[1:3])}]" if is_interval(v) else short(v) for v in value]
         return ", ".join(inner) or "none"
     if isinstance(value, dict):
         return ", ".join(f"{name}: {short(v)}" for name, v in value.items()) or "none"
     return str(value)
+
+
+def is_interval(value: Any) -> bool:
+    """Return whether a value is a number with both ends of its interval, and possibly the units
+    over which the interval was taken ("seeds" or "cells")."""
+    if not isinstance(value, list):
+        return False
+    return len(value) == 3 or (len(value) == 4 and isinstance(value[3], str))
 
 
 def duration(seconds: float) -> str:

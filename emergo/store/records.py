@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..core.contract import INDEX_SUFFIX
+from ..core.curves import INDEX_SUFFIX
 from ..core.errors import InputError
 from ..core.files import read_regular, staged
 from ..core.parquet import parquet_frame
 from ..core.tables import storable
 from .curves import StoredRun, compact_frame, curves_from
 from .outcomes import outcome_row
-from .reader import LARGE, SMALL
+from .reader import LARGE, check_listed
 
 SHIPPED = Path(__file__).parents[1] / "records"  # the records that ship with the package
 POINTS = 100  # evaluations kept of a curve that no figure draws: as many as a plot can show
@@ -219,11 +219,7 @@ def _read_table(path: Path) -> pd.DataFrame:
     """Read one of the two tables. Raises `InputError` if it is damaged or was changed."""
     try:
         data = read_regular(os.path.realpath(path), LARGE)
-        checksum = hashlib.sha256(data).hexdigest()
-        listed = path.with_name(f"{path.name.partition('.')[0]}.sha256")
-        lines = read_regular(os.path.realpath(listed), SMALL).decode() if listed.exists() else ""
-        if path.name in lines and f"{checksum}  {path.name}" not in lines.splitlines():
-            raise ValueError("it has another checksum: it was damaged or changed")
+        check_listed(path, data)
         table = parquet_frame(data)
         if "run" in table:
             hashes = [hashlib.sha256(str(run).encode()).hexdigest()[:16] for run in table["run"]]

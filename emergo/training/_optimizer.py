@@ -135,8 +135,9 @@ class Optimizer(Pytree):
         parameter = inspect.signature(self.factory).parameters.get(name)
         default = None if parameter is None else parameter.default
         value = dict(self.options).get(name, default)
-        traceable = isinstance(value, float) and _takes_number(self.factory, self.options, name)
-        return value if traceable else None
+        if isinstance(value, float) and _takes_number(self.factory, self.options, name):
+            return value
+        return None
 
     def fixed(self) -> dict[str, Any]:
         """Return what two optimizers must have in common to share a program, besides their type.

@@ -11,8 +11,8 @@ import numpy as np
 from ..core.errors import InputError
 from ..core.json import to_jsonable
 from ..store.reader import checker
-from ._logs import KEPT, Learned, classes_of, log_forecasts
-from ._runset import RunSet, contained, thin
+from ._logs import KEPT, classes_of, log_forecasts
+from ._runset import Learned, RunSet, contained, thin
 from ._tables import JOIN
 
 if TYPE_CHECKING:

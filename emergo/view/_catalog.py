@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import InputError
-from ..core.files import is_folder
+from ..core.files import is_folder, read_regular
 from ..store import StudyFolder
+from ..store.packs import read_packs
 from ..store.reader import IDENTITY, list_names
 from ._answers import describe_set, look_back
-from ._logs import Learned, LogSource, find_logs
-from ._runset import RunSet, contained, smooth, thin
+from ._logs import LogSource, find_logs
+from ._runset import Learned, RunSet, contained, smooth, thin
 from ._studies import StudySource, store_set
 from ._tables import figure_set, record_set
 
@@ -26,6 +27,7 @@ DEPTH = 2  # levels of subfolders that are searched
 FOLDERS = 500  # most folders that are searched
 SCAN_SECONDS = 3.0  # between two scans for new studies, tables and figures
 KEPT_CURVES = 20_000  # thinned curves in the cache; up to 4 kB each
+PICTURE = 2**25  # most bytes of the picture of a figure
 KEPT_FORECASTS = 64  # runs whose forecasts are cached
 PARTS = ("studies", "runs", "claims", "failures", "checkpoints", "slurm")  # folders of a study
 EMPTY = (np.zeros(0, np.float32), np.zeros(0, np.float32))
@@ -159,7 +161,7 @@ class Catalog:
             if study.exists():
                 if self._is_inside(study.runs):
                     studies[folder] = self._studies.get(folder) or StudySource(folder)
-            elif any(list_names(folder, IDENTITY).values()):
+            elif any(list_names(folder, IDENTITY).values()) or read_packs(folder):
                 tables[folder] = self._read(folder, store_set)
             for file in sorted(folder.glob("*.runs.parquet")):
                 if self._is_inside(file):
@@ -258,10 +260,13 @@ class Catalog:
             answers.append(answer)
         return answers
 
-    def picture(self, key: str) -> Path | None:
-        """Return the picture of a figure if it is a file in the folder."""
+    def picture(self, key: str) -> bytes | None:
+        """Return the picture of a figure if it is a file of usual size in the folder."""
         image = self.get(key).picture
-        return image if image and image.is_file() and self.inside(image) else None
+        try:
+            return read_regular(image, PICTURE) if image and self.inside(image) else None
+        except (OSError, ValueError):
+            return None
 
 
 def _single(values: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -19,6 +19,7 @@ _NO_AXES = frozenset(
         *("plateau", "plateau_low", "plateau_high", "censored", "state", "steps", "failed_step"),
         *("reason", "tries", "identity", "seed", "device", "provenance", "run", "unit", "chosen"),
         "teacher_loss",
+        "unverified",
     )
 )
 _HIDDEN = ("run", "provenance")  # columns that the page does not show
@@ -40,6 +41,14 @@ class Curves(Protocol):
         ...
 
 
+class Learned(NamedTuple):
+    """What counts as learned: a metric that falls below, or rises above, a threshold."""
+
+    metric: str = "loss"
+    below: float | None = None
+    above: float | None = None
+
+
 @dataclasses.dataclass(frozen=True)
 class RunSet:
     """The runs of a study, a figure, records or a store."""
@@ -57,7 +66,7 @@ class RunSet:
     figure: Mapping[str, Any] | None = None  # content of the figure's JSON file
     picture: Path | None = None  # file of the figure's picture, which may be missing
     notes: tuple[str, ...] = ()  # files that could not be read, with reasons
-    learned: Any = None  # what counts as learned in a log, if it was given
+    learned: Learned | None = None  # what counts as learned in a log, if it was given
 
     @property
     def runs(self) -> list[str]:
@@ -145,14 +154,14 @@ def check_columns(columns: Columns) -> Columns:
         raise ValueError("the column identity does not hold the names of runs")
     if len(set(names)) < len(names):
         raise ValueError("the column identity has a run twice")
-    kinds: dict[str, Any] = dict.fromkeys(_NUMBERS, int | float) | dict.fromkeys(_TEXTS, str)
-    kinds["censored"] = bool
+    kinds: dict[str, Any] = {"censored": bool}
+    kinds.update(dict.fromkeys(_NUMBERS, int | float), **dict.fromkeys(_TEXTS, str))
     for name in columns:
         if len(name) > LONGEST:
             raise ValueError(f"a column has a name of {len(name):,} letters")
         columns[name] = list(map(as_cell, columns[name]))
-        kind = kinds.get(name)
-        for value in columns[name] if kind else ():
+        kind = kinds.get(name, object)
+        for value in columns[name]:
             if not (value is None or isinstance(value, kind)):
                 raise ValueError(f"the column {name} has a cell of another kind: {value!r:.60}")
     return columns

@@ -389,7 +389,7 @@ def survey(count: int, first: int = 0, train: int = 0) -> collections.Counter[st
         done = verdicts.total()
         if verdict in BAD:
             print(f"{number}: {verdict}: {what}: {words}", flush=True)
-        if done % 500 == 0:
+        if done % 100 == 0:
             print(
                 f"{done} mutations, {time.monotonic() - begun:.0f} s: {dict(verdicts)}", flush=True
             )

@@ -352,7 +352,7 @@ def _judge_log(lab: Lab, mutation: Mutation) -> tuple[str, str]:
     out = lab.place / "measured"
     shutil.rmtree(out, ignore_errors=True)
     measured = lab.measure(path)
-    fitted = run_command(Fit(path, "loss", ("dim",), resamples=20, out=out, json=True))
+    fitted = run_command(Fit(path, "loss", ("dim",), resamples=100, out=out, json=True))
     for status, text, err in (measured, fitted):
         escaped = any(escape in text + err for escape in ESCAPES)
         if status not in (0, 2) or err.count("\n") > 1 or escaped:

@@ -163,7 +163,7 @@ class Gallery:
             commands += [Measure(logs=(path,), metric="loss", below=1.0, json=True)]
             commands += [Forecast(logs=(path,), metric="loss", below=1.0)]
         elif path.suffix == ".parquet":
-            commands += [Fit(path, x=("dim",), resamples=20, out=out, json=True)]
+            commands += [Fit(path, x=("dim",), resamples=100, out=out, json=True)]
             commands += [Measure(logs=(path,), metric="loss", below=0.5, json=True)]
         if pages:
             commands += [View(folder, export=out / "view.html", json=True)]

@@ -14,7 +14,19 @@ from ..view.made_up import finish, made_up_study
 from .command import call
 
 NARROWEST = 40  # narrower windows are printed to as if they had so many columns
-COMMANDS = "demo figures figure train study view theory measure fit forecast doctor".split()
+COMMANDS = [
+    "demo",
+    "figures",
+    "figure",
+    "train",
+    "study",
+    "view",
+    "theory",
+    "measure",
+    "fit",
+    "forecast",
+    "doctor",
+]
 STUDY = ["run", "status", "show", "grow", "export"]
 HELP = [[], *([name] for name in COMMANDS), *(["study", name] for name in STUDY)]
 

@@ -46,12 +46,12 @@ def study():
         Sums(),
         model,
         em.Optimizer("adamw", learning_rate=1e-2),
-        grid={"weight_decay": [0.0, 0.3, 1.0]},  # all decays share one program
+        grid={"weight_decay": [0.0, 1.0]},  # all decays share one program
         seeds=2,
         batch=370,
         n_train=370,
         n_test=150,
-        steps=2000,
+        steps=1000,
         precision="fp32",
         plugins=[__file__],
     )

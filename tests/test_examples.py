@@ -130,11 +130,11 @@ def medians(printed: str) -> dict[str, tuple[float, int]]:
 
 @pytest.mark.slow
 def test_modular_addition(tmp_path, monkeypatch, capsys):
-    """Only runs with weight decay generalise, the sooner the larger it is."""
+    """Only runs with weight decay generalise."""
     cells = medians(run_example("modular_addition", tmp_path, monkeypatch, capsys))
-    assert cells["0"] == (2000, 2), cells
-    assert cells["1"][1] == cells["0.3"][1] == 0, cells
-    assert cells["1"][0] < cells["0.3"][0], cells
+    assert cells["0"] == (1000, 2), cells
+    assert cells["1"][0] < 600, cells
+    assert cells["1"][1] == 0, cells
 
 
 @pytest.mark.slow

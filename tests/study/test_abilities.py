@@ -85,8 +85,8 @@ ABILITIES = {
         grid={"gate": [0.5, 1.0]},
     ),
     "Equinox modules and further test sets": lambda runs: study(
-        LONG.replace(task=Shifted(4, 3)),
-        grid={"model": {p: EquinoxModel(make_pooled, drop=p) for p in (0.0, 0.5)}},
+        LONG.replace(task=Shifted(4, 3), model=EquinoxModel(make_pooled, drop=0.5)),
+        grid={"gain": [1.0, 2.0]},
     ),
 }
 TASK = """

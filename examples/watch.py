@@ -2,9 +2,7 @@
 
     python examples/watch.py [LOG]
 
-A sequence is 16 random letters, and the same 16 again. In the second half the next letter can be
-known: a head finds where the current letter stood before, and copies what followed it. This takes
-ten seconds on one core. Meanwhile, `emergo view LOG` shows the log in the browser.
+A sequence is 16 random letters, and the same 16 again. Takes ten seconds on one core.
 """
 
 import sys
@@ -15,27 +13,20 @@ from torch import nn
 
 import emergo.torch as et
 
-LETTERS = 16
-PERIOD = 16
+LETTERS = 16  # kinds of letters, and letters until the sequence repeats
 WIDTH = 32
 HEADS = 4
-STEPS = 1000
 
 
 class Block(nn.Module):
-    """Causal attention and an MLP."""
-
     def __init__(self):
         super().__init__()
         self.norm = nn.LayerNorm(WIDTH)
         self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
         self.out = nn.Linear(WIDTH, WIDTH)
-        self.mlp = nn.Sequential(
-            nn.LayerNorm(WIDTH),
-            nn.Linear(WIDTH, 4 * WIDTH),
-            nn.GELU(),
-            nn.Linear(4 * WIDTH, WIDTH),
-        )
+        up = nn.Linear(WIDTH, 4 * WIDTH)
+        down = nn.Linear(4 * WIDTH, WIDTH)
+        self.mlp = nn.Sequential(nn.LayerNorm(WIDTH), up, nn.GELU(), down)
 
     def forward(self, x):
         q, k, v = self.qkv(self.norm(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
@@ -45,12 +36,10 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Two blocks on letters; predicts the next letter at every position."""
-
     def __init__(self):
         super().__init__()
         self.embed = nn.Embedding(LETTERS, WIDTH)
-        self.positions = nn.Parameter(0.1 * torch.randn(2 * PERIOD, WIDTH))
+        self.positions = nn.Parameter(0.1 * torch.randn(2 * LETTERS, WIDTH))
         self.blocks = nn.Sequential(Block(), Block())
         self.readout = nn.Linear(WIDTH, LETTERS)
 
@@ -59,21 +48,20 @@ class Transformer(nn.Module):
 
 
 def sample(n=32):
-    """Draw inputs, and the next letters as labels; -100 where these cannot be known."""
-    letters = torch.randint(LETTERS, (n, PERIOD)).repeat(1, 2)
+    """Return letters, and the next letters as labels; -100 where these cannot be known."""
+    letters = torch.randint(LETTERS, (n, LETTERS)).repeat(1, 2)
     labels = letters.roll(-1, 1)
-    labels[:, : PERIOD - 1] = -100
+    labels[:, : LETTERS - 1] = -100
     return letters, labels
 
 
-def train(log):
-    """Train the model and watch every 10th step."""
+def train(log="log.csv"):
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model = Transformer()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     with et.watch(model, log, every=10, overwrite=True) as watch:
-        for _ in range(STEPS):
+        for _ in range(1000):
             inputs, labels = sample()
             loss = F.cross_entropy(model(inputs).flatten(0, 1), labels.flatten())
             optimizer.zero_grad()
@@ -83,4 +71,4 @@ def train(log):
 
 
 if __name__ == "__main__":
-    train(sys.argv[1] if len(sys.argv) > 1 else "log.csv")
+    train(*sys.argv[1:])

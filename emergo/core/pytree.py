@@ -248,7 +248,8 @@ def _canonical(where: str, value: Any, kinds: tuple[Any, ...], metadata: Mapping
     if not any(_fits(value, kind) for kind in kinds):
         expected = [kind for kind in kinds if kind is not types.NoneType]
         words = [word for kind in expected if _is_literal(kind) for word in typing.get_args(kind)]
-        if all(map(_is_literal, expected)):
+        named = isinstance(value, str) and words and {int, float}.isdisjoint(expected)
+        if named or all(map(_is_literal, expected)):
             raise unknown(where, str(value), map(str, words))
         names = [_name(kind, metadata) for kind in expected if not _is_literal(kind)]
         raise InputError(

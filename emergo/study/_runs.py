@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..core.contract import curve_columns, find_curve
+from ..core.curves import curve_columns, find_curve
 from ..core.errors import InputError, unknown
 from ..core.plotting import Line, Picture, curve_plot, head_plot, map_plot, spread_lines, style
 from ..core.terminal import counted, plateau_text

@@ -19,7 +19,7 @@ from ..core.files import atomic_write
 from ..core.identity import canonical
 from ..core.json import as_cell, to_jsonable
 from ..core.pytree import as_tuple, check_fields, option
-from ..core.terminal import say
+from ..core.terminal import counted, say
 from ..measure import Term
 from ..models import Model, default_model
 from ..store.folder import RESERVED, Plan, StudyFolder
@@ -465,6 +465,11 @@ class Study:
                     warnings.warn(f"{error}; run the study to train it again", stacklevel=2)
         if changed := changed_sources(results):
             warnings.warn(f"{folder}: {changed}", stacklevel=2)
+        if unverified := sum("unverified" in result.provenance for result in results):
+            warnings.warn(
+                f"{folder}: {counted(unverified, 'run')} without checksums: unverified",
+                stacklevel=2,
+            )
         return self._collect(results, store)
 
     def _collect(self, results: Sequence[Result], store: Store | None = None) -> Runs:

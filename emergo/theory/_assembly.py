@@ -53,18 +53,6 @@ class Rates(NamedTuple):
     query_norm: float
     key_norm: float
 
-    @property
-    def of_values(self) -> float:
-        """The rate of the map under SGD."""
-        return sum(block.rate for block in self.values)
-
-    @property
-    def of_logit(self) -> float:
-        """The initial rate of the logit under SGD."""
-        by_query = sum(block.rate for block in self.query) * self.key_norm
-        by_key = sum(block.rate for block in self.key) * self.query_norm
-        return (by_query + by_key) / self.size
-
 
 def assembly_rates(model: Assembly, length: int, dim: int) -> Rates:
     """Return the rates of a model at its start, to leading order in its width."""

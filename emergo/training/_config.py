@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Array
 
 from .. import __version__
-from ..core.contract import Spec, Threshold, find_curve
+from ..core.contract import Spec, Threshold
+from ..core.curves import find_curve
 from ..core.errors import InputError, naming
 from ..core.identity import canonical, type_name
 from ..core.json import as_cell, digest, to_jsonable

@@ -62,21 +62,22 @@ def numeric_axes(runs: RunSet) -> list[str]:
     plateaus = runs.columns.get("plateau", [])
     measured = [planned or (value is not None and math.isfinite(value)) for value in plateaus]
 
-    def positive(value: Any) -> bool:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return number and 0 < value < math.inf
-
     def usable(axis: str) -> bool:
         values = [v for v, kept in zip(runs.columns[axis], measured, strict=True) if kept]
         if planned:
             values = [value for value in values if value is not None]
-        if not all(map(positive, values)):
+        if not all(map(_is_positive, values)):
             return False
         distinct = set(values)
-        whole = all(float(value).is_integer() for value in distinct)
+        whole = all(isinstance(value, int) or value.is_integer() for value in distinct)
         return len(distinct) > 1 and (planned or whole or 2 * len(distinct) <= len(values))
 
     return [axis for axis in runs.axes if measured and axis in runs.columns and usable(axis)]
+
+
+def _is_positive(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 < value < math.inf
 
 
 def default_law(runs: RunSet) -> dict[str, Any] | None:
@@ -94,7 +95,7 @@ def default_law(runs: RunSet) -> dict[str, Any] | None:
     for size in range(min(len(axes), MOST_TERMS), 0, -1):
         for terms in itertools.combinations(axes, size):
             values = zip(*(runs.columns[term] for term in terms), strict=True)
-            cells = {cell for cell in values if all(isinstance(v, int | float) for v in cell)}
+            cells = {cell for cell in values if all(map(_is_positive, cell))}
             design = np.array([[1.0, *map(math.log, cell)] for cell in cells])
             if len(cells) > size + 1 and np.linalg.matrix_rank(design) == size + 1:
                 return {"y": "plateau", "x": list(terms)}

@@ -7,7 +7,7 @@ import numpy as np
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from ..core.errors import InputError
@@ -72,10 +72,10 @@ def make_app(catalog: Catalog, token: str, port: int = 0) -> Guard:
         return Response(pack(thinned), media_type="application/octet-stream")
 
     def picture(request: Request) -> Response:
-        path = catalog.picture(_text(request, "set"))
-        if path is None:
+        data = catalog.picture(_text(request, "set"))
+        if data is None:
             return PlainTextResponse("no picture", 404)
-        return FileResponse(path, media_type="image/png")
+        return Response(data, media_type="image/png")
 
     def law(request: Request) -> dict[str, Any]:
         try:

@@ -190,5 +190,5 @@ def test_what_a_form_returns_is_checked():
         model = model_of(attention)
         with pytest.raises(InputError, match=words):
             model.apply(model.init(jax.random.key(0), SPEC), x)
-    with pytest.raises(InputError, match="attention must be an Attention or 'softmax'"):
+    with pytest.raises(InputError, match=r"attention 'softmaxx'; did you mean softmax\?"):
         model_of("softmaxx")

@@ -99,7 +99,10 @@ def test_curves_are_drawn_with_labels_and_a_legend(runs):
     assert legend.get_title().get_text() == "dim"
     assert [text.get_text() for text in legend.get_texts()] == ["2", "3", "4"]
     for line, result in zip(axes.lines, runs, strict=True):
-        np.testing.assert_array_equal(line.get_ydata(), (result.curves or {})["loss"])
+        curves = result.curves or {}
+        np.testing.assert_array_equal(line.get_xdata(), curves["step"][1:])  # without step 0
+        np.testing.assert_array_equal(line.get_ydata(), curves["loss"][1:])
+    assert axes.get_xscale() == "log"
 
 
 def test_a_plot_of_what_does_not_exist_is_refused(runs):
@@ -244,7 +247,7 @@ def test_intervals_panels_and_axes(heads):
         "learning_rate 0.003",
         "learning_rate 0.01",
     ]
-    both = [result.curves["loss"] for result in heads.where(learning_rate=3e-3)]
+    both = [result.curves["loss"][1:] for result in heads.where(learning_rate=3e-3)]
     [line] = figure.axes[0].lines
     np.testing.assert_allclose(line.get_ydata(), np.median(both, 0))
     [band] = figure.axes[0].collections

@@ -168,7 +168,7 @@ def outcome(
     limits = recall.step_limits(every, 60 if name == "accuracy" else 600)
     label = "accuracy, test" if name == "accuracy" else "accuracy, training distribution"
     for axes, (part, results) in zip(row, parts.items(), strict=True):
-        curves_by(axes, with_training(results), BY[part], name, words[part][1], apart=True)
+        curves_by(axes, with_training(results), BY[part], name, words[part][1])
         level(axes, 1 / recall_task(results[0].run).pairs, "guess")
         axes.set(xlim=limits, ylim=(-0.03, 1.03), ylabel=label)
     tables = {"times": table, "curves": curve_table(every, recall.COLUMNS)}

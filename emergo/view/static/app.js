@@ -191,6 +191,8 @@ class App {
   /** Polls the server while the page is visible. */
   async #poll() {
     let trains = false;
+    // Reading the progress of a large study takes as long as reading thousands of its curves.
+    while (this.view?.complete === false) await new Promise((wait) => setTimeout(wait, 200));
     if (!document.hidden || !this.status) {
       try {
         const { status, versions } = await this.data.status();

@@ -15,7 +15,9 @@ LOG = Path(__file__).parents[2] / "examples" / "plateau.csv"
 def log_until(path: Path, step: int) -> str:
     """Write the log of docs/forecast.md as it was at a step."""
     header, *rows = LOG.read_text().splitlines(keepends=True)
-    path.write_text(header + "".join(row for row in rows if int(row.split(",")[0]) <= step))
+    written = path.with_suffix(".part")  # renamed, so that a reader sees all rows or the old ones
+    written.write_text(header + "".join(row for row in rows if int(row.split(",")[0]) <= step))
+    written.replace(path)
     return str(path)
 
 

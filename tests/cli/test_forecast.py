@@ -1,6 +1,7 @@
 """`emergo forecast`."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -66,7 +67,8 @@ def test_a_log_is_followed_and_its_alerts_start_a_command(tmp_path):
     alert.chmod(0o755)
     command = [sys.executable, "-m", "emergo", "forecast", str(log), "--below", "0.1"]
     command += ["--follow", "--every", "0.02", "--alert", f"{alert} {{}}"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    wide = os.environ | {"COLUMNS": "200"}  # one line per sentence
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=wide)
     assert process.stdout is not None
     first = []
     for step in (1000, 2000, 2800, 4000):

@@ -6,14 +6,15 @@ import re
 import runpy
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import emergo as em
 from emergo.cli import main
+from emergo.logs import head_classes
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -171,11 +172,20 @@ def test_in_context_chains(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_watch(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    printed, again = (run_example("watch", tmp_path, monkeypatch, capsys) for _ in range(2))
-    assert again.rpartition(":")[0] == printed.rpartition(":")[0]
-    sparse, learned = (int(step) for step in re.findall(r"from step (\d+) on", printed))
-    assert 20 < sparse < learned < 300, printed
+    """Twice the same log: it is overwritten. A head becomes an induction head as the loss falls."""
+    monkeypatch.setattr(sys, "argv", ["watch.py"])
+    logs = []
+    for _ in range(2):
+        run_example("watch", tmp_path, monkeypatch, capsys)
+        logs.append((tmp_path / "log.csv").read_text())
+    assert logs[0] == logs[1]
+    log = pd.read_csv(tmp_path / "log.csv")
+    plateau = em.emergence(log["step"], log["loss"], 0.5).time
+    assert 300 < plateau < 900
+    found = head_classes(log)
+    induction = found[(found["class"] == "induction") & (found["layer"] == 1)]
+    assert len(induction)
+    assert induction["step"].min() == pytest.approx(plateau, abs=200)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

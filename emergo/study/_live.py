@@ -261,7 +261,7 @@ class LiveTable(Watcher):
         """Return what the screen shows now."""
         bars = Table.grid(padding=(0, 1))
         for share, words in self.bars.values():
-            row = [f"{share:>4.0%}", words]
+            row: list[RenderableType] = [f"{share:>4.0%}", words]
             if self.console.width >= NARROW:
                 row.insert(0, ProgressBar(total=1.0, completed=share, width=BAR))
             bars.add_row(*row)

@@ -1,6 +1,7 @@
 """Packed runs: every reader reads them, damage is contained, and no interruption loses a run."""
 
 import json
+import math
 import os
 import random
 import shutil
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 
 from emergo.cli import main
+from emergo.measure import Emergence
 from emergo.store import Failures, Store, StudyFolder, read_outcomes, study_status
 from emergo.store.outcomes import is_finished
 from emergo.store.packing import pack_runs
@@ -245,7 +247,8 @@ def test_failed_runs_are_taken_out_of_their_pack_to_be_trained_again(folder, mon
     run = STUDY.runs[2]
     shutil.rmtree(folder.runs / run.identity)
     failed = made_up(run)._replace(state="failed", reason="no reason")
-    failed = failed._replace(plateau=type(failed.plateau)(*[float("nan")] * 3, "failed"))
+    nothing = Emergence(math.nan, math.nan, math.nan, "failed")
+    failed = failed._replace(plateau=nothing)
     write_result(Store(folder.runs), failed)
     Failures(folder.failures).note(run.identity, 0, "no reason", "loss")
     pack_runs(folder.runs)

@@ -1,4 +1,4 @@
-"""The index of a folder of runs, `.index.json`: what tables need, without reading every run.
+"""The index of a folder of runs, `.index.json`, so that tables need not read every run.
 
 It is only a cache, and may be damaged or forged: entries of another form are ignored. The runs of a
 pack are kept column by column, and a column of equal values as one value, which is small and quick
@@ -89,7 +89,7 @@ was checked."""
 
 
 class PackedOutcomes(NamedTuple):
-    """What tables need of the runs of a pack."""
+    """The parts of the runs of a pack that tables need."""
 
     stamp: str  # of the pack
     form: bool  # whether the form of the curves was checked

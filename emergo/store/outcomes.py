@@ -147,7 +147,7 @@ def run_file(folder: Path, identity: str, name: str, most: int) -> bytes:
         try:
             return read_regular(f"{path}/{name}", most)
         except FileNotFoundError:
-            if os.path.lexists(path):  # else it was packed meanwhile
+            if os.path.lexists(path):  # else it has just been packed
                 raise
     return packed_file(folder, identity, name, most)
 
@@ -297,7 +297,7 @@ def read_outcomes(folder: Path, form: bool = False) -> Outcomes:
 
 
 class States(NamedTuple):
-    """How the runs in a folder ended."""
+    """The states of the runs in a folder."""
 
     states: dict[str, str]  # by identity
     reasons: dict[str, str | None]  # why runs failed
@@ -306,7 +306,7 @@ class States(NamedTuple):
 
 
 def read_states(folder: Path) -> States:
-    """Read how runs ended: a part of `read_outcomes` that is quicker for packed runs."""
+    """Read the states of runs: a part of `read_outcomes` that is quicker for packed runs."""
     kept, packed, broken = _read_entries(folder, form=False)
     states: dict[str, str] = {}
     reasons: dict[str, str | None] = {}
@@ -338,7 +338,7 @@ def _read_entries(
                 raise ValueError("it should be a folder")
             entries[name] = _read_entry(folder, name, known.get(name), form)
         except (OSError, ValueError) as error:
-            if os.path.lexists(f"{folder}/{name}"):  # else it was packed or moved meanwhile
+            if os.path.lexists(f"{folder}/{name}"):  # else it was just packed or moved
                 broken[f"{folder}/{name}"] = why(error)
     # Packs come second: a run is packed before its folder is removed.
     packed = _read_packs(folder, known_packs, form, broken)
@@ -401,7 +401,7 @@ def kept_parts(content: Mapping[str, Any]) -> dict[str, Any]:
 def _read_pack(pack: Pack, known: PackedOutcomes | None, form: bool) -> PackedOutcomes:
     """Return the known outcomes if the pack is unchanged; check every run of it otherwise.
 
-    Raises `FileNotFoundError` if the pack has gone meanwhile.
+    Raises `FileNotFoundError` if the pack was removed.
     """
     if known is not None and known.stamp == pack.stamp and known.form >= form:
         return known

@@ -50,8 +50,8 @@ class Packed(NamedTuple):
 def pack_runs(folder: Path, most_runs: int = MOST_RUNS) -> Packed:
     """Pack the finished runs of a folder.
 
-    Runs of packs that are not full are packed again together with new ones. Damaged runs, and
-    folders with files that are no part of a run, stay as they are.
+    Packs that are not full are packed again together with new runs. Damaged runs, and folders with
+    foreign files, stay as they are.
 
     **Arguments:**
 
@@ -66,7 +66,7 @@ def pack_runs(folder: Path, most_runs: int = MOST_RUNS) -> Packed:
 
 
 def take_out(folder: Path, identities: set[str]) -> None:
-    """Move packed runs into folders of their own; others stay as they are."""
+    """Move packed runs back into folders; others stay as they are."""
     if not any(identities & pack.files.keys() for pack in read_packs(folder)):
         return
     with _lock(folder), _Packing(folder, MOST_RUNS) as packing:
@@ -95,7 +95,7 @@ def _lock(folder: Path) -> Iterator[None]:
 
 
 class _Packing(contextlib.AbstractContextManager["_Packing"]):
-    """Writes packs one after another. Old packs are removed at the end, if there was no error."""
+    """Writes packs one after another. Without an error, old packs are removed at the end."""
 
     def __init__(self, folder: Path, most_runs: int) -> None:
         self.folder = folder
@@ -143,7 +143,7 @@ class _Packing(contextlib.AbstractContextManager["_Packing"]):
         **Arguments:**
 
         - `without`: runs to leave out.
-        - `whole`: False if one of these is damaged, so that the pack is kept under another name.
+        - `whole`: False if a run to leave out is damaged: the pack is kept under another name.
         """
         for identity in sorted(pack.files.keys() - without):
             try:
@@ -210,7 +210,7 @@ class _Packing(contextlib.AbstractContextManager["_Packing"]):
         self._written[pack.path.name] = pack_outcomes(pack.stamp, True, self._kept, {})
         for identity in self._loose:
             place = self.folder / f".packed-{uuid.uuid4().hex[:16]}"
-            with contextlib.suppress(FileNotFoundError):  # it was set aside meanwhile
+            with contextlib.suppress(FileNotFoundError):  # it was just set aside
                 os.rename(self.folder / identity, place)
                 self.count += 1
             remove(place)

@@ -33,7 +33,7 @@ _TRIES = 5  # a pack may be replaced by another one between listing and reading
 
 
 class Member(NamedTuple):
-    """Where a file is in a pack."""
+    """The place of a file in a pack."""
 
     offset: int
     size: int

@@ -187,7 +187,15 @@ def merge_records(source: Path | str, folder: Path | str) -> dict[str, int]:
 def read_records(folder: Path | str = SHIPPED) -> Records:
     """Read every `*.runs.parquet` and `*.curves.parquet` in a folder."""
     files = sorted(Path(folder).glob("*.parquet"))
-    return _read(Path(folder), tuple((path.name, path.stat().st_mtime_ns) for path in files))
+    return _read(Path(folder), tuple((path.name, _changed(path)) for path in files))
+
+
+def _changed(path: Path) -> int:
+    """Return when a file was changed; 0 for a symlink without a target."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0  # reading it raises an error that names it
 
 
 @functools.lru_cache(maxsize=4)

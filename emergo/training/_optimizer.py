@@ -101,7 +101,8 @@ class Optimizer(Pytree):
             options.append((name, value))
         object.__setattr__(self, "options", tuple(options))
         for name, schedule in self.numbers:
-            if not _takes_number(self.factory, self.options, name):
+            switch = name in known and isinstance(known[name].default, bool)
+            if switch or not _takes_number(self.factory, self.options, name):
                 raise InputError(
                     f"Optimizer.{name} cannot be a schedule, because {self.label} needs its value "
                     f"when it is built; got {schedule!r}"

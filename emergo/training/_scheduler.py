@@ -40,7 +40,6 @@ from ._cost import (
     narrower_widths,
     need_memory,
     planned_parallel,
-    speed_of,
     stack_size_on,
     step_cost,
     worth_narrowing,
@@ -417,6 +416,7 @@ class GroupPlan(NamedTuple):
     step_seconds: float  # of one run in a stack
     compile_seconds: float
     run_bytes: float
+    shared_bytes: float  # data that all runs share
 
 
 def plan_group(runs: Sequence[Run], platform: str, budget: float | None = None) -> GroupPlan:
@@ -430,9 +430,14 @@ def plan_group(runs: Sequence[Run], platform: str, budget: float | None = None) 
     scheduler = Scheduler(runs, jax.devices(), None, None, lambda *_: None)
     cost = scheduler.cost
     space = memory_of(jax.devices()[0]) if budget is None else budget
+    # On a CPU the arrays of the task and JAX's copy of them are in the same memory.
+    copies = 2 if platform == "cpu" else 1
+    shared = copies * bytes_of(shapes_of(scheduler.shared))
+    eval_every = runs[0].config.task.eval_every
     return GroupPlan(
-        n_parallel=planned_parallel(cost, runs[0].config.task.eval_every, platform, space),
+        n_parallel=planned_parallel(cost, eval_every, platform, space - shared),
         step_seconds=cost.seconds(platform),
-        compile_seconds=speed_of(platform).compile_seconds,
+        compile_seconds=cost.compile_seconds(platform),
         run_bytes=cost.bytes,
+        shared_bytes=shared,
     )

@@ -30,6 +30,11 @@ KEPT_CURVES = 20_000  # thinned curves in the cache; up to 4 kB each
 PICTURE = 2**25  # most bytes of the picture of a figure
 KEPT_FORECASTS = 64  # runs whose forecasts are cached
 PARTS = ("studies", "runs", "claims", "failures", "checkpoints", "slurm")  # folders of a study
+_LARGEST = float(np.finfo(np.float32).max)
+# The page asks for so few points of each curve if a set has more runs than this.
+FEW_RUNS = 2000
+FEWEST_POINTS = 64
+BATCH = 50  # curves that are read before it is looked whether the server has ended
 EMPTY = (np.zeros(0, np.float32), np.zeros(0, np.float32))
 Curve = tuple[np.ndarray, np.ndarray]
 
@@ -216,6 +221,20 @@ class Catalog:
             return stamp, read(path)
         return stamp, None
 
+    def warm(self, stopped: Callable[[], bool]) -> None:
+        """Read what the page will ask for first: the sets, and the curves of the first one.
+
+        A browser needs about a second to open, in which half of 10,000 curves are read.
+        """
+        with contained(lambda note: None):
+            first = next(one for one in self.overview()["sets"] if one["runs"])
+            names = [name for name in ("loss", "kl_teacher") if name in first["curves"]]
+            runs = self.get(first["key"]).runs
+            for start in range(0, len(runs) if len(runs) > FEW_RUNS else 0, BATCH):
+                if stopped():
+                    return
+                self.thinned(first["key"], runs[start : start + BATCH], names[0], FEWEST_POINTS)
+
     def thinned(
         self, key: str, identities: Sequence[str], name: str, points: int, smooth: int = 1
     ) -> list[Curve]:
@@ -271,5 +290,4 @@ class Catalog:
 
 def _single(values: np.ndarray) -> np.ndarray:
     """Return numbers in single precision; larger ones become the largest."""
-    most = np.finfo(np.float32).max
-    return np.clip(values, -most, most).astype(np.float32)
+    return np.clip(values, -_LARGEST, _LARGEST).astype(np.float32)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -211,13 +212,8 @@ def thin(
         y = y[finite]
     if len(x) <= points:
         return x, y
-    inner = len(x) - 2
-    half = max(1, (points - 2) // 4)
-    linear = np.linspace(0, inner, half, endpoint=False)
-    logarithmic = np.geomspace(1, inner, half, endpoint=False)
-    starts = np.unique(np.concatenate([linear, logarithmic]).astype(int))
+    starts, bucket = _buckets(len(x) - 2, points)
     values = y[1:-1]
-    bucket = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, inner)))
     kept = [np.array([0, len(x) - 1])]
     for extreme in (np.minimum, np.maximum):
         # The positions of each bucket's extreme value; `unique` keeps the first of equal ones.
@@ -225,3 +221,13 @@ def thin(
         kept.append(1 + places[np.unique(bucket[places], return_index=True)[1]])
     chosen = np.unique(np.concatenate(kept))
     return x[chosen], y[chosen]
+
+
+@functools.lru_cache(64)  # most curves of a set have one of a few lengths
+def _buckets(inner: int, points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return where each bucket of `inner` values starts, and the bucket of each value."""
+    half = max(1, (points - 2) // 4)
+    linear = np.linspace(0, inner, half, endpoint=False)
+    logarithmic = np.geomspace(1, inner, half, endpoint=False)
+    starts = np.unique(np.concatenate([linear, logarithmic]).astype(int))
+    return starts, np.repeat(np.arange(len(starts)), np.diff(np.append(starts, inner)))

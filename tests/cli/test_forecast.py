@@ -109,3 +109,19 @@ def test_a_damaged_log_gets_one_line(capsys, tmp_path):
     (tmp_path / "log.parquet").write_bytes(b"PAR1 and not much more")
     status, _, err = call(capsys, "forecast", str(tmp_path / "log.parquet"), "--below", "0.1")
     assert (status, len(err.splitlines())) == (2, 1)
+
+
+def test_the_name_of_a_log_is_neither_shell_nor_an_option_of_the_alert(
+    capsys, tmp_path, monkeypatch
+):
+    """The command of --alert may be a shell."""
+    monkeypatch.chdir(tmp_path)
+    log = tmp_path / "-n$(touch owned)`touch owned`;touch owned;.csv"
+    log.write_text(LOG.read_text())
+    alert = "sh -c 'echo {} >> said'"
+    words = ("forecast", str(log), "--below", "0.1", "--follow", "--every", "0.01")
+    assert call(capsys, *words, "--alert", alert)[0] == 0
+    assert not (tmp_path / "owned").exists()
+    said = (tmp_path / "said").read_text().splitlines()
+    assert said[-1].startswith("n__touch owned__touch owned__touch owned_")
+    assert "emerged at" in said[-1]

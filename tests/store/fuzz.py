@@ -36,7 +36,7 @@ import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -378,12 +378,7 @@ def labs(place: Path) -> Iterator[Lab]:
         yield Lab(place)
 
 
-def survey(
-    count: int,
-    first: int = 0,
-    train: int = 0,
-    say: Callable[[str], None] = print,
-) -> collections.Counter[str]:
+def survey(count: int, first: int = 0, train: int = 0) -> collections.Counter[str]:
     """Judge mutations, print the bugs, and return the number of each verdict."""
     place = Path(tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))
     verdicts: collections.Counter[str] = collections.Counter()
@@ -393,9 +388,11 @@ def survey(
         verdicts[verdict] += 1
         done = verdicts.total()
         if verdict in BAD:
-            say(f"{number}: {verdict}: {what}: {words}")
+            print(f"{number}: {verdict}: {what}: {words}", flush=True)
         if done % 500 == 0:
-            say(f"{done} mutations, {time.monotonic() - begun:.0f} s: {dict(verdicts)}")
+            print(
+                f"{done} mutations, {time.monotonic() - begun:.0f} s: {dict(verdicts)}", flush=True
+            )
 
     try:
         with labs(place) as lab:

@@ -143,6 +143,23 @@ def test_runs_of_a_process_are_separate_runs_of_a_group(tmp_path, monkeypatch):
         assert not run.open
 
 
+def test_weights_and_biases_keeps_several_open_runs_offline(tmp_path, monkeypatch):
+    """With the real package, where it is installed (extra `log`)."""
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    results = [made_up(run) for run in STUDY.runs]
+    log = RunLog("wandb", StudyFolder(tmp_path), "my-group")
+    for result in results:
+        log.training(progress(result, 2))
+    for result in results:
+        log.ended(result)
+    for result in results:
+        (file,) = tmp_path.glob(f"wandb/offline-run-*-{result.run.identity}/*.wandb")
+        content = file.read_bytes()
+        assert b"my-group" in content
+        assert content.count(b"train_loss") >= len(result.curves["step"]), "a row per evaluation"
+
+
 @pytest.mark.parametrize(("name", "package"), [("tensorboard", "tensorboardX"), ("wandb", "wandb")])
 def test_a_missing_package_is_named(tmp_path, monkeypatch, name, package):
     monkeypatch.setitem(sys.modules, package, None)

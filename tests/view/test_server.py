@@ -129,13 +129,16 @@ def test_an_invalid_request_is_one_line(catalog, request_text):
 
 def test_a_picture_must_be_a_file_of_the_folder(tmp_path):
     (tmp_path / "in").mkdir()
-    for name in ("fig", "link"):
+    for name in ("fig", "link", "large"):
         report = {"figure": name, "title": "", "laws": [], "checks": []}
         (tmp_path / "in" / f"{name}.json").write_text(json.dumps(report))
     (tmp_path / "in" / "fig.png").write_bytes(b"picture")
     (tmp_path / "secret.png").write_bytes(b"secret")
     (tmp_path / "in" / "link.png").symlink_to(tmp_path / "secret.png")
+    (tmp_path / "in" / "large.png").touch()
+    os.truncate(tmp_path / "in" / "large.png", 2**26)
     catalog = Catalog(tmp_path / "in")
     assert ask("/api/picture", catalog, set="fig").content == b"picture"
+    assert ask("/api/picture", catalog, set="large").status_code == 404
     assert ask("/api/picture", catalog, set="link").status_code == 404
     assert ask("/api/picture", catalog, set="../secret").status_code == 400

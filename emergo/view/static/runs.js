@@ -80,7 +80,7 @@ export class RunsView {
       names.length ? choice("Curve", names.map((name) => [name, curveWords(name)]), this.y, (y) => setState({ y, zoom: null }), "y") : null,
       choice("Colour by", [["none", "nothing"], ...all.map((name) => [name, words(name)])], this.by || "none", (by) => setState({ by }), "by"),
       names.length ? choice("Show", [["all", "every run"], ["median", "median and band of each group"]], this.median ? "median" : "all", (mode) => setState({ mode }), "mode") : null,
-      el("details", { "data-key": "groups" }, el("summary", { text: `Group by ${this.groups.map(words).join(", ") || "nothing"}` }), el("div", { class: "boxes", role: "group", "aria-label": "Group by" }, all.map((name) => tick(words(name), this.groups.includes(name), (on) => group(name, on), `group ${name}`)))),
+      el("details", { "data-key": "groups" }, el("summary", { text: `Group by ${this.groups.length > 4 ? `${this.groups.length} columns` : this.groups.map(words).join(", ") || "nothing"}` }), el("div", { class: "boxes", role: "group", "aria-label": "Group by" }, all.map((name) => tick(words(name), this.groups.includes(name), (on) => group(name, on), `group ${name}`)))),
       names.length && this.app.data.live ? choice("Smoothing", [["1", "none"], ...["5", "15", "45"].map((count) => [count, `mean of ${count} evaluations`])], this.smooth, (smooth) => setState({ smooth: smooth === "1" ? null : smooth }), "smooth") : null,
       names.length ? el(
         "div",
@@ -99,7 +99,7 @@ export class RunsView {
   #load() {
     const trains = this.visible.filter((row) => row.state === "training");
     const runs = this.visible.filter((row) => row.state !== "training").map((row) => row.identity);
-    const points = runs.length <= 200 ? 400 : runs.length <= 2000 ? 128 : 64;
+    const points = runs.length <= 200 ? 400 : runs.length <= 2000 ? 128 : 64; // `Catalog.warm` knows the last ones
     const version = this.app.set.kind === "log" ? this.app.set.version : null; // curves of finished runs stay
     const key = JSON.stringify([this.app.set.key, this.app.set.version, this.y, this.smooth, points, this.filter, this.groups, trains.map((row) => row.steps)]);
     const look = JSON.stringify([this.by, this.median, this.axes, part("zoom", null)]);

@@ -152,16 +152,20 @@ def draw(moments: pd.DataFrame, summary: pd.DataFrame) -> Picture:
     a, b, c = plot.subplots(1, 3)
     families = list(summary["family"])
     told = moments[moments["held80"].notna() & (moments["source"] == LOGS)]
-    marks = []
-    for family, colour in zip(families[1:], hues(len(families) - 1), strict=True):
+    shown = list(told["family"].unique())
+    marks = [
+        (name, DOT | {"color": colour, "ms": 3})
+        for name, colour in zip(shown, hues(len(shown)), strict=True)
+    ]
+    for family, look in marks:
         rows = told[told["family"] == family]
-        if len(rows):
-            a.plot(rows["now"] / rows["time"], rows["step"] / rows["time"], color=colour, **DOT)
-            marks.append((family, DOT | {"color": colour}))
+        a.plot(rows["now"] / rows["time"], rows["step"] / rows["time"], **look)
     a.axhline(1.0, color=GREY, lw=0.8)
     a.set(xlim=(0, 1), xlabel="share of the plateau seen", ylabel="step forecast / true step")
     a.set_yscale("log")
     plain_ticks(a.yaxis)
+    low, high = a.get_ylim()
+    a.set_ylim(min(low, 0.5), max(high, 2.5))  # far enough for labels at 0.5, 1 and 2
     key(a, marks, loc="upper left")
     _title(a, "a  every forecast", "from the metric alone")
     places = np.arange(len(families))

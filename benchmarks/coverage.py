@@ -50,7 +50,7 @@ def law(cells: int, seeds: int, miss: float, censored: float = 0.0) -> Draw:
     def draw(rng: np.random.Generator) -> Iterator[tuple[Ends, float]]:
         table = runs(rng, cells, seeds, miss)
         if censored:
-            cap = table["plateau"].quantile(1 - censored)
+            cap = float(table["plateau"].quantile(1 - censored))
             late = table["plateau"] > cap
             table = table.assign(censored=late, plateau=table["plateau"].clip(upper=cap))
         best = fit_law(table, x=terms, resamples=400).best

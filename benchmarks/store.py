@@ -1,11 +1,12 @@
 """How `emergo study status` and `export` grow with the number of finished runs, as commands, start
 of Python included.
 
-    python benchmarks/store.py [RUNS ...]        by default 100 1000 10000
+    python benchmarks/store.py [--packed] [RUNS ...]        by default 100 1000 10000
 
 Writes made-up runs into a folder in the system's temporary place, then times the commands, each
 three times, and prints the least seconds by the clock and of the CPU, which a busy machine moves
-less. The first `status` has no index yet.
+less. The first `status` has no index yet. With `--packed`, the runs are packed first, and the last
+column counts the files of the folder.
 """
 
 import hashlib
@@ -19,7 +20,8 @@ from pathlib import Path
 from emergo.core.json import seal
 from emergo.measure import Emergence
 from emergo.store import StudyFolder
-from emergo.store.outcomes import INDEX, SCHEMA
+from emergo.store.index import INDEX
+from emergo.store.outcomes import SCHEMA
 from emergo.study import Study
 from emergo.tasks import SingleLocation
 from emergo.training import Result
@@ -70,11 +72,11 @@ print(time.monotonic() - begun, used.ru_utime + used.ru_stime, used.ru_maxrss / 
 one, JAX included."""
 
 
-def timed(*arguments: str, forget: Path | None = None) -> str:
-    """Seconds, CPU seconds and megabytes of a command: the least of three times. `forget` is
+def timed(*arguments: str, forget: Path | None = None, times: int = 3) -> str:
+    """Seconds, CPU seconds and megabytes of a command: the least of several times. `forget` is
     removed before each."""
     measured: list[list[float]] = []
-    for _ in range(3):
+    for _ in range(times):
         if forget is not None:
             forget.unlink(missing_ok=True)
         done = subprocess.run(
@@ -85,8 +87,13 @@ def timed(*arguments: str, forget: Path | None = None) -> str:
     return f"{seconds:6.2f} s {cpu:6.2f} s {megabytes:6.0f} MB"
 
 
-def main(sizes: list[int]) -> None:
-    print("  runs  command             seconds     CPU    memory")
+def count_files(place: Path) -> int:
+    """Count all files and folders in a folder, as a limit of a file system does."""
+    return sum(len(names) + len(files) for _, names, files in os.walk(place))
+
+
+def main(sizes: list[int], packed: bool = False) -> None:
+    print("  runs  command             seconds     CPU    memory   files")
     for size in sizes:
         place = Path(tempfile.mkdtemp(prefix="emergo-store-"))
         try:
@@ -100,17 +107,26 @@ def main(sizes: list[int]) -> None:
             study.open(folder)
             made_up(folder, study)
             export = ["export", str(place), "--to", str(place / "table.parquet")]
-            figures = {
-                "status, first time": timed("status", str(place), forget=folder.runs / INDEX),
+            figures: dict[str, str] = {}
+            if packed:
+                figures["pack"] = timed("pack", str(place), times=1)
+            figures |= {
+                "status, first time": timed(
+                    "status", str(place), forget=folder.runs / INDEX, times=1 if packed else 3
+                ),
                 "status": timed("status", str(place)),
                 "export": timed(*export),
-                "export --curves": timed(*export, "--curves", str(place / "all.parquet")),
             }
+            if size <= 10_000:  # of more runs, curves do not fit into a table
+                curves = ["--curves", str(place / "all.parquet")]
+                figures["export --curves"] = timed(*export, *curves)
             for command, words in figures.items():
-                print(f"{len(study.runs):6}  {command:18} {words}", flush=True)
+                files = count_files(place)
+                print(f"{len(study.runs):6}  {command:18} {words} {files:7}", flush=True)
         finally:
             shutil.rmtree(place)
 
 
 if __name__ == "__main__":
-    main([int(word) for word in sys.argv[1:]] or [100, 1000, 10_000])
+    words = [word for word in sys.argv[1:] if word != "--packed"]
+    main([int(word) for word in words] or [100, 1000, 10_000], packed="--packed" in sys.argv)

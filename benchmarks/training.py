@@ -129,7 +129,7 @@ def compiled_stack(case: Case) -> tuple[Callable[[int], Any], Compiled]:
 
     def train(steps: int) -> Any:
         nonlocal slots
-        slots, metrics = compiled.run(slots, jnp.int32(steps), due)
+        slots, metrics = compiled.run(slots, jnp.int32(steps), due, None)
         return slots, metrics
 
     jax.block_until_ready(train(1))

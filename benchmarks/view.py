@@ -1,7 +1,7 @@
 """How quick the explorer is: first paint, all curves, interaction, memory of the server, and the
 exported file.
 
-    python benchmarks/view.py [RUNS ...]        by default 1000 10000
+    python benchmarks/view.py [RUNS ...] [STUDIESxRUNS ...]      by default 1000 10000 50x1500
 
 Writes made-up runs into a folder in the system's temporary place, serves them as `emergo view` does
 and opens the page in Chromium. First paint is from the start of the navigation to the first curves
@@ -10,15 +10,23 @@ second frame after it, of which the first is painted; the largest of five or ten
 medians where that differs. With many curves that frame shows the first of them: "whole" is the
 longest time until all are on the screen, with what is below them. "forecast" is how long the server
 takes for those of one run, "slide" a move of the slider on the page of that run.
+
+With several studies: how long the first opening of the folder takes, in which every run is checked,
+then the first paint of a later one, and how long it takes until all curves of another study are on
+the screen.
 """
 
+import contextlib
 import json
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +36,9 @@ from emergo.view._serve import free_port
 from tests.view.conftest import CHROMIUM, FLAGS
 from tests.view.made_up import finish, made_up_study
 
-INTERACTIONS = ("colour", "median", "log", "filter", "whole", "point", "forecast", "slide")
+INTERACTIONS = ("colour", "median", "log", "filter", "find", "light", "whole", "point")
+INTERACTIONS += ("forecast", "slide")
+VIEW = [sys.executable, "-m", "emergo", "view"]
 # Two frames: what the first one shows is on the screen when the second one begins.
 TIMED = """async (act) => {
   const element = document.querySelector(act.on);
@@ -70,6 +80,10 @@ def measure(page, address: str, runs: int) -> dict[str, float]:
     mode = "[data-key=mode]"
     log = {"on": "[data-key=ly]"}
     seed = {"on": "[data-key='seed=3']"}
+    run = {"on": ".runs-table td button"}
+    found = [
+        {"on": "[data-key=find]", "value": word} for word in ("reached", "dim>20", "", "9", "")
+    ]
     acts = [
         (
             "colour",
@@ -89,9 +103,10 @@ def measure(page, address: str, runs: int) -> dict[str, float]:
         ),
         *(
             (name, shown, [act] * 5)
-            for name, act in (("log", log), ("filter", seed))
+            for name, act in (("log", log), ("filter", seed), ("light", run))
             for shown in ("all", "median")
         ),
+        ("find", "all", found),
     ]
     slowest: dict[str, float] = dict.fromkeys(INTERACTIONS, 0.0)
     for name, shown, each in acts:
@@ -125,44 +140,79 @@ def peak(pid: int) -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
-def main(sizes: list[int]) -> None:
+@contextlib.contextmanager
+def opened(folder: Path) -> Iterator[tuple[Any, str, subprocess.Popen[str]]]:
+    """Yield a page, the address of a server of a folder, and the server."""
     from playwright.sync_api import sync_playwright
 
-    print(
-        "  runs  first paint  all curves   colour   median      log   filter    whole    point "
-        "forecast   slide   server   file"
-    )
-    for size in sizes:
-        folder = Path(tempfile.mkdtemp(prefix="emergo-view-"))
-        try:
-            make(folder / "study", size)
-            runs = len(list((folder / "study" / "runs").glob("[0-9a-f]*")))
-            emergo_view = [sys.executable, "-m", "emergo", "view", str(folder / "study")]
-            command = [*emergo_view, "--no-browser", "--json", "--port", str(free_port(8642))]
-            server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            assert server.stdout is not None
-            address = json.loads(server.stdout.readline())["address"]
-            with sync_playwright() as started:
-                browser = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-                page = browser.new_page(viewport={"width": 1280, "height": 900})
-                took = measure(page, address, runs)
-                browser.close()
-            memory = peak(server.pid)
-            server.terminate()
-            server.wait()
-            file = folder / "page.html"
-            subprocess.run(
-                [*emergo_view, "--export", str(file)], check=True, stdout=subprocess.DEVNULL
-            )
-            inside = "".join(f"{took[name]:6.0f} ms" for name in INTERACTIONS)
-            times = f"{took['first']:8.2f} s {took['every']:8.2f} s  {inside}"
+    command = [*VIEW, str(folder), "--no-browser", "--json", "--port", str(free_port(8642))]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    address = json.loads(server.stdout.readline())["address"]
+    try:
+        with sync_playwright() as started:
+            browser = started.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+            yield browser.new_page(viewport={"width": 1280, "height": 900}), address, server
+            browser.close()
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def one_study(folder: Path, size: int) -> None:
+    make(folder / "study", size)
+    runs = len(list((folder / "study" / "runs").glob("[0-9a-f]*")))
+    with opened(folder / "study") as (page, address, server):
+        took = measure(page, address, runs)
+        memory = peak(server.pid)
+    file = folder / "page.html"
+    command = [*VIEW, str(folder / "study"), "--export", str(file)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    print(f"{runs} runs, server {memory:.0f} MB, file {file.stat().st_size / 1e6:.1f} MB")
+    print(f"    first paint {took['first']:.2f} s, all curves {took['every']:.2f} s")
+    inside = ", ".join(f"{name} {took[name]:.0f}" for name in INTERACTIONS)
+    print(f"    milliseconds: {inside}", flush=True)
+
+
+def several_studies(folder: Path, count: int, size: int) -> None:
+    """The studies are copies of one: their files are hard links."""
+    make(folder / "study-0", size)
+    for i in range(1, count):
+        shutil.copytree(folder / "study-0", folder / f"study-{i}", copy_function=os.link)
+    for opening in ("first", "later"):
+        with opened(folder) as (page, address, server):
+            page.set_default_timeout(600_000)
+            begun = time.monotonic()
+            page.goto(address)
+            page.wait_for_selector("html[data-painted]", state="attached")
+            painted = time.monotonic() - begun
+            keys = page.locator("[data-key=set] option").all_inner_texts()
+            page.wait_for_selector(f"text={size} curves;")
+            curves = "figure[data-figure=curves]"
+            page.evaluate(f"document.querySelector('{curves}').dataset.old = ''")
+            begun = time.monotonic()
+            page.select_option("[data-key=set]", index=count - 1)
+            page.wait_for_selector(f"{curves}:not([data-old]) :text('{size} curves;')")
+            other = time.monotonic() - begun
             print(
-                f"{runs:6} {times} {memory:5.0f} MB {file.stat().st_size / 1e6:4.1f} MB", flush=True
+                f"{len(keys)} studies of {size} runs, {opening} opening: first paint "
+                f"{painted:.1f} s, another study {other:.1f} s, server {peak(server.pid):.0f} MB",
+                flush=True,
             )
-            time.sleep(1)
+
+
+def main(words: list[str]) -> None:
+    for word in words:
+        folder = Path(tempfile.mkdtemp(prefix="emergo-view-"))
+        numbers = [int(number) for number in word.split("x")]
+        try:
+            if len(numbers) == 1:
+                one_study(folder, *numbers)
+            else:
+                several_studies(folder, *numbers)
         finally:
             shutil.rmtree(folder)
 
 
 if __name__ == "__main__":
-    main([int(word) for word in sys.argv[1:]] or [1000, 10_000])
+    main(sys.argv[1:] or ["1000", "10000", "50x1500"])

@@ -44,7 +44,7 @@ def measure(loop: Peer, looks: int, folder: Path) -> tuple[float, float]:
     first one is looked at; in the last one `watch` prepares for the next look."""
     plain = []
     looking = []
-    with et.watch(loop.model, folder / "log.parquet", every=3) as watch:
+    with et.watch(loop.model, folder / "log.csv", every=3) as watch:
         for _ in range(looks + 1):
             times = []
             for _ in range(3):
@@ -60,7 +60,7 @@ def measure(loop: Peer, looks: int, folder: Path) -> tuple[float, float]:
 
 def counter(loop: Peer, folder: Path, calls: int = 100_000) -> float:
     """Seconds of a call in a step that is not looked at."""
-    with et.watch(loop.model, folder / "counter.parquet", every=10 * calls, start=1) as watch:
+    with et.watch(loop.model, folder / "counter.csv", every=10 * calls, start=1) as watch:
         return timeit.timeit(lambda: watch(loss=1.0), number=calls) / calls
 
 

@@ -22,10 +22,8 @@ class Model(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.embed, self.positions = (
-            nn.Linear(DIM + 1, WIDTH),
-            nn.Parameter(0.1 * torch.randn(LENGTH, WIDTH)),
-        )
+        self.embed = nn.Linear(DIM + 1, WIDTH)
+        self.positions = nn.Parameter(0.1 * torch.randn(LENGTH, WIDTH))
         self.attention = nn.MultiheadAttention(WIDTH, num_heads=1, batch_first=True)
         self.readout = nn.Linear(WIDTH, DIM)
 
@@ -59,9 +57,7 @@ def train(log):
 
 
 if __name__ == "__main__":
-    log = (
-        Path(tempfile.mkdtemp()) / "log.parquet"
-    )  # a fresh one: a log that is there is never written over
+    log = Path(tempfile.mkdtemp()) / "log.csv"  # in a new folder: existing logs are not overwritten
     train(log)
     sparse = measure_logs([log], "largest_0_0", 0.5, "above")["plateau"][0]
     learned = measure_logs([log], "loss", 0.1, "below")["plateau"][0]

@@ -13,8 +13,8 @@ from docutils.utils.math import latex2mathml
 ARGUMENTS = {"frac": 2, "tfrac": 2, "dfrac": 2, "binom": 2, "sqrt": 1, "^": 1, "_": 1}
 """How many arguments follow a command or a script mark."""
 _TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|\s+|.", re.DOTALL)
-# Docutils does not know sizes of brackets; the browser chooses them.
-_SIZES = re.compile(r"\\[bB]igg?[lr]?(?![a-zA-Z])")
+# Docutils knows large brackets only with a side, such as \bigl.
+_SIZES = re.compile(r"\\([bB]igg?)\s*([()\[\]])")
 
 
 # Vertical space between rows.
@@ -25,7 +25,8 @@ _NAMESPACE = "http://www.w3.org/1998/Math/MathML"
 
 def mathml(tex: str, block: bool) -> str:
     """Return the MathML of a formula; `block` is True for a formula on its own line."""
-    known = re.sub(r"\\dots(?![a-zA-Z])", r"\\ldots", _ROW_SPACE.sub("", _SIZES.sub("", tex)))
+    sided = _SIZES.sub(lambda m: rf"\{m[1]}{'l' if m[2] in '([' else 'r'}{m[2]}", tex)
+    known = re.sub(r"\\dots(?![a-zA-Z])", r"\\ldots", _ROW_SPACE.sub("", sided))
     text = latex2mathml.tex2mathml(braced(known), as_block=block)
     return _lower_scripts(text.replace("&ApplyFunction;", "\u2061"))
 

@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from emergo.core.terminal import duration, short
+from emergo.core.terminal import duration
 from emergo.papers import FIGURES, Figure
 from emergo.papers.index import read_index
 
 from .pictures import picture
+from .values import shown
 
 ROOT = Path(__file__).parents[2]
 PAPERS = {
@@ -122,7 +123,7 @@ def sentence(words: str) -> str:
 def law_table(law: Mapping[str, Any]) -> str:
     """One row per number of a law: published, ours, our 95% interval."""
     published = law.get("published")
-    law = {**law, **law.get("with_censored", {})}
+    law = {**law, **(law.get("with_censored") or {})}
     rows = ["| | published | ours | 95% interval |", "| --- | --- | --- | --- |"]
     for name, value in {"C": law["C"], **law["exponents"]}.items():
         theirs = (
@@ -135,10 +136,10 @@ def law_table(law: Mapping[str, Any]) -> str:
         low, high = law["ci95"].get(name) or (None, None)
         interval = "fixed" if low is None else f"[{low:.3g}, {high:.3g}]"
         rows.append(
-            f"| {'C' if name == 'C' else f'exponent of `{name}`'} | {short(theirs)} | "
+            f"| {'C' if name == 'C' else f'exponent of `{name}`'} | {shown(theirs)} | "
             f"{value:.3g} | {interval} |"
         )
-    rows.append(f"| R² | {short(published['r2'] if published else None)} | {law['r2']:.3f} | |")
+    rows.append(f"| R² | {shown(published['r2'] if published else None)} | {law['r2']:.3f} | |")
     counts = f"{law['runs']} runs, {law['censored']} of them censored"
     against = f"Published: {published['source']}. " if published else ""
     level = f"; level {law['level']:.2f}" if law["level"] is not None else ""
@@ -159,7 +160,7 @@ def check_table(checks: list[Mapping[str, Any]]) -> str:
     rows = ["| what | published or expected | ours | verdict |", "| --- | --- | --- | --- |"]
     for check in checks:
         beside = (
-            short(check["published"])
+            shown(check["published"])
             if check["published"] is not None
             else f"expected: {check['expected']}"
         )
@@ -169,7 +170,7 @@ def check_table(checks: list[Mapping[str, Any]]) -> str:
                 [
                     "| " + escape(check["name"]),
                     escape(beside),
-                    escape(short(check["measured"])),
+                    escape(shown(check["measured"])),
                     verdict + " |",
                 ]
             )
@@ -198,7 +199,7 @@ def cost(figure: Figure) -> str:
     if trained:
         runs = len(figure.runs("paper"))
         training = duration(figure.seconds["paper"])
-        drawn = "those that come with the package are not trained again"
+        drawn = "runs that come with the package are not trained again"
         words = [
             f"The paper preset has {runs} runs, about {training} of training on two CPU cores; "
             f"{drawn}."

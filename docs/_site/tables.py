@@ -18,39 +18,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from docs._site.gallery import HOLDS, ROOT, escape, page_name
+from docs._site.values import shown, with_interval
 from emergo.papers import FIGURES
 
 PAGES = ROOT / "docs" / "reproduction"
 MARK = re.compile(r"<!-- (laws|checks|numbers|words|summary|overview): ([^\n]+?) -->")
-
-
-def number(value: float) -> str:
-    """Three digits, or whole where it is large."""
-    return f"{value:,.0f}" if isinstance(value, int) or abs(value) >= 1000 else f"{value:.3g}"
-
-
-def shown(value: Any, between: str = ", ") -> str:
-    """A value of a check or a cell; a list of three within another is a number and its interval."""
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "–"}[value]
-    if isinstance(value, int | float):
-        return number(value)
-    if isinstance(value, list):
-        inner = [
-            with_interval(*v) if isinstance(v, list) and len(v) == 3 else shown(v) for v in value
-        ]
-        return between.join(inner) or "none"
-    if isinstance(value, dict):
-        return "; ".join(f"{name}: {shown(v)}" for name, v in value.items()) or "none"
-    return str(value)
-
-
-def with_interval(value: float, low: float | None, high: float | None) -> str:
-    return (
-        number(value)
-        if low is None or high is None
-        else f"{number(value)} [{number(low)}, {number(high)}]"
-    )
 
 
 def row(*cells: str) -> str:

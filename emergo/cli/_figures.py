@@ -71,7 +71,10 @@ class Figures:
         if self.json:
             return print_json({"figures": rows})
         names = ("figure", "shows", "laptop", "paper", "state")
-        shown = FittedTable(*names, left=("figure", "shows", "state"), wrap=("shows",))
+        left = ("figure", "shows", "state")
+        shown = FittedTable(
+            *names, left=left, wrap=("shows",), optional=("paper", "laptop", "state")
+        )
         for row in rows:
             needed = [row["needed"][preset] for preset in ("laptop", "paper")]
             cost = [duration(seconds) if seconds else "recorded" for seconds in needed]

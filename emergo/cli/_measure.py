@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -183,13 +184,18 @@ def _forecast_lines(forecast: "RunForecast") -> list[str]:
 
 
 def _command(words: str) -> Callable[["RunForecast"], None]:
-    """Return an alert that starts a command, without a shell."""
+    """Return an alert that starts a command, without a shell.
+
+    The command may be a shell, or take words that begin with a dash as options. So the name of the
+    log, which comes from a file, keeps harmless characters only.
+    """
     parts = shlex.split(words)
     if not parts or shutil.which(parts[0]) is None:
         raise InputError(f"--alert {words}: no command {parts[0] if parts else 'is named'}")
 
     def start(forecast: "RunForecast") -> None:
-        message = f"{forecast.name}: {forecast}"
+        name = re.sub(r"[^\w .,:%+/=@-]", "_", forecast.name).lstrip("-")
+        message = f"{name}: {forecast}"
         result = subprocess.run([part.replace("{}", message) for part in parts], check=False)
         if result.returncode:
             say(f"the command of --alert ended with status {result.returncode}")

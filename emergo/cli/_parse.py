@@ -3,12 +3,14 @@
 import contextlib
 import io
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import tyro
 
 from ..core.errors import InputError, unknown
+from ..core.terminal import wrapped
 
 # Wording of tyro and Python, and what a user understands.
 _REWORDED = {
@@ -40,13 +42,22 @@ def parse(kind: Any, arguments: Sequence[str], **options: Any) -> Any:
             f"{repeated} 1 2"
         )
     errors = io.StringIO()
+    printed = _Printed()
     try:
-        with contextlib.redirect_stderr(errors):
+        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(printed):
             return tyro.cli(kind, args=arguments, config=(tyro.conf.FlagCreatePairsOff,), **options)
     except SystemExit as stop:
-        if not stop.code:  # --help
+        if not stop.code:  # --help, of which tyro does not wrap the usage and the description
+            print(wrapped(printed.getvalue()), end="")
             raise
         raise _parse_error(errors.getvalue()) from None
+
+
+class _Printed(io.StringIO):
+    """Text that tyro formats as for the standard output, with colours in a terminal."""
+
+    def isatty(self) -> bool:
+        return sys.__stdout__ is not None and sys.__stdout__.isatty()
 
 
 def _parse_error(box: str) -> InputError:

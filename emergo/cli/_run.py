@@ -189,8 +189,8 @@ def _forget_failures(folder: StudyFolder) -> None:
     """Remove the failed runs of a folder and the counts of their failures."""
     rows = store.read_outcomes(folder.runs).rows
     failed = [identity for identity, row in rows.items() if row["state"] == "failed"]
+    store.Store(folder.runs).set_aside(*failed)
     for identity in failed:
-        store.Store(folder.runs).set_aside(identity)
         store.Failures(folder.failures).forget(identity)
     if failed:
         say(f"{len(failed)} failed runs are trained again")
@@ -281,6 +281,12 @@ def failed_lines(status: Status) -> list[str]:
     ]
 
 
+def unverified_lines(count: int) -> list[str]:
+    """Return a line about runs without checksums, or none without such runs."""
+    verb = "has" if count == 1 else "have"
+    return [f"{counted(count, 'run')} {verb} no checksums: unverified"] if count else []
+
+
 def status_view(status: Status, note: str = "") -> Any:
     """Return what `emergo study status` shows: counts, a row per process, errors, and a note."""
     from rich.console import Group
@@ -303,6 +309,7 @@ def status_view(status: Status, note: str = "") -> Any:
             shown.add_row(*row.values())
         parts.append(shown)
     parts += [Text(line) for line in failed_lines(status)]
+    parts += [Text(line) for line in unverified_lines(status.unverified)]
     for path, why in status.broken.items():
         parts.append(Text(f"{path}: cannot be read ({why})", style="red"))
     if note:

@@ -1,4 +1,4 @@
-"""`emergo study`: plan, train, inspect, grow and export studies in a folder.
+"""`emergo study`: plan, train, inspect, grow, export and pack studies in a folder.
 
 This module imports neither JAX nor pandas, so that `emergo study status` starts quickly. The names
 of `emergo.study` are imported on first use.
@@ -23,6 +23,7 @@ from ..core.terminal import (
     FittedTable,
     cell_table,
     console,
+    counted,
     duration,
     fit_lines,
     memory,
@@ -31,6 +32,8 @@ from ..core.terminal import (
     show,
 )
 from ..store import Plan, Status, StudyFolder, study_status
+from ..store.packing import pack_runs
+from ..store.packs import pack_folder
 from ..study.toml import read_toml
 from ._run import (
     TrainingOptions,
@@ -41,6 +44,7 @@ from ._run import (
     print_end,
     status_view,
     train_studies,
+    unverified_lines,
 )
 
 # For the default of a `str | None` tyro imports typeguard, which takes a sixth of the time in which
@@ -159,6 +163,7 @@ class Show(StudyOptions):
             return print_json(reports[0] if len(reports) == 1 else {"studies": reports})
         for plan, report in zip(plans, reports, strict=True):
             show(f"{plan.name}: {report['finished']} of {report['runs']} runs are finished")
+            show(*unverified_lines(report["unverified"]))
             if report["cells"]:
                 console().print(cell_table(report["cells"], report["axes"]))
             if report["law"] is not None:
@@ -185,6 +190,7 @@ def _report(folder: StudyFolder, plan: Plan) -> dict[str, Any]:
         "axes": plan.axes,
         "runs": len(plan.runs),
         "finished": len(table),
+        "unverified": int(table["unverified"].sum()) if "unverified" in table else 0,
         "cells": studies.cell_summary(table, plan.axes, [run.values for run in plan.runs]),
         "law": law,
         "why": why,
@@ -300,6 +306,29 @@ class Export(StudyOptions):
         show(f"{len(runs)} runs; wrote {', '.join(map(str, files))}")
 
 
+@dataclasses.dataclass(frozen=True)
+class Pack:
+    """Pack the finished runs of a folder into a few files per thousand runs, for file systems that
+    limit the number of files. Other processes may train meanwhile, and every command reads packed
+    runs."""
+
+    folder: Positional[Path]  # Folder of the study.
+    json: bool = False  # Print one JSON object.
+
+    def run(self) -> None:
+        folder = StudyFolder(self.folder)
+        folder.read(say)
+        packed = pack_runs(folder.runs)
+        for identity, why in packed.left.items():
+            say(f"{folder.runs / identity}: not packed ({why})")
+        if self.json:
+            return print_json({"runs": packed.runs, "packs": packed.packs, "left": packed.left})
+        show(
+            f"{counted(packed.runs, 'run')} packed; {counted(packed.packs, 'pack')} in "
+            f"{pack_folder(folder.runs)}"
+        )
+
+
 def _merged(tables: list[Any], key: list[str]) -> Any:
     """Concatenate the tables of several studies; runs that they share count once."""
     import pandas as pd
@@ -310,10 +339,10 @@ def _merged(tables: list[Any], key: list[str]) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class StudyCommand:
-    """Train, inspect, grow and export a study, which is a grid of runs in a folder."""
+    """Train, inspect, grow, export and pack a study, which is a grid of runs in a folder."""
 
     command: OmitSubcommandPrefixes[
-        Run | Annotated[StatusCommand, subcommand("status")] | Show | Grow | Export
+        Run | Annotated[StatusCommand, subcommand("status")] | Show | Grow | Export | Pack
     ]
 
     def run(self) -> None:
@@ -322,8 +351,15 @@ class StudyCommand:
 
 @contextlib.contextmanager
 def _warnings_as_lines() -> Iterator[None]:
-    """Print warnings about unreadable files as lines on standard error."""
+    """Print warnings about unreadable files as lines on standard error, each line once."""
+    said: set[str] = set()
+
+    def show_once(message: Warning | str, *_: Any, **__: Any) -> None:
+        if str(message) not in said:
+            said.add(str(message))
+            say(str(message))
+
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = lambda message, *_, **__: say(str(message))
+        warnings.showwarning = show_once
         yield

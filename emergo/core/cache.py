@@ -237,11 +237,11 @@ def _silence_loader() -> None:
 
     On processors with AVX-512, XLA's loader mistakes two compiler preferences for missing features
     (jax issue 38445). `import emergo` sets an environment variable against it, which has no effect
-    if JAX was imported before. With a GPU, XLA's messages are kept: they explain problems with
-    drivers.
+    if JAX was imported before: then JAX has set it to 1. With a GPU, XLA's messages are kept: they
+    explain problems with drivers.
     """
     import jax
 
-    if jax.default_backend() == "cpu" and "TF_CPP_MIN_LOG_LEVEL" not in os.environ:
+    if jax.default_backend() == "cpu" and os.environ.get("TF_CPP_MIN_LOG_LEVEL") in (None, "1"):
         with contextlib.suppress(ImportError, AttributeError):
             importlib.import_module("jaxlib.utils").absl_set_min_log_level(3)

@@ -6,6 +6,8 @@ import errno
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+MOST_SIMILAR = 12  # names in an error message about an unknown one
+
 
 class InputError(ValueError):
     """Invalid input. The message is one line with the problem, the value, and what would be right.
@@ -46,14 +48,18 @@ class WorkerError(Exception):
 
 
 def unknown(what: str, given: str, known: Iterable[str]) -> InputError:
-    """Return an `InputError` for an unknown name, with the nearest known names."""
+    """Return an `InputError` for an unknown name, with all similar names, nearest first."""
     # Compare without leading dashes, which make all options look alike.
     bare = {name.lstrip("-"): name for name in known}
     word = given.lstrip("-")
-    near = difflib.get_close_matches(word, bare, n=3, cutoff=0.6 if len(word) > 3 else 0.5)
+    cutoff = 0.6 if len(word) > 3 else 0.5
+    near = difflib.get_close_matches(word, bare, n=MOST_SIMILAR, cutoff=cutoff)
+    if len(word) > 3:  # `loss` may be a part of `validation/loss_of_answers`
+        near += [name for name in bare if word.lower() in name.lower() and name not in near]
     hint = f"known: {', '.join(bare.values())}"
     if near:
-        hint = f"did you mean {' or '.join(bare[name] for name in near)}?"
+        more = f" ({len(near) - MOST_SIMILAR} more)" if len(near) > MOST_SIMILAR else ""
+        hint = f"did you mean {' or '.join(bare[name] for name in near[:MOST_SIMILAR])}?{more}"
     return InputError(f"unknown {what} '{given}'; {hint}")
 
 

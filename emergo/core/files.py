@@ -43,7 +43,7 @@ def regular_file(path: Path | str, most: int | None = None) -> os.stat_result:
     return status
 
 
-def _open(path: Path | str) -> BinaryIO:
+def open_safely(path: Path | str) -> BinaryIO:
     """Open a file for reading, without waiting for a writer and without following links.
 
     The file may have been replaced since `regular_file` looked at it.
@@ -58,7 +58,7 @@ def read_regular(path: Path | str, most: int) -> bytes:
     What is appended meanwhile is not read.
     """
     size = regular_file(path, most).st_size
-    with _open(path) as file:
+    with open_safely(path) as file:
         return file.read(size)
 
 
@@ -97,7 +97,7 @@ def open_regular(path: Path | str, most: int) -> Iterator[io.BufferedReader]:
     Raises `ValueError` for anything else.
     """
     regular_file(path, most)
-    with _open(path) as file:
+    with open_safely(path) as file:
         yield io.BufferedReader(_Bounded(file, most))
 
 

@@ -33,14 +33,14 @@ def head_scores(
     | `first_token_head` | the first position | all but the first position |
 
     TransformerLens's `detect_head` has the same keys, but averages over all queries, so that its
-    scores are smaller where some queries have no such key.
+    scores are smaller if some queries lack such a key.
 
     **Arguments:**
 
     - `attention`: attention weights. The axes between sequences and queries may be heads, or layers
-      and heads. Queries are the last positions of the sequence; there may be fewer than keys.
+      and heads. Queries are the last positions of the sequence, possibly fewer than keys.
     - `tokens`: token ids. Without them, `duplicate_token_head` and `induction_head` are left out.
-    - `counts`: True for queries that count, such as those that are no padding. None: all of them.
+    - `counts`: True for queries that count, for example all but padding. None: all queries.
 
     **Returns:** the scores by name, with the shape of the axes between sequences and queries. A
     score is NaN if no query has such keys.

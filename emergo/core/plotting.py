@@ -28,6 +28,16 @@ RED = "#D55E00"
 PINK = "#CC79A7"
 GREY = "#777777"
 
+# The same quantity has the same colour in every figure.
+QUANTITIES = {"loss": BLACK, "attention": RED, "values": BLUE}
+# Ordered parameters: a colour map, and the part of it that is used, from dark to light.
+PALETTES = {
+    "length": ("viridis", 0.0, 0.82),
+    "dim": ("GnBu", 1.0, 0.45),
+    "burst": ("YlOrBr", 1.0, 0.4),
+    "repeat": ("RdPu", 1.0, 0.4),
+}
+
 WIDTH = 7.2  # inches, the text width of a page
 _RC: dict[Any, Any] = {
     "font.size": 8,
@@ -78,9 +88,13 @@ def png(figure: Figure, dpi: int = 150) -> bytes:
     return image.getvalue()
 
 
-def shades(count: int) -> Sequence[Any]:
-    """Return colours for an ordered parameter, from dark to light, without the palest ones."""
-    return [mpl.colormaps["viridis"](x) for x in np.linspace(0.0, 0.82, max(count, 2))[:count]]
+def shades(count: int, parameter: str = "length") -> Sequence[Any]:
+    """Return colours for an ordered parameter, from dark to light, without the palest ones.
+
+    Length, dim, burst and repeat each have their own palette, other parameters that of length.
+    """
+    name, dark, light = PALETTES.get(parameter, PALETTES["length"])
+    return [mpl.colormaps[name](x) for x in np.linspace(dark, light, max(count, 2))[:count]]
 
 
 def hues(count: int) -> Sequence[Any]:
@@ -208,6 +222,15 @@ class Line(NamedTuple):
     high: np.ndarray | None = None
 
 
+def after_step_0(line: Line) -> Line:
+    """Leave out step 0 of a curve, unless it has no other step."""
+    keep = line.x > 0
+    if keep.all() or not keep.any():
+        return line
+    low, high = (None if band is None else band[keep] for band in (line.low, line.high))
+    return line._replace(x=line.x[keep], y=line.y[keep], low=low, high=high)
+
+
 def spread_lines(lines: Sequence[Line], share: float) -> list[Line]:
     """Replace the curves of each panel and label by their median.
 
@@ -233,7 +256,10 @@ def curve_plot(
     panels: str | None = None,
     axes: Axes | None = None,
 ) -> Figure:
-    """Plot curves over a logarithmic axis of steps, one colour per label.
+    """Plot curves, one colour per label.
+
+    The axis of steps is logarithmic and leaves out step 0. An untrained model often has several
+    times the loss of the plateau, which would then be a thin strip at the bottom.
 
     **Arguments:**
 
@@ -258,6 +284,8 @@ def curve_plot(
         plot = axes.figure.figure  # type: ignore[union-attr]
         cells = [axes]
         outer = [axes], [axes]
+    if x == "step":
+        lines = [after_step_0(line) for line in lines]
     labels = _ordered([line.label for line in lines])
     colours = dict(zip(labels, shades(len(labels)), strict=True))
     for title, cell in zip(titles, cells, strict=False):
@@ -273,10 +301,10 @@ def curve_plot(
     for cell in outer[1]:
         cell.set_xlabel(x)
         cell.tick_params(labelbottom=True)
-    largest = max(float(line.x[-1]) for line in lines)
-    if largest > 1000:
+    if x == "step" and any(line.x[-1] > 0 for line in lines):
         for cell in cells[: len(titles)]:
-            cell.set_xscale("symlog", linthresh=max(10.0, largest / 300))
+            cell.set_xscale("log")
+            plain_ticks(cell.xaxis)
     if by is not None:
         entries = [
             (textwrap.fill(_words(label), 22), {"color": colour})
@@ -316,8 +344,7 @@ def map_plot(steps: Sequence[int], maps: np.ndarray) -> Picture:
     count, layers, heads = maps.shape[:3]
     plot = Picture(figsize=(1.15 * count + 0.6, 1.15 * layers * heads + 0.4), layout="constrained")
     panels = plot.subplots(layers * heads, count, squeeze=False)
-    for row, column in np.ndindex(panels.shape):
-        axes = panels[row, column]
+    for (row, column), axes in np.ndenumerate(panels):
         layer, head = divmod(row, heads)
         shown = np.abs(maps[column, layer, head])
         axes.imshow(shown, cmap="viridis", vmin=0, vmax=max(1.0, shown.max()))

@@ -106,7 +106,7 @@ class Pytree:
         return f"{type(self).__name__}({shown})"
 
     def identifying(self) -> dict[str, Any]:
-        """Return the fields that are part of the identity, by default those that were changed."""
+        """Return the fields that are part of the identity, by default the changed fields."""
         return changed_fields(self)
 
     def replace(self: Tree, **changes: Any) -> Tree:
@@ -248,7 +248,8 @@ def _canonical(where: str, value: Any, kinds: tuple[Any, ...], metadata: Mapping
     if not any(_fits(value, kind) for kind in kinds):
         expected = [kind for kind in kinds if kind is not types.NoneType]
         words = [word for kind in expected if _is_literal(kind) for word in typing.get_args(kind)]
-        if all(map(_is_literal, expected)):
+        named = isinstance(value, str) and words and {int, float}.isdisjoint(expected)
+        if named or all(map(_is_literal, expected)):
             raise unknown(where, str(value), map(str, words))
         names = [_name(kind, metadata) for kind in expected if not _is_literal(kind)]
         raise InputError(

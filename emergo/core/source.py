@@ -28,8 +28,8 @@ _PLAIN = (bool, int, float, str, tuple, frozenset, type(None))
 def source_digests(subject: Any) -> tuple[tuple[str, str], ...]:
     """Return the digest of each part of a class or function, by names such as `mine:Task.batch`.
 
-    Classes also have the parts of their bases. Code of installed packages has no digest, and
-    neither has code whose source is unknown, such as that of an interactive session.
+    Classes also have the parts of their bases. Code of installed packages and code of unknown
+    source, such as an interactive session, is left out.
     """
     named = []
     for kind in subject.__mro__ if isinstance(subject, type) else [subject]:

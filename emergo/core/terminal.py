@@ -16,16 +16,18 @@ from .json import to_jsonable
 
 NARROWEST = 40  # columns of a terminal
 WIDEST = 1000
+_WRAPPED = 20  # columns of a text that takes several lines
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
+_STYLE = re.compile("\x1b\\[[0-9;]*m")
 
 
 def bound_width() -> None:
     """Let libraries see a terminal of a usual width and height.
 
-    With fewer than six columns tyro breaks lines for ever, with 0 rich leaves tables out, and with
-    digits of other alphabets it fails.
+    tyro never returns with fewer than six columns; rich omits tables with 0 columns and fails with
+    digits of other alphabets.
     """
     size = shutil.get_terminal_size()
     if "COLUMNS" in os.environ or size.columns < NARROWEST:
@@ -50,7 +52,8 @@ def console(wide: bool = False, stderr: bool = False):
 
     **Arguments:**
 
-    - `wide`: outside of a terminal, print 160 columns, so that lines are not broken.
+    - `wide`: outside of a terminal, and without the variable COLUMNS, print 160 columns, so that
+        lines are not broken.
     - `stderr`: write to standard error.
     """
     from rich.console import Console
@@ -68,7 +71,8 @@ def console(wide: bool = False, stderr: bool = False):
         "force_jupyter": False if stderr else None,
     }
     made = Safe(**how)
-    return Safe(**how, width=160) if wide and not made.is_terminal else made
+    free = wide and not made.is_terminal and "COLUMNS" not in os.environ
+    return Safe(**how, width=160) if free else made
 
 
 def ask(question: str) -> bool:
@@ -78,8 +82,36 @@ def ask(question: str) -> bool:
 
 
 def show(*lines: str) -> None:
-    """Print lines on standard output."""
-    print(safe("\n".join(lines)), flush=True)
+    """Print lines on standard output; in a terminal, those that are too wide on several lines."""
+    text = safe("\n".join(lines))
+    print(wrapped(text) if sys.stdout.isatty() or "COLUMNS" in os.environ else text, flush=True)
+
+
+def wrapped(text: str) -> str:
+    """Break the lines of a text between words to fit the window. Words are never cut.
+
+    Further lines of an indented text, or of a usage, are indented more than the first one. Escape
+    sequences take no room.
+    """
+    most = shutil.get_terminal_size().columns
+    return "\n".join(part for line in text.split("\n") for part in _wrap(line, most))
+
+
+def _wrap(line: str, most: int) -> list[str]:
+    if len(_STYLE.sub("", line)) <= most:
+        return [line]
+    before = len(line) - len(line.lstrip())
+    indent = " " * min(before + 4, most // 4) if before or line.startswith("usage") else ""
+    lines = [""]
+    words = re.findall(r"\s*\S+", line)
+    if max(map(len, words), default=0) > most:  # such as a list of subcommands
+        words = re.findall(r"\s*[^\s,]+,*|\s*,+", line)
+    for word in words:
+        if lines[-1].strip() and len(_STYLE.sub("", lines[-1] + word)) > most:
+            lines.append(indent + word.lstrip())
+        else:
+            lines[-1] += word
+    return lines
 
 
 def print_json(value: Any) -> None:
@@ -99,20 +131,25 @@ def fail(status: int, message: str) -> NoReturn:
 
 
 def short(value: Any) -> str:
-    """Format a value in a few characters; an inner list of three is a number and its interval."""
+    """Format a value in a few characters; an inner interval follows its number."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "-"}[value]
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, list):
-        inner = [
-            f"{short(v[0])} [{short(v[1:])}]" if isinstance(v, list) and len(v) == 3 else short(v)
-            for v in value
-        ]
+        inner = [f"{short(v[0])} [{short(v[1:3])}]" if is_interval(v) else short(v) for v in value]
         return ", ".join(inner) or "none"
     if isinstance(value, dict):
         return ", ".join(f"{name}: {short(v)}" for name, v in value.items()) or "none"
     return str(value)
+
+
+def is_interval(value: Any) -> bool:
+    """Return whether a value is a number with both ends of its interval, and possibly the units
+    over which the interval was taken ("seeds" or "cells")."""
+    if not isinstance(value, list):
+        return False
+    return len(value) == 3 or (len(value) == 4 and isinstance(value[3], str))
 
 
 def duration(seconds: float) -> str:
@@ -138,7 +175,8 @@ def memory(size: float) -> str:
 class FittedTable:
     """A table without rules that drops optional columns if the window is too narrow.
 
-    If the other columns still do not fit, their text takes several lines. Nothing is cut.
+    If the other columns still do not fit, every row becomes a list of its names and values. Nothing
+    is cut.
 
     **Arguments:**
 
@@ -173,27 +211,36 @@ class FittedTable:
         widths = {
             head: max(map(cell_len, (head, *(words[i] for words, _ in self.rows))))
             for i, head in enumerate(self.heads)
-            if head not in self.wrap
         }
+        widths |= {head: min(widths[head], _WRAPPED) for head in self.wrap}
         shown = list(self.heads)
         dropped = iter(self.optional)
 
         def too_wide() -> bool:
-            fixed = [widths.get(head, len(head)) for head in shown]
-            return sum(fixed) + 2 * (len(shown) - 1) > options.max_width
+            needed = sum(widths[head] for head in shown) + 2 * (len(shown) - 1)
+            return needed > options.max_width
 
         while too_wide() and (head := next(dropped, None)) is not None:
             shown = [name for name in shown if name != head]
-        fold = too_wide()
+        if too_wide():
+            yield from self._lists()
+            return
         made = Table(box=None, header_style="bold", pad_edge=False)
         for head in shown:
             justify = "left" if head in self.left else "right"
-            no_wrap = head not in self.wrap and not fold
-            made.add_column(head, justify=justify, no_wrap=no_wrap, overflow="fold")
+            made.add_column(head, justify=justify, no_wrap=head not in self.wrap, overflow="fold")
         for words, style in self.rows:
             kept = [words[i] for i, head in enumerate(self.heads) if head in shown]
             made.add_row(*kept, style=style)
         yield made
+
+    def _lists(self):
+        """Yield each row as a line such as `dim 8, length 32, plateau 412`."""
+        from rich.text import Text
+
+        for words, style in self.rows:
+            named = (f"{head} {word}" for head, word in zip(self.heads, words, strict=True) if word)
+            yield Text(", ".join(named), style)
 
 
 def cell_table(cells: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> FittedTable:
@@ -201,7 +248,8 @@ def cell_table(cells: Sequence[Mapping[str, Any]], axes: Sequence[str]) -> Fitte
 
     `>` marks a lower bound, and `*` a cell that is `chosen`.
     """
-    shown = FittedTable(*axes, "runs", "plateau", "min-max", "censored", "failed")
+    heads = (*axes, "runs", "plateau", "min-max", "censored", "failed")
+    shown = FittedTable(*heads, optional=("min-max", "failed", "censored"))
     for cell in cells:
         middle = spread = "-"
         if cell["plateau"] is not None:

@@ -46,10 +46,10 @@ def watch_transformer(tell: Tell, sequences: int = 12, steps: int = 2000) -> Wat
     run = Run(Config(task, model, optimizer, steps=steps, overtrain=0.5), seed=0)
     frames: dict[int, np.ndarray] = {}
 
-    def look(run: Run, step: int, params: Any) -> None:
-        maps = Trained(run, step, params).attention_maps(sequences)
+    def look(trained: Trained) -> None:
+        maps = trained.attention_maps(sequences)
         # The attention of the last position in the only layer, as (heads, sequences, length).
-        frames[step] = np.asarray(maps)[0, :, :, -1].swapaxes(0, 1)
+        frames[trained.step] = np.asarray(maps)[0, :, :, -1].swapaxes(0, 1)
 
     def progress(now: Progress) -> None:
         tell(max((step for _, step, _ in now.running), default=steps) / steps)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -120,7 +121,7 @@ def forecast(
     >>> steps = np.arange(0, 2001, 25)
     >>> loss = 0.5 - 0.4 / (1 + np.exp((2000 - steps) / 60))  # has begun to fall
     >>> print(em.forecast(pd.DataFrame({"step": steps, "loss": loss}), below=0.2))
-    ~2,200 (80%: 2,100 to 2,800)
+    ~2,200 (80%: 2,000 to 2,300)
     >>> print(em.forecast(pd.DataFrame({"step": steps, "loss": 0.5}), below=0.2))
     no signal
 
@@ -157,6 +158,9 @@ def _read_one(
 
 
 def _parts(run: LoggedRun, metric: str) -> tuple[pd.Series, pd.DataFrame]:
+    constant = run.constants.get(metric)
+    if isinstance(constant, numbers.Real):  # an accuracy that is still 0, for example
+        return pd.Series(float(constant), run.curves.index, name=metric), run.curves
     return run.curve(metric).rename(metric), run.curves.drop(columns=metric)
 
 

@@ -1,11 +1,13 @@
-"""Tables as runs: long tables with one row per evaluation, and charts of Weights & Biases.
+"""Tables as runs: long tables with one row per evaluation, tables with a column per run, and
+charts of Weights & Biases.
 
 A chart has a column of steps, and for every run a column `run - metric` with the smallest and
 largest value of each bin in `run - metric__MIN` and `run - metric__MAX`.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,7 +23,7 @@ MEASURED = ("run", "plateau", "plateau_low", "plateau_high", "censored", "state"
 RUN_COLUMNS = ("run", "identity")
 STEP_COLUMNS = (
     *("step", "_step", "Step", "global_step", "train/global_step", "trainer/global_step"),
-    *("iteration", "iter"),
+    *("iteration", "iter", "epoch", "Epoch"),
 )
 # Columns of Weights & Biases that are neither curves nor constants.
 BOOKKEEPING = ("_step", "_runtime", "_timestamp", "_wandb")
@@ -84,17 +86,19 @@ def long_records(table: pd.DataFrame, where: str, query: Query) -> Iterator[Reco
     for name, first, end in zip(runs, bounds[:-1], bounds[1:], strict=True):
         about = where if name is None else f"{where}: run '{name}'"
         own = steps[first:end]
+        part = slice(first, end)
         constants = {
             key: table[key].iloc[first] for key in constant if key not in (*MEASURED, *BOOKKEEPING)
         }
         yield Records(
             name,
             own,
-            _cells(columns, slice(first, end), own, asked, about, step),
+            _cells(columns, part, own, asked, about, step),
             constants,
             step,
             labelled=run is not None,
             wanted=query.metrics,
+            gaps=frozenset(name for name in asked if _has_gaps(columns[name], part)),
         )
 
 
@@ -161,6 +165,12 @@ def _cells(
     return cells
 
 
+def _has_gaps(column: _Column, part: slice) -> bool:
+    """Return True if numbers follow a blank cell that counts as nan."""
+    blank = np.flatnonzero(column.evaluated[part] & ~column.written[part])
+    return len(blank) > 0 and bool(column.written[part][blank[0] :].any())
+
+
 def numbers(
     raw: pd.Series, where: str
 ) -> tuple[Float[np.ndarray, " rows"], Bool[np.ndarray, " rows"]]:
@@ -218,3 +228,37 @@ def chart_records(table: pd.DataFrame, where: str, query: Query) -> Iterator[Rec
             elif query.metrics:
                 raise InputError(f"{where}: run '{run}' has no value of '{metric}'")
         yield Records(run, steps, cells, {}, step, labelled=True)
+
+
+def wide_runs(table: pd.DataFrame, query: Query) -> dict[str, tuple[dict[str, Any], list[str]]]:
+    """Find runs in columns such as `loss_seed0`, `loss_seed1` of a table without a column `loss`.
+
+    **Returns:** by the name of a run (`seed0`) its constants (`seed`: 0), and its columns in the
+    order of the requested metrics. The result is empty for other tables.
+    """
+    names = [str(name) for name in table.columns]
+    if query.run is not None or any(name in names for name in RUN_COLUMNS):
+        return {}
+    found: dict[str, tuple[dict[str, Any], list[str]]] = {}
+    for metric in query.metrics or ():
+        pattern = re.compile(re.escape(metric) + r"[_./ -](([A-Za-z]+)[_=-]?(\d+))")
+        for name in [] if metric in names else names:
+            match = pattern.fullmatch(name)
+            if match:
+                run, axis, number = match.groups()
+                found.setdefault(run, ({axis: int(number)}, []))[1].append(name)
+    whole = all(len(columns) == len(query.metrics or ()) for _, columns in found.values())
+    return found if whole and len(found) > 1 else {}
+
+
+def wide_records(table: pd.DataFrame, where: str, query: Query, label: str) -> Iterator[Records]:
+    """Yield the runs of a table with columns for each run, as found by `wide_runs`.
+
+    A cell is not an evaluation if it is blank while another run has a value: it has ended.
+    """
+    for run, (constants, columns) in wide_runs(table, query).items():
+        renamed = table.rename(columns=dict(zip(columns, query.metrics or (), strict=True)))
+        (records,) = long_records(renamed, where, query)
+        yield records._replace(
+            name=f"{label}/{run}", labelled=True, constants=records.constants | constants
+        )

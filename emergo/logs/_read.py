@@ -1,7 +1,7 @@
 """Read runs from logs of any supported format, and measure their emergence times."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,17 @@ from ..measure import Direction, emergence
 from ._config import columns_of, compile_columns, read_configs
 from ._events import event_files, event_records, is_event_file
 from ._json import JSON, TRAINER_STATE, read_json, trainer_state_in
-from ._long import MEASURED, RUN_COLUMNS, Missing, Query, chart_records, is_chart, long_records
+from ._long import (
+    MEASURED,
+    RUN_COLUMNS,
+    Missing,
+    Query,
+    chart_records,
+    is_chart,
+    long_records,
+    wide_records,
+    wide_runs,
+)
 from ._records import Records, to_curves
 
 INDEX = "Unnamed: 0"  # pandas' name for an index that it wrote to a CSV file
@@ -28,6 +38,9 @@ class LoggedRun:
     path: Path  # the file or folder of the log
     constants: Mapping[str, Any]  # from columns of the log, its name, and config files
     _curves: Mapping[str, pd.Series]
+    gaps: Collection[
+        str
+    ] = ()  # requested metrics with blank cells that count as nan before numbers
 
     @property
     def metrics(self) -> list[str]:
@@ -67,9 +80,10 @@ def read_logs(
     **Arguments:**
 
     - `paths`: CSV, Parquet and JSON-lines files with one row per evaluation, such as histories of
-      Weights & Biases; its chart exports, with columns for every run; `trainer_state.json` of
-      Hugging Face, or its folder; event files of TensorBoard, or a folder of them, in which each
-      subfolder is a run.
+      Weights & Biases; its chart exports, with columns for every run; tables with the columns
+      `loss_seed0`, `loss_seed1`, ... if `loss` is requested; `trainer_state.json` of Hugging Face,
+      or its folder; event files of TensorBoard, or a folder of them, in which each subfolder is a
+      run.
     - `step`: the column of steps. A log without `step` may have a well-known name such as
       `_step` or `global_step` instead.
     - `run`: the column that tells runs apart; by default `run` or `identity`, otherwise each file
@@ -126,7 +140,7 @@ def read_logs(
             if folder not in known_configs:
                 known_configs[folder] = read_configs(folder, say) if configs else {}
             more = {key: x for key, x in known_configs[folder].items() if key not in own}
-            yield LoggedRun(name, file, own | more, curves)
+            yield LoggedRun(name, file, own | more, curves, records.gaps)
 
 
 def _label(path: Path) -> str:
@@ -167,7 +181,13 @@ def _read(path: Path, label: str, query: Query) -> Iterator[Records]:
     table.columns = pd.Index([str(name) for name in table.columns])
     if query.step != INDEX:
         table = table.drop(columns=INDEX, errors="ignore")
-    for records in (chart_records if is_chart(table) else long_records)(table, where, query):
+    if is_chart(table):
+        found = chart_records(table, where, query)
+    elif wide_runs(table, query):
+        found = wide_records(table, where, query, label)
+    else:
+        found = long_records(table, where, query)
+    for records in found:
         yield records._replace(folder=path.parent)
 
 
@@ -218,7 +238,9 @@ def measure_logs(
 
     **Returns:** a table with one row per run, with its constants (length, seed, ...).
     """
+    say = options.get("say", lambda line: None)
     rows = []
+    gaps: dict[Path, int] = {}  # failed runs whose blank cells may not have been evaluations
     for run in read_logs(paths, metrics=[metric], **options):
         curve = run.curve(metric)
         result = emergence(
@@ -230,7 +252,14 @@ def measure_logs(
             window=window,
         )
         measured = (run.name, result.time, result.low, result.high, result.censored, result.state)
+        if result.state == "failed" and metric in run.gaps:
+            gaps[run.path] = gaps.get(run.path, 0) + 1
         # The name of the run comes first, and the measured columns replace constants.
         row = {"run": run.name} | dict(run.constants)
         rows.append(row | dict(zip(MEASURED, (*measured, len(curve)), strict=True)))
+    for path, count in gaps.items():
+        say(
+            f"{path}: {count} failed {'run has' if count == 1 else 'runs have'} numbers after "
+            f"rows without '{metric}'; if it was not evaluated there, use --missing skip"
+        )
     return pd.DataFrame(rows)

@@ -33,6 +33,9 @@ class Records(NamedTuple):
     labelled: bool = False  # True if the log assigns its rows to runs
     folder: Path | None = None  # folder of config files; None: the folder of the log
     wanted: Collection[str] | None = None  # metrics to return; the others only show restarts
+    gaps: Collection[
+        str
+    ] = ()  # requested metrics with blank cells that count as nan before numbers
 
 
 def to_curves(records: Records, where: str) -> tuple[dict[str, pd.Series], str | None]:

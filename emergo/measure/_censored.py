@@ -8,7 +8,7 @@ from any start. Many weightings of the same data, such as bootstrap resamples, a
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.special import log_ndtr
+from scipy.special import erfcx, log_ndtr
 
 
 def fit_censored(
@@ -48,9 +48,9 @@ def fit_censored(
     for _ in range(100):
         margin = state @ full.T
         eta = state[:, -1]
-        # Density over distribution function of the standard normal. In logarithms it does not
-        # underflow for very negative margins.
-        mills = np.exp(-0.5 * margin**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(margin))
+        # Density over distribution function of the standard normal. The scaled complementary error
+        # function neither underflows nor cancels for very negative margins.
+        mills = np.sqrt(2 / np.pi) / erfcx(-margin / np.sqrt(2))
         first = weights * np.where(censored, mills, -margin)
         minus_second = weights * np.where(censored, mills * (mills + margin), 1.0)
         gradient = first @ full

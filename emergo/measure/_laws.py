@@ -70,7 +70,7 @@ class Law:
 
     @property
     def best(self) -> "Law":
-        """The fit that uses censored runs, if there are any; otherwise this one."""
+        """The fit that uses censored runs if any run is censored; otherwise this fit."""
         return self.with_censored or self
 
     @property
@@ -197,25 +197,27 @@ def _fit(
     columns = [column(rows, name) for name in (*_columns(terms), *fixed)]
     cell = np.unique(np.column_stack(columns), axis=0, return_inverse=True)[1].ravel()
     one = np.ones((1, len(rows)))
-    fits = _least_squares(design, target, one)
-    method: Method = "least squares"
+    parameters = design.shape[1]
+    method: Method
     if censored.any():
         method = "censored maximum likelihood"
         fits, scale = fit_censored(design, target, censored, one)
+        spread = float(scale[0])
+    else:
+        method = "least squares"
+        fits = _least_squares(design, target, one)
+        spread = deviation(target - design @ fits[0], parameters)
     theta = fits[0]
     residual = target - design @ theta
     observed = ~censored
-    parameters = design.shape[1]
     by_cells = cells_spread_more(residual[observed], cell[observed], parameters)
     weights, ci_kind = resample(cell, by_cells, resamples, rng)
     if censored.any():
         samples, _ = fit_censored(design, target, censored, weights)
-        spread = float(scale[0])
     else:
         samples = _least_squares(design, target, weights)
         if len(rows) == parameters:  # an exact fit cannot estimate its uncertainty
             samples[:] = math.nan
-        spread = deviation(residual, parameters)
     spare = spare_numbers(cell, ci_kind, parameters)
     exponents = {}
     low, high = interval(samples[:, 0], theta[0], spare)
@@ -348,7 +350,7 @@ def compare(law: Law, table: pd.DataFrame, published: Published) -> Agreement:
     An exponent agrees if its whole interval is within 0.1 of the published one. It disagrees if it
     is further off and its interval excludes the published one. Otherwise the interval is too wide
     to decide. The level, the geometric mean of our y over the published law, is judged in the same
-    way by the limits [0.8, 1.25]. The fit that uses censored runs counts, if there is one.
+    way by the limits [0.8, 1.25]. A fit that uses censored runs takes precedence.
     """
     rows = table[usable_rows(table, law.y)]
     rows = rows[~censored_rows(rows)]

@@ -85,13 +85,14 @@ def fit_offset(
     residual = log_y - _log_law(theta, log_u, log_v)
     by_cells = cells_spread_more(residual, cell, len(NAMES))
     weights, kind = resample(cell, by_cells, resamples, np.random.default_rng(0))
-    # With one seed per cell many resamples are equal; each different one is fitted once.
+    # If cells have one seed, many resamples are equal; each different one is fitted once.
     unique, inverse = np.unique(weights, axis=0, return_inverse=True)
     samples = np.array([fit(w, theta) for w in unique])[inverse.ravel()]
     spare = spare_numbers(cell, kind, len(NAMES))
     ci95 = {name: interval(samples[:, i], theta[i], spare) for i, name in enumerate(NAMES)}
     for name in LEVELS:
-        ci95[name] = tuple(map(_exp, ci95[name]))
+        low, high = ci95[name]
+        ci95[name] = (_exp(low), _exp(high))
     return OffsetLaw(
         u=u_term,
         v=v_term,

@@ -139,7 +139,7 @@ def boundary_of(steps: Series, of: int | None = None) -> Boundary:
     """Return the steps of several runs as one boundary.
 
     Steps that are not finite are left out. `of` is the number of all runs; by default
-    that of the steps.
+    the number of steps.
     """
     steps = np.asarray(steps, np.float64)
     logs = np.log(steps[np.isfinite(steps)])

@@ -106,8 +106,8 @@ def mean_ratio(ratios: ArrayLike, cells: Iterable[Hashable] | None = None) -> Ra
     **Arguments:**
 
     - `ratios`: positive numbers, one per seed and cell. Numbers that are not finite are left out.
-    - `cells`: the cell of each ratio; by default there is one. If cells spread more than seeds, the
-      interval is over the means of cells.
+    - `cells`: the cell of each ratio; by default one cell. If cells spread more than seeds,
+      the interval is over the means of cells.
     """
     logs = pd.Series(np.log(np.asarray(ratios, np.float64)))
     labels = [0] * len(logs) if cells is None else list(cells)
@@ -162,7 +162,7 @@ def judge(
     return False if excluded and not low <= value <= high else None
 
 
-def all_hold(parts: Iterable[bool | None]) -> bool | None:
+def all_hold(parts: Iterable[bool | np.bool_ | None]) -> bool | None:
     """Return False if a part does not hold, else None if a part is undecided, else True."""
     every = [None if part is None else bool(part) for part in parts]
     if False in every:

@@ -70,7 +70,7 @@ class Model(Pytree):
     def to_torch(self, params: Any, spec: Spec) -> Any:
         """Return a `torch.nn.Module` with these parameters and the same outputs.
 
-        The models of emergo have one; a model of your own may define it.
+        The models of emergo have one; a custom model may define it.
         """
         from .torch_modules import to_torch
 

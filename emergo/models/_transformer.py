@@ -62,7 +62,7 @@ class TransformerParameters(NamedTuple):
 
 
 class Transformer(Model):
-    r"""A Transformer that answers at the last position. The defaults are those of zucchet2025.
+    r"""A Transformer that answers at the last position. The defaults follow zucchet2025.
 
     Inputs are features (n, length, inputs), or integer tokens (n, length), which are one-hot
     encoded.
@@ -80,7 +80,7 @@ class Transformer(Model):
     - `attention`: how scores become weights: `"softmax"`; `"linear"`: scores divided by their
       number; `"sigmoid"` of each score minus the logarithm of their number; `"biased"`: a softmax
       with a learned bias per pair of positions; `"positional"`: a softmax of these biases alone;
-      or a form of your own, an [`emergo.Attention`][].
+      or a custom form, an [`emergo.Attention`][].
     - `initial`: `"pytorch"`: weights and biases uniform in ±1/√inputs; `"xavier"`: uniform, biases
       0; `"normal"`: N(0, 0.02²), biases 0.
     - `positions`: sinusoids added to the tokens (Vaswani et al. 2017), learned vectors added to
@@ -182,7 +182,7 @@ class Transformer(Model):
         return tuple(layers)
 
     def _init_attention(self, key: Key, length: int) -> tuple[Any, Any]:
-        """Return the parameters of a user's form of attention, and those of a built-in form."""
+        """Return the parameters of a user's form of attention and of a built-in form."""
         typed = jax.random.wrap_key_data(key, impl="threefry2x32")
         drawn = form_of(self.attention).init(typed, self.heads, self.width // self.heads, length)
         return (None, drawn) if isinstance(self.attention, str) else (drawn, None)

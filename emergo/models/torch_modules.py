@@ -1,7 +1,7 @@
 """The models as plain PyTorch modules, for tools that need one. Importing this needs PyTorch.
 
-Each module computes what `apply` computes in an evaluation: there is no dropout. Names of
-parameters are those of the JAX model where both have them.
+Each module computes what `apply` computes in an evaluation, without dropout. Parameters have the
+same names as in the JAX model if both have them.
 """
 
 import importlib.util
@@ -35,7 +35,7 @@ def to_torch(model: Model, params: Any, spec: Spec) -> nn.Module:
                 f"define to_torch(params, spec) in a subclass of Transformer"
             )
         return TorchTransformer(model, params, spec).eval()
-    if kind is MinimalAttention:
+    if type(model) is MinimalAttention:
         return TorchMinimal(model, params, spec).eval()
     if kind is ToyAttention:
         return TorchToy(params).eval()
@@ -92,10 +92,10 @@ class TorchLayer(nn.Module):
         none = (None, None)
         self.before = nn.ModuleList(map(_norm, layer.norms if when == "pre" else none))
         self.after = nn.ModuleList(map(_norm, layer.norms if when == "post" else none))
-        for name in ("query", "key", "value", "out"):
-            map_ = getattr(layer, name)
-            weights = (map_,) if isinstance(model, ChainTransformer) else map_
-            setattr(self, name, _linear(*weights))
+        maps = (layer.query, layer.key, layer.value, layer.out)
+        if isinstance(model, ChainTransformer):  # its maps have no bias
+            maps = [(weight,) for weight in maps]
+        self.query, self.key, self.value, self.out = (_linear(*map_) for map_ in maps)
         bias = getattr(layer, "bias", None)
         self.bias = None if bias is None else _parameter(bias)
         temperature = getattr(layer, "temperature", None)
@@ -197,6 +197,8 @@ class TorchTransformer(nn.Module):
 
 class TorchMinimal(nn.Module):
     """`MinimalAttention`. Inputs are integer tokens."""
+
+    visible: Tensor  # a buffer
 
     def __init__(self, model: MinimalAttention, params: Any, spec: Spec) -> None:
         super().__init__()

@@ -209,7 +209,7 @@ class Figure:
         return list(missing.values())
 
     def progress(self, preset: str, source: RunSource) -> tuple[list[Run], list[Run]]:
-        """Return the runs that a preset is known to need, and those that have to be trained."""
+        """Return the runs that a preset is known to need, and the runs that have to be trained."""
         wanted = self.wanted(find_preset(preset), source)
         return distinct(wanted), self.missing(wanted, source)
 

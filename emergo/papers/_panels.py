@@ -20,13 +20,17 @@ SIZES = ("length", "burst", "repeat", "layers", "heads")
 """The fields of a cell, other than dim, at which a law is drawn."""
 
 
-def colours_of(values: Iterable[Any], apart: bool = False) -> Colours:
+def colours_of(values: Iterable[Any], of: str = "length", apart: bool = False) -> Colours:
     """Return a colour for each value, in order.
 
-    With `apart`, colours differ more, for curves that lie close together.
+    **Arguments:**
+
+    - `of`: the parameter that the values belong to; see [`emergo.core.plotting.shades`][].
+    - `apart`: make colours differ more, for curves that lie close together.
     """
     ordered = sorted(set(values))
-    return dict(zip(ordered, (hues if apart else shades)(len(ordered)), strict=True))
+    chosen = hues(len(ordered)) if apart else shades(len(ordered), of)
+    return dict(zip(ordered, chosen, strict=True))
 
 
 def panels(
@@ -44,7 +48,7 @@ def panels(
     - `height`, `width`: size in inches.
     - `rows`: the number of rows of panels.
     - `y`: the height of the titles.
-    - `share`: whether all panels, or those of a row, share their y-axis.
+    - `share`: whether all panels, or all panels of a row, share their y-axis.
     """
     plot = Picture(figsize=(width, height), layout="constrained")
     every = plot.subplots(rows, len(titles) // rows, sharey=share, squeeze=False).ravel()
@@ -95,7 +99,7 @@ def plateaus_by(
     - `label`: the title of the legend; None draws no legend.
     - `censored`: whether the legend explains triangles; by default if a run is censored.
     """
-    colours = colours_of(table[by])
+    colours = colours_of(table[by], by)
     for value, colour in colours.items():
         rows = (
             table[(table[by] == value) & (table["state"] != "failed")]
@@ -188,7 +192,7 @@ def curves_by(
 
     Each run is one line. Step 0 is left out.
     """
-    colours = colours_of((getattr(result.run.config.task, by) for result in results), apart)
+    colours = colours_of((getattr(result.run.config.task, by) for result in results), by, apart)
     for result in results:
         colour = colours[getattr(result.run.config.task, by)]
         values = strongest(result, name)

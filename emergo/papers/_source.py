@@ -44,7 +44,7 @@ class RunSource:
     )
 
     def runs(self, studies: Mapping[str, Study], curves: bool = False) -> dict[str, Runs]:
-        """Return the finished runs of each study, training those that are missing.
+        """Return the finished runs of each study, after training the missing runs.
 
         A partial source trains nothing and returns complete cells only. Studies without such a cell
         are left out.

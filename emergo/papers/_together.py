@@ -11,7 +11,6 @@ GPU memory that the workers need.
 import contextlib
 import dataclasses
 import functools
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 
 from ..core.errors import InputError
 from ..store import Plan, Store, StudyFolder, read_outcomes
+from ..store.packs import stored_names
 from ..study import Watcher
 from ..study.executor import run_plan, terminations
 from ..study.plan import grow_plan, open_plan
@@ -117,7 +117,7 @@ def train_figures(
     with terminations(), run_workers(jobs, say) as processes:
         display.begin()
         while processes.at_work():
-            finished = set(os.listdir(folder.runs))
+            finished = stored_names(folder.runs)
             done = demand.runs.keys() <= finished
             if demand.grow(finished, ask_all=done):
                 plan = grow_plan(folder, plan, list(demand.runs.values()), TOGETHER)

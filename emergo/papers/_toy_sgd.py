@@ -4,8 +4,16 @@ r"""Stochastic gradient descent on the toy model from the statistics of a batch.
 model. This module draws only what the gradient reads, $2nd + T$ normals per step instead of
 $n\,T\,d$, with the same distribution of the training path. Given the attention, a sample enters the
 gradient through the relevant token, the weighted sum $u$ of the others, and the projections of the
-others on $g = W^\top(y - y^*)$, whose mean over the batch is normal given $u$. `docs/theory.md` has
-the algebra.
+others on $g = W^\top(y - y^*)$, whose mean over the batch is normal given $u$.
+
+In detail, with $A$ the attention on the relevant token $x_T$: let $u = \sum \alpha_tx_t$ and
+$\rho^2 = \sum \alpha_t^2$ over the other tokens. The gradient of $W$ reads $z = Ax_T + u$, the
+gradient of $\alpha_t$ reads $g^\top x_t$ with $g = W^\top(Wz - W^*x_T)$. Now $u \sim N(0,
+\rho^2\,\mathrm{Id}/d)$. Given $u$, the other tokens are $x_t = \frac{\alpha_t}{\rho^2}u + r_t$,
+where each coordinate of $(r_t)_t$ is $N(0, (\mathrm{Id} - \alpha\alpha^\top/\rho^2)/d)$
+and independent of $u$, hence of $g$. So the mean of the random part of $g^\top x_t$ over the batch
+is $N(0, \frac{\sum_i|g_i|^2}{d\,n^2}(\mathrm{Id} - \frac{\alpha\alpha^\top}{\rho^2}))$: one draw of
+$T$ normals. At $T = d = 256$ and $n = 32$ a step draws 16,640 normals instead of 2.1 million.
 """
 
 from collections.abc import Callable

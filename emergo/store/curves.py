@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..core.contract import INDEX_SUFFIX, curve_columns
+from ..core.curves import INDEX_SUFFIX, curve_columns
 from ..core.parquet import one_line, parquet_table
 from .outcomes import CURVES, read_curve_bytes
 
@@ -117,6 +117,7 @@ def read_curves(
 
     **Arguments:**
 
+    - `folder`: the folder of the runs.
     - `content`: content of the run's `run.json`.
     - `wanted`: selects columns by name; `step` is always read.
 

@@ -1,7 +1,7 @@
 """The folder of one or more studies: its layout and its plans. Imports neither JAX nor pandas.
 
 studies/        one plan per study: its runs, and the units in which they are trained
-runs/           finished runs, one folder each
+runs/           finished runs, one folder each, or packed
 claims/         which process trains which unit, and its progress
 failures/       failed attempts, one file each
 checkpoints/    units in training
@@ -28,6 +28,7 @@ from ..core.files import (
     remove,
 )
 from ..core.json import parse_json, seal
+from .packs import pack_folder
 from .reader import (
     CHECKSUM,
     IDENTITY,
@@ -76,8 +77,8 @@ _CHECK_PLAN = checker(
         "units": [{"id": UNIT, "runs": [(IDENTITY, whole, count)]}],
     }
 )
-# Unfinished files and folders, as `temporary_sibling` and `Store.write` name them.
-_LEFTOVER = re.compile(r"\.writing-[0-9a-f]{16}|\.[\w.-]+\.(json|npz)\.[0-9a-f]{16}")
+# Unfinished files and folders, as `temporary_sibling`, `Store.write` and `pack_runs` name them.
+_LEFTOVER = re.compile(r"\.(writing|packed)-[0-9a-f]{16}|\.[\w.-]+\.(json|npz|zip)\.[0-9a-f]{16}")
 
 
 class Planned(NamedTuple):
@@ -211,7 +212,8 @@ class StudyFolder:
     def sweep(self) -> None:
         """Remove half-written files of killed processes after a day."""
         units = self.checkpoints.iterdir() if is_folder(self.checkpoints) else ()
-        folders = (self.path, self.plans, self.runs, self.claims, self.failures, *units)
+        own = (self.path, self.plans, self.runs, pack_folder(self.runs), self.claims, self.failures)
+        folders = (*own, *units)
         for folder in filter(is_folder, folders):
             for path in folder.glob(".*"):
                 with contextlib.suppress(OSError):

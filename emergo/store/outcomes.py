@@ -8,26 +8,45 @@ This module decides which folders are finished runs:
 - the hash of its config and seed is the name of the folder,
 - its state agrees with its numbers.
 
-Runs of schema 2 have no checksums; they must pass all other checks.
+Runs of schema 2 have no checksums; they must pass all other checks, and count as unverified.
+
+A run is in its own folder, or packed (see `packs.py`). The folder counts if both exist.
 
 `.index.json` caches the outcomes. An entry is used only if the inodes, sizes and times of the run's
-files are unchanged. The change time (ctime) cannot be set by a program and inodes differ between
-machines, so an index that was copied with its folder is ignored. It can be deleted at any time.
+files, or of its pack, are unchanged. The change time (ctime) cannot be set by a program and inodes
+differ between machines, so an index that was copied with its folder is ignored. It can be deleted
+at any time.
 """
 
 import collections
 import contextlib
+import functools
 import hashlib
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..core.errors import StorageError
-from ..core.files import as_storage_error, atomic_write, is_folder, read_regular, regular_file
-from ..core.json import digest, seal
+from ..core.files import (
+    as_storage_error,
+    atomic_write,
+    is_folder,
+    read_regular,
+    regular_file,
+)
+from ..core.json import digest, parse_json, seal
+from .index import (
+    OUTCOME,
+    STATES,
+    Entry,
+    PackedOutcomes,
+    pack_outcomes,
+    read_index,
+    write_index,
+)
+from .packs import Pack, packed_file, read_packs
 from .reader import (
     CHECKSUM,
     FAILURE,
@@ -36,34 +55,22 @@ from .reader import (
     SMALL,
     checker,
     count,
-    count_or_none,
     list_names,
-    number_or_none,
     read_json,
+    scalar,
     scalars,
     why,
 )
 
 SCHEMA = 3  # of `run.json`, with checksums from 3 on; raised if older versions cannot read it
-STATES = ("reached", "censored", "trained", "failed")
-INDEX = ".index.json"
 CURVES = "curves.parquet"
-_INDEX_VERSION = 7
-_OUTCOME = {
-    "state": str,
-    "time": number_or_none,
-    "low": number_or_none,
-    "high": number_or_none,
-    "steps": count,
-    "failed_step": count_or_none,
-    "reason?": str | None,
-}
+_TRIES = 5  # a pack may be replaced while it is read
 _CHECK_RUN = checker(
     {
         "identity": IDENTITY,
         "seed": count,
         "columns": scalars,
-        "outcome": _OUTCOME,
+        "outcome": OUTCOME,
         "provenance": dict,
         "schema?": count,
         "semantics": count,
@@ -73,19 +80,6 @@ _CHECK_RUN = checker(
         "checksum?": CHECKSUM,
         "files?": {CURVES: CHECKSUM},
     }
-)
-_CHECK_INDEX = checker({"checksum": CHECKSUM, "version": count, "runs": dict})
-_CHECK_ENTRY = checker(
-    (
-        str,
-        {
-            "seed": count,
-            "columns": scalars,
-            "outcome": _OUTCOME,
-            "provenance": {"device": str | None},
-        },
-        bool,
-    )
 )
 _CHECK_FAILURE = checker({"identity": IDENTITY, "try": count, "kind": str, "reason": str})
 
@@ -141,29 +135,52 @@ def _check_outcome(content: Mapping[str, Any]) -> None:
         )
 
 
+Read = Callable[[str, int], bytes]  # takes the name of a file of a run, and the most bytes
+
+
+def run_file(folder: Path, identity: str, name: str, most: int) -> bytes:
+    """Return a file of a run, from its folder in `folder` or from a pack."""
+    path = f"{folder}/{identity}"
+    if os.path.lexists(path):
+        if not is_folder(path):
+            raise ValueError("it should be a folder")
+        try:
+            return read_regular(f"{path}/{name}", most)
+        except FileNotFoundError:
+            if os.path.lexists(path):  # else it has just been packed
+                raise
+    return packed_file(folder, identity, name, most)
+
+
 def read_run(
-    folder: str | Path, identity: str, curves: bool = True, form: bool = False
+    folder: Path, identity: str, curves: bool = True, form: bool = False
 ) -> dict[str, Any]:
+    """Return the content of `run.json` of a run in `folder`, or in a pack there; see `check_run`.
+
+    Raises `OSError`, or `ValueError` with the reason.
+    """
+    return check_run(functools.partial(run_file, folder, identity), identity, curves, form)
+
+
+def check_run(read: Read, identity: str, curves: bool = True, form: bool = False) -> dict[str, Any]:
     """Return the content of `run.json` after all checks.
 
     **Arguments:**
 
+    - `read`: reads a file of the run.
     - `curves`: also check the file with the curves, which `read_curve_bytes` does otherwise.
     - `form`: also check that this file holds curves. This imports pandas.
-
-    Raises `OSError`, or `ValueError` with the reason.
     """
-    if os.path.lexists(folder) and not is_folder(folder):
-        raise ValueError("it should be a folder")
-    content = read_json(f"{folder}/run.json", _CHECK_RUN)
+    content = parse_json(read("run.json", SMALL))
+    _CHECK_RUN(content, "the content")
     if content["identity"] != identity:
         raise ValueError(f"it holds the run {content['identity']}")
     if digest({name: content[name] for name in ("semantics", "config", "seed")}) != identity:
         raise ValueError("its config and seed belong to another run")
     _check_outcome(content)
-    if content.get("schema", 1) >= 3 and not ("checksum" in content and "files" in content):
+    if is_verified(content) and not ("checksum" in content and "files" in content):
         raise ValueError("its checksums are missing")
-    data = read_curve_bytes(folder, content) if curves else b""
+    data = _check_curves(read(CURVES, LARGE), content) if curves else b""
     if form:
         from .curves import check_curve_bytes
 
@@ -171,15 +188,23 @@ def read_run(
     return content
 
 
-def read_curve_bytes(folder: str | Path, content: Mapping[str, Any]) -> bytes:
+def is_verified(content: Mapping[str, Any]) -> bool:
+    """Return True if the schema of a `run.json` has checksums. Older runs are unverified."""
+    return content.get("schema", 1) >= 3
+
+
+def read_curve_bytes(folder: Path, content: Mapping[str, Any]) -> bytes:
     """Return the bytes of the file with the curves after checking its checksum.
 
     **Arguments:**
 
     - `content`: content of the run's `run.json`.
     """
-    data = read_regular(f"{folder}/{CURVES}", LARGE)
-    if content.get("schema", 1) >= 3:
+    return _check_curves(run_file(folder, content["identity"], CURVES, LARGE), content)
+
+
+def _check_curves(data: bytes, content: Mapping[str, Any]) -> bytes:
+    if is_verified(content):
         if hashlib.sha256(data).hexdigest() != content["files"][CURVES]:
             raise ValueError(f"{CURVES} has another checksum: it was damaged or changed")
     elif not (data.startswith(b"PAR1") and data.endswith(b"PAR1")):
@@ -190,21 +215,67 @@ def read_curve_bytes(folder: str | Path, content: Mapping[str, Any]) -> bytes:
 def is_finished(folder: Path, identity: str) -> bool:
     """Return True if a run is stored and readable."""
     try:
-        return bool(read_run(folder / identity, identity, form=True))
+        return bool(read_run(folder, identity, form=True))
     except (OSError, ValueError):
         return False
 
 
-# Of the index: `file_stamp`, the parts of `run.json` for `outcome_row`, and whether the form of the
-# curves was checked.
-_Entry = list[Any]
+def stated_fields(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the plain values in the description of a config by path, such as `task.dim`.
+
+    The identity of a run is a hash of them. Fields at their default are not among them.
+    """
+    fields: dict[str, Any] = {}
+    tables = [("", config)]
+    while tables:
+        head, table = tables.pop()
+        for name, value in table.items():
+            if name == "options" and isinstance(value, list):  # of an optimizer: pairs
+                pairs = (pair for pair in value if isinstance(pair, list) and len(pair) == 2)
+                value = {str(option): number for option, number in pairs}
+                tables.append((head, value))
+            elif isinstance(value, dict):
+                tables.append((f"{head}{name}.", value))
+            elif scalar(value) and name not in ("type", "version"):
+                fields[f"{head}{name}"] = value
+    return fields
+
+
+def axis_values(
+    axes: Sequence[str], planned: Sequence[Any], row: Mapping[str, Any], stated: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the values of the axes of a finished run.
+
+    A plan may be forged. So its value counts only where the run itself has none, as for the label
+    of a whole part.
+
+    **Arguments:**
+
+    - `planned`: the values in the plan.
+    - `row`, `stated`: the run in `Outcomes`.
+    """
+    return {
+        axis: _own_value(axis, value, row, stated)
+        for axis, value in zip(axes, planned, strict=True)
+    }
+
+
+def _own_value(axis: str, planned: Any, row: Mapping[str, Any], stated: Mapping[str, Any]) -> Any:
+    paths = [axis] if axis in stated else [p for p in stated if p.rpartition(".")[2] == axis]
+    if len(paths) == 1:
+        return stated[paths[0]]
+    own = row.get(axis)
+    # Other columns are text for parts and lists, of which a plan has another text.
+    return own if type(own) in (bool, int, float) and not paths else planned
 
 
 class Outcomes(NamedTuple):
     """The finished runs in a folder."""
 
     rows: dict[str, dict[str, Any]]  # by identity, as `outcome_row` returns them
-    broken: dict[str, str]  # unreadable runs with the reason
+    broken: dict[str, str]  # unreadable runs and packs with the reason
+    stated: dict[str, dict[str, Any]]  # by identity: see `stated_fields`
+    unverified: set[str]  # runs without checksums
 
 
 def read_outcomes(folder: Path, form: bool = False) -> Outcomes:
@@ -214,54 +285,137 @@ def read_outcomes(folder: Path, form: bool = False) -> Outcomes:
 
     - `form`: also check that every run has curves that can be read. This imports pandas.
     """
-    known = _read_index(folder / INDEX)
+    kept, packed, broken = _read_entries(folder, form)
+    for pack in packed:
+        for name, parts in pack.runs():
+            if name not in kept and f"{folder}/{name}" not in broken:
+                kept[name] = parts
+    rows = {name: outcome_row(kept[name]) for name in sorted(kept)}
+    stated = {name: parts["stated"] for name, parts in kept.items()}
+    unverified = {name for name, parts in kept.items() if not parts["verified"]}
+    return Outcomes(rows, broken, stated, unverified)
+
+
+class States(NamedTuple):
+    """The states of the runs in a folder."""
+
+    states: dict[str, str]  # by identity
+    reasons: dict[str, str | None]  # why runs failed
+    unverified: set[str]  # runs without checksums
+    broken: dict[str, str]  # unreadable runs and packs with the reason
+
+
+def read_states(folder: Path) -> States:
+    """Read the states of runs: a part of `read_outcomes` that is quicker for packed runs."""
+    kept, packed, broken = _read_entries(folder, form=False)
+    states: dict[str, str] = {}
+    reasons: dict[str, str | None] = {}
+    verified: dict[str, bool] = {}
+    for pack in packed:
+        for names, state, reason, checked in pack.ends():
+            states |= dict(zip(names, state, strict=True))
+            reasons |= dict(zip(names, reason, strict=True))
+            verified |= dict(zip(names, checked, strict=True))
+    for path in broken:
+        states.pop(os.path.basename(path), None)
+    for name, parts in kept.items():
+        states[name] = parts["outcome"]["state"]
+        reasons[name] = parts["outcome"].get("reason")
+        verified[name] = parts["verified"]
+    return States(states, reasons, {name for name in states if not verified[name]}, broken)
+
+
+def _read_entries(
+    folder: Path, form: bool
+) -> tuple[dict[str, dict[str, Any]], list[PackedOutcomes], dict[str, str]]:
+    """Return `(kept, packed, broken)`: runs in folders by identity, packs, and unreadable files."""
+    known, known_packs = read_index(folder)
     broken: dict[str, str] = {}
-    entries: dict[str, _Entry] = {}
+    entries: dict[str, Entry] = {}
     for name, is_a_folder in list_names(folder, IDENTITY, broken).items():
         try:
             if not is_a_folder:
                 raise ValueError("it should be a folder")
-            entries[name] = _read_entry(f"{folder}/{name}", name, known.get(name), form)
+            entries[name] = _read_entry(folder, name, known.get(name), form)
         except (OSError, ValueError) as error:
-            broken[f"{folder}/{name}"] = why(error)
+            if os.path.lexists(f"{folder}/{name}"):  # else it was just packed or moved
+                broken[f"{folder}/{name}"] = why(error)
+    # Packs come second: a run is packed before its folder is removed.
+    packed = _read_packs(folder, known_packs, form, broken)
+    unread = {run: reason for pack in packed.values() for run, reason in pack.broken.items()}
+    if unread:
+        good = set(entries).union(*(pack.names() for pack in packed.values()))
+        for run, reason in unread.items():
+            if run not in good:
+                broken.setdefault(f"{folder}/{run}", reason)
     fresh = sum(entry is not known.get(name) for name, entry in entries.items())
-    if fresh and (fresh >= 200 or 10 * fresh >= len(entries)):
-        with contextlib.suppress(StorageError):  # a full or read-only disk: it is only a cache
-            index = seal({"version": _INDEX_VERSION, "runs": entries})
-            atomic_write(folder / INDEX, index, durable=False)
-    return Outcomes({name: outcome_row(entry[1]) for name, entry in entries.items()}, broken)
+    new_packs = any(pack is not known_packs.get(name) for name, pack in packed.items())
+    if new_packs or (fresh and (fresh >= 200 or 10 * fresh >= len(entries))):
+        write_index(folder, entries, packed)
+    return {name: entry[1] for name, entry in entries.items()}, [*packed.values()], broken
+
+
+def _read_packs(
+    folder: Path, known: Mapping[str, PackedOutcomes], form: bool, broken: dict[str, str]
+) -> dict[str, PackedOutcomes]:
+    """Return the outcomes in each pack: the known ones of unchanged packs, else from its files."""
+    packed: dict[str, PackedOutcomes] = {}
+    for _ in range(_TRIES):
+        packed = {}
+        try:
+            for pack in read_packs(folder, broken):
+                packed[pack.path.name] = _read_pack(pack, known.get(pack.path.name), form)
+            break
+        except FileNotFoundError:  # its runs have moved to another pack
+            continue
+    return packed
 
 
 def file_stamp(folder: str | Path) -> str:
-    """Return inodes, sizes and times of the files of a run."""
+    """Return inodes, sizes and times of the files of a run in its own folder."""
     files = (regular_file(f"{folder}/run.json", SMALL), regular_file(f"{folder}/{CURVES}", LARGE))
     numbers = [(f.st_ino, f.st_size, f.st_mtime_ns, f.st_ctime_ns) for f in files]
     return " ".join(f"{number}" for file in numbers for number in file)
 
 
-def _read_entry(path: str, name: str, known: _Entry | None, form: bool) -> _Entry:
+def _read_entry(folder: Path, name: str, known: Entry | None, form: bool) -> Entry:
     """Return the known entry if the files are unchanged; read them otherwise."""
-    stamp = file_stamp(path)
+    stamp = file_stamp(f"{folder}/{name}")
     if known is not None and known[0] == stamp and known[2] >= form:
+        with contextlib.suppress(ValueError):  # the index may be forged
+            _check_outcome(known[1])
+            return known
+    return [stamp, kept_parts(read_run(folder, name, form=form)), form]
+
+
+def kept_parts(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a `run.json` that tables need."""
+    return {
+        **{key: content[key] for key in ("identity", "seed", "columns", "outcome")},
+        "provenance": {"device": content["provenance"].get("device")},
+        "stated": stated_fields(content["config"]),
+        "verified": is_verified(content),
+    }
+
+
+def _read_pack(pack: Pack, known: PackedOutcomes | None, form: bool) -> PackedOutcomes:
+    """Return the known outcomes if the pack is unchanged; check every run of it otherwise.
+
+    Raises `FileNotFoundError` if the pack was removed.
+    """
+    if known is not None and known.stamp == pack.stamp and known.form >= form:
         return known
-    content = read_run(path, name, form=form)
-    kept = {key: content[key] for key in ("identity", "seed", "columns", "outcome")}
-    return [stamp, kept | {"provenance": {"device": content["provenance"].get("device")}}, form]
-
-
-def _read_index(path: Path) -> dict[str, _Entry]:
-    """Read the index; empty if it is missing or damaged, without entries that are malformed."""
-    try:
-        index = read_json(path, _CHECK_INDEX, LARGE)
-    except (OSError, ValueError):
-        return {}
-    entries: dict[str, _Entry] = {}
-    for name, entry in index["runs"].items() if index["version"] == _INDEX_VERSION else ():
-        with contextlib.suppress(ValueError):
-            _CHECK_ENTRY(entry, name)
-            _check_outcome(entry[1])
-            entries[name] = [entry[0], entry[1] | {"identity": name}, entry[2]]
-    return entries
+    kept = []
+    broken = {}
+    for identity in pack.files:
+        try:
+            read = functools.partial(pack.read, identity)
+            kept.append(kept_parts(check_run(read, identity, form=form)))
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError) as error:
+            broken[identity] = why(error)
+    return pack_outcomes(pack.stamp, form, kept, broken)
 
 
 class Failures:

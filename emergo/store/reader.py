@@ -4,6 +4,7 @@ An unreadable file raises `OSError`, or `ValueError` with the reason in one line
 """
 
 import functools
+import hashlib
 import math
 import os
 import re
@@ -145,6 +146,15 @@ def list_names(
         raise InputError(
             f"{folder}: cannot be read ({error.strerror}); see to its permissions"
         ) from None
+
+
+def check_listed(path: Path, data: bytes) -> None:
+    """Raise `ValueError` if `NAME.sha256` lists another checksum of the table `NAME.*.parquet`."""
+    listed = path.with_name(f"{path.name.partition('.')[0]}.sha256")
+    lines = read_regular(os.path.realpath(listed), SMALL).decode() if listed.exists() else ""
+    checksum = hashlib.sha256(data).hexdigest()
+    if path.name in lines and f"{checksum}  {path.name}" not in lines.splitlines():
+        raise ValueError("it has another checksum: it was damaged or changed")
 
 
 def why(error: OSError | ValueError) -> str:

@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..core.contract import INDEX_SUFFIX
+from ..core.curves import INDEX_SUFFIX
 from ..core.errors import InputError
 from ..core.files import read_regular, staged
 from ..core.parquet import parquet_frame
 from ..core.tables import storable
 from .curves import StoredRun, compact_frame, curves_from
 from .outcomes import outcome_row
-from .reader import LARGE, SMALL
+from .reader import LARGE, check_listed
 
 SHIPPED = Path(__file__).parents[1] / "records"  # the records that ship with the package
 POINTS = 100  # evaluations kept of a curve that no figure draws: as many as a plot can show
@@ -187,7 +187,15 @@ def merge_records(source: Path | str, folder: Path | str) -> dict[str, int]:
 def read_records(folder: Path | str = SHIPPED) -> Records:
     """Read every `*.runs.parquet` and `*.curves.parquet` in a folder."""
     files = sorted(Path(folder).glob("*.parquet"))
-    return _read(Path(folder), tuple((path.name, path.stat().st_mtime_ns) for path in files))
+    return _read(Path(folder), tuple((path.name, _changed(path)) for path in files))
+
+
+def _changed(path: Path) -> int:
+    """Return when a file was changed; 0 for a symlink without a target."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0  # reading it raises an error that names it
 
 
 @functools.lru_cache(maxsize=4)
@@ -219,11 +227,7 @@ def _read_table(path: Path) -> pd.DataFrame:
     """Read one of the two tables. Raises `InputError` if it is damaged or was changed."""
     try:
         data = read_regular(os.path.realpath(path), LARGE)
-        checksum = hashlib.sha256(data).hexdigest()
-        listed = path.with_name(f"{path.name.partition('.')[0]}.sha256")
-        lines = read_regular(os.path.realpath(listed), SMALL).decode() if listed.exists() else ""
-        if path.name in lines and f"{checksum}  {path.name}" not in lines.splitlines():
-            raise ValueError("it has another checksum: it was damaged or changed")
+        check_listed(path, data)
         table = parquet_frame(data)
         if "run" in table:
             hashes = [hashlib.sha256(str(run).encode()).hexdigest()[:16] for run in table["run"]]

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from .claims import Claims, Note, notes_of
 from .folder import StudyFolder
-from .outcomes import STATES, Failures, read_outcomes
+from .index import STATES
+from .outcomes import Failures, read_states
 
 
 class Status(NamedTuple):
@@ -29,6 +30,7 @@ class Status(NamedTuple):
     """One row per active process: unit, host, age of its last renewal, runs, steps, rate, notes."""
     broken: dict[str, str]  # unreadable files and folders with the reason
     reasons: dict[str, int]  # number of failed runs by reason, the most frequent first
+    unverified: int  # finished runs without checksums
 
     def data(self) -> dict[str, Any]:
         """Return the status as plain data."""
@@ -44,15 +46,16 @@ def study_status(folder: StudyFolder, keys: Sequence[str] | None = None) -> Stat
     """
     every_plan, unreadable = folder.read_plans()
     plans = [plan for plan in every_plan or folder.read() if keys is None or plan.key in keys]
-    rows, broken = read_outcomes(folder.runs)
+    ended = read_states(folder.runs)
+    broken = ended.broken
     for path, error in unreadable.items():
         broken[str(path)] = str(error).removeprefix(f"{path}: ")
 
     runs = {run.identity for plan in plans for run in plan.runs}
-    state_of = {run: row["state"] for run, row in rows.items() if run in runs}
+    state_of = {run: state for run, state in ended.states.items() if run in runs}
     states = collections.Counter(state_of.values())
     reasons = collections.Counter(
-        str(rows[run]["reason"]) for run, state in state_of.items() if state == "failed"
+        str(ended.reasons[run]) for run, state in state_of.items() if state == "failed"
     )
     units = [unit for plan in plans for unit in plan.units]
     unfinished = {
@@ -77,6 +80,7 @@ def study_status(folder: StudyFolder, keys: Sequence[str] | None = None) -> Stat
         workers=[_worker(unit, claim) for unit, claim in claims.items()],
         broken=broken | broken_failures,
         reasons=dict(reasons.most_common()),
+        unverified=len(ended.unverified & state_of.keys()),
     )
 
 

@@ -3,17 +3,20 @@
     runs/<identity>/run.json            config, seed, outcome, provenance, checksums
                     curves.parquet      one row per evaluation
                     parameters/         parameters at some steps, if the study keeps them
+    runs/packs/                         packed runs, see `packs.py`
 
 A folder is written under a temporary name and then renamed, so that readers see a complete run or
 none. The functions take and return plain data; `emergo.study.results` adds the types.
 """
 
+import contextlib
 import hashlib
 import io
 import os
 import re
+import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +35,13 @@ from ..core.files import (
 )
 from ..core.json import seal
 from .curves import StoredRun, curve_frame, curves_from, read_curves
-from .outcomes import CURVES, SCHEMA, is_finished, outcome_row, read_run
-from .reader import list_names, why
+from .outcomes import CURVES, SCHEMA, is_finished, is_verified, outcome_row, read_run
+from .packing import take_out
+from .packs import find_pack, packed_file
+from .reader import LARGE, list_names, why
 
 _SNAPSHOTS = ".snapshots"
+_KEPT = "parameters"
 _PARAMETERS = re.compile(r"\d{9,12}\.safetensors")
 
 
@@ -54,29 +60,36 @@ class Store:
         return is_finished(self.folder, identity)
 
     def has_entry(self, identity: str) -> bool:
-        """Return True if a folder or file of this name exists, readable or damaged."""
-        return os.path.lexists(self.folder / identity)
+        """Return True if the run has a folder or is packed, readable or damaged."""
+        return os.path.lexists(self.folder / identity) or bool(find_pack(self.folder, identity))
 
     def content(self, identity: str) -> dict[str, Any]:
         """Return the content of `run.json`."""
         return self._open(identity, curves=False)[0]
 
     def read(self, identity: str, curves: bool = True) -> StoredRun:
-        """Return a finished run; with `curves=False` only its outcome."""
+        """Return a finished run; with `curves=False` only its outcome.
+
+        The provenance of a run without checksums has the entry `unverified`.
+        """
         content, columns = self._open(identity, curves)
-        return StoredRun(outcome_row(content), content["provenance"], columns or None)
+        provenance = content["provenance"]
+        if not is_verified(content):
+            provenance = provenance | {"unverified": True}
+        return StoredRun(outcome_row(content), provenance, columns or None)
 
     def _open(
         self, identity: str, curves: bool
     ) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
-        path = self.folder / identity
         try:
-            content = read_run(path, identity, curves=False)
-            columns = curves_from(read_curves(path, content).to_pandas()) if curves else None
+            content = read_run(self.folder, identity, curves=False)
+            columns = None
+            if curves:
+                columns = curves_from(read_curves(self.folder, content).to_pandas())
             return content, columns
         except (OSError, ValueError) as error:
             raise InputError(
-                f"{path}: not a finished run that can be read ({why(error)})"
+                f"{self.folder / identity}: not a finished run that can be read ({why(error)})"
             ) from None
 
     def write(self, content: Mapping[str, Any], curves: Mapping[str, np.ndarray] | None) -> Path:
@@ -99,7 +112,7 @@ class Store:
                 _write_files(stage, content, curves)
                 snapshots = self.folder / _SNAPSHOTS
                 if is_folder(snapshots) and is_folder(snapshots / identity):
-                    os.rename(snapshots / identity, stage / "parameters")
+                    os.rename(snapshots / identity, stage / _KEPT)
                 flush(stage)
                 self._publish(stage, identity)
             except BaseException:
@@ -120,11 +133,16 @@ class Store:
             remove(stage)  # another process has stored the same run first
         flush(self.folder)
 
-    def set_aside(self, identity: str) -> None:
-        """Rename a run so that it is trained again; its files are kept."""
-        path = self.folder / identity
-        with as_storage_error(path):
-            os.rename(path, self.folder / f".aside{temporary_sibling(path).name}")
+    def set_aside(self, *identities: str) -> None:
+        """Rename runs so that they are trained again; their files are kept.
+
+        Packed runs are taken out of their packs first.
+        """
+        with as_storage_error(self.folder):
+            take_out(self.folder, set(identities))
+            for identity in identities:
+                path = self.folder / identity
+                os.rename(path, self.folder / f".aside{temporary_sibling(path).name}")
 
     def snapshot_path(self, identity: str, step: int) -> Path:
         """Return where to save parameters during training; `write` moves them into the run."""
@@ -135,11 +153,19 @@ class Store:
 
     def steps(self, identity: str) -> list[int]:
         """Return the steps at which the parameters of a run were kept."""
-        folder = self.folder / identity / "parameters"
-        return sorted(int(name.partition(".")[0]) for name in list_names(folder, _PARAMETERS))
+        names = list(list_names(self.folder / identity / _KEPT, _PARAMETERS))
+        if not os.path.lexists(self.folder / identity):
+            pack = find_pack(self.folder, identity)
+            packed = pack.files[identity] if pack else ()
+            names = [name[len(_KEPT) + 1 :] for name in packed if name.startswith(f"{_KEPT}/")]
+        return sorted(int(name.partition(".")[0]) for name in names)
 
-    def parameters_path(self, identity: str, step: int | None = None) -> Path:
-        """Return the file with the parameters at a step; by default the last step kept."""
+    @contextlib.contextmanager
+    def parameters(self, identity: str, step: int | None = None) -> Iterator[Path]:
+        """Provide the file with the parameters at a step; by default the last step kept.
+
+        The file of a packed run is a copy that is removed afterwards.
+        """
         path = self.folder / identity
         steps = self.steps(identity)
         if not steps:
@@ -149,7 +175,19 @@ class Store:
             raise InputError(
                 f"{path}: no parameters of step {step}; kept are {', '.join(map(str, steps))}"
             )
-        return path / "parameters" / f"{chosen:09d}.safetensors"
+        name = f"{_KEPT}/{chosen:09d}.safetensors"
+        if os.path.lexists(path):
+            yield path / name
+            return
+        with tempfile.TemporaryDirectory(prefix="emergo-") as place:
+            copy = Path(place) / f"{identity}.{chosen:09d}.safetensors"
+            try:
+                copy.write_bytes(packed_file(self.folder, identity, name, LARGE))
+            except (OSError, ValueError) as error:
+                raise InputError(
+                    f"{path / name}: cannot be read as parameters ({why(error)})"
+                ) from None
+            yield copy
 
 
 def _write_files(

@@ -68,21 +68,24 @@ def estimate(study: Study, finished: frozenset[str] = frozenset(), slurm: bool =
     groups = groups_of([run for run in study.runs if run.identity not in finished])
     for group in groups[:1]:
         check_config(group[0].config)
-    estimates = [_group(group, study, platform, budget) for group in groups]
+    devices = len(jax.devices())
     if slurm:
-        units = sum(group.units for group in estimates)
+        units = sum(math.ceil(len(group) / study.unit) for group in groups)
         devices = min(asked.tasks, max(1, units)) * max(1, asked.gpus)  # a task per unit at most
-    else:
-        devices = len(jax.devices())
+    estimates = [_group(group, study, platform, budget, devices) for group in groups]
     return Estimate(platform, devices, estimates)
 
 
-def _group(runs: list[Run], study: Study, platform: str, budget: float | None) -> GroupEstimate:
+def _group(
+    runs: list[Run], study: Study, platform: str, budget: float | None, devices: int
+) -> GroupEstimate:
     plan = plan_group(runs, platform, budget)
     n_parallel = min(plan.n_parallel, len(runs), study.unit)
     units = math.ceil(len(runs) / study.unit)
     steps = sum(run.config.steps for run in runs)
-    seconds = steps * plan.step_seconds + units * plan.compile_seconds
+    # A process compiles a program once, for all units that it trains.
+    seconds = steps * plan.step_seconds + min(units, devices) * plan.compile_seconds
+    needed = n_parallel * plan.run_bytes + plan.shared_bytes
     config = runs[0].config
     inputs = sorted({run.config.task.spec.inputs for run in runs})
     span = f"{inputs[0]}" if len(inputs) == 1 else f"{inputs[0]}-{inputs[-1]}"
@@ -90,7 +93,7 @@ def _group(runs: list[Run], study: Study, platform: str, budget: float | None) -
         f"{type(config.task).__name__}, length {config.task.spec.length}, {span} inputs, "
         f"{config.model!r}, batch {config.batch}, {config.optimizer.label}, {config.precision}"
     )
-    return GroupEstimate(what, len(runs), units, n_parallel, n_parallel * plan.run_bytes, seconds)
+    return GroupEstimate(what, len(runs), units, n_parallel, needed, seconds)
 
 
 def describe_study(study: Study) -> str:

@@ -23,6 +23,8 @@ from ..store.status import soonest
 from ..training import Progress, Result, Run
 from .cells import median_plateau
 
+BAR = 24  # columns of a progress bar
+NARROW = 60  # columns; narrower windows show no bar
 FEWEST_ROWS = 6  # of the table, in a window of any height
 FAILURES = 3  # how many of the latest failures are shown with their reasons
 SPARK = 18  # characters of a sparkline
@@ -225,7 +227,8 @@ class LiveTable(Watcher):
         """Update the table. If the window is too low for all cells, it shows cells in training
         first, then cells with finished runs."""
         failures = self.failures[-FAILURES:]
-        room = max(FEWEST_ROWS, self.console.height - len(self.bars) - len(failures) - 4)
+        below = sum(1 + len(words) // self.console.width for words in failures)
+        room = max(FEWEST_ROWS, self.console.height - len(self.bars) - below - 4)
         shown = self.cells
         if len(shown) > room:
             shown = sorted(shown, key=lambda cell: (not cell.running, -cell.ended))[: room - 1]
@@ -240,7 +243,7 @@ class LiveTable(Watcher):
         lines = [(f"failed: {words}", "red") for words in failures]
         if len(shown) < len(self.cells):
             lines.insert(0, (f"{len(self.cells) - len(shown)} more cells", "dim"))
-        texts = [Text(words, style, no_wrap=True, overflow="ellipsis") for words, style in lines]
+        texts = [Text(words, style) for words, style in lines]
         self.body = Group(rows, *texts)
 
     def _row(self, cell: _Cell, notes: Mapping[str, Note]) -> list[str]:
@@ -257,11 +260,11 @@ class LiveTable(Watcher):
     def view(self) -> RenderableType:
         """Return what the screen shows now."""
         bars = Table.grid(padding=(0, 1))
-        bars.add_column(width=24)
-        bars.add_column(width=4, justify="right")
-        bars.add_column(no_wrap=True, overflow="ellipsis")
         for share, words in self.bars.values():
-            bars.add_row(ProgressBar(total=1.0, completed=share, width=24), f"{share:.0%}", words)
+            row: list[RenderableType] = [f"{share:>4.0%}", words]
+            if self.console.width >= NARROW:
+                row.insert(0, ProgressBar(total=1.0, completed=share, width=BAR))
+            bars.add_row(*row)
         return Group(bars, self.body)
 
 

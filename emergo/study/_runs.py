@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..core.contract import curve_columns, find_curve
+from ..core.curves import curve_columns, find_curve
 from ..core.errors import InputError, unknown
 from ..core.plotting import Line, Picture, curve_plot, head_plot, map_plot, spread_lines, style
 from ..core.terminal import counted, plateau_text
@@ -175,7 +175,7 @@ class Runs(Sequence[Result]):
         **Arguments:**
 
         - `y`: a curve, or a column of `curves` such as `attention_0_1`. Of several numbers per
-          evaluation, the largest is drawn, and the axis says so.
+          evaluation, the largest is drawn, and the axis label mentions it.
         - `by`: a column of the table that sets the colours.
         - `x`: the curve or column on the horizontal axis.
         - `panels`: a column of the table; each of its values has a panel.
@@ -203,8 +203,8 @@ class Runs(Sequence[Result]):
             values = values.reshape(len(values), -1)
             count = max(count, values.shape[1])
             place = np.asarray(find_curve(result.curves, x))
-            labels = (None if name is None else row[name] for name in (panels, by))
-            lines.append(Line(*labels, place, values.max(1)))
+            panel, label = (None if name is None else row[name] for name in (panels, by))
+            lines.append(Line(panel, label, place, values.max(1)))
         if not lines:
             raise InputError("none of these runs has its curves; there is nothing to plot")
         if interval is not None:
@@ -252,8 +252,8 @@ class Runs(Sequence[Result]):
         **Arguments:**
 
         - `name`: `"tensorboard"` or `"wandb"` (Weights & Biases, offline unless `WANDB_MODE` is
-          set). Each run is a run of its own there; those of a study are a group of W&B.
-        - `folder`: the folder that gets a subfolder of this name; by default that of the study.
+          set). Each run appears separately there; in W&B the runs of a study are a group.
+        - `folder`: the folder that gets a subfolder of this name; by default the study's.
         """
         kept_in = next(filter(None, self._stores), None)
         if folder is None and kept_in is not None:

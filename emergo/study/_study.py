@@ -19,7 +19,7 @@ from ..core.files import atomic_write
 from ..core.identity import canonical
 from ..core.json import as_cell, to_jsonable
 from ..core.pytree import as_tuple, check_fields, option
-from ..core.terminal import say
+from ..core.terminal import counted, say
 from ..measure import Term
 from ..models import Model, default_model
 from ..store.folder import RESERVED, Plan, StudyFolder
@@ -205,7 +205,7 @@ class Study:
         model: Model | None = None,
         optimizer: Optimizer | None = None,
         *,
-        grid: Mapping[str, Sequence[Any]] | None = None,
+        grid: Mapping[str, Sequence[Any] | Mapping[str, Any]] | None = None,
         zip: Mapping[str, Sequence[Any]] | None = None,
         seeds: int | Sequence[int] = 3,
         tune: Mapping[str, Sequence[Any]] | None = None,
@@ -448,8 +448,8 @@ class Study:
     def read(self, folder: Path | str, curves: bool = True) -> Runs:
         """Return the finished runs of the study in a folder; with `curves=False` without curves.
 
-        Unreadable runs are left out with a warning. There is a warning, too, if the code of a
-        user's class or function has changed since runs were trained.
+        Unreadable runs are left out with a warning. Another warning appears if the code of
+        a user's class or function has changed since runs were trained.
         """
         if not Path(folder).is_dir():
             raise InputError(
@@ -465,6 +465,11 @@ class Study:
                     warnings.warn(f"{error}; run the study to train it again", stacklevel=2)
         if changed := changed_sources(results):
             warnings.warn(f"{folder}: {changed}", stacklevel=2)
+        if unverified := sum("unverified" in result.provenance for result in results):
+            warnings.warn(
+                f"{folder}: {counted(unverified, 'run')} without checksums: unverified",
+                stacklevel=2,
+            )
         return self._collect(results, store)
 
     def _collect(self, results: Sequence[Result], store: Store | None = None) -> Runs:

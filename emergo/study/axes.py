@@ -1,7 +1,6 @@
 """Axes of a study: fields of a config by name, and whole parts by label."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -100,9 +99,9 @@ def resolve_axis(config: Config, name: str, where: str = "the grid") -> str:
 def axis_value(config: Config, path: str) -> Any:
     """Return the value at a path."""
     *parts, name = path.split(".")
-    part: Any = functools.reduce(
-        lambda part, name: part[int(name)] if name.isdigit() else getattr(part, name), parts, config
-    )
+    part: Any = config
+    for field in parts:
+        part = part[int(field)] if field.isdigit() else getattr(part, field)
     if isinstance(part, Optimizer) and not hasattr(part, name):
         return part.given[name]
     return getattr(part, name)

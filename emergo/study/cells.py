@@ -14,9 +14,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from ..core.terminal import counted
 from ..store.curves import read_curves
 from ..store.folder import Plan, StudyFolder
-from ..store.outcomes import CURVES, Failures, read_outcomes, read_run
+from ..store.outcomes import CURVES, Failures, Outcomes, axis_values, read_outcomes, read_run
+from ..store.packs import pack_folder
 
 if TYPE_CHECKING:
     from ..measure import Law
@@ -66,22 +68,44 @@ def study_table(folder: StudyFolder, plan: Plan) -> pd.DataFrame:
     """Return the finished runs of a plan, one row per run in the order of the plan.
 
     The columns are the axes and all fields, `seed`, `plateau`, `censored`, `state`, and `tries`:
-    how many times the run was started. Unreadable runs are left out with a warning.
+    how many times the run was started. If there are runs without checksums, the column `unverified`
+    marks them. Unreadable runs are left out with a warning.
     """
     outcomes = read_outcomes(folder.runs, form=True)
     failures, unread = Failures(folder.failures).counts()
-    own = {str(folder.runs), *(str(folder.runs / run.identity) for run in plan.runs)}
-    broken = {path: why for path, why in outcomes.broken.items() if path in own}
-    for path, why in (broken | unread).items():
+    for path, why in unread.items():
         warnings.warn(f"{path}: cannot be read and is left out ({why})", stacklevel=2)
+    _warn_of_unreadable(folder, plan, outcomes)
     rows = []
+    contradicted = 0
     for unit in plan.units:
         for run in unit.runs:
             if run.identity in outcomes.rows:
-                row = outcomes.rows[run.identity] | dict(zip(plan.axes, run.values, strict=True))
+                row = outcomes.rows[run.identity]
+                values = axis_values(plan.axes, run.values, row, outcomes.stated[run.identity])
+                contradicted += list(values.values()) != run.values
                 tries = failures.get(run.identity, 0) + (row["state"] != "failed")
-                rows.append(row | {"unit": unit.id, "tries": max(tries, 1)})
+                row = row | values | {"unit": unit.id, "tries": max(tries, 1)}
+                if outcomes.unverified:
+                    row["unverified"] = run.identity in outcomes.unverified
+                rows.append(row)
+    if contradicted:
+        warnings.warn(
+            f"{folder.plans / plan.key}.json: {counted(contradicted, 'run')} of this plan "
+            f"{'has' if contradicted == 1 else 'have'} other values than the plan says; theirs "
+            f"count",
+            stacklevel=2,
+        )
     return run_table(rows, plan.axes, next(iter(plan.study.get("tune", {})), None))
+
+
+def _warn_of_unreadable(folder: StudyFolder, plan: Plan, outcomes: Outcomes) -> None:
+    """Warn of the runs of a plan, and of packs, that cannot be read."""
+    own = {str(folder.runs), *(str(folder.runs / run.identity) for run in plan.runs)}
+    packs = str(pack_folder(folder.runs))
+    for path, why in outcomes.broken.items():
+        if path in own or path.startswith(packs):
+            warnings.warn(f"{path}: cannot be read and is left out ({why})", stacklevel=3)
 
 
 def study_curves(folder: StudyFolder, plan: Plan) -> pd.DataFrame:
@@ -90,21 +114,28 @@ def study_curves(folder: StudyFolder, plan: Plan) -> pd.DataFrame:
     The first columns are `identity`, the axes and `seed`. Unreadable curves are left out with a
     warning.
     """
-    rows = read_outcomes(folder.runs, form=True).rows
-    mixed = _mixed_axes(plan)
+    outcomes = read_outcomes(folder.runs, form=True)
+    _warn_of_unreadable(folder, plan, outcomes)
+    found = [run for run in plan.runs if run.identity in outcomes.rows]
+    values_of = {
+        run.identity: axis_values(
+            plan.axes, run.values, outcomes.rows[run.identity], outcomes.stated[run.identity]
+        )
+        for run in found
+    }
+    mixed = {axis for axis in plan.axes if _is_mixed(v[axis] for v in values_of.values())}
     parts = []
-    for run in plan.runs:
-        if run.identity not in rows:
-            continue
-        path = folder.runs / run.identity
+    for run in found:
         try:
-            part = read_curves(path, read_run(path, run.identity, curves=False))
+            content = read_run(folder.runs, run.identity, curves=False)
+            part = read_curves(folder.runs, content)
         except (OSError, ValueError) as error:
-            warnings.warn(f"{path / CURVES}: not curves that can be read ({error})", stacklevel=2)
+            path = folder.runs / run.identity / CURVES
+            warnings.warn(f"{path}: not curves that can be read ({error})", stacklevel=2)
             continue
         if part.num_rows:
             head: dict[str, Any] = {"identity": run.identity}
-            for axis, value in zip(plan.axes, run.values, strict=True):
+            for axis, value in values_of[run.identity].items():
                 head[axis] = str(value) if axis in mixed else value
             head["seed"] = run.seed
             for position, (name, value) in enumerate(head.items()):
@@ -138,14 +169,10 @@ def _of_equal_types(parts: list[pa.Table]) -> list[pa.Table]:
     return list(map(cast, parts)) if common else parts
 
 
-def _mixed_axes(plan: Plan) -> set[str]:
-    """Return the axes whose values have several types, which a column must hold as text."""
-    mixed = set()
-    for position, axis in enumerate(plan.axes):
-        types = {type(run.values[position]) for run in plan.runs} - {type(None)}
-        if len(types) > 1 and not types <= {int, float}:
-            mixed.add(axis)
-    return mixed
+def _is_mixed(values: Iterable[Any]) -> bool:
+    """Return True for values of several types, which a column must hold as text."""
+    types = set(map(type, values)) - {type(None)}
+    return len(types) > 1 and not types <= {int, float}
 
 
 def study_law(table: pd.DataFrame, plan: Plan) -> "Law | None":

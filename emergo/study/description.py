@@ -32,7 +32,7 @@ _DEFAULTS: dict[str, tuple[type, str]] = {
     "task": (Task, type_name(default_task())),
     "model": (Model, type_name(type(default_model()))),
 }
-_KINDS: dict[str, tuple[Any, ...]] = {**_DEFAULTS, "optimizer": (Optimizer,)}
+_KINDS: dict[str, tuple[type, str | None]] = {**_DEFAULTS, "optimizer": (Optimizer, None)}
 
 
 def known_types(kind: type = Pytree) -> dict[str, type]:
@@ -185,7 +185,8 @@ def build_part(name: str, data: Any, where: str) -> Any:
         return _build_start(data, where)
     if name == "stop":
         return build_value(data, where)
-    return build(data, *_KINDS[name][:1], where, *_KINDS[name][1:])
+    kind, default = _KINDS[name]
+    return build(data, kind, where, default)
 
 
 def _build_start(data: Any, where: str) -> Start:

@@ -30,6 +30,8 @@ from ..core.json import seal
 from ..store.claims import BEAT, STALE, Claim, ClaimLost, Claims
 from ..store.folder import Plan, StudyFolder, Unit
 from ..store.outcomes import Failures, is_finished, read_outcomes
+from ..store.packing import remove_unreadable
+from ..store.packs import stored_names
 from ..store.reader import CHECKPOINT, IDENTITY, checker, list_names, read_json
 from ..store.store import Store
 from ..training import CheckpointError, Config, OutOfTime, Progress, Result, Run, train
@@ -131,6 +133,8 @@ class Executor:
             self.folder.prepare(self.say)
             if number == 0:
                 self.folder.sweep()
+                for path, reason in remove_unreadable(self.folder.runs).items():
+                    self.say(f"{path}: cannot be read ({reason}); moved aside")
         self.claims = Claims(self.folder.claims, self.stale, self.beat)
         self.check_folder = self.folder.anchor()
         self.runs_by_plan: dict[str, Mapping[str, Run]] = {}
@@ -175,12 +179,12 @@ class Executor:
         number, workers = self.share
         units = [unit for plan in plans for unit in plan.units][number::workers]
         names = {run.identity for unit in units for run in unit.runs}
-        names &= set(os.listdir(self.folder.runs))
+        names &= stored_names(self.folder.runs)
         return {name for name in names if not is_finished(self.folder.runs, name)}
 
     def _look(self, plans: Sequence[Plan]) -> list[tuple[Plan, Unit]]:
         """Return the unfinished units, and count all runs and the finished ones."""
-        finished = {name for name in os.listdir(self.folder.runs) if name not in self.damaged}
+        finished = stored_names(self.folder.runs) - self.damaged
         every = {run.identity for plan in plans for run in plan.runs}
         self.total = len(every)
         self.finished = len(every & finished)
@@ -341,7 +345,7 @@ class _UnitTrainer:
                 deadline=executor.deadline,
                 keep=steps_to_keep(self.plan.study.get("keep"), members),
                 then=self.then,
-                snapshot=lambda *state: save_snapshot(self.store, *state),
+                snapshot=lambda trained: save_snapshot(self.store, *trained),
                 on_end=lambda result: self._ended(result, number, n_parallel),
                 progress=self._progress,
             )

@@ -10,7 +10,7 @@ import pandas as pd
 from ..core.errors import InputError
 from ..core.terminal import counted
 from ..store.curves import read_curves
-from ..store.outcomes import outcome_row
+from ..store.outcomes import is_verified, outcome_row
 from ..store.records import Records, read_records, thinned, write_records
 from ..store.records import record_tables as plain_tables
 from ..store.store import Store
@@ -41,9 +41,9 @@ def changed_sources(results: Iterable[Result]) -> str:
     """Describe user code that has changed since runs were trained; return "" if none has."""
     changed: dict[str, set[str]] = {}
     for result in results:
-        stored = result.provenance.get("sources")
+        stored = result.provenance.get("sources") or {}
         now = result.run.config.sources() if stored else {}
-        for name, digest in {**(stored or {}), **now}.items() if now else ():
+        for name, digest in {**stored, **now}.items() if now else ():
             if stored.get(name) != digest or name not in now:
                 changed.setdefault(name.rpartition(":")[2], set()).add(result.run.identity)
     if not changed:
@@ -60,9 +60,9 @@ def changed_sources(results: Iterable[Result]) -> str:
 
 def read_parameters(store: Store, run: Run, step: int | None = None) -> Trained:
     """Return the model of a run at a step; by default at the last step kept."""
-    path = store.parameters_path(run.identity, step)
-    sealed = store.content(run.identity).get("schema", 1) >= 3
-    return load_parameters(path, run, sealed)
+    sealed = is_verified(store.content(run.identity))
+    with store.parameters(run.identity, step) as path:
+        return load_parameters(path, run, sealed)
 
 
 def missing_parts(
@@ -86,7 +86,7 @@ def missing_parts(
         if stored.get(name, version) != version:
             missing.append(f"{name} {version}")
     if keep is not None:
-        table = read_curves(store.folder / run.identity, content, lambda name: False)
+        table = read_curves(store.folder, content, lambda name: False)
         evaluations = table.column("step").to_numpy()
         # Parameters are kept at the first evaluation at or after each step.
         needed = {

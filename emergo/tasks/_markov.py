@@ -265,8 +265,8 @@ def _predictions(output: Output) -> LogProbs:
 def _chances(key: Key, rows: int, columns: int) -> Float[Array, "rows columns"]:
     """Return the numbers of `uniform`, drawn in a loop over two halves.
 
-    Without the loop, XLA inlines the generator into everything that reads a token, which doubles
-    the time to compile a step on a CPU.
+    If the loop is missing, XLA inlines the generator into everything that reads a token, which
+    doubles the time to compile a step on a CPU.
     """
     half = -(-columns // 2)
     parts = jax.lax.map(

@@ -77,7 +77,7 @@ class Task(Pytree):
         """Return arrays that hold all sequences of a finite task; None if sequences are drawn.
 
         All runs of a program share one copy, so only static fields may be read. Each run trains on
-        `n_train` sequences of its own choice and is tested on others; `batch` is not called.
+        `n_train` randomly chosen sequences and is tested on others; `batch` is not called.
         """
         return None
 
@@ -226,7 +226,7 @@ def _is(
 def stacked_patterns(output: Output) -> Float[Array, "n layers heads length length"] | None:
     """Return the attention between all positions, from the taps `layers.*.pattern`.
 
-    None if the output has no such taps.
+    None if the output lacks these taps.
     """
     taps = output.taps or {}
     patterns = []

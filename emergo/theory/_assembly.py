@@ -53,18 +53,6 @@ class Rates(NamedTuple):
     query_norm: float
     key_norm: float
 
-    @property
-    def of_values(self) -> float:
-        """The rate of the map under SGD."""
-        return sum(block.rate for block in self.values)
-
-    @property
-    def of_logit(self) -> float:
-        """The initial rate of the logit under SGD."""
-        by_query = sum(block.rate for block in self.query) * self.key_norm
-        by_key = sum(block.rate for block in self.key) * self.query_norm
-        return (by_query + by_key) / self.size
-
 
 def assembly_rates(model: Assembly, length: int, dim: int, fixed: bool = False) -> Rates:
     """Return the rates of a model at its start, to leading order in its width.
@@ -228,7 +216,7 @@ def assembly_plateau(
     remaining.terminal = True  # pyright: ignore[reportFunctionMemberAccess]
     start = [0.0, rates.query_norm, rates.key_norm, 0.0]
     solution = solve_ivp(velocity, (0, 1e9), start, "LSODA", events=remaining, rtol=1e-6, atol=1e-9)
-    assert solution.t_events is not None  # an event was asked for
+    assert solution.t_events is not None, "`events` was given"
     ends = solution.t_events[0]
     return float(ends[0]) if len(ends) else float("nan")
 

@@ -21,7 +21,7 @@ from ._flow import COMPILER, THRESHOLD, call_in_float64, escape, field
 from ._reduced import relevant_attention, test_loss
 
 TAKEN_OFF = 0.5
-"""Attention has taken off at this value."""
+"""Attention has taken off at this value by default."""
 Times = Float[np.ndarray, "*cells"]
 
 
@@ -58,13 +58,13 @@ def switched_takeoff(cell: Cell, at: Numbers, bias: bool = False) -> Times:
 class Switched(NamedTuple):
     """The flow under repetition that changes once."""
 
-    takeoff: Times  # time at which attention on the relevant tokens reaches one half
+    takeoff: Times  # time at which attention on the relevant tokens has taken off
     plateau: Times  # time at which the test loss reaches the threshold
     censored: Bool[np.ndarray, "*cells"]  # True if either is beyond the horizon
 
 
 @partial(jax.jit, compiler_options=COMPILER)
-@partial(jax.vmap, in_axes=(0, 0, 0, 0, 0, 0, 0, None))
+@partial(jax.vmap, in_axes=(0, 0, 0, 0, 0, 0, 0, 0, None))
 def _until(
     before: Cell,
     after: Cell,
@@ -73,6 +73,7 @@ def _until(
     bias: Array,
     unit: Array,
     horizon: Array,
+    level: Array,
     threshold: Array,
 ):
     """Integrate until attention takes off (if `takeoff`) or until the plateau ends.
@@ -97,7 +98,7 @@ def _until(
     def remaining(y: Array) -> Array:
         diverse = after._replace(burst=jnp.minimum(before.burst, after.burst))
         loss = (test_loss(y[:3], diverse) + y[3] ** 2 / 2) / test_loss(jnp.zeros(3), diverse)
-        return jnp.where(takeoff, TAKEN_OFF - attention(y), loss - threshold)
+        return jnp.where(takeoff, level - attention(y), loss - threshold)
 
     def attention(y: Array) -> Array:
         return relevant_attention(y[2], cell_at(y))
@@ -112,6 +113,7 @@ def switched(
     bias: bool = False,
     threshold: float = THRESHOLD,
     horizon: float | None = None,
+    level: float = TAKEN_OFF,
 ) -> Switched:
     """Integrate the reduced flow with repetition that changes once.
 
@@ -124,6 +126,7 @@ def switched(
     - `threshold`: the plateau ends at this share of the initial test loss. The test has no
       cross-sample repetition, and the smaller of the two bursts.
     - `horizon`: last flow time; by default ten times the plateau without repetition.
+    - `level`: attention has taken off at this value.
     """
     times = checked_numbers("at", at, "a flow time of at least 0", lambda t: t >= 0)
     *parts, times = np.broadcast_arrays(*before, *after, times)
@@ -134,6 +137,7 @@ def switched(
     limit = 10 * none if horizon is None else np.full_like(none, horizon)
     switch = np.minimum(np.ravel(times), 2 * limit)
     numbers = (switch, np.full_like(limit, bias), none / one.length, limit)
+    numbers += (np.full_like(limit, level),)
     # The first half of the rows runs until attention takes off, the second until the plateau ends.
     columns = (one, other, np.zeros(limit.size, bool), *numbers)
     twice = jax.tree.map(lambda a: np.tile(a, 2), columns)

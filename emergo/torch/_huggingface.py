@@ -33,8 +33,8 @@ class HuggingFaceWatch(TrainerCallback):
         steps = int(state.logging_steps or 0) if args.logging_strategy == "steps" else 0
         every = self._every or steps or 50
         first = int(state.global_step)
-        options = {"start": first} if first else {}
-        watch = Watch(kwargs["model"], self._log, every=every, **(self._options | options))
+        options: dict[str, Any] = self._options | ({"start": first} if first else {})
+        watch = Watch(kwargs["model"], self._log, every=every, **options)
         watch.begin(every - 1)  # the Trainer reports after steps that are multiples
         self._watch = watch
 

@@ -1,26 +1,24 @@
 """`watch` as a callback of Lightning, for `lightning` and `pytorch_lightning` alike."""
 
-import importlib
+import importlib.util
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ._watch import Watch
 
 # Both packages define the same classes twice. The one that is already in use counts.
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
-if TYPE_CHECKING:
-    from pytorch_lightning import Callback
-else:
 
-    def _callback() -> type:
-        for name in sorted(_PACKAGES, key=lambda name: name not in sys.modules):
-            if importlib.util.find_spec(name.partition(".")[0]) is not None:
-                return importlib.import_module(name).Callback
-        raise ImportError("LightningWatch needs Lightning: pip install lightning")
+def _callback() -> Any:
+    for name in sorted(_PACKAGES, key=lambda name: name not in sys.modules):
+        if importlib.util.find_spec(name.partition(".")[0]) is not None:
+            return importlib.import_module(name).Callback
+    raise ImportError("LightningWatch needs Lightning: pip install lightning")
 
-    Callback = _callback()
+
+Callback = _callback()
 
 
 class LightningWatch(Callback):

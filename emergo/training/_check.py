@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, PyTree
 
-from ..core.contract import Batch, Output, Tap, find_curve
+from ..core.contract import Batch, Output, Tap
+from ..core.curves import find_curve
 from ..core.errors import InputError, naming, unknown
 from ..core.pytree import Schedule, leaf_fields
 from ..tasks import Task

@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Array
 
 from .. import __version__
-from ..core.contract import Spec, Threshold, find_curve
+from ..core.contract import Spec, Threshold
+from ..core.curves import find_curve
 from ..core.errors import InputError, naming
 from ..core.identity import canonical, type_name
 from ..core.json import as_cell, digest, to_jsonable
@@ -208,7 +209,9 @@ class Config:
     def sources(self) -> dict[str, str]:
         """Return digests of the source code of user-defined classes and functions, by name."""
         schedules = schedules_in(self.varying)
-        objects = [type(part) for part in (self.task, self.model, *self.interventions, *schedules)]
+        objects: list[Any] = [
+            type(part) for part in (self.task, self.model, *self.interventions, *schedules)
+        ]
         objects += filter(callable, (*self.probes, self.optimizer.name))
         for _, value in leaf_fields(self):
             objects += filter(callable, (value,))

@@ -42,7 +42,7 @@ class _Speed(NamedTuple):
 
 
 def speed_of(platform: str) -> _Speed:
-    return _Speed(1e11, 1e9, 8.0) if platform == "cpu" else _Speed(2e14, 5e11, 6.0)
+    return _Speed(1e11, 3e9, 8.0) if platform == "cpu" else _Speed(2e14, 5e11, 6.0)
 
 
 class Cost(NamedTuple):
@@ -54,9 +54,15 @@ class Cost(NamedTuple):
     products: float  # number of matrix products of any size
 
     def seconds(self, platform: str) -> float:
-        """Return the seconds per step of a run in a large stack, within a factor of about three."""
+        """Return the seconds per step of a run in a large stack, within a factor of about two."""
         speed = speed_of(platform)
         return self.operations / speed.operations + self.elements / speed.elements
+
+    def compile_seconds(self, platform: str) -> float:
+        """Return the seconds to compile and check a program, which grow with its products."""
+        return (
+            2.0 + 0.18 * self.products if platform == "cpu" else speed_of(platform).compile_seconds
+        )
 
 
 def _shapes(slot: Slot) -> tuple[Any, Shapes]:

@@ -132,9 +132,10 @@ class Patch(NamedTuple):
                 f"{name} has shape {new.shape} in one forward pass and {value.shape} in the other"
             )
         active = jnp.array(True)
-        for what, index in (("head", self.head), ("position", self.position)):
-            if index is not None:
-                active = active & chosen("patched", name, value, what, index)
+        if self.head is not None:
+            active = active & chosen("patched", name, value, "head", self.head)
+        if self.position is not None:
+            active = active & chosen("patched", name, value, "position", self.position)
         return jnp.where(active, new, value)
 
 

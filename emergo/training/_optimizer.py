@@ -101,7 +101,8 @@ class Optimizer(Pytree):
             options.append((name, value))
         object.__setattr__(self, "options", tuple(options))
         for name, schedule in self.numbers:
-            if not _takes_number(self.factory, self.options, name):
+            switch = name in known and isinstance(known[name].default, bool)
+            if switch or not _takes_number(self.factory, self.options, name):
                 raise InputError(
                     f"Optimizer.{name} cannot be a schedule, because {self.label} needs its value "
                     f"when it is built; got {schedule!r}"
@@ -135,8 +136,9 @@ class Optimizer(Pytree):
         parameter = inspect.signature(self.factory).parameters.get(name)
         default = None if parameter is None else parameter.default
         value = dict(self.options).get(name, default)
-        traceable = isinstance(value, float) and _takes_number(self.factory, self.options, name)
-        return value if traceable else None
+        if isinstance(value, float) and _takes_number(self.factory, self.options, name):
+            return value
+        return None
 
     def fixed(self) -> dict[str, Any]:
         """Return what two optimizers must have in common to share a program, besides their type.

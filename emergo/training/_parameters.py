@@ -110,7 +110,7 @@ class Trained(NamedTuple):
     def logit_lens(self, inputs: Array | Batch) -> Float[Array, "depths n *outputs"]:
         """Compute the output as if the model ended after the embedding, after layer 0, and so on.
 
-        Every entry is read out like the last residual stream, with the final norm if there is one.
+        Every entry is read out like the last residual stream, with the final norm, if any.
         The last entry is the output of the model.
         """
         taps = self.forward(inputs, ["embed", "layers.*.output"]).taps or {}
@@ -294,11 +294,17 @@ def as_start(source: Any, resuming: bool = False) -> Start:
         return start_from(_arrays(source), resuming)
     if isinstance(source, str | Path):
         return read_start(source, resuming)
-    if isinstance(source, Mapping) and all(isinstance(one, Trained) for one in source.values()):
-        return start_from({seed: _arrays(one) for seed, one in source.items()}, resuming)
+    if isinstance(source, Mapping) and source and all(map(_is_of_seed, source.items())):
+        starts = {seed: as_start(one, resuming) for seed, one in sorted(source.items())}
+        return Start(by_seed=tuple((s, one.digest) for s, one in starts.items()), resume=resuming)
     raise InputError(
         f"start must be a trained model, trained models by seed, runs or a file, got {source!r}"
     )
+
+
+def _is_of_seed(pair: tuple[Any, Any]) -> bool:
+    seed, one = pair
+    return isinstance(seed, int) and isinstance(one, Trained)
 
 
 def _arrays(trained: Trained) -> dict[str, np.ndarray]:

@@ -25,7 +25,7 @@ import numpy as np
 from jax import ShapeDtypeStruct
 from jaxtyping import Array, ArrayLike, PyTree
 
-from ..core.contract import find_curve
+from ..core.curves import find_curve
 from ..core.errors import InputError
 from ..measure import past_threshold
 from ._check import check_group
@@ -40,13 +40,12 @@ from ._cost import (
     narrower_widths,
     need_memory,
     planned_parallel,
-    speed_of,
     stack_size_on,
     step_cost,
     worth_narrowing,
     worth_tuning,
 )
-from ._parameters import snapshot_of, warm_start
+from ._parameters import Trained, snapshot_of, warm_start
 from ._program import (
     Program,
     Slot,
@@ -59,9 +58,9 @@ from ._program import (
 )
 from ._verify import verify_path
 
-Snapshot = Callable[[Run, int, PyTree, Mapping[str, np.ndarray]], None]
-"""Called with a run, a step, its parameters and, at the end of the run, the rest of its state, as
-NumPy arrays."""
+Snapshot = Callable[[Trained], None]
+"""Called with the model of a run at a step: its parameters and, at the end of the run, the rest of
+its state, as NumPy arrays."""
 Launched = tuple[dict[str, Array], Array, Array]
 """Results of a chunk without its slots: curves, steps, and the steps at which runs failed."""
 
@@ -165,8 +164,8 @@ class DeviceStack:
         """Start a chunk of `count` steps without waiting for it; pass the result to `collect`."""
         # Schedules of a resumed run have already reacted to the evaluation at its first step.
         due = [t.due if t and (t.steps or not t.at) else -1 for t in self.tracked]
-        arguments = jax.device_put((np.int32(count), np.array(due, jnp.int32)), self.device)
-        self.slots, metrics = self.compiled.run(self.slots, *arguments, self.shared)
+        steps, at = jax.device_put((np.int32(count), np.array(due, jnp.int32)), self.device)
+        self.slots, metrics = self.compiled.run(self.slots, steps, at, self.shared)
         return metrics, self.slots.step, self.slots.failed
 
     def collect(self, pending: Launched) -> list[Result]:
@@ -194,7 +193,7 @@ class DeviceStack:
             if keep is not None and (ended or any(before < step <= tracked.at for step in keep)):
                 slot = jax.tree.map(lambda x, i=i: x[i], self.slots)
                 trained = snapshot_of(tracked.run, slot, with_state=ended)
-                scheduler.snapshot(*trained)
+                scheduler.snapshot(trained)
             if ended:
                 self.tracked[i] = None
                 kind = self.device.device_kind
@@ -417,6 +416,7 @@ class GroupPlan(NamedTuple):
     step_seconds: float  # of one run in a stack
     compile_seconds: float
     run_bytes: float
+    shared_bytes: float  # data that all runs share
 
 
 def plan_group(runs: Sequence[Run], platform: str, budget: float | None = None) -> GroupPlan:
@@ -430,9 +430,14 @@ def plan_group(runs: Sequence[Run], platform: str, budget: float | None = None) 
     scheduler = Scheduler(runs, jax.devices(), None, None, lambda *_: None)
     cost = scheduler.cost
     space = memory_of(jax.devices()[0]) if budget is None else budget
+    # On a CPU the arrays of the task and JAX's copy of them are in the same memory.
+    copies = 2 if platform == "cpu" else 1
+    shared = copies * bytes_of(shapes_of(scheduler.shared))
+    eval_every = runs[0].config.task.eval_every
     return GroupPlan(
-        n_parallel=planned_parallel(cost, runs[0].config.task.eval_every, platform, space),
+        n_parallel=planned_parallel(cost, eval_every, platform, space - shared),
         step_seconds=cost.seconds(platform),
-        compile_seconds=speed_of(platform).compile_seconds,
+        compile_seconds=cost.compile_seconds(platform),
         run_bytes=cost.bytes,
+        shared_bytes=shared,
     )

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..core.contract import find_curve
+from ..core.curves import find_curve
 from ..core.errors import InputError
 from ..core.pytree import Schedule, option, per_run
 

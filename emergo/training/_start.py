@@ -57,11 +57,8 @@ class Start(Pytree):
         return [self.digest] if self.digest else [digest for _, digest in self.by_seed]
 
 
-def start_from(arrays: Arrays | Mapping[int, Arrays], resume: bool = False) -> Start:
-    """Return the start of runs from arrays by name, or from such arrays by seed."""
-    if arrays and all(isinstance(seed, int) for seed in arrays):
-        by_seed = {seed: start_from(one, resume) for seed, one in sorted(arrays.items())}
-        return Start(by_seed=tuple((s, one.digest) for s, one in by_seed.items()), resume=resume)
+def start_from(arrays: Arrays, resume: bool = False) -> Start:
+    """Return the start of runs from arrays by name."""
     if resume and f"{STATE}step" not in arrays:
         raise InputError(
             "there is no state of the optimizer with these parameters: it is kept at the end of "

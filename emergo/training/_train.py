@@ -69,7 +69,7 @@ def train(
     deadline: float | None = None,
     keep: Sequence[int] | None = None,
     then: Sequence[Sequence[Run]] = (),
-    snapshot: Snapshot = lambda run, step, params: None,
+    snapshot: Snapshot = lambda trained: None,
     on_end: Callable[[Result], None] = lambda result: None,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> list[Result]:
@@ -94,8 +94,9 @@ def train(
     - `checkpoint_seconds`: seconds between checkpoints. One is also written at an interrupt.
     - `deadline`: a value of `time.monotonic()`. After it, the call writes a checkpoint and raises
       [`emergo.training.OutOfTime`][].
-    - `keep`: steps from which to keep parameters. `snapshot` is called with a run, the step and its
-      parameters at the first evaluation from each of these steps on, and at the end. None: never.
+    - `keep`: steps from which to keep parameters. `snapshot` is called with the model of a run, an
+      [`emergo.Trained`][], at the first evaluation from each of these steps on, and at the end.
+      None: never.
     - `then`: the runs of later calls, one list per call. On a GPU their programs are compiled in
       other threads while this call trains.
     - `snapshot`: see `keep`.

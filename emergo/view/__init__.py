@@ -6,7 +6,7 @@ The server needs the extra `view` (Starlette and uvicorn). The exported file doe
 
 from ._catalog import Catalog
 from ._export import export_page
-from ._logs import Learned
+from ._runset import Learned
 from ._serve import browser_opened, serve
 
 __all__ = ["Catalog", "Learned", "browser_opened", "export_page", "serve"]

@@ -1,6 +1,5 @@
 """Answers to the page's questions as plain data, shared by the server and the exported file."""
 
-import dataclasses
 import itertools
 import json
 import math
@@ -12,8 +11,8 @@ import numpy as np
 from ..core.errors import InputError
 from ..core.json import to_jsonable
 from ..store.reader import checker
-from ._logs import KEPT, Learned, classes_of, log_forecasts
-from ._runset import RunSet, contained, thin
+from ._logs import KEPT, classes_of, log_forecasts
+from ._runset import Learned, RunSet, contained, thin
 from ._tables import JOIN
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ RUN_POINTS = 800  # points of each curve on the page of one run
 MAP_STEPS = 240  # evaluations shown in the maps over layers and heads
 DIGITS = 5  # significant digits of curves in JSON
 MOST_LAWS = 32  # laws in an exported file
+MOST_TERMS = 6  # terms of a law that nobody chose
 _check_law = checker({"formula": str, "terms": [{"term": str, "fixed": bool}], "tables": [str]})
 _NO_FIT = (
     "The figure's file does not list the terms of this law, because an older version wrote it; or "
@@ -31,6 +31,7 @@ _NO_FIT = (
 )
 _DESCRIBED = ("name", "kind", "version", "axes", "planned", "notes")
 MOMENTS = 120  # steps at which a run is forecast
+Where = Mapping[str, Sequence[Any] | Mapping[str, float]]
 
 
 def describe_set(runs: RunSet) -> dict[str, Any]:
@@ -51,25 +52,54 @@ def describe_set(runs: RunSet) -> dict[str, Any]:
 
 
 def numeric_axes(runs: RunSet) -> list[str]:
-    """List the axes that a power law can use: positive numbers that differ between runs."""
+    """List the axes that a power law can use: positive numbers that differ between runs.
 
-    def positive(value: Any) -> bool:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return number and 0 < value < math.inf
+    A table of a figure or of records also has outcomes, such as an accuracy. They are told from
+    axes by their values: few of them repeat, and they are not whole numbers. Only runs with a
+    plateau count there, because a figure may have tables of other things.
+    """
+    planned = runs.kind == "study"
+    plateaus = runs.columns.get("plateau", [])
+    measured = [planned or (value is not None and math.isfinite(value)) for value in plateaus]
 
     def usable(axis: str) -> bool:
-        values = [value for value in runs.columns.get(axis, []) if value is not None]
-        return len(set(map(repr, values))) > 1 and all(map(positive, values))
+        values = [v for v, kept in zip(runs.columns[axis], measured, strict=True) if kept]
+        if planned:
+            values = [value for value in values if value is not None]
+        if not all(map(_is_positive, values)):
+            return False
+        distinct = set(values)
+        whole = all(isinstance(value, int) or value.is_integer() for value in distinct)
+        return len(distinct) > 1 and (planned or whole or 2 * len(distinct) <= len(values))
 
-    return [axis for axis in runs.axes if usable(axis)]
+    return [axis for axis in runs.axes if measured and axis in runs.columns and usable(axis)]
+
+
+def _is_positive(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 < value < math.inf
 
 
 def default_law(runs: RunSet) -> dict[str, Any] | None:
-    """Choose the law to show first: the study's law, otherwise a law of all numeric axes."""
+    """Choose the law to show first.
+
+    This is the study's law, or else a law of the numeric axes. In a figure it is a law of those
+    axes that its first law names, if there are any. As many axes are taken as the cells can tell
+    apart, with at least one cell more than numbers to fit.
+    """
     if runs.law is not None and isinstance(runs.law.get("x"), list):
         return {"y": str(runs.law.get("y", "plateau")), "x": [str(term) for term in runs.law["x"]]}
     axes = numeric_axes(runs)
-    return {"y": "plateau", "x": axes} if axes and "plateau" in runs.columns else None
+    for law in (runs.figure or {}).get("laws", ())[:1]:
+        axes = [axis for axis in axes if axis in law.get("exponents", {})] or axes
+    for size in range(min(len(axes), MOST_TERMS), 0, -1):
+        for terms in itertools.combinations(axes, size):
+            values = zip(*(runs.columns[term] for term in terms), strict=True)
+            cells = {cell for cell in values if all(map(_is_positive, cell))}
+            design = np.array([[1.0, *map(math.log, cell)] for cell in cells])
+            if len(cells) > size + 1 and np.linalg.matrix_rank(design) == size + 1:
+                return {"y": "plateau", "x": list(terms)}
+    return None
 
 
 def law_request(runs: RunSet, law: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,37 +235,32 @@ def look_back(
     return to_jsonable(answer)
 
 
-def cells(runs: RunSet) -> list[dict[str, Any]]:
-    """Summarise the cells of a set, as `emergo study show` does; empty without plateaus."""
-    from ..study.cells import cell_summary
-
-    needed = dict.fromkeys((*runs.axes, "identity", "plateau", "censored", "state"))
-    if not needed.keys() <= runs.columns.keys():
-        return []
-    # Grouping takes several times as long with all columns.
-    small = dataclasses.replace(runs, columns={name: runs.columns[name] for name in needed})
-    return to_jsonable(cell_summary(_run_table(small, {}), runs.axes))
-
-
-def _run_table(runs: RunSet, where: Mapping[str, Sequence[Any]]) -> "pd.DataFrame":
+def _run_table(runs: RunSet, where: Where) -> "pd.DataFrame":
     """Return the runs with given values in given columns; a tuned axis adds `chosen`."""
     from ..study.cells import run_table
+
+    def passes(row: Mapping[str, Any]) -> bool:
+        return all(_keeps(wanted, row.get(name)) for name, wanted in where.items())
 
     rows = (
         dict(zip(runs.columns, values, strict=True))
         for values in zip(*runs.columns.values(), strict=True)
     )
-    kept = (row for row in rows if all(row.get(name) in where[name] for name in where))
-    return run_table(kept, runs.axes, runs.tune)
+    return run_table(filter(passes, rows), runs.axes, runs.tune)
 
 
-def fit(
-    runs: RunSet, y: str, x: Sequence[str], where: Mapping[str, Sequence[Any]] | None = None
-) -> dict[str, Any]:
+def _keeps(wanted: Sequence[Any] | Mapping[str, float], value: Any) -> bool:
+    if isinstance(wanted, Mapping):
+        return isinstance(value, int | float) and wanted["low"] <= value <= wanted["high"]
+    return value in wanted
+
+
+def fit(runs: RunSet, y: str, x: Sequence[str], where: Where | None = None) -> dict[str, Any]:
     """Fit a law to the runs of a set, and evaluate it for each of these runs.
 
-    **Arguments:** `where` maps columns to the values to keep. With a tuned axis only the chosen
-    runs are kept. Terms of the study's own law come with its fixed exponents.
+    **Arguments:** `where` maps columns to the values to keep, or to a range `low` to `high`. With a
+    tuned axis only the chosen runs are kept. Terms of the study's own law come with its fixed
+    exponents.
 
     **Returns:** the law as JSON, and for every run its identity, the values of the terms, and the
     law's value.
@@ -245,6 +270,8 @@ def fit(
     table = _run_table(runs, where or {})
     if "chosen" in table and runs.tune is not None:
         table = table[table["chosen"]]
+    if "censored" in table:  # a figure may have tables without outcomes
+        table = table[table["censored"].notna()]
     # The bootstrap holds one number per run and resample.
     resamples = int(np.clip(2_000_000 // max(len(table), 1), 200, 2000))
     own = runs.law or {}

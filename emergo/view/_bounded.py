@@ -1,6 +1,7 @@
 """The HTTP protocol of the server with bounds on time and connections.
 
-uvicorn waits for ever for the rest of a request, and for a client that does not read its answer.
+uvicorn waits indefinitely for the rest of a request, and for a client that does not read the
+answer.
 """
 
 import asyncio

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import InputError
-from ..core.files import is_folder
+from ..core.files import is_folder, read_regular
 from ..store import StudyFolder
+from ..store.packs import read_packs
 from ..store.reader import IDENTITY, list_names
 from ._answers import describe_set, look_back
-from ._logs import Learned, LogSource, find_logs
-from ._runset import RunSet, contained, thin
+from ._logs import LogSource, find_logs
+from ._runset import Learned, RunSet, contained, smooth, thin
 from ._studies import StudySource, store_set
 from ._tables import figure_set, record_set
 
@@ -26,8 +27,14 @@ DEPTH = 2  # levels of subfolders that are searched
 FOLDERS = 500  # most folders that are searched
 SCAN_SECONDS = 3.0  # between two scans for new studies, tables and figures
 KEPT_CURVES = 20_000  # thinned curves in the cache; up to 4 kB each
+PICTURE = 2**25  # most bytes of the picture of a figure
 KEPT_FORECASTS = 64  # runs whose forecasts are cached
 PARTS = ("studies", "runs", "claims", "failures", "checkpoints", "slurm")  # folders of a study
+_LARGEST = float(np.finfo(np.float32).max)
+# The page asks for so few points of each curve if a set has more runs than this.
+FEW_RUNS = 2000
+FEWEST_POINTS = 64
+BATCH = 50  # curves that are read before it is looked whether the server has ended
 EMPTY = (np.zeros(0, np.float32), np.zeros(0, np.float32))
 Curve = tuple[np.ndarray, np.ndarray]
 
@@ -159,7 +166,7 @@ class Catalog:
             if study.exists():
                 if self._is_inside(study.runs):
                     studies[folder] = self._studies.get(folder) or StudySource(folder)
-            elif any(list_names(folder, IDENTITY).values()):
+            elif any(list_names(folder, IDENTITY).values()) or read_packs(folder):
                 tables[folder] = self._read(folder, store_set)
             for file in sorted(folder.glob("*.runs.parquet")):
                 if self._is_inside(file):
@@ -214,22 +221,41 @@ class Catalog:
             return stamp, read(path)
         return stamp, None
 
-    def thinned(self, key: str, identities: Sequence[str], name: str, points: int) -> list[Curve]:
+    def warm(self, stopped: Callable[[], bool]) -> None:
+        """Read what the page will ask for first: the sets, and the curves of the first one.
+
+        A browser needs about a second to open, in which half of 10,000 curves are read.
+        """
+        with contained(lambda note: None):
+            first = next(one for one in self.overview()["sets"] if one["runs"])
+            names = [name for name in ("loss", "kl_teacher") if name in first["curves"]]
+            runs = self.get(first["key"]).runs
+            for start in range(0, len(runs) if len(runs) > FEW_RUNS else 0, BATCH):
+                if stopped():
+                    return
+                self.thinned(first["key"], runs[start : start + BATCH], names[0], FEWEST_POINTS)
+
+    def thinned(
+        self, key: str, identities: Sequence[str], name: str, points: int, smooth: int = 1
+    ) -> list[Curve]:
         """Return curves of a set with at most `points` points each.
 
-        Unknown runs, and runs without this curve, have an empty one.
+        Before that, each value becomes the mean of `smooth` evaluations around it. Unknown runs,
+        and runs without this curve, have an empty one.
         """
         runs = self.get(key)
         known = set(runs.runs)
         return [
-            self._thin(key, identity, runs.curves.stamp(identity), name, points)
+            self._thin(key, identity, runs.curves.stamp(identity), name, points, smooth)
             if identity in known
             else EMPTY
             for identity in identities
         ]
 
-    def _read_thinned(self, key: str, identity: str, stamp: Any, name: str, points: int) -> Curve:
-        x, y = thin(*self.get(key).curve(identity, name), points)
+    def _read_thinned(
+        self, key: str, identity: str, stamp: Any, name: str, points: int, width: int
+    ) -> Curve:
+        x, y = thin(*smooth(*self.get(key).curve(identity, name), width), points)
         return _single(x), _single(y)
 
     def look_back(self, key: str, identity: str, learned: Learned | None = None) -> dict[str, Any]:
@@ -253,13 +279,15 @@ class Catalog:
             answers.append(answer)
         return answers
 
-    def picture(self, key: str) -> Path | None:
-        """Return the picture of a figure if it is a file in the folder."""
+    def picture(self, key: str) -> bytes | None:
+        """Return the picture of a figure if it is a file of usual size in the folder."""
         image = self.get(key).picture
-        return image if image and image.is_file() and self.inside(image) else None
+        try:
+            return read_regular(image, PICTURE) if image and self.inside(image) else None
+        except (OSError, ValueError):
+            return None
 
 
 def _single(values: np.ndarray) -> np.ndarray:
     """Return numbers in single precision; larger ones become the largest."""
-    most = np.finfo(np.float32).max
-    return np.clip(values, -most, most).astype(np.float32)
+    return np.clip(values, -_LARGEST, _LARGEST).astype(np.float32)

@@ -14,7 +14,7 @@ import numpy as np
 from ..core.errors import InputError
 from ..core.files import atomic_write, check_parent
 from ..core.json import to_jsonable
-from ._answers import cells, every_law, look_back, stages
+from ._answers import every_law, look_back, stages
 from ._bundle import STATIC, bundle
 from ._catalog import Catalog
 from ._logs import classes_of
@@ -100,7 +100,6 @@ def _answers(runs: RunSet, notes: list[str]) -> dict[str, Any]:
     with_curves = runs.runs if runs.families() else []
     return {
         "table": runs.table(),
-        "cells": cells(runs),
         "classes": each(lambda name: classes_of(runs.curves.read(name)), with_curves),
         "stages": each(lambda name: stages(runs, name), with_curves[:STAGES]),
         "forecasts": each(lambda name: look_back(runs, name, MOMENTS), with_curves[:FORECASTS]),

@@ -18,22 +18,14 @@ from ..core.files import regular_file
 from ..core.json import to_jsonable
 from ..forecasting import forecast, forecast_json
 from ..logs import CONFIG_NAMES, head_classes, read_logs
-from ..measure import emergence
-from ._runset import RunSet, columns_of, varied
+from ..measure import Emergence, emergence
+from ._runset import Learned, RunSet, columns_of, varied
 
 LARGEST = 1_000_000_000  # bytes of a log
 HEADER = 2**22  # bytes of the first line that are looked at
 _INDEXED = re.compile(r"_\d+$")  # ends of columns with one number per layer or head
 GROWTH = 1.15  # rows of the log from one look back to the next
 KEPT = ("state", "at", "step", "why", "intervals", "words")
-
-
-class Learned(NamedTuple):
-    """What counts as learned: a metric that falls below, or rises above, a threshold."""
-
-    metric: str = "loss"
-    below: float | None = None
-    above: float | None = None
 
 
 class LogCurves:
@@ -81,6 +73,7 @@ class LogSource:
         logs = self._logs.values()
         constants = [each for log in logs for each in log.constants]
         frames = {name: frame for log in logs for name, frame in log.frames.items()}
+        configs = {row["identity"]: c for log in logs for row, c in _with_constants(log)}
         version = str(hash(tuple(log.stamp for log in logs)))
         return RunSet(
             name,
@@ -89,7 +82,7 @@ class LogSource:
             axes=varied(columns_of(constants)) or ["log"],
             columns=columns_of([row for log in logs for row in log.rows]),
             curves=LogCurves(frames),
-            config={row["identity"]: c for log in logs for row, c in _with_constants(log)}.get,
+            config=configs.__getitem__,
             notes=tuple(note for log in logs for note in log.notes),
             learned=self.learned,
         )
@@ -172,7 +165,7 @@ def find_logs(folder: Path) -> list[Path]:
     return found
 
 
-def emergence_of(curves: pd.DataFrame, learned: Learned) -> Any:
+def emergence_of(curves: pd.DataFrame, learned: Learned) -> Emergence | None:
     """Measure when a run of a log has learned; None without the metric or a threshold."""
     if learned.metric not in curves or (learned.below is None) == (learned.above is None):
         return None
@@ -207,15 +200,15 @@ def log_forecasts(
     rows = np.flatnonzero(curves[learned.metric].notna())
     try:
         found = emergence_of(curves, learned)
-        reached = found is not None and found.state == "reached"
-        if reached:
-            rows = rows[curves.index[rows] <= found.high]
+        reached = found if found is not None and found.state == "reached" else None
+        if reached is not None:
+            rows = rows[curves.index[rows] <= reached.high]
         asked = _rows_to_ask(len(rows), moments)
         forecasts = [_forecast(runs, identity, learned, curves, int(rows[i])) for i in asked]
     except InputError as error:
         return {"moments": [], "why": str(error)}
     answer = {
-        "came": found.time if reached else np.nan,
+        "came": np.nan if reached is None else reached.time,
         "until": curves.index[-1] if len(curves) else 0,
         "metric": learned.metric,
         "threshold": learned.below if learned.above is None else learned.above,

@@ -2,9 +2,10 @@
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -19,6 +20,7 @@ _NO_AXES = frozenset(
         *("plateau", "plateau_low", "plateau_high", "censored", "state", "steps", "failed_step"),
         *("reason", "tries", "identity", "seed", "device", "provenance", "run", "unit", "chosen"),
         "teacher_loss",
+        "unverified",
     )
 )
 _HIDDEN = ("run", "provenance")  # columns that the page does not show
@@ -40,6 +42,14 @@ class Curves(Protocol):
         ...
 
 
+class Learned(NamedTuple):
+    """What counts as learned: a metric that falls below, or rises above, a threshold."""
+
+    metric: str = "loss"
+    below: float | None = None
+    above: float | None = None
+
+
 @dataclasses.dataclass(frozen=True)
 class RunSet:
     """The runs of a study, a figure, records or a store."""
@@ -57,7 +67,7 @@ class RunSet:
     figure: Mapping[str, Any] | None = None  # content of the figure's JSON file
     picture: Path | None = None  # file of the figure's picture, which may be missing
     notes: tuple[str, ...] = ()  # files that could not be read, with reasons
-    learned: Any = None  # what counts as learned in a log, if it was given
+    learned: Learned | None = None  # what counts as learned in a log, if it was given
 
     @property
     def runs(self) -> list[str]:
@@ -145,14 +155,14 @@ def check_columns(columns: Columns) -> Columns:
         raise ValueError("the column identity does not hold the names of runs")
     if len(set(names)) < len(names):
         raise ValueError("the column identity has a run twice")
-    kinds: dict[str, Any] = dict.fromkeys(_NUMBERS, int | float) | dict.fromkeys(_TEXTS, str)
-    kinds["censored"] = bool
+    kinds: dict[str, Any] = {"censored": bool}
+    kinds.update(dict.fromkeys(_NUMBERS, int | float), **dict.fromkeys(_TEXTS, str))
     for name in columns:
         if len(name) > LONGEST:
             raise ValueError(f"a column has a name of {len(name):,} letters")
         columns[name] = list(map(as_cell, columns[name]))
-        kind = kinds.get(name)
-        for value in columns[name] if kind else ():
+        kind = kinds.get(name, object)
+        for value in columns[name]:
             if not (value is None or isinstance(value, kind)):
                 raise ValueError(f"the column {name} has a cell of another kind: {value!r:.60}")
     return columns
@@ -165,6 +175,25 @@ def varied(columns: Columns) -> list[str]:
         for name, values in columns.items()
         if name not in _NO_AXES and len({repr(v) for v in values if v is not None}) > 1
     ]
+
+
+def smooth(
+    x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], width: int
+) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+    """Return the running mean of a curve over `width` evaluations around each point.
+
+    Near an end the mean covers fewer evaluations, equally many on both sides, so that the ends
+    stay. Non-finite points are left out.
+    """
+    if width < 2:
+        return x, y
+    finite = np.isfinite(x) & np.isfinite(y)
+    x = x[finite]
+    y = y[finite]
+    rows = np.arange(len(y))
+    half = np.minimum(np.minimum(rows, rows[::-1]), (width - 1) // 2)
+    sums = np.concatenate([[0.0], np.cumsum(y)])
+    return x, (sums[rows + half + 1] - sums[rows - half]) / (2 * half + 1)
 
 
 def thin(
@@ -183,13 +212,8 @@ def thin(
         y = y[finite]
     if len(x) <= points:
         return x, y
-    inner = len(x) - 2
-    half = max(1, (points - 2) // 4)
-    linear = np.linspace(0, inner, half, endpoint=False)
-    logarithmic = np.geomspace(1, inner, half, endpoint=False)
-    starts = np.unique(np.concatenate([linear, logarithmic]).astype(int))
+    starts, bucket = _buckets(len(x) - 2, points)
     values = y[1:-1]
-    bucket = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, inner)))
     kept = [np.array([0, len(x) - 1])]
     for extreme in (np.minimum, np.maximum):
         # The positions of each bucket's extreme value; `unique` keeps the first of equal ones.
@@ -197,3 +221,13 @@ def thin(
         kept.append(1 + places[np.unique(bucket[places], return_index=True)[1]])
     chosen = np.unique(np.concatenate(kept))
     return x[chosen], y[chosen]
+
+
+@functools.lru_cache(64)  # most curves of a set have one of a few lengths
+def _buckets(inner: int, points: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return where each bucket of `inner` values starts, and the bucket of each value."""
+    half = max(1, (points - 2) // 4)
+    linear = np.linspace(0, inner, half, endpoint=False)
+    logarithmic = np.geomspace(1, inner, half, endpoint=False)
+    starts = np.unique(np.concatenate([linear, logarithmic]).astype(int))
+    return starts, np.repeat(np.arange(len(starts)), np.diff(np.append(starts, inner)))

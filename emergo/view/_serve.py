@@ -7,6 +7,7 @@ import secrets
 import shutil
 import socket
 import tempfile
+import threading
 import webbrowser
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,8 +70,13 @@ def serve(catalog: Catalog, port: int, ready: Callable[[str], None]) -> None:
             server_header=False,
             timeout_graceful_shutdown=1,
         )
+        ended = threading.Event()
+        reader = threading.Thread(target=catalog.warm, args=[ended.is_set], daemon=True)
+        reader.start()
         ready(f"http://{HOST}:{port}/?token={token}")
         uvicorn.Server(config).run(sockets=[opened])
+        ended.set()
+        reader.join(1.0)
 
 
 @contextlib.contextmanager

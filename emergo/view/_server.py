@@ -7,17 +7,17 @@ import numpy as np
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from ..core.errors import InputError
 from ..core.json import parse_json, to_jsonable
 from ..store.reader import checker
-from ._answers import cells, fit, run_detail, stages
+from ._answers import fit, run_detail, stages
 from ._bundle import STATIC
 from ._catalog import Catalog
 from ._guard import Guard
-from ._logs import Learned
+from ._runset import Learned
 
 KINDS = {
     ".html": "text/html",
@@ -27,13 +27,25 @@ KINDS = {
 }
 
 
-def lists(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(one, list) for one in value.values())
+def chosen(value: Any) -> bool:
+    """Return True for a filter: a list of values, or a range, for each of its columns."""
+    return isinstance(value, dict) and all(
+        isinstance(o, list) or _is_range(o) for o in value.values()
+    )
 
 
-_check_request = checker({"x": [str], "where": lists})
+def _is_range(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"low", "high"}
+        and all(isinstance(end, int | float) for end in value.values())
+    )
+
+
+_check_request = checker({"x": [str], "where": chosen})
 BATCH = 500  # most curves in one answer
 POINTS = range(8, 501)  # points of a curve
+SMOOTH = range(1, 1000)  # evaluations in a running mean
 
 
 def make_app(catalog: Catalog, token: str, port: int = 0) -> Guard:
@@ -53,21 +65,17 @@ def make_app(catalog: Catalog, token: str, port: int = 0) -> Guard:
 
     def curves(request: Request) -> Response:
         runs = _text(request, "runs").split(",")[:BATCH]
-        points = _text(request, "points", "128")
-        if points not in map(str, POINTS):
-            raise InputError(
-                f"points must be a whole number from {POINTS[0]} to {POINTS[-1]}, got "
-                f"'{points[:40]}'"
-            )
+        points = _whole(request, "points", 128, POINTS)
+        smooth = _whole(request, "smooth", 1, SMOOTH)
         name = _text(request, "name", "loss")
-        thinned = catalog.thinned(_text(request, "set"), runs, name, int(points))
+        thinned = catalog.thinned(_text(request, "set"), runs, name, points, smooth)
         return Response(pack(thinned), media_type="application/octet-stream")
 
     def picture(request: Request) -> Response:
-        path = catalog.picture(_text(request, "set"))
-        if path is None:
+        data = catalog.picture(_text(request, "set"))
+        if data is None:
             return PlainTextResponse("no picture", 404)
-        return FileResponse(path, media_type="image/png")
+        return Response(data, media_type="image/png")
 
     def law(request: Request) -> dict[str, Any]:
         try:
@@ -76,7 +84,7 @@ def make_app(catalog: Catalog, token: str, port: int = 0) -> Guard:
             _check_request({"x": terms, "where": where}, "the request")
         except ValueError:
             raise InputError(
-                "x must be a JSON list of terms, and where must be an object of lists"
+                "x must be a JSON list of terms, and where must be an object of lists or ranges"
             ) from None
         return fit(catalog.get(_text(request, "set")), _text(request, "y", "plateau"), terms, where)
 
@@ -95,7 +103,6 @@ def make_app(catalog: Catalog, token: str, port: int = 0) -> Guard:
         "/static/{name:path}": page_file,
         "/api/index": lambda request: catalog.overview(),
         "/api/runs": of_set(lambda runs: runs.table()),
-        "/api/cells": of_set(cells),
         "/api/curves": curves,
         "/api/run": of_set(run_detail, "run"),
         "/api/stages": of_set(stages, "run"),
@@ -136,6 +143,15 @@ def _learned(request: Request) -> Learned | None:
             raise InputError(f"{name} must be a number, got '{text[:40]}'") from None
     metric = _text(request, "metric")
     return Learned(metric, **ends) if metric else None
+
+
+def _whole(request: Request, name: str, default: int, allowed: range) -> int:
+    text = _text(request, name, str(default))
+    if text not in map(str, allowed):
+        raise InputError(
+            f"{name} must be a whole number from {allowed[0]} to {allowed[-1]}, got '{text[:40]}'"
+        )
+    return int(text)
 
 
 def _text(request: Request, name: str, default: str = "") -> str:

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import InputError
+from ..core.terminal import counted
 from ..store import Failures, Plan, StudyFolder, read_outcomes, study_status
 from ..store.claims import Claims, Note, notes_of
 from ..store.curves import read_curves
-from ..store.outcomes import read_run
+from ..store.outcomes import CURVES, Outcomes, axis_values, read_run
+from ..store.packs import find_pack, pack_folder
 from ..store.reader import checker, number, number_or_none
 from ._runset import RunSet, columns_of, varied
 
@@ -43,19 +45,20 @@ class FolderCurves:
         self.folder = folder
 
     def stamp(self, identity: str) -> Any:
+        path = self.folder / identity / CURVES
         try:
-            status = os.lstat(self.folder / identity / "curves.parquet")
+            status = os.lstat(path)
         except OSError:
-            return None
+            pack = None if os.path.lexists(path.parent) else find_pack(self.folder, identity)
+            return pack and (str(pack.path), pack.stamp)
         if not stat.S_ISREG(status.st_mode):
             return None
         return str(self.folder), status.st_mtime_ns, status.st_size
 
     def read(self, identity: str, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        path = self.folder / identity
         try:
-            content = read_run(path, identity, curves=False)
-            table = read_curves(path, content, lambda name: names is None or name in names)
+            content = read_run(self.folder, identity, curves=False)
+            table = read_curves(self.folder, content, lambda name: names is None or name in names)
         except (OSError, ValueError):
             return {}
         return {name: table[name].to_numpy() for name in table.column_names}
@@ -73,7 +76,8 @@ class StudySource:
     def sets(self) -> dict[str, RunSet]:
         """Return the sets by study name; read them again when the folder has changed."""
         folder = self.folder
-        stamp, settled = _stamp(folder.path, folder.runs, folder.plans, folder.failures)
+        places = (folder.path, folder.runs, pack_folder(folder.runs))
+        stamp, settled = _stamp(*places, folder.plans, folder.failures)
         if self._read is None or self._read[0] != stamp:
             # A stamp that is too recent is not kept: a later change could have the same time.
             self._read = (stamp if settled else None, self._read_sets(stamp))
@@ -81,7 +85,8 @@ class StudySource:
 
     def _read_sets(self, stamp: Any) -> dict[str, RunSet]:
         plans = self.folder.read()
-        rows, notes = outcomes(self.folder.runs)
+        found, notes = outcomes(self.folder.runs)
+        rows = found.rows
         tries, _ = Failures(self.folder.failures).counts()
 
         sets = {}
@@ -91,7 +96,7 @@ class StudySource:
             ended = [
                 rows[identity]
                 | {"tries": tries.get(identity, 0)}
-                | dict(zip(plan.axes, run.values, strict=False))
+                | axis_values(plan.axes, run.values, rows[identity], found.stated[identity])
                 for identity, run in planned.items()
                 if identity in rows
             ]
@@ -167,11 +172,14 @@ class StudySource:
     def _failed(self, planned: Described) -> list[dict[str, Any]]:
         """List the runs that failed at least once, latest failure last."""
         failures = Failures(self.folder.failures)
-        rows, _ = read_outcomes(self.folder.runs, form=True)
+        ends = [runs.columns for runs in self.sets().values() if runs.runs]
         found = {
-            identity: {"tries": 1, "reason": row["reason"]}
-            for identity, row in rows.items()
-            if row["state"] == "failed"
+            identity: {"tries": 1, "reason": reason}
+            for columns in ends
+            for identity, state, reason in zip(
+                *(columns[name] for name in ("identity", "state", "reason")), strict=True
+            )
+            if state == "failed"
         }
         for identity, tries in failures.counts()[0].items():
             found[identity] = {"tries": tries} | failures.read(identity, tries - 1)
@@ -207,19 +215,20 @@ def _expected_step(run: Mapping[str, Any]) -> float:
 
 def store_set(folder: Path) -> RunSet:
     """Return the finished runs of a store that no plan describes."""
-    rows, notes = outcomes(folder)
+    found, notes = outcomes(folder)
+    rows = found.rows
     columns = columns_of(rows.values())
 
     def config(identity: str) -> Mapping[str, Any]:
         try:
-            return read_run(folder / identity, identity, curves=False).get("config") or {}
+            return read_run(folder, identity, curves=False).get("config") or {}
         except (OSError, ValueError):
             return {}
 
     return RunSet(
         folder.resolve().name,
         "runs",
-        f"{hash(_stamp(folder)[0])}.{len(rows)}",
+        f"{hash(_stamp(folder, pack_folder(folder))[0])}.{len(rows)}",
         axes=varied(columns),
         columns=columns,
         curves=FolderCurves(folder),
@@ -228,13 +237,21 @@ def store_set(folder: Path) -> RunSet:
     )
 
 
-def outcomes(folder: Path) -> tuple[Mapping[str, dict[str, Any]], tuple[str, ...]]:
-    """Return the outcomes of a store, and one line per file that cannot be read."""
+def outcomes(folder: Path) -> tuple[Outcomes, tuple[str, ...]]:
+    """Return the outcomes of a store, and one line per file that cannot be read.
+
+    If there are runs without checksums, the column `unverified` marks them.
+    """
     try:
-        rows, broken = read_outcomes(folder, form=True)
+        found = read_outcomes(folder, form=True)
     except InputError as error:
-        return {}, (str(error),)
-    return rows, tuple(f"{Path(path).name}: {why}" for path, why in [*broken.items()][:BROKEN])
+        return Outcomes({}, {}, {}, set()), (str(error),)
+    notes = [f"{Path(path).name}: {why}" for path, why in [*found.broken.items()][:BROKEN]]
+    if found.unverified:
+        notes += [f"{counted(len(found.unverified), 'run')} without checksums: unverified"]
+        for identity, row in found.rows.items():
+            row["unverified"] = identity in found.unverified
+    return found, tuple(notes)
 
 
 def _stamp(*folders: Path) -> tuple[tuple[int, ...], bool]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from ..core.files import read_regular
 from ..core.json import parse_json
 from ..core.parquet import parquet_table
-from ..store.reader import checker, number_or_none, read_json
+from ..store.reader import check_listed, checker, number_or_none, read_json
 from ._runset import RunSet, check_columns, columns_of, varied
 
 LARGEST = 400_000_000  # bytes of a table; larger ones are listed in the notes and left out
@@ -51,10 +51,18 @@ class TableCurves:
 NO_CURVES = TableCurves(pa.table({"step": pa.array([], pa.float64())}), {}, (), "step")
 
 
-def read_table(path: Path) -> pa.Table:
-    """Read a Parquet file; raise a `ValueError` of one line if it is damaged or too large."""
+def read_table(path: Path, listed: bool = False) -> pa.Table:
+    """Read a Parquet file; raise a `ValueError` of one line if it is damaged or too large.
+
+    **Arguments:**
+
+    - `listed`: also compare it with a list of checksums, if there is one.
+    """
     try:
-        return parquet_table(read_regular(path, LARGEST))
+        data = read_regular(path, LARGEST)
+        if listed:
+            check_listed(path, data)
+        return parquet_table(data)
     except OSError as error:
         raise ValueError(error.strerror or type(error).__name__) from None
 
@@ -62,7 +70,7 @@ def read_table(path: Path) -> pa.Table:
 def record_set(path: Path) -> RunSet:
     """Read `NAME.runs.parquet`, with its curves from `NAME.curves.parquet`."""
     name = path.name.removesuffix(".runs.parquet")
-    columns = read_table(path).to_pydict()
+    columns = read_table(path, listed=True).to_pydict()
     if "identity" not in columns:
         raise ValueError("it lacks the column identity")
     described = columns.pop("run", [])
@@ -83,7 +91,7 @@ def record_set(path: Path) -> RunSet:
     notes = ()
     if curve_path.is_file() and not curve_path.is_symlink():
         try:
-            curves = _curves_by_identity(read_table(curve_path))
+            curves = _curves_by_identity(read_table(curve_path, listed=True))
         except ValueError as error:
             notes = (f"{curve_path.name}: {error}",)
     version = f"{path.stat().st_mtime_ns}"

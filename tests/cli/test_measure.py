@@ -123,10 +123,12 @@ def test_fit_shows_both_laws_when_runs_are_censored(capsys, tmp_path):
         capsys, "fit", str(tmp_path / "t.csv"), "--x", "dim", "--out", str(tmp_path)
     )
     assert status == 0
-    assert "this fit uses them" in out
+    law, _, least_squares = out.partition("note: least squares leave out 1 censored run")
+    assert "9 runs" in law
+    assert "8 runs" in least_squares
 
 
-def test_fit_warns_if_a_law_misses_by_more_than_seeds_spread(capsys, tmp_path):
+def test_intervals_resample_what_scatters_more(capsys, tmp_path):
     def fitted(bend):
         rows = ["dim,plateau"] + [
             f"{d},{d**2 * (bend if d == 4 else 1) * k}" for d in (2, 4, 8) for k in (1, 1.1, 1.2)
@@ -134,8 +136,8 @@ def test_fit_warns_if_a_law_misses_by_more_than_seeds_spread(capsys, tmp_path):
         (tmp_path / "t.csv").write_text("\n".join(rows))
         return call(capsys, "fit", str(tmp_path / "t.csv"), "--x", "dim", "--out", str(tmp_path))[1]
 
-    assert "take the law for granted" in fitted(3)
-    assert "take the law for granted" not in fitted(1)
+    assert "(cells)" in fitted(3)
+    assert "(seeds)" in fitted(1)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emergo.forecasting._drift import STRONG, drift_of, look, probe_scale, read_curves
+from emergo.measure import Direction
 
 STEP = np.arange(0.0, 2001.0, 20.0)
 
@@ -17,7 +18,7 @@ def drift(values, step=STEP, now=2000.0):
     return found
 
 
-def curves(metric=None, threshold=0.1, direction="below", **columns):
+def curves(metric=None, threshold=0.1, direction: Direction = "below", **columns):
     value = pd.Series(np.full(len(STEP), 0.5) if metric is None else metric, STEP)
     return read_curves(value, pd.DataFrame(columns, index=STEP), threshold, direction)
 
@@ -68,15 +69,16 @@ def test_too_few_evaluations_and_late_logs_are_not_read(step):
     assert look(read_curves(value, pd.DataFrame(index=step), 0.1, "below")) is None
 
 
-def test_the_line_to_the_threshold_is_in_units_of_the_steps_so_far():
-    falling = np.exp(-0.5 * (STEP / 1000) ** 4)  # log loss: -8 at the end
-    found = look(curves(falling, threshold=np.exp(-10.0)))
+def test_an_exponential_is_continued_exactly():
+    """Moves in equal times are a geometric series, so the time to the threshold is exact."""
+    loss = np.exp(-0.01 * np.exp(8 * STEP / 2000))
+    found = look(curves(loss, threshold=np.exp(-40.0)))
     assert found is not None
-    # The level in the middle of the last two blocks, and the speed in that of the last three.
-    level = 8 * (15 / 16) ** 4
-    speed = 4 * 8 * (13.5 / 16) ** 3 / 2000
-    assert found.ahead == pytest.approx((10 - level) / speed / 2000, rel=0.05)
-    assert found.gain == pytest.approx(0.7, abs=0.05)
+    # From the middle of the last two blocks, at 15/16 of the time. Averaging over these blocks
+    # raises the level by sinh(x) / x with x = 8 / 16, that is by 4%, or the time by -0.005.
+    level = 0.01 * np.exp(8 * 15 / 16)
+    assert found.ahead == pytest.approx(np.log(40 / level) / 8 - 0.005, abs=0.002)
+    assert found.gain == pytest.approx(level / 40, abs=0.02)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from scipy.special import erfinv
 
 import emergo as em
 from emergo.forecasting import RunForecasts, described_goal
@@ -16,10 +15,11 @@ STEP = np.arange(0, 2001, 25)
 
 
 def curves_until(step: int) -> dict[str, np.ndarray]:
-    """Curves of a run with a constant loss, whose attention diverges at step 3000."""
+    """Curves of a run whose loss falls by a factor of 100 around step 2100."""
     kept = STEP[step >= STEP]
-    attention = 0.01 * np.exp(erfinv(kept / 3000) ** 2)
-    return {"step": kept, "loss": np.full(len(kept), 0.5), "attention": attention.reshape(-1, 1, 1)}
+    loss = 0.5 * np.exp(-4.6 / (1 + np.exp((2100 - kept) / 60)))
+    attention = np.full((len(kept), 1, 1), 0.01)
+    return {"step": kept, "loss": loss, "attention": attention}
 
 
 def one_run(**changes) -> Run:
@@ -37,7 +37,7 @@ def progress(runs, step, curves, seconds=1.0) -> Progress:
 
 def test_runs_are_forecast_by_the_threshold_of_their_task():
     (found,) = em.forecast([result(one_run()), result(one_run(threshold=None))])
-    assert (found.state, found.threshold, found.signal) == ("forecast", 0.02, "attention_0_0")
+    assert (found.state, found.threshold, found.metric) == ("forecast", 0.02, "loss")
     with pytest.raises(em.InputError, match="by the threshold of their task"):
         em.forecast([], below=0.1)  # pyright: ignore
 
@@ -50,7 +50,7 @@ def test_finished_runs_have_emerged():
 
 def test_the_goal_of_a_description():
     config = one_run().config.describe()
-    assert described_goal(config) == ("loss", 0.02, "below", True)
+    assert described_goal(config) == ("loss", 0.02, "below")
     for other in ({"threshold": None}, {"task": {"type": "mine:Own"}}):
         assert "nothing tells when" in described_goal(config | other)
     assert "does not say what task" in described_goal(config | {"task": None})
@@ -70,7 +70,7 @@ def test_a_run_is_forecast_again_after_progress():
         assert len(looks) == expected
     note = notes[run.identity]
     assert note.text.startswith("~")
-    assert note.step == pytest.approx(3000, rel=0.5)
+    assert note.step == pytest.approx(2100, rel=0.1)
     data = json.loads(json.dumps(note.data, allow_nan=False))
     assert (data["state"], data["words"]) == ("forecast", note.text)
     assert [len(part) for part in data["curve"]] == [40, 40]

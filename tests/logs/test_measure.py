@@ -64,6 +64,74 @@ def test_nan_written_by_pandas_is_a_failed_run(tmp_path, suffix):
     assert measure_logs([path], "loss", 0.5, missing="skip")["state"].tolist() == ["censored"]
 
 
+def messages(path, metric="loss", **options):
+    """Measure a log; return the table and the messages."""
+    notes: list[str] = []
+    return measure_logs([path], metric, 0.5, say=notes.append, **options), notes
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_numbers_after_blank_rows_suggest_to_skip_them(tmp_path, suffix):
+    path = tmp_path / f"log{suffix}"
+    loss = [np.nan if step % 7 == 6 else 1.0 if step < 18 else 0.0 for step in range(30)]
+    write_table(pd.DataFrame({"step": range(30), "loss": loss}), path)
+    table, notes = messages(path)
+    assert table["state"].tolist() == ["failed"]
+    (note,) = notes
+    assert note.endswith(
+        "1 failed run has numbers after rows without 'loss'; if it was not evaluated there, "
+        "use --missing skip"
+    )
+    table, notes = messages(path, missing="skip")
+    assert (table["plateau"].tolist(), notes) == ([17.5], [])
+    diverged = tmp_path / f"diverged{suffix}"
+    write_table(pd.DataFrame({"step": range(4), "loss": [1.0, 1.0, np.nan, np.nan]}), diverged)
+    table, notes = messages(diverged)
+    assert (table["state"].tolist(), notes) == (["failed"], [])
+
+
+def test_epochs_are_steps_if_there_is_nothing_else(tmp_path):
+    (tmp_path / "log.csv").write_text("epoch,loss\n0,1\n1,0\n")
+    table, notes = messages(tmp_path / "log.csv")
+    assert table["plateau"].tolist() == [0.5]
+    assert notes[0].endswith("the column 'step' is missing; 'epoch' is used instead")
+    (tmp_path / "both.csv").write_text("epoch,step,loss\n0,0,1\n0,10,0\n")
+    table, notes = messages(tmp_path / "both.csv")
+    assert (table["plateau"].tolist(), notes) == ([5.0], [])
+
+
+@pytest.mark.parametrize("names", ["loss_seed{}", "loss/seed={}", "loss seed_{}"])
+def test_a_column_per_seed_is_a_run(tmp_path, names):
+    """Seed 1 ends early; its cells are blank from there on."""
+    columns = ["step", "dim", *map(names.format, (0, 1)), "accuracy_seed0"]
+    rows = ["0,4,1,1,7", "1,4,1,1,7", "2,4,0,,8", "3,4,0,,8"]
+    (tmp_path / "log.csv").write_text("\n".join([",".join(columns), *rows]) + "\n")
+    table = measure_logs([tmp_path / "log.csv"], "loss", 0.5)
+    assert [name.startswith("log/seed") for name in table["run"]] == [True, True]
+    assert table["seed"].tolist() == [0, 1]
+    assert table["dim"].tolist() == [4, 4]
+    assert table["plateau"].tolist() == [1.5, 1.0]
+    assert table["state"].tolist() == ["reached", "censored"]
+
+
+@pytest.mark.parametrize(
+    "header", ["step,loss_seed0", "step,loss_0,loss_1", "run,step,loss_seed0,loss_seed1"]
+)
+def test_other_columns_are_not_runs(tmp_path, header):
+    row = ",".join("1" * len(header.split(",")))
+    (tmp_path / "log.csv").write_text(f"{header}\n{row}\n")
+    with pytest.raises(InputError, match="unknown column 'loss'; did you mean loss_"):
+        measure_logs([tmp_path / "log.csv"], "loss", 0.5)
+
+
+def test_all_similar_names_are_listed(tmp_path):
+    names = ["val/loss", "train_loss", "test_loss", "eval_loss", "Loss_of_all_answers", "lr"]
+    (tmp_path / "log.csv").write_text(f"step,{','.join(names)}\n" + "1,2,3,4,5,6,7\n")
+    with pytest.raises(InputError, match="did you mean") as caught:
+        measure_logs([tmp_path / "log.csv"], "loss", 0.5)
+    assert set(str(caught.value).partition("did you mean ")[2][:-1].split(" or ")) == {*names[:5]}
+
+
 def test_run_names_are_text_and_kept_as_written(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text(

@@ -105,12 +105,13 @@ class Same(Attention):
 class Powers(Attention):
     """Weights are powers of positive scores, with an exponent that each head learns."""
 
-    start: float = per_run(2.0)
+    start: float = per_run(default=2.0)
 
     def init(self, key, heads, size, length):
         return {"power": jnp.full(heads, self.start)}
 
     def weights(self, params, scores, visible):
+        assert visible is not None
         powers = jnp.where(visible, jax.nn.softplus(scores) ** params["power"][:, None, None], 0)
         return powers / powers.sum(-1, keepdims=True)
 
@@ -156,6 +157,7 @@ def test_a_form_has_parameters_that_get_a_gradient():
     names = [jax.tree_util.keystr(p, simple=True, separator=".") for p, _ in leaves(params)]
     assert "layers.1.attention.power" in names
     output = model.apply(params, x)
+    assert output.attention is not None
     np.testing.assert_allclose(output.attention.sum(-1), 1, rtol=1e-5)
     gradient = jax.grad(lambda p: jnp.sum(model.apply(p, x).value ** 2))(params)
     assert all(jnp.all(layer.attention["power"] != 0) for layer in gradient.layers)
@@ -188,5 +190,5 @@ def test_what_a_form_returns_is_checked():
         model = model_of(attention)
         with pytest.raises(InputError, match=words):
             model.apply(model.init(jax.random.key(0), SPEC), x)
-    with pytest.raises(InputError, match="attention must be an Attention or 'softmax'"):
+    with pytest.raises(InputError, match=r"attention 'softmaxx'; did you mean softmax\?"):
         model_of("softmaxx")

@@ -139,6 +139,7 @@ def make_attentive(key, spec, rate=0.0, start=(0.0,)):
 def test_a_module_may_return_its_attention():
     model = EquinoxModel(make_attentive, start=[1, 2.0])
     output = model.apply(model.init(jax.random.key(0), SPEC), X)
+    assert output.attention is not None
     assert output.attention.shape == (5, 1, 1, 4)
     # Sums in another order.
     np.testing.assert_allclose(

@@ -1,5 +1,7 @@
 """Models as PyTorch modules: the outputs of every option are those of `apply`."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +21,7 @@ from emergo.models import (
 
 FEATURES = Spec(length=7, inputs=5, outputs=5)
 TOKENS = Spec(length=7, inputs=6, outputs=4, answers=3)
-SMALL = {"layers": 2, "heads": 2, "width": 8}
+SMALL: dict[str, Any] = {"layers": 2, "heads": 2, "width": 8}
 
 
 def inputs_of(spec):
@@ -84,7 +86,7 @@ def make(key, spec):
 
 
 class Doubled(Transformer):
-    def apply(self, params, inputs, tap=None):
+    def apply(self, params, inputs, tap=None) -> Any:
         return 2 * super().apply(params, inputs).value
 
 

@@ -9,10 +9,13 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from emergo.models import ChainTransformer
+from emergo.models import ChainTransformer, MinimalAttention
 from emergo.papers import FIGURES, RunSource, made_preset, make_figure, source_for
 from emergo.papers._source import distinct
+from emergo.papers.transformers import PAPER as TRANSFORMERS
+from emergo.papers.yuksel2026._chains import paper as minimal
 from emergo.papers.yuksel2026.stages_and_maps import FULL_SIZE
+from emergo.papers.zucchet2025.fig11_12 import curve_studies
 from emergo.store import read_records
 from emergo.store.records import SHIPPED
 from emergo.study.description import build_run, load_plugins
@@ -69,6 +72,15 @@ def test_recorded_runs_are_those_of_the_paper_presets():
     wanted |= {
         run.identity
         for run in earlier.replace(model__dropout_at=ChainTransformer().dropout_at).runs
+    }
+    # Fig. 11 of zucchet2025 at T = 256 instead of 128, and Fig. 5 of yuksel2026 on the published
+    # teacher from s = 1e-9 instead of Xavier's start. Both were wrong; the answer to a referee
+    # compares them.
+    longer = curve_studies(TRANSFORMERS, (16, 32, 64), (256,), dim=32, length=256)
+    small = minimal(MinimalAttention(), seeds=1).replace(task__maps="published")
+    wanted |= {run.identity for run in distinct(longer)}
+    wanted |= {
+        run.identity for n in (600, 2000, 9000, None) for run in small.replace(n_train=n).runs
     }
     load_plugins(["emergo.papers"])
     tables = {path.name: pd.read_parquet(path) for path in SHIPPED.glob("*.runs.parquet")}

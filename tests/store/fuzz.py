@@ -1,15 +1,16 @@
 """Fuzzing of stored studies: damage one file at a time and run the commands on the rest.
 
-    python -m tests.store.fuzz --count 10000 [--first 0] [--train 200]
+    python -m tests.store.fuzz --count 20000 [--first 0] [--train 200]
 
 Mutation number n is drawn with seed n: changed bits or blocks of bytes, truncation, values of other
-types, deep nesting, huge numbers, terminal escapes, foreign files, symlinks, pipes, devices. After
-each mutation:
+types, deep nesting, huge numbers, terminal escapes, foreign files, symlinks, pipes, devices, and
+valid files with absurd values. Every third changes records, a folder of figures or a log, see
+`fuzz_gallery.py`. After each of the others:
 
 - `status`, `show`, `export` and all requests of the explorer (or `measure` and `fit`, for logs)
   must end within seconds with the right rows for the intact runs,
 - `run` must finish the study with the table that it would have had,
-- every tenth time, `view --export` and the explorer's laws, which take longer, must work too.
+- every tenth time, `view --export`, the explorer's laws and `pack` must work too.
 
 The verdict on a mutation is one of these:
 
@@ -35,7 +36,7 @@ import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,17 +47,19 @@ import pytest
 import vl_convert
 
 from emergo.cli._measure import Fit, Measure
-from emergo.cli._study import Export, Show, StatusCommand
+from emergo.cli._study import Export, Pack, Show, StatusCommand
 from emergo.cli._view import View
 from emergo.core.errors import InputError, StorageError
 from emergo.core.json import seal
 from emergo.store import Failures, Store, StudyFolder, read_outcomes
+from emergo.store.packing import pack_runs
 from emergo.study import executor
 from emergo.study.results import read_parameters, save_snapshot, write_result
 
 from ..study.crowd import curves_of, made_up, study
 from ..study.tiny import quiet
 from .fuzz_checkpoints import TrainingLab
+from .fuzz_gallery import Gallery
 from .fuzz_view import differing, explore
 from .mutations import SECONDS, Hung, Mutation, mutate, watchdog
 from .test_claims import ELSEWHERE
@@ -84,7 +87,8 @@ def run_command(command: Any) -> tuple[int, str, str]:
 class Lab:
     """A study of six runs with every kind of file, what is read of it, and a place outside.
 
-    Five runs are finished. The sixth has a claim, a failure and a checkpoint.
+    Five runs are finished, and three of them packed. The sixth has a claim, a failure and a
+    checkpoint.
     """
 
     def __init__(self, place: Path) -> None:
@@ -102,14 +106,18 @@ class Lab:
         save_snapshot(store, self.kept, 25, params)
         for run in self.study.runs:
             write_result(Store(StudyFolder(place / "whole").runs), made_up(run))
-            if run.identity != unfinished:
+            if run.identity not in (unfinished, self.kept.identity):
                 write_result(store, made_up(run))
+                if len(list(folder.runs.glob("[0-9a-f]*"))) == 3:
+                    pack_runs(folder.runs)
+        write_result(store, made_up(self.kept))
         Failures(folder.failures).note(unfinished, 0, "the loss was not finite", "loss")
         claim = folder.claims / f"{unit.id}.json"
         claim.write_bytes(seal(ELSEWHERE))
         checkpoint = folder.checkpoints / f"{unit.id}.0"
         checkpoint.mkdir()
         (checkpoint / "members.json").write_bytes(seal({"members": []}))
+        self.loose = [path.name for path in folder.runs.glob("[0-9a-f]*")]
         self._write_logs()
         self.outside.mkdir()
         (self.outside / "run.json").write_text("{}")
@@ -120,6 +128,7 @@ class Lab:
         runs = self.study.read(place / "whole")
         self.finished = (by_identity(runs.table), by_identity(runs.curves))
         self.columns = [[str(name) for name in table] for table in (runs.table, runs.curves)]
+        self.gallery = Gallery(place, run_command)
         self.measured = {name: self.measure(self.pristine / name) for name in LOGS}
 
     def _write_logs(self) -> None:
@@ -209,6 +218,8 @@ def tree(folder: Path) -> list[Any]:
 
 def judge(lab: Lab, number: int) -> tuple[str, str, str]:
     """Return the verdict on mutation `number`, its description, and the details of a bug."""
+    if number % 3 == 2:
+        return lab.gallery.judge(number)
     folder = lab.copy(indexed=number % 2 == 0)
     before = tree(lab.outside)
     mutation = mutate(random.Random(number), folder, lab.outside)
@@ -249,10 +260,15 @@ def _judge_study(lab: Lab, folder: Path, mutation: Mutation, pages: bool) -> tup
     if len(relative) > 1 and relative[0] in ("runs", "failures"):
         damaged = relative[1].partition(".")[0]
     names = [mutation.path.name, *([damaged] if damaged else [])]
-    named = relative[0] in output and any(name in output for name in names)
     # These hold something about every run.
     whole = relative[0] == "studies" or "/".join(relative) in ("runs", "failures")
+    if relative[:2] == ["runs", "packs"]:  # any of the packed runs may be missing, but not changed
+        packed = {run.identity for run in lab.study.runs} - {*lab.loose}
+        damaged = None
+        whole = True
+        names += packed
     whole = whole or (mutation.forged and damaged == "")
+    named = relative[0] in output and any(name in output for name in names)
     different = False
     for what in ("table", "curves"):
         rows = by_identity(seen[what], list(expected[what].columns))
@@ -261,6 +277,8 @@ def _judge_study(lab: Lab, folder: Path, mutation: Mutation, pages: bool) -> tup
         different = different or bool(changed)
         if changed - {damaged} and not whole:
             return "wrong", f"{what} of the intact runs {changed - {damaged}}"
+        if relative[:2] == ["runs", "packs"] and changed & (rows.keys() | {*lab.loose}):
+            return "wrong", f"{what} of packed runs {changed & rows.keys()}"
         if set(rows) - set(right) and not mutation.forged:
             return "wrong", f"{what} has more runs than the study"
     gone = mutation.gone and (relative[0] == "failures" or seen["status"].get("waiting", 2) > 1)
@@ -274,7 +292,7 @@ def _judge_study(lab: Lab, folder: Path, mutation: Mutation, pages: bool) -> tup
         return "silent", "a row differs and nothing is named"
     if "parameters" in relative:
         named = named or not _same_parameters(lab, folder)
-    problem = _finish(lab, folder, mutation)
+    problem = _finish(lab, folder, mutation, pages)
     if problem:
         return "wrong", problem
     if mutation.forged:
@@ -295,8 +313,13 @@ def _same_parameters(lab: Lab, folder: Path) -> bool:
     return True
 
 
-def _finish(lab: Lab, folder: Path, mutation: Mutation) -> str:
-    """Finish the study and return what is wrong. A forged plan may be refused."""
+def _finish(lab: Lab, folder: Path, mutation: Mutation, packs: bool) -> str:
+    """Finish the study and return what is wrong. A forged plan may be refused.
+
+    **Arguments:**
+
+    - `packs`: pack its runs, too.
+    """
     try:
         lab.study.run(folder, progress=quiet, say=lambda line: None, stale=0.0)
     except InputError as error:
@@ -304,6 +327,10 @@ def _finish(lab: Lab, folder: Path, mutation: Mutation) -> str:
         if mutation.forged and any(words in str(error) for words in refused):
             return ""
         return f"run: {error}"
+    if packs:
+        status, _, err = run_command(Pack(folder))
+        if status:
+            return f"pack: {err}"
     runs = lab.study.read(folder)
     excepted = ""
     if mutation.forged and mutation.path.name in ("run.json", ".index.json"):
@@ -351,9 +378,7 @@ def labs(place: Path) -> Iterator[Lab]:
         yield Lab(place)
 
 
-def survey(
-    count: int, first: int = 0, train: int = 0, say: Callable[[str], None] = print
-) -> collections.Counter[str]:
+def survey(count: int, first: int = 0, train: int = 0) -> collections.Counter[str]:
     """Judge mutations, print the bugs, and return the number of each verdict."""
     place = Path(tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))
     verdicts: collections.Counter[str] = collections.Counter()
@@ -363,9 +388,11 @@ def survey(
         verdicts[verdict] += 1
         done = verdicts.total()
         if verdict in BAD:
-            say(f"{number}: {verdict}: {what}: {words}")
+            print(f"{number}: {verdict}: {what}: {words}", flush=True)
         if done % 500 == 0:
-            say(f"{done} mutations, {time.monotonic() - begun:.0f} s: {dict(verdicts)}")
+            print(
+                f"{done} mutations, {time.monotonic() - begun:.0f} s: {dict(verdicts)}", flush=True
+            )
 
     try:
         with labs(place) as lab:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from emergo.core.errors import InputError
 from emergo.core.json import to_jsonable
 from emergo.view import Catalog
-from emergo.view._answers import cells, describe_set, fit, look_back, run_detail, stages
+from emergo.view._answers import describe_set, fit, look_back, run_detail, stages
 
 
 class Seen(NamedTuple):
@@ -43,7 +43,7 @@ def explore(folder: Path, laws: bool = True) -> Seen:
                 [part.tolist() for part in catalog.thinned(key, [identity], "loss", 128)[0]],
             ]
         fitted = _answer(fit, runs, law["y"], law["x"]) if law and laws else None
-        json.dumps([table, fitted, _answer(cells, runs)], allow_nan=False)
+        json.dumps([table, fitted], allow_nan=False)
     return Seen(rows, curves, json.dumps(words, allow_nan=False))
 
 

@@ -18,10 +18,9 @@ from typing import Any
 from emergo.core.json import seal
 from emergo.store import StudyFolder
 
+from .absurd import ODD, absurd_run
+
 SECONDS = 20  # after which a command counts as hung
-ODD: list[Any] = [None, True, -1, 1.5, "", "text", [], {}, [[]], "../../../victim"]
-ODD += ["\x1b]0;owned\x07\x1b[31m", "[/red]", "0" * 16, 10**19, 10**400, -(2**63), 1e300]
-ODD += ["\x00", "x" * 100_000, "\u202e", "NaN"]
 NAMES = ["notes.txt", "0123456789abcdef", "0123456789ab.json", "\x1b[31m[.json", "x.parquet"]
 NAMES += ["0" * 16 + ".0.json", ".x"]
 KEYS = ["\x1b[31m[", "[bold]", "identity", "plateau", "x" * 300]
@@ -105,7 +104,7 @@ def _nodes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from _nodes(inner, (*path, key))
 
 
-def _damaged_json(rng: random.Random, data: bytes) -> tuple[str, bytes, bool]:
+def damaged_json(rng: random.Random, data: bytes) -> tuple[str, bytes, bool]:
     """Change a value, key or depth; keep the checksum, remove it, or make it valid again."""
     content = json.loads(data)
     path = rng.choice([path for path in _nodes(content) if path and path[0] != "checksum"])
@@ -173,6 +172,7 @@ def mutate(rng: random.Random, folder: Path, outside: Path) -> Mutation:
     """Damage a random file or folder of a study."""
     space = StudyFolder(folder)
     folders = [space.plans, space.runs, space.claims, space.failures, space.checkpoints]
+    folders.append(space.runs / "packs")
     [plan] = space.plans.glob("*.json")
     run = rng.choice(sorted(space.runs.glob("[0-9a-f]*")))
     files = {
@@ -183,16 +183,20 @@ def mutate(rng: random.Random, folder: Path, outside: Path) -> Mutation:
         "index": space.runs / ".index.json",
         "claim": next(space.claims.glob("*.json")),
         "failure": next(space.failures.glob("*.json")),
+        "pack": next((space.runs / "packs").glob("*.zip")),
         "members": next(space.checkpoints.glob("*/*.json")),
         "log.csv": folder / "log.csv",
         "log.parquet": folder / "log.parquet",
     }
     others = ["run", "run", "run", "curves", "curves", "a run's folder", "a folder", "foreign"]
+    others += ["pack", "pack", "absurd run", "absurd run"]
     kind = rng.choice([*files, *others])
     if kind == "foreign":
         path = rng.choice([folder, *folders, run]) / rng.choice(NAMES)
         path.write_bytes(rng.choice([b"", b"{", b"mine", rng.randbytes(99)]))
         return Mutation("foreign", path)
+    if kind == "absurd run":
+        return Mutation(absurd_run(rng, run), run / "run.json", forged=True)
     if kind == "a run's folder":
         path = run
     elif kind == "a folder":
@@ -206,7 +210,7 @@ def mutate(rng: random.Random, folder: Path, outside: Path) -> Mutation:
         return Mutation(f"{kind}: {special}", path, gone=gone)
     forged = False
     if how < 0.6 and path.suffix == ".json":
-        words, data, forged = _damaged_json(rng, path.read_bytes())
+        words, data, forged = damaged_json(rng, path.read_bytes())
     else:
         words, data = damaged_bytes(rng, path.read_bytes())
     path.write_bytes(data)

@@ -4,15 +4,19 @@ rest is readable. `fuzz.py` searches for further cases."""
 import json
 import os
 import shutil
+import warnings
 
+import pandas as pd
 import pytest
 
 from emergo.core.errors import InputError, StorageError
 from emergo.core.json import seal
 from emergo.store import Store, StudyFolder, read_outcomes, study_status
 from emergo.store.outcomes import file_stamp
+from emergo.store.packing import pack_runs
 from emergo.study import executor, run_plan, study_curves, study_table
 from emergo.study.results import write_result
+from emergo.view import Catalog
 
 from ..study.crowd import made_up, slow_train, study
 from ..study.tiny import quiet, rewrite
@@ -113,7 +117,8 @@ def test_a_forged_run_is_named_and_trained_again(folder):
     [plan] = folder.read()
     with pytest.warns(UserWarning, match=run.identity):
         assert len(study_table(folder, plan)) == 4
-    assert len(study_curves(folder, plan)) == 4 * 5
+    with pytest.warns(UserWarning, match=run.identity):
+        assert len(study_curves(folder, plan)) == 4 * 5
     trained = []
     run_plan(folder, on_end=lambda result: trained.append(result.run.identity))
     assert sorted(trained) == sorted([run.identity, study(2, 3).runs[0].identity])
@@ -134,16 +139,64 @@ def test_deeply_nested_files_are_named_and_hide_nothing_else(folder):
     finish(folder)
 
 
-def test_a_string_on_a_numeric_axis_makes_the_column_strings(folder):
-    """The plan was forged with a valid checksum. Columns of a table have one type."""
+@pytest.mark.parametrize("value", ["text", 77, None])
+def test_a_plan_does_not_override_the_config_of_a_run(folder, value):
+    """The plan was forged with a valid checksum. The identity is a hash of the run's own config."""
+    [plan] = folder.read()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = study_table(folder, plan)
+    curves = study_curves(folder, plan)
+    forged = next(run for run in plan.units[0].runs if run.identity in set(before["identity"]))
     content = json.loads(plan_file(folder).read_text())
+    content["units"][0]["runs"][plan.units[0].runs.index(forged)][3] = value
+    rewrite(plan_file(folder), **content)
+    [plan] = folder.read()
+    with pytest.warns(UserWarning, match=r"1 run of this plan has other values than the plan says"):
+        pd.testing.assert_frame_equal(study_table(folder, plan), before)
+    pd.testing.assert_frame_equal(study_curves(folder, plan), curves)
+    shown = next(iter(Catalog(folder.path).sets().values())).columns
+    dims = dict(zip(before["identity"], before["dim"], strict=True))
+    assert dict(zip(shown["identity"], shown["dim"], strict=True)) == dims
+
+
+def test_a_string_on_a_numeric_axis_makes_the_column_strings(folder):
+    """The axis is unknown to the runs. Columns of a table have one type."""
+    content = json.loads(plan_file(folder).read_text())
+    content["axes"] = ["label"]
     content["units"][0]["runs"][1][3] = "text"
     rewrite(plan_file(folder), **content)
     [plan] = folder.read()
     curves = study_curves(folder, plan)
     assert len(curves) == 5 * 5
-    assert set(curves["dim"]) == {"2", "3", "text"}
+    assert set(curves["label"]) == {"2", "3", "text"}
     assert len(study_table(folder, plan)) == 5
+
+
+def test_a_run_without_checksums_is_shown_as_unverified(folder, capsys):
+    """Whoever writes a `run.json` of an old schema could otherwise hide a changed plateau."""
+    from emergo.cli import main
+
+    run = study(2, 3).runs[3]
+    path = folder.runs / run.identity / "run.json"
+    content = json.loads(path.read_text())
+    content.pop("checksum")
+    content["schema"] = 2
+    path.write_text(json.dumps(content))
+    assert study_status(folder).unverified == 1
+    [plan] = folder.read()
+    table = study_table(folder, plan)
+    assert table["identity"][table["unverified"]].tolist() == [run.identity]
+    for command in ("status", "show"):
+        main(["study", command, str(folder.path)])
+        assert "1 run has no checksums: unverified" in capsys.readouterr().out
+    with pytest.warns(UserWarning, match="1 run without checksums: unverified"):
+        study(2, 3).read(folder.path)
+    shown = next(iter(Catalog(folder.path).sets().values()))
+    assert "1 run without checksums: unverified" in shown.notes
+    assert dict(zip(shown.runs, shown.columns["unverified"], strict=True))[run.identity]
+    pack_runs(folder.runs)
+    assert study_status(folder).unverified == 1
 
 
 def test_damage_that_the_index_misses_is_found_by_reading_and_by_run(folder):

@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from emergo.store import Store, StudyFolder, read_outcomes
-from emergo.store.outcomes import INDEX, is_finished, outcome_row
+from emergo.store.index import INDEX
+from emergo.store.outcomes import is_finished, outcome_row
 from emergo.study.results import write_result
 
 from ..study.crowd import made_up, study
@@ -172,7 +173,7 @@ def test_a_forged_run_is_named_with_the_reason(store, changes, reason):
     }
     rewrite(store.folder / run["identity"] / "run.json", **changes)
     assert not is_finished(store.folder, run["identity"])
-    rows, broken = read_outcomes(store.folder)
+    rows, broken, *_ = read_outcomes(store.folder)
     assert len(rows) == 5
     assert list(broken) == [str(store.folder / run["identity"])]
     assert reason in next(iter(broken.values()))

@@ -148,3 +148,9 @@ def test_records_without_checksums_are_checked_by_their_identities(tmp_path):
 def test_all_shipped_records_have_checksums():
     listed = [name for path in SHIPPED.glob("*.sha256") for name in path.read_text().split()[1::2]]
     assert sorted(listed) == sorted(path.name for path in SHIPPED.glob("*.parquet"))
+
+
+def test_a_link_without_a_target_is_named(tmp_path):
+    (tmp_path / "fig.runs.parquet").symlink_to("fig.runs.parquet")
+    with pytest.raises(InputError, match=r"fig\.runs\.parquet: cannot be read as records"):
+        read_records(tmp_path)

@@ -40,7 +40,7 @@ def test_a_run_without_curves(tmp_path):
 
 
 def test_empty_and_missing_folders_have_no_outcomes(tmp_path):
-    assert read_outcomes(tmp_path) == read_outcomes(tmp_path / "absent") == ({}, {})
+    assert read_outcomes(tmp_path) == read_outcomes(tmp_path / "absent") == ({}, {}, {}, set())
 
 
 def test_a_failed_rename_leaves_nothing(tmp_path, monkeypatch):
@@ -125,12 +125,15 @@ def test_snapshots_become_part_of_the_finished_run(tmp_path):
     assert store.steps(RUN) == []  # not before the run is finished
     store.write(content(), curves())
     assert store.steps(RUN) == [0, 50]
-    assert store.parameters_path(RUN).read_text() == "50"
-    assert store.parameters_path(RUN, 0).read_text() == "0"
-    with pytest.raises(InputError, match="no parameters of step 25; kept are 0, 50"):
-        store.parameters_path(RUN, 25)
-    with pytest.raises(InputError, match="no parameters were kept; train the study with keep=True"):
-        store.parameters_path("0" * 16)
+    for step, text in ((None, "50"), (0, "0")):
+        with store.parameters(RUN, step) as path:
+            assert path.read_text() == text
+    for run, step, why in (
+        (RUN, 25, "no parameters of step 25; kept are 0, 50"),
+        ("0" * 16, None, "no parameters were kept; train the study with keep=True"),
+    ):
+        with pytest.raises(InputError, match=why), store.parameters(run, step):
+            pass
 
 
 def test_curves_become_a_table_and_return():

@@ -30,6 +30,7 @@ from .tiny import quiet
 ROOT = Path(__file__).parents[2]
 LONG = BASE.replace(steps=40, batch=4, n_test=8)
 ADAMW = Optimizer("adamw", 0.05)
+RISING = Ramp(0.0, 1.0, begin=0, end=20)
 
 
 def study(config=LONG, **own):
@@ -51,7 +52,7 @@ ABILITIES = {
         grid={"interventions": {"none": (), "clamped": Clamp(0, until=20)}}
     ),
     "fields of interventions": lambda runs: study(
-        LONG.replace(interventions=(Clamp(0, until=30, strength=Ramp(0.0, 1.0, begin=0, end=20)),)),
+        LONG.replace(interventions=(Clamp(0, until=30).replace(strength=RISING),)),
         grid={"until": [10, 30]},
     ),
     "options of the optimizer": lambda runs: study(

@@ -1,6 +1,7 @@
 """Plans: how runs are split into units, and how plans grow."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_a_plan_is_enough_to_make_its_runs(tmp_path):
     assert new == 4
     [read] = folder.read()
     assert read == plan
-    runs = runs_of(read, "here")
+    runs = runs_of(read, Path("here"))
     assert runs == {run.identity: run for run in measured.runs}
     assert all(run.config.probes == (loudness,) for run in runs.values())
     assert read.asks

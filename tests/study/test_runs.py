@@ -4,6 +4,7 @@ import importlib
 import linecache
 import math
 import sys
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -98,7 +99,10 @@ def test_curves_are_drawn_with_labels_and_a_legend(runs):
     assert legend.get_title().get_text() == "dim"
     assert [text.get_text() for text in legend.get_texts()] == ["2", "3", "4"]
     for line, result in zip(axes.lines, runs, strict=True):
-        np.testing.assert_array_equal(line.get_ydata(), (result.curves or {})["loss"])
+        curves = result.curves or {}
+        np.testing.assert_array_equal(line.get_xdata(), curves["step"][1:])  # without step 0
+        np.testing.assert_array_equal(line.get_ydata(), curves["loss"][1:])
+    assert axes.get_xscale() == "log"
 
 
 def test_a_plot_of_what_does_not_exist_is_refused(runs):
@@ -243,7 +247,7 @@ def test_intervals_panels_and_axes(heads):
         "learning_rate 0.003",
         "learning_rate 0.01",
     ]
-    both = [result.curves["loss"] for result in heads.where(learning_rate=3e-3)]
+    both = [result.curves["loss"][1:] for result in heads.where(learning_rate=3e-3)]
     [line] = figure.axes[0].lines
     np.testing.assert_allclose(line.get_ydata(), np.median(both, 0))
     [band] = figure.axes[0].collections
@@ -262,6 +266,8 @@ def test_a_band_holds_the_last_value_of_runs_that_ended():
     long = Line(None, None, np.array([0, 10, 20]), np.array([1.0, 0.5, 0.4]))
     [line] = spread_lines([short, long], 1.0)
     np.testing.assert_allclose(line.y, [1.0, 0.25, 0.2])
+    assert line.low is not None
+    assert line.high is not None
     np.testing.assert_allclose([line.low[-1], line.high[-1]], [0.0, 0.4])
 
 
@@ -277,8 +283,9 @@ def test_runs_of_several_studies_are_joined(heads):
     # An axis of another study has the value of its field.
     assert joined.table["width"].tolist() == [8] * 4 + [4]
     assert joined.table["learning_rate"].iloc[-1] == 3e-3
+    wrong: Any = 3
     with pytest.raises(InputError, match="concat takes runs, got 3"):
-        concat(3)
+        concat(wrong)
 
 
 def test_misspelled_keywords_of_run_are_named():

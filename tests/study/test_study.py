@@ -138,7 +138,7 @@ def scheduled():
 
 
 class Slanted(Attention):
-    slant: float = per_run(1.0)
+    slant: float = per_run(default=1.0)
 
 
 def make_nothing(key, spec, width, sizes):
@@ -347,7 +347,7 @@ def test_a_mistake_in_a_file_is_named_with_what_would_be_right(tmp_path, change,
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"stepps": 3}, "unknown key of Study 'stepps'; did you mean steps?"),
+        ({"stepps": 3}, "unknown key of Study 'stepps'; did you mean steps or stop?"),
         ({"law": "dim"}, "Study.law must be a Fit, got 'dim'"),
         ({"slurm": {"gpus": 1}}, "Study.slurm must be a Slurm, got {'gpus': 1}"),
     ],

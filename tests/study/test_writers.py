@@ -19,6 +19,11 @@ STUDY = study(1, 2)
 RESULT = made_up(STUDY.runs[1])
 
 
+def curves_of(result):
+    assert result.curves is not None
+    return dict(result.curves)
+
+
 def events(folder):
     """Return the scalars in the only event file of a folder, by tag and step."""
     from tensorboardX.proto import event_pb2
@@ -63,14 +68,15 @@ def test_tensorboard_gets_every_curve_once_and_warns_of_nothing(tmp_path, caplog
     """During training, after an interruption, and for a finished run."""
     pytest.importorskip("tensorboardX")
     caplog.set_level(logging.WARNING)
-    result = RESULT._replace(curves=dict(RESULT.curves))
-    result.curves["train_loss"] = np.array([np.nan, *result.curves["train_loss"][1:]])
+    curves = curves_of(RESULT)
+    curves["train_loss"] = np.array([np.nan, *curves["train_loss"][1:]])
+    result = RESULT._replace(curves=curves)
     place = tmp_path / "tensorboard" / result.run.identity
     log = RunLog("tensorboard", StudyFolder(tmp_path), "study")
     log.training(progress(result, 1))
     log.training(progress(result, 3))
     log.close()
-    assert list(events(place)["loss"]) == result.curves["step"][:3].tolist()
+    assert list(events(place)["loss"]) == curves["step"][:3].tolist()
     log = RunLog("tensorboard", StudyFolder(tmp_path), "study")
     log.training(progress(result, 4))
     log.training(progress(result, 4))
@@ -131,10 +137,27 @@ def test_runs_of_a_process_are_separate_runs_of_a_group(tmp_path, monkeypatch):
         run = fake.runs[result.run.identity]
         assert run.given["group"] == "mine"
         assert run.given["config"]["seed"] == result.run.seed
-        assert run.given["config"]["dim"] == result.run.config.task.dim
-        assert [step for step, _ in run.rows] == result.curves["step"].tolist()
+        assert run.given["config"]["dim"] == result.run.config.columns()["dim"]
+        assert [step for step, _ in run.rows] == curves_of(result)["step"].tolist()
         assert run.summary["state"] == result.state
         assert not run.open
+
+
+def test_weights_and_biases_keeps_several_open_runs_offline(tmp_path, monkeypatch):
+    """With the real package, where it is installed (extra `log`)."""
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    results = [made_up(run) for run in STUDY.runs]
+    log = RunLog("wandb", StudyFolder(tmp_path), "my-group")
+    for result in results:
+        log.training(progress(result, 2))
+    for result in results:
+        log.ended(result)
+    for result in results:
+        (file,) = tmp_path.glob(f"wandb/offline-run-*-{result.run.identity}/*.wandb")
+        content = file.read_bytes()
+        assert b"my-group" in content
+        assert content.count(b"train_loss") >= len(result.curves["step"]), "a row per evaluation"
 
 
 @pytest.mark.parametrize(("name", "package"), [("tensorboard", "tensorboardX"), ("wandb", "wandb")])

@@ -24,6 +24,17 @@ SPEC = TASK.replace(length=LENGTH, dim=DIM).spec
 SEEDS = 4
 
 
+def rate_of_map(rates):
+    return sum(block.rate for block in rates.values)
+
+
+def rate_of_logit(rates):
+    """Both factors of q·k/√n move; the rate of each is per unit of the other."""
+    by_query = sum(block.rate for block in rates.query) * rates.key_norm
+    by_key = sum(block.rate for block in rates.key) * rates.query_norm
+    return (by_query + by_key) / rates.size
+
+
 def squared(gradient, names):
     """Return the squared norm of each named part of a gradient."""
     parts = (getattr(gradient, name) for name in names)
@@ -86,7 +97,7 @@ def test_the_logit_moves_at_the_rate_of_queries_and_keys(switches):
     for seed in range(3 * SEEDS):  # one indicator each, whose squared norm spreads by 6%
         gradient = jax.grad(logit)(model.init(jax.random.key(seed), SPEC))
         measured.append(squared(gradient, ("query", "key", "embed")).sum())
-    rate = assembly_rates(model, LENGTH, DIM).of_logit
+    rate = rate_of_logit(assembly_rates(model, LENGTH, DIM))
     np.testing.assert_allclose(np.mean(measured), rate, rtol=0.15)
 
 
@@ -146,7 +157,7 @@ def test_rates_stretch_the_closed_form(switches):
     length, dim = 10_000, 256
     model = TOKENS.replace(**switches)
     rates = assembly_rates(model, length, dim)
-    derived = np.sqrt(np.pi / 2 * dim / (rates.of_values * rates.of_logit)) * length
+    derived = np.sqrt(np.pi / 2 * dim / (rate_of_map(rates) * rate_of_logit(rates))) * length
     assert assembly_plateau(model, length, dim, 1.0) == pytest.approx(derived, rel=0.06)
 
 
@@ -160,14 +171,14 @@ def test_growing_queries_and_keys_end_the_plateau_sooner(switches):
     m = np.sqrt(x * e)
 
     def not_yet(s):
-        signal = r.of_values * s**2 / (2 * dim * np.sqrt(r.size))
+        signal = rate_of_map(r) * s**2 / (2 * dim * np.sqrt(r.size))
         product = (
             m / 2 * (r.query_norm / x + r.key_norm / e) * np.sinh(np.minimum(2 * m * signal, 50))
         )
         return np.exp(-product / np.sqrt(r.size))
 
-    derived = length * quad(not_yet, 0, 6 * np.sqrt(dim / r.of_values / r.of_logit))[0]
-    closed = np.sqrt(np.pi / 2 * dim / (r.of_values * r.of_logit)) * length
+    derived = length * quad(not_yet, 0, 6 * np.sqrt(dim / rate_of_map(r) / rate_of_logit(r)))[0]
+    closed = np.sqrt(np.pi / 2 * dim / (rate_of_map(r) * rate_of_logit(r))) * length
     steps = assembly_plateau(model, length, dim, 1.0)
     assert steps == pytest.approx(derived, rel=0.1)  # and the next order in 1/√d
     assert steps < 0.9 * closed

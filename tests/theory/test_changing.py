@@ -24,6 +24,21 @@ def test_takeoff_after_a_switch_equals_the_closed_form(p, bias):
     np.testing.assert_allclose(flow.takeoff, derived, atol=0.03 * derived[0], rtol=0)
 
 
+def test_a_schedule_beats_every_constant_only_at_a_high_level_of_attention():
+    """To leading order attention takes off first if the best p is kept. Attention of one half also
+    needs the directions that are not repeated, and p = 1 never teaches these."""
+    constants = theory.cells(256, 64, 1, np.linspace(0, 1, 11))
+    full = theory.cells(256, 64, 1, np.ones(12))
+    none = full._replace(repeat=np.zeros(12))
+    at = np.linspace(250, 500, 12)
+    gains = {}
+    for level in (0.25, 0.5):
+        kept = theory.switched(constants, constants, np.inf, level=level).takeoff.min()
+        gains[level] = kept / theory.switched(full, none, at, level=level).takeoff.min()
+    assert gains[0.25] == pytest.approx(1, abs=0.02)
+    assert gains[0.5] == pytest.approx(1.77, abs=0.05)  # at a switch near 350
+
+
 def test_with_a_bias_full_repetition_teaches_nothing():
     """The plateau starts when the repetition ends."""
     cell = theory.cells(256, 64, 1, np.ones(3))

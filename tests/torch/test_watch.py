@@ -261,7 +261,7 @@ def test_folded_heads_are_recognised_and_reported(tmp_path, capsys):
             loss_of(model, batch(0)).backward()
             watch()
         log = pd.read_csv(tmp_path / f"{number}.csv")
-        logs.append(log[[name for name in log if not name.startswith(("grad", "agree"))]])
+        logs.append(log[[name for name in log if not str(name).startswith(("grad", "agree"))]])
     assert "entropy_0_1" in logs[0]
     pd.testing.assert_frame_equal(logs[1], logs[0], rtol=1e-4)
     printed = capsys.readouterr().err

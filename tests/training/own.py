@@ -78,7 +78,8 @@ class Sums(Task):
 
     def data(self):
         a, b = np.divmod(np.arange(100), 10)
-        return Batch(np.stack([a, b], 1), (a + b)[:, None] / 10)
+        inputs: Any = np.stack([a, b], 1)
+        return Batch(inputs, (a + b)[:, None] / 10)
 
     def loss(self, output, batch):
         return self.scale * jnp.mean((output.value - batch.target) ** 2, -1)

@@ -1,5 +1,7 @@
 """Finite data that runs share, with a test set that is disjoint from the training set."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,12 +17,12 @@ from .untyped import Optimizer, Run, Transformer, train
 
 
 class Leaky(Sums):
-    def data(self):
+    def data(self) -> Any:
         return {"x": np.ones((4, 2)) * self.scale}
 
 
 class Tiny(Sums):
-    def data(self):
+    def data(self) -> Any:
         return {"x": np.ones((1, 2))}
 
 

@@ -145,7 +145,7 @@ def test_nothing_before_a_frozen_tap_is_trained():
     """The scores stay exactly as they were, and the later maps move."""
     kept = {}
     run = run_of(interventions=(Freeze(PATTERN, first=5),), optimizer=Optimizer("sgd", 0.1))
-    train([run], keep=[0, 5, 10], snapshot=lambda run, step, params: kept.update({step: params}))
+    train([run], keep=[0, 5, 10], snapshot=lambda now: kept.update({now.step: now.params}))
     assert (kept[0]["scores"] != kept[5]["scores"]).all()
     np.testing.assert_array_equal(kept[5]["scores"], kept[20]["scores"])
     assert (kept[5]["weights"] != kept[20]["weights"]).any()

@@ -69,8 +69,10 @@ def test_options_can_be_scheduled():
     follows(result, *plain_run(result.run, by_optax)[1:])
     expected = np.where(result.curves["step"] < 10, 0.0, 0.5)
     np.testing.assert_array_equal(result.curves["weight_decay_now"], expected)
-    with pytest.raises(InputError, match="nesterov cannot be a schedule, because adam needs"):
-        Optimizer("adam", nesterov=decay)
+    for name in ("adam", "sgd"):  # without momentum, sgd ignores it
+        words = f"nesterov cannot be a schedule, because {name} needs"
+        with pytest.raises(InputError, match=words):
+            Optimizer(name, nesterov=decay)
 
 
 def test_every_run_of_a_stack_has_its_learning_rate():

@@ -33,9 +33,7 @@ RUNS = [Run(PADDED.replace(task__dim=dim), seed) for seed, dim in enumerate((5, 
 
 def kept_of(runs, keep, **options):
     kept = []
-    results = train(
-        runs, keep=keep, snapshot=lambda *snapshot: kept.append(Trained(*snapshot)), **options
-    )
+    results = train(runs, keep=keep, snapshot=kept.append, **options)
     return results, kept
 
 
@@ -156,6 +154,11 @@ def test_schedules_and_interventions_have_their_values_at_the_step():
     assert np.ptp(kept[-1].attention_maps(2)) > 0.01
 
 
+class Tested(Echo):
+    def at_test(self):
+        return self
+
+
 def test_triggers_are_unknown_after_training():
     """Their state is not kept with the parameters, so a forward pass would be a guess."""
     params = BASE.model.init(jax.random.key(0), BASE.task.spec)
@@ -167,7 +170,7 @@ def test_triggers_are_unknown_after_training():
         Trained(clamped, 5, params).attention_maps(2)
     noisy = run_of(task__noise=When("error", below=0.5, before=0.1))
     assert Trained(noisy, 5, params).batch(2).target.shape == (2, 3)
-    gained = run_of(task__gain=When("error", below=0.5, before=0.1))
+    gained = run_of(task=Tested(4, 3, gain=When("error", below=0.5, before=0.1)))
     with pytest.raises(InputError, match="measurements, which are not kept"):
         Trained(gained, 5, params).batch(2)
 

@@ -15,7 +15,6 @@ from .untyped import (
     Ramp,
     Run,
     Switch,
-    Trained,
     WhenStuck,
     as_start,
     resume,
@@ -34,9 +33,7 @@ MOVING = BASE.replace(
 def last(config, seed=0):
     """Return the last state of a run and its curves."""
     kept = []
-    [result] = train(
-        [Run(config, seed)], keep=[], snapshot=lambda *state: kept.append(Trained(*state))
-    )
+    [result] = train([Run(config, seed)], keep=[], snapshot=kept.append)
     return kept[-1], result.curves
 
 

@@ -51,6 +51,7 @@ def test_each_run_ends_by_its_own_rule(results):
     assert steps["switch"] == 10  # the first evaluation from step 8 on
     errors = results["none"].curves["error"]
     count = waited(errors, 2, 0.5)
+    assert count is not None
     assert steps["early"] == results["none"].curves["step"][count - 1] < 60
     kept = results["early"].curves["error"]
     np.testing.assert_allclose(kept, errors[:count], rtol=1e-4)

@@ -24,7 +24,6 @@ from .untyped import (
     Recall,
     Run,
     SingleLocation,
-    Trained,
     Transformer,
     load_parameters,
     save_parameters,
@@ -326,7 +325,7 @@ def test_equal_heads_stay_equal_bit_for_bit(chains):
 def test_fp64_equals_fp32_up_to_rounding(chains, tmp_path):
     runs = [altered(run, precision="fp64") for run in CHAINS[:2]]
     kept = []
-    results = train(runs, keep=[], snapshot=lambda *snapshot: kept.append(Trained(*snapshot)))
+    results = train(runs, keep=[], snapshot=kept.append)
     check_going_on(results, tmp_path)
     save_parameters(tmp_path / "file", kept[0])
     again = load_parameters(tmp_path / "file", runs[0])

@@ -1,4 +1,4 @@
-"""Test the answers to the page's questions: laws, cells, one run, stages."""
+"""Test the answers to the page's questions: laws, one run, stages."""
 
 import dataclasses
 import json
@@ -12,11 +12,11 @@ from emergo.store import StudyFolder
 from emergo.study import study_table
 from emergo.view import Catalog
 from emergo.view._answers import (
-    cells,
     default_law,
     describe_set,
     every_law,
     fit,
+    numeric_axes,
     run_detail,
     stages,
 )
@@ -78,13 +78,22 @@ def test_stages_of_a_run(runs):
     assert stages(runs, "none")["drops"] == []
 
 
-def test_cells_are_summarised_with_bounds(runs):
-    summary = cells(runs)
-    assert len(summary) == 6
-    assert {cell["runs"] for cell in summary} == {3}
-    assert sum(cell["failed"] for cell in summary) == 1
-    assert sum(cell["censored"] for cell in summary) == runs.columns["censored"].count(True)
-    assert cells(dataclasses.replace(runs, columns={"identity": runs.runs})) == []
+def test_outcomes_of_a_table_are_not_terms_of_a_law(runs):
+    """Tables of figures list outcomes next to axes, and rows without a plateau."""
+    count = len(runs.runs)
+    measured = {"accuracy": [0.5 + 0.01 * i for i in range(count)], "kind": ["softmax"] * count}
+    columns = {**runs.columns, **measured, "double": [2 * dim for dim in runs.columns["dim"]]}
+    axes = ["accuracy", "dim", "double", "kind", "length"]
+    table = dataclasses.replace(runs, kind="figure", law=None, axes=axes, columns=columns)
+    assert numeric_axes(table) == ["dim", "double", "length"]
+    assert default_law(table) == {"y": "plateau", "x": ["dim", "length"]}  # not both of one
+    figure = {"laws": [{"exponents": {"length": 0.8}}]}
+    assert default_law(dataclasses.replace(table, figure=figure)) == {
+        "y": "plateau",
+        "x": ["length"],
+    }
+    few = {name: values[:2] for name, values in columns.items()}
+    assert default_law(dataclasses.replace(table, columns=few)) is None
 
 
 @pytest.fixture

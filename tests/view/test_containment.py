@@ -145,7 +145,7 @@ def show_all(folder):
     index = ask("/api/index", catalog)
     assert index.status_code == 200, index.text
     texts = [index.text]
-    asked = ["runs", "cells", "picture"]
+    asked = ["runs", "picture"]
     for one in index.json()["sets"]:
         key = one["key"]
         runs = catalog.get(key).runs

@@ -33,7 +33,6 @@ def test_the_file_holds_all_runs_with_curves_laws_stages_and_forecasts(page):
     for name in ("curves", "configs", "forecasts", "stages"):
         assert len(data[name]) == 18, name
     assert len(data["laws"]) == 3
-    assert len(data["cells"]) == 6
     number, curves = data["curves"][run]
     count = data["steps"][number].count(",")
     assert all(text.count(",") == count for text in curves.values())

@@ -4,6 +4,7 @@ import email.message
 import http.cookiejar
 import types
 import urllib.request
+from typing import Any
 
 import pytest
 
@@ -73,7 +74,8 @@ def test_browsers_send_the_cookie_to_this_place_alone(app):
     first = urllib.request.Request(f"{HOST}/")
     response = email.message.Message()
     response["Set-Cookie"] = answer.headers["set-cookie"].replace("HttpOnly; ", "")
-    jar.extract_cookies(types.SimpleNamespace(info=lambda: response), first)
+    answered: Any = types.SimpleNamespace(info=lambda: response)
+    jar.extract_cookies(answered, first)
 
     def sent(address):
         request = urllib.request.Request(address)

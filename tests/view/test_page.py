@@ -57,22 +57,21 @@ def test_all_runs_are_curves_coordinates_and_tables(seen, served):
     legend = page.locator("figure[data-figure=curves] .legend li").all_inner_texts()
     assert legend == ["8", "16", "32"]
     assert page.locator(".runs-table tbody tr").count() == 18
-    page.locator(".cells-table tbody tr").nth(5).wait_for(timeout=SOON)
     assert page.locator(".cells-table tbody tr").count() == 6
     assert page.locator("h1").inner_text() == "emergo\nstudy: made up (18 runs)"
     page.select_option("[data-key=by]", "seed")
     page.select_option("[data-key=mode]", "median")
-    page.wait_for_selector("figcaption:has-text('median of each cell')")
-    page.click("summary:has-text('length')")
+    page.wait_for_selector("figcaption:has-text('median of each group')")
+    page.click("[data-key='summary length']")
     page.click("[data-key='length=64']")
     page.wait_for_selector("text=9 of 18 runs")
-    page.wait_for_selector("text=3 cells;", timeout=SOON)
+    page.wait_for_selector("text=3 groups;", timeout=SOON)
     page.click(".runs-table tbody tr:nth-child(3) button")
     page.wait_for_selector("h3:has-text('The highlighted run')")
     address = page.url
     page.reload()  # the address holds the state of the page
     page.wait_for_selector("text=9 of 18 runs")
-    page.wait_for_selector("figcaption:has-text('median of each cell')")
+    page.wait_for_selector("figcaption:has-text('median of each group')")
     assert page.url == address
     assert page.locator("tr.chosen").count() == 1
 

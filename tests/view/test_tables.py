@@ -1,12 +1,14 @@
 """Test sets of runs from records and from the files of figures."""
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from emergo.store.records import SHIPPED
+from emergo.view import Catalog
 from emergo.view._tables import figure_set, read_table, record_set
 
 
@@ -20,6 +22,17 @@ def test_the_records_of_the_package_are_sets():
     assert len(step) == len(loss) > 10
     assert (np.diff(step) > 0).all()
     assert runs.config(runs.runs[0])["task"]["type"] == "SingleLocation"
+
+
+@pytest.mark.parametrize("kind", ["runs", "curves"])
+def test_records_with_another_checksum_are_named(tmp_path, kind):
+    for path in SHIPPED.glob("schedule.*"):
+        shutil.copy(path, tmp_path)
+    table = pd.read_parquet(tmp_path / f"schedule.{kind}.parquet")
+    table.iloc[::-1].to_parquet(tmp_path / f"schedule.{kind}.parquet", index=False)
+    [runs] = Catalog(tmp_path).sets().values() if kind == "curves" else [None]
+    notes = Catalog(tmp_path).overview()["notes"] if runs is None else runs.notes
+    assert any(f"schedule.{kind}.parquet: it has another checksum" in note for note in notes)
 
 
 @pytest.fixture

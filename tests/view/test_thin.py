@@ -1,11 +1,11 @@
-"""Test that thinned curves keep their ends, peaks and drops."""
+"""Test that thinned curves keep their ends, peaks and drops, and smoothed ones their means."""
 
 import hypothesis.extra.numpy as arrays
 import hypothesis.strategies as st
 import numpy as np
 from hypothesis import given
 
-from emergo.view._runset import thin
+from emergo.view._runset import smooth, thin
 from emergo.view._server import pack
 
 values = st.floats(-1e6, 1e6, width=32)
@@ -41,3 +41,23 @@ def test_packed_curves_are_lengths_then_numbers():
     packed = pack([(np.array([1.0, 2.0]), np.array([3.0, 4.0])), (np.zeros(0), np.zeros(0))])
     assert np.frombuffer(packed[:12], "<u4").tolist() == [2, 2, 0]
     assert np.frombuffer(packed[12:], "<f4").tolist() == [1, 2, 3, 4]
+
+
+@given(curves, st.integers(2, 60))
+def test_a_smoothed_curve_keeps_its_ends_and_straight_lines(y, width):
+    x = np.arange(len(y), dtype=np.float64)
+    smooth_x, smooth_y = smooth(x, y, width)
+    np.testing.assert_array_equal(smooth_x, x)
+    # Sums over the whole curve lose some of its digits.
+    slack = 1e-12 * (1 + np.abs(y).sum())
+    np.testing.assert_allclose(smooth_y[[0, -1]], y[[0, -1]], atol=slack)
+    middle = len(y) // 2
+    half = min(middle, len(y) - 1 - middle, (width - 1) // 2)
+    mean = y[middle - half : middle + half + 1].mean()
+    np.testing.assert_allclose(smooth_y[middle], mean, atol=slack)
+    np.testing.assert_allclose(smooth(x, 2 * x + 1, width)[1], 2 * x + 1, rtol=1e-9)
+
+
+def test_smoothing_leaves_out_points_that_are_not_finite():
+    x, y = smooth(np.arange(4.0), np.array([1.0, np.nan, 3.0, 8.0]), 3)
+    np.testing.assert_array_equal([x, y], [[0, 2, 3], [1, 4, 8]])

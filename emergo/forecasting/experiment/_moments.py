@@ -22,9 +22,11 @@ FOLDER = Path(__file__).parent
 # Logs of PyTorch models, from `benchmarks/forecast_runs.py`.
 CALIBRATION = FOLDER / "calibration.parquet"
 JUDGED = FOLDER / "judged.parquet"
+AGAIN = FOLDER / "again.parquet"  # more runs of parity, decided after the judged runs were read
 # Figures with recorded curves of emergo's own tasks, whose data stay the same during a run.
 OWN_FIGURES = ("emergo/attention", "emergo/capacity", "emergo/coupled")
 LOGS = "logs"
+LATER = "later"
 OWN = "own"
 CUTS = tuple(100 * 2 ** (k / 4) for k in range(41))
 
@@ -46,14 +48,15 @@ def content(log: pd.DataFrame) -> str:
     return digest([float(f"{loss:.4g}") for loss in log["loss"]])
 
 
-def follow_logs(path: Path) -> list[Followed]:
-    """Read a table of logs of PyTorch models."""
+def follow_logs(path: Path, source: str = LOGS) -> list[Followed]:
+    """Read a table of logs of PyTorch models; families of a later source are named so."""
     followed = []
     for name, log in read_table(path).groupby("run", sort=False):
         job = json.loads(log["job"].iloc[0])
         threshold = float(log["threshold"].iloc[0])
         log = log.set_index("step").drop(columns=["run", "job", "threshold"])
-        about = str(name), job["family"], LOGS, bool(job["shuffled"])
+        family = job["family"] if source == LOGS else f"{job['family']}, {source}"
+        about = str(name), family, source, bool(job["shuffled"])
         followed.append(_followed(about, log.pop("loss"), log, threshold, "below"))
     return followed
 

@@ -14,7 +14,17 @@ from matplotlib.axes import Axes
 from ...core.plotting import BLUE, GREY, ORANGE, WIDTH, Picture, hues, key, plain_ticks, subtitle
 from ...papers import Check, Figure, Outcome, RunSource
 from .._table import shipped_table
-from ._moments import JUDGED, LOGS, OWN, follow_logs, follow_own, moments_of, own_results
+from ._moments import (
+    AGAIN,
+    JUDGED,
+    LATER,
+    LOGS,
+    OWN,
+    follow_logs,
+    follow_own,
+    moments_of,
+    own_results,
+)
 
 ALL = "all PyTorch models"
 POOLED = (0.75, 0.88)
@@ -31,7 +41,7 @@ class Settings:
 
 
 def make(settings: Settings, source: RunSource) -> Outcome:
-    runs = follow_logs(JUDGED)
+    runs = follow_logs(JUDGED) + follow_logs(AGAIN, LATER)
     if settings.own:
         runs += follow_own(own_results(judged=True))
     moments = judge(moments_of(runs))
@@ -62,7 +72,8 @@ def by_run(moments: pd.DataFrame, column: str) -> float:
 
 def factor(predicted: pd.Series, truth: pd.Series) -> float:
     """Return the median factor between two columns, in either direction."""
-    return float(np.exp(np.abs(np.log(predicted / truth)).median()))
+    logs = pd.Series(np.log(predicted / truth))
+    return float(np.exp(logs.abs().median()))
 
 
 def summarise(family: str, moments: pd.DataFrame) -> dict[str, float | str]:

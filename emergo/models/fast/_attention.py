@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._attention import (
+    Attention,
     Form,
     Keys,
     Temperature,
@@ -19,7 +20,7 @@ _TILE = 128  # positions that cuDNN's kernel processes at a time
 
 
 def attend_all(
-    form: Form,
+    form: Form | Attention,
     q: Keys,
     k: Keys,
     v: Keys,

@@ -83,7 +83,7 @@ def draw_cost(axes: Axes, tables: Tables) -> None:
         draw_cells(axes, rules[rules["rule"] == rule], "width", "operations", colour)
     doubling(axes)
     axes.set(yscale="log", xlabel="width", ylabel="operations", title="d  cost of the plateau")
-    key(axes, entries(dict(RULES.values())), loc="lower right")
+    key(axes, entries(dict(RULES.values())), loc="upper left")
 
 
 def draw_rates(axes: Axes, tables: Tables) -> None:

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ... import theory
 from ...core.plotting import (
     BLACK,
     BLUE,
@@ -22,10 +21,11 @@ from ...core.plotting import (
     plain_ticks,
 )
 from .._panels import colours_of
-from ._repetition import RANDOM_SIGN, Repetition
+from ._repetition import RANDOM_SIGN, Repetition, kept_flow
 from ._shared import DOT, HOLLOW, draw_cells, draw_interval, entries, name_rows
 
 METHODS = {"best constant": BLUE, "best switch": GREEN, "policy": RED}
+NAMES = {"policy": "the rule"}
 KINDS = {"none": BLACK, "kept": BLUE, "switched": GREEN, "faded": GREEN, "policy": RED}
 Colours = Mapping[float, Any]
 
@@ -43,10 +43,13 @@ def draw(
     every = [axes for part in grid for axes in plot.add_subfigure(part).subplots(1, 3)]
     for axes, title in zip(every, titles, strict=True):
         axes.set_title(title)
-    colours = colours_of(flow["repeat"])
+    colours = colours_of(flow["repeat"], "repeat")
     base = f"T = {length}, d = {dim}"
     draw_flow(every[0], flow[~flow["bias"]], colours)
     draw_flow(every[1], flow[flow["bias"]], colours)
+    looks = [("integrated", {"marker": ".", "ls": ""}), ("closed form", {})]
+    key(every[0], looks, loc="upper left")
+    key(every[0], entries(colours), title="$p$", loc="center right", labelspacing=0.2)
     draw_switches(every[2], table[table["cell"] == base], colours)
     draw_takeoffs(every[3], table[table["cell"].isin((base, base + RANDOM_SIGN))], length, dim)
     draw_recall(every[4], table[table["cell"].str.startswith("recall")])
@@ -61,9 +64,8 @@ def draw_flow(axes: Axes, flow: pd.DataFrame, colours: Colours) -> None:
         axes.plot(rows["at"], rows["derived"], color=colour, lw=1.2)
         axes.plot(rows["at"], rows["takeoff"], ".", color=colour)
     axes.plot([0, 1.1], [0, 1.1], color=GREY, lw=0.7, ls=":")
-    axes.set(ylim=(0, 2.15), xlabel="repetition ends at")
+    axes.set(ylim=(0, 2.15), xlabel="repetition ends at (plateaus)")
     axes.set_ylabel("attention takes off at\n(plateaus without repetition)")
-    key(axes, [("integrated", {"marker": ".", "ls": ""}), ("closed form", {})], loc="upper left")
 
 
 def draw_switches(axes: Axes, rows: pd.DataFrame, colours: Colours) -> None:
@@ -75,21 +77,19 @@ def draw_switches(axes: Axes, rows: pd.DataFrame, colours: Colours) -> None:
     for p, colour in colours.items():
         draw_cells(axes, ends[ends["amount"] == p], "at", "time", colour)
     axes.axvline(1.12 * last, color=GREY, lw=0.6)
-    axes.text(1.25 * last, 0, "kept", ha="center", va="bottom", fontsize=6.5)
+    axes.set_xticks([0, last / 2, last, 1.25 * last], ["0", f"{last / 2:g}", f"{last:g}", "kept"])
     axes.set(ylim=(0, None), xlabel="repetition ends at step", ylabel="plateau (steps)")
     outside(axes, "$p$", [("none", {"ls": ":"}), *entries(colours)])
 
 
 def draw_takeoffs(axes: Axes, rows: pd.DataFrame, length: int, dim: int) -> None:
-    """Draw the gain of take-off if p is kept, trained (dots) and derived (lines)."""
-    p = np.linspace(0, 1, 101)
-    none = theory.takeoff_time(theory.cells(length, dim))
-    base = rows[rows["kind"] == "none"]["takeoff"].dropna()
+    """Draw the gain of take-off if p is kept, trained (dots) and integrated (lines)."""
+    p = np.linspace(0, 1, 41)
+    base = rows[rows["kind"] == "none"]["early"].dropna()
     for signed, colour in ((True, ORANGE), (False, BLUE)):
-        derived = theory.takeoff_time(theory.cells(length, dim, 1, p), bias=not signed)
-        axes.plot(p, none / derived, color=colour, lw=1.2)
-        kept = rows[(rows["signed"] == signed) & (rows["kind"] == "kept")].dropna(subset="takeoff")
-        axes.plot(kept["amount"], base.mean() / kept["takeoff"], color=colour, **DOT)
+        axes.plot(p, kept_flow(length, dim, p, not signed, "early"), color=colour, lw=1.2)
+        kept = rows[(rows["signed"] == signed) & (rows["kind"] == "kept")].dropna(subset="early")
+        axes.plot(kept["amount"], base.mean() / kept["early"], color=colour, **DOT)
     colours = {"random sign, and flow": ORANGE, "one token, and with a bias": BLUE}
     key(axes, entries(colours, marker="o"), loc="upper left")
     axes.set(xlabel="$p$", ylabel="times sooner than $p = 0$", ylim=(-0.3, 1.8 * dim**0.5))
@@ -102,7 +102,7 @@ def recall_words(repetition: Repetition) -> str:
         "none": "once",
         "kept": f"{burst:g} kept",
         "switched": f"{burst:g} until {at:g}",
-        "policy": f"{burst:g} by the policy",
+        "policy": f"{burst:g} by the rule",
     }
     return words.get(kind, f"{burst:g}, fades {at:g}-{end:g}")
 
@@ -115,10 +115,10 @@ def draw_recall(axes: Axes, rows: pd.DataFrame) -> None:
     runs = zip(every, rows["time"], rows["censored"], strict=True)
     for repetition, time, censored in runs:
         look = HOLLOW if censored else DOT
-        axes.plot(time, ordered.index(repetition), color=KINDS[repetition.kind], **look)
+        axes.plot(time / 1000, ordered.index(repetition), color=KINDS[repetition.kind], **look)
     name_rows(axes, [recall_words(one) for one in ordered], fontsize=6)
-    axes.set(xscale="log", xlabel="steps to a test accuracy of 0.5")
-    plain_ticks(axes.xaxis, "{x:,.0f}")
+    axes.set(xscale="log", xlabel="thousand steps to a test accuracy of 0.5")
+    plain_ticks(axes.xaxis)
     key(axes, [("at least", HOLLOW)], loc="lower right")
 
 
@@ -133,6 +133,8 @@ def draw_methods(axes: Axes, methods: pd.DataFrame) -> None:
             draw_interval(axes, row["gain"], ends, height, colour, **look)
     axes.axvline(1, color=GREY, lw=0.8, ls=":")
     name_rows(axes, [name.replace(", ", ",\n") for name in cells], fontsize=6)
+    axes.set_ylim(len(cells) + 1.0, -0.5)  # the legend stands below the last row
     axes.set(xlabel="times sooner than without", xscale="log")
     plain_ticks(axes.xaxis)
-    key(axes, entries(METHODS, marker="o"), loc="lower right")
+    named = {NAMES.get(method, method): colour for method, colour in METHODS.items()}
+    key(axes, entries(named, marker="o"), loc="lower right")

@@ -16,7 +16,20 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ...core.errors import InputError
-from ...core.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, key, over, subtitle
+from ...core.plotting import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    RED,
+    SKY,
+    key,
+    over,
+    shades,
+    subtitle,
+)
 from ...measure import Law, find_stages, fit_law, judge, mean_ratio, plateau_share
 from ...study import Runs, Study
 from ...training import Config, Result
@@ -74,7 +87,7 @@ EXPECTED: Mapping[str, tuple[float, float, str]] = {
     ),
 }
 CELL = ["dim", "length"]
-TERMS = {"dim": BLUE, "length": ORANGE}
+TERMS = {"dim": shades(2, "dim")[0], "length": shades(2, "length")[1]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,7 +195,7 @@ def hardest(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def ratios_by_cell(table: pd.DataFrame, reference: pd.DataFrame) -> pd.Series:
-    """Return the plateaus of a form over those of another, paired by seed, by cell and seed.
+    """Return the ratios of plateaus of two forms, paired by seed, by cell and seed.
 
     Cells count in which all runs of both forms emerged.
     """
@@ -213,7 +226,7 @@ def form_checks(tables: Mapping[str, pd.DataFrame], laws: Mapping[str, Law]) -> 
             continue
         ratios = ratios_by_cell(tables[form], tables["softmax"])
         if len(ratios):
-            factor = mean_ratio(ratios, ratios.index.droplevel("seed"))
+            factor = mean_ratio(ratios, ratios.droplevel("seed").index)
             cells = ratios.groupby(level=CELL).agg(geometric_mean)
             yield Check(
                 f"plateau with {form} over that of softmax, interval over {factor.units} "
@@ -339,7 +352,7 @@ def draw_exponents(axes: Axes, names: Sequence[str], laws: Mapping[str, Law]) ->
                 draw_interval(axes, law.exponents[term], law.ci95[term], height, TERMS[term])
         axes.axvline(flow, color=TERMS[term], lw=0.8, ls=":")
     axes.set_xlabel("exponent, with its 95% interval")
-    colours = {"of $d$": BLUE, "of $T$": ORANGE}
+    colours = dict(zip(("of $d$", "of $T$"), TERMS.values(), strict=True))
     over(axes, [*entries(colours, marker="o"), ("the toy model's flow", {"ls": ":"})])
 
 

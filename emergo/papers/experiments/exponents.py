@@ -322,9 +322,9 @@ def derived_plateaus(part: str, study: Study) -> pd.DataFrame:
 
 
 def law_of(table: pd.DataFrame, y: str = "plateau") -> Law | None:
-    """Fit the exponents of d and T, or return None if the runs do not determine them."""
+    """Fit the exponents of d and T, with censored runs, or return None if they are not known."""
     try:
-        return fit_law(table, y, CELL)
+        return fit_law(table, y, CELL).best
     except InputError:
         return None
 

@@ -168,7 +168,7 @@ def draw(
 
 def draw_laws(axes: Axes, table: pd.DataFrame, law: OffsetLaw, plain: Law) -> None:
     """Draw plateau against T/B by dim, under both laws."""
-    colours = colours_of(table["dim"])
+    colours = colours_of(table["dim"], "dim")
     for dim, rows in table[table["state"] == "reached"].groupby("dim"):
         colour = colours[dim]
         ratio = rows["length"] / rows["burst"]

@@ -109,7 +109,7 @@ def draw(table: pd.DataFrame, settings: Settings) -> Plot:
     titles = "a  reduced flow, no repetition", f"b  exact flow with repetition, $d$ = {DIM}"
     plot, (a, b) = panels(2.9, *titles, share=True)
     table = table.sort_values("size")
-    dims = colours_of(settings.dims)
+    dims = colours_of(settings.dims, "dim")
     for dim, colour in dims.items():
         draw_ratios(a, table[(table["flow"] == "reduced") & (table["dim"] == dim)], colour)
     exact = table[table["flow"] == "exact"]

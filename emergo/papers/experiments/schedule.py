@@ -22,7 +22,7 @@ from .. import _recall
 from .._figure import Check, Figure, Outcome, RunSource
 from ..transformers import PAPER, SMALL, TINY
 from ..zucchet2025 import fig5_16_17
-from ._repetition import RANDOM_SIGN, Repetition, effect, row_of
+from ._repetition import LEVELS, RANDOM_SIGN, Repetition, effect, kept_flow, row_of
 from ._schedule_plot import draw
 
 # The loss at which the plateau ends, relative to the first test loss: 0.4 of 0.5.
@@ -296,7 +296,6 @@ def switch_checks(table: pd.DataFrame, settings: Settings) -> Iterator[Check]:
             lost.low < 1 < lost.high,
             "1 within the interval: p = 1 teaches attention nothing",
         )
-    base = none["takeoff"].median()
     for name, rows in (("one special token", drawn), ("special token of random sign", signed)):
         kept = rows[rows["kind"].isin(("none", "kept"))].dropna(subset="takeoff")
         times = kept.groupby("amount")["takeoff"].median()
@@ -315,7 +314,9 @@ def switch_checks(table: pd.DataFrame, settings: Settings) -> Iterator[Check]:
                 holds,
                 words,
             )
-            yield from gain_checks(name, times, base, settings, rows is drawn)
+            for column in LEVELS:
+                gained = kept.groupby("amount")[column].median()
+                yield from gain_checks(name, gained, none[column].median(), settings, column)
     both = [rows[(rows["amount"] == 1) & (rows["kind"] == "kept")] for rows in (drawn, signed)]
     if all(map(len, both)):
         counts = [int(np.isfinite(rows["takeoff"]).sum()) for rows in both]
@@ -330,25 +331,24 @@ def switch_checks(table: pd.DataFrame, settings: Settings) -> Iterator[Check]:
 
 
 def gain_checks(
-    name: str, times: pd.Series, base: float, settings: Settings, bias: bool
+    name: str, times: pd.Series, base: float, settings: Settings, column: str
 ) -> Iterator[Check]:
-    """Compare the gain of take-off if p is kept with the derived one.
+    """Compare the gain of take-off if p is kept with that of the flow, at the same attention.
 
-    No take-off is a gain of 0, as derived.
+    No take-off is a gain of 0, as in the flow with a bias.
     """
+    bias = "random" not in name
     kept = times[(times.index > 0) & np.isfinite(times)]
     if len(kept) and math.isfinite(base):
-        sizes = settings.length, settings.dim
-        derived = theory.takeoff_time(theory.cells(*sizes, 1, kept.index.to_numpy()), bias)
-        ratios = base / kept * derived / theory.takeoff_time(theory.cells(*sizes))
+        flow = kept_flow(settings.length, settings.dim, kept.index.to_numpy(), bias, column)
+        ratios = base / kept / flow
         within = 2 if bias else 1.25
-        near = ratios.between(1 / within, within).all()
         yield Check(
-            f"{name}: gain of take-off over p = 0 if p is kept, over that of the flow "
-            f"with{'' if bias else 'out'} a bias, by p",
+            f"{name}: gain of take-off (attention {LEVELS[column]:g}) over p = 0 if p is kept, "
+            f"over that of the flow with{'' if bias else 'out'} a bias, by p",
             ratios,
             None,
-            near,
+            ratios.between(1 / within, within).all(),
             f"1 within a factor of {within:g}",
         )
 

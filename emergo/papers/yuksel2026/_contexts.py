@@ -94,8 +94,8 @@ def _predictions(
     runs = [Run(config.replace(model__context=context, n_test=32), seed) for context in contexts]
     last: dict[str, Trained] = {}
 
-    def keep(run: Run, step: int, params: Any) -> None:
-        last[run.identity] = Trained(run, step, params)
+    def keep(trained: Trained) -> None:
+        last[trained.run.identity] = trained
 
     train(runs, keep=[], snapshot=keep)
     inputs = Trained(Run(config, seed), 0, None).batch(config.n_test).inputs

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
+from matplotlib.ticker import MaxNLocator
 
 from ...core.contract import Batch, Output
 from ...core.plotting import BLACK
@@ -78,3 +79,5 @@ def draw_blended(
     axes.set(xlim=(-0.5, count - 0.5), ylim=(count - 0.5, -0.5))
     axes.grid(visible=False)
     axes.tick_params(labelsize=6)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(5, integer=True))

@@ -10,13 +10,28 @@ from matplotlib.colors import Normalize, to_rgb
 from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 
-from ...core.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, PINK, WIDTH, outside, over
+from ...core.plotting import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PINK,
+    QUANTITIES,
+    SKY,
+    WIDTH,
+    outside,
+    over,
+)
 from ...tasks import Groups
 from .._figure import Animation, Plot
 from ._chains import ChainRun, ChainRuns, draw_seeds, step_label
 from ._maps import draw_blended, kept_maps
 
 COLOURS = (BLUE, ORANGE, GREEN, PINK)
+"""The colours of groups, and of references that add a group."""
+HEADS = (SKY, PINK, "#d9b400", GREY)
+"""The colours of heads: near to cyan, magenta and yellow, whose overlap is dark."""
 ELSEWHERE = "#dddddd"
 """The colour of attention outside all groups."""
 FRAMES = 48
@@ -29,29 +44,46 @@ def heading(part: Any, words: str) -> None:
     part.suptitle(words, x=0.01, ha="left", fontsize=8.5, fontweight="bold")
 
 
-def stage_plot(parts: Mapping[str, ChainRuns]) -> Plot:
-    """Draw the stages of one or several settings, one below the other."""
-    heads = [len(head_names(runs[0])) for runs in parts.values()]
-    plot = Plot(figsize=(WIDTH, sum(3.4 + 0.25 * n for n in heads)), layout="constrained")
-    rows = np.ravel(plot.subfigures(len(parts), 1, squeeze=False))
-    for row, (name, runs) in zip(rows, parts.items(), strict=True):
+def stage_plot(parts: Mapping[str, ChainRuns], task: bool = False) -> Plot:
+    """Draw the stages of one or several settings, one below the other.
+
+    With `task`, draw the task above, and query against key below.
+    """
+    first = next(iter(parts.values()))[0]
+    heights = [3.4 + 0.25 * len(head_names(runs[0])) for runs in parts.values()]
+    every = [1.25, *heights, 2.5] if task else heights
+    plot = Plot(figsize=(WIDTH, sum(every)), layout="constrained")
+    rows = iter(np.ravel(plot.subfigures(len(every), 1, squeeze=False, height_ratios=every)))
+    letters = iter("abcdefghij")
+    if task:
+        draw_task(next(rows), first.groups)
+    for name, runs in parts.items():
+        row = next(rows)
         if len(parts) > 1:
             heading(row, name)
-        _draw_stages(row, runs)
+        _draw_stages(row, runs, letters)
+    if task:
+        draw_lag_maps(next(rows), first, next(letters))
     return plot
 
 
-def _draw_stages(part: Any, runs: ChainRuns) -> None:
+def _draw_stages(part: Any, runs: ChainRuns, letters: Iterator[str]) -> None:
     """Draw KL divergences over training and attention by group; below, attention at four
     moments."""
     first = runs[0]
     groups = first.groups
     contexts = runs.contexts
     names = head_names(first)
-    letters = iter("abcd")
     above, below = part.subfigures(2, 1, height_ratios=(2.6, 0.9 + 0.12 * len(names)))
-    left, right = above.subfigures(1, 2, width_ratios=(1.65 if contexts else 1, 1))
-    panels = left.subplots(1, 2 if contexts else 1, sharey=True, squeeze=False)[0]
+    left, right = above.subfigures(1, 2, width_ratios=(1.5, 1))
+    panels = left.subplots(1, 2, sharey=bool(contexts))
+    if not contexts:
+        loss, *panels = panels
+        draw_seeds(loss, runs, [run["loss"] for run in runs], QUANTITIES["loss"])
+        loss.axhline(first["teacher_loss"][-1], color=GREY, lw=0.8, ls=":")
+        mark_departures(loss, first)
+        loss.set(xscale="log", xlabel=step_label(runs), ylim=(0, None), ylabel="test loss")
+        loss.set_title(f"{next(letters)}  loss (dotted: teacher)", pad=17)
     references = ["$A_1$", *(f"$A_{{1:{k}}}$" for k in range(2, groups.count)), "teacher"]
     # A reference has the colour of the group that it adds.
     colours = [COLOURS[group] for group in groups.ranking]
@@ -69,12 +101,15 @@ def _draw_stages(part: Any, runs: ChainRuns) -> None:
 
 
 def head_names(run: ChainRun) -> dict[int, str]:
-    """Return the labels of heads, sorted by layer, then by the group attended to most at the
+    """Return the labels of heads, in order: by layer, then by the group attended to most at the
     end."""
     _, layers, heads, _ = run["attention_by_lag"].shape
     layer, number = np.divmod(np.arange(layers * heads), heads)
     order = np.lexsort((run.favourites, layer)).tolist()
-    return {k: f"{k + 1}" if layers == 1 else f"{layer[k] + 1}.{number[k] + 1}" for k in order}
+    labels = [f"{layer[k] + 1}.{number[k] + 1}" for k in range(layers * heads)]
+    if layers == 1:
+        labels = [label.removeprefix("1.") for label in labels]
+    return dict(zip(order, sorted(labels), strict=True))
 
 
 def draw_kl(axes: Axes, runs: ChainRuns, curve: str, colours: Mapping[str, str]) -> None:
@@ -109,7 +144,7 @@ def draw_heads(part: Any, run: ChainRun, title: str) -> None:
     for start, span, colour in zip(groups.starts, groups.spans, COLOURS, strict=False):
         entries[f"{start}–{start + span - 1}" if span > 1 else f"{start}"] = colour
     if groups.disjoint:
-        entries["other lags"] = ELSEWHERE
+        entries["other"] = ELSEWHERE
     over(panels[0], [(lags, {"color": colour, "lw": 3}) for lags, colour in entries.items()])
     panels[0].set_title(title, pad=17)
     panels[-1].set_xlabel("step")
@@ -211,13 +246,12 @@ def map_plot(run: ChainRun, mapped: ChainRun | None = None, apart: bool = False)
 
 
 def head_colours(run: ChainRun) -> list[Any]:
-    """Return one colour per head: the colour of its final group, lighter for further heads."""
-    groups = run.favourites
-    colours = []
-    for k, group in enumerate(groups):
-        white = 1 - 0.5 ** groups[:k].count(group)
-        colours.append(tuple(c + (1 - c) * white for c in to_rgb(COLOURS[group])))
-    return colours
+    """Return one colour per head, in the order of their labels; lighter from the fifth on."""
+    colours: dict[int, Any] = {}
+    for place, k in enumerate(head_names(run)):
+        white = 1 - 0.5 ** (place // len(HEADS))
+        colours[k] = tuple(c + (1 - c) * white for c in to_rgb(HEADS[place % len(HEADS)]))
+    return [colours[k] for k in range(len(colours))]
 
 
 def _draw_summed(part: Any, run: ChainRun) -> None:
@@ -254,6 +288,7 @@ def _draw_training(part: Any, run: ChainRun) -> None:
         mark_departures(axes, run)
         window = (run.groups.window - 0.5, -0.5)
         axes.set(xscale="log", xlim=(step[0], step[-1]), xlabel="step", ylim=window)
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.grid(visible=False)
         mark_groups(axes, run.groups, left=True)
         axes.tick_params(axis="y", length=0, pad=9)
@@ -274,7 +309,7 @@ def _draw_maps(part: Any, run: ChainRun, apart: bool) -> None:
     for axes, (step, shown) in zip(grid.ravel(), cells, strict=True):
         inks = [colours[k] for k in shown]
         draw_blended(axes, kept[step][shown], inks, run.groups, full)
-        head = f", head {shown[0] + 1}" if apart else ""
+        head = f", head {head_names(run)[shown[0]]}" if apart else ""
         axes.set_title(f"step {step}{head}", fontsize=7.5)
     part.supxlabel("key", fontsize=8)
     part.supylabel("query", fontsize=8)
@@ -304,3 +339,56 @@ def animate(run: ChainRun) -> Animation:
         return [dot, image]
 
     return Animation(plot, len(frames) + HOLD, show)
+
+
+def draw_task(part: Any, groups: Groups) -> None:
+    """Draw a context with its groups, and the attention of one head per group."""
+    left, right = part.subplots(1, 2, width_ratios=(1.5, 1))
+    for axes in (left, right):
+        axes.axis("off")
+        axes.set_xlim(-0.6, groups.window + 2.2)
+    left.set(ylim=(-1.1, 1.2), title="the task")
+    right.set(ylim=(groups.count - 0.4, -0.9), title="one head per group")
+    for lag in range(groups.window):
+        x = groups.window - 1 - lag  # the newest token stands on the right
+        group = int(groups.members[:, lag].argmax())
+        box = {"boxstyle": "round", "fc": COLOURS[group], "ec": "white"}
+        left.text(x, 0.55, f"$x_{{t-{lag}}}$", bbox=box, ha="center", fontsize=7, color="white")
+        for head in range(groups.count):
+            share = 1 / groups.spans[group] if head == group else 0
+            right.text(
+                *(x, head, "■"), ha="center", va="center", fontsize=9, alpha=0.12 + 0.88 * share,
+                color=COLOURS[group],
+            )  # fmt: skip
+    for j, (start, span) in enumerate(zip(groups.starts, groups.spans, strict=True)):
+        x = groups.window - start - (span + 1) / 2
+        words = f"$A_{j + 1}$\n× {groups.strengths[j]:.3g}"
+        left.text(x, -0.15, words, ha="center", va="top", fontsize=7, color=COLOURS[j])
+        right.text(groups.window, j, f"head {j + 1}", va="center", fontsize=7)
+    left.text(groups.window + 0.1, 0.55, "$\\to$ next token\n= softmax of\nthe sum", fontsize=7,
+              va="center")  # fmt: skip
+
+
+def draw_lag_maps(part: Any, run: ChainRun, letter: str) -> None:
+    """Draw query against key with heads as colours, from the attention by lag.
+
+    The records of these runs have the mean over queries of the attention at each lag, so that all
+    queries of a map look alike.
+    """
+    moments = moments_of(run)
+    colours = head_colours(run)
+    count = 2 * run.groups.window
+    query, key = np.indices((count, count))
+    lag = query - key
+    inside = (lag >= 0) & (lag < run.groups.window)
+    full = 1.5 * max(0.3, float(run.attention.max()))
+    for axes, at in zip(part.subplots(1, len(moments), sharey=True), moments, strict=True):
+        by_lag = run.attention[at][:, np.where(inside, lag, 0)]
+        draw_blended(axes, np.where(inside, by_lag, 0), colours, run.groups, full)
+        axes.set_title(f"step {run['step'][at]:.0f}", fontsize=7.5)
+        axes.set_xlabel("key")
+    part.axes[0].set_ylabel("query")
+    names = head_names(run)
+    outside(part.axes[-1], "head", [(n, {"color": colours[k], "lw": 4}) for k, n in names.items()])
+    words = "query against key, heads as colours, from the mean attention at each lag"
+    heading(part, f"{letter}  {words}")

@@ -37,6 +37,7 @@ def stage_figure(
     printed: Printed = NOTHING,
     more: Checks = lambda runs: [],
     own_heads: bool = True,
+    task: bool = False,
 ) -> Figure:
     """Build a figure of the stages of one or several settings.
 
@@ -48,6 +49,7 @@ def stage_figure(
     - `more`: further checks of the runs on drawn teachers.
     - `own_heads`: check which groups the heads attend to. With several layers a head may attend to
       positions where an earlier one has gathered information.
+    - `task`: draw the task as well, and query against key.
     """
 
     def make(studies: Studies, source: RunSource) -> Outcome:
@@ -63,7 +65,7 @@ def stage_figure(
             name.replace(" ", "_") if len(parts) > 1 else "curves": runs.table
             for name, runs in parts.items()
         }
-        return Outcome(tables, stage_plot(parts), checks=checks)
+        return Outcome(tables, stage_plot(parts, task), checks=checks)
 
     return Figure(
         f"yuksel2026/fig{number}",
@@ -86,7 +88,7 @@ def map_figure(
 ) -> Figure:
     """Build a figure, with an animation, of the attention in the runs of another figure.
 
-    The attention is that of the first seed. The paper's query-key maps are drawn as well if they
+    The attention is drawn for the first seed. The paper's query-key maps are drawn as well if they
     were kept.
 
     **Arguments:**

@@ -42,6 +42,7 @@ FIG1 = stage_figure(
     printed=Printed(
         (330, 575), (0.87, 0.34), teacher_loss=0.51, step=1100, kl_references=(2.78, 0.70, 0.09)
     ),
+    task=True,
 )
 
 

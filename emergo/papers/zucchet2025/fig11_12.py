@@ -1,12 +1,13 @@
 """Figures 11 and 12: learning curves of Transformers, without and with repetition."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ...core.plotting import BLUE, ORANGE, RED, level
+from ...core.plotting import QUANTITIES, level
 from ...measure import emergence
 from ...study import Runs, Study
 from ...study.results import result_row
@@ -20,11 +21,24 @@ COLUMNS = ("length", "dim", "burst", "repeat")
 
 
 def curve_studies(
-    base: Config, dims: Sequence[int], lengths: Sequence[int], dim: int, length: int, seeds: int = 3
+    base: Config,
+    dims: Sequence[int],
+    lengths: Sequence[int],
+    dim: int,
+    length: int,
+    seeds: int = 3,
+    ended: int | None = None,
 ) -> Studies:
-    """Return studies of dims at one length, and of lengths at one dim."""
+    """Return studies of lengths at one dim, and of dims at one length.
+
+    **Arguments:**
+
+    - `ended`: if given, the number of seeds of the second study, whose runs then end with the
+      plateau: they are runs of Fig. 3.
+    """
     grid = Grid(base.replace(overtrain=0.5), seeds, tuple(dims), tuple(lengths))
-    return {"dim": grid.study(length=[length]), "length": grid.study(dim=[dim])}
+    short = grid if ended is None else dataclasses.replace(grid, base=base, seeds=ended)
+    return {"length": grid.study(dim=[dim]), "dim": short.study(length=[length])}
 
 
 def half_time(result: Result, name: str) -> float:
@@ -66,7 +80,7 @@ def make_11(studies: Studies, source: RunSource) -> Outcome:
     return Outcome(tables, draw_11(parts), checks=checks)
 
 
-def loss_curves(axes: Axes, results: Sequence[Result], by: str, label: str) -> None:
+def loss_curves(axes: Axes, results: Sequence[Result], by: str, label: str | None) -> None:
     """Draw test loss against step.
 
     The untrained readout has several times the loss of the plateau for about 50 steps, which are
@@ -80,23 +94,23 @@ def loss_curves(axes: Axes, results: Sequence[Result], by: str, label: str) -> N
 
 
 def draw_11(parts: Mapping[str, Runs]) -> Plot:
-    (shown, *_) = parts["dim"]
-    sizes = parts["dim"].table.iloc[0]
+    length = parts["dim"].table["length"].iloc[0]
     dim = parts["length"].table["dim"].iloc[0]
-    one = f"d = {sizes['dim']}, T = {sizes['length']}, one run"
-    plot, (a, b, c) = panels(2.4, f"a  T = {sizes['length']}", f"b  d = {dim}", f"c  {one}")
+    shown = parts["length"].where(length=length)[0]
+    one = f"d = {dim}, T = {length}, one run"
+    plot, (a, b, c) = panels(2.4, f"a  T = {length}", f"b  d = {dim}", f"c  {one}")
     loss_curves(a, parts["dim"], "dim", "$d$")
     loss_curves(b, parts["length"], "length", "$T$")
-    colours = {
-        "test loss\nover 0.5": ORANGE,
-        "attention to\nthe relevant\ntoken": RED,
-        "alignment of\nvalue path": BLUE,
+    curves = {
+        "loss": 2 * curve(shown, "loss"),
+        "attention": strongest(shown, "attention"),
+        "values": curve(shown, "alignment"),
     }
-    curves = (2 * curve(shown, "loss"), strongest(shown, "attention"), curve(shown, "alignment"))
-    for values, colour in zip(curves, colours.values(), strict=True):
-        c.plot(curve(shown, "step")[1:], values[1:], color=colour)
+    for name, values in curves.items():
+        c.plot(curve(shown, "step")[1:], values[1:], color=QUANTITIES[name])
     c.set_xlabel("step")
-    legend(c, "", colours)
+    words = ("test loss\nover 0.5", "attention to\nthe relevant\ntoken", "alignment of\nvalue path")
+    legend(c, "", dict(zip(words, (QUANTITIES[name] for name in curves), strict=True)))
     return plot
 
 
@@ -104,7 +118,7 @@ FIGURE_11 = Figure(
     "zucchet2025/fig11",
     "learning curves of Transformers, with attention and value path",
     {
-        "paper": curve_studies(PAPER, (16, 32, 64), (64, 128, 256, 512), dim=32, length=256),
+        "paper": curve_studies(PAPER, (16, 32, 64, 128), (64, 128, 256, 512), 32, 128, ended=5),
         "laptop": curve_studies(SMALL, (8, 16), (8, 32), dim=16, length=32),
         "smoke": curve_studies(TINY, (2, 4), (8,), dim=4, length=8, seeds=1),
     },
@@ -145,16 +159,33 @@ def make_12(studies: Studies, source: RunSource) -> Outcome:
 
 def draw_12(runs: Runs) -> Plot:
     sizes = runs.table.iloc[0]
-    plot, (a, b, c) = panels(
-        2.4, "a  test loss, no repetition", f"b  d = {sizes['dim']}, T = {sizes['length']}", "c"
+    plot, (top, attention, bottom, values) = panels(
+        4.4,
+        f"a  trained distribution, $d$ = {sizes['dim']}, $T$ = {sizes['length']}",
+        "b  attention",
+        "c  no repetition",
+        "d  value path",
+        rows=2,
     )
-    loss_curves(a, runs, "repeat", "$p$")
-    level(a, 0.4, "threshold of Fig. 3 right", "--")
-    curves_by(b, runs, "repeat", "attention", None)
-    b.set(ylabel="attention to the relevant token", xlim=(20, None))
-    curves_by(c, runs, "repeat", "alignment", None)
-    c.set(ylabel="alignment of the value path", xlim=(20, None))
+    # Batches are fresh, so their loss is an unbiased estimate; a running median removes its noise.
+    smooth = [
+        r._replace(curves={"step": curve(r, "step"), "loss": medians(curve(r, "train_loss"))})
+        for r in runs
+    ]
+    curves_by(top, smooth, "repeat", "loss", None)
+    top.set(ylabel="loss", ylim=(0, 0.8), xlim=(20, None))
+    loss_curves(bottom, runs, "repeat", None)
+    level(bottom, 0.4, "threshold of Fig. 3 right", "--")
+    curves_by(attention, runs, "repeat", "attention", "$p$")
+    attention.set(ylabel="attention to the relevant token", xlim=(20, None))
+    curves_by(values, runs, "repeat", "alignment", None)
+    values.set(ylabel="alignment of the value path", xlim=(20, None))
     return plot
+
+
+def medians(values: np.ndarray, window: int = 9) -> np.ndarray:
+    """Return the running median over evaluations."""
+    return pd.Series(values).rolling(window, center=True, min_periods=1).median().to_numpy()
 
 
 FIGURE_12 = Figure(

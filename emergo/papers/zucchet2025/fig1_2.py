@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ... import theory
-from ...core.plotting import BLUE, GREEN, GREY, ORANGE, RED, WIDTH, subtitle
+from ...core.plotting import GREEN, GREY, ORANGE, QUANTITIES, WIDTH, subtitle
 from ...measure import Law, Published, fit_law
 from .._figure import Check, Comparison, Figure, Outcome, Plot, RunSource
 from .._panels import colours_of, law_lines, law_words, legend, lines_by, panels, plateaus_by
@@ -67,19 +67,31 @@ def draw_1(curves: pd.DataFrame, plateaus: pd.DataFrame, law: Law) -> Plot:
     for axes, drawn in zip(top.subplots(1, 3), TASKS.items(), strict=True):
         draw_task(axes, *drawn)
     a, b, c = bottom.subplots(1, 3)
-    colours = colours_of(DIMS)
+    colours = colours_of(DIMS, "dim")
     lines_by(a, curves, "dim", "time", "test_loss", colours)
     legend(a, "$d$", colours)
-    a.set(xlabel="flow time $t$", ylabel="loss", title=f"a  plateau and drop, $T$ = {LENGTH}")
+    a.set(xlabel="flow time $t$", ylabel="loss")
     rows = curves[curves["dim"] == DIM]
     b.axhline(1, color=GREY, ls="--", lw=1)
-    b.plot(rows["time"], rows["alignment"] / np.sqrt(DIM), color=BLUE, label=r"$w/\sqrt{d}$")
-    b.plot(rows["time"], rows["attention"], color=RED, label=r"attention $\alpha$")
+    b.plot(
+        rows["time"],
+        rows["alignment"] / np.sqrt(DIM),
+        color=QUANTITIES["values"],
+        label=r"$w/\sqrt{d}$",
+    )
+    b.plot(
+        rows["time"], rows["attention"], color=QUANTITIES["attention"], label=r"attention $\alpha$"
+    )
     b.set(xlabel="flow time $t$", ylabel="share of the optimal value")
-    b.set(title=f"b  weights move first, $d$ = {DIM}", xlim=(0, 1.6 * when(rows, "attention", 0.5)))
+    b.set(xlim=(0, 1.6 * when(rows, "attention", 0.5)))
     b.legend(loc="center left")
     plateaus_by(c, plateaus, law, "length", "$T$")
-    c.set_title(f"c  {law_words(law, {'length': 'T', 'dim': 'd'}, 5)}", fontsize=8)
+    a.set_title(f"a  $T$ = {LENGTH}", y=1.1)
+    b.set_title(f"b  $T$ = {LENGTH}, $d$ = {DIM}", y=1.1)
+    c.set_title("c  plateaus", y=1.1)
+    subtitle(a, "a plateau, then a drop")
+    subtitle(b, "weights move before attention")
+    subtitle(c, law_words(law, {"length": "T", "dim": "d"}, 5))
     return plot
 
 

@@ -219,7 +219,11 @@ def make(settings: Settings, source: RunSource) -> Outcome:
         Check(end, recalled, None, recalled > 2, "above 2: it is recall"),
     ]
     if settings.base.model == PAPER.model:  # comparable with the published law
-        for by, name in (("first", "5%, first evaluation"), ("plain", "5%, three in a row")):
+        others: dict[Criterion, str] = {
+            "first": "5%, first evaluation",
+            "plain": "5%, three in a row",
+        }
+        for by, name in others.items():
             law_by = fit_law(tables[by], x=["vocabulary", "pairs"])
             comparisons.append(Comparison(f"{name}; below 20 pairs of guessing", law_by, LAW))
         checks.append(over_the_law(tables["first"]))

@@ -90,8 +90,8 @@ def speed_up(table: pd.DataFrame, part: str, kind: str) -> tuple[Ratio, float] |
     rows = table[table["part"] == part]
     none = NONE[part]
     cells = {
-        float(amount): rows.set_index("seed")[kind].clip(lower=1)
-        for amount, rows in rows.groupby("amount")
+        float(amount): rows[rows["amount"] == amount].set_index("seed")[kind].clip(lower=1)
+        for amount in np.unique(rows["amount"])
     }
     if none not in cells or len(cells) < 2:
         return None
@@ -168,7 +168,7 @@ def outcome(
     limits = recall.step_limits(every, 60 if name == "accuracy" else 600)
     label = "accuracy, test" if name == "accuracy" else "accuracy, training distribution"
     for axes, (part, results) in zip(row, parts.items(), strict=True):
-        curves_by(axes, with_training(results), BY[part], name, words[part][1], apart=True)
+        curves_by(axes, with_training(results), BY[part], name, words[part][1])
         level(axes, 1 / recall_task(results[0].run).pairs, "guess")
         axes.set(xlim=limits, ylim=(-0.03, 1.03), ylabel=label)
     tables = {"times": table, "curves": curve_table(every, recall.COLUMNS)}

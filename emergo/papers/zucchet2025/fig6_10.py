@@ -13,7 +13,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.ticker import LogLocator
 
 from ... import theory
-from ...core.plotting import BLACK, BLUE, ORANGE, RED, WIDTH, level
+from ...core.plotting import BLACK, BLUE, GREEN, ORANGE, PINK, QUANTITIES, RED, WIDTH, level
 from ...measure import emergence
 from ...tasks import SingleLocation
 from .._figure import Check, Figure, Outcome, Plot, RunSource
@@ -197,8 +197,9 @@ def draw_8(left: pd.DataFrame, along: pd.DataFrame, rate: float) -> Plot:
     )
     a.legend(colours, title="$T$", loc="lower center", ncols=2)
     level(a, np.sqrt(DIM), r"$\sqrt{d}$")
-    for axes, names in ((b, ("equilibrium", "w")), (c, ("largest", "smallest"))):
-        for name, colour in zip(names, (ORANGE, BLUE), strict=True):
+    lines = {"equilibrium": BLACK, "w": BLUE}, {"largest": GREEN, "smallest": PINK}
+    for axes, names in zip((b, c), lines, strict=True):
+        for name, colour in names.items():
             axes.plot(along["time"], along[name], color=colour, label=name)
         axes.set_xlabel("time / plateau")
         axes.legend(loc="lower right")
@@ -277,14 +278,15 @@ def draw_9(runs: pd.DataFrame, path: theory.Trajectory, settings: Settings) -> P
         f"c  $T$ = {settings.length}, $d$ = {settings.dim}",
     )
     columns = (
-        ("loss", path.test_loss, "loss", ORANGE),
-        ("attention", path.attention, r"attention $\alpha$", RED),
-        ("alignment", path.alignment, "projection $w$ of $W$ on $W^*$", BLUE),
+        ("loss", path.test_loss, "loss"),
+        ("attention", path.attention, r"attention $\alpha$"),
+        ("alignment", path.alignment, "projection $w$ of $W$ on $W^*$"),
     )
-    for axes, (name, flow, label, colour) in zip(row, columns, strict=True):
+    colours = QUANTITIES.values()
+    for axes, (name, flow, label), colour in zip(row, columns, colours, strict=True):
         for _, rows in runs.groupby("seed"):
             axes.plot(rows["step"], rows[name], color=colour, lw=0.9, alpha=0.8)
-        axes.plot(path.time, flow, color=BLACK, ls="--", lw=1.4)
+        axes.plot(path.time, flow, color=ORANGE, ls="--", lw=1.4)
         axes.set(xlabel="step", ylabel=label)
     level(row[2], np.sqrt(settings.dim), r"$\sqrt{d}$")
     return plot
@@ -343,7 +345,7 @@ def make_10(settings: Points, source: RunSource) -> Outcome:
 def draw_10(curves: pd.DataFrame) -> Plot:
     titles = ("left", "middle  dashed: repeated", f"right  $T$ = {LENGTH}, $d$ = {DIM}")
     plot, (a, b, c) = panels(2.5, *titles)
-    colours = colours_of(REPEATS)
+    colours = colours_of(REPEATS, "repeat")
     shares = curves.assign(others=curves["others"] / np.sqrt(DIM - 1))
     lines_by(a, shares, "repeat", "time", "test_loss", colours)
     lines_by(b, shares, "repeat", "time", "others", colours)

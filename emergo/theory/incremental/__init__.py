@@ -4,11 +4,13 @@ Heads first compete for the strongest group of positions, then divide the other 
 """
 
 from ._closed_form import (
+    StageLoss,
     cooperation,
     escape_factor,
     first_stage,
     learning_order,
     plateaus,
+    stage_losses,
     start_rates,
     takeoff,
 )
@@ -30,6 +32,7 @@ __all__ = [
     "Flow",
     "Heads",
     "Path",
+    "StageLoss",
     "attention",
     "cooperation",
     "escape_factor",
@@ -38,6 +41,7 @@ __all__ = [
     "learning_order",
     "loss",
     "plateaus",
+    "stage_losses",
     "stage_times",
     "start",
     "start_rates",

@@ -163,3 +163,35 @@ def takeoff(signal: float, damping: float) -> float:
     return float(
         solve_ivp(field, (0, end), [0.0, 0.0, 0.0], "LSODA", rtol=1e-10, atol=1e-12).y[2, -1]
     )
+
+
+class StageLoss(NamedTuple):
+    """The expected loss above that of the teacher after each stage, learned from finite data."""
+
+    bias: Float[np.ndarray, " stages"]  # from the groups that are not learned yet
+    variance: Float[np.ndarray, " stages"]  # from fitting the values; infinite without enough data
+
+    @property
+    def best(self) -> int:
+        """The number of groups to learn before training should stop."""
+        return int(np.argmin(self.bias + self.variance))
+
+
+def stage_losses(groups: Groups, tokens: int, samples: int, noise: float) -> StageLoss:
+    r"""Return bias and variance of the regression after 0, 1, 2, ... groups are learned.
+
+    After k groups, heads attend to these and values are the least-squares fit. Groups that are not
+    learned act as further noise, because their tokens are normal and independent.
+
+    **Arguments:**
+
+    - `tokens`: V, the number of features of a token; maps are V × V.
+    - `samples`: N, the number of training samples.
+    - `noise`: standard deviation of the noise of each output.
+    """
+    powers = np.sort(_powers(groups))[::-1]
+    left = np.array([powers[k:].sum() for k in range(groups.count + 1)])
+    fitted = tokens * np.arange(groups.count + 1)
+    with np.errstate(divide="ignore"):
+        share = np.where(samples > fitted + 1, fitted / np.maximum(samples - fitted - 1, 0), np.inf)
+    return StageLoss(tokens / 2 * left, tokens / 2 * (noise**2 + left) * share)

@@ -65,7 +65,7 @@ def checked_target(
 def start(heads: int, delta: Target, scale: float | Array, seed: int | Array) -> Heads:
     """Return an initial state with values 0 and logits uniform in ± `scale`.
 
-    With scale 0 all heads are equal.
+    If the scale is 0, all heads are equal.
     """
     groups, length = delta.shape
     key = jnp.stack([jnp.uint32(0), jnp.asarray(seed).astype(jnp.uint32)])

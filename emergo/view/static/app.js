@@ -1,6 +1,7 @@
 // The application: the open set, the current view, keyboard shortcuts, and polling of the server.
 import { openData } from "./data.js";
 import { choice, el, refill } from "./dom.js";
+import { LABELS, labels } from "./labels.js";
 import { LawView } from "./law.js";
 import { LiveView, remember } from "./live.js";
 import { RunView } from "./run.js";
@@ -12,7 +13,7 @@ const KEYS = [
   ["1 to 4", "all runs, the law, one run, live"],
   ["← and →", "previous run, next run"],
   ["+ and −", "zoom the curves"],
-  ["Esc", "clear the highlight, reset the zoom"],
+  ["Esc", "clear the highlight, end a comparison, reset the zoom"],
   ["Tab", "move through controls, plots and tables"],
 ];
 const SOON = 2000; // milliseconds between polls while a study is incomplete
@@ -72,12 +73,23 @@ class App {
     if (!set) return;
     const read = await this.data.table(set.key);
     const names = Object.keys(read.columns);
-    this.rows = read.columns.identity.map((_, i) => Object.fromEntries(names.map((name) => [name, read.columns[name][i]])));
-    this.columns = names.filter((name) => name !== "identity");
+    this.finished = read.columns.identity.map((_, i) => Object.fromEntries(names.map((name) => [name, read.columns[name][i]])));
     this.constants = read.constants;
-    this.values = new Map();
-    this.cellAxes = set.axes.filter((axis) => names.includes(axis));
     this.set = { ...set, version: read.version };
+    this.merge();
+  }
+
+  /** Joins the finished runs with those in training, and with the names and tags that the user gave. */
+  merge() {
+    const known = labels();
+    const training = this.#training();
+    this.rows = [...this.finished, ...training].map((row) => (row.identity in known ? { ...known[row.identity], ...row } : row));
+    const fields = training.length ? ["state", "seed", ...Object.keys(training[0].axes)] : [];
+    const given = LABELS.filter((label) => this.rows.some((row) => row[label]));
+    this.columns = [...new Set([...Object.keys(this.finished[0] ?? {}), ...fields, ...given])].filter((name) => name !== "identity");
+    this.cellAxes = this.set.axes.filter((axis) => this.columns.includes(axis));
+    this.values = new Map();
+    this.byRun = new Map(this.rows.map((row) => [row.identity, row]));
   }
 
   /** Returns the distinct values of a column in the order of the runs, cached. */
@@ -87,10 +99,15 @@ class App {
   }
 
   /** Returns the runs of this set that are in training, as rows. */
-  training() {
-    const ended = new Set(this.rows.map((row) => row.identity));
+  #training() {
+    const ended = new Set(this.finished.map((row) => row.identity));
     const runs = (this.status ?? []).flatMap((study) => study.training_runs ?? []);
-    return runs.filter((run) => run.set === this.set?.key && !ended.has(run.identity)).map((run) => ({ ...run.axes, ...run, state: "training" }));
+    return runs.filter((run) => run.set === this.set.key && !ended.has(run.identity)).map((run) => ({ ...run.axes, ...run, steps: run.step, state: "training" }));
+  }
+
+  /** Returns the highlighted run and the one that it is compared with, as far as they exist. */
+  highlighted() {
+    return [...new Set([state().run, state().with])].map((run) => this.byRun.get(run)).filter(Boolean);
   }
 
   async render() {
@@ -104,7 +121,7 @@ class App {
     }
     this.#header();
     const name = this.#shownView();
-    if (!this.set || (!this.rows.length && name !== "live" && !(name === "run" && this.training().length))) {
+    if (!this.set || (!this.rows.length && name !== "live")) {
       this.#close();
       const why = this.index.notes.join("; ") || "New runs appear automatically.";
       return refill(this.main, el("p", { class: "message", text: `No run has finished yet. ${why}` }));
@@ -147,7 +164,7 @@ class App {
     const view = this.#shownView();
     const link = ([name, [title]]) => el("button", { type: "button", class: "tab", "aria-current": name === view ? "page" : null, "data-key": `view ${name}`, onclick: () => this.#choose(name), text: title });
     const label = (set) => `${set.key} (${set.planned && set.planned > set.runs ? `${set.runs} of ${set.planned}` : set.runs} runs)`;
-    const fresh = { metric: null, below: null, above: null, run: null, filter: null, zoom: null, terms: null, across: null, law: null, page: null, sort: null, at: null, family: null, y: null, by: null, ly_of: null };
+    const fresh = { metric: null, below: null, above: null, run: null, with: null, filter: null, group: null, cols: null, zoom: null, terms: null, across: null, law: null, page: null, sort: null, at: null, family: null, y: null, by: null, ly_of: null };
     const pick = sets.length > 1 ? choice("Set of runs", sets.map((set) => [set.key, label(set)]), this.set?.key, (set) => setState({ set, ...fresh }), "set") : null;
     const what = this.set ? (sets.length > 1 ? folder : `${folder}: ${label(this.set)}`) : folder;
     refill(this.header, el("h1", {}, el("span", { class: "brand", text: "emergo" }), el("span", { class: "folder", text: what })), pick, el("nav", { "aria-label": "Views" }, Object.entries(VIEWS).map(link)));
@@ -157,7 +174,7 @@ class App {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input:not([type=checkbox]), select, textarea, .scroll")) return;
     const names = Object.keys(VIEWS);
     if (names[Number(event.key) - 1]) this.#choose(names[Number(event.key) - 1]);
-    else if (event.key === "Escape") setState({ run: this.name === "run" ? state().run : null, zoom: null });
+    else if (event.key === "Escape") setState({ run: this.name === "run" ? state().run : null, with: null, zoom: null });
     else if (event.key === "ArrowRight" || event.key === "ArrowLeft") this.#step(event.key === "ArrowRight" ? 1 : -1);
     else if (event.key === "+" || event.key === "-") this.view?.zoomBy?.(event.key === "+" ? 0.7 : 1 / 0.7);
     else return;
@@ -174,6 +191,8 @@ class App {
   /** Polls the server while the page is visible. */
   async #poll() {
     let trains = false;
+    // Reading the progress of a large study takes as long as reading thousands of its curves.
+    while (this.view?.complete === false) await new Promise((wait) => setTimeout(wait, 200));
     if (!document.hidden || !this.status) {
       try {
         const { status, versions } = await this.data.status();
@@ -182,7 +201,7 @@ class App {
         remember(this.history, status);
         const fresh = Object.entries(versions).some(([key, version]) => (this.index.sets.find((set) => set.key === key) ?? {}).version !== version);
         if (fresh) await this.#refresh();
-        else if (this.name === "live" || this.#waits()) this.render();
+        else if (this.#moved() || this.name === "live") this.render();
         if (this.lost) this.tell("");
         this.lost = false;
       } catch {
@@ -193,10 +212,14 @@ class App {
     if (this.data.live) setTimeout(() => this.#poll(), trains ? SOON : LATER);
   }
 
-  /** Returns true if the page of one run shows, or should show, a run in training. */
-  #waits() {
-    const { row } = this.view ?? {};
-    return this.#shownView() === "run" && (row?.state === "training" || row?.identity !== state().run) && this.training().length > 0;
+  /** Merges the runs in training if they have moved on, and returns whether they have. */
+  #moved() {
+    if (!this.set) return false;
+    const now = JSON.stringify(this.#training().map((run) => [run.identity, run.step]));
+    if (now === (this.then ?? "[]")) return false;
+    this.then = now;
+    this.merge();
+    return true;
   }
 
   async #refresh() {

@@ -4,7 +4,8 @@ const VIRIDIS = ["#440154", "#482878", "#3e4a89", "#31688e", "#26828e", "#1f9e89
 const OKABE_ITO = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442"];
 const ON_DARK = ["#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#f0e442", "#0072b2"];
 const OTHER = "#8a8a8a";
-export const STATES = { reached: "#0072b2", trained: "#009e73", censored: "#e69f00", failed: "#d55e00" };
+/** The colour of each state of a run, and the mark that tells it without colour. */
+export const STATES = { reached: ["#0072b2", "●"], trained: ["#009e73", "■"], censored: ["#e69f00", "△"], failed: ["#d55e00", "×"], training: ["#56b4e9", "○"] };
 
 export function isDark() {
   return matchMedia("(prefers-color-scheme: dark)").matches;
@@ -44,9 +45,9 @@ export function colours(name, values) {
   const hues = isDark() ? ON_DARK : OKABE_ITO;
   numbers.forEach((value, i) => assigned.set(text(value), shade(numbers.length > 1 ? i / (numbers.length - 1) : 0.3)));
   others.forEach((value, i) => {
-    const fixed = name === "state" ? STATES[value] : value === null ? OTHER : others.length <= hues.length ? hues[i] : shade(i / (others.length - 1));
+    const fixed = name === "state" ? STATES[value]?.[0] : value === null ? OTHER : others.length <= hues.length ? hues[i] : shade(i / (others.length - 1));
     assigned.set(text(value), fixed ?? OTHER);
   });
   const ordered = [...numbers, ...others];
-  return { of: (value) => assigned.get(text(value)) ?? OTHER, entries: ordered.map((value) => ({ value, colour: assigned.get(text(value)) })) };
+  return { of: (value) => assigned.get(text(value)) ?? OTHER, entries: ordered.map((value) => ({ value, colour: assigned.get(text(value)), mark: name === "state" ? STATES[value]?.[1] : null })) };
 }

@@ -48,10 +48,6 @@ class Server {
     return (await ask("law", { set, y, x: JSON.stringify(x), where: JSON.stringify(where) })).json();
   }
 
-  async cells(set) {
-    return (await ask("cells", { set })).json();
-  }
-
   async status() {
     return (await ask("live")).json();
   }
@@ -61,8 +57,8 @@ class Server {
   }
 
   /** Passes curves by identity to `arrived`: cached ones at once, the others in batches. Stops if `ended()` is true. */
-  async curves(set, name, runs, points, arrived, ended = () => false) {
-    const key = `${set}\n${name}\n${points}`;
+  async curves(set, name, runs, options, arrived, ended = () => false) {
+    const key = JSON.stringify([set, name, options]);
     if (!this.#curves.has(key)) {
       if (this.#curves.size > 6) this.#curves.delete(this.#curves.keys().next().value);
       this.#curves.set(key, new Map());
@@ -76,7 +72,7 @@ class Server {
     const worker = async () => {
       while (batches.length && !ended()) {
         const batch = batches.shift();
-        const answer = await ask("curves", { set, name, points, runs: batch.join(",") });
+        const answer = await ask("curves", { set, name, ...options, runs: batch.join(",") });
         const curves = unpack(await answer.arrayBuffer());
         const fresh = new Map(batch.map((run, i) => [run, curves[i]]));
         for (const [run, curve] of fresh) held.set(run, curve);
@@ -158,10 +154,6 @@ class Embedded {
     return law;
   }
 
-  async cells(set) {
-    return this.content.data[set].cells;
-  }
-
   async status() {
     return { status: this.content.status, versions: {} };
   }
@@ -170,7 +162,7 @@ class Embedded {
     return null;
   }
 
-  async curves(set, name, runs, points, arrived) {
+  async curves(set, name, runs, options, arrived) {
     const curves = spread(runs).map((run) => {
       const { steps, columns, numbers } = this.#read(set, run);
       const members = name in columns ? [name] : Object.keys(columns).filter((column) => column.replace(/(_\d+)+$/, "") === name);

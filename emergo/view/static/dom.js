@@ -36,6 +36,22 @@ export function button(words, press, attributes = {}) {
   return el("button", { type: "button", "data-key": words, onclick: press, ...attributes, text: words });
 }
 
+/** Creates a sample of a colour, or a coloured mark. */
+export function swatch(colour, mark) {
+  const box = el("span", { class: mark ? "mark" : "swatch", "aria-hidden": "true", text: mark });
+  box.style[mark ? "color" : "background"] = colour;
+  return box;
+}
+
+const wide = matchMedia("(min-width: 821px)");
+wide.addEventListener("change", () => document.querySelectorAll("details.panel").forEach((node) => (node.open = wide.matches)));
+
+/** Creates the controls of a view, which narrow windows show on demand. Returns the element and the place for its content. */
+export function panel(label) {
+  const body = el("div", { class: "controls", role: "group", "aria-label": label });
+  return [el("details", { class: "panel", open: wide.matches }, el("summary", { text: label }), body), body];
+}
+
 /** Replaces the children and restores the focus and open details. */
 export function refill(element, ...children) {
   const key = element.contains(document.activeElement) ? document.activeElement.dataset.key : null;
@@ -80,17 +96,20 @@ export function duration(seconds) {
   return `${Math.round(seconds / 86400)} d`;
 }
 
-const UNITS = {
+const COLUMNS = {
   plateau: "plateau (steps)",
   plateau_low: "plateau, low (steps)",
   plateau_high: "plateau, high (steps)",
   train_loss: "training loss",
   kl_teacher: "KL from the teacher (nats)",
   kl_references: "KL from references (nats)",
+  teacher_loss: "loss of the teacher",
+};
+
+const CURVES = {
   entropy: "entropy of attention (nats)",
   attention: "attention on the relevant tokens",
   attention_by_lag: "attention by lag",
-  teacher_loss: "loss of the teacher",
   largest: "largest weight",
   previous: "weight on the previous token",
   same: "weight on the same token elsewhere",
@@ -105,9 +124,14 @@ const UNITS = {
   gradient_value_output: "gradient norm, values and outputs",
 };
 
-/** Returns the label of a column or curve. */
+/** Returns the label of a column. */
 export function words(name) {
-  return UNITS[name] ?? name.replaceAll("_", " ");
+  return COLUMNS[name] ?? name.replaceAll("_", " ");
+}
+
+/** Returns the label of a curve. A column may have the same name and another meaning, such as the kind of attention. */
+export function curveWords(name) {
+  return CURVES[name] ?? words(name);
 }
 
 export function save(name, content, kind) {

@@ -1,6 +1,6 @@
 // A figure with a heading, a legend, a line about the highlighted item, and downloads.
 import { ink } from "./colour.js";
-import { button, el, refill, save, shown, words } from "./dom.js";
+import { button, el, refill, save, shown, swatch, words } from "./dom.js";
 import { SvgContext } from "./svg.js";
 
 export const FONT = "12px system-ui, sans-serif";
@@ -44,20 +44,15 @@ export class Figure {
     return canvas;
   }
 
-  /** Sets the legend. Entries are {value, colour}; a click calls `pick` with the value. */
+  /** Sets the legend. Entries are {value, colour, mark}; a click calls `pick` with the value. */
   setLegend(title, entries, pick) {
     this.key = { title, entries };
     if (!title || !entries.length) return refill(this.legend);
     const head = el("p", { class: "legend-title", text: words(title) });
-    const swatch = (colour) => {
-      const box = el("span", { class: "swatch" });
-      box.style.background = colour;
-      return box;
-    };
     const few = entries.length <= MANY;
     const kept = few ? entries : [0, 0.25, 0.5, 0.75, 1].map((share) => entries[Math.round(share * (entries.length - 1))]);
-    const items = kept.map(({ value, colour }) => {
-      const label = [swatch(colour), el("span", { text: shown(value) })];
+    const items = kept.map(({ value, colour, mark }) => {
+      const label = [swatch(colour, mark), el("span", { text: shown(value) })];
       const attributes = { type: "button", class: "plain", title: "show only these", "data-key": `legend ${value}` };
       return el("li", {}, pick && few ? el("button", { ...attributes, onclick: () => pick(value) }, label) : el("span", {}, label));
     });
@@ -70,9 +65,10 @@ export class Figure {
     const kept = entries.length <= MANY ? entries : [0, 0.25, 0.5, 0.75, 1].map((share) => entries[Math.round(share * (entries.length - 1))]);
     Object.assign(context, { font: FONT, textAlign: "left", textBaseline: "middle", fillStyle: ink("text") });
     context.fillText(words(title), x, 18);
-    kept.forEach(({ value, colour }, i) => {
+    kept.forEach(({ value, colour, mark }, i) => {
       context.fillStyle = colour;
-      context.fillRect(x, 34 + 18 * i - 4, 14, 8);
+      if (mark) context.fillText(mark, x + 2, 34 + 18 * i);
+      else context.fillRect(x, 34 + 18 * i - 4, 14, 8);
       context.fillStyle = ink("text");
       context.fillText(shown(value), x + 20, 34 + 18 * i);
     });
@@ -109,6 +105,14 @@ export class Figure {
   destroy() {
     this.observer.disconnect();
   }
+}
+
+/** Cuts a text in the middle, so that it is at most `most` pixels wide. */
+export function shortened(context, text, most) {
+  let kept = text.length;
+  const cut = () => (kept < text.length ? `${text.slice(0, Math.ceil(kept / 2))}…${text.slice(text.length - Math.floor(kept / 2))}` : text);
+  while (kept > 2 && context.measureText(cut()).width > most) kept -= 1;
+  return cut();
 }
 
 /** A figure that one function draws: `draw(context, width, height)`. */

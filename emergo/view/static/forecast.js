@@ -103,7 +103,7 @@ export class ForecastPart {
         context.moveTo(px, 0);
         context.lineTo(px, view.height);
         context.stroke();
-        if (now.state === "forecast") point(context, px, view.y(now.step), ink("text"), false, 4);
+        if (now.state === "forecast") point(context, px, view.y(now.step), ink("text"), "reached", 4);
       },
       csv: () => csv(["asked_at", "state", "step", ...[50, 80].flatMap((share) => [`low_${share}`, `high_${share}`])], told.moments.map((moment) => [moment.at, moment.state, moment.step, ...[50, 80].flatMap((share) => moment.intervals[`${share}%`] ?? [null, null])])),
       summary: `Forecast step of emergence against the step of the forecast: ${asked.length} of ${told.moments.length} steps have a forecast, the first at step ${exact(asked[0].at)} (${asked[0].words}), the last at step ${exact(asked.at(-1).at)} (${asked.at(-1).words}). ${came ? `The run emerged at step ${exact(told.came)}.` : "The run did not emerge."}`,

@@ -1,7 +1,7 @@
 // The view of a law: the fit with its interval, residuals, and the published law. The user chooses the terms.
 import { colours, ink } from "./colour.js";
-import { button, choice, csv, el, refill, shown, table, tick, words } from "./dom.js";
-import { asLists, filterControls, keeps } from "./filter.js";
+import { button, choice, csv, el, panel, refill, shown, table, tick, words } from "./dom.js";
+import { filterControls, forServer } from "./filter.js";
 import { Plot, band, domain, line, point } from "./plot.js";
 import { part, setState, state } from "./state.js";
 import { describeRun } from "./words.js";
@@ -11,7 +11,8 @@ const FEW = 12; // axes with at most so many values have their labels there
 export class LawView {
   constructor(app) {
     this.app = app;
-    this.controls = el("div", { class: "controls", role: "group", "aria-label": "Choice of the law" });
+    const [side, controls] = panel("Choice of the law");
+    this.controls = controls;
     this.partial = new Plot("The law", { name: "law", height: 380 });
     this.against = new Plot("Measured against the law", { name: "measured", height: 300 });
     this.residuals = new Plot("Residuals", { name: "residuals", height: 300 });
@@ -19,16 +20,17 @@ export class LawView {
     this.figure = el("section", { "aria-label": "The figure" });
     this.plots = el("div", {}, this.partial.node, el("div", { class: "pair" }, this.against.node, this.residuals.node));
     this.message = el("p", { class: "message", role: "status" });
-    this.node = el("div", { class: "split" }, this.controls, el("div", { class: "main" }, this.message, this.numbers, this.plots, this.figure));
+    this.node = el("div", { class: "split" }, side, el("div", { class: "main" }, this.message, this.numbers, this.plots, this.figure));
   }
 
   async update() {
-    const { set, rows } = this.app;
+    const { set } = this.app;
+    const rows = this.app.finished;
     this.filter = part("filter", {});
     const start = this.#start(set);
     this.y = state().ly_of ?? start.y ?? "plateau";
     this.terms = part("terms", start.x ?? []);
-    this.wanted = state().filter || !start.where ? asLists(this.filter, rows) : start.where;
+    this.wanted = state().filter || !start.where ? this.filter : start.where;
     this.#controls(set, rows);
     this.#figure(set);
     if (!rows.some((row) => Number.isFinite(row[this.y]))) return this.#tell(`These runs have no values of ${words(this.y)}.`);
@@ -40,7 +42,7 @@ export class LawView {
       this.fit = null;
       this.#tell("Fitting …");
       try {
-        const fit = await this.app.data.law(set.key, this.y, this.terms, this.wanted);
+        const fit = await this.app.data.law(set.key, this.y, this.terms, forServer(this.wanted, this.app.rows));
         if (key !== this.asked) return;
         this.fit = fit;
         this.#tell("");
@@ -52,10 +54,17 @@ export class LawView {
     if (this.fit) this.#draw();
   }
 
-  /** Returns the law to fit before the user chooses terms: the law of the figure on its own runs, or the study's law. */
+  /** Returns the law to fit before the user chooses terms: the law of the figure on its own runs, or the usual law of the set. */
   #start(set) {
-    if (!set.figure?.laws.length || set.kind !== "figure") return set.law ?? {};
-    return set.figure.laws[Number(state().law ?? 0)]?.fit ?? {};
+    const fits = set.kind === "figure" ? set.figure.laws.map((law) => law.fit) : [];
+    if (state().law) return fits[Number(state().law)] ?? set.law ?? {};
+    return fits.find((fit) => fit.x) ?? set.law ?? fits[0] ?? {};
+  }
+
+  /** Returns the law of the figure that is shown. */
+  #printed() {
+    const laws = this.app.set.figure?.laws ?? [];
+    return laws[Number(state().law ?? Math.max(0, laws.findIndex((law) => law.fit.x)))];
   }
 
   #tell(text) {
@@ -79,7 +88,7 @@ export class LawView {
     const laws = set.figure?.laws ?? [];
     const groups = [
       el("h2", { text: "The law" }),
-      laws.length ? choice("Law of the figure", laws.map((law, i) => [String(i), law.name]), state().law ?? "0", (law) => setState({ law, terms: null }), "law") : null,
+      laws.length ? choice("Law of the figure", laws.map((law, i) => [String(i), law.name]), String(laws.indexOf(this.#printed())), (law) => setState({ law, terms: null }), "law") : null,
       choice("Explain", numeric.filter((name) => !set.axes.includes(name) && name !== "seed").map((name) => [name, words(name)]), this.y, (y) => setState({ ly_of: y }), "ly_of"),
       el(
         "fieldset",
@@ -91,8 +100,6 @@ export class LawView {
       this.terms.length > 1 ? choice("Across", this.terms.map((term) => [term, words(term)]), this.#across(), (across) => setState({ across }), "across") : null,
       choice("Colour by", [["none", "nothing"], ...this.app.cellAxes.map((name) => [name, words(name)])], this.#by() || "none", (by) => setState({ by }), "by"),
       state().terms || state().ly_of || state().filter ? button("Reset", () => setState({ terms: null, ly_of: null, across: null, filter: null })) : null,
-      el("h3", { text: "Filter" }),
-      el("p", { class: "quiet", text: `${rows.filter((row) => keeps(this.wanted, row)).length} of ${rows.length} runs` }),
       ...filterControls(this.app, this.filter),
     ];
     refill(this.controls, groups.filter(Boolean));
@@ -109,20 +116,26 @@ export class LawView {
 
   #draw() {
     const { law, identity, fitted, terms } = this.fit;
-    const byRun = new Map(this.app.rows.map((row) => [row.identity, row]));
     const across = this.fit.x[this.terms.indexOf(this.#across())] ?? this.fit.x[0];
     const [name, power] = factor(across);
     const exponent = law.exponents[name] / power;
     const by = this.#by();
     const palette = colours(by, by ? this.app.distinct(by) : []);
     const pins = identity.map((id, i) => {
-      const row = byRun.get(id) ?? {};
-      return { id, row, x: terms[across][i], y: row[this.y], fitted: fitted[i], bound: Boolean(row.censored), colour: palette.of(row[by]) };
+      const row = this.app.byRun.get(id) ?? {};
+      return { id, row, x: terms[across][i], y: row[this.y], fitted: fitted[i], state: row.censored ? "censored" : "reached", colour: palette.of(row[by]) };
     });
     const points = pins.filter((pin) => Number.isFinite(pin.y) && pin.row.state !== "failed");
     // Values are moved along the law to the geometric mean of the other axes, so that the vertical axis keeps its unit.
     const level = geometric(points.map((pin) => pin.fitted / pin.x ** exponent));
-    for (const pin of points) pin.shown = (pin.y / pin.fitted) * level * pin.x ** exponent;
+    const xs = domain(points.map((pin) => pin.x), true);
+    const groups = palette.entries.map((entry) => entry.value);
+    for (const pin of points) {
+      pin.shown = (pin.y / pin.fitted) * level * pin.x ** exponent;
+      // Each colour has its own place around its x, so that points of different colours do not cover each other.
+      const place = groups.length ? groups.indexOf(pin.row[by] ?? null) - (groups.length - 1) / 2 : 0;
+      pin.at = pin.x * (xs[1] / xs[0]) ** (place * Math.min(0.008, 0.04 / groups.length));
+    }
     const alone = this.fit.x.length === 1 && Object.keys(law.exponents).length === 1;
     this.#partial({ law, across, name, power, exponent, level, points, alone, by, palette });
     this.#against(points, by, palette);
@@ -154,21 +167,21 @@ export class LawView {
         const [low, high] = [0, 1].map((end) => grid.map((_, i) => (end ? Math.max : Math.min)(edges[0][i], edges[1][i])));
         band(context, grid, low, high, ink("text"), view, 0.12);
       },
-      over: (context, view) => points.forEach((pin) => point(context, view.x(pin.x), view.y(pin.shown), pin.colour, pin.bound)),
-      ...this.#pointing(this.partial, points, (pin) => pin.x, (pin) => pin.shown),
+      over: (context, view) => points.forEach((pin) => point(context, view.x(pin.at), view.y(pin.shown), pin.colour, pin.state)),
+      ...this.#pointing(this.partial, points, (pin) => pin.at, (pin) => pin.shown),
       csv: () => this.#csv(points, across),
       summary: `${words(this.y)} against ${across} on logarithmic axes, ${points.length} runs: ${law.formula}`,
     });
     const parts = ["line: the fit", known ? "grey: the 95% interval of the exponent, around the geometric mean" : "too few runs for an interval"];
     if (published) parts.push(`dashed: ${published.words}`);
-    if (points.some((pin) => pin.bound)) parts.push("hollow triangles: censored runs, lower bounds");
+    if (points.some((pin) => pin.state === "censored")) parts.push("hollow triangles: censored runs, lower bounds");
     this.hint = parts.join("; ");
     this.partial.note.textContent = this.hint;
   }
 
   /** Returns the published law along the chosen term, at the geometric means of the other columns. */
   #published(across, name, power, points) {
-    const printed = this.app.set.figure?.laws[Number(state().law ?? 0)]?.published;
+    const printed = this.#printed()?.published;
     if (!printed?.exponents || this.y !== "plateau" || !(name in printed.exponents)) return null;
     let level = printed.C;
     for (const [column, exponent] of Object.entries(printed.exponents)) {
@@ -185,9 +198,9 @@ export class LawView {
       x: { label: `${words(this.y)} by the law`, log: true, domain: both },
       y: { label: `${words(this.y)} measured`, log: true, domain: both },
       curves: [{ x: both, y: both, colour: ink("muted"), width: 1.2 }],
-      over: (context, view) => points.forEach((pin) => point(context, view.x(pin.fitted), view.y(pin.y), pin.colour, pin.bound, 3)),
+      over: (context, view) => points.forEach((pin) => point(context, view.x(pin.fitted), view.y(pin.y), pin.colour, pin.state, 3)),
       ...this.#pointing(this.against, points, (pin) => pin.fitted, (pin) => pin.y),
-      csv: () => csv(["identity", "law", "measured", "censored"], points.map((pin) => [pin.id, pin.fitted, pin.y, pin.bound])),
+      csv: () => csv(["identity", "law", "measured", "censored"], points.map((pin) => [pin.id, pin.fitted, pin.y, pin.state === "censored"])),
     });
     this.against.note.textContent = `R² ${shown(this.fit.law.r2)} over ${this.fit.law.runs} observed runs`;
   }
@@ -200,9 +213,9 @@ export class LawView {
       y: { label: "measured over law", log: true, domain: [1 / size, size] },
       curves: [{ x: xs, y: [1, 1], colour: ink("muted"), width: 1.2 }],
       under: (context, view) => law.spread && band(context, xs, [1, 1].map(() => Math.exp(-law.spread)), [1, 1].map(() => Math.exp(law.spread)), ink("text"), view, 0.08),
-      over: (context, view) => points.forEach((pin) => point(context, view.x(pin.x), view.y(pin.y / pin.fitted), pin.colour, pin.bound, 3)),
-      ...this.#pointing(this.residuals, points, (pin) => pin.x, (pin) => pin.y / pin.fitted),
-      csv: () => csv(["identity", across, "measured_over_law", "censored"], points.map((pin) => [pin.id, pin.x, pin.y / pin.fitted, pin.bound])),
+      over: (context, view) => points.forEach((pin) => point(context, view.x(pin.at), view.y(pin.y / pin.fitted), pin.colour, pin.state, 3)),
+      ...this.#pointing(this.residuals, points, (pin) => pin.at, (pin) => pin.y / pin.fitted),
+      csv: () => csv(["identity", across, "measured_over_law", "censored"], points.map((pin) => [pin.id, pin.x, pin.y / pin.fitted, pin.state === "censored"])),
     });
     const seeds = law.seed_spread ? `, ${shown(law.seed_spread)} around the means of cells` : "";
     this.residuals.note.textContent = `spread of the logarithm ${shown(law.spread)} around the law (grey)${seeds}`;
@@ -221,27 +234,22 @@ export class LawView {
       },
       pick: () => near && setState({ run: near.id, view: "run" }),
       mark: (context, view) => {
-        const pin = near ?? points.find((each) => each.id === state().run);
-        if (!pin) return;
-        context.beginPath();
-        context.arc(view.x(x(pin)), view.y(y(pin)), 7, 0, 2 * Math.PI);
-        Object.assign(context, { strokeStyle: ink("text"), lineWidth: 1.8 });
-        context.stroke();
+        for (const pin of points) if (pin === near || [state().run, state().with].includes(pin.id)) point(context, view.x(x(pin)), view.y(y(pin)), ink("text"), "training", 7);
       },
     };
   }
 
   #csv(points, across) {
-    return csv(["identity", across, this.y, "law", "shown", "censored"], points.map((pin) => [pin.id, pin.x, pin.y, pin.fitted, pin.shown, pin.bound]));
+    return csv(["identity", across, this.y, "law", "shown", "censored"], points.map((pin) => [pin.id, pin.x, pin.y, pin.fitted, pin.shown, pin.state === "censored"]));
   }
 
   #numbers(law) {
-    const printed = this.app.set.figure?.laws[Number(state().law ?? 0)]?.published;
+    const printed = this.#printed()?.published;
     const censored = law.with_censored;
     const interval = (bounds) => (bounds?.[0] === null || !bounds ? "not determined" : `${shown(bounds[0])} to ${shown(bounds[1])}`);
     const names = ["C", ...Object.keys(law.exponents)];
     const value = (each, name) => (name === "C" ? each?.C : each?.exponents?.[name]);
-    const heads = ["", "fit", "95% interval", ...(censored ? ["with censored runs"] : []), ...(printed ? ["published"] : [])];
+    const heads = ["number", "fit", "95% interval", ...(censored ? ["with censored runs"] : []), ...(printed ? ["published"] : [])];
     const rows = names.map((name) => [
       name === "C" ? "C" : `exponent of ${words(name)}`,
       shown(value(law, name)),
@@ -251,7 +259,7 @@ export class LawView {
     ]);
     const counts = [`${law.runs} runs`, law.censored ? `${law.censored} censored` : null, law.failed ? `${law.failed} failed (left out)` : null];
     const words_of = `${law.formula}; R² ${shown(law.r2)}; ${counts.filter(Boolean).join(", ")}; intervals by resampling ${law.ci_kind}`;
-    refill(this.numbers, el("p", { class: "quiet", text: words_of }), table("Numbers of the law", heads, rows));
+    refill(this.numbers, el("p", { class: "quiet", text: words_of }), table("Exponents and prefactor", heads, rows));
   }
 
   /** Shows the laws, checks and picture of the figure. */

@@ -1,6 +1,6 @@
 // Curves with one number per layer, such as the agreement of gradients.
 import { ink, shade } from "./colour.js";
-import { csv, el, shown, words } from "./dom.js";
+import { csv, curveWords, el, shown } from "./dom.js";
 import { Plot, domain } from "./plot.js";
 
 const WINDOW = 9; // rows of the running mean of noisy families
@@ -18,7 +18,7 @@ export class LayerPlots {
     this.node.hidden = !names.length;
     if (this.plots.length !== names.length) {
       this.plots.forEach((plot) => plot.destroy());
-      this.plots = names.map((name) => new Plot(words(name), { name, height: 240 }));
+      this.plots = names.map((name) => new Plot(curveWords(name), { name, height: 240 }));
       this.pair.replaceChildren(...this.plots.map((plot) => plot.node));
     }
     names.forEach((name, i) => draw(this.plots[i], name, families[name].flat(), maps, steps, log));
@@ -39,13 +39,13 @@ function draw(plot, name, indices, maps, steps, log) {
   const xs = domain(steps, log.x, 0.01);
   const zero = { x: xs, y: [0, 0], colour: ink("faint"), dash: [2, 4] };
   plot.name = name;
-  plot.heading.textContent = words(name);
+  plot.heading.textContent = curveWords(name);
   plot.set({
     x: { label: "step", log: log.x, domain: xs },
-    y: { label: cosine ? "cosine" : words(name).split(",")[0], log: norm, domain: domain(curves.flatMap((curve) => curve.y), norm) },
+    y: { label: cosine ? "cosine" : curveWords(name).split(",")[0], log: norm, domain: domain(curves.flatMap((curve) => curve.y), norm) },
     curves: cosine ? [zero, ...curves] : curves,
     csv: () => csv(["step", ...layers.map((layer) => `${name}_${layer}`)], steps.map((step, i) => [step, ...curves.map((curve) => curve.y[i])])),
-    summary: `${words(name)} of ${layers.length} layers; at the end ${curves.map((curve) => shown(curve.y.at(-1))).join(", ")}`,
+    summary: `${curveWords(name)} of ${layers.length} layers; at the end ${curves.map((curve) => shown(curve.y.at(-1))).join(", ")}`,
   });
   plot.setLegend("layer", layers.map((layer, i) => ({ value: layer, colour: curves[i].colour })));
   plot.note.textContent = cosine ? `between the gradients of two halves of a batch; mean over ${WINDOW} rows` : "";

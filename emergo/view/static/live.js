@@ -1,10 +1,9 @@
 // The live view: progress of studies, running processes, and failures with reasons.
 import { STATES, ink } from "./colour.js";
-import { button, duration, el, refill, shown, table, words } from "./dom.js";
+import { button, duration, el, refill, shown, swatch, table, words } from "./dom.js";
 import { setState } from "./state.js";
 
-const SHARES = [["reached", STATES.reached], ["trained", STATES.trained], ["censored", STATES.censored], ["failed", STATES.failed], ["training", "#56b4e9"], ["waiting", null]];
-const KEPT = 240; // losses per process that the page remembers
+const KEPT = 240; // losses per run in training that the page remembers
 
 export class LiveView {
   constructor(app) {
@@ -40,19 +39,15 @@ export class LiveView {
 
   #study(status) {
     if (status.error) return el("section", { class: "card" }, el("h3", { text: status.folder }), el("p", { class: "message", text: status.error }));
-    const parts = SHARES.map(([name, colour]) => [name, status[name] ?? 0, colour ?? ink("grid")]).filter(([, count]) => count > 0);
+    const parts = Object.entries({ ...STATES, waiting: [ink("grid"), "·"] }).map(([name, [colour, mark]]) => [name, status[name] ?? 0, colour, mark]).filter(([, count]) => count > 0);
     const bar = el("div", { class: "bar", role: "img", "aria-label": parts.map(([name, count]) => `${count} ${name}`).join(", ") });
-    for (const [, count, colour] of parts) {
-      const piece = el("span", {});
+    for (const [, count, colour, mark] of parts) {
+      const piece = el("span", { text: mark });
       piece.style.flexGrow = String(count);
       piece.style.background = colour;
       bar.append(piece);
     }
-    const key = el("ul", { class: "key" }, parts.map(([name, count, colour]) => {
-      const box = el("span", { class: "swatch" });
-      box.style.background = colour;
-      return el("li", {}, box, `${count} ${name}`);
-    }));
+    const key = el("ul", { class: "key" }, parts.map(([name, count, colour, mark]) => el("li", {}, swatch(colour), `${mark} ${count} ${name}`)));
     const left = Math.max(...status.workers.map((worker) => worker.seconds_left ?? 0), 0);
     const rate = status.workers.reduce((sum, worker) => sum + (worker.rate ?? 0), 0);
     const now = status.workers.length ? `${status.training} runs in training, ${shown(Math.round(rate))} steps/s${left ? `, about ${duration(left)} left for the claimed runs` : ""}.` : status.complete ? "Every run has finished." : "No process is training; continue with emergo study run.";
@@ -65,25 +60,38 @@ export class LiveView {
       bar,
       key,
       status.workers.length ? this.#workers(status.workers) : null,
-      status.training_runs.length ? training(status.training_runs) : null,
+      status.training_runs.length ? this.#training(status.training_runs) : null,
       status.failed_runs.length ? failures(status.failed_runs) : null,
       Object.keys(status.broken).length ? table("Unreadable runs", ["folder", "reason"], Object.entries(status.broken).slice(0, 50)) : null,
     );
   }
 
   #workers(workers) {
-    const heads = ["study", "cell", "process", "runs", "in training", "step", "loss", "loss since this page opened", "forecast", "steps/s", "time left", "last update"];
+    const heads = ["study", "cell", "process", "runs", "in training", "step", "loss", "forecast", "steps/s", "time left", "last update"];
     const rows = workers.map((worker) => {
       const cell = Object.entries(worker.axes).map(([axis, values]) => `${words(axis)} ${values.map(shown).join(", ")}`).join("; ");
       const steps = worker.step_min === worker.step_max ? shown(worker.step_min) : `${shown(worker.step_min)} to ${shown(worker.step_max)}`;
       const where = `${worker.host ?? "?"}, process ${worker.pid ?? "?"}${worker.job ? `, job ${worker.job}` : ""}`;
-      return [worker.study, cell, where, `${worker.done ?? 0} of ${worker.total ?? "?"}`, worker.running, steps, shown(worker.loss), this.#spark(worker.unit), worker.note || null, shown(worker.rate && Math.round(worker.rate)), duration(worker.seconds_left), worker.age === null ? null : `${Math.round(worker.age)} s ago`];
+      return [worker.study, cell, where, `${worker.done ?? 0} of ${worker.total ?? "?"}`, worker.running, steps, shown(worker.loss), worker.note || null, shown(worker.rate && Math.round(worker.rate)), duration(worker.seconds_left), worker.age === null ? null : `${Math.round(worker.age)} s ago`];
     });
     return table("Running processes", heads, rows);
   }
 
-  #spark(unit) {
-    const past = this.app.history.get(unit) ?? [];
+  /** Lists the runs in training, soonest to emerge first, with links to their pages. */
+  #training(runs) {
+    const heads = ["run", "axes", "seed", "step", "loss", "loss since this page opened", "forecast", "reason"];
+    const lit = this.app.highlighted().map((row) => row.identity);
+    const rows = runs.map((run) => {
+      const open = button(run.identity, () => setState({ view: "run", set: run.set, run: run.identity }), { class: "plain", "data-key": `training ${run.identity}` });
+      const axes = Object.entries(run.axes).map(([axis, value]) => `${words(axis)} ${shown(value)}`).join(", ");
+      const cells = [open, axes, run.seed, run.step, shown(run.loss), this.#spark(run.identity), run.forecast?.words, run.forecast?.why];
+      return { attributes: { class: lit.includes(run.identity) ? "chosen" : null }, cells };
+    });
+    return table("Runs in training, soonest to emerge first", heads, rows);
+  }
+
+  #spark(run) {
+    const past = (this.app.history.get(run) ?? []).map(([, loss]) => loss);
     const canvas = el("canvas", { width: 240, height: 44, class: "spark", role: "img", "aria-label": past.length ? `from ${shown(past[0])} to ${shown(past.at(-1))}` : "no loss yet" });
     if (past.length < 2) return canvas;
     const context = canvas.getContext("2d");
@@ -98,17 +106,6 @@ export class LiveView {
   destroy() {}
 }
 
-/** Lists the runs in training, soonest to emerge first, with links to their pages. */
-function training(runs) {
-  const heads = ["run", "axes", "seed", "step", "loss", "forecast", "reason"];
-  const rows = runs.map((run) => {
-    const open = button(run.identity, () => setState({ view: "run", set: run.set, run: run.identity }), { class: "plain", "data-key": `training ${run.identity}` });
-    const axes = Object.entries(run.axes).map(([axis, value]) => `${words(axis)} ${shown(value)}`).join(", ");
-    return [open, axes, run.seed, run.step, shown(run.loss), run.forecast?.words, run.forecast?.why];
-  });
-  return table("Runs in training, soonest to emerge first", heads, rows);
-}
-
 function failures(failed) {
   const heads = ["run", "study", "axes", "seed", "tries", "reason", "when"];
   const rows = [...failed].reverse().map((each) => {
@@ -118,14 +115,20 @@ function failures(failed) {
   return table("Failures, latest first", heads, rows);
 }
 
-/** Records the losses of the running processes while the page is open. */
+/** Records the losses of the runs in training while the page is open. */
 export function remember(history, status) {
-  for (const { workers = [] } of status) {
-    for (const { unit, loss } of workers) {
-      if (!Number.isFinite(loss)) continue;
-      const past = history.get(unit) ?? [];
-      if (past.at(-1) !== loss) past.push(loss);
-      history.set(unit, past.slice(-KEPT));
-    }
+  for (const { identity, step, loss } of status.flatMap((study) => study.training_runs ?? [])) {
+    const past = history.get(identity) ?? [];
+    if (Number.isFinite(loss) && past.at(-1)?.[0] !== step) history.set(identity, [...past, [step, loss]].slice(-KEPT));
   }
+}
+
+/** Returns steps and values of a run in training: the curve that its process told, and the losses since the page was opened. */
+export function soFar(app, row, name) {
+  const { metric, curve } = row.forecast ?? {};
+  const told = metric === name ? curve[0].map((step, i) => [step, curve[1][i] ?? NaN]) : [];
+  const last = told.at(-1)?.[0] ?? -1;
+  const since = name === "loss" ? (app.history.get(row.identity) ?? []).filter(([step]) => step > last) : [];
+  const points = [...told, ...since];
+  return [points.map(([step]) => step), points.map(([, value]) => value)];
 }

@@ -1,7 +1,7 @@
 // Parallel coordinates: one line per run over its axes and its plateau. Dragging along an axis sets a filter.
 import { ink } from "./colour.js";
 import { csv, shown, words } from "./dom.js";
-import { Sheet, FONT } from "./figure.js";
+import { FONT, Sheet, shortened } from "./figure.js";
 import { change } from "./filter.js";
 import { spread } from "./ticks.js";
 
@@ -17,7 +17,7 @@ export class Parallel {
     this.figure = new Sheet("Axes and plateau", { name: "parallel", height: 300 });
   }
 
-  update(visible, palette, by, filter) {
+  update(visible, palette, by, filter, lit) {
     const { rows, cellAxes } = this.app;
     const differing = cellAxes.filter((name) => this.app.distinct(name).length > 1).slice(0, MOST);
     const last = rows.some((row) => Number.isFinite(row.plateau)) ? ["plateau"] : [];
@@ -28,7 +28,7 @@ export class Parallel {
     const columns = this.axes.map((axis) => axis.name);
     this.filter = filter;
     this.figure.set({
-      draw: (context, width, height) => this.#draw(context, width, height, drawn, palette, by),
+      draw: (context, width, height) => this.#draw(context, width, height, drawn, palette, by, lit),
       framed: (canvas, width, height) => this.#drags(canvas, width, height),
       csv: () => csv(["identity", ...columns, "state"], visible.map((row) => [row.identity, ...columns.map((name) => row[name]), row.state])),
       summary: `Parallel coordinates over ${columns.join(", ")} for ${visible.length} runs; the filter and the table have the same content.`,
@@ -44,13 +44,13 @@ export class Parallel {
     return { axes, places: axes.map((_, i) => EDGE.side + (i * (width - 2 * EDGE.side)) / (count - 1)) };
   }
 
-  #draw(context, width, height, rows, palette, by) {
+  #draw(context, width, height, rows, palette, by, lit) {
     const { axes, places } = this.#room(width);
     const [top, bottom] = [EDGE.top, height - EDGE.bottom];
     const y = (axis, value) => bottom - axis.share(value) * (bottom - top);
     const alpha = Math.min(0.85, Math.max(0.08, 5 / Math.sqrt(Math.max(rows.length, 1))));
     Object.assign(context, { globalAlpha: alpha, lineWidth: 1 / (devicePixelRatio || 1) }); // wider lines take ten times as long
-    for (const row of rows) {
+    const trace = (row, colour) => {
       context.beginPath();
       let down = false;
       axes.forEach((axis, i) => {
@@ -61,11 +61,18 @@ export class Parallel {
         down = true;
       });
       context.setLineDash(row.state === "censored" ? [4, 3] : []);
-      context.strokeStyle = palette.of(row[by]);
+      context.strokeStyle = colour;
       context.stroke();
+    };
+    for (const row of rows) trace(row, palette.of(row[by]));
+    context.globalAlpha = 1;
+    for (const row of lit) {
+      for (const [colour, width] of [["ground", 6], ["text", 2.6]]) {
+        context.lineWidth = width;
+        trace(row, ink(colour));
+      }
     }
     context.setLineDash([]);
-    context.globalAlpha = 1;
     axes.forEach((axis, i) => {
       Object.assign(context, { strokeStyle: ink("muted"), lineWidth: 1, font: FONT, textAlign: "center", textBaseline: "middle" });
       context.beginPath();
@@ -73,7 +80,7 @@ export class Parallel {
       context.lineTo(places[i], bottom);
       context.stroke();
       context.fillStyle = ink("text");
-      context.fillText(words(axis.name), places[i], 12);
+      context.fillText(shortened(context, words(axis.name), Math.min(2 * EDGE.side, 0.94 * (places[1] - places[0]))), places[i], 12);
       for (const value of axis.ticks) this.#label(context, axis.label(value), places[i], y(axis, value), i === 0, i === axes.length - 1);
     });
   }
@@ -117,8 +124,8 @@ export class Parallel {
   }
 }
 
-/** Builds an axis: positions of values from 0 to 1, and the labelled values. */
-function coordinate(name, distinct) {
+/** Builds an axis: positions of values from 0 to 1, the labelled values, and the ends. */
+export function coordinate(name, distinct) {
   const values = distinct.filter((value) => value !== null);
   const numeric = values.every((value) => typeof value === "number");
   if (!numeric) {
@@ -140,5 +147,5 @@ function coordinate(name, distinct) {
   const ticks = spread(values.length <= 8 ? values.sort((a, b) => a - b) : [low, ...inner, high], share, APART);
   const whole = name === "plateau" ? 10 : 100; // larger numbers are written without decimals
   const label = (value) => shown(Math.abs(value) >= whole ? Math.round(value) : Number(value.toPrecision(3)));
-  return { name, values, share, label: values.length <= 8 && name !== "plateau" ? shown : label, ticks };
+  return { name, values, share, label: values.length <= 8 && name !== "plateau" ? shown : label, ticks, ends: [low, high] };
 }

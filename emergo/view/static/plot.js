@@ -139,7 +139,9 @@ export class Plot extends Figure {
     if (width < 4 || height < 4) return;
     const [x0, x1] = [u.posToVal(left, "x"), u.posToVal(left + width, "x")];
     const [y0, y1] = [u.posToVal(top + height, "y"), u.posToVal(top, "y")];
-    this.spec.zoom?.([x0, x1, y0, y1].map((value) => Number(value.toPrecision(4))));
+    const range = [x0, x1, y0, y1].map((value) => Number(value.toPrecision(4)));
+    // A zoom replaces this uPlot, which first has to remove its own listeners of the mouse.
+    setTimeout(() => this.spec.zoom?.(range));
   }
 
   paint() {
@@ -280,20 +282,21 @@ export function band(context, x, low, high, colour, view, alpha = 0.16) {
   context.globalAlpha = 1;
 }
 
-/** Draws a point, or a hollow triangle for a lower bound. */
-export function point(context, px, py, colour, bound = false, radius = 3.6) {
+/** Draws a run as a point whose shape tells its state: a lower bound is a hollow triangle, a failure a cross, a run in training a ring. */
+export function point(context, px, py, colour, state = "reached", radius = 3.6) {
   context.beginPath();
-  if (bound) {
+  if (state === "censored") {
     context.moveTo(px, py - radius * 1.3);
     context.lineTo(px + radius * 1.15, py + radius);
     context.lineTo(px - radius * 1.15, py + radius);
     context.closePath();
-    context.strokeStyle = colour;
-    context.lineWidth = 1.4;
-    context.stroke();
-  } else {
-    context.arc(px, py, radius, 0, 2 * Math.PI);
-    context.fillStyle = colour;
-    context.fill();
-  }
+  } else if (state === "failed") {
+    context.moveTo(px - radius, py - radius);
+    context.lineTo(px + radius, py + radius);
+    context.moveTo(px - radius, py + radius);
+    context.lineTo(px + radius, py - radius);
+  } else context.arc(px, py, radius, 0, 2 * Math.PI);
+  Object.assign(context, { strokeStyle: colour, fillStyle: colour, lineWidth: 1.4 });
+  if (["censored", "failed", "training"].includes(state)) context.stroke();
+  else context.fill();
 }

@@ -1,24 +1,28 @@
 // The view of one run: loss with stages and forecasts, probes, and maps over layers and heads with a slider.
 import { ink, shade } from "./colour.js";
-import { button, choice, csv, el, refill, shown, table, tick, words } from "./dom.js";
+import { button, choice, csv, curveWords, el, panel, refill, shown, table, tick, words } from "./dom.js";
 import { FONT, Sheet } from "./figure.js";
 import { heat } from "./heat.js";
 import { HeadClasses } from "./heads.js";
+import { labelFields } from "./labels.js";
 import { LayerPlots } from "./layers.js";
+import { soFar } from "./live.js";
 import { CAME, ForecastPart, intervals, lastBy } from "./forecast.js";
 import { Plot, band, domain } from "./plot.js";
 import { part, setState, state } from "./state.js";
-import { config, describeRun } from "./words.js";
+import { config, describeRun, differences, title } from "./words.js";
 import { keeps } from "./filter.js";
 
 const TEACHER = "#009e73"; // colour of the teacher's loss
+const OTHER = "#d55e00"; // colour of the run to compare with
 const CLASSES = 6; // most classes of heads that are marked in the plot of the loss
 const FRAME = 60; // milliseconds per evaluation while the slider plays
 
 export class RunView {
   constructor(app) {
     this.app = app;
-    this.controls = el("div", { class: "controls", role: "group", "aria-label": "Choice of the run" });
+    const [side, controls] = panel("Choice of the run");
+    this.controls = controls;
     this.loss = new Plot("Loss", { name: "loss", height: 320 });
     this.stages = el("section", { "aria-label": "Stages" });
     this.probes = el("div", { class: "pair" });
@@ -32,7 +36,7 @@ export class RunView {
     this.about = el("section", {});
     this.left = el("p", { class: "quiet" });
     this.main = el("div", { class: "main" }, this.about, this.loss.node, this.slider, this.forecast.node, this.stages, this.heads.node, this.maps, this.layers.node, this.probes);
-    this.node = el("div", { class: "split" }, this.controls, this.main);
+    this.node = el("div", { class: "split" }, side, this.main);
     this.small = [];
   }
 
@@ -40,25 +44,26 @@ export class RunView {
     const { set, rows, data } = this.app;
     const filter = part("filter", {});
     const visible = rows.filter((row) => keeps(filter, row));
-    const training = this.app.training();
-    const every = [...rows, ...training];
-    this.row = every.find((row) => row.identity === state().run) ?? visible[0] ?? every[0];
+    const first = (runs) => runs.find((row) => row.state !== "failed") ?? runs[0];
+    this.row = this.app.byRun.get(state().run) ?? first(visible) ?? first(rows);
+    this.other = this.app.byRun.get(state().with);
+    if (this.other === this.row || this.other?.state === "training") this.other = null;
     this.log = { x: state().lx !== "0", y: state().ly === "1" };
-    this.#controls([...(visible.length ? visible : rows), ...training]);
+    this.#controls(visible.length ? visible : rows);
     this.main.hidden = !this.row;
     if (!this.row) return;
     if (this.row.state === "training") return this.#training();
     const learned = this.#learned();
     const run = JSON.stringify([set.key, this.row.identity, learned]);
-    const key = `${run}\n${set.version}`;
+    const key = `${run}\n${set.version}\n${this.other?.identity}`;
     if (key !== this.read) {
       this.read = key;
       if (run !== this.open) [this.found, this.told] = [null, null]; // of a log that grows, the last ones are shown meanwhile
       this.open = run;
       try {
-        const detail = await data.run(set.key, this.row.identity);
+        const found = await Promise.all([this.row, this.other].filter(Boolean).map((row) => data.run(set.key, row.identity)));
         if (key !== this.read) return;
-        this.detail = detail;
+        [this.detail, this.second] = found;
       } catch (error) {
         return this.app.tell(error.message);
       }
@@ -76,7 +81,7 @@ export class RunView {
       }, () => {});
     }
     if (!this.detail) return;
-    refill(this.about, el("h2", { text: `Run ${this.row.identity}` }), el("p", { text: describeRun(this.app, this.row) }), config(this.app, this.row, this.detail.config));
+    this.#about();
     this.#moved();
     this.#stages();
     this.#maps();
@@ -85,6 +90,18 @@ export class RunView {
     this.layers.node.hidden = !this.#isLog();
     if (this.#isLog()) this.layers.update(set.curves, this.detail.maps, this.detail.steps, this.log);
     this.app.firstPaint();
+  }
+
+  #about() {
+    const { constants } = this.app;
+    const configs = [[this.detail, this.row], [this.second, this.other]].map(([detail, row]) => (Object.keys(detail?.config ?? {}).length ? detail.config : { ...constants, ...row }));
+    const outcomes = [this.row, this.other].map((row) => ({ seed: row?.seed, state: row?.state, plateau: row?.plateau, steps: row?.steps }));
+    const compared = this.other && this.second ? [
+      el("p", { text: `Compared with ${describeRun(this.app, this.other)}` }),
+      differences("Differences of config and outcome", configs.map((each, i) => ({ ...each, ...outcomes[i] })), [this.row.identity, this.other.identity]),
+    ] : [];
+    const heading = el("h2", { text: `Run ${this.row.identity}` });
+    refill(this.about, heading, el("p", { text: describeRun(this.app, this.row) }), ...compared, labelFields(this.app, this.row.identity), config(configs[0]));
   }
 
   #isLog() {
@@ -118,7 +135,7 @@ export class RunView {
     const side = now.above === undefined ? "below" : "above";
     const change = (which, text) => setState({ below: null, above: null, [which]: Number.isFinite(Number.parseFloat(text)) ? String(Number.parseFloat(text)) : null });
     const field = el("input", { type: "text", inputmode: "decimal", id: "learned", "data-key": "learned", placeholder: "no value", value: String(now[side] ?? ""), onchange: (event) => change(side, event.target.value) });
-    const metrics = this.#metrics().map((name) => [name, words(name)]);
+    const metrics = this.#metrics().map((name) => [name, curveWords(name)]);
     return [
       choice("Metric", metrics, this.#metric(), (metric) => setState({ metric, below: null, above: null }), "metric"),
       el("div", { class: "row" }, choice("Learned when", [["below", "below"], ["above", "above"]], side, (which) => change(which, field.value), "side"), el("div", { class: "field" }, el("label", { for: "learned", text: "value" }), field)),
@@ -140,32 +157,34 @@ export class RunView {
 
   /** Shows a run in training: the last message of its process. */
   #training() {
-    const { forecast, loss, step } = this.row;
+    const { forecast } = this.row;
     this.read = null;
     this.detail = null;
     this.#leftOut();
     for (const node of [this.slider, this.stages, this.heads.node, this.maps, this.layers.node, this.probes]) node.hidden = true;
-    refill(this.about, el("h2", { text: `Run ${this.row.identity}` }), el("p", { text: `${describeRun(this.app, this.row)}. Step ${shown(step)}, loss ${shown(loss)}.` }));
+    refill(this.about, el("h2", { text: `Run ${this.row.identity}` }), el("p", { text: describeRun(this.app, this.row) }));
     this.forecast.training(forecast);
-    this.loss.node.hidden = !forecast;
-    if (!forecast) return this.app.firstPaint();
-    const [x, values] = forecast.curve;
-    const y = values.map((value) => value ?? NaN);
-    const ahead = forecast.state === "forecast" ? (forecast.intervals["80%"]?.[1] ?? forecast.step * 2) : 0;
-    const [xs, ys] = [domain([...x, ahead], this.log.x, 0.02), domain([...y, forecast.threshold], this.log.y)];
+    const metric = forecast?.metric ?? "loss";
+    const [x, y] = soFar(this.app, this.row, metric);
+    this.loss.node.hidden = !x.length;
+    if (!x.length) return this.app.firstPaint();
+    const comes = forecast?.state === "forecast";
+    const ahead = comes ? (forecast.intervals["80%"]?.[1] ?? forecast.step * 2) : 0;
+    const [xs, ys] = [domain([...x, ahead], this.log.x, 0.02), domain([...y, ...(forecast ? [forecast.threshold] : [])], this.log.y)];
+    const threshold = forecast ? [{ x: xs, y: [forecast.threshold, forecast.threshold], colour: ink("muted"), dash: [2, 4] }] : [];
     this.loss.set({
       x: { label: "step", log: this.log.x, domain: xs },
-      y: { label: words(forecast.metric), log: this.log.y, domain: ys },
-      curves: [{ x: xs, y: [forecast.threshold, forecast.threshold], colour: ink("muted"), dash: [2, 4] }, { x, y, colour: ink("accent"), width: 1.8 }],
-      under: (context, view) => forecast.state === "forecast" && intervals(context, view, forecast, ys),
-      over: (context, view) => forecast.state === "forecast" && verticalLine(context, view, forecast.step, ink("forecast")),
-      mark: (context, view) => forecast.state === "forecast" && lineLabel(context, view, forecast.step, "forecast"),
-      csv: () => csv(["step", forecast.metric], x.map((each, i) => [each, values[i]])),
-      summary: `${words(forecast.metric)} of the run so far, to step ${shown(x.at(-1))}: ${shown(y.at(-1))}. Forecast: ${forecast.words}`,
+      y: { label: curveWords(metric), log: this.log.y, domain: ys },
+      curves: [...threshold, { x, y, colour: ink("accent"), width: 1.8 }],
+      under: (context, view) => comes && intervals(context, view, forecast, ys),
+      over: (context, view) => comes && verticalLine(context, view, forecast.step, ink("forecast")),
+      mark: (context, view) => comes && lineLabel(context, view, forecast.step, "forecast"),
+      csv: () => csv(["step", metric], x.map((each, i) => [each, y[i]])),
+      summary: `${curveWords(metric)} of the run so far, to step ${shown(x.at(-1))}: ${shown(y.at(-1))}. Forecast: ${forecast?.words ?? "none"}`,
     });
-    this.loss.heading.textContent = words(forecast.metric);
+    this.loss.heading.textContent = curveWords(metric);
     this.loss.setLegend(null, []);
-    this.loss.note.textContent = `as of step ${shown(forecast.at)}; dotted: threshold; the whole curve appears when the run has finished`;
+    this.loss.note.textContent = `as of step ${shown(x.at(-1))}; ${forecast ? "dotted: threshold; " : ""}the whole curve appears when the run has finished`;
     this.app.firstPaint();
   }
 
@@ -174,17 +193,18 @@ export class RunView {
     const go = (step) => setState({ run: runs[(at + step + runs.length) % runs.length]?.identity });
     this.step = go;
     const near = runs.length > 400 ? runs.slice(Math.max(0, at - 200), at + 200) : runs;
-    const name = (row) => [row.identity, this.#isLog() ? row.identity : [...(row.state === "training" ? ["in training"] : []), ...this.app.cellAxes.slice(0, 4).map((axis) => `${words(axis)} ${shown(row[axis])}`), `seed ${shown(row.seed)}`].join(", ")];
+    const name = (row) => [row.identity, this.#isLog() ? title(row) : [...(row.name ? [row.name] : []), ...(["training", "failed"].includes(row.state) ? [row.state] : []), ...this.app.cellAxes.slice(0, 4).map((axis) => `${words(axis)} ${shown(row[axis])}`), `seed ${shown(row.seed)}`].join(", ")];
     const maps = this.#families();
     refill(
       this.controls,
       el("h2", { text: "One run" }),
       choice("Run", near.map(name), this.row?.identity, (run) => setState({ run }), "run"),
+      choice("Compare with", [["", "no other run"], ...(this.other && !near.includes(this.other) ? [this.other] : []).concat(near).filter((row) => row !== this.row && row.state !== "training").map(name)], this.other?.identity ?? "", (other) => setState({ with: other }), "with"),
       el("div", { class: "row" }, button("Previous", () => go(-1), { class: "small" }), button("Next", () => go(1), { class: "small" })),
       el("div", { class: "row" }, tick("log steps", this.log.x, (on) => setState({ lx: on ? null : "0" }), "lx"), tick("log values", this.log.y, (on) => setState({ ly: on ? "1" : null }), "ly")),
       this.left,
       ...(this.#isLog() && this.app.data.live ? this.#learnedControls() : []),
-      maps.length ? choice("Layers and heads", maps.map((each) => [each, words(each)]), this.#family(), (family) => setState({ family }), "family") : null,
+      maps.length ? choice("Layers and heads", maps.map((each) => [each, curveWords(each)]), this.#family(), (family) => setState({ family }), "family") : null,
       el("p", { class: "quiet", text: `${Math.max(at, 0) + 1} of ${runs.length} runs${runs.length < this.app.rows.length ? " that pass the filter" : ""}` }),
     );
   }
@@ -229,8 +249,9 @@ export class RunView {
         drops.forEach(({ onset }, i) => onset > 0 && lineLabel(context, view, onset, `drop ${i + 1} begins`, 26 + 14 * (i % 3)));
       },
     });
-    this.loss.heading.textContent = this.#isLog() ? words(shownNames[0]) : shownNames.length > 1 || names.length ? "Loss" : words(shownNames[0]);
-    this.loss.setLegend("curve", [...shownNames].reverse().map((name) => ({ value: words(name), colour: colour(name) })));
+    this.loss.heading.textContent = this.#isLog() ? curveWords(shownNames[0]) : shownNames.length > 1 || names.length ? "Loss" : curveWords(shownNames[0]);
+    const second = this.other ? [{ value: `${this.other.name || this.other.identity} (dashed)`, colour: OTHER }] : [];
+    this.loss.setLegend("curve", [...[...shownNames].reverse().map((name) => ({ value: curveWords(name), colour: colour(name) })), ...second]);
     this.loss.note.textContent = `${this.detail.evaluations} evaluations${this.#plateauEnds("; ")}`;
     this.#leftOut();
   }
@@ -240,7 +261,7 @@ export class RunView {
     const { plateau, state: ended } = this.row;
     if (ended !== "reached" || !plateau) return "";
     const threshold = this.told?.threshold;
-    const what = Number.isFinite(threshold) ? `the ${words(this.told.metric)} crosses ${shown(threshold)}` : "the run crosses its threshold";
+    const what = Number.isFinite(threshold) ? `the ${curveWords(this.told.metric)} crosses ${shown(threshold)}` : "the run crosses its threshold";
     return `${before}the plateau ends at step ${shown(Math.round(plateau))}, where ${what}`;
   }
 
@@ -259,7 +280,13 @@ export class RunView {
   }
 
   #plot(plot, names, colour, label, extra = {}) {
-    const curves = names.map((name) => ({ x: this.detail.curves[name][0], y: this.detail.curves[name][1].map((value) => value ?? NaN), colour: colour(name), width: name === "train_loss" ? 1 : 1.8 }));
+    const style = (name) => ({ colour: colour(name), width: name === "train_loss" ? 1 : 1.8 });
+    const curve = ([x, y], look) => ({ x, y: y.map((value) => value ?? NaN), ...look });
+    const shared = names.filter((name) => name !== "train_loss" && this.second?.curves[name]);
+    const curves = [
+      ...shared.map((name) => curve(this.second.curves[name], { colour: OTHER, width: 1.8, dash: [6, 4] })),
+      ...names.map((name) => curve(this.detail.curves[name], style(name))),
+    ];
     const steps = curves.flatMap((curve) => curve.x);
     const xs = domain(steps, this.log.x, 0.01);
     const ys = domain(curves.flatMap((curve) => curve.y.filter((_, i) => !this.log.x || curve.x[i] > 0)), this.log.y);
@@ -274,7 +301,7 @@ export class RunView {
         extra.mark?.(context, view);
       },
       csv: () => csv(["step", ...names], merged(names.map((name) => this.detail.curves[name]))),
-      summary: `${label} of the run against step: from ${shown(curves[0]?.y[0])} to ${shown(curves[0]?.y.at(-1))} at step ${shown(curves[0]?.x.at(-1))}`,
+      summary: `${label} of the run against step: from ${shown(curves.at(-1)?.y[0])} to ${shown(curves.at(-1)?.y.at(-1))} at step ${shown(curves.at(-1)?.x.at(-1))}${shared.length ? `; dashed, the run ${this.other.identity}` : ""}`,
     });
   }
 
@@ -286,8 +313,8 @@ export class RunView {
     const rows = drops.map((drop, i) => [i + 1, Math.round(drop.onset), Math.round(drop.steepest), shown(drop.level), shown(drop.after)]);
     const heads = ["drop", "begins (step)", "steepest (step)", "level before", "level after"];
     const begins = `On logarithmic axes, a drop begins where its steepest tangent meets the plateau before it${this.#plateauEnds("; by the threshold of the run, ")}`;
-    const note = el("p", { class: "quiet", text: `${begins}. The first level is the first evaluation of the ${words(curve)}.` });
-    refill(this.stages, el("h3", { text: "Stages" }), table(`Drops of the ${words(curve)}, with the levels before and after`, heads, rows), note);
+    const note = el("p", { class: "quiet", text: `${begins}. The first level is the first evaluation of the ${curveWords(curve)}.` });
+    refill(this.stages, el("h3", { text: "Stages" }), table(`Drops of the ${curveWords(curve)}, with the levels before and after`, heads, rows), note);
   }
 
   /** Returns the index of the evaluation that the slider shows. */
@@ -313,12 +340,12 @@ export class RunView {
     const colour = (value) => (Number.isFinite(value) ? shade((value - scale[0]) / (scale[1] - scale[0])) : ink("grid"));
     const rowsOf = { over: indices.map((index) => label(index)), now: null };
     const height = Math.max(120, Math.min(520, 44 + rowsOf.over.length * (rowsOf.over.length > 24 ? 11 : 20)));
-    this.over.heading.textContent = `${words(family)}: over training`;
+    this.over.heading.textContent = `${curveWords(family)}: over training`;
     this.over.set({
       height,
       draw: (context, width, tall) => heat(context, width, tall, { values, rows: rowsOf.over, columns: steps.map((step) => shown(step)), colour, below: "step (one column per evaluation)", mark: at }),
       csv: () => csv(["step", ...indices.map((index) => [family, ...index].join("_"))], steps.map((step, i) => [step, ...values.map((each) => each[i])])),
-      summary: `${words(family)} of ${indices.length} heads over ${steps.length} evaluations; at the end between ${shown(Math.min(...values.map((each) => each.at(-1))))} and ${shown(Math.max(...values.map((each) => each.at(-1))))}`,
+      summary: `${curveWords(family)} of ${indices.length} heads over ${steps.length} evaluations; at the end between ${shown(Math.min(...values.map((each) => each.at(-1))))} and ${shown(Math.max(...values.map((each) => each.at(-1))))}`,
     });
     this.#atMoment(family, indices, values, at, colour, steps[at]);
     const every = this.detail.evaluations > steps.length ? `, ${steps.length} of ${this.detail.evaluations} evaluations` : "";
@@ -336,12 +363,12 @@ export class RunView {
       return i < 0 ? NaN : values[i][at];
     }));
     const what = indices[0].length === 3 ? ["layer.head", "lag"] : indices[0].length === 2 ? ["layer", "head"] : ["", "number"];
-    this.now.heading.textContent = `${words(family)}: at step ${shown(step)}`;
+    this.now.heading.textContent = `${curveWords(family)}: at step ${shown(step)}`;
     this.now.set({
       height: this.over.height,
       draw: (context, width, tall) => heat(context, width, tall, { values: cells, rows, columns: columns.map(String), colour, below: what[1], write: true }),
       csv: () => csv([what[0] || "row", ...columns.map((column) => `${what[1]}_${column}`)], rows.map((row, i) => [row, ...cells[i]])),
-      summary: `${words(family)} at step ${step}: ${rows.map((row, i) => `${what[0]} ${row}: ${cells[i].map(shown).join(", ")}`).join("; ").slice(0, 600)}`,
+      summary: `${curveWords(family)} at step ${step}: ${rows.map((row, i) => `${what[0]} ${row}: ${cells[i].map(shown).join(", ")}`).join("; ").slice(0, 600)}`,
     });
     this.now.note.textContent = what[0] ? `rows: ${what[0]}; columns: ${what[1]}` : "";
   }
@@ -383,13 +410,13 @@ export class RunView {
     const names = Object.keys(this.detail.curves).filter((name) => !above.includes(name));
     if (this.small.length !== names.length) {
       this.small.forEach((plot) => plot.destroy());
-      this.small = names.map((name) => new Plot(words(name), { name, height: 220 }));
+      this.small = names.map((name) => new Plot(curveWords(name), { name, height: 220 }));
       this.probes.replaceChildren(...this.small.map((plot) => plot.node));
     }
     this.small.forEach((plot, i) => {
       plot.name = names[i];
-      plot.heading.textContent = words(names[i]);
-      this.#plot(plot, [names[i]], () => ink("accent"), words(names[i]));
+      plot.heading.textContent = curveWords(names[i]);
+      this.#plot(plot, [names[i]], () => ink("accent"), curveWords(names[i]));
     });
   }
 

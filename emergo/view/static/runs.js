@@ -1,39 +1,47 @@
 // The view of all runs: their curves, or the median of each cell with a band over seeds.
 import { colours, ink } from "./colour.js";
 import { Curves } from "./curves.js";
-import { button, choice, csv, el, refill, shown, tick, words } from "./dom.js";
+import { button, choice, csv, curveWords, el, panel, refill, tick, words } from "./dom.js";
 import { filterControls, keeps } from "./filter.js";
+import { labelFields } from "./labels.js";
+import { soFar } from "./live.js";
+import { Matrix } from "./matrix.js";
 import { Parallel } from "./parallel.js";
-import { Plot, domain, line } from "./plot.js";
+import { Plot, domain, line, point } from "./plot.js";
 import { part, setState, state } from "./state.js";
 import { CellTable, RunTable } from "./table.js";
-import { config, describeRun } from "./words.js";
+import { describeRun, differences } from "./words.js";
 
 const MANY = 200; // more curves are drawn one device pixel wide, which is ten times as fast
 
 export class RunsView {
   constructor(app) {
     this.app = app;
-    this.controls = el("div", { class: "controls", role: "group", "aria-label": "Display options" });
+    const [side, controls] = panel("Curves, colours and filter");
+    this.controls = controls;
     this.plot = new Plot("Curves", { name: "curves", height: 420 });
     this.parallel = new Parallel(app);
+    this.matrix = new Matrix(app);
     this.table = new RunTable(app);
     this.cells = new CellTable(app);
     this.chosen = el("section", { class: "card", "aria-label": "The highlighted run" });
     this.shown = new Map();
-    const main = el("div", { class: "main" }, this.plot.node, this.chosen, this.parallel.figure.node, this.cells.node, this.table.node);
-    this.node = el("div", { class: "split" }, this.controls, main);
+    const main = el("div", { class: "main" }, this.plot.node, this.chosen, this.parallel.figure.node, this.matrix.node, this.cells.node, this.table.node);
+    this.node = el("div", { class: "split" }, side, main);
   }
 
   update() {
     const { set, rows } = this.app;
     // The name of a curve with several numbers shows the largest; each of its columns has a name too.
-    const names = Object.entries(set.curves).flatMap(([name, all]) => [name, ...(all.length > 1 ? all.map((index) => [name, ...index].join("_")) : [])]);
+    const kept = Object.entries(set.curves).flatMap(([name, all]) => [name, ...(all.length > 1 ? all.map((index) => [name, ...index].join("_")) : [])]);
+    const names = [...new Set([...kept, ...rows.flatMap((row) => (row.state === "training" ? ["loss", row.forecast?.metric ?? "loss"] : []))])];
     const now = state();
     this.y = names.includes(now.y) ? now.y : (["loss", "kl_teacher"].find((name) => names.includes(name)) ?? names[0]);
     this.by = this.app.columns.includes(now.by) ? now.by : now.by === "none" ? "" : (set.axes.find((axis) => this.app.columns.includes(axis)) ?? "");
     this.axes = { x: now.lx !== "0", y: now.ly === "1" };
     this.median = now.mode === "median";
+    this.groups = part("group", this.app.cellAxes).filter((name) => this.app.columns.includes(name));
+    this.smooth = this.app.data.live ? now.smooth ?? "1" : "1";
     this.filter = part("filter", {});
     this.visible = rows.filter((row) => keeps(this.filter, row));
     this.palette = colours(this.by, this.by ? this.app.distinct(this.by) : []);
@@ -47,26 +55,33 @@ export class RunsView {
 
   /** Updates the parts below the curves, after the curves and only if they have changed. */
   #below() {
-    const { set } = this.app;
-    const held = [set.key, set.version, this.filter];
+    const { set, rows } = this.app;
+    if (this.rows !== rows) this.shown.clear();
+    this.rows = rows;
+    const lit = this.app.highlighted();
+    const held = [set.key, this.filter, lit.map((row) => row.identity)];
     const changed = (name, ...parts) => {
       const before = this.shown.get(name);
       this.shown.set(name, JSON.stringify([held, parts]));
       return this.shown.get(name) !== before;
     };
-    if (changed("cells")) this.cells.update(this.filter);
-    if (changed("parallel", this.by)) this.parallel.update(this.visible, this.palette, this.by, this.filter);
-    if (changed("table", state().sort, state().page, state().run)) this.table.update(this.visible);
+    const { sort, page, cols, matrix } = state();
+    if (changed("cells", this.groups)) this.cells.update(this.visible, this.groups, lit);
+    if (changed("parallel", this.by)) this.parallel.update(this.visible, this.palette, this.by, this.filter, lit);
+    if (changed("matrix", this.by, matrix)) this.matrix.update(this.visible, (row) => this.palette.of(row[this.by]), lit);
+    if (changed("table", sort, page, cols)) this.table.update(this.visible, lit);
   }
 
   #controls(names) {
-    const { columns, rows } = this.app;
-    const all = columns.filter((name) => this.app.distinct(name).length > 1);
+    const all = this.app.columns.filter((name) => this.app.distinct(name).length > 1);
+    const group = (name, on) => setState({ group: all.filter((each) => (each === name ? on : this.groups.includes(each))) });
     const groups = [
       el("h2", { text: "All runs" }),
-      names.length ? choice("Curve", names.map((name) => [name, words(name)]), this.y, (y) => setState({ y, zoom: null }), "y") : null,
+      names.length ? choice("Curve", names.map((name) => [name, curveWords(name)]), this.y, (y) => setState({ y, zoom: null }), "y") : null,
       choice("Colour by", [["none", "nothing"], ...all.map((name) => [name, words(name)])], this.by || "none", (by) => setState({ by }), "by"),
-      names.length ? choice("Show", [["all", "every run"], ["median", "median, band over seeds"]], this.median ? "median" : "all", (mode) => setState({ mode }), "mode") : null,
+      names.length ? choice("Show", [["all", "every run"], ["median", "median and band of each group"]], this.median ? "median" : "all", (mode) => setState({ mode }), "mode") : null,
+      el("details", { "data-key": "groups" }, el("summary", { text: `Group by ${this.groups.length > 4 ? `${this.groups.length} columns` : this.groups.map(words).join(", ") || "nothing"}` }), el("div", { class: "boxes", role: "group", "aria-label": "Group by" }, all.map((name) => tick(words(name), this.groups.includes(name), (on) => group(name, on), `group ${name}`)))),
+      names.length && this.app.data.live ? choice("Smoothing", [["1", "none"], ...["5", "15", "45"].map((count) => [count, `mean of ${count} evaluations`])], this.smooth, (smooth) => setState({ smooth: smooth === "1" ? null : smooth }), "smooth") : null,
       names.length ? el(
         "div",
         { class: "row" },
@@ -75,8 +90,6 @@ export class RunsView {
       ) : null,
       names.length && this.axes.x ? el("p", { class: "quiet", text: "The log scale leaves out step 0." }) : null,
       isZoomed() ? button("Reset zoom", () => setState({ zoom: null })) : null,
-      el("h3", { text: "Filter" }),
-      el("p", { class: "quiet", text: `${this.visible.length} of ${rows.length} runs` }),
       ...filterControls(this.app, this.filter),
     ];
     refill(this.controls, groups.filter(Boolean));
@@ -84,16 +97,19 @@ export class RunsView {
 
   /** Loads the missing curves, and draws the loaded ones as they arrive. */
   #load() {
-    const runs = this.visible.map((row) => row.identity);
-    const points = runs.length <= 200 ? 400 : runs.length <= 2000 ? 128 : 64;
-    const key = JSON.stringify([this.app.set.key, this.app.set.version, this.y, points, this.filter]);
+    const trains = this.visible.filter((row) => row.state === "training");
+    const runs = this.visible.filter((row) => row.state !== "training").map((row) => row.identity);
+    const points = runs.length <= 200 ? 400 : runs.length <= 2000 ? 128 : 64; // `Catalog.warm` knows the last ones
+    const version = this.app.set.kind === "log" ? this.app.set.version : null; // curves of finished runs stay
+    const key = JSON.stringify([this.app.set.key, this.app.set.version, this.y, this.smooth, points, this.filter, this.groups, trains.map((row) => row.steps)]);
     const look = JSON.stringify([this.by, this.median, this.axes, part("zoom", null)]);
     const [same, alike] = [key === this.loading, look === this.look];
     this.look = look;
     if (same && alike) return this.plot.view && this.plot.remark();
     if (same) return this.curves.runs.size && this.#frame();
     this.loading = key;
-    this.curves = new Curves(this.visible, this.app.cellAxes);
+    this.curves = new Curves(this.visible, this.groups);
+    this.curves.add(trains.map((row) => [row.identity, soFar(this.app, row, this.y)]));
     this.complete = false;
     let [framed, stale] = [false, false];
     const arrived = (curves) => {
@@ -111,7 +127,7 @@ export class RunsView {
       this.#soon(0, (this.median && stale) || !framed || this.curves.runs.size < 0.8 * runs.length);
       this.app.warm();
     };
-    this.app.data.curves(this.app.set.key, this.y, runs, points, arrived, ended).then(finish, (error) => this.app.tell(error.message));
+    this.app.data.curves(this.app.set.key, this.y, runs, { points, smooth: this.smooth, version }, arrived, ended).then(finish, (error) => this.app.tell(error.message));
     if (!runs.length) this.#frame();
   }
 
@@ -133,7 +149,7 @@ export class RunsView {
   #lines(curves) {
     const count = this.complete ? this.curves.runs.size : this.visible.length; // not every run has curves
     const alpha = Math.min(0.9, Math.max(0.14, 7 / Math.sqrt(Math.max(count, 1))));
-    return curves.map(({ row, x, y }) => ({ x, y, colour: this.palette.of(row[this.by]), alpha, width: thin(count, 1.2) }));
+    return curves.map(({ row, x, y }) => ({ x, y, colour: this.palette.of(row[this.by]), alpha, width: thin(count, 1.2), dash: row.state === "training" ? [5, 3] : null }));
   }
 
   #medians(cells) {
@@ -150,12 +166,13 @@ export class RunsView {
     const ys = zoom ? zoom.slice(2) : domain(cells ? this.curves.heights(this.axes) : [low, high], this.axes.y);
     this.drawnDomain = [xs, ys];
     this.plot.setLegend(this.by, this.palette.entries, (value) => setState({ filter: { ...this.filter, [this.by]: [value] } }));
-    this.plot.heading.textContent = this.median ? `${words(this.y)}: median of each cell, band over seeds` : `${words(this.y)} of every run`;
+    this.plot.heading.textContent = this.median ? `${curveWords(this.y)}: median of each group, and its middle half` : `${curveWords(this.y)} of every run`;
     const several = (this.app.set.curves[this.y] ?? [[]])[0].length > 0;
     this.plot.set({
       x: { label: "step", log: this.axes.x, domain: xs },
-      y: { label: several ? `${words(this.y)}, largest of all` : words(this.y), log: this.axes.y, domain: ys },
+      y: { label: several ? `${curveWords(this.y)}, largest of all` : curveWords(this.y), log: this.axes.y, domain: ys },
       curves: cells ? this.#medians(cells) : this.#lines([...this.curves.runs.values()]),
+      over: (context, view) => !cells && this.curves.runs.size <= MANY && this.#ends(context, view),
       mark: (context, view) => this.#mark(context, view),
       hover: (left, top, view) => this.#hover(left, top, view),
       pick: () => this.near && setState({ run: this.near }),
@@ -163,15 +180,15 @@ export class RunsView {
       painted: () => this.app.firstPaint(),
       finished: () => this.#below(),
       csv: () => this.#csv(cells),
-      summary: `${words(this.y)} against step for ${this.curves.runs.size} runs, coloured by ${this.by || "nothing"}. The table below lists the runs.`,
+      summary: `${curveWords(this.y)} against step for ${this.curves.runs.size} runs, coloured by ${this.by || "nothing"}; the mark at the end tells the state. The table below lists the runs.`,
     });
     this.#note();
   }
 
   #csv(cells) {
     if (cells) {
-      const rows = cells.flatMap((cell) => Array.from(cell.x, (x, i) => [...this.app.cellAxes.map((axis) => cell.row[axis]), cell.runs, x, cell.y[i], cell.low[i], cell.high[i]]));
-      return csv([...this.app.cellAxes, "runs", "step", "median", "quantile_25", "quantile_75"], rows);
+      const rows = cells.flatMap((cell) => Array.from(cell.x, (x, i) => [...this.groups.map((axis) => cell.row[axis]), cell.runs, x, cell.y[i], cell.low[i], cell.high[i]]));
+      return csv([...this.groups, "runs", "step", "median", "quantile_25", "quantile_75"], rows);
     }
     const heads = ["identity", ...this.app.cellAxes, "seed", "step", this.y];
     const rows = [...this.curves.runs.values()].flatMap(({ run, row, x, y }) => {
@@ -195,13 +212,19 @@ export class RunsView {
     this.#note();
   }
 
+  /** Marks the ends of curves by the states of their runs. */
+  #ends(context, view) {
+    for (const { row, x, y } of this.curves.runs.values()) point(context, view.x(x.at(-1)), view.y(y.at(-1)), this.palette.of(row[this.by]), row.state, 3);
+  }
+
   #mark(context, view) {
     const axes = { x: { log: this.axes.x }, y: { log: this.axes.y } };
-    for (const run of new Set([state().run, this.near])) {
+    for (const run of new Set([state().with, state().run, this.near])) {
       const curve = this.curves.runs.get(run);
       if (!curve) continue;
       line(context, { ...curve, colour: ink("ground"), width: 5.5 }, view, axes);
-      line(context, { ...curve, colour: ink("text"), width: 2.4 }, view, axes);
+      line(context, { ...curve, colour: ink("text"), width: 2.4, dash: run === state().with ? [8, 4] : null }, view, axes);
+      point(context, view.x(curve.x.at(-1)), view.y(curve.y.at(-1)), ink("text"), curve.row.state, 4.5);
     }
   }
 
@@ -209,8 +232,8 @@ export class RunsView {
     const { rows, runs } = this.curves;
     const row = rows.get(this.near) ?? rows.get(state().run);
     const hint = this.median
-      ? `${runs.size} runs; the band covers the middle half of the seeds; a finished run keeps its last value`
-      : `${runs.size} curves${runs.size < this.visible.length ? ` of ${this.visible.length} runs` : ""}; hover to highlight, click to select, drag to zoom, double-click to reset`;
+      ? `${runs.size} runs; the band covers the middle half of a group; a finished run keeps its last value`
+      : `${runs.size} curves${runs.size < this.visible.length ? ` of ${this.visible.length} runs` : ""}${runs.size <= MANY ? "; ends: ● reached, △ censored, × failed, ○ in training" : ""}; hover to highlight, click to select, drag to zoom, double-click to reset`;
     this.plot.note.textContent = row ? describeRun(this.app, row) : hint;
   }
 
@@ -227,22 +250,31 @@ export class RunsView {
   }
 
   #chosenRun() {
-    const row = this.app.rows.find((each) => each.identity === state().run);
+    const [row, other] = this.app.highlighted();
     this.chosen.hidden = !row;
     if (!row) return;
+    const { run, with: kept } = state();
     refill(
       this.chosen,
-      el("h3", { text: "The highlighted run" }),
+      el("h3", { text: other ? "The highlighted run, and the one to compare it with" : "The highlighted run" }),
       el("p", { text: describeRun(this.app, row) }),
-      el("div", { class: "row" }, button("Open this run", () => setState({ view: "run" })), button("Clear", () => setState({ run: null }))),
-      config(this.app, row),
+      other ? el("p", { text: describeRun(this.app, other) }) : null,
+      other ? differences("Differences in the table", [row, other], [row.identity, other.identity], ["axes", "forecast"]) : null,
+      labelFields(this.app, row.identity),
+      el(
+        "div",
+        { class: "row" },
+        button("Open this run", () => setState({ view: "run" })),
+        kept === run ? el("span", { class: "quiet", text: "Now choose the run to compare it with." }) : button("Compare with another run", () => setState({ with: run })),
+        button("Clear", () => setState({ run: null, with: null })),
+      ),
     );
   }
 
   destroy() {
     this.loading = null;
     clearTimeout(this.waiting);
-    for (const figure of [this.plot, this.parallel.figure]) figure.destroy();
+    for (const figure of [this.plot, this.parallel.figure, this.matrix.figure]) figure.destroy();
   }
 }
 

@@ -96,7 +96,11 @@ def test_circuits_that_multiply_and_circuits_that_add():
 
 
 def test_falling_exponents_and_circuits_that_form_apart():
-    table = table_of(lambda part, pairs, tokens: multiplying(part, pairs, 1) + tokens)
+    """Exact power laws whose exponent is 2, 1.5 and 1, so that only seeds scatter."""
+    size = {BOTH: 2.0, SELECTING: 1.0, COPYING: 1.0, NEITHER: 0.1}
+    table = table_of(
+        lambda part, pairs, tokens: size[part] * pairs ** (4.5 - math.log2(tokens) / 2)
+    )
     checks = checks_of(table.assign(selecting=3 * table["copying"]))
     falling = [check.holds for name, check in checks.items() if name.endswith(" tokens")]
     assert falling == [True] * 3

@@ -96,25 +96,32 @@ GROUPS = {
     "removed": "REMOVED FROM THE TRANSFORMER",
     "alone": "ADDED ALONE TO THE VECTOR ON TOKENS",
 }
-NONE: Look = {"ls": ""}
+TEXT_ONLY: Look = {"ls": ""}
 DERIVED: Look = {"marker": "D", "ls": "", "mfc": "none", "ms": 5}
+# Limits from docs/dev/expectations/exponents.md: the least change of an exponent that counts, the
+# error and the exponent at which the explanation fails, and the least falls of the exponent of d
+# under Adam.
 MOVES = 0.1
 FAILS = 0.2
 LARGE = 0.9
 FALLS = {"embedding": 0.5, "embedding of constant size": 0.5, "positions": 0.4}
+# Limits of the factor by which half of the learning rate lengthens a plateau in the flow limit.
 HALF = (1.8, 2.2)
 ATTENDED = 0.3
 SATURATED = tuple(
     f"{name} {variant}"
     for name in (SGD, ADAM)
     for variant in (
-        *("removed/embedding", "removed/three value maps"),
-        *("alone/skip connection", f"alone/{END}"),
+        "removed/embedding",
+        "removed/three value maps",
+        "alone/skip connection",
+        f"alone/{END}",
     )
 )
 """Models that learn where to look but not to answer: without an embedding, tokens crowd the scores,
-and without value maps the readout cannot tell the attended token from the last one. After their
-runs were seen, their plateaus were taken to end where attention passes 0.3."""
+and without value maps the readout cannot tell the attended token from the one that the skip
+connection passes on. After their runs were seen, their plateaus were taken to end where attention
+passes `ATTENDED`."""
 WATCHED = (*SATURATED, *(f"{name} path/{end}" for name in (SGD, ADAM) for end in (END, START)))
 
 
@@ -525,7 +532,10 @@ def draw(table: pd.DataFrame) -> Plot:
     colours: list[tuple[str, Look]] = entries({"of $d$": BLUE, "of $T$": ORANGE}, lw=2)
     over(plot.axes[0], [*colours, ("the flow", {"ls": ":"})])
     if len(plot.axes) > 1:
-        over(plot.axes[1], [("measured, 95%", DOT), ("derived", DERIVED), ("* by attention", NONE)])
+        over(
+            plot.axes[1],
+            [("measured, 95%", DOT), ("derived", DERIVED), ("* by attention", TEXT_ONLY)],
+        )
     return plot
 
 

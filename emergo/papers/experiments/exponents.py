@@ -309,10 +309,10 @@ def exponent_table(parts: Mapping[str, pd.DataFrame], studies: Mapping[str, Stud
 def derived_plateaus(part: str, study: Study) -> pd.DataFrame:
     """Return the derived plateau of every cell of a part; without rows if there is none.
 
-    Momentum and sign descent have the exponents of SGD and Adam.
+    Momentum has the plateau of SGD at rate/(1 - momentum), sign descent that of Adam.
     """
     config = study.base
-    rate = float(config.optimizer.learning_rate)
+    rate = float(config.optimizer.learning_rate) / (1 - config.optimizer.given.get("momentum", 0.0))
     optimizer = ADAM if config.optimizer.name in (ADAM, "sign_sgd") else SGD
     lengths, dims = np.meshgrid(study.grid["length"], study.grid["dim"], indexing="ij")
     _, model, fixed = PUBLISHED.get(part, Borrowed(study, config.model))

@@ -38,7 +38,7 @@ def test_the_file_holds_all_runs_with_curves_laws_stages_and_forecasts(page):
     assert all(text.count(",") == count for text in curves.values())
     assert len(data["stages"][run]["drops"]) == 1
     states = {moment["state"] for moment in data["forecasts"][run]["moments"]}
-    assert states == {"no signal", "forecast", "emerged"}
+    assert states == {"no signal", "coming", "forecast", "emerged"}
 
 
 def test_the_policy_allows_the_files_own_script_only(page):

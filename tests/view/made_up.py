@@ -86,13 +86,13 @@ def made_up_result(run, evaluations: int, failed: bool = False) -> Result:
 def note_on(run) -> dict[str, Any]:
     """Return a worker's note on a run at step 2000.
 
-    Its loss is flat, and its attention grows towards a divergence at step 3000.
+    Its loss has begun to fall, and its attention grows towards a divergence at step 3000.
     """
     step = np.arange(0, 2001, 25)
     attention = 0.01 * np.exp(erfinv(step / 3000) ** 2)
     curves = {
         "step": step,
-        "loss": np.full(len(step), 0.5),
+        "loss": 1 - 0.4 * (step / 2000) ** 4,
         "attention": attention.reshape(-1, 1, 1),
     }
     forecast = forecast_run(run, curves)

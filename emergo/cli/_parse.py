@@ -10,7 +10,7 @@ from typing import Any
 import tyro
 
 from ..core.errors import InputError, unknown
-from ..core.terminal import wrapped
+from ..core.terminal import show_help
 
 # Wording of tyro and Python, and what a user understands.
 _REWORDED = {
@@ -48,7 +48,7 @@ def parse(kind: Any, arguments: Sequence[str], **options: Any) -> Any:
             return tyro.cli(kind, args=arguments, config=(tyro.conf.FlagCreatePairsOff,), **options)
     except SystemExit as stop:
         if not stop.code:  # --help, of which tyro does not wrap the usage and the description
-            print(wrapped(printed.getvalue()), end="")
+            show_help(printed.getvalue())
             raise
         raise _parse_error(errors.getvalue()) from None
 

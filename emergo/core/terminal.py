@@ -86,10 +86,15 @@ def show(*lines: str) -> None:
     if not lines:
         return
     text = safe("\n".join(lines))
-    print(wrapped(text) if sys.stdout.isatty() or "COLUMNS" in os.environ else text, flush=True)
+    print(_wrapped(text) if sys.stdout.isatty() or "COLUMNS" in os.environ else text, flush=True)
 
 
-def wrapped(text: str) -> str:
+def show_help(text: str) -> None:
+    """Print a help text, which is our own and may have colours."""
+    print(_wrapped(text), end="", flush=True)
+
+
+def _wrapped(text: str) -> str:
     """Break the lines of a text between words to fit the window. Words are never cut.
 
     Further lines of an indented text, or of a usage, are indented more than the first one. Escape

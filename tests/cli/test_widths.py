@@ -49,7 +49,7 @@ RESULTS = {
     "export": ["study", "export", "study", "--to", "out.csv"],
     "theory": ["theory", "--length", "64", "--dim", "8"],
     "fit": ["fit", "runs.parquet", "--y", "plateau", "--x", "dim", "length"],
-    "measure": ["measure", "log.csv"],
+    "measure": ["measure", "log.csv", "--metric", "loss", "--below", "1.0"],
     "forecast": ["forecast", "log.csv", "--metric", "loss", "--below", "1.0"],
     "page": ["view", "study", "--export", "page.html"],
 }

@@ -87,10 +87,10 @@ def test_outcomes_of_a_table_are_not_terms_of_a_law(runs):
     table = dataclasses.replace(runs, kind="figure", law=None, axes=axes, columns=columns)
     assert numeric_axes(table) == ["dim", "double", "length"]
     assert default_law(table) == {"y": "plateau", "x": ["dim", "length"]}  # not both of one
-    figure = {"laws": [{"exponents": {"length": 0.8}}]}
+    figure = {"laws": [{"exponents": {"dim": 1.2}}]}
     assert default_law(dataclasses.replace(table, figure=figure)) == {
         "y": "plateau",
-        "x": ["length"],
+        "x": ["dim"],
     }
     few = {name: values[:2] for name, values in columns.items()}
     assert default_law(dataclasses.replace(table, columns=few)) is None

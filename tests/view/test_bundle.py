@@ -35,4 +35,4 @@ def test_the_page_loads_every_module_at_once():
     """A module that only another module names would load one round trip later."""
     page = (STATIC / "index.html").read_text()
     for path in MODULES:
-        assert f'"/static/{path.relative_to(STATIC).as_posix()}"' in page, path.name
+        assert f'"static/{path.relative_to(STATIC).as_posix()}"' in page, path.name

@@ -7,7 +7,7 @@ Steps that are looked at alternate with steps that are not, so that other work o
 both alike. On a CPU one thread computes and its CPU seconds are counted; on a GPU, seconds from
 step to step. `looking` is what one look adds, the median over all; `counter` is what a call of
 watch takes in all other steps; `at 50` is what both add to an average step when every 50th is
-looked at. Writing the file comes on top, and is never more than 1% of the time.
+looked at. Heads are scored, and the log is written, as for a user.
 """
 
 import statistics

@@ -1,67 +1,74 @@
-"""Watch a PyTorch model of your own: its attention becomes sparse before the loss is low.
+"""Watch a PyTorch model of your own: a small Transformer learns to repeat what it has seen.
 
-python examples/watch.py
+    python examples/watch.py [LOG]
+
+A sequence is 16 random letters, and the same 16 again. Takes ten seconds on one core.
 """
 
-import tempfile
-from pathlib import Path
+import sys
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import emergo.torch as et
-from emergo.logs import measure_logs
 
-LENGTH = 16
-DIM = 8
+LETTERS = 16  # kinds of letters, and letters until the sequence repeats
 WIDTH = 32
+HEADS = 4
 
 
-class Model(nn.Module):
-    """One layer of attention, read at the last position."""
-
+class Block(nn.Module):
     def __init__(self):
         super().__init__()
-        self.embed = nn.Linear(DIM + 1, WIDTH)
-        self.positions = nn.Parameter(0.1 * torch.randn(LENGTH, WIDTH))
-        self.attention = nn.MultiheadAttention(WIDTH, num_heads=1, batch_first=True)
-        self.readout = nn.Linear(WIDTH, DIM)
+        self.norm = nn.LayerNorm(WIDTH)
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.out = nn.Linear(WIDTH, WIDTH)
+        up = nn.Linear(WIDTH, 4 * WIDTH)
+        down = nn.Linear(4 * WIDTH, WIDTH)
+        self.mlp = nn.Sequential(nn.LayerNorm(WIDTH), up, nn.GELU(), down)
 
-    def forward(self, inputs):
-        x = self.embed(inputs) + self.positions
-        return self.readout((x + self.attention(x, x, x)[0])[:, -1])
-
-
-def sample(teacher, n=64):
-    """Random tokens, one of them marked; the answer is a linear map of that one."""
-    tokens = torch.randn(n, LENGTH, DIM) / DIM**0.5
-    marked = torch.randint(LENGTH, (n,))
-    marks = nn.functional.one_hot(marked, LENGTH).float()
-    return torch.cat([tokens, marks[..., None]], -1), tokens[torch.arange(n), marked] @ teacher
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm(x)).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).flatten(2))
+        return x + self.mlp(x)
 
 
-def train(log):
+class Transformer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(LETTERS, WIDTH)
+        self.positions = nn.Parameter(0.1 * torch.randn(2 * LETTERS, WIDTH))
+        self.blocks = nn.Sequential(Block(), Block())
+        self.readout = nn.Linear(WIDTH, LETTERS)
+
+    def forward(self, letters):
+        return self.readout(self.blocks(self.embed(letters) + self.positions))
+
+
+def sample(n=32):
+    """Return letters, and the next letters as labels; -100 where these cannot be known."""
+    letters = torch.randint(LETTERS, (n, LETTERS)).repeat(1, 2)
+    labels = letters.roll(-1, 1)
+    labels[:, : LETTERS - 1] = -100
+    return letters, labels
+
+
+def train(log="log.csv"):
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    model = Model()
-    teacher = torch.randn(DIM, DIM) / DIM**0.5
+    model = Transformer()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    with et.watch(model, log, every=10, sequences=64, queries=1) as watch:
-        for _ in range(300):
-            inputs, target = sample(teacher)
-            loss = ((model(inputs) - target) ** 2).sum(-1).mean() / 2
+    with et.watch(model, log, every=10, overwrite=True) as watch:
+        for _ in range(1000):
+            inputs, labels = sample()
+            loss = F.cross_entropy(model(inputs).flatten(0, 1), labels.flatten())
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            watch(loss=loss)
+            watch(loss)
 
 
 if __name__ == "__main__":
-    log = Path(tempfile.mkdtemp()) / "log.csv"  # in a new folder: existing logs are not overwritten
-    train(log)
-    sparse = measure_logs([log], "largest_0_0", 0.5, "above")["plateau"][0]
-    learned = measure_logs([log], "loss", 0.1, "below")["plateau"][0]
-    print(
-        f"the largest weight is above 0.5 from step {sparse:.0f} on, the loss below 0.1 from "
-        f"step {learned:.0f} on: {log}"
-    )
+    train(*sys.argv[1:])

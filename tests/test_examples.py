@@ -6,17 +6,21 @@ import re
 import runpy
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
+import emergo as em
 from emergo.cli import main
+from emergo.logs import head_classes
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("extending.md", "torch.md"))
+
+NEIGHBOURS = ("in_context_chains", "few_shot", "modular_addition", "two_sets")  # a link suffices
 
 
 def run_example(
@@ -107,19 +111,91 @@ def test_parameters(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
+def test_own_attention(tmp_path, monkeypatch, capsys):
+    printed = run_example("own_attention", tmp_path, monkeypatch, capsys)
+    assert "2 runs: 2 reached" in printed
+    losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)$", printed, re.MULTILINE)]
+    embedding, whole, pattern, _ = losses
+    assert whole < 0.2 < embedding, "only attention finds the answer"
+    assert pattern > 3 * whole, "the answer needs attention at its own position"
+    folder = tmp_path / "out/own_attention"
+    assert {"heads.png", "maps.png"} <= {file.name for file in folder.glob("*.png")}
+    assert len(list(folder.glob("tensorboard/*/events*"))) == 2
+
+
+def medians(printed: str) -> dict[str, tuple[float, int]]:
+    """Return the plateau and the number of censored runs of each cell in a printed table."""
+    rows = re.findall(r"^ *([\d.]+) +\d+(?: of \d)? +>?([\d.]+) +(\d)$", printed, re.MULTILINE)
+    return {value: (float(plateau), int(censored)) for value, plateau, censored in rows}
+
+
+@pytest.mark.slow
+def test_modular_addition(tmp_path, monkeypatch, capsys):
+    """Only runs with weight decay generalise."""
+    cells = medians(run_example("modular_addition", tmp_path, monkeypatch, capsys))
+    assert cells["0"] == (1000, 2), cells
+    assert cells["1"][0] < 600, cells
+    assert cells["1"][1] == 0, cells
+
+
+@pytest.mark.slow
+def test_two_sets(tmp_path, monkeypatch, capsys):
+    cells = medians(run_example("two_sets", tmp_path, monkeypatch, capsys))
+    assert cells["0.5"][0] < cells["0"][0], cells
+    assert not any(censored for _, censored in cells.values()), cells
+
+
+@pytest.mark.slow
+def test_few_shot(tmp_path, monkeypatch, capsys):
+    """In context, in weights, and in between: what was learned in context is lost again."""
+    printed = run_example("few_shot", tmp_path, monkeypatch, capsys)
+    rows = re.findall(r"^\d+ +(.*)$", printed, re.MULTILINE)
+    columns = np.array([row.split() for row in rows], float).T
+    (never, half, always), in_weights = columns[:3], columns[3:]
+    assert never.max() < 0.4 < 0.7 < in_weights[0, -1], printed
+    assert in_weights[2].max() < 0.4 < 0.9 < always[-1], printed
+    assert half.max() > half[-1] + 0.1, printed
+
+
+@pytest.mark.slow
+def test_in_context_chains(tmp_path, monkeypatch, capsys):
+    """Distances from the two predictors: that from symbols is smallest first, then pairs win."""
+    printed = run_example("in_context_chains", tmp_path, monkeypatch, capsys)
+    assert "2 runs: 2 reached" in printed
+    rows = re.findall(r"^\d+ +(\d+) +([\d.]+) +([\d.]+)$", printed, re.MULTILINE)
+    curves = np.array(rows, float)
+    lowest = curves[:, 1].argmin()
+    assert 0 < lowest < len(curves) - 1, printed
+    assert curves[lowest, 1] < curves[lowest, 2], "closer to symbols than to pairs"
+    assert curves[-1, 2] < curves[-1, 1], "closer to pairs at the end"
+
+
+@pytest.mark.slow
 def test_watch(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    printed, again = (run_example("watch", tmp_path, monkeypatch, capsys) for _ in range(2))
-    assert again.rpartition(":")[0] == printed.rpartition(":")[0]
-    sparse, learned = (int(step) for step in re.findall(r"from step (\d+) on", printed))
-    assert 20 < sparse < learned < 300, printed
+    """Twice the same log: it is overwritten. A head becomes an induction head as the loss falls."""
+    monkeypatch.setattr(sys, "argv", ["watch.py"])
+    logs = []
+    for _ in range(2):
+        run_example("watch", tmp_path, monkeypatch, capsys)
+        logs.append((tmp_path / "log.csv").read_text())
+    assert logs[0] == logs[1]
+    log = pd.read_csv(tmp_path / "log.csv")
+    plateau = em.emergence(log["step"], log["loss"], 0.5).time
+    assert 300 < plateau < 900
+    found = head_classes(log)
+    induction = found[(found["class"] == "induction") & (found["layer"] == 1)]
+    assert len(induction)
+    assert induction["step"].min() == pytest.approx(plateau, abs=200)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_are_short_and_shown(path):
-    """Under 75 lines; every excerpt in the documentation is what the example says."""
+    """Under 90 lines; every excerpt in the documentation is what the example says."""
     text = path.read_text()
-    assert len(text.splitlines()) < 75
+    assert len(text.splitlines()) < 90
+    if path.stem in NEIGHBOURS:
+        assert f"[{path.name}](../examples/{path.name})" in PAGE
+        return
     section = PAGE.partition(f"[examples/{path.name}](../examples/{path.name})")[2]
     excerpt = re.search(r"```python\n(.*?)```", section, re.DOTALL)
     assert excerpt, f"no page shows {path.name}"

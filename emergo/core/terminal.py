@@ -83,6 +83,8 @@ def ask(question: str) -> bool:
 
 def show(*lines: str) -> None:
     """Print lines on standard output; in a terminal, those that are too wide on several lines."""
+    if not lines:
+        return
     text = safe("\n".join(lines))
     print(wrapped(text) if sys.stdout.isatty() or "COLUMNS" in os.environ else text, flush=True)
 

@@ -119,7 +119,9 @@ def read_logs(
     known_configs: dict[Path, dict[str, Any]] = {}
     for file, label in zip(files, labels, strict=True):
         label = label if labels.count(label) == 1 else str(file)
+        empty = True
         for records in _read(file, label, query):
+            empty = False
             if records.step not in known_steps:
                 say(f"{file}: the column '{step}' is missing; '{records.step}' is used instead")
                 known_steps.add(records.step)
@@ -141,6 +143,8 @@ def read_logs(
                 known_configs[folder] = read_configs(folder, say) if configs else {}
             more = {key: x for key, x in known_configs[folder].items() if key not in own}
             yield LoggedRun(name, file, own | more, curves, records.gaps)
+        if empty:
+            raise InputError(f"{file}: holds no run: no row names one")
 
 
 def _label(path: Path) -> str:

@@ -26,6 +26,7 @@ from ._uncertainty import (
     Interval,
     Verdict,
     all_hold,
+    bounded_exp,
     cells_spread_more,
     interval,
     judge,
@@ -221,7 +222,7 @@ def _fit(
     spare = spare_numbers(cell, ci_kind, parameters)
     exponents = {}
     low, high = interval(samples[:, 0], theta[0], spare)
-    ci95 = {"C": (math.exp(low), math.exp(high))}
+    ci95 = {"C": (bounded_exp(low), bounded_exp(high))}
     for i, term in enumerate(terms, start=1):
         for name, power in term.powers:
             exponents[name] = float(power * theta[i])
@@ -232,7 +233,7 @@ def _fit(
     return Law(
         y=y,
         terms=terms,
-        C=float(np.exp(theta[0])),
+        C=bounded_exp(float(theta[0])),
         exponents=exponents,
         ci95=ci95,
         ci_kind=ci_kind,

@@ -14,7 +14,14 @@ import pandas as pd
 from ..core.errors import InputError
 from ._laws import deviation, explained, spread_of_seeds
 from ._terms import Term, censored_rows, log_column, usable_rows
-from ._uncertainty import Interval, cells_spread_more, interval, resample, spare_numbers
+from ._uncertainty import (
+    Interval,
+    bounded_exp,
+    cells_spread_more,
+    interval,
+    resample,
+    spare_numbers,
+)
 
 NAMES = ("a", "alpha", "b", "beta", "gamma")
 LEVELS = ("a", "b")  # fitted as logarithms
@@ -92,12 +99,12 @@ def fit_offset(
     ci95 = {name: interval(samples[:, i], theta[i], spare) for i, name in enumerate(NAMES)}
     for name in LEVELS:
         low, high = ci95[name]
-        ci95[name] = (_exp(low), _exp(high))
+        ci95[name] = (bounded_exp(low), bounded_exp(high))
     return OffsetLaw(
         u=u_term,
         v=v_term,
         values={
-            name: _exp(x) if name in LEVELS else x
+            name: bounded_exp(x) if name in LEVELS else x
             for name, x in zip(NAMES, theta.tolist(), strict=True)
         },
         ci95=ci95,
@@ -106,11 +113,6 @@ def fit_offset(
         seed_spread=spread_of_seeds(log_y, cell),
         runs=len(log_y),
     )
-
-
-def _exp(log: float) -> float:
-    """Exponentiate the logarithm of a level. If a part is absent, it is arbitrary and large."""
-    return math.exp(min(log, 700.0))
 
 
 def _log_law(theta: np.ndarray, log_u: np.ndarray, log_v: np.ndarray) -> np.ndarray:

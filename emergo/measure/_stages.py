@@ -19,6 +19,7 @@ from scipy.special import stdtrit
 
 from ..core.errors import InputError
 from ._emergence import Series, as_curve, emergence
+from ._uncertainty import bounded_exp
 
 # This share of the largest value is added to the curve, so that an exponential approach to 0 is not
 # counted as a stage.
@@ -146,7 +147,7 @@ def boundary_of(steps: Series, of: int | None = None) -> Boundary:
     n = len(logs)
     mean = float(logs.mean()) if n else math.nan
     half = float(stdtrit(n - 1, 0.975) * logs.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
-    step, low, high = (math.exp(x) for x in (mean, mean - half, mean + half))
+    step, low, high = (bounded_exp(x) for x in (mean, mean - half, mean + half))
     return Boundary(step, low, high, n, len(steps) if of is None else of)
 
 

@@ -20,6 +20,14 @@ Verdict = Literal["agrees", "disagrees", "undecided"]
 VERDICTS: dict[bool | None, Verdict] = {True: "agrees", False: "disagrees", None: "undecided"}
 
 
+def bounded_exp(log: float) -> float:
+    """Return exp(log), at most exp(700).
+
+    A level that the data do not determine has an arbitrary, large logarithm.
+    """
+    return math.exp(min(log, 700.0))
+
+
 def cells_spread_more(
     residual: Float[np.ndarray, " runs"], cell: Int[np.ndarray, " runs"], fitted: int
 ) -> bool:
@@ -132,7 +140,7 @@ def mean_ratio(ratios: ArrayLike, cells: Iterable[Hashable] | None = None) -> Ra
         variance = float((off**2).sum()) / spare if spare else math.nan
         error = math.sqrt(variance * float((1 / sizes).sum())) / len(means)
     half = float(stdtrit(spare, 0.975)) * error if spare else math.nan
-    return Ratio(math.exp(mean), math.exp(mean - half), math.exp(mean + half), units)
+    return Ratio(*(bounded_exp(log) for log in (mean, mean - half, mean + half)), units)
 
 
 def paired_ratio(slow: pd.Series, fast: pd.Series) -> Ratio:

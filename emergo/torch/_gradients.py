@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from ._paths import Pieces, layers_of, weight_of
+from ._paths import PATHS, WORDS, Pieces, layers_of, weight_of
 from ._weights import tensors
 
 _WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj_weight")
@@ -47,7 +47,8 @@ class Gradients:
         self.pieces = pieces
         self.raw = raw or {}
         self._multi_head = multi_head
-        self._frozen: dict[str, bool] = {}  # by owner: all of its weights are frozen
+        # By owner and path: whether all of its weights are frozen.
+        self._frozen: dict[tuple[str, str], bool] = {}
         self._arrived = False  # True if any gradient has come back
         # Raw parameters, and tensors made of one alone, by identity: the tensor, the name of the
         # parameter, and a function that makes it from the parameter.
@@ -64,7 +65,7 @@ class Gradients:
         weight = weight_of(module)
         observed = weight is not None and weight.requires_grad
         for piece in self.pieces[name]:
-            self._note(piece.owner, frozen=not observed)
+            self._note(piece.owner, piece.path, frozen=not observed)
         if not (observed and isinstance(output, Tensor) and output.requires_grad):
             return
         version = x._version
@@ -100,7 +101,8 @@ class Gradients:
             name for name in _WEIGHTS if given.get(name) is not None and given[name].requires_grad
         ]
         if self._multi_head:
-            self._note(owner, frozen=not weights)
+            for path in PATHS:
+                self._note(owner, path, frozen=not weights)
         if not (self._multi_head and weights and given["query"].ndim == 3):
             return compute(*args, **kwargs)
         as_now = _surroundings(
@@ -165,7 +167,7 @@ class Gradients:
             return
         weight = self.raw[name]
         for piece in self.pieces[name]:
-            self._note(piece.owner, frozen=not weight.requires_grad)
+            self._note(piece.owner, piece.path, frozen=not weight.requires_grad)
         if not (weight.requires_grad and result.requires_grad):
             return
         before = weight._version
@@ -187,16 +189,19 @@ class Gradients:
 
         result.register_hook(backward)
 
-    def _note(self, owner: str, frozen: bool) -> None:
+    def _note(self, owner: str, path: str, frozen: bool) -> None:
         self._owners[owner] = None
-        self._frozen[owner] = frozen and self._frozen.get(owner, True)
+        self._frozen[owner, path] = frozen and self._frozen.get((owner, path), True)
 
-    def missing(self, layer: int, callers: Sequence[str]) -> str:
-        """Say why a layer has no gradients, in a few words."""
+    def missing(self, layer: int, callers: Sequence[str], paths: Sequence[str]) -> str:
+        """Say why a layer has no gradients of some paths, in a few words."""
         owners = [o for o, its in layers_of(list(self._owners), callers).items() if its == layer]
-        if not owners:
-            return "the maps to queries, keys and values were not found; name them with paths="
-        if all(self._frozen[owner] for owner in owners):
+        known = [(owner, path) for owner in owners for path in paths]
+        frozen = [self._frozen[each] for each in known if each in self._frozen]
+        if not frozen:
+            maps = WORDS[paths[0]] if len(paths) == 1 else "queries, keys and values"
+            return f"the maps to {maps} were not found; name them with paths="
+        if all(frozen):
             return "the weights are frozen (requires_grad=False)"
         if not self._arrived:
             return "there was no backward pass before watch was called; call it after backward()"

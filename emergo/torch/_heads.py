@@ -100,7 +100,9 @@ def repeated_tokens(given: TokenInput) -> HeadBatch | None:
         first = torch.stack([row[:period] for row in rows])
     else:
         first = torch.randint(given.vocabulary, (SEQUENCES, period), generator=generator)
-    tokens = torch.cat([first, first], 1).to(given.tokens.dtype)
+    # A model may read sequences of one length only, and that may be odd.
+    odd = 1 if length == 2 * period + 1 else 0
+    tokens = torch.cat([first, first, first[:, :odd]], 1).to(given.tokens.dtype)
     if isinstance(given.place, str):
         return HeadBatch({given.place: tokens}, tokens)
     return HeadBatch((*[None] * given.place, tokens), tokens)

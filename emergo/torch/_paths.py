@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..core.errors import InputError, unknown
 
 PATHS = ("query_key", "value_output")
+WORDS = {"query_key": "queries and keys", "value_output": "values and outputs"}
 _QUERY = ("query", "q_proj", "q", "wq", "to_q", "q_lin", "query_proj")
 _KEY = ("key", "k_proj", "k", "wk", "to_k", "k_lin", "key_proj")
 _VALUE = ("value", "v_proj", "v", "wv", "to_v", "v_lin", "value_proj")

@@ -17,7 +17,7 @@ from ._gradients import Gradients
 from ._heads import HeadBatch, repeated_tokens, score_heads
 from ._log import Log
 from ._observation import Observation
-from ._paths import find_pieces, find_raw
+from ._paths import PATHS, WORDS, find_pieces, find_raw
 from ._scores import Part
 from ._statistics import head_statistics
 
@@ -276,13 +276,15 @@ class Watch:
                     f"layer {layer} ({name}): {maps} maps are read as {maps // heads} sequences "
                     f"of {heads} heads each"
                 )
-        reasons: dict[str, list[str]] = {}
+        reasons: dict[tuple[str, str], list[str]] = {}
         for layer in range(len(self._layers)):
-            if f"gradient_query_key_{layer}" not in probes:
-                reason = observation.gradients.missing(layer, self.layers)
-                reasons.setdefault(reason, []).append(str(layer))
-        for reason, layers in reasons.items():
-            self._say(f"no gradients are logged for layers {', '.join(layers)}: {reason}")
+            paths = [path for path in PATHS if f"gradient_{path}_{layer}" not in probes]
+            if paths:
+                what = f" of {WORDS[paths[0]]}" if len(paths) == 1 else ""
+                reason = observation.gradients.missing(layer, self.layers, paths)
+                reasons.setdefault((what, reason), []).append(str(layer))
+        for (what, reason), layers in reasons.items():
+            self._say(f"no gradients{what} are logged for layers {', '.join(layers)}: {reason}")
         self._checked = True
 
     def _say(self, line: str) -> None:

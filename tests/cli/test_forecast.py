@@ -1,6 +1,7 @@
 """`emergo forecast`."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,9 @@ LOG = Path(__file__).parents[2] / "examples" / "plateau.csv"
 def log_until(path: Path, step: int) -> str:
     """Write the log of docs/forecast.md as it was at a step."""
     header, *rows = LOG.read_text().splitlines(keepends=True)
-    path.write_text(header + "".join(row for row in rows if int(row.split(",")[0]) <= step))
+    written = path.with_suffix(".part")  # renamed, so that a reader sees all rows or the old ones
+    written.write_text(header + "".join(row for row in rows if int(row.split(",")[0]) <= step))
+    written.replace(path)
     return str(path)
 
 
@@ -64,7 +67,8 @@ def test_a_log_is_followed_and_its_alerts_start_a_command(tmp_path):
     alert.chmod(0o755)
     command = [sys.executable, "-m", "emergo", "forecast", str(log), "--below", "0.1"]
     command += ["--follow", "--every", "0.02", "--alert", f"{alert} {{}}"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    wide = os.environ | {"COLUMNS": "200"}  # one line per sentence
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=wide)
     assert process.stdout is not None
     first = []
     for step in (1000, 2000, 2800, 4000):

@@ -208,3 +208,10 @@ def test_no_files():
 def test_blanks_after_commas_and_commas_at_line_ends_are_ignored(tmp_path, content):
     (tmp_path / "log.csv").write_text(content)
     assert measure_logs([tmp_path / "log.csv"], "loss", 0.5)["plateau"].tolist() == [0.5]
+
+
+def test_a_table_whose_rows_name_no_run_is_refused(tmp_path):
+    path = tmp_path / "log.parquet"
+    pd.DataFrame({"identity": [None, None], "step": [0, 1], "loss": [1.0, 0.1]}).to_parquet(path)
+    with pytest.raises(InputError, match=r"log\.parquet: holds no run"):
+        measure_logs([path], "loss", 0.5)

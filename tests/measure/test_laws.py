@@ -1,5 +1,6 @@
 """Fits of synthetic runs with a known law, invalid input, and comparison with published laws."""
 
+import json
 import math
 
 import numpy as np
@@ -240,3 +241,12 @@ def test_agreement_with_a_published_law(printed, noise, verdict, word):
     agreement = compare(fit_law(table), table, printed)
     assert agreement.verdict == verdict
     assert word in agreement.why
+
+
+@pytest.mark.parametrize("odd", [1e308, 1e-308])
+def test_a_law_of_absurd_numbers_is_a_law(odd):
+    """The level is not determined; its interval would exceed the largest number."""
+    table = pd.DataFrame({"dim": [1.0, 2, 3, 4], "plateau": [1.0, odd, 4, 4], "state": "reached"})
+    law = law_json(fit_law(table.assign(censored=False), "plateau", ["dim"], resamples=100))
+    assert np.isfinite(law["ci95"]["C"]).all()
+    json.dumps(law, allow_nan=False)

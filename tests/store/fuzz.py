@@ -352,7 +352,7 @@ def _judge_log(lab: Lab, mutation: Mutation) -> tuple[str, str]:
     out = lab.place / "measured"
     shutil.rmtree(out, ignore_errors=True)
     measured = lab.measure(path)
-    fitted = run_command(Fit(path, "loss", ("dim",), resamples=20, out=out, json=True))
+    fitted = run_command(Fit(path, "loss", ("dim",), resamples=100, out=out, json=True))
     for status, text, err in (measured, fitted):
         escaped = any(escape in text + err for escape in ESCAPES)
         if status not in (0, 2) or err.count("\n") > 1 or escaped:
@@ -389,7 +389,7 @@ def survey(count: int, first: int = 0, train: int = 0) -> collections.Counter[st
         done = verdicts.total()
         if verdict in BAD:
             print(f"{number}: {verdict}: {what}: {words}", flush=True)
-        if done % 500 == 0:
+        if done % 100 == 0:
             print(
                 f"{done} mutations, {time.monotonic() - begun:.0f} s: {dict(verdicts)}", flush=True
             )

@@ -3,6 +3,7 @@ and logs. Each mutation changes one file: damaged bytes, something else in its p
 file with absurd values.
 """
 
+import asyncio
 import contextlib
 import json
 import random
@@ -10,7 +11,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import httpx
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -73,33 +76,45 @@ class Gallery:
         """
         app = make_app(Catalog(folder), "token")
 
-        def ask(path: str, **parameters: str) -> str:
-            answer = asking.ask(app, f"/api/{path}", params=parameters | {"token": "token"})
+        async def ask(path: str, **parameters: str) -> str:
+            transport = httpx.ASGITransport(app=app)
+            async with httpx.AsyncClient(transport=transport, base_url=asking.HOST) as client:
+                query = parameters | {"token": "token"}
+                answer = await client.get(f"/api/{path}", params=query)
             if answer.status_code not in (200, 400, 404):
                 raise AssertionError(f"{path} answers {answer.status_code}: {answer.text[:300]}")
             if answer.status_code == 200 and path not in ("picture", "curves"):
                 json.loads(answer.text, parse_constant=_refuse)
             return answer.text if path != "curves" else repr(answer.content)
 
-        index = json.loads(ask("index"))
-        answers = {"notes": json.dumps([index["notes"], *(one["notes"] for one in index["sets"])])}
-        ask("live")
-        for one in index["sets"]:
-            key = one.pop("key")
-            one.pop("version")
-            texts = [json.dumps(one)]
-            table = json.loads(ask("runs", set=key))
-            runs = table["columns"]["identity"]
-            table.pop("version")
-            texts.append(json.dumps(table))
-            texts += [ask(name, set=key) for name in ENDPOINTS[1:]]
-            texts.append(ask("law", set=key, x=json.dumps(["dim"])))
-            for run in runs[:1]:
-                texts += [ask(name, set=key, run=run) for name in OF_A_RUN]
-            name = next(iter(one["curves"]), "loss")[:5000]
-            texts.append(ask("curves", set=key, runs=",".join(map(str, runs)), name=name))
-            answers[key] = "\n".join(texts)
-        return answers
+        async def everything() -> dict[str, str]:
+            index = json.loads(await ask("index"))
+            notes = [index["notes"], *(one["notes"] for one in index["sets"])]
+            answers = {"notes": json.dumps(notes)}
+            await ask("live")
+            for one in index["sets"]:
+                key = one.pop("key")
+                one.pop("version")
+                texts = [json.dumps(one)]
+                table = json.loads(await ask("runs", set=key))
+                runs = table["columns"]["identity"]
+                table.pop("version")
+                texts.append(json.dumps(table))
+                texts += [await ask(name, set=key) for name in ENDPOINTS[1:]]
+                texts.append(await ask("law", set=key, x=json.dumps(["dim"])))
+                for run in runs[:1]:
+                    texts += [await ask(name, set=key, run=run) for name in OF_A_RUN]
+                name = next(iter(one["curves"]), "loss")[:5000]
+                texts.append(await ask("curves", set=key, runs=",".join(map(str, runs)), name=name))
+                answers[key] = "\n".join(texts)
+            return answers
+
+        async def here(answer: Callable[..., Any], *about: Any) -> Any:
+            return answer(*about)
+
+        # Without threads, which cost more than the answers on a busy machine.
+        with mock.patch("emergo.view._server.run_in_threadpool", here):
+            return asyncio.run(everything())
 
     def judge(self, number: int) -> tuple[str, str, str]:
         """Return the verdict on mutation `number`, its description, and the details of a bug."""
@@ -148,7 +163,7 @@ class Gallery:
             commands += [Measure(logs=(path,), metric="loss", below=1.0, json=True)]
             commands += [Forecast(logs=(path,), metric="loss", below=1.0)]
         elif path.suffix == ".parquet":
-            commands += [Fit(path, x=("dim",), resamples=20, out=out, json=True)]
+            commands += [Fit(path, x=("dim",), resamples=100, out=out, json=True)]
             commands += [Measure(logs=(path,), metric="loss", below=0.5, json=True)]
         if pages:
             commands += [View(folder, export=out / "view.html", json=True)]

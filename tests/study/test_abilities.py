@@ -16,14 +16,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emergo.models import Transformer
+from emergo.models import EquinoxModel, Transformer
 from emergo.store import StudyFolder, study_status
 from emergo.study import Slurm, Study, cell_summary, concat, study_table, submit_plan
 from emergo.study.slurm import Task
+from emergo.tasks import head_probe
 from emergo.training import Clamp, EarlyStopping, Optimizer, Ramp, Switch, When, resume
 from emergo.view import Catalog
 
-from ..training.own import BASE, Echo, Heads, Sums
+from ..training.own import BASE, Echo, GatedAttention, Heads, Shifted, Sums, make_pooled
 from .slurm_cluster import why_not
 from .tiny import quiet
 
@@ -75,6 +76,17 @@ ABILITIES = {
     "shared data": lambda runs: study(
         LONG.replace(task=Sums(), model=Transformer(1, heads=1, width=4), n_train=30, n_test=20),
         grid={"n_train": [30, 40]},
+    ),
+    "own attention and head scores": lambda runs: study(
+        LONG.replace(
+            model=Transformer(1, heads=2, width=4, mlp=False, attention=GatedAttention()),
+            probes=(head_probe,),
+        ),
+        grid={"gate": [0.5, 1.0]},
+    ),
+    "Equinox modules and further test sets": lambda runs: study(
+        LONG.replace(task=Shifted(4, 3), model=EquinoxModel(make_pooled, drop=0.5)),
+        grid={"gain": [1.0, 2.0]},
     ),
 }
 TASK = """
@@ -131,6 +143,8 @@ def test_an_ability_goes_through_everything(trained, name, tmp_path):
     ability.study.write_file(tmp_path / "study.toml")
     assert Study.read_file(tmp_path / "study.toml").runs == ability.study.runs
     assert len(concat(runs, ability.expected)) == len(runs)
+    runs.log("tensorboard", tmp_path)
+    assert len(list(tmp_path.glob("tensorboard/*/events*"))) == len(runs)
     # The explorer shows the axes, and every column of every curve.
     [shown] = Catalog(ability.folder).sets().values()
     assert set(axes) <= set(shown.columns)

@@ -156,6 +156,7 @@ def test_weights_and_biases_keeps_several_open_runs_offline(tmp_path, monkeypatc
     for result in results:
         (file,) = tmp_path.glob(f"wandb/offline-run-*-{result.run.identity}/*.wandb")
         content = file.read_bytes()
+        assert result.curves is not None
         assert b"my-group" in content
         assert content.count(b"train_loss") >= len(result.curves["step"]), "a row per evaluation"
 

@@ -282,6 +282,20 @@ def frozen_encoder() -> nn.Module:
     return model
 
 
+def test_frozen_queries_and_keys_are_named(tmp_path, capsys):
+    model = Words(Block("sdpa"))
+    for name in ("q_proj", "k_proj"):
+        model.get_submodule(f"blocks.0.{name}").requires_grad_(False)
+    with et.watch(model, tmp_path / "log.csv") as watch:
+        loss_of(model, batch(0)).backward()
+        watch()
+    assert capsys.readouterr().err == (
+        "emergo: no gradients of queries and keys are logged for layers 0: the weights are frozen "
+        "(requires_grad=False)\n"
+    )
+    assert "gradient_value_output_0" in pd.read_csv(tmp_path / "log.csv")
+
+
 @pytest.mark.parametrize(
     ("make", "backward", "words"),
     [

@@ -15,6 +15,7 @@ from emergo.core.random import fold_in, normals, raw
 from emergo.training._program import user_key
 
 from .untyped import (
+    Attention,
     Config,
     Groups,
     MarkovChain,
@@ -25,6 +26,7 @@ from .untyped import (
     SingleLocation,
     Task,
     Transformer,
+    Variant,
 )
 
 
@@ -62,6 +64,13 @@ class Echo(Task):
 
     def at_test(self):
         return self.replace(noise=0.0, gain=1.0)
+
+
+class Shifted(Echo):
+    """Measured also on a task with another gain."""
+
+    def variants(self):
+        return {"doubled": Variant(self.at_test().replace(gain=2.0))}
 
 
 class Sums(Task):
@@ -115,6 +124,34 @@ class FlatModule(eqx.Module):
 
 def make_flat(key, spec):
     return FlatModule(eqx.nn.Linear(spec.length * spec.inputs, spec.outputs, key=key))
+
+
+class GatedAttention(Attention):
+    """Softmax, times a learned gate per head."""
+
+    gate: float = per_run(1.0)
+
+    def init(self, key, heads, size, length):
+        return {"gate": jnp.full(heads, self.gate)}
+
+    def weights(self, params, scores, visible):
+        return super().weights(params, scores, visible) * params["gate"][:, None, None]
+
+
+class Pooled(eqx.Module):
+    """The mean over positions, with dropout; it reports its attention."""
+
+    linear: eqx.nn.Linear
+    dropout: eqx.nn.Dropout
+
+    def __call__(self, x, key):
+        length = x.shape[0]
+        hidden = self.dropout(x.mean(0), key=key)
+        return Output(self.linear(hidden), jnp.full((1, 1, length), 1 / length))
+
+
+def make_pooled(key, spec, drop):
+    return Pooled(eqx.nn.Linear(spec.inputs, spec.outputs, key=key), eqx.nn.Dropout(drop))
 
 
 def signs(learning_rate, decay=0.0):

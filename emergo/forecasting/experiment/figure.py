@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ...core.plotting import BLUE, GREY, ORANGE, WIDTH, Picture, hues, key, plain_ticks, subtitle
+from ...core.plotting import BLUE, GREY, ORANGE, WIDTH, Picture, hues, key, subtitle
 from ...papers import Check, Figure, Outcome, RunSource
 from .._table import shipped_table
 from ._moments import (
@@ -152,21 +152,19 @@ def draw(moments: pd.DataFrame, summary: pd.DataFrame) -> Picture:
     a, b, c = plot.subplots(1, 3)
     families = list(summary["family"])
     told = moments[moments["held80"].notna() & (moments["source"] == LOGS)]
-    shown = list(told["family"].unique())
-    marks = [
-        (name, DOT | {"color": colour, "ms": 3})
-        for name, colour in zip(shown, hues(len(shown)), strict=True)
-    ]
-    for family, look in marks:
-        rows = told[told["family"] == family]
-        a.plot(rows["now"] / rows["time"], rows["step"] / rows["time"], **look)
+    groups = list(told.groupby("family", sort=False))
+    marks = []
+    for (family, rows), colour in zip(groups, hues(len(groups)), strict=True):
+        dots = DOT | {"color": colour, "ms": 3.5}
+        a.plot(rows["now"] / rows["time"], rows["step"] / rows["time"], **dots)
+        marks.append((str(family), dots))
     a.axhline(1.0, color=GREY, lw=0.8)
-    a.set(xlim=(0, 1), xlabel="share of the plateau seen", ylabel="step forecast / true step")
+    a.set(xlim=(0, 1.03), xlabel="share of the plateau seen", ylabel="step forecast / true step")
     a.set_yscale("log")
-    plain_ticks(a.yaxis)
-    low, high = a.get_ylim()
-    a.set_ylim(min(low, 0.5), max(high, 2.5))  # far enough for labels at 0.5, 1 and 2
-    key(a, marks, loc="upper left")
+    a.set_ylim(0.25, 2.2)
+    a.set_yticks([0.3, 0.5, 0.7, 1.0, 1.4, 2.0], labels=["0.3", "0.5", "0.7", "1", "1.4", "2"])
+    a.minorticks_off()
+    key(a, marks, loc="lower left")
     _title(a, "a  every forecast", "from the metric alone")
     places = np.arange(len(families))
     b.axvline(0.8, color=GREY, lw=0.8, ls=":")

@@ -1,7 +1,7 @@
 // The application: the open set, the current view, keyboard shortcuts, and polling of the server.
 import { openData } from "./data.js";
 import { choice, el, refill } from "./dom.js";
-import { LABELS, labels } from "./labels.js";
+import { LABELS, labelKey, labels } from "./labels.js";
 import { LawView } from "./law.js";
 import { LiveView, remember } from "./live.js";
 import { RunView } from "./run.js";
@@ -83,7 +83,8 @@ class App {
   merge() {
     const known = labels();
     const training = this.#training();
-    this.rows = [...this.finished, ...training].map((row) => (row.identity in known ? { ...known[row.identity], ...row } : row));
+    const labelled = Object.keys(known).length ? (row) => ({ ...known[labelKey(this, row.identity)], ...row }) : (row) => row;
+    this.rows = [...this.finished, ...training].map(labelled);
     const fields = training.length ? ["state", "seed", ...Object.keys(training[0].axes)] : [];
     const given = LABELS.filter((label) => this.rows.some((row) => row[label]));
     this.columns = [...new Set([...Object.keys(this.finished[0] ?? {}), ...fields, ...given])].filter((name) => name !== "identity");

@@ -141,7 +141,7 @@ function verdict(forecast, { came, until }) {
   if (forecast.state === "emerged") return "";
   if (!Number.isFinite(came)) {
     const missed = forecast.state === "forecast" && until > ends(forecast, 80)[1];
-    return `The run ended at step ${exact(until)} without emerging${missed ? ", after the 80% interval" : ""}.`;
+    return `Not emerged by step ${exact(until)}, the last one${missed ? ", after the 80% interval" : ""}.`;
   }
   if (forecast.state !== "forecast") return `The run emerged at step ${exact(came)}.`;
   const inside = [50, 80].find((share) => came >= ends(forecast, share)[0] && came <= ends(forecast, share)[1]);

@@ -5,7 +5,12 @@ const KEY = "emergo:labels";
 const LONGEST = 80; // letters of a name, and of all tags of a run
 export const LABELS = ["name", "tags"];
 
-/** Returns names and tags by identity. */
+/** Returns the key of a run: its identity, which is the same in every folder. The names of logs and of rows of tables are not. */
+export function labelKey(app, run) {
+  return /^[0-9a-f]{16}$/.test(run) ? run : [app.index.folder, app.set.key, run].join("/");
+}
+
+/** Returns names and tags by key. */
 export function labels() {
   try {
     return valid(JSON.parse(localStorage.getItem(KEY)));
@@ -32,9 +37,10 @@ function keep(app, changed) {
 
 /** Creates the fields for the name and the tags of a run. */
 export function labelFields(app, run) {
-  const known = { ...labels()[run] };
+  const key = labelKey(app, run);
+  const known = { ...labels()[key] };
   const field = (which, hint) => {
-    const change = (event) => keep(app, { [run]: { ...labels()[run], [which]: event.target.value } });
+    const change = (event) => keep(app, { [key]: { ...labels()[key], [which]: event.target.value } });
     return el("label", { class: "field" }, el("span", { text: which }), el("input", { type: "text", maxlength: LONGEST, placeholder: hint, value: known[which] ?? "", "data-key": `label ${which}`, onchange: change }));
   };
   return el("div", { class: "row" }, field("name", "a name"), field("tags", "tag, another"));

@@ -68,7 +68,7 @@ export class CellTable {
       cells: [...groups.map((name) => cell[name]), plateau({ plateau: cell.plateau, censored: cell.bound }), cell.plateau_min, cell.plateau_max, ...counts.map((name) => cell[name])],
     }));
     const heads = [...groups.map(words), "median plateau (steps)", "smallest", "largest", ...counts];
-    const caption = `${cells.length > CELLS ? `the first ${CELLS} of ` : ""}${cells.length} groups; > marks a lower bound`;
+    const caption = `${cells.length > CELLS ? `the first ${CELLS} of ` : ""}${cells.length} group${cells.length === 1 ? "" : "s"}; > marks a lower bound`;
     const file = () => save("cells.csv", csv(Object.keys(cells[0]), cells.map(Object.values)), "text/csv");
     const download = button("CSV", file, { class: "small", "aria-label": "Download the groups as CSV" });
     refill(this.node, el("h3", { text: `By ${groups.map(words).join(", ") || "nothing: all runs"}` }), table(caption, heads, rows), el("div", {}, download));

@@ -5,7 +5,7 @@ With all switches off it is the toy model with a learned vector on tokens; with 
 models share a program.
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +17,6 @@ from ..core.random import fold_in, raw, uniform
 from ._attention import sinusoids
 from ._layers import Linear
 from ._model import Model, TapFunction, check_heads
-
-REFERENCE = 8
-"""The dim at which a scaled embedding starts like PyTorch's."""
 
 
 class AssemblyParameters(NamedTuple):
@@ -62,6 +59,9 @@ class Assembly(Model):
     (5, 2)
     """
 
+    REFERENCE: ClassVar = 8
+    """The dim at which a scaled embedding starts like PyTorch's."""
+
     width: int = option(default=64, low=1)
     heads: int = option(default=1, low=1)
     mlp: bool = True
@@ -95,7 +95,7 @@ class Assembly(Model):
 
         embed = linear(0, spec.inputs, width, inputs)
         row = jnp.arange(spec.inputs)[:, None]
-        kept = jnp.sqrt(jnp.float32(inputs) / (REFERENCE + 1))
+        kept = jnp.sqrt(jnp.float32(inputs) / (self.REFERENCE + 1))
         switch = jnp.where(row == 0, self.keep_mark, self.keep_content)
         weight = jnp.where(row < inputs, embed.weight, 0) * jnp.where(switch > 0, kept, 1.0)
         readout = linear(1, width, spec.outputs)

@@ -14,7 +14,6 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..models import Assembly
-from ..models._assembly import REFERENCE
 from ._flow import THRESHOLD
 
 GAIN = 1 / 3
@@ -73,7 +72,8 @@ def assembly_rates(model: Assembly, length: int, dim: int, fixed: bool = False) 
     # Squared norms of a token of norm 1 and of the indicator in the stream, and the number of
     # entries of the stream that carry them.
     size_of = {
-        switch: width * GAIN / (REFERENCE + 1 if switch else fan_in) for switch in (False, True)
+        switch: width * GAIN / (model.REFERENCE + 1 if switch else fan_in)
+        for switch in (False, True)
     }
     content = size_of[model.keep_content > 0] if embed else 1.0
     mark = size_of[model.keep_mark > 0] if embed else 1.0

@@ -7,7 +7,6 @@ import pytest
 
 from emergo.core.contract import Spec
 from emergo.models import Assembly, Transformer
-from emergo.models._assembly import REFERENCE
 
 SPEC = Spec(length=5, inputs=4, outputs=3, marks=1)
 OFF = {"embed": 0.0, "queries": 0.0, "maps": 1.0, "biases": 0.0, "skip": 0.0, "positions": 0.0}
@@ -78,4 +77,6 @@ def test_a_scaled_embedding_has_the_size_of_the_reference_at_every_dim():
         # The squared norm of 512 uniform entries spreads by 4%.
         np.testing.assert_allclose(np.sum(plain[0] ** 2), norm, rtol=0.15)
         np.testing.assert_array_equal(plain[0], kept[0])
-        np.testing.assert_allclose(kept[1:], plain[1:] * np.sqrt((dim + 1) / (REFERENCE + 1)), 1e-5)
+        np.testing.assert_allclose(
+            kept[1:], plain[1:] * np.sqrt((dim + 1) / (Assembly.REFERENCE + 1)), 1e-5
+        )

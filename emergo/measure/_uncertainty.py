@@ -140,7 +140,9 @@ def mean_ratio(ratios: ArrayLike, cells: Iterable[Hashable] | None = None) -> Ra
         variance = float((off**2).sum()) / spare if spare else math.nan
         error = math.sqrt(variance * float((1 / sizes).sum())) / len(means)
     half = float(stdtrit(spare, 0.975)) * error if spare else math.nan
-    return Ratio(*(bounded_exp(log) for log in (mean, mean - half, mean + half)), units)
+    low = bounded_exp(mean - half)
+    high = bounded_exp(mean + half)
+    return Ratio(bounded_exp(mean), low, high, units)
 
 
 def paired_ratio(slow: pd.Series, fast: pd.Series) -> Ratio:

@@ -177,7 +177,10 @@ def numbers(
     """Convert a column to numbers; the second array is False for blank cells and nulls."""
     written = raw.notna()
     if raw.dtype == object or pd.api.types.is_string_dtype(raw):
-        words = raw.astype(str).str.strip()
+        try:
+            words = raw.astype(str).str.strip()
+        except UnicodeDecodeError:
+            raise InputError(f"{where} is not numeric: it holds bytes that are no text") from None
         written &= ~words.str.lower().isin(_BLANKS)
         raw = words.where(written, "nan")
     try:

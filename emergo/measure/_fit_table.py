@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..core.errors import InputError
 from ..core.files import output_folder, staged
 from ..core.plotting import save
@@ -44,6 +46,7 @@ def fit_table(
     report = {"schema": 1, "y": y, "fixed": dict(fixed)} | law_json(law)
     files = [f"{name}.{kind}" for kind in ("svg", "png", "json")]
     with staged(folder) as stage:
-        save(law.plot(), stage / name)
+        with np.errstate(over="ignore"):  # in the limits of axes for absurd values
+            save(law.plot(), stage / name)
         (stage / f"{name}.json").write_text(json.dumps(report | {"files": files}, indent=1) + "\n")
     return report | {"files": [str(folder / f) for f in files]}

@@ -54,8 +54,16 @@ class Rates(NamedTuple):
     key_norm: float
 
 
-def assembly_rates(model: Assembly, length: int, dim: int) -> Rates:
-    """Return the rates of a model at its start, to leading order in its width."""
+def assembly_rates(model: Assembly, length: int, dim: int, fixed: bool = False) -> Rates:
+    """Return the rates of a model at its start, to leading order in its width.
+
+    **Arguments:**
+
+    - `model`: the switches; one head.
+    - `length`, `dim`: T and d.
+    - `fixed`: the relevant token stands at a fixed position, whose sinusoid marks it in the place
+      of the indicator.
+    """
     if model.heads != 1:
         raise InputError(f"rates are derived for one head, got {model.heads}")
     width = model.width
@@ -77,6 +85,8 @@ def assembly_rates(model: Assembly, length: int, dim: int) -> Rates:
     spread = places - np.mean(places, axis=0)
     covariance = spread.T @ spread / length
     place_entry = float(np.mean(places[-1] ** 2))
+    if fixed:
+        mark = float(np.trace(covariance))
 
     # Gradients with respect to outputs have squared norm 1 on the plateau; `back[i]` is the
     # variance of one entry after i maps, from the outputs back to the stream.
@@ -151,6 +161,7 @@ def assembly_plateau(
     optimizer: Literal["sgd", "adam"] = "sgd",
     batch: int = 32,
     threshold: float = THRESHOLD,
+    fixed: bool = False,
 ) -> float:
     """Integrate the plateau of a model in training steps; NaN if it does not end in 10^9 steps.
 
@@ -160,10 +171,11 @@ def assembly_plateau(
     - `length`, `dim`: T and d of single-location regression with an indicator, B = 1, p = 0.
     - `batch`: sequences per step; matters under Adam only.
     - `threshold`: the share of the initial loss at which the plateau ends.
+    - `fixed`: as in [`emergo.theory.assembly_rates`][].
     """
     from scipy.integrate import solve_ivp  # here, because it is slow to import
 
-    rates = assembly_rates(model, length, dim)
+    rates = assembly_rates(model, length, dim, fixed)
     root = np.sqrt(dim)
     others = length - 1
 

@@ -215,3 +215,10 @@ def test_a_table_whose_rows_name_no_run_is_refused(tmp_path):
     pd.DataFrame({"identity": [None, None], "step": [0, 1], "loss": [1.0, 0.1]}).to_parquet(path)
     with pytest.raises(InputError, match=r"log\.parquet: holds no run"):
         measure_logs([path], "loss", 0.5)
+
+
+def test_a_metric_of_bytes_is_refused(tmp_path):
+    path = tmp_path / "log.parquet"
+    pd.DataFrame({"step": [0, 1], "loss": [b"\xff", b"\xfe"]}).to_parquet(path)
+    with pytest.raises(InputError, match="'loss' is not numeric: it holds bytes"):
+        measure_logs([path], "loss", 0.5)

@@ -15,6 +15,7 @@ import pytest
 from emergo.core.contract import Output, Spec, Tap
 from emergo.core.random import raw
 from emergo.models import (
+    Assembly,
     ChainTransformer,
     EquinoxModel,
     MinimalAttention,
@@ -108,6 +109,11 @@ CASES = {
         tokens=True,
     ),
     "toy": Case(ToyAttention(), of_layers(1, TOY), answers=False),
+    "assembly": Case(
+        Assembly(**SMALL),
+        of_layers(1, dict.fromkeys(("scores", "pattern"), (2, 1, LENGTH))),
+        answers=False,
+    ),
     "equinox": Case(
         EquinoxModel(make_tapped), {"flat": (LENGTH * INPUTS,), "value": (OUTPUTS,)}, answers=False
     ),

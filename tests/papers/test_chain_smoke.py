@@ -20,7 +20,8 @@ def made(tmp_path_factory):
         figure = make_figure(FIGURES[id], "smoke", source_for(FIGURES[id], folder, fresh=True))
         assert figure.checks
         assert all(check["holds"] is None and "steps 60" in check["why"] for check in figure.checks)
-        assert all(axes.has_data() for axes in figure.plot.axes)
+        drawings = [axes for axes in figure.plot.axes if axes.axison]  # the task has no axes
+        assert all(axes.has_data() for axes in drawings)
         return figure
 
     return make

@@ -51,6 +51,7 @@ from emergo.cli._study import Export, Pack, Show, StatusCommand
 from emergo.cli._view import View
 from emergo.core.errors import InputError, StorageError
 from emergo.core.json import seal
+from emergo.core.terminal import safe
 from emergo.store import Failures, Store, StudyFolder, read_outcomes
 from emergo.store.packing import pack_runs
 from emergo.study import executor
@@ -80,7 +81,7 @@ def run_command(command: Any) -> tuple[int, str, str]:
             command.run()
         except (InputError, StorageError) as error:
             status = 2 if isinstance(error, InputError) else 1
-            print(f"emergo: {error}", file=err)
+            print(f"emergo: {safe(str(error))}", file=err)  # as `emergo.cli.main` does
     return status, out.getvalue(), err.getvalue()
 
 

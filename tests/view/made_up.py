@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import erfinv
 
 from emergo.forecasting._runs import forecast_run, note_of
 from emergo.models import Transformer
@@ -86,15 +85,11 @@ def made_up_result(run, evaluations: int, failed: bool = False) -> Result:
 def note_on(run) -> dict[str, Any]:
     """Return a worker's note on a run at step 2000.
 
-    Its loss has begun to fall, and its attention grows towards a divergence at step 3000.
+    Its loss falls by a factor of 100 around step 2100.
     """
     step = np.arange(0, 2001, 25)
-    attention = 0.01 * np.exp(erfinv(step / 3000) ** 2)
-    curves = {
-        "step": step,
-        "loss": 1 - 0.4 * (step / 2000) ** 4,
-        "attention": attention.reshape(-1, 1, 1),
-    }
+    loss = 0.5 * np.exp(-4.6 / (1 + np.exp((2100 - step) / 60)))
+    curves = {"step": step, "loss": loss, "attention": np.full((len(step), 1, 1), 0.01)}
     forecast = forecast_run(run, curves)
     assert forecast is not None
     return {"run": run.identity, **note_of(forecast)._asdict()}

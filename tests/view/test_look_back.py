@@ -20,9 +20,7 @@ def test_a_forecast_equals_em_forecast_on_the_log_so_far(runs):
     assert json.loads(json.dumps(answer, allow_nan=False)) == answer
     moment = next(moment for moment in answer["moments"] if moment["state"] == "forecast")
     table = pd.DataFrame(runs.curves.read(runs.runs[1]))
-    known = em.forecast(
-        table[table["step"] <= moment["at"]], below=answer["threshold"], probes=answer["probes"]
-    )
+    known = em.forecast(table[table["step"] <= moment["at"]], below=answer["threshold"])
     assert (moment["words"], moment["why"], moment["step"]) == (str(known), known.why, known.step)
     assert moment["intervals"]["80%"] == list(known.intervals[80])
 

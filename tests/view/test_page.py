@@ -210,7 +210,7 @@ def test_medians_and_bands_are_the_quantiles_over_seeds(seen, served, tmp_path):
 def test_logarithmic_axes_have_labels_everywhere(seen, served):
     page = seen.open(served.address)
     ticks = """async (axes) => {
-      const { logTicks } = await import(new URL("static/ticks.js", document.baseURI));
+      const { logTicks } = await import(new URL("static/ticks.js", document.baseURI).href);
       return axes.map((axis) => logTicks(...axis).values.filter(Boolean).join(" "));
     }"""
     axes = {

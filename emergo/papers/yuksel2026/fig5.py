@@ -57,17 +57,13 @@ class Sizes:
     seeds: int = 1
 
     def studies(self) -> dict[str, Study]:
-        own = {name_of(n): self.study.replace(n_train=n) for n in self.sizes}
-        if not self.published:  # the small chains differ from the published one
-            return own
-        xavier = self.study.replace(
-            model__start="xavier", task__maps="published", seeds=self.seeds, probes=()
-        )
-        beside = {
-            f"{name_of(n)}, published teacher": xavier.replace(n_train=n, steps=steps)
-            for n, steps in self.published
-        }
-        return own | beside
+        studies = {name_of(n): self.study.replace(n_train=n) for n in self.sizes}
+        changes: dict[str, Any] = {"model__start": "xavier", "task__maps": "published"}
+        changes |= {"seeds": self.seeds, "probes": ()}
+        for n, steps in self.published:
+            name = f"{name_of(n)}, published teacher"
+            studies[name] = self.study.replace(n_train=n, steps=steps, **changes)
+        return studies
 
 
 def name_of(samples: int | None) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...core.plotting import WIDTH, level
+from ...core.plotting import GREY, WIDTH, level
 from ...measure import Ratio, judge, paired_ratio
 from ...study import Runs, Study
 from ...tasks import Recall
@@ -293,10 +293,12 @@ def make_17(studies: Studies, source: RunSource) -> Outcome:
         Check(name, end, None, end > 0.5, "above one half"),
     ]
     tables = {"runs": table, "curves": curve_table(results, recall.COLUMNS)}
-    return Outcome(tables, draw_17(results[0]), checks=checks)
+    return Outcome(tables, draw_17(results), checks=checks)
 
 
-def draw_17(result: Result) -> Plot:
+def draw_17(results: Sequence[Result]) -> Plot:
+    """Draw all heads of the first seed, and the strongest head of the other seeds in grey."""
+    result = results[0]
     task = recall_task(result.run)
     curves = {"accuracy": f"test accuracy\n{task.pairs} pairs, {task.vocabulary} tokens"}
     curves |= PROBES | {"loss": "test loss"}
@@ -308,10 +310,13 @@ def draw_17(result: Result) -> Plot:
         layers = values.swapaxes(0, 1) if name in PROBES else [values]
         for heads, colour in zip(layers, colours.values(), strict=False):
             axes.plot(step, heads, color=colour, lw=1)
+        for other in results[1:]:
+            strong = strongest(other, name)[1:]
+            axes.plot(curve(other, "step")[1:], strong, color=GREY, lw=0.8, ls="--", zorder=1)
         axes.set(ylabel=label, xlabel="step", ylim=(0, None if name == "loss" else 1.03))
         axes.locator_params(axis="x", nbins=4)
     level(grid[0], 1 / task.pairs, "guess")
-    legend(grid[2], "layer", colours)
+    legend(grid[2], "layer", colours, ("other\nseeds", {"ls": "--"}))
     return plot
 
 

@@ -5,19 +5,15 @@ import gzip
 import hashlib
 import json
 import re
-from typing import get_args
 
 import pytest
 
 import emergo as em
-from emergo.forecasting._forecast import ForecastState
 from emergo.view import Catalog, export_page
 
 from .made_up import finish, made_up_study
 
 DATA = re.compile(r'<script type="application/octet-stream" id="data">(.*?)</script>')
-
-FORECASTS = get_args(ForecastState)
 
 
 def data_of(page: str):

@@ -96,7 +96,6 @@ GROUPS = {
     "removed": "REMOVED FROM THE TRANSFORMER",
     "alone": "ADDED ALONE TO THE VECTOR ON TOKENS",
 }
-TEXT_ONLY: Look = {"ls": ""}
 DERIVED: Look = {"marker": "D", "ls": "", "mfc": "none", "ms": 5}
 # Limits from docs/dev/expectations/exponents.md: the least change of an exponent that counts, the
 # error and the exponent at which the explanation fails, and the least falls of the exponent of d
@@ -532,10 +531,8 @@ def draw(table: pd.DataFrame) -> Plot:
     colours: list[tuple[str, Look]] = entries({"of $d$": BLUE, "of $T$": ORANGE}, lw=2)
     over(plot.axes[0], [*colours, ("the flow", {"ls": ":"})])
     if len(plot.axes) > 1:
-        over(
-            plot.axes[1],
-            [("measured, 95%", DOT), ("derived", DERIVED), ("* by attention", TEXT_ONLY)],
-        )
+        over(plot.axes[1], [("measured, 95%", DOT), ("derived", DERIVED)])
+        plot.axes[1].set_xlabel("the same (* until attention passes 0.3)")
     return plot
 
 

@@ -28,6 +28,8 @@ jaxtyping.install_import_hook(MODULES, "tests.shapes.checked")
 jaxtyping.config.update("jaxtyping_disable", True)
 
 mpl.use("Agg")
+# Commands fold their output to the width in COLUMNS, which pytest-xdist sets in its processes.
+os.environ.pop("COLUMNS", None)
 # A shell ignores SIGINT in background jobs, which would break the tests that interrupt training.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Modules and traced programs leave little garbage, so collecting it often wastes time.

@@ -16,8 +16,8 @@ def head_classes(curves: pd.DataFrame) -> pd.DataFrame:
     >>> import pandas as pd
     >>> log = pd.DataFrame({"step": [0, 20, 40, 60], "induction_head_1_2": [0.1, 0.3, 0.8, 0.9]})
     >>> print(head_classes(log).to_string(index=False))
-         class  layer  head  step  low  high  score
-     induction      1     2  28.0 20.0  40.0    0.9
+        class  layer  head  step  low  high  score
+    induction      1     2  28.0 20.0  40.0    0.9
     """
     curves = curves.set_index("step") if "step" in curves else curves
     scores = curves.filter(regex=r"_head_\d+_\d+$")

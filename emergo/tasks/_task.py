@@ -26,8 +26,8 @@ class Variant(NamedTuple):
 
     >>> class Cued(em.SingleLocation):
     ...     def variants(self):
-    ...         return {"plain": em.Variant(self.replace(burst=1.0))}
-    >>> sorted(Cued(length=8, dim=2, burst=2.0).variants())
+    ...         return {"plain": em.Variant(self.replace(burst=1))}
+    >>> sorted(Cued(length=8, dim=2, burst=2).variants())
     ['plain']
     """
 

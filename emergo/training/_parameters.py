@@ -274,9 +274,9 @@ def resume(source: Any) -> Start:
     - `source`: a `Trained` model, a file of parameters, or the runs of one cell, of which each
       seed continues its own.
 
-    >>> em.resume("mine.safetensors")
+    >>> em.resume("mine")
     Traceback (most recent call last):
-    emergo.core.errors.InputError: mine.safetensors: cannot be read as parameters (No such file)
+    emergo.core.errors.InputError: mine: cannot be read as parameters (No such file or directory)
     """
     return as_start(source, resuming=True)
 

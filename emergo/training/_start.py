@@ -84,7 +84,7 @@ def read_safetensors(path: Path) -> Arrays:
         with safe_open(path, "numpy") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, ValueError, SafetensorError) as error:
-        words = " ".join(str(error).split())
+        words = " ".join(str(getattr(error, "strerror", None) or error).split())
         raise InputError(f"{path}: cannot be read as parameters ({words})") from None
 
 

@@ -1,5 +1,6 @@
 """Formatting of values, cells and unsafe text."""
 
+import collections
 import io
 
 import pytest
@@ -98,15 +99,15 @@ def test_a_narrow_window_drops_optional_columns_and_cuts_nothing(width, head):
     st.integers(8, 60), st.lists(st.text("ab12", min_size=1, max_size=30), min_size=3, max_size=3)
 )
 def test_text_is_folded_and_never_lost(width, words):
-    """However narrow the window, all characters of a row are printed."""
+    """However narrow the window, all characters of a row are printed, as a list if need be."""
     shown = _terminal.FittedTable("a", "b", "c")
     shown.add_row(*words)
     screen = io.StringIO()
     rich.console.Console(file=screen, width=width).print(shown)
     lines = screen.getvalue().splitlines()
     assert all(len(line) <= width for line in lines)
-    printed = "".join(lines[1:])
-    assert sorted(printed.replace(" ", "")) == sorted("".join(words))
+    printed = collections.Counter("".join(lines))
+    assert collections.Counter("".join(words)) <= printed
 
 
 HOSTILE = "\x1b]0;owned\x07[/red]\x9b31m\u202e\r\udc80"

@@ -85,7 +85,8 @@ class Slots(NamedTuple):
 def scheduler_of(version: int) -> Any:
     """Return the state of training that a checkpoint holds, large enough for several writes."""
     stack = SimpleNamespace(tracked=[None], slots=Slots(np.full(300_000, version, np.float32)))
-    return SimpleNamespace(queue=[], sizes={}, stacks=[stack])
+    program = SimpleNamespace(injected=())
+    return SimpleNamespace(queue=[], sizes={}, stacks=[stack], program=program)
 
 
 CHANGES = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "shutil.rmtree")

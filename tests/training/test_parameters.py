@@ -154,7 +154,7 @@ def test_schedules_and_interventions_have_their_values_at_the_step():
     assert np.ptp(kept[-1].attention_maps(2)) > 0.01
 
 
-class Tested(Echo):
+class WithTestSet(Echo):
     def at_test(self):
         return self
 
@@ -170,7 +170,7 @@ def test_triggers_are_unknown_after_training():
         Trained(clamped, 5, params).attention_maps(2)
     noisy = run_of(task__noise=When("error", below=0.5, before=0.1))
     assert Trained(noisy, 5, params).batch(2).target.shape == (2, 3)
-    gained = run_of(task=Tested(4, 3, gain=When("error", below=0.5, before=0.1)))
+    gained = run_of(task=WithTestSet(4, 3, gain=When("error", below=0.5, before=0.1)))
     with pytest.raises(InputError, match="measurements, which are not kept"):
         Trained(gained, 5, params).batch(2)
 

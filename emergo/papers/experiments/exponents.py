@@ -275,8 +275,9 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     tables = {
         "runs": pd.concat(runs, ignore_index=True),
         "exponents": table.reset_index(),
-        "changes": changes,
     }
+    if len(changes):
+        tables["changes"] = changes
     return Outcome(tables, draw(table), checks=checks, summary=summaries(table))
 
 

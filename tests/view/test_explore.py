@@ -1,6 +1,7 @@
 """Test what a user does on the page in a real browser: zoom, search, group, compare, name runs."""
 
 import json
+import time
 
 import numpy as np
 import pandas as pd
@@ -144,14 +145,18 @@ def test_groups_are_summarised_like_cells(page, served, tmp_path):
 def test_curves_can_be_smoothed(page, served, tmp_path):
     page.select_option("[data-key=y]", "train_loss")
     page.select_option("[data-key=smooth]", "15")
-    idle(page)
-    with page.expect_download() as started:
-        page.click(f"{CURVES} button:has-text('CSV')")
-    started.value.save_as(tmp_path / "curves.csv")
-    drawn = pd.read_csv(tmp_path / "curves.csv", dtype={"identity": str})
     made_up = served.catalog.get("made up")
     run = made_up.runs[5]
     x, y = made_up.curve(run, "train_loss")
+    drawn = pd.DataFrame({"identity": []})
+    begun = time.monotonic()
+    # Curves arrive in parts.
+    while run not in set(drawn["identity"]) and time.monotonic() < begun + SOON / 1000:
+        idle(page)
+        with page.expect_download() as started:
+            page.click(f"{CURVES} button:has-text('CSV')")
+        started.value.save_as(tmp_path / "curves.csv")
+        drawn = pd.read_csv(tmp_path / "curves.csv", dtype={"identity": str})
     own = drawn[drawn["identity"] == run]
     np.testing.assert_array_equal(own["step"], x)
     for i in (0, 3, 20, len(x) - 1):

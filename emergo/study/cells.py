@@ -164,7 +164,7 @@ def _of_equal_types(parts: list[pa.Table]) -> list[pa.Table]:
 
     def cast(part: pa.Table) -> pa.Table:
         fields = [pa.field(f.name, common.get(f.name, f.type)) for f in part.schema]
-        return part.cast(pa.schema(fields))
+        return part.cast(pa.schema(fields), safe=False)  # whole numbers above 2^53 are rounded
 
     return list(map(cast, parts)) if common else parts
 

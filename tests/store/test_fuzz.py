@@ -9,6 +9,7 @@ from .fuzz_checkpoints import TrainingLab
 
 # A range from each quarter of the 20,000.
 NUMBERS = [first + i for first in (0, 5000, 10000, 15000) for i in range(105)]
+NUMBERS.append(10266)  # steps that are whole numbers above 2^53 beside fractions
 
 
 @pytest.mark.slow

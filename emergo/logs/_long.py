@@ -111,7 +111,10 @@ def _by_run(
     """
     if run is None:
         return table, [None], [0, len(table)]
-    codes, runs = pd.factorize(table[run].astype(str))
+    names = table[run]
+    if names.dtype == object:  # Parquet may hold bytes that are not text
+        names = names.map(lambda name: repr(name) if isinstance(name, bytes) else name)
+    codes, runs = pd.factorize(names.astype(str))
     if (codes[1:] < codes[:-1]).any():
         order = np.argsort(codes, kind="stable")
         table = table.iloc[order].reset_index(drop=True)

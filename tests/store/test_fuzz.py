@@ -9,7 +9,8 @@ from .fuzz_checkpoints import TrainingLab
 
 # A range from each quarter of the 20,000.
 NUMBERS = [first + i for first in (0, 5000, 10000, 15000) for i in range(105)]
-NUMBERS.append(10266)  # steps that are whole numbers above 2^53 beside fractions
+# Steps that are whole numbers above 2^53 beside fractions; names of runs that are bytes.
+NUMBERS += [10266, 12830]
 
 
 @pytest.mark.slow

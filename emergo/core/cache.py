@@ -9,8 +9,8 @@ and renamed, and starts with a checksum of its name and the rest. If the checksu
 is removed and the program is compiled again. When the folder exceeds its bound, the least recently
 used programs are removed.
 
-Programs from the folder are executed. So nobody else may be able to change the folder, any folder
-above it, or a file inside, which is checked whenever a file is opened. The folder is never part of
+Programs from the folder are executed. So other users must not be able to change the folder, any
+folder above it, or a file inside. This is checked whenever a file is opened. The folder is never part of
 a study.
 """
 

@@ -55,7 +55,7 @@ def open_safely(path: Path | str) -> BinaryIO:
 def read_regular(path: Path | str, most: int) -> bytes:
     """Read a regular file of at most `most` bytes; raise `ValueError` for anything else.
 
-    What is appended meanwhile is not read.
+    Bytes appended during the call are not read.
     """
     size = regular_file(path, most).st_size
     with open_safely(path) as file:

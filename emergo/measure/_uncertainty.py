@@ -156,9 +156,9 @@ def judge(
 ) -> bool | None:
     """Return whether a measured value lies between limits, given its interval.
 
-    True: the whole interval does. False: the value does not, and the interval excludes the
-    published number, or without one the limits. None: the interval is too wide to decide, or there
-    is none (NaN).
+    True: the whole interval lies between the limits. False: the value does not, and the interval
+    excludes the published number (or the limits, if no number was published). None: the interval is
+    too wide to decide, or missing (NaN).
 
     >>> judge(1.3, (1.25, 1.35), 1.2, 1.4, 1.3), judge(1.5, (1.4, 1.6), 1.2, 1.4, 1.3)
     (True, False)

@@ -55,7 +55,7 @@ class FigureDemand:
     def grow(self, finished: set[str], ask_all: bool = False) -> bool:
         """Add the runs that follow from finished ones; return True if this adds any.
 
-        By default only figures that need a newly finished run are asked.
+        By default only figures that need a newly finished run can add some.
         """
         before = len(self.runs)
         new = finished - self.finished

@@ -22,7 +22,7 @@ RUN_POINTS = 800  # points of each curve on the page of one run
 MAP_STEPS = 240  # evaluations shown in the maps over layers and heads
 DIGITS = 5  # significant digits of curves in JSON
 MOST_LAWS = 32  # laws in an exported file
-MOST_TERMS = 6  # terms of a law that nobody chose
+MOST_TERMS = 6  # most terms of a law that the user did not choose
 _check_law = checker({"formula": str, "terms": [{"term": str, "fixed": bool}], "tables": [str]})
 _NO_FIT = (
     "The figure's file does not list the terms of this law, because an older version wrote it; or "
@@ -83,9 +83,9 @@ def _is_positive(value: Any) -> bool:
 def default_law(runs: RunSet) -> dict[str, Any] | None:
     """Choose the law to show first.
 
-    This is the study's law, or else a law of the numeric axes. In a figure it is a law of those
-    axes that its first law names, if there are any. As many axes are taken as the cells can tell
-    apart, with at least one cell more than numbers to fit.
+    A study's own law comes first, then a law of the numeric axes. A figure starts with the axes of
+    its first law. The law has only axes whose effects the cells can separate, and at least one cell
+    more than numbers to fit.
     """
     if runs.law is not None and isinstance(runs.law.get("x"), list):
         return {"y": str(runs.law.get("y", "plateau")), "x": [str(term) for term in runs.law["x"]]}

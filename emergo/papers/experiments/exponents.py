@@ -1,9 +1,9 @@
 """Where the exponents of the plateau come from: components from the toy model to the Transformer.
 
 Each component is added along a path, added alone to the toy model with a learned vector on tokens,
-and removed from the Transformer at the end of the path. Exponents of d and T are compared with
-`theory.assembly_plateau`, which was written before these runs were trained, and so are those of
-published figures.
+and removed from the Transformer at the end of the path. Exponents of d and T, also of published
+figures, are compared with `theory.assembly_plateau`, which was written before these runs were
+trained.
 """
 
 import dataclasses

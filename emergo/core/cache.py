@@ -10,8 +10,8 @@ is removed and the program is compiled again. When the folder exceeds its bound,
 used programs are removed.
 
 Programs from the folder are executed. So other users must not be able to change the folder, any
-folder above it, or a file inside. This is checked whenever a file is opened. The folder is never part of
-a study.
+folder above it, or a file inside. This is checked whenever a file is opened. The folder is never
+part of a study.
 """
 
 import contextlib

@@ -10,6 +10,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import erfcx, log_ndtr
 
+_STEPS = 100  # of Newton's method; a maximum takes about 10
+_OPEN = 1e-9  # ratio of extreme eigenvalues of the curvature below which a direction is open
+
 
 def fit_censored(
     design: Float[np.ndarray, "runs terms"],
@@ -27,10 +30,19 @@ def fit_censored(
     - `weights`: weights of the runs, one row per fit.
 
     **Returns:** the coefficients and the standard deviation of every fit; NaN if the data do not
-    determine them.
+    determine them. Then the likelihood has no maximum at finite coefficients, for example because
+    all large values of a regressor are censored, or because a law fits all observations exactly.
     """
     fits = weights.shape[0]
     terms = design.shape[1]
+    # In standard units, a small eigenvalue of the curvature means that the data leave a direction
+    # open.
+    centre = np.append(0, design[:, 1:].mean(0))
+    scales = np.append(1, design[:, 1:].std(0))
+    design = (design - centre) / scales
+    z_mean = z.mean()
+    z_scale = z.std() or 1.0
+    z = (z - z_mean) / z_scale
     # Start from least squares that treats bounds as observed, with a generous spread.
     start = np.linalg.lstsq(design, z, rcond=None)[0]
     spread = max(float(np.std(z - design @ start)), 1e-3)
@@ -45,7 +57,9 @@ def fit_censored(
         return np.sum(weights * np.where(censored, log_ndtr(margin), observed), axis=1)
 
     value = likelihood(state)
-    for _ in range(100):
+    curvature = np.zeros((fits, terms + 1, terms + 1))
+    converged = np.zeros(fits, bool)
+    for _ in range(_STEPS):
         margin = state @ full.T
         eta = state[:, -1]
         # Density over distribution function of the standard normal. The scaled complementary error
@@ -72,11 +86,17 @@ def fit_censored(
             size[worse] /= 2
         state = state + size[:, None] * move
         value = likelihood(state)
-        if np.max(np.abs(move) / (1 + np.abs(state))) < 1e-10:
+        # Newton's method converges quadratically to a maximum. If there is none, it runs away, and
+        # its steps stay a sizeable part of the state.
+        converged = np.max(np.abs(move) / (1 + np.abs(state)), axis=1) < 1e-10
+        if converged.all():
             break
-    scale = 1 / state[:, -1]
-    theta = state[:, :-1] * scale[:, None]
-    undetermined = ~np.isfinite(theta).all(1) | (count <= 0)
+    eigenvalues = np.linalg.eigvalsh(np.nan_to_num(curvature))
+    closed = eigenvalues[:, 0] > _OPEN * eigenvalues[:, -1]
+    scale = z_scale / state[:, -1]
+    theta = state[:, :-1] * scale[:, None] / scales
+    theta[:, 0] += z_mean - theta[:, 1:] @ centre[1:]
+    undetermined = ~(converged & closed & (count > 0) & np.isfinite(theta).all(1))
     theta[undetermined] = np.nan
     scale[undetermined] = np.nan
     return theta, scale

@@ -44,12 +44,6 @@ NOISE = {
     # SciPy's nonlinear least squares stops at a relative change of 1e-8. Where it stops depends on
     # the processor's linear algebra.
     "emergo/offset": {"checks": 1e-5, "summary": 1e-5},
-    # Some bootstrap resamples barely determine this law. Whether their matrix counts as singular
-    # depends on the processor, and with it which resamples the interval rests on.
-    "emergo/attention": {
-        "laws[8].with_censored.ci95.C": 20.0,
-        "laws[8].with_censored.ci95.length": 0.02,
-    },
 }
 """Numbers whose last digits depend on how programs are compiled or on the processor, with their
 tolerance. Tests compile without LLVM's optimizations."""

@@ -5,7 +5,6 @@ import math
 import os
 import random
 import shutil
-import subprocess
 import zipfile
 
 import pandas as pd
@@ -278,12 +277,3 @@ def test_no_interruption_of_packing_loses_or_changes_a_run(quick_disk):
         assert state["left"] == ["packs"]
         assert state["ended"] in ((0, 9) if state["act"] == "die" else (0, 5 << 8, 6 << 8))
     assert next(state["missing"] for state in states if state["ended"] == 0) == [third]
-
-
-def test_unzip_reads_packs(folder, tmp_path):
-    if shutil.which("unzip") is None:
-        pytest.skip("there is no unzip here")
-    pack_runs(folder.runs)
-    command = ["unzip", "-q", str(packs(folder)[0]), "-d", str(tmp_path / "out")]
-    subprocess.run(command, check=True)
-    assert len(list((tmp_path / "out").glob("*/run.json"))) == 6

@@ -2,7 +2,7 @@
 
 import os
 
-from emergo.store.reader import IDENTITY, list_names, why
+from emergo.store.reader import IDENTITY, list_names
 
 
 def test_symlinks_do_not_count_as_folders(tmp_path):
@@ -23,9 +23,3 @@ def test_symlinks_do_not_count_as_folders(tmp_path):
     for name in ("link", "pipe", "absent"):
         assert list_names(tmp_path / name, IDENTITY, broken) == {}
     assert list(broken) == [str(tmp_path / "link"), str(tmp_path / "pipe")]
-
-
-def test_reasons_of_errors():
-    assert why(FileNotFoundError(2, "No such file", "/a/run.json")) == "run.json is missing"
-    assert why(PermissionError(13, "Permission denied", "/a")) == "Permission denied"
-    assert why(ValueError()) == "ValueError"

@@ -7,7 +7,6 @@ import pytest
 
 from emergo.store import Failures, Store, StudyFolder, study_status
 from emergo.store.claims import Claims, Note
-from emergo.store.status import soonest
 from emergo.study.results import write_result
 
 from ..study.crowd import made_up, study
@@ -59,13 +58,3 @@ def test_active_processes_are_shown(folder):
     assert (worker["loss"], worker["rate"], worker["done"]) == (0.7, 9.0, 1)
     assert worker["note"] == "1 of 3, first ~900"
     assert worker["notes"] == [["b", "~900", 900.0]]
-
-
-def test_the_soonest_of_several_notes_is_shown():
-    none = Note("no signal", None)
-    late = Note("~5,000", 5000.0)
-    soon = Note("~900", 900.0)
-    assert soonest([], 1) == ""
-    assert soonest([none], 1) == "no signal"
-    assert soonest([late], 1) == "~5,000"
-    assert soonest([late, soon, none], 3) == "2 of 3, first ~900"

@@ -1,6 +1,5 @@
 """Several workers on one folder. A function that makes up curves replaces training."""
 
-import os
 import threading
 
 import pytest
@@ -46,18 +45,6 @@ def run_threads(folder, workers, **options):
         thread.start()
     for thread in threads:
         thread.join(30)
-
-
-def test_the_folder_is_listed_a_few_times_however_many_units_there_are(
-    folder, trained, monkeypatch
-):
-    listed = []
-    listdir = os.listdir
-    monkeypatch.setattr(os, "listdir", lambda path: listed.append(path) or listdir(path))
-    assert run_plan(folder, share=(1, 3))
-    assert sorted(trained) == list(range(24))
-    # To check what is there, to see what is left, and to see that nothing is left.
-    assert listed.count(folder.runs) == 3
 
 
 def stop(result):

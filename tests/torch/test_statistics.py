@@ -4,31 +4,12 @@ import math
 
 import hypothesis
 import hypothesis.strategies as st
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 
-from emergo.measure import attention_entropy
 from emergo.torch._scores import Scores
 from emergo.torch._statistics import head_statistics
-
-
-def scores_of(weights: torch.Tensor) -> Scores:
-    return Scores(weights.log(), len(weights), weights.shape[-1])
-
-
-def test_uniform_causal_attention():
-    uniform = torch.ones(2, 3, 4, 4).tril()
-    values = head_statistics(scores_of(uniform))
-    assert set(values) == {"entropy", "largest", "previous", "score_scale"}
-    for name, expected in {
-        "entropy": np.mean([math.log(n) for n in (1, 2, 3, 4)]),
-        "largest": np.mean([1, 1 / 2, 1 / 3, 1 / 4]),
-        "previous": np.mean([1 / 2, 1 / 3, 1 / 4]),  # without the first token
-        "score_scale": 0,
-    }.items():
-        np.testing.assert_allclose(values[name], expected, rtol=1e-5, atol=1e-6)
 
 
 @hypothesis.given(
@@ -68,21 +49,6 @@ def test_against_loops(seed, queries, length, mask_value):
             assert float(values[name][head]) == pytest.approx(
                 expected, rel=1e-4, abs=1e-5, nan_ok=True
             ), name
-
-
-def test_the_entropy_equals_emergo_measure():
-    raw = 2 * torch.randn(5, 3, 1, 7, generator=torch.Generator().manual_seed(0))
-    ours = attention_entropy(jnp.asarray(raw.softmax(-1).numpy())).mean((0, 2))
-    np.testing.assert_allclose(head_statistics(Scores(raw, 5, 1))["entropy"], ours, rtol=1e-5)
-
-
-def test_padding_does_not_count():
-    """Padded positions are masked as keys, but they still attend as queries."""
-    raw = torch.zeros(1, 1, 4, 4).masked_fill(torch.tensor([False, False, True, True]), -math.inf)
-    raw[:, :, 2:, 0] = 5.0
-    np.testing.assert_allclose(
-        head_statistics(Scores(raw, 1, 4))["entropy"], math.log(2), rtol=1e-6
-    )
 
 
 def test_cross_attention_has_no_previous_token():

@@ -3,7 +3,6 @@
 import contextlib
 import inspect
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -60,32 +59,6 @@ def test_later_groups_and_later_calls_are_compiled_while_the_first_group_trains(
     assert len(compiled) == 3
 
 
-def test_narrower_programs_are_compiled_ahead(compiled, monkeypatch):
-    monkeypatch.setattr(
-        _scheduler,
-        "worth_narrowing",
-        lambda cost, platform, n, width, steps: width > 1 and steps >= 5,
-    )
-    runs = [Run(config(4, steps=40 if seed == 0 else 5), seed) for seed in range(4)]
-    assert [result.steps for result in train(runs)] == [40, *3 * [5]]
-    assert compiled == [(True, 4, 4), (False, 4, 3), (False, 4, 2)]
-
-
-def test_autotuning_waits_until_the_device_has_room(compiled, monkeypatch):
-    """Programs without autotuning are compiled in any case."""
-    monkeypatch.setattr(
-        _scheduler.Scheduler, "tuned", property(lambda self: self.runs[0].config.model.width == 8)
-    )
-    monkeypatch.setattr(_train, "has_room", lambda scheduler: False)
-    train([Run(config(width), 0) for width in (4, 6, 8)])
-    assert compiled == [(True, 4, 1), (False, 6, 1), (True, 8, 1)]
-
-
-def test_nothing_is_compiled_ahead_shortly_before_the_deadline(compiled):
-    train([Run(config(4), 0)], then=[[Run(config(8), 0)]], deadline=time.monotonic() + 59.0)
-    assert compiled == [(True, 4, 1)]
-
-
 def test_an_error_in_a_later_program_does_not_end_training(compiled, monkeypatch):
     real = _scheduler.step_cost
 
@@ -136,11 +109,3 @@ def test_a_failure_in_another_thread_is_retried():
     first, second, calls = called_twice(fails_first)
     assert isinstance(first.exception(), MemoryError)
     assert second.result() == calls == 2
-
-
-def test_only_the_last_results_are_kept():
-    calls = []
-    compute = once(lambda x: calls.append(x), most=2)
-    for x in (1, 2, 3, 3, 2, 1):
-        compute(x)
-    assert calls == [1, 2, 3, 1]

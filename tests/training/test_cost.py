@@ -1,7 +1,5 @@
 """Estimates of cost, the grid of evaluations, and the number of runs trained at once."""
 
-import itertools
-
 import jax
 import pytest
 from hypothesis import given
@@ -10,10 +8,7 @@ from hypothesis import strategies as st
 from emergo.training._config import next_evaluation
 from emergo.training._cost import (
     compile_chunk,
-    narrower_widths,
-    planned_parallel,
     step_cost,
-    worth_narrowing,
 )
 from emergo.training._program import Program, largest_sizes, start
 
@@ -100,39 +95,6 @@ def test_a_program_is_halved_until_it_fits():
     assert compile_chunk(program, slot, 4, device, wide.bytes).n_parallel == 4
     assert compile_chunk(program, slot, 4, device, wide.bytes - 1).n_parallel == 2
     assert compile_chunk(program, slot, 4, device, 1).n_parallel == 1  # even if it does not fit
-
-
-def test_how_many_runs_are_trained_at_once():
-    """At least one run, more with more memory, and never more than fit."""
-    cost = cost_of(SMALL)
-    counts = [
-        planned_parallel(cost, 25, "cpu", b) for b in (0.0, 1.0, cost.bytes, 5.5 * cost.bytes, 1e12)
-    ]
-    assert counts[:4] == [1, 1, 1, 5]
-    assert counts == sorted(counts)
-    large = cost_of(Config(SingleLocation(512, 64), precision="fp32"))
-    assert large.bytes > cost.bytes
-    assert 1 <= planned_parallel(large, 25, "cpu", 1e12) < planned_parallel(cost, 25, "cpu", 1e12)
-    assert planned_parallel(cost, 25, "gpu", 1e12) == 128
-
-
-def test_narrowing_pays_for_long_runs_of_large_models():
-    cost = cost_of(SMALL)
-    assert not worth_narrowing(cost, "cpu", 8, 4, 100)
-    large = cost._replace(operations=1e10)
-    assert worth_narrowing(large, "cpu", 8, 4, 100)
-    assert not worth_narrowing(large, "cpu", 8, 8, 100)  # nothing is idle
-
-
-@given(st.integers(1, 200))
-def test_narrower_widths_end_at_one_run_and_leave_less_than_a_third_idle(n_parallel):
-    widths = [n_parallel, *narrower_widths(n_parallel)]
-    assert widths[-1] == 1
-    for wide, narrow in itertools.pairwise(widths):
-        assert narrow < wide
-        assert wide - (narrow + 1) < max(
-            wide / 3, 1
-        )  # with one run more than `narrow`, the stack stays as it is
 
 
 def test_the_plan_of_a_group():

@@ -52,16 +52,6 @@ def test_only_curves_of_other_runs_are_left_out():
     np.testing.assert_array_equal(result.curves["loss"], result.curves["loss_single"])
 
 
-def test_a_run_ends_after_its_threshold_and_overtraining():
-    run = run_of(threshold=0.5, overtrain=1.0, steps=100)
-    tracked = Tracked(run)
-    for step, error in ((0, 0.9), (5, 0.4), (10, 0.6)):
-        tracked.note({"loss": error, "error": error, "train_loss": 0.0}, step, [])
-        assert tracked.due == step + 5
-        assert tracked.ended == (step == 10)
-    assert np.isnan(tracked.curves["train_loss"][0])  # nothing was trained before
-
-
 class Prepared:
     """A probe that prepares an array for each run."""
 

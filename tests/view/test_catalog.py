@@ -75,19 +75,5 @@ def test_thinned_curves_are_cached(catalog):
     assert [len(x) for x, _ in unknown] == [0, 0]
 
 
-def test_what_the_page_asks_for_first_is_read_in_advance(catalog, monkeypatch):
-    monkeypatch.setattr("emergo.view._catalog.FEW_RUNS", 10)
-    runs = catalog.get("made up").runs
-    looks = iter([False, True])  # ended after one batch
-    monkeypatch.setattr("emergo.view._catalog.BATCH", 5)
-    catalog.warm(lambda: next(looks))
-    assert catalog._thin.cache_info().currsize == 5
-    catalog.warm(lambda: False)
-    assert catalog._thin.cache_info().currsize == len(runs)
-    before = catalog._thin.cache_info().misses
-    catalog.thinned("made up", runs, "loss", 64)
-    assert catalog._thin.cache_info().misses == before
-
-
 def test_a_folder_without_runs_is_warmed_without_an_error(tmp_path):
     Catalog(tmp_path).warm(lambda: False)

@@ -6,31 +6,11 @@ import numpy as np
 import pytest
 
 from emergo.models.fast import attend_all, causal
-from emergo.models.fast._attention import _tiles
 
 
 def drawn(*shapes):
     rng = np.random.default_rng(0)
     return [jnp.asarray(rng.standard_normal(shape), jnp.float32) for shape in shapes]
-
-
-@pytest.mark.parametrize(
-    ("length", "size", "masked", "expected"),
-    [
-        (128, 64, False, 1),
-        (512, 128, False, 4),
-        (64, 64, False, 0),
-        (192, 64, False, 0),
-        (65, 64, False, 0),
-        (65, 64, True, 1),
-        (64, 64, True, 0),
-        (129, 64, True, 2),
-        (128, 20, False, 0),
-        (128, 256, True, 0),
-    ],
-)
-def test_tiles_for_cudnn(length, size, masked, expected):
-    assert _tiles(length, size, masked) == expected
 
 
 @pytest.mark.parametrize(

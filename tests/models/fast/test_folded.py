@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from emergo.models._layers import Linear
-from emergo.models.fast._folded import folded, folds
+from emergo.models.fast._folded import folded
 from emergo.models.fast._stream import Embedded
 
 
@@ -46,9 +46,3 @@ def test_values_and_gradients_equal_the_usual_form(weigh):
         ]
         for one, other in zip(*map(jax.tree.leaves, both), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
-
-
-def test_maps_are_folded_for_few_features_and_short_sequences():
-    assert folds(17, 64, 256, 4)
-    assert not folds(65, 256, 256, 4)  # the row of the GPU
-    assert not folds(17, 64, 256, 64)

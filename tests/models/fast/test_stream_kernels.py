@@ -12,11 +12,9 @@ from emergo.models._layers import Linear
 from emergo.models.fast import _mlp_kernel, _stream_kernels
 from emergo.models.fast._stream import Embedded
 from emergo.models.fast._stream_kernels import (
-    BACK,
     SMALL_MAPS,
     AfterAttention,
     Together,
-    _pieces,
     fits,
     formed,
     summed,
@@ -60,24 +58,6 @@ def test_gradients_of_a_map_and_a_table(n, length, width, columns, runs):
     exact = wide((tokens, g))
     assert distance(by_maps, np.einsum("ntc,ntw->cw", *exact)) < ROUNDING
     assert distance(by_table, exact[1].sum(0)) < ROUNDING
-
-
-@pytest.mark.parametrize(
-    ("n", "programs", "pieces"),
-    [
-        (32, 512, 1),
-        (32, 40, 16),
-        (32, 8, 32),
-        (48, 1, 48),
-        (3, 1, 3),
-        (1, 1, 1),
-        (512, 512, 16),
-        (99, 512, 9),
-        (37, 512, 37),
-    ],
-)
-def test_few_programs_get_fewer_sequences_each(n, programs, pieces):
-    assert _pieces(n, programs) == pieces
 
 
 def parts(dtype, features=21, width=32, length=64, n=2):
@@ -172,11 +152,3 @@ def test_supported_sizes():
     unsupported = [(129, 256, 65), (256, 192, 65), (256, 256, 240), (256, 512, 65)]
     assert not any(fits(*sizes) for sizes in unsupported)
     assert not _stream_kernels.applies(jnp.dtype(jnp.bfloat16), 256, 256, 65, runs=64)  # on a CPU
-
-
-@pytest.mark.parametrize("features", [5, 17, 65, 129])
-def test_tiles_fit_into_shared_memory(features):
-    columns = features + 1 + -(features + 1) % 16
-    inputs = BACK.stages * 2 * BACK.positions * (columns + BACK.columns)
-    assert inputs + 4 * BACK.positions * BACK.columns < _stream_kernels._CHIP
-    assert SMALL_MAPS.bytes(columns) < _stream_kernels._CHIP

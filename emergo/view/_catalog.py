@@ -127,9 +127,10 @@ class Catalog:
                 named.append((runs.name if runs.figure else self._key(folder, runs.name), runs))
         for folder, (source, files) in self._logs.items():
             name = files[0].stem if self._only else "logs"
-            runs = source.read(name, files)
-            notes += runs.notes if not runs.runs else ()
-            named.append((self._key(folder, name), runs))
+            with contained(notes.append, self._key(folder, name)):
+                runs = source.read(name, files)
+                notes += runs.notes if not runs.runs else ()
+                named.append((self._key(folder, name), runs))
         figures = {runs.name: runs.figure for _, runs in named if runs.figure is not None}
         sets: dict[str, RunSet] = {}
         for key, runs in named:

@@ -48,6 +48,8 @@ from .reader import (
 SCHEMA = 3  # of a plan, with a checksum from 3 on; raised if older versions cannot read it
 RESERVED = ("identity", "seed", "plateau", "plateau_low", "plateau_high", "censored", "state")
 """Columns of every table, which an axis cannot be called."""
+WHOLE = ("task", "model", "optimizer", "interventions", "stop", "start")
+"""Parts of a config that an axis may replace as a whole. Its values are labels."""
 
 
 def axis(value: Any) -> bool:

@@ -38,7 +38,7 @@ OUTCOME = {
     "failed_step": count_or_none,
     "reason?": str | None,
 }
-_VERSION = 8
+_VERSION = 9
 
 
 def text_or_none(value: Any) -> bool:

@@ -37,6 +37,7 @@ from ..core.files import (
     regular_file,
 )
 from ..core.json import digest, parse_json, seal
+from .folder import WHOLE
 from .index import (
     OUTCOME,
     STATES,
@@ -64,6 +65,7 @@ from .reader import (
 
 SCHEMA = 3  # of `run.json`, with checksums from 3 on; raised if older versions cannot read it
 CURVES = "curves.parquet"
+_ENDED = ("steps", "failed_step", "reason", "device")  # columns of outcomes that an axis may name
 _TRIES = 5  # a pack may be replaced while it is read
 _CHECK_RUN = checker(
     {
@@ -236,6 +238,9 @@ def stated_fields(config: Mapping[str, Any]) -> dict[str, Any]:
                 tables.append((head, value))
             elif isinstance(value, dict):
                 tables.append((f"{head}{name}.", value))
+            elif isinstance(value, list) and all(isinstance(part, dict) for part in value):
+                parts = {f"{name}.{i}": part for i, part in enumerate(value)}  # interventions
+                tables.append((head, parts))
             elif scalar(value) and name not in ("type", "version"):
                 fields[f"{head}{name}"] = value
     return fields
@@ -247,7 +252,8 @@ def axis_values(
     """Return the values of the axes of a finished run.
 
     A plan may be forged. So its value counts only where the run itself has none, as for the label
-    of a whole part.
+    of a whole part, and for lists and schedules, which are text that a plan may write in another
+    way.
 
     **Arguments:**
 
@@ -261,12 +267,20 @@ def axis_values(
 
 
 def _own_value(axis: str, planned: Any, row: Mapping[str, Any], stated: Mapping[str, Any]) -> Any:
-    paths = [axis] if axis in stated else [p for p in stated if p.rpartition(".")[2] == axis]
+    if axis in stated or axis in WHOLE:
+        return stated.get(axis, planned)
+    # A field of a nested part counts, e.g. task.groups.importance, but no field of a schedule: a
+    # schedule has a column, and a nested part has none.
+    paths = [
+        path
+        for path in stated
+        if path.rpartition(".")[2] == axis and row.keys().isdisjoint(path.split(".")[1:-1])
+    ]
     if len(paths) == 1:
         return stated[paths[0]]
-    own = row.get(axis)
-    # Other columns are text for parts and lists, of which a plan has another text.
-    return own if type(own) in (bool, int, float) and not paths else planned
+    own = None if paths or axis in _ENDED else row.get(axis)
+    plain = isinstance(own, str) and not {"(", "["} & {*own}
+    return own if plain or type(own) in (bool, int, float) else planned
 
 
 class Outcomes(NamedTuple):

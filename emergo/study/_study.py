@@ -22,7 +22,7 @@ from ..core.pytree import as_tuple, check_fields, option
 from ..core.terminal import counted, say
 from ..measure import Term
 from ..models import Model, default_model
-from ..store.folder import RESERVED, Plan, StudyFolder
+from ..store.folder import RESERVED, WHOLE, Plan, StudyFolder
 from ..store.store import Store
 from ..tasks import Task
 from ..training import (
@@ -39,7 +39,7 @@ from ._live import Forecaster, Watcher, live_progress
 from ._runs import Runs
 from ._script import check_option, check_shell, check_value
 from ._writers import RunLog
-from .axes import WHOLE, Choice, axis_value, choices, field_paths, resolve_axis, with_axes
+from .axes import Choice, axis_value, choices, field_paths, resolve_axis, with_axes
 from .description import (
     AXES,
     PARTS,

@@ -7,10 +7,8 @@ from typing import Any
 from ..core.errors import InputError, unknown
 from ..core.json import as_cell
 from ..core.pytree import leaf_fields
+from ..store.folder import WHOLE
 from ..training import Config, Intervention, Optimizer, as_start
-
-WHOLE = ("task", "model", "optimizer", "interventions", "stop", "start")
-"""Parts of a config that an axis may replace as a whole."""
 
 
 @dataclasses.dataclass(frozen=True)

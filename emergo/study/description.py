@@ -17,9 +17,9 @@ from ..core.errors import InputError, check_table, unknown
 from ..core.identity import canonical, type_name
 from ..core.pytree import Pytree, fields
 from ..models import Model, default_model
+from ..store.folder import WHOLE
 from ..tasks import Task, default_task
 from ..training import Config, Optimizer, Run, Start, read_start
-from .axes import WHOLE
 
 AXES = ("grid", "zip", "tune")  # the tables of a study file that hold what is varied
 PARTS = ("task", "model", "optimizer")

@@ -93,7 +93,7 @@ class Catalog:
         """Return the sets by key: the subfolder, and the name of the study, figure or records."""
         with self._lock:
             self._sets, notes = self._collect()
-            self.notes = tuple(notes)
+            self.notes = tuple(dict.fromkeys(notes))
             return self._sets
 
     def overview(self) -> dict[str, Any]:
@@ -127,9 +127,10 @@ class Catalog:
                 named.append((runs.name if runs.figure else self._key(folder, runs.name), runs))
         for folder, (source, files) in self._logs.items():
             name = files[0].stem if self._only else "logs"
-            runs = source.read(name, files)
-            notes += runs.notes if not runs.runs else ()
-            named.append((self._key(folder, name), runs))
+            with contained(notes.append, self._key(folder, name)):
+                runs = source.read(name, files)
+                notes += runs.notes if not runs.runs else ()
+                named.append((self._key(folder, name), runs))
         figures = {runs.name: runs.figure for _, runs in named if runs.figure is not None}
         sets: dict[str, RunSet] = {}
         for key, runs in named:
@@ -163,11 +164,12 @@ class Catalog:
             study = StudyFolder(folder)
             if os.path.lexists(study.plans) and not is_folder(study.plans):
                 self._scan_notes.append(f"{study.plans.name}: not a folder, where plans should be")
-            if study.exists():
-                if self._is_inside(study.runs):
-                    studies[folder] = self._studies.get(folder) or StudySource(folder)
-            elif any(list_names(folder, IDENTITY).values()) or read_packs(folder):
-                tables[folder] = self._read(folder, store_set)
+            with contained(self._scan_notes.append, folder.name):  # without permission to list it
+                if study.exists():
+                    if self._is_inside(study.runs):
+                        studies[folder] = self._studies.get(folder) or StudySource(folder)
+                elif any(list_names(folder, IDENTITY).values()) or read_packs(folder):
+                    tables[folder] = self._read(folder, store_set)
             for file in sorted(folder.glob("*.runs.parquet")):
                 if self._is_inside(file):
                     tables[file] = self._read(file, record_set)
@@ -187,7 +189,9 @@ class Catalog:
                 return
             folder = Path(path)
             yield folder
-            is_study = StudyFolder(folder).exists()
+            is_study = False
+            with contained(self._scan_notes.append, folder.name):
+                is_study = StudyFolder(folder).exists()
             deepest = len(folder.relative_to(self.path).parts) == DEPTH
             if deepest or (is_study and number > 0):  # studies are not nested
                 names.clear()

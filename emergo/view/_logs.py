@@ -19,7 +19,7 @@ from ..core.json import to_jsonable
 from ..forecasting import forecast, forecast_json
 from ..logs import CONFIG_NAMES, head_classes, read_logs
 from ..measure import Emergence, emergence
-from ._runset import Learned, RunSet, columns_of, varied
+from ._runset import Learned, RunSet, columns_of, contained, varied
 
 LARGEST = 1_000_000_000  # bytes of a log
 HEADER = 2**22  # bytes of the first line that are looked at
@@ -91,15 +91,18 @@ class LogSource:
         begun = time.monotonic()
         if known is not None and begun < known.again:
             return known
-        try:
+        stamp = (0, 0)
+        rows: list[Any] = []
+        constants: list[Any] = []
+        frames: Any = {}
+        notes: list[str] = []
+        with contained(lambda why: notes.append(f"{file.name}: {why}")):
             status = regular_file(file, LARGEST)
-            stamp = status.st_mtime_ns, status.st_size
-            if known is not None and known.stamp == stamp:
+            now = status.st_mtime_ns, status.st_size
+            if known is not None and known.stamp == now:
                 return known
             rows, constants, frames, notes = self._runs(file, status.st_mtime)
-        except (InputError, ValueError, OSError) as error:
-            stamp = known.stamp if known else (0, 0)
-            rows, constants, frames, notes = [], [], {}, [f"{file.name}: {error}"]
+            stamp = now
         again = begun + 10 * (time.monotonic() - begun)
         return _Read(stamp, rows, constants, frames, tuple(notes), again)
 

@@ -244,3 +244,9 @@ def test_nullable_integers_of_pandas(tmp_path):
     run = read_one(tmp_path / "a.parquet", metrics=["loss"])
     assert run.constants == {"seed": 7}
     assert points(run, "loss") == {0: 1, 2: 0}
+
+
+def test_the_step_is_no_metric(tmp_path):
+    history().to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(InputError, match="'_step' is the column of steps; name another one"):
+        list(read_logs([tmp_path / "a.csv"], step="_step", metrics=["_step"]))

@@ -46,6 +46,7 @@ import pandas as pd
 import pytest
 import vl_convert
 
+from emergo import measure
 from emergo.cli._measure import Fit, Measure
 from emergo.cli._study import Export, Pack, Show, StatusCommand
 from emergo.cli._view import View
@@ -366,8 +367,15 @@ def _judge_log(lab: Lab, mutation: Mutation) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def labs(place: Path) -> Iterator[Lab]:
-    """Make a lab whose runs are made up. The script of exported pages is bundled only once."""
+    """Make a lab whose runs are made up.
+
+    To save time, the script of exported pages is bundled only once, and laws have few resamples.
+    """
     bundle = functools.cache(vl_convert.javascript_bundle)
+    fit_law = measure.fit_law
+
+    def fit_quickly(*arguments: Any, **options: Any) -> Any:
+        return fit_law(*arguments, **(options | {"resamples": 100}))
 
     def train(runs, *, on_end, **_):
         for run in runs:
@@ -376,6 +384,7 @@ def labs(place: Path) -> Iterator[Lab]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(executor, "train", train)
         patch.setattr(vl_convert, "javascript_bundle", bundle)
+        patch.setattr(measure, "fit_law", fit_quickly)
         yield Lab(place)
 
 

@@ -35,7 +35,6 @@ from .mutations import Hung, damaged_bytes, damaged_json, put_in_place, watchdog
 SECONDS = 30
 LAW = {"name": "law", "formula": "plateau = 1 dim^1.00", "exponents": {"dim": 1.0}}
 LAW |= {"terms": [{"term": "dim", "fixed": False}], "tables": ["cells"]}
-ENDPOINTS = ("runs", "cells", "picture")
 OF_A_RUN = ("run", "stages", "forecast")
 
 
@@ -100,7 +99,7 @@ class Gallery:
                 runs = table["columns"]["identity"]
                 table.pop("version")
                 texts.append(json.dumps(table))
-                texts += [await ask(name, set=key) for name in ENDPOINTS[1:]]
+                texts.append(await ask("picture", set=key))
                 texts.append(await ask("law", set=key, x=json.dumps(["dim"])))
                 for run in runs[:1]:
                     texts += [await ask(name, set=key, run=run) for name in OF_A_RUN]

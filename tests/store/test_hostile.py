@@ -16,6 +16,7 @@ from emergo.store.outcomes import file_stamp
 from emergo.store.packing import pack_runs
 from emergo.study import executor, run_plan, study_curves, study_table
 from emergo.study.results import write_result
+from emergo.training import Clamp, Ramp
 from emergo.view import Catalog
 
 from ..study.crowd import made_up, slow_train, study
@@ -158,6 +159,56 @@ def test_a_plan_does_not_override_the_config_of_a_run(folder, value):
     shown = next(iter(Catalog(folder.path).sets().values())).columns
     dims = dict(zip(before["identity"], before["dim"], strict=True))
     assert dict(zip(shown["identity"], shown["dim"], strict=True)) == dims
+
+
+def finished_table(tmp_path, change=None, **changes):
+    """Return the table of a study of one axis, after a change to the values in its plan."""
+    whole = study(1, 1, **changes)
+    folder = StudyFolder(tmp_path / f"{change}")
+    whole.open(folder)
+    for run in whole.runs:
+        write_result(Store(folder.runs), made_up(run))
+    if change is not None:
+        content = json.loads(plan_file(folder).read_text())
+        for unit in content["units"]:
+            for run in unit["runs"]:
+                run[3] = change(run[3])
+        rewrite(plan_file(folder), **content)
+    [plan] = folder.read()
+    return study_table(folder, plan)
+
+
+@pytest.mark.parametrize(
+    ("axis", "values"),
+    [
+        ("position", ["last", "random"]),  # the first one is the default, which no config states
+        ("interventions.0.until", [50, 60]),
+        ("burst", [1, 2]),
+    ],
+)
+def test_a_plan_overrides_no_field_of_a_run(tmp_path, axis, values):
+    """Neither texts, nor fields of interventions, nor fields at their default."""
+    asked = {"grid": {axis: values}, "interventions": (Clamp(0, until=30),)}
+    before = finished_table(tmp_path, **asked)
+    assert sorted(before[axis]) == sorted(values)
+    with pytest.warns(UserWarning, match="2 runs of this plan have other values"):
+        after = finished_table(tmp_path, lambda value: values[values[0] == value], **asked)
+    pd.testing.assert_frame_equal(after, before)
+
+
+def test_the_axis_steps_shows_the_steps_of_the_config(tmp_path):
+    """Not those that a run has trained, although 50,000 is the default, which no config states."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        table = finished_table(tmp_path, grid={"steps": [100, 50_000]})
+    assert sorted(table["steps"]) == [100, 50_000]
+
+
+def test_the_fields_of_schedules_are_no_axes(tmp_path):
+    rising = Ramp(0.0, 0.4, begin=10, end=90)
+    wave = Clamp(0, first=5, until=30)
+    asked = {"grid": {"first": [0, 20], "repeat": [rising]}, "interventions": (wave,)}
+    assert sorted(finished_table(tmp_path, **asked)["first"]) == [0, 20]
 
 
 def test_a_string_on_a_numeric_axis_makes_the_column_strings(folder):

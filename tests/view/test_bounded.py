@@ -1,6 +1,7 @@
 """Bounds of the server: half-sent requests, idle connections, readers that do not read, many
 connections."""
 
+import contextlib
 import socket
 import time
 
@@ -74,3 +75,26 @@ def test_requests_are_answered_again_afterwards(port):
         one.close()
     with connect(port, REQUEST + b"\r\n") as opened:
         assert opened.recv(100).startswith(b"HTTP/1.1 403")
+
+
+LARGE = 2**26  # bytes, more than the buffers of a connection hold
+
+
+async def answer(scope, receive, send):
+    length = (b"content-length", b"%d" % LARGE)
+    await send({"type": "http.response.start", "status": 200, "headers": [length]})
+    await send({"type": "http.response.body", "body": bytes(LARGE)})
+
+
+def test_a_client_that_does_not_read_the_answer_is_disconnected(folder, monkeypatch):
+    monkeypatch.setattr(BoundedProtocol, "seconds", SECONDS)
+    monkeypatch.setattr("emergo.view._server.make_app", lambda *about: answer)
+    server = Served(folder)
+    with connect(int(server.origin.rpartition(":")[2]), REQUEST + b"\r\n") as opened:
+        time.sleep(6 * SECONDS)
+        length = 0
+        with contextlib.suppress(ConnectionError):
+            while data := opened.recv(2**20):
+                length += len(data)
+    server.end()
+    assert 0 < length < LARGE

@@ -5,6 +5,8 @@ import contextlib
 import hashlib
 import io
 import json
+import os
+import shutil
 import warnings
 
 import numpy as np
@@ -16,9 +18,11 @@ import pytest
 from emergo.cli._study import Export, Show
 from emergo.cli._view import View
 from emergo.core.json import seal
+from emergo.logs import read_logs
 from emergo.study.results import record_tables
 from emergo.view import Catalog
 
+from .logs import write_log
 from .made_up import finish, made_up_result, made_up_study
 from .test_server import ask
 
@@ -200,6 +204,45 @@ def test_every_unusable_file_is_named_and_the_rest_is_shown(folder, tmp_path, ca
         assert named[what] == (f"{name}." in err), what
     assert {what for what in FILES if not named[what]} == USABLE
     assert "\x1b" not in out + err + words.replace("\\u001b", "")
+
+
+@pytest.mark.parametrize("part", ["studies", "runs", "runs/packs", "failures"])
+def test_a_folder_that_cannot_be_listed_is_named_and_the_rest_is_shown(
+    part, folder, tmp_path, monkeypatch
+):
+    """Root may read everything, so the error is made up."""
+    shutil.copytree(folder, tmp_path / "place" / "good")
+    shutil.copytree(folder, tmp_path / "place" / "denied")
+    denied = tmp_path / "place" / "denied" / part
+    denied.mkdir(exist_ok=True)
+    scandir = os.scandir
+
+    def listed(path="."):
+        if str(path) == str(denied):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", listed)
+    catalog = Catalog(tmp_path / "place")
+    assert f"good: {STUDY.name}" in catalog.sets()
+    notes = [*catalog.notes, *(note for one in catalog.sets().values() for note in one.notes)]
+    assert any("Permission denied" in note and part in note for note in notes)
+
+
+def test_an_unexpected_error_of_a_log_is_named_and_the_rest_is_shown(folder, monkeypatch):
+    for name in ("good", "odd"):
+        write_log(folder / f"{name}.csv")
+
+    def read(files, **options):
+        if files[0].name == "odd.csv":
+            raise KeyError("unexpected")
+        return read_logs(files, **options)
+
+    monkeypatch.setattr("emergo.view._logs.read_logs", read)
+    sets = Catalog(folder).sets()
+    assert set(sets) == {STUDY.name, "logs"}
+    assert sets["logs"].runs == ["good"]
+    assert sets["logs"].notes == ("odd.csv: KeyError: 'unexpected'",)
 
 
 def reseal(run, folder, columns=None, content=None):

@@ -73,7 +73,7 @@ if TYPE_CHECKING:
         train,
     )
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "Above",

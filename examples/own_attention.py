@@ -12,7 +12,8 @@ import emergo as em
 class Gated(em.Attention):
     """Softmax, times a learned gate per head."""
 
-    bias: float = em.per_run(default=0.0)  # numbers may be axes and share a program
+    # Numbers may be axes and share a program.
+    bias: float = em.per_run(default=0.0)
 
     def init(self, key, heads, size, length):
         return {"gate": jnp.full(heads, self.bias)}

@@ -37,14 +37,11 @@ class SquaredAttention(em.Model):
         query = x[:, -1] @ params["query"]
         keys = x @ params["key"]
         values = x @ params["value"]
-        scores = tap(
-            "layers.0.scores",
-            jnp.einsum("nw,ntw->nt", query, keys)[:, None, None] / jnp.sqrt(self.width),
-        )
+        products = jnp.einsum("nw,ntw->nt", query, keys) / jnp.sqrt(self.width)
+        # (n, heads, queries, length)
+        scores = tap("layers.0.scores", products[:, None, None])
         squares = scores**2 + 1e-6
-        pattern = tap(
-            "layers.0.pattern", squares / squares.sum(-1, keepdims=True)
-        )  # (n, heads, queries, length)
+        pattern = tap("layers.0.pattern", squares / squares.sum(-1, keepdims=True))
         mixed = jnp.einsum("nt,ntw->nw", pattern[:, 0, 0], values)
         # The shape of attention is (n, layers, heads, length).
         return em.Output(tap("value", mixed @ params["out"]), attention=pattern)

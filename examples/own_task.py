@@ -10,22 +10,21 @@ import emergo as em
 
 
 class Loudest(em.Task):
-    """Tokens with a loudness and a content; the target is a map of the loudest one's content."""
+    """The target is a map of the loudest token's content."""
 
     length: int  # static: decides shapes, and which runs share a program
     dim: int
-    gain: float = em.per_run(
-        default=4.0, low=0.0
-    )  # a number or a schedule; may differ between runs of one program
+    # A number or a schedule, which may differ between the runs of one program.
+    gain: float = em.per_run(default=4.0, low=0.0)
 
     version = 1  # raise it when the same fields come to mean other numbers
-    learned = em.Above(
-        "accuracy", 0.9
-    )  # what tells that a run has learned; a study may override the number
+    # A run has learned when this holds; a study may override the number.
+    learned = em.Above("accuracy", 0.9)
 
     @property
     def spec(self):
-        return em.Spec(length=self.length, inputs=self.dim + 1, outputs=self.dim)
+        inputs = self.dim + 1
+        return em.Spec(length=self.length, inputs=inputs, outputs=self.dim)
 
     def truth(self, key):  # drawn once for a run
         return jax.random.orthogonal(key, self.dim)

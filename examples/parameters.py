@@ -26,7 +26,8 @@ def study():
 def relevant_attention(runs, step):
     """Return the attention of the last position to the relevant token, mean over sequences."""
     trained = runs.parameters(0, step)
-    attention = trained.attention_maps(64)[0, :, 0, -1]  # of the only layer and head
+    # Of the only layer and head.
+    attention = trained.attention_maps(64)[0, :, 0, -1]
     relevant = np.asarray(trained.batch(64).relevant)
     return float(np.mean(np.sum(np.where(relevant, attention, 0), -1)))
 

@@ -15,10 +15,12 @@ def parameter_norm(params, output, batch, truth, step):
 
 @em.probe(reads=["layers.0.scores"])
 def score_gap(params, output, batch, truth, step):
-    """Probe a tap on the first 64 test sequences; `output.taps` has the values that it reads."""
-    scores = output.taps["layers.0.scores"][:, :, -1]  # of the last position: (n, heads, length)
+    """Probe a tap on the first 64 test sequences."""
+    # The last position's scores: (n, heads, length).
+    scores = output.taps["layers.0.scores"][:, :, -1]
     top = jnp.sort(scores, -1)
-    return {"score_gap": jnp.mean(top[..., -1] - top[..., -2], 0)}  # one number per head
+    # One number per head.
+    return {"score_gap": jnp.mean(top[..., -1] - top[..., -2], 0)}
 
 
 def study():

@@ -63,7 +63,8 @@ def train(log="log.csv"):
     with et.watch(model, log, every=10, overwrite=True) as watch:
         for _ in range(1000):
             inputs, labels = sample()
-            loss = F.cross_entropy(model(inputs).flatten(0, 1), labels.flatten())
+            outputs = model(inputs).flatten(0, 1)
+            loss = F.cross_entropy(outputs, labels.flatten())
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

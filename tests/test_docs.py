@@ -140,6 +140,14 @@ def test_commands_parse(page, monkeypatch):
             pytest.fail(f"{page.name}: `{line}`: {error}")
 
 
+def test_the_commands_of_the_release_parse():
+    text = (ROOT / ".ci" / "release").read_text()
+    lines = re.findall(r'/bin/emergo" (\w.*?)(?= >| &&|$)', text, re.MULTILINE)
+    assert {line.split()[0] for line in lines} == {"doctor", "demo"}
+    for line in lines:
+        parse([*shlex.split(line), "--json"])
+
+
 def test_commands_are_found():
     """Else the test above would pass on anything."""
     assert "emergo figure zucchet2025/fig1" in commands(ROOT / "README.md")

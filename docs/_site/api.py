@@ -15,6 +15,7 @@ from typing import Any
 import emergo
 
 FRONT = "emergo"
+WIDTH = 92  # columns of code that fit next to the navigation at 1280 pixels
 INTRODUCTION = """# Reference
 
 `import emergo as em` gives the names that a notebook needs. Each is documented on the page of the
@@ -165,7 +166,17 @@ def written(node: ast.ClassDef | ast.FunctionDef, shown: str, thing: Any) -> str
     shown_fields = [
         line for field in fields for line in lines[field.lineno - 1 : field.end_lineno]
     ]  # with their comments
-    return "\n".join([f"class {shown}{bases}", *shown_fields])
+    fitted = [part for line in shown_fields for part in with_comment_above(line)]
+    return "\n".join([f"class {shown}{bases}", *fitted])
+
+
+def with_comment_above(line: str) -> list[str]:
+    """Return a line of code; a line that is too wide in two parts, its comment first."""
+    code, mark, comment = line.partition("  # ")
+    if len(line) <= WIDTH or not mark:
+        return [line]
+    indent = code[: len(code) - len(code.lstrip())]
+    return [f"{indent}# {comment}", code]
 
 
 def signature(node: ast.FunctionDef, shown: str) -> str:
@@ -177,7 +188,7 @@ def signature(node: ast.FunctionDef, shown: str) -> str:
         else ""
     )
     line = f"{shown}({text}){returns}"
-    if len(line) <= 100:
+    if len(line) <= WIDTH:
         return line
     inner = ",\n    ".join(split_arguments(text))
     return f"{shown}(\n    {inner},\n){returns}"

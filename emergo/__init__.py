@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         Recall,
         SingleLocation,
         Task,
+        Text,
         Variant,
         head_probe,
     )
@@ -110,6 +111,7 @@ __all__ = [
     "Switch",
     "Tap",
     "Task",
+    "Text",
     "ToyAttention",
     "Trained",
     "Transformer",

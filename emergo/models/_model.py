@@ -40,6 +40,11 @@ class Model(Pytree):
     pads: ClassVar[bool] = False
     """True if `init` honours `spec.used`, so that tasks of several sizes can share a program."""
 
+    @property
+    def looks_ahead(self) -> bool:
+        """Return True if an answer can depend on later tokens than its own."""
+        return False
+
     def init(self, key: Array, spec: Spec) -> Any:
         """Draw initial parameters.
 

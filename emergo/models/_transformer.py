@@ -132,6 +132,10 @@ class Transformer(Model):
         if self.positions == "rope" and self.width // self.heads % 2:
             raise InputError("Transformer.positions: rope needs heads of an even size")
 
+    @property
+    def looks_ahead(self) -> bool:
+        return self.mask == "none"
+
     def init(self, key: Array, spec: Spec) -> TransformerParameters:
         key = raw(key)
         inputs, outputs = spec.used or (spec.inputs, spec.outputs)

@@ -1,6 +1,7 @@
 """The base class of tasks, losses and probes that tasks share."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -59,6 +60,8 @@ class Task(Pytree):
     learned: ClassVar[Threshold] = Below("loss", 0.1)
     # Steps between evaluations at the start. Later the interval is at least 2% of the step.
     eval_every: ClassVar[int] = 25
+    # True if the targets are the next tokens, so that models must not look ahead.
+    predicts_next: ClassVar[bool] = False
 
     @property
     def spec(self) -> Spec:
@@ -77,7 +80,8 @@ class Task(Pytree):
         """Return arrays that hold all sequences of a finite task; None if sequences are drawn.
 
         All runs of a program share one copy, so only static fields may be read. Each run trains on
-        `n_train` randomly chosen sequences and is tested on others; `batch` is not called.
+        `n_train` randomly chosen sequences and is tested on others; `batch` is not called. If the
+        task defines `from_corpus`, the arrays are a corpus.
         """
         return None
 
@@ -89,10 +93,34 @@ class Task(Pytree):
         """Return some sequences of `data`, by default a `Batch` of all sequences."""
         return jax.tree.map(lambda array: jnp.asarray(array)[rows], data)
 
+    def from_corpus(self, data: Any, key: Array, step: Any, n: int, truth: Any) -> Batch:
+        """Draw `n` sequences from a corpus, which `data` returns.
+
+        A task that defines this method decides itself which parts of the corpus are for training
+        and for testing. `batch`, `rows` and `pick` are not called, and runs take no `n_train`.
+
+        **Arguments:**
+
+        - `key`: the run's data key, the same in every step; the run's test key for test sets.
+        - `step`: the training step; None for test sets.
+        """
+        raise NotImplementedError
+
+    @property
+    def has_corpus(self) -> bool:
+        """Return True if the task draws sequences from a corpus."""
+        return type(self).from_corpus is not Task.from_corpus
+
     @property
     def finite(self) -> bool:
-        """Return True if the task has `data`."""
-        return type(self).data is not Task.data
+        """Return True if `data` holds all sequences of the task."""
+        return type(self).data is not Task.data and not self.has_corpus
+
+    def save_data(self, folder: Path) -> None:
+        """Write what `data` needs into a folder, so that other processes can train the task.
+
+        `emergo.tasks.find_data` makes it known there.
+        """
 
     def loss(self, output: Output, batch: Batch) -> Float[Array, " n"]:
         """Return the loss of each sequence. `output.value` has at least fp32."""

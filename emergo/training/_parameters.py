@@ -145,7 +145,7 @@ class Trained(NamedTuple):
         config = self.run.config
         task = config.task
         with arithmetic(config.precision):
-            if task.finite:
+            if task.finite or task.has_corpus:
                 slot = start(Program.of(config), self.run)._replace(shared=shared_data(task))
                 whole = held_out(Program.of(config), slot, self._now(task.at_test()))
                 return jax.tree.map(lambda part: part[:n], whole)

@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from .. import core, models
-from ..core.cache import kept_verdicts
+from ..core.cache import kept_files
 from ..core.contract import Batch, Output
 from ..core.errors import FastPathError
 from ..core.json import digest
@@ -106,7 +106,7 @@ def verify_path(
         "source": _source_digest(),
     }
     key = f"verdict-{digest(known_by, 32)}"
-    files = kept_verdicts()
+    files = kept_files("verdicts")
     if key not in _verified and (files is None or files.get(key) != b"agrees"):
         smallest_and_largest = [ordered[0], *ordered[1:][-1:]]
         compare_path(path, program, smallest_and_largest, sizes, stack_size, device)

@@ -1,6 +1,6 @@
 """The base class of tasks, losses and probes that tasks share."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..core.attention import attention_entropy, attention_mass
 from ..core.contract import Batch, Below, Output, Spec, Threshold, probe
+from ..core.errors import InputError
 from ..core.heads import head_scores
 from ..core.pytree import Pytree
 from ..core.random import fold_in
@@ -115,6 +116,14 @@ class Task(Pytree):
     def finite(self) -> bool:
         """Return True if `data` holds all sequences of the task."""
         return type(self).data is not Task.data and not self.has_corpus
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text."""
+        raise InputError(f"{type(self).__name__} has no text; em.Text has")
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of some tokens."""
+        raise InputError(f"{type(self).__name__} has no text; em.Text has")
 
     def save_data(self, folder: Path) -> None:
         """Write what `data` needs into a folder, so that other processes can train the task.

@@ -2,9 +2,9 @@
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax.numpy as jnp
 import numpy as np
@@ -50,7 +50,10 @@ class Text(Task):
     - `vocabulary`: 256: tokens are bytes. Other numbers: byte-level BPE of so many tokens, trained
       on the training documents (needs the package `tokenizers`). For an array: a number above its
       largest token.
-    - `copy`: the probability that the second half of a sequence repeats the first half.
+    - `copy`: the probability that a sequence repeats its beginning.
+    - `copy_after`: `"half"`: the second half repeats the first half, so attention to a fixed
+      distance copies it. `"random"`: tokens repeat after a random number of tokens, from a quarter
+      to half of `length`, and only their content tells from where to copy.
     - `subset_share`: the share of sequences that come from a small fixed subset of the corpus:
       `subset_size` windows, the last ones in the order of the run.
     - `phrase_repeats`: the mean number of times that a phrase of a sequence is repeated at random
@@ -60,8 +63,8 @@ class Text(Task):
 
     The curves are `loss` and `accuracy` on validation text, `loss_by_position`, `in_context` (the
     mean loss of the second eighth of the positions minus that of the last eighth), the entropy and
-    the head scores of attention, and `loss_copied` and `accuracy_copied` on random tokens that are
-    repeated once. A run has learned when it copies more than half of them.
+    the head scores of attention, and `loss_copied` and `accuracy_copied` on random tokens that
+    repeat after a random number of tokens. A run has learned when it copies half of these.
 
     >>> import jax
     >>> task = em.Text(list(range(64)) * 8 + [5], length=16, vocabulary=64)
@@ -81,6 +84,7 @@ class Text(Task):
     subset_size: int = per_run(default=64, low=1)
     phrase_repeats: float = per_run(default=0.0, low=0)
     phrase_length: int = option(default=8, low=2)
+    copy_after: Literal["half", "random"] = "half"
     tokenizer: str = ""
 
     def __post_init__(self) -> None:
@@ -130,11 +134,14 @@ class Text(Task):
         steps = windows.count // n
         order = fold_in(fold_in(raw(key), _EPOCH), step // steps)
         fresh = permuted(order, windows.count, step % steps * n + jnp.arange(n))
-        chance = uniform(fold_in(fold_in(raw(key), _REPEATS), step), n, 5 + self._slots)
+        chance = uniform(fold_in(fold_in(raw(key), _REPEATS), step), n, 6 + self._slots)
         subset = self._subset(raw(key), windows, chance[:, 1])
         rows = jnp.where(chance[:, 0] < self.subset_share, subset, fresh)
-        tokens = self._with_phrases(windows.read(rows), chance[:, 3:])
-        return _batch(_copied(tokens, self.length // 2, chance[:, 2] < self.copy))
+        tokens = self._with_phrases(windows.read(rows), chance[:, 4:])
+        period = jnp.full(n, self.length // 2)
+        if self.copy_after == "random":
+            period = _random_period(self.length, chance[:, 3])
+        return _batch(_copied(tokens, period, chance[:, 2] < self.copy))
 
     def _subset(
         self, key: Key, windows: "_Windows", chance: Float[Array, " n"]
@@ -188,7 +195,7 @@ class Text(Task):
         return self.replace(copy=0.0, subset_share=0.0, subset_size=1, phrase_repeats=0.0)
 
     def variants(self) -> Mapping[str, Variant]:
-        """Return `copied`: random tokens that are repeated once."""
+        """Return `copied`: random tokens that repeat."""
         test = self.at_test()
         names = ("source", "length", "vocabulary", "phrase_length", "tokenizer")
         copied = _Copied(**{name: getattr(test, name) for name in names})
@@ -206,7 +213,7 @@ class Text(Task):
         self._need_text()
         return encode(text, self.source, self.tokenizer)
 
-    def decode(self, tokens: Any) -> str:
+    def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of some tokens; invalid UTF-8 becomes replacement characters."""
         self._need_text()
         return decode([int(token) for token in tokens], self.source, self.tokenizer)
@@ -217,20 +224,19 @@ class Text(Task):
 
 
 class _Copied(Text):
-    """Random tokens, of which the second half repeats the first half and is predicted.
+    """Random tokens that repeat after a random number of tokens. The repeats are predicted.
 
     Rare tokens are left out, because a model that copies may not know them yet.
     """
 
     def from_corpus(self, data: Any, key: Array, step: Any, n: int, truth: tuple[()] = ()) -> Batch:
         common = jnp.asarray(data["common"])
-        chance = uniform(raw(key), n, self.length + 1)
-        drawn = common[jnp.floor(chance * len(common)).astype(jnp.int32)]
-        half = self.length // 2
-        batch = _batch(_copied(drawn, half, jnp.ones(n, bool)))
-        # The token that the first half ends with is followed by the first copied token, which a
-        # model cannot foresee.
-        foreseen = jnp.arange(self.length) >= half
+        chance = uniform(raw(key), n, self.length + 2)
+        drawn = common[jnp.floor(chance[:, 1:] * len(common)).astype(jnp.int32)]
+        period = _random_period(self.length, chance[:, 0])
+        batch = _batch(_copied(drawn, period, jnp.ones(n, bool)))
+        # The first copied token cannot be foreseen, because it follows an end that is not marked.
+        foreseen = jnp.arange(self.length) >= period[:, None]
         return batch._replace(target=jnp.where(foreseen, batch.target, UNCOUNTED))
 
 
@@ -262,11 +268,16 @@ def _batch(tokens: Sequences) -> Batch:
     return Batch(tokens[:, :-1], tokens[:, 1:])
 
 
-def _copied(tokens: Sequences, half: int, which: Bool[Array, " n"]) -> Sequences:
-    """Replace what follows the first half by the first half, in some sequences."""
-    position = jnp.arange(tokens.shape[1])
-    source = jnp.where(position < half, position, position % half)
-    return jnp.where(which[:, None], tokens[:, source], tokens)
+def _random_period(length: int, chance: Float[Array, " n"]) -> Int[Array, " n"]:
+    """Draw numbers from a quarter to half of a length."""
+    least = length // 4
+    return least + jnp.floor(chance * (length // 2 - least + 1)).astype(jnp.int32)
+
+
+def _copied(tokens: Sequences, period: Int[Array, " n"], which: Bool[Array, " n"]) -> Sequences:
+    """Repeat the first `period` tokens of some sequences until their end."""
+    position = jnp.arange(tokens.shape[1]) % period[:, None]
+    return jnp.where(which[:, None], jnp.take_along_axis(tokens, position, 1), tokens)
 
 
 def _token_losses(output: Output, batch: Batch) -> Float[Array, "n length"]:

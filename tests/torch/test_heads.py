@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import emergo.torch as et
-from emergo.logs import head_classes
+from emergo.measure import head_classes
 
 from .models import WORDS, Block, Words, batch, loss_of
 

@@ -137,3 +137,20 @@ def test_what_does_not_fit_a_corpus_is_refused(base):
         train([Run(base.replace(batch=2000), 0)])
     with pytest.raises(InputError, match="n_test is 500, and there are"):
         train([Run(dataclasses.replace(base, n_test=500), 0)])
+
+
+def test_a_sample_is_the_most_likely_continuation(base):
+    """Also when the text has become longer than a sequence."""
+    trained = Trained(Run(base, 0), 0, base.model.init(jax.random.key(1), base.task.spec))
+    tokens = list(b"Ada counts")
+    for _ in range(20):
+        window = tokens[-16:]
+        padded = jnp.array(window + [0] * (16 - len(window)))[None]
+        logits = trained.forward(padded).value[0, len(window) - 1]
+        tokens.append(int(jnp.argmax(logits)))
+    expected = base.task.decode(tokens[10:])
+    assert trained.sample("Ada counts", tokens=20, temperature=0) == expected
+    assert trained.sample("x", 50, seed=1) == trained.sample("x", 50, seed=1)
+    assert trained.sample("x", 50, seed=1) != trained.sample("x", 50, seed=2)
+    with pytest.raises(InputError, match="a temperature of 0 or more, got 5 and -1"):
+        trained.sample("x", 5, temperature=-1)

@@ -1,5 +1,6 @@
 """Tasks: single-location regression, associative recall and Markov chains, and their base class."""
 
+from ._cross_entropy import answer_tokens, token_losses
 from ._groups import Groups
 from ._markov import ChainTruth, MarkovChain, MarkovRegression, divergence
 from ._recall import Recall
@@ -16,9 +17,11 @@ __all__ = [
     "Task",
     "Truth",
     "Variant",
+    "answer_tokens",
     "default_task",
     "divergence",
     "head_probe",
+    "token_losses",
 ]
 
 

@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .core.contract import Above, Batch, Below, Output, Spec, Tap, probe
+    from .core.contract import Above, Batch, Below, Output, Readout, Spec, Tap, probe
     from .core.errors import InputError
     from .core.pytree import Schedule, option, per_run
     from .forecasting import forecast
@@ -98,6 +98,7 @@ __all__ = [
     "Optimizer",
     "Output",
     "Ramp",
+    "Readout",
     "Recall",
     "Replace",
     "Run",

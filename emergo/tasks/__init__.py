@@ -1,6 +1,7 @@
 """Tasks: single-location regression, associative recall, Markov chains and real text, and their
 base class."""
 
+from ._cross_entropy import answer_tokens, token_losses
 from ._groups import Groups
 from ._markov import ChainTruth, MarkovChain, MarkovRegression, divergence
 from ._recall import Recall
@@ -19,10 +20,12 @@ __all__ = [
     "Text",
     "Truth",
     "Variant",
+    "answer_tokens",
     "default_task",
     "divergence",
     "find_data",
     "head_probe",
+    "token_losses",
 ]
 
 

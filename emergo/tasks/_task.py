@@ -6,7 +6,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from ..core.attention import attention_entropy, attention_mass
 from ..core.contract import Batch, Below, Output, Spec, Threshold, probe
@@ -14,6 +14,7 @@ from ..core.errors import InputError
 from ..core.heads import head_scores
 from ..core.pytree import Pytree
 from ..core.random import fold_in
+from ._cross_entropy import widened
 
 
 class Variant(NamedTuple):
@@ -132,7 +133,11 @@ class Task(Pytree):
         """
 
     def loss(self, output: Output, batch: Batch) -> Float[Array, " n"]:
-        """Return the loss of each sequence. `output.value` has at least fp32."""
+        """Return the loss of each sequence. `output.value` has at least fp32.
+
+        With `Spec(…, deferred=True)` the output may have `features` and `readout` instead of a
+        value; `emergo.tasks.token_losses` and `answer_tokens` accept both.
+        """
         raise NotImplementedError
 
     def metrics(self, output: Output, batch: Batch, truth: Any) -> Mapping[str, Float[Array, " n"]]:
@@ -216,48 +221,9 @@ def head_probe(
     return head_scores(patterns, tokens)
 
 
-def widened(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Convert to at least fp32."""
-    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
-
-
 def half_squared_error(output: Output, batch: Batch) -> Float[Array, " n"]:
     """Return half the squared distance of each answer from its target."""
     return 0.5 * jnp.sum((widened(output.value) - batch.target) ** 2, -1)
-
-
-@jax.custom_jvp
-def cross_entropy(
-    logits: Float[Array, "*rows classes"], target: Int[Array, "*rows"]
-) -> Float[Array, "*rows"]:
-    """Return minus the log-probability of each target, in nats.
-
-    The derivative is written by hand, so that it needs one pass over the logits.
-    """
-    return _cross_entropy(logits, target)[0]
-
-
-def _cross_entropy(logits: Array, target: Array) -> tuple[Array, Array]:
-    """Return the cross-entropy and all log-probabilities."""
-    top = jnp.max(logits, -1, keepdims=True)
-    total = jnp.log(jnp.sum(jnp.exp(logits - top), -1, keepdims=True))
-    right = jnp.sum(jnp.where(_is(target, logits), logits - top, 0), -1)
-    return total[..., 0] - right, logits - top - total
-
-
-@cross_entropy.defjvp
-def _cross_entropy_jvp(
-    given: tuple[Array, Array], turned: tuple[Array, Any]
-) -> tuple[Array, Array]:
-    logits, target = given
-    loss, log_chances = _cross_entropy(logits, target)
-    return loss, jnp.sum((jnp.exp(log_chances) - _is(target, logits)) * turned[0], -1)
-
-
-def _is(
-    target: Int[Array, "*rows"], logits: Float[Array, "*rows classes"]
-) -> Bool[Array, "*rows classes"]:
-    return target[..., None] == jnp.arange(logits.shape[-1])
 
 
 def stacked_patterns(output: Output) -> Float[Array, "n layers heads length length"] | None:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, PyTree
 
-from ..core.contract import Batch, Output, Tap
+from ..core.contract import Batch, Output, Readout, Tap
 from ..core.curves import find_curve
 from ..core.errors import InputError, naming, unknown
 from ..core.pytree import Schedule, leaf_fields
@@ -219,7 +219,15 @@ def _check_output(config: Config, output: Output) -> None:
     where = f"{type(config.model).__name__}.apply"
     _need(isinstance(output, Output), where, "return an em.Output(value, …)", output)
     answers = [] if spec.answers is None else [spec.answers]
-    _need_shape(where, "a value", output.value, n, *answers, spec.outputs)
+    if output.value is not None or not spec.deferred:
+        _need_shape(where, "a value", output.value, n, *answers, spec.outputs)
+    else:
+        features: Any = output.features
+        _need_shape(where, "features or a value", features, n, *answers, "width")
+        readout: Any = output.readout
+        _need(isinstance(readout, Readout), where, "return an em.Readout", readout)
+        sizes = (features.shape[-1], spec.outputs)
+        _need_shape(where, "a readout with a weight", readout.weight, *sizes)
     if output.attention is not None:
         sizes = (n, "layers", "heads", spec.length)
         _need_shape(where, "attention", output.attention, *sizes)

@@ -79,7 +79,10 @@ class Trained(NamedTuple):
                 batch=batch,
             )
             output = model.apply(jax.tree.map(jnp.asarray, self.params), batch.inputs, tap)
-        return output._replace(taps=tap.taken)
+            value = output.value
+            if output.features is not None and output.readout is not None:
+                value = output.readout(output.features)
+        return output._replace(value=value, taps=tap.taken)
 
     def patched(
         self,

@@ -385,7 +385,7 @@ def forward(
     - `key`: a random key for dropout; None in evaluations.
     - `path`: an entry of the table in `models/fast`, or None for `apply`.
 
-    **Returns:** the output; `value` is at least fp32.
+    **Returns:** the output; `value`, if the model returns one, is at least fp32.
     """
     task, model, _, interventions, _ = slot.now()
     tap = Tap(task.spec, key, slot.step, changes=interventions, reads=reads, batch=batch)
@@ -397,7 +397,9 @@ def forward(
         output = model.apply(params, inputs, tap)
     else:
         output = path.forward(model, params, inputs, tap, program.stack_size)
-    value = output.value.astype(jnp.promote_types(output.value.dtype, jnp.float32))
+    value = output.value
+    if value is not None:
+        value = value.astype(jnp.promote_types(value.dtype, jnp.float32))
     return output._replace(value=value, taps=tap.taken)
 
 

@@ -16,7 +16,8 @@ from ..core.errors import InputError
 from ..core.pytree import option, per_run
 from ..core.random import Key, fold_in, permuted, raw, uniform
 from ._corpus import TEXT, corpus_name, find_corpora, is_loaded, save_corpus
-from ._task import Task, Variant, cross_entropy, head_probe, stacked_patterns, widened
+from ._cross_entropy import answer_tokens, token_losses
+from ._task import Task, Variant, head_probe, stacked_patterns
 from ._tokenizer import (
     BYTES,
     decode,
@@ -105,7 +106,8 @@ class Text(Task):
 
     @property
     def spec(self) -> Spec:
-        return Spec(self.length, self.vocabulary, self.vocabulary, answers=self.length)
+        size = self.vocabulary
+        return Spec(self.length, size, size, answers=self.length, deferred=True)
 
     def truth(self, key: Array) -> tuple[()]:
         """Return no truth, because all runs learn the same text."""
@@ -184,7 +186,7 @@ class Text(Task):
         self, output: Output, batch: Batch, truth: tuple[()] = ()
     ) -> Mapping[str, Float[Array, " n"]]:
         """Return `accuracy`, the share of tokens whose most likely prediction is correct."""
-        right = jnp.argmax(output.value, -1) == batch.target
+        right = answer_tokens(output) == batch.target
         return {"accuracy": _mean_counted(right.astype(jnp.float32), batch.target)}
 
     def probes(self) -> tuple[Any, ...]:
@@ -281,7 +283,7 @@ def _copied(tokens: Sequences, period: Int[Array, " n"], which: Bool[Array, " n"
 
 
 def _token_losses(output: Output, batch: Batch) -> Float[Array, "n length"]:
-    return cross_entropy(widened(output.value), jnp.maximum(batch.target, 0))
+    return token_losses(output, jnp.maximum(batch.target, 0))
 
 
 def _mean_counted(

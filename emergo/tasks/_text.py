@@ -64,8 +64,9 @@ class Text(Task):
 
     The curves are `loss` and `accuracy` on validation text, `loss_by_position`, `in_context` (the
     mean loss of the second eighth of the positions minus that of the last eighth), the entropy and
-    the head scores of attention, and `loss_copied` and `accuracy_copied` on random tokens that
-    repeat after a random number of tokens. A run has learned when it copies half of these.
+    the head scores of attention, `loss_copied` and `accuracy_copied` on random tokens that repeat
+    after a random number of tokens, and `new_share`, the share of training tokens that are new. A
+    run has learned when it copies half of the random tokens.
 
     >>> import jax
     >>> task = em.Text(list(range(64)) * 8 + [5], length=16, vocabulary=64)
@@ -189,8 +190,28 @@ class Text(Task):
         right = answer_tokens(output) == batch.target
         return {"accuracy": _mean_counted(right.astype(jnp.float32), batch.target)}
 
+    @property
+    def new_share(self) -> Any:
+        """Return the expected share of new tokens in training: read neither before nor repeated.
+
+        The first time that the subset is read is left out. A run whose shares sum to S over its
+        steps has read about S x batch x length different tokens of the corpus.
+        """
+        half = self.length // 2
+        period = half if self.copy_after == "half" else (self.length // 4 + half) / 2
+        share = (1 - self.subset_share) * (1 - self.copy * (1 - period / self.length))
+        if self._slots < 2:
+            return share
+        phrases = jnp.minimum(self.phrase_repeats, self._slots - 1)
+        return share * (1 - phrases * self.phrase_length / (self.length + 1))
+
+    def _share_probe(
+        self, params: Any, output: Output, batch: Batch, truth: Any, step: Any
+    ) -> dict[str, Array]:
+        return {"new_share": jnp.asarray(self.new_share, jnp.float32)}
+
     def probes(self) -> tuple[Any, ...]:
-        return (position_probe, entropy_probe, head_probe)
+        return (position_probe, self._share_probe, entropy_probe, head_probe)
 
     def at_test(self) -> "Text":
         """Return the task without repetition."""

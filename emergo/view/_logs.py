@@ -18,7 +18,7 @@ from ..core.files import regular_file
 from ..core.json import to_jsonable
 from ..forecasting import forecast, forecast_json
 from ..logs import CONFIG_NAMES, read_logs
-from ..measure import Emergence, emergence
+from ..measure import Emergence, emergence, head_classes
 from ._runset import Learned, RunSet, columns_of, contained, varied
 
 LARGEST = 1_000_000_000  # bytes of a log

@@ -90,6 +90,24 @@ def test_phrases_are_repeated_at_random_places():
     assert len(set(places.tolist())) > 15
 
 
+@pytest.mark.parametrize(
+    "amounts",
+    [
+        {"copy": 0.5},
+        {"copy": 0.8, "copy_after": "random"},
+        {"subset_share": 0.3, "subset_size": 1},
+        {"phrase_repeats": 1.5, "phrase_length": 4},
+    ],
+    ids=["half", "random", "subset", "phrases"],
+)
+def test_the_share_of_new_tokens_is_counted(amounts):
+    task = TASK.replace(**amounts)
+    tokens = drawn(task, 0, n=280)[:, :-1]
+    share = len(set(tokens.ravel().tolist())) / tokens.size
+    assert share == pytest.approx(float(task.new_share), abs=0.05)
+    assert share < 0.9 < 1 == TASK.new_share
+
+
 def period_of(row):
     """Return the number of tokens after which a row of different tokens repeats."""
     return int(np.flatnonzero(row[1:] == row[0])[0]) + 1

@@ -61,18 +61,20 @@ LAPTOP: Mapping[str, Mapping[str, Mapping[str, Sequence[Any]]]] = {
         "Config": {"steps": [5000]},
     },
     "Text": {
-        "Text": {"length": [64], "copy": [0.5], "copy_after": ["random"]},
+        "Text": {"length": [64], "copy": [0.8], "copy_after": ["random"]},
         "Transformer": {
             "layers": [2],
-            "heads": [4],
+            "heads": [2],
             "width": [64],
+            "mlp_factor": [1],
             "mask": ["causal"],
             "norm": ["pre"],
+            "activation": ["gelu"],
             "positions": ["rope"],
             "initial": ["normal"],
         },
         "Optimizer": {"learning_rate": [3e-3]},
-        "Config": {"steps": [1500]},
+        "Config": {"steps": [2500]},
     },
 }
 # Defaults for other tasks.

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Integer, UInt8
+from jaxtyping import Integer
 
 from ..core.errors import InputError
 from ..core.files import atomic_write, own_folder, regular_file
@@ -175,7 +175,7 @@ def _from_path(path: Path) -> Corpus:
         documents = [text for file in files if (text := _decoded(file))]
     else:
         text = _decoded(path)
-        documents = list(_pieces(np.frombuffer(text, np.uint8), text))
+        documents = list(_pieces(text))
     if not documents:
         raise InputError(f"{where}: is empty")
     if len({*documents}) < 2:
@@ -221,7 +221,7 @@ def _decoded(path: Path) -> bytes:
     return text
 
 
-def _pieces(content: UInt8[np.ndarray, " size"], text: bytes) -> Iterator[bytes]:
+def _pieces(text: bytes) -> Iterator[bytes]:
     """Divide a single file into documents of similar sizes.
 
     A document ends after a line if that is near, else after a word, else after a character.

@@ -40,8 +40,8 @@ class Text(Task):
     """Real text, of which every next token has to be predicted.
 
     Sequences are windows of `length` tokens of a corpus, in a random order of the run's own. Within
-    an epoch no window is read twice. Validation documents are never read in training, and
-    nothing is repeated in them.
+    an epoch no window is read twice, except those of a subset that is repeated on purpose.
+    Validation documents are never read in training, and nothing is repeated in them.
 
     **Arguments:**
 

@@ -15,6 +15,7 @@ from emergo.core.contract import Output, Readout
 from emergo.core.errors import InputError
 from emergo.tasks import answer_tokens, token_losses
 from emergo.tasks._cross_entropy import cross_entropy
+from tests.jaxprs import operations_in
 
 
 @settings(max_examples=30, deadline=None)
@@ -109,16 +110,6 @@ def test_losses_without_logits_are_precise_in_fp32():
     np.testing.assert_allclose(loss, np.log1p(np.exp(-12)), rtol=0.02)  # one rounding of 1 + 6e-6
 
 
-def equations_of(jaxpr: Any) -> Any:
-    """Yield the operations of a jaxpr and its inner jaxprs."""
-    for equation in jaxpr.eqns:
-        yield equation
-        for value in jax.tree.leaves(equation.params, is_leaf=lambda x: hasattr(x, "eqns")):
-            inner = getattr(value, "jaxpr", value)
-            if hasattr(inner, "eqns"):
-                yield from equations_of(inner)
-
-
 @functools.cache
 def operations_of_a_language_model() -> Any:
     """Return the operations of the gradient of three runs with 64 x 256 tokens of 4,096 in bf16."""
@@ -133,7 +124,7 @@ def operations_of_a_language_model() -> Any:
 
     arrays = (of(jnp.bfloat16, *rows, width), of(jnp.bfloat16, width, classes))
     graded = jax.vmap(jax.value_and_grad(loss, argnums=(0, 1)))
-    return list(equations_of(jax.make_jaxpr(graded)(*arrays, of(jnp.int32, *rows)).jaxpr))
+    return list(operations_in(jax.make_jaxpr(graded)(*arrays, of(jnp.int32, *rows))))
 
 
 def test_logits_of_the_whole_batch_never_exist():

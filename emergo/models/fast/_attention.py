@@ -8,6 +8,7 @@ from .._attention import (
     Attention,
     Form,
     Keys,
+    Queries,
     Temperature,
     Visible,
     attend,
@@ -17,7 +18,7 @@ from .._attention import (
 )
 
 _TILE = 128  # positions that cuDNN's kernel processes at a time
-_BLOCK = 64  # queries that are processed at a time where there is no kernel
+_BLOCK = 64  # queries per block without the kernel
 
 
 def attend_all(
@@ -64,7 +65,7 @@ def attend_causally(q: Keys, k: Keys, v: Keys, on_gpu: bool) -> Keys:
         return attend_all("softmax", q, k, v, None, causal(length), True)
 
     @jax.checkpoint
-    def attend_block(q: Keys, k: Keys, v: Keys) -> Keys:
+    def attend_block(q: Queries, k: Keys, v: Keys) -> Queries:
         seen = causal(k.shape[1])[-q.shape[1] :]
         return attend(weigh("softmax", score("softmax", q, k, None), seen), v)
 

@@ -233,7 +233,7 @@ FIGURE = Figure(
         "smoke": Settings(TINY, at=(50,)),
     },
     make,
-    {"paper": 2e5, "laptop": 150, "smoke": 20},
+    {"paper": 2e5, "laptop": 100, "smoke": 20},
     curves=True,
     local=True,
 )

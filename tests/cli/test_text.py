@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.texts import TEXT
 
 from .command import call
@@ -9,6 +11,7 @@ from .command import call
 TINY = ["--length=16", "--layers=1", "--heads=1", "--width=8", "--batch=4", "--steps=20"]
 
 
+@pytest.mark.slow
 def test_text_is_trained_and_sampled(capsys, tmp_path):
     source = tmp_path / "text.txt"
     source.write_text(TEXT)

@@ -7,10 +7,10 @@ figures that integrate flows.
 """
 
 import io
-import itertools
 import sys
 from pathlib import Path
 
+import numpy as np
 from matplotlib import pyplot
 from PIL import Image
 
@@ -50,12 +50,16 @@ def with_palette(drawn: Image.Image) -> Image.Image:
     Quantization alone merges thin lines of similar colours. So the most frequent colours are kept
     exactly, and quantization chooses the others.
     """
-    counted = sorted(drawn.getcolors(drawn.width * drawn.height) or (), reverse=True)
-    frequent = [colour for _, colour in counted[:FREQUENT]]
-    spread = drawn.quantize(SPREAD).getpalette() or []
-    palette = Image.new("P", (1, 1))
-    palette.putpalette([*itertools.chain.from_iterable(frequent), *spread])
-    return drawn.quantize(palette=palette, dither=Image.Dither.NONE)
+    pixels = np.asarray(drawn).reshape(-1, 3)
+    colours, places, counts = np.unique(pixels, axis=0, return_inverse=True, return_counts=True)
+    frequent = colours[np.argsort(-counts)[:FREQUENT]]
+    spread = np.reshape(drawn.quantize(SPREAD).getpalette() or [], (-1, 3))
+    palette = np.concatenate([frequent, spread]).astype(int)
+    nearest = [np.argmin(np.sum((palette - colour) ** 2, axis=1)) for colour in colours]
+    small = Image.new("P", drawn.size)
+    small.putpalette(palette.ravel().tolist())
+    small.putdata(np.array(nearest)[places.ravel()].tolist())
+    return small
 
 
 def main(ids: list[str]) -> None:

@@ -287,7 +287,7 @@ def curve_plot(
     if x == "step":
         lines = [after_step_0(line) for line in lines]
     labels = _ordered([line.label for line in lines])
-    colours = dict(zip(labels, shades(len(labels)), strict=True))
+    colours = dict(zip(labels, shades(len(labels), by or "length"), strict=True))
     for title, cell in zip(titles, cells, strict=False):
         for line in (line for line in lines if line.panel == title):
             colour = colours[line.label]

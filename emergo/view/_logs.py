@@ -24,7 +24,6 @@ from ._runset import Learned, RunSet, columns_of, contained, varied
 LARGEST = 1_000_000_000  # bytes of a log
 HEADER = 2**22  # bytes of the first line that are looked at
 _INDEXED = re.compile(r"_\d+$")  # ends of columns with one number per layer or head
-GROWTH = 1.15  # rows of the log from one look back to the next
 KEPT = ("state", "at", "step", "why", "intervals", "words")
 
 
@@ -222,12 +221,16 @@ def log_forecasts(
 
 
 def _rows_to_ask(count: int, moments: int) -> list[int]:
-    """Return growing row numbers that do not depend on the number of rows, and the last one."""
+    """Return growing row numbers that do not depend on the number of rows, and the last one.
+
+    The rows that are asked reach back by a factor of about e^6, 400.
+    """
+    growth = 1 + 6 / moments
     found = {count - 1} if count else set()
     row = 1.0
     while row < count - 1:
         found.add(round(row))
-        row = max(row * GROWTH, row + 1)
+        row = max(row * growth, row + 1)
     return sorted(found)[-moments:]
 
 

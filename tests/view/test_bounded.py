@@ -77,13 +77,6 @@ def test_requests_are_answered_again_afterwards(port):
         assert opened.recv(100).startswith(b"HTTP/1.1 403")
 
 
-def test_a_refused_client_keeps_no_connection(port, monkeypatch):
-    monkeypatch.setattr(BoundedProtocol, "seconds", 60.0)
-    for host in (b"127.0.0.1", b"evil.example"):
-        with connect(port, b"GET / HTTP/1.1\r\nhost: " + host + b"\r\n\r\n") as opened:
-            assert closed(opened)
-
-
 LARGE = 2**26  # bytes, more than the buffers of a connection hold
 
 

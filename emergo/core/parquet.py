@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_ROWS = 20_000_000
+MOST_COLUMNS = 2**17
 MOST_CELLS = 2**28
 MOST_BYTES = 2**32
 _BATCH = 8192  # most rows that are unpacked at a time
@@ -125,8 +126,10 @@ def parquet_frame(source: Path | bytes) -> "pd.DataFrame":
 
 def check_size(rows: int, columns: int, size: int) -> None:
     """Raise `ValueError` for a table, in any format, that is larger than any table of emergo."""
-    if rows > MOST_ROWS or rows * columns > MOST_CELLS or size > MOST_BYTES:
+    shape = rows > MOST_ROWS or columns > MOST_COLUMNS or rows * columns > MOST_CELLS
+    if shape or size > MOST_BYTES:
         raise ValueError(
             f"it unpacks to {rows:,} rows of {columns:,} columns, {size / 1e9:.1f} GB; at most "
-            f"{MOST_ROWS:,} rows, {MOST_CELLS:,} cells and {MOST_BYTES // 10**9} GB are read"
+            f"{MOST_ROWS:,} rows, {MOST_COLUMNS:,} columns, {MOST_CELLS:,} cells and "
+            f"{MOST_BYTES // 10**9} GB are read"
         )

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..core.contract import Batch, Output, Tap
 from ..core.errors import InputError, unknown
-from ..core.files import atomic_write, regular_file
+from ..core.files import atomic_write, half_of_memory, regular_file
 from ..core.json import parse_json
 from ..core.random import fold_in, raw
 from ._config import Run
@@ -351,7 +351,7 @@ def load_parameters(path: Path | str, run: Run, sealed: bool = False) -> Trained
     wider = {np.dtype("float32"): np.dtype("float64")} if run.config.precision == "fp64" else {}
     expected = {name: (x.shape, wider.get(x.dtype, x.dtype)) for name, x in shapes.items()}
     try:
-        regular_file(path)
+        regular_file(path, half_of_memory())
         with safe_open(path, "numpy") as file:
             about: Mapping[str, str] = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -1,10 +1,14 @@
 """Parameters of trained models: kept at chosen steps, without padding, saved and loaded."""
 
+import json
+import os
+
 import jax
 import numpy as np
 import pytest
 
 from emergo.core.errors import InputError
+from emergo.training import read_start
 from emergo.training._config import next_evaluation
 
 from .own import BASE, Echo, make_flat, run_of
@@ -135,6 +139,18 @@ def test_unreadable_parameters_are_named(padded, tmp_path):
         load_parameters(path, trained.run)
     with pytest.raises(InputError, match="cannot be read as parameters"):
         load_parameters(tmp_path / "none", trained.run)
+
+
+def test_parameters_that_do_not_fit_into_memory_are_not_read(padded, tmp_path):
+    """A sparse file takes no room on the disk."""
+    array = {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}
+    header = json.dumps({"weight": array}).encode()
+    path = tmp_path / "large.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    os.truncate(path, 8 + len(header) + 2**42)
+    for read in (lambda: load_parameters(path, padded[1][0].run), lambda: read_start(path)):
+        with pytest.raises(InputError, match=r"bytes; at most"):
+            read()
 
 
 def test_schedules_and_interventions_have_their_values_at_the_step():

@@ -74,6 +74,11 @@ def anchors(page: Path) -> set[str]:
 
 
 @each_page
+def test_no_conflict_of_a_merge_is_left(page):
+    assert not re.findall(r"^(?:<{7}|>{7}) .*$", page.read_text(), re.MULTILINE)
+
+
+@each_page
 def test_links_lead_somewhere(page):
     links = re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text()))
     for link in (link for link in links if not link.startswith("http")):

@@ -188,6 +188,9 @@ def test_python_snippets_use_names_that_exist(page):
             if isinstance(node.value, ast.Name) and node.value.id == "em"
         }
         assert used <= set(dir(em)), used - set(dir(em))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom) and "emergo" in ast.unparse(node):
+                exec(ast.unparse(node), {})
 
 
 @pytest.mark.slow

@@ -239,6 +239,8 @@ def test_every_column_of_the_curves_is_a_name(heads):
     assert np.isfinite(law.exponents["learning_rate"])
     with pytest.raises(InputError, match="unknown curve 'attention_0_2'; did you mean attention_0"):
         heads.plot("attention_0_2")
+    with pytest.raises(InputError, match="unknown column 'attention_0_2'; did you mean"):
+        heads.fit("attention_0_2", ["learning_rate"])
 
 
 def test_intervals_panels_and_axes(heads):

@@ -233,9 +233,14 @@ def test_patching_replaces_a_head_or_a_position():
     assert np.abs(patched - own).max() > 1e-3
 
 
-def test_patching_names_what_is_not_there():
+def test_patching_and_reading_name_what_is_not_there():
     trained, x, source = looked_into()
-    with pytest.raises(InputError, match=r"unknown tap of Transformer in patched 'layers.0.mixd'"):
+    assert list(trained.forward(x, "layers.*.mlp").taps) == ["layers.0.mlp", "layers.1.mlp"]
+    with pytest.raises(InputError, match=r"unknown tap of Transformer 'layers.7.mlp'; did you"):
+        trained.forward(x, ["embed", "layers.7.mlp"])
+    with pytest.raises(InputError, match=r"^Transformer.apply failed: Type"):
+        trained.forward(x.astype(float))
+    with pytest.raises(InputError, match=r"unknown tap of Transformer 'layers.0.mixd'"):
         trained.patched(x, source, "layers.0.mixd")
     with pytest.raises(InputError, match=r"patched.head is 2, but layers.0.mixed has 2 heads"):
         trained.patched(x, source, "layers.0.mixed", head=2)

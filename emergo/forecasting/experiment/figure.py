@@ -51,7 +51,9 @@ def make(settings: Settings, source: RunSource) -> Outcome:
     )
     tables = {"moments": moments, "summary": summary}
     own = moments.loc[moments["source"] == OWN, "family"]
-    return Outcome(tables, draw(moments, summary), checks=[*checks_of(summary, set(own))])
+    checks = [*checks_of(summary, set(own))]
+    first = announcements(moments[(moments["source"] == LOGS) & ~moments["shuffled"]])
+    return Outcome(tables, draw(moments, summary), checks=checks, summary={"first answers": first})
 
 
 def judge(moments: pd.DataFrame) -> pd.DataFrame:
@@ -100,6 +102,35 @@ def summarise(family: str, moments: pd.DataFrame) -> dict[str, float | str]:
         "answers": float(answers.mean()),
         "steps_told": float(shuffled["ratio"].notna().mean()),
     }
+
+
+def announcements(moments: pd.DataFrame) -> pd.DataFrame:
+    """Tell how many runs get which answer, when first, and how often an announced drop came.
+
+    `seen` is the median share of the plateau that had passed at the first such answer of a run.
+    """
+    answers = {
+        "a step": moments["ratio"].notna(),
+        "a drop, from the metric": moments["metric"] > 0,
+        "a drop, from a head": moments["probe"] > 0,
+        "any": moments["ratio"].notna() | (moments["metric"] > 0) | (moments["probe"] > 0),
+    }
+    rows = []
+    for answer, given in answers.items():
+        those = moments[given]
+        share = those["now"] / those["time"]
+        known = those[those["drop"].notna()]
+        rows.append(
+            {
+                "answer": answer,
+                "runs": those["run"].nunique(),
+                "of": moments["run"].nunique(),
+                "seen": float(share.groupby(those["run"]).first().median()),
+                "known": known["run"].nunique(),
+                "came": by_run(known, "drop"),
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def checks_of(summary: pd.DataFrame, own: set[str]) -> Iterator[Check]:

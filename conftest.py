@@ -128,6 +128,15 @@ def names_of_examples(doctest_namespace: dict[str, object]) -> None:
     doctest_namespace["em"] = emergo
 
 
+@pytest.fixture(scope="module")
+def without_fast_paths() -> Iterator[None]:
+    """Train with `apply`. Comparing an optimised forward pass with it first, as users' programs do,
+    takes longer than the short trainings of tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EMERGO_FAST", "off")
+        yield
+
+
 @pytest.fixture
 def unchecked() -> Iterator[None]:
     """Turn off shape checks, so that wrong input meets the package's own checks, as for a user."""

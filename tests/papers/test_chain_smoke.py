@@ -8,10 +8,9 @@ from emergo.papers import FIGURES, make_figure, source_for
 EVALUATIONS = 13
 STAGES = [f"yuksel2026/fig{n}" for n in (1, 3, 6, 9, 11, 12, 13, 18)]
 MAPS = [f"yuksel2026/fig{n}" for n in (2, 7, 8, 14, 16, 17, 19)]
-# Trained with the optimised path of each model, which is compared with `apply`; the others with
-# `apply`.
+# Trained with the optimised path of each model, the others with `apply`.
 OPTIMISED = ("yuksel2026/fig1", "yuksel2026/fig12")
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("without_fast_paths")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

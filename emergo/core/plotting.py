@@ -80,11 +80,11 @@ class Picture(Figure):
         return png(self)
 
 
-def png(figure: Figure, dpi: int = 150) -> bytes:
+def png(figure: Figure) -> bytes:
     """Return a figure as the bytes of a PNG file."""
     image = io.BytesIO()
     with style():
-        figure.savefig(image, format="png", dpi=dpi, metadata={"Software": None})
+        figure.savefig(image, format="png", dpi=150, metadata={"Software": None})
     return image.getvalue()
 
 

@@ -21,6 +21,8 @@ from emergo.training._verify import compare_path
 from .own import CHAIN, TRANSFORMER, follows, plain_run
 from .untyped import ChainTransformer, Clamp, Run, Transformer
 
+pytestmark = pytest.mark.usefixtures("fast_paths")
+
 BASE = TRANSFORMER.replace(steps=10, threshold=None)
 [PATH] = [path for path in PATHS if path.model is Transformer]
 OPTIONS = {"layers": 1, "heads": 2, "width": 8, "mlp_factor": 2}

@@ -20,9 +20,9 @@ class ScaledLocation(em.SingleLocation):
       targets, the loss starts at `targets`² times its usual value.
     """
 
-    tokens: float = em.per_run(1.0, low=0.0)
-    marks: float = em.per_run(1.0, low=0.0)
-    targets: float = em.per_run(1.0, low=0.0)
+    tokens: float = em.per_run(default=1.0, low=0.0)
+    marks: float = em.per_run(default=1.0, low=0.0)
+    targets: float = em.per_run(default=1.0, low=0.0)
 
     def batch(self, key: Array, n: int, truth: Any) -> Batch:
         batch = super().batch(key, n, truth)
@@ -39,7 +39,7 @@ class RecallOf(em.Recall):
     - `tokens`: the query is one of the first `tokens` tokens with probability `repeat`.
     """
 
-    tokens: int = em.option(2, low=1)
+    tokens: int = em.option(default=2, low=1)
 
     def repeated_tokens(self) -> int:
         return self.tokens
@@ -81,11 +81,11 @@ class PatientWhenStuck(em.Schedule):
 
     metric: str
     stuck: float = em.per_run()
-    moving: float = em.per_run(0.0)
-    patience: int = em.per_run(12, low=2)
-    tolerance: float = em.per_run(0.1, low=0.0)
-    back: float = em.per_run(0.5, low=0.0, high=1.0)
-    rest: int = em.per_run(40, low=1)
+    moving: float = em.per_run(default=0.0)
+    patience: int = em.per_run(default=12, low=2)
+    tolerance: float = em.per_run(default=0.1, low=0.0)
+    back: float = em.per_run(default=0.5, low=0.0, high=1.0)
+    rest: int = em.per_run(default=40, low=1)
 
     def start(self) -> Waited:
         zero = jnp.zeros((), jnp.float32)

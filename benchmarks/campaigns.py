@@ -166,13 +166,19 @@ def tiny(study: em.Study) -> em.Study:
 def train(studies: Studies, work: Path, seconds: float, records: Path, name: str) -> None:
     """Train studies in their order until the time is over, and copy finished runs to records."""
     deadline = time.monotonic() + seconds
+    records.mkdir(parents=True, exist_ok=True)
     for number, (label, study) in enumerate(studies.items()):
-        folder = work / f"{name}-{number}"
-        left = max(deadline - time.monotonic(), 0)
-        runs = study.run(folder, seconds=left, progress=lambda now: None)
-        records.mkdir(parents=True, exist_ok=True)
-        add_records(study.runs, Store(StudyFolder(folder).runs), name, records)
-        print(f"{label}: {len(runs)} of {study.count} runs, {left:.0f} s were left", flush=True)
+        folder = StudyFolder(work / f"{name}-{number}")
+        left = deadline - time.monotonic()
+        if left > 0:
+            study.run(folder.path, seconds=left, progress=lambda now: None)
+        done = 0
+        if folder.exists():
+            store = Store(folder.runs)
+            add_records(study.runs, store, name, records)
+            done = sum(run.identity in store for run in study.runs)
+        left = deadline - time.monotonic()
+        print(f"{label}: {done} of {study.count} runs, {max(left, 0):.0f} s left", flush=True)
 
 
 def found(study: em.Study, records: Records) -> Runs:
@@ -212,4 +218,4 @@ def main(campaigns: Mapping[str, Callable[[], Studies]], words: list[str], usage
 
 
 if __name__ == "__main__":
-    main(CAMPAIGNS, sys.argv[1:], __doc__)
+    main(CAMPAIGNS, sys.argv[1:], __doc__ or "")

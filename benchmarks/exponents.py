@@ -113,23 +113,27 @@ EPSILONS = {1e-4: 5e-4, 1e-3: 5e-4, 1e-2: 1e-3, 1e-1: 6e-3}
 
 
 def scales() -> Parts:
-    """Sizes of queries and keys, and scales of tokens, targets and indicator."""
+    """Scales of tokens and targets, sizes of queries and keys, and scales of the indicator."""
     parts = {}
     roots = tuple(math.sqrt(dim / MIDDLE) for dim in DIMS)
-    for name in (SGD, ADAM):
-        reference = f"{name} {WHOLE}"
-        for size in (2, 8, 128):
-            config = base_of(name, model__key_size=size)
-            parts[f"{name} keys of size {size}"] = Part(grid(config, name), reference)
+    ends = tuple(0.1 * root**2 for root in roots)
+    axes_of: dict[str, dict[str, Any]] = {
+        "tokens": {"tokens": roots},
+        "targets": {"targets": roots, "threshold": ends},
+    }
+    for name in (ADAM, SGD):
         config = base_of(name, task=SCALED)
-        study = grid(config, name, tokens=roots)
-        parts[f"{name} tokens grow as the root of d"] = Part(study, reference)
-        ends = tuple(0.1 * root**2 for root in roots)
-        study = grid(config, name, targets=roots, threshold=ends)
-        parts[f"{name} targets grow as the root of d"] = Part(study, reference)
-        for marks in (0.5, 2.0):
-            study = grid(config.replace(task__marks=marks), name)
-            parts[f"{name} indicator of {marks:g}"] = Part(study, reference)
+        for label, axes in axes_of.items():
+            study = grid(config, name, **axes)
+            parts[f"{name} {label} grow as the root of d"] = Part(study, f"{name} {WHOLE}")
+    for size in (2, 8, 128):
+        for name in (ADAM, SGD):
+            study = grid(base_of(name, model__key_size=size), name)
+            parts[f"{name} keys of size {size}"] = Part(study, f"{name} {WHOLE}")
+    for marks in (0.5, 2.0):
+        for name in (ADAM, SGD):
+            study = grid(base_of(name, task=SCALED.replace(marks=marks)), name)
+            parts[f"{name} indicator of {marks:g}"] = Part(study, f"{name} {WHOLE}")
     return parts
 
 
@@ -161,7 +165,8 @@ def ranges() -> Parts:
 def wide() -> Parts:
     """Width 256, d to 128 and T to 256, 5 seeds: needs a GPU."""
     parts = {}
-    for name, variant in ((SGD, CONSTANT), (ADAM, CONSTANT), (ADAM, NO_POSITIONS)):
+    chosen: list[tuple[Name, str]] = [(SGD, CONSTANT), (ADAM, CONSTANT), (ADAM, NO_POSITIONS)]
+    for name, variant in chosen:
         rate, steps = {SGD: (5e-3, 400_000), ADAM: (1e-4, 50_000)}[name]
         config = base_of(
             name, variant, model__width=256, optimizer__learning_rate=rate, steps=steps
@@ -236,8 +241,10 @@ def changes(table: pd.DataFrame, before: pd.DataFrame) -> dict[str, float]:
     both = table.merge(before, on=[*CELL, "seed"], suffixes=("", "_before"))
     both = both[~both["censored"] & ~both["censored_before"]]
     law = law_of(both.assign(ratio=both["plateau"] / both["plateau_before"]), "ratio")
-    row = {}
-    for term in CELL if law is not None else ():
+    row: dict[str, float] = {}
+    if law is None:
+        return row
+    for term in CELL:
         ends = law.ci95[term]
         names = (f"{term}_change", f"{term}_change_low", f"{term}_change_high")
         row |= dict(zip(names, (law.exponents[term], *ends), strict=True))
@@ -268,4 +275,8 @@ if __name__ == "__main__":
 
             return studies
 
-        main({name: studies_of(make) for name, make in CAMPAIGNS.items()}, sys.argv[1:], __doc__)
+        main(
+            {name: studies_of(make) for name, make in CAMPAIGNS.items()},
+            sys.argv[1:],
+            __doc__ or "",
+        )

@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -51,16 +52,17 @@ def best_switch(pairs: int) -> int:
 
 
 def switched(burst: float, at: int, pairs: int = 32) -> em.Recall:
-    ramp = em.Ramp(burst, ONCE, begin=at - 1, end=at)
+    ramp: Any = em.Ramp(burst, ONCE, begin=at - 1, end=at)
     return em.Recall(pairs, 256, placement="chance", burst=ramp)
 
 
 def faded(burst: float, begin: int, end: int) -> em.Recall:
-    return em.Recall(32, 256, placement="chance", burst=em.Ramp(burst, ONCE, begin=begin, end=end))
+    ramp: Any = em.Ramp(burst, ONCE, begin=begin, end=end)
+    return em.Recall(32, 256, placement="chance", burst=ramp)
 
 
 def patient(pairs: int) -> em.Recall:
-    burst = PatientWhenStuck("loss", stuck=4.0, moving=ONCE)
+    burst: Any = PatientWhenStuck("loss", stuck=8.0, moving=ONCE)
     return em.Recall(pairs, 256, placement="chance", burst=burst)
 
 
@@ -73,7 +75,7 @@ def study(tasks: Mapping[str, em.Task], seeds: Iterable[int], steps: int = 90_00
     return em.Study.of(config, grid={"task": tasks}, seeds=list(seeds))
 
 
-def by_switch(cells: Iterable[tuple[float, int]], pairs: int = 32) -> dict[str, em.Task]:
+def by_switch(cells: Iterable[tuple[float, float]], pairs: int = 32) -> dict[str, em.Task]:
     """Return tasks by label, from bursts and the thousands of steps after which they end."""
     return {f"{b:g} until {at:g},000": switched(b, round(1000 * at), pairs) for b, at in cells}
 
@@ -232,4 +234,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["summary"]:
         summary(Path(sys.argv[2]) if len(sys.argv) > 2 else FOLDER)
     else:
-        main(CAMPAIGNS, sys.argv[1:], __doc__)
+        main(CAMPAIGNS, sys.argv[1:], __doc__ or "")

@@ -50,7 +50,7 @@ NO_POSITIONS = "removed/positions"
 
 
 class Part(NamedTuple):
-    """A study, and the part of the screen that it is compared with; "" for none."""
+    """A study, and the part of the screen or of this file that it is compared with, or ""."""
 
     study: em.Study
     reference: str = ""
@@ -137,6 +137,17 @@ def scales() -> Parts:
     return parts
 
 
+def memory() -> Parts:
+    """Targets that grow with d, for an Adam that forgets the first steps."""
+    roots = tuple(math.sqrt(dim / MIDDLE) for dim in DIMS)
+    ends = tuple(0.1 * root**2 for root in roots)
+    config = base_of(ADAM, task=SCALED)
+    config = config.replace(optimizer=config.optimizer.replace(options={"b2": 0.9}))
+    study = grid(config, ADAM, targets=roots, threshold=ends)
+    label = "adam b2 0.9, targets grow as the root of d"
+    return {label: Part(study, f"adam b2 0.9, {END}")}
+
+
 def indicator() -> Parts:
     """A weak and a strong indicator at a fixed position, under Adam (B.3)."""
     parts = {}
@@ -179,6 +190,7 @@ def wide() -> Parts:
 CAMPAIGNS: Mapping[str, Callable[[], Parts]] = {
     "optimizers": optimizers,
     "scales": scales,
+    "memory": memory,
     "indicator": indicator,
     "ranges": ranges,
     "wide": wide,
@@ -222,7 +234,9 @@ def expected() -> pd.DataFrame:
 
 def rows_of(records: Records) -> Iterator[dict[str, Any]]:
     """Yield the exponents of every recorded part, and how they differ from its reference."""
+    shipped = read_records()
     screen = SCREEN.own()
+    own = {label: part.study for make in CAMPAIGNS.values() for label, part in make().items()}
     for make in CAMPAIGNS.values():
         for label, part in make().items():
             table = found(part.study, records).table
@@ -230,9 +244,10 @@ def rows_of(records: Records) -> Iterator[dict[str, Any]]:
             if law is None:
                 continue
             row = row_of(label, table, law, derived(part.study))
-            if part.reference:
-                before = found(screen[part.reference], read_records()).table
-                row |= changes(table, before)
+            if part.reference in screen:
+                row |= changes(table, found(screen[part.reference], shipped).table)
+            elif part.reference:
+                row |= changes(table, found(own[part.reference], records).table)
             yield row
 
 

@@ -82,7 +82,9 @@ def test_the_map_moves_at_the_rate_of_each_block(switches, blocks):
     np.testing.assert_allclose(np.mean(measured, 0), rates, rtol=0.15)
 
 
-@pytest.mark.parametrize("switches", [{}, {"keep_mark": 1.0}, {"biases": 0.0}], ids=str)
+@pytest.mark.parametrize(
+    "switches", [{}, {"keep_mark": 1.0}, {"biases": 0.0}, {"key_size": 64}], ids=str
+)
 def test_the_logit_moves_at_the_rate_of_queries_and_keys(switches):
     """The logit is what the indicator adds to a score, for a query of position and biases."""
     model = WIDE.replace(**switches)
@@ -91,7 +93,7 @@ def test_the_logit_moves_at_the_rate_of_queries_and_keys(switches):
     def logit(params):
         stream = place + model.biases * params.embed.bias
         query = stream @ params.query.weight + model.biases * params.query.bias
-        return query @ (params.embed.weight[0] @ params.key) / np.sqrt(model.width)
+        return query @ (params.embed.weight[0] @ params.key) / np.sqrt(model.size)
 
     measured = []
     for seed in range(3 * SEEDS):  # one indicator each, whose squared norm spreads by 6%

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,16 @@ from emergo.tasks import MarkovChain, Recall, SingleLocation
 from emergo.training import Config, Optimizer, Precision, Run
 from emergo.training._cost import Compiled, compile_chunk, memory_of
 from emergo.training._program import Program, draw, start
+
+
+class Stack(Protocol):
+    """Runs that are trained together."""
+
+    @property
+    def runs(self) -> int: ...
+
+    @property
+    def config(self) -> Config: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +118,7 @@ def default_cases(platform: str) -> list[Case]:
     return first + grown + more + [Case(2, 4, 256, 64, 20, "fp32")]
 
 
-def compiled_stack(case: Case) -> tuple[Callable[[int], Any], Compiled]:
+def compiled_stack(case: Stack) -> tuple[Callable[[int], Any], Compiled]:
     """What trains `case.runs` runs for so many steps and evaluates them, compiled, and its
     program."""
     program = Program.of(case.config)
@@ -136,7 +146,7 @@ def compiled_stack(case: Case) -> tuple[Callable[[int], Any], Compiled]:
     return train, compiled
 
 
-def step_seconds(case: Case, seconds: float = 3.0) -> tuple[float, int]:
+def step_seconds(case: Stack, seconds: float = 3.0) -> tuple[float, int]:
     """Seconds a step of one run takes in a stack of `case.runs`, evaluations left out, and the
     bytes of the program."""
     train, compiled = compiled_stack(case)

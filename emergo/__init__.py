@@ -26,7 +26,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from .core.contract import Above, Batch, Below, Output, Spec, Tap, probe
+    from .core.contract import Above, Batch, Below, Output, Readout, Spec, Tap, probe
     from .core.errors import InputError
     from .core.pytree import Schedule, option, per_run
     from .forecasting import forecast
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         Recall,
         SingleLocation,
         Task,
+        Text,
         Variant,
         head_probe,
     )
@@ -97,6 +98,7 @@ __all__ = [
     "Optimizer",
     "Output",
     "Ramp",
+    "Readout",
     "Recall",
     "Replace",
     "Run",
@@ -110,6 +112,7 @@ __all__ = [
     "Switch",
     "Tap",
     "Task",
+    "Text",
     "ToyAttention",
     "Trained",
     "Transformer",

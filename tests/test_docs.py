@@ -42,6 +42,7 @@ NAMES |= {
     "doctor",
     "completion",
     "view",
+    "sample",
     "study",
     "run",
     "status",

@@ -14,7 +14,7 @@ import pytest
 
 import emergo as em
 from emergo.cli import main
-from emergo.logs import head_classes
+from emergo.measure import head_classes
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))

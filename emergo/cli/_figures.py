@@ -58,7 +58,7 @@ class Figures:
 
         rows = []
         for entry in read_index().values():
-            needed = {preset: entry.seconds_needed(preset, self.out) for preset in entry.runs}
+            needed = {preset: entry.seconds_needed(preset, self.out) for preset in entry.seconds}
             rows.append(
                 {
                     "id": entry.id,

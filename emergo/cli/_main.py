@@ -16,6 +16,7 @@ from ._doctor import Doctor
 from ._figures import Demo, Figure, Figures
 from ._measure import Fit, Forecast, Measure, Theory
 from ._parse import parse
+from ._sample import Sample
 from ._study import StudyCommand
 from ._view import View
 
@@ -29,7 +30,18 @@ class Train:
 
 Study = Annotated[StudyCommand, tyro.conf.subcommand("study")]
 Command = (
-    Demo | Figures | Figure | Train | Study | View | Theory | Measure | Fit | Forecast | Doctor
+    Demo
+    | Figures
+    | Figure
+    | Train
+    | Study
+    | View
+    | Sample
+    | Theory
+    | Measure
+    | Fit
+    | Forecast
+    | Doctor
 )
 DESCRIPTION = (
     "When does attention become sparse, and what makes it happen sooner? "

@@ -149,6 +149,7 @@ class StudyOptions:
             )
         announce_plugins(plan.plugins)
         studies.load_plugins(plan.plugins)
+        studies.find_inputs(self.folder)
         return studies.Study.from_data(plan.study)
 
 

@@ -46,23 +46,44 @@ from ._run import (
     train_studies,
 )
 
-# Defaults that two cores train in a minute, where they differ from the defaults of the types.
-LAPTOP: Mapping[str, Mapping[str, Sequence[Any]]] = {
+# Defaults by task that two cores train in a minute, where they differ from those of the types.
+LAPTOP: Mapping[str, Mapping[str, Mapping[str, Sequence[Any]]]] = {
     "SingleLocation": {
-        "length": [32],
-        "dim": [4, 8, 16],
-        "position": ["random"],
-        "indicator": [True],
-        "special": ["draw"],
+        "SingleLocation": {
+            "length": [32],
+            "dim": [4, 8, 16],
+            "position": ["random"],
+            "indicator": [True],
+            "special": ["draw"],
+        },
+        "Transformer": {"layers": [1], "heads": [1], "width": [64]},
+        "Optimizer": {"learning_rate": [5e-4]},
+        "Config": {"steps": [5000]},
     },
-    "Transformer": {"layers": [1], "heads": [1], "width": [64]},
-    "Optimizer": {"learning_rate": [5e-4]},
-    "Config": {"steps": [5000]},
+    "Text": {
+        "Text": {"length": [64], "copy": [0.8], "copy_after": ["random"]},
+        "Transformer": {
+            "layers": [2],
+            "heads": [2],
+            "width": [64],
+            "mlp_factor": [1],
+            "mask": ["causal"],
+            "norm": ["pre"],
+            "activation": ["gelu"],
+            "positions": ["rope"],
+            "initial": ["normal"],
+        },
+        "Optimizer": {"learning_rate": [3e-3]},
+        "Config": {"steps": [2500]},
+    },
 }
+# Defaults for other tasks.
+ELSEWHERE = {name: LAPTOP["SingleLocation"][name] for name in ("Optimizer", "Config")}
 # Fields that other options choose, or that need a study file.
 NO_OPTIONS = {
     "Config": ("task", "model", "optimizer", "interventions", "probes", "stop", "start"),
     "Optimizer": ("name", "options", "numbers"),
+    "Text": ("tokenizer",),
 }
 UNSET = ("",)  # the value of an option that is not on the command line; no word is empty
 
@@ -137,15 +158,15 @@ def read_study(arguments: Sequence[str]) -> tuple[TrainOptions, Any]:
     studies.load_plugins(plugins)
     task = _find(chosen.task, Task, "task")
     model = _find(chosen.model, Model, "model")
-    small = task.__name__ == "SingleLocation"
+    small = LAPTOP.get(type_name(task), ELSEWHERE)
     groups = {
         "task": [*_settings(("task",), task, small)],
         "model": [*_settings(("model",), model, small)],
         "optimizer": [
-            *_settings(("optimizer",), Optimizer),
+            *_settings(("optimizer",), Optimizer, small),
             *_optimizer_settings(chosen.optimizer),
         ],
-        "training": [*_settings((), Config)],
+        "training": [*_settings((), Config, small)],
     }
     settings = [setting for group in groups.values() for setting in group]
     _name_options(settings)
@@ -272,25 +293,28 @@ def _shown(value: Any) -> str:
 
 
 def _settings(
-    path: tuple[str, ...], cls: type, small: bool = True, part: Any = None
+    path: tuple[str, ...],
+    cls: type,
+    small: Mapping[str, Mapping[str, Sequence[Any]]],
+    part: Any = None,
 ) -> Iterator[Setting]:
     """Yield the fields of a type, and of the parts that it holds.
 
     **Arguments:**
 
-    - `small`: use the defaults for two cores.
+    - `small`: defaults for two cores, by type.
     - `part`: an object whose fields are the defaults; None for those of `cls`.
     """
     hints = typing.get_type_hints(cls)
     helps = argument_helps(cls)
     within = {} if part is None else canonical(part)
-    values = LAPTOP.get(cls.__name__, {}) if small else {}
+    values = small.get(cls.__name__, {})
     for field in fields(cls):
         default = getattr(part, field.name) if part is not None else field.default
         if field.name in NO_OPTIONS.get(cls.__name__, ()):
             continue
         if isinstance(default, Pytree) and not field.metadata.get("per_run"):
-            yield from _settings((*path, field.name), type(default), False, default)
+            yield from _settings((*path, field.name), type(default), {}, default)
             continue
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()

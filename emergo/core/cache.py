@@ -188,10 +188,10 @@ def _opened(name: str, content: bytes) -> bytes:
     return value
 
 
-def kept_verdicts() -> ProgramFiles | None:
-    """Return the files next to the compiled programs that hold the results of checks, if any."""
+def kept_files(name: str) -> ProgramFiles | None:
+    """Return further files in a folder next to the compiled programs; None if nothing is kept."""
     folder, off = cache_state()
-    return None if off else ProgramFiles(folder / "verdicts")
+    return None if off else ProgramFiles(folder / name)
 
 
 def prune(folder: Path, most_bytes: int) -> None:

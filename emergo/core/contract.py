@@ -5,6 +5,7 @@ import fnmatch
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from .errors import InputError
@@ -16,7 +17,7 @@ class Spec(NamedTuple):
     Outputs have shape (n, outputs), or (n, answers, outputs) if `answers` is not None.
 
     >>> em.SingleLocation(length=32, dim=8).spec
-    Spec(length=32, inputs=8, outputs=8, answers=None, marks=0, used=None)
+    Spec(length=32, inputs=8, outputs=8, answers=None, marks=0, used=None, deferred=False)
     """
 
     length: int  # tokens per sequence
@@ -27,6 +28,10 @@ class Spec(NamedTuple):
     marks: int = 0  # how many of the first features are indicators rather than content
     # In a program padded for several sizes: the inputs and outputs of the run; the rest is 0.
     used: tuple[Any, Any] | None = None
+    # True if the task can apply the readout itself, in parts of a batch, so that the outputs of the
+    # whole batch need not exist at once. A model may then return `features` and `readout` instead
+    # of `value`; it may also ignore this.
+    deferred: bool = False
 
 
 class Batch(NamedTuple):
@@ -45,12 +50,32 @@ class Batch(NamedTuple):
     relevant: Bool[Array, "n length"] | None = None
 
 
+class Readout(NamedTuple):
+    """The last map of a model, from features to outputs.
+
+    >>> import jax.numpy as jnp
+    >>> em.Readout(jnp.ones((3, 2)))(jnp.ones((4, 3))).shape
+    (4, 2)
+    """
+
+    weight: Float[Array, "width outputs"]
+    bias: Float[Array, " outputs"] | None = None
+
+    def __call__(self, features: Float[Array, "*rows width"]) -> Float[Array, "*rows outputs"]:
+        """Return the outputs in at least fp32; the operands of the product keep their type."""
+        wide = jnp.promote_types(features.dtype, jnp.float32)
+        value = jnp.matmul(features, self.weight, preferred_element_type=wide)
+        return value if self.bias is None else value + self.bias.astype(wide)
+
+
 class Output(NamedTuple):
     """The result of a forward pass.
 
+    If the task sets `Spec.deferred`, a model may leave out `value`, which is `readout(features)`.
+
     `attention` is the attention of the last position, if the model has attention. `value_path` is
     the linear map from a token to the output through values alone, as if the token had all the
-    attention.
+    attention; a model may leave it out.
 
     >>> import jax, jax.numpy as jnp
     >>> model = em.Transformer(layers=1, heads=2, width=8)
@@ -60,10 +85,12 @@ class Output(NamedTuple):
     ((5, 2), (5, 1, 2, 4))
     """
 
-    value: Float[Array, "n outputs"] | Float[Array, "n answers outputs"]
+    value: Any  # an array of shape (n, outputs) or (n, answers, outputs), or None
     attention: Float[Array, "n layers heads length"] | None = None
     value_path: Float[Array, "inputs outputs"] | None = None
     taps: dict[str, Array] | None = None  # values read at taps, by name
+    features: Float[Array, "n width"] | Float[Array, "n answers width"] | None = None
+    readout: Readout | None = None
 
 
 @dataclasses.dataclass(eq=False)
@@ -89,6 +116,19 @@ class Tap:
     reads: Sequence[str] = ()  # names of points to keep, with `*` as a wildcard
     batch: Batch | None = None  # the batch with its targets, for interventions only
     taken: dict[str, Array] = dataclasses.field(default_factory=dict, init=False)
+
+    @property
+    def deferred(self) -> bool:
+        """Return True if the model may return `features` and `readout` instead of `value`.
+
+        The task must ask for it, and nothing may read or change the tap `value`.
+        """
+        if self.spec is None or not self.spec.deferred:
+            return False
+        # A change that does not name its tap may act on any value.
+        points = (getattr(change, "tap", "*") for change in self.changes)
+        wanted = (*self.reads, *points, *(name for one in self.changes for name in one.reads))
+        return not any(fnmatch.fnmatchcase("value", str(pattern)) for pattern in wanted)
 
     def __call__(self, name: str, value: Array) -> Array:
         for change in self.changes:

@@ -46,6 +46,7 @@ def option(
     high: Bound = None,
     padded: bool = False,
     at_start: bool = False,
+    convert: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Declare a static field with bounds.
 
@@ -56,6 +57,8 @@ def option(
       of the run.
     - `at_start`: only a model's `init` or a task's `truth` reads the field, so runs that differ in
       it share a program.
+    - `convert`: a function from what the user passes to the value of the field, which must be
+      hashable. It is also called with the default and with its own results.
 
     >>> class Pairs(em.Task):
     ...     count: int = em.option(4, low=1)
@@ -63,6 +66,7 @@ def option(
     2
     """
     metadata = {"low": low, "high": high, "padded": padded, "at_start": at_start}
+    metadata["convert"] = convert
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -208,6 +212,8 @@ def check_fields(tree: Any) -> None:
     """
     for field in fields(tree):
         value = getattr(tree, field.name)
+        convert = field.metadata.get("convert")
+        value = value if convert is None else convert(value)
         per_run = field.metadata.get("per_run")
         where = f"{type(tree).__name__}.{field.name}"
         hint = _hints(type(tree)).get(field.name, Any)
@@ -271,6 +277,8 @@ def _is_literal(kind: Any) -> bool:
 
 def _fits(value: Any, kind: Any) -> bool:
     """Return True if a value has a type, without a look at the members of a tuple."""
+    if kind is Any:
+        return True
     if kind in (int, float):
         return _is_number(value) and isinstance(value, int | kind)
     if _is_literal(kind):

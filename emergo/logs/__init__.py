@@ -1,7 +1,6 @@
 """Read training logs in common formats as runs with curves."""
 
 from ._config import NAMES as CONFIG_NAMES
-from ._heads import head_classes
 from ._long import MEASURED, Missing
 from ._read import LoggedRun, measure_logs, read_logs
 
@@ -10,7 +9,6 @@ __all__ = [
     "MEASURED",
     "LoggedRun",
     "Missing",
-    "head_classes",
     "measure_logs",
     "read_logs",
 ]

@@ -6,6 +6,7 @@ from ..core.tables import read_table, write_table
 from ._censored import fit_censored
 from ._emergence import Direction, Emergence, State, emergence, past_threshold
 from ._fit_table import fit_table
+from ._head_classes import head_classes
 from ._heads import division, group_mass, head_similarity
 from ._laws import Law, Published, compare, fit_law, law_json
 from ._offset import OffsetLaw, fit_offset
@@ -52,6 +53,7 @@ __all__ = [
     "fit_offset",
     "fit_table",
     "group_mass",
+    "head_classes",
     "head_scores",
     "head_similarity",
     "judge",

@@ -16,7 +16,7 @@ from ..core.errors import InputError
 from ..core.pytree import option, per_run
 from ..core.random import Key, fold_in, normals, raw, uniform
 from ._attention import causal
-from ._layers import LayerNorm, Linear
+from ._layers import LayerNorm, Linear, dropped
 from ._model import Model, TapFunction, answers, check_heads
 from ._products import look_up, product
 
@@ -67,16 +67,8 @@ class Dropout(NamedTuple):
         if self.key is None or not self.at(place):
             return x
         unread, read = jnp.split(x, [x.shape[-2] - self.last], -2)
-        rows = math.prod(read.shape[:-1])
-        columns = x.shape[-1]
-        key = fold_in(self.key, slot)
-        # The loop over two halves keeps XLA from inlining the generator into everything that reads
-        # the mask, which takes half a minute to compile on a CPU.
-        halves = jax.lax.map(
-            lambda i: uniform(fold_in(key, i), -(-rows // 2), columns) < self.rate, jnp.arange(2)
-        )
-        dropped = halves.reshape(-1, columns)[:rows].reshape(read.shape)
-        return jnp.concatenate([unread, jnp.where(dropped, 0, read / (1 - self.rate))], -2)
+        zero = dropped(fold_in(self.key, slot), read.shape, self.rate)
+        return jnp.concatenate([unread, jnp.where(zero, 0, read / (1 - self.rate))], -2)
 
 
 class ChainTransformer(Model):

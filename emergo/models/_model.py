@@ -40,6 +40,11 @@ class Model(Pytree):
     pads: ClassVar[bool] = False
     """True if `init` honours `spec.used`, so that tasks of several sizes can share a program."""
 
+    @property
+    def looks_ahead(self) -> bool:
+        """Return True if an answer can depend on later tokens than its own."""
+        return False
+
     def init(self, key: Array, spec: Spec) -> Any:
         """Draw initial parameters.
 
@@ -63,7 +68,8 @@ class Model(Pytree):
         - `tap`: pass every named point of the forward pass through `tap(name, value)`. In training
           it also holds `tap.key` (for dropout; None in evaluations), `tap.step` and `tap.spec`.
 
-        **Returns:** an [`emergo.Output`][].
+        **Returns:** an [`emergo.Output`][]. If `tap.deferred`, it may have `features` and `readout`
+        in place of `value`.
         """
         raise NotImplementedError
 
@@ -82,6 +88,11 @@ def check_heads(model: Model, heads: int, width: int) -> None:
         raise InputError(
             f"{type(model).__name__}.heads must divide width, got {heads} heads with width {width}"
         )
+
+
+def deferred(tap: TapFunction) -> bool:
+    """Return True if the model may return features and a readout instead of a value."""
+    return getattr(tap, "deferred", False)
 
 
 def answers(tap: TapFunction) -> int | None:

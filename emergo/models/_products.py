@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from ..core.chunks import in_chunks
+
 _PARTS = 40
 
 
@@ -84,6 +86,34 @@ def _look_up_back(saved, g):
 look_up.defvjp(
     lambda tables, tokens: (look_up(tables, tokens), (tokens, tables.shape[1])), _look_up_back
 )
+
+
+@jax.custom_vjp
+def embed(
+    weight: Float[Array, "words width"], tokens: Int[Array, "n length"]
+) -> Float[Array, "n length width"]:
+    """Return the row of every token, which is a product with one-hot rows."""
+    return weight[tokens]
+
+
+def _embed_back(
+    saved: tuple[Array, Array], g: Float[Array, "n length width"]
+) -> tuple[Array, None]:
+    """Multiply by one-hot rows, some at a time: all rows of a large vocabulary fill the memory."""
+    weight, tokens = saved
+    wide_type = at_least_fp32(g.dtype)
+
+    def add(total: Array, chunk: tuple[Array, Array]) -> tuple[Array, None]:
+        hot = jax.nn.one_hot(chunk[0], len(weight), dtype=g.dtype)
+        return total + jnp.matmul(hot.T, chunk[1], preferred_element_type=wide_type), None
+
+    by_row = (tokens.reshape(-1), g.reshape(-1, g.shape[-1]))
+    words, parts = in_chunks(by_row, len(weight))
+    total, _ = jax.lax.scan(add, jnp.zeros(weight.shape, wide_type), (words, parts))
+    return total.astype(weight.dtype), None
+
+
+embed.defvjp(lambda weight, tokens: (embed(weight, tokens), (weight, tokens)), _embed_back)
 
 
 @jax.custom_vjp

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..core.contract import NO_TAP, Output, Spec
+from ..core.contract import NO_TAP, Output, Readout, Spec
 from ..core.errors import InputError
 from ..core.pytree import option
 from ..core.random import Key, fold_in, normals, raw, uniform
@@ -29,14 +29,15 @@ from ._attention import (
     sinusoids,
     weigh,
 )
-from ._layers import LayerNorm, Linear
-from ._model import Model, TapFunction, answers, check_heads
-from ._products import at_least_fp32
+from ._layers import LayerNorm, Linear, RMSNorm, dropped
+from ._model import Model, TapFunction, answers, check_heads, deferred
+from ._products import at_least_fp32, embed, rows
 
 Norm = Literal["none", "pre", "post"]
 Initial = Literal["pytorch", "xavier", "normal"]
 Inputs = Float[Array, "n length features"] | Int[Array, "n length"]
 Rows = Float[Array, "*rows width"]
+AnyNorm = LayerNorm | RMSNorm
 
 
 class TransformerLayer(NamedTuple):
@@ -49,23 +50,24 @@ class TransformerLayer(NamedTuple):
     temperature: Float[Array, " heads"] | None  # log temperatures, if learned
     up: Linear | None
     down: Linear | None
-    norms: tuple[LayerNorm, LayerNorm] | None  # of the attention and of the MLP
+    norms: tuple[AnyNorm, AnyNorm] | None  # of the attention and of the MLP
     attention: Any = None  # the parameters of a user's form of attention
+    gate: Linear | None = None  # multiplies the hidden features, with `activation="swiglu"`
 
 
 class TransformerParameters(NamedTuple):
     embed: Linear  # one row of the weight per input; indicator features come first
     positions: Float[Array, "length width"] | None  # learned vectors
     layers: tuple[TransformerLayer, ...]
-    norm: LayerNorm | None  # before the readout, with `norm="pre"`
-    readout: Linear
+    norm: AnyNorm | None  # before the readout, with `norm="pre"`
+    readout: Linear | None  # None: the transposed embedding
 
 
 class Transformer(Model):
     r"""A Transformer that answers at the last position. The defaults follow zucchet2025.
 
-    Inputs are features (n, length, inputs), or integer tokens (n, length), which are one-hot
-    encoded.
+    Inputs are features (n, length, inputs), or integer tokens (n, length), which select rows of
+    the embedding.
 
     **Arguments:**
 
@@ -73,10 +75,11 @@ class Transformer(Model):
     - `heads`: number of attention heads per layer; each has size width / heads.
     - `width`: size of the residual stream.
     - `mlp_factor`: hidden size of the MLPs divided by `width`.
-    - `norm`: layer normalisation: none (as in the paper), before each sublayer (and before the
-      readout), or after each skip connection.
+    - `norm`: normalisation: none (as in the paper), before each sublayer (and before the readout),
+      or after each skip connection.
     - `mask`: no mask, or causal attention.
-    - `activation`: activation function of the MLPs.
+    - `activation`: activation function of the MLPs. `"swiglu"`: the hidden features are multiplied
+      by a gate, the SiLU of a further linear map (Shazeer 2020).
     - `attention`: how scores become weights: `"softmax"`; `"linear"`: scores divided by their
       number; `"sigmoid"` of each score minus the logarithm of their number; `"biased"`: a softmax
       with a learned bias per pair of positions; `"positional"`: a softmax of these biases alone;
@@ -91,6 +94,10 @@ class Transformer(Model):
       initially 1.
     - `window`: positions attend only to positions fewer than `window` away, within the mask.
     - `top_k`: a query sees only the positions with its `top_k` largest scores.
+    - `norm_type`: layer normalisation, or division by the root mean square.
+    - `tied`: read out with the transposed embedding, without a bias.
+    - `dropout`: dropout rate of the embedding and of what each attention and MLP adds; applied only
+      if `tap.key` is set.
 
     docs/extending.md lists the taps with their shapes and their names in TransformerLens.
 
@@ -109,7 +116,7 @@ class Transformer(Model):
     mlp_factor: int = option(default=4, low=1)
     norm: Norm = "none"
     mask: Literal["none", "causal"] = "none"
-    activation: Literal["relu", "gelu"] = "relu"
+    activation: Literal["relu", "gelu", "swiglu"] = "relu"
     attention: Form | Attention = "softmax"
     initial: Initial = option(default="pytorch", at_start=True)
     positions: Literal["sinusoidal", "learned", "rope", "none"] = "sinusoidal"
@@ -118,6 +125,9 @@ class Transformer(Model):
     temperature: Literal["fixed", "learned"] = "fixed"
     window: int | None = option(default=None, low=1)
     top_k: int | None = option(default=None, low=1)
+    norm_type: Literal["layer", "rms"] = "layer"
+    tied: bool = False
+    dropout: float = option(default=0.0, low=0.0)
     pads = True
 
     def __post_init__(self) -> None:
@@ -131,9 +141,20 @@ class Transformer(Model):
             )
         if self.positions == "rope" and self.width // self.heads % 2:
             raise InputError("Transformer.positions: rope needs heads of an even size")
+        if self.dropout >= 1:
+            raise InputError(f"Transformer.dropout must be below 1, got {self.dropout!r}")
+
+    @property
+    def looks_ahead(self) -> bool:
+        return self.mask == "none"
 
     def init(self, key: Array, spec: Spec) -> TransformerParameters:
         key = raw(key)
+        if self.tied and spec.inputs != spec.outputs:
+            raise InputError(
+                f"Transformer.tied needs as many inputs as outputs, and the task has {spec.inputs} "
+                f"inputs and {spec.outputs} outputs"
+            )
         inputs, outputs = spec.used or (spec.inputs, spec.outputs)
         layers = self._init_layers(key, spec.length)
         # Row 0 is the bias and row 1 belongs to the first indicator, so that the rows of the
@@ -143,14 +164,16 @@ class Transformer(Model):
         drawn = self._scaled(drawn, inputs, self.width)
         content = jnp.where(jnp.arange(spec.inputs)[:, None] < inputs, drawn[first:], 0)
         embed = self._linear(content, drawn[0])
-        drawn = self._draw(fold_in(key, 2), spec.outputs, self.width + 1)
-        drawn = self._scaled(drawn, self.width, outputs)
-        drawn = jnp.where(jnp.arange(spec.outputs)[:, None] < outputs, drawn, 0)
-        readout = self._linear(drawn[:, :-1].T, drawn[:, -1])
+        readout = None
+        if not self.tied:
+            drawn = self._draw(fold_in(key, 2), spec.outputs, self.width + 1)
+            drawn = self._scaled(drawn, self.width, outputs)
+            drawn = jnp.where(jnp.arange(spec.outputs)[:, None] < outputs, drawn, 0)
+            readout = self._linear(drawn[:, :-1].T, drawn[:, -1])
         positions = None
         if self.positions == "learned":
             positions = normals(fold_in(key, 3), 1, spec.length, self.width)[0]
-        norm = LayerNorm.identity(self.width) if self.norm == "pre" else None
+        norm = self._init_norm() if self.norm == "pre" else None
         return TransformerParameters(embed, positions, layers, norm, readout)
 
     def _init_layers(self, key: Key, length: int) -> tuple[TransformerLayer, ...]:
@@ -158,6 +181,7 @@ class Transformer(Model):
         width = self.width
         hidden = self.width * self.mlp_factor
         shapes = 4 * [(width, width)] + self.mlp * [(width, hidden), (hidden, width)]
+        shapes += [(width, hidden)] * (self.mlp and self.activation == "swiglu")
         counts = [(n_in + 1) * n_out // width for n_in, n_out in shapes] * self.layers
         table = self._draw(key, sum(counts), width)
         parts = iter(jnp.split(table, np.cumsum(counts)[:-1]))
@@ -166,7 +190,7 @@ class Transformer(Model):
             temperature = jnp.zeros(self.heads, jnp.float32)
         norms = None
         if self.norm != "none":
-            norms = (LayerNorm.identity(width), LayerNorm.identity(width))
+            norms = (self._init_norm(), self._init_norm())
         layers = []
         for i in range(self.layers):
             maps = []
@@ -174,12 +198,15 @@ class Transformer(Model):
                 drawn = self._scaled(next(parts), n_in, n_out).reshape(n_in + 1, n_out)
                 maps.append(self._linear(drawn[:-1], drawn[-1]))
             query, keys, value, out, *mlp = maps
-            up, down = mlp or (None, None)
+            up, down, gate = [*mlp, None, None, None][:3]
             own, bias = self._init_attention(fold_in(fold_in(key, 4), i), length)
-            layers.append(
-                TransformerLayer(query, keys, value, out, bias, temperature, up, down, norms, own)
-            )
+            attention = (query, keys, value, out, bias, temperature)
+            layers.append(TransformerLayer(*attention, up, down, norms, own, gate))
         return tuple(layers)
+
+    def _init_norm(self) -> AnyNorm:
+        kind = RMSNorm if self.norm_type == "rms" else LayerNorm
+        return kind.identity(self.width)
 
     def _init_attention(self, key: Key, length: int) -> tuple[Any, Any]:
         """Return the parameters of a user's form of attention and of a built-in form."""
@@ -206,25 +233,67 @@ class Transformer(Model):
     def apply(
         self, params: TransformerParameters, inputs: Inputs, tap: TapFunction = NO_TAP
     ) -> Output:
-        tokens = as_features(params, inputs)
-        length = tokens.shape[1]
-        x = tap("embed", params.embed(tokens) + self._positions(params, length, tokens.dtype))
+        key = getattr(tap, "key", None)
+        x = self._drop(tap("embed", self._embedded(params, inputs)), key, self.layers, 0)
         last_rows = []
         for i, layer in enumerate(params.layers):
             mixed, pattern = self._attend(layer, x, tap, f"layers.{i}")
             last_rows.append(pattern[:, :, -1])
             added = tap(f"layers.{i}.attention", layer.out(mixed))
-            x = self._norm("post", layer, 0, self._skip(x) + added)
+            x = self._norm("post", layer, 0, self._skip(x) + self._drop(added, key, i, 0))
             if layer.up is not None and layer.down is not None:
-                activate = jax.nn.gelu if self.activation == "gelu" else jax.nn.relu
-                hidden = activate(layer.up(self._norm("pre", layer, 1, x)))
-                added = tap(f"layers.{i}.mlp", layer.down(hidden))
-                x = self._norm("post", layer, 1, self._skip(x) + added)
+                n = self._norm("pre", layer, 1, x)
+                gate = None if layer.gate is None else layer.gate(n)
+                added = tap(f"layers.{i}.mlp", layer.down(self._activate(layer.up(n), gate)))
+                x = self._norm("post", layer, 1, self._skip(x) + self._drop(added, key, i, 1))
             x = tap(f"layers.{i}.output", x)
+        return self._output(params, x, jnp.stack(last_rows, axis=1), tap)
+
+    def _output(
+        self,
+        params: TransformerParameters,
+        x: Float[Array, "n positions width"],
+        attention: Float[Array, "n layers heads length"],
+        tap: TapFunction,
+    ) -> Output:
+        """Return the output.
+
+        **Arguments:**
+
+        - `x`: the last residual stream, at least at the positions that are read.
+        - `attention`: the attention of the last position in every layer.
+        """
         read = answers(tap)
-        x = x[:, -1] if read is None else x[:, length - read :]
+        x = x[:, -1] if read is None else x[:, x.shape[1] - read :]
+        x = x if params.norm is None else params.norm(x)
+        if deferred(tap):
+            map = params.readout
+            readout = Readout(params.embed.weight.T) if map is None else Readout(*map)
+            return Output(None, attention, features=x, readout=readout)
         value = tap("value", self._read_out(params, x))
-        return Output(value, jnp.stack(last_rows, axis=1), self.value_path(params))
+        return Output(value, attention, self.value_path(params))
+
+    def _embedded(
+        self, params: TransformerParameters, inputs: Inputs
+    ) -> Float[Array, "n length width"]:
+        """Return the residual stream below the first layer: tokens plus positions."""
+        if jnp.issubdtype(inputs.dtype, jnp.integer):
+            x = embed(params.embed.weight, inputs) + params.embed.bias
+            return x + self._positions(params, inputs.shape[1], x.dtype)
+        return params.embed(inputs) + self._positions(params, inputs.shape[1], inputs.dtype)
+
+    def _activate(self, up: Rows, gate: Rows | None) -> Rows:
+        """Return the hidden features of an MLP from the results of its first maps."""
+        if gate is not None:
+            return jax.nn.silu(gate) * up
+        return jax.nn.gelu(up) if self.activation == "gelu" else jax.nn.relu(up)
+
+    def _drop(self, x: Rows, key: Array | None, layer: int, place: int) -> Rows:
+        """Apply dropout. The key of a step and the place decide which numbers are dropped."""
+        if key is None or not self.dropout:
+            return x
+        zero = dropped(fold_in(fold_in(raw(key), layer), place), x.shape, self.dropout)
+        return jnp.where(zero, 0, x / (1 - self.dropout))
 
     def _attend(
         self,
@@ -256,13 +325,15 @@ class Transformer(Model):
         """
         params = jax.tree.map(lambda x: x.astype(at_least_fp32(x.dtype)), params)
         maps = sum(layer.value.weight @ layer.out.weight for layer in params.layers)
-        return params.embed.weight @ maps @ params.readout.weight
+        weight = params.embed.weight
+        return weight @ maps @ (weight.T if params.readout is None else params.readout.weight)
 
     def _skip(self, x: Rows) -> Rows | int:
         return x if self.skip else 0
 
     def _read_out(self, params: TransformerParameters, x: Rows) -> Float[Array, "*rows outputs"]:
-        return params.readout(x if params.norm is None else params.norm(x))
+        """Return the output of normalised features."""
+        return rows(x, params.embed.weight.T) if params.readout is None else params.readout(x)
 
     def _norm(self, when: Norm, layer: TransformerLayer, sublayer: int, x: Array) -> Array:
         return layer.norms[sublayer](x) if self.norm == when and layer.norms else x

@@ -12,6 +12,7 @@ import numpy as np
 from ..core.contract import Spec
 from ..core.errors import InputError
 from ._chain_transformer import ChainParameters, ChainTransformer
+from ._layers import RMSNorm
 from ._minimal import MinimalAttention
 from ._model import Model
 from ._toy import ToyAttention
@@ -59,6 +60,10 @@ def _linear(weight: Any, bias: Any = None) -> nn.Linear:
 def _norm(norm: Any) -> nn.Module:
     if norm is None:
         return nn.Identity()
+    if isinstance(norm, RMSNorm):
+        root = nn.RMSNorm(len(norm.gain), eps=1e-5)
+        root.weight = _parameter(norm.gain)
+        return root
     layer = nn.LayerNorm(len(norm.gain), eps=1e-5)
     layer.weight = _parameter(norm.gain)
     layer.bias = _parameter(norm.offset)
@@ -76,6 +81,25 @@ def _visible(length: int, causal: bool, window: int | None) -> Tensor:
     behind = torch.arange(length)[:, None] - torch.arange(length)
     visible = behind >= 0 if causal else torch.ones(length, length, dtype=torch.bool)
     return visible if window is None else visible & (behind.abs() < window)
+
+
+class TorchMlp(nn.Module):
+    """An MLP, with a gate if the model has one."""
+
+    def __init__(self, model: Any, layer: Any) -> None:
+        super().__init__()
+        gelu = getattr(model, "activation", "relu") == "gelu"
+        self.activation = nn.GELU(approximate="tanh") if gelu else nn.ReLU()
+        self.up = _linear(*layer.up)
+        self.down = _linear(*layer.down)
+        gate = getattr(layer, "gate", None)
+        self.gate = None if gate is None else _linear(*gate)
+
+    def forward(self, x: Tensor) -> Tensor:
+        up = self.up(x)
+        if self.gate is None:
+            return self.down(self.activation(up))
+        return self.down(nn.functional.silu(self.gate(x)) * up)
 
 
 class TorchLayer(nn.Module):
@@ -100,11 +124,7 @@ class TorchLayer(nn.Module):
         self.bias = None if bias is None else _parameter(bias)
         temperature = getattr(layer, "temperature", None)
         self.temperature = None if temperature is None else _parameter(temperature)
-        self.mlp = None
-        if layer.up is not None:
-            gelu = getattr(model, "activation", "relu") == "gelu"
-            activation = nn.GELU(approximate="tanh") if gelu else nn.ReLU()
-            self.mlp = nn.Sequential(_linear(*layer.up), activation, _linear(*layer.down))
+        self.mlp = None if layer.up is None else TorchMlp(model, layer)
 
     def forward(self, x: Tensor, visible: Tensor) -> Tensor:
         mixed = self._attend(self.before[0](x), visible)
@@ -180,7 +200,7 @@ class TorchTransformer(nn.Module):
             self.positions = self.waves
         self.layers = nn.ModuleList(TorchLayer(model, layer) for layer in layers)
         self.norm = _norm(getattr(params, "norm", None))
-        self.readout = _linear(*readout)
+        self.readout = None if readout is None else _linear(*readout)
 
     def forward(self, inputs: Tensor) -> Tensor:
         if inputs.is_floating_point():
@@ -192,7 +212,8 @@ class TorchTransformer(nn.Module):
             x = x + self.positions
         for layer in self.layers:
             x = layer(x, self.visible)
-        return self.readout(self.norm(x[:, -1] if self.answers is None else x[:, -self.answers :]))
+        x = self.norm(x[:, -1] if self.answers is None else x[:, -self.answers :])
+        return x @ self.embed.weight if self.readout is None else self.readout(x)
 
 
 class TorchMinimal(nn.Module):

@@ -27,7 +27,7 @@ class Entry:
     """One figure in the index.
 
     - `seconds`: the time that each preset takes on two CPU cores, compilation included.
-    - `runs`: the number of runs of each preset.
+    - `runs`: the number of runs of each preset; empty if they depend on this computer.
     - `unrecorded`: the identities of the runs of each preset that the package's records lack. Runs
       that depend on the results of others are counted once those results are recorded.
     """
@@ -41,7 +41,7 @@ class Entry:
 
     def seconds_needed(self, preset: str, out: Path | str) -> float:
         """Estimate the seconds that a preset takes, given the records and the runs in `out`."""
-        if not self.runs[preset]:
+        if not self.runs.get(preset):
             return self.seconds[preset]
         finished = StudyFolder(out).runs
         missing = sum(not is_finished(finished, run) for run in self.unrecorded[preset])

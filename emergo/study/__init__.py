@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .cells import cell_summary, study_curves, study_law, study_table
     from .description import load_plugins
     from .executor import Executor, check_platform, run_plan
+    from .plan import find_inputs
     from .slurm import build_slurm, check_slurm, submit_plan
 
 # Imported on first use, so that commands that only read files do not wait for JAX.
@@ -24,6 +25,7 @@ _MODULES = {
     "cells": ("cell_summary", "study_curves", "study_law", "study_table"),
     "description": ("load_plugins",),
     "executor": ("Executor", "check_platform", "run_plan"),
+    "plan": ("find_inputs",),
     "slurm": ("build_slurm", "check_slurm", "submit_plan"),
 }
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "check_slurm",
     "concat",
     "estimate",
+    "find_inputs",
     "live_progress",
     "load_plugins",
     "run_plan",

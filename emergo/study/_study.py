@@ -32,8 +32,6 @@ from ..training import (
     Result,
     Run,
     as_start,
-    find_starts,
-    save_starts,
 )
 from ._live import Forecaster, Watcher, live_progress
 from ._runs import Runs
@@ -52,7 +50,7 @@ from .description import (
     load_plugins,
 )
 from .executor import Executor, check_platform, run_plan
-from .plan import STARTS, open_plan
+from .plan import find_inputs, open_plan, save_inputs
 from .results import changed_sources, read_result
 from .toml import read_toml, toml_text
 
@@ -408,7 +406,7 @@ class Study:
             with tempfile.TemporaryDirectory() as place:
                 runs = self.run(place, seconds=seconds, **options)
             return self._collect(runs.results)
-        find_starts(Path(folder) / STARTS)
+        find_inputs(Path(folder))
         known = [field.name for field in dataclasses.fields(Executor)]
         for name in options:
             if name not in known:
@@ -533,7 +531,7 @@ class Study:
             data = {"name": path.stem, **read_toml(path)}
             data["plugins"] = _resolved(data.get("plugins", ()), path.parent)
             load_plugins(data["plugins"])
-            find_starts(path.parent / STARTS)
+            find_inputs(path.parent)
             _resolve_start(data, path.parent)
             return cls.from_data(data)
         except InputError as error:
@@ -559,10 +557,10 @@ class Study:
     def write_file(self, path: Path | str) -> None:
         """Write the study to a TOML file.
 
-        Parameters that runs start from are written to a folder `starts` next to the file.
+        Parameters that runs start from are written to a folder `starts` next to the file, and
+        corpora to a folder `corpora`.
         """
-        starts = [config.start for config in self.configs if config.start is not None]
-        save_starts(Path(path).parent / STARTS, list(dict.fromkeys(starts)))
+        save_inputs(Path(path).parent, self.configs)
         atomic_write(Path(path), toml_text(self.data()))
 
     def __eq__(self, other: object) -> bool:

@@ -1,6 +1,6 @@
 """Plans: how the runs of a study are split into units that processes train."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from ..core.json import digest
 from ..store.claims import Claims
 from ..store.folder import Plan, Planned, StudyFolder, Unit
 from ..store.store import Store
+from ..tasks import find_data
 from ..training import (
     Config,
     Run,
@@ -22,7 +23,8 @@ from ..training import (
 from .description import build_config, describe_config, load_plugins
 from .results import missing_parts
 
-STARTS = "starts"  # folder of a study with the parameters that its runs start from
+_STARTS = "starts"  # folder of a study with the parameters that its runs start from
+_CORPORA = "corpora"  # folder of a study with the corpora of its tasks
 
 
 def make_plan(
@@ -101,8 +103,7 @@ def open_plan(
         ]
         before = max(within, key=lambda plan: len(plan.runs), default=None)
         plan = make_plan(runs, axes, study, unit, values_of, before)
-        starts = [run.config.start for run in runs if run.config.start is not None]
-        save_starts(folder.path / STARTS, list(dict.fromkeys(starts)))
+        save_inputs(folder.path, [run.config for run in runs])
         if plan != before:
             plan = folder.write(plan)
         _set_incomplete_aside(Store(folder.runs), runs, plan.study.get("keep"), say)
@@ -140,6 +141,21 @@ def _set_incomplete_aside(
             )
 
 
+def save_inputs(folder: Path, configs: Iterable[Config]) -> None:
+    """Write the parameters that runs start from, and the corpora of their tasks, into a folder."""
+    configs = list(configs)
+    starts = [config.start for config in configs if config.start is not None]
+    save_starts(folder / _STARTS, list(dict.fromkeys(starts)))
+    for task in dict.fromkeys(config.task for config in configs if config.task.has_corpus):
+        task.save_data(folder / _CORPORA)
+
+
+def find_inputs(folder: Path) -> None:
+    """Make what `save_inputs` has written known to this process."""
+    find_starts(folder / _STARTS)
+    find_data(folder / _CORPORA)
+
+
 def steps_to_keep(keep: Any, runs: Sequence[Run]) -> tuple[int, ...] | None:
     """Return the steps at which a study keeps the parameters of these runs; None for no steps."""
     if not keep:
@@ -155,7 +171,7 @@ def runs_of(plan: Plan, where: Path) -> dict[str, Run]:
     was planned, because emergo or a plugin has changed.
     """
     load_plugins(plan.plugins)
-    find_starts(where / STARTS)
+    find_inputs(where)
     configs = [build_config(config) for config in plan.configs]
     runs = {planned.identity: Run(configs[planned.config], planned.seed) for planned in plan.runs}
     for identity, run in runs.items():

@@ -1,10 +1,13 @@
-"""Tasks: single-location regression, associative recall and Markov chains, and their base class."""
+"""Tasks: single-location regression, associative recall, Markov chains and real text, and their
+base class."""
 
+from ._cross_entropy import answer_tokens, token_losses
 from ._groups import Groups
 from ._markov import ChainTruth, MarkovChain, MarkovRegression, divergence
 from ._recall import Recall
 from ._single_location import SingleLocation, Truth
 from ._task import Task, Variant, head_probe
+from ._text import Text, find_data
 
 __all__ = [
     "ChainTruth",
@@ -14,11 +17,15 @@ __all__ = [
     "Recall",
     "SingleLocation",
     "Task",
+    "Text",
     "Truth",
     "Variant",
+    "answer_tokens",
     "default_task",
     "divergence",
+    "find_data",
     "head_probe",
+    "token_losses",
 ]
 
 

@@ -22,8 +22,9 @@ from ..core.contract import Batch, Below, Output, Spec, probe
 from ..core.errors import InputError
 from ..core.pytree import option
 from ..core.random import Key, fold_in, normals, raw, uniform
+from ._cross_entropy import cross_entropy, widened
 from ._groups import Groups
-from ._task import Task, cross_entropy, half_squared_error, stacked_patterns, widened
+from ._task import Task, half_squared_error, stacked_patterns
 
 MINIMAL = Groups()  # [2, 2, 2], the setting of the paper's minimal model
 LogProbs = Float[Array, "n generated vocabulary"]

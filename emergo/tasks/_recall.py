@@ -11,14 +11,8 @@ from ..core.errors import InputError
 from ..core.heads import head_scores
 from ..core.pytree import Schedule, option, per_run
 from ..core.random import raw, uniform
-from ._task import (
-    Task,
-    Variant,
-    attention_probe,
-    cross_entropy,
-    stacked_patterns,
-    widened,
-)
+from ._cross_entropy import cross_entropy, widened
+from ._task import Task, Variant, attention_probe, stacked_patterns
 
 
 class Recall(Task):

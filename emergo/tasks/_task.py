@@ -1,17 +1,20 @@
 """The base class of tasks, losses and probes that tasks share."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from ..core.attention import attention_entropy, attention_mass
 from ..core.contract import Batch, Below, Output, Spec, Threshold, probe
+from ..core.errors import InputError
 from ..core.heads import head_scores
 from ..core.pytree import Pytree
 from ..core.random import fold_in
+from ._cross_entropy import widened
 
 
 class Variant(NamedTuple):
@@ -59,6 +62,8 @@ class Task(Pytree):
     learned: ClassVar[Threshold] = Below("loss", 0.1)
     # Steps between evaluations at the start. Later the interval is at least 2% of the step.
     eval_every: ClassVar[int] = 25
+    # True if the targets are the next tokens, so that models must not look ahead.
+    predicts_next: ClassVar[bool] = False
 
     @property
     def spec(self) -> Spec:
@@ -77,7 +82,8 @@ class Task(Pytree):
         """Return arrays that hold all sequences of a finite task; None if sequences are drawn.
 
         All runs of a program share one copy, so only static fields may be read. Each run trains on
-        `n_train` randomly chosen sequences and is tested on others; `batch` is not called.
+        `n_train` randomly chosen sequences and is tested on others; `batch` is not called. If the
+        task defines `from_corpus`, the arrays are a corpus.
         """
         return None
 
@@ -89,13 +95,49 @@ class Task(Pytree):
         """Return some sequences of `data`, by default a `Batch` of all sequences."""
         return jax.tree.map(lambda array: jnp.asarray(array)[rows], data)
 
+    def from_corpus(self, data: Any, key: Array, step: Any, n: int, truth: Any) -> Batch:
+        """Draw `n` sequences from a corpus, which `data` returns.
+
+        A task that defines this method decides itself which parts of the corpus are for training
+        and for testing. `batch`, `rows` and `pick` are not called, and runs take no `n_train`.
+
+        **Arguments:**
+
+        - `key`: the run's data key, the same in every step; the run's test key for test sets.
+        - `step`: the training step; None for test sets.
+        """
+        raise NotImplementedError
+
+    @property
+    def has_corpus(self) -> bool:
+        """Return True if the task draws sequences from a corpus."""
+        return type(self).from_corpus is not Task.from_corpus
+
     @property
     def finite(self) -> bool:
-        """Return True if the task has `data`."""
-        return type(self).data is not Task.data
+        """Return True if `data` holds all sequences of the task."""
+        return type(self).data is not Task.data and not self.has_corpus
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text."""
+        raise InputError(f"{type(self).__name__} has no text; em.Text has")
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of some tokens."""
+        raise InputError(f"{type(self).__name__} has no text; em.Text has")
+
+    def save_data(self, folder: Path) -> None:
+        """Write what `data` needs into a folder, so that other processes can train the task.
+
+        `emergo.tasks.find_data` makes it known there.
+        """
 
     def loss(self, output: Output, batch: Batch) -> Float[Array, " n"]:
-        """Return the loss of each sequence. `output.value` has at least fp32."""
+        """Return the loss of each sequence. `output.value` has at least fp32.
+
+        With `Spec(…, deferred=True)` the output may have `features` and `readout` instead of a
+        value; `emergo.tasks.token_losses` and `answer_tokens` accept both.
+        """
         raise NotImplementedError
 
     def metrics(self, output: Output, batch: Batch, truth: Any) -> Mapping[str, Float[Array, " n"]]:
@@ -179,48 +221,9 @@ def head_probe(
     return head_scores(patterns, tokens)
 
 
-def widened(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Convert to at least fp32."""
-    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
-
-
 def half_squared_error(output: Output, batch: Batch) -> Float[Array, " n"]:
     """Return half the squared distance of each answer from its target."""
     return 0.5 * jnp.sum((widened(output.value) - batch.target) ** 2, -1)
-
-
-@jax.custom_jvp
-def cross_entropy(
-    logits: Float[Array, "*rows classes"], target: Int[Array, "*rows"]
-) -> Float[Array, "*rows"]:
-    """Return minus the log-probability of each target, in nats.
-
-    The derivative is written by hand, so that it needs one pass over the logits.
-    """
-    return _cross_entropy(logits, target)[0]
-
-
-def _cross_entropy(logits: Array, target: Array) -> tuple[Array, Array]:
-    """Return the cross-entropy and all log-probabilities."""
-    top = jnp.max(logits, -1, keepdims=True)
-    total = jnp.log(jnp.sum(jnp.exp(logits - top), -1, keepdims=True))
-    right = jnp.sum(jnp.where(_is(target, logits), logits - top, 0), -1)
-    return total[..., 0] - right, logits - top - total
-
-
-@cross_entropy.defjvp
-def _cross_entropy_jvp(
-    given: tuple[Array, Array], turned: tuple[Array, Any]
-) -> tuple[Array, Array]:
-    logits, target = given
-    loss, log_chances = _cross_entropy(logits, target)
-    return loss, jnp.sum((jnp.exp(log_chances) - _is(target, logits)) * turned[0], -1)
-
-
-def _is(
-    target: Int[Array, "*rows"], logits: Float[Array, "*rows classes"]
-) -> Bool[Array, "*rows classes"]:
-    return target[..., None] == jnp.arange(logits.shape[-1])
 
 
 def stacked_patterns(output: Output) -> Float[Array, "n layers heads length length"] | None:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, PyTree
 
-from ..core.contract import Batch, Output, Tap
+from ..core.contract import Batch, Output, Readout, Tap
 from ..core.curves import find_curve
 from ..core.errors import InputError, naming, unknown
 from ..core.pytree import Schedule, leaf_fields
@@ -125,12 +125,7 @@ def _check_parts(config: Config) -> None:
         return _shapes(f"{kind.__name__}.{method}", getattr(kind, method), part, *arguments)
 
     truth = call(task, "truth", key)
-    where = f"{type(task).__name__}.{'pick' if task.finite else 'batch'}"
-    if task.finite:
-        rows = jax.ShapeDtypeStruct((n,), jnp.int32)
-        data = call(task, "pick", shapes_of(shared_data(config.task)), rows)
-    else:
-        data = _shapes(where, lambda t, key, truth: t.batch(key, n, truth), task, key, truth)
+    where, data = _drawn(config, task, key, truth)
     _need(isinstance(data, Batch), where, "return an em.Batch(inputs, target, relevant)", data)
     tokens = jnp.issubdtype(getattr(data.inputs, "dtype", float), jnp.integer)
     _need_shape(where, "inputs", data.inputs, n, spec.length, *([] if tokens else [spec.inputs]))
@@ -165,6 +160,27 @@ def _check_parts(config: Config) -> None:
     where = f"Optimizer {config.optimizer.label}"
     _need_equal(where, "parameters and of its state", *_shapes(where, _update, optimizer, params))
     _check_taps(config, list(taps))
+
+
+def _drawn(config: Config, task: Task, key: PyTree, truth: PyTree) -> tuple[str, Any]:
+    """Trace the method that draws a training batch; return its name and the shapes of a batch."""
+    n = config.batch
+    name = type(task).__name__
+    shared = shapes_of(shared_data(config.task))
+    if task.finite:
+        where = f"{name}.pick"
+        rows = jax.ShapeDtypeStruct((n,), jnp.int32)
+        return where, _shapes(where, lambda t, *rest: t.pick(*rest), task, shared, rows)
+    if task.has_corpus:
+        where = f"{name}.from_corpus"
+        step = jax.ShapeDtypeStruct((), jnp.int32)
+
+        def draw(task: Task, data: PyTree, key: Array, step: Array, truth: PyTree) -> Batch:
+            return task.from_corpus(data, key, step, n, truth)
+
+        return where, _shapes(where, draw, task, shared, key, step, truth)
+    where = f"{name}.batch"
+    return where, _shapes(where, lambda t, key, truth: t.batch(key, n, truth), task, key, truth)
 
 
 def _apply(
@@ -203,7 +219,15 @@ def _check_output(config: Config, output: Output) -> None:
     where = f"{type(config.model).__name__}.apply"
     _need(isinstance(output, Output), where, "return an em.Output(value, …)", output)
     answers = [] if spec.answers is None else [spec.answers]
-    _need_shape(where, "a value", output.value, n, *answers, spec.outputs)
+    if output.value is not None or not spec.deferred:
+        _need_shape(where, "a value", output.value, n, *answers, spec.outputs)
+    else:
+        features: Any = output.features
+        _need_shape(where, "features or a value", features, n, *answers, "width")
+        readout: Any = output.readout
+        _need(isinstance(readout, Readout), where, "return an em.Readout", readout)
+        sizes = (features.shape[-1], spec.outputs)
+        _need_shape(where, "a readout with a weight", readout.weight, *sizes)
     if output.attention is not None:
         sizes = (n, "layers", "heads", spec.length)
         _need_shape(where, "attention", output.attention, *sizes)

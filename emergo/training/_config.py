@@ -87,7 +87,8 @@ class Config:
     - `n_test`: sequences in the test set of a run.
     - `n_train`: sequences in the training set, which is read in epochs. None draws new sequences in
       every step. If the task has finite `data`, a run trains on `n_train` random sequences of it
-      (by default on all but `n_test`) and is tested on `n_test` of the others.
+      (by default on all but `n_test`) and is tested on `n_test` of the others. Tasks with a corpus
+      take no `n_train`.
     - `interventions`: changes at taps of the forward pass; see [`emergo.training.Intervention`][].
       Evaluations run under the interventions of their step, too.
     - `probes`: measurements in every evaluation, in addition to the probes of the task.
@@ -138,6 +139,15 @@ class Config:
             raise InputError(
                 f"{task}.spec must be an em.Spec(length=…, inputs=…, outputs=…) of whole numbers "
                 f"of at least 1, got {spec!r}"
+            )
+        if self.task.predicts_next and self.model.looks_ahead:
+            raise InputError(
+                f"{task} predicts every next token, which {type(self.model).__name__} without a "
+                f"mask can see; choose mask='causal'"
+            )
+        if self.n_train is not None and self.task.has_corpus:
+            raise InputError(
+                f"{task} draws from its whole corpus; leave out n_train, or give a smaller corpus"
             )
         if self.n_train is not None and not self.task.finite and schedules_in(self.task):
             raise InputError(f"a schedule of {task} has no effect on a finite data set")

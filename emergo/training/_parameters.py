@@ -5,6 +5,7 @@ import fnmatch
 import hashlib
 import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from ..core.contract import Batch, Output, Tap
 from ..core.errors import InputError, naming, unknown
@@ -92,7 +93,10 @@ class Trained(NamedTuple):
                 batch=batch,
             )
             output = model.apply(jax.tree.map(jnp.asarray, self.params), batch.inputs, tap)
-        return output, tap.taken
+            value = output.value
+            if output.features is not None and output.readout is not None:
+                value = output.readout(output.features)
+        return output._replace(value=value), tap.taken
 
     def patched(
         self,
@@ -154,12 +158,70 @@ class Trained(NamedTuple):
         config = self.run.config
         task = config.task
         with arithmetic(config.precision):
-            if task.finite:
+            if task.finite or task.has_corpus:
                 slot = start(Program.of(config), self.run)._replace(shared=shared_data(task))
                 whole = held_out(Program.of(config), slot, self._now(task.at_test()))
                 return jax.tree.map(lambda part: part[:n], whole)
             truth = at_start(task).truth(self._key(0))
             return self._now(task.at_test()).batch(self._key(3), n, truth)
+
+    def sample(
+        self, prompt: str = "", tokens: int = 200, temperature: float = 1.0, seed: int = 0
+    ) -> str:
+        """Continue a text, token by token.
+
+        The model sees at most as many tokens as in training, the last ones.
+
+        **Arguments:**
+
+        - `prompt`: the text to continue; if it is empty, the start of a document.
+        - `tokens`: number of tokens to draw.
+        - `temperature`: divides the logits; 0 chooses the most likely token.
+        - `seed`: of the random draws.
+
+        **Returns:** the continuation, without the prompt.
+        """
+        config = self.run.config
+        task = config.task
+        if tokens < 1 or not 0 <= temperature < math.inf:
+            raise InputError(
+                f"sample needs at least 1 token and a temperature of 0 or more, got {tokens} and "
+                f"{temperature:g}"
+            )
+        length = task.spec.length
+        given = (task.encode(prompt) or [0])[-length:]
+        window = jnp.zeros(length, jnp.int32).at[: len(given)].set(jnp.array(given))
+        with arithmetic(config.precision), products("fp32"):
+            key = jax.random.key(seed)
+            drawn = jax.jit(self._drawn, static_argnums=(2, 3))(
+                window, jnp.int32(len(given)), tokens, temperature, key
+            )
+        return task.decode(np.asarray(drawn).tolist())
+
+    def _drawn(
+        self,
+        window: Int[Array, " length"],
+        filled: Int[Array, ""],
+        tokens: int,
+        temperature: float,
+        key: Array,
+    ) -> Int[Array, " tokens"]:
+        """Draw tokens that continue those at the start of a window."""
+
+        def draw(carry: tuple[Array, Array], key: Array) -> tuple[tuple[Array, Array], Array]:
+            window, filled = carry
+            # What follows is not seen, because the model does not look ahead.
+            logits = self.forward(window[None]).value[0, filled - 1]
+            if temperature == 0:
+                token = jnp.argmax(logits)
+            else:
+                token = jax.random.categorical(key, logits / temperature)
+            full = filled == len(window)
+            window = jnp.where(full, jnp.roll(window, -1), window)
+            filled = jnp.where(full, filled, filled + 1)
+            return (window.at[filled - 1].set(token), filled), token
+
+        return jax.lax.scan(draw, (window, filled), jax.random.split(key, tokens))[1]
 
     def _key(self, number: int) -> Array:
         return user_key(fold_in(raw(jax.random.key(self.run.seed)), number))

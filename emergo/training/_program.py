@@ -143,9 +143,10 @@ def in_program(config: Config, sizes: Mapping[str, int], injected: Sequence[str]
 
 def largest_sizes(configs: Sequence[Config]) -> dict[str, int]:
     """Return the sizes to which a program pads; empty if the model cannot be padded."""
-    if not configs[0].model.pads or configs[0].task.finite:
+    task = configs[0].task
+    if not configs[0].model.pads or task.finite or task.has_corpus:
         return {}
-    names = [field.name for field in fields(configs[0].task) if field.metadata.get("padded")]
+    names = [field.name for field in fields(task) if field.metadata.get("padded")]
     return {name: max(getattr(config.task, name) for config in configs) for name in names}
 
 
@@ -223,7 +224,7 @@ def _shared_data(structure: Any) -> PyTree:
     where = f"{type(task).__name__}.data"
     with naming(where):
         data = jax.tree.map(np.asarray, task.data())
-        rows = task.rows(data)
+        rows = 2 if task.has_corpus else task.rows(data)
     if not isinstance(rows, int) or rows < 2:
         raise InputError(f"{where} must hold at least 2 sequences, got {rows!r}")
     return data
@@ -231,7 +232,8 @@ def _shared_data(structure: Any) -> PyTree:
 
 def shared_data(task: Task) -> PyTree:
     """Return the data that all runs with the static fields of a task share; None without data."""
-    return _shared_data(jax.tree.structure(task)) if task.finite else None
+    has_data = task.finite or task.has_corpus
+    return _shared_data(jax.tree.structure(task)) if has_data else None
 
 
 def count_rows(config: Config) -> int:
@@ -317,9 +319,14 @@ def _start(
 def draw(program: Program, slot: Slot) -> Batch:
     """Draw the batch of a step.
 
-    The sequences are fresh, or rows of the finite data set if the run has one, in a new order
-    in every epoch; rows that do not fill a batch are left out of the epoch.
+    The sequences are fresh, or drawn by the task from its corpus, or rows of the finite data set if
+    the run has one, in a new order in every epoch; rows that do not fill a batch are left out of
+    the epoch.
     """
+    if slot.varying.task.has_corpus:
+        task = slot.now().task
+        key = user_key(slot.data_key)
+        return task.from_corpus(slot.shared, key, slot.step, program.batch, slot.truth)
     if program.rows and program.n_train is not None:
         size = min(program.batch, program.n_train)
         steps = program.n_train // size
@@ -351,8 +358,10 @@ def held_out(program: Program, slot: Slot, task: Task, fold: int = 0) -> Batch:
     """Return the test set of a run; `task` defines its distribution."""
     if program.rows and program.n_train is not None:
         return pick(program, slot, task, program.n_train + jnp.arange(program.n_test))
-    key = fold_in(slot.test_key, fold) if fold else slot.test_key
-    return task.batch(user_key(key), program.n_test, slot.truth)
+    key = user_key(fold_in(slot.test_key, fold) if fold else slot.test_key)
+    if task.has_corpus:
+        return task.from_corpus(slot.shared, key, None, program.n_test, slot.truth)
+    return task.batch(key, program.n_test, slot.truth)
 
 
 def forward(
@@ -376,7 +385,7 @@ def forward(
     - `key`: a random key for dropout; None in evaluations.
     - `path`: an entry of the table in `models/fast`, or None for `apply`.
 
-    **Returns:** the output; `value` is at least fp32.
+    **Returns:** the output; `value`, if the model returns one, is at least fp32.
     """
     task, model, _, interventions, _ = slot.now()
     tap = Tap(task.spec, key, slot.step, changes=interventions, reads=reads, batch=batch)
@@ -388,7 +397,9 @@ def forward(
         output = model.apply(params, inputs, tap)
     else:
         output = path.forward(model, params, inputs, tap, program.stack_size)
-    value = output.value.astype(jnp.promote_types(output.value.dtype, jnp.float32))
+    value = output.value
+    if value is not None:
+        value = value.astype(jnp.promote_types(value.dtype, jnp.float32))
     return output._replace(value=value, taps=tap.taken)
 
 

@@ -4,8 +4,8 @@
 cover every combination of sizes, precisions and devices, so the comparison runs on the program that
 is about to be trained: two of its runs are stacked and padded as in the program, with its batch,
 its precision and its dropout keys. Parameters are perturbed, because many start at zero and would
-hide wrong terms. We compare the output value, the attention, the value path and the gradient of the
-training loss.
+hide wrong terms. We compare the output value (or the features and the readout), the attention, the
+value path and the gradient of the training loss.
 
 How close is close enough? Both computations round, so neither equals the exact result. We compute
 `apply` once more in a higher precision as a reference. The error of the optimised path may be at
@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from .. import core, models
-from ..core.cache import kept_verdicts
+from ..core.cache import kept_files
 from ..core.contract import Batch, Output
 from ..core.errors import FastPathError
 from ..core.json import digest
@@ -106,7 +106,7 @@ def verify_path(
         "source": _source_digest(),
     }
     key = f"verdict-{digest(known_by, 32)}"
-    files = kept_verdicts()
+    files = kept_files("verdicts")
     if key not in _verified and (files is None or files.get(key) != b"agrees"):
         smallest_and_largest = [ordered[0], *ordered[1:][-1:]]
         compare_path(path, program, smallest_and_largest, sizes, stack_size, device)
@@ -131,8 +131,10 @@ class _Outcome(NamedTuple):
     value: PyTree
     attention: PyTree
     value_path: PyTree
+    features: PyTree
+    readout: PyTree
     gradient: PyTree
-    evaluation: PyTree  # value and attention without dropout, if the path has dropout
+    evaluation: PyTree  # the output without dropout, if the path has dropout
 
 
 def compare_path(
@@ -243,8 +245,16 @@ def _compile(
         (_, output), gradient = jax.value_and_grad(loss, has_aux=True)(lowered)
         evaluation = None
         if dropout:
-            evaluation = forward(program, slot, lowered, data, path=path)[:2]
-        return _Outcome(output.value, output.attention, output.value_path, gradient, evaluation)
+            evaluation = forward(program, slot, lowered, data, path=path)._replace(taps=None)
+        return _Outcome(
+            output.value,
+            output.attention,
+            output.value_path,
+            output.features,
+            output.readout,
+            gradient,
+            evaluation,
+        )
 
     with arithmetic(precision), products(precision), jax.default_device(device):
         arguments = widen(precision, (slots.params, data))

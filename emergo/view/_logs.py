@@ -17,8 +17,8 @@ from ..core.errors import InputError
 from ..core.files import regular_file
 from ..core.json import to_jsonable
 from ..forecasting import forecast, forecast_json
-from ..logs import CONFIG_NAMES, head_classes, read_logs
-from ..measure import Emergence, emergence
+from ..logs import CONFIG_NAMES, read_logs
+from ..measure import Emergence, emergence, head_classes
 from ..store.reader import why
 from ._runset import Learned, RunSet, columns_of, contained, varied
 

@@ -21,6 +21,7 @@ COMMANDS = [
     "train",
     "study",
     "view",
+    "sample",
     "theory",
     "measure",
     "fit",

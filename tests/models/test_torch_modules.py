@@ -21,12 +21,13 @@ from emergo.models import (
 
 FEATURES = Spec(length=7, inputs=5, outputs=5)
 TOKENS = Spec(length=7, inputs=6, outputs=4, answers=3)
+TEXT = Spec(length=7, inputs=6, outputs=6, answers=3)
 SMALL: dict[str, Any] = {"layers": 2, "heads": 2, "width": 8}
 
 
 def inputs_of(spec):
     generator = np.random.default_rng(0)
-    if spec is TOKENS:
+    if spec in (TOKENS, TEXT):
         return generator.integers(0, spec.inputs, (9, spec.length)).astype(np.int32)
     return generator.standard_normal((9, spec.length, spec.inputs)).astype(np.float32)
 
@@ -47,6 +48,8 @@ MODELS = [
     (Transformer(**SMALL, attention="sigmoid", mlp=False, positions="none", top_k=2), TOKENS),
     (Transformer(**SMALL, attention="biased", temperature="learned", window=3), FEATURES),
     (Transformer(**SMALL, attention="positional", mask="causal"), FEATURES),
+    (Transformer(**SMALL, norm="pre", activation="swiglu", norm_type="rms", tied=True), TEXT),
+    (Transformer(**SMALL, norm="post", norm_type="rms", tied=True, dropout=0.5), FEATURES),
     (ChainTransformer(layers=2, heads=2, width=8, hidden=5, context=3), TOKENS),
     (MinimalAttention(layers=2, heads=2, start="xavier"), TOKENS),
     (MinimalAttention(heads=1, context=4), Spec(length=7, inputs=5, outputs=5)),

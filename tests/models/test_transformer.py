@@ -11,7 +11,9 @@ import pytest
 
 from emergo.core.contract import Spec, Tap
 from emergo.core.errors import InputError
+from emergo.core.random import raw
 from emergo.models import Transformer
+from emergo.models._layers import LayerNorm, Linear, dropped
 
 LENGTH = 7
 INPUTS = 4  # the first one is a mark
@@ -55,8 +57,70 @@ def test_tokens_are_one_hot_inputs():
     by_token = model.apply(params, tokens)
     by_row = model.apply(params, jax.nn.one_hot(tokens, INPUTS))
     np.testing.assert_array_equal(by_token.value, by_row.value)
+
+    def gradient(inputs):
+        return jax.grad(lambda p: jnp.sum(jnp.sin(model.apply(p, inputs).value)))(params)
+
+    one, other = gradient(tokens), gradient(jax.nn.one_hot(tokens, INPUTS))
+    np.testing.assert_array_equal(one.embed.weight, other.embed.weight)
     low = jax.tree.map(lambda x: x.astype(jnp.bfloat16), params)
     assert model.apply(low, tokens).value.dtype == jnp.bfloat16
+
+
+def test_a_tied_model_reads_out_with_its_embedding():
+    tokens = jnp.asarray(np.random.default_rng(1).integers(OUTPUTS, size=(3, LENGTH)), jnp.int32)
+    spec = Spec(LENGTH, OUTPUTS, OUTPUTS, answers=LENGTH)
+    model = Transformer(width=8, heads=2, norm="pre", mask="causal", tied=True)
+    params = model.init(jax.random.key(0), spec)
+    assert params.readout is None
+    value = model.apply(params, tokens, Tap(spec)).value
+    separate = params._replace(readout=Linear(params.embed.weight.T, jnp.zeros(OUTPUTS)))
+    np.testing.assert_array_equal(value, model.apply(separate, tokens, Tap(spec)).value)
+    output = model.apply(params, tokens, Tap(spec._replace(deferred=True)))
+    assert output.readout is not None
+    assert output.features is not None
+    close(output.readout(output.features), value)
+    with pytest.raises(InputError, match="as many inputs as outputs, and the task has 4 inputs"):
+        model.init(jax.random.key(0), SPEC)
+
+
+def test_dropout_zeroes_the_embedding_and_what_layers_add():
+    """With a key only. The rest is scaled, so that means stay the same."""
+    width = 64
+    model = Transformer(layers=1, heads=1, width=width, positions="none", dropout=0.25)
+    start = model.init(jax.random.key(0), Spec(LENGTH, INPUTS, width))
+    ones = jax.tree.map(jnp.zeros_like, start)
+    ones = ones._replace(
+        embed=ones.embed._replace(bias=jnp.ones(width)),
+        readout=ones.readout._replace(weight=jnp.eye(width)),
+    )
+    # The stream is 1 everywhere; the attention adds 8 to it, and the MLP 64.
+    layer = ones.layers[0]
+    layer = layer._replace(out=layer.out._replace(bias=jnp.full(width, 8.0)))
+    layer = layer._replace(down=layer.down._replace(bias=jnp.full(width, 64.0)))
+    ones = ones._replace(layers=(layer,))
+    inputs = jnp.zeros((50, LENGTH, INPUTS))
+
+    def value(seed: int | None = None) -> Any:
+        key = None if seed is None else jax.random.key(seed)
+        return np.asarray(model.apply(ones, inputs, Tap(key=key)).value)
+
+    assert np.all(value() == 73)
+    sums = np.round(0.75 * value(0))
+    parts = [sums % 8, sums % 64 - sums % 8, sums - sums % 64]
+    for part, size in zip(parts, (1, 8, 64), strict=True):
+        kept = part / size
+        assert set(np.unique(kept)) == {0, 1}
+        # 3,200 numbers: four standard errors.
+        assert kept.mean() == pytest.approx(0.75, abs=4 * math.sqrt(0.25 * 0.75 / 3200))
+    np.testing.assert_array_equal(value(0), value(0))
+    assert np.any(value(1) != value(0))
+
+
+def test_a_stack_of_runs_drops_what_each_run_drops():
+    keys = jnp.stack([raw(jax.random.key(seed)) for seed in range(2)])
+    together = jax.vmap(lambda key: dropped(key, (3, 5), 0.5))(keys)
+    np.testing.assert_array_equal(together[1], dropped(keys[1], (3, 5), 0.5))
 
 
 def test_several_positions_can_be_read():
@@ -238,7 +302,10 @@ def test_logits_and_temperatures_start_at_zero_and_norms_at_one():
         assert not np.any(layer.bias)
         assert layer.temperature is not None
         assert not np.any(layer.temperature)
-        assert all(np.all(s.gain == 1) and not np.any(s.offset) for s in layer.norms)
+        for norm in layer.norms:
+            assert isinstance(norm, LayerNorm)
+            assert np.all(norm.gain == 1)
+            assert not np.any(norm.offset)
     assert params.norm is not None
 
 
@@ -270,6 +337,7 @@ def test_the_value_path_maps_a_single_token_to_the_output():
         ({"heads": 3}, "Transformer.heads must divide width, got 3 heads with width 256"),
         ({"width": 5, "heads": 1}, "positions: sinusoids need an even width, got 5"),
         ({"width": 6, "heads": 2, "positions": "rope"}, "rope needs heads of an even size"),
+        ({"dropout": 1.0}, "Transformer.dropout must be below 1, got 1.0"),
     ],
 )
 def test_wrong_options_are_named(values, message):

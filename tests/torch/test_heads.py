@@ -9,7 +9,7 @@ from torch import nn
 
 import emergo.torch as et
 from emergo import InputError
-from emergo.logs import head_classes
+from emergo.measure import head_classes
 
 from .models import WORDS, Block, Words, batch, loss_of
 

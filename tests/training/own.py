@@ -11,7 +11,8 @@ import optax
 
 from emergo.core.contract import Batch, Below, Output, Spec, Tap, probe
 from emergo.core.pytree import Schedule, per_run
-from emergo.core.random import fold_in, normals, raw
+from emergo.core.random import fold_in, normals, raw, uniform
+from emergo.tasks import answer_tokens, token_losses
 from emergo.training._program import user_key
 
 from .untyped import (
@@ -92,6 +93,33 @@ class Sums(Task):
 
     def loss(self, output, batch):
         return self.scale * jnp.mean((output.value - batch.target) ** 2, -1)
+
+
+class Next(Task):
+    """The next token of sequences that repeat three random tokens."""
+
+    length: int
+    vocabulary: int
+    deferred: bool = True
+
+    @property
+    def spec(self):
+        sizes = (self.length, self.vocabulary, self.vocabulary)
+        return Spec(*sizes, answers=self.length, deferred=self.deferred)
+
+    def truth(self, key):
+        return ()
+
+    def batch(self, key, n, truth) -> Any:
+        words = jnp.floor(self.vocabulary * uniform(raw(key), n, 3)).astype(jnp.int32)
+        tokens = jnp.tile(words, (1, self.length // 3 + 1))[:, : self.length + 1]
+        return Batch(tokens[:, :-1], tokens[:, 1:])
+
+    def loss(self, output, batch):
+        return token_losses(output, batch.target).mean(-1)
+
+    def metrics(self, output, batch, truth) -> Any:
+        return {"accuracy": jnp.mean(answer_tokens(output) == batch.target, -1)}
 
 
 class Heads(Model):
@@ -213,6 +241,16 @@ TRANSFORMER = Config(
     precision="fp32",
     threshold=0.15,
     steps=1000,
+)
+LANGUAGE = Config(
+    Next(length=8, vocabulary=5),
+    Transformer(layers=1, heads=2, width=8, mlp_factor=2, norm="pre", mask="causal"),
+    Optimizer(learning_rate=0.02),
+    batch=8,
+    n_test=16,
+    precision="fp32",
+    threshold=None,
+    steps=30,
 )
 CHAIN = Config(
     MarkovChain(Groups((1, 1), importance=2.0), vocabulary=5, generated=4),

@@ -97,6 +97,9 @@ OTHERS = {
         "temperature": "learned",
         "window": 3,
         "top_k": 2,
+        "norm_type": "rms",
+        "tied": True,
+        "dropout": 0.1,
     },
     "optimizer": {
         "name": "adamw",

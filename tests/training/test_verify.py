@@ -18,13 +18,13 @@ from emergo.training import train
 from emergo.training._program import Program, largest_sizes
 from emergo.training._verify import compare_path
 
-from .own import CHAIN, TRANSFORMER, follows, plain_run
+from .own import CHAIN, LANGUAGE, TRANSFORMER, follows, plain_run
 from .untyped import ChainTransformer, Clamp, Run, Transformer
 
 pytestmark = pytest.mark.usefixtures("fast_paths")
 
 BASE = TRANSFORMER.replace(steps=10, threshold=None)
-[PATH] = [path for path in PATHS if path.model is Transformer]
+PATH = next(path for path in PATHS if path.model is Transformer)
 OPTIONS = {"layers": 1, "heads": 2, "width": 8, "mlp_factor": 2}
 
 
@@ -145,6 +145,26 @@ def test_the_path_of_the_transformer_agrees(precision):
     compare(PATH, BASE.replace(precision=precision), BASE.replace(precision=precision, task__dim=2))
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_the_path_of_language_models_agrees(precision):
+    """Without values, with dropout, in a stack of two runs."""
+    config = LANGUAGE.replace(precision=precision, model__dropout=0.2)
+    path = find_path(config.model, config.task.spec)
+    assert path is not None
+    compare(path, config, config)
+
+
+def test_wrong_features_are_named():
+    def forward(model, params, inputs, tap, stack_size):
+        output = model.apply(params, inputs, tap)
+        return output._replace(features=output.features * (1 + 1e-4))
+
+    path = find_path(LANGUAGE.model, LANGUAGE.task.spec)
+    assert path is not None
+    with pytest.raises(FastPathError, match=r"differs from Transformer\.apply in .*features"):
+        compare(dataclasses.replace(path, forward=forward), LANGUAGE)
+
+
 def test_nothing_is_trained_with_a_wrong_kernel(monkeypatch):
     use_paths(monkeypatch, wrong(WRONG["gradient"]))
     chunks = []
@@ -193,7 +213,7 @@ def forward(model, params, inputs, tap, stack_size):
     output = model.apply(params, inputs, tap)
     return output._replace(value=float(sys.argv[1]) * output.value)
 
-[path] = [path for path in PATHS if path.model is Transformer]
+path = next(path for path in PATHS if path.model is Transformer)
 _table.PATHS = [dataclasses.replace(path, forward=forward)]
 train([Run(TRANSFORMER.replace(steps=10), 0)])
 """

@@ -1,4 +1,4 @@
-"""Softmax attention of all positions, by cuDNN's fused kernel where it can be trusted."""
+"""Attention of all positions, by cuDNN's fused kernel where it can be trusted."""
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +8,7 @@ from .._attention import (
     Attention,
     Form,
     Keys,
+    Queries,
     Temperature,
     Visible,
     attend,
@@ -17,6 +18,7 @@ from .._attention import (
 )
 
 _TILE = 128  # positions that cuDNN's kernel processes at a time
+_BLOCK = 64  # queries per block without the kernel
 
 
 def attend_all(
@@ -54,6 +56,23 @@ def attend_all(
     q, k, v = (jnp.pad(a, padding) for a in (q, k, v))
     mixed = jax.nn.dot_product_attention(q, k, v, is_causal=masked, implementation="cudnn")
     return mixed[:, :length]
+
+
+def attend_causally(q: Keys, k: Keys, v: Keys, on_gpu: bool) -> Keys:
+    """Compute causal softmax attention of all positions without keeping patterns."""
+    length = q.shape[1]
+    if on_gpu and v.dtype == jnp.bfloat16 and _tiles(length, q.shape[-1], True):
+        return attend_all("softmax", q, k, v, None, causal(length), True)
+
+    @jax.checkpoint
+    def attend_block(q: Queries, k: Keys, v: Keys) -> Queries:
+        seen = causal(k.shape[1])[-q.shape[1] :]
+        return attend(weigh("softmax", score("softmax", q, k, None), seen), v)
+
+    ends = [min(start + _BLOCK, length) for start in range(0, length, _BLOCK)]
+    queries = jnp.split(q, ends[:-1], 1)
+    blocks = [attend_block(q, k[:, :end], v[:, :end]) for q, end in zip(queries, ends, strict=True)]
+    return jnp.concatenate(blocks, 1)
 
 
 def _tiles(length: int, size: int, masked: bool) -> int:

@@ -9,7 +9,7 @@ compared with `apply` on that program (`emergo/training/_verify.py`).
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from ...core.contract import Output, Spec
 from ...core.pytree import fields
@@ -17,7 +17,7 @@ from .._chain_transformer import DROPOUT_PLACES, ChainTransformer
 from .._minimal import MinimalAttention
 from .._model import Model
 from .._transformer import Transformer
-from . import _chain_transformer, _minimal, _transformer
+from . import _chain_transformer, _language_model, _minimal, _transformer
 
 VARIABLE = "EMERGO_FAST"
 """Environment variable; `off` makes training run `apply` for every model."""
@@ -65,13 +65,14 @@ class FastPath:
     # Supported values of every static field: a tuple of values, or a class of values.
     options: Mapping[str, Allowed]
     per_run: frozenset[str]  # fields that may differ between runs of a program
-    answers: bool  # True if tasks that read several positions are supported
+    reads: tuple[Literal["last", "several"], ...]  # positions that supported tasks may read
     dropout: bool  # True if the forward pass draws random numbers in training
     # `forward(model, params, inputs, tap, stack_size)` returns what `model.apply` returns.
     forward: Callable[..., Output]
 
     def supports(self, model: Model, spec: Spec) -> bool:
-        if type(model) is not self.model or (spec.answers is not None and not self.answers):
+        reads = "last" if spec.answers is None else "several"
+        if type(model) is not self.model or reads not in self.reads:
             return False
         static = [field.name for field in fields(model) if field.name not in self.per_run]
         return all(_listed(getattr(model, name), self.options.get(name, ())) for name in static)
@@ -104,11 +105,42 @@ PATHS = (
             "temperature": ("fixed", "learned"),
             "window": Size(optional=True),
             "top_k": Size(optional=True),
+            "norm_type": ("layer", "rms"),
+            "tied": (False, True),
+            "dropout": (0.0,),
         },
         per_run=frozenset(),
-        answers=False,
+        reads=("last",),
         dropout=False,
         forward=_transformer.forward,
+    ),
+    FastPath(
+        name="models/fast/_language_model.py",
+        model=Transformer,
+        options={
+            "layers": Size(),
+            "heads": Size(),
+            "width": Size(),
+            "mlp_factor": Size(),
+            "norm": ("pre",),
+            "mask": ("causal",),
+            "activation": ("relu", "gelu", "swiglu"),
+            "attention": ("softmax",),
+            "initial": ("pytorch", "xavier", "normal"),
+            "positions": ("sinusoidal", "learned", "rope", "none"),
+            "skip": (True,),
+            "mlp": (True, False),
+            "temperature": ("fixed",),
+            "window": (None,),
+            "top_k": (None,),
+            "norm_type": ("layer", "rms"),
+            "tied": (False, True),
+            "dropout": Rate(),
+        },
+        per_run=frozenset(),
+        reads=("several",),
+        dropout=True,
+        forward=_language_model.forward,
     ),
     FastPath(
         name="models/fast/_chain_transformer.py",
@@ -124,7 +156,7 @@ PATHS = (
             "dropout_at": SubsetOf(DROPOUT_PLACES),
         },
         per_run=frozenset({"context"}),
-        answers=True,
+        reads=("last", "several"),
         dropout=True,
         forward=_chain_transformer.forward,
     ),
@@ -137,7 +169,7 @@ PATHS = (
             "start": ("small", "xavier"),
         },
         per_run=frozenset({"scale", "context"}),
-        answers=True,
+        reads=("last", "several"),
         dropout=False,
         forward=_minimal.forward,
     ),

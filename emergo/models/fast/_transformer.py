@@ -86,10 +86,9 @@ def forward(
     layer = params.layers[-1]
     last, mixed, row = _attend_last(model, layer, below, choices)
     last = _add_mlp(model, layer, _add_attention(model, layer, last, mixed))
-    value = tap("value", model._read_out(params, last))
     shape = (count, model.heads, length)
     attention = [jnp.broadcast_to(r, shape) for r in (*last_rows, row)]
-    return Output(value, jnp.stack(attention, axis=1), model.value_path(params))
+    return model._output(params, last[:, None], jnp.stack(attention, axis=1), tap)
 
 
 def _choose(
@@ -200,7 +199,7 @@ def _queries_keys_values(
     if isinstance(below, Embedded) and choices.composes:
         return tuple(below.through(map, choices.on_gpu) for map in maps)
     n = model._norm("pre", layer, 0, _formed(below))
-    return tuple(_linear(map, n, choices.on_gpu) for map in maps)
+    return tuple(linear(map, n, choices.on_gpu) for map in maps)
 
 
 def _attend_folded(
@@ -315,19 +314,19 @@ def _add_attention(
     model: Transformer, layer: TransformerLayer, x: Rows, mixed: Rows, on_gpu: bool = False
 ) -> Rows:
     """Apply the output map of the attention and the skip connection."""
-    added = _linear(layer.out, mixed, on_gpu)
+    added = linear(layer.out, mixed, on_gpu)
     return model._norm("post", layer, 0, model._skip(x) + added)
 
 
 def _add_mlp(model: Transformer, layer: TransformerLayer, x: Rows, on_gpu: bool = False) -> Rows:
     """Apply the MLP and the skip connection."""
     if layer.up is not None and layer.down is not None:
-        hidden = _linear(layer.up, model._norm("pre", layer, 1, x), on_gpu)
+        hidden = linear(layer.up, model._norm("pre", layer, 1, x), on_gpu)
         if model.activation == "gelu":
             hidden = jax.nn.gelu(hidden)
         else:
             hidden = cast(Array, _relu(on_gpu, hidden))
-        added = _linear(layer.down, hidden, on_gpu)
+        added = linear(layer.down, hidden, on_gpu)
         x = model._norm("post", layer, 1, model._skip(x) + added)
     return jax.lax.optimization_barrier(x) if on_gpu else x
 
@@ -337,7 +336,7 @@ def _formed(below: Embedded | Below) -> AllRows:
     return below.stream() if isinstance(below, Embedded) else cast(Array, below)
 
 
-def _linear(map: Linear, x: Rows, on_gpu: bool) -> Float[Array, "*rows outputs"]:
+def linear(map: Linear, x: Rows, on_gpu: bool) -> Float[Array, "*rows outputs"]:
     """Apply a linear map; on a GPU with a cheaper gradient of the bias."""
     return _plus_bias(rows(x, map.weight), map.bias) if on_gpu else map(x)
 

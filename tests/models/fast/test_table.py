@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -43,7 +44,8 @@ SIZES: dict[str, tuple[Any, ...]] = {
     "dropout_every": (None, 2),
 }
 PER_RUN: dict[str, tuple[Any, ...]] = {"context": (None, 1, 3), "scale": (0.5,)}
-by_name = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.model.__name__)
+by_name = pytest.mark.parametrize("path", PATHS, ids=lambda path: Path(path.name).stem)
+ANSWERS = {"last": None, "several": 2}
 
 
 def values_of(name: str, allowed: Any) -> tuple[Any, ...]:
@@ -62,11 +64,18 @@ def cases(path: FastPath) -> st.SearchStrategy[dict[str, Any]]:
     """Any combination of the values that a path lists."""
     choices = {name: values_of(name, allowed) for name, allowed in path.options.items()}
     choices |= {name: PER_RUN[name] for name in path.per_run}
-    choices |= {"answers": (None, 2) if path.answers else (None,), "stack_size": (0, 4)}
+    choices |= {"answers": tuple(ANSWERS[read] for read in path.reads), "stack_size": (0, 4)}
     choices |= {"dropped": (True, False) if path.dropout else (False,), "at_step": (1, 2)}
     return st.fixed_dictionaries(
         {name: st.sampled_from(values) for name, values in choices.items()}
     )
+
+
+def supported(path: FastPath) -> tuple[Model, Spec]:
+    """Return a model and sizes that a path supports."""
+    first = {name: values_of(name, allowed)[0] for name, allowed in path.options.items()}
+    answers = ANSWERS[path.reads[0]]
+    return path.model(**first), Spec(LENGTH, VOCABULARY, VOCABULARY, answers=answers)
 
 
 def drawn_inputs(model: Model, spec: Spec) -> jax.Array:
@@ -176,21 +185,28 @@ def test_other_classes_run_apply(model: Model) -> None:
 @by_name
 def test_unlisted_fields_and_values_run_apply(path: FastPath) -> None:
     """A new field, and a new value of an option, both run `apply` until they are listed."""
-    spec = Spec(LENGTH, VOCABULARY, VOCABULARY)
-    assert path.supports(path.model(), spec)
+    model, spec = supported(path)
+    assert path.supports(model, spec)
     for name, allowed in path.options.items():
         others = {key: value for key, value in path.options.items() if key != name}
-        assert not dataclasses.replace(path, options=others).supports(path.model(), spec)
+        assert not dataclasses.replace(path, options=others).supports(model, spec)
         narrowed = dict(path.options) | {name: ()}
-        assert not dataclasses.replace(path, options=narrowed).supports(path.model(), spec)
+        assert not dataclasses.replace(path, options=narrowed).supports(model, spec)
         assert "an unlisted value" not in allowed
         assert -1 not in allowed
 
 
-def test_several_answers_run_apply_if_a_path_reads_one_position() -> None:
-    spec = Spec(LENGTH, VOCABULARY, VOCABULARY, answers=2)
-    assert find_path(Transformer(), spec) is None
-    assert find_path(ChainTransformer(), spec) is not None
+def test_a_path_supports_tasks_that_read_as_many_positions() -> None:
+    several = Spec(LENGTH, VOCABULARY, VOCABULARY, answers=2)
+    assert find_path(Transformer(), several) is None
+    assert find_path(ChainTransformer(), several) is not None
+    language = Transformer(norm="pre", mask="causal")
+    for_one, for_several = (
+        find_path(language, s) for s in (several._replace(answers=None), several)
+    )
+    assert for_one is not None
+    assert for_several is not None
+    assert for_one is not for_several
 
 
 def test_paths_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

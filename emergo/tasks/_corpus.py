@@ -26,6 +26,7 @@ from ..core.files import atomic_write, own_folder, regular_file
 
 TEXT = "text:"  # the start of the name of a corpus of text
 TOKENS = "tokens:"  # of a corpus that was given as tokens
+_NAME = re.compile(f"({TEXT}|{TOKENS})[0-9a-f]{{32}}")
 MOST_BYTES = 2**31 - 1  # positions in a corpus are 32-bit integers
 VALIDATION = 16  # one part of so many is for validation
 _PIECES = 256  # of a single file; a piece has at least _LEAST and at most _MOST bytes
@@ -71,7 +72,7 @@ def corpus_name(source: Any) -> str:
     - `source`: None for Python's standard library; the path of a text file or of a folder of text
       files, both in UTF-8; an array of tokens; or the name of a corpus.
     """
-    if isinstance(source, str) and source.startswith((TEXT, TOKENS)):
+    if isinstance(source, str) and _NAME.fullmatch(source):
         return source
     if source is None:
         return _standard_library()

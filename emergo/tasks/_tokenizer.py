@@ -8,6 +8,7 @@ programs, so that a later process does not repeat the work.
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -42,9 +43,9 @@ def tokenizer_name(source: str, vocabulary: int, given: str = "") -> str:
             f"Text.vocabulary must be {BYTES}, for bytes, or at least {_LEAST_BPE}, got "
             f"{vocabulary}"
         )
-    if given.startswith(_prefix(vocabulary)):
+    if re.fullmatch(rf"bpe-{vocabulary}-[0-9a-f]{{16}}", given):
         return given
-    return _prefix(vocabulary) + _hash(_trained(source, vocabulary))
+    return _name(vocabulary, _trained(source, vocabulary))
 
 
 @functools.lru_cache(maxsize=4)
@@ -72,8 +73,7 @@ def streams(source: str, vocabulary: int, tokenizer: str) -> tuple[Tokens, Token
 def decode(tokens: Sequence[int], source: str, tokenizer: str) -> str:
     """Return the text of some tokens; invalid UTF-8 becomes replacement characters."""
     if tokenizer:
-        made = _load(source, tokenizer)
-        return made.decode([t for t in tokens if t != SEPARATOR], skip_special_tokens=True)
+        return str(_load(source, tokenizer).decode([t for t in tokens if t != SEPARATOR]))
     return bytes(t for t in tokens if t != SEPARATOR).decode(errors="replace")
 
 
@@ -89,17 +89,13 @@ def save_tokenizer(source: str, tokenizer: str, folder: Path) -> None:
     path = folder / f"{tokenizer}.json"
     if tokenizer and not path.exists() and (tokenizer in _files or is_known(source)):
         own_folder(folder)
-        atomic_write(path, _load(source, tokenizer).to_str())
+        atomic_write(path, _found(source, tokenizer))
 
 
 def find_tokenizers(folder: Path) -> None:
     """Make the tokenizers in a folder known to this process by their names."""
     for path in folder.glob("bpe-*.json"):
         _files.setdefault(path.stem, path)
-
-
-def _prefix(vocabulary: int) -> str:
-    return f"bpe-{vocabulary}-"
 
 
 def _library() -> Any:
@@ -113,26 +109,24 @@ def _library() -> Any:
     return tokenizers
 
 
-def _hash(text: str) -> str:
-    """Hash the vocabulary and the merges of a tokenizer."""
-    model = json.loads(text)["model"]
-    merges = [list(pair.split(" ") if isinstance(pair, str) else pair) for pair in model["merges"]]
-    content = json.dumps([sorted(model["vocab"].items()), merges])
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
+def _name(vocabulary: int, content: str) -> str:
+    return f"bpe-{vocabulary}-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
 
 
 @functools.lru_cache(maxsize=16)
 def _trained(source: str, vocabulary: int) -> str:
-    """Train byte-level BPE on the training documents of a corpus; return it as JSON."""
+    """Train byte-level BPE on the training documents of a corpus.
+
+    **Returns:** its tokens in the order of their numbers, and its merges, as JSON. Files hold this
+    rather than the format of the library, which has more parts and changes between versions.
+    """
     library = _library()
     kept = _kept()
     key = f"bpe-{library.__version__}-{vocabulary}-{source}"
     found = None if kept is None else kept.get(key)
     if found is not None:
         return found.decode()
-    tokenizer = library.Tokenizer(library.models.BPE())
-    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = library.decoders.ByteLevel()
+    tokenizer = _bytewise(library.models.BPE())
     trainer = library.trainers.BpeTrainer(
         vocab_size=vocabulary,
         special_tokens=[_MARK],
@@ -140,37 +134,50 @@ def _trained(source: str, vocabulary: int) -> str:
         show_progress=False,
     )
     tokenizer.train_from_iterator(_texts(find_corpus(source).split()[0]), trainer)
-    text = tokenizer.to_str()
+    model = json.loads(tokenizer.to_str())["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].__getitem__)
+    merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
+    content = json.dumps([tokens, merges])
     if kept is not None:
-        kept.put(key, text.encode())
-    return text
+        kept.put(key, content.encode())
+    return content
+
+
+def _bytewise(model: Any) -> Any:
+    """Return a tokenizer that applies a model to the bytes of words."""
+    library = _library()
+    tokenizer = library.Tokenizer(model)
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = library.decoders.ByteLevel()
+    return tokenizer
+
+
+def _found(source: str, name: str) -> str:
+    """Return the content of a tokenizer: from the folder of a study, or trained on its corpus."""
+    path = _files.get(name)
+    vocabulary = int(name.split("-")[1])
+    if path is None:
+        content = _trained(source, vocabulary)
+    else:
+        try:
+            content = read_regular(path, _MOST_TOKENIZER).decode()
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: cannot be read as a tokenizer ({error})") from None
+    if _name(vocabulary, content) != name:
+        where = path or f"this version of tokenizers ({_library().__version__})"
+        raise InputError(
+            f"{where}: gives the tokenizer {_name(vocabulary, content)}, and the run needs {name}"
+        )
+    return content
 
 
 @functools.lru_cache(maxsize=16)
 def _load(source: str, name: str) -> Any:
-    """Return a tokenizer by its name: from the folder of a study, or trained on its corpus."""
-    path = _files.get(name)
-    _, vocabulary, digest = name.split("-")
-    if path is None:
-        text = _trained(source, int(vocabulary))
-    else:
-        try:
-            text = read_regular(path, _MOST_TOKENIZER).decode()
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: cannot be read as a tokenizer ({error})") from None
-    try:
-        tokenizer = _library().Tokenizer.from_str(text)
-        actual = _hash(text)
-    except InputError:
-        raise
-    except Exception as error:  # the library raises plain exceptions
-        raise InputError(f"{path}: cannot be read as a tokenizer ({error})") from None
-    if actual != digest:
-        raise InputError(
-            f"{path or 'this version of tokenizers'}: gives the tokenizer bpe-{vocabulary}-"
-            f"{actual}, and the run needs {name}"
-        )
-    return tokenizer
+    """Return a tokenizer by its name."""
+    tokens, merges = json.loads(_found(source, name))
+    numbers = {token: number for number, token in enumerate(tokens)}
+    model = _library().models.BPE(vocab=numbers, merges=[tuple(pair) for pair in merges])
+    return _bytewise(model)
 
 
 def _encoded(corpus: Corpus, vocabulary: int, name: str) -> tuple[Tokens, Tokens]:

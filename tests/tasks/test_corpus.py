@@ -90,6 +90,8 @@ def test_byte_pairs_are_trained_on_the_training_documents_and_read_back(folder):
     task = Text(folder, length=32, vocabulary=400)
     data = task.data()
     assert task.decode(task.encode("Ada counts über 3")) == "Ada counts über 3"
+    assert 0 not in task.encode("<|end|>")  # only the ends of documents are ends
+    assert task.decode(task.encode("<|end|>")) == "<|end|>"
     assert data["training"].max() < 400
     assert len(data["training"]) < len(Text(folder, length=32).data()["training"]) / 2
     assert task.tokenizer.startswith("bpe-400-")

@@ -12,6 +12,7 @@ study for a few steps, to try the command. Most campaigns need a GPU.
 docs/dev/expectations/campaigns.md says what we expect.
 """
 
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -167,8 +168,8 @@ def train(studies: Studies, work: Path, seconds: float, records: Path, name: str
     """Train studies in their order until the time is over, and copy finished runs to records."""
     deadline = time.monotonic() + seconds
     records.mkdir(parents=True, exist_ok=True)
-    for number, (label, study) in enumerate(studies.items()):
-        folder = StudyFolder(work / f"{name}-{number}")
+    for label, study in studies.items():
+        folder = StudyFolder(work / name / re.sub(r"[^\w.]+", "-", label))
         left = deadline - time.monotonic()
         if left > 0:
             study.run(folder.path, seconds=left, progress=lambda now: None)

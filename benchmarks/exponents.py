@@ -93,16 +93,17 @@ def optimizers() -> Parts:
     for eps, rate in EPSILONS.items():
         config = base_of(ADAM, optimizer=em.Optimizer("adam", rate, eps=eps))
         parts[f"adam eps {eps:g}"] = Part(grid(config, ADAM), f"adam {WHOLE}")
-    for name in (SGD, ADAM):
+    for name in (ADAM, SGD):
         config = base_of(name)
         rate = float(config.optimizer.learning_rate)
         rates = tuple(rate * dim / DIMS[-1] for dim in DIMS)
         study = grid(config, name, learning_rate=rates)
         parts[f"{name} rate in proportion to d"] = Part(study, f"{name} {WHOLE}")
-        for width in (16, 64):
-            slower = config.replace(
-                model__width=width, optimizer__learning_rate=rate * 32 / width / 2
-            )
+    for name in (ADAM, SGD):
+        config = base_of(name)
+        for width in (24, 64):
+            rate = float(config.optimizer.learning_rate) * 16 / width
+            slower = config.replace(model__width=width, optimizer__learning_rate=rate)
             label = f"{name} width {width}, rate in proportion to 1/width"
             parts[label] = Part(grid(slower, name), f"{name} {WHOLE}")
     return parts
@@ -151,7 +152,7 @@ def memory() -> Parts:
 def indicator() -> Parts:
     """A weak and a strong indicator at a fixed position, under Adam (B.3)."""
     parts = {}
-    for marks in (0.25, 1.0, 4.0, 16.0):
+    for marks in (1.0, 16.0, 4.0, 0.25):
         task = SCALED.replace(position="fixed", marks=marks)
         study = grid(base_of(ADAM, task=task), ADAM)
         parts[f"adam fixed position, indicator of {marks:g}"] = Part(study)

@@ -208,6 +208,33 @@ def test_the_plateau_does_not_depend_on_the_unit_of_the_rate():
         assert slow == pytest.approx(2 * fast, rel=1e-3)
 
 
+def test_scaled_tokens_and_indicators_scale_every_rate():
+    """The map from tokens times s, and what an indicator times s adds to a score, have derivatives
+    s times as large."""
+    plain, tokens, marks = (
+        assembly_rates(WIDE, LENGTH, DIM, **scaled)
+        for scaled in ({}, {"tokens": 2.0}, {"marks": 2.0})
+    )
+    for block, other in zip(plain.values, tokens.values, strict=True):
+        assert other.rate == pytest.approx(4 * block.rate)
+    assert rate_of_logit(marks) == pytest.approx(4 * rate_of_logit(plain))
+    assert rate_of_map(marks) == rate_of_map(plain)
+
+
+def test_larger_targets_shorten_the_plateau_of_sgd_only():
+    """In the flow limit gradients are larger by the factor of targets; Adam divides by it."""
+    model = TOKENS.replace(width=300)
+    once, twice = (assembly_plateau(model, 10_000, 256, 1.0, targets=k) for k in (1.0, 2.0))
+    assert once == pytest.approx(2 * twice, rel=0.02)
+    adam = [assembly_plateau(WIDE, 64, 16, 1e-4, "adam", targets=k) for k in (1.0, 2.0)]
+    assert adam[0] < adam[1] < 2 * adam[0]
+
+
+def test_a_large_epsilon_turns_adam_into_sgd():
+    sgd = assembly_plateau(WIDE, 32, 16, 1e-3)
+    assert assembly_plateau(WIDE, 32, 16, 1e-1, "adam", epsilon=1e2) == pytest.approx(sgd, rel=1e-2)
+
+
 def test_the_published_sizes():
     """Predicted before the comparison: 17,300 steps of SGD and 576 of Adam in Fig. 15, 390 at a
     fixed position in Fig. 14, all at d = 16 and T = 32."""

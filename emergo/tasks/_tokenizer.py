@@ -130,9 +130,7 @@ def _trained(source: str, vocabulary: int) -> str:
     found = None if kept is None else kept.get(key)
     if found is not None:
         return found.decode()
-    tokenizer = library.Tokenizer(library.models.BPE())
-    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = library.decoders.ByteLevel()
+    tokenizer = _with_model(library.models.BPE())
     trainer = library.trainers.BpeTrainer(
         vocab_size=vocabulary,
         special_tokens=[_MARK],
@@ -144,6 +142,28 @@ def _trained(source: str, vocabulary: int) -> str:
     if kept is not None:
         kept.put(key, text.encode())
     return text
+
+
+def _with_model(model: Any) -> Any:
+    """Return a byte-level tokenizer."""
+    library = _library()
+    tokenizer = library.Tokenizer(model)
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = library.decoders.ByteLevel()
+    return tokenizer
+
+
+def _built(text: str) -> Any:
+    """Return the tokenizer with the vocabulary and the merges of a JSON text.
+
+    The name of a tokenizer is a hash of these two, so nothing else is taken from the text. A file
+    from another person may ask for other steps, such as lower case.
+    """
+    model = json.loads(text)["model"]
+    merges = [tuple(pair.split(" ") if isinstance(pair, str) else pair) for pair in model["merges"]]
+    tokenizer = _with_model(_library().models.BPE(vocab=model["vocab"], merges=merges))
+    tokenizer.add_special_tokens([_MARK])
+    return tokenizer
 
 
 @functools.lru_cache(maxsize=16)
@@ -159,7 +179,7 @@ def _load(source: str, name: str) -> Any:
         except (OSError, ValueError) as error:
             raise InputError(f"{path}: cannot be read as a tokenizer ({error})") from None
     try:
-        tokenizer = _library().Tokenizer.from_str(text)
+        tokenizer = _built(text)
         actual = _hash(text)
     except InputError:
         raise

@@ -53,6 +53,10 @@ SETTINGS = {
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",
 }
+# Before a program is trained, its optimised forward pass is compared with `apply`, which takes
+# longer than the short trainings of tests. So tests train with `apply`, unless they use
+# `fast_paths`.
+FAST = "EMERGO_FAST"
 MOST_MEMORY = 2 * 2**30
 CREATED = pytest.StashKey[Path]()
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -70,6 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if CACHE not in os.environ:
         config.stash[CREATED] = Path(tempfile.mkdtemp(prefix="emergo-programs-"))
         os.environ |= SETTINGS | {CACHE: str(config.stash[CREATED])}
+    os.environ[FAST] = "off"
     jax.config.update("jax_compilation_cache_dir", os.environ[CACHE])
     # pytest's own processes rarely compile a program twice, and writing to the cache takes time.
     jax.config.update("jax_enable_compilation_cache", False)
@@ -126,6 +131,14 @@ def memory_in_use() -> int:
 @pytest.fixture(autouse=True, scope="session")
 def names_of_examples(doctest_namespace: dict[str, object]) -> None:
     doctest_namespace["em"] = emergo
+
+
+@pytest.fixture(scope="module")
+def fast_paths() -> Iterator[None]:
+    """Use the optimised forward passes, as for a user."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(FAST, raising=False)
+        yield
 
 
 @pytest.fixture

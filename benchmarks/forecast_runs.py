@@ -3,6 +3,7 @@
     python benchmarks/forecast_runs.py calibration OUT    the runs that the table is fitted to
     python benchmarks/forecast_runs.py judged OUT         the runs that forecasts are judged on
     python benchmarks/forecast_runs.py again OUT          more judged runs of parity, decided later
+    python benchmarks/forecast_runs.py fresh OUT          runs that judge the rule added after these
 
 Each run is watched by `emergo.torch.watch` and written to OUT at once; finished runs are skipped,
 so the command can be interrupted. All sets take under 40 minutes on one core. Afterwards the logs
@@ -318,11 +319,20 @@ CELLS: dict[str, dict[str, list[tuple[int, int, int, int, int, float, int]]]] = 
 }
 # The judged runs had two forecasts for parity with a Transformer, too few for a judgement.
 CELLS["again"] = {"parity": CELLS["judged"]["parity"]}
-FIRST_SEED = {"calibration": 0, "judged": 100, "again": 200}
+# Forecasts were changed after the judged runs were read, so new runs judge the change.
+CELLS["fresh"] = {
+    "induction": [(14, 10, 32, 2, 2, 1e-3, 16), (9, 12, 40, 4, 2, 9e-4, 16)],
+    "modular addition": [(15, 0, 36, 2, 1, 5e-4, 32), (21, 0, 40, 4, 1, 7e-4, 32)],
+    "parity": [(13, 2, 32, 2, 1, 6e-4, 32), (12, 2, 40, 4, 1, 5e-4, 32)],
+    "parity, MLP": [(22, 3, 80, 0, 0, 1e-3, 32), (26, 2, 48, 0, 0, 6e-4, 32)],
+    "GPT-2": [(9, 11, 32, 2, 2, 1.1e-3, 16), (12, 10, 40, 4, 2, 1e-3, 16)],
+}
+FIRST_SEED = {"calibration": 0, "judged": 100, "again": 200, "fresh": 300}
 SEEDS = 4  # per line
 SEEDS_AGAIN = 25
+SEEDS_FRESH = 3
 MORE_SEEDS = {"modular addition": 8, "parity, MLP": 10}  # for calibration; they train fastest
-TWINS = {"calibration": 3, "judged": 5, "again": 0}  # shuffled runs per family
+TWINS = {"calibration": 3, "judged": 5, "again": 0, "fresh": 0}  # shuffled runs per family
 
 
 def jobs(kind: str) -> list[Job]:
@@ -333,6 +343,7 @@ def jobs(kind: str) -> list[Job]:
             "calibration": MORE_SEEDS.get(family, SEEDS),
             "judged": SEEDS,
             "again": SEEDS_AGAIN,
+            "fresh": SEEDS_FRESH,
         }[kind]
         seeds = range(FIRST_SEED[kind], FIRST_SEED[kind] + count)
         few = 700 if kind == "calibration" else 500

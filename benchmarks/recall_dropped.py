@@ -1,28 +1,31 @@
 """Train recall with repetition that is switched off, and compare it with repetition that is kept.
 
-    python benchmarks/recall_dropped.py train OUT_FOLDER SECONDS [PART]
-    python benchmarks/recall_dropped.py summary [FOLDER]
+    python -m benchmarks.recall_dropped list
+    python -m benchmarks.recall_dropped train NAME WORK SECONDS RECORDS [--tiny]
+    python -m benchmarks.recall_dropped summary [RECORDS]
 
-`train` needs a GPU. It trains the runs of a part together and writes them as records (outcomes and
-curves) into OUT_FOLDER when the time is up or all have ended; unfinished runs are lost. `summary`
-reads records (by default results/recall-dropped) and prints the steps to 5%, 50% and 90% test
-accuracy, and the ratio of the steps to 90% to those of B = 4 kept with the same seed.
+`train` needs a GPU, and works as in campaigns.py: finished runs are written at once, and the same
+command goes on from there. `summary` reads records (by default results/recall-dropped) and prints
+the steps to 5%, 50% and 90% test accuracy, and the ratio of the steps to 90% to those of B = 4 kept
+with the same pairs and seed. docs/dev/expectations/recall-dropped.md says what we expect.
 """
 
-import contextlib
 import itertools
+import re
 import sys
-import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import emergo as em
+from emergo.papers.experiments import schedule
 from emergo.store import read_records
-from emergo.store.records import write_records
-from emergo.study.results import record_tables
-from emergo.training import OutOfTime, Result
+
+from .campaign_parts import PatientWhenStuck
+from .campaigns import Studies, main
 
 ONCE = 1e-6  # a burst this small places the query at one pair, drawn uniformly, as in the test
 FOLDER = Path(__file__).parents[1] / "results" / "recall-dropped"
@@ -35,42 +38,134 @@ BASE = em.Config(
     threshold=0.9,
     n_test=512,
 )
-# Bursts, the thousands of steps after which they end, and seeds.
-PARTS = {
-    "first": (
-        {8.0: (12, 16, 20, 24, 28, 32, 40), 4.0: (12, 16, 20, 24, 28, 32, 40)}
-        | {2.0: (20, 28, 40), 16.0: (12, 16, 20)},
-        (0, 1),
-    ),
-    "second": ({8.0: (24, 28), 4.0: (24, 28)}, (2, 3)),
+SEEDS = range(4, 12)
+# The five cells with the fewest steps to 90%, by the geometric mean over seeds 0 and 1: burst and
+# the thousands of steps after which it ends.
+BEST = ((4.0, 24), (4.0, 28), (8.0, 20), (8.0, 24), (8.0, 28))
+BEST_AT_32 = 26_000  # the middle of the best switches with 32 pairs
+POWER = 2.0  # of the number of pairs
+
+
+def best_switch(pairs: int) -> int:
+    """Return the step at which the rule switches bursts of 4 and 8 off."""
+    return round(BEST_AT_32 * (pairs / 32) ** POWER)
+
+
+def switched(burst: float, at: int, pairs: int = 32) -> em.Recall:
+    ramp: Any = em.Ramp(burst, ONCE, begin=at - 1, end=at)
+    return em.Recall(pairs, 256, placement="chance", burst=ramp)
+
+
+def faded(burst: float, begin: int, end: int) -> em.Recall:
+    ramp: Any = em.Ramp(burst, ONCE, begin=begin, end=end)
+    return em.Recall(32, 256, placement="chance", burst=ramp)
+
+
+def patient(pairs: int) -> em.Recall:
+    burst: Any = PatientWhenStuck("loss", stuck=8.0, moving=ONCE)
+    return em.Recall(pairs, 256, placement="chance", burst=burst)
+
+
+def kept(burst: float, pairs: int = 32) -> em.Recall:
+    return em.Recall(pairs, 256, placement="chance", burst=burst)
+
+
+def study(tasks: Mapping[str, em.Task], seeds: Iterable[int], steps: int = 90_000) -> em.Study:
+    config = BASE.replace(steps=steps)
+    return em.Study.of(config, grid={"task": tasks}, seeds=list(seeds))
+
+
+def by_switch(cells: Iterable[tuple[float, float]], pairs: int = 32) -> dict[str, em.Task]:
+    """Return tasks by label, from bursts and the thousands of steps after which they end."""
+    return {f"{b:g} until {at:g},000": switched(b, round(1000 * at), pairs) for b, at in cells}
+
+
+def confirm() -> Studies:
+    """The best five schedules of the screen and B = 4 kept, with new seeds."""
+    return {
+        "best five": study(by_switch(BEST), SEEDS),
+        "B = 4 kept": study({"4 kept": kept(4.0)}, [*SEEDS, 3], 150_000),
+    }
+
+
+def constants() -> Studies:
+    """B = 2 kept and no repetition, with new seeds."""
+    tasks = {"2 kept": kept(2.0), "none": em.Recall(32, 256)}
+    return {"constants": study(tasks, SEEDS, 150_000)}
+
+
+def screen() -> Studies:
+    """What the screen left out: fades, and further seeds and switches."""
+    fades = {
+        f"{b:g} faded from {begin},000 to {end},000": faded(b, 1000 * begin, 1000 * end)
+        for b, (begin, end) in itertools.product((4.0, 8.0), ((20, 28), (16, 32), (12, 40)))
+    }
+    late = [(b, at) for b in (4.0, 8.0) for at in (20, 32, 40)]
+    rest = [(2.0, 32), (2.0, 36), (16.0, 24), (16.0, 28)]
+    return {
+        "fades": study(fades, range(4)),
+        "seeds 2 and 3": study(by_switch(late), (2, 3)),
+        "other switches": study(by_switch(rest), range(4)),
+    }
+
+
+def rule() -> Studies:
+    """16 and 24 pairs, switched off around the step of the rule; fits its power."""
+    studies = {}
+    for pairs in (16, 24):
+        cells = [
+            (b, best_switch(pairs) * share / 1000)
+            for b, share in itertools.product((4.0, 8.0), (0.5, 0.75, 1.0, 1.5))
+        ]
+        tasks = by_switch(cells, pairs) | {"4 kept": kept(4.0, pairs)}
+        studies[f"{pairs} pairs"] = study(tasks, range(4))
+    return studies
+
+
+def judge() -> Studies:
+    """48 pairs: the rule, the successor of `WhenStuck`, and switches on both sides."""
+    cells = [(b, best_switch(48) / 1000) for b in (4.0, 8.0)]
+    first = by_switch(cells, 48) | {"4 kept": kept(4.0, 48), "patient": patient(48)}
+    sides = [(4.0, best_switch(48) * share / 1000) for share in (0.6, 1.6)]
+    return {
+        "48 pairs": study(first, range(4), 200_000),
+        "both sides": study(by_switch(sides, 48), range(4), 200_000),
+    }
+
+
+def large() -> Studies:
+    """64 pairs: three schedules, B = 4 kept and no repetition."""
+    cells = [(b, best_switch(64) / 1000) for b in (4.0, 8.0)] + [(8.0, 60)]
+    tasks = by_switch(cells, 64) | {"4 kept": kept(4.0, 64), "none": em.Recall(64, 256)}
+    return {"64 pairs": study(tasks, range(4), 200_000)}
+
+
+def regression() -> Studies:
+    """The successor of `WhenStuck` in the cells of the schedule page."""
+    studies = {}
+    repeat = PatientWhenStuck("loss", stuck=0.5)
+    for length, dim, steps, seeds in (
+        (256, 64, 20_000, 5),
+        (256, 128, 50_000, 3),
+        (128, 64, 20_000, 3),
+        (256, 32, 20_000, 3),
+    ):
+        config = schedule.BASE.replace(
+            task__length=length, task__dim=dim, task__repeat=repeat, steps=steps
+        )
+        studies[f"T = {length}, d = {dim}"] = em.Study.of(config, seeds=seeds)
+    return studies
+
+
+CAMPAIGNS: Mapping[str, Callable[[], Studies]] = {
+    "confirm": confirm,
+    "constants": constants,
+    "rule": rule,
+    "judge": judge,
+    "large": large,
+    "regression": regression,
+    "screen": screen,
 }
-
-
-def runs_of(part: str) -> list[em.Run]:
-    bursts, seeds = PARTS[part]
-    switches = [
-        em.Ramp(burst, ONCE, begin=1000 * at - 1, end=1000 * at)
-        for burst, times in bursts.items()
-        for at in times
-    ]
-    configs = [BASE.replace(task__burst=switch) for switch in switches]
-    return [em.Run(config, seed) for config in configs for seed in seeds]
-
-
-def train(out: Path, seconds: float, part: str) -> None:
-    begun = time.monotonic()
-    out.mkdir(parents=True, exist_ok=True)
-    results: list[Result] = []
-
-    def ended(result: Result) -> None:
-        results.append(result)
-        print(f"[{time.monotonic() - begun:.0f} s] {result}", flush=True)
-
-    runs = runs_of(part)
-    with contextlib.suppress(OutOfTime):
-        em.train(runs, n_parallel=len(runs), deadline=begun + seconds, on_end=ended)
-    write_records(*record_tables(results), out, f"recall-{part}")
-    print(f"{len(results)} of {len(runs)} runs finished")
 
 
 def steps_to(curves: pd.DataFrame, mark: float) -> float:
@@ -79,13 +174,25 @@ def steps_to(curves: pd.DataFrame, mark: float) -> float:
     return float(reached.iloc[0]) if len(reached) else np.nan
 
 
+def label_of(burst: str | float, placement: str) -> str:
+    """Return a short text for the column `burst` of records."""
+    if placement == "once":
+        return "none"
+    try:
+        return f"{float(burst):g} kept"
+    except ValueError:
+        return re.sub(r"(begin|end|first)=(\d+)(\.0)?", r"\1=\2", str(burst))
+
+
 def rows_of(runs: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per run: the steps to each mark."""
+    """Return one row per run of recall: the steps to each mark."""
     groups = dict(iter(curves.groupby("identity")))
     rows = []
     for run in runs.to_dict("records"):
         steps = {f"to {mark:.0%}": steps_to(groups[run["identity"]], mark) for mark in MARKS}
-        rows.append({"burst": run["burst"], "seed": run["seed"], "state": run["state"]} | steps)
+        burst = label_of(run["burst"], run["placement"])
+        row = {"pairs": run["pairs"], "burst": burst, "seed": run["seed"], "state": run["state"]}
+        rows.append(row | steps)
     return pd.DataFrame(rows)
 
 
@@ -103,25 +210,28 @@ def constant_rows() -> pd.DataFrame:
             columns = stored.curves or {}
             curves = pd.DataFrame({name: columns[name] for name in ("step", "accuracy")})
             steps = {f"to {mark:.0%}": steps_to(curves, mark) for mark in MARKS}
-            rows.append({"burst": f"{burst:g} kept", "seed": seed, "state": "reached"} | steps)
+            name = "none" if burst == 1 else f"{burst:g} kept"
+            rows.append({"pairs": 32, "burst": name, "seed": seed, "state": "reached"} | steps)
     return pd.DataFrame(rows)
 
 
 def summary(folder: Path) -> None:
     parts = []
     for path in sorted(folder.glob("*.runs.parquet")):
-        curves = path.with_name(path.name.replace(".runs.", ".curves."))
-        parts.append(rows_of(pd.read_parquet(path), pd.read_parquet(curves)))
+        runs = pd.read_parquet(path)
+        if "pairs" in runs:
+            curves = path.with_name(path.name.replace(".runs.", ".curves."))
+            parts.append(rows_of(runs, pd.read_parquet(curves)))
     table = pd.concat([constant_rows(), *parts], ignore_index=True)
-    kept = table[table["burst"] == "4 kept"].set_index("seed")["to 90%"]
-    table["over 4 kept"] = table["to 90%"] / table["seed"].map(kept)
-    print(table.sort_values(["burst", "seed"]).to_string(index=False))
+    by_run = table.set_index(["pairs", "seed"])
+    same = by_run["to 90%"][by_run["burst"] == "4 kept"].rename("kept")
+    table = table.join(same, on=["pairs", "seed"])
+    table["over 4 kept"] = table["to 90%"] / table.pop("kept")
+    print(table.sort_values(["pairs", "burst", "seed"]).to_string(index=False))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["train"] and len(sys.argv) >= 4:
-        train(Path(sys.argv[2]), float(sys.argv[3]), (*sys.argv[4:], "first")[0])
-    elif sys.argv[1:2] == ["summary"]:
+    if sys.argv[1:2] == ["summary"]:
         summary(Path(sys.argv[2]) if len(sys.argv) > 2 else FOLDER)
     else:
-        sys.exit(__doc__)
+        main(CAMPAIGNS, sys.argv[1:], __doc__ or "")

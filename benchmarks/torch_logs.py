@@ -1,6 +1,6 @@
 """Train small Transformers on single-location regression in PyTorch, to calibrate forecasts.
 
-    python benchmarks/torch_logs.py OUT/single-location.parquet    OUT as in forecast_runs.py
+    python -m benchmarks.torch_logs OUT/single-location.parquet    OUT as in forecast_runs.py
 
 Takes a few minutes on one core. The model comes from `benchmarks/peer.py` (two layers, four heads,
 width 64), trained on single-location regression with Adam at 3e-4 and batch 32. Negative examples

@@ -75,6 +75,11 @@ def anchors(page: Path) -> set[str]:
 
 
 @each_page
+def test_no_conflict_of_a_merge_is_left(page):
+    assert not re.findall(r"^(?:<{7}|>{7}) .*$", page.read_text(), re.MULTILINE)
+
+
+@each_page
 def test_links_lead_somewhere(page):
     links = re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text()))
     for link in (link for link in links if not link.startswith("http")):
@@ -184,6 +189,9 @@ def test_python_snippets_use_names_that_exist(page):
             if isinstance(node.value, ast.Name) and node.value.id == "em"
         }
         assert used <= set(dir(em)), used - set(dir(em))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import | ast.ImportFrom) and "emergo" in ast.unparse(node):
+                exec(ast.unparse(node), {})
 
 
 @pytest.mark.slow

@@ -1,9 +1,8 @@
-"""Builds the site: `make docs`, or `python docs/_site/build.py`. Everything it writes is under
-docs/_build.
+"""Build the site: `make docs`, or `python docs/_site/build.py`. It writes under docs/_build only.
 
-The pages of docs/ are put into docs/_build/source, with the gallery (`gallery.py`) and the
-reference (`api.py`) beside them; links that lead out of docs/ lead to pages of their own. Then
-Sphinx runs the tutorials and makes docs/_build/html; a warning is an error.
+The pages of docs/ are copied into docs/_build/source, together with the gallery (`gallery.py`) and
+the reference (`api.py`). Files outside of docs/ that pages link to get a page each. Then Sphinx
+executes the tutorials and writes docs/_build/html. Warnings are errors.
 """
 
 import os
@@ -13,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-if __name__ == "__main__":  # as a script, the repository is not among the places of modules
+if __name__ == "__main__":  # as a script, the repository is not on the module path
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from docs._site import api, gallery, tables
@@ -21,16 +20,15 @@ from docs._site import api, gallery, tables
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 BUILD = ROOT / "docs" / "_build"
-BESIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
-"""Pages that lie beside docs/ in the repository and at the top of the site."""
+TOP_PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+"""Pages of the site that are at the top of the repository."""
 CODE = {".py": "python", ".toml": "toml", ".sh": "bash"}
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\((?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?\)")
 
 
 def sources() -> dict[Path, str]:
-    """The pages that are written by hand: their places in the site, and their text with the links
-    that the site has."""
-    pages = [*sorted(DOCS.rglob("*.md")), *(ROOT / name for name in BESIDE)]
+    """Return the pages that are written by hand, by their places in the site."""
+    pages = [*sorted(DOCS.rglob("*.md")), *(ROOT / name for name in TOP_PAGES)]
     pins = gallery.pinned()
     return {
         place_of(page): tables.filled(page.read_text(), pins)
@@ -40,7 +38,7 @@ def sources() -> dict[Path, str]:
 
 
 def place_of(path: Path) -> Path:
-    """Where a page, or the page of a file, is in the site."""
+    """Return the place in the site of a page, or of the page of a file."""
     if path.is_relative_to(DOCS):
         return path.relative_to(DOCS)
     if path.parent == ROOT and path.suffix == ".md":
@@ -49,9 +47,12 @@ def place_of(path: Path) -> Path:
 
 
 def relinked(text: str, page: Path, extra: dict[Path, str]) -> str:
-    """A page whose links stay within the site: those to code get a page of it, which is put into
-    `extra`; those to subpackages lead to the reference; those to other folders are words."""
-    origin = ROOT if page.name in BESIDE else (DOCS / page).parent
+    """Return a page with links that stay within the site.
+
+    Files of code get a page, which is added to `extra`. Links to subpackages lead to the reference,
+    and links to other folders become plain text.
+    """
+    origin = ROOT if page.name in TOP_PAGES else (DOCS / page).parent
     up = "../" * (len(page.parts) - 1)
 
     def link(match: re.Match[str]) -> str:
@@ -67,7 +68,7 @@ def relinked(text: str, page: Path, extra: dict[Path, str]) -> str:
             if name in api.subpackages():
                 return f"{words}({up}api/{name.replace('.', '-')}.md)"
             return words[1:-1]
-        if target.is_relative_to(DOCS) or target.name in BESIDE:
+        if target.is_relative_to(DOCS) or target.name in TOP_PAGES:
             return f"{words}({up}{place_of(target)}{anchor})"
         if target.suffix in CODE:
             extra[place_of(target)] = code_page(target)
@@ -79,12 +80,13 @@ def relinked(text: str, page: Path, extra: dict[Path, str]) -> str:
         shutil.copy(target, copy)
         return f"{words}({up}files/{target.name})"
 
-    # What stands in blocks of code is not a link.
+    # Blocks of code have no links.
     parts = re.split(r"(^```.*?^```$)", text, flags=re.DOTALL | re.MULTILINE)
     return "".join(part if i % 2 else LINK.sub(link, part) for i, part in enumerate(parts))
 
 
 def code_page(path: Path) -> str:
+    """Return a page that shows a file of code."""
     name = path.relative_to(ROOT)
     return (
         f"---\norphan: true\n---\n\n# `{name}`\n\n````{CODE[path.suffix]}\n{path.read_text()}````\n"
@@ -92,7 +94,7 @@ def code_page(path: Path) -> str:
 
 
 def site() -> dict[Path, str]:
-    """All pages of the site."""
+    """Return all pages of the site."""
     pages = sources()
     extra = {}
     index = pages[Path("index.md")]
@@ -108,7 +110,7 @@ def site() -> dict[Path, str]:
 
 
 def stage() -> Path:
-    """Writes the pages and what belongs to them; returns the folder that Sphinx reads."""
+    """Write the pages and pictures; return the folder that Sphinx reads."""
     shutil.rmtree(BUILD, ignore_errors=True)
     folder = BUILD / "source"
     for page, text in site().items():
@@ -118,45 +120,42 @@ def stage() -> Path:
     return folder
 
 
-def main() -> None:
-    folder = stage()
-    # The tutorials train for seconds: most of their time is compilation, which is quicker without
-    # LLVM's optimizations.
-    beside = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-    python_path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    environment = os.environ | {
-        "PATH": beside,
-        "PYTHONPATH": python_path,
+def sphinx_command(folder: Path) -> list[str]:
+    """Return the command that builds the site from a folder of pages."""
+    options = ["-b", "html", "-W", "--keep-going", "-j", "2"]
+    options += ["-c", str(DOCS / "_site"), "-d", str(BUILD / "doctrees")]
+    return [sys.executable, "-m", "sphinx", *options, str(folder), str(BUILD / "html")]
+
+
+def sphinx_environment() -> dict[str, str]:
+    """Return the environment of Sphinx and of the kernels that execute the tutorials."""
+    scripts = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    modules = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return os.environ | {
+        "PATH": scripts,
+        "PYTHONPATH": modules,
+        # Tutorials train for seconds, and most of their time is compilation. It is faster without
+        # LLVM's optimizations.
         "XLA_FLAGS": "--xla_backend_optimization_level=0",
-    }
-    environment |= {
         "JUPYTER_PLATFORM_DIRS": "1",
         "PYDEVD_DISABLE_FILE_VALIDATION": "1",
         "TF_CPP_MIN_LOG_LEVEL": "3",
+        "TTY_COMPATIBLE": "0",  # commands of a notebook print no live tables
     }
-    environment |= {"TTY_COMPATIBLE": "0"}  # commands of a notebook are not watched
-    options = [
-        "-W",
-        "--keep-going",
-        "-q",
-        "-j",
-        "2",
-        "-c",
-        str(DOCS / "_site"),
-        "-d",
-        str(BUILD / "doctrees"),
-    ]
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-b",
-        "html",
-        *options,
-        str(folder),
-        str(BUILD / "html"),
-    ]
-    if subprocess.run(command, env=environment, check=False).returncode:
+
+
+def main() -> None:
+    command = sphinx_command(stage())
+    # Sphinx shows its progress. Of its messages, leave out the warning of every kernel that others
+    # on this machine could read the connection to it.
+    with subprocess.Popen(
+        command, env=sphinx_environment(), stderr=subprocess.PIPE, text=True
+    ) as sphinx:
+        assert sphinx.stderr is not None
+        for line in sphinx.stderr:
+            if "Kernel is running over TCP" not in line:
+                print(line, end="", file=sys.stderr)
+    if sphinx.returncode:
         sys.exit("the site was not built without warnings")
     print(f"open {BUILD / 'html' / 'index.html'}")
 

@@ -19,6 +19,7 @@ copybutton_exclude = ".linenos, .gp, .go"
 extensions = ["myst_nb", "sphinx_copybutton"]
 exclude_patterns = ["files"]
 html_theme = "furo"
+html_favicon = "../../emergo/view/static/icon.svg"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_show_sourcelink = html_show_copyright = False

@@ -53,8 +53,8 @@ def index(numbers: Mapping[str, Any]) -> str:
 
 def entry(figure: Figure) -> str:
     """Return a short entry of the table of contents."""
-    name = Path(figure.id).name
-    short_name = f"Fig. {name.removeprefix('fig')}" if name.startswith("fig") else name
+    paper, name = figure.id.split("/")
+    short_name = f"{paper}, Fig. {name.removeprefix('fig')}" if name.startswith("fig") else name
     return f"{short_name} <{page_name(figure)}>"
 
 

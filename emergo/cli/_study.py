@@ -10,7 +10,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,6 +29,7 @@ from ..core.terminal import (
     memory,
     print_json,
     say,
+    short,
     show,
 )
 from ..store import Plan, Status, StudyFolder, study_status
@@ -162,8 +163,8 @@ class Show(StudyOptions):
         reports = [_report(StudyFolder(self.folder), plan) for plan in plans]
         if self.json:
             return print_json(reports[0] if len(reports) == 1 else {"studies": reports})
-        for plan, report in zip(plans, reports, strict=True):
-            show(f"{plan.name}: {report['finished']} of {report['runs']} runs are finished")
+        for title, report in zip(_titles(plans), reports, strict=True):
+            show(f"{title}: {report['finished']} of {report['runs']} runs are finished")
             show(*unverified_lines(report["unverified"]))
             if report["cells"]:
                 console().print(cell_table(report["cells"], report["axes"]))
@@ -171,6 +172,41 @@ class Show(StudyOptions):
                 show(*fit_lines(report["law"]))
             elif report["study"].get("law"):
                 show(f"no law yet: {report['why']}")
+
+
+def _titles(plans: Sequence[Plan]) -> list[str]:
+    """Return the names of studies.
+
+    Studies of the same name also get their key and the settings in which they differ.
+    """
+    titles = []
+    settings = [_settings(plan) for plan in plans]
+    for plan, own in zip(plans, settings, strict=True):
+        same = [theirs for p, theirs in zip(plans, settings, strict=True) if p.name == plan.name]
+        differing = [item for item in own.items() if any(item not in each.items() for each in same)]
+        words = ", ".join(f"{name} = {value}" for name, value in differing)
+        key = f" {plan.key}" if len(same) > 1 else ""
+        titles.append(f"{plan.name}{key} ({words})" if words else f"{plan.name}{key}")
+    return titles
+
+
+def _settings(plan: Plan) -> dict[str, str]:
+    """Return the settings of a study's parts and axes as text."""
+    parts = (plan.study.get(part) for part in ("task", "model", "optimizer", "train", "grid"))
+    return {
+        name: _in_words(value)
+        for part in parts
+        if isinstance(part, dict)
+        for name, value in part.items()
+    }
+
+
+def _in_words(value: Any) -> str:
+    """Return a setting as text, such as `Switch(before=0.4, after=0, at=100)`."""
+    if not isinstance(value, dict) or "type" not in value:
+        return short(value)
+    fields = (f"{name}={short(part)}" for name, part in value.items() if name != "type")
+    return f"{value['type']}({', '.join(fields)})"
 
 
 def _report(folder: StudyFolder, plan: Plan) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class View:
             print_json({"address": address})
             sys.stdout.flush()
         else:
-            say(f"{self.folder} is at {address}; Ctrl-C ends it")
+            say(f"{self.folder} is at {address} (Ctrl-C ends it)")
         if not self.no_browser:
             from ..view import browser_opened
 

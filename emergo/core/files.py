@@ -62,6 +62,11 @@ def read_regular(path: Path | str, most: int) -> bytes:
         return file.read(size)
 
 
+def half_of_memory() -> int:
+    """Return the most bytes that are read of a file of parameters or of a checkpoint."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
 class _Bounded(io.RawIOBase):
     """The bytes of a file, decompressed if it is a gzip file.
 

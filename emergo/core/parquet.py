@@ -16,9 +16,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_ROWS = 20_000_000
+MOST_COLUMNS = 2**17
 MOST_CELLS = 2**28
 MOST_BYTES = 2**32
-_BATCH = 8192  # rows that are unpacked at a time
+_BATCH = 8192  # most rows that are unpacked at a time
+_AT_ONCE = 2**29  # most bytes that they may take; a file may say less than it holds
+_CELL = 16  # bytes of a number while it is unpacked
+_TEXTS = ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 _SMALL = 2**22  # bytes; for smaller files, threads cost more than they save
 
 
@@ -60,14 +64,55 @@ def parquet_table(
         batches = []
         rows = 0
         unpacked = 0
-        for batch in file.iter_batches(
-            batch_size=_BATCH, columns=names, use_threads=packed > _SMALL
-        ):
+        size = _rows_at_once(about, packed, schema)
+        for batch in file.iter_batches(batch_size=size, columns=names, use_threads=packed > _SMALL):
             rows += batch.num_rows
             unpacked += batch.nbytes
             check_size(rows, len(names), unpacked)
             batches.append(batch)
         return pa.Table.from_batches(batches, schema=schema)
+
+
+def _rows_at_once(about: pq.FileMetaData, packed: int, schema: pa.Schema) -> int:
+    """Return how many rows can be unpacked together.
+
+    A text that many rows repeat is stored once, and so is a number that a list repeats. No text is
+    longer than the part of the file that holds it, and parts say how many values they have.
+
+    **Arguments:**
+
+    - `packed`: bytes of the columns before they are unpacked.
+
+    Raises `ValueError` for lists that are larger than any table of emergo.
+    """
+    if about.num_rows * packed <= _AT_ONCE and not any(map(_may_repeat, schema.types)):
+        return _BATCH
+    texts = 0  # most bytes of all texts in a row
+    lists = 0
+    for i in range(about.num_row_groups):
+        group = about.row_group(i)
+        chunks = [group.column(j) for j in range(group.num_columns)]
+        sizes = [c.total_uncompressed_size if c.physical_type in _TEXTS else _CELL for c in chunks]
+        texts = max(texts, sum(sizes))
+        for j, (chunk, size) in enumerate(zip(chunks, sizes, strict=True)):
+            if about.schema.column(j).max_repetition_level:
+                lists += chunk.num_values * size
+    check_size(0, 0, lists)
+    row = texts + sum(map(_width, schema.types))
+    return min(max(_AT_ONCE // row, 1), _BATCH)
+
+
+def _may_repeat(kind: pa.DataType) -> bool:
+    """Return True for types whose values take memory that the file need not hold."""
+    return pa.types.is_nested(kind) or pa.types.is_fixed_size_binary(kind)
+
+
+def _width(kind: pa.DataType) -> int:
+    """Return the bytes of a value of fixed length, which it takes although it is missing."""
+    if pa.types.is_fixed_size_binary(kind):
+        return kind.byte_width
+    inner = sum(_width(kind.field(i).type) for i in range(kind.num_fields))
+    return (kind.list_size if pa.types.is_fixed_size_list(kind) else 1) * max(inner, _CELL)
 
 
 @one_line()
@@ -81,8 +126,10 @@ def parquet_frame(source: Path | bytes) -> "pd.DataFrame":
 
 def check_size(rows: int, columns: int, size: int) -> None:
     """Raise `ValueError` for a table, in any format, that is larger than any table of emergo."""
-    if rows > MOST_ROWS or rows * columns > MOST_CELLS or size > MOST_BYTES:
+    shape = rows > MOST_ROWS or columns > MOST_COLUMNS or rows * columns > MOST_CELLS
+    if shape or size > MOST_BYTES:
         raise ValueError(
             f"it unpacks to {rows:,} rows of {columns:,} columns, {size / 1e9:.1f} GB; at most "
-            f"{MOST_ROWS:,} rows, {MOST_CELLS:,} cells and {MOST_BYTES // 10**9} GB are read"
+            f"{MOST_ROWS:,} rows, {MOST_COLUMNS:,} columns, {MOST_CELLS:,} cells and "
+            f"{MOST_BYTES // 10**9} GB are read"
         )

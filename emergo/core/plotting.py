@@ -80,11 +80,11 @@ class Picture(Figure):
         return png(self)
 
 
-def png(figure: Figure, dpi: int = 150) -> bytes:
+def png(figure: Figure) -> bytes:
     """Return a figure as the bytes of a PNG file."""
     image = io.BytesIO()
     with style():
-        figure.savefig(image, format="png", dpi=dpi, metadata={"Software": None})
+        figure.savefig(image, format="png", dpi=150, metadata={"Software": None})
     return image.getvalue()
 
 
@@ -248,6 +248,13 @@ def spread_lines(lines: Sequence[Line], share: float) -> list[Line]:
     return medians
 
 
+def _label_colours(labels: Sequence[Any], by: str | None) -> Sequence[Any]:
+    """Return shades of a parameter for numbers, and distinct colours for other labels."""
+    if by is None or all(isinstance(label, int | float) for label in labels):
+        return shades(len(labels), by or "length")
+    return hues(len(labels))
+
+
 def curve_plot(
     lines: Sequence[Line],
     y: str,
@@ -287,7 +294,7 @@ def curve_plot(
     if x == "step":
         lines = [after_step_0(line) for line in lines]
     labels = _ordered([line.label for line in lines])
-    colours = dict(zip(labels, shades(len(labels)), strict=True))
+    colours = dict(zip(labels, _label_colours(labels, by), strict=True))
     for title, cell in zip(titles, cells, strict=False):
         for line in (line for line in lines if line.panel == title):
             colour = colours[line.label]
@@ -307,7 +314,7 @@ def curve_plot(
             plain_ticks(cell.xaxis)
     if by is not None:
         entries = [
-            (textwrap.fill(_words(label), 22), {"color": colour})
+            (textwrap.fill(_words(label), 22, break_long_words=False), {"color": colour})
             for label, colour in colours.items()
         ]
         outside(cells[min(len(cells), len(titles), 3) - 1], by, entries)

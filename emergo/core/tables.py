@@ -2,6 +2,7 @@
 
 import codecs
 import contextlib
+import io
 import os
 import sys
 import warnings
@@ -19,7 +20,9 @@ from .parquet import MOST_BYTES, check_size, parquet_frame
 # Suffixes of files.
 CSV = (".csv", ".csv.gz")
 PARQUET = (".parquet", ".pq")
-_CHUNK = 2**20  # rows of a CSV file that are parsed at a time
+_CHUNK = 2**20  # most rows of a CSV file that are parsed at a time
+_CELLS = 2**25  # most cells
+_HEADER = 2**22  # bytes in which the header of a CSV file must end
 _BLANKS = ["", "#N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "None", "n/a", "na", "none", "null"]
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -65,8 +68,8 @@ def read_csv(path: Path, text: Collection[str] | None = None) -> pd.DataFrame:
     ):
         warnings.simplefilter("error", pd.errors.ParserWarning)
         encoding = encoding_of(file)
-        _check_header(path, encoding)
-        for chunk in pd.read_csv(file, encoding=encoding, chunksize=_CHUNK, **options):
+        size = max(1, min(_CHUNK, _CELLS // _count_columns(path, encoding)))
+        for chunk in pd.read_csv(file, encoding=encoding, chunksize=size, **options):
             rows += len(chunk)
             check_size(rows, len(chunk.columns), 0)
             unquoted = {name: chunk[name].str[1:] for name in text or () if name in chunk}
@@ -74,15 +77,23 @@ def read_csv(path: Path, text: Collection[str] | None = None) -> pd.DataFrame:
         return pd.concat(chunks, ignore_index=True)
 
 
-def _check_header(path: Path, encoding: str) -> None:
-    """Raise `ValueError` if a CSV file has a column twice, which pandas would rename."""
+def _count_columns(path: Path, encoding: str) -> int:
+    """Return the number of columns of a CSV file.
+
+    Raises `ValueError` for a column that occurs twice, which pandas would rename, and for too many.
+    """
     options: dict[str, Any] = {"header": None, "nrows": 1, "dtype": str, "keep_default_na": False}
     with open_regular(os.path.realpath(path), MOST_BYTES) as file:
-        first = pd.read_csv(file, encoding=encoding, skipinitialspace=True, **options)
+        start = file.read(_HEADER)
+    if len(start) == _HEADER and not (b"\n" in start or b"\r" in start):
+        raise ValueError(f"its first line has over {_HEADER >> 20} MB")
+    first = pd.read_csv(io.BytesIO(start), encoding=encoding, skipinitialspace=True, **options)
+    check_size(1, len(first.columns), 0)
     names = [name for name in first.iloc[0].tolist() if name]
     for name in names if len(set(names)) < len(names) else ():
         if names.count(name) > 1:
             raise ValueError(f"it has the column '{name}' twice")
+    return len(first.columns)
 
 
 def _quoted(cell: str) -> str:

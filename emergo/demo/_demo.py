@@ -204,6 +204,7 @@ def _script_json(value: Any) -> str:
 def _law_words(law: Law, prefix: str) -> dict[str, Any]:
     """Return the numbers of a law by their names in the template."""
     words: dict[str, Any] = {"r2": f"{law.r2:.3f}", "runs": law.runs, "censored": law.censored}
+    words["kind"] = law.ci_kind
     for name, value in {"C": law.C, **law.exponents}.items():
         low, high = law.ci95[name]
         words[name] = f"{value:.2f}"

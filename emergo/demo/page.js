@@ -8,4 +8,5 @@ const config = {
 };
 for (const [name, chart] of Object.entries(charts))
   vegaEmbed("#" + name, {width: "container", height: 300, config, datasets, ...chart},
-    {mode: "vega-lite", actions: {export: true, source: false, compiled: false, editor: false}});
+    {mode: "vega-lite", actions: {export: true, source: false, compiled: false, editor: false}})
+    .then(() => document.querySelector("#" + name + " summary")?.setAttribute("aria-label", "Save the chart"));

@@ -26,6 +26,9 @@ STRONG_PROBE = 10.0  # the same for probes: there are many, and some drift witho
 RECENT = 0.5  # the least share of the move that came in the last 3 of its 7 blocks
 GAIN = 0.05  # the least share of the way to the threshold that a metric has gone
 FAR = 2.0  # the threshold may be ahead by at most this many times the steps so far
+# A metric whose moves grew more than this has just begun to fall. How it goes on differs between
+# tasks, so that no interval holds for all of them (docs/forecast.md).
+SHARP = 8.0
 SLOWEST = 1.0001  # bounds of the growth of moves
 FASTEST = 50.0
 ROUNDING = 1e-3  # the least size of an early move: probes are logged with few digits
@@ -168,7 +171,7 @@ class Look(NamedTuple):
     """What a log shows at one step.
 
     - `ahead`: the time to the threshold if the metric keeps speeding up, over the steps so far; NaN
-      if it does not surely move towards the threshold.
+      if it does not surely move towards the threshold, or has just begun to.
     - `gain`: the share of its way to the threshold that the metric has gone.
     - `metric`, `probe`: the strength of the drift of the metric, and of the strongest probe; 0
       without a drift that counts.
@@ -199,7 +202,7 @@ def look(curves: Curves, until: int | None = None, twin: Curves | None = None) -
         way = curves.goal - metric.early
         gain = (metric.late - metric.early) / way if way else math.nan
         ahead = time_to(curves.goal, metric)
-        if not (ahead <= FAR and gain >= GAIN):
+        if not (ahead <= FAR and gain >= GAIN and metric.growth <= SHARP):
             ahead = math.nan
     moved = {} if twin is None else _largest_moves(twin, now)
     strengths = {"": 0.0}

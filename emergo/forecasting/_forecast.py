@@ -119,9 +119,9 @@ def forecast(
     ```python
     >>> import numpy as np, pandas as pd
     >>> steps = np.arange(0, 2001, 25)
-    >>> loss = 0.5 - 0.4 / (1 + np.exp((2000 - steps) / 60))  # has begun to fall
+    >>> loss = 0.5 - 0.4 / (1 + np.exp((2000 - steps) / 250))  # has begun to fall
     >>> print(em.forecast(pd.DataFrame({"step": steps, "loss": loss}), below=0.2))
-    ~2,200 (80%: 2,000 to 2,300)
+    ~2,300 (80%: 2,100 to 2,600)
     >>> print(em.forecast(pd.DataFrame({"step": steps, "loss": 0.5}), below=0.2))
     no signal
 
@@ -265,4 +265,7 @@ def forecast_curves(
         return answer("forecast", why, float(steps[3]), ends)
     if drop is None:
         return answer("no signal", "nothing moves much faster than it did in the first half")
-    return answer("coming", f"{drop.signal} moves much faster than it did in the first half")
+    why = f"{drop.signal} moves much faster than it did in the first half"
+    if threshold is not None:
+        why += "; too early to name a step"
+    return answer("coming", why)

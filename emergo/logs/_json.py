@@ -24,7 +24,8 @@ class RepeatedName(Exception):
     """An object has a name twice. Not a `ValueError`, which is an incomplete line."""
 
 
-_CHUNK = 2**17  # entries that become a table at a time
+_CHUNK = 2**17  # most entries that become a table at a time
+_CELLS = 2**21  # cells from which no further entry becomes part of it
 _LONGEST_LINE = 2**24  # characters
 _LONGEST_FILE = 2**28  # characters of a file that is not JSON lines
 # A literal NaN is kept as text, because null means that a number was not logged.
@@ -50,7 +51,7 @@ def read_json(path: Path) -> pd.DataFrame:
         rows = 0
         names = set()
         entries = _entries(io.TextIOWrapper(file, encoding_of(file)))
-        while chunk := [flatten(entry) for entry in itertools.islice(entries, _CHUNK)]:
+        while chunk := _next_chunk(entries):
             rows += len(chunk)
             names.update(*chunk)
             check_size(rows, len(names), 0)
@@ -58,6 +59,18 @@ def read_json(path: Path) -> pd.DataFrame:
         if not chunks:
             raise InputError(f"{path}: it has no entries")
         return chunks[0] if len(chunks) == 1 else pd.concat(chunks, ignore_index=True)
+
+
+def _next_chunk(entries: Iterator[Any]) -> list[dict[str, Any]]:
+    """Return the next entries, flattened; none at the end."""
+    chunk = []
+    cells = 0
+    for entry in itertools.islice(entries, _CHUNK):
+        chunk.append(flatten(entry))
+        cells += len(chunk[-1])
+        if cells >= _CELLS:
+            break
+    return chunk
 
 
 def trainer_state_in(folder: Path) -> Path:

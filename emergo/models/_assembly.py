@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..core.contract import NO_TAP, Output, Spec
+from ..core.errors import InputError
 from ..core.pytree import option, per_run
 from ..core.random import fold_in, raw, uniform
 from ._attention import sinusoids
@@ -23,7 +24,7 @@ class AssemblyParameters(NamedTuple):
     embed: Linear  # the indicator's row comes first
     vector: Float[Array, " width"]
     query: Linear
-    key: Float[Array, "width width"]
+    key: Float[Array, "width keys"]
     value: Linear
     out: Linear
     up: Linear | None
@@ -51,6 +52,8 @@ class Assembly(Model):
     - `biases`, `skip`: biases of all maps; skip connections.
     - `positions`: scale of the sinusoids added to tokens.
     - `scale`: scale of the initial readout.
+    - `key_size`: size of the queries and keys of each head, by default width / heads. Static; with
+      a number, queries cannot be switched off.
 
     >>> import jax, jax.numpy as jnp
     >>> model = em.models.Assembly(width=8, positions=0.0)
@@ -75,11 +78,22 @@ class Assembly(Model):
     skip: float = per_run(default=1.0, low=0, high=1)
     positions: float = per_run(default=1.0, low=0)
     scale: float = per_run(default=1.0, low=0)
+    key_size: int | None = option(default=None, low=1)
     pads = True
     precisions = ("fp32",)
 
     def __post_init__(self) -> None:
         check_heads(self, self.heads, self.width)
+        if self.key_size is not None and self.queries == 0:
+            raise InputError(
+                f"Assembly.key_size is the size of queries and keys, which queries=0 switches off; "
+                f"leave it out or set queries=1, got {self.key_size}"
+            )
+
+    @property
+    def size(self) -> int:
+        """The size of the queries and keys of a head."""
+        return self.width // self.heads if self.key_size is None else self.key_size
 
     def init(self, key: Array, spec: Spec) -> AssemblyParameters:
         """Draw weights and biases uniform in ±1/√inputs, as PyTorch does."""
@@ -87,6 +101,7 @@ class Assembly(Model):
         inputs, outputs = spec.used or (spec.inputs, spec.outputs)
         width = self.width
         hidden = width * self.mlp_factor
+        keys = self.heads * self.size
 
         def linear(fold: int, n_in: int, n_out: int, used: int | Array | None = None) -> Linear:
             drawn = 2 * uniform(fold_in(words, fold), n_in + 1, n_out) - 1
@@ -103,8 +118,8 @@ class Assembly(Model):
         return AssemblyParameters(
             Linear(weight, embed.bias),
             jnp.zeros(width, jnp.float32),
-            linear(2, width, width),
-            linear(3, width, width).weight,
+            linear(2, width, keys),
+            linear(3, width, keys).weight,
             linear(4, width, width),
             linear(5, width, width),
             linear(6, width, hidden) if self.mlp else None,
@@ -124,9 +139,9 @@ class Assembly(Model):
         p = params
         features = inputs.shape[2]
         identity = jnp.eye(self.width, dtype=jnp.float32)
-        size = self.width // self.heads
+        size = self.size
         embed = jnp.where(self.embed > 0, p.embed.weight, identity[:features])
-        key = jnp.where(self.queries > 0, p.key, jnp.sqrt(jnp.float32(size)) * identity)
+        key = p.key
         value = jnp.where(self.maps > 1.5, p.value.weight, identity)
         out = jnp.where(self.maps > 2.5, p.out.weight, identity)
         stream_bias = self.biases * self.embed * p.embed.bias
@@ -136,7 +151,9 @@ class Assembly(Model):
         # act on the query and on the weighted sum instead of on every token.
         last = inputs[:, -1] @ embed + stream_bias + places[-1]
         query = last @ p.query.weight + self.biases * p.query.bias
-        query = jnp.where(self.queries > 0, query, p.vector)
+        if self.key_size is None:  # else queries are on
+            key = jnp.where(self.queries > 0, key, jnp.sqrt(jnp.float32(size)) * identity)
+            query = jnp.where(self.queries > 0, query, p.vector)
         by_head = query.reshape(-1, self.heads, size)
         read = jnp.einsum("nhs,dhs->nhd", by_head, key.reshape(self.width, self.heads, size))
         read = read / jnp.sqrt(jnp.float32(size))
@@ -146,7 +163,7 @@ class Assembly(Model):
         weights = pattern[:, :, 0]
         mixed = jnp.einsum("nht,ntf->nhf", weights, inputs) @ embed + weights @ places
         values = jnp.einsum(
-            "nhd,dhs->nhs", mixed + stream_bias, value.reshape(self.width, self.heads, size)
+            "nhd,dhs->nhs", mixed + stream_bias, value.reshape(self.width, self.heads, -1)
         )
         values = values.reshape(-1, self.width) + self.biases * p.value.bias
         x = self.skip * last + values @ out + self.biases * p.out.bias

@@ -270,7 +270,7 @@ class MadeFigure:
         **Returns:** the content of the JSON file, with `files` as paths that start with `out`. In
         the file itself they are names relative to it.
         """
-        folder = output_folder(Path(out) / Path(self.figure.id).parent)
+        folder = _folder_of(self.figure, out)
         name = Path(self.figure.id).name
         with style(), staged(folder) as stage:
             save(self.plot, stage / name)
@@ -358,10 +358,18 @@ def make_figure(figure: Figure, preset: str, source: RunSource) -> MadeFigure:
     return MadeFigure(figure, chosen, outcome, describe(figure, chosen, outcome, source))
 
 
+def _folder_of(figure: Figure, out: Path | str) -> Path:
+    """Create the folder of a figure's files inside the output folder, and return it."""
+    folder = Path(out) / Path(figure.id).parent
+    if folder != Path(out) and folder.is_symlink():
+        raise InputError(f"{folder}: a link, which may lead out of {out}; move it away")
+    return output_folder(folder)
+
+
 def run_figure(figure: Figure, preset: str, out: Path | str, **options: Any) -> dict[str, Any]:
     """Make a figure and write it; `options` are the arguments of [`emergo.papers.source_for`][]."""
     begun = time.monotonic()
-    output_folder(Path(out) / Path(figure.id).parent)  # fail before any work is done
+    _folder_of(figure, out)  # fail before any work is done
     return make_figure(figure, preset, source_for(figure, out, **options)).write(out, begun)
 
 

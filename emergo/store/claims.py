@@ -249,7 +249,8 @@ class Claims:
         finally:
             if claim is None:
                 _held.discard(content["token"])
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # the error above says more
+                part.unlink(missing_ok=True)
 
     def _take_over(self, part: Path, path: Path, token: str) -> bool:
         """Replace a claim whose owner is gone by the file `part`; return True on success."""

@@ -76,11 +76,15 @@ def curves_from(table: pd.DataFrame | Mapping[str, np.ndarray]) -> dict[str, np.
 
 
 def _unpack_arrays(rows: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Stack flattened arrays; rows without an array become NaN."""
+    """Stack flattened arrays; rows without an array become NaN.
+
+    Raises `ValueError` if they have another shape, or are too large together.
+    """
     kept = ~pd.isna(rows)
-    values = np.stack(rows[kept].tolist())
+    values = np.stack(rows[kept].tolist()).reshape(-1, *shape)
+    _check_values((len(rows), *shape))
     stacked = np.full((len(rows), *shape), np.nan, values.dtype)
-    stacked[kept] = values.reshape(-1, *shape)
+    stacked[kept] = values
     return stacked
 
 
@@ -105,9 +109,13 @@ def _shape(indices: Sequence[tuple[int, ...]], rows: int) -> tuple[int, ...]:
     if len(set(map(len, indices))) > 1:
         raise ValueError("a curve has columns with indices of different lengths")
     shape = (rows, *(1 + max(index[axis] for index in indices) for axis in range(len(indices[0]))))
+    _check_values(shape)
+    return shape
+
+
+def _check_values(shape: tuple[int, ...]) -> None:
     if math.prod(shape) > MOST_VALUES:
         raise ValueError(f"a curve has the shape {shape}; at most {MOST_VALUES:,} numbers are read")
-    return shape
 
 
 def read_curves(

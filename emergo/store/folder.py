@@ -315,6 +315,8 @@ def _parse_plan(content: dict[str, Any], key: str) -> Plan:
     for names in (axes, [unit.id for unit in units], [run.identity for run in runs]):
         if len(set(names)) < len(names):
             raise ValueError("an axis, a unit or a run occurs twice")
+    if not all(unit.runs for unit in units):
+        raise ValueError("a unit has no runs")
     if not set(plan.study.get("tune", ())) <= set(axes):
         raise ValueError("the tuned parameter is not an axis")
     for run in runs:

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..core.errors import InputError
 from ..core.files import (
     as_storage_error,
     flush,
@@ -57,6 +58,8 @@ def pack_runs(folder: Path, most_runs: int = MOST_RUNS) -> Packed:
 
     - `most_runs`: the most runs in a pack.
     """
+    if os.path.lexists(folder) and not is_folder(folder):
+        raise InputError(f"{folder}: it should be a folder; move it away")
     with as_storage_error(folder), _lock(folder):
         for name in list_names(folder, _REMOVED):
             remove(folder / name)

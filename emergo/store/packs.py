@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from ..core.files import flush, open_safely, regular_file, temporary_sibling
+from ..core.files import flush, is_folder, open_safely, regular_file, temporary_sibling
 from .reader import list_names, why
 
 PACK = re.compile(r"[0-9a-f]{16}\.zip")
@@ -78,7 +78,9 @@ def read_packs(folder: Path, broken: dict[str, str] | None = None) -> list[Pack]
 
     - `broken`: receives unreadable packs with the reason.
     """
-    packs = []
+    packs: list[Pack] = []
+    if not is_folder(folder):  # a link would lead to the packs of another folder
+        return packs
     for _ in range(_TRIES):
         packs = []
         wrong: dict[str, str] = {}
@@ -148,7 +150,11 @@ def _list_files(path: str, stamp: str) -> Mapping[str, Mapping[str, Member]]:
         size = os.fstat(file.fileno()).st_size
         _check_end(file, size)
         files: dict[str, dict[str, Member]] = {}
-        for info in _directory(file):
+        listed = _directory(file)
+        # Members that overlap would let a short file hold any number of runs.
+        if sum(info.compress_size for info in listed) > size:
+            raise ValueError("its files overlap")
+        for info in listed:
             found = MEMBER.fullmatch(info.filename)
             if not found:
                 continue

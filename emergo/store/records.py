@@ -75,8 +75,14 @@ class Records:
         columns = None
         if curves and identity in self._curves:
             table, rows = self._curves[identity]
-            columns = curves_from({name: values[rows] for name, values in table.items()}) or None
-        return StoredRun(row, json.loads(row["provenance"]), columns)
+            try:
+                columns = curves_from({name: values[rows] for name, values in table.items()})
+            except ValueError as error:
+                raise InputError(
+                    f"records {self.name_of(identity)}: the curves of the run {identity} cannot be "
+                    f"read ({error})"
+                ) from None
+        return StoredRun(row, json.loads(row["provenance"]), columns or None)
 
 
 def thinned(curves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

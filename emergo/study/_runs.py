@@ -155,6 +155,8 @@ class Runs(Sequence[Result]):
         names = [y, *(name for term in terms for name, _ in Term.parse(term).powers)]
         columns = {column for r in self.results for column, *_ in curve_columns(r.curves or {})}
         table = self.table
+        for name in set(names).difference(columns, table.columns, ["repeat_factor"]):
+            raise unknown("column", name, [*table.columns, *sorted(columns)])
         for name in columns.intersection(names).difference(table.columns):
             last = [np.nan if r.curves is None else find_curve(r.curves, name)[-1] for r in self]
             table = table.assign(**{name: last})

@@ -1,12 +1,13 @@
 """Export of runs to TensorBoard or Weights & Biases, while they train and afterwards."""
 
 import contextlib
+import os
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from ..core.errors import InputError, unknown
-from ..core.files import output_folder
+from ..core.files import move_aside, output_folder, own_folder
 from ..core.writers import WRITERS, ScalarWriter, find_opener
 from ..store.curves import curve_frame
 from ..store.folder import StudyFolder
@@ -31,8 +32,9 @@ class RunLog:
         self._open = find_opener(name)
         self._folder = folder
         self.group = group
+        self._place = folder.within(name)
         # One empty file per exported run.
-        self._exported = folder.within(name) / "exported"
+        self._exported = self._place / "exported"
         self._writers: dict[str, tuple[ScalarWriter, int]] = {}  # and how many rows are written
 
     def training(self, now: Progress) -> None:
@@ -48,7 +50,10 @@ class RunLog:
         self._write(result.run, result.curves or {"step": np.empty(0, int)})
         writer, _ = self._writers.pop(identity)
         writer.close({"plateau": result.plateau.time, "state": result.state}, result.steps)
-        (output_folder(self._exported) / identity).touch()
+        output_folder(self._place)
+        own_folder(self._exported)
+        if not os.path.lexists(self._exported / identity):
+            (self._exported / identity).touch()
 
     def export(self, runs: Iterable[Run]) -> None:
         """Write the finished runs of the folder that have not been exported."""
@@ -66,6 +71,8 @@ class RunLog:
 
     def _write(self, run: Run, curves: Mapping[str, np.ndarray]) -> None:
         if run.identity not in self._writers:
+            if (self._place / run.identity).is_symlink():  # events of other runs would be removed
+                move_aside(self._place / run.identity)
             settings = {"seed": run.seed, **run.config.columns()}
             opened = self._open(self._folder.path, run.identity, settings, self.group)
             self._writers[run.identity] = opened, 0

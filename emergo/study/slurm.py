@@ -83,7 +83,7 @@ def submit_plan(
     # Slurm may reuse job numbers, and submitit names files by them.
     place = folder.within("slurm") / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
     with as_storage_error(place):
-        place.mkdir(parents=True)
+        place.mkdir(0o700, parents=True)  # the job executes what submitit puts there
     # submitit counts an interruption of a short job as a time-out. Slurm decides how often a task
     # may be requeued, so this limit is set out of reach.
     executor = submitit.AutoExecutor(

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Integer
 
 from ..core.errors import InputError
-from ..core.files import atomic_write, own_folder, regular_file
+from ..core.files import atomic_write, half_of_memory, own_folder, regular_file
 
 TEXT = "text:"  # the start of the name of a corpus of text
 TOKENS = "tokens:"  # of a corpus that was given as tokens
@@ -128,14 +128,27 @@ def _read(path: Path, name: str) -> Corpus:
     from safetensors import SafetensorError, safe_open
 
     try:
-        regular_file(path)
+        regular_file(path, half_of_memory())
         with safe_open(path, "numpy") as file:
-            corpus = Corpus(file.get_tensor(_CONTENT), file.get_tensor(_END))
+            content = file.get_tensor(_CONTENT)
+            end = file.get_tensor(_END)
+        _check_form(content, end)
+        corpus = Corpus(content, end)
         if corpus.name != name:
             raise ValueError("it was damaged or changed")
     except (OSError, ValueError, AttributeError, SafetensorError) as error:
         raise InputError(f"{path}: cannot be read as a corpus ({error})") from None
     return corpus
+
+
+def _check_form(content: np.ndarray, end: np.ndarray) -> None:
+    """Raise `ValueError` unless the arrays of a file are bytes or tokens of several documents."""
+    if content.dtype not in (np.uint8, np.int32) or end.dtype != np.int64:
+        raise ValueError("it holds numbers of other types")
+    if content.ndim != 1 or end.ndim != 1 or len(end) < 2:
+        raise ValueError("it does not hold several documents")
+    if end[0] < 1 or (np.diff(end) < 1).any() or end[-1] != len(content) or content.min() < 0:
+        raise ValueError("its documents are not one after another")
 
 
 # Sources.

@@ -96,7 +96,7 @@ class Recall(Task):
         for_keys, for_values, for_pairs, rest = jnp.split(
             drawn, (pairs, 2 * pairs + 1, 3 * pairs + 1), axis=1
         )
-        size = jnp.where(rest[:, 0] < self.repeat, 2, vocabulary)
+        size = jnp.where(rest[:, 0] < self.repeat, self.repeated_tokens(), vocabulary)
         query = jnp.floor(rest[:, 1] * size).astype(jnp.int32)
         asked = jnp.arange(pairs) == jnp.floor(rest[:, 2] * pairs).astype(jnp.int32)[:, None]
         if self.placement != "once":
@@ -112,6 +112,10 @@ class Recall(Task):
         relevant = jnp.stack([jnp.zeros_like(asked), asked], axis=-1).reshape(n, 2 * pairs)
         tokens = jnp.concatenate([context, query[:, None]], 1)
         return Batch(tokens, values[:, 0], jnp.pad(relevant, ((0, 0), (0, 1))))
+
+    def repeated_tokens(self) -> int:
+        """Return how many tokens, from token 0 on, are repeated across sequences."""
+        return 2
 
     def loss(self, output: Output, batch: Batch) -> Float[Array, " n"]:
         """Return the cross-entropy of each answer, in nats."""

@@ -53,7 +53,14 @@ class Rates(NamedTuple):
     key_norm: float
 
 
-def assembly_rates(model: Assembly, length: int, dim: int, fixed: bool = False) -> Rates:
+def assembly_rates(
+    model: Assembly,
+    length: int,
+    dim: int,
+    fixed: bool = False,
+    tokens: float = 1.0,
+    marks: float = 1.0,
+) -> Rates:
     """Return the rates of a model at its start, to leading order in its width.
 
     **Arguments:**
@@ -62,6 +69,7 @@ def assembly_rates(model: Assembly, length: int, dim: int, fixed: bool = False) 
     - `length`, `dim`: T and d.
     - `fixed`: the relevant token stands at a fixed position, whose sinusoid marks it in the place
       of the indicator.
+    - `tokens`, `marks`: the root of the mean squared norm of a token, and the indicator.
     """
     if model.heads != 1:
         raise InputError(f"rates are derived for one head, got {model.heads}")
@@ -75,8 +83,8 @@ def assembly_rates(model: Assembly, length: int, dim: int, fixed: bool = False) 
         switch: width * GAIN / (model.REFERENCE + 1 if switch else fan_in)
         for switch in (False, True)
     }
-    content = size_of[model.keep_content > 0] if embed else 1.0
-    mark = size_of[model.keep_mark > 0] if embed else 1.0
+    content = (size_of[model.keep_content > 0] if embed else 1.0) * tokens**2
+    mark = (size_of[model.keep_mark > 0] if embed else 1.0) * marks**2
     content_entries = width if embed else dim
     mark_entries = width if embed else 1
     constant = embed * biases * GAIN / fan_in  # variance of an entry of the stream's bias
@@ -117,8 +125,8 @@ def assembly_rates(model: Assembly, length: int, dim: int, fixed: bool = False) 
         )
     if embed:
         from_skip = float(model.skip) * back[0]
-        noise = (from_skip + back[maps - 1] / length) / dim
-        values.append(Block(passed * GAIN**maps, dim * width, noise))
+        noise = (from_skip + back[maps - 1] / length) / dim * tokens**2
+        values.append(Block(passed * GAIN**maps * tokens**2, dim * width, noise))
 
     # The gradient of the score of token t fluctuates with its token and its position, and enters
     # the gradient of the keys times the stream at t.
@@ -132,15 +140,16 @@ def assembly_rates(model: Assembly, length: int, dim: int, fixed: bool = False) 
     seen += (by_content + by_place) * mark / mark_entries / length**2
     query_entry = place_entry + constant
     if model.queries:
-        query_norm = GAIN * (width * query_entry + biases)
-        key_norm = GAIN * mark
-        mean_query = query_norm / width + GAIN * entry
-        query = [Block(width * query_entry, width**2, (query_entry + entry) * GAIN * whole / width)]
+        size = float(model.size)
+        query_norm = GAIN * (width * query_entry + biases) * size / width
+        key_norm = GAIN * mark * size / width
+        mean_query = query_norm / size + GAIN * entry
+        noise = (query_entry + entry) * GAIN * whole / size
+        query = [Block(width * query_entry, width * size, noise)]
         if biases:
-            query.append(Block(biases, width, GAIN * whole / width))
-        key = [Block(mark, mark_entries * width, seen * mean_query / width)]
+            query.append(Block(biases, size, GAIN * whole / size))
+        key = [Block(mark, mark_entries * size, seen * mean_query / size)]
         through = GAIN
-        size = float(width)
     else:
         query_norm, key_norm, size, through = 0.0, mark, 1.0, 1.0
         mean_query = 0.0
@@ -149,7 +158,7 @@ def assembly_rates(model: Assembly, length: int, dim: int, fixed: bool = False) 
     if embed:
         noise = back[0] * float(model.skip) / length + reads / length**2
         noise += (by_content + by_place) * GAIN * mean_query / length**2
-        key.append(Block(through, width, noise))
+        key.append(Block(through * marks**2, width, noise * marks**2))
     return Rates(tuple(values), tuple(query), tuple(key), size, query_norm, key_norm)
 
 
@@ -162,6 +171,10 @@ def assembly_plateau(
     batch: int = 32,
     threshold: float = THRESHOLD,
     fixed: bool = False,
+    tokens: float = 1.0,
+    marks: float = 1.0,
+    targets: float = 1.0,
+    epsilon: float = 0.0,
 ) -> float:
     """Integrate the plateau of a model in training steps; NaN if it does not end in 10^9 steps.
 
@@ -171,12 +184,14 @@ def assembly_plateau(
     - `length`, `dim`: T and d of single-location regression with an indicator, B = 1, p = 0.
     - `batch`: sequences per step; matters under Adam only.
     - `threshold`: the share of the initial loss at which the plateau ends.
-    - `fixed`: as in [`emergo.theory.assembly_rates`][].
+    - `fixed`, `tokens`, `marks`: as in [`emergo.theory.assembly_rates`][].
+    - `targets`: the factor by which targets are multiplied.
+    - `epsilon`: Adam's ε.
     """
     from scipy.integrate import solve_ivp  # here, because it is slow to import
 
-    rates = assembly_rates(model, length, dim, fixed)
-    root = np.sqrt(dim)
+    rates = assembly_rates(model, length, dim, fixed, tokens, marks)
+    root = targets * np.sqrt(dim)
     others = length - 1
 
     def attention(state: np.ndarray) -> float:
@@ -189,7 +204,8 @@ def assembly_plateau(
         total = 0.0
         for block in blocks:
             signal = gradient**2 * factor * block.rate / block.entries
-            total += block.rate / np.sqrt(signal + block.noise / batch + 1e-30)
+            noise = block.noise * targets**2 / batch
+            total += block.rate / (np.sqrt(signal + noise + 1e-30) + epsilon)
         return learning_rate * total
 
     def velocity(_: float, state: np.ndarray) -> list[float]:
@@ -211,7 +227,7 @@ def assembly_plateau(
     def remaining(_: float, state: np.ndarray) -> float:
         v, weight = state[0], attention(state)
         loss = (1 - weight) ** 2 * v**2 / others + (weight * v - root) ** 2
-        return loss / dim - threshold
+        return loss / root**2 - threshold
 
     remaining.terminal = True  # pyright: ignore[reportFunctionMemberAccess]
     start = [0.0, rates.query_norm, rates.key_norm, 0.0]

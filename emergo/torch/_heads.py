@@ -71,7 +71,12 @@ class HeadBatch:
 def _mask(name: str, positions: Tensor, weights: Tensor) -> Tensor:
     """Return True for relevant keys, with shape (n, 1 or queries, length)."""
     n, _, queries, length = weights.shape
-    if positions.dtype != torch.bool and positions.ndim == 2:
+    if positions.dtype != torch.bool and positions.ndim == 2 and len(positions) == n:
+        if positions.numel() and not 0 <= positions.min() <= positions.max() < length:
+            raise InputError(
+                f"relevant['{name}'] must hold positions from 0 to {length - 1}, got "
+                f"{positions.min():d} to {positions.max():d}"
+            )
         positions = torch.zeros(n, length, dtype=torch.bool, device=positions.device).scatter(
             1, positions.long(), True
         )

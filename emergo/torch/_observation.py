@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from ..core.errors import InputError
 from ._gradients import ForwardPass, Gradients, quiet
 from ._scores import READERS, SOFTMAX, Part, Scores
 from ._weights import Weights, tensors
@@ -166,6 +167,8 @@ class Observation:
         """Observe; an unexpected error is reported, and does not end the training."""
         try:
             act()
+        except InputError:  # of a `HeadBatch`
+            raise
         except Exception as error:
             lines = str(error).splitlines() or [""]
             self.problem = f"{type(error).__name__}: {lines[0]}"

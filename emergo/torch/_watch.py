@@ -194,7 +194,8 @@ class Watch:
 
     def _score_heads(self, observation: Observation) -> None:
         """Score the heads with the parameters of the observed step, before they change."""
-        if self._heads == "auto" and observation.input is not None:
+        automatic = self._heads == "auto"
+        if automatic and observation.input is not None:
             self._heads = repeated_tokens(observation.input)
             self._inside = observation.input.module
         if not isinstance(self._heads, HeadBatch) or not observation.layers:
@@ -206,9 +207,10 @@ class Watch:
         except Exception as error:  # the model may need more than token ids
             lines = str(error).splitlines() or [""]
             self._heads = None
+            advice = "; pass heads=et.HeadBatch(inputs) with all inputs of the model"
             self._say(
-                f"heads are not scored: {type(error).__name__}: {lines[0][:200]}; pass "
-                f"heads=et.HeadBatch(inputs) with all inputs of the model"
+                f"heads are not scored: {type(error).__name__}: {lines[0][:200]}"
+                f"{advice if automatic else ''}"
             )
 
     def _record(self, log: Log, metrics: Mapping[str, Any]) -> None:
@@ -284,7 +286,8 @@ class Watch:
                 reason = observation.gradients.missing(layer, self.layers, paths)
                 reasons.setdefault((what, reason), []).append(str(layer))
         for (what, reason), layers in reasons.items():
-            self._say(f"no gradients{what} are logged for layers {', '.join(layers)}: {reason}")
+            where = f"layer{'s' if len(layers) > 1 else ''} {', '.join(layers)}"
+            self._say(f"no gradients{what} are logged for {where}: {reason}")
         self._checked = True
 
     def _say(self, line: str) -> None:

@@ -10,19 +10,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
 _THREADS = 3
+_RESULTS = 64  # programs that stay in memory
 _SWITCH = 2e-4  # seconds until a thread of Python yields to another; Python's default is 5e-3
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def once(function: Callable[P, R], most: int = 64) -> Callable[P, R]:
+def once(function: Callable[P, R]) -> Callable[P, R]:
     """Cache the last results of a function, and compute each of them in one thread only.
 
     `functools.lru_cache` would let two threads compute the same result at the same time. Here a
     lock per set of arguments makes the second thread wait. Exceptions are not cached: if the first
     thread fails, the second one tries again.
     """
-    cached = functools.lru_cache(most)(function)
+    cached = functools.lru_cache(_RESULTS)(function)
     locks = weakref.WeakValueDictionary[object, threading.Lock]()
     guard = threading.Lock()
 

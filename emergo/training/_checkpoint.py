@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import ArrayLike
 
 from ..core.errors import InputError
-from ..core.files import as_storage_error, atomic_write, read_regular
+from ..core.files import as_storage_error, atomic_write, half_of_memory, read_regular
 from ..core.json import parse_json
 from ._config import SEMANTICS, Result, Run
 from ._program import Slot
@@ -191,8 +191,7 @@ def _fits(meta: Mapping[str, Any], known: Mapping[str, Run]) -> bool:
 
 def read_arrays(path: Path) -> Arrays:
     """Read the arrays of a checkpoint as views of its bytes, after a check of its checksum."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    line, _, content = read_regular(path, memory // 2).partition(b"\n")
+    line, _, content = read_regular(path, half_of_memory()).partition(b"\n")
     if line != _first_line(content):
         raise ValueError("its content does not have its checksum: it was damaged or changed")
     arrays: Arrays = {}

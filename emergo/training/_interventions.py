@@ -110,7 +110,7 @@ def chosen(
         axis = 1 if vectors or value.ndim == 3 else 2
         size = value.shape[axis] if value.ndim > 2 else 0
     if not -size <= index < size or (what == "head" and index < 0):
-        raise InputError(f"{kind}.{what} is {index}, but {name} has {size} {what}s")
+        raise InputError(f"{kind}.{what} is {index}, but {name} has {size or 'no'} {what}s")
     mask = jnp.arange(size) == index % size
     return mask.reshape((-1,) + (1,) * (value.ndim - 1 - axis))
 

@@ -1,6 +1,7 @@
 """Parameters of trained models: without padding, saved as safetensors, and ready for a forward
 pass."""
 
+import fnmatch
 import hashlib
 import itertools
 import json
@@ -15,8 +16,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..core.contract import Batch, Output, Tap
-from ..core.errors import InputError, unknown
-from ..core.files import atomic_write, regular_file
+from ..core.errors import InputError, naming, unknown
+from ..core.files import atomic_write, half_of_memory, regular_file
 from ..core.json import parse_json
 from ..core.random import fold_in, raw
 from ._config import Run
@@ -57,19 +58,32 @@ class Trained(NamedTuple):
     """The rest of the state of training at the end of the run: see [`emergo.resume`][]."""
 
     def forward(
-        self, inputs: Array | Batch, reads: Sequence[str] = (), changes: Sequence[Any] = ()
+        self, inputs: Array | Batch, reads: str | Sequence[str] = (), changes: Sequence[Any] = ()
     ) -> Output:
         """Compute the output of the model.
 
         **Arguments:**
 
         - `inputs`: sequences, or a batch if interventions read more than the sequences.
-        - `reads`: names of taps whose values are returned in `taps`.
+        - `reads`: names of taps, with `*` as a wildcard, whose values are returned in `taps`.
         - `changes`: interventions that act after those of the run.
         """
+        names = [reads] if isinstance(reads, str) else reads
+        output, taken = self._apply(inputs, names, changes)
+        for pattern in names:
+            if not fnmatch.filter(taken, pattern):
+                _, every = self._apply(inputs, ["*"])
+                raise unknown(f"tap of {type(self.run.config.model).__name__}", pattern, every)
+        return output._replace(taps=taken)
+
+    def _apply(
+        self, inputs: Array | Batch, reads: Sequence[str] = (), changes: Sequence[Any] = ()
+    ) -> tuple[Output, dict[str, Array]]:
+        """Return the output and the values at taps; unknown names of taps are left out."""
         config = self.run.config
         batch = inputs if isinstance(inputs, Batch) else Batch(inputs, None)
-        with arithmetic(config.precision), products("fp32"):
+        where = f"{type(config.model).__name__}.apply"
+        with arithmetic(config.precision), products("fp32"), naming(where):
             model, interventions = self._now((config.model, config.interventions))
             tap = Tap(
                 config.task.spec,
@@ -82,7 +96,7 @@ class Trained(NamedTuple):
             value = output.value
             if output.features is not None and output.readout is not None:
                 value = output.readout(output.features)
-        return output._replace(value=value, taps=tap.taken)
+        return output._replace(value=value), tap.taken
 
     def patched(
         self,
@@ -103,12 +117,7 @@ class Trained(NamedTuple):
         - `taps`: names of taps, such as `"layers.0.mixed"`, with `*` as a wildcard.
         - `head`, `position`: patch one head or one position; None: all.
         """
-        names = [taps] if isinstance(taps, str) else taps
-        values = self.forward(source, names).taps or {}
-        if not values:
-            model = type(self.run.config.model).__name__
-            every = self.forward(source, ["*"]).taps or {}
-            raise unknown(f"tap of {model} in patched", ", ".join(names), every)
+        values = self.forward(source, taps).taps or {}
         return self.forward(inputs, changes=[Patch(values, head, position)])
 
     def logit_lens(self, inputs: Array | Batch) -> Float[Array, "depths n *outputs"]:
@@ -117,7 +126,7 @@ class Trained(NamedTuple):
         Every entry is read out like the last residual stream, with the final norm, if any.
         The last entry is the output of the model.
         """
-        taps = self.forward(inputs, ["embed", "layers.*.output"]).taps or {}
+        _, taps = self._apply(inputs, ["embed", "layers.*.output"])
         names = sorted(taps, key=_layer)
         if len({taps[name].shape for name in names}) != 1:
             model = type(self.run.config.model).__name__
@@ -288,6 +297,17 @@ def warm_start(slot: Slot, run: Run) -> Slot:
     own = named_leaves(_state(jax.eval_shape(lambda: start(Program.of(run.config), run))))
     kept = {n: x for n, x in own.items() if n in state or not n.startswith("schedules.")}
     check_start(state, kept, "the optimizer of start; leave out `resume` to begin with a new one,")
+    for name in state:
+        if name.startswith("optimizer.") and name not in own:
+            raise InputError(
+                f"the optimizer of start has {name}, which {run.config.optimizer.label} has not; "
+                f"leave out `resume` to begin with a new one"
+            )
+    if int(state["step"]) >= run.config.steps:
+        raise InputError(
+            f"start continues after step {int(state['step'])}, and this run ends at step "
+            f"{run.config.steps}; steps counts from the beginning of the first training"
+        )
     names = list(schedules_by_name(slot.varying, slot.schedule_states))
     filled = _filled(_state(slot), state)
     return slot._replace(
@@ -413,7 +433,7 @@ def load_parameters(path: Path | str, run: Run, sealed: bool = False) -> Trained
     wider = {np.dtype("float32"): np.dtype("float64")} if run.config.precision == "fp64" else {}
     expected = {name: (x.shape, wider.get(x.dtype, x.dtype)) for name, x in shapes.items()}
     try:
-        regular_file(path)
+        regular_file(path, half_of_memory())
         with safe_open(path, "numpy") as file:
             about: Mapping[str, str] = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..core.errors import InputError
-from ..core.files import atomic_write, own_folder, regular_file
+from ..core.files import atomic_write, half_of_memory, own_folder, regular_file
 from ..core.pytree import Pytree
 
 STATE = "state/"
@@ -80,7 +80,7 @@ def read_safetensors(path: Path) -> Arrays:
     from safetensors import SafetensorError, safe_open
 
     try:
-        regular_file(path)
+        regular_file(path, half_of_memory())
         with safe_open(path, "numpy") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, ValueError, SafetensorError) as error:

@@ -13,8 +13,8 @@ _EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*?|const|let|class) (\w
 _DEFAULT = re.compile(r"^export default (\w+);\n", re.MULTILINE)
 
 
-def bundle(entry: str = "app.js") -> str:
-    """Return one script with `entry` and all modules that it imports."""
+def bundle() -> str:
+    """Return one script with `app.js` and all modules that it imports."""
     scripts: dict[Path, str] = {}
 
     def add(path: Path) -> str:
@@ -37,5 +37,5 @@ def bundle(entry: str = "app.js") -> str:
         return name
 
     root = STATIC.resolve()
-    add(root / entry)
+    add(root / "app.js")
     return "\n".join(scripts.values())

@@ -155,7 +155,7 @@ class Catalog:
         for folder in [self.path] if self._only else self._folders():
             for link in filter(Path.is_symlink, folder.glob("*.csv")):
                 self._is_inside(link)  # names it; links are not followed
-            files = find_logs(folder)
+            files = find_logs(folder, self._scan_notes.append)
             if files or self._only:
                 source = self._logs.get(folder, (LogSource(self._learned), []))[0]
                 logs[folder] = (source, [self._only] if self._only else files)

@@ -76,6 +76,8 @@ class Guard:
             headers["content-security-policy"] = f"default-src 'none'; script-src {script}"
             options = f"Path={self.place}; HttpOnly; SameSite=Strict"
             headers["set-cookie"] = f"{self.cookie}={self._session}; {options}"
+        if isinstance(answer, PlainTextResponse):  # refused clients keep no connection
+            headers["connection"] = "close"
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -6,7 +6,7 @@ A log is read again when it has grown. It is one run, or several if it names its
 import csv
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,12 +19,12 @@ from ..core.json import to_jsonable
 from ..forecasting import forecast, forecast_json
 from ..logs import CONFIG_NAMES, read_logs
 from ..measure import Emergence, emergence, head_classes
+from ..store.reader import why
 from ._runset import Learned, RunSet, columns_of, contained, varied
 
 LARGEST = 1_000_000_000  # bytes of a log
 HEADER = 2**22  # bytes of the first line that are looked at
 _INDEXED = re.compile(r"_\d+$")  # ends of columns with one number per layer or head
-GROWTH = 1.15  # rows of the log from one look back to the next
 KEPT = ("state", "at", "step", "why", "intervals", "words")
 
 
@@ -152,15 +152,25 @@ def _with_constants(log: _Read) -> Iterable[tuple[dict[str, Any], Mapping[str, A
     return zip(log.rows, log.constants, strict=True)
 
 
-def find_logs(folder: Path) -> list[Path]:
-    """Return the logs of a folder: tables that begin with a column of steps."""
+def find_logs(folder: Path, note: Callable[[str], None] = lambda line: None) -> list[Path]:
+    """Return the logs of a folder: tables that begin with a column of steps.
+
+    **Arguments:**
+
+    - `note`: receives a line on each file that cannot be read. Symlinks are left out without one.
+    """
     found = []
     for file in sorted(folder.glob("*.csv")):
+        if file.is_symlink():
+            continue
         try:
             regular_file(file, LARGEST)
             with file.open(newline="", errors="replace") as lines:
                 names = next(csv.reader([lines.readline(HEADER)]), [])
-        except (OSError, ValueError, csv.Error):
+        except (OSError, ValueError) as error:
+            note(f"{file.name}: {why(error)}")
+            continue
+        except csv.Error:
             continue
         figure = (folder / f"{file.name.partition('.')[0]}.json").exists()
         if names[:1] == ["step"] and len(names) > 1 and not figure:
@@ -222,12 +232,16 @@ def log_forecasts(
 
 
 def _rows_to_ask(count: int, moments: int) -> list[int]:
-    """Return growing row numbers that do not depend on the number of rows, and the last one."""
+    """Return growing row numbers that do not depend on the number of rows, and the last one.
+
+    The rows that are asked reach back by a factor of about e^6, 400.
+    """
+    growth = 1 + 6 / moments
     found = {count - 1} if count else set()
     row = 1.0
     while row < count - 1:
         found.add(round(row))
-        row = max(row * GROWTH, row + 1)
+        row = max(row * growth, row + 1)
     return sorted(found)[-moments:]
 
 

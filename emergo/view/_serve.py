@@ -65,7 +65,7 @@ def serve(catalog: Catalog, port: int, ready: Callable[[str], None]) -> None:
             http=BoundedProtocol,
             ws="none",
             lifespan="off",
-            log_level="warning",
+            log_level="error",  # strangers can send what it warns about
             access_log=False,  # it would contain the token of the first address
             server_header=False,
             timeout_graceful_shutdown=1,

@@ -8,6 +8,8 @@ import pytest
 
 from .command import call
 
+pytestmark = pytest.mark.usefixtures("fast_paths")
+
 
 def findings(capsys):
     """Return the exit status and the findings by name."""

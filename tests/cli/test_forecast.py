@@ -1,6 +1,7 @@
 """`emergo forecast`."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -22,9 +23,18 @@ def log_until(path: Path, step: int) -> str:
     return str(path)
 
 
+def gradual_until(path: Path, step: int) -> str:
+    """Write the log of a loss that passes 0.1 at step 3,832, as it was at a step."""
+    losses = {at: 0.5 - 0.45 / (1 + math.exp((3000 - at) / 400)) for at in range(0, step + 1, 25)}
+    written = path.with_suffix(".part")
+    written.write_text("step,loss\n" + "".join(f"{at},{x}\n" for at, x in losses.items()))
+    written.replace(path)
+    return str(path)
+
+
 @pytest.fixture
 def so_far(tmp_path):
-    return log_until(tmp_path / "so-far.csv", 2800)
+    return gradual_until(tmp_path / "so-far.csv", 2800)
 
 
 def test_the_page_says_what_the_command_says(capsys, tmp_path):
@@ -39,7 +49,7 @@ def test_the_page_says_what_the_command_says(capsys, tmp_path):
         states.append(out.partition("\n")[0])
     assert "no signal" in states[0]
     assert "a drop is coming" in states[1]
-    assert "80%" in states[2]
+    assert "a drop is coming (97%)" in states[2]
 
 
 def test_json_has_the_intervals(capsys, so_far):
@@ -47,7 +57,7 @@ def test_json_has_the_intervals(capsys, so_far):
     (found,) = json.loads(out)["forecasts"]
     assert status == 0
     assert (found["run"], found["state"], found["metric"]) == ("so-far", "forecast", "loss")
-    assert found["intervals"]["80%"][0] < 3032 < found["intervals"]["80%"][1]
+    assert found["intervals"]["80%"][0] < 3832 < found["intervals"]["80%"][1]
     assert found["drop"]["signal"] == "loss"
 
 
@@ -72,7 +82,7 @@ def test_a_log_is_followed_and_its_alerts_start_a_command(tmp_path):
     assert process.stdout is not None
     first = []
     for step in (1000, 2000, 2800, 4000):
-        log_until(log, step)
+        gradual_until(log, step)
         first.append(process.stdout.readline())
         process.stdout.readline()  # the reason
         if step in (2000, 2800):
@@ -80,7 +90,7 @@ def test_a_log_is_followed_and_its_alerts_start_a_command(tmp_path):
     assert process.wait(60) == 0
     process.stdout.close()
     found = [line.removeprefix("log: ")[:5] for line in first]
-    assert found == ["no si", "a dro", "~3,00", "emerg"]
+    assert found == ["no si", "a dro", "~3,60", "emerg"]
     assert said.read_text() == "".join(first[1:])
 
 

@@ -265,7 +265,10 @@ def test_studies_with_equal_names_are_chosen_by_their_keys(capsys, tmp_path):
         for line in call(capsys, "show", folder.path)[1].splitlines()
         if "runs are finished" in line
     ]
-    assert heads == ["study: 0 of 2 runs are finished"] * 2
+    finished = "0 of 2 runs are finished"
+    assert len(heads) == 2
+    assert {f"study {key}: {finished}" for key in keys} & {*heads}
+    assert {f"study {key} (repeat = 0.5): {finished}" for key in keys} & {*heads}
     for key in keys:
         shown = json.loads(call(capsys, "show", folder.path, "--study", key, "--json")[1])
         assert shown["runs"] == 2

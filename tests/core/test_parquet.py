@@ -1,5 +1,6 @@
 """Parquet files of any origin, read within bounds."""
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -51,6 +52,36 @@ def test_the_unpacked_size_is_bounded_too(tmp_path, monkeypatch):
     assert (tmp_path / "a.parquet").stat().st_size < 10_000
     with pytest.raises(ValueError, match="it unpacks to 5,000 rows"):
         parquet_table(tmp_path / "a.parquet")
+
+
+N = 2**13
+BOMBS = {
+    "a text in many rows": lambda: pa.array(["x" * N]).dictionary_encode().take([0] * N),
+    "a text in a list": lambda: pa.ListArray.from_arrays([0, N], BOMBS["a text in many rows"]()),
+    "a list of equal numbers": lambda: pa.ListArray.from_arrays([0, 2**23], np.zeros(2**23)),
+    "missing lists": lambda: pa.nulls(N // 4, pa.list_(pa.int8(), N)),
+}
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_a_small_file_does_not_fill_the_memory_before_it_is_refused(tmp_path, monkeypatch, kind):
+    """Each of these would take at least 64 MB."""
+    monkeypatch.setattr(_parquet, "MOST_BYTES", 2**23)
+    monkeypatch.setattr(_parquet, "_AT_ONCE", 2**22)
+    path = tmp_path / "bomb.parquet"
+    plain = kind != "missing lists"  # only the schema of Arrow has lists of fixed length
+    table = pa.table({"a": BOMBS[kind]()})
+    pq.write_table(table, path, compression="zstd", store_schema=not plain)
+    assert path.stat().st_size < 50_000
+    pool = pa.proxy_memory_pool(pa.default_memory_pool())
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        with pytest.raises(ValueError, match="at most"):
+            parquet_table(path)
+    finally:
+        pa.set_memory_pool(before)
+    assert pool.max_memory() < 2**25
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"\xff" * 60 + b"PAR1", b"text"])

@@ -59,6 +59,20 @@ def test_a_long_csv_is_read_in_parts_and_counted(tmp_path, monkeypatch):
         read_table(tmp_path / "t.csv")
 
 
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [
+        ("a" * 2**22, "its first line has over 4 MB"),
+        (",".join(map(str, range(200))), "200 columns"),
+    ],
+)
+def test_a_csv_with_a_long_head_is_refused_before_it_is_parsed(tmp_path, monkeypatch, head, why):
+    monkeypatch.setattr("emergo.core.parquet.MOST_COLUMNS", 100)
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(f"{head}\n1\n".encode()))
+    with pytest.raises(InputError, match=why):
+        read_table(tmp_path / "t.csv.gz")
+
+
 def test_columns_of_text_are_kept_and_blanks_differ_from_nan(tmp_path):
     (tmp_path / "t.csv").write_text("run,loss,other\n01,nan,\nNA,,1\n,2,\n")
     table = _tables.read_csv(tmp_path / "t.csv", text=["run", "absent"])

@@ -13,6 +13,7 @@ from emergo.forecasting import forecast_logs
 from emergo.store.records import SHIPPED
 
 STEP = np.arange(0, 2001, 25)
+WIDTH = 250  # steps in which a falling loss falls by a factor of e
 
 
 def log(loss, **columns) -> pd.DataFrame:
@@ -21,7 +22,7 @@ def log(loss, **columns) -> pd.DataFrame:
 
 def falling(at: float = 2000.0) -> np.ndarray:
     """A loss that falls from 0.5 to 0.1 around a step."""
-    return 0.5 - 0.4 / (1 + np.exp((at - STEP) / 60))
+    return 0.5 - 0.4 / (1 + np.exp((at - STEP) / WIDTH))
 
 
 def growing(size: float = 0.01) -> np.ndarray:
@@ -32,7 +33,7 @@ def growing(size: float = 0.01) -> np.ndarray:
 def test_a_falling_metric_is_forecast():
     found = em.forecast(log(falling()), below=0.2)
     assert (found.state, found.metric, found.at) == ("forecast", "loss", 2000.0)
-    truth = 2000 + 60 * np.log(3)
+    truth = 2000 + WIDTH * np.log(3)
     for low, high in found.intervals.values():
         assert 2000 < low < high
     assert found.intervals[95][0] < truth < found.intervals[95][1]
@@ -106,8 +107,8 @@ def test_noise_is_not_a_signal(seed):
 def test_a_run_that_has_emerged():
     found = em.forecast(log(falling(1000.0)), below=0.2)
     assert found.state == "emerged"
-    assert found.step == pytest.approx(1000 + 60 * np.log(3), abs=1)
-    assert "emerged at 1,066" in str(found)
+    assert found.step == pytest.approx(1000 + WIDTH * np.log(3), abs=1)
+    assert "emerged at 1,275" in str(found)
 
 
 def test_a_rising_metric_is_forecast():

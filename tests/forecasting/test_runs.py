@@ -17,7 +17,7 @@ STEP = np.arange(0, 2001, 25)
 def curves_until(step: int) -> dict[str, np.ndarray]:
     """Curves of a run whose loss falls by a factor of 100 around step 2100."""
     kept = STEP[step >= STEP]
-    loss = 0.5 * np.exp(-4.6 / (1 + np.exp((2100 - kept) / 60)))
+    loss = 0.5 * np.exp(-4.6 / (1 + np.exp((2100 - kept) / 250)))
     attention = np.full((len(kept), 1, 1), 0.01)
     return {"step": kept, "loss": loss, "attention": attention}
 

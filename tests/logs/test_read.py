@@ -37,6 +37,16 @@ def history():
     )
 
 
+def test_entries_with_too_many_cells_are_refused_before_all_are_read(tmp_path, monkeypatch):
+    """A line of JSON takes ten times its length in memory, and gzip hides how long a file is."""
+    monkeypatch.setattr("emergo.logs._json._CELLS", 100)
+    monkeypatch.setattr("emergo.core.parquet.MOST_CELLS", 500)
+    line = json.dumps({f"m{i}": i for i in range(50)})
+    (tmp_path / "log.jsonl").write_text("\n".join([line] * 20 + ["broken", ""]))
+    with pytest.raises(InputError, match="it unpacks to 12 rows of 50 columns"):
+        read_one(tmp_path / "log.jsonl")
+
+
 @pytest.mark.parametrize("kind", ["csv", "csv.gz", "parquet", "jsonl"])
 def test_a_history_of_weights_and_biases(tmp_path, kind):
     path = tmp_path / f"d4.{kind}"

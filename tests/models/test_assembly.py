@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from emergo.core.contract import Spec
+from emergo.core.errors import InputError
 from emergo.models import Assembly, Transformer
 
 SPEC = Spec(length=5, inputs=4, outputs=3, marks=1)
@@ -64,6 +65,19 @@ def test_every_switch_changes_the_answer(name):
         params = model.init(jax.random.key(0), SPEC)
         answers.append(model.apply(params, jnp.ones((1, SPEC.length, SPEC.inputs))).value)
     assert float(jnp.abs(answers[0] - answers[1]).max()) > 1e-4
+
+
+def test_the_size_of_keys_is_that_of_the_heads_by_default():
+    default, params, inputs = made(heads=2)
+    sized = default.replace(key_size=4)
+    np.testing.assert_array_equal(
+        sized.apply(params, inputs).value, default.apply(params, inputs).value
+    )
+    small = default.replace(key_size=3).init(jax.random.key(0), SPEC)
+    assert small.query.weight.shape == small.key.shape == (8, 6)
+    assert small.value.weight.shape == (8, 8)
+    with pytest.raises(InputError, match="key_size"):
+        default.replace(key_size=3, queries=0.0)
 
 
 def test_a_scaled_embedding_has_the_size_of_the_reference_at_every_dim():

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure as Plot
 
 from emergo.core.errors import InputError
 from emergo.papers import FIGURES, Check, Figure, Outcome, RunSource, figure, make_figure
-from emergo.papers._figure import Presets
+from emergo.papers._figure import Presets, run_figure
 from emergo.store import Records
 from emergo.store.records import SHIPPED
 
@@ -50,6 +50,16 @@ def test_a_figure_in_memory_equals_its_files(tmp_path):
     }
     assert "plateau = 7.54 dim^1.43 length^1.08" in repr(made)
     assert made._repr_png_().startswith(b"\x89PNG")
+
+
+def test_a_figure_is_not_written_through_a_link(tmp_path):
+    """The output folder may come from another person."""
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "zucchet2025").symlink_to(tmp_path / "victim")
+    with pytest.raises(InputError, match=r"out/zucchet2025: a link, .* move it away"):
+        run_figure(FIGURES["zucchet2025/fig1"], "smoke", tmp_path / "out")
+    assert not any((tmp_path / "victim").iterdir())
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="asks on a CPU only")

@@ -16,6 +16,8 @@ import pytest
 
 from emergo.papers import FIGURES, RunSource, figure
 
+pytestmark = pytest.mark.usefixtures("fast_paths")
+
 FILE = Path(__file__).parent / "paper_preset.json"
 PINNED = json.loads(FILE.read_text())
 README = Path(__file__).parents[2] / "README.md"

@@ -45,6 +45,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import vl_convert
+from matplotlib.figure import Figure
 
 from emergo import measure
 from emergo.cli._measure import Fit, Measure
@@ -369,13 +370,17 @@ def _judge_log(lab: Lab, mutation: Mutation) -> tuple[str, str]:
 def labs(place: Path) -> Iterator[Lab]:
     """Make a lab whose runs are made up.
 
-    To save time, the script of exported pages is bundled only once, and laws have few resamples.
+    To save time, the script of exported pages is bundled only once, laws have few resamples, and
+    their plots are laid out but not written.
     """
     bundle = functools.cache(vl_convert.javascript_bundle)
     fit_law = measure.fit_law
 
     def fit_quickly(*arguments: Any, **options: Any) -> Any:
         return fit_law(*arguments, **(options | {"resamples": 100}))
+
+    def lay_out(figure: Figure, stem: Path) -> None:
+        figure.draw_without_rendering()
 
     def train(runs, *, on_end, **_):
         for run in runs:
@@ -385,6 +390,7 @@ def labs(place: Path) -> Iterator[Lab]:
         patch.setattr(executor, "train", train)
         patch.setattr(vl_convert, "javascript_bundle", bundle)
         patch.setattr(measure, "fit_law", fit_quickly)
+        patch.setattr("emergo.measure._fit_table.save", lay_out)
         yield Lab(place)
 
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from emergo.core.errors import InputError
+from emergo.core.errors import InputError, StorageError
 from emergo.core.json import seal
 from emergo.store.claims import (
     ClaimLost,
@@ -216,3 +216,10 @@ def test_a_claim_that_an_interrupt_left_is_free_for_the_same_process(claims, mon
     assert claims.live() == {}
     with claims.take("a"):
         assert claims.take("a") is None
+
+
+def test_claims_that_cannot_be_written_are_named(tmp_path):
+    """Neither the temporary file nor its removal is possible."""
+    (tmp_path / "claims").write_text("a file")
+    with pytest.raises(StorageError, match=str(tmp_path)):
+        Claims(tmp_path / "claims").take("0" * 12)

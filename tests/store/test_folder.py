@@ -1,5 +1,6 @@
 """The folder of studies."""
 
+import json
 import os
 import time
 
@@ -9,6 +10,7 @@ from emergo.core.errors import InputError
 from emergo.store import StudyFolder
 
 from ..study.crowd import study
+from ..study.tiny import rewrite
 
 
 def test_a_plan_is_read_as_it_was_written(tmp_path):
@@ -38,6 +40,25 @@ def test_a_folder_without_a_study_is_named(tmp_path):
             InputError, match="no study here; a study is put into a folder by running it"
         ):
             StudyFolder(path).read()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda units: units[0].update(runs=[]), "a unit has no runs"),
+        (lambda units: units.append(units[0]), "a unit or a run occurs twice"),
+        (lambda units: units[0]["runs"][0].pop(), "lacks a config or the value of an axis"),
+    ],
+)
+def test_a_plan_that_contradicts_itself_is_refused(tmp_path, change, why):
+    folder = StudyFolder(tmp_path)
+    study(2, 2).open(folder)
+    [path] = folder.plans.glob("*.json")
+    units = json.loads(path.read_text())["units"]
+    change(units)
+    rewrite(path, units=units)
+    with pytest.raises(InputError, match=why):
+        folder.read()
 
 
 def test_only_old_leftovers_are_removed(tmp_path):

@@ -199,6 +199,40 @@ def test_an_unusable_pack_is_named_moved_aside_and_trained_again(folder, tmp_pat
         assert (tmp_path / "outside.zip").read_bytes() == data
 
 
+def test_a_pack_whose_files_overlap_is_refused(folder):
+    """It would hold thousands of runs that have to be read, in a file of the size of one."""
+    pack_runs(folder.runs)
+    [pack] = packs(folder)
+    with zipfile.ZipFile(pack, "a") as file:
+        info = file.getinfo(f"{STUDY.runs[0].identity}/run.json")
+        for number in range(300):
+            again = zipfile.ZipInfo(f"{number:016x}/run.json")
+            for name in ("CRC", "file_size", "compress_size", "header_offset", "external_attr"):
+                setattr(again, name, getattr(info, name))
+            file.filelist.append(again)
+        file.comment = b""  # so that the list is written again
+    status = study_status(folder)
+    assert status.broken == {str(pack): "its files overlap"}
+    assert status.finished == 0
+
+
+def test_packs_are_not_read_or_written_through_a_link(folder, tmp_path):
+    """The folder of the runs leads to another store."""
+    pack_runs(folder.runs, 2)
+    (folder.runs / ".index.json").unlink()
+    sent = StudyFolder(tmp_path / "sent")
+    STUDY.open(sent)
+    sent.runs.rmdir()
+    sent.runs.symlink_to(folder.runs)
+    before = sorted(folder.runs.rglob("*"))
+    status = study_status(sent)
+    assert (status.finished, status.broken) == (0, {str(sent.runs): "it should be a folder"})
+    with pytest.raises(SystemExit) as stop:
+        main(["study", "pack", str(sent.path)])
+    assert stop.value.code == 2
+    assert sorted(folder.runs.rglob("*")) == before
+
+
 def test_every_changed_bit_of_a_pack_is_noticed_or_harmless(folder):
     """Times and permissions in a ZIP file are not read."""
     pack_runs(folder.runs)

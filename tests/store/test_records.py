@@ -100,6 +100,24 @@ def test_arrays_at_few_evaluations_take_one_column(tmp_path):
         same_curves(read_records(tmp_path).read(RUNS[seed]), own)
 
 
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        ("map:300000x300000", "cannot reshape"),  # it would take terabytes
+        ("map:2x2", r"shape \(3, 2, 2\); at most 11 numbers"),
+        ("map:two", "invalid literal"),
+    ],
+)
+def test_arrays_of_another_size_than_their_name_says_are_refused(column, why, monkeypatch):
+    monkeypatch.setattr("emergo.store.curves.MOST_VALUES", 11)
+    runs, _ = record_tables([(content(seed=0), None)])
+    values = [None, np.zeros(4), None]
+    table = pd.DataFrame({"identity": RUNS[0], "step": [0, 1, 2], column: values})
+    records = Records(runs.assign(records="fig"), table)
+    with pytest.raises(InputError, match=f"records fig: .*{RUNS[0]}.*{why}"):
+        records.read(RUNS[0])
+
+
 def test_arrays_are_rounded_and_scalars_are_exact(tmp_path):
     heads = np.random.default_rng(0).normal(size=(3, 2)).astype(np.float32)
     heads[0] = np.nan, np.inf

@@ -12,7 +12,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 from emergo.core.errors import InputError
-from emergo.core.plotting import Line, spread_lines
+from emergo.core.plotting import Line, shades, spread_lines
 from emergo.models import Transformer
 from emergo.store import Store
 from emergo.study import Runs, Study, concat
@@ -93,7 +93,7 @@ def test_curves_are_drawn_with_labels_and_a_legend(runs):
     figure = runs.plot("loss", by="dim")
     [axes] = figure.axes
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("step", "loss")
-    assert len({line.get_color() for line in axes.lines}) == 3
+    assert {line.get_color() for line in axes.lines} == set(shades(3, "dim"))
     legend = axes.get_legend()
     assert legend is not None
     assert legend.get_title().get_text() == "dim"
@@ -239,6 +239,8 @@ def test_every_column_of_the_curves_is_a_name(heads):
     assert np.isfinite(law.exponents["learning_rate"])
     with pytest.raises(InputError, match="unknown curve 'attention_0_2'; did you mean attention_0"):
         heads.plot("attention_0_2")
+    with pytest.raises(InputError, match="unknown column 'attention_0_2'; did you mean"):
+        heads.fit("attention_0_2", ["learning_rate"])
 
 
 def test_intervals_panels_and_axes(heads):

@@ -117,7 +117,8 @@ def test_what_clusters_need_arrives_in_one_line_each(recorded, tmp_path):
     }
     setup = ["module load 'cuda/12' && echo \"$HOME\" `date` $(date)", "#SBATCH --image=x"]
     asked = {"partition": "gpu-a,gpu_b", "account": "lab.x/y", "extra": extra, "setup": setup}
-    submit(tmp_path / "größe (1)+a", name="größe (1), p = 0.5", **asked)
+    sent = submit(tmp_path / "größe (1)+a", name="größe (1), p = 0.5", **asked)
+    assert sent.folder.stat().st_mode & 0o077 == 0  # the job executes the pickle in it
     [script] = recorded()
     lines = script.splitlines()
     code = [line for line in lines if line and not line.startswith("#")]

@@ -99,6 +99,27 @@ def test_runs_are_logged_afterwards(tmp_path, caplog):
         check_events(tmp_path / "tensorboard" / result.run.identity, result, caplog)
 
 
+def test_links_in_a_folder_of_events_are_moved_aside(tmp_path):
+    """Earlier events of a run are removed, and a link could lead to those of another study."""
+    pytest.importorskip("tensorboardX")
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "events.out.tfevents.1").write_text("mine")
+    place = tmp_path / "study" / "tensorboard"
+    place.mkdir(parents=True)
+    (place / "exported").symlink_to(victim)
+    (place / RESULT.run.identity).symlink_to(victim)
+    log = RunLog("tensorboard", StudyFolder(tmp_path / "study"), "study")
+    log.training(progress(RESULT, 2))
+    log.ended(RESULT)
+    assert [path.name for path in victim.iterdir()] == ["events.out.tfevents.1"]
+    assert len(list((place / RESULT.run.identity).glob("events*"))) == 1
+    (place / "exported" / RESULT.run.identity).unlink()
+    (place / "exported" / RESULT.run.identity).symlink_to(victim / "new")
+    RunLog("tensorboard", StudyFolder(tmp_path / "study"), "study").ended(RESULT)
+    assert not (victim / "new").exists()
+
+
 class FakeWandB:
     """Weights & Biases as documented: with `create_new`, several runs are open at once."""
 

@@ -7,9 +7,12 @@ import sys
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from emergo import InputError
-from emergo.tasks import Text
+from emergo.core.json import digest
+from emergo.tasks import Text, find_data
+from emergo.tasks._corpus import find_corpus
 from tests.texts import TEXT, sentences
 
 TOKENS = np.random.default_rng(0).integers(0, 700, 5000)
@@ -117,11 +120,12 @@ print(hashlib.sha256(task.data()["training"].tobytes()).hexdigest(), task.decode
 """
 
 
-def test_another_process_finds_corpora_in_the_folder_of_a_study(folder, tmp_path):
+def test_another_process_finds_corpora_in_the_folder_of_a_study(folder, tmp_path, monkeypatch):
     pytest.importorskip("tokenizers")
     task = Text(folder, length=32, vocabulary=300)
     kept = tmp_path / "kept"
     task.save_data(kept)
+    monkeypatch.setenv("EMERGO_CACHE", "off")
     command = [sys.executable, "-c", OTHER, str(kept), task.source, task.tokenizer]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     own = hashlib.sha256(task.data()["training"].tobytes()).hexdigest()
@@ -132,6 +136,27 @@ def test_another_process_finds_corpora_in_the_folder_of_a_study(folder, tmp_path
     failed = subprocess.run(command, capture_output=True, text=True)
     assert failed.returncode == 1
     assert "cannot be read as a corpus (it was damaged or changed)" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "end"),
+    [
+        (np.zeros(9, np.uint8), [9]),
+        (np.zeros(9, np.uint8), [4, 8]),
+        (np.zeros(9, np.uint8), [8, 4, 9]),
+        (np.zeros((3, 3), np.uint8), [1, 3]),
+        (np.full(9, -1, np.int32), [4, 9]),
+        (np.zeros(9, np.float32), [4, 9]),
+    ],
+)
+def test_a_corpus_without_proper_documents_is_refused(content, end, tmp_path):
+    """A forged name could be the hash of its content."""
+    name = f"text:{digest(end)}{digest(content.tolist())}"
+    path = tmp_path / f"{name.replace(':', '-')}.safetensors"
+    save_file({"content": content, "end": np.array(end)}, path)
+    find_data(tmp_path)
+    with pytest.raises(InputError, match=r"as a corpus \(.*(types|several|one after another)"):
+        find_corpus(name)
 
 
 def write(path, content):

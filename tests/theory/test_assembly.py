@@ -82,7 +82,9 @@ def test_the_map_moves_at_the_rate_of_each_block(switches, blocks):
     np.testing.assert_allclose(np.mean(measured, 0), rates, rtol=0.15)
 
 
-@pytest.mark.parametrize("switches", [{}, {"keep_mark": 1.0}, {"biases": 0.0}], ids=str)
+@pytest.mark.parametrize(
+    "switches", [{}, {"keep_mark": 1.0}, {"biases": 0.0}, {"key_size": 64}], ids=str
+)
 def test_the_logit_moves_at_the_rate_of_queries_and_keys(switches):
     """The logit is what the indicator adds to a score, for a query of position and biases."""
     model = WIDE.replace(**switches)
@@ -91,7 +93,7 @@ def test_the_logit_moves_at_the_rate_of_queries_and_keys(switches):
     def logit(params):
         stream = place + model.biases * params.embed.bias
         query = stream @ params.query.weight + model.biases * params.query.bias
-        return query @ (params.embed.weight[0] @ params.key) / np.sqrt(model.width)
+        return query @ (params.embed.weight[0] @ params.key) / np.sqrt(model.size)
 
     measured = []
     for seed in range(3 * SEEDS):  # one indicator each, whose squared norm spreads by 6%
@@ -204,6 +206,33 @@ def test_the_plateau_does_not_depend_on_the_unit_of_the_rate():
     for optimizer in ("sgd", "adam"):
         fast, slow = (assembly_plateau(model, 16, 8, rate, optimizer) for rate in (2e-3, 1e-3))
         assert slow == pytest.approx(2 * fast, rel=1e-3)
+
+
+def test_scaled_tokens_and_indicators_scale_every_rate():
+    """The map from tokens times s, and what an indicator times s adds to a score, have derivatives
+    s times as large."""
+    plain, tokens, marks = (
+        assembly_rates(WIDE, LENGTH, DIM, **scaled)
+        for scaled in ({}, {"tokens": 2.0}, {"marks": 2.0})
+    )
+    for block, other in zip(plain.values, tokens.values, strict=True):
+        assert other.rate == pytest.approx(4 * block.rate)
+    assert rate_of_logit(marks) == pytest.approx(4 * rate_of_logit(plain))
+    assert rate_of_map(marks) == rate_of_map(plain)
+
+
+def test_larger_targets_shorten_the_plateau_of_sgd_only():
+    """In the flow limit gradients are larger by the factor of targets; Adam divides by it."""
+    model = TOKENS.replace(width=300)
+    once, twice = (assembly_plateau(model, 10_000, 256, 1.0, targets=k) for k in (1.0, 2.0))
+    assert once == pytest.approx(2 * twice, rel=0.02)
+    adam = [assembly_plateau(WIDE, 64, 16, 1e-4, "adam", targets=k) for k in (1.0, 2.0)]
+    assert adam[0] < adam[1] < 2 * adam[0]
+
+
+def test_a_large_epsilon_turns_adam_into_sgd():
+    sgd = assembly_plateau(WIDE, 32, 16, 1e-3)
+    assert assembly_plateau(WIDE, 32, 16, 1e-1, "adam", epsilon=1e2) == pytest.approx(sgd, rel=1e-2)
 
 
 def test_the_published_sizes():

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import emergo.torch as et
+from emergo import InputError
 from emergo.measure import head_classes
 
 from .models import WORDS, Block, Words, batch, loss_of
@@ -92,3 +93,24 @@ def test_relevant_positions_are_scored_for_models_without_tokens(tmp_path):
     log = train(Looks(), tmp_path / "log.csv", 2, inputs, loss, heads=heads)
     assert log["marked_head_0_0"][0] == pytest.approx(1 / 6, abs=1e-5)  # six digits are logged
     assert not [name for name in log if "induction" in str(name)]
+
+
+@pytest.mark.parametrize(
+    ("relevant", "words"),
+    [
+        (
+            torch.tensor([[1], [6]]),
+            "must hold positions from 0 to 5, got 1 to 6",
+        ),
+        (
+            torch.ones(3, 6, dtype=torch.bool),
+            r"truth values \(2, 6\) or .*, got \(3, 6\)",
+        ),
+    ],
+)
+def test_wrong_relevant_positions_are_an_error(tmp_path, relevant, words):
+    heads = et.HeadBatch(torch.randn(2, 6, 6), relevant=relevant)
+    model = Looks()
+    watch = et.watch(model, tmp_path / "log.csv", every=1, heads=heads)
+    with watch, pytest.raises(InputError, match=words):
+        model(torch.randn(4, 6, 6))

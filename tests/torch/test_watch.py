@@ -266,7 +266,7 @@ def test_folded_heads_are_recognised_and_reported(tmp_path, capsys):
     pd.testing.assert_frame_equal(logs[1], logs[0], rtol=1e-4)
     printed = capsys.readouterr().err
     assert "layer 0 (blocks.0): 8 maps are read as 4 sequences of 2 heads each" in printed
-    assert "layers 0: the maps to queries, keys and values were not found" in printed
+    assert "layer 0: the maps to queries, keys and values were not found" in printed
 
 
 def frozen() -> nn.Module:
@@ -290,7 +290,7 @@ def test_frozen_queries_and_keys_are_named(tmp_path, capsys):
         loss_of(model, batch(0)).backward()
         watch()
     assert capsys.readouterr().err == (
-        "emergo: no gradients of queries and keys are logged for layers 0: the weights are frozen "
+        "emergo: no gradients of queries and keys are logged for layer 0: the weights are frozen "
         "(requires_grad=False)\n"
     )
     assert "gradient_value_output_0" in pd.read_csv(tmp_path / "log.csv")
@@ -320,7 +320,7 @@ def test_missing_gradients_have_the_true_reason(tmp_path, capsys, make, backward
         if backward:
             loss.backward()
         watch(loss)
-    assert capsys.readouterr().err == f"emergo: no gradients are logged for layers 0: {words}\n"
+    assert capsys.readouterr().err == f"emergo: no gradients are logged for layer 0: {words}\n"
 
 
 def test_the_loss_needs_no_name(tmp_path):
@@ -397,7 +397,7 @@ def test_missing_maps_are_reported_in_one_line(tmp_path, capsys):
     with et.watch(model, tmp_path / "log.csv", every=1) as watch:
         loop(model, watch, steps=2)
     assert capsys.readouterr().err == (
-        "emergo: no gradients are logged for layers 1: the maps to queries, keys and values "
+        "emergo: no gradients are logged for layer 1: the maps to queries, keys and values "
         "were not found; name them with paths=\n"
     )
     with et.watch(

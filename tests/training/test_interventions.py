@@ -249,7 +249,7 @@ def test_wrong_input_is_named(make, message):
             r"unknown tap of Heads in Clamp.tap 'layers.1.pattern'",
         ),
         (Clamp(PATTERN, head=2), "Clamp.head is 2, but layers.0.pattern has 2 heads"),
-        (Clamp("value", head=0), "Clamp.head is 0, but value has 0 heads"),
+        (Clamp("value", head=0), "Clamp.head is 0, but value has no heads"),
         (Replace(PATTERN), "Replace.function must be a function, got None"),
         (
             Clamp(PATTERN, to="previous"),

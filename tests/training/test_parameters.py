@@ -1,10 +1,14 @@
 """Parameters of trained models: kept at chosen steps, without padding, saved and loaded."""
 
+import json
+import os
+
 import jax
 import numpy as np
 import pytest
 
 from emergo.core.errors import InputError
+from emergo.training import read_start
 from emergo.training._config import next_evaluation
 
 from .own import BASE, Echo, make_flat, run_of
@@ -137,6 +141,18 @@ def test_unreadable_parameters_are_named(padded, tmp_path):
         load_parameters(tmp_path / "none", trained.run)
 
 
+def test_parameters_that_do_not_fit_into_memory_are_not_read(padded, tmp_path):
+    """A sparse file takes no room on the disk."""
+    array = {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}
+    header = json.dumps({"weight": array}).encode()
+    path = tmp_path / "large.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    os.truncate(path, 8 + len(header) + 2**42)
+    for read in (lambda: load_parameters(path, padded[1][0].run), lambda: read_start(path)):
+        with pytest.raises(InputError, match=r"bytes; at most"):
+            read()
+
+
 def test_schedules_and_interventions_have_their_values_at_the_step():
     """The gain changes, and the clamp ends."""
     task = Echo(4, 3, gain=Switch(1.0, 3.0, at=6))
@@ -217,9 +233,14 @@ def test_patching_replaces_a_head_or_a_position():
     assert np.abs(patched - own).max() > 1e-3
 
 
-def test_patching_names_what_is_not_there():
+def test_patching_and_reading_name_what_is_not_there():
     trained, x, source = looked_into()
-    with pytest.raises(InputError, match=r"unknown tap of Transformer in patched 'layers.0.mixd'"):
+    assert list(trained.forward(x, "layers.*.mlp").taps) == ["layers.0.mlp", "layers.1.mlp"]
+    with pytest.raises(InputError, match=r"unknown tap of Transformer 'layers.7.mlp'; did you"):
+        trained.forward(x, ["embed", "layers.7.mlp"])
+    with pytest.raises(InputError, match=r"^Transformer.apply failed: Type"):
+        trained.forward(x.astype(float))
+    with pytest.raises(InputError, match=r"unknown tap of Transformer 'layers.0.mixd'"):
         trained.patched(x, source, "layers.0.mixd")
     with pytest.raises(InputError, match=r"patched.head is 2, but layers.0.mixed has 2 heads"):
         trained.patched(x, source, "layers.0.mixed", head=2)

@@ -5,7 +5,6 @@ import pytest
 
 from emergo.core.errors import InputError
 
-from .helpers import check_going_on
 from .own import BASE, run_of
 from .untyped import EarlyStopping, Run, Switch, When, train
 
@@ -58,11 +57,6 @@ def test_each_run_ends_by_its_own_rule(results):
     assert results["early"].reason == "stopped by EarlyStopping"
     assert results["early"].state == "trained"
     assert results["none"].reason is None
-
-
-def test_the_state_of_a_rule_survives_an_interruption(tmp_path):
-    run = run_of(stop=RULES["early"], steps=60)
-    check_going_on(train([run], n_parallel=1), tmp_path, n_parallel=1)
 
 
 def test_wrong_rules_are_refused():

@@ -30,6 +30,8 @@ from .untyped import (
     train,
 )
 
+pytestmark = pytest.mark.usefixtures("fast_paths")
+
 
 def run_of(seed, dim=2, burst=1, repeat=0.0, **changes):
     return Run(BASE.replace(task__dim=dim, task__burst=burst, task__repeat=repeat, **changes), seed)

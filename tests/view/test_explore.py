@@ -280,6 +280,8 @@ def test_a_narrow_window_shows_the_plot_first(page):
         plot.wait_for()
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert page.locator(".controls").first.is_hidden()
+        shown = "[...document.querySelectorAll('h1, h2, h3')].filter((each) => each.offsetParent)"
+        assert page.evaluate(f"{shown}.slice(0, 2).map((each) => each.tagName)") == ["H1", "H2"]
         top = page.evaluate("document.querySelector('main .split').getBoundingClientRect().top")
         assert page.locator(".main").first.bounding_box()["y"] - top < 80
     page.click(".panel > summary")

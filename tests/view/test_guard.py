@@ -48,6 +48,8 @@ def test_every_path_needs_the_token_or_the_cookie(app, path, token):
     ]
     assert {answer.status_code for answer in answers} == {403}
     assert not any("set-cookie" in answer.headers for answer in answers)
+    # Else another program could hold all connections with one refused request on each.
+    assert {answer.headers["connection"] for answer in answers} == {"close"}
 
 
 def test_the_address_leads_to_a_place_with_a_cookie_of_its_own(app):
@@ -94,7 +96,8 @@ def test_browsers_send_the_cookie_to_this_place_alone(app):
 )
 def test_other_host_names_are_refused(app, host):
     """A browser would let in a page whose name was made to resolve to this machine."""
-    assert ask(app, "/", params={"token": TOKEN}, headers={"host": host}).status_code == 421
+    answer = ask(app, "/", params={"token": TOKEN}, headers={"host": host})
+    assert (answer.status_code, answer.headers["connection"]) == (421, "close")
 
 
 @pytest.mark.parametrize("host", ["localhost:8642", "127.0.0.1", "[::1]:8642", "127.0.0.1:9999"])

@@ -23,10 +23,12 @@ FOLDER = Path(__file__).parent
 CALIBRATION = FOLDER / "calibration.parquet"
 JUDGED = FOLDER / "judged.parquet"
 AGAIN = FOLDER / "again.parquet"  # more runs of parity, decided after the judged runs were read
+FRESH = FOLDER / "fresh.parquet"  # runs that judge the rule that was added after these
 # Figures with recorded curves of emergo's own tasks, whose data stay the same during a run.
 OWN_FIGURES = ("emergo/attention", "emergo/capacity", "emergo/coupled")
 LOGS = "logs"
 LATER = "later"
+NEW = "fresh runs"
 OWN = "own"
 CUTS = tuple(100 * 2 ** (k / 4) for k in range(41))
 
@@ -49,13 +51,17 @@ def content(log: pd.DataFrame) -> str:
 
 
 def follow_logs(path: Path, source: str = LOGS) -> list[Followed]:
-    """Read a table of logs of PyTorch models; families of a later source are named so."""
+    """Read a table of logs of PyTorch models; families of a later source are named so.
+
+    Fresh runs are too few to be judged by family, and count as one.
+    """
     followed = []
     for name, log in read_table(path).groupby("run", sort=False):
         job = json.loads(log["job"].iloc[0])
         threshold = float(log["threshold"].iloc[0])
         log = log.set_index("step").drop(columns=["run", "job", "threshold"])
         family = job["family"] if source == LOGS else f"{job['family']}, {source}"
+        family = NEW if source == NEW else family
         about = str(name), family, source, bool(job["shuffled"])
         followed.append(_followed(about, log.pop("loss"), log, threshold, "below"))
     return followed

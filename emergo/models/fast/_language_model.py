@@ -54,6 +54,7 @@ def forward(
 
 
 def _normalised(model: Transformer, layer: TransformerLayer, sublayer: int, x: Rows) -> Rows:
+    """Apply the norm before a sublayer; keep only its input for the backward pass."""
     return jax.checkpoint(lambda layer, x: model._norm("pre", layer, sublayer, x))(layer, x)
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
-from ...core.plotting import CENSORED
+from ...core.plotting import CENSORED, shades
 from ...training import Result
 from .._source import curve
 
@@ -17,6 +17,8 @@ Look = dict[str, Any]
 DOT: Look = {"marker": "o", "ls": "", "ms": 4, "mec": "white", "mew": 0.4}
 # The marker of censored runs.
 HOLLOW: Look = CENSORED[1]
+# The colours of the exponents of d and T, from the palettes of d and T.
+TERMS = {"dim": shades(2, "dim")[0], "length": shades(2, "length")[1]}
 
 
 def entries(colours: Mapping[Any, Any], **look: Any) -> list[tuple[str, Look]]:

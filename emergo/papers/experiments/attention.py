@@ -27,7 +27,6 @@ from ...core.plotting import (
     SKY,
     key,
     over,
-    shades,
     subtitle,
 )
 from ...measure import Law, find_stages, fit_law, judge, mean_ratio, plateau_share
@@ -40,6 +39,7 @@ from ..transformers import PAPER, SMALL, TINY, shallow
 from ..zucchet2025.fig13_15 import FIXED, SLOW, sgd
 from ._shared import (
     DOT,
+    TERMS,
     Look,
     draw_curve,
     draw_interval,
@@ -61,6 +61,8 @@ FORMS: Mapping[str, Mapping[str, Any]] = {
     "learned temperature": {"model__temperature": "learned"},
 }
 COLOURS = dict(zip(FORMS, (BLACK, RED, ORANGE, GREEN, BLUE, SKY, PINK, GREY), strict=True))
+# Wide lines stay visible under the curves of forms that coincide with them.
+LINE_WIDTHS = {"softmax": 3.4, "positional bias": 2.2}
 # Forms that should not change the plateau: they add a term that starts at zero, or rotate queries
 # and keys alike.
 NEUTRAL = ("rotary positions", "positional bias", "learned temperature")
@@ -87,7 +89,6 @@ EXPECTED: Mapping[str, tuple[float, float, str]] = {
     ),
 }
 CELL = ["dim", "length"]
-TERMS = {"dim": shades(2, "dim")[0], "length": shades(2, "length")[1]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -321,7 +322,8 @@ def draw_forms(axes: Axes, parts: Mapping[str, Runs], settings: Settings) -> Non
         for result in runs if name in FORMS else ():
             if result.run.seed == 0 and sizes_of(result) == largest:
                 drawn[name] = COLOURS[name]
-                draw_curve(axes, result, "loss", color=COLOURS[name], lw=1.2)
+                width = LINE_WIDTHS.get(name, 1.2)
+                draw_curve(axes, result, "loss", color=COLOURS[name], lw=width)
     subtitle(axes, f"$d$ = {largest[0]}, $T$ = {largest[1]}, first seed")
     key(axes, entries(drawn), loc="lower left")
 
@@ -340,7 +342,8 @@ def draw_windows(axes: Axes, runs: Runs) -> None:
         draw_curve(axes, result, "loss", color=colours[window], lw=1)
         axes.axhline(0.5 * (1 - window / length), color=colours[window], lw=0.8, ls=":")
     subtitle(axes, f"$d$ = {dim}, $T$ = {length}; dotted: what is out of reach")
-    key(axes, entries(colours), loc="lower left", title="window")
+    place = {"loc": "lower left", "bbox_to_anchor": (0, 0.42)}  # above the dotted lines
+    key(axes, entries(colours), title="window", **place)
 
 
 def draw_exponents(axes: Axes, names: Sequence[str], laws: Mapping[str, Law]) -> None:

@@ -434,7 +434,7 @@ def draw(
             for name, colour in CIRCUITS.items():
                 c.plot(curve(result, "step"), strength(result, name), color=colour, lw=1)
     for axes, label in ((b, "test accuracy"), (c, "accuracy, attention")):
-        level(axes, 1 / pairs, "guess")
+        level(axes, 1 / pairs, "guess" if axes is b else "")
         axes.set(xscale="log", xlabel="step", ylabel=label)
         subtitle(axes, f"{pairs} pairs, {tokens} tokens")
     key(c, entries({"accuracy": BLACK} | CIRCUITS), loc="upper left")

@@ -16,7 +16,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ...core.errors import InputError
-from ...core.plotting import BLUE, ORANGE, WIDTH, Picture, over
+from ...core.plotting import WIDTH, Picture, over
 from ...measure import Law, emergence, fit_law, mean_ratio
 from ...models import Assembly, Model, ToyAttention
 from ...study import Runs, Study
@@ -28,7 +28,7 @@ from .._source import curve
 from ..transformers import PAPER, TASK, Grid, shallow
 from ..zucchet2025.fig13_15 import FIGURE_13, FIXED, SLOW, sgd
 from . import attention
-from ._shared import DOT, Look, draw_interval, entries, geometric_mean, name_rows
+from ._shared import DOT, TERMS, Look, draw_interval, entries, geometric_mean, name_rows
 
 Name = Literal["sgd", "adam"]
 SGD: Name = "sgd"
@@ -88,7 +88,6 @@ BLIND = {SGD: 3_000, ADAM: 12_000}
 """The most steps of models whose skip connection passes the readout of the attended token."""
 CELL = ["dim", "length"]
 KEPT = ["part", *CELL, "seed", "learning_rate", "plateau", "state", "censored", "attended"]
-COLOURS = {"dim": BLUE, "length": ORANGE}
 FLOW = {"dim": 0.5, "length": 1.0}
 SYMBOLS = {"dim": "d", "length": "T"}
 GROUPS = {
@@ -529,7 +528,8 @@ def draw(table: pd.DataFrame) -> Plot:
         draw_exponents(axes, table, {name: i for i, name in enumerate(borrowed)})
         axes.set(title="c  width 256, the paper's sizes and rates", xlim=(0, 1.6))
         name_rows(axes, borrowed)
-    colours: list[tuple[str, Look]] = entries({"of $d$": BLUE, "of $T$": ORANGE}, lw=2)
+    named = dict(zip(("of $d$", "of $T$"), TERMS.values(), strict=True))
+    colours: list[tuple[str, Look]] = entries(named, lw=2)
     over(plot.axes[0], [*colours, ("the flow", {"ls": ":"})])
     if len(plot.axes) > 1:
         over(plot.axes[1], [("measured, 95%", DOT), ("derived", DERIVED)])
@@ -558,10 +558,10 @@ def draw_exponents(axes: Axes, table: pd.DataFrame, heights: Mapping[str, int]) 
         for term, shift in (("dim", -0.17), ("length", 0.17)):
             names = (term, f"{term}_low", f"{term}_high", f"{term}_derived")
             value, *ends, derived = values_at(table, part, *names)
-            draw_interval(axes, value, ends, height + shift, COLOURS[term])
-            axes.plot(derived, height + shift, color=COLOURS[term], **DERIVED)
+            draw_interval(axes, value, ends, height + shift, TERMS[term])
+            axes.plot(derived, height + shift, color=TERMS[term], **DERIVED)
     for term, flow in FLOW.items():
-        axes.axvline(flow, color=COLOURS[term], lw=0.8, ls=":")
+        axes.axvline(flow, color=TERMS[term], lw=0.8, ls=":")
     axes.set(xlabel="exponent of the plateau", xlim=(-0.3, 1.7))
 
 

@@ -183,9 +183,9 @@ def draw_12(runs: Runs) -> Plot:
     return plot
 
 
-def medians(values: np.ndarray, window: int = 9) -> np.ndarray:
-    """Return the running median over evaluations."""
-    return pd.Series(values).rolling(window, center=True, min_periods=1).median().to_numpy()
+def medians(values: np.ndarray) -> np.ndarray:
+    """Return the running median over nine evaluations."""
+    return pd.Series(values).rolling(9, center=True, min_periods=1).median().to_numpy()
 
 
 FIGURE_12 = Figure(

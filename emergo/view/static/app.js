@@ -164,7 +164,7 @@ class App {
     const { sets, folder } = this.index;
     const view = this.#shownView();
     const link = ([name, [title]]) => el("button", { type: "button", class: "tab", "aria-current": name === view ? "page" : null, "data-key": `view ${name}`, onclick: () => this.#choose(name), text: title });
-    const label = (set) => `${set.key} (${set.planned && set.planned > set.runs ? `${set.runs} of ${set.planned}` : set.runs} runs)`;
+    const label = (set) => `${set.key} (${set.planned && set.planned > set.runs ? `${set.runs} of ${set.planned}` : set.runs} ${(set.planned || set.runs) === 1 ? "run" : "runs"})`;
     const fresh = { metric: null, below: null, above: null, run: null, with: null, filter: null, group: null, cols: null, zoom: null, terms: null, across: null, law: null, page: null, sort: null, at: null, family: null, y: null, by: null, ly_of: null };
     const pick = sets.length > 1 ? choice("Set of runs", sets.map((set) => [set.key, label(set)]), this.set?.key, (set) => setState({ set, ...fresh }), "set") : null;
     const what = this.set ? (sets.length > 1 ? folder : `${folder}: ${label(this.set)}`) : folder;

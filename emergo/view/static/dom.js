@@ -49,7 +49,7 @@ wide.addEventListener("change", () => document.querySelectorAll("details.panel")
 /** Creates the controls of a view, which narrow windows show on demand. Returns the element and the place for its content. */
 export function panel(label) {
   const body = el("div", { class: "controls", role: "group", "aria-label": label });
-  return [el("details", { class: "panel", open: wide.matches }, el("summary", { text: label }), body), body];
+  return [el("details", { class: "panel", open: wide.matches }, el("summary", {}, el("h2", { text: label })), body), body];
 }
 
 /** Replaces the children and restores the focus and open details. */

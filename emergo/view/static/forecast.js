@@ -48,7 +48,7 @@ export class ForecastPart {
     this.plot.node.hidden = !asked.length;
     if (!told.moments.length) return refill(this.words, el("p", { class: "quiet", text: `No forecast: ${told.why}.` }));
     const now = lastBy(told.moments, step);
-    const early = asked.length ? `The first forecast is from step ${exact(asked[0].at)}: ${asked[0].words}.` : "No step has a forecast.";
+    const early = asked.length ? `The first forecast is from step ${exact(asked[0].at)}: ${asked[0].words}.` : `None of ${told.moments.length} earlier steps has a forecast.`;
     const basis = "Each forecast uses the log up to its step.";
     const [judged, last] = [verdict(now, told), now === asked[0] ? basis : `${early} ${basis}`];
     refill(this.words, said(now, `Forecast at step ${exact(now.at)}`), judged ? el("p", { text: judged }) : null, el("p", { class: "quiet", text: last }));

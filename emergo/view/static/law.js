@@ -35,6 +35,7 @@ export class LawView {
     this.#figure(set);
     if (!rows.some((row) => Number.isFinite(row[this.y]))) return this.#tell(`These runs have no values of ${words(this.y)}.`);
     if (!this.terms.length && start.why) return this.#tell(start.why);
+    if (!set.terms.length && !this.terms.length) return this.#tell("These runs differ in no number that a law could use. Another term may be a product of columns.");
     if (!this.terms.length) return this.#tell(`Choose at least one term for the law of the ${words(this.y)}.`);
     const key = JSON.stringify([set.key, set.version, this.y, this.terms, this.wanted]);
     if (key !== this.asked) {

@@ -10,6 +10,7 @@ const [TICK, GAP] = [4, 8]; // pixels from an axis to the end of a tick, and to 
 const MOST = 9; // most axes next to the plateau
 const APART = 0.07; // smallest distance between labels, as a share of the axis
 const LINES = 3000; // most lines drawn
+const TEXTS = 12; // most labels of an axis of texts
 
 export class Parallel {
   constructor(app) {
@@ -136,7 +137,8 @@ export function coordinate(name, distinct) {
       return rest.length > 20 ? `${rest.slice(0, 8)}…${rest.slice(-10)}` : rest;
     };
     const share = (value) => (value === null || value === undefined ? null : (ordered.indexOf(String(value)) + 0.5) / ordered.length);
-    return { name, values, share, label, ticks: ordered.slice(0, 12) };
+    const every = Math.ceil(ordered.length / TEXTS);
+    return { name, values, share, label, ticks: ordered.filter((_, i) => i % every === 0) };
   }
   const [low, high] = [values.reduce((a, b) => Math.min(a, b), Infinity), values.reduce((a, b) => Math.max(a, b), -Infinity)];
   const log = low > 0 && high / low >= 8;

@@ -20,6 +20,8 @@ from emergo.training import Config
 
 from ..made_runs import MadeRuns, evaluations, falling, finished
 
+pytestmark = pytest.mark.usefixtures("fast_paths")
+
 BASE = PAPER.replace(task__length=64, task__dim=32, steps=20_000)
 SETTINGS = Settings(BASE, seeds=2, lucky=8)
 

@@ -75,8 +75,8 @@ class Noisy(Task):
 
 
 def test_runs_of_a_program_share_one_copy_and_continue_exactly(base, tmp_path):
-    copying = base.replace(task__copy=Switch(0.5, 0.0, at=50))
-    runs = [Run(base, 0), Run(base, 1), Run(copying, 0)]
+    plain, copying = (base.replace(task__copy=Switch(p, 0.0, at=50)) for p in (0.0, 0.5))
+    runs = [Run(plain, 0), Run(plain, 1), Run(copying, 0)]
     results = train(runs, n_parallel=2)
     check_going_on(results, tmp_path, n_parallel=2)
     losses = [result.curves["loss"] for result in results]

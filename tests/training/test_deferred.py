@@ -25,6 +25,7 @@ class OnlyValues(Transformer):
         return super().apply(params, inputs, Tap(spec, tap.key, tap.step))
 
 
+@pytest.mark.usefixtures("fast_paths")
 def test_a_run_does_not_depend_on_what_applies_the_readout():
     """The task applies it below the optimised path; the user's model does it in `apply`."""
     assert find_path(LANGUAGE.model, LANGUAGE.task.spec) is not None

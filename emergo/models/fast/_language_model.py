@@ -6,7 +6,9 @@ It computes what `apply` computes, with less memory and fewer passes over it:
   Elsewhere, queries are processed in blocks. A block sees only the positions up to its end, and its
   weights are computed again in the backward pass.
 - **Norms and activations keep their input only**, and are computed again in the backward pass.
-- **Queries, keys and values are one product.**
+
+Queries, keys and values are three products. One product of joined maps takes 1.03 to 1.04 times the
+processor time of a step on a CPU, because its result has to be split.
 
 Probes of the attention of the last position get it from one more query, which costs nothing in
 training, because nothing reads it there.
@@ -18,7 +20,6 @@ from jaxtyping import Array, Float
 
 from ...core.contract import Output, Tap
 from .._attention import Keys, score, weigh
-from .._layers import Linear
 from .._transformer import (
     Inputs,
     Rows,
@@ -63,11 +64,7 @@ def _queries_keys_values(
 ) -> tuple[Keys, Keys, Keys]:
     """Return rotated queries, rotated keys, and values."""
     maps = (layer.query, layer.key, layer.value)
-    joined = Linear(
-        jnp.concatenate([map.weight for map in maps], 1),
-        jnp.concatenate([map.bias for map in maps]),
-    )
-    q, k, v = map(model._heads, jnp.split(linear(joined, x, on_gpu), 3, -1))
+    q, k, v = (model._heads(linear(map, x, on_gpu)) for map in maps)
     length = x.shape[1]
     return model._rotated(q, length), model._rotated(k, length), v
 

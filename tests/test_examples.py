@@ -186,6 +186,10 @@ def test_watch(tmp_path, monkeypatch, capsys):
     induction = found[(found["class"] == "induction") & (found["layer"] == 1)]
     assert len(induction)
     assert induction["step"].min() == pytest.approx(plateau, abs=200)
+    # Of docs/forecast.md: this loss falls gradually, and is forecast before it has fallen.
+    forecast = em.forecast(log[log["step"] <= plateau - 40], below=0.5)
+    assert forecast.state == "forecast"
+    assert forecast.intervals[95][0] < plateau < forecast.intervals[95][1]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -39,7 +39,8 @@ class View:
                 return print_json(written)
             size = f"{counted(written['runs'], 'run')}, {memory(written['bytes'])}"
             return show(f"{size}; open {written['file']}")
-        if not catalog.sets():
+        # A set without runs may get some, unless its files cannot be read.
+        if not any(each.runs or not each.notes for each in catalog.sets().values()):
             why = "; ".join(catalog.notes) or "emergo study run puts a study into a folder"
             raise InputError(
                 f"{self.folder}: no study, runs, records, figures or logs here ({why})"

@@ -300,8 +300,8 @@ def warm_start(slot: Slot, run: Run) -> Slot:
     for name in state:
         if name.startswith("optimizer.") and name not in own:
             raise InputError(
-                f"the optimizer of start has {name}, which {run.config.optimizer.label} has not; "
-                f"leave out `resume` to begin with a new one"
+                f"the optimizer of start has {name}, which {run.config.optimizer.label} does not "
+                f"have; leave out `resume` to begin with a new one"
             )
     if int(state["step"]) >= run.config.steps:
         raise InputError(

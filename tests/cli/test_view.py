@@ -80,11 +80,13 @@ def test_the_browser_gets_a_file_and_no_token(folder, monkeypatch, capsys):
 
 def test_wrong_input_is_one_line(folder, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
+    (tmp_path / "table.csv").write_text("hello,world\n1,2\n")
     with listen(free_port(21_100)) as taken:
         port = taken.getsockname()[1]
         wrong = {
             ("view", str(tmp_path / "none")): "no such file or folder",
             ("view", str(tmp_path / "empty")): "no study, runs, records, figures or logs here",
+            ("view", str(tmp_path / "table.csv")): "unknown column 'step'; known: hello, world",
             (
                 "view",
                 str(folder),

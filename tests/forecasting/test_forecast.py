@@ -41,6 +41,13 @@ def test_a_falling_metric_is_forecast():
     assert sorted([*ends, found.step]) == [*ends[:2], found.step, *ends[2:]]
 
 
+def test_a_sudden_fall_is_announced_without_a_step():
+    sudden = 0.5 - 0.4 / (1 + np.exp((2000 - STEP) / 60))
+    found = em.forecast(log(sudden), below=0.2)
+    assert (found.state, found.intervals) == ("coming", {})
+    assert found.why.endswith("in the first half; too early to name a step")
+
+
 def test_without_a_threshold_a_drop_is_announced():
     found = em.forecast(log(falling()))
     assert (found.state, found.intervals) == ("coming", {})

@@ -98,7 +98,9 @@ def test_unsuitable_starts_are_refused_before_compilation(whole, tmp_path):
         train([run_of(task=Echo(4, 5), start=start)])
     with pytest.raises(InputError, match=r"the optimizer of start.* has no optimizer.*trace"):
         train([run_of(optimizer=Optimizer("sgd", 0.1, momentum=0.9), start=resume(whole[0]))])
-    with pytest.raises(InputError, match=r"the optimizer of start has .*count, which sgd has not"):
+    with pytest.raises(
+        InputError, match=r"the optimizer of start has .*count, which sgd does not have"
+    ):
         train([run_of(optimizer=Optimizer("sgd", 0.1), start=resume(whole[0]))])
     with pytest.raises(InputError, match="continues after step 40, and this run ends at step 40"):
         train([Run(MOVING.replace(start=resume(whole[0])), 0)])

@@ -70,6 +70,7 @@ def test_every_figure_has_a_page_with_its_numbers(pages):
     for figure in FIGURES.values():
         text = pages[Path("gallery") / f"{gallery.page_name(figure)}.md"]
         assert f"emergo figure {figure.id} --preset paper" in text
+        assert gallery.picture_of(figure), "python docs/_site/pictures.py draws it"
         for law in numbers.get(figure.id, {"laws": []})["laws"]:
             best = law.get("with_censored") or law
             assert f"`{best['formula']}`" in text

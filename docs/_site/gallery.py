@@ -13,6 +13,7 @@ from .pictures import picture
 from .values import shown
 
 ROOT = Path(__file__).parents[2]
+IMAGES = ROOT / "docs" / "img"
 PAPERS = {
     "zucchet2025": "*The emergence of sparse attention: impact of data distribution and benefits "
     "of repetition*, [arXiv 2505.17863](https://arxiv.org/abs/2505.17863).",
@@ -68,12 +69,15 @@ def card(figure: Figure, report: Mapping[str, Any] | None) -> str:
 
 
 def picture_of(figure: Figure) -> str | None:
-    """Return the path of the picture, seen from the gallery."""
-    own = picture(figure.id)
-    essay = ROOT / "docs" / "img" / f"{Path(figure.id).name}.png"
-    if own.exists():
-        return f"../img/gallery/{own.name}"
-    return f"../img/{essay.name}" if figure.id.startswith("emergo/") and essay.exists() else None
+    """Return the path of the picture, seen from the gallery.
+
+    Our figures may have the picture of a page, or one of the laptop preset.
+    """
+    paper, name = figure.id.split("/")
+    if picture(figure.id).exists():
+        return f"../img/gallery/{picture(figure.id).name}"
+    files = (f"{name}.png", f"{name}-laptop.png") if paper == "emergo" else ()
+    return next((f"../img/{file}" for file in files if (IMAGES / file).exists()), None)
 
 
 def heading(figure: Figure) -> str:

@@ -170,7 +170,7 @@ def ranges() -> Parts:
         config = base_of(ADAM, variant)
         parts[f"adam {variant}, T to 128"] = Part(grid(config, ADAM, (32, 128)))
         config = base_of(SGD, variant, steps=100_000)
-        parts[f"sgd {variant}, d to 32, T to 64"] = Part(grid(config, SGD, (16, 64), (8, 16, 32)))
+        parts[f"sgd {variant}, d to 24, T to 64"] = Part(grid(config, SGD, (16, 64), (8, 16, 24)))
     return parts
 
 

@@ -174,14 +174,20 @@ def steps_to(curves: pd.DataFrame, mark: float) -> float:
     return float(reached.iloc[0]) if len(reached) else np.nan
 
 
+RAMP = re.compile(r"Ramp\(first=([\d.]+), .*begin=(\d+), end=(\d+)\)")
+
+
 def label_of(burst: str | float, placement: str) -> str:
     """Return a short text for the column `burst` of records."""
     if placement == "once":
         return "none"
-    try:
-        return f"{float(burst):g} kept"
-    except ValueError:
-        return re.sub(r"(begin|end|first)=(\d+)(\.0)?", r"\1=\2", str(burst))
+    ramp = RAMP.fullmatch(str(burst))
+    if ramp is None:
+        return str(burst) if "(" in str(burst) else f"{float(burst):g} kept"
+    first, begin, end = float(ramp[1]), int(ramp[2]), int(ramp[3])
+    if end == begin + 1:
+        return f"{first:g} until {end:,}"
+    return f"{first:g} faded from {begin:,} to {end:,}"
 
 
 def rows_of(runs: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:

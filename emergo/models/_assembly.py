@@ -98,6 +98,11 @@ class Assembly(Model):
     def init(self, key: Array, spec: Spec) -> AssemblyParameters:
         """Draw weights and biases uniform in ±1/√inputs, as PyTorch does."""
         words = raw(key)
+        if spec.inputs > self.width:
+            raise InputError(
+                f"Assembly.width must be at least the number of inputs, {spec.inputs}, which are "
+                f"entries of the stream without an embedding; got {self.width}"
+            )
         inputs, outputs = spec.used or (spec.inputs, spec.outputs)
         width = self.width
         hidden = width * self.mlp_factor

@@ -80,6 +80,11 @@ def test_the_size_of_keys_is_that_of_the_heads_by_default():
         default.replace(key_size=3, queries=0.0)
 
 
+def test_a_stream_that_is_narrower_than_the_inputs_is_refused():
+    with pytest.raises(InputError, match=r"number of inputs, 4, .* got 2"):
+        Assembly(width=2).init(jax.random.key(0), SPEC)
+
+
 def test_a_scaled_embedding_has_the_size_of_the_reference_at_every_dim():
     """Rows of the initial embedding have squared norm width/3 inputs, and constant if kept."""
     width = 512

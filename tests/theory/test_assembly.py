@@ -211,10 +211,9 @@ def test_the_plateau_does_not_depend_on_the_unit_of_the_rate():
 def test_scaled_tokens_and_indicators_scale_every_rate():
     """The map from tokens times s, and what an indicator times s adds to a score, have derivatives
     s times as large."""
-    plain, tokens, marks = (
-        assembly_rates(WIDE, LENGTH, DIM, **scaled)
-        for scaled in ({}, {"tokens": 2.0}, {"marks": 2.0})
-    )
+    plain = assembly_rates(WIDE, LENGTH, DIM)
+    tokens = assembly_rates(WIDE, LENGTH, DIM, tokens=2.0)
+    marks = assembly_rates(WIDE, LENGTH, DIM, marks=2.0)
     for block, other in zip(plain.values, tokens.values, strict=True):
         assert other.rate == pytest.approx(4 * block.rate)
     assert rate_of_logit(marks) == pytest.approx(4 * rate_of_logit(plain))

@@ -85,7 +85,7 @@ def test_the_default_corpus_is_the_standard_library():
     task = Text(length=64)
     assert task == Text(length=64)
     assert len(task.data()["training"]) > 5e6
-    assert "def " in task.decode(task.data()["validation"][:50_000])
+    assert "def " in task.decode(task.data()["validation"][:50_000].tolist())
 
 
 def test_byte_pairs_are_trained_on_the_training_documents_and_read_back(folder):

@@ -148,9 +148,12 @@ def _list_files(path: str, stamp: str) -> Mapping[str, Mapping[str, Member]]:
     """Return the files in a pack by run; files of other names are ignored."""
     with open_safely(path) as file:
         size = os.fstat(file.fileno()).st_size
-        _check_end(file, size)
+        count = _check_end(file, size)
         files: dict[str, dict[str, Member]] = {}
         listed = _directory(file)
+        # The module `zipfile` stops without an error if the length of an entry leads past the list.
+        if len(listed) != count:
+            raise ValueError(f"it lists {len(listed)} files instead of {count}")
         # Members that overlap would let a short file hold any number of runs.
         if sum(info.compress_size for info in listed) > size:
             raise ValueError("its files overlap")
@@ -168,20 +171,22 @@ def _list_files(path: str, stamp: str) -> Mapping[str, Mapping[str, Member]]:
     return files
 
 
-def _check_end(file: BinaryIO, size: int) -> None:
-    """Raise `ValueError` unless a file ends like a pack, with a bounded list of files.
+def _check_end(file: BinaryIO, size: int) -> int:
+    """Return the number of files in a pack.
 
-    The module `zipfile` reads a list of any size, and looks for it in several places.
+    Raises `ValueError` unless it ends like a pack, with a bounded list of files. The module
+    `zipfile` reads a list of any size, and looks for it in several places.
     """
     before = 20  # bytes of the pointer of a 64-bit ZIP file, which a pack has not
     if size < _END.size + before:
         raise ValueError("it is cut short")
     file.seek(-_END.size - before, os.SEEK_END)
     tail = file.read(_END.size + before)
-    mark, disk, other, _, _, length, start, comment = _END.unpack(tail[before:])
+    mark, disk, other, _, count, length, start, comment = _END.unpack(tail[before:])
     whole = start + length + _END.size == size and length <= _DIRECTORY
     if mark != b"PK\5\6" or disk or other or comment or not whole or tail.startswith(b"PK\6\7"):
         raise ValueError("it does not end like a pack: it was cut short, damaged or changed")
+    return count
 
 
 def _directory(file: BinaryIO) -> list[Any]:

@@ -155,6 +155,13 @@ def test_a_damaged_run_in_a_pack_is_named_and_trained_again(folder):
 
 
 END = b"PK\5\6"
+
+
+def _with_comment(data, entry):
+    """Let a comment of the first file take the place of the other files in the list."""
+    return data[: entry + 32] + b"\0\x20" + data[entry + 34 :]
+
+
 DAMAGE = {
     "cut": lambda data: data[: len(data) // 2],
     "empty": lambda data: b"",
@@ -162,6 +169,7 @@ DAMAGE = {
     "longer": lambda data: data + b" ",
     "a comment": lambda data: data[:-2] + b"\4\0" + b"mine",
     "a long list": lambda data: data[:-10] + b"\xff\xff\xff\x7f" + data[-6:],
+    "a comment in the list": lambda data: _with_comment(data, data.index(b"PK\1\2")),
     "64 bits": lambda data: data[:-22] + b"PK\6\7" + bytes(16) + data[-22:],
     "link": None,
     "pipe": os.mkfifo,

@@ -34,7 +34,7 @@ from ..core.errors import FastPathError
 from ..core.json import digest
 from ..models.fast import VARIABLE, FastPath, find_path
 from ._config import Precision, Run
-from ._cost import UNTUNED, Device, compile_with
+from ._cost import ON_CPU, UNTUNED, Device, compile_with
 from ._program import (
     Program,
     Slot,
@@ -177,7 +177,7 @@ def compare_path(
         arguments = (stack, _perturbed(stack.params, attempt), data)
         for name, squares in _squared_errors(*(run(*arguments) for run in (fast, plain, exact))):
             errors[name] = errors.get(name, 0) + squares
-        ratios = _ratios(errors, _ROUNDOFF[program.precision])
+        ratios = _ratios(errors, _ROUNDOFF[program.precision], program.batch)
         if max(ratios.values()) <= TOLERANCE:
             return
     model = type(runs[0].config.model).__name__
@@ -211,7 +211,7 @@ def _compile_quickly(
 
     - `mapped`: how many of the first arguments have an axis of runs; by default all.
     """
-    quick = {
+    quick = ON_CPU | {
         "xla_backend_optimization_level": 0,
         "xla_cpu_use_fusion_emitters": False,
         "xla_cpu_parallel_codegen_split_count": 1,
@@ -286,19 +286,23 @@ def _squared_errors(*outcomes: dict[str, np.ndarray]) -> Iterator[tuple[str, np.
         yield name, np.array([np.sum(x[finite] ** 2) for x in differences])
 
 
-def _ratios(errors: Mapping[str, np.ndarray], roundoff: float) -> dict[str, float]:
+def _ratios(errors: Mapping[str, np.ndarray], roundoff: float, batch: int) -> dict[str, float]:
     """Return the error of the path in every array, in units of the error of `apply`.
 
-    Two floors exclude chance. An error of one unit of roundoff is always accepted. Some gradients
-    are exactly zero, such as the gradient of the keys' bias under softmax. Both computations return
-    noise there, so we accept a small share of the roundoff of the whole gradient.
+    Three floors exclude chance. An error of one unit of roundoff is always accepted. A gradient is
+    a sum over the batch in at least fp32, whose error depends on the order of the terms: it grows
+    like the root of their number in one chain of additions, and less in several shorter ones. Some
+    gradients are exactly zero, such as the gradient of the keys' bias under softmax. Both
+    computations return noise there, so we accept a small share of the roundoff of the whole
+    gradient.
     """
+    of_sum = min(roundoff, _ROUNDOFF["fp32"]) * math.sqrt(batch)
     whole = math.sqrt(sum(v[0] for name, v in errors.items() if name.startswith("gradient")))
     ratios = {}
     for name, (size, of_path, of_apply) in errors.items():
         floor = roundoff * math.sqrt(size)
         if name.startswith("gradient"):
-            floor = max(floor, 0.05 * roundoff * whole)
+            floor = max(floor, of_sum * math.sqrt(size), 0.05 * roundoff * whole)
         ratio = math.sqrt(of_path) / max(math.sqrt(of_apply), floor, 1e-300)
         ratios[name] = ratio if math.isfinite(ratio) else math.inf
     return ratios

@@ -19,7 +19,7 @@ from emergo.training._program import Program, largest_sizes
 from emergo.training._verify import compare_path
 
 from .own import CHAIN, LANGUAGE, TRANSFORMER, follows, plain_run
-from .untyped import ChainTransformer, Clamp, Run, Transformer
+from .untyped import ChainTransformer, Clamp, Run, SingleLocation, Transformer
 
 pytestmark = pytest.mark.usefixtures("fast_paths")
 
@@ -143,6 +143,25 @@ def test_a_kernel_that_is_wrong_with_dropout_off_is_caught():
 def test_the_path_of_the_transformer_agrees(precision):
     assert find_path(BASE.model, BASE.task.spec) is PATH
     compare(PATH, BASE.replace(precision=precision), BASE.replace(precision=precision, task__dim=2))
+
+
+LARGE = BASE.replace(
+    task=SingleLocation(length=16, dim=8),
+    model=Transformer(layers=1, heads=2, width=32),
+    batch=256,
+)
+
+
+def test_sums_over_large_batches_may_be_rounded_differently():
+    """The path adds 256 terms in one chain, `apply` in several shorter ones."""
+    compare(PATH, LARGE, LARGE)
+
+
+def test_large_batches_are_trained_by_apply():
+    """XLA's own choice of a library for sums ends the process with jaxlib 0.10.1."""
+    config = LARGE.replace(interventions=(Clamp(0, head=1),), steps=5)
+    results = train([Run(config, seed) for seed in range(3)])
+    assert [result.state for result in results] == ["trained"] * 3
 
 
 def test_the_path_of_language_models_agrees():

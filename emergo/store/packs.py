@@ -57,9 +57,10 @@ class Pack(NamedTuple):
         with open_safely(self.path) as file:
             file.seek(offset)
             head = file.read(_HEAD.size)
-            if len(head) < _HEAD.size or not head.startswith(b"PK\3\4"):
+            mark, letters, more = _HEAD.unpack(head.ljust(_HEAD.size))
+            if mark != b"PK\3\4" or file.read(letters) != f"{identity}/{name}".encode():
                 raise ValueError(f"{name} is not where {self.path.name} says")
-            file.seek(sum(_HEAD.unpack(head)[1:]), os.SEEK_CUR)
+            file.seek(more, os.SEEK_CUR)
             data = file.read(size)
         if len(data) < size or zlib.crc32(data) != crc:
             raise ValueError(f"{name} was damaged or changed in {self.path.name}")
@@ -145,7 +146,7 @@ def _open_pack(path: Path) -> Pack:
 
 @functools.lru_cache(maxsize=1024)
 def _list_files(path: str, stamp: str) -> Mapping[str, Mapping[str, Member]]:
-    """Return the files in a pack by run; files of other names are ignored."""
+    """Return the files in a pack by run; raise `ValueError` for any other file."""
     with open_safely(path) as file:
         size = os.fstat(file.fileno()).st_size
         count = _check_end(file, size)
@@ -159,8 +160,8 @@ def _list_files(path: str, stamp: str) -> Mapping[str, Mapping[str, Member]]:
             raise ValueError("its files overlap")
         for info in listed:
             found = MEMBER.fullmatch(info.filename)
-            if not found:
-                continue
+            if not found:  # a damaged name, or of a file that `pack_runs` would not keep
+                raise ValueError(f"it holds the foreign file {info.filename!r:.60}")
             plain = info.compress_type == 0 and info.file_size == info.compress_size
             if not plain or not 0 <= info.header_offset < size or info.file_size > size:
                 raise ValueError(f"{info.filename} is compressed or not within the file")

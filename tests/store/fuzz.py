@@ -4,8 +4,8 @@
 
 Mutation number n is drawn with seed n: changed bits or blocks of bytes, truncation, values of other
 types, deep nesting, huge numbers, terminal escapes, foreign files, symlinks, pipes, devices, and
-valid files with absurd values. Every third changes records, a folder of figures or a log, see
-`fuzz_gallery.py`. After each of the others:
+valid files with absurd values. Every third changes records, a folder of figures or a watched log,
+see `fuzz_gallery.py`. After each of the others:
 
 - `status`, `show`, `export` and all requests of the explorer (or `measure` and `fit`, for logs)
   must end within seconds with the right rows for the intact runs,

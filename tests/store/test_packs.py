@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from emergo.cli import main
+from emergo.core.errors import InputError
 from emergo.measure import Emergence
 from emergo.store import Failures, Store, StudyFolder, read_outcomes, study_status
 from emergo.store.outcomes import is_finished
@@ -103,6 +104,24 @@ def test_parameters_and_failures_are_packed_with_their_run(tmp_path):
     assert store.read(run["identity"]).row["reason"] == run["outcome"]["reason"]
 
 
+def test_a_changed_name_of_a_file_in_the_list_of_a_pack_is_noticed(tmp_path):
+    """The name stands twice: in the list, and before the file."""
+    store = Store(tmp_path)
+    run = content("reached")
+    store.snapshot_path(run["identity"], 50).write_text("50")
+    store.write(run, curves("reached"))
+    pack_runs(tmp_path)
+    [pack] = (tmp_path / "packs").glob("*.zip")
+    head, mark, end = pack.read_bytes().rpartition(b"000000050")
+    pack.write_bytes(head + b"000000051" + end)
+    assert store.steps(run["identity"]) == [51]
+    with (
+        pytest.raises(InputError, match=f"{mark[:-1].decode()}.* is not where {pack.name} says"),
+        store.parameters(run["identity"]),
+    ):
+        pass
+
+
 def test_packs_that_are_not_full_are_packed_again(folder):
     for run in STUDY.runs[3:]:
         shutil.rmtree(folder.runs / run.identity)
@@ -169,6 +188,7 @@ DAMAGE = {
     "longer": lambda data: data + b" ",
     "a comment": lambda data: data[:-2] + b"\4\0" + b"mine",
     "a long list": lambda data: data[:-10] + b"\xff\xff\xff\x7f" + data[-6:],
+    "a foreign file": lambda data: data.replace(b"/run.json", b"/run.jsom"),
     "a comment in the list": lambda data: _with_comment(data, data.index(b"PK\1\2")),
     "64 bits": lambda data: data[:-22] + b"PK\6\7" + bytes(16) + data[-22:],
     "link": None,

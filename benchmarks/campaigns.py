@@ -9,7 +9,7 @@ is written to the folder WORK at once; the same command goes on from there and f
 After each study its finished runs are copied to RECORDS. `--tiny` trains one small cell of each
 study for a few steps, to try the command. Most campaigns need a GPU.
 
-docs/dev/expectations/campaigns.md says what we expect.
+results/expectations/campaigns.md says what we expect.
 """
 
 import re

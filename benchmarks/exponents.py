@@ -9,7 +9,7 @@ Learning rates that depend on d or on the width, scales of tokens, targets and i
 and β₂, sizes of queries and keys, and larger d and T, all with the one-layer Transformer at the end
 of the path. `train` works as in campaigns.py; all but `wide` are meant for a CPU. `table` compares
 recorded exponents (by default of results/exponents-more) with derived ones, and with the screen's.
-docs/dev/expectations/exponents-more.md says what we expect.
+results/expectations/exponents-more.md says what we expect.
 """
 
 import functools

@@ -7,7 +7,7 @@
 `train` needs a GPU, and works as in campaigns.py: finished runs are written at once, and the same
 command goes on from there. `summary` reads records (by default results/recall-dropped) and prints
 the steps to 5%, 50% and 90% test accuracy, and the ratio of the steps to 90% to those of B = 4 kept
-with the same pairs and seed. docs/dev/expectations/recall-dropped.md says what we expect.
+with the same pairs and seed. results/expectations/recall-dropped.md says what we expect.
 """
 
 import itertools

@@ -2,7 +2,7 @@
 
 The method, its calibration, the runs, the measures and the bounds were committed before the judged
 runs were trained, and one further rule before the fresh runs
-(docs/dev/expectations/forecast-protocol.md).
+(results/expectations/forecast-protocol.md).
 """
 
 import dataclasses

@@ -96,7 +96,7 @@ GROUPS = {
     "alone": "ADDED ALONE TO THE VECTOR ON TOKENS",
 }
 DERIVED: Look = {"marker": "D", "ls": "", "mfc": "none", "ms": 5}
-# Limits from docs/dev/expectations/exponents.md: the least change of an exponent that counts, the
+# Limits from results/expectations/exponents.md: the least change of an exponent that counts, the
 # error and the exponent at which the explanation fails, and the least falls of the exponent of d
 # under Adam.
 MOVES = 0.1

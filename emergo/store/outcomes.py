@@ -73,7 +73,7 @@ _CHECK_RUN = checker(
         "seed": count,
         "columns": scalars,
         "outcome": OUTCOME,
-        "provenance": dict,
+        "provenance": {"device?": str | None},
         "schema?": count,
         "semantics": count,
         "config": dict,

@@ -159,6 +159,7 @@ IMPOSSIBLE = [
     ({"config": {"batch": 33}}, "belong to another run"),
     ({"semantics": None}, "semantics is not of the form count"),
     ({"files": {"curves.parquet": "0" * 64}}, "curves.parquet has another checksum"),
+    ({"provenance": {"device": {}}}, "device is of another kind: {}"),
     ({"curves": 3}, "curves is of another kind: 3"),
 ]
 

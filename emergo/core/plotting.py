@@ -151,6 +151,44 @@ def plain_ticks(axis: Axis, numbers: str = "{x:g}") -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
+class _StepLocator(LogLocator):
+    """Ticks at 1, 2 and 5 of each decade, or at powers of ten where these would overlap."""
+
+    def __init__(self, axes: Axes):
+        super().__init__()
+        self._axes = axes
+
+    def tick_values(self, vmin: float, vmax: float) -> Sequence[float]:
+        inches = self._axes.get_window_extent().width / self._axes.figure.dpi
+        label = 0.062 * len(f"{vmax:.0f}") + 0.03  # inches, with a gap
+        room = np.log10(2) * inches / np.log10(vmax / vmin)  # from a tick at 1 to one at 2
+        self.set_params(subs=(1, 2, 5) if room > label else (1,))
+        return super().tick_values(vmin, vmax)
+
+
+def step_axis(axes: Axes) -> None:
+    """Make an axis of steps logarithmic, with plain numbers."""
+    axes.set_xscale("log")
+    plain_ticks(axes.xaxis)
+    axes.xaxis.set_major_locator(_StepLocator(axes))
+
+
+def step_curve(axes: Axes, steps: np.ndarray, values: np.ndarray, **look: Any) -> None:
+    """Draw values against the logarithm of the step, without step 0.
+
+    **Arguments:**
+
+    - `values`: one row per step, and one column per line if there are several.
+    - `look`: properties of the lines.
+    """
+    later = steps > 0
+    if later.any():
+        steps = steps[later]
+        values = values[later]
+        step_axis(axes)
+    axes.plot(steps, values, **look)
+
+
 def doubling(axes: Axes) -> None:
     """Make the horizontal axis logarithmic, with powers of 2 as plain numbers."""
     axes.set_xscale("log", base=2)
@@ -310,8 +348,7 @@ def curve_plot(
         cell.tick_params(labelbottom=True)
     if x == "step" and any(line.x[-1] > 0 for line in lines):
         for cell in cells[: len(titles)]:
-            cell.set_xscale("log")
-            plain_ticks(cell.xaxis)
+            step_axis(cell)
     if by is not None:
         entries = [
             (textwrap.fill(_words(label), 22, break_long_words=False), {"color": colour})
@@ -322,7 +359,7 @@ def curve_plot(
 
 
 def head_plot(steps: np.ndarray, values: np.ndarray, name: str) -> Picture:
-    """Plot a curve of every head, with one panel per layer.
+    """Plot a curve of every head against the logarithm of the step, with one panel per layer.
 
     **Arguments:**
 
@@ -333,7 +370,7 @@ def head_plot(steps: np.ndarray, values: np.ndarray, name: str) -> Picture:
     panels = plot.subplots(1, layers, sharey=True, squeeze=False)[0]
     for layer, axes in enumerate(panels):
         for head, colour in enumerate(hues(heads)):
-            axes.plot(steps, values[:, layer, head], color=colour, lw=1.1)
+            step_curve(axes, steps, values[:, layer, head], color=colour, lw=1.1)
         axes.set_title(f"layer {layer}")
         axes.set_xlabel("step")
     panels[0].set_ylabel(name.replace("_", " "))

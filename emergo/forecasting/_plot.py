@@ -3,9 +3,10 @@
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 
-from ..core.plotting import BLUE, GREY, ORANGE, RED, WIDTH, Picture, level, style
+from ..core.plotting import BLUE, GREY, ORANGE, RED, WIDTH, Picture, level, step_curve, style
 
 if TYPE_CHECKING:
     from ._forecast import Forecast
@@ -14,7 +15,10 @@ BANDS = {95: 0.14, 80: 0.28, 50: 0.5}  # opacity of each interval
 
 
 def forecast_plot(forecast: "Forecast") -> Picture:
-    """Draw the metric above the signal, with the intervals of the forecast."""
+    """Draw the metric above the signal, with the intervals of the forecast.
+
+    Steps are on a logarithmic axis, as in other plots of curves.
+    """
     signal = forecast.drop.signal if forecast.drop is not None else ""
     signal = signal if signal in forecast.others else ""
     rows = 2 if signal else 1
@@ -22,20 +26,23 @@ def forecast_plot(forecast: "Forecast") -> Picture:
         plot = Picture(figsize=(0.72 * WIDTH, 1.5 + 1.2 * rows), layout="constrained")
         panels = plot.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
         top = panels[0]
-        top.plot(forecast.value.index, forecast.value, color=BLUE)
+        _draw_column(top, forecast.value, BLUE)
         if np.isfinite(forecast.threshold):
             level(top, forecast.threshold, "threshold", ls="--")
         top.set(ylabel=forecast.metric.replace("_", " "))
         top.set_title(f"{forecast.name}  {forecast}".strip())
         if signal:
-            values = forecast.others[signal].dropna()
-            panels[1].plot(values.index, values, color=ORANGE)
+            _draw_column(panels[1], forecast.others[signal].dropna(), ORANGE)
             panels[1].set(ylabel=signal)
         for axes in panels:
             _draw_expected(axes, forecast)
         panels[-1].set(xlabel="step")
         top.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return plot
+
+
+def _draw_column(axes: Axes, column: pd.Series, colour: str) -> None:
+    step_curve(axes, column.index.to_numpy(), column.to_numpy(), color=colour)
 
 
 def _draw_expected(axes: Axes, forecast: "Forecast") -> None:
@@ -48,6 +55,7 @@ def _draw_expected(axes: Axes, forecast: "Forecast") -> None:
         for percent, alpha in BANDS.items():
             low, high = forecast.intervals[percent]
             axes.axvspan(low, min(high, last), color=RED, alpha=alpha, lw=0, label=f"{percent}%")
-        axes.set_xlim(0, last)
+        steps = forecast.value.index
+        axes.set_xlim(steps[steps > 0].min(), last)
     if forecast.state != "emerged":
         axes.axvline(forecast.at, color=GREY, lw=0.8, ls=":", label="last step")

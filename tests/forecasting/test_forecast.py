@@ -149,6 +149,10 @@ def test_json_and_picture():
         assert one._repr_png_().startswith(b"\x89PNG")
     probed = em.forecast(log(0.5, attention_0_1=growing()), below=0.1)
     assert [axes.get_ylabel() for axes in probed.plot().axes] == ["loss", "attention_0_1"]
+    for axes in (*found.plot().axes, *probed.plot().axes):
+        assert axes.get_xscale() == "log"
+        assert axes.get_xlim()[0] > 0
+        assert min(axes.lines[0].get_xdata()) > 0  # without step 0
 
 
 def test_files_of_one_run_and_of_several(tmp_path):

@@ -122,7 +122,8 @@ def test_a_curve_per_head_is_drawn_with_one_panel_per_layer(runs):
     assert [axes.get_title("left") for axes in figure.axes] == ["layer 0", "layer 1"]
     for layer, axes in enumerate(figure.axes):
         for head, line in enumerate(axes.lines):
-            np.testing.assert_array_equal(line.get_ydata(), values[:, layer, head])
+            np.testing.assert_array_equal(line.get_ydata(), values[1:, layer, head])
+        assert axes.get_xscale() == "log"
     with pytest.raises(InputError, match="unknown curve per head 'loss'; known: attention"):
         runs.plot_heads(0, "loss")
     with pytest.raises(InputError, match="there is no run 9"):

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from ...core.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, key
+from ...core.plotting import BLACK, BLUE, GREEN, GREY, ORANGE, key, step_curve
 from ...measure import Emergence, emergence, head_classes
 from ...models import Transformer
 from ...study import Runs, Study
@@ -183,7 +183,7 @@ def draw(runs: Runs, settings: Settings) -> Plot:
 
 
 def draw_line(axes: Axes, result: Result, values: np.ndarray, colour: Any) -> None:
-    axes.plot(curve(result, "step"), values, color=colour, lw=1)
+    step_curve(axes, curve(result, "step"), values, color=colour, lw=1)
     axes.set_xlabel("step")
 
 

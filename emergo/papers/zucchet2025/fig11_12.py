@@ -108,7 +108,7 @@ def draw_11(parts: Mapping[str, Runs]) -> Plot:
     }
     for name, values in curves.items():
         c.plot(curve(shown, "step")[1:], values[1:], color=QUANTITIES[name])
-    c.set_xlabel("step")
+    c.set(xscale="log", xlabel="step", xlim=(20, None))
     words = ("test loss\nover 0.5", "attention to\nthe relevant\ntoken", "alignment of\nvalue path")
     legend(c, "", dict(zip(words, (QUANTITIES[name] for name in curves), strict=True)))
     return plot

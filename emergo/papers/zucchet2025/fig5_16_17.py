@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ...core.plotting import GREY, WIDTH, level
+from ...core.plotting import GREY, WIDTH, level, plain_ticks
 from ...measure import Ratio, judge, paired_ratio
 from ...study import Runs, Study
 from ...tasks import Recall
@@ -314,7 +314,9 @@ def draw_17(results: Sequence[Result]) -> Plot:
             strong = strongest(other, name)[1:]
             axes.plot(curve(other, "step")[1:], strong, color=GREY, lw=0.8, ls="--", zorder=1)
         axes.set(ylabel=label, xlabel="step", ylim=(0, None if name == "loss" else 1.03))
-        axes.locator_params(axis="x", nbins=4)
+        # A short part of the plateau, so that curves can be told apart where they rise.
+        axes.set(xscale="log", xlim=recall.step_limits(results, 12))
+        plain_ticks(axes.xaxis)
     level(grid[0], 1 / task.pairs, "guess")
     legend(grid[2], "layer", colours, ("other\nseeds", {"ls": "--"}))
     return plot

@@ -13,7 +13,18 @@ from matplotlib.colors import LogNorm
 from matplotlib.ticker import LogLocator
 
 from ... import theory
-from ...core.plotting import BLACK, BLUE, GREEN, ORANGE, PINK, QUANTITIES, RED, WIDTH, level
+from ...core.plotting import (
+    BLACK,
+    BLUE,
+    GREEN,
+    ORANGE,
+    PINK,
+    QUANTITIES,
+    RED,
+    WIDTH,
+    level,
+    step_curve,
+)
 from ...measure import emergence
 from ...tasks import SingleLocation
 from .._figure import Check, Figure, Outcome, Plot, RunSource
@@ -285,9 +296,10 @@ def draw_9(runs: pd.DataFrame, path: theory.Trajectory, settings: Settings) -> P
     colours = QUANTITIES.values()
     for axes, (name, flow, label), colour in zip(row, columns, colours, strict=True):
         for _, rows in runs.groupby("seed"):
-            axes.plot(rows["step"], rows[name], color=colour, lw=0.9, alpha=0.8)
-        axes.plot(path.time, flow, color=ORANGE, ls="--", lw=1.4)
-        axes.set(xlabel="step", ylabel=label)
+            step = rows["step"].to_numpy()
+            step_curve(axes, step, rows[name].to_numpy(), color=colour, lw=0.9, alpha=0.8)
+        step_curve(axes, path.time, flow, color=ORANGE, ls="--", lw=1.4)
+        axes.set(xlabel="step", ylabel=label, xlim=(settings.steps / 20, settings.steps))
     level(row[2], np.sqrt(settings.dim), r"$\sqrt{d}$")
     return plot
 

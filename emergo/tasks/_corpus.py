@@ -5,8 +5,8 @@ holds only a name: `text:` or `tokens:`, and a hash. The documents are found by 
 memory, or in the folder of the study, which gets a copy so that other processes find them.
 
 Documents are sorted by the hash of their content, and copies of a document are dropped. The first
-ones in this order, a sixteenth of the corpus, are for validation. So neither the names nor the
-order of files matter, and no document is on both sides.
+ones in this order, at least a sixteenth of the corpus, are for validation. So neither the names nor
+the order of files matter, and no document is on both sides.
 """
 
 import dataclasses

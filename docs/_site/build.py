@@ -22,7 +22,7 @@ DOCS = ROOT / "docs"
 BUILD = ROOT / "docs" / "_build"
 TOP_PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 """Pages of the site that are at the top of the repository."""
-CODE = {".py": "python", ".toml": "toml", ".sh": "bash"}
+CODE = {".py": "python", ".toml": "toml", ".sh": "bash", ".md": "markdown"}
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\((?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -49,7 +49,7 @@ def place_of(path: Path) -> Path:
 def relinked(text: str, page: Path, extra: dict[Path, str]) -> str:
     """Return a page with links that stay within the site.
 
-    Files of code get a page, which is added to `extra`. Links to subpackages lead to the reference,
+    Files of code and records get a page, which is added to `extra`. Links to subpackages lead to the reference,
     and links to other folders become plain text.
     """
     origin = ROOT if page.name in TOP_PAGES else (DOCS / page).parent

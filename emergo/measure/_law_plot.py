@@ -39,7 +39,9 @@ def law_plot(law: "Law", table: pd.DataFrame) -> Picture:
     for axes, term in zip(panels, law.terms, strict=True):
         exponent, (low, high) = law.of_term(term)
         x = np.exp(term.log(rows))
-        scatter(axes, x, y / fitted * x**exponent)
+        with np.errstate(over="ignore", invalid="ignore"):  # absurd values are not drawn
+            without_rest = y / fitted * x**exponent
+        scatter(axes, x, without_rest)
         line = np.geomspace(x.min(), x.max(), 50)
         axes.plot(line, line**exponent, color=GREY, lw=1.2)
         axes.set(xlabel=str(term), ylabel=f"{law.y} / rest of the law")

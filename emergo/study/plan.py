@@ -80,7 +80,7 @@ def open_plan(
     trained again. Damaged plans are moved away.
 
     **Arguments:** as for `make_plan`, and `say`, which is called with one line about runs that are
-    set aside and plans that are moved.
+    set aside, plans that are moved and corpora that are read more than once.
 
     **Returns:** the plan, and how many of the runs are in no earlier plan of the folder.
     """
@@ -93,6 +93,7 @@ def open_plan(
         first_new = next((run for run in runs if run.identity not in known), None)
         if first_new is not None:
             check_config(first_new.config)  # raises an error before anything is written
+            _say_epochs([run.config for run in runs], say)
         name = (study or {}).get("name")
         within = [
             plan
@@ -117,6 +118,19 @@ def grow_plan(folder: StudyFolder, plan: Plan, runs: Sequence[Run], unit: int = 
         every = {**runs_of(now, folder.path), **{run.identity: run for run in runs}}
         grown = make_plan(list(every.values()), now.axes, now.study, unit, before=now)
         return now if grown == now else folder.write(grown)
+
+
+def _say_epochs(configs: Iterable[Config], say: Callable[[str], None]) -> None:
+    """Say that runs read a corpus more than once: one line about those that do so most often."""
+    kinds = {(c.task, c.batch, c.steps) for c in configs if c.task.has_corpus}
+    epochs = [(steps, task.epoch(batch), task) for task, batch, steps in kinds]
+    repeated = [(steps / epoch, steps, epoch, task) for steps, epoch, task in epochs if epoch]
+    times, steps, epoch, task = max(repeated, key=lambda row: row[0], default=(0, 0, 0, None))
+    if times > 1:
+        say(
+            f"the corpus of {type(task).__name__} is read {times:.2f} times in {steps:,} steps; "
+            f"without repetition it lasts for {epoch:,} steps"
+        )
 
 
 def _set_incomplete_aside(

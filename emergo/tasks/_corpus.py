@@ -5,8 +5,8 @@ holds only a name: `text:` or `tokens:`, and a hash. The documents are found by 
 memory, or in the folder of the study, which gets a copy so that other processes find them.
 
 Documents are sorted by the hash of their content, and copies of a document are dropped. The first
-ones in this order, a sixteenth of the corpus, are for validation. So neither the names nor the
-order of files matter, and no document is on both sides.
+ones in this order, at least a sixteenth of the corpus, are for validation. So neither the names nor
+the order of files matter, and no document is on both sides.
 """
 
 import dataclasses
@@ -77,7 +77,7 @@ def corpus_name(source: Any) -> str:
     if source is None:
         return _standard_library()
     if isinstance(source, str | Path):
-        corpus = _from_path(Path(source).expanduser())
+        corpus = _from_path(_expanded(Path(source)))
     else:
         corpus = _from_tokens(source)
     _known[corpus.name] = corpus
@@ -175,6 +175,13 @@ def _standard_library() -> str:
     return corpus.name
 
 
+def _expanded(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise InputError(f"Text.source {path}: there is no user {path.parts[0][1:]}") from None
+
+
 def _from_path(path: Path) -> Corpus:
     where = f"Text.source {path}"
     if path.is_dir():
@@ -188,14 +195,15 @@ def _from_path(path: Path) -> Corpus:
             raise InputError(f"{where}: has over {MOST_BYTES:,} bytes, the most of a corpus")
         documents = [text for file in files if (text := _decoded(file))]
     else:
-        text = _decoded(path)
-        documents = list(_pieces(text))
+        documents = [_decoded(path)]
+    if len(documents) == 1:
+        documents = list(_pieces(documents[0]))
     if not documents:
         raise InputError(f"{where}: is empty")
     if len({*documents}) < 2:
         raise InputError(
             f"{where}: is too small: training and validation need at least two different "
-            f"documents, or one file of {2 * _LEAST} bytes"
+            f"documents, or one of {2 * _LEAST} bytes"
         )
     return _assembled(documents)
 
@@ -272,7 +280,10 @@ def _from_tokens(tokens: Any) -> Corpus:
             f"{len(array):,}"
         )
     if array.min() < 0 or array.max() >= MOST_BYTES:
-        raise InputError(f"Text.source: tokens must be at least 0, got {array.min()}")
+        raise InputError(
+            f"Text.source: tokens must be from 0 to {MOST_BYTES - 1:,}, got {array.min():,} to "
+            f"{array.max():,}"
+        )
     size = min(max(len(array) // _PIECES, _LEAST), _MOST)
     whole = array.astype("<i4")
     cuts = range(size, len(whole) - size // 2, size)

@@ -108,6 +108,13 @@ class Task(Pytree):
         """
         raise NotImplementedError
 
+    def epoch(self, batch: int) -> int | None:
+        """Return after how many steps a run reads its corpus again; None if it is not known.
+
+        A study says so if its runs are longer.
+        """
+        return None
+
     @property
     def has_corpus(self) -> bool:
         """Return True if the task draws sequences from a corpus."""

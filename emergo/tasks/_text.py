@@ -65,8 +65,8 @@ class Text(Task):
     The curves are `loss` and `accuracy` on validation text, `loss_by_position`, `in_context` (the
     mean loss of the second eighth of the positions minus that of the last eighth), the entropy and
     the head scores of attention, `loss_copied` and `accuracy_copied` on random tokens that repeat
-    after a random number of tokens, and `new_share`, the share of training tokens that are new. A
-    run has learned when it copies half of the random tokens.
+    after a random number of tokens, and `new_share`, the share of training tokens that are new in
+    the first epoch. A run has learned when it copies half of the random tokens.
 
     >>> import jax
     >>> task = em.Text(list(range(64)) * 8 + [5], length=16, vocabulary=64)
@@ -98,12 +98,21 @@ class Text(Task):
                 f"{self.phrase_length}"
             )
         if is_loaded(self.source):
-            for part, stream in zip(("training", "validation"), self._streams(), strict=True):
-                if len(stream) <= self.length:
-                    raise InputError(
-                        f"Text.source: the corpus is too small: its {part} documents have "
-                        f"{len(stream):,} tokens, and one sequence needs {self.length + 1}"
-                    )
+            self._check_size(*map(len, self._streams()))
+
+    def _check_size(self, training: int, validation: int) -> None:
+        """Raise an `InputError` if one of these numbers of tokens is too small."""
+        for part, size in (("training", training), ("validation", validation)):
+            if size <= self.length:
+                raise InputError(
+                    f"Text.source: the corpus is too small: its {part} documents have {size:,} "
+                    f"tokens, and one sequence needs {self.length + 1}"
+                )
+        if validation > training:
+            raise InputError(
+                f"Text.source: one document is most of the corpus, and it is for validation "
+                f"({validation:,} tokens; {training:,} are for training); divide it into files"
+            )
 
     @property
     def spec(self) -> Spec:
@@ -123,6 +132,10 @@ class Text(Task):
         counts = np.bincount(training, minlength=self.vocabulary)
         common = np.flatnonzero(counts * self.vocabulary * _RARE >= len(training))
         return {"training": training, "validation": validation, "common": common.astype(np.int32)}
+
+    def epoch(self, batch: int) -> int:
+        """Return the number of steps after which a run reads the text again."""
+        return max((len(self._streams()[0]) - 1) // self.length // batch, 1)
 
     def save_data(self, folder: Path) -> None:
         save_corpus(self.source, folder)
@@ -194,8 +207,8 @@ class Text(Task):
     def new_share(self) -> Any:
         """Return the expected share of new tokens in training: read neither before nor repeated.
 
-        The first time that the subset is read is left out. A run whose shares sum to S over its
-        steps has read about S x batch x length different tokens of the corpus.
+        The first time that the subset is read is left out. A run whose shares sum to S over the
+        steps of its first epoch has read about S x batch x length different tokens of the corpus.
         """
         half = self.length // 2
         period = half if self.copy_after == "half" else (self.length // 4 + half) / 2

@@ -28,13 +28,14 @@ _MOST_TOKENIZER = 2**26  # bytes of a file
 _LEAST_BPE = BYTES + 2  # all bytes, the separator and a pair
 Tokens = Integer[np.ndarray, "_"]
 _files: dict[str, Path] = {}
+_sources: dict[str, str] = {}  # the corpus of each tokenizer by their names
 
 
 def tokenizer_name(source: str, vocabulary: int, given: str = "") -> str:
     """Return the name of the tokenizer of a corpus, such as `bpe-1024-0123456789abcdef`.
 
     It is empty for bytes and for given tokens. A tokenizer is trained if `given` is not the name of
-    one with this vocabulary.
+    one with this vocabulary, or if it belongs to another corpus.
     """
     if vocabulary == BYTES or source.startswith(TOKENS):
         return ""
@@ -43,9 +44,20 @@ def tokenizer_name(source: str, vocabulary: int, given: str = "") -> str:
             f"Text.vocabulary must be {BYTES}, for bytes, or at least {_LEAST_BPE}, got "
             f"{vocabulary}"
         )
-    if re.fullmatch(rf"bpe-{vocabulary}-[0-9a-f]{{16}}", given):
+    if re.fullmatch(rf"bpe-{vocabulary}-[0-9a-f]{{16}}", given) and (
+        _sources.setdefault(given, source) == source or not is_known(source)
+    ):
         return given
-    return _name(vocabulary, _trained(source, vocabulary))
+    content = _trained(source, vocabulary)
+    count = len(json.loads(content)[0])
+    if count < vocabulary:
+        raise InputError(
+            f"Text.vocabulary is {vocabulary:,}, and the corpus is too small for more than "
+            f"{count:,} tokens"
+        )
+    name = _name(vocabulary, content)
+    _sources.setdefault(name, source)
+    return name
 
 
 @functools.lru_cache(maxsize=4)

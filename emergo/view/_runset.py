@@ -106,7 +106,9 @@ class RunSet:
 
     def table(self) -> dict[str, Any]:
         """Return the table for the page: columns that differ between runs, and constants."""
-        always = ("identity", "seed", "state", "plateau", *self.axes)
+        always = {"identity", "seed", "state", "plateau", *self.axes}
+        if any(self.columns.get("censored", ())):
+            always.add("censored")  # plateaus are lower bounds, also if all of them are
         columns = {}
         constants = {}
         for name, values in self.columns.items():

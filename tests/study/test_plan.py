@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from emergo.core.errors import InputError
+from emergo.models import Transformer
 from emergo.store import StudyFolder
 from emergo.study import estimate
 from emergo.study.plan import grow_plan, make_plan, open_plan, runs_of
-from emergo.training import Clamp, groups_of
+from emergo.tasks import Text
+from emergo.training import Clamp, Config, Run, groups_of
 
 from .crowd import study
 from .test_description import loudness
@@ -139,3 +141,18 @@ def test_what_cannot_be_trained_is_not_planned(tmp_path):
     assert list(StudyFolder(tmp_path).plans.iterdir()) == []
     with pytest.raises(InputError, match=r"unknown tap .*\'layers\.0\.patern\'"):
         estimate(wrong)
+
+
+def test_a_study_says_that_a_corpus_is_read_more_than_once(tmp_path):
+    task = Text(range(3000), length=8, vocabulary=3000)
+    model = Transformer(layers=1, heads=1, width=4, mask="causal")
+    said = []
+    epoch = task.epoch(4)
+    assert epoch == 2 * task.epoch(8) + 1
+    for batch, steps in ((4, epoch), (4, 2 * epoch), (8, epoch)):
+        config = Config(task, model, batch=batch, steps=steps, n_test=4)
+        open_plan(StudyFolder(tmp_path / f"{batch}-{steps}"), [Run(config, 0)], say=said.append)
+    assert [line.partition(";")[0] for line in said] == [
+        f"the corpus of Text is read 2.00 times in {2 * epoch} steps",
+        f"the corpus of Text is read 2.02 times in {epoch} steps",
+    ]

@@ -90,18 +90,33 @@ def test_the_default_corpus_is_the_standard_library():
 
 def test_byte_pairs_are_trained_on_the_training_documents_and_read_back(folder):
     pytest.importorskip("tokenizers")
-    task = Text(folder, length=32, vocabulary=400)
+    task = Text(folder, length=32, vocabulary=330)
     data = task.data()
     assert task.decode(task.encode("Ada counts über 3")) == "Ada counts über 3"
     assert 0 not in task.encode("<|end|>")  # only the ends of documents are ends
     assert task.decode(task.encode("<|end|>")) == "<|end|>"
-    assert data["training"].max() < 400
+    assert data["training"].max() < 330
     assert len(data["training"]) < len(Text(folder, length=32).data()["training"]) / 2
-    assert task.tokenizer.startswith("bpe-400-")
-    larger = task.replace(vocabulary=500)
-    assert larger.tokenizer.startswith("bpe-500-")
-    assert larger.replace(vocabulary=400) == task
+    assert task.tokenizer.startswith("bpe-330-")
+    larger = task.replace(vocabulary=370)
+    assert larger.tokenizer.startswith("bpe-370-")
+    assert larger.replace(vocabulary=330) == task
+    with pytest.raises(InputError, match=r"is 9,000, and the corpus is too small for more than \d"):
+        task.replace(vocabulary=9000)
     assert task.replace(vocabulary=256).tokenizer == ""
+
+
+def test_another_corpus_has_its_own_tokenizer(folder, tmp_path_factory):
+    pytest.importorskip("tokenizers")
+    other = tmp_path_factory.mktemp("other") / "other.txt"
+    other.write_text("She sells sea shells. " * 9 + TEXT[::-1])
+    task, expected = (Text(place, length=32, vocabulary=300) for place in (folder, other))
+    assert task.tokenizer != expected.tokenizer
+    assert task.replace(source=other) == expected
+    assert task.replace(source=other).replace(source=folder) == task
+    again = {"length": 32, "vocabulary": 300, "tokenizer": task.tokenizer}
+    assert Text(task.source, **again) == task
+    assert Text("text:" + 32 * "0", **again).tokenizer == task.tokenizer  # a recorded run
 
 
 OTHER = """
@@ -182,6 +197,21 @@ def test_invalid_files_give_one_line(content, message, tmp_path):
     assert "\n" not in str(caught.value)
 
 
+def test_a_folder_of_one_file_is_divided_like_the_file(tmp_path):
+    path = write(tmp_path / "one.txt", TEXT.encode())
+    assert Text(tmp_path, length=16) == Text(path, length=16)
+
+
+def test_most_of_a_corpus_must_not_be_for_validation(tmp_path):
+    """The first document in the order of hashes is for validation, however long it is."""
+    write(tmp_path / "short.txt", b"A short text about nothing.")
+    hashes = {i: hashlib.sha256(f"{i} {TEXT}".encode()).digest() for i in range(99)}
+    first = min(hashes, key=hashes.__getitem__)
+    write(tmp_path / "long.txt", f"{first} {TEXT}".encode())
+    with pytest.raises(InputError, match=r"one document is most of the corpus, .* 28 are for"):
+        Text(tmp_path, length=16)
+
+
 def test_an_invalid_file_of_a_folder_is_named(folder):
     write(folder / "picture.png", b"\x89PNG\0")
     with pytest.raises(InputError, match=r"picture\.png: is binary"):
@@ -191,6 +221,8 @@ def test_an_invalid_file_of_a_folder_is_named(folder):
 def test_invalid_places_give_one_line(tmp_path):
     with pytest.raises(InputError, match=r"cannot be read \(No such file or directory\)"):
         Text(tmp_path / "missing.txt", length=16)
+    with pytest.raises(InputError, match="there is no user nobody-of-this-name"):
+        Text("~nobody-of-this-name/text.txt", length=16)
     with pytest.raises(InputError, match="the folder has no files"):
         Text(tmp_path, length=16)
     os.mkfifo(tmp_path / "pipe")
@@ -208,7 +240,7 @@ def test_invalid_places_give_one_line(tmp_path):
         (TOKENS.reshape(10, -1), "one-dimensional array of whole numbers; got a ndarray of shape"),
         (TOKENS / 2, "one-dimensional array of whole numbers"),
         (5, "one-dimensional array of whole numbers; got a int"),
-        (TOKENS - 1, "tokens must be at least 0, got -1"),
+        (TOKENS - 1, "tokens must be from 0 to .*, got -1 to 698"),
         (TOKENS[:100], "an array must have 512 to"),
         (np.zeros(5120, int), "all parts of the array are the same"),
         (TOKENS + 1, "above the largest token of the source, 700, got 700"),

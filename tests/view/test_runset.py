@@ -52,3 +52,10 @@ def test_a_table_lists_constants_once_and_has_finite_numbers_only():
         "columns": {"identity": ["a"], "plateau": [None]},
         "constants": {"dim": 4},
     }
+
+
+def test_a_table_of_censored_runs_alone_says_so_for_every_run():
+    ends = {"identity": ["a", "b"], "state": ["censored"] * 2, "plateau": [400.0, 400.0]}
+    assert runs_with({}, **ends, censored=[True, True]).table()["columns"]["censored"] == [True] * 2
+    reached = runs_with({}, **ends, censored=[False, False]).table()
+    assert reached["constants"] == {"censored": False}

@@ -207,7 +207,8 @@ SMALL = Config(
     threshold=None,
     n_test=64,
 )
-# 3.2 million parameters. 2,800 batches of 32 sequences are less than one epoch.
+# 3.2 million parameters. 2,200 batches of 32 sequences are nine million bytes, less than one epoch
+# with the standard library of any Python from 3.11 to 3.13.
 SCREEN = SMALL.replace(
     task__length=128,
     model__layers=4,
@@ -215,7 +216,7 @@ SCREEN = SMALL.replace(
     model__width=256,
     model__mlp_factor=4,
     optimizer__learning_rate=1e-3,
-    steps=2800,
+    steps=2200,
     precision="bf16",
 )
 TINY = SMALL.replace(task__length=16, model__width=8, batch=8, steps=100, n_test=8)
@@ -228,7 +229,7 @@ FIGURE = Figure(
     "emergo/text",
     "when a small language model learns to copy, with repetition kept, dropped, and without",
     {
-        "paper": Settings(SCREEN, KINDS, at=(700, 1400), seeds=2),
+        "paper": Settings(SCREEN, KINDS, at=(550, 1100), seeds=2),
         "laptop": Settings(SMALL),
         "smoke": Settings(TINY, at=(50,)),
     },

@@ -18,8 +18,13 @@ def test_every_kind_of_repetition_is_kept_and_dropped():
         amounts = {switch.before for switch in switches}
         assert len(amounts - {0.0}) == 3
         assert {switch.after for switch in switches} == {0.0}
-        assert {switch.at for switch in switches} == {700, 1400, 2800}
+        assert {switch.at for switch in switches} == {550, 1100, 2200}
         assert (0.0 in amounts) == (name == "copies")
+
+
+def test_no_run_reads_a_token_twice():
+    for settings in FIGURES["emergo/text"].presets.values():
+        assert settings.base.steps < settings.base.task.epoch(settings.base.batch)
 
 
 def test_checks_follow_from_the_runs():

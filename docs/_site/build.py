@@ -49,8 +49,8 @@ def place_of(path: Path) -> Path:
 def relinked(text: str, page: Path, extra: dict[Path, str]) -> str:
     """Return a page with links that stay within the site.
 
-    Files of code and records get a page, which is added to `extra`. Links to subpackages lead to the reference,
-    and links to other folders become plain text.
+    Files of code and of Markdown get a page, which is added to `extra`. Links to subpackages lead
+    to the reference, and links to other folders become plain text.
     """
     origin = ROOT if page.name in TOP_PAGES else (DOCS / page).parent
     up = "../" * (len(page.parts) - 1)
@@ -70,11 +70,11 @@ def relinked(text: str, page: Path, extra: dict[Path, str]) -> str:
             return words[1:-1]
         if target.is_relative_to(DOCS) or target.name in TOP_PAGES:
             return f"{words}({up}{place_of(target)}{anchor})"
+        if target.name == "README.md":
+            return f"{words}({up}index.md)"
         if target.suffix in CODE:
             extra[place_of(target)] = code_page(target)
             return f"{words}({up}{place_of(target)})"
-        if target.name == "README.md":
-            return f"{words}({up}index.md)"
         copy = BUILD / "source" / "files" / target.name
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(target, copy)

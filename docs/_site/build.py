@@ -49,8 +49,8 @@ def place_of(path: Path) -> Path:
 def relinked(text: str, page: Path, extra: dict[Path, str]) -> str:
     """Return a page with links that stay within the site.
 
-    Files of code and records get a page, which is added to `extra`. Links to subpackages lead to the reference,
-    and links to other folders become plain text.
+    Files of code and records get a page, which is added to `extra`. Links to subpackages lead to
+    the reference, and links to other folders become plain text.
     """
     origin = ROOT if page.name in TOP_PAGES else (DOCS / page).parent
     up = "../" * (len(page.parts) - 1)

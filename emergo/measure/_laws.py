@@ -81,7 +81,8 @@ class Law:
 
     def predict(self, table: pd.DataFrame) -> Float[np.ndarray, " rows"]:
         """Return the law's value for every row of a table with the law's columns."""
-        return self.C * np.exp(log_product(self.exponents.items(), table))
+        with np.errstate(over="ignore"):  # absurd values of a table may give infinity
+            return self.C * np.exp(log_product(self.exponents.items(), table))
 
     def of_term(self, term: Term) -> tuple[float, Interval]:
         """Return the exponent of a fitted term and its 95% interval."""

@@ -31,7 +31,7 @@ class ScaledLocation(em.SingleLocation):
         return batch._replace(inputs=batch.inputs * scale, target=batch.target * self.targets)
 
 
-class RecallOf(em.Recall):
+class FewQueries(em.Recall):
     """Recall with another number of tokens that are repeated across sequences.
 
     **Arguments:**

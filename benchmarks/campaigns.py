@@ -28,7 +28,7 @@ from emergo.store import Records, Store, StudyFolder, read_records
 from emergo.study import Runs
 from emergo.study.results import add_records, read_result
 
-from .campaign_parts import RecallOf, ScaledLocation, SharedSigmoid
+from .campaign_parts import FewQueries, ScaledLocation, SharedSigmoid
 
 Studies = Mapping[str, em.Study]
 TINY = {"steps": 30, "n_test": 16, "batch": 4, "precision": "fp32", "threshold": None, "seeds": 1}
@@ -108,7 +108,7 @@ def attention_forms() -> Studies:
 
 def repeated_tokens() -> Studies:
     """1, 4 and 8 tokens repeated across sequences in recall; 2 are on record."""
-    parts: dict[str, em.Task] = {f"{n} tokens": RecallOf(32, 256, tokens=n) for n in (1, 4, 8)}
+    parts: dict[str, em.Task] = {f"{n} tokens": FewQueries(32, 256, tokens=n) for n in (1, 4, 8)}
     config = RECALL.replace(task__repeat=0.4)
     parts = {name: task.replace(repeat=0.4) for name, task in parts.items()}
     return {"repeat 0.4": em.Study.of(config, grid={"task": parts}, seeds=3)}

@@ -7,7 +7,7 @@ import pytest
 
 import emergo as em
 from benchmarks import campaigns, exponents, recall_dropped
-from benchmarks.campaign_parts import PatientWhenStuck, RecallOf, ScaledLocation, SharedSigmoid
+from benchmarks.campaign_parts import FewQueries, PatientWhenStuck, ScaledLocation, SharedSigmoid
 
 EVERY = {
     **campaigns.CAMPAIGNS,
@@ -102,7 +102,7 @@ def test_scaled_features_and_targets():
 
 @pytest.mark.parametrize("count", [1, 4])
 def test_queries_are_drawn_from_the_repeated_tokens(count):
-    task = RecallOf(pairs=2, vocabulary=30, repeat=1.0, tokens=count)
+    task = FewQueries(pairs=2, vocabulary=30, repeat=1.0, tokens=count)
     queries = np.asarray(task.batch(jax.random.key(0), 200, ()).inputs[:, -1])
     assert set(queries) == set(range(count))
 

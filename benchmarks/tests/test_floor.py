@@ -36,6 +36,7 @@ def program_operations(config):
     return step_cost(program, jax.eval_shape(lambda: start(program, Run(config, 0)))).operations
 
 
+@pytest.mark.usefixtures("fast_paths")
 @pytest.mark.parametrize("name", CASES)
 def test_no_program_does_less_than_the_floor(name):
     """At least 45% of the products are needed; the rest are those with one-hot matrices and with

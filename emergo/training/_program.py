@@ -35,7 +35,7 @@ from ..core.json import digest
 from ..core.pytree import fields
 from ..core.random import Key, fold_in, permuted, raw, uniform
 from ..models import Model
-from ..models.fast import FastPath, find_path
+from ..models.fast import FastPath, find_path, paths_are_on
 from ..tasks import Task
 from ._config import Config, Precision, Probe, Run, Varying
 from ._optimizer import varying_options
@@ -71,6 +71,7 @@ class Program:
     injected: tuple[str, ...] = ()  # options of the optimizer that are numbers of a run
     rows: int = 0  # sequences in the data that runs share; 0 without such data
     stack_size: int = 0  # runs that a GPU trains together, including idle slots; 0 on a CPU
+    fast: bool = True  # False if optimised paths are switched off
 
     @classmethod
     def of(cls, *configs: Config) -> "Program":
@@ -84,7 +85,7 @@ class Program:
             rows = count_rows(first)
             n_train = n_train or rows - first.n_test
         settings = (first.batch, first.n_test, n_train, first.precision, first.probes)
-        return cls(*settings, tuple(names), injected, rows)
+        return cls(*settings, tuple(names), injected, rows, fast=paths_are_on())
 
 
 class Slot(NamedTuple):

@@ -37,7 +37,8 @@ def so_far(tmp_path):
     return gradual_until(tmp_path / "so-far.csv", 2800)
 
 
-def test_the_page_says_what_the_command_says(capsys, tmp_path):
+def test_the_page_says_what_the_command_says(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     page = (LOG.parents[1] / "docs" / "forecast.md").read_text()
     states = []
     for step in (1000, 2000, 2800):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from emergo.core.contract import Batch, Output
+from emergo.core.contract import Batch, Output, Spec
 from emergo.core.errors import InputError
 from emergo.tasks import Groups, MarkovChain, MarkovRegression, divergence
 
@@ -184,7 +184,7 @@ def test_a_batch_is_the_sequences_without_their_last_token():
     np.testing.assert_array_equal(batch.inputs, tokens[:, :-1])
     np.testing.assert_array_equal(batch.target, tokens[:, 6:])
     np.testing.assert_array_equal(task.sequences(batch), tokens)
-    assert task.spec == (9, 5, 5, 4, 0, None)
+    assert task.spec == Spec(length=9, inputs=5, outputs=5, answers=4)
     expected = jax.random.fold_in(jax.random.fold_in(jax.random.key(2), 1), 30)
     np.testing.assert_array_equal(
         task.data_key(jax.random.key(2), 30), jax.random.key_data(expected)

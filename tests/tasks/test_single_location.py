@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from emergo.core.contract import Output
+from emergo.core.contract import Output, Spec
 from emergo.core.errors import InputError
 from emergo.tasks import SingleLocation
 from emergo.tasks._single_location import alignment_probe
@@ -207,9 +207,9 @@ def test_a_padded_task_draws_the_same_numbers(position):
 
 def test_the_spec_of_a_padded_task_has_the_used_sizes():
     task = SingleLocation(6, 5, position="random", indicator=True)
-    assert task.spec == (6, 6, 5, None, 1, None)
-    assert task.padded({"dim": 8}).spec == (6, 9, 8, None, 1, (6, 5))
-    assert SingleLocation(6, 5).padded({"dim": 8}).spec == (6, 8, 8, None, 0, (5, 5))
+    assert task.spec == Spec(length=6, inputs=6, outputs=5, marks=1)
+    assert task.padded({"dim": 8}).spec == Spec(6, 9, 8, marks=1, used=(6, 5))
+    assert SingleLocation(6, 5).padded({"dim": 8}).spec == Spec(6, 8, 8, used=(5, 5))
 
 
 def test_alignment_of_the_true_map_is_one():

@@ -85,10 +85,10 @@ def made_up_result(run, evaluations: int, failed: bool = False) -> Result:
 def note_on(run) -> dict[str, Any]:
     """Return a worker's note on a run at step 2000.
 
-    Its loss falls by a factor of 100 around step 2100.
+    Its loss falls by a factor of 100, gradually, around step 2300.
     """
     step = np.arange(0, 2001, 25)
-    loss = 0.5 * np.exp(-4.6 / (1 + np.exp((2100 - step) / 60)))
+    loss = 0.5 * np.exp(-4.6 / (1 + np.exp((2300 - step) / 250)))
     curves = {"step": step, "loss": loss, "attention": np.full((len(step), 1, 1), 0.01)}
     forecast = forecast_run(run, curves)
     assert forecast is not None

@@ -2,7 +2,7 @@
 
 from .._attention import causal
 from ._attention import attend_all
-from ._table import PATHS, VARIABLE, FastPath, Rate, Size, SubsetOf, find_path
+from ._table import PATHS, VARIABLE, FastPath, Rate, Size, SubsetOf, find_path, paths_are_on
 
 __all__ = [
     "PATHS",
@@ -14,4 +14,5 @@ __all__ = [
     "attend_all",
     "causal",
     "find_path",
+    "paths_are_on",
 ]

@@ -176,8 +176,13 @@ PATHS = (
 )
 
 
+def paths_are_on() -> bool:
+    """Return False if the environment switches optimised paths off."""
+    return os.environ.get(VARIABLE, "").lower() != "off"
+
+
 def find_path(model: Model, spec: Spec) -> FastPath | None:
     """Return the optimised path of a model on a task of these sizes; None: train with `apply`."""
-    if os.environ.get(VARIABLE, "").lower() == "off":
+    if not paths_are_on():
         return None
     return next((path for path in PATHS if path.supports(model, spec)), None)

@@ -93,13 +93,16 @@ def drawn_params(model: Model, spec: Spec) -> Any:
 
 
 def weighted_sum(output: em.Output) -> jax.Array:
-    """Return a number that depends on every entry of an output, each with a different weight."""
+    """Return a number that depends on every entry of an output, each with a different weight.
+
+    Arrays are scaled to at most 1, because the sine of a large number depends on its last digits.
+    """
     generator = np.random.default_rng(2)
-    leaves = jax.tree.leaves(output)
-    return sum(
-        (jnp.sum(jnp.sin(leaf) * generator.standard_normal(leaf.shape)) for leaf in leaves),
-        start=jnp.zeros(()),
-    )
+    total = jnp.zeros(())
+    for leaf in jax.tree.leaves(output):
+        scale = jax.lax.stop_gradient(jnp.maximum(jnp.abs(leaf).max(), 1))
+        total += jnp.sum(jnp.sin(leaf / scale) * generator.standard_normal(leaf.shape))
+    return total
 
 
 def largest_difference(ours: Any, theirs: Any) -> float:

@@ -21,9 +21,9 @@ def law_plot(law: "Law", table: pd.DataFrame) -> Picture:
     exponent.
     """
     rows = table[usable_rows(table, law.y)]
-    y = column(rows, law.y)
+    y = drawable(column(rows, law.y))
     censored = censored_rows(rows)
-    fitted = law.predict(rows)
+    fitted = drawable(law.predict(rows))
     plot = Picture(figsize=(2.6 * (len(law.terms) + 1), 2.9), layout="constrained")
     plot.suptitle(law.formula, x=0.01, ha="left", fontsize=8.5, color=GREY)
     *panels, last = plot.subplots(1, len(law.terms) + 1, squeeze=False)[0]
@@ -39,8 +39,8 @@ def law_plot(law: "Law", table: pd.DataFrame) -> Picture:
     for axes, term in zip(panels, law.terms, strict=True):
         exponent, (low, high) = law.of_term(term)
         x = np.exp(term.log(rows))
-        with np.errstate(over="ignore", invalid="ignore"):  # absurd values are not drawn
-            without_rest = y / fitted * x**exponent
+        with np.errstate(all="ignore"):
+            without_rest = drawable(y / fitted * x**exponent)
         scatter(axes, x, without_rest)
         line = np.geomspace(x.min(), x.max(), 50)
         axes.plot(line, line**exponent, color=GREY, lw=1.2)
@@ -48,10 +48,16 @@ def law_plot(law: "Law", table: pd.DataFrame) -> Picture:
         interval = f" [{low:.3f}, {high:.3f}]" if np.isfinite(low) else ""
         panel(axes, "", f"exponent of {term}:\n{exponent:.3f}{interval}")
     scatter(last, fitted, y)
-    span = np.array([min(fitted.min(), y.min()), max(fitted.max(), y.max())])
+    both = np.concatenate([fitted, y])
+    span = np.array([np.nanmin(both), np.nanmax(both)])
     last.plot(span, span, color=GREY, lw=1.2)
     last.set(xlabel=f"{law.y} by the law", ylabel=f"{law.y} measured")
     panel(last, "", f"runs against the law:\nR² = {law.r2:.4f}")
     if censored.any():
         last.legend(loc="lower right")
     return plot
+
+
+def drawable(values: np.ndarray) -> np.ndarray:
+    """Replace numbers by NaN that are too large or too small for a logarithmic axis."""
+    return np.where((values > 1e-250) & (values < 1e250), values, np.nan)

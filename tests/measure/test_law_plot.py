@@ -40,3 +40,11 @@ def test_a_law_without_its_table_cannot_be_drawn():
     assert bare == law
     with pytest.raises(InputError, match="fit it again"):
         bare.plot()
+
+
+@pytest.mark.parametrize("absurd", [1e308, 1e-308])
+def test_a_law_of_a_table_with_an_absurd_value_is_drawn(absurd):
+    """Warnings are errors in tests, and a user would see them in the terminal."""
+    frame = table()
+    frame.loc[0, "plateau"] = absurd
+    assert len(fit_law(frame).plot().axes) == 3

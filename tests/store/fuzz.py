@@ -71,6 +71,7 @@ GOOD = ("named", "harmless", "gone", "forged")
 BAD = ("silent", "hung", "wrong", "crashed")
 ESCAPES = ("\x1b]0;owned", "\x1b[31m[", "\u202e")
 LOGS = ("log.csv", "log.parquet")
+RUNS_OF_LOG = 4
 
 
 def run_command(command: Any) -> tuple[int, str, str]:
@@ -358,8 +359,10 @@ def _judge_log(lab: Lab, mutation: Mutation) -> tuple[str, str]:
     fitted = run_command(Fit(path, "loss", ("dim",), resamples=100, out=out, json=True))
     for status, text, err in (measured, fitted):
         escaped = any(escape in text + err for escape in ESCAPES)
-        if status not in (0, 2) or err.count("\n") > 1 or escaped:
-            return "crashed", f"{status}: {err[:300]}"
+        # An error is one line. If the command succeeds, each run may have a line, e.g. on restarts.
+        most = 1 if status else RUNS_OF_LOG
+        if status not in (0, 2) or err.count("\n") > most or escaped:
+            return "crashed", f"{status}: {err[-300:]}"
     if path.name in measured[2]:
         return "named", ""
     # A log has no checksum, so changed numbers cannot be noticed.

@@ -158,7 +158,7 @@ def tiny(study: em.Study) -> em.Study:
     """Return one small cell of a study, with few steps."""
     changes: dict[str, Any] = dict(TINY)
     model = study.base.model
-    changes |= {"model__width": 16} if hasattr(model, "width") else {}
+    changes |= {"model__width": 32} if hasattr(model, "width") else {}
     changes["grid"] = {name: values[:1] for name, values in study.grid.items() if name != "width"}
     changes["zip"] = {name: values[:1] for name, values in study.zip.items()}
     return study.replace(**changes)

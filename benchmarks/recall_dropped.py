@@ -3,11 +3,15 @@
     python -m benchmarks.recall_dropped list
     python -m benchmarks.recall_dropped train NAME WORK SECONDS RECORDS [--tiny]
     python -m benchmarks.recall_dropped summary [RECORDS]
+    python -m benchmarks.recall_dropped compare [RECORDS]
 
 `train` needs a GPU, and works as in campaigns.py: finished runs are written at once, and the same
 command goes on from there. `summary` reads records (by default results/recall-dropped) and prints
 the steps to 5%, 50% and 90% test accuracy, and the ratio of the steps to 90% to those of B = 4 kept
-with the same pairs and seed. results/expectations/recall-dropped.md says what we expect.
+with the same pairs and seed. `compare` prints geometric means over the confirming seeds, and their
+ratio to B = 4 kept: paired where B = 4 was kept with the same seeds, and otherwise to all its runs
+(Welch's interval). Censored runs count with their last step.
+results/expectations/recall-dropped.md says what we expect.
 """
 
 import itertools
@@ -19,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 import emergo as em
 from emergo.papers.experiments import schedule
@@ -110,15 +115,13 @@ def screen() -> Studies:
 
 
 def rule() -> Studies:
-    """16 and 24 pairs, switched off around the step of the rule; fits its power."""
+    """16 and 24 pairs with later switches than the first rule's, and the constants."""
     studies = {}
-    for pairs in (16, 24):
-        cells = [
-            (b, best_switch(pairs) * share / 1000)
-            for b, share in itertools.product((4.0, 8.0), (0.5, 0.75, 1.0, 1.5))
-        ]
-        tasks = by_switch(cells, pairs) | {"4 kept": kept(4.0, pairs)}
-        studies[f"{pairs} pairs"] = study(tasks, range(4))
+    for pairs in (24, 16):
+        cells = itertools.product((2.0, 4.0), (10, 14, 20, 28))
+        constants = {"4 kept": kept(4.0, pairs), "2 kept": kept(2.0, pairs)}
+        tasks = by_switch(cells, pairs) | constants
+        studies[f"{pairs} pairs"] = study(tasks, range(4), 150_000)
     return studies
 
 
@@ -221,14 +224,51 @@ def constant_rows() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def summary(folder: Path) -> None:
+def recorded(folder: Path) -> pd.DataFrame:
+    """Return one row per recorded run of recall."""
     parts = []
     for path in sorted(folder.glob("*.runs.parquet")):
         runs = pd.read_parquet(path)
         if "pairs" in runs:
             curves = path.with_name(path.name.replace(".runs.", ".curves."))
             parts.append(rows_of(runs, pd.read_parquet(curves)))
-    table = pd.concat([constant_rows(), *parts], ignore_index=True)
+    return pd.concat([constant_rows(), *parts], ignore_index=True)
+
+
+def ratio(steps: pd.Series, reference: pd.Series) -> str:
+    """Return the ratio of geometric means of two series by seed, with its 95% interval."""
+    first = steps.map(np.log)
+    second = reference.map(np.log)
+    same = first.index.intersection(second.index)
+    if len(same) >= 3:
+        difference = first[same] - second[same]
+        found = stats.ttest_1samp(difference, 0)
+        middle = difference.mean()
+        how = f"paired, {len(same)} seeds"
+    else:
+        found = stats.ttest_ind(first, second, equal_var=False)
+        middle = first.mean() - second.mean()
+        how = "not paired"
+    low, high = found.confidence_interval()
+    return f"{np.exp(middle):.2f} [{np.exp(low):.2f}, {np.exp(high):.2f}] {how}"
+
+
+def compare(folder: Path) -> None:
+    """Print the geometric mean of each condition with the confirming seeds."""
+    table = recorded(folder)
+    table = table[table["pairs"] == 32].set_index("seed")
+    names = [f"to {mark:.0%}" for mark in MARKS]
+    references = table[table["burst"] == "4 kept"]
+    for burst, rows in table[table.index >= SEEDS[0]].groupby("burst"):
+        print(f"{burst}: {len(rows)} runs, {rows['to 90%'].isna().sum()} censored")
+        for name in names:
+            steps = rows[name].fillna(BASE.steps)
+            text = f"{np.exp(np.log(steps).mean()):,.0f}, {steps.min():,.0f} to {steps.max():,.0f}"
+            print(f"    {name}: {text}; over 4 kept {ratio(steps, references[name])}")
+
+
+def summary(folder: Path) -> None:
+    table = recorded(folder)
     by_run = table.set_index(["pairs", "seed"])
     same = by_run["to 90%"][by_run["burst"] == "4 kept"].rename("kept")
     table = table.join(same, on=["pairs", "seed"])
@@ -237,7 +277,8 @@ def summary(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["summary"]:
-        summary(Path(sys.argv[2]) if len(sys.argv) > 2 else FOLDER)
+    reports = {"summary": summary, "compare": compare}
+    if report := reports.get((sys.argv[1:2] or [""])[0]):
+        report(Path(sys.argv[2]) if len(sys.argv) > 2 else FOLDER)
     else:
         main(CAMPAIGNS, sys.argv[1:], __doc__ or "")

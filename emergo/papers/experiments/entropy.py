@@ -18,6 +18,7 @@ from ...study import Runs
 from ...training import Result
 from .._figure import Check, Figure, Outcome, Plot, RunSource, Studies
 from .._panels import colours_of, legend, panels
+from .._recall import criteria
 from .._source import curve
 from ..zucchet2025 import fig5_16_17, fig11_12
 
@@ -83,11 +84,11 @@ def regression_row(result: Result) -> dict[str, Any]:
 def recall_row(result: Result) -> dict[str, Any]:
     """Return when recall began, and when a head of each layer became sparse."""
     step = curve(result, "step")
-    begins = first(step, curve(result, "accuracy") >= 0.05)
+    begins = criteria(result)["corrected"].time
     row = {"seed": result.run.seed, "begins": begins}
     for layer in range(curve(result, "entropy").shape[1]):
         sparse = first(step, relative_entropy(result, layer) <= HALF)
-        row[f"layer_{layer + 1}"] = sparse / begins
+        row[f"layer_{layer + 1}"] = sparse / begins if begins else np.nan
     return row
 
 
@@ -108,7 +109,7 @@ def regression_checks(table: pd.DataFrame) -> Iterator[Check]:
 def recall_checks(table: pd.DataFrame) -> Iterator[Check]:
     """Check that recall begins when a head of the first layer becomes sparse."""
     ratio = table["layer_1"].mean()
-    name = "recall: step at which a head of layer 1 is sparse, over that of 5% accuracy, mean"
+    name = "recall: step at which a head of layer 1 is sparse, over that of recall, mean"
     words = "0.8 to 1.25: recall begins when a head looks at the previous token"
     yield Check(name, ratio, None, bool(0.8 < ratio < 1.25), words)
 

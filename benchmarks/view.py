@@ -187,12 +187,12 @@ def several_studies(folder: Path, count: int, size: int) -> None:
             page.wait_for_selector("html[data-painted]", state="attached")
             painted = time.monotonic() - begun
             keys = page.locator("[data-key=set] option").all_inner_texts()
-            page.wait_for_selector(f"text={size} curves;")
+            page.wait_for_selector(f"text={size} curves")
             curves = "figure[data-figure=curves]"
             page.evaluate(f"document.querySelector('{curves}').dataset.old = ''")
             begun = time.monotonic()
             page.select_option("[data-key=set]", index=count - 1)
-            page.wait_for_selector(f"{curves}:not([data-old]) :text('{size} curves;')")
+            page.wait_for_selector(f"{curves}:not([data-old]) :text('{size} curves')")
             other = time.monotonic() - begun
             print(
                 f"{len(keys)} studies of {size} runs, {opening} opening: first paint "

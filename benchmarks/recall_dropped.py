@@ -6,11 +6,12 @@
     python -m benchmarks.recall_dropped compare [RECORDS]
 
 `train` needs a GPU, and works as in campaigns.py: finished runs are written at once, and the same
-command goes on from there. `summary` reads records (by default results/recall-dropped) and prints
-the steps to 5%, 50% and 90% test accuracy, and the ratio of the steps to 90% to those of B = 4 kept
-with the same pairs and seed. `compare` prints geometric means over the confirming seeds, and their
-ratio to B = 4 kept: paired where B = 4 was kept with the same seeds, and otherwise to all its runs
-(Welch's interval). Censored runs count with their last step.
+command goes on from there. The screen and its confirmation come with the package, and the figure
+`emergo/schedule` draws them. `summary` reads these and further records (by default
+results/recall-dropped), and prints the steps to 5%, 50% and 90% test accuracy, and the ratio of the
+steps to 90% to those of B = 4 kept with the same pairs and seed. `compare` prints geometric means
+over the confirming seeds, and their ratio to B = 4 kept: paired where B = 4 was kept with the same
+seeds, and otherwise to all its runs (Welch's interval). Censored runs count with their last step.
 results/expectations/recall-dropped.md says what we expect.
 """
 
@@ -28,6 +29,7 @@ from scipy import stats
 import emergo as em
 from emergo.papers.experiments import schedule
 from emergo.store import read_records
+from emergo.store.records import SHIPPED
 
 from .campaign_parts import PatientWhenStuck
 from .campaigns import Studies, main
@@ -43,10 +45,7 @@ BASE = em.Config(
     threshold=0.9,
     n_test=512,
 )
-SEEDS = range(4, 12)
-# The five cells with the fewest steps to 90%, by the geometric mean over seeds 0 and 1: burst and
-# the thousands of steps after which it ends.
-BEST = ((4.0, 24), (4.0, 28), (8.0, 20), (8.0, 24), (8.0, 28))
+SEEDS = schedule.CONFIRMING
 BEST_AT_32 = 26_000  # the middle of the best switches with 32 pairs
 POWER = 2.0  # of the number of pairs
 
@@ -85,18 +84,13 @@ def by_switch(cells: Iterable[tuple[float, float]], pairs: int = 32) -> dict[str
     return {f"{b:g} until {at:g},000": switched(b, round(1000 * at), pairs) for b, at in cells}
 
 
-def confirm() -> Studies:
-    """The best five schedules of the screen and B = 4 kept, with new seeds."""
-    return {
-        "best five": study(by_switch(BEST), SEEDS),
-        "B = 4 kept": study({"4 kept": kept(4.0)}, [*SEEDS, 3], 150_000),
-    }
-
-
 def constants() -> Studies:
-    """B = 2 kept and no repetition, with new seeds."""
+    """B = 4 and B = 2 kept, and no repetition, with the seeds of the confirmed schedules."""
     tasks = {"2 kept": kept(2.0), "none": em.Recall(32, 256)}
-    return {"constants": study(tasks, SEEDS, 150_000)}
+    return {
+        "B = 4 kept": study({"4 kept": kept(4.0)}, [*SEEDS, 3], 150_000),
+        "constants": study(tasks, SEEDS, 150_000),
+    }
 
 
 def screen() -> Studies:
@@ -161,7 +155,6 @@ def regression() -> Studies:
 
 
 CAMPAIGNS: Mapping[str, Callable[[], Studies]] = {
-    "confirm": confirm,
     "constants": constants,
     "rule": rule,
     "judge": judge,
@@ -225,9 +218,10 @@ def constant_rows() -> pd.DataFrame:
 
 
 def recorded(folder: Path) -> pd.DataFrame:
-    """Return one row per recorded run of recall."""
+    """Return one row per recorded run of recall, also of those that come with the package."""
     parts = []
-    for path in sorted(folder.glob("*.runs.parquet")):
+    shipped = SHIPPED.glob("recall-*.runs.parquet")
+    for path in sorted([*shipped, *folder.glob("*.runs.parquet")]):
         runs = pd.read_parquet(path)
         if "pairs" in runs:
             curves = path.with_name(path.name.replace(".runs.", ".curves."))

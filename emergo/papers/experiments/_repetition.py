@@ -18,6 +18,7 @@ RANDOM_SIGN = ", random sign"
 # Attention at which theory and training are compared, and the column with its step. Beyond 0.3 the
 # flow under strong repetition slows down, because one attention waits for all directions of the
 # map; the strongest head of a Transformer does not.
+WHOLE = 0.9  # test accuracy of recall
 LEVELS = {"early": 0.25, "takeoff": theory.TAKEN_OFF}
 
 
@@ -58,7 +59,8 @@ class Repetition(NamedTuple):
 def row_of(result: Result) -> dict[str, Any]:
     """Tabulate when a run learned.
 
-    For the regression this is the plateau; for recall, the step to a test accuracy of one half.
+    For the regression this is the plateau; for recall, the step to a test accuracy of one half, and
+    in the columns `whole` and `whole_censored`, of 0.9.
     """
     task = result.run.config.task
     repetition = Repetition.of(result.run.config)
@@ -66,9 +68,12 @@ def row_of(result: Result) -> dict[str, Any]:
     times = dict.fromkeys(LEVELS, math.nan)
     levels = {"test_level": math.nan, "train_level": math.nan}
     signed = False
+    whole = None
     if isinstance(task, Recall):
         cell = f"recall, {task.pairs} pairs of {task.vocabulary}"
-        learned = _recall.passed(result, curve(result, "accuracy"), fig5_16_17.LEVEL)
+        accuracy = curve(result, "accuracy")
+        learned = _recall.passed(result, accuracy, fig5_16_17.LEVEL)
+        whole = _recall.passed(result, accuracy, WHOLE, hold=1)
     else:
         assert isinstance(task, SingleLocation)
         signed = task.special == "signed"
@@ -81,7 +86,10 @@ def row_of(result: Result) -> dict[str, Any]:
                 times[name] = taken_off.time if taken_off.state == "reached" else math.inf
             levels = plateau_levels(result, min(repetition.at or step[-1], times["takeoff"] / 2))
     row = {"cell": cell, "signed": signed} | repetition._asdict() | {"seed": result.run.seed}
-    return row | {"time": learned.time, "censored": learned.censored} | times | levels
+    row |= {"time": learned.time, "censored": learned.censored} | times | levels
+    row["whole"] = math.nan if whole is None else whole.time
+    row["whole_censored"] = whole is not None and whole.censored
+    return row
 
 
 def plateau_levels(result: Result, until: float) -> dict[str, float]:

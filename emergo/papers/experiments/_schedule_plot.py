@@ -8,7 +8,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from ...core.plotting import (
-    BLACK,
     BLUE,
     GREEN,
     GREY,
@@ -21,12 +20,12 @@ from ...core.plotting import (
     plain_ticks,
 )
 from .._panels import colours_of
-from ._repetition import RANDOM_SIGN, Repetition, kept_flow
-from ._shared import DOT, HOLLOW, draw_cells, draw_interval, entries, name_rows
+from ._repetition import RANDOM_SIGN, kept_flow
+from ._shared import DOT, draw_cells, draw_interval, entries, name_rows
 
 METHODS = {"best constant": BLUE, "best switch": GREEN, "policy": RED}
 NAMES = {"policy": "the rule"}
-KINDS = {"none": BLACK, "kept": BLUE, "switched": GREEN, "faded": GREEN, "policy": RED}
+KEPT = 1.25  # where kept repetition is drawn, in units of the last switch
 Colours = Mapping[float, Any]
 
 
@@ -72,12 +71,12 @@ def draw_switches(axes: Axes, rows: pd.DataFrame, colours: Colours) -> None:
     """Draw the plateau against the step of the switch; runs that keep p are furthest right."""
     last = rows["at"].max()
     axes.axhline(rows[rows["kind"] == "none"]["time"].mean(), color=GREY, ls=":", lw=0.8)
-    ends = rows.assign(at=rows["at"].where(rows["kind"] == "switched", 1.25 * last))
+    ends = rows.assign(at=rows["at"].where(rows["kind"] == "switched", KEPT * last))
     ends = ends[ends["kind"].isin(("switched", "kept"))]
     for p, colour in colours.items():
         draw_cells(axes, ends[ends["amount"] == p], "at", "time", colour)
-    axes.axvline(1.12 * last, color=GREY, lw=0.6)
-    axes.set_xticks([0, last / 2, last, 1.25 * last], ["0", f"{last / 2:g}", f"{last:g}", "kept"])
+    axes.axvline((1 + KEPT) / 2 * last, color=GREY, lw=0.6)
+    name_kept(axes, last)
     axes.set(ylim=(0, None), xlabel="repetition ends at step", ylabel="plateau (steps)")
     outside(axes, "$p$", [("none", {"ls": ":"}), *entries(colours)])
 
@@ -95,31 +94,28 @@ def draw_takeoffs(axes: Axes, rows: pd.DataFrame, length: int, dim: int) -> None
     axes.set(xlabel="$p$", ylabel="times sooner than $p = 0$", ylim=(-0.3, 1.8 * dim**0.5))
 
 
-def recall_words(repetition: Repetition) -> str:
-    """Describe the repetition of a run of recall."""
-    kind, burst, at, end = repetition
-    words = {
-        "none": "once",
-        "kept": f"{burst:g} kept",
-        "switched": f"{burst:g} until {at:g}",
-        "policy": f"{burst:g} by the rule",
-    }
-    return words.get(kind, f"{burst:g}, fades {at:g}-{end:g}")
-
-
 def draw_recall(axes: Axes, rows: pd.DataFrame) -> None:
-    """Draw the steps to a test accuracy of one half: one dot per run, one row per repetition."""
-    every = [Repetition(*row) for row in rows[[*Repetition._fields]].itertuples(index=False)]
-    kinds = [*KINDS]
-    ordered = sorted(set(every), key=lambda one: (kinds.index(one.kind), *one[1:]))
-    runs = zip(every, rows["time"], rows["censored"], strict=True)
-    for repetition, time, censored in runs:
-        look = HOLLOW if censored else DOT
-        axes.plot(time / 1000, ordered.index(repetition), color=KINDS[repetition.kind], **look)
-    name_rows(axes, [recall_words(one) for one in ordered], fontsize=6)
-    axes.set(xscale="log", xlabel="thousand steps to a test accuracy of 0.5")
-    plain_ticks(axes.xaxis)
-    key(axes, [("at least", HOLLOW)], loc="lower right")
+    """Draw the steps to a test accuracy of 0.9 against the step of the switch, by burst."""
+    rows = rows.assign(time=rows["whole"] / 1000, censored=rows["whole_censored"])
+    kept = rows[rows["kind"] == "kept"]
+    ends = rows[rows["kind"] == "switched"].assign(at=rows["at"] / 1000)
+    axes.axhline(rows[rows["kind"] == "none"]["time"].mean(), color=GREY, ls=":", lw=0.8)
+    last = ends["at"].max()
+    ends = pd.concat([ends, kept.assign(at=KEPT * last)])
+    colours = colours_of(ends["amount"], "burst")
+    for burst, colour in colours.items():
+        draw_cells(axes, ends[ends["amount"] == burst], "at", "time", colour)
+    axes.axvline((1 + KEPT) / 2 * last, color=GREY, lw=0.6)
+    axes.set(xlabel="repetition ends at (thousand steps)", yscale="log")
+    axes.set_ylabel("thousand steps to accuracy 0.9")
+    name_kept(axes, last)
+    plain_ticks(axes.yaxis)
+    outside(axes, "$B$", [("none", {"ls": ":"}), *entries(colours)])
+
+
+def name_kept(axes: Axes, last: float) -> None:
+    """Set ticks for switches until `last`, and for runs further right that keep repetition."""
+    axes.set_xticks([0, last / 2, last, KEPT * last], ["0", f"{last / 2:g}", f"{last:g}", "kept"])
 
 
 def draw_methods(axes: Axes, methods: pd.DataFrame) -> None:

@@ -8,7 +8,7 @@ moments but a mean of zero, so no bias can fit it (`signed`).
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,17 @@ CELLS = (
 )
 # A burst, the step at which it starts to fall, and the step at which it is gone.
 Drop = tuple[float, int, int]
+# Bursts of recall and thousands of steps after which they end, near the take-off of each burst: a
+# screen with two seeds, and its best five cells, which new seeds confirm.
+SCREENED = {
+    2.0: (20, 28, 40),
+    4.0: (12, 16, 20, 24, 28, 32, 40),
+    8.0: (12, 16, 20, 24, 28, 32, 40),
+    16.0: (12, 16, 20),
+}
+BEST = {4.0: (24, 28), 8.0: (20, 24, 28)}
+AGAIN = {4.0: (24, 28), 8.0: (24, 28)}  # also trained with two more seeds in the screen
+CONFIRMING = tuple(range(4, 12))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,9 +117,10 @@ class Settings:
         return studies
 
     def references(self) -> dict[str, Study]:
-        """Return runs of other figures, which keep an amount throughout."""
+        """Return runs of other figures, which keep an amount throughout, and dropped bursts."""
         if not self.full:
             return {}
+        recall = self.recall.replace(steps=90_000, task__placement="chance")
         base = self.base.replace(task__length=self.length, steps=50_000)
         dims = sorted({self.dim, *(dim for length, dim, _ in CELLS if length == self.length)})
         grid = {"dim": dims, "repeat": CONSTANTS}
@@ -116,7 +128,16 @@ class Settings:
         return {
             "constant": Study.of(base, grid=grid, seeds=self.seeds),
             "recall, constant": bursts["in_context"],
+            "recall, screen": dropped(recall, SCREENED, (0, 1)),
+            "recall, screen again": dropped(recall, AGAIN, (2, 3)),
+            "recall, confirmed": dropped(recall, BEST, CONFIRMING),
         }
+
+
+def dropped(recall: Config, ends: Mapping[float, Sequence[int]], seeds: Sequence[int]) -> Study:
+    """Return recall with bursts that are switched off after these thousands of steps."""
+    bursts = [fading(b, 1000 * at, 0) for b, every in ends.items() for at in every]
+    return Study.of(recall, grid={"burst": bursts}, seeds=list(seeds))
 
 
 def switches(repeats: Sequence[float], at: Sequence[int]) -> list[Switch]:

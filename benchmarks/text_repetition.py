@@ -1,0 +1,365 @@
+"""Does repetition bring in-context learning sooner in language models on real text?
+
+    python -m benchmarks.text_repetition list
+    python -m benchmarks.text_repetition train NAME WORK SECONDS RECORDS [--tiny]
+    python -m benchmarks.text_repetition report [RECORDS]
+
+The corpora are those of results/corpora.csv. `train` needs a GPU, and the archives of the corpora
+(text_corpora.py), unpacked into one folder, which the variable EMERGO_CORPORA names. It works as in
+campaigns.py: finished runs are written at once, and the same command goes on from there. `report`
+reads records (by default results/text-repetition) and prints the law of the first campaign, and for
+each condition of the others when copying and heads emerged, what was left of copying at the end,
+and the validation loss, with ratios to runs without repetition of the same seed.
+
+No run reads a token twice, except those that it repeats on purpose. results/expectations/text.md
+says what we expect.
+"""
+
+import dataclasses
+import functools
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+import emergo as em
+from emergo.measure import emergence, head_classes
+from emergo.store import Records, read_records
+from emergo.study import Runs
+from emergo.tasks import find_data
+
+from .campaigns import Studies, found, main
+from .text_corpora import LENGTH, TABLE, VOCABULARY
+
+FOLDER = Path(__file__).parents[1] / "results" / "text-repetition"
+BATCH = 64
+LEARNED = 0.5  # accuracy of copying random tokens
+HOLD = 2  # evaluations in a row
+KINDS = ("copy", "subset_share", "phrase_repeats")
+NONE = "none"
+
+
+class Repetition(NamedTuple):
+    """One kind of repetition, its amount, and the share of training after which it ends."""
+
+    kind: str
+    amount: float
+    end: float = 1.0
+
+    @property
+    def label(self) -> str:
+        until = "" if self.end == 1 else f" until {self.end:.0%}"
+        return f"{self.kind} {self.amount:g}{until}"
+
+
+# Three amounts of each kind, kept and switched off after a fifth and a half of training.
+AMOUNTS = {
+    "copy": (0.1, 0.3, 0.8),
+    "subset_share": (0.1, 0.3, 0.6),
+    "phrase_repeats": (1.0, 4.0, 12.0),
+}
+ENDS = (1.0, 0.2, 0.5)
+SCREENED = tuple(
+    Repetition(kind, amount, end)
+    for end, (kind, amounts) in itertools.product(ENDS, AMOUNTS.items())
+    for amount in amounts
+)
+
+
+class Corpus(NamedTuple):
+    """A row of results/corpora.csv."""
+
+    source: str
+    tokenizer: str
+    training_tokens: int
+
+
+@functools.cache
+def corpus_of(name: str) -> Corpus:
+    table = pd.read_csv(TABLE, index_col="name")[[*Corpus._fields]]
+    return Corpus(*table.to_dict("split")["data"][[*table.index].index(name)])
+
+
+def text_of(corpus: str, length: int = LENGTH) -> em.Text:
+    """Return the task without repetition on a corpus."""
+    found = corpus_of(corpus)
+    return em.Text(
+        found.source,
+        length=length,
+        vocabulary=VOCABULARY,
+        tokenizer=found.tokenizer,
+        copy_after="random",
+    )
+
+
+def epoch_of(corpus: str, length: int = LENGTH, batch: int = BATCH) -> int:
+    """Return the largest number of steps in which no token is read twice."""
+    return (corpus_of(corpus).training_tokens - 1) // length // batch
+
+
+def config_of(corpus: str, width: int, rate: float = 1e-3, **changes: Any) -> em.Config:
+    """Return a run of four layers that reads the corpus once.
+
+    **Arguments:**
+
+    - `width`: 256 for screens, 512 for the reference model.
+    - `rate`: the learning rate, after 200 steps in which it rises from 0.
+    """
+    model = em.Transformer(
+        layers=4,
+        heads=8,
+        width=width,
+        norm="pre",
+        mask="causal",
+        activation="gelu",
+        positions="rope",
+        initial="normal",
+    )
+    rises: Any = em.Ramp(0.0, rate, begin=0, end=200)
+    config = em.Config(
+        text_of(corpus),
+        model,
+        em.Optimizer("adamw", rises, clip=1.0, b2=0.95, weight_decay=0.1),
+        batch=BATCH,
+        precision="bf16",
+        steps=epoch_of(corpus),
+        threshold=None,
+        n_test=BATCH,
+    )
+    return config.replace(**changes)
+
+
+def repeated(base: em.Config, repetition: Repetition | None) -> em.Text:
+    """Return the task with a repetition. Every kind is a switch, so that all share a program."""
+    task: Any = base.task
+    switches = {kind: em.Switch(0.0, 0.0, at=base.steps) for kind in KINDS}
+    if repetition is not None:
+        at = round(repetition.end * base.steps)
+        switches[repetition.kind] = em.Switch(repetition.amount, 0.0, at=at)
+    return task.replace(**switches)
+
+
+def compared(
+    base: em.Config, repetitions: Iterable[Repetition | None], seeds: Iterable[int]
+) -> em.Study:
+    """Return a study of several repetitions; None stands for text without repetition."""
+    tasks = {NONE if r is None else r.label: repeated(base, r) for r in repetitions}
+    return em.Study.of(base, grid={"task": tasks}, seeds=list(seeds))
+
+
+def law() -> Studies:
+    """Steps until copying emerges without repetition, by batch, length and model size."""
+    sizes = [(batch, length) for length in (128, 256, 64, 512) for batch in (32, 128, 8)]
+    studies = {}
+    for batch, length in sizes:
+        config = config_of("code", 256, batch=batch, n_test=32, threshold=LEARNED)
+        config = config.replace(task=text_of("code", length), steps=epoch_of("code", length, batch))
+        studies[f"batch {batch}, length {length}"] = em.Study.of(config, seeds=3)
+    for layers, width in ((2, 256), (4, 512)):
+        config = config_of("code", width, batch=32, n_test=32, threshold=LEARNED)
+        config = config.replace(model__layers=layers, steps=epoch_of("code", batch=32))
+        studies[f"{layers} layers, width {width}"] = em.Study.of(config, seeds=3)
+    return studies
+
+
+def screen() -> Studies:
+    """Each kind of repetition in three amounts, kept and dropped, in a small model."""
+    base = config_of("code", 256)
+    return {"code": compared(base, [None, *SCREENED], range(2))}
+
+
+def limits() -> Studies:
+    """Other learning rates, and smaller batches, which take more steps for the same tokens."""
+    chosen = [None, *CONFIRMED[:1]]
+    studies = {}
+    for rate in (3e-4, 3e-3):
+        base = config_of("code", 256, rate)
+        studies[f"rate {rate:g}"] = compared(base, chosen, range(4, 7))
+    small = config_of("code", 256, batch=16, steps=epoch_of("code", batch=16))
+    studies["batch 16"] = compared(small, chosen, range(4, 7))
+    return studies
+
+
+# What the screen chose: the three best conditions and one that hurt. Fill in after `report`.
+CONFIRMED: tuple[Repetition, ...] = (
+    Repetition("copy", 0.3, 0.2),
+    Repetition("copy", 0.3, 0.5),
+    Repetition("copy", 0.1),
+    Repetition("subset_share", 0.6),
+)
+
+
+def confirm(corpus: str) -> Studies:
+    """Return the chosen conditions, none and the policy: the reference model, new seeds."""
+    base = config_of(corpus, 512)
+    policy: Any = em.When("accuracy_copied", above=LEARNED, before=0.3, after=0.0)
+    until_copied = em.Study.of(base.replace(task__copy=policy), seeds=list(range(4, 8)))
+    return {
+        "conditions": compared(base, [None, *CONFIRMED], range(4, 8)),
+        "copies until copying": until_copied,
+    }
+
+
+def confirm_code() -> Studies:
+    """The chosen conditions, none, and the policy, with the reference model on code."""
+    return confirm("code")
+
+
+def confirm_english() -> Studies:
+    """The same on English."""
+    return confirm("english")
+
+
+CAMPAIGNS: Mapping[str, Callable[[], Studies]] = {
+    "law": law,
+    "screen": screen,
+    "confirm-code": confirm_code,
+    "confirm-english": confirm_english,
+    "limits": limits,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What is read from the curves of one run.
+
+    - `copying`, `induction`: steps until copying, and until the first induction head, emerged; NaN
+      if they did not.
+    - `copied_at_end`, `loss`, `in_context`: at the last evaluation.
+    """
+
+    copying: float
+    induction: float
+    copied_at_end: float
+    loss: float
+    in_context: float
+
+    @classmethod
+    def of(cls, curves: Mapping[str, np.ndarray]) -> "Outcome":
+        step, accuracy = curves["step"], curves["accuracy_copied"]
+        copying = emergence(step, accuracy, LEARNED, "above", hold=HOLD)
+        heads = head_classes(curves)
+        induction = heads[heads["class"] == "induction"]["step"]
+        ends = (float(curves[name][-1]) for name in ("accuracy_copied", "loss", "in_context"))
+        return cls(
+            copying.time if copying.state == "reached" else np.nan,
+            float(induction.min()) if len(induction) else np.nan,
+            *ends,
+        )
+
+
+def steps_to_loss(curves: Mapping[str, np.ndarray], level: float) -> float:
+    """Return the step at which validation loss passes a level for good; NaN if it does not."""
+    above = np.flatnonzero(curves["loss"] > level)
+    after = 0 if not len(above) else above[-1] + 1
+    return float(curves["step"][after]) if after < len(curves["step"]) else np.nan
+
+
+def unique_tokens(curves: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return the share of tokens that were new, as a mean over the steps until each evaluation."""
+    step, share = curves["step"].astype(float), curves["new_share"]
+    total = np.concatenate([[0.0], np.cumsum(share[:-1] * np.diff(step))])
+    return np.divide(total, step, out=np.ones_like(step), where=step > 0)
+
+
+def rows_of(runs: Runs, corpus: str) -> Iterator[dict[str, Any]]:
+    """Yield a row per run, with its savings over the run without repetition of the same seed.
+
+    `steps_saved` is the share of all steps that the run no longer needs to reach the final loss of
+    that run, and `excess` its final loss minus the loss of that run after as many unique tokens.
+    """
+    curves_of = {(r.run.seed, label): r.curves for r, label in labelled(runs)}
+    for (seed, label), curves in curves_of.items():
+        if curves is None:
+            continue
+        row = {"corpus": corpus, "task": label, "seed": seed}
+        row |= dataclasses.asdict(Outcome.of(curves))
+        plain = curves_of.get((seed, NONE))
+        if plain is not None:
+            last = float(plain["step"][-1])
+            row["loss_change"] = row["loss"] - float(plain["loss"][-1])
+            row["steps_saved"] = 1 - steps_to_loss(curves, float(plain["loss"][-1])) / last
+            unique = float(unique_tokens(curves)[-1]) * float(curves["step"][-1])
+            row["excess"] = row["loss"] - float(np.interp(unique, plain["step"], plain["loss"]))
+        yield row
+
+
+def labelled(runs: Runs) -> Iterator[tuple[em.Result, str]]:
+    labels = runs.table["task"] if "task" in runs.table else itertools.repeat(NONE)
+    return zip(runs, map(str, labels), strict=False)
+
+
+def interval(values: pd.Series) -> str:
+    """Return the mean of a column and its 95% interval by Student's t."""
+    known = values.dropna()
+    if len(known) < 2:
+        return f"{known.mean():.3g}" if len(known) else "-"
+    half = stats.t.ppf(0.975, len(known) - 1) * known.std() / np.sqrt(len(known))
+    return f"{known.mean():.3g} [{known.mean() - half:.3g}, {known.mean() + half:.3g}]"
+
+
+def conditions(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per condition: means with intervals, and the number of censored runs."""
+    table = []
+    for (corpus, task), group in rows.groupby(["corpus", "task"], sort=False):
+        row: dict[str, Any] = {"corpus": corpus, "task": task, "runs": len(group)}
+        row["never copied"] = int(group["copying"].isna().sum())
+        columns = ("copying", "induction", "copied_at_end", "in_context")
+        columns += ("loss_change", "steps_saved", "excess")
+        row |= {name: interval(group[name]) for name in columns if name in group}
+        table.append(row)
+    return pd.DataFrame(table)
+
+
+def law_rows(records: Records) -> pd.DataFrame:
+    """Return a row per run of the campaign `law`: tokens until copying emerged."""
+    rows = []
+    for label, study in law().items():
+        for result in found(study, records):
+            config: Any = result.run.config
+            size = config.batch * config.task.length
+            rows.append(
+                {
+                    "cell": label,
+                    "batch": config.batch,
+                    "length": config.task.length,
+                    "layers": config.model.layers,
+                    "width": config.model.width,
+                    "tokens": size * (result.plateau.time or result.steps),
+                    "censored": result.state == "censored",
+                    "seed": result.run.seed,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def report(folder: Path) -> None:
+    records = read_records(folder)
+    laws = law_rows(records)
+    if len(laws):
+        cells = laws.groupby("cell", sort=False)
+        print(cells.agg(tokens=("tokens", "median"), censored=("censored", "sum")).to_string())
+        same = laws[(laws["layers"] == 4) & (laws["width"] == 256)]
+        if same.groupby(["batch", "length"]).ngroups >= 3:
+            print(em.fit_law(same, "tokens", ["batch", "length"]))
+    for name, make in CAMPAIGNS.items():
+        rows: list[dict[str, Any]] = []
+        for label, study in make().items() if name != "law" else ():
+            rows += rows_of(found(study, records), f"{name}, {label}")
+        if rows:
+            print(f"\n{conditions(pd.DataFrame(rows)).to_string(index=False)}")
+
+
+if __name__ == "__main__":
+    if place := os.environ.get("EMERGO_CORPORA"):
+        find_data(Path(place))
+    if sys.argv[1:2] == ["report"]:
+        report(Path(sys.argv[2]) if len(sys.argv) > 2 else FOLDER)
+    else:
+        main(CAMPAIGNS, sys.argv[1:], __doc__ or "")

@@ -114,13 +114,17 @@ class Settings:
         for name, (config, values, seeds) in parts.items():
             axis = "burst" if isinstance(config.task, Recall) else "repeat"
             studies[name] = Study.of(config, grid={axis: values}, seeds=seeds)
+        if self.full:
+            longer = recall.replace(steps=90_000)
+            studies["recall, screen"] = dropped(longer, SCREENED, (0, 1))
+            studies["recall, screen again"] = dropped(longer, AGAIN, (2, 3))
+            studies["recall, confirmed"] = dropped(longer, BEST, CONFIRMING)
         return studies
 
     def references(self) -> dict[str, Study]:
-        """Return runs of other figures, which keep an amount throughout, and dropped bursts."""
+        """Return runs of other figures, which keep an amount throughout."""
         if not self.full:
             return {}
-        recall = self.recall.replace(steps=90_000, task__placement="chance")
         base = self.base.replace(task__length=self.length, steps=50_000)
         dims = sorted({self.dim, *(dim for length, dim, _ in CELLS if length == self.length)})
         grid = {"dim": dims, "repeat": CONSTANTS}
@@ -128,9 +132,6 @@ class Settings:
         return {
             "constant": Study.of(base, grid=grid, seeds=self.seeds),
             "recall, constant": bursts["in_context"],
-            "recall, screen": dropped(recall, SCREENED, (0, 1)),
-            "recall, screen again": dropped(recall, AGAIN, (2, 3)),
-            "recall, confirmed": dropped(recall, BEST, CONFIRMING),
         }
 
 

@@ -37,6 +37,10 @@ def test_the_repetition_of_every_part():
     assert found["recall"] == {
         ("faded" if end else "switched", b, at, end or at) for b, at, end in PAPER.drops
     }
+    assert found["recall, confirmed"] == {
+        ("switched", burst, 1000 * at, 1000 * at)
+        for burst, at in ((4.0, 24), (4.0, 28), (8.0, 20), (8.0, 24), (8.0, 28))
+    }
     assert kinds["T = 128, d = 64"] == {"none", "switched", "kept"}
     assert kinds["recall, constant"] == {"none", "kept"}
 

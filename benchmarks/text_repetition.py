@@ -20,7 +20,7 @@ import functools
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +39,7 @@ from .text_corpora import LENGTH, TABLE, VOCABULARY
 
 FOLDER = Path(__file__).parents[1] / "results" / "text-repetition"
 BATCH = 64
+TOKENS = 3000 * BATCH * LENGTH  # at most so many tokens are read, to end within one call
 LEARNED = 0.5  # accuracy of copying random tokens
 HOLD = 2  # evaluations in a row
 KINDS = ("copy", "subset_share", "phrase_repeats")
@@ -98,13 +99,14 @@ def text_of(corpus: str, length: int = LENGTH) -> em.Text:
     )
 
 
-def epoch_of(corpus: str, length: int = LENGTH, batch: int = BATCH) -> int:
-    """Return the largest number of steps in which no token is read twice."""
-    return (corpus_of(corpus).training_tokens - 1) // length // batch
+def steps_of(corpus: str, length: int = LENGTH, batch: int = BATCH) -> int:
+    """Return the number of steps of a run, in which no token is read twice."""
+    windows = (corpus_of(corpus).training_tokens - 1) // length
+    return min(windows, TOKENS // length) // batch
 
 
 def config_of(corpus: str, width: int, rate: float = 1e-3, **changes: Any) -> em.Config:
-    """Return a run of four layers that reads the corpus once.
+    """Return a run of four layers that reads every token at most once.
 
     **Arguments:**
 
@@ -128,7 +130,7 @@ def config_of(corpus: str, width: int, rate: float = 1e-3, **changes: Any) -> em
         em.Optimizer("adamw", rises, clip=1.0, b2=0.95, weight_decay=0.1),
         batch=BATCH,
         precision="bf16",
-        steps=epoch_of(corpus),
+        steps=steps_of(corpus),
         threshold=None,
         n_test=BATCH,
     )
@@ -159,11 +161,11 @@ def law() -> Studies:
     studies = {}
     for batch, length in sizes:
         config = config_of("code", 256, batch=batch, n_test=32, threshold=LEARNED)
-        config = config.replace(task=text_of("code", length), steps=epoch_of("code", length, batch))
+        config = config.replace(task=text_of("code", length), steps=steps_of("code", length, batch))
         studies[f"batch {batch}, length {length}"] = em.Study.of(config, seeds=3)
     for layers, width in ((2, 256), (4, 512)):
         config = config_of("code", width, batch=32, n_test=32, threshold=LEARNED)
-        config = config.replace(model__layers=layers, steps=epoch_of("code", batch=32))
+        config = config.replace(model__layers=layers, steps=steps_of("code", batch=32))
         studies[f"{layers} layers, width {width}"] = em.Study.of(config, seeds=3)
     return studies
 
@@ -181,7 +183,7 @@ def limits() -> Studies:
     for rate in (3e-4, 3e-3):
         base = config_of("code", 256, rate)
         studies[f"rate {rate:g}"] = compared(base, chosen, range(4, 7))
-    small = config_of("code", 256, batch=16, steps=epoch_of("code", batch=16))
+    small = config_of("code", 256, batch=16, steps=steps_of("code", batch=16))
     studies["batch 16"] = compared(small, chosen, range(4, 7))
     return studies
 
@@ -261,38 +263,46 @@ def steps_to_loss(curves: Mapping[str, np.ndarray], level: float) -> float:
     return float(curves["step"][after]) if after < len(curves["step"]) else np.nan
 
 
-def unique_tokens(curves: Mapping[str, np.ndarray]) -> np.ndarray:
+def unique_share(curves: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return the share of tokens that were new, as a mean over the steps until each evaluation."""
     step, share = curves["step"].astype(float), curves["new_share"]
     total = np.concatenate([[0.0], np.cumsum(share[:-1] * np.diff(step))])
     return np.divide(total, step, out=np.ones_like(step), where=step > 0)
 
 
-def rows_of(runs: Runs, corpus: str) -> Iterator[dict[str, Any]]:
-    """Yield a row per run, with its savings over the run without repetition of the same seed.
+Curves = Mapping[str, np.ndarray]
+
+
+def compared_rows(curves_of: Mapping[tuple[int, str], Curves]) -> list[dict[str, Any]]:
+    """Return a row per run, compared with the run without repetition of the same seed.
 
     `steps_saved` is the share of all steps that the run no longer needs to reach the final loss of
     that run, and `excess` its final loss minus the loss of that run after as many unique tokens.
+
+    **Arguments:**
+
+    - `curves_of`: curves by seed and condition.
     """
-    curves_of = {(r.run.seed, label): r.curves for r, label in labelled(runs)}
+    rows = []
     for (seed, label), curves in curves_of.items():
-        if curves is None:
-            continue
-        row = {"corpus": corpus, "task": label, "seed": seed}
-        row |= dataclasses.asdict(Outcome.of(curves))
+        row = {"task": label, "seed": seed} | dataclasses.asdict(Outcome.of(curves))
         plain = curves_of.get((seed, NONE))
         if plain is not None:
-            last = float(plain["step"][-1])
-            row["loss_change"] = row["loss"] - float(plain["loss"][-1])
-            row["steps_saved"] = 1 - steps_to_loss(curves, float(plain["loss"][-1])) / last
-            unique = float(unique_tokens(curves)[-1]) * float(curves["step"][-1])
+            final = float(plain["loss"][-1])
+            unique = float(unique_share(curves)[-1] * curves["step"][-1])
+            row["loss_change"] = row["loss"] - final
+            row["steps_saved"] = 1 - steps_to_loss(curves, final) / float(plain["step"][-1])
             row["excess"] = row["loss"] - float(np.interp(unique, plain["step"], plain["loss"]))
-        yield row
+        rows.append(row)
+    return rows
 
 
-def labelled(runs: Runs) -> Iterator[tuple[em.Result, str]]:
-    labels = runs.table["task"] if "task" in runs.table else itertools.repeat(NONE)
-    return zip(runs, map(str, labels), strict=False)
+def curves_of(runs: Runs) -> dict[tuple[int, str], Curves]:
+    """Return the curves of runs by seed and condition."""
+    table = runs.table
+    labels = table["task"] if "task" in table else itertools.repeat(NONE)
+    pairs = zip(runs, map(str, labels), strict=False)
+    return {(r.run.seed, label): r.curves for r, label in pairs if r.curves is not None}
 
 
 def interval(values: pd.Series) -> str:
@@ -349,11 +359,12 @@ def report(folder: Path) -> None:
         if same.groupby(["batch", "length"]).ngroups >= 3:
             print(em.fit_law(same, "tokens", ["batch", "length"]))
     for name, make in CAMPAIGNS.items():
-        rows: list[dict[str, Any]] = []
+        frames = []
         for label, study in make().items() if name != "law" else ():
-            rows += rows_of(found(study, records), f"{name}, {label}")
-        if rows:
-            print(f"\n{conditions(pd.DataFrame(rows)).to_string(index=False)}")
+            rows = compared_rows(curves_of(found(study, records)))
+            frames.append(pd.DataFrame(rows).assign(corpus=f"{name}, {label}"))
+        if any(map(len, frames)):
+            print(f"\n{conditions(pd.concat(frames)).to_string(index=False)}")
 
 
 if __name__ == "__main__":

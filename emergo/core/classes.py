@@ -1,7 +1,7 @@
 """Classes of attention heads over training: when a head became an induction head, for example.
 
 A head belongs to a class as soon as it puts at least half of its weight on the keys of the class
-(`emergo.core.heads`), in two rows of the log in a row. Imports neither JAX nor NumPy.
+(`emergo.core.heads`), in two scores in a row. Imports neither JAX nor NumPy.
 """
 
 import math

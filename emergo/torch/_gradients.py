@@ -11,17 +11,25 @@ Assumptions: the batch is the first axis, and the loss is a sum or a mean over s
 
 import contextlib
 import inspect
+import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from ._paths import PATHS, WORDS, Pieces, layers_of, weight_of
+from ._packed import Packed
+from ._paths import PATHS, WORDS, Piece, Pieces, layers_of, weight_of
 from ._weights import tensors
 
 _WEIGHTS = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj_weight")
+
+
+MOST_WAITING = 2**25
+"""The most numbers that wait to be summed together, 128 MB in float32."""
 
 
 class ForwardPass(NamedTuple):
@@ -29,6 +37,20 @@ class ForwardPass(NamedTuple):
 
     number: int
     batch: int | None  # the number of samples
+
+
+class _Product(NamedTuple):
+    """The input of a linear map and the gradient of its output, which wait to be multiplied."""
+
+    name: str
+    samples: int
+    turn: int
+    tensors: tuple[Tensor, Tensor]
+    versions: tuple[int, int]
+
+
+Map = tuple[str, ...]
+"""A linear map: its name, or for others the owner, the path and the name of the weight."""
 
 
 class Gradients:
@@ -53,8 +75,11 @@ class Gradients:
         # Raw parameters, and tensors made of one alone, by identity: the tensor, the name of the
         # parameter, and a function that makes it from the parameter.
         self._made: dict[int, tuple[Tensor, str, Callable[[Tensor], Tensor]]] = {}
-        # The sums of both halves by (owner, path, map).
-        self._halves: dict[tuple[str, str, str], list[Tensor]] = {}
+        self._waiting: list[_Product] = []
+        # The sums of both halves of the batch. Maps of equal shapes share a tensor.
+        self._sums: dict[tuple[Map, ...], Float[Tensor, "maps 2 *shape"]] = {}
+        self._place: dict[Map, tuple[tuple[Map, ...], int]] = {}  # of a map in the sums
+        self._pieces: dict[Map, list[Piece]] = {}
         self._owners: dict[str, None] = {}  # an ordered set, in the order of computation
         self._passes: dict[str, list[int]] = {}  # the passes with gradients, by map
 
@@ -73,18 +98,38 @@ class Gradients:
         n = during.batch if during.batch and len(x) % during.batch == 0 else len(x)
 
         def backward(gradient: Tensor) -> None:
-            if x._version != version:  # the input was overwritten in place
-                return
-            turn = self._turn(name, during)
-            with quiet(x.device):
-                a, b = (rows.reshape(n, -1, rows.shape[-1]).float() for rows in (x, gradient))
-                for half in range(2):
-                    mine = slice((half + turn) % 2, None, 2)
-                    total = a[mine].flatten(0, 1).T @ b[mine].flatten(0, 1)
-                    for piece in self.pieces[name]:
-                        self._add(piece.owner, piece.path, name, half, total[:, piece.columns])
+            turn = self._turn(name, during) % 2
+            versions = (version, gradient._version)
+            self._waiting.append(_Product(name, n, turn, (x, gradient), versions))
+            if sum(t.numel() for each in self._waiting for t in each.tensors) > MOST_WAITING:
+                self._multiply()
 
         output.register_hook(backward)
+
+    def _multiply(self) -> None:
+        """Add the products that wait to the sums, for maps of equal shapes at once."""
+        groups: dict[Any, list[_Product]] = {}
+        calls: dict[str, int] = {}
+        for each in self._waiting:
+            if each.versions != tuple(x._version for x in each.tensors):
+                continue  # overwritten in place
+            call = calls[each.name] = calls.get(each.name, 0) + 1
+            kinds = tuple((x.shape, x.dtype, x.device) for x in each.tensors)
+            columns = tuple((p.columns.start, p.columns.stop) for p in self.pieces[each.name])
+            key = (call, each.samples, each.turn, kinds, columns)
+            groups.setdefault(key, []).append(each)
+        self._waiting = []
+        for group in groups.values():
+            n = group[0].samples
+            with quiet(group[0].tensors[0].device):
+                x = _halves([each.tensors[0] for each in group], n)
+                gradient = _halves([each.tensors[1] for each in group], n)
+                sums = x.mT @ gradient
+                if group[0].turn:
+                    sums = sums.flip(1)
+            for each in group:
+                self._pieces[each.name,] = self.pieces[each.name]
+            self._add(tuple((each.name,) for each in group), sums)
 
     def multi_head(
         self, owner: str, during: ForwardPass, compute: Callable[..., Any], args: Any, kwargs: Any
@@ -121,13 +166,17 @@ class Gradients:
             with as_now(), torch.enable_grad():
                 output = compute(**(inputs | leaves))[0]
             samples = torch.arange(output.shape[1], device=output.device)[:, None]
-            for half in range(2):
-                mine = gradient * ((samples + turn) % 2 == half)
-                each = torch.autograd.grad(
-                    output, list(leaves.values()), mine, retain_graph=half == 0
+            halves = [
+                torch.autograd.grad(
+                    output,
+                    list(leaves.values()),
+                    gradient * ((samples + turn) % 2 == half),
+                    retain_graph=half == 0,
                 )
-                for name, weight in zip(weights, each, strict=True):
-                    self._add_multi_head(owner, name, half, weight.float())
+                for half in range(2)
+            ]
+            for name, *both in zip(weights, *halves, strict=True):
+                self._add_multi_head(owner, name, torch.stack(both).float())
 
         result[0].register_hook(backward)
         return result
@@ -181,11 +230,12 @@ class Gradients:
                 output = again(leaf)
             n = during.batch if during.batch and len(output) % during.batch == 0 else len(output)
             sample = torch.arange(len(output), device=output.device) * n // len(output)
+            halves = []
             for half in range(2):
                 mine = ((sample + turn) % 2 == half).reshape(-1, *[1] * (output.ndim - 1))
-                (each,) = torch.autograd.grad(output, leaf, gradient * mine, retain_graph=half == 0)
-                for piece in self.pieces[name]:
-                    self._add(piece.owner, piece.path, name, half, each.float())
+                halves += torch.autograd.grad(output, leaf, gradient * mine, retain_graph=half == 0)
+            self._pieces[name,] = self.pieces[name]
+            self._add(((name,),), torch.stack(halves).float()[None])
 
         result.register_hook(backward)
 
@@ -207,14 +257,16 @@ class Gradients:
             return "there was no backward pass before watch was called; call it after backward()"
         return "no gradient came back to these weights"
 
-    def _add_multi_head(self, owner: str, name: str, half: int, weight: Tensor) -> None:
+    def _add_multi_head(self, owner: str, name: str, halves: Tensor) -> None:
         if name == "in_proj_weight":
-            query_key, value_output = weight.tensor_split([len(weight) * 2 // 3])
-            self._add(owner, "query_key", name, half, query_key)
-            self._add(owner, "value_output", name, half, value_output)
+            parts = halves.tensor_split([halves.shape[1] * 2 // 3], 1)
+            known = dict(zip(PATHS, parts, strict=True))
         else:
-            path = "query_key" if name in ("q_proj_weight", "k_proj_weight") else "value_output"
-            self._add(owner, path, name, half, weight)
+            known = {PATHS[name not in ("q_proj_weight", "k_proj_weight")]: halves}
+        for path, part in known.items():
+            key = (owner, path, name)
+            self._pieces[key] = [Piece(owner, path, slice(None))]
+            self._add((key,), part[None])
 
     def _turn(self, name: str, during: ForwardPass) -> int:
         """Count the earlier passes with gradients of the map.
@@ -227,29 +279,64 @@ class Gradients:
             passes.append(during.number)
         return passes.index(during.number)
 
-    def _add(
-        self, owner: str, path: str, name: str, half: int, weight: Float[Tensor, "*shape"]
-    ) -> None:
-        sums = self._halves.setdefault(
-            (owner, path, name), [torch.zeros_like(weight) for _ in range(2)]
-        )
-        sums[half] += weight
+    def _add(self, maps: tuple[Map, ...], sums: Float[Tensor, "maps 2 *shape"]) -> None:
+        if maps in self._sums:  # an earlier pass
+            self._sums[maps] += sums
+        elif not self._place.keys() & set(maps):
+            self._sums[maps] = sums
+            self._place |= {each: (maps, i) for i, each in enumerate(maps)}
+        else:
+            for i, each in enumerate(maps):
+                group, place = self._place.get(each, ((), 0))
+                if group:
+                    self._sums[group][place] += sums[i]
+                else:
+                    self._add((each,), sums[i : i + 1])
 
-    def summary(self, callers: Sequence[str]) -> dict[str, Float[Tensor, ""]]:
+    def summary(self, callers: Sequence[str]) -> Packed:
         """Return the gradient norm and the cosine between both halves, per layer and path."""
+        self._multiply()
         layers = layers_of(list(self._owners), callers)
-        vectors: dict[tuple[int, str], list[list[Tensor]]] = {}
-        for (owner, path, _), sums in self._halves.items():
-            if owner in layers:
-                halves = [weight.flatten() for weight in sums]
-                vectors.setdefault((layers[owner], path), []).append(halves)
-        values: dict[str, Tensor] = {}
-        norm = torch.linalg.vector_norm
-        for (layer, path), halves in sorted(vectors.items(), key=lambda item: item[0]):
-            one, two = map(torch.cat, zip(*halves, strict=True))
-            values[f"gradient_{path}_{layer}"] = norm(one + two)
-            values[f"agreement_{path}_{layer}"] = one @ two / (norm(one) * norm(two))
-        return values
+        tensors: list[Tensor] = []
+        places: list[tuple[int, str] | None] = []  # layer and path of each number in the tensors
+        for maps, sums in self._sums.items():
+            for i, first in enumerate(self._pieces[maps[0]]):
+                halves = sums[..., first.columns].flatten(2)
+                one, two = halves.unbind(1)
+                norms = (one + two).norm(dim=-1), *halves.norm(dim=-1).unbind(1)
+                tensors.append(torch.stack([*norms, (one * two).sum(-1)], -1))
+                pieces = [self._pieces[each][i] for each in maps]
+                places += [
+                    (layers[piece.owner], piece.path) if piece.owner in layers else None
+                    for piece in pieces
+                ]
+
+        def columns(lists: list[list[float]]) -> dict[str, float]:
+            # Squared norms of the sum and of both halves, and the product of the halves.
+            totals: dict[tuple[int, str], list[float]] = {}
+            numbers = itertools.chain(*lists)
+            for place, *norms, product in zip(places, *[numbers] * 4, strict=True):
+                if place is not None:
+                    row = (*(norm * norm for norm in norms), product)
+                    total = totals.get(place, [0.0] * 4)
+                    totals[place] = [a + b for a, b in zip(total, row, strict=True)]
+            values: dict[str, float] = {}
+            for (layer, path), (whole, one, two, product) in sorted(totals.items()):
+                size = math.sqrt(one) * math.sqrt(two)
+                values[f"gradient_{path}_{layer}"] = math.sqrt(whole)
+                values[f"agreement_{path}_{layer}"] = product / size if size else math.nan
+            return values
+
+        return Packed(tensors, columns)
+
+
+def _halves(rows: list[Tensor], n: int) -> Float[Tensor, "maps 2 rows width"]:
+    """Stack tensors, with the rows of even and of odd samples apart."""
+    width = rows[0].shape[-1]
+    if n % 2:  # a sample of zeros makes the number even
+        rows = [F.pad(x.reshape(n, -1, width), (0, 0, 0, 0, 0, 1)) for x in rows]
+    apart = [x.reshape((n + 1) // 2, 2, -1, width).transpose(0, 1) for x in rows]
+    return torch.stack(apart).flatten(2, 3).float()
 
 
 @contextlib.contextmanager

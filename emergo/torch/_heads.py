@@ -2,26 +2,31 @@
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from ..core.errors import InputError
 from ..core.heads import head_scores
 from ._observation import Observation, TokenInput
+from ._packed import Packed
 from ._scores import Part, Scores
-from ._statistics import attention_of
+from ._statistics import attention_of, means
 
 SEQUENCES = 8
 PERIOD = 32  # tokens until a sequence repeats; less for models of short sequences
 SHORTEST = 4  # the shortest sequence that can be scored
+# After so many steps, heads are scored again. If rows are closer, `HeadBatch.every` counts.
+STEPS_PER_SCORE = 200
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class HeadBatch:
-    """A fixed batch on which heads are scored at every row of the log.
+    """A fixed batch on which heads are scored while the model trains.
 
     **Arguments:**
 
@@ -32,12 +37,15 @@ class HeadBatch:
       in (n, length) or in (n, queries, length). The score of a head, `NAME_head`, is its weight
       on them. A tensor without a name is called `relevant_head`.
     - `queries`: the number of last positions whose attention counts; None: all of them.
+    - `every`: the number of rows of the log per score. A score needs a forward pass of its own,
+      so by default only every fourth row has one, and rows that are 200 steps apart.
     """
 
     inputs: Any
     tokens: Tensor | None = None
     relevant: Mapping[str, Tensor] | Tensor | None = None
     queries: int | None = None
+    every: int = 4
 
     def call(self, model: nn.Module) -> None:
         """Call a model with the inputs, on its device."""
@@ -53,19 +61,48 @@ class HeadBatch:
 
     def scores(self, scores: Scores) -> dict[str, Tensor]:
         """Score the heads of one layer."""
-        visible, _, weights = attention_of(scores)
-        if weights.shape[-1] != scores.n_queries:  # cross-attention
+        visible, weights = attention_of(scores)
+        n, _, queries, length = weights.shape
+        if length != scores.n_queries:  # cross-attention
             return {}
-        tokens = None if self.tokens is None else self.tokens.to(weights.device)
-        found = head_scores(weights, tokens, visible.any(-1))
-        given = self.relevant if isinstance(self.relevant, Mapping) else {}
-        if isinstance(self.relevant, Tensor):
-            given = {"relevant_head": self.relevant}
-        for name, positions in given.items():
-            keys = _mask(name, positions.to(weights.device), weights)
-            column = f"{name.removesuffix('_head')}_head"
-            found[column] = (weights * keys.unsqueeze(1)).sum(-1).mean((0, -1))
+        keys = _keys(self, n, queries, length, weights.device)
+        weight = (weights * keys.of_classes.unsqueeze(2)).sum(-1)
+        counts = keys.of_classes.any(-1).unsqueeze(2) & visible.any(-1)
+        found = dict(zip(keys.classes, means(weight, counts).unbind(), strict=True))
+        for column, relevant in keys.relevant.items():
+            weight = (weights * (visible & relevant.unsqueeze(1))).nansum(-1)
+            found[column] = weight.mean((0, -1))
         return found
+
+
+class _Keys(NamedTuple):
+    """The keys whose weight is a score."""
+
+    classes: list[str]
+    of_classes: Bool[Tensor, "classes #n queries length"]
+    relevant: dict[str, Bool[Tensor, "n #queries length"]]
+
+
+@functools.lru_cache(maxsize=4)  # built once, so that a later row does not pay for it
+def _keys(batch: HeadBatch, n: int, queries: int, length: int, device: torch.device) -> _Keys:
+    # `head_scores` defines the classes. A score is linear in the attention weights, so its keys are
+    # the weights with a derivative.
+    with torch.enable_grad():
+        attention = torch.zeros(n, 1, queries, length, device=device, requires_grad=True)
+        tokens = None if batch.tokens is None else batch.tokens.to(device)
+        scores = head_scores(attention, tokens)
+        gradients = [
+            torch.autograd.grad(score.sum(), attention, retain_graph=True)[0].squeeze(1)
+            for score in scores.values()
+        ]
+    given = batch.relevant if isinstance(batch.relevant, Mapping) else {}
+    if isinstance(batch.relevant, Tensor):
+        given = {"relevant_head": batch.relevant}
+    relevant = {
+        f"{name.removesuffix('_head')}_head": _mask(name, positions.to(device), attention)
+        for name, positions in given.items()
+    }
+    return _Keys(list(scores), torch.stack(gradients) != 0, relevant)
 
 
 def _mask(name: str, positions: Tensor, weights: Tensor) -> Tensor:
@@ -115,8 +152,8 @@ def repeated_tokens(given: TokenInput) -> HeadBatch | None:
 
 def score_heads(
     model: nn.Module, batch: HeadBatch, layers: Sequence[tuple[str, int]], inside: str = ""
-) -> dict[str, Tensor]:
-    """Score all heads of a model in one forward pass, by column.
+) -> Packed:
+    """Score all heads of a model in one forward pass.
 
     The model is in evaluation mode meanwhile. Its parameters, buffers and random numbers do not
     change.

@@ -20,7 +20,8 @@ from torch.overrides import TorchFunctionMode
 
 from ..core.errors import InputError
 from ._gradients import ForwardPass, Gradients, quiet
-from ._scores import READERS, SOFTMAX, Part, Scores
+from ._packed import Packed
+from ._scores import READERS, SOFTMAX, Part, Products, Scores, alike, join, sources
 from ._weights import Weights, tensors
 
 # Parts of the names of integer inputs that are not tokens.
@@ -29,6 +30,24 @@ _NOT_TOKENS = ("mask", "label", "target", "position", "type")
 
 Statistic = Callable[[Scores, Tensor | None], Mapping[str, Tensor]]
 """A function of scores and token ids that returns numbers per head by name."""
+
+MOST_WAITING = 2**25
+"""The most numbers that wait to be evaluated together, 128 MB in float32."""
+
+# PyTorch's modules in these files compute no attention, and contain no other module that does.
+_PLAIN = {f"torch.nn.modules.{name}" for name in ("dropout", "linear", "normalization", "sparse")}
+
+
+_ATTENTION = READERS.keys() | SOFTMAX.keys()
+
+
+class _Waiting(NamedTuple):
+    """Attention of one layer that has been seen and not evaluated."""
+
+    key: tuple[str, int]
+    heads: int
+    found: Scores | Products
+    versions: list[int]  # of the tensors of the model
 
 
 class TokenInput(NamedTuple):
@@ -65,7 +84,11 @@ class Observation:
         self.folded: dict[tuple[str, int], tuple[int, int]] = {}  # maps, and heads among them
         self.problem: str | None = None  # an error while looking, which must not end the training
         self.input: TokenInput | None = None
-        self._heads: dict[tuple[str, int], Mapping[str, Tensor]] = {}  # statistics per head
+        self._seen: set[tuple[str, int]] = set()  # the layers that were observed
+        self._waiting: list[_Waiting] = []
+        self._size = 0  # the numbers that are kept from being freed
+        # Layers with their numbers of heads, and their statistics for all heads.
+        self._values: list[tuple[list[tuple[tuple[str, int], int]], Mapping[str, Tensor]]] = []
         self._part = part
         self._statistic = statistic
         self._gradients = gradients
@@ -81,17 +104,21 @@ class Observation:
         self._hooks = contextlib.ExitStack()
         if "torch._dynamo" in sys.modules:  # otherwise nothing is compiled; importing takes seconds
             self._hooks.enter_context(torch.compiler.set_stance("force_eager"))
+        pieces = gradients.pieces if gradients is not None else {}
         for name, module in modules.items():
             if isinstance(module, torch.jit.ScriptModule):
+                continue
+            if name in pieces:
+                linear = functools.partial(self._linear, name)
+                self._hooks.enter_context(module.register_forward_hook(linear, with_kwargs=True))
+            if name and type(module).__module__ in _PLAIN:
                 continue
             enter = functools.partial(self._enter, name)
             leave = functools.partial(self._leave, name)
             self._hooks.enter_context(
                 module.register_forward_pre_hook(enter, prepend=True, with_kwargs=True)
             )
-            self._hooks.enter_context(
-                module.register_forward_hook(leave, with_kwargs=True, always_call=True)
-            )
+            self._hooks.enter_context(module.register_forward_hook(leave, always_call=True))
 
     def close(self) -> None:
         self._hooks.close()
@@ -101,15 +128,29 @@ class Observation:
         assert self._gradients is not None
         return self._gradients
 
-    def heads(self) -> dict[str, Tensor]:
-        """Return the statistics by column, on the device."""
-        kinds = dict.fromkeys(kind for values in self._heads.values() for kind in values)
-        return {
-            f"{kind}_{layer}_{head}": value
-            for kind in kinds
-            for layer, key in enumerate(self.layers)
-            for head, value in enumerate(self._heads.get(key, {}).get(kind, ()))
-        }
+    def heads(self) -> Packed:
+        """Return the statistics of all heads."""
+        self._evaluate()
+        kinds = dict.fromkeys(kind for _, values in self._values for kind in values)
+        tensors = [x for _, values in self._values for x in values.values()]
+
+        def columns(lists: list[list[float]]) -> dict[str, float]:
+            found: dict[tuple[str, int, int], float] = {}
+            remaining = iter(lists)
+            for layers, values in self._values:
+                places = [
+                    (self.layers.index(key), head) for key, heads in layers for head in range(heads)
+                ]
+                for kind in values:
+                    found |= {
+                        (kind, *place): number
+                        for place, number in zip(places, next(remaining), strict=True)
+                    }
+            order = {kind: i for i, kind in enumerate(kinds)}
+            names = sorted(found, key=lambda name: (order[name[0]], *name[1:]))
+            return {"{}_{}_{}".format(*name): found[name] for name in names}
+
+        return Packed(tensors, columns)
 
     def _enter(self, name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         thread = threading.get_ident()
@@ -131,19 +172,31 @@ class Observation:
         if self._mode is not None and thread == self._thread:
             self._running.append(name)
 
-    def _leave(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+    def _linear(self, name: str, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
         if self._mode is None or threading.get_ident() != self._thread:
             return
-        x = next((x for _, x in _inputs(args, kwargs)), None)
-        if self._gradients is not None and name in self._gradients.pieces and x is not None:
-            self._gradients.linear(name, self._during, module, x, output)
+        with torch._C.DisableTorchFunction():  # our own calls need no interception
+            x = next((x for _, x in _inputs(args, kwargs)), None)
+            if x is not None:
+                self.gradients.linear(name, self._during, module, x, output)
+
+    def _leave(self, name: str, module: nn.Module, args: Any, output: Any) -> None:
+        if self._mode is None or threading.get_ident() != self._thread:
+            return
         self._running.pop()
         if not self._running:
             self._mode.close()
             self._mode = None
             self._weights = Weights()
+            self._look(self._evaluate)
             if self.passes == 1:
                 self._after(self)
+
+    @property
+    def follows(self) -> bool:
+        """True while other functions than those of attention are observed."""
+        raw = self._gradients is not None and bool(self._gradients.raw)
+        return raw or bool(self._weights) or (self._tokens is not None and self.input is None)
 
     def call(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Call a function of PyTorch, and observe its arguments if it computes attention."""
@@ -158,9 +211,10 @@ class Observation:
             self._look(lambda: gradients.raw_call(self._during, function, args, kwargs, result))
         if function in SOFTMAX:
             self._look(lambda: self._softmax(caller, SOFTMAX[function], args, kwargs, result))
-        else:
+        elif self._weights:
             self._look(lambda: self._weights.follow(function, args, kwargs, result))
-            self._find_vocabulary(function, args, kwargs)
+        if self._tokens is not None and self.input is None:
+            self._find_vocabulary(function, args)
         return result
 
     def _look(self, act: Callable[[], None]) -> None:
@@ -173,7 +227,7 @@ class Observation:
             lines = str(error).splitlines() or [""]
             self.problem = f"{type(error).__name__}: {lines[0]}"
 
-    def _read(self, reader: Any, args: Any, kwargs: Any) -> Scores | None:
+    def _read(self, reader: Any, args: Any, kwargs: Any) -> Scores | Products | None:
         inputs = tensors(args, kwargs)
         if not inputs:
             return None
@@ -187,24 +241,44 @@ class Observation:
 
     def _softmax(self, caller: str, reader: Any, args: Any, kwargs: Any, result: Tensor) -> None:
         scores = self._read(reader, args, kwargs)
-        if scores is not None:
+        if isinstance(scores, Scores):
             self._weights.add(result, scores, functools.partial(self._found, caller))
 
-    def _found(self, caller: str, scores: Scores) -> None:
+    def _found(self, caller: str, found: Scores | Products) -> None:
         key = (caller, self._calls.get(caller, 0))
         self._calls[caller] = key[1] + 1
         if key not in self.layers:
             self.layers.append(key)
-        if scores.folded:
-            self.folded[key] = (scores.folded * scores.n_sequences, scores.folded)
+        if found.folded:
+            self.folded[key] = (found.folded * found.n_sequences, found.folded)
         # Later calls see another part of the batch, or recomputed activations.
-        if key not in self._heads:
-            with quiet(scores.values.device):
-                self._heads[key] = self._statistic(scores, self._tokens)
+        if key not in self._seen:
+            self._seen.add(key)
+            kept = sources(found)
+            versions = [x._version for x in kept]
+            self._waiting.append(_Waiting(key, kept[0].shape[1], found, versions))
+            self._size += sum(x.untyped_storage().nbytes() // x.element_size() for x in kept)
+            if self._size > MOST_WAITING:
+                self._evaluate()
 
-    def _find_vocabulary(self, function: Any, args: Any, kwargs: Any) -> None:
+    def _evaluate(self) -> None:
+        """Compute the statistics of the layers that wait, for layers of equal shapes at once."""
+        groups: dict[Any, list[_Waiting]] = {}
+        for each in self._waiting:
+            if each.versions == [x._version for x in sources(each.found)]:
+                groups.setdefault(alike(each.found), []).append(each)
+            else:
+                self.problem = f"{each.key[0]} overwrites its queries, keys or scores"
+        self._waiting = []
+        self._size = 0
+        for group in groups.values():
+            with quiet(sources(group[0].found)[0].device):
+                values = self._statistic(join([each.found for each in group]), self._tokens)
+            self._values.append(([(each.key, each.heads) for each in group], values))
+
+    def _find_vocabulary(self, function: Any, args: Any) -> None:
         """Note the size of the table in which the model looks up its input."""
-        if self.input is not None or self._tokens is None or len(args) < 2:
+        if self._tokens is None or len(args) < 2:
             return
         table, index = args[1::-1] if function is F.embedding else args[:2]
         found = function in (F.embedding, Tensor.__getitem__) and isinstance(table, Tensor)
@@ -221,7 +295,10 @@ class _Calls(TorchFunctionMode):
         self._observation = observation
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self._observation.call(func, args, kwargs or {})
+        # Reading a shape is a call, too. Most calls are of no interest and must cost little.
+        if func in _ATTENTION or self._observation.follows:
+            return self._observation.call(func, args, kwargs or {})
+        return func(*args, **(kwargs or {}))
 
 
 def _inputs(args: Any, kwargs: Any) -> Iterator[tuple[int | str, Tensor]]:

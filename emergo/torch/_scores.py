@@ -4,8 +4,9 @@ Supported are `F.scaled_dot_product_attention`, `nn.MultiheadAttention`, and exp
 a softmax.
 """
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -32,6 +33,51 @@ class Scores(NamedTuple):
     folded: int = 0  # heads that were folded into the first axis; 0 if heads have an axis
 
 
+class Products(NamedTuple):
+    """Queries and keys whose products are the scores, for a part of the batch."""
+
+    query: Float[Tensor, "sequences heads queries size"]
+    key: Float[Tensor, "sequences heads keys size"]
+    scale: float
+    mask: Tensor | None  # True for visible keys, or numbers to add; the same for all heads
+    n_sequences: int
+    n_queries: int
+    folded: int = 0
+
+
+def sources(found: "Scores | Products") -> list[Tensor]:
+    """Return the tensors of the model that must not change until the scores are joined."""
+    return [found.query, found.key] if isinstance(found, Products) else [found.values]
+
+
+def alike(found: "Scores | Products") -> tuple[Any, ...]:
+    """Return a key that is equal for scores that can be joined."""
+    whole = (type(found), found.n_sequences, found.n_queries)
+    if isinstance(found, Scores):
+        return (*whole, len(found.values), found.values.shape[2:], found.values.device)
+    q, k = found.query, found.key
+    shapes = (len(q), q.shape[2:], len(k), k.shape[2:], q.dtype, k.dtype, q.device)
+    return (*whole, shapes, found.scale, id(found.mask))
+
+
+def join(found: "Sequence[Scores | Products]") -> Scores:
+    """Return the scores of several layers as one, with the heads of all layers side by side.
+
+    Statistics are per head, so they need as many operations for all layers as for one.
+    """
+    first = found[0]
+    if isinstance(first, Scores):
+        values = [each.values for each in found if isinstance(each, Scores)]
+        return first._replace(values=values[0] if len(values) == 1 else torch.cat(values, 1))
+    products = [each for each in found if isinstance(each, Products)]
+    q = torch.cat([each.query for each in products], 1).float()
+    k = torch.cat([each.key for each in products], 1).float()
+    scores = q @ k.mT * first.scale
+    if first.mask is not None:
+        scores = _masked(scores, first.mask)
+    return Scores(scores, first.n_sequences, first.n_queries)
+
+
 def _of_products(
     part: Part,
     query: Tensor,
@@ -42,8 +88,8 @@ def _of_products(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Scores | None:
-    """Compute the scores of `F.scaled_dot_product_attention` from its arguments.
+) -> Scores | Products | None:
+    """Read the scores of `F.scaled_dot_product_attention` from its arguments.
 
     The shapes are (n, ..., heads, length, size), or without heads.
     """
@@ -58,18 +104,31 @@ def _of_products(
     def as_heads(x: Tensor) -> Tensor:
         return x.unflatten(0, (-1, heads or 1)) if x.ndim == 3 else x.flatten(0, -4)
 
-    n_sequences = len(as_heads(query))
-    q = as_heads(query)[: part.sequences, :, -part.queries :].float()
-    k = as_heads(key)[: part.sequences].float()
-    if enable_gqa:
+    def observed(x: Tensor) -> Tensor:
+        return as_heads(x)[: part.sequences, :, -part.queries :]
+
+    n_sequences = len(query) // (heads or 1) if query.ndim == 3 else query.shape[:-3].numel()
+    q = observed(query)
+    k = as_heads(key)[: part.sequences]
+    if k.shape[1] < q.shape[1]:  # grouped queries
         k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
-    scores = q @ k.mT * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
-    if attn_mask is not None:
-        scores = _masked(scores, as_heads(attn_mask)[: part.sequences, :, -part.queries :])
-    if is_causal:
-        visible = torch.ones(n_queries, n_keys, dtype=torch.bool, device=q.device).tril()
-        scores = _masked(scores, visible[-part.queries :])
+    elif q.shape[1] < k.shape[1]:
+        q = q.expand(-1, k.shape[1], -1, -1)
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    mask = _causal(min(part.queries, n_queries), n_queries, n_keys, q.device) if is_causal else None
+    if attn_mask is None:
+        return Products(q, k, scale, mask, n_sequences, n_queries, heads)
+    scores = _masked(q.float() @ k.float().mT * scale, observed(attn_mask))
+    if mask is not None:
+        scores = _masked(scores, mask)
     return Scores(scores, n_sequences, n_queries, heads)
+
+
+@functools.lru_cache(maxsize=8)
+def _causal(
+    observed: int, n_queries: int, n_keys: int, device: torch.device
+) -> Bool[Tensor, "observed keys"]:
+    return torch.ones(n_queries, n_keys, dtype=torch.bool, device=device).tril()[-observed:]
 
 
 def _folded_heads(part: Part, x: Tensor) -> int:
@@ -163,7 +222,7 @@ def _visible(mask: Tensor) -> Tensor:
     return ~mask if mask.dtype == torch.bool else mask
 
 
-Reader = Callable[..., Scores | None]
+Reader = Callable[..., Scores | Products | None]
 READERS: dict[Any, Reader] = {
     F.scaled_dot_product_attention: _of_products,
     F.multi_head_attention_forward: _of_multi_head,

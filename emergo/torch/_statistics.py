@@ -1,6 +1,7 @@
 """Statistics of attention per head: sparsity, and the positions that receive the weight."""
 
-import math
+import functools
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -27,54 +28,60 @@ def head_statistics(
     queries and keys at the same positions, and `same` needs `tokens`; otherwise they are left out.
     """
     raw = scores.values
-    visible, logs, weights = attention_of(scores)
+    n, _, queries, keys = raw.shape
+    visible, weights = attention_of(scores)
+    hidden = ~visible
     count = visible.sum(-1)
     counts = count > 0
-    own = None
-    if scores.n_queries == raw.shape[-1]:
-        # The positions of the observed queries, which are the last ones.
-        own = torch.arange(scores.n_queries, device=raw.device)[-raw.shape[-2] :]
-        counts = counts & _at(visible, own)
-    result = {
-        "entropy": _mean(-(weights * logs).sum(-1), counts),
-        "largest": _mean(weights.amax(-1), counts),
-    }
-    if own is not None:
-        result["previous"] = _mean(_at(weights, (own - 1).clamp(min=0)), counts & (own > 0))
-        if tokens is not None and tokens.shape == (scores.n_sequences, raw.shape[-1]):
-            words = tokens[: len(raw)]
-            alike = words[:, own, None] == words[:, None, :]
-            others = torch.arange(raw.shape[-1], device=raw.device) != own[:, None]
-            alike = visible & (alike & others).unsqueeze(1)
-            result["same"] = _mean((weights * alike).sum(-1), counts & alike.any(-1))
-    mean = torch.where(visible, raw, 0).sum(-1, keepdim=True) / count.unsqueeze(-1)
-    variance = torch.where(visible, raw - mean, 0).square().sum(-1) / count
-    result["score_scale"] = _mean(variance.sqrt(), counts & (count > 1))
-    return result
+    values = {}
+    aligned = scores.n_queries == keys
+    if aligned:
+        counts &= visible.diagonal(keys - queries, -2, -1)
+    values["entropy"] = torch.xlogy(weights, weights).sum(-1).neg_(), counts
+    values["largest"] = weights.amax(-1), counts
+    if aligned:
+        positions = _positions(queries, keys, raw.device)
+        index = positions.previous.expand(*weights.shape[:-1], 1)
+        values["previous"] = weights.gather(-1, index).squeeze(-1), counts & positions.later
+        if tokens is not None and tokens.shape == (scores.n_sequences, keys):
+            words = tokens[:n]
+            alike = words[:, keys - queries :, None] == words[:, None]
+            alike &= positions.others
+            alike = visible & alike.unsqueeze(1)
+            values["same"] = (weights * alike).sum(-1), alike.any(-1).logical_and_(counts)
+    mean = raw.masked_fill(hidden, 0).sum(-1, keepdim=True) / count.unsqueeze(-1)
+    spread = (raw - mean).masked_fill_(hidden, 0).norm(dim=-1) / count.sqrt()
+    values["score_scale"] = spread, (count > 1).logical_and_(counts)
+    stacks = [torch.stack(each) for each in zip(*values.values(), strict=True)]
+    return dict(zip(values, means(*stacks).unbind(), strict=True))
 
 
-def attention_of(scores: Scores) -> tuple[Tensor, Tensor, Tensor]:
-    """Return which keys are visible, the logarithms of the weights (0 if hidden), and the weights.
+class _Positions(NamedTuple):
+    """Constants of the last `queries` of `keys` positions."""
 
-    All have the shape (sequences, heads, queries, keys).
+    previous: Int[Tensor, "queries 1"]  # the position before; 0 for the first one
+    later: Bool[Tensor, " queries"]  # False for the first position
+    others: Bool[Tensor, "queries keys"]  # False for the query's own position
+
+
+@functools.lru_cache(maxsize=8)  # built once, so that a later row does not pay for it
+def _positions(queries: int, keys: int, device: torch.device) -> _Positions:
+    own = torch.arange(keys, device=device)[-queries:, None]
+    others = own != torch.arange(keys, device=device)
+    return _Positions((own - 1).clamp(min=0), own[:, 0] > 0, others)
+
+
+def attention_of(scores: Scores) -> tuple[Tensor, Tensor]:
+    """Return which keys are visible, and the weights, with shape (sequences, heads, queries, keys).
+
+    A query without visible keys has no meaningful weights.
     """
     raw = scores.values
-    visible = raw > raw.amax(-1, keepdim=True) - _HIDDEN
-    logs = torch.where(visible, raw, -math.inf).log_softmax(-1)
-    logs = torch.where(visible, logs, 0)
-    return visible, logs, torch.where(visible, logs.exp(), 0)
+    return raw > raw.amax(-1, keepdim=True) - _HIDDEN, raw.softmax(-1)
 
 
-def _at(
-    rows: Float[Tensor, "s heads queries keys"] | Bool[Tensor, "s heads queries keys"],
-    position: Int[Tensor, " queries"],
-) -> Tensor:
-    """Return the entry at a position for each query."""
-    return rows.gather(-1, position[:, None].expand(*rows.shape[:-1], 1)).squeeze(-1)
-
-
-def _mean(
-    values: Float[Tensor, "s heads queries"], counts: Bool[Tensor, "s heads queries"]
-) -> Float[Tensor, " heads"]:
+def means(
+    values: Float[Tensor, "kinds n heads queries"], counts: Bool[Tensor, "kinds n heads queries"]
+) -> Float[Tensor, "kinds heads"]:
     """Average over the queries that count; NaN without any."""
-    return torch.where(counts, values, 0).sum((0, 2)) / counts.sum((0, 2))
+    return values.masked_fill(~counts, 0).sum((1, 3)) / counts.sum((1, 3))

@@ -14,9 +14,10 @@ from ..core.errors import InputError
 from ..core.terminal import say
 from ..core.writers import ScalarWriter, find_opener
 from ._gradients import Gradients
-from ._heads import HeadBatch, repeated_tokens, score_heads
+from ._heads import STEPS_PER_SCORE, HeadBatch, repeated_tokens, score_heads
 from ._log import Log
 from ._observation import Observation
+from ._packed import Packed, pack_numbers, read
 from ._paths import PATHS, WORDS, find_pieces, find_raw
 from ._scores import Part
 from ._statistics import head_statistics
@@ -44,9 +45,9 @@ class Watch:
     - `sequences`, `queries`: how many of the first sequences of a batch, and of the last queries of
       each sequence, are observed. Use `queries=1` for a model that answers at the last position
       only.
-    - `heads`: the fixed batch on which heads are scored at every row. By default, repeated random
-      tokens for models of token ids, and none for other models, which need a
-      [`emergo.torch.HeadBatch`][]; None: no scores.
+    - `heads`: the fixed batch on which heads are scored, at every fourth row or 200 steps. By
+      default, repeated random tokens for models of token ids, and none for other models, which need
+      a [`emergo.torch.HeadBatch`][]; None: no scores.
     - `paths`: names of the modules or parameters for queries and keys, and for values and outputs,
       if they are not found automatically: `{"query_key": ["blocks.*.wq", "blocks.*.wk"],
       "value_output": ["blocks.*.wv", "blocks.*.wo"]}`.
@@ -102,7 +103,9 @@ class Watch:
         self._observed: int | None = None  # the last observed step
         self._heads = heads
         self._inside = ""  # the part of the model that is called with token ids
-        self._scores: Mapping[str, Tensor] = {}  # of the observed step
+        self._scores: Packed | None = None  # of the observed step
+        self._rows = 0  # the number of observed steps
+        self._scored: tuple[int, int] | None = None  # the row and the step of the last scores
         self._classes = HeadClasses()
         modules = dict(self._model.named_modules())
         self._pieces = find_pieces(modules, paths)
@@ -182,7 +185,7 @@ class Watch:
     def _prepare(self) -> None:
         """Start an observation if the next step is to be observed."""
         if self._until == 0 and self._log is not None:
-            self._scores = {}
+            self._scores = None
             self._observation = Observation(
                 dict(self._model.named_modules()),
                 self._part,
@@ -194,6 +197,10 @@ class Watch:
 
     def _score_heads(self, observation: Observation) -> None:
         """Score the heads with the parameters of the observed step, before they change."""
+        if isinstance(self._heads, HeadBatch) and self._scored is not None:
+            row, step = self._scored
+            if self._rows - row < self._heads.every and self._step - step < STEPS_PER_SCORE:
+                return
         automatic = self._heads == "auto"
         if automatic and observation.input is not None:
             self._heads = repeated_tokens(observation.input)
@@ -202,6 +209,7 @@ class Watch:
             return
         try:
             self._scores = score_heads(self._model, self._heads, observation.layers, self._inside)
+            self._scored = self._rows, self._step
         except InputError:
             raise
         except Exception as error:  # the model may need more than token ids
@@ -220,24 +228,21 @@ class Watch:
         if self._step == self._observed:
             raise InputError(f"steps must grow: step {self._step} after step {self._observed}")
         self._observed = self._step
-        probes = self._values(observation)
+        self._rows += 1
+        heads, scores, gradients, numbers = read(
+            observation.heads(),
+            self._scores or pack_numbers({}),
+            observation.gradients.summary(self.layers),
+            pack_numbers(metrics),
+        )
+        probes = heads | scores | gradients
         if not self._checked:
             self._check(log, observation, probes)
         if observation.problem:
             self._say(f"some attention could not be observed: {observation.problem}")
-        self._write(log, self._step, metrics, probes)
-        for found in self._classes.update(self._step, {n: probes[n] for n in self._scores}):
+        self._write(log, self._step, {**metrics, **numbers}, probes)
+        for found in self._classes.update(self._step, scores):
             say(f"{log.path.name}: {found}")
-
-    def _values(self, observation: Observation) -> dict[str, float]:
-        """Return all columns of the observed step, with a single synchronisation of the device."""
-        gradients = observation.gradients.summary(self.layers)
-        columns = {**observation.heads(), **self._scores, **gradients}
-        if not columns:
-            return {}
-        device = next(iter(columns.values())).device
-        numbers = torch.stack([value.float().to(device) for value in columns.values()]).tolist()
-        return dict(zip(columns, numbers, strict=True))
 
     def _write(
         self, log: Log, step: int, metrics: Mapping[str, Any], probes: Mapping[str, float]

@@ -34,13 +34,14 @@ class Weights:
         # By identity. The tensors are kept, because an identity is used again after a deletion.
         self._maps: dict[int, tuple[Tensor, _Map]] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._maps)
+
     def add(self, result: Tensor, scores: Scores, found: Callable[[Scores], None]) -> None:
         self._maps[id(result)] = (result, _Map(tuple(result.shape), lambda: found(scores)))
 
     def follow(self, function: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Look at a call of a PyTorch function."""
-        if not self._maps:
-            return
         inputs = tensors(args, kwargs)
         known = next((i for i, x in enumerate(inputs) if id(x) in self._maps), None)
         if known is None:

@@ -149,7 +149,11 @@ def run_detail(runs: RunSet, identity: str) -> dict[str, Any]:
             x, y = thin(steps, values, RUN_POINTS)
             curves[name] = [x, _rounded(y)]
         else:
-            maps[name] = _rounded(values[shared])
+            shown = shared
+            if "_head_" in name:  # not every row of a log has scores, so a row shows the last ones
+                known = np.where(np.isfinite(values), np.arange(len(values)), 0)
+                shown = np.maximum.accumulate(known)[shared]
+            maps[name] = _rounded(values[shown])
     detail = {
         "identity": identity,
         "config": runs.config(identity),

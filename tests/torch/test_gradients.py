@@ -7,6 +7,7 @@ import torch
 
 from emergo.torch._gradients import Gradients
 from emergo.torch._observation import Observation
+from emergo.torch._packed import read
 from emergo.torch._paths import find_pieces, find_raw
 from emergo.torch._scores import Part
 from emergo.torch._statistics import head_statistics
@@ -25,8 +26,9 @@ def observed(model, paths=None):
     columns = {}
     yield columns
     observation.close()
-    values = observation.heads() | gradients.summary([name for name, _ in observation.layers])
-    columns |= {name: float(value) for name, value in values.items()}
+    summary = gradients.summary([name for name, _ in observation.layers])
+    for found in read(observation.heads(), summary):
+        columns |= found
 
 
 def path_gradient(model, layer: str, path: str) -> torch.Tensor:

@@ -57,9 +57,11 @@ def train(model, log, steps=3, inputs=batch, loss=loss_of, **options) -> pd.Data
 @pytest.mark.parametrize("length", [6, 7])
 def test_models_of_one_length_are_scored(tmp_path, capsys, length):
     inputs = lambda step: torch.randint(WORDS, (4, length))  # noqa: E731
-    log = train(FixedLength(length), tmp_path / "log.csv", inputs=inputs)
+    log = train(FixedLength(length), tmp_path / "log.csv", steps=5, inputs=inputs)
     assert "heads are not scored" not in capsys.readouterr().err
     scores = log.filter(like="_head_")
+    assert scores.index[scores.notna().all(axis=1)].tolist() == [0, 4]
+    scores = scores.iloc[::4]
     kinds = {str(name).rpartition("_head_")[0] for name in scores}
     assert kinds == {"previous_token", "duplicate_token", "induction", "first_token"}
     assert np.isfinite(scores).all(axis=None)
@@ -69,7 +71,7 @@ def test_models_of_one_length_are_scored(tmp_path, capsys, length):
 def test_a_head_enters_its_class_between_two_rows(tmp_path, capsys):
     """At sharpness s the weight on one of six keys is 1 / (1 + 5 exp(-s / √6))."""
     model = Looks()
-    heads = et.HeadBatch(torch.randn(2, 6, 6))
+    heads = et.HeadBatch(torch.randn(2, 6, 6), every=1)
     with et.watch(model, tmp_path / "log.csv", every=1, heads=heads) as watch:
         for _ in range(12):
             model(torch.randn(4, 6, 6)).sum().backward()
@@ -83,6 +85,24 @@ def test_a_head_enters_its_class_between_two_rows(tmp_path, capsys):
     (found,) = head_classes(log).to_dict("records")
     assert (found["class"], found["low"], found["high"]) == ("previous_token", 3, 4)
     assert "head 0.0 became a previous-token head at step 4 [3, 4]" in capsys.readouterr().err
+
+
+def test_rows_that_are_far_apart_all_have_scores(tmp_path):
+    """The step of a class lies between two scores, so blank rows make its interval wider."""
+    model = Looks()
+    with et.watch(
+        model, tmp_path / "log.csv", every=100, heads=et.HeadBatch(torch.randn(2, 6, 6))
+    ) as watch:
+        for _ in range(801):
+            model(torch.randn(4, 6, 6)).sum().backward()
+            watch()
+            with torch.no_grad():
+                model.sharpness.add_(0.01)
+    log = pd.read_csv(tmp_path / "log.csv")
+    scored = log.dropna(subset="previous_token_head_0_0")
+    assert scored["step"].tolist() == [0, 200, 400, 600, 800]
+    (found,) = head_classes(log).to_dict("records")
+    assert (found["low"], found["high"]) == (200, 400)
 
 
 def test_relevant_positions_are_scored_for_models_without_tokens(tmp_path):

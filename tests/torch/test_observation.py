@@ -8,6 +8,7 @@ from torch import nn
 
 from emergo.torch._gradients import Gradients
 from emergo.torch._observation import Observation
+from emergo.torch._packed import read
 from emergo.torch._paths import find_pieces
 from emergo.torch._scores import Part
 from emergo.torch._statistics import head_statistics
@@ -35,7 +36,8 @@ def columns(model: nn.Module, tokens: torch.Tensor, part: Part = ALL) -> dict[st
 
 def values_of(observation: Observation) -> dict[str, float]:
     gradients = observation.gradients.summary([name for name, _ in observation.layers])
-    return {name: float(value) for name, value in (observation.heads() | gradients).items()}
+    heads, found = read(observation.heads(), gradients)
+    return heads | found
 
 
 def test_layers_are_named_after_the_module_that_attends():

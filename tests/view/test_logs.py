@@ -85,6 +85,19 @@ def test_the_page_of_a_log_has_maps_and_classes(log):
     assert {"loss", "eval_loss"} == set(detail["curves"])
 
 
+def test_rows_without_scores_show_the_last_ones(log):
+    table = pd.read_csv(log)
+    scores = [name for name in table if "_head_" in str(name)]
+    table.loc[table.index % 4 > 0, scores] = None
+    table.to_csv(log, index=False)
+    detail = run_detail(Catalog(log).get("one"), "one")
+    expected = table["induction_head_1_2"].ffill().tolist()
+    assert detail["maps"]["induction_head_1_2"] == pytest.approx(expected, rel=1e-3)
+    assert detail["maps"]["entropy_1_2"] == pytest.approx(table["entropy_1_2"].tolist(), rel=1e-3)
+    (induction,) = [each for each in detail["classes"] if each["class"] == "induction"]
+    assert induction["high"] - induction["low"] == 80  # four rows
+
+
 def test_rows_with_metrics_alone_are_not_in_the_maps(log):
     with log.open("a") as file:
         file.write("1510,0.3\n")

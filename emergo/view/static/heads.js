@@ -19,8 +19,8 @@ export class HeadClasses {
     if (!indices.length) return;
     const rows = classes.map((each) => [`${each.layer}.${each.head}`, name(each.class), ...when(each), each.score]);
     const heads = ["head", "class", "since step", "between rows", "score now"];
-    const none = el("p", { class: "quiet", text: "No head has put half of its weight on the keys of a class in two rows in a row." });
-    refill(this.list, rows.length ? table("A head is of a class from the first of two rows with half of its weight on the keys of the class", heads, rows) : none);
+    const none = el("p", { class: "quiet", text: "No head has put half of its weight on the keys of a class in two scores in a row." });
+    refill(this.list, rows.length ? table("A head is of a class from the first of two scores of at least half of its weight on the keys of the class", heads, rows) : none);
     const now = classes.filter((each) => each.step <= step);
     const kinds = [...new Set(classes.map((each) => each.class))].sort();
     const colour = (kind) => COLOURS[kinds.indexOf(kind) % COLOURS.length];

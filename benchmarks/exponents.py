@@ -162,15 +162,16 @@ def indicator() -> Parts:
 def ranges() -> Parts:
     """Larger d and T for the toy model and components that move exponents, on a CPU."""
     parts = {}
-    for variant, width in ((TOY, 160), ("alone/embedding", 160)):
-        config = base_of(SGD, variant, model__width=width)
-        study = grid(config, SGD, (16, 64), (8, 32, 128), 5)
-        parts[f"sgd {variant}, d to 128, T to 64"] = Part(study)
     for variant in (CONSTANT, WHOLE):
         config = base_of(ADAM, variant)
         parts[f"adam {variant}, T to 128"] = Part(grid(config, ADAM, (32, 128)))
+    for variant in (CONSTANT, WHOLE):
         config = base_of(SGD, variant, steps=100_000)
         parts[f"sgd {variant}, d to 24, T to 64"] = Part(grid(config, SGD, (16, 64), (8, 16, 24)))
+    for variant in (TOY, "alone/embedding"):
+        config = base_of(SGD, variant, model__width=160)
+        study = grid(config, SGD, (16, 64), (8, 32, 128), 5)
+        parts[f"sgd {variant}, d to 128, T to 64"] = Part(study)
     return parts
 
 

@@ -1,0 +1,285 @@
+"""The plateau of `Assembly` when all its maps grow, which the formula of the exponents leaves out.
+
+    python -m benchmarks.growing_maps [GROUP...] [TABLE.csv]
+
+`emergo.theory.assembly_plateau` gives all directions of the map from tokens to outputs one rate,
+which does not change. Here the maps themselves are integrated, from a random start: some directions
+are slower than others, and all maps grow. Attention stays one number, noise is the derived one, and
+position logits, skip connections and the MLP are left out. Groups are `screen`, `ranges`, `wide`
+and `published`. Cells that TABLE.csv (by default results/growing-maps.csv) has are not integrated
+again. It also has each plateau at rates that do not change (`fixed`), which shows how much of the
+difference comes from the directions. results/expectations/growing-maps.md says what we expect.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+import emergo as em
+from emergo.models import Assembly
+from emergo.models._attention import sinusoids
+from emergo.papers.experiments.exponents import (
+    ADAM,
+    CELL,
+    PUBLISHED,
+    SCREEN,
+    SGD,
+    Name,
+    geometric_mean,
+    law_of,
+)
+from emergo.store import read_records
+from emergo.theory import THRESHOLD, assembly_plateau, assembly_rates
+
+from .campaigns import found
+from .exponents import CONSTANT, FOLDER, NO_POSITIONS, WHOLE, ranges, wide
+
+TABLE = Path(__file__).parents[1] / "results" / "growing-maps.csv"
+VARIANTS = (
+    WHOLE,
+    CONSTANT,
+    "removed/content of constant size",
+    "removed/indicator of constant size",
+    NO_POSITIONS,
+)
+MANY_SEEDS = 8  # at width 32; wide maps need one, since their spectra hardly differ
+WIDE = 128
+# The largest change of a map and of the map from tokens to outputs in a step of the integration,
+# relative to their sizes, and of the time.
+GROWTH = 0.03
+MOVE = 0.05
+LATER = 0.02
+MOST = 20_000
+
+
+class Maps(NamedTuple):
+    """Parameters that a plateau depends on, in the order of the blocks of `assembly_rates`."""
+
+    value: np.ndarray
+    out: np.ndarray
+    readout: np.ndarray
+    content: np.ndarray  # the embedding of tokens
+    query: np.ndarray
+    query_bias: np.ndarray
+    key: np.ndarray
+    mark: np.ndarray  # the embedding of the indicator
+
+
+def draw(model: Assembly, dim: int, rng: np.random.Generator) -> Maps:
+    """Draw maps as `Assembly.init` does."""
+    width = model.width
+
+    def uniform(rows: int, columns: int, inputs: int) -> np.ndarray:
+        return (rng.uniform(-1, 1, (rows, columns)) / np.sqrt(inputs)).astype(np.float32)
+
+    kept = np.float32(np.sqrt((dim + 1) / (model.REFERENCE + 1)))
+    return Maps(
+        uniform(width, width, width),
+        uniform(width, width, width),
+        uniform(width, dim, width),
+        uniform(dim, width, dim + 1) * (kept if model.keep_content else 1),
+        uniform(width, width, width),
+        uniform(1, width, width)[0],
+        uniform(width, width, width),
+        uniform(1, width, dim + 1)[0] * (kept if model.keep_mark else 1),
+    )
+
+
+def grown_plateau(
+    model: Assembly,
+    length: int,
+    dim: int,
+    learning_rate: float,
+    optimizer: Name = SGD,
+    batch: int = 32,
+    seed: int = 0,
+    fixed: bool = False,
+) -> float:
+    """Integrate the plateau of a model whose maps grow, in training steps.
+
+    **Arguments:**
+
+    - `model`: with an embedding, queries, three value maps and biases, and one head.
+    - `fixed`: keep the rates of the map from tokens to outputs as they are at the start.
+    """
+    rng = np.random.default_rng(seed)
+    maps = draw(model, dim, rng)
+    start = maps
+    target = rng.normal(size=(dim, dim)).astype(np.float32) / np.float32(np.sqrt(dim))
+    bias = rng.uniform(-1, 1, model.width) / np.sqrt(dim + 1)
+    place = np.asarray(sinusoids(length, model.width))[-1] * float(model.positions)
+    stream = (place + bias).astype(np.float32)
+    rates = assembly_rates(model, length, dim)
+    blocks = (*rates.values, *rates.query, *rates.key)
+    noises = [block.noise / batch for block in blocks]
+    root = np.sqrt(model.width)
+    others = length - 1
+
+    def logit_of(maps: Maps) -> float:
+        query = stream @ maps.query + maps.query_bias
+        return float(query @ (maps.mark @ maps.key) / root)
+
+    first = logit_of(maps)
+    path = maps.content @ maps.value @ maps.out @ maps.readout
+    time = 0.0
+    for _ in range(MOST):
+        weight = 1 / (1 + others * np.exp(first - logit_of(maps)))
+        error = target - weight * path
+        square = float(np.sum(path**2))
+        loss = ((1 - weight) ** 2 * square / others + float(np.sum(error**2))) / dim
+        if loss < THRESHOLD:
+            return time
+        by_path = (weight * error - (1 - weight) ** 2 * path / others) / dim
+        by_weight = float(np.sum(path * error)) + (1 - weight) * square / others
+        by_logit = weight * (1 - weight) * by_weight / dim / root
+        left = start if fixed else maps
+        gradient = gradients(left, maps, stream, by_path, np.float32(by_logit))
+        if optimizer == ADAM:
+            scaled = (g / np.sqrt(g**2 + n) for g, n in zip(gradient, noises, strict=True))
+            gradient = Maps(*scaled)
+        sizes = [
+            np.linalg.norm(g) / np.linalg.norm(m) for g, m in zip(gradient, maps, strict=True)
+        ]
+        step = min(GROWTH / max(sizes) / learning_rate, max(LATER * time, 1.0))
+        if fixed:
+            moved = linear_move(start, gradient)
+            reach = MOVE * np.sqrt(dim) / float(np.linalg.norm(moved)) / learning_rate
+            step = min(step, reach)
+            path = path + np.float32(learning_rate * step) * moved
+        factor = np.float32(learning_rate * step)
+        maps = Maps(*(m + factor * g for m, g in zip(maps, gradient, strict=True)))
+        if not fixed:
+            path = maps.content @ maps.value @ maps.out @ maps.readout
+        time += step
+    return float("nan")
+
+
+def gradients(
+    left: Maps, maps: Maps, stream: np.ndarray, by_path: np.ndarray, by_logit: np.floating
+) -> Maps:
+    """Return minus the gradient of the loss, with value maps taken from `left`."""
+    into = left.content @ left.value
+    after = left.out @ left.readout
+    query = stream @ maps.query + maps.query_bias
+    key = maps.mark @ maps.key
+    return Maps(
+        left.content.T @ (by_path @ after.T),
+        into.T @ (by_path @ left.readout.T),
+        (into @ left.out).T @ by_path,
+        by_path @ (left.value @ after).T,
+        by_logit * np.outer(stream, key),
+        by_logit * key,
+        by_logit * np.outer(maps.mark, query),
+        by_logit * (maps.key @ query),
+    )
+
+
+def linear_move(maps: Maps, moves: Maps) -> np.ndarray:
+    """Return how the map from tokens to outputs moves, to first order, as value maps move."""
+    into = maps.content @ maps.value
+    after = maps.out @ maps.readout
+    return (
+        moves.content @ (maps.value @ after)
+        + maps.content @ (moves.value @ after)
+        + into @ (moves.out @ maps.readout)
+        + (into @ maps.out) @ moves.readout
+    )
+
+
+class Part(NamedTuple):
+    """A study, and the model that is taken for its runs."""
+
+    study: em.Study
+    model: Any
+
+
+def groups() -> dict[str, dict[str, Part]]:
+    screen = SCREEN.own()
+    names = [f"{name} {variant}" for name in (SGD, ADAM) for variant in VARIANTS]
+    trained = {
+        "screen": {name: screen[name] for name in names},
+        "ranges": {name: p.study for name, p in ranges().items() if p.study.base.model.mlp},
+        "wide": {name: part.study for name, part in wide().items()},
+    }
+    parts = {
+        group: {name: Part(study, study.base.model) for name, study in studies.items()}
+        for group, studies in trained.items()
+    }
+    published = ("Fig. 15, SGD", "Fig. 15, Adam")
+    parts["published"] = {name: Part(*PUBLISHED[name][:2]) for name in published}
+    return parts
+
+
+def cells_of(name: str, part: Part, known: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield the derived and integrated plateaus of each cell of a part that is not known."""
+    base = part.study.base
+    rate = float(base.optimizer.learning_rate)
+    optimizer: Name = ADAM if base.optimizer.name == ADAM else SGD
+    seeds = MANY_SEEDS if part.model.width < WIDE else 1
+    axes = {**part.study.grid, **part.study.zip}
+    for length in axes["length"]:
+        for dim in axes["dim"]:
+            same = (known["part"] == name) & (known["length"] == length) & (known["dim"] == dim)
+            if same.any():
+                continue
+            row: dict[str, Any] = {"part": name, "length": length, "dim": dim}
+            row["formula"] = assembly_plateau(part.model, length, dim, rate, optimizer, base.batch)
+            for label, fixed in (("fixed", True), ("growing", False)):
+                row[label] = geometric_mean(
+                    np.array(
+                        [
+                            grown_plateau(
+                                *(part.model, length, dim, rate, optimizer, base.batch),
+                                seed=seed,
+                                fixed=fixed,
+                            )
+                            for seed in range(seeds)
+                        ]
+                    )
+                )
+            yield row
+
+
+def exponents_of(cells: pd.DataFrame, records: list[Any], part: Part) -> dict[str, Any]:
+    """Return measured and integrated exponents of a part, and measured plateaus over them."""
+    tables = (found(part.study, one).table for one in records)
+    table = next((one for one in tables if len(one)), pd.DataFrame())
+    law = law_of(table) if len(table) else None
+    row: dict[str, Any] = {"runs": len(table)}
+    for term in CELL:
+        row[term] = law.exponents[term] if law else float("nan")
+        ends = law.ci95[term] if law else (float("nan"), float("nan"))
+        row |= dict(zip((f"{term}_low", f"{term}_high"), ends, strict=True))
+    for label in ("formula", "fixed", "growing"):
+        own = law_of(cells.rename(columns={label: "plateau"}))
+        row |= {f"{term}_{label}": own.exponents[term] if own else np.nan for term in CELL}
+        if len(table):
+            means = table[~table["censored"]].groupby(CELL)["plateau"].agg(geometric_mean)
+            ratio = (means / cells.set_index(CELL)[label]).dropna()
+            row |= {f"least_over_{label}": ratio.min(), f"most_over_{label}": ratio.max()}
+    return row
+
+
+def run(chosen: list[str], target: Path) -> None:
+    columns = ["part", "length", "dim", "formula", "fixed", "growing"]
+    known = pd.read_csv(target) if target.exists() else pd.DataFrame(columns=columns)
+    records = [read_records(), read_records(FOLDER)]
+    rows = []
+    for group, parts in groups().items():
+        for name, part in parts.items() if group in chosen else ():
+            for row in cells_of(name, part, known):
+                known = pd.concat([known, pd.DataFrame([row])], ignore_index=True)
+                known.to_csv(target, index=False, float_format="%.4g")
+            cells = known[known["part"] == name]
+            rows.append({"part": name, **exponents_of(cells, records, part)})
+    print(pd.DataFrame(rows).round(2).to_string(index=False))
+
+
+if __name__ == "__main__":
+    words = sys.argv[1:]
+    path = Path(words.pop()) if words and words[-1].endswith(".csv") else TABLE
+    run(words or list(groups()), path)

@@ -5,10 +5,10 @@
 `emergo.theory.assembly_plateau` gives all directions of the map from tokens to outputs one rate,
 which does not change. Here the maps themselves are integrated, from a random start: some directions
 are slower than others, and all maps grow. Attention stays one number, noise is the derived one, and
-position logits, skip connections and the MLP are left out. Groups are `screen`, `ranges`, `wide`
-and `published`. Cells that TABLE.csv (by default results/growing-maps.csv) has are not integrated
-again. It also has each plateau at rates that do not change (`fixed`), which shows how much of the
-difference comes from the directions. results/expectations/growing-maps.md says what we expect.
+scores of positions and the MLP are left out. Groups are `screen`, `ranges`, `wide` and `published`.
+Cells that TABLE.csv (by default results/growing-maps.csv) has are not integrated again. Its columns
+add one effect after another: the formula, directions at fixed rates, growth, the skip connection.
+results/expectations/growing-maps.md says what we expect. Takes an hour on one core.
 """
 
 import sys
@@ -45,7 +45,15 @@ VARIANTS = (
     "removed/content of constant size",
     "removed/indicator of constant size",
     NO_POSITIONS,
+    "path/embedding",
+    "path/skip connection",
 )
+WITH = {
+    "directions": {"fixed": True},
+    "growth": {"skip": False},
+    "skip": {},
+}
+"""Integrations: of fixed rates, of growing maps, and of growing maps with the skip connection."""
 MANY_SEEDS = 8  # at width 32; wide maps need one, since their spectra hardly differ
 WIDE = 128
 # The largest change of a map and of the map from tokens to outputs in a step of the integration,
@@ -53,6 +61,7 @@ WIDE = 128
 GROWTH = 0.03
 MOVE = 0.05
 LATER = 0.02
+STABLE = 0.4  # steps times a mean decay; the fastest of a spectrum is up to 4 times as fast
 MOST = 20_000
 
 
@@ -98,6 +107,7 @@ def grown_plateau(
     batch: int = 32,
     seed: int = 0,
     fixed: bool = False,
+    skip: bool = True,
 ) -> float:
     """Integrate the plateau of a model whose maps grow, in training steps.
 
@@ -105,7 +115,10 @@ def grown_plateau(
 
     - `model`: with an embedding, queries, three value maps and biases, and one head.
     - `fixed`: keep the rates of the map from tokens to outputs as they are at the start.
+    - `skip`: if the model has a skip connection, the last token reaches the readout through it, and
+      what the readout makes of it is an error. Not with `fixed`.
     """
+    skip = skip and bool(model.skip) and not fixed
     rng = np.random.default_rng(seed)
     maps = draw(model, dim, rng)
     start = maps
@@ -138,6 +151,12 @@ def grown_plateau(
         by_logit = weight * (1 - weight) * by_weight / dim / root
         left = start if fixed else maps
         gradient = gradients(left, maps, stream, by_path, np.float32(by_logit))
+        if skip:
+            by_last = -(maps.content @ maps.readout) / dim
+            gradient = gradient._replace(
+                readout=gradient.readout + maps.content.T @ by_last,
+                content=gradient.content + by_last @ maps.readout.T,
+            )
         if optimizer == ADAM:
             scaled = (g / np.sqrt(g**2 + n) for g, n in zip(gradient, noises, strict=True))
             gradient = Maps(*scaled)
@@ -145,6 +164,12 @@ def grown_plateau(
             np.linalg.norm(g) / np.linalg.norm(m) for g, m in zip(gradient, maps, strict=True)
         ]
         step = min(GROWTH / max(sizes) / learning_rate, max(LATER * time, 1.0))
+        if skip:
+            # The answer to the last token decays at this rate, faster than all else.
+            decays = [np.sum(m**2) / min(m.shape) for m in (maps.content, maps.readout)]
+            if optimizer == ADAM:
+                decays = [x / np.sqrt(noises[i]) for x, i in zip(decays, (2, 3), strict=True)]
+            step = min(step, STABLE * dim / sum(decays) / learning_rate)
         if fixed:
             moved = linear_move(start, gradient)
             reach = MOVE * np.sqrt(dim) / float(np.linalg.norm(moved)) / learning_rate
@@ -228,14 +253,14 @@ def cells_of(name: str, part: Part, known: pd.DataFrame) -> Iterator[dict[str, A
                 continue
             row: dict[str, Any] = {"part": name, "length": length, "dim": dim}
             row["formula"] = assembly_plateau(part.model, length, dim, rate, optimizer, base.batch)
-            for label, fixed in (("fixed", True), ("growing", False)):
+            for label, options in WITH.items():
                 row[label] = geometric_mean(
                     np.array(
                         [
                             grown_plateau(
                                 *(part.model, length, dim, rate, optimizer, base.batch),
                                 seed=seed,
-                                fixed=fixed,
+                                **options,
                             )
                             for seed in range(seeds)
                         ]
@@ -254,7 +279,7 @@ def exponents_of(cells: pd.DataFrame, records: list[Any], part: Part) -> dict[st
         row[term] = law.exponents[term] if law else float("nan")
         ends = law.ci95[term] if law else (float("nan"), float("nan"))
         row |= dict(zip((f"{term}_low", f"{term}_high"), ends, strict=True))
-    for label in ("formula", "fixed", "growing"):
+    for label in ("formula", *WITH):
         own = law_of(cells.rename(columns={label: "plateau"}))
         row |= {f"{term}_{label}": own.exponents[term] if own else np.nan for term in CELL}
         if len(table):
@@ -265,7 +290,7 @@ def exponents_of(cells: pd.DataFrame, records: list[Any], part: Part) -> dict[st
 
 
 def run(chosen: list[str], target: Path) -> None:
-    columns = ["part", "length", "dim", "formula", "fixed", "growing"]
+    columns = ["part", *CELL, "formula", *WITH]
     known = pd.read_csv(target) if target.exists() else pd.DataFrame(columns=columns)
     records = [read_records(), read_records(FOLDER)]
     rows = []

@@ -52,9 +52,9 @@ EPSILON = 1e-8
 POINTS = (0.15, 0.3, 0.5)  # of the plateau
 CHUNK = 10
 LIMIT = 400  # chunks
-FROZEN = 128  # batches at a point
+FROZEN = 96  # batches at a point
 WARM = 30  # of them, until m has forgotten the gradients before
-SHIFT = 0.1  # a signal in units of the root mean square of gradients
+SHIFT = 0.01  # a signal in units of the root mean square of gradients
 FACTORS = ("sizes", "noise", "entries", "memory", "tails")
 
 
@@ -167,7 +167,11 @@ def measure(setting: Setting, state: State, key: Array, truth: Any) -> dict[str,
     keys = jax.random.split(key, FROZEN)
     draws = jax.lax.map(lambda one: gradient_of(setting, state.params, one, truth), keys)
     second = jax.tree.map(lambda g: jnp.mean(g**2, 0), draws)
-    recalled = jax.tree.map(lambda v: v / (1 - setting.b2**state.step), state.square)
+    # The estimate on average over the batches that `mean_direction` averages.
+    kept = jnp.mean(setting.b2 ** (1.0 + jnp.arange(WARM, FROZEN)))
+    recalled = jax.tree.map(
+        lambda v, s: kept * v / (1 - setting.b2**state.step) + (1 - kept) * s, state.square, second
+    )
 
     def mean_direction(shift: Any) -> Any:
         """Return the mean of m̂/√v̂ over batches at fixed parameters, with a signal added."""

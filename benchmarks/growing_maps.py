@@ -7,7 +7,8 @@ which does not change. Here the maps themselves are integrated, from a random st
 are slower than others, and all maps grow. Attention stays one number, noise is the derived one, and
 scores of positions and the MLP are left out. Groups are `screen`, `ranges`, `wide` and `published`.
 Cells that TABLE.csv (by default results/growing-maps.csv) has are not integrated again. Its columns
-add one effect after another: the formula, directions at fixed rates, growth, the skip connection.
+add one effect after another: the formula, directions at fixed rates, growth, the skip connection,
+and rows of different noise (under Adam).
 results/expectations/growing-maps.md says what we expect. Takes an hour on one core.
 """
 
@@ -49,11 +50,12 @@ VARIANTS = (
     "path/skip connection",
 )
 WITH = {
-    "directions": {"fixed": True},
-    "growth": {"skip": False},
-    "skip": {},
+    "directions": {"fixed": True, "entries": False},
+    "growth": {"skip": False, "entries": False},
+    "skip": {"entries": False},
+    "entries": {},
 }
-"""Integrations: of fixed rates, of growing maps, and of growing maps with the skip connection."""
+"""Integrations, each with one effect more than the one before."""
 MANY_SEEDS = 8  # at width 32; wide maps need one, since their spectra hardly differ
 WIDE = 128
 # The largest change of a map and of the map from tokens to outputs in a step of the integration,
@@ -108,6 +110,7 @@ def grown_plateau(
     seed: int = 0,
     fixed: bool = False,
     skip: bool = True,
+    entries: bool = True,
 ) -> float:
     """Integrate the plateau of a model whose maps grow, in training steps.
 
@@ -117,6 +120,7 @@ def grown_plateau(
     - `fixed`: keep the rates of the map from tokens to outputs as they are at the start.
     - `skip`: if the model has a skip connection, the last token reaches the readout through it, and
       what the readout makes of it is an error. Not with `fixed`.
+    - `entries`: under Adam, rows of a block that reads the stream have different noise.
     """
     skip = skip and bool(model.skip) and not fixed
     rng = np.random.default_rng(seed)
@@ -128,7 +132,12 @@ def grown_plateau(
     stream = (place + bias).astype(np.float32)
     rates = assembly_rates(model, length, dim)
     blocks = (*rates.values, *rates.query, *rates.key)
-    noises = [block.noise / batch for block in blocks]
+    noises = [np.float32(block.noise / batch) for block in blocks]
+    if entries:
+        noises = [
+            noise if block.by_row is None else (block.by_row[:, None] / batch).astype(np.float32)
+            for noise, block in zip(noises, blocks, strict=True)
+        ]
     root = np.sqrt(model.width)
     others = length - 1
 
@@ -168,7 +177,8 @@ def grown_plateau(
             # The answer to the last token decays at this rate, faster than all else.
             decays = [np.sum(m**2) / min(m.shape) for m in (maps.content, maps.readout)]
             if optimizer == ADAM:
-                decays = [x / np.sqrt(noises[i]) for x, i in zip(decays, (2, 3), strict=True)]
+                least = [np.sqrt(np.min(noises[i])) for i in (2, 3)]
+                decays = [x / noise for x, noise in zip(decays, least, strict=True)]
             step = min(step, STABLE * dim / sum(decays) / learning_rate)
         if fixed:
             moved = linear_move(start, gradient)
@@ -254,6 +264,9 @@ def cells_of(name: str, part: Part, known: pd.DataFrame) -> Iterator[dict[str, A
             row: dict[str, Any] = {"part": name, "length": length, "dim": dim}
             row["formula"] = assembly_plateau(part.model, length, dim, rate, optimizer, base.batch)
             for label, options in WITH.items():
+                if label == "entries" and optimizer == SGD:
+                    row[label] = row["skip"]
+                    continue
                 row[label] = geometric_mean(
                     np.array(
                         [

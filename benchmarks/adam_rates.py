@@ -37,7 +37,7 @@ from emergo.papers.transformers import TASK
 from emergo.theory import assembly_rates
 
 TABLE = Path(__file__).parents[1] / "results" / "adam-rates.csv"
-SEEDS = 5
+SEEDS = 3
 WIDTH = 32
 LENGTH = 32
 DIMS = (4, 8, 16)
@@ -52,7 +52,7 @@ EPSILON = 1e-8
 POINTS = (0.15, 0.3, 0.5)  # of the plateau
 CHUNK = 10
 LIMIT = 400  # chunks
-FROZEN = 96  # batches at a point
+FROZEN = 64  # batches at a point
 WARM = 30  # of them, until m has forgotten the gradients before
 SHIFT = 0.01  # a signal in units of the root mean square of gradients
 FACTORS = ("sizes", "noise", "entries", "memory", "tails")
@@ -204,9 +204,7 @@ def measure(setting: Setting, state: State, key: Array, truth: Any) -> dict[str,
             }
             for j, s, v, u in rows
         ]
-    kurtosis = jax.tree.map(
-        lambda g, s: jnp.mean(g**4, 0) / (s**2 + 1e-30), draws, second
-    )
+    kurtosis = jax.tree.map(lambda g, s: jnp.mean(g**4, 0) / (s**2 + 1e-30), draws, second)
     found["kurtosis"] = [
         jnp.mean(one) for name in ("map", "logit") for one in blocks(kurtosis, name)
     ]

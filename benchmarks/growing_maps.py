@@ -169,9 +169,7 @@ def grown_plateau(
         if optimizer == ADAM:
             scaled = (g / np.sqrt(g**2 + n) for g, n in zip(gradient, noises, strict=True))
             gradient = Maps(*scaled)
-        sizes = [
-            np.linalg.norm(g) / np.linalg.norm(m) for g, m in zip(gradient, maps, strict=True)
-        ]
+        sizes = [np.linalg.norm(g) / np.linalg.norm(m) for g, m in zip(gradient, maps, strict=True)]
         step = min(GROWTH / max(sizes) / learning_rate, max(LATER * time, 1.0))
         if skip:
             # The answer to the last token decays at this rate, faster than all else.
@@ -307,8 +305,9 @@ def run(chosen: list[str], target: Path) -> None:
     known = pd.read_csv(target) if target.exists() else pd.DataFrame(columns=columns)
     records = [read_records(), read_records(FOLDER)]
     rows = []
-    for group, parts in groups().items():
-        for name, part in parts.items() if group in chosen else ():
+    parts_of = groups()
+    for group in chosen:
+        for name, part in parts_of[group].items():
             for row in cells_of(name, part, known):
                 known = pd.concat([known, pd.DataFrame([row])], ignore_index=True)
                 known.to_csv(target, index=False, float_format="%.4g")

@@ -1,0 +1,52 @@
+"""Maps that grow: gradients, the limit of small dims, and the steps of Adam."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from benchmarks import adam_rates
+from benchmarks.growing_maps import Maps, draw, gradients, grown_plateau
+from emergo.models import Assembly
+from emergo.theory import assembly_plateau
+
+
+def test_gradients_are_those_of_the_loss():
+    """The loss is linear in the map and in the logit with the given slopes."""
+    rng = np.random.default_rng(0)
+    maps = draw(Assembly(width=8), 3, rng)
+    stream = rng.normal(size=8).astype(np.float32)
+    by_path = rng.normal(size=(3, 3)).astype(np.float32)
+    by_logit = np.float32(0.7)
+
+    def gain(maps):
+        path = maps.content @ maps.value @ maps.out @ maps.readout
+        query = stream @ maps.query + maps.query_bias
+        return jnp.sum(path * by_path) + by_logit * query @ (maps.mark @ maps.key)
+
+    expected = jax.grad(gain)(Maps(*map(jnp.asarray, maps)))
+    for own, other in zip(gradients(maps, maps, stream, by_path, by_logit), expected, strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-5)
+
+
+def test_few_dims_at_fixed_rates_have_the_plateau_of_the_formula():
+    model = Assembly(width=128, mlp=False)
+    steps = [grown_plateau(model, 64, 8, 1e-3, seed=seed, fixed=True) for seed in range(4)]
+    # Targets are random matrices, whose squared norm spreads by a fifth.
+    assert np.mean(steps) == pytest.approx(assembly_plateau(model, 64, 8, 1e-3), rel=0.2)
+
+
+def test_directions_are_those_of_adam():
+    setting = adam_rates.Setting(Assembly(width=8), 2, 0.9)
+    zero = {"a": jnp.zeros(3)}
+    state = adam_rates.State(zero, zero, zero, jnp.int32(0))
+    optimizer = optax.scale_by_adam(b1=adam_rates.B1, b2=0.9, eps=adam_rates.EPSILON)
+    optax_state = optimizer.init(zero)
+    for step in range(3):
+        gradient = {"a": jnp.array([1.0, -2.0, 0.5]) * (step + 1)}
+        state = adam_rates.moments(setting, state, gradient)
+        expected, optax_state = optimizer.update(gradient, optax_state)
+        np.testing.assert_allclose(
+            adam_rates.direction(setting, state)["a"], expected["a"], rtol=1e-5
+        )

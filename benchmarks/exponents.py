@@ -176,6 +176,21 @@ def ranges() -> Parts:
     return parts
 
 
+def noise() -> Parts:
+    """SGD at T = 64 with larger batches and at half of the rate, where plateaus are too long."""
+    parts = {}
+    config = base_of(SGD, steps=100_000)
+    changed = {
+        "batches of 128": config.replace(batch=128),
+        "half of the rate": config.replace(
+            optimizer__learning_rate=config.optimizer.learning_rate / 2
+        ),
+    }
+    for label, one in changed.items():
+        parts[f"sgd T = 64, {label}"] = Part(grid(one, SGD, (64,), (8,)))
+    return parts
+
+
 def wide() -> Parts:
     """Width 256, d to 128 and T to 256, 5 seeds: needs a GPU. The package has these runs."""
     return {f"width 256, {label}": Part(one.study) for label, one in wide_runs().items()}
@@ -187,6 +202,7 @@ CAMPAIGNS: Mapping[str, Callable[[], Parts]] = {
     "memory": memory,
     "indicator": indicator,
     "ranges": ranges,
+    "noise": noise,
     "wide": wide,
 }
 

@@ -263,7 +263,7 @@ def additions(rows: pd.DataFrame) -> pd.DataFrame:
             added: Any = 0.0
             for quantity in ("map", "logit"):
                 part = own[own["quantity"] == quantity]
-                logs = np.log(part[factor]).groupby([part["seed"], part["dim"]]).mean().unstack()
+                logs = part.assign(log=np.log(part[factor])).pivot_table("log", "seed", "dim")
                 slopes = np.polyfit(np.log(DIMS), logs[list(DIMS)].to_numpy().T, 1)[0]
                 added = added - slopes / 2
                 row = {"model": model, "b2": b2, "factor": factor, "quantity": quantity}

@@ -56,6 +56,12 @@ WITH = {
     "entries": {},
 }
 """Integrations, each with one effect more than the one before."""
+LARGER = (
+    f"sgd {WHOLE}, d to 24, T to 64",
+    f"sgd {CONSTANT}, d to 24, T to 64",
+    f"adam {WHOLE}, T to 128",
+    f"adam {CONSTANT}, T to 128",
+)
 MANY_SEEDS = 8  # at width 32; wide maps need one, since their spectra hardly differ
 WIDE = 128
 # The largest change of a map and of the map from tokens to outputs in a step of the integration,
@@ -154,7 +160,7 @@ def grown_plateau(
         square = float(np.sum(path**2))
         loss = ((1 - weight) ** 2 * square / others + float(np.sum(error**2))) / dim
         if loss < THRESHOLD:
-            return time
+            return float(time)
         by_path = (weight * error - (1 - weight) ** 2 * path / others) / dim
         by_weight = float(np.sum(path * error)) + (1 - weight) * square / others
         by_logit = weight * (1 - weight) * by_weight / dim / root
@@ -235,7 +241,7 @@ def groups() -> dict[str, dict[str, Part]]:
     names = [f"{name} {variant}" for name in (SGD, ADAM) for variant in VARIANTS]
     trained = {
         "screen": {name: screen[name] for name in names},
-        "ranges": {name: p.study for name, p in ranges().items() if p.study.base.model.mlp},
+        "ranges": {name: ranges()[name].study for name in LARGER},
         "wide": {name: part.study for name, part in wide().items()},
     }
     parts = {
@@ -282,8 +288,7 @@ def cells_of(name: str, part: Part, known: pd.DataFrame) -> Iterator[dict[str, A
 
 def exponents_of(cells: pd.DataFrame, records: list[Any], part: Part) -> dict[str, Any]:
     """Return measured and integrated exponents of a part, and measured plateaus over them."""
-    tables = (found(part.study, one).table for one in records)
-    table = next((one for one in tables if len(one)), pd.DataFrame())
+    table = max((found(part.study, one).table for one in records), key=len)
     law = law_of(table) if len(table) else None
     row: dict[str, Any] = {"runs": len(table)}
     for term in CELL:

@@ -1,5 +1,7 @@
 """Maps that grow: gradients, the limit of small dims, and the steps of Adam."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,7 +27,9 @@ def test_gradients_are_those_of_the_loss():
         query = stream @ maps.query + maps.query_bias
         return jnp.sum(path * by_path) + by_logit * query @ (maps.mark @ maps.key)
 
-    expected = jax.grad(gain)(Maps(*map(jnp.asarray, maps)))
+    arrays: list[Any] = [jnp.asarray(one) for one in maps]
+    as_arrays = Maps(*arrays)
+    expected = jax.grad(gain)(as_arrays)
     for own, other in zip(gradients(maps, maps, stream, by_path, by_logit), expected, strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-5)
 
@@ -42,10 +46,11 @@ def test_directions_are_those_of_adam():
     zero = {"a": jnp.zeros(3)}
     state = adam_rates.State(zero, zero, zero, jnp.int32(0))
     optimizer = optax.scale_by_adam(b1=adam_rates.B1, b2=0.9, eps=adam_rates.EPSILON)
-    optax_state = optimizer.init(zero)
+    optax_state: Any = optimizer.init(zero)
     for step in range(3):
-        gradient = {"a": jnp.array([1.0, -2.0, 0.5]) * (step + 1)}
+        gradient: Any = {"a": jnp.array([1.0, -2.0, 0.5]) * (step + 1)}
         state = adam_rates.moments(setting, state, gradient)
+        expected: Any
         expected, optax_state = optimizer.update(gradient, optax_state)
         np.testing.assert_allclose(
             adam_rates.direction(setting, state)["a"], expected["a"], rtol=1e-5

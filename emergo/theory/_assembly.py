@@ -123,7 +123,7 @@ def assembly_rates(
         if last:
             by_row += float(model.skip) * (places[-1] ** 2 + constant + entry)
         by_row *= after
-        values.append(Block(rate, rows * (dim if last else width), np.mean(by_row), by_row))
+        values.append(Block(rate, rows * (dim if last else width), float(np.mean(by_row)), by_row))
     if own:
         values.append(
             Block(content * GAIN ** (maps - 1) * own / 9, width * width, values[-1].noise)

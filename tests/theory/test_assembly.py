@@ -170,6 +170,7 @@ def test_rows_of_the_stream_have_noise_of_their_own():
     for name, rows, block in zip(
         ("value", "readout", "query", "key"), measured, derived, strict=True
     ):
+        assert block.by_row is not None, name
         assert np.mean(block.by_row) == pytest.approx(block.noise), name
         assert np.ptp(np.log(block.by_row)) > np.log(3), name
         logs = np.log(rows), np.log(block.by_row)

@@ -15,7 +15,7 @@ ratio of this rate to the derived one is a product of factors, in this order:
   gradient that it divides.
 
 Minus half of the slope of log rate in log d is what a factor adds to the exponent of d.
-results/expectations/growing-maps.md says what we expect. Takes five minutes on two cores.
+results/expectations/growing-maps.md says what we expect. Takes ten minutes on two cores.
 """
 
 import functools

@@ -9,7 +9,7 @@ scores of positions and the MLP are left out. Groups are `screen`, `ranges`, `wi
 Cells that TABLE.csv (by default results/growing-maps.csv) has are not integrated again. Its columns
 add one effect after another: the formula, directions at fixed rates, growth, the skip connection,
 and rows of different noise (under Adam).
-results/expectations/growing-maps.md says what we expect. Takes an hour on one core.
+results/expectations/growing-maps.md says what we expect. Takes half an hour on one core.
 """
 
 import sys

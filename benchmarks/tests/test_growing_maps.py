@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 import pytest
 
 from benchmarks import adam_rates
@@ -55,3 +56,19 @@ def test_directions_are_those_of_adam():
         np.testing.assert_allclose(
             adam_rates.direction(setting, state)["a"], expected["a"], rtol=1e-5
         )
+
+
+def test_what_a_factor_adds_is_minus_half_of_its_slope():
+    rows = [
+        {"model": "m", "b2": 0.9, "dim": dim, "seed": seed, "quantity": name}
+        | dict.fromkeys(adam_rates.FACTORS, 1.0)
+        | {"memory": (1 + 0.1 * seed) * dim ** (-0.4 if name == "map" else 0.0)}
+        for dim in adam_rates.DIMS
+        for seed in range(3)
+        for name in ("map", "logit")
+        for _ in adam_rates.POINTS
+    ]
+    found = adam_rates.additions(pd.DataFrame(rows)).set_index(["factor", "quantity"])
+    assert found.loc[("memory", "map"), "adds"] == pytest.approx(0.2)
+    assert found.loc[("memory", "logit"), "adds"] == pytest.approx(0.0, abs=1e-9)
+    assert found.loc[("all", "both"), "adds"] == pytest.approx(0.2)

@@ -32,6 +32,7 @@ from emergo.papers.experiments.exponents import (
     Name,
     law_of,
     row_of,
+    wide_runs,
 )
 from emergo.store import Records, read_records
 from emergo.theory import assembly_plateau
@@ -162,30 +163,37 @@ def indicator() -> Parts:
 def ranges() -> Parts:
     """Larger d and T for the toy model and components that move exponents, on a CPU."""
     parts = {}
-    for variant, width in ((TOY, 160), ("alone/embedding", 160)):
-        config = base_of(SGD, variant, model__width=width)
-        study = grid(config, SGD, (16, 64), (8, 32, 128), 5)
-        parts[f"sgd {variant}, d to 128, T to 64"] = Part(study)
     for variant in (CONSTANT, WHOLE):
         config = base_of(ADAM, variant)
         parts[f"adam {variant}, T to 128"] = Part(grid(config, ADAM, (32, 128)))
+    for variant in (CONSTANT, WHOLE):
         config = base_of(SGD, variant, steps=100_000)
         parts[f"sgd {variant}, d to 24, T to 64"] = Part(grid(config, SGD, (16, 64), (8, 16, 24)))
+    for variant in (TOY, "alone/embedding"):
+        config = base_of(SGD, variant, model__width=160)
+        study = grid(config, SGD, (16, 64), (8, 32, 128), 5)
+        parts[f"sgd {variant}, d to 128, T to 64"] = Part(study)
+    return parts
+
+
+def noise() -> Parts:
+    """SGD at T = 64 with larger batches and at half of the rate, where plateaus are too long."""
+    parts = {}
+    config = base_of(SGD, steps=100_000)
+    changed = {
+        "batches of 128": config.replace(batch=128),
+        "half of the rate": config.replace(
+            optimizer__learning_rate=config.optimizer.learning_rate / 2
+        ),
+    }
+    for label, one in changed.items():
+        parts[f"sgd T = 64, {label}"] = Part(grid(one, SGD, (64,), (8,)))
     return parts
 
 
 def wide() -> Parts:
-    """Width 256, d to 128 and T to 256, 5 seeds: needs a GPU."""
-    parts = {}
-    chosen: list[tuple[Name, str]] = [(SGD, CONSTANT), (ADAM, CONSTANT), (ADAM, NO_POSITIONS)]
-    for name, variant in chosen:
-        rate, steps = {SGD: (5e-3, 400_000), ADAM: (1e-4, 50_000)}[name]
-        config = base_of(
-            name, variant, model__width=256, optimizer__learning_rate=rate, steps=steps
-        )
-        study = grid(config, name, (32, 256), (16, 32, 64, 128), 5)
-        parts[f"{name} {variant}, width 256"] = Part(study)
-    return parts
+    """Width 256, d to 128 and T to 256, 5 seeds: needs a GPU. The package has these runs."""
+    return {f"width 256, {label}": Part(one.study) for label, one in wide_runs().items()}
 
 
 CAMPAIGNS: Mapping[str, Callable[[], Parts]] = {
@@ -194,6 +202,7 @@ CAMPAIGNS: Mapping[str, Callable[[], Parts]] = {
     "memory": memory,
     "indicator": indicator,
     "ranges": ranges,
+    "noise": noise,
     "wide": wide,
 }
 
@@ -240,7 +249,7 @@ def rows_of(records: Records) -> Iterator[dict[str, Any]]:
     own = {label: part.study for make in CAMPAIGNS.values() for label, part in make().items()}
     for make in CAMPAIGNS.values():
         for label, part in make().items():
-            table = found(part.study, records).table
+            table = found(part.study, shipped if make is wide else records).table
             law = law_of(table) if len(table) else None
             if law is None:
                 continue

@@ -29,11 +29,13 @@ class Block(NamedTuple):
     - `rate`: how fast it moves for a unit gradient of the quantity, under SGD.
     - `entries`: the number of parameters that carry the signal.
     - `noise`: the variance of the gradient of one parameter over samples.
+    - `by_row`: the same for each row of a block that reads the stream, whose sinusoids differ.
     """
 
     rate: float
     entries: float
     noise: float
+    by_row: np.ndarray | None = None
 
 
 class Rates(NamedTuple):
@@ -114,11 +116,14 @@ def assembly_rates(
         rate = content * GAIN ** (maps - 1) * (1.0 if last else passed)
         rate *= passed if last else 1.0
         rows = content_entries if i == 0 else width
-        noise = forward[i] * (1 / dim if last else back[maps - 2 - i])
+        after = 1 / dim if last else back[maps - 2 - i]
+        by_row = forward[i] + np.zeros(width)
+        if i == 0:
+            by_row += np.mean(places, axis=0) ** 2 - mean_place
         if last:
-            skipped = float(model.skip) * (place_entry + constant + entry)
-            noise = (skipped + forward[i]) / dim
-        values.append(Block(rate, rows * (dim if last else width), noise))
+            by_row += float(model.skip) * (places[-1] ** 2 + constant + entry)
+        by_row *= after
+        values.append(Block(rate, rows * (dim if last else width), float(np.mean(by_row)), by_row))
     if own:
         values.append(
             Block(content * GAIN ** (maps - 1) * own / 9, width * width, values[-1].noise)
@@ -145,10 +150,15 @@ def assembly_rates(
         key_norm = GAIN * mark * size / width
         mean_query = query_norm / size + GAIN * entry
         noise = (query_entry + entry) * GAIN * whole / size
-        query = [Block(width * query_entry, width * size, noise)]
+        by_row = noise + (places[-1] ** 2 - place_entry) * GAIN * whole / size
+        query = [Block(width * query_entry, width * size, noise, by_row)]
         if biases:
             query.append(Block(biases, size, GAIN * whole / size))
-        key = [Block(mark, mark_entries * size, seen * mean_query / size)]
+        # Rows differ in what the sinusoids of one row have in common with those of all rows.
+        own_place = np.sum(covariance**2, axis=0) * reads
+        own_place += by_content * np.diag(covariance) / length
+        by_row = (seen + own_place - np.mean(own_place)) * mean_query / size
+        key = [Block(mark, mark_entries * size, seen * mean_query / size, by_row)]
         through = GAIN
     else:
         query_norm, key_norm, size, through = 0.0, mark, 1.0, 1.0

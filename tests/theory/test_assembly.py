@@ -131,9 +131,20 @@ def test_the_noise_of_a_block_is_that_of_gradients_of_single_samples(switches, b
         assert measured[name] == pytest.approx(derived[name], rel=0.5), name
 
 
-@jax.jit
+def rows_of(model, seed):
+    """Return the mean variance in each row of four weights that read the stream."""
+    variances = variances_of(model, seed)
+    return [np.mean(variances[i], 1) for i in (0, 2, 3, 4)]
+
+
 def noise_of(model, seed):
     """Return the mean variance of entries of five weights, over the gradients of samples."""
+    return [np.mean(variance) for variance in variances_of(model, seed)]
+
+
+@jax.jit
+def variances_of(model, seed):
+    """Return the variance of each entry of five weights, over the gradients of samples."""
     task = TASK.replace(length=LENGTH, dim=8)
     key = jax.random.key(seed)
     params = model.init(key, task.spec)
@@ -144,7 +155,47 @@ def noise_of(model, seed):
 
     g = jax.vmap(gradient)(batch.inputs, batch.target)
     weights = (g.value.weight, g.out.weight, g.readout.weight, g.query.weight, g.key)
-    return jnp.stack([jnp.mean(jnp.var(weight, 0)) for weight in weights])
+    return [jnp.var(weight, 0) for weight in weights]
+
+
+def test_rows_of_the_stream_have_noise_of_their_own():
+    """Sinusoids of low frequency leave half of the rows nearly without noise.
+
+    As above, but for each row; rows with the least and the most noise differ by more than 3.
+    """
+    model = Assembly(width=64, mlp=False)
+    measured = np.mean([rows_of(model, seed) for seed in range(SEEDS)], 0)
+    rates = assembly_rates(model, LENGTH, 8)
+    derived = [rates.values[0], rates.values[2], rates.query[0], rates.key[0]]
+    for name, rows, block in zip(
+        ("value", "readout", "query", "key"), measured, derived, strict=True
+    ):
+        assert block.by_row is not None, name
+        assert np.mean(block.by_row) == pytest.approx(block.noise), name
+        assert np.ptp(np.log(block.by_row)) > np.log(3), name
+        logs = np.log(rows), np.log(block.by_row)
+        assert np.corrcoef(*logs)[0, 1] > 0.9, name
+        assert np.mean(np.abs(logs[0] - logs[1])) < np.log(1.7), name
+
+
+def test_directions_of_the_map_have_different_rates():
+    """Each of the three other maps adds d/D to the relative variance of the rates of a block.
+
+    A block moves the map M by A G B for a gradient G, so that rates are products of eigenvalues.
+    """
+    spreads = []
+    for seed in range(SEEDS):
+        p = WIDE.init(jax.random.key(seed), SPEC)
+        maps = [p.embed.weight[1:], p.value.weight, p.out.weight, p.readout.weight]
+        maps = [np.asarray(one, np.float64) for one in maps]
+        for i in range(len(maps)):
+            before = functools.reduce(np.matmul, maps[:i], np.eye(DIM))
+            after = functools.reduce(np.matmul, maps[i + 1 :], np.eye(maps[i].shape[1]))
+            left = np.linalg.svd(before)[1] ** 2
+            right = np.linalg.svd(after)[1][:DIM] ** 2
+            rates = np.outer(left, right)
+            spreads.append(np.var(rates) / np.mean(rates) ** 2)
+    np.testing.assert_allclose(np.mean(spreads), 3 * DIM / WIDE.width, rtol=0.2)
 
 
 def test_without_components_it_is_the_flow_of_the_toy_model():

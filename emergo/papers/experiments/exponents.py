@@ -102,6 +102,7 @@ DERIVED: Look = {"marker": "D", "ls": "", "mfc": "none", "ms": 5}
 MOVES = 0.1
 FAILS = 0.2
 LARGE = 0.9
+WIDE_LARGE = 1.0
 FALLS = {"embedding": 0.5, "embedding of constant size": 0.5, "positions": 0.4}
 # Limits of the factor by which half of the learning rate lengthens a plateau in the flow limit.
 HALF = (1.8, 2.2)
@@ -164,7 +165,7 @@ class Settings:
     - `lengths`: the lengths of each optimizer.
     - `names`: the variants of each optimizer.
     - `further`: also train other batches and optimizers, and the ends at half of the rate.
-    - `published`: also compare the formula with the runs of published figures.
+    - `published`: also compare the formula with runs at width 256, most of published figures.
     """
 
     base: Config
@@ -231,7 +232,7 @@ class Settings:
 
 
 class Borrowed(NamedTuple):
-    """Runs of another figure at the paper's size, and the model that the formula takes for them."""
+    """Runs at width 256, and the model that the formula takes for them."""
 
     study: Study
     model: Model
@@ -257,7 +258,26 @@ def borrowed_runs() -> dict[str, Borrowed]:
     }
 
 
-PUBLISHED = borrowed_runs()
+def wide_runs() -> dict[str, Borrowed]:
+    """Return components at width 256, d = 16 to 128, which are not part of another figure."""
+    rates: Mapping[Name, tuple[float, int]] = {SGD: (5e-3, 400_000), ADAM: (1e-4, 50_000)}
+    chosen: Mapping[str, tuple[Name, str]] = {
+        WIDE_CONSTANT: (SGD, "embedding of constant size"),
+        "embedding of constant size, Adam": (ADAM, "embedding of constant size"),
+        "no positions, Adam": (ADAM, "positions"),
+    }
+    found = {}
+    for label, (name, component) in chosen.items():
+        rate, steps = rates[name]
+        model = change(BASE, **REMOVED[component], width=256)
+        config = model.replace(optimizer=Optimizer(name, rate), steps=steps)
+        found[label] = Borrowed(Grid(config, lengths=(32, 256)).study(), config.model)
+    return found
+
+
+BASE = Config(TASK, FULL, Optimizer(), precision="fp32")
+WIDE_CONSTANT = "embedding of constant size, SGD"
+PUBLISHED = borrowed_runs() | wide_runs()
 
 
 def make(settings: Settings, source: RunSource) -> Outcome:
@@ -410,7 +430,7 @@ def reference_of(part: str) -> str:
 def exponent_checks(table: pd.DataFrame) -> Iterator[Check]:
     """Yield how far measured exponents are from the derived ones."""
     groups = {words: table[table.index.str.startswith(f"{n} ")] for n, words in WORDS.items()}
-    groups["published sizes"] = table[table.index.isin(PUBLISHED)]
+    groups["width 256"] = table[table.index.isin(PUBLISHED)]
     for words, rows in groups.items():
         for term, symbol in SYMBOLS.items():
             off = (rows[term] - rows[f"{term}_derived"]).dropna().abs()
@@ -434,6 +454,15 @@ def exponent_checks(table: pd.DataFrame) -> Iterator[Check]:
             None,
             value < LARGE,
             f"below {LARGE}, or the explanation fails",
+        )
+    if WIDE_CONSTANT in table.index:
+        value, low, high = values_at(table, WIDE_CONSTANT, "dim", "dim_low", "dim_high")
+        yield Check(
+            "SGD, width 256: exponent of d with an embedding of constant size",
+            [[value, low, high]],
+            None,
+            value < WIDE_LARGE,
+            f"below {WIDE_LARGE:g}, or the explanation fails",
         )
 
 
@@ -505,7 +534,7 @@ def summaries(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def draw(table: pd.DataFrame) -> Plot:
-    """Draw one row per model, with a panel for each optimizer, and one for published sizes."""
+    """Draw one row per model, with a panel for each optimizer, and one for width 256."""
     rows = rows_of(table)
     borrowed = [name for name in PUBLISHED if name in table.index]
     height = 1.6 + 0.15 * (len(rows) + len(borrowed))
@@ -526,7 +555,7 @@ def draw(table: pd.DataFrame) -> Plot:
     if borrowed:
         axes = plot.add_subplot(grid[1, :])
         draw_exponents(axes, table, {name: i for i, name in enumerate(borrowed)})
-        axes.set(title="c  width 256, the paper's sizes and rates", xlim=(0, 1.6))
+        axes.set(title="c  width 256, the paper's rates", xlim=(0, 1.6))
         name_rows(axes, borrowed)
     named = dict(zip(("of $d$", "of $T$"), TERMS.values(), strict=True))
     colours: list[tuple[str, Look]] = entries(named, lw=2)
@@ -565,7 +594,6 @@ def draw_exponents(axes: Axes, table: pd.DataFrame, heights: Mapping[str, int]) 
     axes.set(xlabel="exponent of the plateau", xlim=(-0.3, 1.7))
 
 
-BASE = Config(TASK, FULL, Optimizer(), precision="fp32")
 EVERY = tuple(variants(BASE))
 FEW = (*ENDS, "removed/embedding of constant size")
 SCREEN = Settings(BASE, {SGD: EVERY, ADAM: EVERY}, further=True, published=True)

@@ -98,18 +98,7 @@ CORPORA: Mapping[str, Corpus] = {
     ),
     "english": Corpus(
         APT,
-        tuple(
-            f"doc-rfc-{part}=20230121-1"
-            for part in (
-                "experimental",
-                "fyi-bcp",
-                "informational",
-                "old-std",
-                "others",
-                "std",
-                "std-proposed",
-            )
-        ),
+        tuple(f"doc-rfc-{part}=20230121-1" for part in ("fyi-bcp", "std", "std-proposed")),
         rfcs,
     ),
 }

@@ -93,7 +93,7 @@ def long_records(table: pd.DataFrame, where: str, query: Query) -> Iterator[Reco
         yield Records(
             name,
             own,
-            _cells(columns, part, own, asked, about, step),
+            _cells(columns, part, own, query, about, step),
             constants,
             step,
             labelled=run is not None,
@@ -149,15 +149,18 @@ def _cells(
     columns: Mapping[str, _Column],
     part: slice,
     steps: Float[np.ndarray, " rows"],
-    asked: Sequence[str],
+    query: Query,
     about: str,
     step: str,
 ) -> dict[str, Cells]:
     """Return the metrics in the rows of one run; rows without a step are left out."""
+    asked = query.metrics or ()
     finite = np.isfinite(steps)
     cells = {}
     for name, column in columns.items():
         evaluated = column.evaluated[part]
+        if query.missing == "skip":
+            evaluated = evaluated & ~_passing(column.values[part])
         if column.written[part].any():
             rows = np.flatnonzero(evaluated & finite)
             cells[name] = Cells(rows, column.values[part][rows])
@@ -169,9 +172,14 @@ def _cells(
 
 
 def _has_gaps(column: _Column, part: slice) -> bool:
-    """Return True if numbers follow a blank cell that counts as nan."""
-    blank = np.flatnonzero(column.evaluated[part] & ~column.written[part])
-    return len(blank) > 0 and bool(column.written[part][blank[0] :].any())
+    """Return True if numbers follow a nan, or a blank cell that counts as nan."""
+    return bool((column.evaluated[part] & _passing(column.values[part])).any())
+
+
+def _passing(values: Float[np.ndarray, " rows"]) -> Bool[np.ndarray, " rows"]:
+    """Mark every nan that a number follows: the run went on, so it has not diverged there."""
+    followed = np.logical_or.accumulate(np.isfinite(values)[::-1])[::-1]
+    return np.isnan(values) & followed
 
 
 def numbers(

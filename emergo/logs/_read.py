@@ -235,16 +235,17 @@ def measure_logs(
     - `paths`, and all further `options`: as in [`emergo.logs.read_logs`][].
     - `metric`, `threshold`, `direction`, `hold`, `window`: as in [`emergo.measure.emergence`][].
     - `missing`: the meaning of a row without a value of the metric. `"skip"`: the metric was not
-      evaluated there. `"failed"`: the value was not a number, and the run has diverged; pandas
-      writes NaN like this. `"auto"`: skip if the row holds another value that varies within runs
-      (some loggers write each metric in a separate row), otherwise failed. A literal nan or inf
-      always means that the run has diverged.
+      evaluated there; this also leaves out a literal nan that a number follows. `"failed"`: the
+      value was not a number, and the run has diverged; pandas writes NaN like this. `"auto"`: skip
+      if the row holds another value that varies within runs (some loggers write each metric in a
+      separate row), otherwise failed. A literal inf, or a nan until the end, always means that the
+      run has diverged.
 
     **Returns:** a table with one row per run, with its constants (length, seed, ...).
     """
     say = options.get("say", lambda line: None)
     rows = []
-    gaps: dict[Path, int] = {}  # failed runs whose blank cells may not have been evaluations
+    gaps: dict[Path, int] = {}  # failed runs whose gaps may not have been evaluations
     for run in read_logs(paths, metrics=[metric], **options):
         curve = run.curve(metric)
         result = emergence(

@@ -90,6 +90,19 @@ def test_numbers_after_blank_rows_suggest_to_skip_them(tmp_path, suffix):
     assert (table["state"].tolist(), notes) == (["failed"], [])
 
 
+def test_a_literal_nan_before_numbers_can_be_skipped(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("run,step,loss\na,0,1\na,1,nan\na,2,0\nb,0,1\nb,1,nan\nc,0,1\nc,1,inf\nc,2,0\n")
+    table, notes = messages(path)
+    assert table["state"].tolist() == ["failed"] * 3
+    assert len(notes) == 1
+    assert "1 failed run has numbers after rows without 'loss'" in notes[0]
+    skipped, notes = messages(path, missing="skip")
+    assert skipped["state"].tolist() == ["reached", "failed", "failed"]
+    assert skipped["plateau"][0] == 1.0
+    assert notes == []
+
+
 def test_epochs_are_steps_if_there_is_nothing_else(tmp_path):
     (tmp_path / "log.csv").write_text("epoch,loss\n0,1\n1,0\n")
     table, notes = messages(tmp_path / "log.csv")

@@ -295,6 +295,7 @@ class Watch(Watcher):
             raise SystemExit(0)
 watch = Watch()
 run_plan(StudyFolder(sys.argv[1]), watch=watch, checkpoint_seconds=0.0)
+assert not {"matplotlib", "diffrax", "equinox"} & set(sys.modules)  # training needs none
 print(watch.first)
 """
 

@@ -61,7 +61,9 @@ MOST_MEMORY = 2 * 2**30
 CREATED = pytest.StashKey[Path]()
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 NEED_TORCH = ["tests/torch/*.py", "emergo/torch/*.py", "*/models/*torch_modules.py"]
-collect_ignore_glob = [] if HAS_TORCH else NEED_TORCH
+# These have no examples, and the libraries that they import take seconds in every process.
+SLOW_IMPORTS = ["emergo/torch/_huggingface.py", "emergo/torch/_lightning.py"]
+collect_ignore_glob = SLOW_IMPORTS if HAS_TORCH else NEED_TORCH
 
 
 def pytest_report_header() -> list[str]:

@@ -1,13 +1,10 @@
 """The PyTorch loop that chains are timed against learns the same: same start, same data, same loss.
 Needs PyTorch."""
 
-import functools
-
 import jax
 import numpy as np
 import pytest
 
-from benchmarks.training import Case, bench_training
 from emergo.core.random import fold_in, raw
 from emergo.models import MinimalAttention
 from emergo.tasks import Groups, MarkovChain
@@ -49,22 +46,3 @@ def test_the_loop_trains_what_the_engine_trains():
         np.array(losses)[ours.curves["step"]], ours.curves["loss"], rtol=1e-3
     )
     assert losses[-1] < 0.6 * losses[0]
-
-
-@pytest.mark.slow
-def test_the_row_of_the_chain_is_timed(monkeypatch):
-    from benchmarks import expert as _expert
-    from benchmarks import peer as _peer
-
-    monkeypatch.setattr(_expert, "stacked_step", functools.partial(_expert.stacked_step, batch=30))
-    monkeypatch.setattr(torch, "compile", lambda loss: loss)  # takes half a minute
-    # 70 steps of 3000 take as long
-    sizes = {"batch": 30, "n_test": 30, "n_train": 90}
-    config = Case.config.__get__
-    monkeypatch.setattr(_peer, "_chain", functools.partial(_peer._chain, batch=30, samples=90))
-    monkeypatch.setattr(Case, "config", property(lambda case: config(case).replace(**sizes)))
-    (row,) = bench_training([Case(1, 1, 25, 6, 1, "fp32", chain=True)], seconds=0.01)
-    assert row["torch_ms"] > 0
-    assert 0 < row["roofline_ms"] < row["ms"]
-    assert row["floor_ms"] <= row["roofline_ms"]
-    assert row["expert_ms"] > 0

@@ -8,7 +8,6 @@ from any start. Many weightings of the same data, such as bootstrap resamples, a
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.special import erfcx, log_ndtr
 
 _STEPS = 100  # of Newton's method; a maximum takes about 10
 _OPEN = 1e-9  # ratio of extreme eigenvalues of the curvature below which a direction is open
@@ -33,6 +32,8 @@ def fit_censored(
     determine them. Then the likelihood has no maximum at finite coefficients, for example because
     all large values of a regressor are censored, or because a law fits all observations exactly.
     """
+    from scipy.special import erfcx, log_ndtr  # here, because it is slow to import
+
     fits = weights.shape[0]
     terms = design.shape[1]
     # In standard units, a small eigenvalue of the curvature means that the data leave a direction

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..core.files import output_folder, staged
-from ..core.plotting import save
 from ..core.tables import read_table
 from ._laws import fit_law, law_json
 
@@ -33,6 +32,8 @@ def fit_table(
 
     **Returns:** the law as plain data, and the files that were written.
     """
+    from ..core.plotting import save  # here, because Matplotlib is slow to import
+
     table = read_table(path)
     terms = x or [name for name in ("dim", "length") if name not in fixed]
     if not x and not {*terms} <= {*table}:

@@ -4,7 +4,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.special import xlogy
 
 from ..core.errors import InputError
 
@@ -74,6 +73,8 @@ def division(
     - `sizes`: sizes of the groups. If given, weights are taken per position, so that uniform
       attention favours no group.
     """
+    from scipy.special import xlogy  # here, because it is slow to import
+
     weights = mass if sizes is None else mass / sizes
     total = weights.sum(-1, keepdims=True)
     if mass.shape[-1] < 2 or not ((weights >= 0).all() and (total > 0).all()):

@@ -8,7 +8,7 @@ because leaving them out biases the law towards fast runs.
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,10 +16,8 @@ from jaxtyping import Float
 
 from ..core.errors import InputError
 from ..core.json import to_jsonable
-from ..core.plotting import Picture, style
 from ..core.terminal import fit_lines
 from ._censored import fit_censored
-from ._law_plot import law_plot
 from ._terms import Term, censored_rows, column, log_column, log_product, usable_rows
 from ._uncertainty import (
     VERDICTS,
@@ -34,6 +32,9 @@ from ._uncertainty import (
     resample,
     spare_numbers,
 )
+
+if TYPE_CHECKING:
+    from ..core.plotting import Picture
 
 Method = Literal["least squares", "censored maximum likelihood"]
 LEVEL = (0.8, 1.25)
@@ -90,12 +91,15 @@ class Law:
         low, high = sorted(bound / power for bound in self.ci95[name])
         return self.exponents[name] / power, (low, high)
 
-    def plot(self) -> Picture:
+    def plot(self) -> "Picture":
         """Draw the law and its runs on logarithmic axes; censored runs are open triangles."""
         if self.table is None:
             raise InputError(
                 "this law does not hold its table, so it cannot be drawn; fit it again"
             )
+        from ..core.plotting import style  # here, because Matplotlib is slow to import
+        from ._law_plot import law_plot
+
         with style():
             return law_plot(self.best, self.table)
 

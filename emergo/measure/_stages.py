@@ -14,12 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.ndimage import gaussian_filter1d
-from scipy.special import stdtrit
 
 from ..core.errors import InputError
 from ._emergence import Series, as_curve, emergence
-from ._uncertainty import bounded_exp
+from ._uncertainty import bounded_exp, student
 
 # This share of the largest value is added to the curve, so that an exponential approach to 0 is not
 # counted as a stage.
@@ -61,6 +59,8 @@ def find_stages(step: Series, value: Series) -> list[Drop]:
     - `step`: increasing steps. Step 0 counts only for the first level.
     - `value`: a loss above its floor, such as an excess loss or a KL divergence; its optimum is 0.
     """
+    from scipy.ndimage import gaussian_filter1d  # here, because it is slow to import
+
     step, value = as_curve(step, value, at_least=3)
     if step[0] < 0 or not np.isfinite(value).all():
         raise InputError("steps must be not negative, and values finite")
@@ -146,7 +146,7 @@ def boundary_of(steps: Series, of: int | None = None) -> Boundary:
     logs = np.log(steps[np.isfinite(steps)])
     n = len(logs)
     mean = float(logs.mean()) if n else math.nan
-    half = float(stdtrit(n - 1, 0.975) * logs.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
+    half = float(student(n - 1) * logs.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
     step, low, high = (bounded_exp(x) for x in (mean, mean - half, mean + half))
     return Boundary(step, low, high, n, len(steps) if of is None else of)
 

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
-from scipy.special import ndtri, stdtrit
 
 Interval = tuple[float, float]
 Verdict = Literal["agrees", "disagrees", "undecided"]
@@ -81,6 +80,13 @@ def spare_numbers(cell: np.ndarray, kind: str, fitted: int) -> int:
     return cells - fitted if kind == "cells" else len(cell) - cells
 
 
+def student(spare: int) -> float:
+    """Return the 97.5% quantile of Student's t distribution."""
+    from scipy.special import stdtrit  # here, because it is slow to import
+
+    return float(stdtrit(spare, 0.975))
+
+
 def interval(samples: np.ndarray, estimate: float, spare: int) -> Interval:
     """Return a 95% bootstrap interval.
 
@@ -89,10 +95,12 @@ def interval(samples: np.ndarray, estimate: float, spare: int) -> Interval:
     The interval is NaN if fewer than 20, or fewer than half, of the resamples determine the number,
     or if no unit is spare.
     """
+    from scipy.special import ndtri  # here, because it is slow to import
+
     determined = samples[np.isfinite(samples)]
     if len(determined) < max(20, len(samples) / 2) or spare < 1:
         return (math.nan, math.nan)
-    stretch = stdtrit(spare, 0.975) / ndtri(0.975)
+    stretch = student(spare) / ndtri(0.975)
     low, high = estimate + stretch * (np.quantile(determined, [0.025, 0.975]) - estimate)
     return (float(low), float(high))
 
@@ -139,7 +147,7 @@ def mean_ratio(ratios: ArrayLike, cells: Iterable[Hashable] | None = None) -> Ra
         sizes = logs.groupby(cell).count()
         variance = float((off**2).sum()) / spare if spare else math.nan
         error = math.sqrt(variance * float((1 / sizes).sum())) / len(means)
-    half = float(stdtrit(spare, 0.975)) * error if spare else math.nan
+    half = student(spare) * error if spare else math.nan
     return Ratio(bounded_exp(mean), bounded_exp(mean - half), bounded_exp(mean + half), units)
 
 

@@ -5,7 +5,6 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
@@ -93,7 +92,9 @@ class EquinoxModel(Model):
         key = getattr(tap, "key", None)
         keys = None
         if key is None:
-            module = eqx.nn.inference_mode(module)
+            from equinox.nn import inference_mode  # here, because it is slow to import
+
+            module = inference_mode(module)
         elif "key" in takes:
             keys = jax.random.split(key, len(inputs))
 
@@ -108,6 +109,8 @@ class EquinoxModel(Model):
 
 
 def _parameter(path: Any, leaf: Any) -> Any:
+    import equinox as eqx  # here, because it is slow to import
+
     if eqx.is_inexact_array(leaf):
         return jnp.asarray(leaf)
     if eqx.is_array(leaf):

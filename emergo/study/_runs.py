@@ -3,16 +3,13 @@
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from ..core.curves import curve_columns, find_curve
 from ..core.errors import InputError, unknown
-from ..core.plotting import Line, Picture, curve_plot, head_plot, map_plot, spread_lines, style
 from ..core.terminal import counted, plateau_text
 from ..measure import Law, Term
 from ..store.curves import curve_frame
@@ -23,6 +20,12 @@ from ._writers import RunLog
 from .axes import cell_value
 from .cells import cell_summary, run_table, table_law
 from .results import read_parameters, result_row
+
+if TYPE_CHECKING:  # Matplotlib is slow to import
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ..core.plotting import Picture
 
 
 class Runs(Sequence[Result]):
@@ -170,8 +173,8 @@ class Runs(Sequence[Result]):
         *,
         panels: str | None = None,
         interval: float | None = None,
-        ax: Axes | None = None,
-    ) -> Figure:
+        ax: "Axes | None" = None,
+    ) -> "Figure":
         """Plot the curves of all runs.
 
         **Arguments:**
@@ -193,6 +196,8 @@ class Runs(Sequence[Result]):
             raise InputError(f"interval needs the steps on the horizontal axis, got x = {x!r}")
         if ax is not None and panels is not None:
             raise InputError("give either panels or ax; panels need a figure of their own")
+        from ..core.plotting import Line, curve_plot, spread_lines, style
+
         lines = []
         count = 1
         for result, row in zip(self.results, self.table.to_dict("records"), strict=True):
@@ -268,7 +273,7 @@ class Runs(Sequence[Result]):
         for result in self.results:
             run_log.ended(result)
 
-    def plot_heads(self, index: int = 0, y: str = "attention") -> Picture:
+    def plot_heads(self, index: int = 0, y: str = "attention") -> "Picture":
         """Plot a curve of every head over training, with one panel per layer.
 
         **Arguments:**
@@ -277,6 +282,8 @@ class Runs(Sequence[Result]):
         - `y`: a curve with axes of layers and heads: `"attention"`, `"entropy"`, or those of a
           probe, such as `"induction_head"` of [`emergo.head_probe`][].
         """
+        from ..core.plotting import head_plot, style
+
         self._at(index)
         curves = self.results[index].curves or {}
         by_head = {name: values for name, values in curves.items() if np.ndim(values) == 3}
@@ -285,7 +292,9 @@ class Runs(Sequence[Result]):
         with style():
             return head_plot(np.asarray(curves["step"]), np.asarray(by_head[y], float), y)
 
-    def plot_maps(self, index: int = 0, steps: Sequence[int] | None = None, n: int = 64) -> Picture:
+    def plot_maps(
+        self, index: int = 0, steps: Sequence[int] | None = None, n: int = 64
+    ) -> "Picture":
         """Plot the attention maps of every head at steps of training, mean over test sequences.
 
         Needs a study that was run with `keep`.
@@ -296,6 +305,8 @@ class Runs(Sequence[Result]):
         - `steps`: steps of `kept`; by default up to six of them.
         - `n`: the number of test sequences.
         """
+        from ..core.plotting import map_plot, style
+
         kept = self.kept(index)
         if steps is None:
             steps = sorted(

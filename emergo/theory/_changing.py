@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
-from scipy.special import erfinv
 
 from ._cells import Cell, Numbers, cells, checked_numbers
 from ._closed_form import mills_ratio, strength
@@ -40,6 +39,8 @@ def switched_takeoff(cell: Cell, at: Numbers, bias: bool = False) -> Times:
 
     Leading order. With a `bias`, the model has one for its output.
     """
+    from scipy.special import erfinv  # here, because it is slow to import
+
     T, d, B, p = (np.asarray(part, np.float64) for part in cell)
     switch = np.asarray(at, np.float64)
     unswitched = takeoff_time(cell, bias)

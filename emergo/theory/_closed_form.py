@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import erfcx
 
 from ..core.errors import unknown
 from ._cells import Cell, Numbers
@@ -77,6 +76,8 @@ def mills_ratio(x: Numbers) -> Float[np.ndarray, "..."]:
 
     It is $\sqrt{\pi/2}$ at 0 and about $1/x$ for large $x$.
     """
+    from scipy.special import erfcx  # here, because it is slow to import
+
     return np.asarray((np.pi / 2) ** 0.5 * erfcx(np.asarray(x, np.float64) / 2**0.5))
 
 

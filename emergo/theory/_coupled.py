@@ -20,7 +20,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.special import erf
 
 from ..core.errors import InputError
 from ._cells import Numbers, Scalars, checked_numbers
@@ -103,6 +102,7 @@ def crossover(strength: float) -> float:
     r"""Return $I(k) = \int_0^\infty e^{-v^2 - k^2\Phi(v)^2/2}\,dv$, $\Phi(v) = \int_0^v
     e^{-y^2/2}dy$. It falls from $\sqrt\pi/2$ at $k = 0$ to $\sqrt{\pi/2}/k$ at large $k$."""
     from scipy.integrate import quad  # here, because it is slow to import
+    from scipy.special import erf
 
     def integrand(v: float) -> float:
         return float(np.exp(-(v**2) - strength**2 * np.pi / 4 * erf(v / np.sqrt(2)) ** 2))

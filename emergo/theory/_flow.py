@@ -13,11 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix
 from jaxtyping import Array, Bool, Float
 
 from ..core.errors import InputError
@@ -81,6 +79,9 @@ def escape(
     **Returns:** the flow time at the end; True if `remaining` fell to 0; True if the integration
     ended within `max_steps`.
     """
+
+    import diffrax  # here, because it is slow to import
+    import optimistix
 
     def field(y: Array) -> Array:
         A = attention(y[:-1])

@@ -1,14 +1,16 @@
 """Integration of autonomous vector fields with Diffrax: to an end, to an event, at given times."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-import diffrax
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ._cells import Scalars
+
+if TYPE_CHECKING:
+    import diffrax
 
 RTOL = 1e-8
 ATOL = 1e-11
@@ -25,8 +27,10 @@ def solve(
     rtol: float = RTOL,
     atol: float = ATOL,
     **options: Any,
-) -> tuple[diffrax.RESULTS, Any]:
+) -> "tuple[diffrax.RESULTS, Any]":
     """Integrate from time 0 to `t1`; return Diffrax's result and the saved states."""
+    import diffrax  # here, because it is slow to import
+
     options |= {
         "stepsize_controller": diffrax.PIDController(rtol=rtol, atol=atol),
         "max_steps": max_steps,
@@ -54,6 +58,8 @@ def sample(
 
     **Returns:** True if the last time was reached, and the observations.
     """
+    import diffrax  # here, because it is slow to import
+
     term = _term(field)
     solver = diffrax.Tsit5()
     controller = diffrax.PIDController(rtol=rtol, atol=atol)
@@ -126,5 +132,7 @@ class _Stepped(NamedTuple):
     saved: Any
 
 
-def _term(field: Callable) -> diffrax.ODETerm:
+def _term(field: Callable) -> "diffrax.ODETerm":
+    import diffrax  # here, because it is slow to import
+
     return diffrax.ODETerm(lambda t, y, args: field(y))

@@ -40,11 +40,11 @@ def study(config=LONG, **own):
 
 
 ABILITIES = {
-    "models by label": lambda runs: study(
-        grid={"model": {"small": Heads(), "large": Heads(scale=3.0)}, "gain": [1.0, 2.0]}
-    ),
-    "tasks by label": lambda runs: study(
-        grid={"task": {"clean": Echo(4, 3), "noisy": Echo(4, 3, noise=0.2)}}
+    "models and tasks by label": lambda runs: study(
+        grid={
+            "model": {"small": Heads(), "large": Heads(scale=3.0)},
+            "task": {"clean": Echo(4, 3), "noisy": Echo(4, 3, noise=0.2)},
+        }
     ),
     "optimizers by label": lambda runs: study(
         grid={"optimizer": {"adam": Optimizer("adam", 0.05), "sgd": Optimizer("sgd", 0.1)}}
@@ -56,12 +56,9 @@ ABILITIES = {
         LONG.replace(interventions=(Clamp(0, until=30).replace(strength=RISING),)),
         grid={"until": [10, 30]},
     ),
-    "options of the optimizer": lambda runs: study(
-        LONG.replace(optimizer=ADAMW), grid={"weight_decay": [0.0, 0.5]}
-    ),
-    "scheduled options": lambda runs: study(
+    "scheduled options of the optimizer": lambda runs: study(
         LONG.replace(optimizer=ADAMW),
-        grid={"weight_decay": [Switch(0.0, 0.5, at=20), Switch(0.5, 0.0, at=20)]},
+        grid={"weight_decay": [0.5, Switch(0.0, 0.5, at=20), Switch(0.5, 0.0, at=20)]},
     ),
     "schedules of single heads": lambda runs: study(
         grid={"noise": [When("attention_0_1", above=0.3, before=0.2), 0.1]}

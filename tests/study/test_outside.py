@@ -202,17 +202,26 @@ def python(code, *arguments):
 
 READER = """
 import json, sys
+from pathlib import Path
 from emergo.store import StudyFolder, read_outcomes, study_status
 from emergo.study import run_plan, study_curves, study_table
-folder = StudyFolder(sys.argv[1])
-status = study_status(folder)
-[plan] = folder.read()
-table, curves = study_table(folder, plan), study_curves(folder, plan)
-names = sorted(read_outcomes(folder.runs).rows)
-columns = sorted(curves.columns)
-assert run_plan(folder)  # nothing is left to train, so nothing is imported
-gains = sorted(table["gain"].unique())
-print(json.dumps([status.finished, gains, columns, names, "outside_lab" in sys.modules]))
+
+def read():
+    folder = StudyFolder(sys.argv[1])
+    status = study_status(folder)
+    [plan] = folder.read()
+    table, curves = study_table(folder, plan), study_curves(folder, plan)
+    names = sorted(read_outcomes(folder.runs).rows)
+    columns = sorted(curves.columns)
+    assert run_plan(folder)  # nothing is left to train, so nothing is imported
+    gains = sorted(table["gain"].unique())
+    return [status.finished, gains, columns, names, "outside_lab" in sys.modules]
+
+source = Path(sys.argv[2])
+source.write_text("raise RuntimeError('it was imported')")
+broken = read()
+source.unlink()
+print(json.dumps([broken, read()]))
 """
 
 
@@ -223,9 +232,8 @@ def test_reading_does_not_import_the_users_file(tmp_path, study, lab):
     source.write_text(SOURCE)
     moved = study.replace(plugins=[str(source)])
     results = moved.run(tmp_path / "out", progress=quiet)
-    for content in (None, "raise RuntimeError('it was imported')"):
-        source.write_text(content) if content else source.unlink()
-        finished, gains, columns, names, imported = json.loads(python(READER, tmp_path / "out"))
+    for given in json.loads(python(READER, tmp_path / "out", source)):
+        finished, gains, columns, names, imported = given
         assert (finished, gains, imported) == (4, [4.0, 8.0], False)
         assert {"steepness", "sharpest", "accuracy", "shares_2_1", "gain"} <= set(columns)
         assert names == sorted(result.run.identity for result in results)
@@ -287,6 +295,7 @@ class Watch(Watcher):
             raise SystemExit(0)
 watch = Watch()
 run_plan(StudyFolder(sys.argv[1]), watch=watch, checkpoint_seconds=0.0)
+assert not {"matplotlib", "diffrax", "equinox"} & set(sys.modules)  # training needs none
 print(watch.first)
 """
 

@@ -51,8 +51,17 @@ def shrink(study: em.Study, **changes: Any) -> em.Study:
 
 
 def small_repetitions() -> Studies:
-    """Repetition within and across sequences at once: T = 32, d = 8."""
-    return {"both repetitions": shrink(study) for study in both_repetitions().values()}
+    """Repetition within and across sequences at once: T = 32, d = 8, and T = 64, d = 32."""
+    (large,) = both_repetitions().values()
+    wider = shrink(
+        large,
+        task__length=64,
+        task__dim=32,
+        model__width=64,
+        optimizer__learning_rate=1e-3,
+        seeds=4,
+    )
+    return {"T = 32, d = 8": shrink(large), "T = 64, d = 32": wider}
 
 
 def small_attention() -> Studies:

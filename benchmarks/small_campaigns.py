@@ -12,17 +12,27 @@ results/expectations/campaigns-small.md says what we expect.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 import emergo as em
+from emergo.core.errors import InputError
+from emergo.measure import emergence, find_stages, fit_law, mean_ratio
 from emergo.papers._recall import SMALL as RECALL
+from emergo.papers._recall import passed
+from emergo.papers._source import curve
 from emergo.papers.experiments import coupled
 from emergo.papers.experiments.capacity import LAPTOP
+from emergo.store import Records, read_records
+from emergo.theory import rank_floor
+from emergo.training import Result
 
 from .campaign_parts import FewQueries
-from .campaigns import Studies, attention_forms, both_repetitions, main
+from .campaigns import Studies, attention_forms, both_repetitions, found, main
 
 FOLDER = Path(__file__).parents[1] / "results" / "campaigns-small"
 SMALLER = 4  # by which lengths, dims and windows of regression are divided
@@ -134,5 +144,242 @@ CAMPAIGNS = {
 }
 
 
+def loss_below(level: float) -> Callable[[Result], tuple[float, bool]]:
+    """Return a function that dates when the test loss of a run falls to a level."""
+
+    def time(result: Result) -> tuple[float, bool]:
+        crossing = emergence(curve(result, "step"), curve(result, "loss"), level)
+        return crossing.time, crossing.censored
+
+    return time
+
+
+def half_way(result: Result) -> tuple[float, bool]:
+    """Date when accuracy is half way from guessing a value of the context to perfect."""
+    task: Any = result.run.config.task
+    crossing = passed(result, curve(result, "accuracy"), (1 + 1 / task.pairs) / 2)
+    return crossing.time, crossing.censored
+
+
+def times(
+    study: em.Study, records: Records, date: Callable[[Result], tuple[float, bool]]
+) -> pd.DataFrame:
+    """Return one row per recorded run: its axes, seed, and the step at which it learned.
+
+    Censored runs have their last step.
+    """
+    rows = []
+    for result in found(study, records):
+        time, censored = date(result)
+        axes = dict(zip(study.axes, study.values_of(result.run), strict=True))
+        time = result.steps if censored else max(time, 1.0)
+        rows.append(axes | {"seed": result.run.seed, "plateau": time, "censored": censored})
+    return pd.DataFrame(rows)
+
+
+def over(table: pd.DataFrame, axis: str, value: Any, of: Any) -> pd.Series:
+    """Return steps at one value of an axis over those at another, by the other axes and seed."""
+    others = [name for name in table.columns if name not in (axis, "plateau", "censored")]
+    by_cell = table.set_index(others)
+    chosen, reference = (by_cell["plateau"][by_cell[axis] == one] for one in (value, of))
+    return (chosen / reference).dropna()
+
+
+def words(ratios: pd.Series) -> str:
+    """Return the geometric mean of ratios with its interval, and the range of cells."""
+    cells = [index[:-1] for index in ratios.index] if ratios.index.nlevels > 1 else None
+    mean = mean_ratio(ratios.to_numpy(), cells)
+    text = f"{mean.times:.2f} [{mean.low:.2f}, {mean.high:.2f}] over {mean.units}"
+    if cells is not None:
+        by_cell = np.exp(np.log(ratios).groupby(ratios.index.names[:-1]).mean())
+        text += f", {by_cell.min():.2f} to {by_cell.max():.2f} by cell"
+    return text
+
+
+def law(table: pd.DataFrame, x: Sequence[str]) -> str:
+    """Return fitted exponents with their intervals, from censored runs too."""
+    try:
+        fit = fit_law(table, x=list(x)).best
+    except InputError as error:
+        return str(error)
+    ends = ((name, fit.exponents[name], *fit.ci95[name]) for name in x)
+    return ", ".join(
+        f"{name}^{value:.2f} [{low:.2f}, {high:.2f}]" for name, value, low, high in ends
+    )
+
+
+def cells(table: pd.DataFrame, axes: Sequence[str]) -> Iterator[str]:
+    """Yield the geometric mean of every cell, and how many of its runs are censored."""
+    for name, rows in table.groupby(list(axes), sort=False):
+        label = ", ".join(f"{axis} {value}" for axis, value in zip(axes, name, strict=True))
+        mean = np.exp(np.log(rows["plateau"]).mean())
+        late = int(rows["censored"].sum())
+        yield f"{label}: {mean:,.0f} steps" + (f", {late} of {len(rows)} censored" if late else "")
+
+
+def repetition_answers(studies: Studies, records: Records) -> Iterator[str]:
+    for label, study in studies.items():
+        for level in (0.4, 0.1):
+            table = times(study, records, loss_below(level))
+            if not len(table):
+                continue
+            yield f"{label}, to a loss of {level}, {int(table['censored'].sum())} censored"
+            yield from cells(table, ["burst", "repeat"])
+            grid = table.set_index(["burst", "repeat", "seed"])["plateau"].unstack(
+                ["burst", "repeat"]
+            )
+            for repeat in (0.2, 0.4):
+                gain = grid[1.0, 0.0] / grid[1.0, repeat]
+                yield f"gain of p = {repeat} at B = 1: {words(gain)}"
+                for burst in (2.0, 4.0, 8.0):
+                    apart = gain * grid[1.0, 0.0] / grid[burst, 0.0]
+                    joint = grid[1.0, 0.0] / grid[burst, repeat]
+                    yield (
+                        f"p = {repeat}, B = {burst:g}: joint gain {words(joint)}; over the product "
+                        f"of both {words(joint / apart)}"
+                    )
+
+
+def attention_answers(studies: Studies, records: Records) -> Iterator[str]:
+    tables = {}
+    for form in (*FORMS, SUM_1):
+        table = times(studies[form], records, loss_below(0.1))
+        if not len(table):
+            continue
+        tables[form] = table
+        yield f"{form}: {law(table, ['dim', 'length'])}, {int(table['censored'].sum())} censored"
+        early = np.log2(over(table, "length", 16, 8))
+        late = np.log2(over(table, "length", 64, 32))
+        rise = np.exp(late - early)  # words() takes logarithms
+        yield (
+            f"    local exponent of T, 8 to 16: {early.mean():.2f}, 32 to 64: {late.mean():.2f}; "
+            f"exp of the difference: {words(rise)}"
+        )
+    if "softmax" in tables:
+        for form in set(tables) - {"softmax"}:
+            index = ["length", "dim", "seed"]
+            each, reference = (
+                tables[name].set_index(index)["plateau"] for name in (form, "softmax")
+            )
+            ratios = (each / reference).dropna()
+            yield f"{form} over softmax: {words(ratios)}"
+            longest = ratios.xs(64, level="length")
+            yield f"    at T = 64: {words(longest)}"
+    for result in found(studies["windows"], records):
+        task: Any = result.run.config.task
+        model: Any = result.run.config.model
+        loss = curve(result, "loss")
+        step = curve(result, "step")
+        hidden = max(1 - (2 * model.window - 1) / task.length, 0)
+        plateau = float(np.median(loss[(step >= 50) & (step <= 200)]))
+        drops = find_stages(step, loss)
+        yield (
+            f"window {model.window}, seed {result.run.seed}: {len(drops)} drops at "
+            f"{[round(drop.fastest) for drop in drops]}, last loss over the plateau's "
+            f"{np.mean(loss[-10:]) / plateau:.3f}, out of reach {hidden:.3f}"
+        )
+
+
+def recall_answers(studies: Studies, records: Records) -> Iterator[str]:
+    for label, study in studies.items():
+        table = times(study, records, half_way)
+        if not len(table):
+            continue
+        yield label
+        yield from cells(table, study.axes)
+        if "task" in table:
+            for name in table["task"].unique()[1:]:
+                yield f"none over {name}: {words(over(table, 'task', 'none', name))}"
+        else:
+            for skip, rows in table.groupby("skip"):
+                yield f"skip {skip}: {law(rows, ['vocabulary'])}"
+
+
+def coupled_answers(studies: Studies, records: Records) -> Iterator[str]:
+    for label, study in studies.items():
+        table = times(study, records, half_way)
+        if not len(table):
+            continue
+        yield label
+        yield from cells(table, study.axes)
+        names = list(study.grid["interventions"])
+        if "pairs" in table:
+            for gain, rows in table.groupby("interventions"):
+                yield f"{gain}: {law(rows, ['pairs'])}"
+            for gain in ("gain 4", "gain 16"):
+                yield f"{gain} over gain 8: {words(over(table, 'interventions', gain, 'gain 8'))}"
+        else:
+            both, selecting = (str(name) for name in names)
+            yield f"both over selecting: {words(over(table, 'interventions', both, selecting))}"
+
+
+def capacity_answers(studies: Studies, records: Records) -> Iterator[str]:
+    rows = []
+    for result in found(studies["narrow"], records):
+        task: Any = result.run.config.task
+        model: Any = result.run.config.model
+        loss = curve(result, "loss") / 0.5
+        step = curve(result, "step")
+        at = [
+            float(np.median(loss[np.abs(step / step[-1] - share) < 0.03]))
+            for share in (0.5, 0.75, 1)
+        ]
+        floors = [float(rank_floor(share * model.width, task.dim)) for share in (1.0, 0.5)]
+        rows.append((model.skip, task.dim, *at, *floors))
+    columns = ["skip", "dim", "half", "three quarters", "end", "floor of D", "floor of D/2"]
+    if rows:
+        frame = pd.DataFrame(rows, columns=columns).groupby(["skip", "dim"])
+        yield frame.agg(["mean"]).round(3).to_string()
+        yield frame["end"].agg(["min", "max"]).round(3).to_string()
+    best: dict[str, dict[int, pd.DataFrame]] = {}
+    for label, study in studies.items():
+        if label == "narrow":
+            continue
+        table = times(study, records, loss_below(0.1))
+        if not len(table):
+            continue
+        model: Any = study.base.model
+        yield f"{label}: " + "; ".join(cells(table, ["learning_rate"]))
+        logs = np.log(table["plateau"]).groupby(table["learning_rate"]).mean()
+        fixed, top = LAPTOP.rates(model.width)["fixed"], logs.idxmin()
+        chosen = {"fixed": fixed, "best": top}
+        best.setdefault(label.rpartition(",")[0], {})[model.width] = pd.DataFrame(
+            {
+                name: table[table["learning_rate"] == rate].set_index("seed")["plateau"]
+                for name, rate in chosen.items()
+            }
+        )
+    for cell, by_width in best.items():
+        low, high = min(by_width), max(by_width)
+        ratios = by_width[low] / by_width[high]
+        share = 1 - np.log(ratios["best"]) / np.log(ratios["fixed"])
+        yield (
+            f"{cell}, width {low} over {high}: same rate {words(ratios['fixed'])}, best rates "
+            f"{words(ratios['best'])}, share removed by tuning {share.mean():.2f} "
+            f"({share.min():.2f} to {share.max():.2f})"
+        )
+
+
+ANSWERS: Mapping[str, Callable[[Studies, Records], Iterable[str]]] = {
+    "repetitions": repetition_answers,
+    "attention": attention_answers,
+    "recall": recall_answers,
+    "coupled": coupled_answers,
+    "capacity": capacity_answers,
+}
+
+
+def answers(folder: Path) -> None:
+    """Print what the recorded runs say about each question."""
+    records = read_records(folder)
+    for name, make in CAMPAIGNS.items():
+        print(f"\n{name}")
+        for line in ANSWERS[name](make(), records):
+            print(f"  {line}")
+
+
 if __name__ == "__main__":
-    main(CAMPAIGNS, sys.argv[1:], __doc__ or "")
+    if sys.argv[1:2] == ["answers"]:
+        answers(Path(sys.argv[2]) if len(sys.argv) > 2 else FOLDER)
+    else:
+        main(CAMPAIGNS, sys.argv[1:], __doc__ or "")

@@ -191,7 +191,7 @@ def words(ratios: pd.Series) -> str:
     mean = mean_ratio(ratios.to_numpy(), cells)
     text = f"{mean.times:.2f} [{mean.low:.2f}, {mean.high:.2f}] over {mean.units}"
     if cells is not None:
-        by_cell = np.exp(np.log(ratios).groupby(ratios.index.names[:-1]).mean())
+        by_cell = np.exp(ratios.map(np.log).groupby(ratios.index.names[:-1]).mean())
         text += f", {by_cell.min():.2f} to {by_cell.max():.2f} by cell"
     return text
 
@@ -248,12 +248,15 @@ def attention_answers(studies: Studies, records: Records) -> Iterator[str]:
             continue
         tables[form] = table
         yield f"{form}: {law(table, ['dim', 'length'])}, {int(table['censored'].sum())} censored"
-        early = np.log2(over(table, "length", 16, 8))
-        late = np.log2(over(table, "length", 64, 32))
-        rise = np.exp(late - early)  # words() takes logarithms
+        early = over(table, "length", 16, 8)
+        late = over(table, "length", 64, 32)
+        rise = mean_ratio((late / early).to_numpy())
+        first, last, *ends = np.log2(
+            [mean_ratio(early).times, mean_ratio(late).times, rise.low, rise.high]
+        )
         yield (
-            f"    local exponent of T, 8 to 16: {early.mean():.2f}, 32 to 64: {late.mean():.2f}; "
-            f"exp of the difference: {words(rise)}"
+            f"    exponent of T from 8 to 16: {first:.2f}, from 32 to 64: {last:.2f}; "
+            f"rise {last - first:.2f} [{ends[0]:.2f}, {ends[1]:.2f}]"
         )
     if "softmax" in tables:
         for form in set(tables) - {"softmax"}:
@@ -275,7 +278,7 @@ def attention_answers(studies: Studies, records: Records) -> Iterator[str]:
         drops = find_stages(step, loss)
         yield (
             f"window {model.window}, seed {result.run.seed}: {len(drops)} drops at "
-            f"{[round(drop.fastest) for drop in drops]}, last loss over the plateau's "
+            f"{[round(drop.steepest) for drop in drops]}, last loss over the plateau's "
             f"{np.mean(loss[-10:]) / plateau:.3f}, out of reach {hidden:.3f}"
         )
 
@@ -329,18 +332,22 @@ def capacity_answers(studies: Studies, records: Records) -> Iterator[str]:
     columns = ["skip", "dim", "half", "three quarters", "end", "floor of D", "floor of D/2"]
     if rows:
         frame = pd.DataFrame(rows, columns=columns).groupby(["skip", "dim"])
-        yield frame.agg(["mean"]).round(3).to_string()
+        yield frame.mean().round(3).to_string()
         yield frame["end"].agg(["min", "max"]).round(3).to_string()
+    yield from rate_answers(
+        {name: one for name, one in studies.items() if name != "narrow"}, records
+    )
+
+
+def rate_answers(studies: Studies, records: Records) -> Iterator[str]:
     best: dict[str, dict[int, pd.DataFrame]] = {}
     for label, study in studies.items():
-        if label == "narrow":
-            continue
         table = times(study, records, loss_below(0.1))
         if not len(table):
             continue
         model: Any = study.base.model
         yield f"{label}: " + "; ".join(cells(table, ["learning_rate"]))
-        logs = np.log(table["plateau"]).groupby(table["learning_rate"]).mean()
+        logs = table["plateau"].map(np.log).groupby(table["learning_rate"]).mean()
         fixed, top = LAPTOP.rates(model.width)["fixed"], logs.idxmin()
         chosen = {"fixed": fixed, "best": top}
         best.setdefault(label.rpartition(",")[0], {})[model.width] = pd.DataFrame(

@@ -259,13 +259,15 @@ def attention_answers(studies: Studies, records: Records) -> Iterator[str]:
             f"rise {last - first:.2f} [{ends[0]:.2f}, {ends[1]:.2f}]"
         )
     if "softmax" in tables:
-        for form in set(tables) - {"softmax"}:
+        for form in [form for form in tables if form != "softmax"]:
             index = ["length", "dim", "seed"]
             each, reference = (
                 tables[name].set_index(index)["plateau"] for name in (form, "softmax")
             )
             ratios = (each / reference).dropna()
             yield f"{form} over softmax: {words(ratios)}"
+            changes = ratios.rename("plateau").reset_index().assign(censored=False)
+            yield f"    exponents less those of softmax: {law(changes, ['dim', 'length'])}"
             longest = ratios.xs(64, level="length")
             yield f"    at T = 64: {words(longest)}"
     for result in found(studies["windows"], records):

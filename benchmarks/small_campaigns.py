@@ -120,11 +120,11 @@ def small_coupled() -> Studies:
 
 def small_capacity() -> Studies:
     """Rates up to a factor of 32 in two cells, and narrow models for 20,000 steps."""
-    base = LAPTOP.at(16)
-    rate = 2 * LAPTOP.rates(16)["scaled"]
-    narrow = base.replace(optimizer__learning_rate=rate, threshold=None, steps=20_000)
-    axes = {"skip": [True, False], "dim": [16, 24, 32]}
-    studies = {"narrow": em.Study.of(narrow, grid=axes, seeds=3)}
+    studies = {}
+    for rate, skips in ((3e-3, [True, False]), (1.6e-2, [True])):
+        narrow = LAPTOP.at(16).replace(optimizer__learning_rate=rate, threshold=None, steps=20_000)
+        axes = {"skip": skips, "dim": [16, 24, 32]}
+        studies[f"narrow, rate {rate:g}"] = em.Study.of(narrow, grid=axes, seeds=3)
     for length, dim in ((16, 8), (32, 4)):
         for width in LAPTOP.widths:
             tried = LAPTOP.rates(width)
@@ -319,8 +319,17 @@ def coupled_answers(studies: Studies, records: Records) -> Iterator[str]:
 
 
 def capacity_answers(studies: Studies, records: Records) -> Iterator[str]:
+    studies = dict(studies)
+    for label in [label for label in studies if label.startswith("narrow")]:
+        study = studies.pop(label)
+        yield from narrow_answers(label, study, records)
+    yield from rate_answers(studies, records)
+
+
+def narrow_answers(label: str, study: em.Study, records: Records) -> Iterator[str]:
+    """Compare the loss over training, as a share of that at the start, with floors of rank."""
     rows = []
-    for result in found(studies["narrow"], records):
+    for result in found(study, records):
         task: Any = result.run.config.task
         model: Any = result.run.config.model
         loss = curve(result, "loss") / 0.5
@@ -334,11 +343,9 @@ def capacity_answers(studies: Studies, records: Records) -> Iterator[str]:
     columns = ["skip", "dim", "half", "three quarters", "end", "floor of D", "floor of D/2"]
     if rows:
         frame = pd.DataFrame(rows, columns=columns).groupby(["skip", "dim"])
+        yield label
         yield frame.mean().round(3).to_string()
         yield frame["end"].agg(["min", "max"]).round(3).to_string()
-    yield from rate_answers(
-        {name: one for name, one in studies.items() if name != "narrow"}, records
-    )
 
 
 def rate_answers(studies: Studies, records: Records) -> Iterator[str]:

@@ -119,12 +119,15 @@ def small_coupled() -> Studies:
 
 
 def small_capacity() -> Studies:
-    """Rates up to a factor of 32 in two cells, and narrow models for 20,000 steps."""
+    """Narrow models for 20,000 steps, and rates up to a factor of 32 in two cells."""
     studies = {}
     for rate, skips in ((3e-3, [True, False]), (1.6e-2, [True])):
         narrow = LAPTOP.at(16).replace(optimizer__learning_rate=rate, threshold=None, steps=20_000)
         axes = {"skip": skips, "dim": [16, 24, 32]}
         studies[f"narrow, rate {rate:g}"] = em.Study.of(narrow, grid=axes, seeds=3)
+        if rate == 3e-3:
+            single = narrow.replace(model__layers=1, model__mlp=False)
+            studies["narrow, one layer, no MLP"] = em.Study.of(single, grid=axes, seeds=3)
     for length, dim in ((16, 8), (32, 4)):
         for width in LAPTOP.widths:
             tried = LAPTOP.rates(width)

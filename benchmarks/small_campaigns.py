@@ -93,10 +93,12 @@ def small_recall() -> Studies:
     tasks = {"none": em.Recall(8, 16)} | tasks
     studies = {"repeated tokens": em.Study.of(BASE, grid={"task": tasks}, seeds=4)}
     base = BASE.replace(task=em.Recall(4, 8), steps=8000)
+    axes = {"skip": [True, False], "vocabulary": [8, 16, 32]}
     for rate in (1e-3, 3e-3):
-        axes = {"skip": [True, False], "vocabulary": [8, 16, 32]}
         config = base.replace(optimizer__learning_rate=rate)
         studies[f"skip connections, rate {rate:g}"] = em.Study.of(config, grid=axes, seeds=3)
+    without = base.replace(model__mlp=False)
+    studies["skip connections, no MLP"] = em.Study.of(without, grid=axes, seeds=3)
     return studies
 
 

@@ -329,6 +329,9 @@ def recall_answers(studies: Studies, records: Records) -> Iterator[str]:
         else:
             for skip, rows in table.groupby("skip"):
                 yield f"skip {skip}: {law(rows, ['vocabulary'])}"
+            ratios = over(table, "skip", False, True)
+            changes = ratios.rename("plateau").reset_index().assign(censored=False)
+            yield f"without over with: {words(ratios)}; exponent {law(changes, ['vocabulary'])}"
 
 
 def coupled_answers(studies: Studies, records: Records) -> Iterator[str]:

@@ -346,7 +346,9 @@ def coupled_answers(studies: Studies, records: Records) -> Iterator[str]:
             for gain, rows in table.groupby("interventions"):
                 yield f"{gain}: {law(rows, ['pairs'])}"
             for gain in ("gain 4", "gain 16"):
-                yield f"{gain} over gain 8: {words(over(table, 'interventions', gain, 'gain 8'))}"
+                ratios = over(table, "interventions", gain, "gain 8")
+                changes = ratios.rename("plateau").reset_index().assign(censored=False)
+                yield f"{gain} over gain 8: {words(ratios)}; exponent {law(changes, ['pairs'])}"
         else:
             both, selecting = (str(name) for name in names)
             yield f"both over selecting: {words(over(table, 'interventions', both, selecting))}"

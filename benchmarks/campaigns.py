@@ -52,7 +52,7 @@ def capacity_rates() -> Studies:
 
 
 def capacity_rank() -> Studies:
-    """Narrow models trained to step 100,000, with and without skip connections."""
+    """Narrow models trained to step 100,000, and one layer with and without a skip connection."""
     studies = {}
     for width in capacity.PAPER_SIZES.narrow:
         rate = 2 * PAPER_SIZES.rates(width)["scaled"]
@@ -60,8 +60,11 @@ def capacity_rank() -> Studies:
             optimizer__learning_rate=rate, threshold=None, steps=100_000
         )
         dims = [dim for dim in PAPER_SIZES.dims if width <= dim <= 2 * width]
+        studies[f"width {width}"] = em.Study.of(base, grid={"dim": dims}, seeds=3)
+        # Without skip connections two layers have to pass everything through their MLPs.
+        single = base.replace(model__layers=1, model__mlp=False)
         axes = {"skip": [True, False], "dim": dims}
-        studies[f"width {width}"] = em.Study.of(base, grid=axes, seeds=3)
+        studies[f"width {width}, one layer, no MLP"] = em.Study.of(single, grid=axes, seeds=3)
     return studies
 
 
@@ -115,12 +118,13 @@ def repeated_tokens() -> Studies:
 
 
 def recall_without_skip() -> Studies:
-    """Recall with and without skip connections, by the number of tokens."""
+    """Recall without MLPs, with and without skip connections, by the number of tokens."""
     tasks = {f"16 pairs of {size}": em.Recall(16, size) for size in (64, 128, 256)}
     studies = {}
     for rate in (1e-4, 3e-4):
-        base = RECALL.replace(model__skip=False, optimizer__learning_rate=rate)
-        studies[f"rate {rate:g}"] = em.Study.of(base, grid={"task": tasks}, seeds=3)
+        base = RECALL.replace(model__mlp=False, optimizer__learning_rate=rate)
+        axes = {"task": tasks, "skip": [False, True]}
+        studies[f"rate {rate:g}"] = em.Study.of(base, grid=axes, seeds=3)
     return studies
 
 

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 import emergo as em
-from benchmarks import campaigns, exponents, recall_dropped, text_repetition
+from benchmarks import campaigns, exponents, recall_dropped, small_campaigns, text_repetition
 from benchmarks.campaign_parts import FewQueries, PatientWhenStuck, ScaledLocation, SharedSigmoid
 
 EVERY = {
     **campaigns.CAMPAIGNS,
     **recall_dropped.CAMPAIGNS,
+    **small_campaigns.CAMPAIGNS,
     **{f"text, {name}": make for name, make in text_repetition.CAMPAIGNS.items()},
     **{
         name: lambda make=make: {label: part.study for label, part in make().items()}

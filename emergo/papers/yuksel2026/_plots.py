@@ -353,7 +353,8 @@ def draw_task(part: Any, groups: Groups) -> None:
         x = groups.window - 1 - lag  # the newest token stands on the right
         group = int(groups.members[:, lag].argmax())
         box = {"boxstyle": "round", "fc": COLOURS[group], "ec": "white"}
-        left.text(x, 0.55, f"$x_{{t-{lag}}}$", bbox=box, ha="center", fontsize=7, color="white")
+        name = f"$x_{{t-{lag}}}$" if lag else "$x_t$"
+        left.text(x, 0.55, name, bbox=box, ha="center", fontsize=7, color="white")
         for head in range(groups.count):
             share = 1 / groups.spans[group] if head == group else 0
             right.text(
@@ -390,5 +391,5 @@ def draw_lag_maps(part: Any, run: ChainRun, letter: str) -> None:
     part.axes[0].set_ylabel("query")
     names = head_names(run)
     outside(part.axes[-1], "head", [(n, {"color": colours[k], "lw": 4}) for k, n in names.items()])
-    words = "query against key, heads as colours, from the mean attention at each lag"
+    words = "query against key, heads as colours that mix, from the mean attention at each lag"
     heading(part, f"{letter}  {words}")

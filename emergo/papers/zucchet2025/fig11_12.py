@@ -177,9 +177,9 @@ def draw_12(runs: Runs) -> Plot:
     loss_curves(bottom, runs, "repeat", None)
     level(bottom, 0.4, "threshold of Fig. 3 right", "--")
     curves_by(attention, runs, "repeat", "attention", "$p$")
-    attention.set(ylabel="attention to the relevant token", xlim=(20, None))
+    attention.set(ylabel="attention to\nthe relevant token", xlim=(20, None))
     curves_by(values, runs, "repeat", "alignment", None)
-    values.set(ylabel="alignment of the value path", xlim=(20, None))
+    values.set(ylabel="alignment of\nthe value path", xlim=(20, None))
     return plot
 
 

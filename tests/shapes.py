@@ -15,10 +15,13 @@ from numpy.typing import ArrayLike
 
 _CHECK = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))
 _checks: dict[Hashable, Callable[..., Any]] = {}
+# The members of NumPy's union. From Python 3.12 on it is an alias with a name of its own.
+_ARRAY_LIKE = get_args(ArrayLike) or (ArrayLike,)
 
 
 def _is_anything(hint: Any) -> bool:
-    return hint is PyTree or all(one in get_args(hint) for one in get_args(ArrayLike))
+    members = get_args(hint) or (hint,)
+    return hint is PyTree or all(one in members for one in _ARRAY_LIKE)
 
 
 def _late(function: Callable[..., Any]) -> Callable[..., Any]:

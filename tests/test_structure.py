@@ -7,7 +7,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1] / "emergo"
+import emergo
+
+PACKAGE = Path(emergo.__path__[0])
 # Each subpackage may import only those before it (docs/how.md).
 ORDER = [
     "core",

@@ -393,7 +393,7 @@ def labs(place: Path) -> Iterator[Lab]:
         patch.setattr(executor, "train", train)
         patch.setattr(vl_convert, "javascript_bundle", bundle)
         patch.setattr(measure, "fit_law", fit_quickly)
-        patch.setattr("emergo.measure._fit_table.save", lay_out)
+        patch.setattr("emergo.core.plotting.save", lay_out)
         yield Lab(place)
 
 

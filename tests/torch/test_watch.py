@@ -84,8 +84,9 @@ def test_parameters_are_bit_for_bit_equal(tmp_path, name, options):
 
 
 @pytest.mark.filterwarnings(
-    "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"
-)  # PyTorch's own use of it
+    "ignore:`torch.jit.script_method` is deprecated:DeprecationWarning",
+    "ignore:Guards may run slower on Python 3.13.0:RuntimeWarning",
+)  # both come from PyTorch
 @pytest.mark.parametrize(
     ("backend", "inside"),
     [("eager", False), ("eager", True), pytest.param("inductor", False, marks=pytest.mark.slow)],

@@ -277,7 +277,8 @@ def compared_rows(curves_of: Mapping[tuple[int, str], Curves]) -> list[dict[str,
     """Return a row per run, compared with the run without repetition of the same seed.
 
     `steps_saved` is the share of all steps that the run no longer needs to reach the final loss of
-    that run, and `excess` its final loss minus the loss of that run after as many unique tokens.
+    that run, an upper bound of 0 if it never does, which `never as good` says. `excess` is its
+    final loss minus the loss of that run after as many unique tokens.
 
     **Arguments:**
 
@@ -291,7 +292,9 @@ def compared_rows(curves_of: Mapping[tuple[int, str], Curves]) -> list[dict[str,
             final = float(plain["loss"][-1])
             unique = float(unique_share(curves)[-1] * curves["step"][-1])
             row["loss_change"] = row["loss"] - final
-            row["steps_saved"] = 1 - steps_to_loss(curves, final) / float(plain["step"][-1])
+            reached = steps_to_loss(curves, final)
+            row["never as good"] = np.isnan(reached)
+            row["steps_saved"] = 0.0 if np.isnan(reached) else 1 - reached / plain["step"][-1]
             row["excess"] = row["loss"] - float(np.interp(unique, plain["step"], plain["loss"]))
         rows.append(row)
     return rows
@@ -320,6 +323,8 @@ def conditions(rows: pd.DataFrame) -> pd.DataFrame:
     for (corpus, task), group in rows.groupby(["corpus", "task"], sort=False):
         row: dict[str, Any] = {"corpus": corpus, "task": task, "runs": len(group)}
         row["never copied"] = int(group["copying"].isna().sum())
+        if "never as good" in group:
+            row["never as good"] = int(group["never as good"].sum())
         columns = ("copying", "induction", "copied_at_end", "in_context")
         columns += ("loss_change", "steps_saved", "excess")
         row |= {name: interval(group[name]) for name in columns if name in group}

@@ -88,6 +88,15 @@ def test_what_a_run_saves_over_text_without_repetition():
     assert row["loss_change"] < 0
 
 
+def test_a_run_that_never_gets_as_good_saves_nothing_and_is_counted():
+    plain = curves(0.005, 1.0)
+    worse = curves(0.005, 1.0, loss=plain["loss"] + 0.1)
+    rows = text_repetition.compared_rows({(0, NONE): plain, (0, "copy"): worse})
+    assert (rows[1]["steps_saved"], rows[1]["never as good"]) == (0.0, True)
+    table = text_repetition.conditions(pd.DataFrame(rows).assign(corpus="code"))
+    assert table["never as good"].tolist() == [0, 1]
+
+
 def test_a_run_that_never_copies_has_no_step():
     never = curves(0.005, 1.0, accuracy_copied=np.zeros(len(STEP)))
     (row,) = text_repetition.compared_rows({(0, NONE): never})

@@ -164,19 +164,24 @@ def tiny(study: em.Study) -> em.Study:
     model = study.base.model
     changes |= {"model__width": 32} if hasattr(model, "width") else {}
     changes["grid"] = {name: values[:1] for name, values in study.grid.items() if name != "width"}
-    changes["zip"] = {name: values[:1] for name, values in study.zip.items()}
+    changes["zip"] = {name: values[:1] for name, values in study.zip.items() if name != "steps"}
     return study.replace(**changes)
 
 
-def train(studies: Studies, work: Path, seconds: float, records: Path, name: str) -> None:
-    """Train studies in their order until the time is over, and copy finished runs to records."""
+def train(
+    studies: Studies, work: Path, seconds: float, records: Path, name: str, **options: Any
+) -> None:
+    """Train studies in their order until the time is over, and copy finished runs to records.
+
+    `options` are those of `em.Study.run`.
+    """
     deadline = time.monotonic() + seconds
     records.mkdir(parents=True, exist_ok=True)
     for label, study in studies.items():
         folder = StudyFolder(work / name / re.sub(r"[^\w.]+", "-", label))
         left = deadline - time.monotonic()
         if left > 0:
-            study.run(folder.path, seconds=left, progress=lambda now: None)
+            study.run(folder.path, seconds=left, progress=lambda now: None, **options)
         done = 0
         if folder.exists():
             store = Store(folder.runs)
@@ -202,8 +207,10 @@ def summary(studies: Studies, folder: Path) -> None:
             print(runs)
 
 
-def main(campaigns: Mapping[str, Callable[[], Studies]], words: list[str], usage: str) -> None:
-    """Run the command line of a benchmark with these campaigns."""
+def main(
+    campaigns: Mapping[str, Callable[[], Studies]], words: list[str], usage: str, **options: Any
+) -> None:
+    """Run the command line of a benchmark with these campaigns; see `train`."""
     words, small = [word for word in words if word != "--tiny"], "--tiny" in words
     command, name = (*words, "", "")[:2]
     if command == "list":
@@ -215,7 +222,7 @@ def main(campaigns: Mapping[str, Callable[[], Studies]], words: list[str], usage
     if command == "train" and len(words) == 5:
         studies = campaigns[name]()
         studies = {label: tiny(one) for label, one in studies.items()} if small else studies
-        train(studies, Path(words[2]), float(words[3]), Path(words[4]), name)
+        train(studies, Path(words[2]), float(words[3]), Path(words[4]), name, **options)
     elif command == "summary" and len(words) == 3:
         summary(campaigns[name](), Path(words[2]))
     else:

@@ -42,8 +42,11 @@ BATCH = 64
 TOKENS = 3000 * BATCH * LENGTH  # at most so many tokens are read, to end within one call
 LEARNED = 0.5  # accuracy of copying random tokens
 HOLD = 2  # evaluations in a row
+# At most 28 runs fit well. Their checkpoints would take longer to write than a part of the runs.
+TRAINING = {"n_parallel": 28, "checkpoint_seconds": 1e9}
 KINDS = ("copy", "subset_share", "phrase_repeats")
 NONE = "none"
+POLICY = "copies until copying"
 
 
 class Repetition(NamedTuple):
@@ -148,26 +151,33 @@ def repeated(base: em.Config, repetition: Repetition | None) -> em.Text:
 
 
 def compared(
-    base: em.Config, repetitions: Iterable[Repetition | None], seeds: Iterable[int]
+    base: em.Config,
+    repetitions: Iterable[Repetition | None],
+    seeds: Iterable[int],
+    unit: int = 28,
 ) -> em.Study:
-    """Return a study of several repetitions; None stands for text without repetition."""
+    """Return a study of several repetitions; None stands for text without repetition.
+
+    **Arguments:**
+
+    - `unit`: how many runs train together. They are written together, too.
+    """
     tasks = {NONE if r is None else r.label: repeated(base, r) for r in repetitions}
-    return em.Study.of(base, grid={"task": tasks}, seeds=list(seeds))
+    return em.Study.of(base, grid={"task": tasks}, seeds=list(seeds), unit=unit)
 
 
 def law() -> Studies:
     """Steps until copying emerges without repetition, by batch, length and model size."""
-    sizes = [(batch, length) for length in (128, 256, 64, 512) for batch in (32, 128, 8)]
-    studies = {}
-    for batch, length in sizes:
-        config = config_of("code", 256, batch=batch, n_test=32, threshold=LEARNED)
-        config = config.replace(task=text_of("code", length), steps=steps_of("code", length, batch))
-        studies[f"batch {batch}, length {length}"] = em.Study.of(config, seeds=3)
-    for layers, width in ((2, 256), (4, 512)):
-        config = config_of("code", width, batch=32, n_test=32, threshold=LEARNED)
-        config = config.replace(model__layers=layers, steps=steps_of("code", batch=32))
-        studies[f"{layers} layers, width {width}"] = em.Study.of(config, seeds=3)
-    return studies
+    cells = [(b, length, 4, 256) for length in (128, 256, 64, 512) for b in (32, 128, 8)]
+    cells += [(32, LENGTH, 2, 256), (32, LENGTH, 4, 512)]
+    axes: dict[str, list[Any]] = {"batch": [], "length": [], "steps": [], "layers": []}
+    axes["width"] = []
+    for batch, length, layers, width in cells:
+        values = (batch, length, steps_of("code", length, batch), layers, width)
+        for column, value in zip(axes.values(), values, strict=True):
+            column.append(value)
+    base = config_of("code", 256, n_test=32, threshold=LEARNED)
+    return {"cells": em.Study.of(base, zip=axes, seeds=3)}
 
 
 def screen() -> Studies:
@@ -203,8 +213,8 @@ def confirm(corpus: str) -> Studies:
     policy: Any = em.When("accuracy_copied", above=LEARNED, before=0.3, after=0.0)
     until_copied = em.Study.of(base.replace(task__copy=policy), seeds=list(range(4, 8)))
     return {
-        "conditions": compared(base, [None, *CONFIRMED], range(4, 8)),
-        "copies until copying": until_copied,
+        "conditions": compared(base, [None, *CONFIRMED], range(4, 8), unit=10),
+        POLICY: until_copied,
     }
 
 
@@ -300,12 +310,12 @@ def compared_rows(curves_of: Mapping[tuple[int, str], Curves]) -> list[dict[str,
     return rows
 
 
-def curves_of(runs: Runs) -> dict[tuple[int, str], Curves]:
-    """Return the curves of runs by seed and condition."""
+def curves_of(runs: Runs, label: str) -> dict[tuple[int, str], Curves]:
+    """Return the curves of runs by seed and condition; `label` is that of a study of one."""
     table = runs.table
-    labels = table["task"] if "task" in table else itertools.repeat(NONE)
+    labels = table["task"] if "task" in table else itertools.repeat(label)
     pairs = zip(runs, map(str, labels), strict=False)
-    return {(r.run.seed, label): r.curves for r, label in pairs if r.curves is not None}
+    return {(r.run.seed, name): r.curves for r, name in pairs if r.curves is not None}
 
 
 def interval(values: pd.Series) -> str:
@@ -335,41 +345,48 @@ def conditions(rows: pd.DataFrame) -> pd.DataFrame:
 def law_rows(records: Records) -> pd.DataFrame:
     """Return a row per run of the campaign `law`: tokens until copying emerged."""
     rows = []
-    for label, study in law().items():
-        for result in found(study, records):
-            config: Any = result.run.config
-            size = config.batch * config.task.length
-            rows.append(
-                {
-                    "cell": label,
-                    "batch": config.batch,
-                    "length": config.task.length,
-                    "layers": config.model.layers,
-                    "width": config.model.width,
-                    "tokens": size * (result.plateau.time or result.steps),
-                    "censored": result.state == "censored",
-                    "seed": result.run.seed,
-                }
-            )
+    for result in found(law()["cells"], records):
+        config: Any = result.run.config
+        size = config.batch * config.task.length
+        rows.append(
+            {
+                "batch": config.batch,
+                "length": config.task.length,
+                "layers": config.model.layers,
+                "width": config.model.width,
+                "tokens": size * (result.plateau.time or result.steps),
+                "censored": result.state == "censored",
+                "seed": result.run.seed,
+            }
+        )
     return pd.DataFrame(rows)
+
+
+def campaign_rows(name: str, records: Records) -> pd.DataFrame:
+    """Return a row per recorded run of a campaign, compared with the run without repetition.
+
+    The studies of `limits` differ in more than repetition, so each is compared within itself.
+    """
+    groups: dict[str, dict[tuple[int, str], Curves]] = {}
+    for label, study in CAMPAIGNS[name]().items():
+        group = f"{name}, {label}" if name == "limits" else name
+        groups.setdefault(group, {}).update(curves_of(found(study, records), label))
+    frames = [pd.DataFrame(compared_rows(curves)).assign(corpus=g) for g, curves in groups.items()]
+    return pd.concat(frames)
 
 
 def report(folder: Path) -> None:
     records = read_records(folder)
     laws = law_rows(records)
     if len(laws):
-        cells = laws.groupby("cell", sort=False)
+        cells = laws.groupby(["batch", "length", "layers", "width"], sort=False)
         print(cells.agg(tokens=("tokens", "median"), censored=("censored", "sum")).to_string())
         same = laws[(laws["layers"] == 4) & (laws["width"] == 256)]
         if same.groupby(["batch", "length"]).ngroups >= 3:
             print(em.fit_law(same, "tokens", ["batch", "length"]))
-    for name, make in CAMPAIGNS.items():
-        frames = []
-        for label, study in make().items() if name != "law" else ():
-            rows = compared_rows(curves_of(found(study, records)))
-            frames.append(pd.DataFrame(rows).assign(corpus=f"{name}, {label}"))
-        if any(map(len, frames)):
-            print(f"\n{conditions(pd.concat(frames)).to_string(index=False)}")
+    for name in CAMPAIGNS:
+        if name != "law" and len(rows := campaign_rows(name, records)):
+            print(f"\n{conditions(rows).to_string(index=False)}")
 
 
 if __name__ == "__main__":
@@ -378,4 +395,4 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["report"]:
         report(Path(sys.argv[2]) if len(sys.argv) > 2 else FOLDER)
     else:
-        main(CAMPAIGNS, sys.argv[1:], __doc__ or "")
+        main(CAMPAIGNS, sys.argv[1:], __doc__ or "", **TRAINING)

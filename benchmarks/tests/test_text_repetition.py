@@ -120,6 +120,15 @@ def test_conditions_count_runs_that_never_copy():
     assert row["copying"].startswith("110 [")
 
 
+def test_the_law_varies_batch_length_and_model():
+    (study,) = text_repetition.law().values()
+    configs: list[Any] = [run.config for run in study.runs]
+    sizes = {(c.batch, c.task.length, c.model.layers, c.model.width) for c in configs}
+    assert len(sizes) == 14
+    for config in configs:
+        assert config.steps == text_repetition.steps_of("code", config.task.length, config.batch)
+
+
 def test_the_label_of_a_repetition():
     assert Repetition("copy", 0.3).label == "copy 0.3"
     assert Repetition("copy", 0.3, 0.2).label == "copy 0.3 until 20%"

@@ -42,8 +42,7 @@ BATCH = 64
 TOKENS = 3000 * BATCH * LENGTH  # at most so many tokens are read, to end within one call
 LEARNED = 0.5  # accuracy of copying random tokens
 HOLD = 2  # evaluations in a row
-# At most 28 runs fit well. Their checkpoints would take longer to write than a part of the runs.
-TRAINING = {"n_parallel": 28, "checkpoint_seconds": 1e9}
+WAVES = {"screen": 14}  # runs that train together, and are written together; else 10
 KINDS = ("copy", "subset_share", "phrase_repeats")
 NONE = "none"
 POLICY = "copies until copying"
@@ -151,19 +150,11 @@ def repeated(base: em.Config, repetition: Repetition | None) -> em.Text:
 
 
 def compared(
-    base: em.Config,
-    repetitions: Iterable[Repetition | None],
-    seeds: Iterable[int],
-    unit: int = 28,
+    base: em.Config, repetitions: Iterable[Repetition | None], seeds: Iterable[int]
 ) -> em.Study:
-    """Return a study of several repetitions; None stands for text without repetition.
-
-    **Arguments:**
-
-    - `unit`: how many runs train together. They are written together, too.
-    """
+    """Return a study of several repetitions; None stands for text without repetition."""
     tasks = {NONE if r is None else r.label: repeated(base, r) for r in repetitions}
-    return em.Study.of(base, grid={"task": tasks}, seeds=list(seeds), unit=unit)
+    return em.Study.of(base, grid={"task": tasks}, seeds=list(seeds))
 
 
 def law() -> Studies:
@@ -213,7 +204,7 @@ def confirm(corpus: str) -> Studies:
     policy: Any = em.When("accuracy_copied", above=LEARNED, before=0.3, after=0.0)
     until_copied = em.Study.of(base.replace(task__copy=policy), seeds=list(range(4, 8)))
     return {
-        "conditions": compared(base, [None, *CONFIRMED], range(4, 8), unit=10),
+        "conditions": compared(base, [None, *CONFIRMED], range(4, 8)),
         POLICY: until_copied,
     }
 
@@ -395,4 +386,6 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["report"]:
         report(Path(sys.argv[2]) if len(sys.argv) > 2 else FOLDER)
     else:
-        main(CAMPAIGNS, sys.argv[1:], __doc__ or "", **TRAINING)
+        # A checkpoint would take longer to write than many steps.
+        options = {"n_parallel": WAVES.get("".join(sys.argv[2:3]), 10), "checkpoint_seconds": 1e9}
+        main(CAMPAIGNS, sys.argv[1:], __doc__ or "", **options)

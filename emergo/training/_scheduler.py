@@ -208,6 +208,7 @@ class DeviceStack:
         if not live or width is None:
             return
         self.compiled = self.narrower(width)
+        self.scheduler.verify(self.compiled, self.device)
         spare = width - len(live)
         indices = np.array(live + [live[0]] * spare)
         # NumPy gathers the slots: a JAX program for it would have to be compiled.
@@ -301,17 +302,24 @@ class Scheduler:
         budget: float = math.inf,
         tuned: bool | None = None,
     ) -> Compiled:
-        """Compile the program for a stack of slots like this one, and verify its optimised path.
+        """Compile the program for a stack of slots like this one.
 
         The stack is narrower than `n_parallel` if it would exceed the budget.
         """
         tuned = self.tuned if tuned is None else tuned
         with arithmetic(self.program.precision):
             slot = slot._replace(shared=shapes_of(self.shared))
-        compiled = compile_chunk(self.program, slot, n_parallel, device, budget, tuned)
+        return compile_chunk(self.program, slot, n_parallel, device, budget, tuned)
+
+    def verify(self, compiled: Compiled, device: Device) -> None:
+        """Verify the optimised path of the program.
+
+        This computes on the device, so only the thread that trains calls it: when two threads
+        started programs with matrix products, CUDA refused to launch the graph of one
+        (`CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`).
+        """
         stack_size = stack_size_on(device, compiled.n_parallel)
         verify_path(self.program, self.runs, self.sizes, stack_size, device)
-        return compiled
 
     def compile_first(self, slot: Slot, device: Device, budget: float) -> Compiled:
         """Compile the program with which a device begins."""
@@ -363,6 +371,7 @@ class Scheduler:
         compiled = self.compile_first(slots[0], device, budget)
         if compiled.n_parallel == 1:
             need_memory(compiled.bytes, 2 * budget)  # on a CPU the budget is half of the memory
+        self.verify(compiled, device)
         runs = [self.queue.popleft() for _ in range(min(compiled.n_parallel, len(self.queue)))]
         slots += [jax.device_get(self.start(run)) for run in runs[1:]]
         # Idle slots hold copies of the first run. NumPy stacks them, so that no JAX program has to

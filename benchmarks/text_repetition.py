@@ -29,11 +29,12 @@ import pandas as pd
 from scipy import stats
 
 import emergo as em
-from emergo.measure import emergence, head_classes
+from emergo.measure import emergence
 from emergo.store import Records, read_records
 from emergo.study import Runs
 from emergo.tasks import find_data
 
+from .campaign_parts import UntilInduction
 from .campaigns import Studies, found, main
 from .text_corpora import LENGTH, TABLE, VOCABULARY
 
@@ -41,11 +42,12 @@ FOLDER = Path(__file__).parents[1] / "results" / "text-repetition"
 BATCH = 64
 TOKENS = 3000 * BATCH * LENGTH  # at most so many tokens are read, to end within one call
 LEARNED = 0.5  # accuracy of copying random tokens
+INDUCES = 0.3  # score of an induction head; chosen after the screen
 HOLD = 2  # evaluations in a row
-WAVES = {"screen": 14}  # runs that train together, and are written together; else 10
+WAVES = {"screen": 14}  # runs that train together, and are written together; else 12
 KINDS = ("copy", "subset_share", "phrase_repeats")
 NONE = "none"
-POLICY = "copies until copying"
+POLICY = "until induction"
 
 
 class Repetition(NamedTuple):
@@ -189,34 +191,49 @@ def limits() -> Studies:
     return studies
 
 
-# What the screen chose: the three best conditions and one that hurt. Fill in after `report`.
-CONFIRMED: tuple[Repetition, ...] = (
-    Repetition("copy", 0.3, 0.2),
-    Repetition("copy", 0.3, 0.5),
-    Repetition("copy", 0.1),
+# What the screen chose by its rule, from the 21 of 28 conditions that were trained: the three best
+# conditions by validation loss at the end, and the one that hurt most.
+CONFIRMED = (
+    Repetition("phrase_repeats", 12.0, 0.2),
+    Repetition("copy", 0.1, 0.5),
+    Repetition("copy", 0.1, 0.2),
     Repetition("subset_share", 0.6),
 )
 
 
-def confirm(corpus: str) -> Studies:
-    """Return the chosen conditions, none and the policy: the reference model, new seeds."""
-    base = config_of(corpus, 512)
-    policy: Any = em.When("accuracy_copied", above=LEARNED, before=0.3, after=0.0)
-    until_copied = em.Study.of(base.replace(task__copy=policy), seeds=list(range(4, 8)))
-    return {
-        "conditions": compared(base, [None, *CONFIRMED], range(4, 8)),
-        POLICY: until_copied,
-    }
+def confirm(corpus: str, width: int) -> Studies:
+    """Return none, the chosen conditions and the policy, with new seeds."""
+    base = config_of(corpus, width)
+    none: Any = base.task
+    none = none.replace(**{kind: UntilInduction(0.0, at=base.steps) for kind in KINDS})
+    tasks = {NONE: none}
+    for kind, amount, end in CONFIRMED:
+        until = UntilInduction(amount, at=round(end * base.steps))
+        tasks[Repetition(kind, amount, end).label] = none.replace(**{kind: until})
+        if POLICY not in tasks:
+            until = UntilInduction(amount, at=base.steps, above=INDUCES)
+            tasks[POLICY] = none.replace(**{kind: until})
+    return {"conditions": em.Study.of(base, grid={"task": tasks}, seeds=list(range(4, 8)))}
 
 
 def confirm_code() -> Studies:
-    """The chosen conditions, none, and the policy, with the reference model on code."""
-    return confirm("code")
+    """None, the chosen conditions and the policy in the model of the screen, on code."""
+    return confirm("code", 256)
 
 
 def confirm_english() -> Studies:
     """The same on English."""
-    return confirm("english")
+    return confirm("english", 256)
+
+
+def reference_code() -> Studies:
+    """The same with the reference model, on code."""
+    return confirm("code", 512)
+
+
+def reference_english() -> Studies:
+    """The same with the reference model, on English."""
+    return confirm("english", 512)
 
 
 CAMPAIGNS: Mapping[str, Callable[[], Studies]] = {
@@ -224,6 +241,8 @@ CAMPAIGNS: Mapping[str, Callable[[], Studies]] = {
     "screen": screen,
     "confirm-code": confirm_code,
     "confirm-english": confirm_english,
+    "reference-code": reference_code,
+    "reference-english": reference_english,
     "limits": limits,
 }
 
@@ -232,8 +251,8 @@ CAMPAIGNS: Mapping[str, Callable[[], Studies]] = {
 class Outcome:
     """What is read from the curves of one run.
 
-    - `copying`, `induction`: steps until copying, and until the first induction head, emerged; NaN
-      if they did not.
+    - `copying`: steps until half of random repeated tokens were predicted; NaN if they never were.
+    - `induction`: steps until a head had an induction score of `INDUCES`.
     - `copied_at_end`, `loss`, `in_context`: at the last evaluation.
     """
 
@@ -245,16 +264,13 @@ class Outcome:
 
     @classmethod
     def of(cls, curves: Mapping[str, np.ndarray]) -> "Outcome":
-        step, accuracy = curves["step"], curves["accuracy_copied"]
-        copying = emergence(step, accuracy, LEARNED, "above", hold=HOLD)
-        heads = head_classes(curves)
-        induction = heads[heads["class"] == "induction"]["step"]
+        best = curves["induction_head"]
+        best = best.reshape(len(best), -1).max(1)
+        levels = ((curves["accuracy_copied"], LEARNED), (best, INDUCES))
+        times = (emergence(curves["step"], y, level, "above", hold=HOLD) for y, level in levels)
+        reached = (t.time if t.state == "reached" else np.nan for t in times)
         ends = (float(curves[name][-1]) for name in ("accuracy_copied", "loss", "in_context"))
-        return cls(
-            copying.time if copying.state == "reached" else np.nan,
-            float(induction.min()) if len(induction) else np.nan,
-            *ends,
-        )
+        return cls(*reached, *ends)
 
 
 def steps_to_loss(curves: Mapping[str, np.ndarray], level: float) -> float:
@@ -278,8 +294,9 @@ def compared_rows(curves_of: Mapping[tuple[int, str], Curves]) -> list[dict[str,
     """Return a row per run, compared with the run without repetition of the same seed.
 
     `steps_saved` is the share of all steps that the run no longer needs to reach the final loss of
-    that run, an upper bound of 0 if it never does, which `never as good` says. `excess` is its
-    final loss minus the loss of that run after as many unique tokens.
+    that run, an upper bound of 0 if it never does, which `never as good` says. `saved_halfway` is
+    the share of steps that it saves on the way to the loss of that run after half of its steps.
+    `excess` is its final loss minus the loss of that run after as many unique tokens.
 
     **Arguments:**
 
@@ -296,6 +313,9 @@ def compared_rows(curves_of: Mapping[tuple[int, str], Curves]) -> list[dict[str,
             reached = steps_to_loss(curves, final)
             row["never as good"] = np.isnan(reached)
             row["steps_saved"] = 0.0 if np.isnan(reached) else 1 - reached / plain["step"][-1]
+            middle = np.searchsorted(plain["step"], plain["step"][-1] / 2)
+            reached = steps_to_loss(curves, float(plain["loss"][middle]))
+            row["saved_halfway"] = 1 - reached / plain["step"][middle]
             row["excess"] = row["loss"] - float(np.interp(unique, plain["step"], plain["loss"]))
         rows.append(row)
     return rows
@@ -324,10 +344,11 @@ def conditions(rows: pd.DataFrame) -> pd.DataFrame:
     for (corpus, task), group in rows.groupby(["corpus", "task"], sort=False):
         row: dict[str, Any] = {"corpus": corpus, "task": task, "runs": len(group)}
         row["never copied"] = int(group["copying"].isna().sum())
+        row["no induction"] = int(group["induction"].isna().sum())
         if "never as good" in group:
             row["never as good"] = int(group["never as good"].sum())
         columns = ("copying", "induction", "copied_at_end", "in_context")
-        columns += ("loss_change", "steps_saved", "excess")
+        columns += ("loss_change", "steps_saved", "saved_halfway", "excess")
         row |= {name: interval(group[name]) for name in columns if name in group}
         table.append(row)
     return pd.DataFrame(table)
@@ -387,5 +408,5 @@ if __name__ == "__main__":
         report(Path(sys.argv[2]) if len(sys.argv) > 2 else FOLDER)
     else:
         # A checkpoint would take longer to write than many steps.
-        options = {"n_parallel": WAVES.get("".join(sys.argv[2:3]), 10), "checkpoint_seconds": 1e9}
+        options = {"n_parallel": WAVES.get("".join(sys.argv[2:3]), 12), "checkpoint_seconds": 1e9}
         main(CAMPAIGNS, sys.argv[1:], __doc__ or "", **options)

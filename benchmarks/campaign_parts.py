@@ -126,30 +126,3 @@ class PatientWhenStuck(em.Schedule):
 
     def metrics(self) -> tuple[str, ...]:
         return (self.metric,)
-
-
-class UntilInduction(em.Schedule):
-    """`before` until step `at`, or until a head has an induction score of `above`; then 0.
-
-    With `above=2`, which no score reaches, this is a switch. One class for both lets all
-    conditions of a campaign share a program.
-    """
-
-    before: float = em.per_run()
-    at: int = em.per_run(low=0)
-    above: float = em.per_run(default=2.0)
-
-    def start(self) -> Array:
-        return jnp.array(False)
-
-    def update(self, state: Array, metrics: Mapping[str, Array]) -> Array:
-        return state | (jnp.max(metrics["induction_head"]) >= self.above)
-
-    def value(self, step: Any, state: Array) -> Array:
-        return jnp.where(state | (step >= self.at), 0.0, self.before)
-
-    def extremes(self) -> tuple[float, ...]:
-        return (self.before, 0.0)
-
-    def metrics(self) -> tuple[str, ...]:
-        return ("induction_head",)

@@ -115,11 +115,7 @@ def page(figure: Figure, report: Mapping[str, Any] | None) -> str:
     if report and report["checks"]:
         parts += ["## Checks", check_table(report["checks"])]
     if report is None:
-        parts.append(
-            "Its corpus belongs to this computer's version of Python, so no numbers are kept here."
-            if figure.local
-            else "Its numbers are not pinned yet; the command below makes it."
-        )
+        parts.append("Its numbers are not pinned yet; the command below makes it.")
     parts += ["## Make it", commands(figure), cost(figure)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -207,12 +203,9 @@ def cost(figure: Figure) -> str:
     if trained:
         runs = len(figure.runs("paper"))
         training = duration(figure.seconds["paper"])
-        drawn = "runs that come with the package are not trained again"
-        if figure.local:
-            drawn = "none of them comes with the package"
         words = [
             f"The paper preset has {runs} runs, about {training} of training on two CPU cores; "
-            f"{drawn}."
+            f"runs that come with the package are not trained again."
         ]
     if figure.presets["laptop"] != figure.presets["paper"]:
         caveat = figure.caveat_of("laptop")

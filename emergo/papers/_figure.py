@@ -147,8 +147,8 @@ class Figure:
       results exist.
     - `curves`: whether it plots curves of its runs, so that their outcomes do not suffice.
     - `outcomes`: the parts whose outcomes suffice nevertheless, such as runs of other figures.
-    - `local`: whether its runs depend on this computer, such as on the version of Python. They are
-      neither recorded nor listed in the index.
+    - `local`: the presets whose runs depend on this computer, such as on the version of Python.
+      They are neither recorded nor listed in the index.
     """
 
     id: str
@@ -159,7 +159,7 @@ class Figure:
     followup: Callable[[Any, RunSource], Studies] | None = None
     curves: bool = False
     outcomes: Container[str] = ()
-    local: bool = False
+    local: Container[Preset] = ()
 
     def __post_init__(self) -> None:
         for name in ("presets", "seconds"):

@@ -50,7 +50,9 @@ def build_index(count: bool = True) -> list[Entry]:
         figure = figures[id]
         runs: dict[str, int] = {}
         unrecorded: dict[str, list[str]] = {}
-        for preset in figure.presets if count and not figure.local else ():
+        for preset in (
+            [preset for preset in figure.presets if preset not in figure.local] if count else ()
+        ):
             needed, missing = figure.progress(preset, source_for(figure))
             runs[preset] = len(needed)
             unrecorded[preset] = [run.identity for run in missing]

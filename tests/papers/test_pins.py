@@ -50,8 +50,7 @@ NOISE = {
 """Numbers whose last digits depend on how programs are compiled or on the processor, with their
 tolerance. Tests compile without LLVM's optimizations."""
 TRAINED = "zucchet2025/fig9"
-LOCAL = "emergo/text"  # its corpus belongs to the version of Python
-HERE = [id for id in FIGURES if id not in (TRAINED, LOCAL, *APART)]
+HERE = [id for id in FIGURES if id not in (TRAINED, *APART)]
 BY_SEED = {
     "plateau": [
         1.0809435659948219,
@@ -107,7 +106,7 @@ def differences(
 
 
 def test_every_figure_is_pinned():
-    assert set(PINNED) == {id for id in FIGURES if not FIGURES[id].local}
+    assert set(PINNED) == {*FIGURES}
 
 
 def optimized(code: str, flags: str = "") -> Any:

@@ -256,7 +256,7 @@ def forecast_curves(
     table = shipped_table()
     drop = drop_of(seen, metric, table) if curves.relative else None
     about["drop"] = drop
-    if np.isfinite(seen.ahead):
+    if np.isfinite(seen.ahead) and not curves.rising:
         steps = emergence_steps(seen, table)
         ends = {
             percent: (float(steps[i]), float(steps[j])) for percent, (i, j) in INTERVALS.items()
@@ -267,5 +267,9 @@ def forecast_curves(
         return answer("no signal", "nothing moves much faster than it did in the first half")
     why = f"{drop.signal} moves much faster than it did in the first half"
     if threshold is not None:
-        why += "; too early to name a step"
+        why += (
+            "; no step is named for a metric that rises"
+            if curves.rising
+            else "; too early to name a step"
+        )
     return answer("coming", why)

@@ -118,9 +118,12 @@ def test_a_run_that_has_emerged():
     assert "emerged at 1,275" in str(found)
 
 
-def test_a_rising_metric_is_forecast():
-    table = log(0.5, accuracy=1 - falling())
-    assert em.forecast(table, "accuracy", above=0.8).state == "forecast"
+def test_a_rising_metric_gets_no_step():
+    table = log(0.5, accuracy=1 - falling(), error=falling())
+    found = em.forecast(table, "accuracy", above=0.8)
+    assert (found.state, found.intervals) == ("coming", {})
+    assert "no step is named" in found.why
+    assert em.forecast(table, "error", below=0.2).state == "forecast"
 
 
 def test_a_recorded_run_is_forecast_before_its_loss_is_low():

@@ -121,7 +121,8 @@ def moments_of(runs: Iterable[Followed]) -> pd.DataFrame:
             seen = look(run.curves, until)
             if seen is not None:
                 about = {name: getattr(run, name) for name in Followed._fields if name != "curves"}
-                rows.append(about | {"cut": cut} | seen._asdict() | _outcome(run, until, seen))
+                about |= {"cut": cut, "rising": run.curves.rising}
+                rows.append(about | seen._asdict() | _outcome(run, until, seen))
     return pd.DataFrame(rows)
 
 

@@ -61,7 +61,11 @@ def make(settings: Settings, source: RunSource) -> Outcome:
 
 
 def judge(moments: pd.DataFrame) -> pd.DataFrame:
-    """Add the forecasts: `step`, the ends of the 80% interval, and whether it holds the truth."""
+    """Add the forecasts: `step`, the ends of the 80% interval, and whether it holds the truth.
+
+    A metric that rises gets no step, so its `ratio` is not judged.
+    """
+    moments = moments.assign(ratio=moments["ratio"].mask(moments["rising"]))
     ratio = [np.inf if q is None else q for q in shipped_table()["quantiles"]]
     now = moments["now"].to_numpy()[:, None]
     steps = now * (1 + moments["ahead"].to_numpy()[:, None]) ** np.array(ratio)

@@ -42,6 +42,7 @@ from .campaigns import found, main
 
 FOLDER = Path(__file__).parents[1] / "results" / "exponents-more"
 DIMS = SCREEN.dims
+LENGTHS: Mapping[Name, tuple[int, ...]] = {SGD: (8, 16), ADAM: (8, 32)}
 MIDDLE = 8  # the dim at which scaled quantities have their usual size
 SCALED = ScaledLocation(2, 1, position="random", indicator=True, special="draw")
 WHOLE = f"path/{END}"
@@ -72,13 +73,13 @@ def grid(
     seeds: int = 3,
     **by_dim: Any,
 ) -> em.Study:
-    """Return a study over dims and lengths, by default those of the screen.
+    """Return a study over dims and lengths, by default those of the screen and two of its lengths.
 
     **Arguments:**
 
     - `by_dim`: values of further fields, one for each dim.
     """
-    axes = {"length": lengths or SCREEN.lengths[name]}
+    axes = {"length": lengths or LENGTHS[name]}
     return em.Study.of(config, grid=axes, zip={"dim": dims, **by_dim}, seeds=seeds)
 
 

@@ -178,7 +178,7 @@ def ranges() -> Parts:
 
 
 def noise() -> Parts:
-    """SGD at T = 64 with larger batches and at half of the rate, where plateaus are too long."""
+    """SGD with larger batches, and at T = 64 at half of the rate, where plateaus are too long."""
     parts = {}
     config = base_of(SGD, steps=100_000)
     changed = {
@@ -189,6 +189,9 @@ def noise() -> Parts:
     }
     for label, one in changed.items():
         parts[f"sgd T = 64, {label}"] = Part(grid(one, SGD, (64,), (8,)))
+    for size, dims in ((128, DIMS), (512, (8,))):
+        study = grid(base_of(SGD, batch=size), SGD, SCREEN.lengths, dims)
+        parts[f"sgd batches of {size}"] = Part(study, f"sgd {WHOLE}")
     return parts
 
 

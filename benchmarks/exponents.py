@@ -189,8 +189,8 @@ def noise() -> Parts:
     }
     for label, one in changed.items():
         parts[f"sgd T = 64, {label}"] = Part(grid(one, SGD, (64,), (8,)))
-    for size, dims in ((128, DIMS), (512, (8,))):
-        study = grid(base_of(SGD, batch=size), SGD, SCREEN.lengths, dims)
+    for size in (128, 512):
+        study = grid(base_of(SGD, batch=size), SGD, SCREEN.lengths)
         parts[f"sgd batches of {size}"] = Part(study, f"sgd {WHOLE}")
     return parts
 

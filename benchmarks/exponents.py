@@ -6,10 +6,11 @@
     python -m benchmarks.exponents table [RECORDS] [TABLE.csv]
 
 Learning rates that depend on d or on the width, scales of tokens, targets and indicator, Adam's ε
-and β₂, sizes of queries and keys, and larger d and T, all with the one-layer Transformer at the end
-of the path. `train` works as in campaigns.py; all but `wide` are meant for a CPU. `table` compares
-recorded exponents (by default of results/exponents-more) with derived ones, and with the screen's.
-results/expectations/exponents-more.md says what we expect.
+and β₂, sizes of queries and keys, larger d and T, and larger batches, all with the one-layer
+Transformer at the end of the path. `train` works as in campaigns.py; all but `wide` are meant for a
+CPU. `table` compares recorded exponents (by default of results/exponents-more) with derived ones,
+and with the screen's. results/expectations/exponents-more.md says what we expect, and of batches
+growing-maps.md.
 """
 
 import functools

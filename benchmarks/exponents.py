@@ -6,10 +6,11 @@
     python -m benchmarks.exponents table [RECORDS] [TABLE.csv]
 
 Learning rates that depend on d or on the width, scales of tokens, targets and indicator, Adam's ε
-and β₂, sizes of queries and keys, and larger d and T, all with the one-layer Transformer at the end
-of the path. `train` works as in campaigns.py; all but `wide` are meant for a CPU. `table` compares
-recorded exponents (by default of results/exponents-more) with derived ones, and with the screen's.
-results/expectations/exponents-more.md says what we expect.
+and β₂, sizes of queries and keys, larger d and T, and larger batches, all with the one-layer
+Transformer at the end of the path. `train` works as in campaigns.py; all but `wide` are meant for a
+CPU. `table` compares recorded exponents (by default of results/exponents-more) with derived ones,
+and with the screen's. results/expectations/exponents-more.md says what we expect, and of batches
+growing-maps.md.
 """
 
 import functools
@@ -42,6 +43,7 @@ from .campaigns import found, main
 
 FOLDER = Path(__file__).parents[1] / "results" / "exponents-more"
 DIMS = SCREEN.dims
+LENGTHS: Mapping[Name, tuple[int, ...]] = {SGD: (8, 16), ADAM: (8, 32)}
 MIDDLE = 8  # the dim at which scaled quantities have their usual size
 SCALED = ScaledLocation(2, 1, position="random", indicator=True, special="draw")
 WHOLE = f"path/{END}"
@@ -72,13 +74,13 @@ def grid(
     seeds: int = 3,
     **by_dim: Any,
 ) -> em.Study:
-    """Return a study over dims and lengths, by default those of the screen.
+    """Return a study over dims and lengths, by default those of the screen and two of its lengths.
 
     **Arguments:**
 
     - `by_dim`: values of further fields, one for each dim.
     """
-    axes = {"length": lengths or SCREEN.lengths[name]}
+    axes = {"length": lengths or LENGTHS[name]}
     return em.Study.of(config, grid=axes, zip={"dim": dims, **by_dim}, seeds=seeds)
 
 
@@ -177,7 +179,7 @@ def ranges() -> Parts:
 
 
 def noise() -> Parts:
-    """SGD at T = 64 with larger batches and at half of the rate, where plateaus are too long."""
+    """SGD with larger batches, and at T = 64 at half of the rate, where plateaus are too long."""
     parts = {}
     config = base_of(SGD, steps=100_000)
     changed = {
@@ -188,6 +190,9 @@ def noise() -> Parts:
     }
     for label, one in changed.items():
         parts[f"sgd T = 64, {label}"] = Part(grid(one, SGD, (64,), (8,)))
+    for size in (128, 512):
+        study = grid(base_of(SGD, batch=size), SGD, SCREEN.lengths)
+        parts[f"sgd batches of {size}"] = Part(study, f"sgd {WHOLE}")
     return parts
 
 

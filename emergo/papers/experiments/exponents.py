@@ -162,7 +162,6 @@ ENDS = (f"path/{END}", f"path/{START}")
 class Settings:
     """Settings of the figure.
 
-    - `lengths`: the lengths of each optimizer.
     - `names`: the variants of each optimizer.
     - `further`: also train other batches and optimizers, and the ends at half of the rate.
     - `published`: also compare the formula with runs at width 256, most of published figures.
@@ -171,15 +170,13 @@ class Settings:
     base: Config
     names: Mapping[Name, Sequence[str]]
     dims: tuple[int, ...] = (4, 8, 16)
-    lengths: Mapping[Name, tuple[int, ...]] = dataclasses.field(
-        default_factory=lambda: {SGD: (8, 16), ADAM: (8, 32)}
-    )
+    lengths: tuple[int, ...] = (8, 16, 32)
     seeds: int = 3
     further: bool = False
     published: bool = False
 
-    def study(self, config: Config, name: Name) -> Study:
-        axes = {"length": self.lengths[name], "dim": self.dims}
+    def study(self, config: Config) -> Study:
+        axes = {"length": self.lengths, "dim": self.dims}
         return Study.of(config, grid=axes, seeds=self.seeds)
 
     def configs(self, name: Name) -> dict[str, Config]:
@@ -189,7 +186,7 @@ class Settings:
     def own(self) -> dict[str, Study]:
         """Return the screen; parts are named `optimizer variant`."""
         return {
-            f"{name} {variant}": self.study(config, name)
+            f"{name} {variant}": self.study(config)
             for name in self.names
             for variant, config in self.configs(name).items()
         }
@@ -200,14 +197,14 @@ class Settings:
             return {}
         slow = self.configs(SGD)
         toy = slow[f"path/{TOY}"]
-        parts = {f"batches of {n}": self.study(toy.replace(batch=n), SGD) for n in BATCHES}
+        parts = {f"batches of {n}": self.study(toy.replace(batch=n)) for n in BATCHES}
         for end in ENDS:
             rate = slow[end].optimizer.learning_rate / 10
             momentum = Optimizer("sgd", rate, momentum=0.9)
-            parts[f"momentum {end}"] = self.study(slow[end].replace(optimizer=momentum), SGD)
+            parts[f"momentum {end}"] = self.study(slow[end].replace(optimizer=momentum))
         sign = Optimizer("sign_sgd", RATES[ADAM][0])
         end = self.configs(ADAM)[ENDS[0]]
-        return parts | {f"sign descent {ENDS[0]}": self.study(end.replace(optimizer=sign), ADAM)}
+        return parts | {f"sign descent {ENDS[0]}": self.study(end.replace(optimizer=sign))}
 
     def halves(self) -> dict[str, Study]:
         """Return one cell of each end, trained at half of its learning rate."""
@@ -602,8 +599,8 @@ FIGURE = Figure(
     "where the exponents of the plateau come from: components added and removed, and a formula",
     {
         "paper": SCREEN,
-        "laptop": Settings(BASE, {SGD: FEW}),
-        "smoke": Settings(change(BASE, width=16), {SGD: FEW[:1]}, (2, 4), {SGD: (4, 8)}, 1),
+        "laptop": Settings(BASE, {SGD: FEW}, lengths=(8, 16)),
+        "smoke": Settings(change(BASE, width=16), {SGD: FEW[:1]}, (2, 4), (4, 8), 1),
     },
     make,
     {"paper": 4000, "laptop": 110, "smoke": 20},

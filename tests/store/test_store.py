@@ -40,7 +40,7 @@ def test_a_run_without_curves(tmp_path):
 
 
 def test_empty_and_missing_folders_have_no_outcomes(tmp_path):
-    assert read_outcomes(tmp_path) == read_outcomes(tmp_path / "absent") == ({}, {}, {}, set())
+    assert read_outcomes(tmp_path) == read_outcomes(tmp_path / "absent") == ({}, {}, {}, {})
 
 
 def test_a_failed_rename_leaves_nothing(tmp_path, monkeypatch):

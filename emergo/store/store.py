@@ -195,7 +195,11 @@ def _write_files(
 ) -> None:
     """Write and flush the files of a run. `run.json` holds the checksum of the curves."""
     table = io.BytesIO()
-    curve_frame(curves).to_parquet(table, index=False)
+    # Curves are short and rarely repeat a number: dictionaries, statistics and the schema of Arrow
+    # would take more space than the numbers, and time whenever the file is opened.
+    curve_frame(curves).to_parquet(
+        table, index=False, use_dictionary=False, write_statistics=False, store_schema=False
+    )
     checksum = hashlib.sha256(table.getvalue()).hexdigest()
     described = {"schema": SCHEMA, **content, "files": {CURVES: checksum}}
     (stage / CURVES).write_bytes(table.getvalue())

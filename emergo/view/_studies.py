@@ -46,11 +46,11 @@ class FolderCurves:
         self._checksums = checksums
 
     def stamp(self, identity: str) -> Any:
-        path = self.folder / identity / CURVES
+        path = f"{self.folder}/{identity}"
         try:
-            status = os.lstat(path)
+            status = os.lstat(f"{path}/{CURVES}")
         except OSError:
-            pack = None if os.path.lexists(path.parent) else find_pack(self.folder, identity)
+            pack = None if os.path.lexists(path) else find_pack(self.folder, identity)
             return pack and (str(pack.path), pack.stamp)
         if not stat.S_ISREG(status.st_mode):
             return None

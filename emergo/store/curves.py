@@ -1,6 +1,7 @@
 """Curves of a run as arrays, tables and files. Does not import JAX."""
 
 import hashlib
+import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -37,6 +38,19 @@ def curve_frame(curves: Mapping[str, np.ndarray] | None) -> pd.DataFrame:
     curves = curves or {}
     columns = {column: curves[name][index] for column, name, index in curve_columns(curves)}
     return pd.DataFrame(columns)
+
+
+def curve_bytes(curves: Mapping[str, np.ndarray] | None) -> bytes:
+    """Return the content of a file with curves.
+
+    Curves are short and rarely repeat a number: dictionaries, statistics and the schema of Arrow
+    would take more space than the numbers, and time whenever the file is opened.
+    """
+    file = io.BytesIO()
+    curve_frame(curves).to_parquet(
+        file, index=False, use_dictionary=False, write_statistics=False, store_schema=False
+    )
+    return file.getvalue()
 
 
 def compact_frame(curves: Mapping[str, np.ndarray] | None) -> pd.DataFrame:

@@ -12,10 +12,10 @@ Runs of schema 2 have no checksums; they must pass all other checks, and count a
 
 A run is in its own folder, or packed (see `packs.py`). The folder counts if both exist.
 
-`.index.json` caches the outcomes. An entry is used only if the inodes, sizes and times of the run's
-files, or of its pack, are unchanged. The change time (ctime) cannot be set by a program and inodes
-differ between machines, so an index that was copied with its folder is ignored. It can be deleted
-at any time.
+`.index.json` caches the outcomes and the checksums of curves. An entry is used only if the inodes,
+sizes and times of the run's files, or of its pack, are unchanged. The change time (ctime) cannot be
+set by a program and inodes differ between machines, so an index that was copied with its folder is
+ignored. It can be deleted at any time.
 """
 
 import collections

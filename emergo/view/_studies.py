@@ -94,6 +94,9 @@ class StudySource:
         tries, _ = Failures(self.folder.failures).counts()
         curves = FolderCurves(self.folder.runs, found.checksums)
 
+        # The time of the folder of runs changes when the index is written, so it does not count.
+        version = hash((stamp[0], *stamp[3:], *notes, *found.checksums.items()))
+
         sets = {}
         for name, plan in _named(plans).items():
             planned = {run.identity: run for run in plan.runs}
@@ -108,7 +111,7 @@ class StudySource:
             sets[name] = RunSet(
                 name,
                 "study",
-                f"{hash(stamp)}.{len(rows)}",
+                f"{version}.{len(rows)}",
                 axes=[axis for axis in plan.axes if axis != "seed"],
                 columns=columns_of(ended),
                 curves=curves,

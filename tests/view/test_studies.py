@@ -12,6 +12,7 @@ import pytest
 from emergo.core.parquet import MOST_ROWS
 from emergo.store import Failures, StudyFolder, read_outcomes
 from emergo.store.claims import Claims
+from emergo.store.index import INDEX
 from emergo.view._studies import FolderCurves, StudySource, store_set
 
 from ..study.tiny import rewrite
@@ -83,6 +84,15 @@ def test_status_shows_workers_training_runs_and_failures(tmp_path):
     (failure,) = status["failed_runs"]
     assert (failure["reason"], failure["tries"]) == ("no memory", 1)
     assert failure["axes"] == {"dim": 4, "length": 8}
+
+
+def test_the_version_of_a_set_does_not_change_with_the_index(tmp_path):
+    folder = finish(made_up_study(dims=[4], lengths=[8]), tmp_path)
+    before = StudySource(tmp_path).sets()["made up"].version
+    (folder.runs / INDEX).unlink()
+    assert StudySource(tmp_path).sets()["made up"].version == before
+    (folder.runs / identities(tmp_path)[0] / "run.json").write_text("{}")
+    assert StudySource(tmp_path).sets()["made up"].version != before
 
 
 def identities(folder):

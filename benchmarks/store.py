@@ -31,7 +31,8 @@ def made_up(folder: StudyFolder, study: Study) -> None:
     """Finished runs with curves of 120 evaluations; the same curves for all, as only their size
     matters."""
     import numpy as np
-    import pandas as pd
+
+    from emergo.store.curves import curve_bytes
 
     rng = np.random.default_rng(0)
     steps = np.cumsum(np.linspace(25, 400, 120).astype(int))
@@ -41,11 +42,9 @@ def made_up(folder: StudyFolder, study: Study) -> None:
         "alignment",
         *(f"{n}_{i}_{j}" for n in ("attention", "entropy") for i in (0, 1) for j in range(4)),
     ]
-    curves = pd.DataFrame(
-        {"step": steps} | {name: rng.random(120).astype(np.float32) for name in names}
-    )
+    curves = {"step": steps} | {name: rng.random(120).astype(np.float32) for name in names}
     sample = folder.path / "curves.parquet"
-    curves.to_parquet(sample, index=False)
+    sample.write_bytes(curve_bytes(curves))
     files = {"files": {sample.name: hashlib.sha256(sample.read_bytes()).hexdigest()}}
     for run in study.runs:
         place = folder.runs / run.identity

@@ -61,13 +61,14 @@ POINTED = """async ([x, y]) => {
 }"""
 
 
-def make(folder: Path, size: int) -> None:
-    """About `size` runs: dims by lengths by ten seeds, curves of 120 evaluations with attention and
-    entropy of eight heads."""
+def make(folder: Path, size: int) -> int:
+    """Make about `size` runs, dims by lengths by ten seeds, and return how many. They have curves
+    of 120 evaluations with attention and entropy of eight heads."""
     dims = np.unique(np.geomspace(4, 200, 40).astype(int))[:20].tolist()
     lengths = list(range(8, 8 + max(1, size // 10 // len(dims))))
     emergo.store.store.flush = lambda path: None  # the runs need not survive a power cut
     finish(made_up_study(dims, lengths, 10, 40_000, f"made up {size}"), folder, evaluations=120)
+    return len(dims) * len(lengths) * 10
 
 
 def measure(page, address: str, runs: int) -> dict[str, float]:
@@ -160,8 +161,7 @@ def opened(folder: Path) -> Iterator[tuple[Any, str, subprocess.Popen[str]]]:
 
 
 def one_study(folder: Path, size: int) -> None:
-    make(folder / "study", size)
-    runs = len(list((folder / "study" / "runs").glob("[0-9a-f]*")))
+    runs = make(folder / "study", size)
     with opened(folder / "study") as (page, address, server):
         took = measure(page, address, runs)
         memory = peak(server.pid)
@@ -176,7 +176,7 @@ def one_study(folder: Path, size: int) -> None:
 
 def several_studies(folder: Path, count: int, size: int) -> None:
     """The studies are copies of one: their files are hard links."""
-    make(folder / "study-0", size)
+    size = make(folder / "study-0", size)
     for i in range(1, count):
         shutil.copytree(folder / "study-0", folder / f"study-{i}", copy_function=os.link)
     for opening in ("first", "later"):

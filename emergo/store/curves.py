@@ -1,5 +1,7 @@
 """Curves of a run as arrays, tables and files. Does not import JAX."""
 
+import hashlib
+import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +14,8 @@ import pyarrow.parquet as pq
 
 from ..core.curves import INDEX_SUFFIX, curve_columns
 from ..core.parquet import one_line, parquet_table
-from .outcomes import CURVES, read_curve_bytes
+from .outcomes import CURVES, read_curve_bytes, read_run, run_file
+from .reader import LARGE
 
 LONGEST = 200  # letters in the name of a curve
 MOST_VALUES = 2**28  # numbers in a curve with several values per evaluation, NaN included
@@ -35,6 +38,19 @@ def curve_frame(curves: Mapping[str, np.ndarray] | None) -> pd.DataFrame:
     curves = curves or {}
     columns = {column: curves[name][index] for column, name, index in curve_columns(curves)}
     return pd.DataFrame(columns)
+
+
+def curve_bytes(curves: Mapping[str, np.ndarray] | None) -> bytes:
+    """Return the content of a file with curves.
+
+    Curves are short and rarely repeat a number: dictionaries, statistics and the schema of Arrow
+    would take more space than the numbers, and time whenever the file is opened.
+    """
+    file = io.BytesIO()
+    curve_frame(curves).to_parquet(
+        file, index=False, use_dictionary=False, write_statistics=False, store_schema=False
+    )
+    return file.getvalue()
 
 
 def compact_frame(curves: Mapping[str, np.ndarray] | None) -> pd.DataFrame:
@@ -131,7 +147,33 @@ def read_curves(
 
     Raises `ValueError` if the file does not hold curves.
     """
-    data = read_curve_bytes(folder, content)
+    return _curve_table(read_curve_bytes(folder, content), wanted)
+
+
+def read_known_curves(
+    folder: Path,
+    identity: str,
+    checksum: str | None,
+    wanted: Callable[[str], bool] = lambda name: True,
+) -> pa.Table:
+    """Return the curves of a run in `Outcomes`, like `read_curves`.
+
+    Reading and checking `run.json` takes a third of the time, and is needed only if the file with
+    the curves no longer has the checksum that `run.json` stated.
+
+    **Arguments:**
+
+    - `checksum`: of the file with the curves, from `Outcomes.checksums`.
+
+    Raises `OSError`, or `ValueError` with the reason.
+    """
+    data = run_file(folder, identity, CURVES, LARGE)
+    if hashlib.sha256(data).hexdigest() == checksum:
+        return _curve_table(data, wanted)
+    return read_curves(folder, read_run(folder, identity, curves=False), wanted)
+
+
+def _curve_table(data: bytes, wanted: Callable[[str], bool]) -> pa.Table:
     table = parquet_table(data, lambda name: name == "step" or wanted(name))
     table = table.replace_schema_metadata(None)
     check_curves(table.schema, table)
@@ -167,7 +209,7 @@ def check_curves(schema: pa.Schema, steps: pa.Table) -> None:
     for members in indices.values():
         _shape(members, len(steps))
     step = steps["step"].to_numpy()
-    if not (np.isfinite(step).all() and (np.diff(step) > 0).all()):
+    if not (np.isfinite(step).all() and (step[1:] > step[:-1]).all()):
         raise ValueError(f"{CURVES} has steps that are not increasing numbers")
 
 

@@ -38,11 +38,15 @@ OUTCOME = {
     "failed_step": count_or_none,
     "reason?": str | None,
 }
-_VERSION = 9
+_VERSION = 10
 
 
 def text_or_none(value: Any) -> bool:
     return value is None or isinstance(value, str)
+
+
+def checksum_or_none(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and bool(CHECKSUM.fullmatch(value)))
 
 
 _CHECK_INDEX = checker({"checksum": CHECKSUM, "version": count, "runs": dict, "packs": dict})
@@ -55,7 +59,7 @@ _CHECK_ENTRY = checker(
             "outcome": OUTCOME,
             "provenance": {"device": str | None},
             "stated": scalars,
-            "verified": bool,
+            "checksum": checksum_or_none,
         },
         bool,
     )
@@ -69,10 +73,10 @@ _CHECK_PACK = checker(
     }
 )
 _TABLES = ("columns", "outcome", "provenance", "stated")  # the tables in the parts of a run
-_ENDS = ("outcome/state", "outcome/reason", "verified")
+_ENDS = ("outcome/state", "outcome/reason", "checksum")
 _FIELDS = {
     "seed": count,
-    "verified": lambda value: type(value) is bool,
+    "checksum": checksum_or_none,
     "provenance/device": text_or_none,
     "outcome/reason": text_or_none,
     "outcome/state": STATES.__contains__,
@@ -117,7 +121,7 @@ class PackedOutcomes(NamedTuple):
                 yield name, kept
 
     def ends(self) -> Iterator[tuple[list[str], list[Any], list[Any], list[Any]]]:
-        """Yield the names of runs with their states, reasons, and whether they are verified."""
+        """Yield the names of runs with their states, reasons, and checksums of curves."""
         for group in self.groups:
             names = group["names"]
             columns = [group["columns"].get(field, [None]) for field in _ENDS]

@@ -12,10 +12,10 @@ Runs of schema 2 have no checksums; they must pass all other checks, and count a
 
 A run is in its own folder, or packed (see `packs.py`). The folder counts if both exist.
 
-`.index.json` caches the outcomes. An entry is used only if the inodes, sizes and times of the run's
-files, or of its pack, are unchanged. The change time (ctime) cannot be set by a program and inodes
-differ between machines, so an index that was copied with its folder is ignored. It can be deleted
-at any time.
+`.index.json` caches the outcomes and the checksums of curves. An entry is used only if the inodes,
+sizes and times of the run's files, or of its pack, are unchanged. The change time (ctime) cannot be
+set by a program and inodes differ between machines, so an index that was copied with its folder is
+ignored. It can be deleted at any time.
 """
 
 import collections
@@ -289,7 +289,12 @@ class Outcomes(NamedTuple):
     rows: dict[str, dict[str, Any]]  # by identity, as `outcome_row` returns them
     broken: dict[str, str]  # unreadable runs and packs with the reason
     stated: dict[str, dict[str, Any]]  # by identity: see `stated_fields`
-    unverified: set[str]  # runs without checksums
+    checksums: dict[str, str | None]  # of the curves, by identity; None for runs without
+
+    @property
+    def unverified(self) -> set[str]:
+        """The runs without checksums."""
+        return {name for name, checksum in self.checksums.items() if checksum is None}
 
 
 def read_outcomes(folder: Path, form: bool = False) -> Outcomes:
@@ -306,8 +311,8 @@ def read_outcomes(folder: Path, form: bool = False) -> Outcomes:
                 kept[name] = parts
     rows = {name: outcome_row(kept[name]) for name in sorted(kept)}
     stated = {name: parts["stated"] for name, parts in kept.items()}
-    unverified = {name for name, parts in kept.items() if not parts["verified"]}
-    return Outcomes(rows, broken, stated, unverified)
+    checksums = {name: parts["checksum"] for name, parts in kept.items()}
+    return Outcomes(rows, broken, stated, checksums)
 
 
 class States(NamedTuple):
@@ -324,19 +329,20 @@ def read_states(folder: Path) -> States:
     kept, packed, broken = _read_entries(folder, form=False)
     states: dict[str, str] = {}
     reasons: dict[str, str | None] = {}
-    verified: dict[str, bool] = {}
+    checksums: dict[str, str | None] = {}
     for pack in packed:
-        for names, state, reason, checked in pack.ends():
+        for names, state, reason, checksum in pack.ends():
             states |= dict(zip(names, state, strict=True))
             reasons |= dict(zip(names, reason, strict=True))
-            verified |= dict(zip(names, checked, strict=True))
+            checksums |= dict(zip(names, checksum, strict=True))
     for path in broken:
         states.pop(os.path.basename(path), None)
     for name, parts in kept.items():
         states[name] = parts["outcome"]["state"]
         reasons[name] = parts["outcome"].get("reason")
-        verified[name] = parts["verified"]
-    return States(states, reasons, {name for name in states if not verified[name]}, broken)
+        checksums[name] = parts["checksum"]
+    unverified = {name for name in states if checksums[name] is None}
+    return States(states, reasons, unverified, broken)
 
 
 def _read_entries(
@@ -408,7 +414,7 @@ def kept_parts(content: Mapping[str, Any]) -> dict[str, Any]:
         **{key: content[key] for key in ("identity", "seed", "columns", "outcome")},
         "provenance": {"device": content["provenance"].get("device")},
         "stated": stated_fields(content["config"]),
-        "verified": is_verified(content),
+        "checksum": content["files"][CURVES] if is_verified(content) else None,
     }
 
 

@@ -11,7 +11,6 @@ none. The functions take and return plain data; `emergo.study.results` adds the 
 
 import contextlib
 import hashlib
-import io
 import os
 import re
 import tempfile
@@ -34,7 +33,7 @@ from ..core.files import (
     temporary_sibling,
 )
 from ..core.json import seal
-from .curves import StoredRun, curve_frame, curves_from, read_curves
+from .curves import StoredRun, curve_bytes, curves_from, read_curves
 from .outcomes import CURVES, SCHEMA, is_finished, is_verified, outcome_row, read_run
 from .packing import take_out
 from .packs import find_pack, packed_file
@@ -194,11 +193,10 @@ def _write_files(
     stage: Path, content: Mapping[str, Any], curves: Mapping[str, np.ndarray] | None
 ) -> None:
     """Write and flush the files of a run. `run.json` holds the checksum of the curves."""
-    table = io.BytesIO()
-    curve_frame(curves).to_parquet(table, index=False)
-    checksum = hashlib.sha256(table.getvalue()).hexdigest()
+    data = curve_bytes(curves)
+    checksum = hashlib.sha256(data).hexdigest()
     described = {"schema": SCHEMA, **content, "files": {CURVES: checksum}}
-    (stage / CURVES).write_bytes(table.getvalue())
+    (stage / CURVES).write_bytes(data)
     (stage / "run.json").write_bytes(seal(described, indent=1))
     flush(stage / CURVES)
     flush(stage / "run.json")

@@ -15,9 +15,9 @@ import pandas as pd
 import pyarrow as pa
 
 from ..core.terminal import counted
-from ..store.curves import read_curves
+from ..store.curves import read_known_curves
 from ..store.folder import Plan, StudyFolder
-from ..store.outcomes import CURVES, Failures, Outcomes, axis_values, read_outcomes, read_run
+from ..store.outcomes import CURVES, Failures, Outcomes, axis_values, read_outcomes
 from ..store.packs import pack_folder
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def study_table(folder: StudyFolder, plan: Plan) -> pd.DataFrame:
     marks them. Unreadable runs are left out with a warning.
     """
     outcomes = read_outcomes(folder.runs, form=True)
+    unverified = outcomes.unverified
     failures, unread = Failures(folder.failures).counts()
     for path, why in unread.items():
         warnings.warn(f"{path}: cannot be read and is left out ({why})", stacklevel=2)
@@ -86,8 +87,8 @@ def study_table(folder: StudyFolder, plan: Plan) -> pd.DataFrame:
                 contradicted += list(values.values()) != run.values
                 tries = failures.get(run.identity, 0) + (row["state"] != "failed")
                 row = row | values | {"unit": unit.id, "tries": max(tries, 1)}
-                if outcomes.unverified:
-                    row["unverified"] = run.identity in outcomes.unverified
+                if unverified:
+                    row["unverified"] = run.identity in unverified
                 rows.append(row)
     if contradicted:
         warnings.warn(
@@ -127,8 +128,8 @@ def study_curves(folder: StudyFolder, plan: Plan) -> pd.DataFrame:
     parts = []
     for run in found:
         try:
-            content = read_run(folder.runs, run.identity, curves=False)
-            part = read_curves(folder.runs, content)
+            checksum = outcomes.checksums[run.identity]
+            part = read_known_curves(folder.runs, run.identity, checksum)
         except (OSError, ValueError) as error:
             path = folder.runs / run.identity / CURVES
             warnings.warn(f"{path}: not curves that can be read ({error})", stacklevel=2)

@@ -26,6 +26,7 @@ from ._tables import figure_set, record_set
 DEPTH = 2  # levels of subfolders that are searched
 FOLDERS = 500  # most folders that are searched
 SCAN_SECONDS = 3.0  # between two scans for new studies, tables and figures
+SLOW = 1.0  # seconds to read all sets
 KEPT_CURVES = 20_000  # thinned curves in the cache; up to 4 kB each
 PICTURE = 2**25  # most bytes of the picture of a figure
 KEPT_FORECASTS = 64  # runs whose forecasts are cached
@@ -71,6 +72,7 @@ class Catalog:
         self._tables: dict[Path, tuple[int, RunSet | None]] = {}
         self._sets: dict[str, RunSet] = {}
         self._scanned = -math.inf
+        self._again = -math.inf
         self._scan_notes: list[str] = []
         self._lock = Lock()
         # Both caches take the stamp of a run's curves as an argument, so that a run whose curves
@@ -90,10 +92,18 @@ class Catalog:
             return False
 
     def sets(self) -> dict[str, RunSet]:
-        """Return the sets by key: the subfolder, and the name of the study, figure or records."""
+        """Return the sets by key: the subfolder, and the name of the study, figure or records.
+
+        An answer that took longer than `SLOW` to read is reused for as long. The first one checks
+        every run and then writes the index, which changes the folder.
+        """
         with self._lock:
-            self._sets, notes = self._collect()
-            self.notes = tuple(dict.fromkeys(notes))
+            begun = time.monotonic()
+            if begun >= self._again:
+                self._sets, notes = self._collect()
+                self.notes = tuple(dict.fromkeys(notes))
+                ended = time.monotonic()
+                self._again = ended + (ended - begun if ended - begun > SLOW else 0.0)
             return self._sets
 
     def overview(self) -> dict[str, Any]:

@@ -216,13 +216,15 @@ def thin(
         return x, y
     starts, bucket = _buckets(len(x) - 2, points)
     values = y[1:-1]
-    kept = [np.array([0, len(x) - 1])]
+    kept = np.zeros(len(x), bool)
+    kept[[0, -1]] = True
+    first = np.zeros(len(starts), int)
     for extreme in (np.minimum, np.maximum):
-        # The positions of each bucket's extreme value; `unique` keeps the first of equal ones.
-        places = np.flatnonzero(values == extreme.reduceat(values, starts)[bucket])
-        kept.append(1 + places[np.unique(bucket[places], return_index=True)[1]])
-    chosen = np.unique(np.concatenate(kept))
-    return x[chosen], y[chosen]
+        # Positions of each bucket's extreme value, last first: of equal ones the first is kept.
+        places = np.flatnonzero(values == extreme.reduceat(values, starts)[bucket])[::-1]
+        first[bucket[places]] = places
+        kept[1 + first] = True
+    return x[kept], y[kept]
 
 
 @functools.lru_cache(64)  # most curves of a set have one of a few lengths

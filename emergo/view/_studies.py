@@ -14,7 +14,7 @@ from ..core.errors import InputError
 from ..core.terminal import counted
 from ..store import Failures, Plan, StudyFolder, read_outcomes, study_status
 from ..store.claims import Claims, Note, notes_of
-from ..store.curves import read_curves
+from ..store.curves import read_known_curves
 from ..store.outcomes import CURVES, Outcomes, axis_values, read_run
 from ..store.packs import find_pack, pack_folder
 from ..store.reader import checker, number, number_or_none
@@ -41,15 +41,16 @@ _check_forecast = checker(
 class FolderCurves:
     """The curves of runs in a store, one Parquet file per run. Links are not followed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, checksums: Mapping[str, str | None]) -> None:
         self.folder = folder
+        self._checksums = checksums
 
     def stamp(self, identity: str) -> Any:
-        path = self.folder / identity / CURVES
+        path = f"{self.folder}/{identity}"
         try:
-            status = os.lstat(path)
+            status = os.lstat(f"{path}/{CURVES}")
         except OSError:
-            pack = None if os.path.lexists(path.parent) else find_pack(self.folder, identity)
+            pack = None if os.path.lexists(path) else find_pack(self.folder, identity)
             return pack and (str(pack.path), pack.stamp)
         if not stat.S_ISREG(status.st_mode):
             return None
@@ -57,8 +58,12 @@ class FolderCurves:
 
     def read(self, identity: str, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         try:
-            content = read_run(self.folder, identity, curves=False)
-            table = read_curves(self.folder, content, lambda name: names is None or name in names)
+            table = read_known_curves(
+                self.folder,
+                identity,
+                self._checksums.get(identity),
+                lambda name: names is None or name in names,
+            )
         except (OSError, ValueError):
             return {}
         return {name: table[name].to_numpy() for name in table.column_names}
@@ -69,7 +74,6 @@ class StudySource:
 
     def __init__(self, path: Path) -> None:
         self.folder = StudyFolder(path)
-        self._curves = FolderCurves(self.folder.runs)
         self._read: tuple[Any, dict[str, RunSet]] | None = None
         self._status: tuple[float, dict[str, Any]] | None = None
 
@@ -88,6 +92,10 @@ class StudySource:
         found, notes = outcomes(self.folder.runs)
         rows = found.rows
         tries, _ = Failures(self.folder.failures).counts()
+        curves = FolderCurves(self.folder.runs, found.checksums)
+
+        # The time of the folder of runs changes when the index is written, so it does not count.
+        version = hash((stamp[0], *stamp[3:], *notes, *found.checksums.items()))
 
         sets = {}
         for name, plan in _named(plans).items():
@@ -103,10 +111,10 @@ class StudySource:
             sets[name] = RunSet(
                 name,
                 "study",
-                f"{hash(stamp)}.{len(rows)}",
+                f"{version}.{len(rows)}",
                 axes=[axis for axis in plan.axes if axis != "seed"],
                 columns=columns_of(ended),
-                curves=self._curves,
+                curves=curves,
                 config={one: plan.configs[run.config] for one, run in planned.items()}.__getitem__,
                 planned=len(planned),
                 law=law if isinstance(law, dict) else None,
@@ -231,7 +239,7 @@ def store_set(folder: Path) -> RunSet:
         f"{hash(_stamp(folder, pack_folder(folder))[0])}.{len(rows)}",
         axes=varied(columns),
         columns=columns,
-        curves=FolderCurves(folder),
+        curves=FolderCurves(folder, found.checksums),
         config=config,
         notes=notes,
     )
@@ -245,12 +253,12 @@ def outcomes(folder: Path) -> tuple[Outcomes, tuple[str, ...]]:
     try:
         found = read_outcomes(folder, form=True)
     except InputError as error:
-        return Outcomes({}, {}, {}, set()), (str(error),)
+        return Outcomes({}, {}, {}, {}), (str(error),)
     notes = [f"{Path(path).name}: {why}" for path, why in [*found.broken.items()][:BROKEN]]
-    if found.unverified:
-        notes += [f"{counted(len(found.unverified), 'run')} without checksums: unverified"]
+    if unverified := found.unverified:
+        notes += [f"{counted(len(unverified), 'run')} without checksums: unverified"]
         for identity, row in found.rows.items():
-            row["unverified"] = identity in found.unverified
+            row["unverified"] = identity in unverified
     return found, tuple(notes)
 
 

@@ -1,5 +1,6 @@
 """Finished runs on disk: stored completely or not at all, and unchanged when read."""
 
+import hashlib
 import json
 import os
 import threading
@@ -12,6 +13,7 @@ from emergo.store import Store, curve_frame, read_outcomes
 from emergo.store.curves import curves_from
 from emergo.store.outcomes import outcome_row
 
+from ..study.tiny import rewrite
 from .examples import KINDS, content, curves, same_curves
 
 RUN = content()["identity"]
@@ -33,6 +35,18 @@ def test_a_run_is_read_as_it_was_written(tmp_path, kind):
     json.loads((folder / "run.json").read_text(), parse_constant=pytest.fail)  # such as NaN
 
 
+def test_curves_written_with_the_defaults_of_pandas_are_read(tmp_path):
+    """As older versions wrote them: with dictionaries, statistics and two more schemas."""
+    store = Store(tmp_path)
+    file = store.write(content(), curves()) / "curves.parquet"
+    size = file.stat().st_size
+    curve_frame(curves()).to_parquet(file, index=False)
+    assert file.stat().st_size > 1.5 * size
+    checksum = hashlib.sha256(file.read_bytes()).hexdigest()
+    rewrite(file.with_name("run.json"), files={file.name: checksum})
+    same_curves(store.read(RUN), curves())
+
+
 def test_a_run_without_curves(tmp_path):
     store = Store(tmp_path)
     store.write(content("failed") | {"curves": []}, None)
@@ -40,7 +54,7 @@ def test_a_run_without_curves(tmp_path):
 
 
 def test_empty_and_missing_folders_have_no_outcomes(tmp_path):
-    assert read_outcomes(tmp_path) == read_outcomes(tmp_path / "absent") == ({}, {}, {}, set())
+    assert read_outcomes(tmp_path) == read_outcomes(tmp_path / "absent") == ({}, {}, {}, {})
 
 
 def test_a_failed_rename_leaves_nothing(tmp_path, monkeypatch):

@@ -182,11 +182,11 @@ def test_a_failing_disk_is_named_in_one_line_and_loses_nothing(tmp_path, monkeyp
 
 
 def test_a_run_that_exceeds_the_file_size_limit_is_not_stored(tmp_path):
-    """The system limits files of this process to 2 kB, and curves are larger."""
+    """The system limits files of this process to 500 bytes, and curves are larger."""
     store = Store(tmp_path)
     made = made_up(study(1, 1).runs[0])
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, before[1]))
     try:
         with pytest.raises(StorageError, match=r"cannot be written \(File too large\)"):
             write_result(store, made)

@@ -1,12 +1,14 @@
 """Test which sets of runs a catalog finds in a folder."""
 
+import itertools
 import json
 import shutil
+import types
 
 import pytest
 
 import emergo as em
-from emergo.view import Catalog
+from emergo.view import Catalog, _catalog
 
 from .made_up import finish, made_up_study
 
@@ -73,6 +75,22 @@ def test_thinned_curves_are_cached(catalog):
     assert catalog.thinned("made up", runs[:1], "loss", 16)[0] is first[0]
     unknown = catalog.thinned("made up", ["../../etc/passwd", "none"], "loss", 16)
     assert [len(x) for x, _ in unknown] == [0, 0]
+
+
+def test_sets_that_are_slow_to_read_are_reused_for_as_long(tmp_path, monkeypatch):
+    """The clock advances by four seconds whenever it is read."""
+    seconds = itertools.count(0.0, 4.0)
+    study = made_up_study(dims=[4], lengths=[8])
+    finish(study, tmp_path, runs=[0])
+    catalog = Catalog(tmp_path)
+    clock = types.SimpleNamespace(monotonic=lambda: next(seconds))
+    monkeypatch.setattr(_catalog, "time", clock)
+    before = catalog.sets()
+    finish(study, tmp_path, runs=[1])
+    assert catalog.sets() is before
+    while catalog.sets() is before:
+        assert next(seconds) < 100
+    assert len(catalog.sets()["made up"].runs) == 2
 
 
 def test_a_folder_without_runs_is_warmed_without_an_error(tmp_path):

@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from emergo.core.parquet import MOST_ROWS
-from emergo.store import Failures, StudyFolder
+from emergo.store import Failures, StudyFolder, read_outcomes
 from emergo.store.claims import Claims
+from emergo.store.index import INDEX
 from emergo.view._studies import FolderCurves, StudySource, store_set
 
 from ..study.tiny import rewrite
@@ -85,6 +86,15 @@ def test_status_shows_workers_training_runs_and_failures(tmp_path):
     assert failure["axes"] == {"dim": 4, "length": 8}
 
 
+def test_the_version_of_a_set_does_not_change_with_the_index(tmp_path):
+    folder = finish(made_up_study(dims=[4], lengths=[8]), tmp_path)
+    before = StudySource(tmp_path).sets()["made up"].version
+    (folder.runs / INDEX).unlink()
+    assert StudySource(tmp_path).sets()["made up"].version == before
+    (folder.runs / identities(tmp_path)[0] / "run.json").write_text("{}")
+    assert StudySource(tmp_path).sets()["made up"].version != before
+
+
 def identities(folder):
     return sorted(path.name for path in (folder / "runs").glob("[0-9a-f]*"))
 
@@ -102,17 +112,23 @@ def test_links_out_of_a_store_are_not_followed(tmp_path, folder):
     assert found.notes == (f"{first}: it should be a folder",)
     (runs / second / "curves.parquet").unlink()
     (runs / second / "curves.parquet").symlink_to(folder / "runs" / second / "curves.parquet")
-    assert FolderCurves(runs).read(second) == {}
+    assert FolderCurves(runs, read_outcomes(runs).checksums).read(second) == {}
+    assert found.curves.read(second) == {}
 
 
 @pytest.mark.parametrize("kind", ["damaged", "text", "huge"])
 def test_curves_that_cannot_be_read_are_empty(tmp_path, folder, kind):
-    """Damaged bytes, and forged files with a correct checksum: text, or too many numbers."""
+    """Damaged bytes, and forged files with a correct checksum: text, or too many numbers.
+
+    The checksum that the index gives may be missing, outdated or forged, too.
+    """
     identity = identities(folder)[0]
     shutil.copytree(folder / "runs" / identity, tmp_path / identity)
     path = tmp_path / identity / "curves.parquet"
-    curves = FolderCurves(tmp_path)
-    assert set(curves.read(identity, ["loss"])) == {"step", "loss"}
+    checksums = read_outcomes(tmp_path).checksums
+    readers = [FolderCurves(tmp_path, {}), FolderCurves(tmp_path, checksums)]
+    for curves in readers:
+        assert set(curves.read(identity, ["loss"])) == {"step", "loss"}
     if kind == "damaged":
         changed = bytearray(path.read_bytes())
         changed[100] ^= 1
@@ -124,11 +140,27 @@ def test_curves_that_cannot_be_read_are_empty(tmp_path, folder, kind):
         pq.write_table(
             pa.table({"step": pa.repeat(pa.scalar(1), len(values)), "loss": values}), path
         )
-        rewrite(
-            path.with_name("run.json"),
-            files={path.name: hashlib.sha256(path.read_bytes()).hexdigest()},
-        )
-    assert curves.read(identity) == curves.read(identity, ["loss"]) == {}
+        forged = hashlib.sha256(path.read_bytes()).hexdigest()
+        rewrite(path.with_name("run.json"), files={path.name: forged})
+        readers.append(FolderCurves(tmp_path, {identity: forged}))
+    for curves in readers:
+        assert curves.read(identity) == curves.read(identity, ["loss"]) == {}
     path.write_bytes(b"PAR1 nothing PAR1")
+    for curves in readers:
+        assert curves.read(identity) == {}
+        assert curves.read("none") == {}
+
+
+def test_curves_of_a_replaced_run_are_read_again(tmp_path, folder):
+    """Until the outcomes are read again, their checksum is that of the old curves."""
+    identity = identities(folder)[0]
+    shutil.copytree(folder / "runs" / identity, tmp_path / identity)
+    curves = FolderCurves(tmp_path, read_outcomes(tmp_path).checksums)
+    before = curves.read(identity)
+    path = tmp_path / identity / "curves.parquet"
+    table = pa.table({name: values[:-1] for name, values in before.items()})
+    pq.write_table(table, path)
     assert curves.read(identity) == {}
-    assert curves.read("none") == {}
+    checksum = hashlib.sha256(path.read_bytes()).hexdigest()
+    rewrite(path.with_name("run.json"), files={path.name: checksum})
+    assert len(curves.read(identity)["step"]) == len(before["step"]) - 1

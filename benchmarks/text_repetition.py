@@ -25,13 +25,16 @@ from typing import Any
 import pandas as pd
 
 import emergo as em
+from emergo.measure import emergence
+from emergo.papers._source import curve
 from emergo.papers.experiments.text import (
     CONFIRMED,
-    COPIED,
+    INDUCES,
     KINDS,
     LENGTH,
     NONE,
     Repetition,
+    best_head,
     compared,
     conditions_of,
     config_of,
@@ -61,7 +64,7 @@ SCREENED = tuple(
 
 
 def law() -> Studies:
-    """Steps until copying emerges without repetition, by batch, length and model size."""
+    """Steps until a head induces without repetition, by batch, length and model size."""
     cells = [(b, length, 4, 256) for length in (128, 256, 64, 512) for b in (32, 128, 8)]
     cells += [(32, LENGTH, 2, 256), (32, LENGTH, 4, 512)]
     axes: dict[str, list[Any]] = {"batch": [], "length": [], "steps": [], "layers": []}
@@ -70,7 +73,8 @@ def law() -> Studies:
         values = (batch, length, steps_of("code", length, batch), layers, width)
         for column, value in zip(axes.values(), values, strict=True):
             column.append(value)
-    base = config_of("code").replace(n_test=32, threshold=COPIED)
+    ends: Any = em.When("induction_head", above=INDUCES, before=0.0, after=1.0)
+    base = config_of("code").replace(n_test=32, stop=ends)
     return {"cells": em.Study.of(base, zip=axes, seeds=3)}
 
 
@@ -139,19 +143,20 @@ CAMPAIGNS: Mapping[str, Callable[[], Studies]] = {
 
 
 def law_rows(records: Records) -> pd.DataFrame:
-    """Return a row per run of the campaign `law`: tokens until copying emerged."""
+    """Return a row per run of the campaign `law`: tokens until a head has formed."""
     rows = []
     for result in found(law()["cells"], records):
         config: Any = result.run.config
-        size = config.batch * config.task.length
+        scores = best_head({"induction_head": curve(result, "induction_head")})
+        head = emergence(curve(result, "step"), scores, INDUCES, "above")
         rows.append(
             {
                 "batch": config.batch,
                 "length": config.task.length,
                 "layers": config.model.layers,
                 "width": config.model.width,
-                "tokens": size * (result.plateau.time or result.steps),
-                "censored": result.state == "censored",
+                "tokens": config.batch * config.task.length * head.time,
+                "censored": head.censored,
                 "seed": result.run.seed,
             }
         )
